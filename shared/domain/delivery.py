@@ -1,0 +1,548 @@
+"""The delivery state machine: the tables of the protocol as five pure functions.
+
+    pending --lease--> leased --settle--> done | dropped | dead | pending (again, generation + 1)
+    inbound:   leased, expired --lease--> leased (next attempt)          no attempts left: dead
+    outbound:  leased, expired, or answer lost --> in_doubt --receipt--> done
+                                                   in_doubt --window over--> leased (resend, once) | dead, by policy
+
+`create`, `lease`, `settle`, `replay` and `discard` are the only functions that return a record in another state.
+In each the first row that matches, from the top, applies. They are called again from the new state when a write
+was refused, so each recognises what this same attempt has already written by its token.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, assert_never
+
+from shared.domain import waits
+from shared.domain.guards import Go, Guard, Never, Wait
+from shared.domain.identity import outbound_key
+from shared.domain.limits import DoubtPolicy, Limits
+from shared.domain.record import ATTEMPTS_KEPT, OPEN_STATES, Attempt, Delivery, Kind, State, Task
+from shared.domain.retention import retention
+from shared.domain.verdicts import (
+    Accepted,
+    Blocked,
+    CredentialRefused,
+    Dropped,
+    HandlerFailed,
+    HandlerVerdict,
+    Limited,
+    Lost,
+    ProviderDown,
+    Refused,
+    Released,
+    Replied,
+    Retry,
+    SendVerdict,
+    StillUnknown,
+    StillUnparsable,
+)
+
+Token = str
+PERMANENT_ERROR = "whatsapp_permanent_error"
+
+# ---- what a step says: one write, what follows it, the answer
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the caller is told: an HTTP status and one word for the state; more for a permanent refusal."""
+
+    status: int
+    state: str
+    error: str | None = None
+    code: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ensure:
+    """The record's own task must exist."""
+
+    record: Delivery
+
+
+@dataclass(frozen=True, slots=True)
+class EnsureReplies:
+    """The first task of each reply of this plan must exist."""
+
+    record: Delivery
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """The running task makes its next one."""
+
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The lease is taken: do the work. `resend`: it was taken out of doubt."""
+
+    record: Delivery
+    resend: bool = False
+
+
+Next = Ensure | EnsureReplies | Hop | Run | None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One row of a table: at most one write (with the records it creates), what follows, and the answer."""
+
+    answer: Answer
+    write: Delivery | None = None
+    create: tuple[Delivery, ...] = ()
+    next: Next = None
+
+
+class NotAllowed(Exception):
+    """A person asked for what the table has no row for. The sentence says why."""
+
+
+# ---- create
+
+
+def create(
+    kind: Kind,
+    key: str,
+    *,
+    tenant: str,
+    sender: str,
+    contact: str,
+    correlation_id: str,
+    payload: Mapping[str, Any],
+    limits: Limits,
+    now: datetime,
+    due_at: datetime | None = None,
+    after: str | None = None,
+    refused: str | None = None,
+) -> Delivery:
+    """A new record: pending, or final from the start where `refused` says unparsable or unknown_sender."""
+    record = Delivery(
+        key=key,
+        kind=kind,
+        tenant=tenant,
+        sender=sender,
+        contact=contact,
+        correlation_id=correlation_id,
+        state=State.PENDING,
+        received_at=now,
+        payload=payload,
+        after=after,
+        give_up_at=now + limits.message_max_age if kind is Kind.OUTBOUND else None,
+    )
+    match refused:
+        case None:
+            return _scheduled(record, due_at or now, limits)
+        case "unparsable":
+            return _final(record, State.DEAD, limits, now, reason=refused)
+        case _:
+            return _final(record, State.DROPPED, limits, now, reason=refused)
+
+
+def seen_again(record: Delivery) -> bool:
+    """Whether a repeated webhook has to make sure of the task: the record is as it was created."""
+    return record.state is State.PENDING and record.attempt == 0
+
+
+# ---- lease: everything a task's arrival can do
+
+
+def lease(record: Delivery | None, task: Task, token: Token, guard: Guard, limits: Limits, now: datetime) -> Step:
+    """What a task finds and does. `guard` counts for outbound records only."""
+    if record is None:
+        return Step(Answer(200, "gone"))
+    if record.kind is Kind.INBOUND:
+        return _lease_inbound(record, task, token, limits, now)
+    return _lease_outbound(record, task, token, guard, limits, now)
+
+
+def _lease_inbound(record: Delivery, task: Task, token: Token, limits: Limits, now: datetime) -> Step:
+    if record.state is State.DONE:
+        return Step(Answer(200, "done"), next=EnsureReplies(record))
+    if record.final:
+        return Step(Answer(200, record.state))
+    if record.leased_at(now):
+        return _held(record, token)
+    if record.attempt >= limits.max_attempts:
+        return _written(_final(record, State.DEAD, limits, now, reason="attempts"))
+    if record.state is State.PENDING and _older(task, record) and not record.due(now):
+        return Step(Answer(200, "waiting"), next=Ensure(record))
+    return _leased(record, token, now + limits.inbound_lease, now)
+
+
+def _lease_outbound(record: Delivery, task: Task, token: Token, guard: Guard, limits: Limits, now: datetime) -> Step:
+    if record.final:
+        return Step(Answer(200, record.state))
+    if record.leased_at(now):
+        return _held(record, token)
+    if record.word.any:
+        return _written(_final(record, State.DONE, limits, now))
+    match record.state:
+        case State.LEASED:
+            doubtful = _doubtful(record, limits, now)
+            return _wait(doubtful, task, "in_doubt", _doubt_hop(doubtful, task, limits, now), write=doubtful)
+        case State.IN_DOUBT:
+            return _lease_doubtful(record, task, token, guard, limits, now)
+        case _:
+            return _lease_pending(record, task, token, guard, limits, now)
+
+
+def _lease_doubtful(record: Delivery, task: Task, token: Token, guard: Guard, limits: Limits, now: datetime) -> Step:
+    if record.doubt_until is not None and now < record.doubt_until:
+        return _wait(record, task, "in_doubt", _doubt_hop(record, task, limits, now))
+    hopeless = (
+        limits.doubt_policy is DoubtPolicy.HOLD
+        or record.doubts >= limits.max_doubts
+        or record.attempt >= limits.max_attempts
+        or _too_old(record, now)
+        or isinstance(guard, Never)
+    )
+    if hopeless:
+        return _written(_final(record, State.DEAD, limits, now, reason="in_doubt"))
+    if isinstance(guard, Wait):
+        return _wait(record, task, "in_doubt", guard.until)
+    return _leased(record, token, now + limits.outbound_lease, now)
+
+
+def _lease_pending(record: Delivery, task: Task, token: Token, guard: Guard, limits: Limits, now: datetime) -> Step:
+    if _too_old(record, now):
+        return _written(_final(record, State.DEAD, limits, now, reason="waited"))
+    if record.attempt >= limits.max_attempts:
+        return _written(_final(record, State.DEAD, limits, now, reason="attempts"))
+    if _older(task, record) and not record.due(now):
+        return Step(Answer(200, "waiting"), next=Ensure(record))
+    match guard:
+        case Never(reason):
+            state = State.DROPPED if reason == "opt_out" else State.DEAD
+            return _written(_final(record, state, limits, now, reason=reason))
+        case Wait(_, until):
+            return _wait(record, task, "waiting", until)
+        case Go():
+            return _leased(record, token, now + limits.outbound_lease, now)
+        case _:
+            assert_never(guard)
+
+
+def _leased(record: Delivery, token: Token, until: datetime, now: datetime) -> Step:
+    resend = record.state is State.IN_DOUBT
+    leased = replace(
+        record, state=State.LEASED, attempt=record.attempt + 1, token=token, lease_until=until, started_at=now
+    )
+    return Step(Answer(200, leased.state), write=leased, next=Run(leased, resend))
+
+
+def _held(record: Delivery, token: Token) -> Step:
+    """A live lease: ours, if our own write was reported refused; else somebody is at work."""
+    if record.token == token:
+        return Step(Answer(200, record.state), next=Run(record, resend=record.doubt_until is not None))
+    return Step(Answer(409, record.state))
+
+
+def _wait(record: Delivery, task: Task, word: str, until: datetime, write: Delivery | None = None) -> Step:
+    """A current task hops; an older one only makes sure of the record's own."""
+    follows: Next = Ensure(record) if _older(task, record) else Hop(until)
+    return Step(Answer(200, word), write=write, next=follows)
+
+
+def _doubt_hop(record: Delivery, task: Task, limits: Limits, now: datetime) -> datetime:
+    until = now + limits.waits.doubt.after(task.hop)
+    return min(until, record.doubt_until) if record.doubt_until else until
+
+
+# ---- settle
+
+
+def settle(
+    record: Delivery | None,
+    token: Token,
+    verdict: HandlerVerdict | SendVerdict,
+    limits: Limits,
+    now: datetime,
+    jitter: float,
+) -> Step:
+    """Apply one attempt's verdict. An attempt whose token no longer stands writes nothing: 409."""
+    if record is None:
+        return Step(Answer(409, "gone"))
+    if record.token != token:
+        return Step(Answer(409, record.state))
+    if record.kind is Kind.INBOUND:
+        return _settle_inbound(record, verdict, limits, now, jitter)
+    return _settle_outbound(record, verdict, limits, now, jitter)
+
+
+def _settle_inbound(
+    record: Delivery, verdict: HandlerVerdict | SendVerdict, limits: Limits, now: datetime, jitter: float
+) -> Step:
+    if record.state is State.DONE:
+        return Step(Answer(200, "done"), next=EnsureReplies(record))
+    if record.state is not State.LEASED:
+        return Step(Answer(409, record.state))
+    match verdict:
+        case Released():
+            return _released(record, State.PENDING)
+        case Replied(payloads):
+            logged = _logged(record, verdict.word, now)
+            done = _final(replace(logged, plan_size=len(payloads)), State.DONE, limits, now)
+            return Step(Answer(200, "done"), done, _plan(record, payloads, limits, now), EnsureReplies(done))
+        case Dropped(reason):
+            return _written(_final(_logged(record, verdict.word, now), State.DROPPED, limits, now, reason=reason))
+        case StillUnparsable():
+            return _written(_final(_logged(record, verdict.word, now), State.DEAD, limits, now, reason=verdict.word))
+        case StillUnknown():
+            return _written(_final(_logged(record, verdict.word, now), State.DROPPED, limits, now, reason=verdict.word))
+        case HandlerFailed(error):
+            failed = replace(_logged(record, verdict.word, now), last_error=error)
+            if record.attempt >= limits.max_attempts:
+                return _written(_final(failed, State.DEAD, limits, now, reason="error"))
+            return _again(failed, now + waits.before_retry(record.attempt, limits.waits, jitter), limits)
+        case _:
+            raise TypeError(f"{type(verdict).__name__} is no verdict on an event")
+
+
+def _plan(
+    event: Delivery, payloads: tuple[Mapping[str, Any], ...], limits: Limits, now: datetime
+) -> tuple[Delivery, ...]:
+    """The replies as records, each after the one before it."""
+    return tuple(
+        create(
+            Kind.OUTBOUND,
+            outbound_key(event.key, index),
+            tenant=event.tenant,
+            sender=event.sender,
+            contact=event.contact,
+            correlation_id=event.correlation_id,
+            payload=payload,
+            limits=limits,
+            now=now,
+            due_at=now + limits.waits.reply_spacing * index,
+            after=outbound_key(event.key, index - 1) if index else None,
+        )
+        for index, payload in enumerate(payloads)
+    )
+
+
+def _settle_outbound(
+    record: Delivery, verdict: HandlerVerdict | SendVerdict, limits: Limits, now: datetime, jitter: float
+) -> Step:
+    if record.state is State.DONE:
+        return _settle_done(record, verdict, now)
+    if record.state not in (State.LEASED, State.IN_DOUBT):
+        return Step(Answer(409, record.state))
+    if isinstance(verdict, Lost):
+        return _settle_lost(record, verdict, limits, now)
+    if isinstance(verdict, Accepted):
+        logged = _logged(record, verdict.word, now, provider_id=verdict.provider_id)
+        done = _final(replace(logged, provider_id=verdict.provider_id, throttled=0), State.DONE, limits, now)
+        return _written(done)
+    return _settle_not_accepted(record, verdict, limits, now, jitter)
+
+
+def _settle_done(record: Delivery, verdict: HandlerVerdict | SendVerdict, now: datetime) -> Step:
+    """Done by a receipt meanwhile, or by this same settle: all that is left to add is the provider's id."""
+    news = isinstance(verdict, Accepted) and verdict.provider_id and verdict.provider_id != record.provider_id
+    if not (isinstance(verdict, Accepted) and news):
+        return Step(Answer(200, "done"))
+    logged = _logged(record, verdict.word, now, provider_id=verdict.provider_id)
+    return Step(Answer(200, "done"), write=replace(logged, provider_id=verdict.provider_id))
+
+
+def _settle_lost(record: Delivery, verdict: Lost, limits: Limits, now: datetime) -> Step:
+    if record.state is State.IN_DOUBT:
+        return Step(Answer(503, record.state))
+    logged = replace(_logged(record, verdict.word, now, code=verdict.code), throttled=0)
+    return Step(Answer(503, State.IN_DOUBT), write=_doubtful(logged, limits, now))
+
+
+def _settle_not_accepted(
+    record: Delivery, verdict: HandlerVerdict | SendVerdict, limits: Limits, now: datetime, jitter: float
+) -> Step:
+    """The provider certainly did not take it: a doubt that arose meanwhile was unfounded."""
+    record = replace(record, doubts=record.doubts - (record.state is State.IN_DOUBT))
+    match verdict:
+        case Released(resend):
+            return _released(record, State.IN_DOUBT if resend else State.PENDING)
+        case ProviderDown(code):
+            tried = replace(_logged(record, verdict.word, now, code=code), throttled=0)
+            if record.attempt >= limits.max_attempts:
+                return _dead(tried, "attempts", limits, now)
+            waiting = _open(tried, State.PENDING)
+            return Step(Answer(503, waiting.state), write=waiting)
+        case Retry(code, retry_after):
+            tried = replace(_logged(record, verdict.word, now, code=code), throttled=0)
+            if record.attempt >= limits.max_attempts:
+                return _dead(tried, "attempts", limits, now)
+            wait = max(waits.before_retry(record.attempt, limits.waits, jitter), retry_after or timedelta())
+            return _again(tried, now + wait, limits)
+        case Limited(code):
+            given_back = _given_back(record, verdict.word, code, now, throttled=record.throttled + 1)
+            wait = waits.before_limited(verdict, given_back.throttled, limits.waits, jitter)
+            return _again(given_back, now + wait, limits)
+        case CredentialRefused(code):
+            return _again(_given_back(record, verdict.word, code, now), now + limits.waits.credential, limits)
+        case Blocked(code, until):
+            until = until or now + limits.waits.block.first
+            return _again(_given_back(record, verdict.word, code, now), until, limits)
+        case Refused(code, status):
+            refused = replace(_logged(record, verdict.word, now, code=code), throttled=0)
+            answer = Answer(502 if status >= 500 else 400, State.DEAD, PERMANENT_ERROR, code)
+            return _dead(refused, "permanent", limits, now, answer)
+        case _:
+            raise TypeError(f"{type(verdict).__name__} is no verdict on a message")
+
+
+def _dead(record: Delivery, reason: str, limits: Limits, now: datetime, answer: Answer | None = None) -> Step:
+    """Dead, unless a receipt of this round says that the provider has it after all."""
+    if record.word.any:
+        return _written(_final(record, State.DONE, limits, now))
+    dead = _final(record, State.DEAD, limits, now, reason=reason)
+    return Step(answer or Answer(200, dead.state), write=dead)
+
+
+def _again(record: Delivery, due_at: datetime, limits: Limits) -> Step:
+    """The next attempt is a new generation, when it is due."""
+    waiting = _scheduled(_open(record, State.PENDING, generation=record.generation + 1), due_at, limits)
+    return Step(Answer(200, "rescheduled"), write=waiting, next=Ensure(waiting))
+
+
+def _released(record: Delivery, state: State) -> Step:
+    """As it was when the lease was taken. The token goes: this attempt has no more to say."""
+    doubt_until = record.doubt_until if state is State.IN_DOUBT else None
+    released = replace(
+        record, state=state, attempt=record.attempt - 1, token=None, lease_until=None, doubt_until=doubt_until
+    )
+    return Step(Answer(409, released.state), write=released)
+
+
+def _given_back(record: Delivery, word: str, code: int, now: datetime, throttled: int = 0) -> Delivery:
+    """The attempt does not count: it was no fault of this message."""
+    return replace(_logged(record, word, now, code=code), attempt=record.attempt - 1, throttled=throttled)
+
+
+# ---- sweep: no other state, only another task
+
+
+def sweep(record: Delivery | None, limits: Limits, now: datetime) -> Step:
+    """Give an overdue record a new task, and wait twice as long before the next time."""
+    if record is None or record.final or record.sweep_at is None or record.sweep_at > now:
+        return Step(Answer(200, record.state if record else "gone"))
+    sweeps = record.sweeps + 1
+    wait = min(limits.sweep_longest, limits.sweep_after * 2 ** min(sweeps, 30))
+    moved = replace(record, sweeps=sweeps, sweep_at=now + wait)
+    if record.leased_at(now):
+        return Step(Answer(200, record.state), write=moved)
+    moved = replace(moved, generation=record.generation + 1, due_at=now)
+    return Step(Answer(200, record.state), write=moved, next=Ensure(moved))
+
+
+# ---- people: replay and discard
+
+
+def replay(record: Delivery, limits: Limits, now: datetime, may_double: bool = False) -> Step:
+    """Try a dead letter, or one that a receipt later refused, once more in a new round.
+
+    Raises NotAllowed where the table has no row, and where a copy may have arrived and `may_double` is not given.
+    """
+    if record.state in OPEN_STATES:
+        return Step(Answer(200, record.state), next=Ensure(record))
+    if record.state is State.DEAD and record.word.positive:
+        return _written(_final(record, State.DONE, limits, now))
+    if not _replayable(record):
+        raise NotAllowed("Only a dead letter, a refused one, or one from an unknown sender can be replayed.")
+    if record.doubts and not may_double:
+        raise NotAllowed("A copy of it may have arrived: replay it with --may-double only.")
+    fresh = replace(
+        _open(record, State.PENDING, generation=record.generation + 1),
+        attempt=0,
+        doubts=0,
+        throttled=0,
+        round=record.round + 1,
+        give_up_at=now + limits.message_max_age if record.kind is Kind.OUTBOUND else None,
+        provider_id=None,
+        expire_at=None,
+        reason=None,
+        finished_at=None,
+    )
+    waiting = _scheduled(fresh, now, limits)
+    return Step(Answer(200, waiting.state), write=waiting, next=Ensure(waiting))
+
+
+def _replayable(record: Delivery) -> bool:
+    refused_later = record.state is State.DONE and record.word.failed is not None and not record.word.reached
+    unknown = record.state is State.DROPPED and record.reason == "unknown_sender"
+    return record.state is State.DEAD or refused_later or unknown
+
+
+def discard(record: Delivery, limits: Limits, now: datetime) -> Step:
+    """A person gives a dead letter up. Raises NotAllowed for any other record."""
+    if record.state is not State.DEAD:
+        raise NotAllowed("Only a dead letter can be discarded.")
+    return _written(_final(record, State.DROPPED, limits, now, reason="discarded"))
+
+
+# ---- the small changes that rows share
+
+
+def _older(task: Task, record: Delivery) -> bool:
+    return task.generation < record.generation
+
+
+def _too_old(record: Delivery, now: datetime) -> bool:
+    return record.give_up_at is not None and record.give_up_at <= now
+
+
+def _written(record: Delivery) -> Step:
+    return Step(Answer(200, record.state), write=record)
+
+
+def _scheduled(record: Delivery, due_at: datetime, limits: Limits) -> Delivery:
+    return replace(record, due_at=due_at, sweep_at=due_at + limits.sweep_after, sweeps=0)
+
+
+def _doubtful(record: Delivery, limits: Limits, now: datetime) -> Delivery:
+    doubt_until = now + limits.doubt_window
+    return replace(
+        record,
+        state=State.IN_DOUBT,
+        lease_until=None,
+        doubts=record.doubts + 1,
+        doubt_until=doubt_until,
+        sweep_at=doubt_until + limits.sweep_after,
+        sweeps=0,
+    )
+
+
+def _open(record: Delivery, state: State, generation: int | None = None) -> Delivery:
+    """Waiting again, held by nobody and doubted by nobody."""
+    return replace(
+        record,
+        state=state,
+        generation=record.generation if generation is None else generation,
+        lease_until=None,
+        doubt_until=None,
+    )
+
+
+def _final(record: Delivery, state: State, limits: Limits, now: datetime, reason: str | None = None) -> Delivery:
+    """An end. Done and dropped are deleted some day; dead waits for a person."""
+    expire_at = None if state is State.DEAD else now + retention(record.kind, limits)
+    return replace(
+        record,
+        state=state,
+        reason=reason,
+        lease_until=None,
+        doubt_until=None,
+        sweep_at=None,
+        finished_at=now,
+        expire_at=expire_at,
+    )
+
+
+def _logged(
+    record: Delivery, answer: str, now: datetime, code: int | None = None, provider_id: str | None = None
+) -> Delivery:
+    attempt = Attempt(now, record.attempt, answer, code, provider_id)
+    return replace(record, attempts_log=(*record.attempts_log, attempt)[-ATTEMPTS_KEPT:])

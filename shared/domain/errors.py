@@ -1,0 +1,203 @@
+"""Errors: what it is, not when it happened. One tree; an error of a send carries its verdict, there is no second table.
+
+The docstring of a class is the sentence that a person reads. No message here ever holds a number, a name or a text.
+"""
+
+from datetime import timedelta
+from typing import ClassVar
+
+from shared.domain.verdicts import (
+    Blocked,
+    CredentialRefused,
+    Limited,
+    Lost,
+    ProviderDown,
+    Refused,
+    Retry,
+    SendVerdict,
+)
+
+
+class PomboError(Exception):
+    """Something went wrong."""
+
+    code: ClassVar[str] = "error"
+    retryable: ClassVar[bool] = False
+    scope: ClassVar[str] = "us"  # message, contact, sender, tenant, provider or us
+    alert: ClassVar[bool] = False
+
+    @property
+    def sentence(self) -> str:
+        """What a person reads."""
+        return str(self) or (type(self).__doc__ or "").strip().splitlines()[0]
+
+
+# ---- ours
+
+
+class StoreUnavailable(PomboError):
+    """The store cannot be reached."""
+
+    code = "store_unavailable"
+    retryable = True
+
+
+class QueueUnavailable(PomboError):
+    """The task queue cannot be reached."""
+
+    code = "queue_unavailable"
+    retryable = True
+
+
+class RegistryUnavailable(PomboError):
+    """The registry of tenants cannot be reached."""
+
+    code = "registry_unavailable"
+    retryable = True
+
+
+class CertificatesUnavailable(PomboError):
+    """The certificates that prove a caller cannot be fetched."""
+
+    code = "certificates_unavailable"
+    retryable = True
+
+
+class UnknownState(PomboError):
+    """A newer version of Pombo wrote this; this one does not know what it means."""
+
+    code = "state_unknown"
+    retryable = True
+
+
+class Forbidden(PomboError):
+    """The caller could not prove who it is."""
+
+    code = "forbidden"
+
+
+class TaskInvalid(PomboError):
+    """This is no task."""
+
+    code = "task_invalid"
+
+
+# ---- of a webhook
+
+
+class SignatureInvalid(PomboError):
+    """The webhook is not signed by the provider."""
+
+    code = "signature_invalid"
+
+
+class ItemUnparsable(PomboError):
+    """The provider sent something that makes no sense to us."""
+
+    code = "unparsable"
+    scope = "message"
+    alert = True
+
+
+# ---- of a send: each says what it means for the message
+
+
+class SendError(PomboError):
+    """The message was not sent."""
+
+    scope = "message"
+
+    def __init__(
+        self, code: int | None = None, *, status: int | None = None, retry_after: timedelta | None = None
+    ) -> None:
+        super().__init__()
+        self.provider_code = code
+        self.status = status
+        self.retry_after = retry_after
+
+    @property
+    def verdict(self) -> SendVerdict:
+        """What this means for the message."""
+        raise NotImplementedError
+
+
+class AnswerLost(SendError):
+    """The provider's answer was lost; it may or may not have the message."""
+
+    code = "answer_lost"
+
+    @property
+    def verdict(self) -> SendVerdict:
+        return Lost(self.provider_code)
+
+
+class ProviderUnavailable(SendError):
+    """The provider takes no messages at the moment."""
+
+    code = "provider_unavailable"
+    retryable = True
+    scope = "provider"
+
+    @property
+    def verdict(self) -> SendVerdict:
+        return ProviderDown(self.provider_code)
+
+
+class TryLater(SendError):
+    """The provider could not take it this time."""
+
+    code = "try_later"
+    retryable = True
+
+    @property
+    def verdict(self) -> SendVerdict:
+        return Retry(self.provider_code, self.retry_after)
+
+
+class LimitReached(SendError):
+    """The provider allows no more messages for the moment."""
+
+    code = "limited"
+    retryable = True
+    scope = "sender"
+
+    @property
+    def verdict(self) -> SendVerdict:
+        return Limited(self.provider_code or 0, self.retry_after)
+
+
+class CredentialInvalid(SendError):
+    """The provider no longer accepts the credential: reconnect the number."""
+
+    code = "credential_refused"
+    retryable = True
+    scope = "tenant"
+    alert = True
+
+    @property
+    def verdict(self) -> SendVerdict:
+        return CredentialRefused(self.provider_code or 0)
+
+
+class SenderBlocked(SendError):
+    """The provider has blocked the business number."""
+
+    code = "sender_blocked"
+    retryable = True
+    scope = "sender"
+    alert = True
+
+    @property
+    def verdict(self) -> SendVerdict:
+        return Blocked(self.provider_code or 0)
+
+
+class SendRefused(SendError):
+    """The provider refused it for good."""
+
+    code = "refused"
+    alert = True
+
+    @property
+    def verdict(self) -> SendVerdict:
+        return Refused(self.provider_code, self.status or 400)

@@ -1,0 +1,83 @@
+"""Identity: how every key, task name and echo is derived. Derivations never change once released."""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_CORRELATION_ID = re.compile(r"[A-Za-z0-9_-]{8,64}")
+_ECHO = re.compile(r"pombo1\.([0-9a-f]{40})\.(\d{1,9})\.([A-Za-z0-9_-]{8,64})")
+
+
+def stable_hash(*parts: str | int) -> str:
+    """The first 40 hex digits of SHA-256 over the compact JSON array of the parts, as UTF-8."""
+    text = json.dumps(parts, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:40]
+
+
+def canonical_json(value: Any) -> str:
+    """Compact JSON with sorted keys: the same value always gives the same text."""
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+
+
+def message_event_id(provider: str, sender: str, message_id: str) -> str:
+    """The key of an inbound message. The id carries the customer's number, hence the hash."""
+    return stable_hash(provider, sender, "message", message_id)
+
+
+def change_event_id(provider: str, account: str, field: str, value: Any, time: int | None) -> str:
+    """The key of an event without an id: its value without the parts that differ from one delivery to the next."""
+    parts: list[str | int] = [provider, account, field, canonical_json(_without_profiles(value))]
+    if time is not None:
+        parts.append(time)
+    return stable_hash(*parts)
+
+
+def outbound_key(event_id: str, index: int) -> str:
+    """The key of reply `index` (from 0) to an event."""
+    return stable_hash("out", event_id, index)
+
+
+def task_name(key: str, generation: int, hop: int) -> str:
+    """The name of a record's task: made twice is the same as made once."""
+    return stable_hash("task", key, generation, hop)
+
+
+def provider_id_hash(provider: str, provider_id: str) -> str:
+    """What stands for a provider's message id (it contains a number) in keys and indexes."""
+    return stable_hash(provider, provider_id)
+
+
+def is_correlation_id(text: str) -> bool:
+    return _CORRELATION_ID.fullmatch(text) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Echo:
+    """Our own key, which the provider repeats in every receipt of a message."""
+
+    key: str
+    round: int
+    correlation_id: str
+
+    def __str__(self) -> str:
+        return f"pombo1.{self.key}.{self.round}.{self.correlation_id}"
+
+
+def parse_echo(text: str | None) -> Echo | None:
+    """The echo in a receipt, or None where it is absent or somebody else's."""
+    match = _ECHO.fullmatch(text or "")
+    return Echo(match[1], int(match[2]), match[3]) if match else None
+
+
+def _without_profiles(value: Any) -> Any:
+    """A profile name may change between two deliveries of one event."""
+    if not isinstance(value, Mapping) or not isinstance(value.get("contacts"), list):
+        return value
+    contacts = [
+        {k: v for k, v in contact.items() if k != "profile"} if isinstance(contact, Mapping) else contact
+        for contact in value["contacts"]
+    ]
+    return {**value, "contacts": contacts}

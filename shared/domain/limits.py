@@ -1,0 +1,109 @@
+"""Limits: every duration and bound of the protocol, made once, scaled once."""
+
+from dataclasses import dataclass, fields, is_dataclass, replace
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any, Self
+
+LONGEST_DOUBLING = 30
+"""Beyond this exponent every wait has long reached its cap; it keeps the arithmetic small."""
+
+
+class DoubtPolicy(StrEnum):
+    """What becomes of a message whose answer was lost and whose receipt never came."""
+
+    RESEND = "resend"  # once more, at the risk of a double
+    HOLD = "hold"  # a person decides
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Waits that grow: `first`, times `factor` each time, at most `longest`."""
+
+    first: timedelta
+    factor: int
+    longest: timedelta
+
+    def after(self, times: int) -> timedelta:
+        """The wait once it has been waited `times` times already."""
+        grown: timedelta = self.first * int(self.factor ** min(times, LONGEST_DOUBLING))
+        return min(self.longest, grown)
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """How long we wait before we try again, by reason."""
+
+    retry: Backoff = Backoff(timedelta(seconds=10), 2, timedelta(seconds=300))
+    throughput: timedelta = timedelta(seconds=1)  # 130429: the number sends too fast; 1-2 s
+    pair: Backoff = Backoff(
+        timedelta(seconds=1), 4, timedelta(seconds=256)
+    )  # 131056: Meta documents 4^n s for one contact
+    account: Backoff = Backoff(timedelta(seconds=60), 2, timedelta(seconds=3600))  # 80007, 4: the account or the app
+    maintenance: timedelta = timedelta(seconds=30)  # 131057: an upgrade of at most a minute; 30-60 s
+    credential: timedelta = timedelta(seconds=600)
+    block: Backoff = Backoff(timedelta(seconds=600), 2, timedelta(seconds=6 * 3600))
+    predecessor: Backoff = Backoff(timedelta(seconds=1), 2, timedelta(seconds=32))
+    doubt: Backoff = Backoff(timedelta(seconds=15), 2, timedelta(seconds=240))
+    reply_spacing: timedelta = timedelta(seconds=1)  # reply i is first tried i seconds after the plan
+
+
+@dataclass(frozen=True, slots=True)
+class PostTimes:
+    """How long one POST to the provider may take. httpx knows no total, so the stream is given up by our clock."""
+
+    connect: timedelta = timedelta(seconds=3)
+    write: timedelta = timedelta(seconds=3)
+    read: timedelta = timedelta(seconds=6)
+    total: timedelta = timedelta(seconds=20)
+
+    @property
+    def longest(self) -> timedelta:
+        """A last read may begin just before the total is over."""
+        return self.total + self.read
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of both halves. A frozen value, so that no rule can know another number."""
+
+    max_attempts: int = 8
+    handler_timeout: timedelta = timedelta(seconds=60)
+    inbound_lease_margin: timedelta = timedelta(seconds=30)
+    outbound_lease: timedelta = timedelta(seconds=60)  # 60 >= 30 (begin) + 26 (post) + 4: no send outlives its lease
+    begin_within: timedelta = timedelta(seconds=30)
+    post: PostTimes = PostTimes()
+    request_budget: timedelta = timedelta(seconds=90)  # process_outbound ends itself, settle retries included
+    doubt_window: timedelta = timedelta(seconds=300)
+    doubt_policy: DoubtPolicy = DoubtPolicy.RESEND
+    max_doubts: int = 2  # the second doubt ends dead: a message is resent once
+    message_max_age: timedelta = timedelta(hours=24)
+    sweep_after: timedelta = timedelta(seconds=600)
+    sweep_longest: timedelta = timedelta(hours=6)
+    inbound_retention: timedelta = timedelta(days=8)  # outlives Meta's 7 days of redelivery
+    outbound_retention: timedelta = timedelta(days=35)
+    receipt_retention: timedelta = timedelta(days=35)
+    max_replies: int = 30
+    waits: Waits = Waits()
+
+    @property
+    def inbound_lease(self) -> timedelta:
+        return self.handler_timeout + self.inbound_lease_margin
+
+    @property
+    def dispatch_deadline(self) -> timedelta:
+        """The longest lease, 30 s for the request around it, 15 s for the queue around that."""
+        return max(self.inbound_lease, self.outbound_lease) + self.inbound_lease_margin * 1.5
+
+    def scaled(self, factor: float) -> Self:
+        """The same limits with every duration divided by `factor` (TIME_SCALE)."""
+        scaled: Self = _scale(self, factor)
+        return scaled
+
+
+def _scale(value: Any, factor: float) -> Any:
+    if isinstance(value, timedelta):
+        return value / factor
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{f.name: _scale(getattr(value, f.name), factor) for f in fields(value)})
+    return value

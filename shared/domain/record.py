@@ -1,0 +1,177 @@
+"""The delivery record: what is stored of one event on its way to the handler, or of one message on its way out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+ATTEMPTS_KEPT = 20
+"""How many attempts a record remembers; more than any limit allows, so replays show what went before."""
+
+
+class Kind(StrEnum):
+    """Which half of the pipeline a record belongs to."""
+
+    INBOUND = "inbound"
+    OUTBOUND = "outbound"
+
+
+class State(StrEnum):
+    """Where a delivery is. `state` is ours; the provider's word is a receipt."""
+
+    PENDING = "pending"  # waits for an attempt; leaves by lease
+    LEASED = "leased"  # one attempt holds it; leaves by settle, or once lease_until has passed
+    IN_DOUBT = "in_doubt"  # outbound: the provider may have it; leaves by a receipt, or by its deadline
+    DONE = "done"  # final: the effect happened
+    DROPPED = "dropped"  # final: no person could mend it
+    DEAD = "dead"  # final until a person replays or discards it
+
+
+OPEN_STATES = frozenset({State.PENDING, State.LEASED, State.IN_DOUBT})
+FINAL_STATES = frozenset(State) - OPEN_STATES
+
+
+class ReceiptKind(StrEnum):
+    """The provider's word on a message that was sent."""
+
+    SENT = "sent"
+    DELIVERED = "delivered"
+    READ = "read"
+    PLAYED = "played"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Receipts:
+    """What the provider said of one round of a message: a time per kind, so that receipts commute."""
+
+    sent: datetime | None = None
+    delivered: datetime | None = None
+    read: datetime | None = None
+    played: datetime | None = None
+    failed: datetime | None = None
+    failed_code: int | None = None
+    provider_ids: frozenset[str] = frozenset()
+    """Hashes of the provider's ids that the receipts named."""
+
+    @property
+    def reached(self) -> bool:
+        """The person's phone has it."""
+        return any((self.delivered, self.read, self.played))
+
+    @property
+    def positive(self) -> bool:
+        return self.reached or self.sent is not None
+
+    @property
+    def any(self) -> bool:
+        """Any receipt, a failed one too, proves that the provider took the message."""
+        return self.positive or self.failed is not None
+
+    def merged(self, other: "Receipts") -> "Receipts":
+        """Both together. The same from either side, and however often: of two times for a kind the earlier stands."""
+        first_failed = min(
+            (r for r in (self, other) if r.failed), key=lambda r: (r.failed, r.failed_code or 0), default=None
+        )
+        return Receipts(
+            sent=_earlier(self.sent, other.sent),
+            delivered=_earlier(self.delivered, other.delivered),
+            read=_earlier(self.read, other.read),
+            played=_earlier(self.played, other.played),
+            failed=first_failed.failed if first_failed else None,
+            failed_code=first_failed.failed_code if first_failed else None,
+            provider_ids=self.provider_ids | other.provider_ids,
+        )
+
+
+def _earlier(one: datetime | None, other: datetime | None) -> datetime | None:
+    return min((time for time in (one, other) if time), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try, as the timeline shows it. `answer` is the verdict's word, `code` the provider's."""
+
+    at: datetime
+    attempt: int
+    answer: str
+    code: int | None = None
+    provider_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """The record that carries one event or message to exactly one outcome. All times are UTC."""
+
+    key: str
+    kind: Kind
+    tenant: str
+    sender: str
+    contact: str
+    correlation_id: str
+    state: State
+    received_at: datetime
+    payload: Mapping[str, Any]
+    attempt: int = 0
+    token: str | None = None
+    lease_until: datetime | None = None
+    generation: int = 0
+    due_at: datetime | None = None
+    sweep_at: datetime | None = None
+    sweeps: int = 0
+    give_up_at: datetime | None = None
+    doubts: int = 0
+    doubt_until: datetime | None = None
+    throttled: int = 0
+    round: int = 0
+    after: str | None = None
+    plan_size: int | None = None
+    reason: str | None = None
+    last_error: str | None = None
+    attempts_log: tuple[Attempt, ...] = ()
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    provider_id: str | None = None
+    receipts: Mapping[int, Receipts] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    expire_at: datetime | None = None
+    version: int | None = field(default=None, compare=False)
+    """The store's mark of what was read; a write is refused when another one came between. Not part of the record."""
+
+    @property
+    def final(self) -> bool:
+        return self.state in FINAL_STATES
+
+    @property
+    def word(self) -> Receipts:
+        """The receipts of this round: the only ones that count."""
+        return self.receipts.get(self.round, Receipts())
+
+    @property
+    def finished(self) -> bool:
+        """Whether a successor may go: final, or known to be with the provider."""
+        return self.final or self.word.any
+
+    def leased_at(self, now: datetime) -> bool:
+        """Whether an attempt holds it now."""
+        return self.state is State.LEASED and self.lease_until is not None and now < self.lease_until
+
+    def due(self, now: datetime) -> bool:
+        return self.due_at is None or self.due_at <= now
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A reference to a record in a queue: never its content."""
+
+    key: str
+    kind: Kind
+    correlation_id: str
+    generation: int
+    hop: int = 0
+
+    @classmethod
+    def of(cls, record: Delivery) -> "Task":
+        """The record's own task: its generation, hop 0."""
+        return cls(record.key, record.kind, record.correlation_id, record.generation)

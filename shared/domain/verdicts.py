@@ -1,0 +1,135 @@
+"""Verdicts: what an attempt's outcome means. Only `settle` knows what becomes of the record."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, ClassVar
+
+# ---- of the handler
+
+
+@dataclass(frozen=True, slots=True)
+class Replied:
+    """The handler answered; `payloads` are the replies, in order, ready to be stored."""
+
+    payloads: tuple[Mapping[str, Any], ...]
+    word: ClassVar[str] = "replied"
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """The handler wants nothing more done."""
+
+    reason: str
+    word: ClassVar[str] = "dropped"
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerFailed:
+    """The handler raised, overran, or gave what is no answer. `error` may be private: it is stored, never logged."""
+
+    error: str
+    word: ClassVar[str] = "handler_failed"
+
+
+@dataclass(frozen=True, slots=True)
+class StillUnparsable:
+    """A replayed item is read again and still makes no sense."""
+
+    word: ClassVar[str] = "unparsable"
+
+
+@dataclass(frozen=True, slots=True)
+class StillUnknown:
+    """A replayed event still names a sender of nobody's."""
+
+    word: ClassVar[str] = "unknown_sender"
+
+
+# ---- of the provider
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """2xx. The id is None where the answer could not be read."""
+
+    provider_id: str | None
+    word: ClassVar[str] = "accepted"
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The provider may or may not have it."""
+
+    code: int | None = None
+    word: ClassVar[str] = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderDown:
+    """The provider refused as a whole, and certainly took nothing: the queue's pace decides."""
+
+    code: int | None = None
+    word: ClassVar[str] = "provider_down"
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Certainly not accepted, and only this message: our own backoff decides."""
+
+    code: int | None = None
+    retry_after: timedelta | None = None
+    word: ClassVar[str] = "retry"
+
+
+@dataclass(frozen=True, slots=True)
+class Limited:
+    """A limit of one contact, sender or account."""
+
+    code: int
+    retry_after: timedelta | None = None
+    word: ClassVar[str] = "limited"
+
+
+@dataclass(frozen=True, slots=True)
+class CredentialRefused:
+    """The credential in use no longer opens the door."""
+
+    code: int
+    word: ClassVar[str] = "credential_refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """The sender may not send for now. `until` is when its block ends, where the caller knows; the first send
+    after it is the probe.
+    """
+
+    code: int
+    until: datetime | None = None
+    word: ClassVar[str] = "blocked"
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Permanent for this message. `status` is the provider's HTTP status."""
+
+    code: int | None
+    status: int = 400
+    word: ClassVar[str] = "refused"
+
+
+# ---- of ourselves
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """Put back before the effect began: shutdown, or too late to begin. `resend`: the lease was taken out of doubt."""
+
+    resend: bool = False
+    word: ClassVar[str] = "released"
+
+
+HandlerVerdict = Replied | Dropped | HandlerFailed | StillUnparsable | StillUnknown | Released
+SendVerdict = Accepted | Lost | ProviderDown | Retry | Limited | CredentialRefused | Blocked | Refused | Released
+Verdict = HandlerVerdict | SendVerdict

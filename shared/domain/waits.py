@@ -1,0 +1,33 @@
+"""Waits: how long until the next attempt. Jitter comes in, a number from 0 to 1, like time."""
+
+from datetime import timedelta
+
+from shared.domain.limits import Waits
+from shared.domain.verdicts import Limited
+
+THROUGHPUT, PAIR, MAINTENANCE = 130429, 131056, 131057
+SPREAD = 0.2
+
+
+def jittered(wait: timedelta, jitter: float) -> timedelta:
+    """The wait, 20 % shorter at jitter 0 and 20 % longer at 1."""
+    return wait * (1 - SPREAD + 2 * SPREAD * jitter)
+
+
+def before_retry(attempt: int, waits: Waits, jitter: float) -> timedelta:
+    """After attempt n: min(300, 5 * 2^n) s, which is 10, 20, 40 and so on."""
+    return jittered(waits.retry.after(attempt - 1), jitter)
+
+
+def before_limited(verdict: Limited, throttled: int, waits: Waits, jitter: float) -> timedelta:
+    """After the limit was met `throttled` times in a row, by whose limit it is; no less than the provider asked for."""
+    match verdict.code:
+        case code if code == THROUGHPUT:
+            wait = waits.throughput * (1 + jitter)
+        case code if code == PAIR:
+            wait = jittered(waits.pair.after(throttled - 1), jitter)
+        case code if code == MAINTENANCE:
+            wait = waits.maintenance * (1 + jitter)
+        case _:
+            wait = jittered(waits.account.after(throttled - 1), jitter)
+    return max(wait, verdict.retry_after or timedelta())

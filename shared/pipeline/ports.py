@@ -1,0 +1,162 @@
+"""Ports: what the pipeline needs of the world. Every effect of Pombo is a method call on one of these."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from shared.domain.delivery import Step
+from shared.domain.events import Parsed, ReceiptReceived
+from shared.domain.guards import Block, TenantMarks
+from shared.domain.identity import Echo
+from shared.domain.messages import Message, OutboundMessage
+from shared.domain.record import Delivery, State, Task
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """The record is new and stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exists:
+    """There is one already, perhaps by this very call: never a reason to drop anything. None: of an unknown state."""
+
+    record: Delivery | None
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """How much is open, by state, and since when the oldest pending record waits (received_at)."""
+
+    counts: Mapping[State, int]
+    oldest_pending: datetime | None
+
+
+Decide = Callable[[Delivery | None], Step]
+
+
+class Store(Protocol):
+    """Where records live. All methods raise StoreUnavailable; those that return a record raise UnknownState."""
+
+    def create(self, record: Delivery) -> Created | Exists:
+        """Store a new record, once, whoever else tries."""
+        ...
+
+    def get(self, key: str) -> Delivery | None:
+        """The record with its receipts, those that carried no echo included."""
+        ...
+
+    def change(self, key: str, decide: Decide, seen: Delivery | None = None) -> Step:
+        """Read, decide, write in one commit with the records it creates; again from the new state if another write
+        came between. `decide` is pure and may run several times. `seen`: the record as it was last read or written,
+        which saves the first read. A record of `create` that is there already is left as it is.
+        """
+        ...
+
+    def note_receipt(self, echo: Echo, receipt: ReceiptReceived) -> bool:
+        """Write a receipt into its round of the record, whatever its state. False: there is no such record."""
+        ...
+
+    def note_unechoed_receipt(self, receipt: ReceiptReceived) -> None:
+        """Keep a receipt that carries no key of ours, by the provider's id."""
+        ...
+
+    def overdue(self, before: datetime, limit: int) -> Sequence[str]:
+        """Keys of open records whose sweep_at has passed, the longest overdue first."""
+        ...
+
+    def backlog(self) -> Backlog: ...
+
+    def purge(self, now: datetime, limit: int) -> int:
+        """Delete what has expired, where the back end does not do so by itself. The number deleted."""
+        ...
+
+    def by_correlation(self, correlation_id: str) -> Sequence[Delivery]:
+        """All records of one event and its replies, the event first."""
+        ...
+
+    def by_provider_id(self, provider: str, provider_id: str) -> Delivery | None: ...
+
+    def marks(self, tenant: str) -> TenantMarks: ...
+
+    def mark_credential(self, tenant: str, fingerprint: str) -> None:
+        """This credential was refused. Blind: the last one stands."""
+        ...
+
+    def mark_block(self, tenant: str, sender: str, block: Block | None) -> None:
+        """The sender is blocked, or (None) no longer."""
+        ...
+
+    def ping(self) -> None:
+        """Raise StoreUnavailable unless the store answers."""
+        ...
+
+
+class Queue(Protocol):
+    """Where tasks go."""
+
+    def ensure(self, task: Task, at: datetime | None) -> None:
+        """Make the task, to run at `at` or now; one of that name is success. Raises QueueUnavailable."""
+        ...
+
+    def ping(self) -> None:
+        """Raise QueueUnavailable unless the queues answer."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """Whom a sender belongs to."""
+
+    id: str
+
+
+class Tenants(Protocol):
+    """The registry: who owns a sender, by the provider's own id."""
+
+    def owner_of(self, provider: str, sender: str) -> Tenant | None:
+        """The tenant of a sender; None after a successful look. Raises RegistryUnavailable."""
+        ...
+
+    def owner_of_account(self, provider: str, account: str) -> Tenant | None:
+        """The tenant of an account (a WABA, say), for news that names no sender. Raises RegistryUnavailable."""
+        ...
+
+
+class Channel(Protocol):
+    """One provider: verify, parse, read, send."""
+
+    def verify(self, body: bytes, signature: str | None) -> None:
+        """Raises SignatureInvalid unless the provider signed these bytes."""
+        ...
+
+    def parse(self, body: bytes) -> Parsed:
+        """The events of one webhook. Pure; raises nothing, whatever the bytes."""
+        ...
+
+    def read(self, record: Delivery) -> Message | None:
+        """The message in a stored event, or None where the event is no message. Raises ItemUnparsable."""
+        ...
+
+    def address(self, message: Message) -> Mapping[str, str]:
+        """Where a reply to this message goes, as it is stored with the reply."""
+        ...
+
+    def fingerprint(self, sender: str) -> str:
+        """What tells the credential in use from another, and tells nothing else."""
+        ...
+
+    def send(self, record: Delivery, echo: Echo) -> str | None:
+        """Hand one message over; the provider's id, None where the answer was unreadable. Raises a SendError."""
+        ...
+
+
+class Handler(Protocol):
+    """The team's code."""
+
+    def handles(self, kind: str) -> bool: ...
+
+    def __call__(self, message: Message) -> Sequence[OutboundMessage]:
+        """The replies, in order. Raises Drop, HandlerInterrupted, or anything else, which counts as failed."""
+        ...
