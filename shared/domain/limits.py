@@ -80,6 +80,7 @@ class Limits:
     message_max_age: timedelta = timedelta(hours=24)
     sweep_after: timedelta = timedelta(seconds=600)
     sweep_longest: timedelta = timedelta(hours=6)
+    sweep_budget: timedelta = timedelta(seconds=45)
     inbound_retention: timedelta = timedelta(days=8)  # outlives Meta's 7 days of redelivery
     outbound_retention: timedelta = timedelta(days=35)
     receipt_retention: timedelta = timedelta(days=35)

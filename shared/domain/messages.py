@@ -1,5 +1,6 @@
 """Messages: what a handler is given and what it gives back."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -51,17 +52,26 @@ class OutboundMessage:
     content: Mapping[str, Any]
     reply_to: str | None = None
 
+    def __post_init__(self) -> None:
+        """Raises TypeError or ValueError for what cannot be stored: it is found here, not after the handler has run."""
+        if not isinstance(self.type, str) or not isinstance(self.content, Mapping):
+            raise TypeError("An OutboundMessage has a type, a str, and a content, a mapping.")
+        if self.reply_to is not None and not isinstance(self.reply_to, str):
+            raise TypeError(f"reply_to is the id of a message, a str, not {type(self.reply_to).__name__}.")
+        try:
+            json.dumps([self.type, dict(self.content), self.reply_to], ensure_ascii=False, allow_nan=False).encode()
+        except UnicodeEncodeError as error:
+            raise ValueError("The message holds half a character (a lone surrogate).") from error
+
     @classmethod
     def text(cls, body: str, *, reply_to: str | None = None, preview_url: bool = False) -> Self:
-        """A text of 1 to 4096 characters; `reply_to` is the id of the message it quotes. Raises ValueError."""
+        """A text of 1 to 4096 characters; `reply_to` is the id of the message it quotes. Raises TypeError, ValueError."""
         if not isinstance(body, str):
-            raise ValueError(f"The text of a message is a str, not {type(body).__name__}.")
+            raise TypeError(f"The text of a message is a str, not {type(body).__name__}.")
         if not body.strip():
             raise ValueError("The text of a message is empty.")
         if len(body) > TEXT_MAX:
             raise ValueError(f"The text of a message has {len(body)} characters; WhatsApp takes {TEXT_MAX}.")
-        if reply_to is not None and not isinstance(reply_to, str):
-            raise ValueError(f"reply_to is the id of a message, a str, not {type(reply_to).__name__}.")
         content: dict[str, Any] = {"body": body}
         if preview_url:
             content["preview_url"] = True

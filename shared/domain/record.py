@@ -6,6 +6,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from shared.domain.identity import task_name
+
 ATTEMPTS_KEPT = 20
 """How many attempts a record remembers; more than any limit allows, so replays show what went before."""
 
@@ -170,6 +172,11 @@ class Task:
     correlation_id: str
     generation: int
     hop: int = 0
+
+    @property
+    def name(self) -> str:
+        """Its name in the queue: made twice is the same as made once."""
+        return task_name(self.key, self.generation, self.hop)
 
     @classmethod
     def of(cls, record: Delivery) -> "Task":

@@ -127,6 +127,11 @@ class Tenants(Protocol):
 class Channel(Protocol):
     """One provider: verify, parse, read, send."""
 
+    @property
+    def provider(self) -> str:
+        """Its name in identities."""
+        ...
+
     def verify(self, body: bytes, signature: str | None) -> None:
         """Raises SignatureInvalid unless the provider signed these bytes."""
         ...
@@ -152,11 +157,19 @@ class Channel(Protocol):
         ...
 
 
+class HandlerFault(Exception):
+    """The team's code raised, overran, or gave what is no answer. The message is for its timeline, not for a log."""
+
+
+class HandlerInterrupted(Exception):
+    """The process is ending before the team's code has."""
+
+
 class Handler(Protocol):
     """The team's code."""
 
     def handles(self, kind: str) -> bool: ...
 
     def __call__(self, message: Message) -> Sequence[OutboundMessage]:
-        """The replies, in order. Raises Drop, HandlerInterrupted, or anything else, which counts as failed."""
+        """The replies, in order. Raises Drop, HandlerFault or HandlerInterrupted, and nothing else."""
         ...

@@ -1,0 +1,327 @@
+"""Configuration: every environment variable there is, in one table, read once at the start.
+
+All faults are found and reported together, each in a sentence that says what to do. Nothing has a fallback that
+lets through: in staging and prod addresses, secrets and the store must be given.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from shared.domain.limits import DoubtPolicy, Limits
+
+WEBHOOK, INTERNAL = "webhook", "internal"
+BOTH = (WEBHOOK, INTERNAL)
+ENVIRONMENTS = ("local", "test", "staging", "prod")
+DEPLOYED = ("staging", "prod")
+DATA_DIRECTORY = ".pombo"
+
+LOCAL_SECRETS: Mapping[str, str] = {
+    "META_APP_SECRET": "local-app-secret",
+    "META_VERIFY_TOKEN": "local-verify-token",
+    "WHATSAPP_ACCESS_TOKEN": "local-access-token",
+    "INTERNAL_TASK_TOKEN": "local-internal-token",
+}
+"""Secrets for one machine, known to everybody: refused anywhere else."""
+
+LEAST_DOUBT_WINDOW = timedelta(seconds=120)
+"""process_outbound ends itself 90 s after it began; the window must outlive it."""
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)")
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+class ConfigError(Exception):
+    """The configuration is not complete. `faults` are sentences, one each."""
+
+    def __init__(self, faults: list[str]) -> None:
+        super().__init__(" ".join(faults))
+        self.faults = faults
+
+
+class _Fault(Exception):
+    """What is wrong with one value."""
+
+
+def _text(value: str) -> str:
+    return value
+
+
+def _list(value: str) -> tuple[str, ...]:
+    items = tuple(item.strip() for item in value.split(",") if item.strip())
+    if not items:
+        raise _Fault("is empty")
+    return items
+
+
+def _url(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.netloc or parts.query or parts.fragment:
+        raise _Fault("is no address like https://example.com")
+    return value.rstrip("/")
+
+
+def _whole(least: int, most: int) -> Callable[[str], int]:
+    def parse(value: str) -> int:
+        if not re.fullmatch(r"\d{1,12}", value.strip()) or not least <= int(value) <= most:
+            raise _Fault(f"is no whole number from {least} to {most}")
+        return int(value)
+
+    return parse
+
+
+def _number(least: float, most: float) -> Callable[[str], float]:
+    def parse(value: str) -> float:
+        if not re.fullmatch(r"\d{1,6}(\.\d{1,6})?", value.strip()) or not least <= float(value) <= most:
+            raise _Fault(f"is no number from {least:g} to {most:g}")
+        return float(value)
+
+    return parse
+
+
+def _duration(least: timedelta, most: timedelta) -> Callable[[str], timedelta]:
+    def parse(value: str) -> timedelta:
+        match = _DURATION.fullmatch(value.strip())
+        length = timedelta(seconds=min(float(match[1]), 1e9) * _UNITS[match[2]]) if match else None
+        if length is None or not least <= length <= most:
+            raise _Fault(f"is no duration like 90s, 10m, 24h or 2d from {_spell(least)} to {_spell(most)}")
+        return length
+
+    return parse
+
+
+def _choice(*allowed: str) -> Callable[[str], str]:
+    def parse(value: str) -> str:
+        if value not in allowed:
+            raise _Fault(f"must be one of {', '.join(allowed)}")
+        return value
+
+    return parse
+
+
+def _spell(length: timedelta) -> str:
+    seconds = int(length.total_seconds())
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= size and seconds % size == 0:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One environment variable: who reads it, how it is read, and what it means.
+
+    `local` is the default on one machine, `always` the default everywhere. With neither it is required, unless
+    `optional`. A `deployed_only_https` address must be https in staging and prod.
+    """
+
+    name: str
+    services: tuple[str, ...]
+    parse: Callable[[str], Any]
+    meaning: str
+    local: str | None = None
+    always: str | None = None
+    optional: bool = False
+    secret: bool = False
+    https: bool = False
+    only_local: bool = False
+
+
+def _second(count: float) -> timedelta:
+    return timedelta(seconds=count)
+
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting("APP_ENV", BOTH, _choice(*ENVIRONMENTS), "local, test, staging or prod", local="local"),
+    Setting(
+        "LOG_LEVEL",
+        BOTH,
+        _choice("DEBUG", "INFO", "WARNING", "ERROR"),
+        "the least severity that is logged",
+        always="INFO",
+    ),
+    Setting("PORT", BOTH, _whole(0, 65535), "set by Cloud Run; 8080 and 8081 on one machine", optional=True),
+    Setting("THREADS", BOTH, _whole(1, 1000), "request threads, equal to Cloud Run's concurrency", always="16"),
+    Setting("META_APP_SECRET", (WEBHOOK,), _list, "list; what Meta signs webhooks with", local="", secret=True),
+    Setting(
+        "META_VERIFY_TOKEN", (WEBHOOK,), _list, "list; what Meta's GET handshake must bring", local="", secret=True
+    ),
+    Setting("WEBHOOK_MAX_BYTES", (WEBHOOK,), _whole(1024, 64 * 1024 * 1024), "largest webhook taken", always="3211264"),
+    Setting("WHATSAPP_PHONE_NUMBER_ID", BOTH, _text, "the sender of tenant default", local="100000000000001"),
+    Setting("WHATSAPP_ACCESS_TOKEN", (INTERNAL,), _text, "its token", local="", secret=True),
+    Setting("WHATSAPP_API_BASE_URL", (INTERNAL,), _url, "the Graph API", local="http://127.0.0.1:8082", https=True),
+    Setting("WHATSAPP_API_VERSION", (INTERNAL,), _text, "the Graph API's version", always="v25.0"),
+    Setting("STORE", BOTH, _choice("sqlite"), "the back end of the store", local="sqlite"),
+    Setting(
+        "SQLITE_PATH",
+        BOTH,
+        Path,
+        "the file of the sqlite store",
+        local=f"{DATA_DIRECTORY}/pombo.sqlite",
+        only_local=True,
+    ),
+    Setting("GOOGLE_CLOUD_PROJECT", BOTH, _text, "the project", local="pombo-local"),
+    Setting("CLOUD_TASKS_LOCATION", BOTH, _text, "the queues' region", local="local"),
+    Setting(
+        "CLOUD_TASKS_EMULATOR_HOST", BOTH, _text, "host:port of the emulator", local="127.0.0.1:8083", only_local=True
+    ),
+    Setting("INBOUND_TASK_QUEUE_NAME", BOTH, _text, "the queue of events", local="inbound"),
+    Setting("OUTBOUND_TASK_QUEUE_NAME", BOTH, _text, "the queue of messages", local="outbound"),
+    Setting("INTERNAL_TASK_BASE_URL", BOTH, _url, "where tasks go", local="http://127.0.0.1:8081", https=True),
+    Setting("INTERNAL_TASK_TOKEN", BOTH, _list, "list; X-Internal-Token of tasks", local="", secret=True),
+    Setting(
+        "TASKS_SERVICE_ACCOUNT", BOTH, _text, "whose OIDC token tasks carry; then it is verified too", optional=True
+    ),
+    Setting("SCHEDULER_SERVICE_ACCOUNT", (INTERNAL,), _text, "whose OIDC token /internal/sweep accepts", optional=True),
+    Setting(
+        "OIDC_CERTS_URL",
+        (INTERNAL,),
+        _url,
+        "certificates of OIDC tokens",
+        always="https://www.googleapis.com/oauth2/v1/certs",
+        https=True,
+    ),
+    Setting("HANDLER", (INTERNAL,), _text, "the team's code, module:function", local="handlers.echo:handle"),
+    Setting(
+        "HANDLER_TIMEOUT",
+        (INTERNAL,),
+        _duration(_second(1), _second(1700)),
+        "how long a handler may take",
+        always="60s",
+    ),
+    Setting("MAX_ATTEMPTS", (INTERNAL,), _whole(1, 50), "tries of a handler or a send", always="8"),
+    Setting(
+        "IN_DOUBT_SECONDS",
+        (INTERNAL,),
+        _duration(LEAST_DOUBT_WINDOW, _second(86400)),
+        "how long a lost answer waits for its receipt",
+        always="300",
+    ),
+    Setting(
+        "IN_DOUBT_POLICY", (INTERNAL,), _choice("resend", "hold"), "what follows when no receipt came", always="resend"
+    ),
+    Setting(
+        "MESSAGE_MAX_AGE",
+        (INTERNAL,),
+        _duration(_second(60), timedelta(days=30)),
+        "after which a message is given up",
+        always="24h",
+    ),
+    Setting("DEDUPE_TTL_DAYS", BOTH, _whole(1, 365), "how long an event is remembered", always="8"),
+    Setting(
+        "SWEEP_AFTER",
+        BOTH,
+        _duration(_second(1), _second(86400)),
+        "when an overdue record is swept (local: 30s)",
+        always="600s",
+        local="30s",
+    ),
+    Setting("TIME_SCALE", BOTH, _number(1, 20), "divides every duration of the protocol", always="1", only_local=True),
+)
+"""The table. README.md prints it, and a test holds the two together."""
+
+NOT_YET: Mapping[str, str] = {
+    "HANDLER_URL": "a handler behind an address",
+    "CRASH_AT": "crash points",
+}
+"""Names that are reserved: setting one has no effect yet, and silence would hide that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What a service was told, read and checked."""
+
+    service: str
+    values: Mapping[str, Any]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.values[name]
+
+    def get(self, name: str) -> Any:
+        """The value, or None where it is optional and unset."""
+        return self.values.get(name)
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of the protocol, scaled: the one place where TIME_SCALE is applied."""
+        values = self.values
+        given: dict[str, Any] = {}
+        if self.service == INTERNAL:
+            given = {
+                "max_attempts": values["MAX_ATTEMPTS"],
+                "handler_timeout": values["HANDLER_TIMEOUT"],
+                "doubt_window": values["IN_DOUBT_SECONDS"],
+                "doubt_policy": DoubtPolicy(values["IN_DOUBT_POLICY"]),
+                "message_max_age": values["MESSAGE_MAX_AGE"],
+            }
+        return Limits(
+            sweep_after=values["SWEEP_AFTER"], inbound_retention=timedelta(days=values["DEDUPE_TTL_DAYS"]), **given
+        ).scaled(values["TIME_SCALE"])
+
+
+def load(environ: Mapping[str, str], service: str) -> Config:
+    """Read the variables of one service. Raises ConfigError with every fault."""
+    faults: list[str] = []
+    app_env = environ.get("APP_ENV") or ("" if environ.get("K_SERVICE") else "local")
+    if app_env not in ENVIRONMENTS:
+        faults.append(f"APP_ENV must be set to one of {', '.join(ENVIRONMENTS)}.")
+        app_env = "prod"
+    faults += [
+        f"{name} is set, but this version does not know {what} yet."
+        for name, what in NOT_YET.items()
+        if environ.get(name)
+    ]
+    values: dict[str, Any] = {"APP_ENV": app_env}
+    for setting in SETTINGS:
+        if service in setting.services and setting.name != "APP_ENV":
+            fault = _read(setting, environ, app_env, values)
+            if fault:
+                faults.append(fault)
+    if app_env in DEPLOYED:
+        faults += _deployed_faults(environ, values)
+    if faults:
+        raise ConfigError(faults)
+    return Config(service, values)
+
+
+def _read(setting: Setting, environ: Mapping[str, str], app_env: str, values: dict[str, Any]) -> str | None:
+    """Put one value in its place, or say what is wrong with it. A secret's value is never repeated."""
+    raw = environ.get(setting.name, "")
+    deployed = app_env in DEPLOYED
+    if deployed and setting.only_local:
+        if raw:
+            return f"{setting.name} is for one machine only; remove it in {app_env}."
+        raw = setting.always or ""
+    if not raw:
+        raw = ("" if deployed else _local_default(setting)) or setting.always or ""
+    if not raw:
+        required = not setting.optional and not (deployed and setting.only_local)
+        return f"{setting.name} is missing: {setting.meaning}." if required else None
+    try:
+        values[setting.name] = setting.parse(raw)
+    except _Fault as fault:
+        return f"{setting.name} {fault}."
+    if deployed and setting.https and not raw.startswith("https://"):
+        return f"{setting.name} must be https in {app_env}."
+    if deployed and setting.secret and any(part.strip() in LOCAL_SECRETS.values() for part in raw.split(",")):
+        return f"{setting.name} is the secret of one machine, known to everybody; set your own in {app_env}."
+    return None
+
+
+def _local_default(setting: Setting) -> str:
+    return LOCAL_SECRETS.get(setting.name) or setting.local or ""
+
+
+def _deployed_faults(environ: Mapping[str, str], values: Mapping[str, Any]) -> list[str]:
+    faults = []
+    if values.get("STORE") == "sqlite":
+        faults.append("STORE must not be sqlite in staging and prod: instances share no disk.")
+    if values.get("DEDUPE_TTL_DAYS", 8) < 8:
+        faults.append("DEDUPE_TTL_DAYS must be at least 8: Meta delivers again for 7 days.")
+    if environ.get("FIRESTORE_EMULATOR_HOST"):
+        faults.append("FIRESTORE_EMULATOR_HOST is for one machine only; remove it.")
+    return faults

@@ -1,0 +1,25 @@
+"""What a team's handler imports: messages in, messages out, and the two words it may say instead."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from shared.domain.messages import DEFAULT_KINDS, Contact, Drop, Message, OutboundMessage
+
+__all__ = ["DEFAULT_KINDS", "Contact", "Drop", "Message", "OutboundMessage", "handles"]
+
+_Handle = TypeVar("_Handle", bound=Callable[..., Any])
+KINDS_ATTRIBUTE = "pombo_kinds"
+
+
+def handles(*kinds: str) -> Callable[[_Handle], _Handle]:
+    """Say for which kinds of message the handler is called, in place of the default ones.
+
+    @handles("text", "reaction")
+    def handle(message: Message) -> str: ...
+    """
+
+    def mark(handle: _Handle) -> _Handle:
+        setattr(handle, KINDS_ATTRIBUTE, frozenset(kinds))
+        return handle
+
+    return mark

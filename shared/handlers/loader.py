@@ -1,0 +1,86 @@
+"""The loader: from `module:function` to the handler port, with every shape of answer a handler may give."""
+
+import asyncio
+import importlib
+import inspect
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from itertools import islice
+from typing import Any
+
+from shared.domain.messages import DEFAULT_KINDS, Message, OutboundMessage
+from shared.handlers import KINDS_ATTRIBUTE
+
+
+class HandlerNotFound(Exception):
+    """HANDLER names nothing that can be called. The sentence says what is missing."""
+
+
+def load_handler(name: str) -> Callable[[Message], Any]:
+    """The function that `module:function` names. Raises HandlerNotFound."""
+    module_name, colon, function_name = name.partition(":")
+    if not (module_name and colon and function_name):
+        raise HandlerNotFound(f"HANDLER is module:function, like handlers.echo:handle, not {name!r}.")
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        raise HandlerNotFound(
+            f"HANDLER: the module {module_name} cannot be imported ({type(error).__name__}: {error})."
+        ) from error
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        raise HandlerNotFound(f"HANDLER: the module {module_name} has no function {function_name}.")
+    handle: Callable[[Message], Any] = function
+    return handle
+
+
+def kinds_of(handle: Callable[..., Any]) -> frozenset[str]:
+    """The kinds of message a handler is called for."""
+    kinds: frozenset[str] = getattr(handle, KINDS_ATTRIBUTE, DEFAULT_KINDS)
+    return kinds
+
+
+def call(handle: Callable[[Message], Any], message: Message, at_most: int) -> list[OutboundMessage]:
+    """Call a handler, sync or async, and take its answer apart. Raises what it raises, and TypeError or ValueError for
+    an answer that is none.
+    """
+    result = handle(message)
+    if inspect.isawaitable(result):
+        result = asyncio.run(_awaited(result, at_most))
+    elif isinstance(result, AsyncIterator):
+        result = asyncio.run(_collected(result, at_most))
+    return _replies(result, at_most)
+
+
+async def _awaited(result: Any, at_most: int) -> Any:
+    value = await result
+    return await _collected(value, at_most) if isinstance(value, AsyncIterator) else value
+
+
+async def _collected(items: AsyncIterator[Any], at_most: int) -> list[Any]:
+    collected = []
+    async for item in items:
+        collected.append(item)
+        if len(collected) > at_most:
+            break
+    return collected
+
+
+def _replies(result: Any, at_most: int) -> list[OutboundMessage]:
+    if result is None:
+        return []
+    if isinstance(result, str | OutboundMessage):
+        return [_reply(result)]
+    if isinstance(result, bytes | Mapping) or not isinstance(result, Iterable):
+        raise TypeError(f"A handler gives None, str, OutboundMessage or several of them, not {type(result).__name__}.")
+    replies = [_reply(item) for item in islice(result, at_most + 1)]
+    if len(replies) > at_most:
+        raise ValueError(f"A handler may give {at_most} replies; this one gave more.")
+    return replies
+
+
+def _reply(item: Any) -> OutboundMessage:
+    if isinstance(item, OutboundMessage):
+        return item
+    if isinstance(item, str):
+        return OutboundMessage.text(item)
+    raise TypeError(f"A reply is a str or an OutboundMessage, not {type(item).__name__}.")

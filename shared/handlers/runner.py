@@ -1,0 +1,110 @@
+"""The runner: calls the team's code in a thread of its own, so that a request never waits for it too long."""
+
+import contextvars
+import threading
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+from shared.domain.messages import Drop, Message, OutboundMessage
+from shared.handlers.loader import call, kinds_of
+from shared.pipeline.ports import HandlerFault, HandlerInterrupted
+
+LOOK_SECONDS = 0.1
+"""How often a waiting request looks whether the process is ending."""
+
+ERROR_CHARACTERS = 500
+"""What is kept of an exception's message, for the timeline."""
+
+
+class HandlerRunner:
+    """The handler port around one Python function.
+
+    A thread cannot be killed: one that overran goes on, its result is thrown away, and `hung` counts it. When as many
+    hang as there are request threads the process says so by /livez and is replaced.
+    """
+
+    def __init__(
+        self,
+        handle: Callable[[Message], Any],
+        *,
+        timeout: timedelta,
+        threads: int,
+        max_replies: int,
+        stopping: Callable[[], bool],
+    ) -> None:
+        self._handle = handle
+        self._kinds = kinds_of(handle)
+        self._timeout = timeout.total_seconds()
+        self._threads = threads
+        self._max_replies = max_replies
+        self._stopping = stopping
+        self._lock = threading.Lock()
+        self._hung = 0
+
+    def handles(self, kind: str) -> bool:
+        return kind in self._kinds
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether as many handlers hang as there are threads."""
+        return self._hung >= self._threads
+
+    def __call__(self, message: Message) -> Sequence[OutboundMessage]:
+        """The replies. Raises Drop, HandlerFault (raised, overran, no answer) or HandlerInterrupted (shutdown)."""
+        if self.exhausted:
+            raise HandlerFault("Too many handlers hang; this process takes no more.")
+        outcome = _Outcome()
+        context = contextvars.copy_context()
+        thread = threading.Thread(
+            target=lambda: context.run(self._work, message, outcome), name="pombo-handler", daemon=True
+        )
+        thread.start()
+        ends = time.monotonic() + self._timeout
+        while not outcome.ended.wait(min(LOOK_SECONDS, max(0.0, ends - time.monotonic()))):
+            if self._stopping():
+                raise HandlerInterrupted
+            if time.monotonic() >= ends and outcome.abandon():
+                with self._lock:
+                    self._hung += 1
+                raise HandlerFault(f"The handler took longer than {self._timeout:g} s.")
+        return outcome.result()
+
+    def _work(self, message: Message, outcome: "_Outcome") -> None:
+        try:
+            outcome.end(call(self._handle, message, self._max_replies), None)
+        except BaseException as error:  # noqa: BLE001 - the team's code may raise anything; it must not end ours
+            outcome.end(None, error)
+        if outcome.abandoned:
+            with self._lock:
+                self._hung -= 1
+
+
+class _Outcome:
+    """What became of one call, handed from its thread to the request."""
+
+    def __init__(self) -> None:
+        self.ended = threading.Event()
+        self.abandoned = False
+        self._lock = threading.Lock()
+        self._replies: list[OutboundMessage] | None = None
+        self._error: BaseException | None = None
+
+    def end(self, replies: list[OutboundMessage] | None, error: BaseException | None) -> None:
+        with self._lock:
+            self._replies, self._error = replies, error
+            self.ended.set()
+
+    def abandon(self) -> bool:
+        """Stop waiting for it, unless it has ended."""
+        with self._lock:
+            self.abandoned = not self.ended.is_set()
+            return self.abandoned
+
+    def result(self) -> list[OutboundMessage]:
+        if isinstance(self._error, Drop):
+            raise self._error
+        if self._error is not None:
+            raise HandlerFault(f"{type(self._error).__name__}: {self._error}"[:ERROR_CHARACTERS]) from self._error
+        return self._replies or []

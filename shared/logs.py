@@ -1,0 +1,151 @@
+"""Logs: one JSON object a line on standard output, in the form that Cloud Logging reads.
+
+Nothing private is ever logged: no number, name, text, token or provider id. An exception is logged by its type and
+the places it passed, never by its message, which may quote what it choked on.
+"""
+
+import json
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from types import MappingProxyType, TracebackType
+from typing import Any
+
+EVENTS: Mapping[str, str] = {
+    "webhook_received": "A webhook was stored.",
+    "webhook_refused": "A webhook was refused.",
+    "webhook_ignored": "Part of a webhook was not for us.",
+    "inbound_new": "A new event was stored.",
+    "inbound_duplicate": "An event came again; nothing was done twice.",
+    "inbound_enqueued": "The event has its task.",
+    "inbound_processing_started": "The event goes to the handler.",
+    "inbound_processing_finished": "The event was handled.",
+    "inbound_rescheduled": "The handler failed; the event will be tried again.",
+    "inbound_failed": "The event could not be handled.",
+    "outbound_enqueued": "The replies have their tasks.",
+    "outbound_waiting": "A message waits.",
+    "outbound_attempt": "A message was tried.",
+    "outbound_sent": "The provider took a message.",
+    "outbound_rescheduled": "A message will be tried again.",
+    "outbound_in_doubt": "The provider may or may not have a message.",
+    "outbound_failed": "A message could not be sent.",
+    "receipt_applied": "A receipt was stored.",
+    "receipt_unknown": "A receipt names nothing we know.",
+    "dead_lettered": "A delivery is dead; a person has to look.",
+    "swept": "Overdue deliveries got new tasks.",
+    "task_refused": "A task was refused.",
+    "task_gone": "A task came for a record that is no more.",
+    "lease_lost": "An attempt came too late; its result was thrown away.",
+    "state_unknown": "A newer version wrote this; it is left alone.",
+    "tenant_needs_reauth": "The provider refuses the credential; reconnect the number.",
+    "tenant_reconnected": "Another credential is in use.",
+    "sender_blocked": "The provider has blocked a sender.",
+    "replayed": "A dead letter is tried again.",
+    "discarded": "A dead letter was given up.",
+    "config_error": "The configuration is not complete.",
+    "started": "Ready.",
+    "stopping": "Ending.",
+    "unexpected_error": "Something went wrong that should not.",
+}
+"""Every event there is, and what it means."""
+
+_LABELLED = ("correlation_id", "inbound_event_id", "delivery", "tenant", "stage")
+_LOGGER = "pombo"
+_context: ContextVar[Mapping[str, Any]] = ContextVar("pombo_log_context", default=MappingProxyType({}))
+
+
+def event(name: str, *, severity: str = "INFO", error: BaseException | None = None, **fields: Any) -> None:
+    """Log one event. Fields that are None are left out."""
+    record = {"event": name, **_context.get(), **fields}
+    exc_info = (type(error), error, error.__traceback__) if error else None
+    logging.getLogger(_LOGGER).log(
+        logging.getLevelNamesMapping()[severity], EVENTS[name], exc_info=exc_info, extra={"pombo": record}
+    )
+
+
+@contextmanager
+def context(**fields: Any) -> Iterator[None]:
+    """Fields for every event logged inside."""
+    token = _context.set({**_context.get(), **fields})
+    try:
+        yield
+    finally:
+        _context.reset(token)
+
+
+def configure(level: str) -> None:
+    """Send every log line of this process to standard output. Other libraries are heard from errors upwards."""
+    handler = _LineHandler()
+    handler.setFormatter(_JsonFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.ERROR)
+    logging.getLogger(_LOGGER).setLevel(level)
+    sys.excepthook = _log_uncaught
+
+
+def trace_of(headers: Mapping[str, str], project: str) -> str | None:
+    """The trace a request belongs to, as Cloud Logging names it.
+
+    https://cloud.google.com/trace/docs/trace-context: traceparent first, X-Cloud-Trace-Context else.
+    """
+    parts = headers.get("traceparent", "").split("-")
+    trace_id = parts[1] if len(parts) == 4 else headers.get("X-Cloud-Trace-Context", "").split("/")[0]
+    is_id = len(trace_id) == 32 and all(c in "0123456789abcdef" for c in trace_id)
+    return f"projects/{project}/traces/{trace_id}" if is_id else None
+
+
+class _LineHandler(logging.Handler):
+    """One write a line: lines of several processes in one file never mix."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        data = (self.format(record) + "\n").encode("utf-8", "replace")
+        try:
+            os.write(1, data)
+        except OSError:
+            self.handleError(record)
+
+
+class _JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC)
+            .isoformat(timespec="microseconds")
+            .replace("+00:00", "Z"),
+            "severity": record.levelname,
+        }
+        fields = getattr(record, "pombo", None)
+        if fields is None:
+            line |= {"message": "A library reports an error.", "event": "unexpected_error", "logger": record.name}
+        else:
+            line["message"] = record.getMessage()
+            line |= {name: value for name, value in fields.items() if value is not None}
+            labels = {name: str(line[name]) for name in _LABELLED if name in line}
+            if labels:
+                line["logging.googleapis.com/labels"] = labels
+        if record.exc_info and record.exc_info[1]:
+            line["error"] = type(record.exc_info[1]).__name__
+            line["stack_trace"] = _places(record.exc_info[1])
+        return json.dumps(line, ensure_ascii=False, default=str)
+
+
+def _places(error: BaseException) -> str:
+    """The traceback without messages and values: types and places alone. Error Reporting groups by it."""
+    parts = ["Traceback (most recent call last):"]
+    for frame in traceback.extract_tb(error.__traceback__):
+        parts.append(f'  File "{frame.filename}", line {frame.lineno}, in {frame.name}')
+    parts.append(type(error).__name__)
+    if error.__cause__:
+        parts.append(f"caused by {type(error.__cause__).__name__}")
+    return "\n".join(parts)
+
+
+def _log_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if issubclass(kind, KeyboardInterrupt):
+        return
+    event("unexpected_error", severity="CRITICAL", error=error.with_traceback(trace))

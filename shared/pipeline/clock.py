@@ -1,0 +1,50 @@
+"""The clock: time as a port, so that a test can hold it still."""
+
+import random
+import time
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Time and chance."""
+
+    def now(self) -> datetime:
+        """The time, UTC."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that never jump; only differences mean something."""
+        ...
+
+    def sleep(self, seconds: float) -> None: ...
+
+    def jitter(self) -> float:
+        """A number from 0 to 1."""
+        ...
+
+    def token(self) -> str:
+        """A fresh random token."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SystemClock:
+    """The machine's."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def jitter(self) -> float:
+        return random.random()  # noqa: S311 - spreading retries needs no cryptography
+
+    def token(self) -> str:
+        return uuid.uuid4().hex

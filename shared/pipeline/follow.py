@@ -1,0 +1,84 @@
+"""Follow: after the write, what the step says comes next. Write the record, then make its task."""
+
+from dataclasses import dataclass, replace
+
+from shared import logs
+from shared.domain.delivery import Answer, Ensure, EnsureReplies, Hop, Step
+from shared.domain.errors import QueueUnavailable
+from shared.domain.identity import outbound_key
+from shared.domain.limits import Limits
+from shared.domain.record import Delivery, Kind, State, Task
+from shared.pipeline.clock import Clock
+from shared.pipeline.ports import Queue
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """Makes the tasks a step asks for. A queue that cannot be reached turns the answer into 503."""
+
+    queue: Queue
+    clock: Clock
+    limits: Limits
+
+    def __call__(self, step: Step, task: Task) -> Answer:
+        """Do what comes next and say the answer."""
+        if step.write is not None and step.write.state is State.DEAD:
+            log_dead(step.write)
+        try:
+            match step.next:
+                case Ensure(record):
+                    self.ensure(record)
+                case EnsureReplies(record):
+                    self.ensure_replies(record)
+                case Hop(until):
+                    self.queue.ensure(replace(task, hop=task.hop + 1), until)
+                case _:
+                    pass
+        except QueueUnavailable as error:
+            logs.event("unexpected_error", severity="WARNING", delivery=task.key, reason=error.code, stage="enqueue")
+            return Answer(503, step.answer.state)
+        return step.answer
+
+    def ensure(self, record: Delivery) -> None:
+        """The record's own task, when it is due."""
+        self.queue.ensure(Task.of(record), record.due_at)
+
+    def ensure_replies(self, record: Delivery) -> int:
+        """The first task of each reply of a plan, a second apart. One that fails does not stop the others."""
+        failure: QueueUnavailable | None = None
+        made = 0
+        now = self.clock.now()
+        for index in range(record.plan_size or 0):
+            task = Task(outbound_key(record.key, index), Kind.OUTBOUND, record.correlation_id, generation=0)
+            try:
+                self.queue.ensure(task, now + self.limits.waits.reply_spacing * index if index else None)
+                made += 1
+            except QueueUnavailable as error:
+                failure = error
+        if made or failure:
+            logs.event(
+                "outbound_enqueued",
+                severity="WARNING" if failure else "INFO",
+                inbound_event_id=record.key,
+                outbound_planned=record.plan_size,
+                outbound_enqueued=made,
+            )
+        if failure:
+            raise failure
+        return made
+
+
+def log_dead(record: Delivery) -> None:
+    """The alert: an error line that a monitor counts."""
+    last = record.attempts_log[-1] if record.attempts_log else None
+    logs.event(
+        "dead_lettered",
+        severity="ERROR",
+        delivery=record.key,
+        correlation_id=record.correlation_id,
+        tenant=record.tenant,
+        stage=record.kind,
+        reason=record.reason,
+        attempt=record.attempt,
+        code=last.code if last else None,
+    )

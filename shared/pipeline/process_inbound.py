@@ -1,0 +1,126 @@
+"""process_inbound: take an event to the handler, and commit its end and the replies as one."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shared import logs
+from shared.domain.delivery import Answer, Run, Step, lease, settle
+from shared.domain.errors import ItemUnparsable
+from shared.domain.guards import Go
+from shared.domain.limits import Limits
+from shared.domain.messages import Drop, Message, OutboundMessage
+from shared.domain.record import Delivery, State, Task
+from shared.domain.verdicts import (
+    Dropped,
+    HandlerFailed,
+    HandlerVerdict,
+    Released,
+    Replied,
+    StillUnknown,
+    StillUnparsable,
+)
+from shared.pipeline.clock import Clock
+from shared.pipeline.follow import Follow
+from shared.pipeline.patience import change_patiently
+from shared.pipeline.ports import Channel, Handler, HandlerFault, HandlerInterrupted, Store, Tenants
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessInbound:
+    """The inbound half of the internal service."""
+
+    store: Store
+    tenants: Tenants
+    channel: Channel
+    handler: Handler
+    follow: Follow
+    limits: Limits
+    clock: Clock
+    stopping: Callable[[], bool]
+
+    def __call__(self, task: Task) -> Answer:
+        """Do what a task finds to do, and answer it. Raises StoreUnavailable and UnknownState."""
+        began = self.clock.monotonic()
+        token = self.clock.token()
+        step = self.store.change(
+            task.key, lambda record: lease(record, task, token, Go(), self.limits, self.clock.now())
+        )
+        if not isinstance(step.next, Run):
+            return self.follow(step, task)
+        return self._run(step.next.record, task, token, began)
+
+    def _run(self, record: Delivery, task: Task, token: str, began: float) -> Answer:
+        logs.event("inbound_processing_started", **_about(record), attempt=record.attempt, task_name=task.name)
+        verdict = self._verdict(record)
+        jitter = self.clock.jitter()
+        step = change_patiently(
+            self.store,
+            record,
+            lambda now: settle(now, token, verdict, self.limits, self.clock.now(), jitter),
+            self.clock,
+            until=began + self.limits.inbound_lease.total_seconds(),
+            stopping=self.stopping,
+        )
+        answer = self.follow(step, task)
+        self._log_end(record, verdict, step, answer, began)
+        return answer
+
+    def _verdict(self, record: Delivery) -> HandlerVerdict:
+        """Read the event, ask the handler, say what it means."""
+        if self.stopping():
+            return Released()
+        if record.tenant == "" and self.tenants.owner_of(self.channel.provider, record.sender) is None:
+            return StillUnknown()
+        try:
+            message = self.channel.read(record)
+        except ItemUnparsable:
+            return StillUnparsable()
+        if message is None or not self.handler.handles(message.kind):
+            return Replied(())
+        try:
+            replies = self.handler(message)
+        except HandlerInterrupted:
+            return Released()
+        except Drop as drop:
+            return Dropped(drop.reason)
+        except HandlerFault as fault:
+            return HandlerFailed(str(fault))
+        return Replied(self._payloads(message, replies))
+
+    def _payloads(self, message: Message, replies: Sequence[OutboundMessage]) -> tuple[Mapping[str, Any], ...]:
+        address = self.channel.address(message)
+        return tuple(
+            {"type": reply.type, "content": reply.content, "reply_to": reply.reply_to, **address} for reply in replies
+        )
+
+    def _log_end(self, record: Delivery, verdict: HandlerVerdict, step: Step, answer: Answer, began: float) -> None:
+        names = {200: "inbound_processing_finished", 503: "inbound_processing_finished", 409: "lease_lost"}
+        name = names[answer.status]
+        if isinstance(verdict, HandlerFailed) and step.write:
+            name = "inbound_failed" if step.write.state is State.DEAD else "inbound_rescheduled"
+        elif isinstance(verdict, Released):
+            name = "inbound_rescheduled"
+        planned = step.write.plan_size if step.write else None
+        logs.event(
+            name,
+            severity="INFO" if name == "inbound_processing_finished" else "WARNING",
+            **_about(record),
+            attempt=record.attempt,
+            state=answer.state,
+            reason=step.write.reason if step.write else None,
+            verdict=verdict.word,
+            outbound_planned=planned,
+            outbound_enqueued=planned if answer.status == 200 else None,
+            duration_ms=round((self.clock.monotonic() - began) * 1000, 1),
+            latency_seconds=round((self.clock.now() - record.received_at).total_seconds(), 3),
+        )
+
+
+def _about(record: Delivery) -> dict[str, Any]:
+    return {
+        "inbound_event_id": record.key,
+        "tenant": record.tenant or None,
+        "phone_number_id": record.sender,
+        "stage": record.kind,
+    }
