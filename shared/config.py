@@ -14,8 +14,9 @@ from urllib.parse import urlsplit
 
 from shared.domain.limits import DoubtPolicy, Limits
 
-WEBHOOK, INTERNAL = "webhook", "internal"
+WEBHOOK, INTERNAL, CLI = "webhook", "internal", "cli"
 BOTH = (WEBHOOK, INTERNAL)
+ALL = (WEBHOOK, INTERNAL, CLI)
 ENVIRONMENTS = ("local", "test", "staging", "prod")
 DEPLOYED = ("staging", "prod")
 DATA_DIRECTORY = ".pombo"
@@ -136,7 +137,7 @@ def _second(count: float) -> timedelta:
 
 
 SETTINGS: tuple[Setting, ...] = (
-    Setting("APP_ENV", BOTH, _choice(*ENVIRONMENTS), "local, test, staging or prod", local="local"),
+    Setting("APP_ENV", ALL, _choice(*ENVIRONMENTS), "local, test, staging or prod", local="local"),
     Setting(
         "LOG_LEVEL",
         BOTH,
@@ -151,14 +152,14 @@ SETTINGS: tuple[Setting, ...] = (
         "META_VERIFY_TOKEN", (WEBHOOK,), _list, "list; what Meta's GET handshake must bring", local="", secret=True
     ),
     Setting("WEBHOOK_MAX_BYTES", (WEBHOOK,), _whole(1024, 64 * 1024 * 1024), "largest webhook taken", always="3211264"),
-    Setting("WHATSAPP_PHONE_NUMBER_ID", BOTH, _text, "the sender of tenant default", local="100000000000001"),
+    Setting("WHATSAPP_PHONE_NUMBER_ID", ALL, _text, "the sender of tenant default", local="100000000000001"),
     Setting("WHATSAPP_ACCESS_TOKEN", (INTERNAL,), _text, "its token", local="", secret=True),
     Setting("WHATSAPP_API_BASE_URL", (INTERNAL,), _url, "the Graph API", local="http://127.0.0.1:8082", https=True),
     Setting("WHATSAPP_API_VERSION", (INTERNAL,), _text, "the Graph API's version", always="v25.0"),
-    Setting("STORE", BOTH, _choice("sqlite"), "the back end of the store", local="sqlite"),
+    Setting("STORE", ALL, _choice("sqlite"), "the back end of the store", local="sqlite"),
     Setting(
         "SQLITE_PATH",
-        BOTH,
+        ALL,
         Path,
         "the file of the sqlite store",
         local=f"{DATA_DIRECTORY}/pombo.sqlite",
@@ -211,16 +212,16 @@ SETTINGS: tuple[Setting, ...] = (
         "after which a message is given up",
         always="24h",
     ),
-    Setting("DEDUPE_TTL_DAYS", BOTH, _whole(1, 365), "how long an event is remembered", always="8"),
+    Setting("DEDUPE_TTL_DAYS", ALL, _whole(1, 365), "how long an event is remembered", always="8"),
     Setting(
         "SWEEP_AFTER",
-        BOTH,
+        ALL,
         _duration(_second(1), _second(86400)),
         "when an overdue record is swept (local: 30s)",
         always="600s",
         local="30s",
     ),
-    Setting("TIME_SCALE", BOTH, _number(1, 20), "divides every duration of the protocol", always="1", only_local=True),
+    Setting("TIME_SCALE", ALL, _number(1, 20), "divides every duration of the protocol", always="1", only_local=True),
 )
 """The table. README.md prints it, and a test holds the two together."""
 

@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -89,13 +89,13 @@ def configure(level: str) -> None:
     sys.excepthook = _log_uncaught
 
 
-def trace_of(headers: Mapping[str, str], project: str) -> str | None:
-    """The trace a request belongs to, as Cloud Logging names it.
+def trace_of(header: Callable[[str, str], str], project: str) -> str | None:
+    """The trace a request belongs to, as Cloud Logging names it. `header` reads one, or gives its second argument.
 
     https://cloud.google.com/trace/docs/trace-context: traceparent first, X-Cloud-Trace-Context else.
     """
-    parts = headers.get("traceparent", "").split("-")
-    trace_id = parts[1] if len(parts) == 4 else headers.get("X-Cloud-Trace-Context", "").split("/")[0]
+    parts = header("traceparent", "").split("-")
+    trace_id = parts[1] if len(parts) == 4 else header("X-Cloud-Trace-Context", "").split("/")[0]
     is_id = len(trace_id) == 32 and all(c in "0123456789abcdef" for c in trace_id)
     return f"projects/{project}/traces/{trace_id}" if is_id else None
 

@@ -119,6 +119,7 @@ def create(
     due_at: datetime | None = None,
     after: str | None = None,
     refused: str | None = None,
+    provider: str = "meta",
 ) -> Delivery:
     """A new record: pending, or final from the start where `refused` says unparsable or unknown_sender."""
     record = Delivery(
@@ -133,6 +134,7 @@ def create(
         payload=payload,
         after=after,
         give_up_at=now + limits.message_max_age if kind is Kind.OUTBOUND else None,
+        provider=provider,
     )
     match refused:
         case None:
@@ -320,6 +322,7 @@ def _plan(
             now=now,
             due_at=now + limits.waits.reply_spacing * index,
             after=outbound_key(event.key, index - 1) if index else None,
+            provider=event.provider,
         )
         for index, payload in enumerate(payloads)
     )

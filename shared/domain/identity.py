@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _CORRELATION_ID = re.compile(r"[A-Za-z0-9_-]{8,64}")
-_ECHO = re.compile(r"pombo1\.([0-9a-f]{40})\.(\d{1,9})\.([A-Za-z0-9_-]{8,64})")
+_ECHO = re.compile(r"pombo1\.([0-9a-f]{40})\.(0|[1-9][0-9]{0,8})\.([A-Za-z0-9_-]{8,64})")
 
 
 def stable_hash(*parts: str | int) -> str:

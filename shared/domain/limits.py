@@ -5,8 +5,8 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any, Self
 
-LONGEST_DOUBLING = 30
-"""Beyond this exponent every wait has long reached its cap; it keeps the arithmetic small."""
+LONGEST_DOUBLING = 16
+"""Beyond this exponent every wait has long reached its cap, and 4^30 s is more than a timedelta can hold."""
 
 
 class DoubtPolicy(StrEnum):

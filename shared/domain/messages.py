@@ -65,7 +65,7 @@ class OutboundMessage:
 
     @classmethod
     def text(cls, body: str, *, reply_to: str | None = None, preview_url: bool = False) -> Self:
-        """A text of 1 to 4096 characters; `reply_to` is the id of the message it quotes. Raises TypeError, ValueError."""
+        """A text of 1 to 4096 characters; `reply_to` is the id of the message it quotes. Raises what is wrong."""
         if not isinstance(body, str):
             raise TypeError(f"The text of a message is a str, not {type(body).__name__}.")
         if not body.strip():

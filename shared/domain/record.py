@@ -74,7 +74,7 @@ class Receipts:
     def merged(self, other: "Receipts") -> "Receipts":
         """Both together. The same from either side, and however often: of two times for a kind the earlier stands."""
         first_failed = min(
-            (r for r in (self, other) if r.failed), key=lambda r: (r.failed, r.failed_code or 0), default=None
+            (r for r in (self, other) if r.failed), key=lambda r: (r.failed, _code(r.failed_code)), default=None
         )
         return Receipts(
             sent=_earlier(self.sent, other.sent),
@@ -85,6 +85,10 @@ class Receipts:
             failed_code=first_failed.failed_code if first_failed else None,
             provider_ids=self.provider_ids | other.provider_ids,
         )
+
+
+def _code(code: int | None) -> int:
+    return -1 if code is None else code  # 0 is a code of Meta's: none must not equal it, or the order would tell
 
 
 def _earlier(one: datetime | None, other: datetime | None) -> datetime | None:
@@ -138,6 +142,8 @@ class Delivery:
     receipts: Mapping[int, Receipts] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
     expire_at: datetime | None = None
+    provider: str = "meta"
+    """Whose sender and contact these are; `provider_id` alone does not say whose id it is."""
     version: int | None = field(default=None, compare=False)
     """The store's mark of what was read; a write is refused when another one came between. Not part of the record."""
 

@@ -1,0 +1,182 @@
+"""A fault is something that a test asks the local cloud to do wrong, so many times, to whatever matches.
+
+The book of faults is one SQLite file in the data directory, because the control address that writes it
+(local/whatsapp) and one of those who act on it (local/tasks) are different processes that may be killed.
+"""
+
+import json
+import sqlite3
+import threading
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+
+BOOK = "faults.sqlite"
+"""The book's name in the data directory, for all who share it."""
+
+KINDS: Mapping[str, frozenset[str]] = {
+    "send": frozenset({"error", "slow", "refuse", "accept_then_drop"}),
+    "receipt": frozenset({"withhold", "duplicate", "reorder", "slow", "error"}),
+    "webhook": frozenset({"withhold", "duplicate", "reorder", "slow", "drop"}),
+    "task": frozenset({"duplicate", "drop", "early", "free_name", "slow"}),
+}
+"""Which kinds of fault each place knows how to make."""
+
+MATCHED = frozenset({"to", "type", "phone_number_id"})
+"""What a fault of WhatsApp's may ask for; tasks have facts of their own, which are not checked here."""
+
+LONGEST_SECONDS = 3600.0
+"""An hour outlives every timeout that a test could be after."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault. `times` 0 means until cleared; `seconds` is how long a slow one takes; an empty `match` fits all.
+
+    `subcode`, `transient` and `retry_after` (seconds) complete an error answer: error_subcode, is_transient and the
+    header Retry-After.
+    """
+
+    on: str
+    kind: str
+    code: int | None = None
+    status: int | None = None
+    times: int = 1
+    seconds: float | None = None
+    match: Mapping[str, str] = field(default_factory=dict)
+    subcode: int | None = None
+    transient: bool = False
+    retry_after: int | None = None
+
+    @property
+    def delay(self) -> float:
+        """How many seconds what is slow or overtaken waits: a second if the fault does not say."""
+        return 1.0 if self.seconds is None else self.seconds
+
+    def fits(self, facts: Mapping[str, str]) -> bool:
+        """Whether every value asked for is the one at hand; a number is the same with and without its plus."""
+        return all(
+            facts.get(name, "").removeprefix("+") == value.removeprefix("+") for name, value in self.match.items()
+        )
+
+
+def fault_from(document: object) -> Fault:
+    """The fault that a JSON document asks for; ValueError with one sentence if it makes no sense."""
+    if not isinstance(document, dict):
+        raise ValueError("A fault is a JSON object.")
+    known = {one.name for one in fields(Fault)}
+    if unknown := sorted(set(document) - known):
+        raise ValueError(f"A fault has no field {unknown[0]!r}; it has {', '.join(sorted(known))}.")
+    on, kind = str(document.get("on")), str(document.get("kind"))
+    if on not in KINDS:
+        raise ValueError(f"on is one of {', '.join(sorted(KINDS))}.")
+    if kind not in KINDS[on]:
+        raise ValueError(f"kind is one of {', '.join(sorted(KINDS[on]))} where on is {on}.")
+    _check_numbers(document)
+    if (match := document.get("match")) is not None:
+        _check_match(on, match)
+    if (on, kind) == ("send", "error") and document.get("code") is None and document.get("status") is None:
+        raise ValueError("An error needs a code (Meta's error), a status (a plain answer) or both.")
+    return Fault(**{name: value for name, value in document.items() if value is not None})
+
+
+def _check_numbers(document: Mapping[str, object]) -> None:
+    for name, least, most in (
+        ("times", 0, 10**9),
+        ("code", 0, 10**7),
+        ("subcode", 0, 10**7),
+        ("status", 400, 599),
+        ("retry_after", 0, 10**6),
+    ):
+        value = document.get(name)
+        if value is not None and (type(value) is not int or not least <= value <= most):
+            raise ValueError(f"{name} is a whole number from {least} to {most}.")
+    seconds = document.get("seconds")
+    if seconds is not None and (type(seconds) not in (int, float) or not 0 <= float(str(seconds)) <= LONGEST_SECONDS):
+        raise ValueError(f"seconds is a number from 0 to {LONGEST_SECONDS:.0f}.")
+    if not isinstance(document.get("transient", False), bool):
+        raise ValueError("transient is true or false.")
+
+
+def _check_match(on: str, match: object) -> None:
+    if not isinstance(match, dict) or not all(isinstance(value, str) for value in match.values()):
+        raise ValueError("match is an object of strings.")
+    if on != "task" and (unknown := sorted(set(match) - MATCHED)):
+        raise ValueError(f"match has no {unknown[0]!r}; it has {', '.join(sorted(MATCHED))}.")
+
+
+class FaultBook:
+    """The faults still to be made, shared by the processes and threads of one data directory."""
+
+    def __init__(self, path: Path) -> None:
+        # One open connection, because every message and every task asks the book, which is nearly always empty:
+        # the question costs microseconds, opening a file anew a hundred times that.
+        self._db = sqlite3.connect(path, timeout=5, isolation_level=None, check_same_thread=False)
+        self._lock = threading.Lock()
+        self.close = weakref.finalize(self, self._db.close)
+        self._db.execute("PRAGMA synchronous=OFF")  # it has to outlive a killed process, not a power cut
+        with self._writing():
+            self._db.execute(
+                "CREATE TABLE IF NOT EXISTS faults"
+                " (id INTEGER PRIMARY KEY, place TEXT NOT NULL, used INTEGER NOT NULL DEFAULT 0, fault TEXT NOT NULL)"
+            )
+
+    def add(self, fault: Fault) -> None:
+        with self._writing():
+            self._db.execute("INSERT INTO faults (place, fault) VALUES (?, ?)", (fault.on, json.dumps(asdict(fault))))
+
+    def active(self) -> list[Fault]:
+        """Every fault with turns left, oldest first."""
+        with self._lock:
+            rows = self._db.execute("SELECT fault FROM faults ORDER BY id").fetchall()
+        return [Fault(**json.loads(text)) for (text,) in rows]
+
+    def clear(self) -> None:
+        with self._writing():
+            self._db.execute("DELETE FROM faults")
+
+    def take(
+        self, on: str, facts: Mapping[str, str], kinds: frozenset[str] | None = None, named: str | None = None
+    ) -> Fault | None:
+        """Use up one turn of the oldest fault at this place that fits, and return it; None when there is none.
+
+        With `named`, only faults whose match asks for that fact are considered: what is rare (a read call, a single
+        receipt) does not use up a fault that was meant for whatever comes.
+        """
+        with self._lock:
+            if self._oldest(on, facts, kinds, named) is None:
+                return None
+        with self._writing():
+            found = self._oldest(on, facts, kinds, named)
+            if found is None:
+                return None
+            row, used, fault = found
+            if fault.times and used + 1 >= fault.times:
+                self._db.execute("DELETE FROM faults WHERE id = ?", (row,))
+            else:
+                self._db.execute("UPDATE faults SET used = used + 1 WHERE id = ?", (row,))
+            return fault
+
+    def _oldest(
+        self, on: str, facts: Mapping[str, str], kinds: frozenset[str] | None, named: str | None
+    ) -> tuple[int, int, Fault] | None:
+        rows = self._db.execute("SELECT id, used, fault FROM faults WHERE place = ? ORDER BY id", (on,)).fetchall()
+        for row, used, text in rows:
+            fault = Fault(**json.loads(text))
+            if (kinds is None or fault.kind in kinds) and (named is None or named in fault.match) and fault.fits(facts):
+                return row, used, fault
+        return None
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """One transaction that holds the write lock from its start, so that no turn is taken by two."""
+        with self._lock:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                raise
+            self._db.execute("COMMIT")

@@ -1,0 +1,59 @@
+"""The screen: log lines as a person reads them, and the words around them."""
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import click
+
+_COLOURS = {"WARNING": "yellow", "ERROR": "red", "CRITICAL": "red"}
+_SHOWN = ("state", "reason", "attempt", "code", "verdict", "count", "outbound_planned", "duration_ms")
+_QUIET = frozenset({"swept", "started", "inbound_enqueued", "webhook_received"})
+
+
+class LogFollower:
+    """Prints what is added to the log file, in a thread, until stopped."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="pombo-screen", daemon=True)
+
+    def start(self) -> None:
+        self._path.touch()
+        self._from = self._path.stat().st_size
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(1)
+
+    def _follow(self) -> None:
+        with self._path.open(encoding="utf-8", errors="replace") as lines:
+            lines.seek(self._from)
+            while not self._stop.wait(0.1):
+                while text := lines.readline():
+                    shown = pretty(text)
+                    if shown:
+                        click.echo(shown)
+
+
+def pretty(text: str) -> str | None:
+    """One log line for a person; None for those that say nothing new."""
+    try:
+        line: dict[str, Any] = json.loads(text)
+        event, severity = line["event"], line.get("severity", "INFO")
+    except (ValueError, KeyError, TypeError):
+        return None
+    if event in _QUIET and severity == "INFO":
+        return None
+    who = str(line.get("correlation_id") or line.get("delivery") or line.get("inbound_event_id") or "")[:8]
+    facts = " ".join(f"{name}={line[name]}" for name in _SHOWN if line.get(name) is not None)
+    words = f"{str(line.get('time', ''))[11:23]}  {who:<8}  {event:<28} {facts}".rstrip()
+    return click.style(words, fg=_COLOURS.get(severity))
+
+
+def step(sentence: str) -> None:
+    """Say what is being done."""
+    click.echo(click.style("• ", fg="cyan") + sentence)

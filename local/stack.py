@@ -1,0 +1,289 @@
+"""The stack: all of Pombo on one machine, on loopback, with no account.
+
+webhook and internal are the real services; Cloud Tasks and WhatsApp are local ones. Nothing in the services knows.
+"""
+
+import fcntl
+import json
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, TextIO
+
+import click
+import httpx
+
+from local.children import Child, end_all
+from local.screen import LogFollower, step
+from shared.config import LOCAL_SECRETS
+
+READY_SECONDS = 45
+WATCH_SECONDS = 0.1
+SWEEP_EVERY_SECONDS = 10
+LOOPBACK = "127.0.0.1"
+NAMES = ("webhook", "internal", "whatsapp", "tasks")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to run the stack. `first_port` 0 takes free ones."""
+
+    data_dir: Path
+    store: str = "sqlite"
+    first_port: int = 8080
+    whatsapp_url: str | None = None
+    sweep: bool = True
+    restart: bool = True
+
+
+class Stack:
+    """Starts, watches and ends the processes."""
+
+    def __init__(self, options: Options, say: Callable[[str], None] = step) -> None:
+        self._options = options
+        self._say = say
+        self._ports = _ports(options.first_port)
+        self._logs = options.data_dir / "logs.jsonl"
+        self._environment = self._make_environment()
+        self._children = {child.name: child for child in self._make_children()}
+        self._over = threading.Event()
+
+    @property
+    def logs(self) -> Path:
+        return self._logs
+
+    def describe(self) -> dict[str, Any]:
+        """What `pombo up --json` prints."""
+        control = self._url("whatsapp")
+        return {
+            "webhook": self._url("webhook"),
+            "internal": self._url("internal"),
+            "tasks": f"{LOOPBACK}:{self._ports['tasks']}",
+            "whatsapp": self._options.whatsapp_url or control,
+            "control": control,
+            "store": self._options.store,
+            "data_dir": str(self._options.data_dir),
+            "pids": self._pids(),
+        }
+
+    @contextmanager
+    def running(self) -> Iterator["Stack"]:
+        """All of it, ready; ended on the way out. Raises ClickException when it cannot be started."""
+        self._options.data_dir.mkdir(parents=True, exist_ok=True)
+        with _locked(self._options.data_dir):
+            try:
+                self._start()
+                yield self
+            finally:
+                self._over.set()
+                (self._options.data_dir / "stack.json").unlink(missing_ok=True)
+                end_all(list(self._children.values()))
+
+    def watch(self, told_to_end: Callable[[], bool]) -> None:
+        """Keep all of it running until told to end. A child that died comes back at once."""
+        while not told_to_end():
+            if self._options.restart:
+                for child in self._children.values():
+                    self._revive(child)
+            time.sleep(WATCH_SECONDS)
+
+    def _start(self) -> None:
+        from local.queues import ensure_queues
+
+        _check_free(self._ports.values())
+        self._say("Starting the Cloud Tasks emulator, WhatsApp, and the two services")
+        for child in self._children.values():
+            child.start()
+        environment = self._environment
+        try:
+            ensure_queues(
+                environment["CLOUD_TASKS_EMULATOR_HOST"],
+                environment["GOOGLE_CLOUD_PROJECT"],
+                environment["CLOUD_TASKS_LOCATION"],
+                environment,
+            )
+        except TimeoutError as error:
+            self._fail_if_dead()
+            raise click.ClickException(str(error)) from error
+        self._say("Waiting until all of it answers")
+        for name, path in (("webhook", "/readyz"), ("internal", "/readyz"), ("whatsapp", "/control/faults")):
+            self._wait_ready(name, path)
+        self._write("pids.json", self._pids())
+        self._write("stack.json", {**self.describe(), "environment": self._cli_environment()})
+        if self._options.sweep:
+            threading.Thread(target=self._sweep, name="pombo-scheduler", daemon=True).start()
+
+    def _wait_ready(self, name: str, path: str) -> None:
+        deadline = time.monotonic() + READY_SECONDS
+        while time.monotonic() < deadline:
+            self._fail_if_dead()
+            try:
+                if httpx.get(self._url(name) + path, timeout=2, trust_env=False).status_code == 200:
+                    return
+            except httpx.HTTPError:
+                pass
+            time.sleep(0.05)
+        raise click.ClickException(f"{name} is not ready after {READY_SECONDS} s: {self._children[name].last_words()}")
+
+    def _fail_if_dead(self) -> None:
+        for child in self._children.values():
+            if child.returncode is not None:
+                raise click.ClickException(f"{child.name} ended at its start: {child.last_words()}")
+
+    def _revive(self, child: Child) -> None:
+        if child.returncode is None:
+            return
+        child.start()
+        self._write("pids.json", self._pids())
+        self._say(f"{child.name} died and was started again")
+
+    def _sweep(self) -> None:
+        """The scheduler: in a project, Cloud Scheduler calls."""
+        scale = float(self._environment.get("TIME_SCALE") or 1)
+        token = self._environment["INTERNAL_TASK_TOKEN"].split(",")[0].strip()
+        while not self._over.wait(SWEEP_EVERY_SECONDS / scale):
+            try:
+                httpx.post(
+                    self._url("internal") + "/internal/sweep",
+                    headers={"X-Internal-Token": token},
+                    timeout=60,
+                    trust_env=False,
+                )
+            except httpx.HTTPError:
+                continue  # the service was killed, or is ending; the next sweep is soon
+
+    def _make_environment(self) -> dict[str, str]:
+        """Local defaults under the user's own environment, which wins."""
+        defaults = {
+            **LOCAL_SECRETS,
+            "APP_ENV": "local",
+            "STORE": self._options.store,
+            "SQLITE_PATH": str(self._options.data_dir / "pombo.sqlite"),
+            "GOOGLE_CLOUD_PROJECT": "pombo-local",
+            "CLOUD_TASKS_LOCATION": "local",
+            "CLOUD_TASKS_EMULATOR_HOST": f"{LOOPBACK}:{self._ports['tasks']}",
+            "INBOUND_TASK_QUEUE_NAME": "inbound",
+            "OUTBOUND_TASK_QUEUE_NAME": "outbound",
+            "INTERNAL_TASK_BASE_URL": self._url("internal"),
+            "OIDC_CERTS_URL": self._url("whatsapp") + "/control/oidc-certs",
+            "WHATSAPP_PHONE_NUMBER_ID": "100000000000001",
+            "WHATSAPP_API_BASE_URL": self._options.whatsapp_url or self._url("whatsapp"),
+        }
+        theirs = {name: value for name, value in os.environ.items() if value or name not in defaults}
+        return {**defaults, **theirs}
+
+    def _cli_environment(self) -> dict[str, str]:
+        names = ("APP_ENV", "STORE", "SQLITE_PATH", "WHATSAPP_PHONE_NUMBER_ID", "TIME_SCALE")
+        return {name: self._environment[name] for name in names if name in self._environment}
+
+    def _make_children(self) -> Iterator[Child]:
+        data_dir, ports = str(self._options.data_dir), self._ports
+        scale = ["--time-scale", self._environment.get("TIME_SCALE") or "1"]
+        webhook_url = self._url("webhook") + "/webhooks/whatsapp"
+        arguments: Mapping[str, tuple[str, list[str]]] = {
+            "tasks": ("local.tasks", ["--port", str(ports["tasks"]), "--data-dir", data_dir, *scale]),
+            "whatsapp": (
+                "local.whatsapp",
+                ["--port", str(ports["whatsapp"]), "--data-dir", data_dir, "--webhook-url", webhook_url, *scale],
+            ),
+            "webhook": ("services.webhook", []),
+            "internal": ("services.internal", []),
+        }
+        for name, (module, given) in arguments.items():
+            environment = {**self._environment, "PORT": str(ports[name])}
+            yield Child(name, module, given, environment, self._logs)
+
+    def _pids(self) -> dict[str, int | None]:
+        return {
+            **{name: self._children[name].pid for name in ("webhook", "internal", "tasks", "whatsapp")},
+            "store": None,
+        }
+
+    def _url(self, name: str) -> str:
+        return f"http://{LOOPBACK}:{self._ports[name]}"
+
+    def _write(self, name: str, value: Any) -> None:
+        """Whole or not at all: others read it at any moment."""
+        path = self._options.data_dir / name
+        part = path.with_suffix(".part")
+        part.write_text(json.dumps(value) + "\n")
+        part.replace(path)
+
+
+def run(options: Options, as_json: bool = False) -> None:
+    """`pombo up`: start, print, serve until SIGINT or SIGTERM, end."""
+    told = _Told()
+    stack = Stack(options, say=(lambda _sentence: None) if as_json else step)
+    with stack.running():
+        if as_json:
+            click.echo(json.dumps(stack.describe()))
+            stack.watch(told)
+            return
+        for name in NAMES:
+            click.echo(f"  {name:<9} {stack.describe()[name]}")
+        step('Pombo is up. In another terminal: pombo say "hello" --wait.  Ctrl-C ends it.')
+        follower = LogFollower(stack.logs)
+        follower.start()
+        stack.watch(told)
+        follower.stop()
+        step("Ending")
+
+
+class _Told:
+    """Whether we were told to end."""
+
+    def __init__(self) -> None:
+        self._told = False
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._tell)
+
+    def _tell(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signature of a signal handler
+        self._told = True
+
+    def __call__(self) -> bool:
+        return self._told
+
+
+def _ports(first: int) -> dict[str, int]:
+    if first:
+        return {name: first + offset for offset, name in enumerate(NAMES)}
+    holders = [socket.socket() for _ in NAMES]
+    try:
+        for holder in holders:
+            holder.bind((LOOPBACK, 0))
+        return {name: holder.getsockname()[1] for name, holder in zip(NAMES, holders, strict=True)}
+    finally:
+        for holder in holders:
+            holder.close()
+
+
+def _check_free(ports: Any) -> None:
+    for port in ports:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((LOOPBACK, port))
+            except OSError as error:
+                raise click.ClickException(
+                    f"Port {port} is in use: end what runs there, or choose others with --ports N (0 takes free ones)."
+                ) from error
+
+
+@contextmanager
+def _locked(data_dir: Path) -> Iterator[TextIO]:
+    """One stack a data directory."""
+    with (data_dir / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise click.ClickException(
+                f"A Pombo is running with its data in {data_dir}; use another --data-dir."
+            ) from error
+        yield lock

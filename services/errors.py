@@ -1,0 +1,31 @@
+"""Errors as HTTP: the one place that says what status an error is. No body ever holds anything private."""
+
+from typing import Any
+
+from werkzeug.exceptions import HTTPException
+
+from shared import logs
+from shared.domain.errors import Forbidden, PomboError, SignatureInvalid, TaskInvalid, UnknownState
+
+Body = tuple[dict[str, Any], int]
+
+
+def answer(error: Exception, unavailable: int) -> Body:
+    """The answer to an error. `unavailable`: the status for a store or queue that cannot be reached."""
+    match error:
+        case Forbidden() | SignatureInvalid():
+            return {"error": "forbidden"}, 403
+        case TaskInvalid():
+            logs.event("task_refused", severity="WARNING", reason=error.sentence)
+            return {"error": error.code, "message": error.sentence}, 400
+        case UnknownState():
+            logs.event("state_unknown", severity="WARNING", reason=error.sentence)
+            return {"state": "unknown"}, 409
+        case PomboError(retryable=True):
+            logs.event("unexpected_error", severity="ERROR", error=error, reason=error.code)
+            return {"error": error.code}, unavailable
+        case HTTPException(code=int(code)):
+            return {"error": error.name.lower().replace(" ", "_")}, code
+        case _:
+            logs.event("unexpected_error", severity="ERROR", error=error)
+            return {"error": "unexpected"}, 500

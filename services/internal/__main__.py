@@ -1,0 +1,17 @@
+"""python -m services.internal: serve the private service on PORT (8081)."""
+
+import flask
+
+from services.server import serve
+from shared import bootstrap
+
+
+def make_app() -> flask.Flask:
+    """The app of this process."""
+    from services.internal.main import create_app
+
+    return create_app(bootstrap.internal())
+
+
+if __name__ == "__main__":
+    serve(bootstrap.internal, make_app, default_port=8081)

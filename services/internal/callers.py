@@ -1,0 +1,99 @@
+"""Callers: who may call the private service. Checked before anything is read."""
+
+import hmac
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+from google.auth import jwt
+from werkzeug.datastructures import Headers
+
+from shared.config import Config
+from shared.domain.errors import CertificatesUnavailable, Forbidden
+
+CERTIFICATES_SECONDS = 3600
+FETCH_SECONDS = 3
+ISSUERS = ("https://accounts.google.com", "accounts.google.com")
+
+
+class Callers:
+    """The internal token, and where a service account is configured, its OIDC token as well."""
+
+    def __init__(self, config: Config) -> None:
+        self._tokens = [token.encode() for token in config["INTERNAL_TASK_TOKEN"]]
+        self._tasks_account = config.get("TASKS_SERVICE_ACCOUNT")
+        self._scheduler_account = config.get("SCHEDULER_SERVICE_ACCOUNT")
+        self._audience = config["INTERNAL_TASK_BASE_URL"]
+        self._certificates = _Certificates(config["OIDC_CERTS_URL"])
+
+    def check_task(self, headers: Headers) -> None:
+        """Raises Forbidden unless it is our queue, CertificatesUnavailable where that cannot be told."""
+        if not self._has_token(headers):
+            raise Forbidden
+        if self._tasks_account:
+            self._check_account(headers, self._tasks_account)
+
+    def check_sweep(self, headers: Headers) -> None:
+        """Raises Forbidden unless it brings the internal token, or is the scheduler."""
+        if self._has_token(headers):
+            return
+        if not self._scheduler_account:
+            raise Forbidden
+        self._check_account(headers, self._scheduler_account)
+
+    def _has_token(self, headers: Headers) -> bool:
+        given = headers.get("X-Internal-Token", "").encode()
+        return any(hmac.compare_digest(given, token) for token in self._tokens)
+
+    def _check_account(self, headers: Headers, account: str) -> None:
+        scheme, _, token = headers.get("Authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not token:
+            raise Forbidden
+        claims = self._claims(token)
+        proven = (
+            claims.get("email") == account and claims.get("email_verified") is True and claims.get("iss") in ISSUERS
+        )
+        if not proven:
+            raise Forbidden
+
+    def _claims(self, token: str) -> Mapping[str, Any]:
+        try:
+            key_id = jwt.decode_header(token).get("kid")  # type: ignore[no-untyped-call]
+            claims: Mapping[str, Any] = jwt.decode(  # type: ignore[no-untyped-call]
+                token, certs=self._certificates.holding(key_id), audience=self._audience, clock_skew_in_seconds=10
+            )
+        except CertificatesUnavailable:
+            raise
+        except Exception as error:
+            raise Forbidden from error
+        return claims
+
+
+class _Certificates:
+    """Google's certificates, fetched when first needed, when an hour old, and when a token names a new one."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._lock = threading.Lock()
+        self._known: Mapping[str, str] = {}
+        self._fetched_at = 0.0
+
+    def holding(self, key_id: str | None) -> Mapping[str, str]:
+        """The certificates, fresh enough to hold this key if there is one. Raises CertificatesUnavailable."""
+        with self._lock:
+            age = time.monotonic() - self._fetched_at
+            if not self._known or age > CERTIFICATES_SECONDS or (key_id not in self._known and age > FETCH_SECONDS):
+                self._known = self._fetch()
+                self._fetched_at = time.monotonic()
+            return self._known
+
+    def _fetch(self) -> Mapping[str, str]:
+        try:
+            response = httpx.get(self._url, timeout=FETCH_SECONDS, trust_env=False)
+            response.raise_for_status()
+            found: dict[str, str] = response.json()
+        except (httpx.HTTPError, ValueError) as error:
+            raise CertificatesUnavailable from error
+        return found

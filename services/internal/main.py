@@ -1,0 +1,89 @@
+"""The private service: what Cloud Tasks and the scheduler call."""
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from flask import Flask, Response, jsonify, request
+
+from services import errors, health
+from services.internal.callers import Callers
+from shared import bootstrap, logs
+from shared.domain.delivery import Answer
+from shared.domain.errors import Forbidden
+from shared.domain.record import Kind, Task
+from shared.domain.tasks import parse_task
+
+LARGEST_TASK = 100 * 1024
+"""Cloud Tasks takes no larger one; ours have 200 bytes."""
+
+
+def create_app(parts: bootstrap.Internal) -> Flask:
+    """The app around its collaborators. Connects to nothing."""
+    app = Flask("pombo-internal")
+    app.config["MAX_CONTENT_LENGTH"] = LARGEST_TASK
+    callers = Callers(parts.config)
+
+    def _process(kind: Kind, process: Callable[[Task], Answer]) -> Response:
+        task = parse_task(kind, request.get_json(force=True, silent=True))
+        with logs.context(**_context(task, parts)):
+            return _answer(process(task))
+
+    @app.post("/internal/process_inbound")
+    def process_inbound() -> Response:
+        callers.check_task(request.headers)
+        return _process(Kind.INBOUND, parts.process_inbound)
+
+    @app.post("/internal/process_outbound")
+    def process_outbound() -> Response:
+        callers.check_task(request.headers)
+        return _process(Kind.OUTBOUND, parts.process_outbound)
+
+    @app.post("/internal/sweep")
+    def sweep() -> Response:
+        callers.check_sweep(request.headers)
+        return jsonify(asdict(parts.sweep()))
+
+    @app.get("/livez")
+    def livez() -> tuple[Response, int]:
+        body, status = health.livez(parts.handler.exhausted)
+        return jsonify(body), status
+
+    @app.get("/readyz")
+    def readyz() -> tuple[Response, int]:
+        body, status = health.readyz(parts.store, parts.queue)
+        return jsonify(body), status
+
+    @app.get("/health")
+    def whole_health() -> Response:
+        return jsonify(health.readyz(parts.store, parts.queue)[0])
+
+    @app.errorhandler(Exception)
+    def failed(error: Exception) -> tuple[Response, int]:
+        if isinstance(error, Forbidden):
+            logs.event("task_refused", severity="WARNING", reason="forbidden")
+        body, status = errors.answer(error, unavailable=503)
+        return jsonify(body), status
+
+    return app
+
+
+def _context(task: Task, parts: bootstrap.Internal) -> dict[str, Any]:
+    """What every log line about this task says. The queue's headers are for the log alone: anyone may send them."""
+    trace = logs.trace_of(request.headers.get, parts.config["GOOGLE_CLOUD_PROJECT"])
+    retries = request.headers.get("X-CloudTasks-TaskRetryCount", "")
+    return {
+        "correlation_id": task.correlation_id,
+        "generation": task.generation,
+        "retry_count": int(retries) if retries.isascii() and retries.isdigit() and len(retries) < 10 else None,
+        "logging.googleapis.com/trace": trace,
+    }
+
+
+def _answer(answer: Answer) -> Response:
+    body: dict[str, Any] = {"state": answer.state}
+    if answer.error:
+        body |= {"error": answer.error, "code": answer.code}
+    response = jsonify(body)
+    response.status_code = answer.status
+    return response

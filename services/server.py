@@ -1,0 +1,88 @@
+"""The server: gunicorn around one Flask app, with one set of settings for both services.
+
+https://docs.gunicorn.org/en/stable/settings.html (27.0). One worker of many threads, because Cloud Run scales by
+instances; no worker timeout, because the request has its own budget; 8 s to end, because Cloud Run gives 10.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import flask
+from gunicorn.app.base import BaseApplication
+
+from shared import logs
+from shared.bootstrap import Internal, Webhook
+from shared.config import ConfigError
+
+GRACEFUL_SECONDS = 8
+KEEPALIVE_SECONDS = 75
+"""Longer than the front end's idle time, so that it is never we who close a connection in use."""
+
+PR_SET_PDEATHSIG = 1
+
+
+def serve(build: Callable[[], Webhook | Internal], make_app: Callable[[], flask.Flask], default_port: int) -> None:
+    """Serve until told to end. A configuration that is not complete ends the process before it listens: exit 1."""
+    try:
+        parts = build()
+    except ConfigError as error:
+        logs.configure("INFO")
+        for fault in error.faults:
+            logs.event("config_error", severity="CRITICAL", reason=fault)
+            print(f"pombo: {fault}", file=sys.stderr)  # noqa: T201 - a person started this by hand
+        sys.exit(1)
+    host = "0.0.0.0" if os.environ.get("K_SERVICE") else "127.0.0.1"
+    port = parts.config.get("PORT") or default_port
+    _Server(make_app, parts, f"{host}:{port}").run()
+
+
+class _Server(BaseApplication):
+    def __init__(self, make_app: Callable[[], flask.Flask], parts: Webhook | Internal, bind: str) -> None:
+        self._make_app = make_app
+        self._parts = parts
+        self._bind = bind
+        super().__init__()
+
+    def load_config(self) -> None:
+        settings: dict[str, Any] = {
+            "bind": self._bind,
+            "workers": 1,
+            "worker_class": "gthread",
+            "threads": self._parts.config["THREADS"],
+            "timeout": 0,
+            "graceful_timeout": GRACEFUL_SECONDS,
+            "keepalive": KEEPALIVE_SECONDS,
+            "loglevel": "error",
+            "control_socket_disable": True,
+            "post_fork": _die_with_parent,
+            "post_worker_init": self._watch_for_the_end,
+        }
+        for name, value in settings.items():
+            self.cfg.set(name, value)  # type: ignore[union-attr] # the base class makes it before it calls us
+
+    def load(self) -> flask.Flask:
+        return self._make_app()
+
+    def _watch_for_the_end(self, worker: Any) -> None:
+        """On SIGTERM first tell our own threads, then let gunicorn wind down."""
+        then = signal.getsignal(signal.SIGTERM)
+
+        def end(number: int, frame: FrameType | None) -> None:
+            self._parts.shutdown.begin()
+            if callable(then):
+                then(number, frame)
+
+        signal.signal(signal.SIGTERM, end)
+        signal.siginterrupt(signal.SIGTERM, False)
+        logs.event("started", stage=self._parts.config.service, pid=worker.pid)
+
+
+def _die_with_parent(server: Any, worker: Any) -> None:  # noqa: ARG001 - gunicorn's signature
+    """A worker never outlives its master: a killed service is gone wholly. (Linux; elsewhere gunicorn looks itself.)"""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,0 +1,21 @@
+"""python -m services.webhook: serve the public service on PORT (8080)."""
+
+from pathlib import Path
+
+import flask
+
+from services.server import serve
+from shared import bootstrap
+
+
+def make_app() -> flask.Flask:
+    """The function as functions-framework serves it."""
+    import functions_framework
+
+    source = str(Path(__file__).with_name("main.py"))
+    app: flask.Flask = functions_framework.create_app("webhook", source)  # type: ignore[no-untyped-call]
+    return app
+
+
+if __name__ == "__main__":
+    serve(bootstrap.webhook, make_app, default_port=8080)

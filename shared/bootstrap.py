@@ -1,0 +1,177 @@
+"""Bootstrap: the one place that knows every adapter. A provider, a store or a queue is added by one line here."""
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from shared import config, logs
+from shared.channels.meta import MetaChannel
+from shared.config import Config
+from shared.domain.limits import Limits
+from shared.domain.record import Kind
+from shared.handlers.loader import HandlerNotFound, load_handler
+from shared.handlers.runner import HandlerRunner
+from shared.pipeline.accept import PARALLEL, Accept
+from shared.pipeline.clock import SystemClock
+from shared.pipeline.follow import Follow
+from shared.pipeline.ports import Queue, Store
+from shared.pipeline.process_inbound import ProcessInbound
+from shared.pipeline.process_outbound import ProcessOutbound
+from shared.pipeline.sweep import Sweep
+from shared.queues.cloud_tasks import CloudTasksQueue, QueueSettings
+from shared.tenants.environment import EnvironmentTenants
+
+
+class Shutdown:
+    """Whether this process has been told to end. Set once, by the server's signal handler."""
+
+    def __init__(self) -> None:
+        self._told = threading.Event()
+
+    def begin(self) -> None:
+        self._told.set()
+
+    def __call__(self) -> bool:
+        return self._told.is_set()
+
+
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    """What the public service needs."""
+
+    config: Config
+    accept: Accept
+    store: Store
+    queue: Queue
+    shutdown: Shutdown
+
+
+@dataclass(frozen=True, slots=True)
+class Internal:
+    """What the private service needs."""
+
+    config: Config
+    process_inbound: ProcessInbound
+    process_outbound: ProcessOutbound
+    sweep: Sweep
+    handler: HandlerRunner
+    store: Store
+    queue: Queue
+    shutdown: Shutdown
+
+
+@cache
+def webhook() -> Webhook:
+    """This process's webhook service. Connects to nothing yet."""
+    return build_webhook(os.environ)
+
+
+@cache
+def internal() -> Internal:
+    """This process's internal service. Connects to nothing yet."""
+    return build_internal(os.environ)
+
+
+def build_webhook(environ: Mapping[str, str]) -> Webhook:
+    """Raises ConfigError."""
+    settings = config.load(environ, config.WEBHOOK)
+    logs.configure(settings["LOG_LEVEL"])
+    store, queue, clock = build_store(settings), _queue(settings), SystemClock()
+    accept = Accept(
+        store=store,
+        queue=queue,
+        tenants=EnvironmentTenants(settings["WHATSAPP_PHONE_NUMBER_ID"]),
+        channel=_channel(settings, app_secrets=settings["META_APP_SECRET"]),
+        limits=settings.limits,
+        clock=clock,
+        pool=_lazy_pool(),
+    )
+    return Webhook(settings, accept, store, queue, Shutdown())
+
+
+def build_internal(environ: Mapping[str, str]) -> Internal:
+    """Raises ConfigError, for a handler that cannot be found too."""
+    settings = config.load(environ, config.INTERNAL)
+    logs.configure(settings["LOG_LEVEL"])
+    try:
+        handle = load_handler(settings["HANDLER"])
+    except HandlerNotFound as error:
+        raise config.ConfigError([str(error)]) from error
+    limits, clock, shutdown = settings.limits, SystemClock(), Shutdown()
+    store, queue = build_store(settings), _queue(settings)
+    channel = _channel(settings, credentials={settings["WHATSAPP_PHONE_NUMBER_ID"]: settings["WHATSAPP_ACCESS_TOKEN"]})
+    follow = Follow(queue, clock, limits)
+    handler = HandlerRunner(
+        handle,
+        timeout=limits.handler_timeout,
+        threads=settings["THREADS"],
+        max_replies=limits.max_replies,
+        stopping=shutdown,
+    )
+    tenants = EnvironmentTenants(settings["WHATSAPP_PHONE_NUMBER_ID"])
+    return Internal(
+        config=settings,
+        process_inbound=ProcessInbound(store, tenants, channel, handler, follow, limits, clock, shutdown),
+        process_outbound=ProcessOutbound(store, channel, follow, limits, clock, shutdown),
+        sweep=Sweep(store, follow, limits, clock),
+        handler=handler,
+        store=store,
+        queue=queue,
+        shutdown=shutdown,
+    )
+
+
+def build_store(settings: Config) -> Store:
+    """The back end that STORE names."""
+    makers: Mapping[str, Callable[[Config], Store]] = {"sqlite": _sqlite}
+    return makers[settings["STORE"]](settings)
+
+
+def _sqlite(settings: Config) -> Store:
+    from shared.stores.sqlite import SqliteStore
+
+    return SqliteStore(settings["SQLITE_PATH"], settings.limits, SystemClock().now)
+
+
+def _queue(settings: Config) -> Queue:
+    limits: Limits = settings.limits
+    return CloudTasksQueue(
+        QueueSettings(
+            project=settings["GOOGLE_CLOUD_PROJECT"],
+            location=settings["CLOUD_TASKS_LOCATION"],
+            queues={
+                Kind.INBOUND: settings["INBOUND_TASK_QUEUE_NAME"],
+                Kind.OUTBOUND: settings["OUTBOUND_TASK_QUEUE_NAME"],
+            },
+            base_url=settings["INTERNAL_TASK_BASE_URL"],
+            token=settings["INTERNAL_TASK_TOKEN"][0],
+            dispatch_deadline=limits.dispatch_deadline,
+            service_account=settings.get("TASKS_SERVICE_ACCOUNT"),
+            emulator=settings.get("CLOUD_TASKS_EMULATOR_HOST"),
+        )
+    )
+
+
+def _channel(settings: Config, **secrets: Any) -> MetaChannel:
+    is_internal = settings.service == config.INTERNAL
+    return MetaChannel(
+        app_secrets=secrets.get("app_secrets", ()),
+        credentials=secrets.get("credentials", {}),
+        base_url=settings["WHATSAPP_API_BASE_URL"] if is_internal else "",
+        version=settings["WHATSAPP_API_VERSION"] if is_internal else "",
+        post=settings.limits.post,
+    )
+
+
+def _lazy_pool() -> Callable[[], Executor]:
+    """The webhook's one bounded pool, made on first use, after the fork."""
+
+    @cache
+    def pool() -> Executor:
+        return ThreadPoolExecutor(PARALLEL, thread_name_prefix="pombo-accept")
+
+    return pool

@@ -1,0 +1,104 @@
+"""Bounded JSON: reads what a stranger sent in linear time, and gives back only what every store can hold."""
+
+import json
+import math
+import re
+from typing import Any
+
+DEEPEST = 64
+"""Meta nests about 15 levels; the C scanner of json gives up near 1,000, and a store may give up before that."""
+
+LONGEST_NUMBER = 64
+"""No number anybody means has more characters; int() refuses 4,300 digits and takes quadratic time below that."""
+
+_INT64 = range(-(2**63), 2**63)
+_REPLACEMENT = "\ufffd"
+
+# A string (an unterminated one goes to the end), or a run of brackets. Possessive, so it never tries twice.
+_TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[{]++|[\]}]++', re.DOTALL)
+_SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+
+
+class NotJson(ValueError):
+    """The bytes are no JSON text."""
+
+
+def loads(body: bytes) -> Any:
+    """The value of a JSON text, made storable as UTF-8 JSON. Raises NotJson and nothing else.
+
+    What cannot be held is changed, and only that: a value nested deeper than 64 becomes None; an integer beyond 64
+    bits, a number beyond a float and NaN become their text; NUL, lone surrogates and invalid UTF-8 become U+FFFD.
+    Raw control characters in strings and a byte order mark are accepted. Of a repeated key the last one stands.
+    """
+    text = body.decode("utf-8", "replace").removeprefix("\ufeff")
+    if text.count("[") + text.count("{") > DEEPEST:
+        text = _cut(text)
+    try:
+        value = _DECODER.decode(text)
+    except ValueError as error:
+        raise NotJson("not a JSON text") from error
+    return _storable(value) if _may_be_unstorable(text) else value
+
+
+def size(value: Any) -> int:
+    """Bytes of the value as compact JSON in UTF-8. The value is one that `loads` gave."""
+    return len(dumps(value).encode())
+
+
+def dumps(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _cut(text: str) -> str:
+    """The text with null in place of every array and object that lies deeper than DEEPEST."""
+    kept: list[str] = []
+    depth, copied = 0, 0
+    for token in _TOKEN.finditer(text):
+        first, start, end = text[token.start()], *token.span()
+        if first == '"':
+            continue
+        before = depth
+        if first in "[{":
+            depth += end - start
+            if before <= DEEPEST < depth:
+                kept += (text[copied : start + DEEPEST - before], "null")
+                copied = len(text)  # until it is closed
+        else:
+            depth -= end - start
+            if depth <= DEEPEST < before:
+                copied = start + before - DEEPEST
+    kept.append(text[copied:])
+    return "".join(kept)
+
+
+def _integer(digits: str) -> int | str:
+    if len(digits) > LONGEST_NUMBER:
+        return digits
+    number = int(digits)
+    return number if number in _INT64 else digits
+
+
+def _float(digits: str) -> float | str:
+    if len(digits) > LONGEST_NUMBER:
+        return digits
+    number = float(digits)
+    return number if math.isfinite(number) else digits
+
+
+_DECODER = json.JSONDecoder(strict=False, parse_int=_integer, parse_float=_float, parse_constant=str)
+
+
+def _may_be_unstorable(text: str) -> bool:
+    """A cheap look, never wrong where it says no: most webhooks are spared the walk."""
+    return "\x00" in text or "\\u0000" in text or _SURROGATE_ESCAPE.search(text) is not None
+
+
+def _storable(value: Any) -> Any:
+    if isinstance(value, str):
+        return _UNSTORABLE.sub(_REPLACEMENT, value)
+    if isinstance(value, list):
+        return [_storable(item) for item in value]
+    if isinstance(value, dict):
+        return {_storable(key): _storable(item) for key, item in value.items()}
+    return value

@@ -1,0 +1,244 @@
+"""One POST of Meta's webhooks, split into events: a message, a receipt or a change each."""
+
+# https://developers.facebook.com/documentation/business-messaging/whatsapp/webhooks/overview (seen November 2026):
+# up to 1,000 updates and 3 MB in one POST, of several accounts and numbers; everything below `value` may be missing.
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any
+
+from shared.channels import bounded_json
+from shared.channels.meta_codes import number
+from shared.channels.meta_messages import identifier, mapping, moment, person, phone
+from shared.domain.events import Change, Event, MessageReceived, Parsed, ReceiptReceived, Unparsable
+from shared.domain.identity import stable_hash
+from shared.domain.record import ReceiptKind
+from shared.domain.retention import RAW_PAYLOAD_BYTES
+
+PROVIDER = "meta"
+OBJECT = "whatsapp_business_account"
+MESSAGES = "messages"
+
+RECEIPTS: Mapping[str, ReceiptKind] = {
+    "sent": ReceiptKind.SENT,
+    "delivered": ReceiptKind.DELIVERED,
+    "read": ReceiptKind.READ,
+    "played": ReceiptKind.PLAYED,  # a voice message, since 2026-03-17
+    "failed": ReceiptKind.FAILED,
+}
+
+MOST_EVENTS = 10_000
+"""Ten times what Meta puts into one POST. A body that holds more is none of Meta's; it is kept as one item."""
+
+_WRAPPING = 1024
+"""Bytes left for what is stored around a raw form."""
+
+TIME_UNKNOWN = datetime.fromtimestamp(0, UTC)
+"""The time of a receipt whose own cannot be read: the receipt still counts, and a repeat writes the same."""
+
+# The fields that Meta documents (webhook reference, seen November 2026; `user_id_update` left it on 2026-08-11 and is
+# still seen). Those of an account carry entry.time, which tells two equal changes apart.
+ACCOUNT_FIELDS = frozenset(
+    {
+        "account_alerts",
+        "account_review_update",
+        "account_settings_update",
+        "account_update",
+        "business_capability_update",
+        "business_username_updates",
+        "flows",
+        "message_template_components_update",
+        "message_template_quality_update",
+        "message_template_status_update",
+        "partner_solutions",
+        "payment_configuration_update",
+        "phone_number_name_update",
+        "phone_number_quality_update",
+        "security",
+        "template_category_update",
+        "template_correct_category_detection",
+    }
+)
+SENDER_FIELDS = frozenset(
+    {
+        "automatic_events",
+        "calls",
+        "group_lifecycle_update",
+        "group_participants_update",
+        "group_settings_update",
+        "group_status_update",
+        "history",
+        "messaging_handovers",
+        "smb_app_state_sync",
+        "smb_message_echoes",
+        "standby",
+        "user_id_update",
+        "user_preferences",
+    }
+)
+OTHER_FIELDS = ACCOUNT_FIELDS | SENDER_FIELDS
+
+
+def parse(body: bytes) -> Parsed:
+    """The events of one POST in order, and what was not for us by reason. Raises nothing, whatever the bytes."""
+    ignored: Counter[str] = Counter()
+    try:
+        document = bounded_json.loads(body)
+    except bounded_json.NotJson:
+        return Parsed((), {"not_json": 1})
+    found = _events(document, ignored)
+    events = list(islice(found, MOST_EVENTS))
+    if next(found, None) is not None:
+        ignored["too_many"] += 1
+        events.append(Unparsable(PROVIDER, "", "", _bounded(document)))
+    return Parsed(tuple(events), dict(ignored))
+
+
+def _events(document: Any, ignored: Counter[str]) -> Iterator[Event]:
+    if mapping(document).get("object") != OBJECT:
+        ignored["unknown_object"] += 1
+        return
+    entries = document.get("entry")
+    if not isinstance(entries, list) or not entries:
+        ignored["no_entry"] += 1
+        return
+    for entry in entries:
+        changes = mapping(entry).get("changes")
+        if not isinstance(changes, list):
+            ignored["malformed_entry"] += 1
+            continue
+        for change in changes:
+            yield from _change(entry, change, ignored)
+
+
+def _change(entry: Mapping[str, Any], change: Any, ignored: Counter[str]) -> Iterator[Event]:
+    field = mapping(change).get("field")
+    if not isinstance(field, str):
+        ignored["malformed_change"] += 1
+    elif field == MESSAGES:
+        yield from _messages(identifier(entry.get("id")) or "", change.get("value"), ignored)
+    elif field in OTHER_FIELDS:
+        yield _other(entry, field, change.get("value"))
+    else:
+        ignored["unknown_field"] += 1
+
+
+def _other(entry: Mapping[str, Any], field: str, value: Any) -> Event:
+    """News of an account or a number, not looked into here."""
+    account = identifier(entry.get("id"))
+    if account is None or bounded_json.size(value) > RAW_PAYLOAD_BYTES:
+        return Unparsable(PROVIDER, account or "", field, _bounded(value))
+    time = entry.get("time")
+    timed = field in ACCOUNT_FIELDS and isinstance(time, int) and not isinstance(time, bool)
+    return Change(PROVIDER, account, field, value, time if timed else None)
+
+
+def _messages(account: str, value: Any, ignored: Counter[str]) -> Iterator[Event]:
+    """The field `messages`: messages, receipts, or neither and an error of the number."""
+    if not isinstance(value, dict):
+        yield Unparsable(PROVIDER, account, MESSAGES, _bounded(value))
+        return
+    sender = identifier(mapping(value.get("metadata")).get("phone_number_id"))
+    around = _Around(account, sender, _Contacts.of(value.get("contacts")))
+    messages, statuses, errors = value.get("messages"), value.get("statuses"), value.get("errors")
+    for item in _items(messages):
+        yield _message(item, around)
+    for item in _items(statuses):
+        yield from _receipt(item, around, ignored)
+    if messages or statuses:
+        return
+    if errors:
+        yield _other({"id": account}, MESSAGES, value)
+    else:
+        ignored["no_items"] += 1
+
+
+def _items(value: Any) -> list[Any]:
+    """The items of a list. Something else in its place is one item, which will not be readable and is kept."""
+    if isinstance(value, list):
+        return value
+    return [value] if value else []
+
+
+@dataclass(frozen=True, slots=True)
+class _Contacts:
+    """contacts[] of one value, to be looked up: a thousand messages may stand beside a thousand contacts."""
+
+    by_user_id: Mapping[str, Mapping[str, Any]]
+    by_phone: Mapping[str, Mapping[str, Any]]
+    single: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, value: Any) -> "_Contacts":
+        contacts = [contact for contact in value if isinstance(contact, dict)] if isinstance(value, list) else []
+        by_user_id = {key: c for c in contacts if (key := identifier(c.get("user_id")))}
+        by_phone = {key: c for c in contacts if (key := phone(c.get("wa_id")))}
+        return cls(by_user_id, by_phone, contacts[0] if len(contacts) == 1 else {})
+
+    def of_item(self, item: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The entry of the person who sent it. The only entry is theirs unless it says that it is not."""
+        user_id, number = identifier(item.get("from_user_id")), phone(item.get("from"))
+        contact = self.by_user_id.get(user_id or "") or self.by_phone.get(number or "")
+        if contact is None:
+            contact = {} if _differ(number, phone(self.single.get("wa_id"))) else self.single
+        return {} if _differ(user_id, identifier(contact.get("user_id"))) else contact
+
+
+def _differ(one: str | None, other: str | None) -> bool:
+    return one is not None and other is not None and one != other
+
+
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """What the items of one value share."""
+
+    account: str
+    sender: str | None
+    contacts: _Contacts
+
+
+def _message(item: Any, around: _Around) -> Event:
+    fields = mapping(item)
+    message_id, kind = identifier(fields.get("id")), identifier(fields.get("type"))
+    contact = around.contacts.of_item(fields)
+    payload = {"field": MESSAGES, "item": item, "contact": contact, "phone_number_id": around.sender}
+    who = person(fields, contact)
+    if around.sender and message_id and kind and who and bounded_json.size(payload) <= RAW_PAYLOAD_BYTES:
+        return MessageReceived(PROVIDER, around.sender, message_id, who.id, payload)
+    del payload["field"]
+    return Unparsable(PROVIDER, around.sender or around.account, MESSAGES, _bounded(payload), message_id)
+
+
+def _receipt(item: Any, around: _Around, ignored: Counter[str]) -> Iterator[Event]:
+    """The provider's word on a message of ours. The recipient is not looked at: the echo or the id says whose it is."""
+    fields = mapping(item)
+    provider_id, word = identifier(fields.get("id")), fields.get("status")
+    sender = around.sender or around.account
+    if provider_id is None or not isinstance(word, str):
+        yield Unparsable(PROVIDER, sender, MESSAGES, _bounded(item))
+    elif (kind := RECEIPTS.get(word)) is None:
+        ignored["unknown_receipt"] += 1
+    else:
+        at = moment(fields.get("timestamp")) or TIME_UNKNOWN
+        code = _first_code(fields.get("errors")) if kind is ReceiptKind.FAILED else None
+        yield ReceiptReceived(
+            PROVIDER, sender, provider_id, kind, at, code, identifier(fields.get("biz_opaque_callback_data"))
+        )
+
+
+def _first_code(errors: Any) -> int | None:
+    return number(mapping(errors[0]).get("code")) if isinstance(errors, list) and errors else None
+
+
+def _bounded(raw: Any) -> Any:
+    """The raw form; of one that is too large its beginning, and what tells it from another one with the same."""
+    text = bounded_json.dumps(raw)
+    length = len(text.encode())
+    if length <= RAW_PAYLOAD_BYTES - _WRAPPING:
+        return raw
+    # As a string in JSON the text grows to at most twice its length: only quotes and backslashes need escaping.
+    beginning = text.encode()[: (RAW_PAYLOAD_BYTES - _WRAPPING) // 2].decode(errors="ignore")
+    return {"truncated": beginning, "bytes": length, "hash": stable_hash(text)}

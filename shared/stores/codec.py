@@ -1,0 +1,113 @@
+"""The codec: a record as a plain dict that JSON can hold, and back; the same for every back end.
+
+What a newer version of Pombo added is ignored when a record is read and kept when it is written again, so that an older
+version running beside it (a rollout, a rollback) loses nothing. That holds for the fields of a record, not for what is
+inside one. The version and the receipts are not part of it: each store has its own way to keep those.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Any
+
+from shared.domain.errors import UnknownState
+from shared.domain.record import Attempt, Delivery, Kind, State
+
+_KEPT_APART = frozenset({"receipts", "version"})
+FIELDS = tuple(field.name for field in fields(Delivery) if field.name not in _KEPT_APART)
+"""Every field, always, also where it is None: what is absent from a stored record was unknown to its writer."""
+
+_MOMENTS = frozenset(
+    {
+        "received_at",
+        "lease_until",
+        "due_at",
+        "sweep_at",
+        "give_up_at",
+        "doubt_until",
+        "started_at",
+        "finished_at",
+        "expire_at",
+    }
+)
+_ATTEMPT_FIELDS = tuple(field.name for field in fields(Attempt))
+
+
+def encode(record: Delivery, over: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The record as plain values. `over`: what is stored now, whose fields of a newer version are kept."""
+    newer = {name: value for name, value in (over or {}).items() if name not in FIELDS}
+    return newer | {name: _plain(getattr(record, name)) for name in FIELDS}
+
+
+def decode(plain: Mapping[str, Any], version: int | None = None) -> Delivery:
+    """The record, without its receipts. Raises UnknownState where this version cannot tell what it means."""
+    try:
+        known = {name: _typed(name, plain[name]) for name in FIELDS if name in plain}
+        return Delivery(**known, version=version)
+    except (KeyError, TypeError, ValueError) as error:
+        raise UnknownState from error
+
+
+def to_json(plain: Mapping[str, Any]) -> str:
+    """Compact JSON. Raises TypeError or ValueError for what JSON or UTF-8 cannot hold."""
+    return json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def from_json(text: str) -> dict[str, Any]:
+    """What `to_json` wrote. Raises UnknownState."""
+    try:
+        plain: dict[str, Any] = json.loads(text)
+    except ValueError as error:
+        raise UnknownState from error
+    return plain
+
+
+def moment(at: datetime) -> str:
+    """A time as text of fixed width, in UTC to the microsecond: it sorts as the times do."""
+    if at.tzinfo is None:
+        raise ValueError("A time without a zone cannot be stored.")
+    return at.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def moment_or_none(at: datetime | None) -> str | None:
+    return None if at is None else moment(at)
+
+
+def as_moment(text: str) -> datetime:
+    """The time that `moment` wrote."""
+    return datetime.fromisoformat(text)
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case datetime():
+            return moment(value)
+        case Enum():
+            return value.value
+        case tuple():
+            return [{name: _plain(getattr(attempt, name)) for name in _ATTEMPT_FIELDS} for attempt in value]
+        case Mapping():
+            return dict(value)
+        case _:
+            return value
+
+
+def _typed(name: str, value: Any) -> Any:
+    if name in _MOMENTS:
+        return None if value is None else as_moment(value)
+    match name:
+        case "kind":
+            return Kind(value)
+        case "state":
+            return State(value)
+        case "attempts_log":
+            return tuple(_attempt(attempt) for attempt in value)
+        case _:
+            return value
+
+
+def _attempt(plain: Mapping[str, Any]) -> Attempt:
+    known = {name: plain[name] for name in _ATTEMPT_FIELDS if name in plain}
+    return Attempt(**known | {"at": as_moment(known["at"])})

@@ -1,0 +1,69 @@
+"""Records as every store hands them out: with their receipts, in order, and with the version just written."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from shared.domain.delivery import Ensure, EnsureReplies, Run, Step
+from shared.domain.events import ReceiptReceived
+from shared.domain.identity import provider_id_hash
+from shared.domain.record import Delivery, Kind, ReceiptKind, Receipts
+
+
+def receipts_of(kind: str, at: datetime, code: int | None, id_hash: str) -> Receipts:
+    """One receipt alone, ready to be merged with others. A kind that only a newer version knows says nothing."""
+    if kind not in frozenset(ReceiptKind):
+        return Receipts()
+    times: dict[str, Any] = {kind: at}
+    failed_code = code if kind == ReceiptKind.FAILED else None
+    return Receipts(**times, failed_code=failed_code, provider_ids=frozenset({id_hash}))
+
+
+def with_receipts(record: Delivery, echoed: Iterable[tuple[int, Receipts]], unechoed: Iterable[Receipts]) -> Delivery:
+    """The record with what the provider said of each round; what carried no echo counts for the round it is in."""
+    by_round: dict[int, Receipts] = {}
+    for round_, receipts in [*echoed, *((record.round, receipts) for receipts in unechoed)]:
+        by_round[round_] = by_round.get(round_, Receipts()).merged(receipts)
+    return replace(record, receipts=by_round)
+
+
+def id_hash_of(receipt: ReceiptReceived) -> str:
+    return provider_id_hash(receipt.provider, receipt.provider_id)
+
+
+def written(step: Step, version: int) -> Step:
+    """The step once its record is stored: the record it hands on may be the `seen` of the next change."""
+    if step.write is None:
+        return step
+    record = replace(step.write, version=version)
+    follows = step.next
+    if isinstance(follows, Ensure | EnsureReplies | Run) and follows.record.key == record.key:
+        follows = replace(follows, record=record)
+    return replace(step, write=record, next=follows)
+
+
+def in_order(records: Iterable[Delivery]) -> list[Delivery]:
+    """Events first, then messages as they came to be; those of one plan, made at once, one after the other.
+
+    Told from the records alone, so that no store needs to remember an order. `due_at` would not do: a retry moves it.
+    """
+    by_key = {record.key: record for record in records}
+    return sorted(
+        by_key.values(),
+        key=lambda record: (
+            record.kind is not Kind.INBOUND,
+            record.received_at,
+            _predecessors(record, by_key),
+            record.key,
+        ),
+    )
+
+
+def _predecessors(record: Delivery, by_key: Mapping[str, Delivery]) -> int:
+    """How many of these come before it; bounded by their number, so that no loop of records can hold it up."""
+    before = 0
+    while record.after is not None and record.after in by_key and before < len(by_key):
+        record = by_key[record.after]
+        before += 1
+    return before

@@ -1,0 +1,182 @@
+"""The SQLite store: the records of one machine in one file, shared by all its processes."""
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from shared.domain.delivery import Step
+from shared.domain.errors import UnknownState
+from shared.domain.events import ReceiptReceived
+from shared.domain.guards import Block, TenantMarks
+from shared.domain.identity import Echo, provider_id_hash
+from shared.domain.limits import Limits
+from shared.domain.record import OPEN_STATES, Delivery, State
+from shared.pipeline.ports import Backlog, Created, Decide, Exists
+from shared.stores.codec import as_moment, moment
+from shared.stores.records import id_hash_of, in_order
+from shared.stores.sqlite_file import SqliteFile
+from shared.stores.sqlite_records import commit, find, insert
+
+CONTENTION = 10.0
+"""Seconds that a change may wait in a queue that moves: 64 attempts at one record must all get an answer."""
+
+_EARLIER = """
+DO UPDATE SET at = excluded.at, code = excluded.code
+WHERE (excluded.at, ifnull(excluded.code, -1)) < (at, ifnull(code, -1))
+"""  # what Receipts.merged says
+_NOTE = f"""
+INSERT INTO receipts (key, round, kind, id_hash, at, code) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (key, round, kind, id_hash) {_EARLIER}
+"""  # noqa: S608 — our own clause
+_NOTE_UNECHOED = f"""
+INSERT INTO unechoed (id_hash, kind, at, code, expire_at) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (id_hash, kind) {_EARLIER}
+"""  # noqa: S608
+
+_OPEN = ", ".join(f"'{state}'" for state in sorted(OPEN_STATES))
+_OVERDUE = f"""
+SELECT key FROM records WHERE sweep_at <= ? AND state IN ({_OPEN}) ORDER BY sweep_at, key LIMIT ?
+"""  # noqa: S608 — our own states
+_BACKLOG = f"""
+SELECT state, count(*), min(received_at) FROM records WHERE state IN ({_OPEN}, '{State.DEAD}') GROUP BY state
+"""  # noqa: S608
+_EXPIRED = "DELETE FROM records WHERE key IN (SELECT key FROM records WHERE expire_at <= ? LIMIT ?) RETURNING key"
+_EXPIRED_UNECHOED = """
+DELETE FROM unechoed WHERE (id_hash, kind) IN (SELECT id_hash, kind FROM unechoed WHERE expire_at <= ? LIMIT ?)
+"""
+
+
+class SqliteStore:
+    """The `Store` port on one file, which is made when it is first used. Raises UnknownVersion on a file of another
+    layout; `ping` does so at the start. Every call is over within about 2 s, a contended `change` within 10.
+    """
+
+    def __init__(self, path: Path, limits: Limits, clock: Callable[[], datetime]) -> None:
+        self._file = SqliteFile(path)
+        self._limits = limits
+        self._clock = clock
+
+    def close(self) -> None:
+        """Close every connection; no other call may follow."""
+        self._file.close()
+
+    def create(self, record: Delivery) -> Created | Exists:
+        def work(db: sqlite3.Connection) -> Created | Exists:
+            if insert(db, record):
+                return Created()
+            try:
+                found = find(db, record.key)
+            except UnknownState:
+                return Exists(None)
+            return Exists(found.record if found else None)
+
+        return self._file.write(work)
+
+    def get(self, key: str) -> Delivery | None:
+        found = self._file.read(lambda db: find(db, key))
+        return found.record if found else None
+
+    def change(self, key: str, decide: Decide, seen: Delivery | None = None) -> Step:
+        """Decides without a lock first: most tasks write nothing. What is to be written is decided again, under the
+        lock, if the record or its receipts are no longer what was read. So no race is ever lost, only repeated once.
+        """
+        before = seen or self.get(key)
+        step = decide(before)
+        if _writes_nothing(step):
+            return step
+
+        def work(db: sqlite3.Connection) -> Step:
+            found = find(db, key)
+            now = found.record if found else None
+            return commit(db, key, found, step if _same(before, now) else decide(now))
+
+        return self._file.write(work, longest=CONTENTION)
+
+    def note_receipt(self, echo: Echo, receipt: ReceiptReceived) -> bool:
+        row = (echo.key, echo.round, receipt.kind.value, id_hash_of(receipt), moment(receipt.at), receipt.code)
+
+        def work(db: sqlite3.Connection) -> bool:
+            if db.execute("SELECT 1 FROM records WHERE key = ?", (echo.key,)).fetchone() is None:
+                return False
+            db.execute(_NOTE, row)
+            return True
+
+        return self._file.write(work)
+
+    def note_unechoed_receipt(self, receipt: ReceiptReceived) -> None:
+        expire_at = moment(self._clock() + self._limits.receipt_retention)
+        row = (id_hash_of(receipt), receipt.kind.value, moment(receipt.at), receipt.code, expire_at)
+        self._file.write(lambda db: db.execute(_NOTE_UNECHOED, row))
+
+    def overdue(self, before: datetime, limit: int) -> Sequence[str]:
+        rows = self._file.read(lambda db: db.execute(_OVERDUE, (moment(before), limit)).fetchall())
+        return [key for (key,) in rows]
+
+    def backlog(self) -> Backlog:
+        rows = self._file.read(lambda db: db.execute(_BACKLOG).fetchall())
+        oldest = {State(state): as_moment(received_at) for state, _, received_at in rows}
+        counts = dict.fromkeys([*OPEN_STATES, State.DEAD], 0) | {State(state): count for state, count, _ in rows}
+        return Backlog(counts, oldest.get(State.PENDING))
+
+    def purge(self, now: datetime, limit: int) -> int:
+        def work(db: sqlite3.Connection) -> int:
+            keys = db.execute(_EXPIRED, (moment(now), limit)).fetchall()
+            db.executemany("DELETE FROM receipts WHERE key = ?", keys)
+            return len(keys) + db.execute(_EXPIRED_UNECHOED, (moment(now), limit - len(keys))).rowcount
+
+        return self._file.write(work)
+
+    def by_correlation(self, correlation_id: str) -> Sequence[Delivery]:
+        return in_order(self._all("correlation_id", correlation_id))
+
+    def by_provider_id(self, provider: str, provider_id: str) -> Delivery | None:
+        return next(iter(self._all("id_hash", provider_id_hash(provider, provider_id))), None)
+
+    def marks(self, tenant: str) -> TenantMarks:
+        def work(db: sqlite3.Connection) -> TenantMarks:
+            refused = db.execute("SELECT fingerprint FROM credentials WHERE tenant = ?", (tenant,)).fetchone()
+            blocks = db.execute(
+                "SELECT sender, until, wait_us, code FROM blocks WHERE tenant = ?", (tenant,)
+            ).fetchall()
+            return TenantMarks(refused[0] if refused else None, {row[0]: _block(*row[1:]) for row in blocks})
+
+        return self._file.read(work)
+
+    def mark_credential(self, tenant: str, fingerprint: str) -> None:
+        self._file.write(lambda db: db.execute("REPLACE INTO credentials VALUES (?, ?)", (tenant, fingerprint)))
+
+    def mark_block(self, tenant: str, sender: str, block: Block | None) -> None:
+        if block is None:
+            self._file.write(
+                lambda db: db.execute("DELETE FROM blocks WHERE (tenant, sender) = (?, ?)", (tenant, sender))
+            )
+            return
+        row = (tenant, sender, moment(block.until), block.wait // timedelta(microseconds=1), block.code)
+        self._file.write(lambda db: db.execute("REPLACE INTO blocks VALUES (?, ?, ?, ?, ?)", row))
+
+    def ping(self) -> None:
+        self._file.read(lambda db: db.execute("SELECT 1 FROM records LIMIT 1").fetchone())
+
+    def _all(self, column: str, value: str) -> list[Delivery]:
+        def work(db: sqlite3.Connection) -> list[Delivery]:
+            keys = db.execute(f"SELECT key FROM records WHERE {column} = ?", (value,))  # noqa: S608 — ours
+            found = [find(db, key) for (key,) in keys.fetchall()]
+            return [stored.record for stored in found if stored]
+
+        return self._file.read(work)
+
+
+def _writes_nothing(step: Step) -> bool:
+    return step.write is None and not step.create
+
+
+def _same(before: Delivery | None, now: Delivery | None) -> bool:
+    """Whether what was decided still stands. A receipt that came since may decide otherwise (done instead of dead)."""
+    if before is None or now is None:
+        return before is now
+    return before.version == now.version and before.receipts == now.receipts
+
+
+def _block(until: str, wait_us: int, code: int) -> Block:
+    return Block(as_moment(until), timedelta(microseconds=wait_us), code)

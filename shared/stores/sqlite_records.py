@@ -1,0 +1,94 @@
+"""One record in the SQLite file: found with its receipts, written with all it creates; in the caller's transaction."""
+
+import secrets
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shared.domain.delivery import Step
+from shared.domain.identity import provider_id_hash
+from shared.domain.record import Delivery, Receipts
+from shared.stores.codec import as_moment, decode, encode, from_json, moment_or_none, to_json
+from shared.stores.records import receipts_of, with_receipts, written
+
+_COLUMNS = (
+    "key", "version", "state", "tenant", "correlation_id", "id_hash", "received_at", "sweep_at", "expire_at", "body"
+)  # fmt: skip
+_INSERT = f"""
+INSERT INTO records ({", ".join(_COLUMNS)}) VALUES ({", ".join(f":{name}" for name in _COLUMNS)})
+ON CONFLICT (key) DO NOTHING
+"""  # noqa: S608 — our own names
+_UPDATE = f"UPDATE records SET {', '.join(f'{name} = :{name}' for name in _COLUMNS[1:])} WHERE key = :key"  # noqa: S608
+_ECHOED = "SELECT round, kind, at, code, id_hash FROM receipts WHERE key = ?"
+_UNECHOED = "SELECT kind, at, code, id_hash FROM unechoed WHERE id_hash = ?"
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A record as it was found, and all that is stored of it, what only a newer version knows included."""
+
+    record: Delivery
+    plain: Mapping[str, Any]
+
+
+def find(db: sqlite3.Connection, key: str) -> Stored | None:
+    """The record with its receipts. Raises UnknownState."""
+    row = db.execute("SELECT body, version FROM records WHERE key = ?", (key,)).fetchone()
+    if row is None:
+        return None
+    plain = from_json(row[0])
+    record = decode(plain, version=row[1])
+    echoed = [(round_, _receipts(*rest)) for round_, *rest in db.execute(_ECHOED, (key,)).fetchall()]
+    unechoed = [_receipts(*row) for row in db.execute(_UNECHOED, (_id_hash(record),)).fetchall()]
+    return Stored(with_receipts(record, echoed, unechoed), plain)
+
+
+def insert(db: sqlite3.Connection, record: Delivery) -> bool:
+    """Whether it is new. One that is there already is left as it is."""
+    return db.execute(_INSERT, _row(record, _version())).rowcount > 0
+
+
+def commit(db: sqlite3.Connection, key: str, found: Stored | None, step: Step) -> Step:
+    """The step, stored. `found` is what is there now."""
+    for record in step.create:
+        insert(db, record)
+    if step.write is None:
+        return step
+    if step.write.key != key:
+        raise ValueError("A change writes the record that it was asked to change.")
+    version = _version()
+    if found is None:
+        db.execute(_INSERT, _row(step.write, version))
+    else:
+        db.execute(_UPDATE, _row(step.write, version, over=found.plain))
+    return written(step, version)
+
+
+def _version() -> int:
+    """Random, so that a record that was deleted and made anew is no earlier version of itself."""
+    return secrets.randbits(62)
+
+
+def _row(record: Delivery, version: int, over: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    plain = encode(record, over)
+    return {
+        "key": record.key,
+        "version": version,
+        "state": plain["state"],
+        "tenant": record.tenant,
+        "correlation_id": record.correlation_id,
+        "id_hash": _id_hash(record),
+        "received_at": plain["received_at"],
+        "sweep_at": moment_or_none(record.sweep_at),
+        "expire_at": moment_or_none(record.expire_at),
+        "body": to_json(plain),
+    }
+
+
+def _id_hash(record: Delivery) -> str | None:
+    return provider_id_hash(record.provider, record.provider_id) if record.provider_id else None
+
+
+def _receipts(kind: str, at: str, code: int | None, id_hash: str) -> Receipts:
+    return receipts_of(kind, as_moment(at), code, id_hash)

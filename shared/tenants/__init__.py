@@ -1,0 +1,1 @@
+"""Registries of tenants: who owns a sender."""
