@@ -219,7 +219,7 @@ class Stack:
 
 def run(options: Options, as_json: bool = False) -> None:
     """`pombo up`: start, print, serve until SIGINT or SIGTERM, end."""
-    told = _Told()
+    told = Told()
     stack = Stack(options, say=(lambda _sentence: None) if as_json else step)
     with stack.running():
         if as_json:
@@ -236,7 +236,7 @@ def run(options: Options, as_json: bool = False) -> None:
         step("Ending")
 
 
-class _Told:
+class Told:
     """Whether we were told to end."""
 
     def __init__(self) -> None:

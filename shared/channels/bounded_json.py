@@ -14,8 +14,13 @@ LONGEST_NUMBER = 64
 _INT64 = range(-(2**63), 2**63)
 _REPLACEMENT = "\ufffd"
 
-# A string (an unterminated one goes to the end), or a run of brackets. Possessive, so it never tries twice.
-_TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[{]++|[\]}]++', re.DOTALL)
+# An unterminated string goes to the end. Possessive, so nothing is tried twice: linear whatever the text.
+_STRING = r'"(?:[^"\\]++|\\.)*+"?'
+_STRINGS = re.compile(_STRING.encode(), re.DOTALL)
+_TOKEN = re.compile(_STRING + r"|[\[{]++|[\]}]++", re.DOTALL)
+
+_AS_SQUARE = bytes.maketrans(b"{}", b"[]")
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
@@ -32,7 +37,7 @@ def loads(body: bytes) -> Any:
     Raw control characters in strings and a byte order mark are accepted. Of a repeated key the last one stands.
     """
     text = body.decode("utf-8", "replace").removeprefix("\ufeff")
-    if text.count("[") + text.count("{") > DEEPEST:
+    if _may_be_too_deep(body):
         text = _cut(text)
     try:
         value = _DECODER.decode(text)
@@ -48,6 +53,18 @@ def size(value: Any) -> int:
 
 def dumps(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _may_be_too_deep(body: bytes) -> bool:
+    """A fast look, so that the cut is for the few: take the innermost pairs away as often as depth is allowed."""
+    if body.count(b"[") + body.count(b"{") <= DEEPEST:
+        return False
+    brackets = _STRINGS.sub(b"", body).translate(_AS_SQUARE, _NO_BRACKETS)
+    for _ in range(DEEPEST):
+        if not brackets:
+            break
+        brackets = brackets.replace(b"[]", b"")
+    return bool(brackets)
 
 
 def _cut(text: str) -> str:

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,28 +41,35 @@ def say(text: str, phone: str | None, user_id: str | None, wait: bool, as_json: 
       pombo say "hello" --user-id US.13491208655302741918
     """
     running = find(data_dir)
-    if running.control is None:
-        raise click.ClickException("Only the simulator of a local stack can be spoken to; start one with: pombo up.")
-    message_id = _send(running.control, text, phone, user_id)
-    key = message_event_id(PROVIDER, running.phone_number_id, message_id)
-    timeline = _watch(running, key, wait)
+    said = send(running, text, phone, user_id)
+    timeline = watch(running, said.event_id, wait)
     if timeline is None:
         raise click.ClickException(f"The message did not arrive within {STORED_SECONDS} s; see logs.jsonl.")
-    answered = timeline.settled
-    said: dict[str, Any] = {
-        "message_id": message_id,
-        "inbound_event_id": key,
+    described: dict[str, Any] = {
+        "message_id": said.message_id,
+        "inbound_event_id": said.event_id,
         "correlation_id": timeline.correlation_id,
         "replies": replies_as_dicts(timeline),
     }
-    click.echo(json.dumps(said, ensure_ascii=False) if as_json else as_text(timeline))
-    if wait and not answered:
+    click.echo(json.dumps(described, ensure_ascii=False) if as_json else as_text(timeline))
+    if wait and not timeline.settled:
         if as_json:
             click.echo(as_text(timeline), err=True)
         raise click.ClickException(f"No final answer within {WAIT_SECONDS} s; the timeline so far is above.")
 
 
-def _send(control: str, text: str, phone: str | None, user_id: str | None) -> str:
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A message that was sent to the business."""
+
+    message_id: str
+    event_id: str
+
+
+def send(running: Running, text: str, phone: str | None = None, user_id: str | None = None) -> Said:
+    """Send a text as a customer. Raises ClickException where there is no simulator, or it refuses."""
+    if running.control is None:
+        raise click.ClickException("Only the simulator of a local stack can be spoken to; start one with: pombo up.")
     person: dict[str, str] = {}
     if user_id:
         person["user_id"] = user_id
@@ -69,12 +77,13 @@ def _send(control: str, text: str, phone: str | None, user_id: str | None) -> st
         person["from"] = phone or CALLER
     body = {**person, "type": "text", "content": {"body": text}}
     try:
-        response = httpx.post(f"{control}/control/inbound", json=body, timeout=10, trust_env=False)
+        response = httpx.post(f"{running.control}/control/inbound", json=body, timeout=10, trust_env=False)
     except httpx.HTTPError as error:
         raise click.ClickException("The WhatsApp simulator does not answer; is the stack still up?") from error
     if response.status_code != 200:
         raise click.ClickException(_refusal(response))
-    return str(response.json()["message_ids"][0])
+    message_id = str(response.json()["message_ids"][0])
+    return Said(message_id, message_event_id(PROVIDER, running.phone_number_id, message_id))
 
 
 def _refusal(response: httpx.Response) -> str:
@@ -85,7 +94,7 @@ def _refusal(response: httpx.Response) -> str:
     return str(said.get("error", said) if isinstance(said, dict) else said)
 
 
-def _watch(running: Running, key: str, wait: bool) -> Timeline | None:
+def watch(running: Running, key: str, wait: bool) -> Timeline | None:
     """The timeline once the message is stored, or with `wait` once all is final; None if it never was stored."""
     started = time.monotonic()
     while True:

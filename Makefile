@@ -1,0 +1,72 @@
+# Pombo. The two commands to know: make run, make test.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PORTS ?=
+# A test run of its own may be narrowed: make test ARGS="-k receipts"
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-dev run demo test test-all check format lock bench clean
+
+help: ## what there is
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
+
+setup: $(VENV)/.run-time ## the virtual environment, with what runs
+setup-dev: $(VENV)/.development ## the same, with what tests
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+		|| { echo "pombo: Python 3.11 or newer is needed; name it with PYTHON=python3.12 make ..." >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null \
+		|| { echo "pombo: Python's venv is missing; on Debian or Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	@echo "• Making $(VENV)"
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "pombo: the virtual environment could not be made" >&2; exit 1; }
+
+$(VENV)/.run-time: requirements.lock pyproject.toml | $(VENV)/bin/python
+	@echo "• Installing what runs (about half a minute the first time)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.development: requirements-dev.lock pyproject.toml | $(VENV)/bin/python
+	@echo "• Installing what tests"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@ $(VENV)/.run-time
+
+run: setup ## all of Pombo on this machine, with a first message through it
+	@exec $(BIN)/python -m local.tour $(if $(PORTS),--ports $(PORTS))
+
+demo: setup ## the same, then end: exit 0 if the reply came
+	@exec $(BIN)/python -m local.tour --once $(if $(PORTS),--ports $(PORTS))
+
+test: setup-dev ## check, then every test that is quick enough for CI
+	@$(MAKE) --no-print-directory check
+	@$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+test-all: setup-dev ## every test
+	@$(MAKE) --no-print-directory check
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: setup-dev ## formatting, lint, types
+	@$(BIN)/ruff format --check --quiet . || { echo "pombo: make format puts this right" >&2; exit 1; }
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy --no-error-summary
+
+format: setup-dev ## format the code
+	@$(BIN)/ruff format --quiet . && $(BIN)/ruff check --quiet --fix .
+
+lock: setup-dev ## write the lock files anew from pyproject.toml
+	@$(BIN)/python -m pip install --quiet uv
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+		pyproject.toml -o requirements.lock
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+		--extra dev -c requirements.lock pyproject.toml -o requirements-dev.lock
+
+bench: setup-dev ## the webhook path and the cold start, against a baseline in the same run
+	@$(BIN)/python -m bench
+
+clean: ## remove what was made, the data of make run included
+	@rm -rf $(VENV) .pombo .mypy_cache .ruff_cache .pytest_cache .hypothesis

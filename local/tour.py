@@ -1,0 +1,93 @@
+"""python -m local.tour [--once]: start all of Pombo, send a first message through, show it. What `make run` does.
+
+With --once it ends after the message: exit 0 if the reply came, 1 if not.
+"""
+
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import click
+
+from local.screen import LogFollower, step
+from local.stack import Options, Stack, Told
+from shared.cli.running import find
+from shared.cli.say import send, watch
+from shared.cli.trace import as_text
+from shared.config import DATA_DIRECTORY
+
+HELLO = "Hello, Pombo!"
+
+
+@click.command()
+@click.option("--once", is_flag=True, help="End after the first message; exit 1 if its reply did not come.")
+@click.option("--ports", type=click.IntRange(0, 65532), help="Four ports from N on; 0 takes free ones.")
+def tour(once: bool, ports: int | None) -> None:
+    """Start Pombo, send it a first message, show what became of it."""
+    told = Told()
+    started = time.monotonic()
+    with ExitStack() as ending:
+        if once:
+            data_dir = Path(ending.enter_context(tempfile.TemporaryDirectory(prefix="pombo-")))
+            ports = 0 if ports is None else ports
+        else:
+            data_dir = Path(DATA_DIRECTORY).resolve()
+        stack = Stack(Options(data_dir=data_dir, first_port=8080 if ports is None else ports))
+        ending.enter_context(stack.running())
+        step(f"Ready after {time.monotonic() - started:.1f} s. A customer writes: {HELLO}")
+        came = _first_message(data_dir)
+        if once:
+            if not came:
+                raise click.ClickException("The reply did not come; the timeline is above.")
+            step("The reply came. make run keeps it running.")
+            return
+        _what_next(stack)
+        follower = LogFollower(stack.logs)
+        follower.start()
+        stack.watch(told)
+        follower.stop()
+        step("Ending")
+
+
+def _first_message(data_dir: Path) -> bool:
+    """Send it, print its timeline, and say whether every reply was sent."""
+    running = find(data_dir)
+    timeline = watch(running, send(running, HELLO).event_id, wait=True)
+    if timeline is None:
+        return False
+    click.echo(as_text(timeline))
+    return timeline.settled and bool(timeline.replies) and all(reply.shown == "sent" for reply in timeline.replies)
+
+
+def _what_next(stack: Stack) -> None:
+    described = stack.describe()
+    click.echo(f"""
+Next, in another terminal:
+  .venv/bin/pombo say "how are you?" --wait        write to it as a customer
+  .venv/bin/pombo trace ID                         what became of a message, by any of its ids
+  curl {described["webhook"]}/readyz               is it ready?
+  curl {described["control"]}/control/ledger       what WhatsApp was given
+  handlers/echo.py                                 the answer is decided here: edit it, then restart
+
+Ctrl-C ends it. What happens now is shown below.
+""")
+
+
+def main() -> None:
+    """Run, and say in one line what went wrong."""
+    try:
+        tour.main(standalone_mode=False)
+    except click.UsageError as error:
+        click.echo(f"pombo: {error.format_message()}", err=True)
+        sys.exit(2)
+    except click.ClickException as error:
+        click.echo(f"pombo: {error.format_message()}", err=True)
+        sys.exit(1)
+    except click.Abort:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()
