@@ -1,0 +1,84 @@
+"""One check of one field, as Meta words its refusals: 131008 for what is missing, 131009 for what is not valid."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from local.whatsapp.errors import INVALID, MISSING, GraphError
+
+Fields = Mapping[str, Any]
+
+
+def present(holder: Fields, name: str, path: str) -> Any:
+    """The field's value, whatever it is."""
+    value = holder.get(name)
+    if value is None:
+        raise GraphError(MISSING, f"{_join(path, name)} is required.")
+    return value
+
+
+def part(holder: Fields, name: str, path: str) -> Fields:
+    """A required object."""
+    value = present(holder, name, path)
+    if not isinstance(value, dict):
+        raise GraphError(INVALID, f"{_join(path, name)} must be an object.")
+    return value
+
+
+def parts(holder: Fields, name: str, path: str, most: int | None = None) -> list[Fields]:
+    """A required list of objects, not empty."""
+    value = present(holder, name, path)
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise GraphError(INVALID, f"{_join(path, name)} must be a list of objects.")
+    if not value or (most is not None and len(value) > most):
+        raise GraphError(INVALID, f"{_join(path, name)} must hold 1 to {most or 'any number of'} items.")
+    return value
+
+
+def string(holder: Fields, name: str, path: str, most: int | None = None, least: int = 1) -> str:
+    """A required string of so many characters."""
+    value = present(holder, name, path)
+    if not isinstance(value, str):
+        raise GraphError(INVALID, f"{_join(path, name)} must be a string.")
+    if len(value) < least or (most is not None and len(value) > most):
+        raise GraphError(INVALID, f"{_join(path, name)} must be {least} to {most or 'any number of'} characters long.")
+    return value
+
+
+def optional_string(holder: Fields, name: str, path: str, most: int | None = None) -> str | None:
+    return None if holder.get(name) is None else string(holder, name, path, most, least=0)
+
+
+def optional_flag(holder: Fields, name: str, path: str) -> None:
+    if not isinstance(holder.get(name, False), bool):
+        raise GraphError(INVALID, f"{_join(path, name)} must be true or false.")
+
+
+def number(holder: Fields, name: str, path: str, bound: float) -> None:
+    """A required number of at most `bound` either way; Meta takes it as a string as well."""
+    value = present(holder, name, path)
+    try:
+        if isinstance(value, bool) or not -bound <= float(value) <= bound:
+            raise ValueError
+    except (TypeError, ValueError):
+        raise GraphError(INVALID, f"{_join(path, name)} must be a number from {-bound:.0f} to {bound:.0f}.") from None
+
+
+def one_of(holder: Fields, name: str, path: str, options: Collection[str]) -> str:
+    value = string(holder, name, path)
+    if value not in options:
+        raise GraphError(INVALID, f"{_join(path, name)} must be one of {', '.join(sorted(options))}.")
+    return value
+
+
+def absent(holder: Fields, name: str, path: str) -> None:
+    if holder.get(name) is not None:
+        raise GraphError(INVALID, f"{_join(path, name)} is not allowed here.")
+
+
+def distinct(values: list[str], what: str) -> None:
+    if len(set(values)) < len(values):
+        raise GraphError(INVALID, f"{what} must be unique.")
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name

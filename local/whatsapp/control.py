@@ -1,0 +1,108 @@
+"""The control address is where a test says what happens in the simulated world, and asks what did.
+
+    POST   /control/inbound     a person writes: {"from"|"user_id", "type", "content", "id"?, "batch"?, "times"?,
+                                "rebatch"?, "fields"?, "phone_number_id"?} → {"message_ids": […]}
+    GET    /control/ledger      every accepted message, oldest first; DELETE clears it, and the calls
+    GET    /control/calls       every API call: {"at", "call", "type", "status", "code"}; status null: dropped
+    POST   /control/faults      one fault (local/faults.py); GET lists those with turns left, DELETE clears
+    GET    /control/webhooks    {"pending", "delivered", "attempts", "given_up"}; DELETE forgets the pending
+    POST   /control/webhook     the raw body is signed and delivered once, now → {"status", "body"}; status
+                                null: no answer
+    GET    /control/oidc-certs  the certificates that the tasks emulator wrote
+
+A wish that makes no sense is answered 400 with one sentence. There is no password: it listens on loopback only.
+"""
+
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from local.faults import FaultBook, fault_from
+from local.whatsapp.delivery import Deliveries
+from local.whatsapp.inbound import order_from
+from local.whatsapp.store import Store
+from local.whatsapp.wire import Answer, Request, json_answer
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    store: Store
+    deliveries: Deliveries
+    faults: FaultBook
+    sender: str
+    certs: Path
+
+    async def handle(self, request: Request) -> Answer:
+        routes: dict[tuple[str, str], Callable[[Request], Awaitable[Answer]]] = {
+            ("POST", "/control/inbound"): self._inbound,
+            ("GET", "/control/ledger"): self._ledger,
+            ("DELETE", "/control/ledger"): self._clear_ledger,
+            ("GET", "/control/calls"): self._calls,
+            ("POST", "/control/faults"): self._add_fault,
+            ("GET", "/control/faults"): self._active_faults,
+            ("DELETE", "/control/faults"): self._clear_faults,
+            ("GET", "/control/webhooks"): self._webhooks,
+            ("DELETE", "/control/webhooks"): self._forget_webhooks,
+            ("POST", "/control/webhook"): self._webhook,
+            ("GET", "/control/oidc-certs"): self._certs,
+        }
+        route = routes.get((request.method, request.path))
+        if route is None:
+            return json_answer(404, {"error": f"There is no {request.method} at this control address."})
+        try:
+            return await route(request)
+        except ValueError as error:
+            return json_answer(400, {"error": str(error)})
+
+    async def _inbound(self, request: Request) -> Answer:
+        order = order_from(_document(request), self.sender)
+        ids = order.message_ids()
+        self.deliveries.add(order.webhooks(ids))
+        return json_answer(200, {"message_ids": ids})
+
+    async def _ledger(self, _: Request) -> Answer:
+        return json_answer(200, self.store.ledger())
+
+    async def _clear_ledger(self, _: Request) -> Answer:
+        self.store.clear_ledger()
+        return json_answer(200, {})
+
+    async def _calls(self, _: Request) -> Answer:
+        return json_answer(200, self.store.calls())
+
+    async def _add_fault(self, request: Request) -> Answer:
+        fault = fault_from(_document(request))
+        self.faults.add(fault)
+        return json_answer(200, asdict(fault))
+
+    async def _active_faults(self, _: Request) -> Answer:
+        return json_answer(200, [asdict(fault) for fault in self.faults.active()])
+
+    async def _clear_faults(self, _: Request) -> Answer:
+        self.faults.clear()
+        return json_answer(200, {})
+
+    async def _webhooks(self, _: Request) -> Answer:
+        return json_answer(200, {"pending": self.deliveries.pending, **self.store.counts()})
+
+    async def _forget_webhooks(self, _: Request) -> Answer:
+        self.deliveries.forget()
+        return json_answer(200, {})
+
+    async def _webhook(self, request: Request) -> Answer:
+        status, body = await self.deliveries.post(request.body)
+        return json_answer(200, {"status": status, "body": body.decode("utf-8", "replace")})
+
+    async def _certs(self, _: Request) -> Answer:
+        try:
+            return Answer(200, self.certs.read_bytes())
+        except FileNotFoundError:
+            return json_answer(404, {"error": "The tasks emulator has not written its certificates yet."})
+
+
+def _document(request: Request) -> object:
+    try:
+        return json.loads(request.body)
+    except (ValueError, RecursionError):
+        raise ValueError("The body must be JSON.") from None

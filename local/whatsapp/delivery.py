@@ -1,0 +1,132 @@
+"""A delivery is one webhook on its way to the business, repeated until the answer is HTTP 200.
+
+Meta redelivers the whole POST at once and then less and less often for 7 days (its page "Create a webhook endpoint", a
+copy of 2026). It publishes no schedule: the waits here are invented, close together at first so that a webhook service
+which was killed is made good within seconds. Deliveries run side by side and in no order, as Meta's do.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from local.faults import FaultBook
+from local.whatsapp.log import log
+from local.whatsapp.payloads import count_messages, cut, signature_headers
+from local.whatsapp.store import Store, Webhook
+from local.whatsapp.wire import Poster
+
+WAITS = (1.0, 2.0, 5.0, 15.0, 60.0, 300.0, 1800.0, 7200.0, 21600.0)
+"""Seconds before each redelivery; the last one is repeated."""
+
+GIVEN_UP_AFTER = 7 * 86400.0
+
+AT_ONCE = 16
+"""As many as the webhook service has threads (THREADS): more would queue there and look like its latency."""
+
+
+@dataclass
+class Deliveries:
+    """Every webhook that waits, in memory by id and time only; the body stays in the store until it is due."""
+
+    store: Store
+    poster: Poster
+    faults: FaultBook
+    secret: str
+    time_scale: float
+    _waiting: set[int] = field(default_factory=set)
+    _spared: set[int] = field(default_factory=set)  # met its fault already: asked again, it would never arrive
+    _due: asyncio.Queue[int] = field(default_factory=asyncio.Queue)
+
+    @property
+    def pending(self) -> int:
+        return len(self._waiting)
+
+    def resume(self) -> None:
+        """Take up what an earlier process left; once, before anything is added."""
+        for row, due_at in self.store.waiting():
+            self._schedule(row, due_at)
+
+    async def run(self) -> None:
+        """Deliver until cancelled."""
+        async with asyncio.TaskGroup() as workers:
+            for _ in range(AT_ONCE):
+                workers.create_task(self._work())
+
+    def add(self, webhooks: list[Webhook]) -> None:
+        """Store them, then deliver each when it is due."""
+        self.scheduled(self.store.add(webhooks), webhooks)
+
+    def scheduled(self, rows: Iterable[int], webhooks: Iterable[Webhook]) -> None:
+        """Deliver what was stored already."""
+        for row, webhook in zip(rows, webhooks, strict=True):
+            self._schedule(row, webhook.due_at)
+
+    def forget(self) -> None:
+        """Whatever still waits is never delivered."""
+        self.store.forget_webhooks()
+        self._waiting.clear()
+
+    def _schedule(self, row: int, due_at: float) -> None:
+        self._waiting.add(row)
+        asyncio.get_running_loop().call_later(max(0.0, due_at - time.time()), self._due.put_nowait, row)
+
+    async def _work(self) -> None:
+        while True:
+            row = await self._due.get()
+            if row in self._waiting:
+                await self._deliver(row)
+
+    async def _deliver(self, row: int) -> None:
+        webhook = self.store.webhook(row)
+        fault = None if row in self._spared else self.faults.take("webhook", webhook.facts)
+        self._spared.discard(row)
+        if fault and fault.kind in ("slow", "reorder"):
+            self._spared.add(row)
+            self._schedule(row, time.time() + fault.delay)
+        elif fault and fault.kind in ("withhold", "drop"):
+            self._settle(row, webhook, None)
+        else:
+            if fault and fault.kind == "duplicate":
+                self._duplicate(webhook)
+            status, _ = await self.post(webhook.body)
+            self._settle(row, webhook, status)
+
+    def _duplicate(self, webhook: Webhook) -> None:
+        copies = [replace(webhook, due_at=time.time())]
+        rows = self.store.add(copies)
+        self._spared.update(rows)
+        self.scheduled(rows, copies)
+
+    async def post(self, body: bytes) -> tuple[int | None, bytes]:
+        """Sign and deliver once; what was answered, or None and the error's name."""
+        try:
+            return await self.poster.post(body, signature_headers(self.secret, body))
+        except (OSError, EOFError) as error:
+            return None, type(error).__name__.encode()
+
+    def _settle(self, row: int, webhook: Webhook, status: int | None) -> None:
+        if row not in self._waiting:
+            return  # forgotten meanwhile
+        now = time.time()
+        if status == 200:
+            self.store.delivered(row)
+            self._waiting.discard(row)
+        elif now - webhook.first_at > GIVEN_UP_AFTER / self.time_scale:
+            self.store.given_up(row)
+            self._waiting.discard(row)
+            log("webhook_given_up", "A webhook was never answered with 200.", "ERROR", status=status)
+        else:
+            self._redeliver(row, webhook, now)
+            log("webhook_failed", "A webhook will be redelivered.", status=status, attempt=webhook.attempts + 1)
+
+    def _redeliver(self, row: int, webhook: Webhook, now: float) -> None:
+        due_at = now + WAITS[min(webhook.attempts, len(WAITS) - 1)] / self.time_scale
+        if webhook.regroup and (messages := count_messages(webhook.body)) > 1:
+            again = replace(webhook, attempts=webhook.attempts + 1, due_at=due_at)
+            cuts = [replace(again, body=body) for body in cut(webhook.body, (messages + 1) // 2)]
+            self._waiting.discard(row)
+            self.scheduled(self.store.failed_and_cut(row, cuts), cuts)
+        else:
+            self.store.failed(row, due_at)
+            self._schedule(row, due_at)

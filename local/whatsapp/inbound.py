@@ -1,0 +1,120 @@
+"""An inbound order is a test's wish that a person writes to the business: which messages, in which POSTs."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from local.whatsapp.payloads import Contact, cut, message, messages_value, new_wamid, webhook_body
+from local.whatsapp.store import Webhook
+
+BATCH_LIMIT = 1000
+"""Updates in one webhook, at most (Meta's page "Create a webhook endpoint", a copy of 2026)."""
+
+TIMES_LIMIT = 1000
+
+FIELDS = frozenset(
+    {"from", "user_id", "type", "content", "id", "batch", "times", "rebatch", "fields", "phone_number_id"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """`batch` messages in one POST, which is delivered `times`; with `rebatch` each time cut at other places.
+
+    `fields` go beside the message's own object: context, referral, errors, another timestamp.
+    """
+
+    contact: Contact
+    type: str
+    content: Any
+    id: str | None
+    batch: int
+    times: int
+    rebatch: bool
+    fields: dict[str, Any]
+    sender: str
+
+    def message_ids(self) -> list[str]:
+        """The id asked for, numbered where there are several; else new ones."""
+        if self.id is None:
+            address = self.contact.wa_id or self.contact.user_id or ""
+            return [new_wamid(address, outbound=False) for _ in range(self.batch)]
+        return [self.id] if self.batch == 1 else [f"{self.id}.{place}" for place in range(1, self.batch + 1)]
+
+    def webhooks(self, ids: list[str]) -> list[Webhook]:
+        now = time.time()
+        messages = [message(self.contact, self.type, self.content, wamid, now, self.fields) for wamid in ids]
+        body = webhook_body(messages_value(self.sender, self.contact, messages))
+        address = self.contact.wa_id or self.contact.user_id or ""
+        facts = {"to": address, "type": self.type, "phone_number_id": self.sender}
+        return [
+            Webhook(part, facts, due_at=now, regroup=self.rebatch)
+            for turn in range(self.times)
+            for part in self._parts(body, turn)
+        ]
+
+    def _parts(self, body: bytes, turn: int) -> list[bytes]:
+        if not self.rebatch or not turn or self.batch == 1:
+            return [body]
+        return cut(body, 1 + (turn - 1) % (self.batch - 1))
+
+
+def order_from(document: object, sender: str) -> Order:
+    """The order that a JSON document asks for; ValueError with one sentence if it makes no sense."""
+    if not isinstance(document, dict):
+        raise ValueError("An inbound order is a JSON object.")
+    if unknown := sorted(set(document) - FIELDS):
+        raise ValueError(f"An inbound order has no field {unknown[0]!r}; it has {', '.join(sorted(FIELDS))}.")
+    number, user_id, kind = (_string(document, name) for name in ("from", "user_id", "type"))
+    if not number and not user_id:
+        raise ValueError("An inbound order needs from (a phone number) or user_id (a business-scoped user id).")
+    if not kind or "content" not in document:
+        raise ValueError("An inbound order needs a type and its content, which may be null.")
+    contact = Contact.of((number or "").removeprefix("+") or None, user_id)
+    return Order(
+        contact,
+        kind,
+        _content(document["content"], kind),
+        _string(document, "id"),
+        _whole(document, "batch", BATCH_LIMIT),
+        _whole(document, "times", TIMES_LIMIT),
+        _flag(document, "rebatch"),
+        _object(document, "fields"),
+        _string(document, "phone_number_id") or sender,
+    )
+
+
+def _content(content: object, kind: str) -> object:
+    """Meta's object, `{"body": "hi"}`; `{"text": {"body": "hi"}}` is understood too."""
+    return content[kind] if isinstance(content, dict) and set(content) == {kind} else content
+
+
+def _string(document: Mapping[str, object], name: str) -> str | None:
+    value = document.get(name)
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f"{name} is a string.")
+    return value
+
+
+def _whole(document: Mapping[str, object], name: str, most: int) -> int:
+    value = document.get(name)
+    if value is None:
+        return 1
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+        raise ValueError(f"{name} is a whole number from 1 to {most}.")
+    return value
+
+
+def _flag(document: Mapping[str, object], name: str) -> bool:
+    value = document.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise ValueError(f"{name} is true or false.")
+    return bool(value)
+
+
+def _object(document: Mapping[str, object], name: str) -> dict[str, Any]:
+    value = document.get(name)
+    if value is not None and not isinstance(value, dict):
+        raise ValueError(f"{name} is an object.")
+    return value or {}

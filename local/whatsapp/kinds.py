@@ -1,0 +1,185 @@
+"""A kind is a type of message with the object that belongs to it, and Meta's limits on that object.
+
+Limits: notes by third parties on Meta's messages reference (September 2026), not checked against Meta itself. Lengths
+count characters. What needs Meta's own knowledge is not checked: whether a media id, a
+template, a catalogue or a flow exists.
+"""
+
+from collections.abc import Callable, Mapping
+
+from local.whatsapp.checks import (
+    Fields,
+    absent,
+    distinct,
+    number,
+    one_of,
+    optional_flag,
+    optional_string,
+    part,
+    parts,
+    present,
+    string,
+)
+from local.whatsapp.errors import INVALID, GraphError
+
+CAPTION = 1024
+TEXT = 4096
+HEADER_FOOTER = 60  # Meta's page on direct send (31 July 2026) has these two
+TEMPLATE_NAME = 512  # unconfirmed
+SECTION_TITLE = 24  # unconfirmed
+
+OTHER_INTERACTIVE = frozenset(
+    {
+        "address_message",
+        "call_permission_request",
+        "carousel",
+        "catalog_message",
+        "cta_url",
+        "flow",
+        "location_request_message",
+        "product",
+        "product_list",
+        "voice_call",
+    }
+)
+"""Interactive types whose action is taken as it is."""
+
+COMPONENTS = frozenset({"header", "body", "footer", "button", "carousel", "limited_time_offer", "order_status"})
+
+
+def text(holder: Fields) -> None:
+    content = part(holder, "text", "")
+    string(content, "body", "text", TEXT)
+    optional_flag(content, "preview_url", "text")
+
+
+def media(kind: str) -> Callable[[Fields], None]:
+    """Exactly one of id and link; a caption unless it is audio or a sticker; a filename for documents alone."""
+
+    def check(holder: Fields) -> None:
+        content = part(holder, kind, "")
+        source(content, kind)
+        if kind in ("audio", "sticker"):
+            absent(content, "caption", kind)
+        optional_string(content, "caption", kind, CAPTION)
+        if kind != "document":
+            absent(content, "filename", kind)
+        optional_string(content, "filename", kind)
+        optional_flag(content, "voice", kind)
+
+    return check
+
+
+def source(content: Fields, path: str) -> None:
+    if content.get("id") is not None:
+        absent(content, "link", path)
+        string(content, "id", path)
+    elif not string(content, "link", path).startswith(("https://", "http://")):
+        raise GraphError(INVALID, f"{path}.link must be an http or https address.")
+
+
+def location(holder: Fields) -> None:
+    content = part(holder, "location", "")
+    number(content, "latitude", "location", 90)
+    number(content, "longitude", "location", 180)
+    optional_string(content, "name", "location")
+    optional_string(content, "address", "location")
+
+
+def contacts(holder: Fields) -> None:
+    for place, card in enumerate(parts(holder, "contacts", "")):
+        name = part(card, "name", f"contacts[{place}]")
+        string(name, "formatted_name", f"contacts[{place}].name")
+        for several in ("phones", "emails", "urls", "addresses"):
+            if card.get(several) is not None:
+                parts(card, several, f"contacts[{place}]")
+
+
+def reaction(holder: Fields) -> None:
+    """An empty emoji takes the reaction back."""
+    content = part(holder, "reaction", "")
+    string(content, "message_id", "reaction")
+    string(content, "emoji", "reaction", least=0)
+    absent(holder, "context", "")
+
+
+def interactive(holder: Fields) -> None:
+    content = part(holder, "interactive", "")
+    kind = one_of(content, "type", "interactive", OTHER_INTERACTIVE | {"button", "list"})
+    action = part(content, "action", "interactive")
+    if content.get("header") is not None:
+        _header(part(content, "header", "interactive"))
+    if content.get("footer") is not None:
+        string(part(content, "footer", "interactive"), "text", "interactive.footer", HEADER_FOOTER)
+    if kind in ("button", "list"):
+        body = part(content, "body", "interactive")
+        string(body, "text", "interactive.body", CAPTION if kind == "button" else TEXT)
+        (_buttons if kind == "button" else _list)(action)
+
+
+def _header(header: Fields) -> None:
+    kind = one_of(header, "type", "interactive.header", {"text", "image", "video", "document"})
+    if kind == "text":
+        string(header, "text", "interactive.header", HEADER_FOOTER)
+    else:
+        source(part(header, kind, "interactive.header"), f"interactive.header.{kind}")
+
+
+def _buttons(action: Fields) -> None:
+    ids, titles = [], []
+    for place, button in enumerate(parts(action, "buttons", "interactive.action", 3)):
+        path = f"interactive.action.buttons[{place}]"
+        one_of(button, "type", path, {"reply"})
+        reply = part(button, "reply", path)
+        ids.append(string(reply, "id", f"{path}.reply", 256))
+        titles.append(string(reply, "title", f"{path}.reply", 20))
+    distinct(ids, "Button ids")
+    distinct(titles, "Button titles")
+
+
+def _list(action: Fields) -> None:
+    string(action, "button", "interactive.action", 20)
+    sections = parts(action, "sections", "interactive.action", 10)
+    ids = []
+    for place, section in enumerate(sections):
+        path = f"interactive.action.sections[{place}]"
+        if len(sections) > 1:
+            present(section, "title", path)
+        optional_string(section, "title", path, SECTION_TITLE)
+        for index, row in enumerate(parts(section, "rows", path)):
+            ids.append(string(row, "id", f"{path}.rows[{index}]", 200))
+            string(row, "title", f"{path}.rows[{index}]", 24)
+            optional_string(row, "description", f"{path}.rows[{index}]", 72)
+    if len(ids) > 10:
+        raise GraphError(INVALID, "interactive.action.sections must hold 10 rows at most, all together.")
+    distinct(ids, "Row ids")
+
+
+def template(holder: Fields) -> None:
+    content = part(holder, "template", "")
+    string(content, "name", "template", TEMPLATE_NAME)
+    string(part(content, "language", "template"), "code", "template.language")
+    if not content.get("components"):
+        return
+    for place, component in enumerate(parts(content, "components", "template")):
+        path = f"template.components[{place}]"
+        if string(component, "type", path).lower() not in COMPONENTS:
+            raise GraphError(INVALID, f"{path}.type must be one of {', '.join(sorted(COMPONENTS))}.")
+        if not component.get("parameters"):
+            continue
+        parameters = parts(component, "parameters", path)
+        for index, parameter in enumerate(parameters):
+            string(parameter, "type", f"{path}.parameters[{index}]")
+        if len({"parameter_name" in parameter for parameter in parameters}) > 1:
+            raise GraphError(INVALID, f"{path}.parameters must be all named or all positional.")
+
+
+KINDS: Mapping[str, Callable[[Fields], None]] = {
+    "text": text,
+    **{kind: media(kind) for kind in ("image", "video", "audio", "document", "sticker")},
+    "location": location,
+    "contacts": contacts,
+    "reaction": reaction,
+    "interactive": interactive,
+    "template": template,
+}

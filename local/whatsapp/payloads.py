@@ -1,0 +1,143 @@
+"""A payload is one webhook's body as Meta writes it, and its signature.
+
+Sources: developers.facebook.com/documentation/business-messaging/whatsapp/webhooks/reference/messages (May to August
+2026; each kind has its page) and Meta's page on business-scoped user ids (5 November 2026).
+"""
+
+import hashlib
+import hmac
+import json
+import secrets
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from local.whatsapp.errors import title_of
+
+DISPLAY_PHONE_NUMBER = "15550001111"
+ACCOUNT_ID = "300000000000001"
+PROFILE_NAME = "Ana Exemplo"
+USERNAME = "ana.exemplo"
+
+Document = dict[str, Any]
+
+ESCAPES: Mapping[str, str] = {"/": "\\/", "<": "\\u003C", "@": "\\u0040", "%": "\\u0025"}
+"""What Meta escapes beside non-ASCII (reports by users, 2023 to 2026): whoever signs what he parsed is found out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contact:
+    """A person, known by number, by business-scoped user id, or by both."""
+
+    wa_id: str | None
+    user_id: str | None
+
+    @classmethod
+    def of(cls, wa_id: str | None, user_id: str | None) -> "Contact":
+        """Since April 2026 whoever shows a number shows a user id too; the reverse is not so."""
+        return cls(wa_id, user_id or (user_id_of(wa_id) if wa_id else None))
+
+    def fields(self, number: str, user_id: str) -> Document:
+        """Both ids under these names; what is unknown is left out."""
+        return {name: value for name, value in ((number, self.wa_id), (user_id, self.user_id)) if value}
+
+
+def user_id_of(wa_id: str) -> str:
+    """A business-scoped user id, always the same for one number."""
+    return f"US.{int(hashlib.sha256(wa_id.encode()).hexdigest()[:16], 16):020d}"
+
+
+def new_wamid(contact: str, outbound: bool) -> str:
+    """A message id built like Meta's: opaque, but with the contact's number in it, hence private."""
+    who = contact.encode()[:200]
+    unique = secrets.token_hex(9).upper().encode()
+    direction = b"\x11" if outbound else b"\x12"
+    return "wamid." + b64encode(
+        b"\x1c\x18" + bytes([len(who)]) + who + b"\x15\x02\x00" + direction + b"\x18\x12" + unique + b"\x00"
+    ).decode("ascii")
+
+
+def message(contact: Contact, kind: str, content: object, wamid: str, now: float, extra: Document) -> Document:
+    """One item of `messages`; `extra` goes beside the type's own object (context, referral, errors, …)."""
+    item = {**contact.fields("from", "from_user_id"), "id": wamid, "timestamp": str(int(now)), "type": kind}
+    return item | ({} if content is None else {kind: content}) | extra
+
+
+def messages_value(sender: str, contact: Contact, messages: list[Document]) -> Document:
+    """The messages of one contact. Who shows no number shows a username.
+
+    Only `system` messages come without contacts (Meta's page on them, 11 August 2026).
+    """
+    profile = {"name": PROFILE_NAME} if contact.wa_id else {"name": PROFILE_NAME, "username": USERNAME}
+    contacts = [{"profile": profile, **contact.fields("wa_id", "user_id")}]
+    known = {} if messages[0]["type"] == "system" else {"contacts": contacts}
+    return {**_value(sender), **known, "messages": messages}
+
+
+def receipt_value(
+    sender: str, contact: Contact, wamid: str, kind: str, at: float, echo: str | None, code: int | None
+) -> Document:
+    """One receipt. A failed one to a number names neither contacts nor a user id; a `sent` one carries the price."""
+    failed = kind == "failed"
+    shown = Contact(contact.wa_id, None) if failed and contact.wa_id else contact
+    item: Document = {"id": wamid, "status": kind, "timestamp": str(int(at))}
+    item |= shown.fields("recipient_id", "recipient_user_id")
+    if echo is not None:
+        item["biz_opaque_callback_data"] = echo
+    if kind == "sent":
+        item["pricing"] = {"billable": True, "pricing_model": "PMP", "type": "regular", "category": "service"}
+    if failed:
+        item["errors"] = [_receipt_error(code or 131026)]
+    contacts = {} if failed else {"contacts": [contact.fields("wa_id", "user_id")]}
+    return _value(sender) | contacts | {"statuses": [item]}
+
+
+def webhook_body(value: Document) -> bytes:
+    """The bytes on the wire; they are signed as they are."""
+    change = {"field": "messages", "value": value}
+    return to_wire({"object": "whatsapp_business_account", "entry": [{"id": ACCOUNT_ID, "changes": [change]}]})
+
+
+def to_wire(document: Document) -> bytes:
+    text = json.dumps(document, separators=(",", ":"))
+    for plain, escaped in ESCAPES.items():
+        text = text.replace(plain, escaped)
+    return text.encode("ascii")
+
+
+def cut(body: bytes, place: int) -> list[bytes]:
+    """The same messages in two other POSTs, the later ones first."""
+    document = json.loads(body)
+    value = document["entry"][0]["changes"][0]["value"]
+    messages = value["messages"]
+    return [webhook_body(value | {"messages": some}) for some in (messages[place:], messages[:place]) if some]
+
+
+def count_messages(body: bytes) -> int:
+    return len(json.loads(body)["entry"][0]["changes"][0]["value"]["messages"])
+
+
+def signature_headers(secret: str, body: bytes) -> dict[str, str]:
+    """HMAC-SHA256 over the exact bytes, with the app's secret."""
+    return {"X-Hub-Signature-256": "sha256=" + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()}
+
+
+def rfc3339(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _value(sender: str) -> Document:
+    metadata = {"display_phone_number": DISPLAY_PHONE_NUMBER, "phone_number_id": sender}
+    return {"messaging_product": "whatsapp", "metadata": metadata}
+
+
+def _receipt_error(code: int) -> Document:
+    return {
+        "code": code,
+        "title": title_of(code),
+        "message": title_of(code),
+        "error_data": {"details": f"{title_of(code)}."},
+        "href": "https://developers.facebook.com/documentation/business-messaging/whatsapp/support/error-codes/",
+    }

@@ -1,0 +1,165 @@
+"""The send API is the one Graph call that matters here: POST /{version}/{phone_number_id}/messages.
+
+A request is checked first, as Meta would; only one that would be accepted meets a fault. A message that is accepted
+is in the ledger, with its receipts' webhooks, before anything is answered.
+"""
+
+import asyncio
+import hmac
+import json
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+from local.faults import Fault, FaultBook
+from local.whatsapp import receipts
+from local.whatsapp.delivery import Deliveries
+from local.whatsapp.errors import INVALID_REQUEST, OBJECT_GONE, TOKEN, UNKNOWN_PATH, GraphError
+from local.whatsapp.log import log
+from local.whatsapp.messages import Message, ReadCall, parse_call
+from local.whatsapp.payloads import new_wamid, rfc3339
+from local.whatsapp.store import Store
+from local.whatsapp.wire import Answer, Request, json_answer
+
+HTML_ERROR = b"<!DOCTYPE html><html><head><title>Error</title></head><body>Sorry, something went wrong.</body></html>\n"
+"""What stands before Graph answers so when Graph itself cannot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What the business has from Meta, and how soon Meta writes its receipts (seconds after it accepted)."""
+
+    phone_number_id: str
+    access_token: str
+    version: str
+    receipt_delays: tuple[float, float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class SendApi:
+    account: Account
+    store: Store
+    deliveries: Deliveries
+    faults: FaultBook
+
+    async def post(self, request: Request, version: str, sender: str) -> Answer | None:
+        """Answer one request; None hangs up."""
+        try:
+            self._admit(request, version, sender)
+            call = parse_call(_fields(request.body))
+        except GraphError as refusal:
+            log("call_refused", "A request was refused, as Meta would.", code=refusal.code)
+            answer = json_answer(refusal.http_status, refusal.document())
+            return self._noted(answer, "refused", code=refusal.code)
+        return await (self._read(call) if isinstance(call, ReadCall) else self._send(call))
+
+    def _admit(self, request: Request, version: str, sender: str) -> None:
+        if version != self.account.version:
+            raise GraphError(UNKNOWN_PATH, f"This simulator speaks {self.account.version} alone.")
+        token = request.headers.get("authorization", "").encode()
+        if not hmac.compare_digest(token, f"Bearer {self.account.access_token}".encode()):
+            raise GraphError(TOKEN, "The access token is missing or not valid.")
+        if sender != self.account.phone_number_id:
+            raise GraphError(INVALID_REQUEST, "There is no such phone number id.", subcode=OBJECT_GONE)
+
+    async def _read(self, call: ReadCall) -> Answer | None:
+        """Read and typing calls meet only those faults whose match names them: others were meant for messages."""
+        facts = {"type": call.type, "phone_number_id": self.account.phone_number_id}
+        fault = self.faults.take("send", facts, named="type")
+        if fault and fault.kind == "error":
+            return self._noted(_fault_answer(fault), call.type, call.type, fault.code)
+        if fault and fault.kind == "slow":
+            await asyncio.sleep(fault.delay)
+        elif fault:
+            return self._noted(None, call.type, call.type)
+        return self._noted(json_answer(200, {"success": True}), call.type, call.type)
+
+    async def _send(self, message: Message) -> Answer | None:
+        facts = {"to": message.given, "type": message.type, "phone_number_id": self.account.phone_number_id}
+        fault = self.faults.take("send", facts)
+        if fault and fault.kind == "error":
+            return self._noted(_fault_answer(fault), "message", message.type, fault.code)
+        if fault and fault.kind == "refuse":
+            return self._noted(None, "message", message.type)
+        wamid = new_wamid(message.contact, outbound=True)
+        dropped = fault is not None and fault.kind == "accept_then_drop"
+        row = self._accept(message, wamid, _call("message", message.type, None if dropped else 200))
+        if fault and fault.kind == "slow":
+            await asyncio.sleep(fault.delay)
+        if dropped:
+            return None
+        answer = json_answer(200, _accepted(message, wamid))
+        return replace(answer, handed=lambda: self.store.answered(row, rfc3339(time.time())))
+
+    def _accept(self, message: Message, wamid: str, call: dict[str, Any]) -> int:
+        sender, now = self.account.phone_number_id, time.time()
+
+        def take(kind: str, named: bool) -> Fault | None:
+            facts = {"to": message.given, "type": kind, "phone_number_id": sender}
+            return self.faults.take("receipt", facts, named="type" if named else None)
+
+        steps = receipts.plan(message.type, self.account.receipt_delays, take)
+        webhooks = receipts.webhooks(sender, message, wamid, steps, now)
+        row, ids = self.store.accept(_entry(message, wamid, now), webhooks, call)
+        self.deliveries.scheduled(ids, webhooks)
+        return row
+
+    def _noted(
+        self, answer: Answer | None, call: str, kind: str | None = None, code: int | None = None
+    ) -> Answer | None:
+        self.store.note_call(_call(call, kind, answer.status if answer else None, code))
+        return answer
+
+
+def _call(call: str, kind: str | None, status: int | None, code: int | None = None) -> dict[str, Any]:
+    """One line of /control/calls; the status is None where the connection is dropped."""
+    return {"at": rfc3339(time.time()), "call": call, "type": kind, "status": status, "code": code}
+
+
+def _fields(body: bytes) -> dict[str, Any]:
+    try:
+        fields = json.loads(body)
+    except (ValueError, RecursionError):
+        fields = None
+    if not isinstance(fields, dict):
+        raise GraphError(INVALID_REQUEST, "The body must be a JSON object.")
+    return fields
+
+
+def _accepted(message: Message, wamid: str) -> dict[str, Any]:
+    contact = {"wa_id": message.wa_id} if message.wa_id else {"user_id": message.recipient}
+    status = {"message_status": "accepted"} if message.type == "template" else {}
+    contacts = [{"input": message.given, **contact}]
+    return {"messaging_product": "whatsapp", "contacts": contacts, "messages": [{"id": wamid, **status}]}
+
+
+def _entry(message: Message, wamid: str, now: float) -> dict[str, Any]:
+    """The ledger's row: `to` is the number that Meta sends to, which is another one where the plus was missing."""
+    return {
+        "key": _key(message.echo),
+        "echo": message.echo,
+        "to": f"+{message.wa_id}" if message.wa_id else None,
+        "recipient": message.recipient,
+        "type": message.type,
+        "body": message.body,
+        "wamid": wamid,
+        "accepted_at": rfc3339(now),
+    }
+
+
+def _key(echo: str | None) -> str | None:
+    """The second part of `pombo1.<key>.<round>.<correlation_id>`."""
+    parts = (echo or "").split(".")
+    return parts[1] if len(parts) == 4 and parts[0] == "pombo1" else None
+
+
+def _fault_answer(fault: Fault) -> Answer:
+    """Meta's error if the fault has a code; else what a proxy says: text for 4xx, HTML for 5xx."""
+    headers = {} if fault.retry_after is None else {"Retry-After": str(fault.retry_after)}
+    if fault.code is not None:
+        error = GraphError(fault.code, "A fault was asked for.", fault.status, fault.subcode, fault.transient)
+        return replace(json_answer(error.http_status, error.document()), headers=headers)
+    status = fault.status or 500
+    if status < 500:
+        return Answer(status, b"Request refused.\n", "text/plain", headers)
+    return Answer(status, HTML_ERROR, "text/html; charset=utf-8", headers)

@@ -1,0 +1,137 @@
+"""The book of faults: what it hands out, to whom, and how often."""
+
+import multiprocessing
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from local.faults import Fault, FaultBook, fault_from
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> FaultBook:
+    return FaultBook(tmp_path / "faults.sqlite")
+
+
+def test_an_empty_book_has_nothing_to_take(book: FaultBook) -> None:
+    assert book.take("send", {}) is None
+
+
+def test_a_fault_is_taken_as_often_as_it_says_and_then_gone(book: FaultBook) -> None:
+    book.add(Fault("send", "error", code=2, times=2))
+    assert [fault and fault.code for fault in (book.take("send", {}) for _ in range(3))] == [2, 2, None]
+    assert book.active() == []
+
+
+def test_times_0_is_taken_until_cleared(book: FaultBook) -> None:
+    book.add(Fault("task", "drop", times=0))
+    assert all(book.take("task", {}) for _ in range(5))
+    book.clear()
+    assert book.take("task", {}) is None
+
+
+def test_the_oldest_that_fits_comes_first(book: FaultBook) -> None:
+    book.add(Fault("send", "error", code=1, match={"type": "image"}))
+    book.add(Fault("send", "error", code=2))
+    book.add(Fault("send", "error", code=3))
+    codes = [fault.code for _ in range(2) if (fault := book.take("send", {"type": "text"}))]
+    assert codes == [2, 3]
+
+
+def test_a_fault_stays_at_its_place(book: FaultBook) -> None:
+    book.add(Fault("task", "drop"))
+    assert book.take("send", {}) is None
+
+
+def test_only_the_kinds_asked_for_are_taken(book: FaultBook) -> None:
+    book.add(Fault("task", "free_name"))
+    assert book.take("task", {}, frozenset({"drop"})) is None
+    assert book.take("task", {}, frozenset({"free_name"})) == Fault("task", "free_name")
+
+
+def test_a_number_fits_with_and_without_its_plus() -> None:
+    assert Fault("send", "error", match={"to": "15550002222"}).fits({"to": "+15550002222"})
+    assert Fault("send", "error", match={"to": "+15550002222"}).fits({"to": "15550002222"})
+    assert not Fault("send", "error", match={"to": "15550002222"}).fits({"to": "+15550003333"})
+    assert not Fault("send", "error", match={"to": "15550002222"}).fits({})
+
+
+def test_named_leaves_general_faults_alone(book: FaultBook) -> None:
+    book.add(Fault("send", "error"))
+    assert book.take("send", {"type": "read"}, named="type") is None
+    book.add(Fault("send", "slow", match={"type": "read"}))
+    assert book.take("send", {"type": "read"}, named="type") == Fault("send", "slow", match={"type": "read"})
+
+
+def test_what_another_process_wrote_is_seen_at_once(tmp_path: Path) -> None:
+    reader, writer = (FaultBook(tmp_path / "faults.sqlite") for _ in range(2))
+    assert reader.take("task", {}) is None
+    writer.add(Fault("task", "drop"))
+    assert reader.take("task", {}) == Fault("task", "drop")
+
+
+def test_no_turn_is_taken_by_two_threads(book: FaultBook) -> None:
+    book.add(Fault("send", "error", times=50))
+    with ThreadPoolExecutor(16) as pool:
+        taken = list(pool.map(lambda _: book.take("send", {}), range(200)))
+    assert sum(fault is not None for fault in taken) == 50
+
+
+def take_all(path: Path) -> int:
+    book = FaultBook(path)
+    return sum(book.take("task", {}) is not None for _ in range(40))
+
+
+def test_no_turn_is_taken_by_two_processes_that_open_the_book_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "faults.sqlite"
+    book = FaultBook(path)
+    book.add(Fault("task", "drop", times=60))
+    book.close()
+    with multiprocessing.get_context("spawn").Pool(4) as pool:
+        assert sum(pool.map(take_all, [path] * 4)) == 60
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"on": "send", "kind": "refuse"},
+        {"on": "send", "kind": "error", "code": 131056, "times": 0, "match": {"to": "+15550002222"}},
+        {"on": "send", "kind": "error", "status": 429, "retry_after": 5},
+        {"on": "receipt", "kind": "slow", "seconds": 0.5, "match": None},
+        {"on": "task", "kind": "early", "match": {"queue": "inbound"}},
+    ],
+)
+def test_what_a_test_may_ask_for_becomes_a_fault(document: dict) -> None:
+    fault = fault_from(document)
+    assert (fault.on, fault.kind, fault.times) == (document["on"], document["kind"], document.get("times", 1))
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        None,
+        [],
+        {},
+        {"on": "sends", "kind": "error"},
+        {"on": ["send"], "kind": "error"},
+        {"on": "send", "kind": "withhold"},
+        {"on": "send", "kind": ["error"]},
+        {"on": "send", "kind": "error"},
+        {"on": "send", "kind": "error", "code": "131056"},
+        {"on": "send", "kind": "error", "status": 200},
+        {"on": "send", "kind": "slow", "seconds": -1},
+        {"on": "send", "kind": "slow", "seconds": "1"},
+        {"on": "send", "kind": "refuse", "times": -1},
+        {"on": "send", "kind": "refuse", "times": True},
+        {"on": "send", "kind": "refuse", "match": []},
+        {"on": "send", "kind": "refuse", "match": {"to": 15550002222}},
+        {"on": "send", "kind": "refuse", "match": {"from": "15550002222"}},
+        {"on": "send", "kind": "refuse", "transient": 1},
+        {"on": "send", "kind": "refuse", "time": 2},
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_one_sentence(document: object) -> None:
+    with pytest.raises(ValueError) as refusal:
+        fault_from(document)
+    assert str(refusal.value).endswith(".")
