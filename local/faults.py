@@ -17,7 +17,7 @@ BOOK = "faults.sqlite"
 """The book's name in the data directory, for all who share it."""
 
 KINDS: Mapping[str, frozenset[str]] = {
-    "send": frozenset({"error", "slow", "refuse", "accept_then_drop"}),
+    "send": frozenset({"error", "slow", "refuse", "drop", "accept_then_drop"}),
     "receipt": frozenset({"withhold", "duplicate", "reorder", "slow", "error"}),
     "webhook": frozenset({"withhold", "duplicate", "reorder", "slow", "drop"}),
     "task": frozenset({"duplicate", "drop", "early", "free_name", "slow"}),

@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+PROVIDER_DOWN = 2
 INVALID_REQUEST = 100
 OBJECT_GONE = 33  # the subcode of 100 that stands for an unknown phone number id
 TOKEN = 190

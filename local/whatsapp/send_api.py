@@ -14,7 +14,7 @@ from typing import Any
 from local.faults import Fault, FaultBook
 from local.whatsapp import receipts
 from local.whatsapp.delivery import Deliveries
-from local.whatsapp.errors import INVALID_REQUEST, OBJECT_GONE, TOKEN, UNKNOWN_PATH, GraphError
+from local.whatsapp.errors import INVALID_REQUEST, OBJECT_GONE, PROVIDER_DOWN, TOKEN, UNKNOWN_PATH, GraphError
 from local.whatsapp.log import log
 from local.whatsapp.messages import Message, ReadCall, parse_call
 from local.whatsapp.payloads import new_wamid, rfc3339
@@ -80,6 +80,8 @@ class SendApi:
         if fault and fault.kind == "error":
             return self._noted(_fault_answer(fault), "message", message.type, fault.code)
         if fault and fault.kind == "refuse":
+            return self._noted(_down(), "message", message.type, PROVIDER_DOWN)
+        if fault and fault.kind == "drop":
             return self._noted(None, "message", message.type)
         wamid = new_wamid(message.contact, outbound=True)
         dropped = fault is not None and fault.kind == "accept_then_drop"
@@ -151,6 +153,12 @@ def _key(echo: str | None) -> str | None:
     """The second part of `pombo1.<key>.<round>.<correlation_id>`."""
     parts = (echo or "").split(".")
     return parts[1] if len(parts) == 4 and parts[0] == "pombo1" else None
+
+
+def _down() -> Answer:
+    """What Meta says when it takes nothing from anybody: certainly not accepted, as a connection that never opens."""
+    error = GraphError(PROVIDER_DOWN, "The service is down for the moment.", 503)
+    return json_answer(error.http_status, error.document())
 
 
 def _fault_answer(fault: Fault) -> Answer:

@@ -139,11 +139,20 @@ def test_accept_then_drop_leaves_a_message_its_receipts_and_no_answer(simulator:
     assert simulator.control("GET", "calls")[0]["status"] is None
 
 
-def test_refuse_closes_the_connection_and_accepts_nothing(simulator: Simulator, webhook: Webhook) -> None:
-    simulator.fault(on="send", kind="refuse")
+def test_drop_closes_the_connection_and_accepts_nothing(simulator: Simulator, webhook: Webhook) -> None:
+    simulator.fault(on="send", kind="drop")
     with pytest.raises(httpx.TransportError):
         simulator.send()
     assert (simulator.ledger(), webhook.posts) == ([], [])
+
+
+def test_refuse_says_that_nobody_is_served_and_accepts_nothing(simulator: Simulator) -> None:
+    """Graph error 2 with 503, a provider that is down: https://developers.facebook.com/docs/graph-api/guides/error-handling."""
+    simulator.fault(on="send", kind="refuse")
+    answer = simulator.send()
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, 2)
+    assert simulator.ledger() == []
+    assert simulator.send().status_code == 200
 
 
 @pytest.mark.parametrize("kind", ["withhold", "drop"])
@@ -208,4 +217,4 @@ def test_a_task_fault_waits_in_the_book_for_the_tasks_emulator(simulator: Simula
 def test_a_fault_that_makes_no_sense_is_answered_with_a_sentence(simulator: Simulator) -> None:
     answer = simulator.client.post(f"{simulator.address}/control/faults", json={"on": "send", "kind": "early"})
     assert answer.status_code == 400
-    assert answer.json()["error"] == "kind is one of accept_then_drop, error, refuse, slow where on is send."
+    assert answer.json()["error"] == "kind is one of accept_then_drop, drop, error, refuse, slow where on is send."
