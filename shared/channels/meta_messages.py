@@ -30,7 +30,9 @@ def read(record: Delivery) -> Message | None:
     kept = record.payload
     if "unparsable" in kept:
         return _message(_unwrapped(kept["unparsable"], record), record)
-    return _message(kept, record) if "item" in kept else None
+    if "value" in kept:
+        return None  # a change
+    return _message(kept, record)
 
 
 def person(item: Mapping[str, Any], contact: Mapping[str, Any]) -> Contact | None:

@@ -1,0 +1,111 @@
+"""Bounded JSON: what json reads it reads the same, and what no store could hold it changes, and only that."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shared.channels.bounded_json import DEEPEST, NotJson, dumps, loads, size
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12)
+
+
+def containers(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.lists(inner, max_size=5) | st.dictionaries(TEXT, inner, max_size=5)
+
+
+GOOD = st.recursive(
+    st.none() | st.booleans() | INT64 | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    containers,
+    max_leaves=40,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(GOOD, st.booleans())
+def test_whatever_can_be_held_is_read_as_it_is(value: Any, escaped: bool) -> None:
+    assert loads(json.dumps(value, ensure_ascii=escaped).encode()) == value
+
+
+@pytest.mark.parametrize(
+    ("body", "value"),
+    [
+        (b"9223372036854775807", 2**63 - 1),
+        (b"9223372036854775808", "9223372036854775808"),
+        (b"-9223372036854775808", -(2**63)),
+        (b"-9223372036854775809", "-9223372036854775809"),
+        (b"1" * 5000, "1" * 5000),
+        (b"1e999", "1e999"),
+        (b"-1e999", "-1e999"),
+        (b"1e-999", 0.0),
+        (b"NaN", "NaN"),
+        (b"[Infinity,-Infinity]", ["Infinity", "-Infinity"]),
+        (b'"\\ud800"', "\ufffd"),
+        (b'"\\ud83d\\ude00"', "😀"),
+        (b'"\\ud83d\\ud83d\\ude00"', "\ufffd😀"),
+        (b'"\\\\ud800"', "\\ud800"),
+        (b'"\\u0000\x00"', "\ufffd\ufffd"),
+        (b'{"\\ud800\\u0000":["\\u0000"]}', {"\ufffd\ufffd": ["\ufffd"]}),
+        (b'"\xff"', "\ufffd"),
+        (b'"\n"', "\n"),
+        (b"\xef\xbb\xbf[]", []),
+        (b'{"a":1,"a":2}', {"a": 2}),
+    ],
+)
+def test_what_cannot_be_held_is_changed_and_nothing_else(body: bytes, value: Any) -> None:
+    assert loads(body) == value
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b" ", b"nul", b"[", b"[1", b"]", b"1 2", b'"', b'"\\', b"\xff", b"'a'", b"[" * 99]
+)
+def test_what_is_no_json_is_refused(body: bytes) -> None:
+    with pytest.raises(NotJson):
+        loads(body)
+
+
+def nested(depth: int, inside: str = "1") -> str:
+    return "[" * depth + inside + "]" * depth
+
+
+def depth_of(value: Any) -> int:
+    return 1 + max(map(depth_of, value), default=0) if isinstance(value, list) else 0
+
+
+def test_nesting_up_to_the_bound_is_kept_and_deeper_becomes_null() -> None:
+    assert json.dumps(loads(nested(DEEPEST).encode())) == nested(DEEPEST)
+    assert json.dumps(loads(nested(DEEPEST + 1).encode())) == nested(DEEPEST, "null")
+    assert json.dumps(loads(nested(100_000).encode())) == nested(DEEPEST, "null")
+
+
+@pytest.mark.parametrize(
+    ("inside", "left"),
+    [
+        ("[],1,[[]],2", "null,1,null,2"),
+        ('{"a":"]}"},"[",{}', 'null,"[",null'),
+        ('[{"a":[["]"]]}],"\\"]",3', 'null,"\\"]",3'),
+        ("[[[]]],[{}],{}", "null,null,null"),
+    ],
+)
+def test_what_stands_beside_a_part_that_is_too_deep_is_kept(inside: str, left: str) -> None:
+    value = loads(f'[{nested(DEEPEST - 1, inside)},"after"]'.encode())
+    assert value == json.loads(f'[{nested(DEEPEST - 1, left)},"after"]')
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text(st.sampled_from('[]{}",:\\a1 '), max_size=400), st.integers(60, 70))
+def test_brackets_quotes_and_backslashes_in_any_order_are_read_or_refused(text: str, depth: int) -> None:
+    try:
+        value = loads(nested(depth, text).encode())
+    except NotJson:
+        return
+    assert depth_of(value) <= DEEPEST
+
+
+@settings(max_examples=100, deadline=None)
+@given(GOOD)
+def test_the_size_is_that_of_the_compact_text(value: Any) -> None:
+    assert size(value) == len(dumps(value).encode()) <= len(json.dumps(value).encode())

@@ -1,0 +1,534 @@
+"""One POST of Meta's, split into events: each file of tests/data/meta is one webhook and all that comes of it."""
+
+import json
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shared.channels import bounded_json, meta_webhook
+from shared.channels.meta_messages import read
+from shared.channels.meta_webhook import parse
+from shared.domain.errors import ItemUnparsable
+from shared.domain.events import Change, Event, MessageReceived, Parsed, ReceiptReceived, Unparsable
+from shared.domain.identity import canonical_json
+from shared.domain.messages import Contact, Message
+from shared.domain.record import Delivery, Kind, State
+from shared.domain.retention import RAW_PAYLOAD_BYTES
+
+DATA = Path(__file__).parent.parent / "data" / "meta"
+RECORDED = {path.stem: json.loads(path.read_text()) for path in sorted(DATA.glob("*.json"))}
+ARRIVED = datetime(2026, 11, 27, 12, tzinfo=UTC)
+SECONDS = 5.0
+"""Of processor time, for the worst of the large bodies. Measured: 0.7 s. A quadratic reading takes minutes."""
+
+
+def record(payload: Any, sender: str = "200000000000001") -> Delivery:
+    return Delivery(
+        key="k",
+        kind=Kind.INBOUND,
+        tenant="default",
+        sender=sender,
+        contact="c",
+        correlation_id="corr_0001",
+        state=State.LEASED,
+        received_at=ARRIVED,
+        payload=payload,
+    )
+
+
+def stored(event: Event) -> Delivery:
+    """The record that the accept step makes of an event, through a store that holds JSON."""
+    match event:
+        case MessageReceived():
+            payload = event.payload
+        case Unparsable():
+            payload = {"field": event.field, "unparsable": event.raw}
+        case Change():
+            payload = {"field": event.field, "value": event.value}
+        case _:
+            raise AssertionError("a receipt has no record of its own")
+    sender = event.sender if isinstance(event, MessageReceived) else event.account
+    return record(json.loads(canonical_json(payload).encode()), sender)
+
+
+def message_of(event: Event) -> Message:
+    message = read(stored(event))
+    assert message is not None
+    return message
+
+
+def described(event: Event) -> dict[str, Any]:
+    match event:
+        case MessageReceived():
+            message = message_of(event)
+            assert message.id == event.message_id
+            assert message.raw == event.payload["item"]
+            at = None if message.received_at == ARRIVED else message.received_at.isoformat()
+            return {
+                "event": "message",
+                "id": event.message_id,
+                "sender": event.sender,
+                "contact": event.contact,
+                "phone": message.contact.phone,
+                "user_id": message.contact.user_id,
+                "name": message.contact.name,
+                "kind": message.kind,
+                "text": message.text,
+                "reply_to": message.reply_to,
+                "at": at,
+            }
+        case ReceiptReceived(_, sender, provider_id, kind, at, code, echo):
+            told = {"sender": sender, "kind": str(kind), "code": code, "echo": echo, "at": at.isoformat()}
+            return {"event": "receipt", "id": provider_id, **told}
+        case Change(_, account, field, _, time):
+            assert read(stored(event)) is None
+            return {"event": "change", "field": field, "account": account, "time": time}
+        case Unparsable(_, account, field, _, message_id):
+            with pytest.raises(ItemUnparsable):
+                read(stored(event))
+            return {"event": "unparsable", "account": account, "field": field, "id": message_id}
+
+
+def assert_storable(parsed: Parsed) -> None:
+    for event in parsed.events:
+        if not isinstance(event, ReceiptReceived):
+            assert len(event.key) == 40
+            payload = stored(event).payload
+            text = json.dumps(payload, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+            assert len(text.encode()) <= RAW_PAYLOAD_BYTES + 200
+            assert_holdable(payload)
+        else:
+            json.dumps([event.provider_id, event.echo, event.code], ensure_ascii=False).encode()
+
+
+def assert_holdable(value: Any, depth: int = 0) -> None:
+    assert depth <= bounded_json.DEEPEST + 3
+    if isinstance(value, dict):
+        for key, item in value.items():
+            assert "\0" not in key
+            assert_holdable(item, depth + 1)
+    elif isinstance(value, list):
+        for item in value:
+            assert_holdable(item, depth + 1)
+    elif isinstance(value, int):
+        assert -(2**63) <= value < 2**63
+    elif isinstance(value, str):
+        assert "\0" not in value
+
+
+def envelope(value: Any, field: str = "messages", account: Any = "100000000000001") -> bytes:
+    changes = [{"field": field, "value": value}]
+    return json.dumps({"object": "whatsapp_business_account", "entry": [{"id": account, "changes": changes}]}).encode()
+
+
+def text_message(body: Any = "Bom dia", **more: Any) -> dict[str, Any]:
+    return {
+        "id": "wamid.m1",
+        "from": "15550100001",
+        "timestamp": "1790500000",
+        "type": "text",
+        "text": {"body": body},
+        **more,
+    }
+
+
+def value_of(*messages: Any, **more: Any) -> dict[str, Any]:
+    return {"metadata": {"phone_number_id": "200000000000001"}, "messages": list(messages), **more}
+
+
+# ---- what was recorded
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_a_recorded_webhook_gives_exactly_its_events(name: str) -> None:
+    recorded = RECORDED[name]
+    parsed = parse(json.dumps(recorded["body"]).encode())
+    assert [described(event) for event in parsed.events] == recorded["events"]
+    assert parsed.ignored == recorded["ignored"]
+    assert_storable(parsed)
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_a_redelivery_gives_the_same_events_with_the_same_keys(name: str) -> None:
+    body = json.dumps(RECORDED[name]["body"])
+    other_form = json.dumps(json.loads(body), indent=1, sort_keys=True)
+    first, second = parse(body.encode()), parse(other_form.encode())
+    assert first == second
+    keys = [[e.key for e in p.events if not isinstance(e, ReceiptReceived)] for p in (first, second)]
+    assert keys[0] == keys[1]
+
+
+def test_escaped_and_plain_utf8_say_the_same() -> None:
+    body = RECORDED["text_escaped"]["body"]
+    escaped = json.dumps(body).replace("/", "\\/").replace("@", "\\u0040")
+    assert parse(escaped.encode()) == parse(json.dumps(body, ensure_ascii=False).encode())
+
+
+def test_the_same_message_at_two_numbers_has_two_keys() -> None:
+    item = text_message()
+    other = value_of(item) | {"metadata": {"phone_number_id": "200000000000002"}}
+    one, two = (parse(envelope(value)).events[0] for value in (value_of(item), other))
+    assert isinstance(one, MessageReceived)
+    assert isinstance(two, MessageReceived)
+    assert one.key != two.key
+
+
+def test_no_other_persons_contact_is_stored_with_a_message() -> None:
+    mine, other = RECORDED["identity_two_people"]["body"]["entry"][0]["changes"][0]["value"]["contacts"][::-1]
+    event = parse(json.dumps(RECORDED["identity_two_people"]["body"]).encode()).events[0]
+    assert isinstance(event, MessageReceived)
+    assert event.payload["contact"] == mine
+    assert other["wa_id"] not in canonical_json(event.payload)
+
+
+def test_an_unsupported_message_keeps_all_that_came() -> None:
+    item = text_message(type="hologram", hologram={"depth": [1, {"two": None}]})
+    message = message_of(parse(envelope(value_of(item))).events[0])
+    assert (message.kind, message.text, message.raw) == ("unsupported", None, item)
+
+
+@pytest.mark.parametrize("text", [None, 5, {}, {"body": None}, {"body": ["x"]}, "x"])
+def test_a_text_without_a_body_is_an_event_that_cannot_be_read(text: Any) -> None:
+    item = text_message() | {"text": text}
+    (event,) = parse(envelope(value_of(item))).events
+    assert isinstance(event, MessageReceived)
+    with pytest.raises(ItemUnparsable):
+        read(stored(event))
+
+
+# ---- what could not be read, read again
+
+
+def test_an_item_without_a_number_of_ours_stays_unparsable() -> None:
+    (event,) = parse(envelope({"messages": [text_message()]})).events
+    assert isinstance(event, Unparsable)
+    with pytest.raises(ItemUnparsable):
+        read(stored(event))
+
+
+def test_an_item_that_makes_sense_by_now_becomes_its_message() -> None:
+    payload = {"field": "messages", "unparsable": text_message()}
+    assert read(record(payload)) == Message(
+        kind="text",
+        text="Bom dia",
+        id="wamid.m1",
+        contact=Contact("15550100001", "15550100001"),
+        sender="200000000000001",
+        tenant="default",
+        received_at=datetime.fromtimestamp(1790500000, UTC),
+        raw=text_message(),
+    )
+
+
+def test_an_unparsable_item_is_kept_with_its_contact_and_number() -> None:
+    item = {"id": "wamid.m1", "text": {"body": "x"}}
+    contact = {"wa_id": "15550100001", "user_id": "US.3"}
+    (event,) = parse(envelope(value_of(item, contacts=[contact]))).events
+    assert isinstance(event, Unparsable)
+    assert event.raw == {"item": item, "contact": contact, "phone_number_id": "200000000000001"}
+    mended = stored(event).payload
+    mended["unparsable"]["item"]["type"] = "text"
+    message = read(record(mended))
+    assert message is not None
+    assert message.contact == Contact("US.3", "15550100001", "US.3")
+
+
+@pytest.mark.parametrize(
+    "raw", [None, [], "x", 3, {}, {"id": "wamid.o", "status": "sent"}, {"item": 3}, {"truncated": "{"}]
+)
+def test_an_item_that_still_makes_no_sense_is_still_unparsable(raw: Any) -> None:
+    with pytest.raises(ItemUnparsable):
+        read(record({"field": "messages", "unparsable": raw}))
+
+
+def test_a_record_of_which_only_the_beginning_was_kept_is_unparsable_and_no_change() -> None:
+    with pytest.raises(ItemUnparsable):
+        read(record({"truncated": '{"field":"messages","item":{'}))
+
+
+# ---- what is too large
+
+
+@pytest.mark.parametrize("character", ["a", '"', "\\", "é", "😀", "\n"])
+def test_an_item_too_large_to_store_keeps_its_beginning_and_its_key(character: str) -> None:
+    big, small = text_message(character * 300_000), text_message(id="wamid.m2")
+    parsed = parse(envelope(value_of(big, small)))
+    first, second = parsed.events
+    assert isinstance(first, Unparsable)
+    assert isinstance(second, MessageReceived)
+    assert first.message_id == "wamid.m1"
+    assert first.raw["truncated"].startswith('{"item":{"id":"wamid.m1"')
+    assert_storable(parsed)
+
+
+def test_two_large_items_with_the_same_beginning_have_two_keys() -> None:
+    items = [{"id": 0, "text": "a" * 300_000 + end} for end in "xy"]
+    one, two = parse(envelope(value_of(*items))).events
+    assert isinstance(one, Unparsable)
+    assert isinstance(two, Unparsable)
+    assert one.key != two.key
+
+
+def test_a_change_too_large_to_store_keeps_its_beginning() -> None:
+    (event,) = parse(envelope({"a": "x" * 300_000}, "account_update")).events
+    assert isinstance(event, Unparsable)
+    assert event.field == "account_update"
+    assert len(canonical_json(event.raw)) <= RAW_PAYLOAD_BYTES
+
+
+def test_an_id_too_long_to_be_stored_is_no_id() -> None:
+    parsed = parse(envelope(value_of(text_message(id="w" * 2000))))
+    assert isinstance(parsed.events[0], Unparsable)
+    assert_storable(parsed)
+
+
+def test_a_post_of_a_thousand_messages_is_read_in_full() -> None:
+    items = [text_message(id=f"wamid.{i}") for i in range(1000)]
+    assert len(parse(envelope(value_of(*items))).events) == 1000
+
+
+def test_more_events_than_any_post_of_metas_are_kept_as_one_item(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meta_webhook, "MOST_EVENTS", 3)
+    exactly = parse(envelope(value_of(*[0] * 3)))
+    assert (len(exactly.events), exactly.ignored) == (3, {})
+    over = parse(envelope(value_of(*[0] * 4)))
+    assert (len(over.events), over.ignored) == (4, {"too_many": 1})
+    assert isinstance(over.events[3], Unparsable)
+
+
+# ---- what is no webhook at all
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"", "not_json"),
+        (b" \n", "not_json"),
+        (b"hello", "not_json"),
+        (b"{", "not_json"),
+        (b'{"object":"whatsapp_business_account","entry":[{', "not_json"),
+        (b"{}{}", "not_json"),
+        (b"\xff\xfe\x00", "not_json"),
+        (b"a=1&b=2", "not_json"),
+        (b"null", "unknown_object"),
+        (b"0", "unknown_object"),
+        (b'"whatsapp_business_account"', "unknown_object"),
+        (b"[]", "unknown_object"),
+        (b"{}", "unknown_object"),
+        (b'{"object":["whatsapp_business_account"],"entry":[]}', "unknown_object"),
+        (b'{"object":"instagram","entry":[]}', "unknown_object"),
+        (b'{"object":"whatsapp_business_account"}', "no_entry"),
+        (b'{"object":"whatsapp_business_account","entry":null}', "no_entry"),
+        (b'{"object":"whatsapp_business_account","entry":{}}', "no_entry"),
+        (b'{"object":"whatsapp_business_account","entry":[]}', "no_entry"),
+        (b'{"object":"whatsapp_business_account","entry":[null]}', "malformed_entry"),
+        (b'{"object":"whatsapp_business_account","entry":[{"changes":{}}]}', "malformed_entry"),
+        (b'{"object":"whatsapp_business_account","entry":[{"changes":[[]]}]}', "malformed_change"),
+        (b'{"object":"whatsapp_business_account","entry":[{"changes":[{"field":{}}]}]}', "malformed_change"),
+        (b'{"object":"whatsapp_business_account","entry":[{"changes":[{"field":"f"}]}]}', "unknown_field"),
+    ],
+)
+def test_what_is_no_webhook_of_ours_gives_no_event_and_is_counted(body: bytes, reason: str) -> None:
+    assert parse(body) == Parsed((), {reason: 1})
+
+
+# ---- hostile bytes beside good ones: nothing good is lost
+
+HOSTILE = {
+    "a number of 5,000 digits": b"1" * 5000,
+    "a negative number of 5,000 digits": b"-" + b"1" * 5000,
+    "a number of 65 bits": b"36893488147419103232",
+    "a number beyond a float": b"1e999",
+    "a long fraction": b"0." + b"1" * 100_000,
+    "no number": b"NaN",
+    "infinity": b"-Infinity",
+    "a lone high surrogate": b'"\\ud800"',
+    "a lone low surrogate": b'"\\uDFFF x"',
+    "surrogates the wrong way round": b'"\\ude00\\ud83d"',
+    "an escaped NUL": b'"a\\u0000b"',
+    "a raw NUL": b'"a\x00b"',
+    "raw control characters": b'"a\n\t\x1fb"',
+    "invalid UTF-8": b'"\xff\xfe\xc0\x80"',
+    "surrogates in UTF-8": b'"\xed\xa0\x80"',
+    "a key with a lone surrogate": b'{"\\ud800":{"\\u0000":1}}',
+    "nested 100 deep": b"[" * 100 + b"]" * 100,
+    "nested 100,000 deep": b'{"a":[' * 50_000 + b"]}" * 50_000,
+    "brackets in a string": b'"' + b"[{" * 5000 + b'"',
+    "a string of escapes": b'"' + b'\\"\\\\' * 5000 + b'"',
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("place", ["beside a message", "inside a message", "in a receipt", "as a key's value above"])
+def test_hostile_parts_never_cost_the_good_ones(name: str, place: str) -> None:
+    part, mark = HOSTILE[name], b'"HERE"'
+    value = value_of(
+        text_message(), {"id": "wamid.m2"}, text_message(id="wamid.m3"), statuses=[{"id": "o", "status": "read"}]
+    )
+    match place:
+        case "beside a message":
+            value["messages"].insert(1, "HERE")
+        case "inside a message":
+            value["messages"][0]["odd"] = "HERE"
+        case "in a receipt":
+            value["statuses"][0]["timestamp"] = "HERE"
+        case _:
+            value["odd"] = "HERE"
+    body = envelope(value).replace(mark, part)
+    parsed = parse(body)
+    ids = [e.message_id for e in parsed.events if isinstance(e, MessageReceived)]
+    assert ids == ["wamid.m1", "wamid.m3"]
+    assert [e.provider_id for e in parsed.events if isinstance(e, ReceiptReceived)] == ["o"]
+    assert_storable(parsed)
+
+
+def test_a_byte_order_mark_changes_nothing() -> None:
+    body = envelope(value_of(text_message()))
+    assert parse(b"\xef\xbb\xbf" + body) == parse(body)
+
+
+SIZE = 1024 * 1024
+"""A third of the largest body, for the suite's sake: what is quadratic shows here too. 3 MB were measured, 2.1 s."""
+
+
+def full(part: bytes) -> bytes:
+    return part * (SIZE // len(part))
+
+
+def in_list(part: bytes) -> bytes:
+    head, tail = envelope(value_of("HERE")).split(b'"HERE"')
+    return head + full(part)[:-1] + tail
+
+
+LARGE = {
+    "opening brackets": full(b"["),
+    "opening braces with keys": full(b'{"a":'),
+    "quotes": full(b'"'),
+    "escaped quotes": full(b'\\"'),
+    "an unterminated string": b'"' + full(b"a"),
+    "an unterminated string of escapes": b'"' + full(b"\\\\") + b"\\",
+    "closing brackets": full(b"]"),
+    "empty lists": b"[" + full(b"[],")[:-1] + b"]",
+    "one digit": full(b"7"),
+    "a fraction": b"0." + full(b"7"),
+    "NUL": full(b"\x00"),
+    "bytes that are no UTF-8": full(b"\xff"),
+    "very many keys": b"{" + b",".join(b'"%x":1' % i for i in range(110_000)) + b"}",
+    "lone surrogates": b'["' + full(b"\\ud800") + b'"]',
+    "items that are numbers": in_list(b"0,"),
+    "items that are empty": in_list(b"{},"),
+    "items that are nested": in_list(b"[" * 70 + b"]" * 70 + b","),
+    "items of long numbers": in_list(b"1" * 4000 + b","),
+    "one nested item": envelope(value_of("HERE")).replace(b'"HERE"', b"[" * (SIZE // 2) + b"]" * (SIZE // 2)),
+    "many contacts and messages": envelope(
+        value_of(
+            *[{"id": f"m{i}", "from": f"1555{i:07}", "type": "x"} for i in range(10_000)],
+            contacts=[{"wa_id": f"1555{i:07}"} for i in range(10_000, 0, -1)],
+        )
+    ),
+    "many entries": b'{"object":"whatsapp_business_account","entry":[' + full(b"0,") + b"0]}",
+    "many changes": b'{"object":"whatsapp_business_account","entry":[{"changes":['
+    + full(b'{"field":"messages"},')
+    + b"0]}]}",
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_large_nonsense_takes_bounded_time(name: str) -> None:
+    began = time.thread_time()
+    parsed = parse(LARGE[name])
+    assert time.thread_time() - began < SECONDS
+    assert len(parsed.events) <= meta_webhook.MOST_EVENTS + 1
+    assert_storable(Parsed(parsed.events[:20] + parsed.events[-1:]))
+
+
+# ---- anything at all
+
+
+def containers(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner, max_size=4)
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(st.characters() | st.sampled_from("\0\ud800\udfff"), max_size=8)
+    | st.sampled_from(["messages", "text", "sent", "wamid.x", "15550100001", "US.3", "account_update"]),
+    containers,
+    max_leaves=12,
+)
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> bytes:
+    """A recorded webhook in which some value, anywhere, is replaced by another, removed, or repeated."""
+    document = json.loads(json.dumps(draw(st.sampled_from([r["body"] for r in RECORDED.values()]))))
+    for _ in range(draw(st.integers(1, 4))):
+        place = document
+        while isinstance(place, (dict, list)) and place:
+            key = draw(st.sampled_from(sorted(place) if isinstance(place, dict) else range(len(place))))
+            if not isinstance(place[key], (dict, list)) or not place[key] or draw(st.integers(0, 4)) == 0:
+                if draw(st.booleans()):
+                    place[key] = draw(JSON)
+                elif isinstance(place, list):
+                    place.append(place[key])
+                else:
+                    del place[key]
+                break
+            place = place[key]
+    return json.dumps(document).encode()
+
+
+def examine(body: bytes) -> None:
+    parsed = parse(body)
+    assert_storable(parsed)
+    assert parse(body) == parsed
+    for event in parsed.events:
+        if not isinstance(event, ReceiptReceived):
+            try:
+                read(stored(event))
+            except ItemUnparsable:
+                continue
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=300))
+def test_any_bytes_at_all_are_parsed_without_an_exception(body: bytes) -> None:
+    examine(body)
+
+
+@settings(max_examples=100, deadline=None)
+@given(JSON)
+def test_any_json_in_any_place_of_the_envelope_is_parsed_without_an_exception(value: Any) -> None:
+    for document in (value, [value], {"object": "whatsapp_business_account", "entry": value}):
+        examine(json.dumps(document).encode())
+    for inner in (
+        value,
+        {"messages": value},
+        {"statuses": value},
+        value_of(value),
+        value_of(text_message(), contacts=value),
+    ):
+        examine(envelope(inner))
+        examine(envelope(inner, account=value))
+        examine(envelope(inner, "account_update"))
+
+
+@settings(max_examples=100, deadline=None)
+@given(mutated())
+def test_a_webhook_with_parts_exchanged_is_parsed_without_an_exception(body: bytes) -> None:
+    examine(body)
+
+
+@settings(max_examples=100, deadline=None)
+@given(mutated(), st.data())
+def test_a_webhook_with_bytes_exchanged_is_parsed_without_an_exception(body: bytes, data: st.DataObject) -> None:
+    at = data.draw(st.integers(0, len(body)))
+    examine(body[:at] + data.draw(st.binary(max_size=6)) + body[at + data.draw(st.integers(0, 6)) :])

@@ -1,0 +1,110 @@
+"""The signature of Meta's webhooks: over the bytes as they came, with any of the app's secrets, and never without."""
+
+import hashlib
+import hmac
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.channels.meta import MetaChannel
+from shared.domain.errors import SignatureInvalid
+from shared.domain.limits import PostTimes
+
+BODY = b'{"object":"whatsapp_business_account","entry":[]}'
+VECTORS = [  # made with openssl dgst -sha256 -hmac test_app_secret
+    (BODY, "dec6a680679a968e7e0319355b23599cbfc54502c0784668e9618baa0c633756"),
+    (
+        b'{"object": "whatsapp_business_account", "entry": []}',
+        "56cbbaf4961c6cfdae48b7f116c047e5eb513d2c931baae63a2bc1afd26f803a",
+    ),
+]
+
+
+def channel(*secrets: str) -> MetaChannel:
+    return MetaChannel(app_secrets=secrets, credentials={}, base_url="", version="v25.0", post=PostTimes())
+
+
+def signed(body: bytes, secret: str = "test_app_secret") -> str:
+    return "sha256=" + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
+
+
+@pytest.mark.parametrize(("body", "digest"), VECTORS)
+def test_the_right_signature_over_these_very_bytes_is_accepted(body: bytes, digest: str) -> None:
+    channel("test_app_secret").verify(body, f"sha256={digest}")
+
+
+def test_the_same_json_in_other_bytes_is_refused() -> None:
+    escaped = rb'{"body":"p\u00e3o a\u0040b.c \/x \ud83d\ude00"}'
+    plain = '{"body":"pão a@b.c /x 😀"}'.encode()
+    channel("test_app_secret").verify(escaped, signed(escaped))
+    with pytest.raises(SignatureInvalid):
+        channel("test_app_secret").verify(plain, signed(escaped))
+
+
+def test_any_byte_string_verifies_even_if_it_is_no_text() -> None:
+    body = bytes(range(256))
+    channel("test_app_secret").verify(body, signed(body))
+    channel("test_app_secret").verify(b"", signed(b""))
+
+
+def test_every_secret_of_a_rotation_is_accepted() -> None:
+    for secret in ("old", "new"):
+        channel("new", "old").verify(BODY, signed(BODY, secret))
+    with pytest.raises(SignatureInvalid):
+        channel("new", "old").verify(BODY, signed(BODY, "other"))
+
+
+def test_without_a_secret_nothing_is_accepted() -> None:
+    for meta in (channel(), channel(""), channel("", "")):
+        with pytest.raises(SignatureInvalid):
+            meta.verify(BODY, signed(BODY, ""))
+
+
+DIGEST = VECTORS[0][1]
+
+
+@pytest.mark.parametrize(
+    "signature",
+    [
+        None,
+        "",
+        "sha256=",
+        DIGEST,
+        f"sha1={DIGEST}",
+        f"SHA256={DIGEST}",
+        f"sha256={DIGEST.upper()}",
+        f"sha256={DIGEST[:-1]}",
+        f"sha256={DIGEST}0",
+        f"sha256={DIGEST}\n",
+        f" sha256={DIGEST}",
+        f"sha256= {DIGEST}",
+        f"sha256={DIGEST},sha256={DIGEST}",
+        f"sha256={DIGEST[:-1]}é",
+        f"sha256={DIGEST[:-1]}\u0664",  # a digit, but of another script
+        "sha256=" + "0" * 64,
+        "sha256=" + "g" * 64,
+    ],
+)
+def test_an_absent_malformed_or_wrong_signature_is_refused(signature: str | None) -> None:
+    with pytest.raises(SignatureInvalid):
+        channel("test_app_secret").verify(BODY, signature)
+
+
+@given(st.binary(max_size=50), st.text(max_size=80))
+def test_no_header_raises_anything_but_signature_invalid(body: bytes, signature: str) -> None:
+    for header in (signature, "sha256=" + signature):
+        with pytest.raises(SignatureInvalid):
+            channel("test_app_secret", "\udcff").verify(body, header)
+
+
+def test_a_fingerprint_tells_credentials_apart_and_nothing_else() -> None:
+    def fingerprint(credentials: dict[str, str]) -> str:
+        meta = MetaChannel(app_secrets=(), credentials=credentials, base_url="", version="v25.0", post=PostTimes())
+        return meta.fingerprint("200000000000001")
+
+    one, other = fingerprint({"200000000000001": "token-1"}), fingerprint({"200000000000001": "token-2"})
+    assert one != other
+    assert one == fingerprint({"200000000000001": "token-1", "200000000000002": "token-2"})
+    assert "token" not in one
+    assert fingerprint({}) == fingerprint({"200000000000001": ""}) == ""
