@@ -1,0 +1,118 @@
+"""An attempt delivers one task once and settles it: gone after a success, due again or given up after a failure."""
+
+import threading
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from google.cloud.tasks_v2 import HttpMethod
+
+from local.faults import Fault, FaultBook
+from local.tasks import names
+from local.tasks.headers import attempt_headers
+from local.tasks.http_target import UNREACHABLE, Call, HttpTarget
+from local.tasks.log import Log
+from local.tasks.messages import Message, Task, seconds
+from local.tasks.oidc import TokenMinter
+from local.tasks.queue_config import retry_policy
+from local.tasks.rules import RetryPolicy, backoff, is_given_up
+from local.tasks.task_table import Answer, StoredTask, TaskTable
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """Makes attempts; all it needs is passed in. `scale` divides what queues wait. Safe in any number of threads."""
+
+    tasks: TaskTable
+    target: HttpTarget
+    minter: TokenMinter
+    faults: FaultBook
+    log: Log
+    clock: Callable[[], float]
+    scale: float
+    stopping: threading.Event
+
+    def make(self, stored: StoredTask, queue_retry: Message, retried_from: float | None = None) -> float | None:
+        """Deliver a task that was taken up, and settle it; when it is due again, or None.
+
+        A retry is counted from the failure, or from `retried_from` (RunTask).
+        """
+        task = Task.FromString(stored.message)
+        try:
+            answer = self._deliver(stored, task)
+        except Exception:  # noqa: BLE001 - a bug of ours is a failed attempt: the queue goes on and the task comes back
+            self.log.write("unexpected_error", traceback=traceback.format_exc(), **labels(stored))
+            answer = UNREACHABLE
+        if answer is None:
+            return None
+        if not answer.is_success:
+            policy = retry_policy(queue_retry, task).faster(self.scale)
+            return self._settle_failure(stored, policy, answer, retried_from)
+        self.tasks.finish(stored, self.clock())
+        self._deliver_twice(stored, task)
+        return None
+
+    def _deliver(self, stored: StoredTask, task: Message) -> Answer | None:
+        """None for a task that a fault made vanish, or that was to be slow when the emulator stopped."""
+        fault = take_fault(self.faults, task, "drop", "slow")
+        if fault is not None:
+            self.log.write("fault_made", kind=fault.kind, **labels(stored))
+        if fault is not None and fault.kind == "drop":
+            self.tasks.finish(stored, self.clock())
+            return None
+        if fault is not None and self.stopping.wait(fault.seconds or 0.0):
+            return None
+        return self.target.call(self._call(stored, task))
+
+    def _deliver_twice(self, stored: StoredTask, task: Message) -> None:
+        if take_fault(self.faults, task, "duplicate"):
+            self.log.write("fault_made", kind="duplicate", **labels(stored))
+            self.target.call(self._call(stored, task))
+
+    def _call(self, stored: StoredTask, task: Message) -> Call:
+        request = task.http_request
+        headers = dict(request.headers)
+        if request.HasField("oidc_token"):
+            token = request.oidc_token
+            bearer = self.minter.token(token.service_account_email, token.audience or request.url)
+            headers = {name: value for name, value in headers.items() if name.lower() != "authorization"}
+            headers["Authorization"] = f"Bearer {bearer}"
+        return Call(
+            HttpMethod(request.http_method).name,
+            request.url,
+            headers | attempt_headers(stored),
+            request.body,
+            seconds(task.dispatch_deadline),
+        )
+
+    def _settle_failure(
+        self, stored: StoredTask, policy: RetryPolicy, answer: Answer, retried_from: float | None
+    ) -> float | None:
+        now = self.clock()
+        facts: dict[str, str | int] = {**labels(stored), "status": answer.status, "attempts": stored.dispatch_count}
+        if is_given_up(policy, stored.dispatch_count, now - (stored.first_dispatch_at or now)):
+            self.log.write("task_given_up", **facts)
+            self.tasks.finish(stored, now)
+            return None
+        due = (retried_from or now) + backoff(policy, stored.dispatch_count)
+        self.log.write("attempt_failed", retry_in=round(due - now, 3), **facts)
+        self.tasks.reschedule(stored, answer, due, now)
+        return due
+
+
+def take_fault(faults: FaultBook, task: Message, *kinds: str) -> Fault | None:
+    """The fault of one of these kinds that someone asked for on such a task, used up."""
+    return faults.take("task", {**labels(task), "path": _path(task.http_request.url)}, frozenset(kinds))
+
+
+def labels(task: Message | StoredTask) -> dict[str, str]:
+    """What a log line and a fault may say of a task."""
+    return {"queue": names.short(names.queue_of(task.name)), "name": names.short(task.name)}
+
+
+def _path(url: str) -> str:
+    try:
+        return urlsplit(url).path
+    except ValueError:
+        return ""  # the service takes such a URL too, and every attempt fails

@@ -1,0 +1,115 @@
+"""An HTTP target is called once per attempt: one request, no redirects, an answer within the deadline or none.
+
+http.client rather than a client library: an attempt must map to exactly one request on the wire, and a library that
+retries a request on a dropped connection behind our back would deliver a task twice and count it once.
+"""
+
+import http.client
+import select
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import SplitResult, quote, urlsplit
+
+from local.tasks.task_table import Answer
+
+IDLE_KEPT = 1.0
+"""Seconds an idle connection is kept: gunicorn closes one after 2 s, and a request written into a closing connection
+is lost."""
+NO_ANSWER_IN_TIME = Answer(504, responded=False)
+"""Recorded from the real service: after an attempt past its deadline the previous response reads 504."""
+UNREACHABLE = Answer(503, responded=False)
+"""Not recorded anywhere; 503 is the HTTP name of UNAVAILABLE."""
+_BODY_READ = 1 << 20
+_SAFE = "/%:@!$&'()*+,;=~?-._"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    method: str
+    url: str
+    headers: Mapping[str, str]
+    body: bytes
+    deadline: float
+
+
+class HttpTarget:
+    """Makes calls from any number of threads; connections are kept for the next one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._idle: dict[tuple[str, str], list[tuple[float, http.client.HTTPConnection]]] = {}
+
+    def call(self, call: Call) -> Answer:
+        """Never raises for what a target, a network or an unusable URL does: that is a failed attempt."""
+        until = time.monotonic() + call.deadline
+        try:
+            url = urlsplit(call.url)
+            connection = self._connection(url)
+        except ValueError:
+            return UNREACHABLE
+        try:
+            answer = self._exchange(connection, url, call, until)
+        except TimeoutError:
+            connection.close()
+            return NO_ANSWER_IN_TIME
+        except (OSError, http.client.HTTPException, ValueError):
+            connection.close()
+            return UNREACHABLE
+        return answer
+
+    def close(self) -> None:
+        with self._lock:
+            for _, connection in (kept for idle in self._idle.values() for kept in idle):
+                connection.close()
+            self._idle.clear()
+
+    def _exchange(self, connection: http.client.HTTPConnection, url: SplitResult, call: Call, until: float) -> Answer:
+        _limit(connection, until)
+        path = quote(url.path or "/", safe=_SAFE) + (f"?{quote(url.query, safe=_SAFE)}" if url.query else "")
+        connection.request(call.method, path, call.body or None, dict(call.headers))
+        _limit(connection, until)
+        response = connection.getresponse()
+        _limit(connection, until)
+        response.read(_BODY_READ)
+        if response.isclosed() and not response.will_close:
+            self._keep(url, connection)
+        else:
+            connection.close()
+        return Answer(response.status, responded=True)
+
+    def _connection(self, url: SplitResult) -> http.client.HTTPConnection:
+        fresh_since = time.monotonic() - IDLE_KEPT
+        with self._lock:
+            idle = self._idle.get((url.scheme, url.netloc), [])
+            while idle:
+                since, connection = idle.pop()
+                if since >= fresh_since and not _is_dropped(connection):
+                    return connection
+                connection.close()
+        make = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
+        return make(url.hostname or "", url.port)
+
+    def _keep(self, url: SplitResult, connection: http.client.HTTPConnection) -> None:
+        with self._lock:
+            self._idle.setdefault((url.scheme, url.netloc), []).append((time.monotonic(), connection))
+
+
+def _is_dropped(connection: http.client.HTTPConnection) -> bool:
+    """An idle connection with something to read was closed by its server."""
+    if connection.sock is None:
+        return True
+    readable = select.poll()
+    readable.register(connection.sock, select.POLLIN)
+    return bool(readable.poll(0))
+
+
+def _limit(connection: http.client.HTTPConnection, until: float) -> None:
+    """Leave the next step what is left of the deadline; "approximate", as Task.dispatch_deadline says of itself."""
+    left = until - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    connection.timeout = left
+    if connection.sock is not None:
+        connection.sock.settimeout(left)

@@ -1,0 +1,72 @@
+"""A refusal is the gRPC status and the sentence with which a call is turned down.
+
+Codes and sentences are the real service's where somebody recorded them:
+https://github.com/aertje/cloud-tasks-emulator/blob/main/conformance/golden/realcloud.json (read 2026-11).
+"""
+
+import grpc
+
+
+class Refused(Exception):
+    """A call that cannot be granted; the service turns it into its gRPC status."""
+
+    def __init__(self, code: grpc.StatusCode, sentence: str) -> None:
+        super().__init__(sentence)
+        self.code = code
+        self.sentence = sentence
+
+
+class NameUsed(Refused):
+    """The name belonged to a task that has finished or was deleted not long ago.
+
+    https://github.com/stackkit/laravel-google-cloud-tasks-queue/issues/104 quotes the real answer.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            grpc.StatusCode.ALREADY_EXISTS,
+            "The task cannot be created because a task with this name existed too recently.",
+        )
+
+
+def invalid(sentence: str) -> Refused:
+    return Refused(grpc.StatusCode.INVALID_ARGUMENT, sentence)
+
+
+def not_imitated(what: str) -> Refused:
+    return Refused(grpc.StatusCode.UNIMPLEMENTED, f"The local Cloud Tasks does not imitate {what}.")
+
+
+def no_queue() -> Refused:
+    """The same for a queue that never was and for one deleted recently (recorded)."""
+    return Refused(
+        grpc.StatusCode.NOT_FOUND,
+        "Queue does not exist. If you just created the queue, wait at least a minute for the queue to initialize.",
+    )
+
+
+def queue_exists() -> Refused:
+    return Refused(grpc.StatusCode.ALREADY_EXISTS, "Queue already exists")
+
+
+def queue_existed() -> Refused:
+    return Refused(
+        grpc.StatusCode.FAILED_PRECONDITION,
+        "The queue cannot be created because a queue with this name existed too recently.",
+    )
+
+
+def no_task() -> Refused:
+    return Refused(grpc.StatusCode.NOT_FOUND, "Requested entity was not found.")
+
+
+def task_gone() -> Refused:
+    return Refused(
+        grpc.StatusCode.NOT_FOUND,
+        "The task no longer exists, though a task with this name existed recently. "
+        "The task either successfully completed or was deleted.",
+    )
+
+
+def task_exists() -> Refused:
+    return Refused(grpc.StatusCode.ALREADY_EXISTS, "Requested entity already exists")
