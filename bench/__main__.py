@@ -41,11 +41,11 @@ def main() -> None:
 
 def _cold_start(directory: Path, rounds: int) -> None:
     """From exec to the first 200 of /livez."""
-    ours = [_start_seconds("services.webhook", directory) for _ in range(rounds)]
-    internal = [_start_seconds("services.internal", directory) for _ in range(rounds)]
-    base = [_start_seconds("bench.baseline", directory) for _ in range(rounds)]
-    _report("cold start, webhook", [value * 1000 for value in ours], [value * 1000 for value in base], "ms")
-    _report("cold start, internal", [value * 1000 for value in internal], [value * 1000 for value in base], "ms")
+    modules = ("services.webhook", "services.internal", "bench.baseline")
+    seconds = [[_start_seconds(module, directory) for module in modules] for _ in range(rounds)]
+    webhook, internal, base = ([value * 1000 for value in column] for column in zip(*seconds, strict=True))
+    _report("cold start, webhook", webhook, base, "ms")
+    _report("cold start, internal", internal, base, "ms")
 
 
 def _start_seconds(module: str, directory: Path) -> float:

@@ -38,7 +38,7 @@ def serve(build: Callable[[], Webhook | Internal], make_app: Callable[[], flask.
         sys.exit(1)
     host = "0.0.0.0" if os.environ.get("K_SERVICE") else "127.0.0.1"
     port = parts.config.get("PORT") or default_port
-    _Server(make_app, parts, f"{host}:{port}").run()
+    _Server(make_app, parts, f"{host}:{port}").run()  # type: ignore[no-untyped-call]
 
 
 class _Server(BaseApplication):
@@ -46,7 +46,7 @@ class _Server(BaseApplication):
         self._make_app = make_app
         self._parts = parts
         self._bind = bind
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
 
     def load_config(self) -> None:
         settings: dict[str, Any] = {

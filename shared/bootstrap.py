@@ -11,6 +11,7 @@ from typing import Any
 from shared import config, logs
 from shared.channels.meta import MetaChannel
 from shared.config import Config
+from shared.domain.errors import StoreUnavailable
 from shared.domain.limits import Limits
 from shared.domain.record import Kind
 from shared.handlers.loader import HandlerNotFound, load_handler
@@ -66,13 +67,13 @@ class Internal:
 
 @cache
 def webhook() -> Webhook:
-    """This process's webhook service. Connects to nothing yet."""
+    """This process's webhook service. Opens no connection but SQLite's, to see that the file is ours."""
     return build_webhook(os.environ)
 
 
 @cache
 def internal() -> Internal:
-    """This process's internal service. Connects to nothing yet."""
+    """This process's internal service. Opens no connection but SQLite's, to see that the file is ours."""
     return build_internal(os.environ)
 
 
@@ -133,8 +134,16 @@ def build_store(settings: Config) -> Store:
 
 def _sqlite(settings: Config) -> Store:
     from shared.stores.sqlite import SqliteStore
+    from shared.stores.sqlite_schema import UnknownVersion
 
-    return SqliteStore(settings["SQLITE_PATH"], settings.limits, SystemClock().now)
+    store = SqliteStore(settings["SQLITE_PATH"], settings.limits, SystemClock().now)
+    try:
+        store.ping()
+    except UnknownVersion as error:
+        raise config.ConfigError([str(error)]) from error
+    except StoreUnavailable:
+        pass  # locked at this moment, perhaps; /readyz tells
+    return store
 
 
 def _queue(settings: Config) -> Queue:

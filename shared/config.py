@@ -60,7 +60,10 @@ def _list(value: str) -> tuple[str, ...]:
 
 
 def _url(value: str) -> str:
-    parts = urlsplit(value)
+    try:
+        parts = urlsplit(value)
+    except ValueError:  # brackets that are no IPv6 address
+        raise _Fault("is no address like https://example.com") from None
     if parts.scheme not in ("http", "https") or not parts.netloc or parts.query or parts.fragment:
         raise _Fault("is no address like https://example.com")
     return value.rstrip("/")
@@ -87,7 +90,7 @@ def _number(least: float, most: float) -> Callable[[str], float]:
 def _duration(least: timedelta, most: timedelta) -> Callable[[str], timedelta]:
     def parse(value: str) -> timedelta:
         match = _DURATION.fullmatch(value.strip())
-        length = timedelta(seconds=min(float(match[1]), 1e9) * _UNITS[match[2]]) if match else None
+        length = timedelta(seconds=min(float(match[1]), 1e8) * _UNITS[match[2]]) if match else None
         if length is None or not least <= length <= most:
             raise _Fault(f"is no duration like 90s, 10m, 24h or 2d from {_spell(least)} to {_spell(most)}")
         return length
@@ -117,7 +120,7 @@ class Setting:
     """One environment variable: who reads it, how it is read, and what it means.
 
     `local` is the default on one machine, `always` the default everywhere. With neither it is required, unless
-    `optional`. A `deployed_only_https` address must be https in staging and prod.
+    `optional`. An `https` address must be that in staging and prod; what is `only_local` is refused there.
     """
 
     name: str
@@ -145,7 +148,7 @@ SETTINGS: tuple[Setting, ...] = (
         "the least severity that is logged",
         always="INFO",
     ),
-    Setting("PORT", BOTH, _whole(0, 65535), "set by Cloud Run; 8080 and 8081 on one machine", optional=True),
+    Setting("PORT", BOTH, _whole(1, 65535), "set by Cloud Run; 8080 and 8081 on one machine", optional=True),
     Setting("THREADS", BOTH, _whole(1, 1000), "request threads, equal to Cloud Run's concurrency", always="16"),
     Setting("META_APP_SECRET", (WEBHOOK,), _list, "list; what Meta signs webhooks with", local="", secret=True),
     Setting(
@@ -291,7 +294,7 @@ def load(environ: Mapping[str, str], service: str) -> Config:
 
 def _read(setting: Setting, environ: Mapping[str, str], app_env: str, values: dict[str, Any]) -> str | None:
     """Put one value in its place, or say what is wrong with it. A secret's value is never repeated."""
-    raw = environ.get(setting.name, "")
+    raw = environ.get(setting.name, "").strip()  # a secret in a file ends with a line break
     deployed = app_env in DEPLOYED
     if deployed and setting.only_local:
         if raw:

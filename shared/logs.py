@@ -8,9 +8,10 @@ import json
 import logging
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from types import MappingProxyType, TracebackType
@@ -82,11 +83,13 @@ def configure(level: str) -> None:
     """Send every log line of this process to standard output. Other libraries are heard from errors upwards."""
     handler = _LineHandler()
     handler.setFormatter(_JsonFormatter())
+    handler.addFilter(_is_heard)
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.ERROR)
     logging.getLogger(_LOGGER).setLevel(level)
     sys.excepthook = _log_uncaught
+    threading.excepthook = _log_uncaught_in_thread
 
 
 def trace_of(header: Callable[[str, str], str], project: str) -> str | None:
@@ -101,14 +104,19 @@ def trace_of(header: Callable[[str, str], str], project: str) -> str | None:
 
 
 class _LineHandler(logging.Handler):
-    """One write a line: lines of several processes in one file never mix."""
+    """One write a line: lines of several processes in one file never mix. Where nobody reads, a line is dropped:
+    logging's own complaint on standard error would quote what it could not write.
+    """
 
     def emit(self, record: logging.LogRecord) -> None:
         data = (self.format(record) + "\n").encode("utf-8", "replace")
-        try:
+        with suppress(OSError):
             os.write(1, data)
-        except OSError:
-            self.handleError(record)
+
+
+def _is_heard(record: logging.LogRecord) -> bool:
+    """A library may have given its loggers levels of their own, which the root's level does not bound."""
+    return hasattr(record, "pombo") or record.levelno >= logging.ERROR
 
 
 class _JsonFormatter(logging.Formatter):
@@ -146,6 +154,11 @@ def _places(error: BaseException) -> str:
 
 
 def _log_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    if issubclass(kind, KeyboardInterrupt):
+    if issubclass(kind, KeyboardInterrupt | SystemExit):
         return
     event("unexpected_error", severity="CRITICAL", error=error.with_traceback(trace))
+
+
+def _log_uncaught_in_thread(uncaught: threading.ExceptHookArgs) -> None:
+    if uncaught.exc_value is not None:
+        _log_uncaught(uncaught.exc_type, uncaught.exc_value, uncaught.exc_traceback)

@@ -93,7 +93,9 @@ class _Certificates:
         try:
             response = httpx.get(self._url, timeout=FETCH_SECONDS, trust_env=False)
             response.raise_for_status()
-            found: dict[str, str] = response.json()
+            found = response.json()
         except (httpx.HTTPError, ValueError) as error:
             raise CertificatesUnavailable from error
+        if not (isinstance(found, dict) and found and all(isinstance(text, str) for text in found.values())):
+            raise CertificatesUnavailable
         return found

@@ -25,7 +25,7 @@ def create_app(parts: bootstrap.Internal) -> Flask:
     callers = Callers(parts.config)
 
     def _process(kind: Kind, process: Callable[[Task], Answer]) -> Response:
-        task = parse_task(kind, request.get_json(force=True, silent=True))
+        task = parse_task(kind, _document())
         with logs.context(**_context(task, parts)):
             return _answer(process(task))
 
@@ -66,6 +66,14 @@ def create_app(parts: bootstrap.Internal) -> Flask:
         return jsonify(body), status
 
     return app
+
+
+def _document() -> Any:
+    """The body as JSON; None where it is none."""
+    try:
+        return request.get_json(force=True, silent=True)
+    except RecursionError:
+        return None
 
 
 def _context(task: Task, parts: bootstrap.Internal) -> dict[str, Any]:

@@ -4,9 +4,11 @@ functions-framework --target webhook --source services/webhook/main.py     (or p
 """
 
 import hmac
+from urllib.parse import parse_qsl
 
 import functions_framework
 from flask import Request, Response, jsonify
+from werkzeug.exceptions import BadRequest
 
 from services import errors, health
 from shared import bootstrap, logs
@@ -52,7 +54,7 @@ def _route(request: Request, parts: bootstrap.Webhook) -> Response:
 
 def _post(request: Request, parts: bootstrap.Webhook) -> Response:
     cap = parts.config["WEBHOOK_MAX_BYTES"]
-    body = request.stream.read(cap + 1)
+    body = _read(request, cap + 1)
     if len(body) > cap:
         _drain(request)
         logs.event("webhook_refused", severity="WARNING", reason="too_large")
@@ -65,20 +67,29 @@ def _post(request: Request, parts: bootstrap.Webhook) -> Response:
     return _json({"status": "ok"}, 200)
 
 
+def _read(request: Request, at_most: int) -> bytes:
+    """The next bytes of the body. Raises BadRequest where it breaks off or is chunked wrongly."""
+    try:
+        return request.stream.read(at_most)
+    except Exception as error:  # every server has its own for this
+        raise BadRequest from error
+
+
 def _drain(request: Request) -> None:
     drained = 0
-    while drained < DRAINED_AT_MOST and (piece := request.stream.read(64 * 1024)):
+    while drained < DRAINED_AT_MOST and (piece := _read(request, 64 * 1024)):
         drained += len(piece)
 
 
 def _handshake(request: Request, parts: bootstrap.Webhook) -> Response:
     """https://developers.facebook.com/docs/graph-api/webhooks/getting-started: echo the challenge as it came."""
-    given = request.args.get("hub.verify_token", "").encode()
+    query = dict(parse_qsl(request.query_string.decode(errors="replace"), keep_blank_values=True))
+    given = query.get("hub.verify_token", "").encode()
     known = [hmac.compare_digest(given, token.encode()) for token in parts.config["META_VERIFY_TOKEN"]]
-    if request.args.get("hub.mode") != "subscribe" or not any(known):
+    if query.get("hub.mode") != "subscribe" or not any(known):
         logs.event("webhook_refused", severity="WARNING", reason="verify_token")
         return _json({"error": "forbidden"}, 403)
-    return Response(request.args.get("hub.challenge", ""), 200, mimetype="text/plain")
+    return Response(query.get("hub.challenge", ""), 200, mimetype="text/plain")
 
 
 def _json(body: object, status: int) -> Response:

@@ -56,8 +56,6 @@ class MetaChannel:
     phone_number_id to its access token. Connects to nothing before the first send, so it may be made before a fork.
     """
 
-    provider = meta_webhook.PROVIDER
-
     def __init__(
         self,
         *,

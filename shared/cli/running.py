@@ -27,6 +27,15 @@ def data_dir_option(command: Any) -> Any:
     )(command)
 
 
+def text_only(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    """Refuses an argument that is no text: a shell may pass any bytes."""
+    try:
+        (value or "").encode()
+    except UnicodeEncodeError as error:
+        raise click.BadParameter("it is no text in UTF-8.") from error
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class Running:
     """What a command needs to know of the stack."""
@@ -57,22 +66,25 @@ def find(data_dir: Path) -> Running:
     """The running stack. Raises ClickException when there is none."""
     described: dict[str, Any] = {}
     environ = dict(os.environ)
+    logs = data_dir / LOG_FILE
     if not environ.get("STORE"):
         path = data_dir / STACK_FILE
         try:
             described = json.loads(path.read_text())
-        except (OSError, ValueError) as error:
+            environ = {**environ, **described["environment"]}
+            logs = Path(described["data_dir"]) / LOG_FILE
+        except (OSError, ValueError, LookupError, TypeError) as error:
             raise click.ClickException(
                 f"No Pombo runs with its data in {data_dir}; start one with: pombo up (or make run)."
             ) from error
-        environ = {**environ, **described["environment"]}
     try:
         settings = config.load(environ, config.CLI)
+        store = bootstrap.build_store(settings)
     except config.ConfigError as error:
         raise click.ClickException(str(error)) from error
     return Running(
-        store=bootstrap.build_store(settings),
+        store=store,
         phone_number_id=settings["WHATSAPP_PHONE_NUMBER_ID"],
         control=described.get("control"),
-        logs=Path(described["data_dir"]) / LOG_FILE if described else data_dir / LOG_FILE,
+        logs=logs,
     )

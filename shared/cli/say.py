@@ -10,7 +10,7 @@ from typing import Any
 import click
 import httpx
 
-from shared.cli.running import Running, data_dir_option, find
+from shared.cli.running import Running, data_dir_option, find, text_only
 from shared.cli.trace import PROVIDER, as_text, replies_as_dicts, timeline_of
 from shared.domain.identity import message_event_id
 from shared.domain.record import Delivery
@@ -23,9 +23,11 @@ CALLER = "15550002222"
 
 
 @click.command()
-@click.argument("text")
-@click.option("--from", "phone", help=f"The customer's number.  [default: {CALLER}]")
-@click.option("--user-id", help="A customer with a username and no number: their business-scoped user id.")
+@click.argument("text", callback=text_only)
+@click.option("--from", "phone", callback=text_only, help=f"The customer's number.  [default: {CALLER}]")
+@click.option(
+    "--user-id", callback=text_only, help="A customer with a username and no number: their business-scoped user id."
+)
 @click.option(
     "--wait", is_flag=True, help=f"Wait for the replies, {WAIT_SECONDS} s at most; exit 1 if they do not come."
 )

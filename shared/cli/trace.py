@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from shared.cli.running import Running, data_dir_option, find
+from shared.cli.running import Running, data_dir_option, find, text_only
 from shared.domain.identity import message_event_id
 from shared.domain.record import Delivery
 from shared.pipeline.timeline import Timeline, build
@@ -19,7 +19,7 @@ _COLOURS = {"dead": "red", "refused": "red", "handler_failed": "red", "receipt_f
 
 
 @click.command(context_settings={"ignore_unknown_options": False})
-@click.argument("id")
+@click.argument("id", callback=text_only)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @data_dir_option
 def trace(id: str, as_json: bool, data_dir: Path) -> None:

@@ -109,6 +109,7 @@ def create(
     kind: Kind,
     key: str,
     *,
+    provider: str,
     tenant: str,
     sender: str,
     contact: str,
@@ -119,7 +120,6 @@ def create(
     due_at: datetime | None = None,
     after: str | None = None,
     refused: str | None = None,
-    provider: str = "meta",
 ) -> Delivery:
     """A new record: pending, or final from the start where `refused` says unparsable or unknown_sender."""
     record = Delivery(

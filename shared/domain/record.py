@@ -112,6 +112,7 @@ class Delivery:
 
     key: str
     kind: Kind
+    provider: str
     tenant: str
     sender: str
     contact: str
@@ -142,8 +143,6 @@ class Delivery:
     receipts: Mapping[int, Receipts] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
     expire_at: datetime | None = None
-    provider: str = "meta"
-    """Whose sender and contact these are; `provider_id` alone does not say whose id it is."""
     version: int | None = field(default=None, compare=False)
     """The store's mark of what was read; a write is refused when another one came between. Not part of the record."""
 

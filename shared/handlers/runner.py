@@ -104,7 +104,16 @@ class _Outcome:
 
     def result(self) -> list[OutboundMessage]:
         if isinstance(self._error, Drop):
-            raise self._error
+            raise Drop(_words(getattr(self._error, "reason", ""))) from self._error
         if self._error is not None:
-            raise HandlerFault(f"{type(self._error).__name__}: {self._error}"[:ERROR_CHARACTERS]) from self._error
+            raise HandlerFault(_words(self._error, f"{type(self._error).__name__}: ")) from self._error
         return self._replies or []
+
+
+def _words(said: object, before: str = "") -> str:
+    """What the team's code said, as text that every store can hold. It may be no text, or not even say what it is."""
+    try:
+        text = before + str(said)
+    except Exception:  # noqa: BLE001 - the team's __str__
+        text = before + "(it cannot be shown)"
+    return text[:ERROR_CHARACTERS].encode("utf-8", "replace").decode()

@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, wait
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,9 @@ PARALLEL = 16
 
 PATIENCE_SECONDS = 9.5
 """A healthy large POST may take 10 s; what is not done by then is left to the redelivery."""
+
+_WRAPPING = 16
+"""Bytes around the beginning of what is too large to be kept whole."""
 
 FAILURE_SECONDS = 4.5
 """A POST that meets a dead store or queue is answered within 5 s, whatever is still under way."""
@@ -111,7 +115,7 @@ class Accept:
                 except Exception as error:  # noqa: BLE001 - one event's own fault never stops the others
                     todo.fail(error, stop=False)
 
-        helpers = [self.pool().submit(drain) for _ in range(min(PARALLEL, len(events)) - 1)]
+        helpers = [self.pool().submit(copy_context().run, drain) for _ in range(min(PARALLEL, len(events)) - 1)]
         drain()
         patience = FAILURE_SECONDS if todo.stopped else PATIENCE_SECONDS
         unfinished = wait(helpers, timeout=max(0.0, started + patience - self.clock.monotonic())).not_done
@@ -161,6 +165,7 @@ class Accept:
         return create(
             Kind.INBOUND,
             event.key,
+            provider=event.provider,
             tenant=owner.id if owner else "",
             sender=sender,
             contact=contact,
@@ -215,4 +220,5 @@ def _bounded(payload: Any) -> Any:
     text = json.dumps(payload, ensure_ascii=False)
     if len(text.encode()) <= UNKNOWN_SENDER_PAYLOAD_BYTES:
         return payload
-    return {"truncated": text.encode()[:UNKNOWN_SENDER_PAYLOAD_BYTES].decode(errors="ignore")}
+    # As a string in JSON the text grows to at most twice its length: only quotes and backslashes need escaping.
+    return {"truncated": text.encode()[: UNKNOWN_SENDER_PAYLOAD_BYTES // 2 - _WRAPPING].decode(errors="ignore")}

@@ -50,7 +50,8 @@ class Store(Protocol):
     def change(self, key: str, decide: Decide, seen: Delivery | None = None) -> Step:
         """Read, decide, write in one commit with the records it creates; again from the new state if another write
         came between. `decide` is pure and may run several times. `seen`: the record as it was last read or written,
-        which saves the first read. A record of `create` that is there already is left as it is.
+        which saves the first read; a Step that writes nothing may answer from it alone. A record of `create` that is
+        there already is left as it is. The Step's record comes back as it was written, ready to be the next `seen`.
         """
         ...
 
@@ -126,11 +127,6 @@ class Tenants(Protocol):
 
 class Channel(Protocol):
     """One provider: verify, parse, read, send."""
-
-    @property
-    def provider(self) -> str:
-        """Its name in identities."""
-        ...
 
     def verify(self, body: bytes, signature: str | None) -> None:
         """Raises SignatureInvalid unless the provider signed these bytes."""

@@ -47,6 +47,8 @@ class ProcessInbound:
             task.key, lambda record: lease(record, task, token, Go(), self.limits, self.clock.now())
         )
         if not isinstance(step.next, Run):
+            if step.answer.state == "gone":
+                logs.event("task_gone", severity="WARNING", inbound_event_id=task.key)
             return self.follow(step, task)
         return self._run(step.next.record, task, token, began)
 
@@ -70,7 +72,7 @@ class ProcessInbound:
         """Read the event, ask the handler, say what it means."""
         if self.stopping():
             return Released()
-        if record.tenant == "" and self.tenants.owner_of(self.channel.provider, record.sender) is None:
+        if record.tenant == "" and self.tenants.owner_of(record.provider, record.sender) is None:
             return StillUnknown()
         try:
             message = self.channel.read(record)

@@ -33,6 +33,7 @@ _DEAD_SENTENCES: Mapping[str, str] = {
     "permanent": "It will not be sent.",
     "in_doubt": "No receipt came. WhatsApp may or may not have it; a person has to decide.",
     "waited": "It waited too long to be sent.",
+    "window": "More than 24 hours have passed since the person wrote last; only a template may be sent.",
 }
 
 _WAITING_SENTENCES: Mapping[str, str] = {

@@ -25,6 +25,9 @@ CALL_SECONDS = 1.5
 ENSURE_SECONDS = 2.2
 """All tries of one task. With the store's 2 s this keeps the webhook's answer under 5 s."""
 
+LEAST_DEADLINE = timedelta(seconds=15)
+"""The service refuses a shorter dispatch_deadline, and a time scale can make ours shorter."""
+
 SOON = timedelta(milliseconds=50)
 """A time this near is now: a schedule_time in the past is allowed, and pointless."""
 
@@ -55,6 +58,7 @@ class CloudTasksQueue:
     def ensure(self, task: Task, at: datetime | None) -> None:
         """Make the task, to run at `at` or now; one of that name is success. Raises QueueUnavailable."""
         from google.api_core import exceptions, retry
+        from google.auth.exceptions import GoogleAuthError
 
         attempts = retry.Retry(
             predicate=retry.if_exception_type(
@@ -76,17 +80,18 @@ class CloudTasksQueue:
             )
         except exceptions.AlreadyExists:
             return
-        except (exceptions.GoogleAPIError, OSError) as error:
+        except (exceptions.GoogleAPIError, GoogleAuthError, OSError) as error:
             raise QueueUnavailable from error
 
     def ping(self) -> None:
         """Raise QueueUnavailable unless both queues answer."""
         from google.api_core import exceptions
+        from google.auth.exceptions import GoogleAuthError
 
         try:
             for kind in self._settings.queues:
                 self._connected().get_queue(name=self._parent(kind), retry=None, timeout=CALL_SECONDS)
-        except (exceptions.GoogleAPIError, OSError) as error:
+        except (exceptions.GoogleAPIError, GoogleAuthError, OSError) as error:
             raise QueueUnavailable from error
 
     def _parent(self, kind: Kind) -> str:
@@ -113,7 +118,7 @@ class CloudTasksQueue:
         made: dict[str, Any] = {
             "name": f"{self._parent(task.kind)}/tasks/{task.name}",
             "http_request": request,
-            "dispatch_deadline": settings.dispatch_deadline,
+            "dispatch_deadline": max(settings.dispatch_deadline, LEAST_DEADLINE),
         }
         if at is not None and at > datetime.now(UTC) + SOON:
             made["schedule_time"] = at

@@ -7,7 +7,6 @@ sleeps up to 100 ms between two looks, so that a busy process would starve an id
 import os
 import random
 import sqlite3
-import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from typing import TypeVar
 
 from shared.domain.errors import StoreUnavailable
 from shared.stores.sqlite_schema import prepare
+from shared.stores.sqlite_turn import Turn
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
@@ -42,7 +42,7 @@ class SqliteFile:
         self._identity: tuple[int, int] | None = None
         self._closed = False
         self._pid = os.getpid()
-        self._turn = threading.Lock()
+        self._turn = Turn()
         self._progress = 0.0
         forget = weakref.WeakMethod(self._close_idle)
         os.register_at_fork(before=lambda: (close := forget()) and close())
@@ -76,9 +76,8 @@ class SqliteFile:
     def _in_turn(self, left: Callable[[], float]) -> Iterator[None]:
         self._mind_fork()
         turn = self._turn
-        while not turn.acquire(timeout=min(max(left(), 0), 0.1)):
-            if left() <= 0:
-                raise StoreUnavailable("The store is busy.")
+        if not turn.acquire(left):
+            raise StoreUnavailable("The store is busy.")
         try:
             yield
         finally:
@@ -155,7 +154,7 @@ class SqliteFile:
         if self._open:
             raise StoreUnavailable("This process was forked while the store was in use; start it anew.")
         self._pid = os.getpid()
-        self._turn = threading.Lock()
+        self._turn = Turn()
 
     def _close_idle(self) -> None:
         with suppress(IndexError):

@@ -72,8 +72,8 @@ class UnknownVersion(Exception):
 
 def prepare(db: sqlite3.Connection) -> None:
     """Make a new connection ready; the first one on a file makes its tables. Raises UnknownVersion."""
-    # FULL: on the disk before it returns, power cut included. One fsync a commit; 0.3 ms instead of 0.1 ms where it was
-    # measured, some 5 ms on a poor disk.
+    # FULL: on the disk before it returns, power cut included. One fsync a commit: 0.3 ms instead of 0.1 ms on a quiet
+    # disk, 3.4 ms instead of 0.2 ms on a busy one.
     db.execute("PRAGMA synchronous = FULL")
     if _version(db) == VERSION:
         return

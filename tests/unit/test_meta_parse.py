@@ -31,6 +31,7 @@ def record(payload: Any, sender: str = "200000000000001") -> Delivery:
     return Delivery(
         key="k",
         kind=Kind.INBOUND,
+        provider="meta",
         tenant="default",
         sender=sender,
         contact="c",

@@ -119,6 +119,7 @@ def delivery(sender: str = SENDER, **payload: Any) -> Delivery:
     return Delivery(
         key=ECHO.key,
         kind=Kind.OUTBOUND,
+        provider="meta",
         tenant="default",
         sender=sender,
         contact="c",

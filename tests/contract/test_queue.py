@@ -1,0 +1,467 @@
+"""The queue port on google-cloud-tasks, against the local emulator over gRPC, and the callers that its tasks become."""
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.cloud import tasks_v2
+from google.cloud.tasks_v2.services.cloud_tasks.transports import CloudTasksGrpcTransport
+from werkzeug.datastructures import Headers
+
+from services.internal.callers import Callers
+from shared import config
+from shared.domain.errors import Forbidden, QueueUnavailable
+from shared.domain.record import Kind, Task
+from shared.queues.cloud_tasks import LEAST_DEADLINE, CloudTasksQueue, QueueSettings
+
+ROOT = Path(__file__).parents[2]
+PLACE = "projects/pombo-test/locations/local"
+TOKEN = "a-token-of-the-tests"
+TARGET = "http://127.0.0.1:9"
+ACCOUNT = "tasks@pombo-test.iam.gserviceaccount.com"
+CORRELATION = "corr_0001"
+WITHIN = 5.0
+"""Seconds that a queue which is away may take to say so: the webhook has to answer by then."""
+
+
+@dataclass
+class Emulator:
+    """The emulator as a process, on one port and one directory through every kill and start."""
+
+    directory: Path
+    port: int = 0
+
+    def __enter__(self) -> "Emulator":
+        command = [sys.executable, "-m", "local.tasks", "--port", str(self.port), "--data-dir", str(self.directory)]
+        self._process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        self.address = json.loads(self._process.stdout.readline())["address"]
+        self.port = int(self.address.rpartition(":")[2])
+        self._channel = grpc.insecure_channel(self.address)
+        self.client = tasks_v2.CloudTasksClient(transport=CloudTasksGrpcTransport(channel=self._channel))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._channel.close()
+        self._process.kill()
+        self._process.communicate()
+
+    def queue(self, paused: bool = True) -> str:
+        """The short name of a new queue."""
+        name = f"q-{uuid.uuid4().hex[:12]}"
+        self.client.create_queue(parent=PLACE, queue=tasks_v2.Queue(name=f"{PLACE}/queues/{name}"))
+        if paused:
+            self.client.pause_queue(name=f"{PLACE}/queues/{name}")
+        return name
+
+    def tasks(self, queue: str) -> list[tasks_v2.Task]:
+        return list(
+            self.client.list_tasks(
+                request={"parent": f"{PLACE}/queues/{queue}", "response_view": tasks_v2.Task.View.FULL}
+            )
+        )
+
+
+@pytest.fixture(scope="module")
+def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
+    with Emulator(tmp_path_factory.mktemp("tasks")) as emulator:
+        yield emulator
+
+
+@dataclass
+class Queue:
+    """The port on two new, paused queues."""
+
+    emulator: Emulator
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.names = {kind: self.emulator.queue() for kind in Kind}
+        given = {
+            "project": "pombo-test",
+            "location": "local",
+            "queues": self.names,
+            "base_url": TARGET,
+            "token": TOKEN,
+            "dispatch_deadline": timedelta(seconds=135),
+            "emulator": self.emulator.address,
+        }
+        self.port = CloudTasksQueue(QueueSettings(**(given | self.settings)))
+
+    def made(self, kind: Kind = Kind.INBOUND) -> list[tasks_v2.Task]:
+        return self.emulator.tasks(self.names[kind])
+
+
+@pytest.fixture
+def queue(emulator: Emulator) -> Queue:
+    return Queue(emulator)
+
+
+def a_task(kind: Kind = Kind.INBOUND, generation: int = 0, hop: int = 0) -> Task:
+    return Task(uuid.uuid4().hex + "00000000", kind, CORRELATION, generation, hop)
+
+
+def until(condition: Callable[[], Any]) -> Any:
+    """What the condition gives, once it is true; 20 s at most."""
+    deadline = time.monotonic() + 20
+    while not (value := condition()):
+        assert time.monotonic() < deadline, "it did not come about"
+        threading.Event().wait(0.01)
+    return value
+
+
+# ---- what a task is
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_a_task_holds_a_reference_and_nothing_else(queue: Queue, kind: Kind) -> None:
+    task = a_task(kind, generation=3, hop=2)
+    queue.port.ensure(task, None)
+    (made,) = queue.made(kind)
+    assert made.name == f"{PLACE}/queues/{queue.names[kind]}/tasks/{task.name}"
+    request = made.http_request
+    assert request.url == f"{TARGET}/internal/process_{kind}"
+    assert request.http_method == tasks_v2.HttpMethod.POST
+    key = "inbound_event_id" if kind is Kind.INBOUND else "outbound_key"
+    assert json.loads(request.body) == {
+        "v": 1,
+        key: task.key,
+        "correlation_id": CORRELATION,
+        "generation": 3,
+        "hop": 2,
+    }
+    assert dict(request.headers) == {
+        "Content-Type": "application/json",
+        "X-Internal-Token": TOKEN,
+        "X-Correlation-Id": CORRELATION,
+        "User-Agent": "Google-Cloud-Tasks",
+    }
+    assert made.dispatch_deadline == timedelta(seconds=135)
+    assert not request.oidc_token.service_account_email
+
+
+def test_each_kind_has_its_queue(queue: Queue) -> None:
+    queue.port.ensure(a_task(Kind.INBOUND), None)
+    assert (len(queue.made(Kind.INBOUND)), len(queue.made(Kind.OUTBOUND))) == (1, 0)
+
+
+def test_a_name_is_told_from_key_generation_and_hop(queue: Queue) -> None:
+    task = a_task()
+    for generation, hop in ((0, 0), (0, 1), (1, 0), (1, 1), (0, 0)):
+        queue.port.ensure(Task(task.key, task.kind, CORRELATION, generation, hop), None)
+    assert len(queue.made()) == 4
+
+
+def test_a_deadline_too_short_for_the_service_is_made_as_short_as_it_takes(emulator: Emulator) -> None:
+    """A time scale divides it, and the service refuses what is under 15 s."""
+    queue = Queue(emulator, {"dispatch_deadline": timedelta(seconds=135) / 20})
+    queue.port.ensure(a_task(), None)
+    (made,) = queue.made()
+    assert made.dispatch_deadline == LEAST_DEADLINE == timedelta(seconds=15)
+
+
+def test_the_longest_handler_still_has_a_deadline_that_the_service_takes(emulator: Emulator) -> None:
+    limits = config.load({"HANDLER_TIMEOUT": "1700"}, config.INTERNAL).limits
+    queue = Queue(emulator, {"dispatch_deadline": limits.dispatch_deadline})
+    queue.port.ensure(a_task(), None)
+    assert len(queue.made()) == 1
+
+
+# ---- when it runs
+
+
+def test_a_task_for_later_says_when(queue: Queue) -> None:
+    at = datetime.now(UTC) + timedelta(hours=1)
+    queue.port.ensure(a_task(), at)
+    (made,) = queue.made()
+    assert abs(made.schedule_time - at) < timedelta(milliseconds=1)
+
+
+@pytest.mark.parametrize("ago", [None, timedelta(), timedelta(days=3)])
+def test_a_task_for_now_or_before_runs_at_once(emulator: Emulator, queue: Queue, ago: timedelta | None) -> None:
+    before = datetime.now(UTC)
+    queue.port.ensure(a_task(), None if ago is None else before - ago)
+    (made,) = queue.made()
+    assert before - timedelta(seconds=1) <= made.schedule_time <= datetime.now(UTC)
+
+
+# ---- twice is once
+
+
+def test_a_task_that_is_there_already_is_success_and_stays_as_it_is(queue: Queue) -> None:
+    task = a_task()
+    queue.port.ensure(task, None)
+    (before,) = queue.made()
+    queue.port.ensure(task, datetime.now(UTC) + timedelta(hours=1))
+    assert queue.made() == [before]
+
+
+def test_a_name_that_was_used_up_is_success_and_makes_no_task(emulator: Emulator, queue: Queue) -> None:
+    task = a_task()
+    queue.port.ensure(task, None)
+    (made,) = queue.made()
+    emulator.client.delete_task(name=made.name)
+    queue.port.ensure(task, None)
+    assert queue.made() == []
+
+
+def test_many_at_once_make_one_task_each_name(queue: Queue) -> None:
+    tasks = [a_task() for _ in range(8)]
+    threads = [threading.Thread(target=queue.port.ensure, args=(task, None)) for task in tasks * 4]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(made.name.rpartition("/")[2] for made in queue.made()) == sorted(task.name for task in tasks)
+
+
+# ---- away
+
+
+def test_a_queue_that_does_not_exist_is_unavailable(emulator: Emulator) -> None:
+    queue = Queue(emulator, {"queues": dict.fromkeys(Kind, "no-such-queue")})
+    with pytest.raises(QueueUnavailable):
+        queue.port.ensure(a_task(), None)
+    with pytest.raises(QueueUnavailable):
+        queue.port.ping()
+
+
+def test_both_queues_answer_a_ping(queue: Queue) -> None:
+    queue.port.ping()
+
+
+def test_one_queue_that_does_not_answer_is_one_too_many(emulator: Emulator, queue: Queue) -> None:
+    emulator.client.delete_queue(name=f"{PLACE}/queues/{queue.names[Kind.OUTBOUND]}")
+    with pytest.raises(QueueUnavailable):
+        queue.port.ping()
+
+
+def assert_unavailable_in_time(port: CloudTasksQueue) -> None:
+    for ask in (lambda: port.ensure(a_task(), None), port.ping):
+        began = time.monotonic()
+        with pytest.raises(QueueUnavailable) as caught:
+            ask()
+        assert time.monotonic() - began < WITHIN
+        assert str(caught.value) == ""
+        assert caught.value.__cause__ is not None
+
+
+def test_an_emulator_that_is_away_is_unavailable_in_time_and_works_again_on_the_same_client(tmp_path: Path) -> None:
+    emulator = Emulator(tmp_path)
+    with emulator:
+        queue = Queue(emulator)
+        queue.port.ensure(a_task(), None)
+    assert_unavailable_in_time(queue.port)
+    with emulator:
+        task = a_task()
+
+        def works() -> bool:
+            try:
+                queue.port.ensure(task, None)
+            except QueueUnavailable:
+                return False
+            return True
+
+        until(works)
+        assert len(queue.made()) == 2
+
+
+def test_a_queue_that_takes_the_call_and_never_answers_is_unavailable_in_time(emulator: Emulator) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        queue = Queue(emulator, {"emulator": f"127.0.0.1:{mute.getsockname()[1]}"})
+        assert_unavailable_in_time(queue.port)
+
+
+def test_a_call_that_fails_for_a_moment_is_made_again(emulator: Emulator) -> None:
+    """Only because it is named: what was made and not answered is not made twice."""
+    refusals = iter([grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL])
+    queue = Queue(emulator)
+    client = queue.port._connected()
+    create, calls = client._transport._wrapped_methods[client._transport.create_task], []
+
+    def shaky(request: Any, **options: Any) -> Any:
+        def once(*args: Any, **kwargs: Any) -> Any:
+            calls.append(args)
+            made = emulator.client.create_task(request=request)
+            if status := next(refusals, None):
+                from google.api_core.exceptions import from_grpc_status
+
+                raise from_grpc_status(status, "away")
+            return made
+
+        return options["retry"](once)()
+
+    client._transport._wrapped_methods[client._transport.create_task] = shaky
+    queue.port.ensure(a_task(), None)
+    client._transport._wrapped_methods[client._transport.create_task] = create
+    assert len(calls) == 2  # the second finds its name used, which is success
+    assert len(queue.made()) == 1
+
+
+def test_credentials_that_are_missing_are_an_unavailable_queue(
+    emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere/credentials.json")
+    queue = Queue(emulator, {"emulator": None})
+    with pytest.raises(QueueUnavailable):
+        queue.port.ensure(a_task(), None)
+    with pytest.raises(QueueUnavailable):
+        queue.port.ping()
+
+
+# ---- the fork
+
+FORK = """
+import os, sys, threading, warnings
+from datetime import timedelta
+from shared.domain.record import Kind, Task
+from shared.queues.cloud_tasks import CloudTasksQueue, QueueSettings
+
+address, inbound, used_before = sys.argv[1:]
+queue = CloudTasksQueue(QueueSettings("pombo-test", "local", {Kind.INBOUND: inbound}, "http://127.0.0.1:9", "token",
+                                      timedelta(seconds=135), emulator=address))
+if used_before == "used":
+    queue.ensure(Task("0" * 40, Kind.INBOUND, "corr_0001", 0), None)
+if (child := os.fork()) == 0:
+    threading.Timer(20, os._exit, (3,)).start()
+    queue.ensure(Task("1" * 40, Kind.INBOUND, "corr_0001", 0), None)
+    os._exit(0)
+os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.parametrize("used_before", ["built", "used"])
+def test_a_client_is_made_after_the_fork(emulator: Emulator, used_before: str) -> None:
+    """gunicorn builds the service in one process and serves it in another."""
+    name = emulator.queue()
+    command = [sys.executable, "-c", FORK, emulator.address, name, used_before]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert len(emulator.tasks(name)) == (2 if used_before == "used" else 1)
+
+
+# ---- OIDC: what a task carries, and what the service makes of it
+
+
+@dataclass
+class Site:
+    """An address that answers with what it is told, and notes the headers it is sent."""
+
+    url: str = ""
+    body: bytes = b""
+    seen: list[Headers] = field(default_factory=list)
+
+
+@contextmanager
+def a_site() -> Iterator[Site]:
+    site = Site()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            site.seen.append(Headers(self.headers.items()))
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(site.body)))
+            self.end_headers()
+            self.wfile.write(site.body)
+
+        do_POST = do_GET
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        site.url = f"http://127.0.0.1:{server.server_port}"
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield site
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def certificates(emulator: Emulator) -> Iterator[Site]:
+    """Google's certificates, as the emulator has them."""
+    with a_site() as site:
+        site.body = (emulator.directory / "oidc-certs.json").read_bytes()
+        yield site
+
+
+def callers(certificates: Site, **environ: str) -> Callers:
+    given = {
+        "INTERNAL_TASK_TOKEN": TOKEN,
+        "INTERNAL_TASK_BASE_URL": TARGET,
+        "TASKS_SERVICE_ACCOUNT": ACCOUNT,
+        "OIDC_CERTS_URL": certificates.url,
+    }
+    return Callers(config.load(given | environ, config.INTERNAL))
+
+
+@pytest.fixture(scope="module")
+def sent(emulator: Emulator) -> Headers:
+    """The headers of a task, as the service is sent them by the queue."""
+    with a_site() as service:
+        running = {kind: emulator.queue(paused=False) for kind in Kind}
+        queue = Queue(emulator, {"base_url": service.url, "service_account": ACCOUNT, "queues": running})
+        queue.port.ensure(a_task(), None)
+        until(lambda: service.seen)
+        headers = service.seen[0]
+        headers["Audience"] = service.url
+        return headers
+
+
+def as_service(sent: Headers, **environ: str) -> dict[str, str]:
+    """The configuration of the service that this task was meant for."""
+    return {"INTERNAL_TASK_BASE_URL": sent["Audience"], **environ}
+
+
+def test_a_task_of_ours_passes_with_token_and_oidc(certificates: Site, sent: Headers) -> None:
+    callers(certificates, **as_service(sent)).check_task(sent)
+
+
+def test_the_audience_is_the_address_of_the_service(emulator: Emulator) -> None:
+    queue = Queue(emulator, {"service_account": ACCOUNT})
+    queue.port.ensure(a_task(), None)
+    oidc = queue.made()[0].http_request.oidc_token
+    assert (oidc.service_account_email, oidc.audience) == (ACCOUNT, TARGET)
+
+
+def without(headers: Headers, *names: str) -> Headers:
+    return Headers([(name, value) for name, value in headers.items() if name not in names])
+
+
+def test_neither_token_is_enough_alone(certificates: Site, sent: Headers) -> None:
+    checked = callers(certificates, **as_service(sent))
+    for missing in ("X-Internal-Token", "Authorization"):
+        with pytest.raises(Forbidden):
+            checked.check_task(without(sent, missing))
+    with pytest.raises(Forbidden):
+        checked.check_task(Headers())
+
+
+def test_without_an_account_the_internal_token_is_enough(certificates: Site, sent: Headers) -> None:
+    callers(certificates, TASKS_SERVICE_ACCOUNT="").check_task(without(sent, "Authorization"))
+    assert certificates.seen == []
+
+
+def test_a_task_for_another_service_is_refused(certificates: Site, sent: Headers) -> None:
+    with pytest.raises(Forbidden):
+        callers(certificates, INTERNAL_TASK_BASE_URL="https://another.example.com").check_task(sent)
+
+
+def test_a_task_of_another_account_is_refused(certificates: Site, sent: Headers) -> None:
+    checked = callers(certificates, **as_service(sent, TASKS_SERVICE_ACCOUNT="other@example.com"))
+    with pytest.raises(Forbidden):
+        checked.check_task(sent)

@@ -1,0 +1,519 @@
+"""What only the SQLite store promises: several processes, kills, forks, full disks and files of other versions."""
+
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.domain.delivery import Answer, Step
+from shared.domain.errors import StoreUnavailable, UnknownState
+from shared.domain.events import ReceiptReceived
+from shared.domain.identity import Echo
+from shared.domain.limits import Limits
+from shared.domain.record import Delivery, Kind, ReceiptKind, State
+from shared.pipeline.ports import Created
+from shared.stores.codec import decode, encode, from_json
+from shared.stores.sqlite import SqliteStore
+from shared.stores.sqlite_schema import VERSION, UnknownVersion
+from shared.stores.sqlite_turn import Turn
+
+ROOT = Path(__file__).parents[2]
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+OK = Answer(200, "ok")
+
+PREAMBLE = """
+import os, resource, signal, sys
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from shared.domain.delivery import Answer, Step
+from shared.domain.errors import StoreUnavailable
+from shared.domain.limits import Limits
+from shared.domain.record import Delivery, Kind, State
+from shared.stores.sqlite import SqliteStore
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+def record(key, **changes):
+    fields = dict(kind=Kind.OUTBOUND, provider="meta", tenant="t", sender="s", contact="c")
+    fields |= dict(correlation_id="correlation-1")
+    return Delivery(key, **fields | dict(state=State.PENDING, received_at=NOW, payload={}) | changes)
+
+def add(found):
+    return Step(Answer(200, ""), replace(found, attempt=found.attempt + 1), (record(f"reply-{found.attempt}"),))
+
+def store():
+    return SqliteStore(Path(sys.argv[1]), Limits(), lambda: NOW)
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "pombo.sqlite"
+
+
+@pytest.fixture
+def opened(path: Path) -> Iterator[Callable[[], SqliteStore]]:
+    """Opens clients of the file, and closes them in the end."""
+    stores: list[SqliteStore] = []
+
+    def open_one() -> SqliteStore:
+        stores.append(SqliteStore(path, Limits(), lambda: NOW))
+        return stores[-1]
+
+    yield open_one
+    for store in stores:
+        store.close()
+
+
+@pytest.fixture
+def store(opened: Callable[[], SqliteStore]) -> SqliteStore:
+    return opened()
+
+
+def process(path: Path, program: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-c", PREAMBLE + program, str(path)]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True)
+
+
+def said(running: "subprocess.Popen[str]") -> str:
+    """All it printed, once it has ended well."""
+    output, _ = running.communicate(timeout=60)
+    assert running.returncode == 0, output
+    return output
+
+
+@contextmanager
+def sql(path: Path) -> Iterator[sqlite3.Connection]:
+    db = sqlite3.connect(path, isolation_level=None)
+    try:
+        yield db
+    finally:
+        db.close()
+
+
+def adding(found: Delivery | None) -> Step:
+    assert found is not None
+    return Step(OK, write=replace(found, attempt=found.attempt + 1))
+
+
+# ---- processes
+
+
+def test_processes_that_start_at_once_make_one_file_and_lose_no_write(path, store):
+    program = """
+s = store()
+sys.stdin.readline()
+s.create(record("one"))
+for _ in range(25):
+    s.change("one", add)
+s.close()
+"""
+    running = [process(path, program) for _ in range(6)]
+    for each in running:
+        each.stdin.write("go\n")
+        each.stdin.flush()
+    for each in running:
+        said(each)
+    assert store.get("one").attempt == 150
+    assert len(store.by_correlation("correlation-1")) == 151
+
+
+def test_a_writer_that_is_killed_leaves_nothing_half_written_and_nothing_acked_undone(path, store, a_record):
+    """Each change adds one and creates one, so the two numbers must agree wherever the kill came."""
+    store.create(a_record(key="one", correlation_id="correlation-1"))
+    program = """
+s = store()
+while True:
+    print(s.change("one", add).write.attempt, flush=True)
+"""
+    for lines in (1, 2, 5, 11, 23):
+        running = process(path, program)
+        acked = [running.stdout.readline() for _ in range(lines)]
+        running.send_signal(signal.SIGKILL)
+        acked += running.stdout.readlines()  # not communicate, which passes over what is already buffered
+        running.communicate()
+        last_acked = int([line for line in acked if line.endswith("\n")][-1])
+        attempt = store.get("one").attempt
+        assert attempt in (last_acked, last_acked + 1)
+        assert len(store.by_correlation("correlation-1")) == attempt + 1
+    assert store.create(a_record()) == Created()
+
+
+def test_a_writer_that_is_killed_within_its_transaction_holds_nothing(path, store, a_record):
+    record = a_record(key="one")
+    store.create(record)
+    program = """
+s = store()
+seen = []
+def decide(found):  # the first time from what is seen, then within the transaction
+    seen.append(found)
+    if len(seen) == 2:
+        print("within", flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return add(found)
+s.change("one", decide, record("one"))
+"""
+    running = process(path, program)
+    assert running.communicate(timeout=60)[0] == "within\n"
+    assert running.returncode == -signal.SIGKILL
+    assert store.get("one") == record
+    assert store.get("reply-0") is None
+    assert store.change("one", adding).write.attempt == 1
+
+
+def test_a_file_that_another_process_holds_for_long_is_unavailable_and_can_be_read(path, store, a_record):
+    record = a_record()
+    store.create(record)
+    holder = process(
+        path,
+        """
+import sqlite3
+db = sqlite3.connect(sys.argv[1], isolation_level=None)
+db.execute("BEGIN IMMEDIATE")
+print("held", flush=True)
+sys.stdin.readline()
+db.close()
+""",
+    )
+    assert holder.stdout.readline() == "held\n"
+    with pytest.raises(StoreUnavailable) as refused:
+        store.change(record.key, adding)
+    assert isinstance(refused.value.__cause__, sqlite3.OperationalError)
+    assert store.get(record.key) == record
+    store.ping()
+    holder.communicate("go\n", timeout=60)
+    assert store.change(record.key, adding).write.attempt == 1
+
+
+def test_a_process_forked_after_use_works_and_so_does_its_parent(path):
+    program = """
+s = store()
+s.create(record("one"))
+child = os.fork()
+for _ in range(50):
+    s.change("one", add)
+if child == 0:
+    s.close()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+assert s.get("one").attempt == 100, s.get("one").attempt
+s.close()
+"""
+    said(process(path, program))
+
+
+def test_what_a_child_wrote_outlives_a_parent_that_closes_first(path, store):
+    """A connection carried over a fork would lose it: the parent would delete the log that the child still writes."""
+    program = """
+s = store()
+s.create(record("one"))
+begin, closed = os.pipe(), os.pipe()
+child = os.fork()
+if child == 0:
+    s.create(record("two"))
+    os.write(begin[1], b".")
+    os.read(closed[0], 1)
+    s.create(record("three"))
+    os._exit(0)
+os.read(begin[0], 1)
+s.create(record("four"))
+s.close()
+os.write(closed[1], b".")
+assert os.waitpid(child, 0)[1] == 0
+"""
+    said(process(path, program))
+    assert all(store.get(key) for key in ("one", "two", "three", "four"))
+
+
+def test_a_child_forked_while_the_store_is_in_use_refuses(path):
+    program = """
+s = store()
+s.create(record("one"))
+def fork(found):
+    if os.fork() == 0:
+        try:
+            s.get("one")
+        except StoreUnavailable:
+            os._exit(7)
+        os._exit(0)
+    return add(found)
+s.change("one", fork, record("one", version=1))
+statuses = sorted(os.waitstatus_to_exitcode(os.wait()[1]) for _ in range(2))
+assert statuses == [0, 7], statuses  # the first was decided before, the second within the transaction
+assert s.get("one").attempt == 1
+s.close()
+"""
+    said(process(path, program))
+
+
+# ---- the file
+
+
+def test_a_file_of_an_unknown_version_stops_the_start_with_a_sentence(path, store):
+    with sql(path) as db:
+        db.execute("PRAGMA user_version = 99")
+    with pytest.raises(UnknownVersion, match=f"layout 99 and this Pombo reads {VERSION}"):
+        store.ping()
+    with sql(path) as db:
+        assert db.execute("PRAGMA journal_mode").fetchone() == ("delete",), "it is not ours to change"
+        assert db.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
+
+
+def test_nothing_is_opened_before_the_first_use(path):
+    SqliteStore(path, Limits(), lambda: NOW).close()
+    assert not path.exists()
+
+
+def test_only_its_owner_may_read_the_file(path, store, a_record):
+    store.create(a_record())
+    assert {file.stat().st_mode & 0o077 for file in path.parent.glob("pombo.sqlite*")} == {0}
+
+
+def test_a_commit_is_on_the_disk_before_it_returns(path, store):
+    store.ping()
+    settings = store._file.read(
+        lambda db: [db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")]
+    )
+    assert settings == ["wal", 2]
+
+
+def test_a_file_that_is_no_database_is_unavailable(path, store):
+    path.write_bytes(b"not a database at all" * 100)
+    with pytest.raises(StoreUnavailable) as refused:
+        store.ping()
+    assert isinstance(refused.value.__cause__, sqlite3.DatabaseError)
+    assert path.read_bytes() == b"not a database at all" * 100
+
+
+def test_a_missing_directory_is_unavailable_until_it_is_there(tmp_path):
+    store = SqliteStore(tmp_path / "later" / "pombo.sqlite", Limits(), lambda: NOW)
+    with pytest.raises(StoreUnavailable) as refused:
+        store.ping()
+    assert str(tmp_path) not in refused.value.sentence
+    (tmp_path / "later").mkdir()
+    store.ping()
+    store.close()
+
+
+def test_a_file_that_is_gone_is_unavailable_until_it_is_back(path, store, a_record):
+    """SQLite alone would go on writing to the deleted file, and every acked record would be lost."""
+    record = a_record()
+    store.create(record)
+    path.rename(path.with_name("aside"))
+    for call in (lambda: store.get(record.key), lambda: store.create(record), store.ping):
+        with pytest.raises(StoreUnavailable):
+            call()
+    assert not path.exists()
+    path.with_name("aside").rename(path)
+    assert store.get(record.key) == record
+
+
+def test_a_file_that_was_replaced_is_unavailable(path, store, opened, a_record):
+    store.create(a_record())
+    path.rename(path.with_name("aside"))
+    opened().ping()
+    with pytest.raises(StoreUnavailable, match="replaced"):
+        store.ping()
+
+
+def test_a_full_disk_is_unavailable_and_nothing_is_half_written(path, store):
+    """The limit on a file's size refuses the write just as a full disk does."""
+    program = """
+s = store()
+s.create(record("one"))
+whole = tuple(record(f"big-{n}", payload={"body": "x" * 50_000}) for n in range(20))
+limit = Path(sys.argv[1] + "-wal").stat().st_size + 400_000
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+try:
+    s.change("one", lambda found: Step(Answer(200, ""), replace(found, attempt=1), whole))
+    raise SystemExit("it went through")
+except StoreUnavailable as error:
+    print(error.sentence)
+assert s.get("one").attempt == 0 and s.get("big-0") is None and s.get("big-19") is None
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+s.change("one", lambda found: Step(Answer(200, ""), replace(found, attempt=1), whole))
+s.close()
+"""
+    assert said(process(path, program)).startswith("The store cannot be reached: SQLITE_")
+    assert store.get("one").attempt == 1
+    assert store.get("big-19") is not None
+
+
+def test_a_full_page_quota_is_unavailable_and_nothing_is_half_written(store, a_record):
+    record = a_record()
+    store.create(record)
+    store._file.read(lambda db: db.execute("PRAGMA max_page_count = 40"))
+    big = tuple(a_record(payload={"body": "x" * 50_000}) for _ in range(20))
+    with pytest.raises(StoreUnavailable, match="SQLITE_FULL"):
+        store.change(record.key, lambda found: Step(OK, replace(found, attempt=1), big))
+    assert store.get(record.key) == record
+    assert [store.get(each.key) for each in big] == [None] * 20
+    store.change(record.key, lambda found: Step(OK, replace(found, attempt=1), big))
+    assert store.get(big[-1].key) == big[-1]
+
+
+def test_a_closed_store_refuses_and_leaves_no_connection_behind(path, opened, a_record):
+    store = opened()
+    store.create(a_record())
+    store.close()
+    with pytest.raises(StoreUnavailable):
+        store.ping()
+    assert not path.with_name("pombo.sqlite-wal").exists(), "the last connection takes the log along"
+
+
+def test_threads_share_few_connections_and_leave_none_behind(store, a_record):
+    for _ in range(3):
+        threads = [threading.Thread(target=store.create, args=(a_record(),)) for _ in range(20)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(store._file._open) <= 20
+    assert len(store._file._open) == len(store._file._idle)
+
+
+# ---- races and versions
+
+
+def test_a_receipt_elsewhere_does_not_make_a_change_decide_twice(store, a_record):
+    record, other = a_record(), a_record()
+    store.create(record)
+    store.create(other)
+    calls = []
+
+    def decide(found: Delivery | None) -> Step:
+        calls.append(found)
+        echo = Echo(other.key, 0, other.correlation_id)
+        store.note_receipt(echo, ReceiptReceived("meta", "s", "wamid.1", ReceiptKind.SENT, NOW))
+        return adding(found)
+
+    store.change(record.key, decide)
+    assert len(calls) == 1
+
+
+def test_a_change_decides_at_most_twice_however_many_others_write(store, a_record):
+    """The second time under the lock: there is no race left to lose."""
+    record = a_record()
+    store.create(record)
+    calls: list[int] = []
+
+    def decide(found: Delivery | None) -> Step:
+        calls.append(1)
+        if len(calls) == 1:
+            for _ in range(5):
+                store.change(record.key, adding)
+        return adding(found)
+
+    assert store.change(record.key, decide).write.attempt == 6
+    assert len(calls) == 2
+
+
+def test_fields_of_a_newer_version_are_ignored_when_read_and_kept_when_written(path, store, a_record):
+    record = a_record()
+    store.create(record)
+    with sql(path) as db:
+        db.execute("""UPDATE records SET body = json_set(body, '$.colour', json('{"red": null}'))""")
+    assert store.get(record.key) == record
+    seen = store.change(record.key, adding).write
+    store.change(record.key, adding, seen)
+    with sql(path) as db:
+        body = from_json(db.execute("SELECT body FROM records").fetchone()[0])
+    assert body["colour"] == {"red": None}
+    assert body["attempt"] == 2
+
+
+def test_a_kind_of_receipt_of_a_newer_version_is_passed_over(path, store, a_record):
+    record = a_record()
+    store.create(record)
+    with sql(path) as db:
+        db.execute("INSERT INTO receipts VALUES (?, 0, 'pinned', 'h', ?, NULL)", (record.key, NOW.isoformat()))
+    assert not store.get(record.key).word.any
+
+
+def test_a_body_that_makes_no_sense_is_of_an_unknown_state(path, store, a_record):
+    record = a_record()
+    store.create(record)
+    for body in ("{", "{}", "[]", '{"state": "pending"}'):
+        with sql(path) as db:
+            db.execute("UPDATE records SET body = ?", (body,))
+        with pytest.raises(UnknownState):
+            store.get(record.key)
+
+
+# ---- the codec
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("state", "parked"), ("kind", "sideways"), ("due_at", "soon"), ("due_at", 7)]
+)
+def test_what_this_version_cannot_read_is_an_unknown_state(a_record, field, value):
+    with pytest.raises(UnknownState):
+        decode(encode(a_record()) | {field: value})
+
+
+def test_what_an_older_version_did_not_write_has_its_default(a_record):
+    record = a_record()
+    plain: dict[str, Any] = {
+        name: value for name, value in encode(record).items() if name not in ("doubts", "throttled")
+    }
+    assert decode(plain) == record
+
+
+def test_a_field_that_was_emptied_is_not_taken_for_an_unknown_one(a_record):
+    record = a_record(reason="error")
+    assert encode(replace(record, reason=None), over=encode(record) | {"colour": 1})["reason"] is None
+
+
+def test_the_codec_gives_plain_values_only(a_record):
+    plain = encode(a_record(state=State.LEASED, kind=Kind.INBOUND))
+    assert (type(plain["state"]), type(plain["kind"])) == (str, str)
+
+
+# ---- the turn
+
+
+def test_writers_get_their_turn_in_the_order_they_came():
+    turn, order = Turn(), []
+    assert turn.acquire(lambda: 0)
+
+    def write(number: int) -> None:
+        assert turn.acquire(lambda: 60)
+        order.append(number)
+        turn.release()
+
+    threads = []
+    for number in range(8):
+        threads.append(threading.Thread(target=write, args=(number,)))
+        threads[-1].start()
+        wait_until(lambda number=number: len(turn._waiting) == number + 1)
+    turn.release()
+    for thread in threads:
+        thread.join()
+    assert order == list(range(8))
+
+
+def test_a_writer_whose_time_is_over_leaves_the_queue_and_its_turn_to_the_next():
+    turn = Turn()
+    assert turn.acquire(lambda: 0)
+    assert turn.acquire(lambda: 0) is False
+    turn.release()
+    assert turn.acquire(lambda: 0)
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 10) -> None:
+    over = threading.Event()
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        over.wait(0.001)

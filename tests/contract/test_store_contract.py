@@ -1,0 +1,803 @@
+"""What every store promises. A case knows the port alone; a back end joins by one line in conftest.BACKENDS."""
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from shared.domain.delivery import Answer, Ensure, EnsureReplies, Run, Step, create, lease, replay, settle, sweep
+from shared.domain.errors import StoreUnavailable, UnknownState
+from shared.domain.events import ReceiptReceived
+from shared.domain.guards import Block, Go, TenantMarks
+from shared.domain.identity import Echo, outbound_key, provider_id_hash
+from shared.domain.limits import Limits
+from shared.domain.record import FINAL_STATES, Attempt, Delivery, Kind, ReceiptKind, Receipts, State, Task
+from shared.domain.verdicts import Accepted, Limited, Refused, Released, Replied
+from shared.pipeline.ports import Created, Exists
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+LIMITS = Limits()
+OK = Answer(200, "ok")
+THREADS = 64
+TEXTS = [
+    "",
+    "👩‍👩‍👧‍👦 🏳️‍🌈",
+    "مرحبا \u202eشكرا\u202c",
+    "\ufffd\ufeff\u200b",
+    'a "quoted" \\ back',
+    "line\nbreak\ttab\r",
+    "a\u0000b",
+    "ção 漢字",
+]
+
+many = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+keys = (f"{number:040x}" for number in itertools.count(1 << 40))
+"""Fresh ones: the examples of one test share a store."""
+
+
+def at(seconds: float) -> datetime:
+    return NOW + timedelta(seconds=seconds)
+
+
+def together(calls: Sequence[Callable[[], Any]]) -> list[Any]:
+    """The results (or errors) of all calls, begun at one moment in as many threads."""
+    gate = threading.Barrier(len(calls))
+    results: list[Any] = [None] * len(calls)
+
+    def run(index: int) -> None:
+        gate.wait()
+        try:
+            results[index] = calls[index]()
+        except Exception as error:
+            results[index] = error
+
+    threads = [threading.Thread(target=run, args=(index,)) for index in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def writing(**changes: Any) -> Callable[[Delivery | None], Step]:
+    """A decision that changes these fields, whatever it finds."""
+    return lambda record: Step(OK, write=replace(record, **changes))
+
+
+def of_unknown_state(record: Delivery) -> Delivery:
+    """As a newer version would have written it."""
+    state: Any = "parked"
+    return replace(record, state=state)
+
+
+def lease_with(token: str, now: datetime = NOW) -> Callable[[Delivery | None], Step]:
+    def decide(record: Delivery | None) -> Step:
+        return lease(record, Task("", Kind.OUTBOUND, "", record.generation if record else 0), token, Go(), LIMITS, now)
+
+    return decide
+
+
+def receipt(
+    kind: ReceiptKind, seconds: float = 0, provider_id: str = "wamid.1", code: int | None = None
+) -> ReceiptReceived:
+    return ReceiptReceived("meta", "100000000000001", provider_id, kind, at(seconds), code)
+
+
+def echo_of(record: Delivery, round_: int = 0) -> Echo:
+    return Echo(record.key, round_, record.correlation_id)
+
+
+# ---- create
+
+
+def test_a_record_is_created_once_among_64_threads(store, a_record):
+    record = a_record()
+    results = together([lambda: store.create(record)] * THREADS)
+    assert results.count(Created()) == 1
+    assert results.count(Exists(record)) == THREADS - 1
+
+
+def test_a_second_create_is_told_what_is_there_and_leaves_it_as_it_is(store, a_record):
+    first = a_record(payload={"body": "first"})
+    store.create(first)
+    assert store.create(replace(first, payload={"body": "second"})) == Exists(first)
+    assert store.get(first.key) == first
+
+
+def test_what_is_not_there_is_none(store):
+    assert store.get("0" * 40) is None
+
+
+def test_a_record_that_cannot_be_stored_leaves_no_trace(store, a_record):
+    record = a_record(payload={"body": object()})
+    with pytest.raises((TypeError, ValueError)):
+        store.create(record)
+    assert store.get(record.key) is None
+
+
+def test_a_second_client_sees_everything_at_once(backend, store, a_record):
+    other = backend.client()
+    record = a_record()
+    store.create(record)
+    other.change(record.key, writing(attempt=3))
+    other.note_receipt(echo_of(record), receipt(ReceiptKind.SENT))
+    other.mark_credential("default", "f1")
+    assert store.get(record.key).attempt == 3
+    assert store.get(record.key).word.sent == NOW
+    assert store.marks("default").refused_credential == "f1"
+
+
+# ---- what is stored is what is read
+
+
+moments = st.timedeltas(timedelta(days=-20_000), timedelta(days=60_000)).map(lambda ago: NOW + ago)
+words = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(TEXTS)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | words,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3),
+    max_leaves=8,
+)
+counts = st.integers(0, 1000)
+attempts = st.builds(Attempt, moments, counts, words, st.none() | counts, st.none() | words)
+FIELDS: dict[str, st.SearchStrategy[Any]] = {
+    "kind": st.sampled_from(Kind),
+    "state": st.sampled_from(State),
+    "received_at": moments,
+    "plan_size": st.none() | counts,
+    "payload": st.dictionaries(words, values, max_size=4),
+    "metadata": st.dictionaries(words, values, max_size=4),
+    "attempts_log": st.lists(attempts, max_size=3).map(tuple),
+    **dict.fromkeys(["key", "tenant", "sender", "contact", "correlation_id", "provider"], words),
+    **dict.fromkeys(["token", "after", "reason", "last_error", "provider_id"], st.none() | words),
+    **dict.fromkeys(["attempt", "generation", "sweeps", "doubts", "throttled", "round"], counts),
+    **dict.fromkeys(["lease_until", "due_at", "sweep_at", "give_up_at", "doubt_until"], st.none() | moments),
+    **dict.fromkeys(["started_at", "finished_at", "expire_at"], st.none() | moments),
+}
+deliveries = st.builds(Delivery, **FIELDS)
+
+
+def test_the_records_tried_below_have_every_field():
+    """Receipts and the version are no part of what is written."""
+    assert {field.name for field in fields(Delivery)} - FIELDS.keys() == {"receipts", "version"}
+
+
+@many
+@given(record=deliveries)
+def test_every_field_comes_back_as_it_was(store, record):
+    record = replace(record, key=next(keys))
+    assert store.create(record) == Created()
+    assert store.get(record.key) == record
+
+
+@many
+@given(before=deliveries, after=deliveries)
+def test_every_field_of_a_change_comes_back_as_it_was(store, before, after):
+    before = replace(before, key=next(keys))
+    after = replace(after, key=before.key)
+    store.create(before)
+    store.change(before.key, lambda _: Step(OK, write=after))
+    assert store.get(before.key) == after
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_text_of_any_script_comes_back_as_it_was(store, a_record, text):
+    record = a_record(payload={"body": text, text: [text]}, contact=text, last_error=text)
+    store.create(record)
+    assert store.get(record.key) == record
+
+
+def test_times_of_other_zones_are_the_same_moment(store, a_record):
+    record = a_record(due_at=datetime(2026, 3, 1, 23, 30, 0, 123456, tzinfo=timezone(timedelta(hours=5, minutes=30))))
+    store.create(record)
+    read = store.get(record.key)
+    assert read.due_at == record.due_at
+    assert read.due_at.utcoffset() == timedelta()
+
+
+def test_a_time_without_a_zone_is_refused(store, a_record):
+    with pytest.raises(ValueError):
+        store.create(a_record(due_at=NOW.replace(tzinfo=None)))
+
+
+# ---- a state of a newer version
+
+
+def test_a_record_of_an_unknown_state_is_neither_read_nor_changed_nor_made_anew(store, a_record):
+    record = a_record(sweep_at=at(-10))
+    assert store.create(of_unknown_state(record)) == Created()
+    with pytest.raises(UnknownState):
+        store.get(record.key)
+    with pytest.raises(UnknownState):
+        store.change(record.key, writing(attempt=1))
+    with pytest.raises(UnknownState):
+        store.change(record.key, writing(attempt=1), seen=record)
+    assert store.create(record) == Exists(None)
+    with pytest.raises(UnknownState):
+        store.get(record.key)
+
+
+def test_records_of_unknown_states_hold_up_neither_the_sweep_nor_its_counts(store, a_record):
+    for _ in range(20):
+        store.create(of_unknown_state(a_record(sweep_at=at(-100))))
+    record = a_record(sweep_at=at(-1))
+    store.create(record)
+    assert list(store.overdue(NOW, limit=5)) == [record.key]
+    assert store.backlog().counts[State.PENDING] == 1
+
+
+# ---- change
+
+
+def test_a_change_writes_the_record_and_creates_the_others(store, a_record):
+    record, replies = a_record(), [a_record(), a_record()]
+    store.create(record)
+    step = store.change(record.key, lambda found: Step(OK, replace(found, plan_size=2), tuple(replies)))
+    assert step.answer == OK
+    assert store.get(record.key).plan_size == 2
+    assert [store.get(reply.key) for reply in replies] == replies
+
+
+def test_a_change_creates_all_or_nothing(store, a_record):
+    record, good, bad = a_record(), a_record(), a_record(payload={"body": object()})
+    store.create(record)
+    with pytest.raises((TypeError, ValueError)):
+        store.change(record.key, lambda found: Step(OK, replace(found, plan_size=2), (good, bad)))
+    assert store.get(record.key) == record
+    assert store.get(good.key) is None
+
+
+def test_a_write_that_cannot_be_stored_creates_nothing(store, a_record):
+    record, reply = a_record(), a_record()
+    store.create(record)
+    with pytest.raises((TypeError, ValueError)):
+        store.change(record.key, lambda found: Step(OK, replace(found, metadata={"a": object()}), (reply,)))
+    assert store.get(record.key) == record
+    assert store.get(reply.key) is None
+
+
+def test_a_reply_that_is_there_already_is_left_as_it_is(store, a_record):
+    record, reply = a_record(), a_record(payload={"body": "first"})
+    store.create(record)
+    store.create(reply)
+    again = replace(reply, payload={"body": "second"})
+    store.change(record.key, lambda found: Step(OK, replace(found, plan_size=1), (again,)))
+    assert store.get(reply.key) == reply
+    assert store.get(record.key).plan_size == 1
+
+
+def test_a_decision_may_create_without_writing(store, a_record):
+    record, reply = a_record(), a_record()
+    store.create(record)
+    store.change(record.key, lambda _: Step(OK, create=(reply,)))
+    assert store.get(reply.key) == reply
+
+
+def test_a_decision_that_raises_changes_nothing_and_is_heard(store, a_record):
+    record = a_record()
+    store.create(record)
+
+    def decide(found: Delivery | None) -> Step:
+        raise LookupError("no")
+
+    with pytest.raises(LookupError):
+        store.change(record.key, decide)
+    with pytest.raises(LookupError):
+        store.change(
+            record.key, lambda found: writing(attempt=1)(found) if found.version is None else decide(found), record
+        )
+    assert store.get(record.key) == record
+
+
+def test_a_record_that_is_missing_is_decided_as_none(store):
+    assert store.change("0" * 40, lease_with("t")).answer == Answer(200, "gone")
+    assert store.get("0" * 40) is None
+
+
+def test_a_step_that_writes_nothing_leaves_what_was_read_current(store, a_record):
+    record = a_record()
+    store.create(record)
+    seen = store.get(record.key)
+    store.change(record.key, lambda found: Step(OK, next=Ensure(found)))
+    calls = []
+    store.change(record.key, lambda found: calls.append(found) or Step(OK, replace(found, attempt=1)), seen)
+    assert len(calls) == 1
+
+
+def test_the_decision_is_made_again_when_another_write_came_between(store, a_record):
+    record = a_record()
+    store.create(record)
+    found_attempts = []
+
+    def decide(found: Delivery | None) -> Step:
+        found_attempts.append(found.attempt)
+        if len(found_attempts) == 1:
+            store.change(record.key, writing(attempt=10))
+        return Step(OK, write=replace(found, attempt=found.attempt + 1))
+
+    step = store.change(record.key, decide)
+    assert found_attempts == [0, 10]
+    assert step.write.attempt == store.get(record.key).attempt == 11
+
+
+def test_no_change_is_lost_among_64_threads(backend, a_record):
+    record, clients = a_record(), [backend.client(), backend.client()]
+    clients[0].create(record)
+
+    def add(found: Delivery | None) -> Step:
+        return Step(OK, write=replace(found, attempt=found.attempt + 1))
+
+    results = together([lambda c=client: c.change(record.key, add) for client in clients * (THREADS // 2)])
+    assert sorted(step.write.attempt for step in results) == list(range(1, THREADS + 1))
+    assert clients[0].get(record.key).attempt == THREADS
+
+
+def test_one_of_64_tasks_gets_the_lease_and_the_others_write_nothing(backend, a_record):
+    record, clients = a_record(), [backend.client(), backend.client()]
+    clients[0].create(record)
+    calls = [
+        lambda token=f"token-{i}", client=clients[i % 2]: client.change(record.key, lease_with(token))
+        for i in range(THREADS)
+    ]
+    steps = together(calls)
+    winners = [step for step in steps if isinstance(step.next, Run)]
+    assert len(winners) == 1
+    assert [step.answer for step in steps if step not in winners] == [Answer(409, State.LEASED)] * (THREADS - 1)
+    stored = clients[0].get(record.key)
+    assert stored == winners[0].write
+    assert stored.attempt == 1
+
+
+def test_a_token_that_no_longer_stands_writes_nothing(store, a_record):
+    record = a_record()
+    store.create(record)
+    seen = store.change(record.key, lease_with("mine")).write
+    late = LIMITS.outbound_lease.total_seconds() + 1
+    store.change(record.key, lease_with("other", at(late)))
+    store.change(record.key, lambda found: settle(found, "mine", Released(), LIMITS, at(late), 0.5), seen)
+    before = store.get(record.key)
+    assert before.state is State.PENDING
+    assert (
+        store.change(record.key, lambda found: settle(found, "mine", Accepted("w"), LIMITS, NOW, 0.5), seen).write
+        is None
+    )
+    assert store.get(record.key) == before
+
+
+def test_the_record_of_a_step_is_current_for_the_next_change(store, a_record):
+    """From lease to settle without a read: through the write, and through the record that the step hands on."""
+    record = a_record()
+    store.create(record)
+    run = store.change(record.key, lease_with("mine")).next
+    calls = []
+
+    def decide(found: Delivery | None) -> Step:
+        calls.append(found)
+        return settle(found, "mine", Limited(4), LIMITS, NOW, 0.5)
+
+    step = store.change(record.key, decide, run.record)
+    assert len(calls) == 1
+    assert isinstance(step.next, Ensure)
+    assert step.next.record == step.write == store.get(record.key)
+    store.change(record.key, lambda found: calls.append(found) or writing(attempt=0)(found), step.next.record)
+    assert len(calls) == 2
+
+
+def test_the_record_of_a_plan_is_current_too(store, a_record):
+    event = a_record(kind=Kind.INBOUND)
+    store.create(event)
+    store.change(event.key, lease_with("mine"))
+    plan = store.change(event.key, lambda found: settle(found, "mine", Replied(({"n": 0},)), LIMITS, NOW, 0.5))
+    assert isinstance(plan.next, EnsureReplies)
+    assert plan.next.record == store.get(event.key)
+    calls = []
+    store.change(event.key, lambda found: calls.append(found) or writing(attempt=0)(found), plan.next.record)
+    assert len(calls) == 1
+
+
+def test_what_was_seen_too_long_ago_only_loses_the_race(store, a_record):
+    record = a_record()
+    store.create(record)
+    old = store.get(record.key)
+    store.change(record.key, writing(attempt=5))
+    step = store.change(record.key, lambda found: Step(OK, write=replace(found, attempt=found.attempt + 1)), old)
+    assert step.write.attempt == store.get(record.key).attempt == 6
+
+
+def test_what_was_seen_of_an_earlier_life_of_the_key_only_loses_the_race(store, a_record):
+    record = a_record(state=State.DONE, expire_at=NOW)
+    store.create(record)
+    old = store.get(record.key)
+    store.purge(NOW, 10)
+    store.create(replace(record, generation=7, expire_at=None))
+    step = store.change(record.key, lambda found: Step(OK, write=replace(found, attempt=1)), old)
+    assert step.write.generation == 7
+
+
+def test_a_record_that_was_never_read_may_be_given_as_seen(store, a_record):
+    record = a_record()
+    store.create(replace(record, generation=7))
+    step = store.change(record.key, lambda found: Step(OK, write=replace(found, attempt=1)), record)
+    assert step.write.generation == 7
+
+
+# ---- receipts
+
+
+receipts = st.builds(
+    receipt,
+    st.sampled_from(ReceiptKind),
+    st.integers(-3, 3),
+    st.sampled_from(["wamid.1", "wamid.2"]),
+    st.none() | st.sampled_from([0, 131026]),
+)
+
+
+def merged(receipts_: Sequence[ReceiptReceived]) -> Receipts:
+    """What the domain says of these, together."""
+    word = Receipts()
+    for one in receipts_:
+        times: dict[str, Any] = {one.kind: one.at}
+        code = one.code if one.kind is ReceiptKind.FAILED else None
+        ids = frozenset({provider_id_hash(one.provider, one.provider_id)})
+        word = word.merged(Receipts(**times, failed_code=code, provider_ids=ids))
+    return word
+
+
+@many
+@given(data=st.data(), noted=st.lists(receipts, min_size=1, max_size=6))
+def test_receipts_commute_and_may_repeat(store, a_record, data, noted):
+    one, other = (a_record(key=next(keys)) for _ in range(2))
+    store.create(one)
+    store.create(other)
+    for each in noted:
+        assert store.note_receipt(echo_of(one), each)
+    for each in data.draw(st.permutations(noted + data.draw(st.lists(st.sampled_from(noted), max_size=3)))):
+        assert store.note_receipt(echo_of(other), each)
+    assert store.get(one.key).word == store.get(other.key).word == merged(noted)
+
+
+@many
+@given(data=st.data(), noted=st.lists(receipts, min_size=1, max_size=6))
+def test_receipts_without_an_echo_commute_and_may_repeat(store, a_record, data, noted):
+    number = next(keys)
+    noted = [replace(each, provider_id=number) for each in noted]
+    for each in data.draw(st.permutations(noted + data.draw(st.lists(st.sampled_from(noted), max_size=3)))):
+        store.note_unechoed_receipt(each)
+    record = a_record(key=number, provider_id=number)
+    store.create(record)
+    assert store.get(record.key).word == merged(noted)
+
+
+def test_a_receipt_of_no_record_is_told_and_not_kept(store, a_record):
+    record = a_record()
+    assert store.note_receipt(echo_of(record), receipt(ReceiptKind.SENT)) is False
+    store.create(record)
+    assert store.get(record.key).receipts == {}
+
+
+@pytest.mark.parametrize("state", State)
+def test_a_receipt_is_kept_in_any_state_and_assigns_none(store, a_record, state):
+    record = a_record(state=state)
+    store.create(record)
+    assert store.note_receipt(echo_of(record), receipt(ReceiptKind.READ, 5))
+    stored = store.get(record.key)
+    assert stored.state is state
+    assert stored.word.read == at(5)
+    assert stored.word.provider_ids == {provider_id_hash("meta", "wamid.1")}
+
+
+def test_a_receipt_is_kept_even_on_a_state_this_version_does_not_know(store, a_record):
+    record = a_record()
+    store.create(of_unknown_state(record))
+    assert store.note_receipt(echo_of(record), receipt(ReceiptKind.READ))
+
+
+def test_receipts_do_not_disturb_a_settle_in_flight(store, a_record):
+    record = a_record()
+    store.create(record)
+    seen = store.change(record.key, lease_with("mine")).write
+    noted = [receipt(kind, n) for n, kind in enumerate(ReceiptKind) if kind is not ReceiptKind.FAILED]
+    between, *before = noted
+    for each in before:
+        store.note_receipt(echo_of(record), each)
+    comes_between = iter([between])
+
+    def decide(found: Delivery | None) -> Step:
+        for each in comes_between:
+            store.note_receipt(echo_of(record), each)
+        return settle(found, "mine", Accepted("wamid.1"), LIMITS, NOW, 0.5)
+
+    assert store.change(record.key, decide, seen).answer == Answer(200, "done")
+    stored = store.get(record.key)
+    assert (stored.state, stored.provider_id, stored.word) == (State.DONE, "wamid.1", merged(noted))
+
+
+def test_a_receipt_that_came_during_the_post_makes_a_refusal_done_instead_of_dead(store, a_record):
+    """The copy before this one arrived after all. `seen` cannot know it, and the store must not trust it blindly."""
+    record = a_record()
+    store.create(record)
+    seen = store.change(record.key, lease_with("mine")).write
+    store.note_receipt(echo_of(record), receipt(ReceiptKind.SENT))
+    step = store.change(record.key, lambda found: settle(found, "mine", Refused(131026), LIMITS, NOW, 0.5), seen)
+    assert step.write.state is store.get(record.key).state is State.DONE
+
+
+def test_64_receipts_and_a_settle_at_once_are_all_there(store, a_record):
+    record = a_record()
+    store.create(record)
+    store.change(record.key, lease_with("mine"))
+    noted = [
+        receipt(kind, n) for n in range(16) for kind in (ReceiptKind.SENT, ReceiptKind.DELIVERED, ReceiptKind.READ)
+    ]
+    calls = [lambda each=each: store.note_receipt(echo_of(record), each) for each in noted]
+    calls.append(lambda: store.change(record.key, lambda r: settle(r, "mine", Accepted("w"), LIMITS, NOW, 0.5)))
+    results = together(calls)
+    assert results.count(True) == len(noted)
+    stored = store.get(record.key)
+    assert stored.state is State.DONE
+    assert stored.word == merged(noted)
+
+
+def test_receipts_of_an_earlier_round_are_kept_and_do_not_count(store, a_record):
+    record = a_record(state=State.DEAD, round=1)
+    store.create(record)
+    store.note_receipt(echo_of(record, 0), receipt(ReceiptKind.DELIVERED, 1))
+    store.note_receipt(echo_of(record, 1), receipt(ReceiptKind.FAILED, 2, code=131026))
+    stored = store.get(record.key)
+    assert not stored.word.positive
+    assert (stored.word.failed, stored.word.failed_code) == (at(2), 131026)
+    assert stored.receipts[0].delivered == at(1)
+
+
+def test_receipts_outlive_every_change(store, a_record):
+    record = a_record()
+    store.create(record)
+    store.note_receipt(echo_of(record), receipt(ReceiptKind.SENT, 1))
+    store.change(record.key, writing(receipts={}, attempt=1))
+    assert store.get(record.key).word.sent == at(1)
+
+
+def test_a_receipt_without_an_echo_counts_once_the_record_has_that_id(store, a_record):
+    record = a_record()
+    store.create(record)
+    store.note_unechoed_receipt(receipt(ReceiptKind.DELIVERED, 3, "SM1"))
+    assert store.get(record.key).receipts == {}
+    store.change(record.key, writing(provider_id="SM1"))
+    expected = Receipts(delivered=at(3), provider_ids=frozenset({provider_id_hash("meta", "SM1")}))
+    assert store.get(record.key).word == expected
+    assert store.by_provider_id("meta", "SM1").word == expected
+    assert store.by_correlation(record.correlation_id)[0].word == expected
+    found = []
+    store.change(record.key, lambda read: found.append(read.word) or Step(OK))
+    assert found == [expected]
+
+
+def test_a_receipt_without_an_echo_is_of_its_provider_alone(store, a_record):
+    record = a_record(provider="twilio", provider_id="SM1")
+    store.create(record)
+    store.note_unechoed_receipt(receipt(ReceiptKind.DELIVERED, 3, "SM1"))
+    assert store.get(record.key).receipts == {}
+
+
+def test_a_receipt_without_an_echo_joins_those_with_one(store, a_record):
+    record = a_record(provider_id="wamid.1", round=2)
+    store.create(record)
+    store.note_receipt(echo_of(record, 2), receipt(ReceiptKind.SENT, 1))
+    store.note_unechoed_receipt(receipt(ReceiptKind.READ, 2))
+    assert store.get(record.key).word == merged([receipt(ReceiptKind.SENT, 1), receipt(ReceiptKind.READ, 2)])
+
+
+def test_a_replayed_message_leaves_the_receipts_of_its_old_id_behind(store, a_record):
+    record = a_record(state=State.DONE, provider_id="SM1", expire_at=at(100))
+    store.create(record)
+    store.note_unechoed_receipt(receipt(ReceiptKind.FAILED, 3, "SM1", 131026))
+    store.change(record.key, lambda found: replay(found, LIMITS, NOW))
+    stored = store.get(record.key)
+    assert stored.state is State.PENDING
+    assert not stored.word.any
+
+
+# ---- finding
+
+
+def test_what_is_overdue_comes_longest_first_and_no_more_than_asked(store, a_record):
+    records = [a_record(sweep_at=at(-n)) for n in (3, 1, 5, 2, 4)]
+    for record in records:
+        store.create(record)
+    store.create(a_record(sweep_at=at(1)))
+    by_age = sorted(records, key=lambda record: record.sweep_at)
+    assert list(store.overdue(NOW, limit=3)) == [record.key for record in by_age[:3]]
+    assert list(store.overdue(NOW, limit=100)) == [record.key for record in by_age]
+
+
+def test_a_record_is_overdue_from_the_very_moment(store, a_record):
+    record = a_record(sweep_at=NOW)
+    store.create(record)
+    assert list(store.overdue(NOW, limit=10)) == [record.key]
+    assert list(store.overdue(NOW - timedelta(microseconds=1), limit=10)) == []
+
+
+def test_sweeping_reaches_every_overdue_record_in_pages(store, a_record):
+    """Fair: what was swept goes to the back, so a page of it hides nothing newer."""
+    records = [a_record(sweep_at=at(-100 + n)) for n in range(12)]
+    for record in records:
+        store.create(record)
+    swept: list[str] = []
+    while page := store.overdue(NOW, limit=5):
+        for key in page:
+            store.change(key, lambda found: sweep(found, LIMITS, NOW))
+        swept += page
+    assert swept == [record.key for record in records]
+
+
+@pytest.mark.parametrize("state", sorted(FINAL_STATES))
+def test_final_records_are_never_overdue(store, a_record, state):
+    record = a_record(state=state, sweep_at=at(-100))
+    store.create(record)
+    assert list(store.overdue(NOW, limit=10)) == []
+
+
+def test_a_record_that_was_settled_is_overdue_no_more(store, a_record):
+    record = a_record(sweep_at=at(-100))
+    store.create(record)
+    store.change(record.key, lease_with("mine"))
+    assert list(store.overdue(NOW, limit=10)) == [record.key]
+    store.change(record.key, lambda found: settle(found, "mine", Accepted("w"), LIMITS, NOW, 0.5))
+    assert list(store.overdue(NOW, limit=10)) == []
+
+
+def test_an_event_comes_before_its_replies_and_these_in_their_order(store):
+    def made(kind: Kind, key: str, seconds: float, after: str | None = None) -> Delivery:
+        fields_: dict[str, Any] = {
+            "provider": "meta",
+            "tenant": "default",
+            "sender": "1",
+            "contact": "2",
+            "correlation_id": "correlation-x",
+        }
+        return create(kind, key, **fields_, payload={}, limits=LIMITS, now=at(seconds), after=after)
+
+    event = made(Kind.INBOUND, "f" * 40, 0)
+    replies = [outbound_key(event.key, index) for index in range(12)]
+    store.create(made(Kind.OUTBOUND, "e" * 40, 9))
+    plan = tuple(made(Kind.OUTBOUND, key, 5, replies[i - 1] if i else None) for i, key in enumerate(replies))
+    store.create(event)
+    store.change(event.key, lambda found: Step(OK, replace(found, plan_size=12), plan))
+    store.change(replies[2], writing(due_at=at(500)))
+    found = [record.key for record in store.by_correlation("correlation-x")]
+    assert found == [event.key, *replies, "e" * 40]
+    assert list(store.by_correlation("correlation-of-nothing")) == []
+
+
+def test_a_message_is_found_by_the_providers_id(store, a_record):
+    record = a_record()
+    store.create(record)
+    assert store.by_provider_id("meta", "wamid.HBgL=") is None
+    store.change(record.key, writing(provider_id="wamid.HBgL="))
+    assert store.by_provider_id("meta", "wamid.HBgL=").key == record.key
+    assert store.by_provider_id("twilio", "wamid.HBgL=") is None
+    store.change(record.key, writing(provider_id=None))
+    assert store.by_provider_id("meta", "wamid.HBgL=") is None
+
+
+def test_the_backlog_counts_what_is_open_and_since_when(store, a_record):
+    assert store.backlog().oldest_pending is None
+    for n, state in enumerate([State.PENDING, State.PENDING, State.LEASED, State.IN_DOUBT, State.DEAD, State.DONE]):
+        store.create(a_record(state=state, received_at=at(-10 * n)))
+    backlog = store.backlog()
+    counted = {state: backlog.counts[state] for state in (State.PENDING, State.LEASED, State.IN_DOUBT, State.DEAD)}
+    assert counted == {State.PENDING: 2, State.LEASED: 1, State.IN_DOUBT: 1, State.DEAD: 1}
+    assert backlog.oldest_pending == at(-10)
+
+
+# ---- marks
+
+
+def test_a_tenant_without_marks_has_none(store):
+    assert store.marks("default") == TenantMarks()
+
+
+def test_the_last_mark_stands_and_each_is_of_its_tenant_alone(store):
+    block = Block(at(600), timedelta(seconds=600.000001), 368)
+    store.mark_credential("one", "f1")
+    store.mark_credential("one", "f2")
+    store.mark_block("one", "sender-1", Block(at(1), timedelta(seconds=1), 1))
+    store.mark_block("one", "sender-1", block)
+    store.mark_block("one", "sender-2", block)
+    store.mark_block("one", "sender-2", None)
+    store.mark_block("one", "sender-3", None)
+    store.mark_block("two", "sender-1", Block(at(5), timedelta(seconds=5), 2))
+    assert store.marks("one") == TenantMarks("f2", {"sender-1": block})
+    assert store.marks("two") == TenantMarks(None, {"sender-1": Block(at(5), timedelta(seconds=5), 2)})
+
+
+def test_marks_of_many_senders_at_once_are_all_there(store):
+    block = Block(at(600), timedelta(seconds=600), 368)
+    together([lambda n=n: store.mark_block("one", f"sender-{n}", block) for n in range(16)])
+    assert set(store.marks("one").blocks) == {f"sender-{n}" for n in range(16)}
+
+
+# ---- purge
+
+
+def test_only_what_has_expired_is_deleted_and_no_more_than_asked(store, a_record):
+    expired = [a_record(state=State.DONE, expire_at=at(-n)) for n in range(3)]
+    kept = [a_record(state=State.DONE, expire_at=at(1)), a_record(state=State.DEAD), a_record()]
+    for record in expired + kept:
+        store.create(record)
+    assert store.purge(NOW, limit=2) == 2
+    assert store.purge(NOW, limit=2) == 1
+    assert store.purge(NOW, limit=2) == 0
+    assert [store.get(record.key) for record in expired] == [None] * 3
+    assert [store.get(record.key) for record in kept] == kept
+
+
+def test_the_receipts_of_a_deleted_record_go_with_it(store, a_record):
+    record = a_record(state=State.DONE, expire_at=NOW)
+    store.create(record)
+    store.note_receipt(echo_of(record), receipt(ReceiptKind.SENT))
+    store.purge(NOW, limit=10)
+    store.create(record)
+    assert store.get(record.key).receipts == {}
+
+
+def test_receipts_without_an_echo_are_deleted_after_their_retention(store, clock, a_record):
+    record = a_record(provider_id="SM1")
+    store.create(record)
+    store.note_unechoed_receipt(receipt(ReceiptKind.SENT, 0, "SM1"))
+    clock.now = at(60)
+    store.note_unechoed_receipt(receipt(ReceiptKind.READ, 0, "SM1"))
+    over = NOW + LIMITS.receipt_retention
+    assert store.purge(over - timedelta(seconds=1), limit=10) == 0
+    assert store.purge(over, limit=10) == 1
+    assert store.get(record.key).word.read == NOW
+    assert store.get(record.key).word.sent is None
+    assert store.purge(over + timedelta(seconds=60), limit=10) == 1
+    assert store.get(record.key).receipts == {}
+
+
+# ---- trouble
+
+
+def test_a_store_that_answers_says_so(store):
+    store.ping()
+
+
+def test_an_unreachable_store_says_so_within_its_bound_and_recovers(backend, store, a_record):
+    record, other = a_record(), a_record()
+    store.create(record)
+    calls = [
+        lambda: store.create(other),
+        lambda: store.change(record.key, writing(attempt=1)),
+        lambda: store.change(record.key, writing(attempt=1), record),
+        lambda: store.note_receipt(echo_of(record), receipt(ReceiptKind.SENT)),
+        lambda: store.note_unechoed_receipt(receipt(ReceiptKind.SENT)),
+        lambda: store.mark_credential("default", "f1"),
+        lambda: store.mark_block("default", "1", None),
+        lambda: store.purge(NOW, 10),
+    ]
+    with backend.unreachable():
+        began = time.monotonic()
+        results = together(calls * 2)
+        took = time.monotonic() - began
+    assert [type(result) for result in results] == [StoreUnavailable] * len(results)
+    assert took < 3, "about 2 s, and a slow machine's slack"
+    assert store.get(record.key) == record
+    assert store.create(other) == Created()
+    store.ping()
+
+
+def test_what_an_unreachable_store_says_holds_nothing_private(backend, store, a_record):
+    record = a_record(contact="15550002222", payload={"body": "a secret"})
+    store.create(record)
+    with backend.unreachable(), pytest.raises(StoreUnavailable) as refused:
+        store.create(replace(record, key="f" * 40))
+    assert "15550002222" not in refused.value.sentence
+    assert "secret" not in refused.value.sentence

@@ -1,0 +1,509 @@
+"""The webhook and process_inbound tables: each row a case, then every starting state × every verdict."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from itertools import product
+from typing import Any
+
+import pytest
+
+from shared.domain.delivery import Answer, Ensure, EnsureReplies, Next, Run, create, lease, seen_again, settle
+from shared.domain.guards import Go, Never, Wait
+from shared.domain.identity import outbound_key
+from shared.domain.record import Attempt, Delivery, Kind, State
+from shared.domain.verdicts import (
+    Accepted,
+    Blocked,
+    CredentialRefused,
+    Dropped,
+    HandlerFailed,
+    HandlerVerdict,
+    Limited,
+    Lost,
+    ProviderDown,
+    Refused,
+    Released,
+    Replied,
+    Retry,
+    StillUnknown,
+    StillUnparsable,
+)
+from tests.unit.builders import (
+    ANY_TASK,
+    CURRENT_TASK,
+    EVENT_KEY,
+    EVERY_RECEIPT,
+    GENERATION,
+    LAST,
+    LIMITS,
+    MINE,
+    NO_JITTER,
+    NOW,
+    OLDER,
+    OTHERS,
+    STATES,
+    T0,
+    TASK_WORDS,
+    at,
+    check,
+    dead,
+    done,
+    dropped,
+    due,
+    ends,
+    expired,
+    leased,
+    nothing,
+    pending,
+    task_for,
+    tried,
+)
+
+IN = Kind.INBOUND
+
+# ---- webhook, as far as the domain decides it
+
+
+def created(refused: str | None = None, kind: Kind = IN, **more: Any) -> Delivery:
+    return create(
+        kind,
+        EVENT_KEY,
+        provider="meta",
+        tenant="default",
+        sender="100000000000001",
+        contact="15550002222",
+        correlation_id="correlation-1",
+        payload={"text": "hello"},
+        limits=LIMITS,
+        now=NOW,
+        refused=refused,
+        **more,
+    )
+
+
+FRESH = Delivery(
+    key=EVENT_KEY,
+    kind=IN,
+    provider="meta",
+    tenant="default",
+    sender="100000000000001",
+    contact="15550002222",
+    correlation_id="correlation-1",
+    state=State.PENDING,
+    received_at=NOW,
+    payload={"text": "hello"},
+    due_at=NOW,
+    sweep_at=at(600),
+)
+
+
+@pytest.mark.parametrize(
+    ("refused", "expected"),
+    [
+        pytest.param(None, FRESH, id="a message of a known sender: pending, g0, attempt 0, sweep_at"),
+        pytest.param(
+            "unparsable",
+            replace(FRESH, due_at=None, **ends(State.DEAD, IN, "unparsable")),
+            id="required parts missing: dead(unparsable), which never expires",
+        ),
+        pytest.param(
+            "unknown_sender",
+            replace(FRESH, due_at=None, **ends(State.DROPPED, IN, "unknown_sender")),
+            id="unknown sender: dropped(unknown_sender), kept 8 days",
+        ),
+    ],
+)
+def test_what_a_webhook_creates(refused: str | None, expected: Delivery) -> None:
+    assert created(refused) == expected
+
+
+def test_a_message_going_out_is_given_up_after_its_greatest_age() -> None:
+    message = created(kind=Kind.OUTBOUND, due_at=at(3), after="0d" * 20)
+    assert message == replace(
+        FRESH, kind=Kind.OUTBOUND, due_at=at(3), sweep_at=at(603), give_up_at=at(24 * 3600), after="0d" * 20
+    )
+
+
+@pytest.mark.parametrize(
+    ("record", "ensures_the_task"),
+    [
+        pytest.param(created(), True, id="pending, attempt 0"),
+        pytest.param(pending(IN, generation=5), True, id="pending, attempt 0, swept"),
+        pytest.param(pending(IN, attempt=1), False, id="pending, attempt 1"),
+        *(pytest.param(make(), False, id=state) for state, make in STATES[IN].items() if state != "pending"),
+        pytest.param(created("unparsable"), False, id="dead(unparsable)"),
+        pytest.param(created("unknown_sender"), False, id="dropped(unknown_sender)"),
+    ],
+)
+def test_the_same_again_makes_sure_of_the_task_only_of_an_untouched_record(
+    record: Delivery, ensures_the_task: bool
+) -> None:
+    assert seen_again(record) is ensures_the_task
+
+
+# ---- process_inbound: what a task finds
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """One row of the table of arrivals."""
+
+    row: str
+    before: Delivery | None
+    answer: Answer
+    changes: Mapping[str, Any] | None = None
+    then: Callable[[Delivery], Next] = nothing
+    tasks: tuple[int, ...] = ANY_TASK
+
+
+def takes_lease(attempt: int) -> dict[str, Any]:
+    return {
+        "state": State.LEASED,
+        "attempt": attempt,
+        "token": MINE,
+        "lease_until": at(90),
+        "started_at": NOW,
+    }
+
+
+ARRIVALS = (
+    Arrival("absent", None, Answer(200, "gone")),
+    Arrival("dropped", dropped(IN), Answer(200, "dropped")),
+    Arrival("dead", dead(IN), Answer(200, "dead")),
+    Arrival("done: ensure each of plan_size", done(IN), Answer(200, "done"), then=EnsureReplies),
+    Arrival("leased live", leased(IN), Answer(409, "leased")),
+    Arrival("leased live, by the very last microsecond", leased(IN, lease_until=at(1e-6)), Answer(409, "leased")),
+    Arrival(
+        "leased live, no attempts left: the lease comes first",
+        leased(IN, attempt=LAST),
+        Answer(409, "leased"),
+    ),
+    Arrival(
+        "pending, no attempts left",
+        pending(IN, attempt=LAST, token=OTHERS),
+        Answer(200, "dead"),
+        ends(State.DEAD, IN, "attempts"),
+    ),
+    Arrival(
+        "pending, no attempts left and not due",
+        pending(IN, attempt=LAST, **due(at(50))),
+        Answer(200, "dead"),
+        ends(State.DEAD, IN, "attempts"),
+    ),
+    Arrival(
+        "leased expired, no attempts left",
+        expired(IN, attempt=LAST),
+        Answer(200, "dead"),
+        ends(State.DEAD, IN, "attempts"),
+    ),
+    Arrival(
+        "pending, T-, not due: ensure_task",
+        pending(IN, **due(at(50))),
+        Answer(200, "waiting"),
+        then=Ensure,
+        tasks=(OLDER,),
+    ),
+    Arrival(
+        "pending, T0, early: goes on",
+        pending(IN, **due(at(50))),
+        Answer(200, "leased"),
+        takes_lease(1),
+        Run,
+        CURRENT_TASK,
+    ),
+    Arrival("pending, due", pending(IN), Answer(200, "leased"), takes_lease(1), Run),
+    Arrival("pending, due just now", pending(IN, **due(NOW)), Answer(200, "leased"), takes_lease(1), Run),
+    Arrival(
+        "pending, with one attempt left",
+        pending(IN, attempt=LAST - 1, token=OTHERS, started_at=at(-90)),
+        Answer(200, "leased"),
+        takes_lease(LAST),
+        Run,
+    ),
+    Arrival("leased expired", expired(IN), Answer(200, "leased"), takes_lease(2), Run),
+    Arrival("leased, expired just now", expired(IN, lease_until=NOW), Answer(200, "leased"), takes_lease(2), Run),
+    Arrival(
+        "leased live with my token (own write reported refused): carry on",
+        leased(IN, token=MINE),
+        Answer(200, "leased"),
+        then=Run,
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("row", "age"),
+    [pytest.param(row, age, id=f"{row.row} [{TASK_WORDS[age]}]") for row in ARRIVALS for age in row.tasks],
+)
+def test_what_a_task_finds(row: Arrival, age: int) -> None:
+    step = lease(row.before, task_for(row.before, age), MINE, Go(), LIMITS, NOW)
+    check(step, row.before, row.changes, row.then, row.answer)
+    assert step.create == ()
+
+
+@pytest.mark.parametrize("state", STATES[IN])
+@pytest.mark.parametrize("guard", [Wait("blocked", at(600)), Never("window")], ids=["for now", "for good"])
+def test_a_guard_of_sends_means_nothing_to_an_event(state: str, guard: Wait | Never) -> None:
+    record = STATES[IN][state]()
+    for age in ANY_TASK:
+        task = task_for(record, age)
+        assert lease(record, task, MINE, guard, LIMITS, NOW) == lease(record, task, MINE, Go(), LIMITS, NOW)
+
+
+def test_the_lease_outlives_the_handler_by_thirty_seconds() -> None:
+    slow = replace(LIMITS, handler_timeout=timedelta(seconds=1700))
+    step = lease(pending(IN), task_for(pending(IN)), MINE, Go(), slow, NOW)
+    assert step.write is not None
+    assert step.write.lease_until == at(1730)
+
+
+# ---- process_inbound: what becomes of my lease
+
+
+@dataclass(frozen=True)
+class Settled:
+    """One row of the table of verdicts."""
+
+    row: str
+    before: Delivery
+    verdict: HandlerVerdict
+    answer: Answer
+    changes: Mapping[str, Any] | None = None
+    then: Callable[[Delivery], Next] = nothing
+
+
+HELD = leased(IN, token=MINE)
+LAST_HELD = leased(IN, token=MINE, attempt=LAST)
+OVERRUN = expired(IN, token=MINE)
+PAYLOADS = ({"n": 0}, {"n": 1}, {"n": 2})
+
+
+def again(attempt: int, wait: float) -> dict[str, Any]:
+    return {"state": State.PENDING, "generation": GENERATION + 1, "lease_until": None} | due(at(wait))
+
+
+VERDICTS = (
+    Settled(
+        "handler returned no replies",
+        HELD,
+        Replied(()),
+        Answer(200, "done"),
+        {**tried(HELD, "replied"), "plan_size": 0, **ends(State.DONE, IN)},
+        EnsureReplies,
+    ),
+    Settled(
+        "still unparsable after a replay",
+        HELD,
+        StillUnparsable(),
+        Answer(200, "dead"),
+        {**tried(HELD, "unparsable"), **ends(State.DEAD, IN, "unparsable")},
+    ),
+    Settled(
+        "sender still unknown after a replay",
+        HELD,
+        StillUnknown(),
+        Answer(200, "dropped"),
+        {**tried(HELD, "unknown_sender"), **ends(State.DROPPED, IN, "unknown_sender")},
+    ),
+    Settled(
+        "handler drops",
+        HELD,
+        Dropped("spam"),
+        Answer(200, "dropped"),
+        {**tried(HELD, "dropped"), **ends(State.DROPPED, IN, "spam")},
+    ),
+    Settled(
+        "handler raised, attempts left",
+        HELD,
+        HandlerFailed("ValueError"),
+        Answer(200, "rescheduled"),
+        {**tried(HELD, "handler_failed"), "last_error": "ValueError", **again(1, 10)},
+        Ensure,
+    ),
+    Settled(
+        "handler overran, attempts left: nobody else came, so the token stands",
+        OVERRUN,
+        HandlerFailed("overran"),
+        Answer(200, "rescheduled"),
+        {**tried(OVERRUN, "handler_failed"), "last_error": "overran", **again(1, 10)},
+        Ensure,
+    ),
+    Settled(
+        "handler raised, last attempt",
+        LAST_HELD,
+        HandlerFailed("ValueError"),
+        Answer(200, "dead"),
+        {**tried(LAST_HELD, "handler_failed"), "last_error": "ValueError", **ends(State.DEAD, IN, "error")},
+    ),
+    Settled(
+        "shutdown before the handler ended (Release)",
+        HELD,
+        Released(),
+        Answer(409, "pending"),
+        {"state": State.PENDING, "attempt": 0, "token": None, "lease_until": None},
+    ),
+    Settled(
+        "shutdown in the last attempt: it is given back",
+        LAST_HELD,
+        Released(),
+        Answer(409, "pending"),
+        {"state": State.PENDING, "attempt": LAST - 1, "token": None, "lease_until": None},
+    ),
+)
+
+
+@pytest.mark.parametrize("row", [pytest.param(row, id=row.row) for row in VERDICTS])
+def test_what_becomes_of_my_lease(row: Settled) -> None:
+    step = settle(row.before, MINE, row.verdict, LIMITS, NOW, NO_JITTER)
+    check(step, row.before, row.changes, row.then, row.answer)
+    assert step.create == ()
+
+
+@pytest.mark.parametrize("held", [HELD, LAST_HELD, OVERRUN], ids=["first attempt", "last attempt", "overrun"])
+def test_a_plan_is_one_commit_of_done_and_its_replies(held: Delivery) -> None:
+    step = settle(held, MINE, Replied(PAYLOADS), LIMITS, NOW, NO_JITTER)
+
+    changes = {**tried(held, "replied"), "plan_size": 3, **ends(State.DONE, IN)}
+    check(step, held, changes, EnsureReplies, Answer(200, "done"))
+    assert step.create == tuple(
+        Delivery(
+            key=outbound_key(EVENT_KEY, index),
+            kind=Kind.OUTBOUND,
+            provider=held.provider,
+            tenant=held.tenant,
+            sender=held.sender,
+            contact=held.contact,
+            correlation_id=held.correlation_id,
+            state=State.PENDING,
+            received_at=NOW,
+            payload=payload,
+            due_at=at(index),
+            sweep_at=at(600 + index),
+            give_up_at=at(24 * 3600),
+            after=outbound_key(EVENT_KEY, index - 1) if index else None,
+        )
+        for index, payload in enumerate(PAYLOADS)
+    )
+
+
+def test_the_keys_of_a_plan_do_not_depend_on_the_attempt() -> None:
+    first = settle(HELD, MINE, Replied(PAYLOADS), LIMITS, NOW, NO_JITTER)
+    later = settle(LAST_HELD, MINE, Replied(PAYLOADS), LIMITS, at(500), NO_JITTER)
+    assert [reply.key for reply in first.create] == [reply.key for reply in later.create]
+
+
+@pytest.mark.parametrize(
+    ("attempt", "wait"), [(1, 10), (2, 20), (3, 40), (4, 80), (5, 160), (6, 300), (7, 300), (8, None)]
+)
+def test_a_failing_handler_is_asked_eight_times(attempt: int, wait: int | None) -> None:
+    step = settle(leased(IN, token=MINE, attempt=attempt), MINE, HandlerFailed("no"), LIMITS, NOW, NO_JITTER)
+    assert step.write is not None
+    if wait is None:
+        assert step.write.state is State.DEAD
+    else:
+        assert step.write.due_at == at(wait)
+
+
+def test_only_the_last_twenty_attempts_are_remembered() -> None:
+    lines = tuple(Attempt(at(-n), n, "handler_failed") for n in range(20))
+    step = settle(leased(IN, token=MINE, attempts_log=lines), MINE, HandlerFailed("no"), LIMITS, NOW, NO_JITTER)
+    assert step.write is not None
+    assert step.write.attempts_log == (*lines[1:], Attempt(NOW, 1, "handler_failed"))
+
+
+# ---- every starting state × every verdict
+
+EVERY_VERDICT = {
+    "replied": Replied(PAYLOADS),
+    "dropped": Dropped("spam"),
+    "failed": HandlerFailed("no"),
+    "still unparsable": StillUnparsable(),
+    "still unknown": StillUnknown(),
+    "released": Released(),
+}
+BECOMES = {
+    "replied": (State.DONE, 200),
+    "dropped": (State.DROPPED, 200),
+    "failed": (State.PENDING, 200),
+    "failed, last attempt": (State.DEAD, 200),
+    "still unparsable": (State.DEAD, 200),
+    "still unknown": (State.DROPPED, 200),
+    "released": (State.PENDING, 409),
+}
+
+
+@pytest.mark.parametrize("verdict", EVERY_VERDICT)
+@pytest.mark.parametrize("state", STATES[IN])
+def test_every_state_and_verdict(state: str, verdict: str) -> None:
+    for token, attempt in product((MINE, OTHERS, None), (1, LAST)):
+        record = STATES[IN][state](token=token, attempt=attempt)
+        step = settle(record, MINE, EVERY_VERDICT[verdict], LIMITS, NOW, NO_JITTER)
+
+        if token == MINE and record.state is State.LEASED:
+            row = f"{verdict}, last attempt" if attempt == LAST else verdict
+            assert step.write is not None
+            assert (step.write.state, step.answer.status) == BECOMES.get(row, BECOMES[verdict])
+        elif token == MINE and record.state is State.DONE:
+            check(step, record, None, EnsureReplies, Answer(200, "done"))
+            assert step.create == ()
+        else:
+            check(step, record, None, nothing, Answer(409, record.state))
+            assert step.create == ()
+
+
+@pytest.mark.parametrize("verdict", EVERY_VERDICT)
+def test_a_verdict_on_a_record_that_is_gone_is_discarded(verdict: str) -> None:
+    step = settle(None, MINE, EVERY_VERDICT[verdict], LIMITS, NOW, NO_JITTER)
+    assert (step.answer.status, step.write, step.create, step.next) == (409, None, (), None)
+
+
+@pytest.mark.parametrize("verdict", EVERY_VERDICT)
+def test_an_own_settle_reported_refused_changes_nothing_when_it_runs_again(verdict: str) -> None:
+    first = settle(HELD, MINE, EVERY_VERDICT[verdict], LIMITS, NOW, NO_JITTER)
+    second = settle(first.write, MINE, EVERY_VERDICT[verdict], LIMITS, at(1), NO_JITTER)
+
+    assert second.write is None
+    assert second.create == ()
+    if verdict == "replied":
+        assert (second.answer, second.next) == (first.answer, first.next)
+    else:
+        assert second.answer.status == 409
+        assert second.next is None
+
+
+@pytest.mark.parametrize(
+    "verdict",
+    [
+        Accepted("wamid.1"),
+        Lost(),
+        ProviderDown(),
+        Retry(),
+        Limited(4),
+        CredentialRefused(190),
+        Blocked(368),
+        Refused(131026),
+    ],
+    ids=lambda verdict: verdict.word,
+)
+def test_a_verdict_on_a_message_is_none_on_an_event(verdict: Accepted) -> None:
+    with pytest.raises(TypeError, match=type(verdict).__name__):
+        settle(HELD, MINE, verdict, LIMITS, NOW, NO_JITTER)
+
+
+@pytest.mark.parametrize("state", STATES[IN])
+def test_a_task_of_the_generation_never_answers_200_and_leaves_nothing_behind(state: str) -> None:
+    """Final, or at work, or held by another: it never ends because it came early, nor after a failed one."""
+    for attempt, moment, age in product((0, 1, LAST), (at(-60), at(50)), CURRENT_TASK):
+        record = STATES[IN][state](attempt=attempt, due_at=moment)
+        step = lease(record, task_for(record, age), MINE, Go(), LIMITS, NOW)
+        after = step.write or record
+        assert step.answer.status == 409 or after.final or isinstance(step.next, Run)
+
+
+def test_no_receipt_counts_for_an_event() -> None:
+    for receipts in EVERY_RECEIPT.values():
+        plain, noted = pending(IN), pending(IN, receipts={0: receipts})
+        step = lease(noted, task_for(noted, T0), MINE, Go(), LIMITS, NOW)
+        expected = lease(plain, task_for(plain, T0), MINE, Go(), LIMITS, NOW)
+        assert step.write == replace(expected.write or plain, receipts={0: receipts})

@@ -1,0 +1,841 @@
+"""The process_outbound tables: each row a case, then every starting state × every verdict."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from itertools import product
+from typing import Any
+
+import pytest
+
+from shared.domain.delivery import Answer, Ensure, Hop, Next, Run, lease, settle
+from shared.domain.errors import (
+    AnswerLost,
+    CredentialInvalid,
+    LimitReached,
+    ProviderUnavailable,
+    SenderBlocked,
+    SendError,
+    SendRefused,
+    TryLater,
+)
+from shared.domain.guards import Go, Guard, Never, Wait
+from shared.domain.limits import DoubtPolicy, Limits
+from shared.domain.record import Delivery, Kind, State
+from shared.domain.verdicts import (
+    Accepted,
+    Blocked,
+    CredentialRefused,
+    Dropped,
+    HandlerFailed,
+    Limited,
+    Lost,
+    ProviderDown,
+    Refused,
+    Released,
+    Replied,
+    Retry,
+    SendVerdict,
+    StillUnknown,
+    StillUnparsable,
+)
+from tests.unit.builders import (
+    ANY_TASK,
+    CURRENT_TASK,
+    DELIVERED,
+    EVERY_RECEIPT,
+    FAILED,
+    GENERATION,
+    HOLD,
+    LAST,
+    LIMITS,
+    MINE,
+    NO_JITTER,
+    NOW,
+    OLDER,
+    OTHERS,
+    SENT,
+    STATES,
+    T0,
+    TASK_WORDS,
+    at,
+    check,
+    dead,
+    done,
+    dropped,
+    due,
+    ends,
+    expired,
+    hop_at,
+    in_doubt,
+    leased,
+    nothing,
+    past_doubt,
+    pending,
+    run_resend,
+    task_for,
+    tried,
+)
+
+OUT = Kind.OUTBOUND
+GO, FOR_NOW = Go(), Wait("predecessor", at(7))
+WINDOW, OPT_OUT = Never("window"), Never("opt_out")
+TOO_OLD = {"give_up_at": at(-1)}
+
+# ---- what a task finds
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """One row of the table of arrivals."""
+
+    row: str
+    before: Delivery | None
+    answer: Answer
+    changes: Mapping[str, Any] | None = None
+    then: Callable[[Delivery], Next] = nothing
+    tasks: tuple[int, ...] = ANY_TASK
+    guard: Guard = GO
+    limits: Limits = LIMITS
+    hop: int = 0
+
+
+def takes_lease(attempt: int) -> dict[str, Any]:
+    return {"state": State.LEASED, "attempt": attempt, "token": MINE, "lease_until": at(60), "started_at": NOW}
+
+
+def doubted(doubts: int) -> dict[str, Any]:
+    return {
+        "state": State.IN_DOUBT,
+        "doubts": doubts,
+        "doubt_until": at(300),
+        "lease_until": None,
+        "sweep_at": at(900),
+        "sweeps": 0,
+    }
+
+
+DEAD, DONE_200, WAITING = Answer(200, "dead"), Answer(200, "done"), Answer(200, "waiting")
+DOUBTFUL, LEASED = Answer(200, "in_doubt"), Answer(200, "leased")
+DIES_OF_DOUBT = ends(State.DEAD, OUT, "in_doubt")
+
+FINAL_ROWS = (
+    Arrival("absent", None, Answer(200, "gone")),
+    Arrival("done", done(), Answer(200, "done")),
+    Arrival("dropped", dropped(), Answer(200, "dropped")),
+    Arrival("dead, also the redelivery after a 400", dead(reason="permanent"), Answer(200, "dead")),
+    Arrival("leased live", leased(), Answer(409, "leased")),
+    Arrival("leased live, with a receipt: the lease comes first", leased(receipts={0: SENT}), Answer(409, "leased")),
+    Arrival("leased live with my token (own write reported refused): carry on", leased(token=MINE), LEASED, then=Run),
+    Arrival(
+        "leased live out of doubt with my token: carry on, it is a resend",
+        leased(token=MINE, attempt=2, doubts=1, doubt_until=at(-1)),
+        LEASED,
+        then=run_resend,
+    ),
+)
+
+RECEIPT_ROWS = tuple(
+    Arrival(
+        f"{state}, with a {word} receipt of its round{how}",
+        make(receipts={0: receipts}, **changes),
+        DONE_200,
+        ends(State.DONE),
+        guard=guard,
+        limits=limits,
+    )
+    for state, make in STATES[OUT].items()
+    if state.startswith(("pending", "in_doubt", "leased expired"))
+    for word, receipts in EVERY_RECEIPT.items()
+    for how, changes, guard, limits in (
+        ("", {}, GO, LIMITS),
+        (", before everything else", {"attempt": LAST, "doubts": 2, **TOO_OLD}, WINDOW, HOLD),
+    )
+)
+
+DOUBT_ROWS = (
+    Arrival("leased expired: hop", expired(), DOUBTFUL, doubted(1), hop_at(at(15)), CURRENT_TASK),
+    Arrival("leased expired: ensure_task", expired(), DOUBTFUL, doubted(1), Ensure, (OLDER,)),
+    Arrival(
+        "leased, expired just now: hop",
+        expired(lease_until=NOW),
+        DOUBTFUL,
+        doubted(1),
+        hop_at(at(15)),
+        CURRENT_TASK,
+    ),
+    Arrival(
+        "leased expired, whatever else is the matter: hop",
+        expired(attempt=LAST, doubts=1, doubt_until=at(-400), **TOO_OLD),
+        DOUBTFUL,
+        doubted(2),
+        hop_at(at(15)),
+        CURRENT_TASK,
+        WINDOW,
+        HOLD,
+    ),
+    Arrival(
+        "leased expired, with a receipt of another round: hop",
+        expired(receipts={0: DELIVERED, 2: DELIVERED}, round=1),
+        DOUBTFUL,
+        doubted(1),
+        hop_at(at(15)),
+        CURRENT_TASK,
+    ),
+    Arrival("in_doubt, before doubt_until: hop", in_doubt(), DOUBTFUL, None, hop_at(at(15)), CURRENT_TASK, limits=HOLD),
+    Arrival(
+        "in_doubt, before doubt_until, hopeless already: hop",
+        in_doubt(doubts=2, attempt=LAST, **TOO_OLD),
+        DOUBTFUL,
+        None,
+        hop_at(at(15)),
+        CURRENT_TASK,
+        WINDOW,
+    ),
+    Arrival("in_doubt, before doubt_until: ensure_task", in_doubt(), DOUBTFUL, None, Ensure, (OLDER,)),
+    *(
+        Arrival(
+            f"in_doubt, before doubt_until: hop {hop} waits {wait} s",
+            in_doubt(doubt_until=at(1000)),
+            DOUBTFUL,
+            None,
+            hop_at(at(wait)),
+            CURRENT_TASK,
+            hop=hop,
+        )
+        for hop, wait in enumerate((15, 30, 60, 120, 240, 240))
+    ),
+    Arrival(
+        "in_doubt: a hop never waits past doubt_until",
+        in_doubt(doubt_until=at(7)),
+        DOUBTFUL,
+        None,
+        hop_at(at(7)),
+        CURRENT_TASK,
+        hop=3,
+    ),
+    Arrival("in_doubt, past it, policy hold", past_doubt(), DEAD, DIES_OF_DOUBT, limits=HOLD),
+    Arrival("in_doubt, past it, doubts 2", past_doubt(doubts=2), DEAD, DIES_OF_DOUBT),
+    Arrival("in_doubt, past it, doubts 3", past_doubt(doubts=3), DEAD, DIES_OF_DOUBT),
+    Arrival("in_doubt, past it, no attempts left", past_doubt(attempt=LAST), DEAD, DIES_OF_DOUBT),
+    Arrival("in_doubt, past it, past give_up_at", past_doubt(**TOO_OLD), DEAD, DIES_OF_DOUBT),
+    Arrival("in_doubt, past it, window closed", past_doubt(), DEAD, DIES_OF_DOUBT, guard=WINDOW),
+    Arrival("in_doubt, past it, opted out", past_doubt(), DEAD, DIES_OF_DOUBT, guard=OPT_OUT),
+    Arrival(
+        "in_doubt, past it, policy hold, with a receipt of an older round",
+        past_doubt(round=1, receipts={0: FAILED}),
+        DEAD,
+        DIES_OF_DOUBT,
+        limits=HOLD,
+    ),
+    Arrival(
+        "in_doubt, past it, policy resend; guard false for now: hop",
+        past_doubt(),
+        DOUBTFUL,
+        None,
+        hop_at(at(7)),
+        CURRENT_TASK,
+        FOR_NOW,
+    ),
+    Arrival(
+        "in_doubt, past it, policy resend; guard false for now: ensure_task",
+        past_doubt(),
+        DOUBTFUL,
+        None,
+        Ensure,
+        (OLDER,),
+        FOR_NOW,
+    ),
+    Arrival("in_doubt, past it, policy resend; guards true", past_doubt(), LEASED, takes_lease(2), run_resend),
+    Arrival(
+        "in_doubt, just past it, policy resend; guards true",
+        past_doubt(doubt_until=NOW),
+        LEASED,
+        takes_lease(2),
+        run_resend,
+    ),
+)
+
+PENDING_ROWS = (
+    Arrival("pending, past give_up_at", pending(**TOO_OLD), DEAD, ends(State.DEAD, OUT, "waited")),
+    Arrival(
+        "pending, past give_up_at, not due, opted out",
+        pending(**TOO_OLD, **due(at(50))),
+        DEAD,
+        ends(State.DEAD, OUT, "waited"),
+        guard=OPT_OUT,
+    ),
+    Arrival(
+        "pending, no attempts left",
+        pending(attempt=LAST, token=OTHERS),
+        DEAD,
+        ends(State.DEAD, OUT, "attempts"),
+    ),
+    Arrival(
+        "pending, no attempts left, not due, guard false for now",
+        pending(attempt=LAST, **due(at(50))),
+        DEAD,
+        ends(State.DEAD, OUT, "attempts"),
+        guard=FOR_NOW,
+    ),
+    Arrival(
+        "pending, T-, not due: ensure_task",
+        pending(**due(at(50))),
+        WAITING,
+        None,
+        Ensure,
+        (OLDER,),
+    ),
+    Arrival(
+        "pending, T-, not due: ensure_task, whatever the guard",
+        pending(**due(at(50))),
+        WAITING,
+        None,
+        Ensure,
+        (OLDER,),
+        OPT_OUT,
+    ),
+    Arrival("pending, window closed", pending(), DEAD, ends(State.DEAD, OUT, "window"), guard=WINDOW),
+    Arrival(
+        "pending, opted out",
+        pending(),
+        Answer(200, "dropped"),
+        ends(State.DROPPED, OUT, "opt_out"),
+        guard=OPT_OUT,
+    ),
+    Arrival(
+        "pending, T0 early, opted out",
+        pending(**due(at(50))),
+        Answer(200, "dropped"),
+        ends(State.DROPPED, OUT, "opt_out"),
+        tasks=CURRENT_TASK,
+        guard=OPT_OUT,
+    ),
+    Arrival("pending, guard false for now: hop", pending(), WAITING, None, hop_at(at(7)), CURRENT_TASK, FOR_NOW),
+    Arrival(
+        "pending, T0 early, guard false for now: hop",
+        pending(**due(at(50))),
+        WAITING,
+        None,
+        hop_at(at(7)),
+        CURRENT_TASK,
+        FOR_NOW,
+    ),
+    Arrival("pending, guard false for now: ensure_task", pending(), WAITING, None, Ensure, (OLDER,), FOR_NOW),
+    Arrival("pending, guards true", pending(), LEASED, takes_lease(1), Run),
+    Arrival("pending, guards true, T0 early", pending(**due(at(50))), LEASED, takes_lease(1), Run, CURRENT_TASK),
+    Arrival(
+        "pending, guards true, after an attempt and a doubt",
+        pending(attempt=LAST - 1, doubts=1, token=OTHERS, started_at=at(-90)),
+        LEASED,
+        takes_lease(LAST),
+        Run,
+    ),
+    Arrival(
+        "pending, guards true, with a receipt of the round before",
+        pending(round=1, receipts={0: DELIVERED}),
+        LEASED,
+        takes_lease(1),
+        Run,
+    ),
+)
+
+ARRIVALS = FINAL_ROWS + RECEIPT_ROWS + DOUBT_ROWS + PENDING_ROWS
+
+
+@pytest.mark.parametrize(
+    ("row", "age"),
+    [pytest.param(row, age, id=f"{row.row} [{TASK_WORDS[age]}]") for row in ARRIVALS for age in row.tasks],
+)
+def test_what_a_task_finds(row: Arrival, age: int) -> None:
+    task = task_for(row.before, age, row.hop)
+    check(lease(row.before, task, MINE, row.guard, row.limits, NOW), row.before, row.changes, row.then, row.answer)
+
+
+# ---- what becomes of my lease
+
+HELD = leased(token=MINE, throttled=3)
+HELD_LAST = leased(token=MINE, attempt=LAST)
+RESENT = leased(token=MINE, attempt=2, doubts=1, doubt_until=at(-20), sweep_at=at(580))
+DOUBTED = in_doubt(token=MINE, throttled=3)
+DOUBTED_LAST = in_doubt(token=MINE, attempt=LAST)
+DOUBTED_AGAIN = in_doubt(token=MINE, attempt=2, doubts=2)
+MINE_OPEN = {
+    "leased": HELD,
+    "leased, out of doubt": RESENT,
+    "leased, expired": expired(token=MINE),
+    "in_doubt": DOUBTED,
+    "in_doubt, past doubt_until": past_doubt(token=MINE),
+    "in_doubt, the second": DOUBTED_AGAIN,
+}
+"""Where a verdict with attempts left may find its record."""
+MINE_LAST = {"leased": HELD_LAST, "in_doubt": DOUBTED_LAST}
+
+RESCHEDULED = Answer(200, "rescheduled")
+
+
+def own_doubt_back(before: Delivery) -> dict[str, int]:
+    """A verdict that says "not accepted" out of in_doubt takes its own doubt back."""
+    return {"doubts": before.doubts - 1} if before.state is State.IN_DOUBT else {}
+
+
+def waits_again(before: Delivery, moment: Any) -> dict[str, Any]:
+    waiting = {"state": State.PENDING, "generation": GENERATION + 1, "lease_until": None, "doubt_until": None}
+    return waiting | due(moment) | own_doubt_back(before)
+
+
+def permanent(status: int, code: int | None) -> Answer:
+    return Answer(status, "dead", "whatsapp_permanent_error", code)
+
+
+@dataclass(frozen=True)
+class Settled:
+    """One row of the table of verdicts, for every record that it may find."""
+
+    row: str
+    verdict: SendVerdict
+    befores: Mapping[str, Delivery]
+    answer: Answer
+    changes: Callable[[Delivery], Mapping[str, Any] | None]
+    then: Callable[[Delivery], Next] = nothing
+
+
+def accepted(provider_id: str | None) -> Callable[[Delivery], Mapping[str, Any]]:
+    return lambda before: {
+        **tried(before, "accepted", provider_id=provider_id),
+        **ends(State.DONE),
+        "provider_id": provider_id,
+        "throttled": 0,
+    }
+
+
+def retried(word: str, code: int | None, wait: float) -> Callable[[Delivery], Mapping[str, Any]]:
+    return lambda before: {
+        **tried(before, word, code),
+        "throttled": 0,
+        **waits_again(before, at(wait * 2 ** (before.attempt - 1))),
+    }
+
+
+def given_back(word: str, code: int, moment: Any, throttled: bool = False) -> Callable[[Delivery], Mapping[str, Any]]:
+    return lambda before: {
+        **tried(before, word, code),
+        "attempt": before.attempt - 1,
+        "throttled": before.throttled + 1 if throttled else 0,
+        **waits_again(before, moment),
+    }
+
+
+def dies(word: str, code: int | None, reason: str) -> Callable[[Delivery], Mapping[str, Any]]:
+    return lambda before: {
+        **tried(before, word, code),
+        "throttled": 0,
+        **own_doubt_back(before),
+        **ends(State.DEAD, OUT, reason),
+    }
+
+
+def unthrottled(records: Mapping[str, Delivery]) -> Mapping[str, Delivery]:
+    return {name: replace(record, throttled=0) for name, record in records.items()}
+
+
+IN_LEASE = {name: record for name, record in MINE_OPEN.items() if record.state is State.LEASED}
+ALL_MINE = MINE_OPEN | {f"{name}, last attempt": record for name, record in MINE_LAST.items()}
+
+VERDICTS = (
+    Settled("Accepted: 2xx, readable", Accepted("wamid.9"), ALL_MINE, Answer(200, "done"), accepted("wamid.9")),
+    Settled("Accepted: 2xx, unreadable", Accepted(None), ALL_MINE, Answer(200, "done"), accepted(None)),
+    Settled(
+        "Lost: in_doubt, whatever attempts are left",
+        Lost(131000),
+        IN_LEASE | {"leased, last attempt": HELD_LAST},
+        Answer(503, "in_doubt"),
+        lambda before: {**tried(before, "lost", 131000), "throttled": 0, **doubted(before.doubts + 1)},
+    ),
+    Settled(
+        "Lost, already in_doubt: unchanged",
+        Lost(),
+        {"in_doubt": DOUBTED, "in_doubt, last attempt": DOUBTED_LAST, "in_doubt, the second": DOUBTED_AGAIN},
+        Answer(503, "in_doubt"),
+        lambda _: None,
+    ),
+    Settled(
+        "Retry, provider as a whole; attempts left",
+        ProviderDown(2),
+        MINE_OPEN,
+        Answer(503, "pending"),
+        lambda before: {
+            **tried(before, "provider_down", 2),
+            "throttled": 0,
+            "state": State.PENDING,
+            "lease_until": None,
+            "doubt_until": None,
+            **own_doubt_back(before),
+        },
+    ),
+    Settled(
+        "Retry, provider as a whole; last attempt",
+        ProviderDown(2),
+        MINE_LAST,
+        DEAD,
+        dies("provider_down", 2, "attempts"),
+    ),
+    Settled(
+        "Retry, our backoff; attempts left",
+        Retry(131053),
+        MINE_OPEN,
+        RESCHEDULED,
+        retried("retry", 131053, 10),
+        Ensure,
+    ),
+    Settled("Retry, our backoff; last attempt", Retry(131053), MINE_LAST, DEAD, dies("retry", 131053, "attempts")),
+    Settled(
+        "Limited: sender",
+        Limited(130429),
+        unthrottled(ALL_MINE),
+        RESCHEDULED,
+        given_back("limited", 130429, at(1.5), throttled=True),
+        Ensure,
+    ),
+    Settled(
+        "Limited: the fourth time in a row by a contact",
+        Limited(131056),
+        {"leased": HELD, "in_doubt": DOUBTED},
+        RESCHEDULED,
+        given_back("limited", 131056, at(64), throttled=True),
+        Ensure,
+    ),
+    Settled(
+        "Credential: due in 10 min",
+        CredentialRefused(190),
+        ALL_MINE,
+        RESCHEDULED,
+        given_back("credential_refused", 190, at(600)),
+        Ensure,
+    ),
+    Settled(
+        "Blocked: due at blocked_until",
+        Blocked(368, at(1234)),
+        ALL_MINE,
+        RESCHEDULED,
+        given_back("blocked", 368, at(1234)),
+        Ensure,
+    ),
+    Settled(
+        "Blocked, for the first time: due in 10 min",
+        Blocked(131031),
+        ALL_MINE,
+        RESCHEDULED,
+        given_back("blocked", 131031, at(600)),
+        Ensure,
+    ),
+    Settled(
+        "Permanent: 400",
+        Refused(131026, 400),
+        ALL_MINE,
+        permanent(400, 131026),
+        dies("refused", 131026, "permanent"),
+    ),
+    Settled(
+        "Permanent: 502 if theirs was 5xx",
+        Refused(131026, 500),
+        ALL_MINE,
+        permanent(502, 131026),
+        dies("refused", 131026, "permanent"),
+    ),
+    Settled(
+        "Permanent, theirs without a code",
+        Refused(None, 404),
+        ALL_MINE,
+        permanent(400, None),
+        dies("refused", None, "permanent"),
+    ),
+    Settled(
+        "Release of a lease that was taken out of pending",
+        Released(),
+        {name: record for name, record in ALL_MINE.items() if record.attempt != 2},
+        Answer(409, "pending"),
+        lambda before: {
+            "state": State.PENDING,
+            "attempt": before.attempt - 1,
+            "token": None,
+            "lease_until": None,
+            "doubt_until": None,
+            **own_doubt_back(before),
+        },
+    ),
+    Settled(
+        "Release of a lease that was taken out of doubt: doubt_until untouched",
+        Released(resend=True),
+        {"leased": RESENT, "in_doubt": DOUBTED_AGAIN},
+        Answer(409, "in_doubt"),
+        lambda _: {
+            "state": State.IN_DOUBT,
+            "attempt": 1,
+            "token": None,
+            "lease_until": None,
+            "doubts": 1,
+        },
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("row", "before"),
+    [pytest.param(row, before, id=f"{row.row} [{found}]") for row in VERDICTS for found, before in row.befores.items()],
+)
+def test_what_becomes_of_my_lease(row: Settled, before: Delivery) -> None:
+    step = settle(before, MINE, row.verdict, LIMITS, NOW, NO_JITTER)
+    check(step, before, row.changes(before), row.then, row.answer)
+    assert step.create == ()
+
+
+WOULD_DIE = {
+    "Retry, provider as a whole; last attempt": (ProviderDown(2), MINE_LAST),
+    "Retry, our backoff; last attempt": (Retry(2), MINE_LAST),
+    "Permanent": (Refused(131026), ALL_MINE),
+}
+
+
+@pytest.mark.parametrize("receipt", EVERY_RECEIPT)
+@pytest.mark.parametrize("row", WOULD_DIE)
+def test_where_a_receipt_of_the_round_is_there_it_is_done_instead_of_dead(row: str, receipt: str) -> None:
+    verdict, befores = WOULD_DIE[row]
+    for found in befores.values():
+        before = replace(found, round=1, receipts={1: EVERY_RECEIPT[receipt]})
+        changes = {
+            **tried(before, verdict.word, verdict.code),
+            "throttled": 0,
+            **own_doubt_back(before),
+            **ends(State.DONE),
+        }
+        check(settle(before, MINE, verdict, LIMITS, NOW, NO_JITTER), before, changes, nothing, Answer(200, "done"))
+
+
+@pytest.mark.parametrize("row", WOULD_DIE)
+def test_a_receipt_of_another_round_does_not_keep_a_message_from_dying(row: str) -> None:
+    verdict, befores = WOULD_DIE[row]
+    for found in befores.values():
+        before = replace(found, round=1, receipts={0: DELIVERED, 2: DELIVERED})
+        step = settle(before, MINE, verdict, LIMITS, NOW, NO_JITTER)
+        assert step.write is not None
+        assert step.write.state is State.DEAD
+
+
+def test_done_by_a_receipt_meanwhile_adds_the_provider_id() -> None:
+    before = done(token=MINE, provider_id=None, receipts={0: SENT})
+    changes = {**tried(before, "accepted", provider_id="wamid.9"), "provider_id": "wamid.9"}
+    check(settle(before, MINE, Accepted("wamid.9"), LIMITS, NOW, NO_JITTER), before, changes, nothing, DONE_200)
+
+
+@pytest.mark.parametrize("verdict", [Accepted("wamid.1"), Accepted(None)], ids=["known id", "no id"])
+def test_done_meanwhile_and_nothing_to_add(verdict: Accepted) -> None:
+    before = done(token=MINE, provider_id="wamid.1")
+    check(settle(before, MINE, verdict, LIMITS, NOW, NO_JITTER), before, None, nothing, DONE_200)
+
+
+def test_the_last_accepted_id_stands_and_all_are_in_the_log() -> None:
+    first = settle(leased(token=OTHERS), OTHERS, Accepted("wamid.1"), LIMITS, NOW, NO_JITTER).write
+    assert first is not None
+    second = settle(replace(first, token=MINE), MINE, Accepted("wamid.2"), LIMITS, at(1), NO_JITTER).write
+    assert second is not None
+    assert second.provider_id == "wamid.2"
+    assert [attempt.provider_id for attempt in second.attempts_log] == ["wamid.1", "wamid.2"]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "wait"),
+    [
+        pytest.param(Retry(2, retry_after=timedelta(seconds=90)), 90, id="longer than our backoff"),
+        pytest.param(Retry(2, retry_after=timedelta(seconds=3)), 10, id="shorter than our backoff"),
+        pytest.param(Limited(130429, timedelta(seconds=90)), 90, id="longer than the limit's wait"),
+        pytest.param(Limited(80007, timedelta(seconds=3)), 60, id="shorter than the limit's wait"),
+    ],
+)
+def test_a_retry_after_is_the_least_wait(verdict: Retry | Limited, wait: float) -> None:
+    step = settle(leased(token=MINE), MINE, verdict, LIMITS, NOW, NO_JITTER)
+    assert step.write is not None
+    assert step.write.due_at == at(wait)
+
+
+# ---- every starting state × every verdict
+
+EVERY_VERDICT: Mapping[str, SendVerdict] = {
+    "accepted": Accepted("wamid.9"),
+    "accepted, unreadable": Accepted(None),
+    "lost": Lost(1),
+    "provider down": ProviderDown(),
+    "retry": Retry(2),
+    "limited": Limited(4),
+    "credential": CredentialRefused(190),
+    "blocked": Blocked(368),
+    "refused": Refused(131026),
+    "released": Released(),
+    "released, a resend": Released(resend=True),
+}
+
+
+@dataclass(frozen=True)
+class Becomes:
+    """What a verdict makes of a record that is leased or in doubt, as the table has it."""
+
+    state: State
+    status: int
+    attempt: int = 0
+    generation: int = 0
+    counts: bool = True
+    """False: certainly not accepted, so a doubt that arose meanwhile is taken back."""
+
+
+BECOMES = {
+    "accepted": Becomes(State.DONE, 200),
+    "accepted, unreadable": Becomes(State.DONE, 200),
+    "lost": Becomes(State.IN_DOUBT, 503),
+    "provider down": Becomes(State.PENDING, 503, counts=False),
+    "provider down, last attempt": Becomes(State.DEAD, 200, counts=False),
+    "retry": Becomes(State.PENDING, 200, generation=1, counts=False),
+    "retry, last attempt": Becomes(State.DEAD, 200, counts=False),
+    "limited": Becomes(State.PENDING, 200, attempt=-1, generation=1, counts=False),
+    "credential": Becomes(State.PENDING, 200, attempt=-1, generation=1, counts=False),
+    "blocked": Becomes(State.PENDING, 200, attempt=-1, generation=1, counts=False),
+    "refused": Becomes(State.DEAD, 400, counts=False),
+    "released": Becomes(State.PENDING, 409, attempt=-1, counts=False),
+    "released, a resend": Becomes(State.IN_DOUBT, 409, attempt=-1, counts=False),
+}
+RECEIPTS = {"none": {}, "of an older round": {0: DELIVERED}} | {
+    f"{word} of this round": {1: receipts} for word, receipts in EVERY_RECEIPT.items()
+}
+
+
+@pytest.mark.parametrize("verdict", EVERY_VERDICT)
+@pytest.mark.parametrize("state", STATES[OUT])
+def test_every_state_and_verdict(state: str, verdict: str) -> None:
+    """With my token, another's or none; receipts or not; attempts left or the last; doubts 0 or 1."""
+    make = STATES[OUT][state]
+    for token, receipts, attempt, doubts in product((MINE, OTHERS, None), RECEIPTS, (1, LAST), (0, 1)):
+        doubts += state.startswith("in_doubt")
+        before = make(token=token, receipts=RECEIPTS[receipts], attempt=attempt, doubts=doubts, round=1)
+        step = settle(before, MINE, EVERY_VERDICT[verdict], LIMITS, NOW, NO_JITTER)
+        assert step.create == ()
+        if token != MINE or before.state not in (State.LEASED, State.IN_DOUBT, State.DONE):
+            check(step, before, None, nothing, Answer(409, before.state))
+        elif before.state is State.DONE:
+            added = verdict == "accepted"
+            changes = {**tried(before, "accepted", provider_id="wamid.9"), "provider_id": "wamid.9"}
+            check(step, before, changes if added else None, nothing, DONE_200)
+        elif verdict == "lost" and before.state is State.IN_DOUBT:
+            check(step, before, None, nothing, Answer(503, "in_doubt"))
+        else:
+            row = BECOMES.get(f"{verdict}, last attempt" if attempt == LAST else verdict, BECOMES[verdict])
+            saved = row.state is State.DEAD and receipts.endswith("this round")
+            after = step.write
+            assert after is not None
+            assert after.state is (State.DONE if saved else row.state)
+            assert step.answer.status == (200 if saved else row.status)
+            assert after.attempt == attempt + row.attempt
+            assert after.generation == before.generation + row.generation
+            lost_now, unfounded = verdict == "lost", not row.counts and before.state is State.IN_DOUBT
+            assert after.doubts == doubts + lost_now - unfounded
+            assert step.next == (Ensure(after) if row.generation else None)
+            assert (after.round, after.receipts) == (1, RECEIPTS[receipts])
+
+
+@pytest.mark.parametrize("verdict", EVERY_VERDICT)
+def test_a_verdict_on_a_record_that_is_gone_writes_nothing(verdict: str) -> None:
+    step = settle(None, MINE, EVERY_VERDICT[verdict], LIMITS, NOW, NO_JITTER)
+    assert (step.answer.status, step.write, step.create, step.next) == (409, None, (), None)
+
+
+@pytest.mark.parametrize("verdict", EVERY_VERDICT)
+@pytest.mark.parametrize("found", MINE_OPEN)
+def test_an_own_settle_reported_refused_changes_nothing_when_it_runs_again(found: str, verdict: str) -> None:
+    first = settle(MINE_OPEN[found], MINE, EVERY_VERDICT[verdict], LIMITS, NOW, NO_JITTER)
+    stored = first.write or MINE_OPEN[found]
+    second = settle(stored, MINE, EVERY_VERDICT[verdict], LIMITS, at(1), NO_JITTER)
+
+    assert second.write is None
+    assert second.next is None
+    if stored.state in (State.DONE, State.IN_DOUBT) and stored.token == MINE:
+        assert second.answer == first.answer
+    else:
+        assert second.answer.status == 409
+
+
+@pytest.mark.parametrize(
+    "verdict",
+    [Replied(()), Dropped("spam"), HandlerFailed("no"), StillUnparsable(), StillUnknown()],
+    ids=lambda verdict: verdict.word,
+)
+@pytest.mark.parametrize("before", [HELD, DOUBTED], ids=["leased", "in_doubt"])
+def test_a_verdict_on_an_event_is_none_on_a_message(before: Delivery, verdict: Replied) -> None:
+    with pytest.raises(TypeError, match=type(verdict).__name__):
+        settle(before, MINE, verdict, LIMITS, NOW, NO_JITTER)
+
+
+# ---- rules that hold in every row
+
+GUARDS = {"go": GO, "for now": FOR_NOW, "window": WINDOW, "opt_out": OPT_OUT}
+
+
+@pytest.mark.parametrize("guard", GUARDS)
+@pytest.mark.parametrize("state", STATES[OUT])
+def test_every_state_and_task(state: str, guard: str) -> None:
+    """A T0 that answers 200 leaves a hop or an end behind; a T- neither hops nor starts a generation."""
+    for age, receipts, attempt, doubts, moment, policy in product(
+        ANY_TASK, RECEIPTS, (0, 1, LAST), (0, 1, 2), (at(-60), at(50)), DoubtPolicy
+    ):
+        before = STATES[OUT][state](round=1, receipts=RECEIPTS[receipts], attempt=attempt, doubts=doubts, due_at=moment)
+        limits = replace(LIMITS, doubt_policy=policy)
+        step = lease(before, task_for(before, age), MINE, GUARDS[guard], limits, NOW)
+        after = step.write or before
+
+        assert after.generation == before.generation
+        assert after.receipts == before.receipts
+        assert step.create == ()
+        if before.final or before.leased_at(NOW):
+            assert step.write is None
+        elif receipts.endswith("this round"):
+            assert after.state is State.DONE
+        if isinstance(step.next, Run):
+            assert guard == "go"
+            assert after.attempt == attempt + 1 <= LAST
+            assert after.token == MINE
+            assert step.next.resend is (before.state is State.IN_DOUBT)
+            assert not (step.next.resend and (policy is DoubtPolicy.HOLD or doubts >= 2))
+        elif step.answer.status == 200 and not after.final:
+            assert isinstance(step.next, Ensure if age == OLDER else Hop)
+        else:
+            assert step.next is None
+
+
+def test_waiting_writes_nothing_however_long_it_takes() -> None:
+    record = pending()
+    for hop in range(500):
+        wait = Wait("blocked", at(hop + 1))
+        assert lease(record, task_for(record, T0, hop), MINE, wait, LIMITS, at(hop)).write is None
+
+
+# ---- errors of a send: each says what it means for the message
+
+
+@pytest.mark.parametrize(
+    ("error", "verdict"),
+    [
+        (AnswerLost(131000), Lost(131000)),
+        (AnswerLost(), Lost()),
+        (ProviderUnavailable(2), ProviderDown(2)),
+        (ProviderUnavailable(), ProviderDown()),
+        (TryLater(131053, retry_after=timedelta(seconds=9)), Retry(131053, timedelta(seconds=9))),
+        (LimitReached(130429, retry_after=timedelta(seconds=9)), Limited(130429, timedelta(seconds=9))),
+        (CredentialInvalid(190), CredentialRefused(190)),
+        (CredentialInvalid(0), CredentialRefused(0)),
+        (SenderBlocked(368), Blocked(368)),
+        (SendRefused(131026, status=500), Refused(131026, 500)),
+        (SendRefused(131026), Refused(131026, 400)),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_an_error_of_a_send_carries_its_verdict(error: SendError, verdict: SendVerdict) -> None:
+    assert error.verdict == verdict
+    assert error.sentence == (type(error).__doc__ or "")
+    assert error.scope in ("message", "contact", "sender", "tenant", "provider", "us")

@@ -1,0 +1,364 @@
+"""The table of sweep, people and time: each row a case, for every starting state."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+import pytest
+
+from shared.domain.delivery import Answer, Ensure, Next, NotAllowed, discard, lease, replay, sweep
+from shared.domain.guards import Go
+from shared.domain.limits import Limits
+from shared.domain.record import Delivery, Kind, Receipts, State
+from tests.unit.builders import (
+    DELIVERED,
+    EVERY_RECEIPT,
+    FAILED,
+    GENERATION,
+    LAST,
+    LIMITS,
+    MINE,
+    NOW,
+    OLDER,
+    SENT,
+    STATES,
+    at,
+    check,
+    dead,
+    done,
+    dropped,
+    due,
+    ends,
+    expired,
+    in_doubt,
+    leased,
+    nothing,
+    past_doubt,
+    pending,
+    task_for,
+)
+
+EVERY_STATE = [pytest.param(kind, state, id=f"{kind} {state}") for kind in Kind for state in STATES[kind]]
+
+# ---- sweep
+
+
+@dataclass(frozen=True)
+class Swept:
+    """One record that a sweep selected."""
+
+    row: str
+    before: Delivery
+    answer: Answer
+    changes: Mapping[str, Any] | None = None
+    then: Callable[[Delivery], Next] = nothing
+
+
+OVERDUE = {"sweep_at": at(-1), "sweeps": 0}
+GIVES_TASK = {"generation": GENERATION + 1, "due_at": NOW, "sweeps": 1, "sweep_at": at(1200)}
+
+SWEPT = (
+    Swept("pending", pending(**OVERDUE), Answer(200, "pending"), GIVES_TASK, Ensure),
+    Swept("pending, an event", pending(Kind.INBOUND, **OVERDUE), Answer(200, "pending"), GIVES_TASK, Ensure),
+    Swept("pending, overdue just now", pending(sweep_at=NOW, sweeps=0), Answer(200, "pending"), GIVES_TASK, Ensure),
+    Swept(
+        "pending, no attempts left and too old: the sweep decides nothing else",
+        pending(attempt=LAST, give_up_at=at(-1), **OVERDUE),
+        Answer(200, "pending"),
+        GIVES_TASK,
+        Ensure,
+    ),
+    Swept(
+        "pending, with a receipt: the sweep decides nothing else",
+        pending(receipts={0: DELIVERED}, **OVERDUE),
+        Answer(200, "pending"),
+        GIVES_TASK,
+        Ensure,
+    ),
+    Swept("in_doubt", past_doubt(**OVERDUE), Answer(200, "in_doubt"), GIVES_TASK, Ensure),
+    Swept("in_doubt, before doubt_until", in_doubt(**OVERDUE), Answer(200, "in_doubt"), GIVES_TASK, Ensure),
+    Swept("leased expired", expired(**OVERDUE), Answer(200, "leased"), GIVES_TASK, Ensure),
+    Swept("leased expired, an event", expired(Kind.INBOUND, **OVERDUE), Answer(200, "leased"), GIVES_TASK, Ensure),
+    Swept(
+        "leased live: only sweeps + 1 and sweep_at",
+        leased(**OVERDUE),
+        Answer(200, "leased"),
+        {"sweeps": 1, "sweep_at": at(1200)},
+    ),
+    Swept(
+        "leased live, an event: only sweeps + 1 and sweep_at",
+        leased(Kind.INBOUND, **OVERDUE),
+        Answer(200, "leased"),
+        {"sweeps": 1, "sweep_at": at(1200)},
+    ),
+)
+
+
+@pytest.mark.parametrize("row", [pytest.param(row, id=row.row) for row in SWEPT])
+def test_what_a_sweep_does(row: Swept) -> None:
+    check(sweep(row.before, LIMITS, NOW), row.before, row.changes, row.then, row.answer)
+
+
+@pytest.mark.parametrize(("kind", "state"), EVERY_STATE)
+def test_a_sweep_changes_no_state(kind: Kind, state: str) -> None:
+    record = STATES[kind][state]()
+    step = sweep(record if record.final else replace(record, **OVERDUE), LIMITS, NOW)
+    assert (step.write or record).state is record.state
+    assert (step.write is None) is record.final
+
+
+@pytest.mark.parametrize(("kind", "state"), EVERY_STATE)
+def test_a_sweep_leaves_alone_what_is_not_overdue(kind: Kind, state: str) -> None:
+    record = STATES[kind][state]()
+    later = record if record.final else replace(record, sweep_at=at(1))
+    check(sweep(later, LIMITS, NOW), later, None, nothing, Answer(200, record.state))
+
+
+def test_a_sweep_of_a_record_that_is_gone() -> None:
+    check(sweep(None, LIMITS, NOW), None, None, nothing, Answer(200, "gone"))
+
+
+def test_each_sweep_doubles_the_next_wait_up_to_six_hours() -> None:
+    record, now, waits = pending(**due(NOW)), NOW, []
+    for _ in range(8):
+        assert record.sweep_at is not None
+        waits.append((record.sweep_at - now).total_seconds() / 60)
+        now = record.sweep_at
+        swept = sweep(record, LIMITS, now).write
+        assert swept is not None
+        record = swept
+    assert waits == [10, 20, 40, 80, 160, 320, 360, 360]
+
+
+def test_the_wait_stays_bounded_after_a_thousand_sweeps() -> None:
+    swept = sweep(pending(sweeps=1000, sweep_at=at(-1)), LIMITS, NOW).write
+    assert swept is not None
+    assert swept.sweep_at == at(6 * 3600)
+
+
+@pytest.mark.parametrize("make", [pending, past_doubt, expired, leased])
+def test_a_sweep_started_again_right_after_finds_nothing_to_do(make: Callable[..., Delivery]) -> None:
+    swept = sweep(make(**OVERDUE), LIMITS, NOW).write
+    assert sweep(swept, LIMITS, at(1)).write is None
+
+
+def test_a_lease_touches_neither_sweeps_nor_sweep_at() -> None:
+    record = pending(sweeps=3, sweep_at=at(4000))
+    step = lease(record, task_for(record), MINE, Go(), LIMITS, NOW)
+    assert step.write is not None
+    assert (step.write.sweeps, step.write.sweep_at) == (3, at(4000))
+
+
+# ---- replay
+
+MESSAGE_AGAIN = {
+    "state": State.PENDING,
+    "attempt": 0,
+    "doubts": 0,
+    "throttled": 0,
+    "round": 1,
+    "generation": GENERATION + 1,
+    "give_up_at": at(24 * 3600),
+    "provider_id": None,
+    "expire_at": None,
+    "reason": None,
+    "finished_at": None,
+} | due(NOW)
+EVENT_AGAIN = MESSAGE_AGAIN | {"give_up_at": None}
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """One row of replay that the table allows."""
+
+    row: str
+    before: Delivery
+    answer: Answer
+    changes: Mapping[str, Any] | None = None
+    then: Callable[[Delivery], Next] = nothing
+    may_double: tuple[bool, ...] = (False, True)
+
+
+def again(before: Delivery) -> Mapping[str, Any]:
+    return EVENT_AGAIN if before.kind is Kind.INBOUND else MESSAGE_AGAIN
+
+
+TRIED_ALL = {"attempt": LAST, "throttled": 4, "sweeps": 5, "give_up_at": at(-1), "last_error": "no"}
+FIRST_TIME = [
+    ("dead message", dead(**TRIED_ALL)),
+    ("dead(waited)", dead(reason="waited", attempt=0, token=None, give_up_at=at(-1))),
+    ("dead(permanent)", dead(reason="permanent")),
+    ("dead event", dead(Kind.INBOUND, reason="error", attempt=LAST)),
+    ("dead(unparsable)", dead(Kind.INBOUND, reason="unparsable", attempt=0, token=None, due_at=None)),
+    ("dead message with a failed receipt of its round", dead(receipts={0: FAILED})),
+    ("dropped(unknown_sender)", dropped(Kind.INBOUND, reason="unknown_sender", attempt=0, token=None)),
+    ("done, receipts of its round say failed", done(receipts={0: FAILED})),
+    ("done, receipts of its round say sent, then failed", done(receipts={0: SENT.merged(FAILED)})),
+]
+AFTER_DOUBT = [
+    ("dead(in_doubt)", dead(reason="in_doubt", doubts=1)),
+    ("dead(in_doubt), the second doubt", dead(reason="in_doubt", doubts=2)),
+    ("dead(permanent) after a doubt", dead(reason="permanent", doubts=1)),
+    ("done after a doubt, receipts say failed", done(doubts=1, receipts={0: FAILED})),
+    ("dead(in_doubt) with a failed receipt of its round", dead(reason="in_doubt", doubts=1, receipts={0: FAILED})),
+]
+OPEN = {
+    f"{kind} {state}": make
+    for kind in Kind
+    for state, make in STATES[kind].items()
+    if state.startswith(("pending", "leased", "in_doubt"))
+}
+
+REPLAYED = (
+    *(Replayed(row, before, Answer(200, "pending"), again(before), Ensure) for row, before in FIRST_TIME),
+    *(
+        Replayed(f"{row}, --may-double", before, Answer(200, "pending"), again(before), Ensure, (True,))
+        for row, before in AFTER_DOUBT
+    ),
+    *(
+        Replayed(
+            f"dead, with a {word} receipt of its round{how}: done instead",
+            dead(receipts={0: receipt}, **more),
+            Answer(200, "done"),
+            ends(State.DONE),
+        )
+        for word, receipt in EVERY_RECEIPT.items()
+        if word != "failed"
+        for how, more in (("", {}), (", after a doubt", {"doubts": 1, "reason": "in_doubt"}))
+    ),
+    Replayed(
+        "dead, with a failed and then a delivered receipt of its round: done instead",
+        dead(receipts={0: FAILED.merged(DELIVERED)}),
+        Answer(200, "done"),
+        ends(State.DONE),
+    ),
+    *(
+        Replayed(f"{name}, again (a killed command): ensure_task", make(), Answer(200, make().state), None, Ensure)
+        for name, make in OPEN.items()
+    ),
+    Replayed(
+        "pending after a doubt, again: ensure_task needs no leave",
+        pending(doubts=1),
+        Answer(200, "pending"),
+        None,
+        Ensure,
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("row", "may_double"),
+    [
+        pytest.param(row, may_double, id=f"{row.row}{' [--may-double]' if may_double else ''}")
+        for row in REPLAYED
+        for may_double in row.may_double
+    ],
+)
+def test_what_a_replay_does(row: Replayed, may_double: bool) -> None:
+    check(replay(row.before, LIMITS, NOW, may_double), row.before, row.changes, row.then, row.answer)
+
+
+@pytest.mark.parametrize("before", [pytest.param(before, id=row) for row, before in AFTER_DOUBT])
+def test_a_message_that_was_in_doubt_is_replayed_with_leave_only(before: Delivery) -> None:
+    with pytest.raises(NotAllowed, match="--may-double"):
+        replay(before, LIMITS, NOW)
+
+
+NOT_REPLAYABLE = {
+    "done": done(),
+    "done event": done(Kind.INBOUND),
+    "done, delivered": done(receipts={0: DELIVERED}),
+    "done, only sent": done(receipts={0: SENT}),
+    "done, delivered and failed": done(receipts={0: DELIVERED.merged(FAILED)}),
+    "done, failed in an older round": done(round=1, receipts={0: FAILED}),
+    "dropped by the handler": dropped(Kind.INBOUND, reason="spam"),
+    "dropped(opt_out)": dropped(reason="opt_out"),
+    "dropped(discarded)": dropped(reason="discarded"),
+}
+
+
+@pytest.mark.parametrize("may_double", [False, True])
+@pytest.mark.parametrize("name", NOT_REPLAYABLE)
+def test_no_row_no_replay(name: str, may_double: bool) -> None:
+    with pytest.raises(NotAllowed):
+        replay(NOT_REPLAYABLE[name], LIMITS, NOW, may_double)
+
+
+def test_the_receipts_of_the_round_before_count_no_more_after_a_replay() -> None:
+    replayed = replay(done(receipts={0: FAILED}), LIMITS, NOW).write
+    assert replayed is not None
+    assert replayed.word == Receipts()
+    assert replayed.receipts == {0: FAILED}
+
+
+def test_a_replay_keeps_the_log_of_all_rounds_and_the_fence() -> None:
+    before = dead(attempts_log=leased().attempts_log, token=MINE)
+    replayed = replay(before, LIMITS, NOW).write
+    assert replayed is not None
+    assert replayed.attempts_log == before.attempts_log
+    assert replayed.token == MINE
+
+
+def test_a_replay_reported_refused_makes_sure_of_its_task() -> None:
+    first = replay(dead(), LIMITS, NOW)
+    assert first.write is not None
+    second = replay(first.write, LIMITS, at(1))
+    assert (second.write, second.next) == (None, Ensure(first.write))
+
+
+def test_a_message_replayed_after_its_greatest_age_is_tried_anew() -> None:
+    replayed = replay(dead(reason="waited", attempt=0, give_up_at=at(-1)), LIMITS, NOW).write
+    assert replayed is not None
+    step = lease(replayed, task_for(replayed), MINE, Go(), LIMITS, at(1))
+    assert step.write is not None
+    assert step.write.state is State.LEASED
+
+
+# ---- discard
+
+
+@pytest.mark.parametrize("reason", ["attempts", "in_doubt", "permanent"])
+def test_a_person_gives_a_dead_message_up(reason: str) -> None:
+    before = dead(reason=reason)
+    changes = ends(State.DROPPED, Kind.OUTBOUND, "discarded")
+    check(discard(before, LIMITS, NOW), before, changes, nothing, Answer(200, "dropped"))
+
+
+def test_a_person_gives_a_dead_event_up() -> None:
+    before = dead(Kind.INBOUND)
+    changes = ends(State.DROPPED, Kind.INBOUND, "discarded")
+    check(discard(before, LIMITS, NOW), before, changes, nothing, Answer(200, "dropped"))
+
+
+@pytest.mark.parametrize(("kind", "state"), EVERY_STATE)
+def test_only_a_dead_letter_can_be_discarded(kind: Kind, state: str) -> None:
+    if state != "dead":
+        with pytest.raises(NotAllowed):
+            discard(STATES[kind][state](), LIMITS, NOW)
+
+
+# ---- time
+
+
+@pytest.mark.parametrize(("kind", "state"), EVERY_STATE)
+def test_nothing_reads_expire_at_and_what_is_past_it_counts_as_it_stands(kind: Kind, state: str) -> None:
+    record = STATES[kind][state]()
+    if record.expire_at is not None:
+        past = replace(record, expire_at=at(-1))
+        for age in (0, OLDER):
+            task = task_for(record, age)
+            kept = lease(record, task, MINE, Go(), LIMITS, NOW)
+            step = lease(past, task, MINE, Go(), LIMITS, NOW)
+            assert (step.answer, step.write) == (kept.answer, kept.write)
+
+
+def test_what_is_open_or_dead_never_expires_and_what_ended_is_never_swept() -> None:
+    for kind, limits in product(Kind, (LIMITS, Limits(max_attempts=1))):
+        for make in STATES[kind].values():
+            for attempt in (0, 1, LAST):
+                record = make(attempt=attempt)
+                written = lease(record, task_for(record), MINE, Go(), limits, NOW).write
+                if written is not None:
+                    assert (written.expire_at is not None) is (written.state in (State.DONE, State.DROPPED))
+                    assert (written.sweep_at is None) is written.final

@@ -1,0 +1,221 @@
+"""Imports point inward: who may import whom is the table below, and every module of the project keeps to it."""
+
+import ast
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TREES = ("services", "shared", "handlers", "local")
+PROJECT = {*TREES, "tests", "bench", "examples"}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What modules under a prefix may import of the project, besides what lies under that prefix itself."""
+
+    may: tuple[str, ...] = ()
+    third_party: bool = True
+    lazily: tuple[str, ...] = ()
+    """Inside functions only."""
+    never: tuple[str, ...] = ()
+
+
+ADAPTER = Rule(may=("shared.domain", "shared.pipeline.ports", "shared.logs"))
+SERVICE = Rule(may=("shared.bootstrap", "shared.domain", "shared.pipeline", "shared.config", "shared.logs"))
+SERVICE_COMMON = ("services.errors", "services.health", "services.server")
+
+RULES: Mapping[str, Rule] = {
+    "shared.domain": Rule(third_party=False),
+    "shared.pipeline": Rule(may=("shared.domain", "shared.logs"), third_party=False),
+    "shared.logs": Rule(third_party=False),
+    "shared.config": Rule(may=("shared.domain", "shared.logs"), third_party=False),
+    "shared.channels": ADAPTER,
+    "shared.stores": ADAPTER,
+    "shared.queues": ADAPTER,
+    "shared.tenants": ADAPTER,
+    "shared.handlers": ADAPTER,
+    "shared.bootstrap": Rule(may=("shared",), never=("shared.cli",)),
+    "shared.cli": Rule(may=SERVICE.may, lazily=("local",)),
+    "shared": Rule(third_party=False, never=("shared",)),
+    "services.webhook": Rule(may=(*SERVICE.may, *SERVICE_COMMON)),
+    "services.internal": Rule(may=(*SERVICE.may, *SERVICE_COMMON)),
+    "services.api": Rule(may=(*SERVICE.may, *SERVICE_COMMON)),
+    "services": Rule(may=SERVICE.may, never=("services.webhook", "services.internal", "services.api")),
+    "handlers": Rule(may=("shared.handlers",)),
+    "local": Rule(may=("shared",)),
+}
+"""The longest prefix of a module's name decides. `shared` stands for its own __init__ alone: whatever else comes to
+lie there is a stray until it has a line here."""
+
+
+@dataclass(frozen=True)
+class Import:
+    name: str
+    line: int
+    lazy: bool
+
+
+def imports_of(source: str, module: str, package: bool = False) -> Iterator[Import]:
+    """Every import in a module, the dynamic ones of a literal name too; a relative one by its full name."""
+
+    def walk(node: ast.AST, lazy: bool) -> Iterator[Import]:
+        for child in ast.iter_child_nodes(node):
+            for name in _names(child, module if package else module.rpartition(".")[0]):
+                yield Import(name, child.lineno, lazy)  # type: ignore[attr-defined]
+            yield from walk(child, lazy or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda))
+
+    yield from walk(ast.parse(source), False)
+
+
+def _names(node: ast.AST, package: str) -> list[str]:
+    match node:
+        case ast.Import(names):
+            return [alias.name for alias in names]
+        case ast.ImportFrom(module, names, level):
+            base = package.split(".")[: len(package.split(".")) - (level or 0) + 1] if level else []
+            origin = ".".join([*base, *([module] if module else [])])
+            return [f"{origin}.{alias.name}" for alias in names]
+        case ast.Call(ast.Name("__import__" | "import_module"), [ast.Constant(str(name)), *_]):
+            return [name]
+        case ast.Call(ast.Attribute(_, "import_module"), [ast.Constant(str(name)), *_]):
+            return [name]
+    return []
+
+
+def under(name: str, *prefixes: str) -> bool:
+    return any(name == prefix or name.startswith(f"{prefix}.") for prefix in prefixes)
+
+
+def strays_in(source: str, module: str, package: bool = False) -> list[str]:
+    """What a module imports and may not, in words."""
+    prefix = max((prefix for prefix in RULES if under(module, prefix)), key=len, default=None)
+    if prefix is None or (prefix == "shared" and module != "shared"):
+        return [f"{module} has no rule"]
+    rule = RULES[prefix]
+    return [
+        f"{module}:{found.line} imports {found.name}"
+        for found in imports_of(source, module, package)
+        if not _allowed(found, prefix, rule)
+    ]
+
+
+def _allowed(found: Import, prefix: str, rule: Rule) -> bool:
+    root = found.name.partition(".")[0]
+    if root not in PROJECT:
+        return rule.third_party or root in sys.stdlib_module_names
+    if under(found.name, *rule.never):
+        return False
+    return under(found.name, prefix, *rule.may) or (found.lazy and under(found.name, *rule.lazily))
+
+
+def modules() -> dict[str, Path]:
+    found = {}
+    for tree in TREES:
+        for path in sorted((ROOT / tree).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+# ---- the project
+
+
+@pytest.mark.parametrize("module", modules())
+def test_a_module_imports_only_what_its_place_allows(module: str) -> None:
+    path = modules()[module]
+    assert strays_in(path.read_text(), module, path.name == "__init__.py") == []
+
+
+def test_the_walk_meets_the_project() -> None:
+    assert {"shared.domain.delivery", "shared.pipeline.ports", "services", "handlers", "local"} <= set(modules())
+
+
+# ---- the checker itself
+
+STRAYS = {
+    "third party in the domain": ("shared.domain.delivery", "import httpx"),
+    "the pipeline in the domain": ("shared.domain.delivery", "from shared.pipeline import ports"),
+    "logs in the domain": ("shared.domain.delivery", "from shared import logs"),
+    "inside a function": ("shared.domain.delivery", "def f():\n    import httpx"),
+    "inside a class, a try and a with": (
+        "shared.domain.delivery",
+        "class A:\n    try:\n        with b:\n            import httpx\n    finally:\n        pass",
+    ),
+    "for the type checker only": (
+        "shared.pipeline.sweep",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from shared.stores.sqlite import Store",
+    ),
+    "by another name": ("shared.pipeline.sweep", "import shared.stores.sqlite as harmless"),
+    "one of several": ("shared.pipeline.sweep", "import json, shared.config"),
+    "one of several from": ("shared.pipeline.sweep", "from shared import logs, config"),
+    "all names": ("shared.pipeline.sweep", "from shared.stores import *"),
+    "the whole tree": ("shared.pipeline.sweep", "import shared"),
+    "relative, one up": ("shared.pipeline.sweep", "from ..stores import sqlite"),
+    "relative, two up": ("shared.stores.firestore.codec", "from ...config import Config"),
+    "relative, nothing but dots": ("shared.pipeline.sweep", "from .. import config"),
+    "by import_module": ("shared.pipeline.sweep", "import importlib\nimportlib.import_module('local.stack')"),
+    "by __import__": ("shared.pipeline.sweep", "def f():\n    return __import__('shared.cli')"),
+    "third party in the pipeline": ("shared.pipeline.sweep", "from google.cloud import tasks_v2"),
+    "the pipeline beyond its ports, in a store": ("shared.stores.sqlite", "from shared.pipeline.sweep import Sweep"),
+    "the pipeline itself, in a store": ("shared.stores.sqlite", "from shared.pipeline import sweep"),
+    "a name that only begins like ports": ("shared.stores.sqlite", "import shared.pipeline.portsmouth"),
+    "one adapter in another": ("shared.queues.cloud_tasks", "from shared.stores import codec"),
+    "bootstrap in a channel": ("shared.channels.meta", "from shared.bootstrap import webhook"),
+    "a store in the handlers": ("shared.handlers.loader", "import shared.stores.sqlite"),
+    "the command line in bootstrap": ("shared.bootstrap", "from shared.cli import main"),
+    "services in bootstrap": ("shared.bootstrap", "def f():\n    import services.webhook.main"),
+    "a team's handler in bootstrap": ("shared.bootstrap", "from handlers.echo import handle"),
+    "a store in the command line": ("shared.cli.trace", "from shared.stores.sqlite import SqliteStore"),
+    "local in the command line, not lazily": ("shared.cli.up", "from local.stack import run"),
+    "local in a class of the command line": ("shared.cli.up", "class A:\n    from local.stack import run"),
+    "services in the command line": ("shared.cli.up", "def f():\n    from services.webhook import main"),
+    "local in a service, lazily": ("services.webhook.main", "def f():\n    from local.faults import FaultBook"),
+    "a store in a service": ("services.internal.main", "from shared.stores.sqlite import SqliteStore"),
+    "the command line in a service": ("services.internal.main", "import shared.cli.main"),
+    "one service in another": ("services.webhook.main", "from services.internal import main"),
+    "a service in what services share": ("services.errors", "from services.webhook import main"),
+    "services in local": ("local.stack", "from services.webhook.main import app"),
+    "tests in local": ("local.stack", "import tests.unit.builders"),
+    "the domain in a team's handler": ("handlers.menu", "from shared.domain.messages import Message"),
+    "a place that has no rule yet": ("shared.utils", "import json"),
+    "a package that has no rule yet": ("shared.media.images", "import json"),
+    "anything at all in shared itself": ("shared", "from shared import logs"),
+}
+
+
+@pytest.mark.parametrize("name", STRAYS)
+def test_a_planted_stray_is_found(name: str) -> None:
+    module, source = STRAYS[name]
+    assert len(strays_in(source, module)) == 1
+
+
+ALLOWED = {
+    "the domain": ("shared.domain.delivery", "import json\nfrom shared.domain import waits\nfrom . import record"),
+    "the future": ("shared.domain.delivery", "from __future__ import annotations"),
+    "the pipeline": ("shared.pipeline.sweep", "from shared import logs\nfrom shared.domain.delivery import sweep"),
+    "a store": ("shared.stores.redis", "import redis\nfrom shared.pipeline.ports import Store\nfrom .codec import x"),
+    "ports by their package": ("shared.stores.redis", "from shared.pipeline import ports"),
+    "a channel": ("shared.channels.meta", "import httpx\nfrom shared.domain.errors import SendError"),
+    "bootstrap": ("shared.bootstrap", "def f():\n    from shared.stores.redis import RedisStore"),
+    "the command line": ("shared.cli.up", "import click\nasync def f():\n    from local.stack import run"),
+    "a service": ("services.webhook.main", "import flask\nfrom services import errors\nfrom shared import bootstrap"),
+    "a team's handler": ("handlers.menu", "import openai\nfrom shared.handlers import Message"),
+    "local": ("local.stack", "import grpc\nfrom shared.config import Config\nfrom local.faults import FaultBook"),
+}
+
+
+@pytest.mark.parametrize("name", ALLOWED)
+def test_what_is_allowed_is_no_stray(name: str) -> None:
+    module, source = ALLOWED[name]
+    assert strays_in(source, module) == []
+
+
+def test_a_relative_import_of_a_package_begins_at_itself() -> None:
+    assert strays_in("from .record import Delivery", "shared.domain", package=True) == []
+    assert strays_in("from ..stores import sqlite", "shared.pipeline", package=True) == [
+        "shared.pipeline:1 imports shared.stores.sqlite"
+    ]

@@ -1,0 +1,149 @@
+"""Receipts: the provider's word, which commutes, repeats harmlessly, and counts for its own round only."""
+
+from datetime import timedelta
+from itertools import permutations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shared.domain.record import Delivery, Kind, Receipts, State
+from tests.unit.builders import (
+    DELIVERED,
+    EVERY_RECEIPT,
+    FAILED,
+    NOW,
+    PLAYED,
+    READ,
+    SENT,
+    STATES,
+    at,
+    pending,
+)
+
+BOUNDED = settings(max_examples=100, deadline=None, derandomize=True, database=None)
+
+# ---- what they say
+
+
+@pytest.mark.parametrize(
+    ("receipts", "reached", "positive", "any_at_all"),
+    [
+        pytest.param(Receipts(), False, False, False, id="none"),
+        pytest.param(SENT, False, True, True, id="sent"),
+        pytest.param(DELIVERED, True, True, True, id="delivered"),
+        pytest.param(READ, True, True, True, id="read"),
+        pytest.param(PLAYED, True, True, True, id="played"),
+        pytest.param(FAILED, False, False, True, id="failed proves the handover"),
+        pytest.param(SENT.merged(FAILED), False, True, True, id="sent, failed"),
+        pytest.param(DELIVERED.merged(FAILED), True, True, True, id="delivered, failed"),
+        pytest.param(Receipts(provider_ids=frozenset({"h"})), False, False, False, id="an id alone says nothing"),
+    ],
+)
+def test_what_receipts_say(receipts: Receipts, reached: bool, positive: bool, any_at_all: bool) -> None:
+    assert (receipts.reached, receipts.positive, receipts.any) == (reached, positive, any_at_all)
+
+
+# ---- together
+
+TIMES = st.none() | st.integers(0, 3).map(lambda minutes: NOW + timedelta(minutes=minutes))
+SOME_RECEIPTS = st.builds(
+    Receipts,
+    sent=TIMES,
+    delivered=TIMES,
+    read=TIMES,
+    played=TIMES,
+    failed=TIMES,
+    failed_code=st.sampled_from([None, 0, 131026, 131047]),
+    provider_ids=st.frozensets(st.sampled_from("abc"), max_size=2),
+).map(lambda said: said if said.failed else Receipts(said.sent, said.delivered, said.read, said.played))
+
+
+@BOUNDED
+@given(SOME_RECEIPTS, SOME_RECEIPTS, SOME_RECEIPTS)
+def test_receipts_commute_associate_and_repeat_harmlessly(a: Receipts, b: Receipts, c: Receipts) -> None:
+    assert a.merged(b) == b.merged(a)
+    assert a.merged(b).merged(c) == a.merged(b.merged(c))
+    assert a.merged(a) == a
+    assert a.merged(b).merged(a) == a.merged(b)
+    assert a.merged(Receipts()) == a
+
+
+@BOUNDED
+@given(SOME_RECEIPTS, SOME_RECEIPTS)
+def test_no_receipt_takes_another_away(a: Receipts, b: Receipts) -> None:
+    both = a.merged(b)
+    assert both.any is (a.any or b.any)
+    assert both.positive is (a.positive or b.positive)
+    assert both.reached is (a.reached or b.reached)
+    assert both.provider_ids == a.provider_ids | b.provider_ids
+
+
+def test_receipts_out_of_order_end_the_same() -> None:
+    ends = set()
+    for order in permutations(EVERY_RECEIPT.values()):
+        said = Receipts()
+        for receipt in order:
+            said = said.merged(receipt)
+        ends.add(said)
+    assert len(ends) == 1
+
+
+def test_of_two_receipts_of_a_kind_the_earlier_stands() -> None:
+    both = Receipts(delivered=at(9)).merged(Receipts(delivered=at(3), sent=at(1)))
+    assert both == Receipts(delivered=at(3), sent=at(1))
+
+
+def test_a_failure_keeps_the_code_that_came_with_it() -> None:
+    early, late = Receipts(failed=at(1), failed_code=131026), Receipts(failed=at(2), failed_code=1)
+    assert early.merged(late) == late.merged(early) == early
+
+
+# ---- of the record's own round only
+
+
+@pytest.mark.parametrize("word", EVERY_RECEIPT)
+def test_only_receipts_of_its_own_round_count(word: str) -> None:
+    receipt = EVERY_RECEIPT[word]
+    assert pending(round=1, receipts={1: receipt}).word == receipt
+    assert pending(round=1, receipts={0: receipt, 2: receipt}).word == Receipts()
+    assert pending().word == Receipts()
+
+
+@pytest.mark.parametrize("state", STATES[Kind.OUTBOUND])
+def test_a_receipt_never_assigns_state(state: str) -> None:
+    plain = STATES[Kind.OUTBOUND][state]()
+    for receipt in EVERY_RECEIPT.values():
+        noted = STATES[Kind.OUTBOUND][state](receipts={0: receipt})
+        assert (noted.state, noted.final, noted.leased_at(NOW)) == (plain.state, plain.final, plain.leased_at(NOW))
+        assert noted.finished
+
+
+# ---- what a record says of itself
+
+
+@pytest.mark.parametrize("state", State)
+def test_only_done_dropped_and_dead_are_final(state: State) -> None:
+    assert pending(state=state).final is (state in ("done", "dropped", "dead"))
+
+
+@pytest.mark.parametrize(
+    ("record", "held"),
+    [
+        pytest.param(pending(state=State.LEASED, lease_until=at(1)), True, id="until it runs out"),
+        pytest.param(pending(state=State.LEASED, lease_until=NOW), False, id="not at its very end"),
+        pytest.param(pending(state=State.LEASED, lease_until=None), False, id="not without an end"),
+        pytest.param(pending(state=State.IN_DOUBT, lease_until=at(1)), False, id="not in another state"),
+    ],
+)
+def test_a_lease_holds(record: Delivery, held: bool) -> None:
+    assert record.leased_at(NOW) is held
+
+
+@pytest.mark.parametrize(("moment", "due"), [(None, True), (at(-1), True), (NOW, True), (at(1), False)])
+def test_a_record_is_due_from_its_due_at_on(moment: object, due: bool) -> None:
+    assert pending(due_at=moment).due(NOW) is due
+
+
+def test_what_was_read_of_the_store_is_no_part_of_the_record() -> None:
+    assert pending(version=1) == pending(version=2)
