@@ -152,7 +152,8 @@ class Deliveries(RuleBasedStateMachine):
             case "webhook":
                 self.webhook("none")
             case "arrives":
-                self.arrive(self.first_task(), "none")
+                if self.live:  # under hold a doubt may have ended it
+                    self.arrive(self.first_task(), "none")
             case "replies":
                 self.attempt(0, "accepted", "replies")
             case "answers":
@@ -531,4 +532,4 @@ BOUNDED: dict[str, Any] = {
 
 
 def test_no_sequence_of_events_breaks_an_invariant() -> None:
-    run_state_machine_as_test(Deliveries, settings=settings(max_examples=250, stateful_step_count=25, **BOUNDED))
+    run_state_machine_as_test(Deliveries, settings=settings(max_examples=180, stateful_step_count=25, **BOUNDED))
