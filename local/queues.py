@@ -1,7 +1,7 @@
 """The queues of the stack, as Terraform makes them in a project."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 
 import grpc
@@ -19,8 +19,12 @@ RETRY = RetryConfig(
 )
 
 
-def ensure_queues(address: str, project: str, location: str, names: Mapping[str, str]) -> None:
-    """Make both queues once the emulator answers; those that are there stay as they are. Raises TimeoutError."""
+def ensure_queues(
+    address: str, project: str, location: str, names: Mapping[str, str], look: Callable[[], None]
+) -> None:
+    """Make both queues once the emulator answers; those that are there stay as they are. Raises TimeoutError, and
+    whatever `look` raises, which is called before every try.
+    """
     with grpc.insecure_channel(address) as channel:  # type: ignore[no-untyped-call]
         client = CloudTasksClient(transport=CloudTasksGrpcTransport(channel=channel))
         parent = f"projects/{project}/locations/{location}"
@@ -31,11 +35,12 @@ def ensure_queues(address: str, project: str, location: str, names: Mapping[str,
                 rate_limits=RateLimits(max_dispatches_per_second=rate, max_concurrent_dispatches=at_once),
                 retry_config=RETRY,
             )
-            _ensure(client, parent, queue, deadline)
+            _ensure(client, parent, queue, deadline, look)
 
 
-def _ensure(client: CloudTasksClient, parent: str, queue: Queue, deadline: float) -> None:
+def _ensure(client: CloudTasksClient, parent: str, queue: Queue, deadline: float, look: Callable[[], None]) -> None:
     while True:
+        look()
         try:
             client.create_queue(parent=parent, queue=queue, timeout=2, retry=None)
             return

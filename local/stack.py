@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -22,6 +22,7 @@ import httpx
 
 from local.children import Child, end_all
 from local.screen import LogFollower, step
+from shared import config
 from shared.config import LOCAL_SECRETS
 
 READY_SECONDS = 45
@@ -29,11 +30,14 @@ WATCH_SECONDS = 0.1
 SWEEP_EVERY_SECONDS = 10
 LOOPBACK = "127.0.0.1"
 NAMES = ("webhook", "internal", "whatsapp", "tasks")
+PORTS_FILE = "ports.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How to run the stack. `first_port` 0 takes free ones."""
+    """How to run the stack. `first_port` 0 takes free ones: those of the last run on this data if they still are, for a
+    task that waits in its queue knows its target's address.
+    """
 
     data_dir: Path
     store: str = "sqlite"
@@ -49,7 +53,7 @@ class Stack:
     def __init__(self, options: Options, say: Callable[[str], None] = step) -> None:
         self._options = options
         self._say = say
-        self._ports = _ports(options.first_port)
+        self._ports = _ports(options.first_port, options.data_dir / PORTS_FILE)
         self._logs = options.data_dir / "logs.jsonl"
         self._environment = self._make_environment()
         self._children = {child.name: child for child in self._make_children()}
@@ -76,7 +80,6 @@ class Stack:
     @contextmanager
     def running(self) -> Iterator["Stack"]:
         """All of it, ready; ended on the way out. Raises ClickException when it cannot be started."""
-        self._options.data_dir.mkdir(parents=True, exist_ok=True)
         with _locked(self._options.data_dir):
             try:
                 self._start()
@@ -97,7 +100,9 @@ class Stack:
     def _start(self) -> None:
         from local.queues import ensure_queues
 
+        self._check_settings()
         _check_free(self._ports.values())
+        self._write(PORTS_FILE, self._ports)
         self._say("Starting the Cloud Tasks emulator, WhatsApp, and the two services")
         for child in self._children.values():
             child.start()
@@ -108,9 +113,9 @@ class Stack:
                 environment["GOOGLE_CLOUD_PROJECT"],
                 environment["CLOUD_TASKS_LOCATION"],
                 environment,
+                self._fail_if_dead,
             )
         except TimeoutError as error:
-            self._fail_if_dead()
             raise click.ClickException(str(error)) from error
         self._say("Waiting until all of it answers")
         for name, path in (("webhook", "/readyz"), ("internal", "/readyz"), ("whatsapp", "/control/faults")):
@@ -119,6 +124,17 @@ class Stack:
         self._write("stack.json", {**self.describe(), "environment": self._cli_environment()})
         if self._options.sweep:
             threading.Thread(target=self._sweep, name="pombo-scheduler", daemon=True).start()
+
+    def _check_settings(self) -> None:
+        """What the services would refuse is said before anything is started."""
+        faults: dict[str, None] = {}
+        for service in (config.WEBHOOK, config.INTERNAL):
+            try:
+                config.load(self._environment, service)
+            except config.ConfigError as error:
+                faults |= dict.fromkeys(error.faults)
+        if faults:
+            raise click.ClickException(" ".join(faults))
 
     def _wait_ready(self, name: str, path: str) -> None:
         deadline = time.monotonic() + READY_SECONDS
@@ -251,9 +267,14 @@ class Told:
         return self._told
 
 
-def _ports(first: int) -> dict[str, int]:
+def _ports(first: int, last_run: Path) -> dict[str, int]:
     if first:
         return {name: first + offset for offset, name in enumerate(NAMES)}
+    with suppress(OSError, ValueError, LookupError, TypeError, click.ClickException):
+        known = json.loads(last_run.read_text())
+        ports = {name: int(known[name]) for name in NAMES}
+        _check_free(ports.values())
+        return ports
     holders = [socket.socket() for _ in NAMES]
     try:
         for holder in holders:
@@ -278,8 +299,13 @@ def _check_free(ports: Any) -> None:
 
 @contextmanager
 def _locked(data_dir: Path) -> Iterator[TextIO]:
-    """One stack a data directory."""
-    with (data_dir / "lock").open("w") as lock:
+    """One stack a data directory, which is made if it is not there."""
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+        lock = (data_dir / "lock").open("w")
+    except OSError as error:
+        raise click.ClickException(f"No data can be kept in {data_dir}: {error.strerror}.") from error
+    with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

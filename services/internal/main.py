@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from flask import Flask, Response, jsonify, request
+from flask import Flask, Response, g, jsonify, request
 
 from services import errors, health
 from services.internal.callers import Callers
@@ -26,7 +26,8 @@ def create_app(parts: bootstrap.Internal) -> Flask:
 
     def _process(kind: Kind, process: Callable[[Task], Answer]) -> Response:
         task = parse_task(kind, _document())
-        with logs.context(**_context(task, parts)):
+        g.about = _context(task, parts)
+        with logs.context(**g.about):
             return _answer(process(task))
 
     @app.post("/internal/process_inbound")
@@ -60,9 +61,10 @@ def create_app(parts: bootstrap.Internal) -> Flask:
 
     @app.errorhandler(Exception)
     def failed(error: Exception) -> tuple[Response, int]:
-        if isinstance(error, Forbidden):
-            logs.event("task_refused", severity="WARNING", reason="forbidden")
-        body, status = errors.answer(error, unavailable=503)
+        with logs.context(**g.get("about", {})):
+            if isinstance(error, Forbidden):
+                logs.event("task_refused", severity="WARNING", reason="forbidden")
+            body, status = errors.answer(error, unavailable=503)
         return jsonify(body), status
 
     return app

@@ -3,6 +3,7 @@
 import asyncio
 import importlib
 import inspect
+import traceback
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any
@@ -23,14 +24,21 @@ def load_handler(name: str) -> Callable[[Message], Any]:
     try:
         module = importlib.import_module(module_name)
     except Exception as error:
-        raise HandlerNotFound(
-            f"HANDLER: the module {module_name} cannot be imported ({type(error).__name__}: {error})."
-        ) from error
+        raise HandlerNotFound(f"HANDLER: the module {module_name} cannot be imported ({_why(error)}).") from error
     function = getattr(module, function_name, None)
     if not callable(function):
         raise HandlerNotFound(f"HANDLER: the module {module_name} has no function {function_name}.")
     handle: Callable[[Message], Any] = function
     return handle
+
+
+def _why(error: Exception) -> str:
+    """What is wrong with a module. Only the interpreter's own words are repeated: others may quote a secret."""
+    kind = type(error).__name__
+    if isinstance(error, ImportError | SyntaxError):
+        return f"{kind}: {error}"
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{kind} at {place.filename}:{place.lineno}"
 
 
 def kinds_of(handle: Callable[..., Any]) -> frozenset[str]:

@@ -110,7 +110,7 @@ class ProcessInbound:
             **_about(record),
             attempt=record.attempt,
             state=answer.state,
-            reason=step.write.reason if step.write else None,
+            reason=step.write.reason if step.write and not isinstance(verdict, Dropped) else None,  # the team's words
             verdict=verdict.word,
             outbound_planned=planned,
             outbound_enqueued=planned if answer.status == 200 else None,

@@ -150,6 +150,7 @@ def _moments(record: Delivery, records: Sequence[Delivery]) -> list[Moment]:
         for kind, sentence in _RECEIPT_SENTENCES.items():
             at = getattr(receipts, kind)
             if at is not None:
+                at = max(at, _handed_over(record))
                 again = f" (round {round_})" if round_ else ""
                 code = f" Code {receipts.failed_code}." if kind == "failed" and receipts.failed_code else ""
                 moments.append(Moment(at, f"receipt_{kind}", f"{sentence}{again}{code}", record.key))
@@ -157,6 +158,12 @@ def _moments(record: Delivery, records: Sequence[Delivery]) -> list[Moment]:
     if ending is not None and record.finished_at is not None:
         moments.append(Moment(record.finished_at, *ending, record.key))
     return moments
+
+
+def _handed_over(record: Delivery) -> datetime:
+    """The earliest moment a receipt can be shown at: the provider's clock counts whole seconds, ours does not."""
+    accepted = (attempt.at for attempt in record.attempts_log if attempt.answer == "accepted")
+    return next(accepted, record.started_at or record.received_at)
 
 
 def _beginning(record: Delivery, records: Sequence[Delivery]) -> tuple[str, str]:

@@ -8,6 +8,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -248,14 +249,13 @@ def test_one_queue_that_does_not_answer_is_one_too_many(emulator: Emulator, queu
         queue.port.ping()
 
 
-def assert_unavailable_in_time(port: CloudTasksQueue) -> None:
-    for ask in (lambda: port.ensure(a_task(), None), port.ping):
-        began = time.monotonic()
-        with pytest.raises(QueueUnavailable) as caught:
-            ask()
-        assert time.monotonic() - began < WITHIN
-        assert str(caught.value) == ""
-        assert caught.value.__cause__ is not None
+def assert_unavailable_in_time(ask: Callable[..., None], *given: Any) -> None:
+    began = time.monotonic()
+    with pytest.raises(QueueUnavailable) as caught:
+        ask(*given)
+    assert time.monotonic() - began < WITHIN
+    assert str(caught.value) == "", "what a library says of it may name anything"
+    assert caught.value.__cause__ is not None
 
 
 def test_an_emulator_that_is_away_is_unavailable_in_time_and_works_again_on_the_same_client(tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ def test_an_emulator_that_is_away_is_unavailable_in_time_and_works_again_on_the_
     with emulator:
         queue = Queue(emulator)
         queue.port.ensure(a_task(), None)
-    assert_unavailable_in_time(queue.port)
+    assert_unavailable_in_time(queue.port.ensure, a_task(), None)
     with emulator:
         task = a_task()
 
@@ -281,33 +281,70 @@ def test_an_emulator_that_is_away_is_unavailable_in_time_and_works_again_on_the_
 def test_a_queue_that_takes_the_call_and_never_answers_is_unavailable_in_time(emulator: Emulator) -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         queue = Queue(emulator, {"emulator": f"127.0.0.1:{mute.getsockname()[1]}"})
-        assert_unavailable_in_time(queue.port)
+        assert_unavailable_in_time(queue.port.ensure, a_task(), None)
+        assert_unavailable_in_time(queue.port.ping)
 
 
-def test_a_call_that_fails_for_a_moment_is_made_again(emulator: Emulator) -> None:
+@dataclass
+class Moody:
+    """A queue that answers its first calls with these codes, and the others well."""
+
+    codes: tuple[grpc.StatusCode, ...]
+    calls: int = 0
+    address: str = ""
+
+    def service(self, _: object) -> Any:
+        return grpc.unary_unary_rpc_method_handler(self._answer)
+
+    def _answer(self, _: bytes, context: Any) -> bytes:
+        self.calls += 1
+        if self.calls <= len(self.codes):
+            context.abort(self.codes[self.calls - 1], "c4n4ry")
+        return b""
+
+
+@contextmanager
+def a_moody_queue(*codes: grpc.StatusCode) -> Iterator[Moody]:
+    moody = Moody(codes)
+    server = grpc.server(ThreadPoolExecutor(2), handlers=[moody])
+    moody.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    yield moody
+    server.stop(0).wait()
+
+
+CODES = grpc.StatusCode
+
+
+@pytest.mark.parametrize(
+    "code", [CODES.UNAVAILABLE, CODES.DEADLINE_EXCEEDED, CODES.INTERNAL, CODES.ABORTED, CODES.RESOURCE_EXHAUSTED]
+)
+@pytest.mark.parametrize("then", [(), (CODES.ALREADY_EXISTS,)], ids=["made now", "was made"])
+def test_a_call_that_fails_for_a_moment_is_made_again(
+    emulator: Emulator, code: grpc.StatusCode, then: tuple[grpc.StatusCode, ...]
+) -> None:
     """Only because it is named: what was made and not answered is not made twice."""
-    refusals = iter([grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL])
-    queue = Queue(emulator)
-    client = queue.port._connected()
-    create, calls = client._transport._wrapped_methods[client._transport.create_task], []
+    with a_moody_queue(code, *then) as moody:
+        Queue(emulator, {"emulator": moody.address}).port.ensure(a_task(), None)
+        assert moody.calls == 2
 
-    def shaky(request: Any, **options: Any) -> Any:
-        def once(*args: Any, **kwargs: Any) -> Any:
-            calls.append(args)
-            made = emulator.client.create_task(request=request)
-            if status := next(refusals, None):
-                from google.api_core.exceptions import from_grpc_status
 
-                raise from_grpc_status(status, "away")
-            return made
+@pytest.mark.parametrize(
+    "code", [CODES.INVALID_ARGUMENT, CODES.NOT_FOUND, CODES.PERMISSION_DENIED, CODES.UNAUTHENTICATED, CODES.UNKNOWN]
+)
+def test_a_call_that_is_refused_is_not_made_again(emulator: Emulator, code: grpc.StatusCode) -> None:
+    with a_moody_queue(*[code] * 9) as moody:
+        with pytest.raises(QueueUnavailable):
+            Queue(emulator, {"emulator": moody.address}).port.ensure(a_task(), None)
+        assert moody.calls == 1
 
-        return options["retry"](once)()
 
-    client._transport._wrapped_methods[client._transport.create_task] = shaky
-    queue.port.ensure(a_task(), None)
-    client._transport._wrapped_methods[client._transport.create_task] = create
-    assert len(calls) == 2  # the second finds its name used, which is success
-    assert len(queue.made()) == 1
+def test_a_conflict_that_is_not_a_name_is_no_success(emulator: Emulator) -> None:
+    """The client library gives both the same base class."""
+    with a_moody_queue(*[CODES.ABORTED] * 99) as moody:
+        with pytest.raises(QueueUnavailable):
+            Queue(emulator, {"emulator": moody.address}).port.ensure(a_task(), None)
+        assert moody.calls > 1
 
 
 def test_credentials_that_are_missing_are_an_unavailable_queue(

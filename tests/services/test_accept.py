@@ -1,0 +1,469 @@
+"""Accept: every row of the webhook table with a real store, and what becomes of a POST when a part fails."""
+
+import itertools
+import json
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import parts
+import pytest
+from parts import NOW, SENDER, STRANGER, WebhookParts, changes, key_of, post, receipt, signed, text
+
+from shared import logs
+from shared.domain.delivery import Answer, Step
+from shared.domain.errors import QueueUnavailable, RegistryUnavailable, SignatureInvalid, StoreUnavailable
+from shared.domain.identity import Echo, change_event_id
+from shared.domain.record import Delivery, State, Task
+from shared.domain.retention import UNKNOWN_SENDER_PAYLOAD_BYTES
+from shared.pipeline.accept import FAILURE_SECONDS, New, Seen, SeenUnqueued
+
+
+@pytest.fixture(autouse=True)
+def _logs() -> Iterator[None]:
+    with parts.logged():
+        yield
+
+
+@pytest.fixture
+def webhook(tmp_path: Path) -> Iterator[WebhookParts]:
+    webhook = parts.webhook_parts(tmp_path, queue=parts.NoQueue())
+    yield webhook
+    webhook.close()
+
+
+def accept(webhook: WebhookParts, body: bytes) -> None:
+    webhook.parts.accept(body, signed(body))
+
+
+def record_of(webhook: WebhookParts, message_id: str, to: str = SENDER) -> Delivery:
+    record = webhook.store.port.get(key_of(message_id, to))
+    assert record is not None
+    return record
+
+
+def put(webhook: WebhookParts, record: Delivery) -> None:
+    webhook.store.port.change(record.key, lambda _: Step(Answer(200, ""), write=record))
+
+
+def ensured(webhook: WebhookParts) -> list[Task]:
+    return [task for task, _ in webhook.queue.asked("ensure")]
+
+
+# ---- the table, row by row
+
+
+def test_a_new_message_is_stored_with_its_payload_and_gets_its_task(webhook: WebhookParts) -> None:
+    accept(webhook, post(text("wamid.1", "good day")))
+    record = record_of(webhook, "wamid.1")
+    assert (record.state, record.generation, record.attempt) == (State.PENDING, 0, 0)
+    assert (record.tenant, record.sender, record.contact) == ("default", SENDER, parts.PERSON)
+    assert record.payload["item"]["text"] == {"body": "good day"}
+    assert (record.due_at, record.sweep_at) == (NOW, NOW + timedelta(seconds=30))
+    assert ensured(webhook) == [Task.of(record)]
+
+
+def test_a_task_is_made_after_the_record_and_for_at_once(webhook: WebhookParts) -> None:
+    order: list[str] = []
+    webhook.store.before = lambda name, *_: order.append(name)
+    webhook.queue.before = lambda name, *_: order.append(name)
+    accept(webhook, post(text("wamid.1")))
+    assert order == ["create", "ensure"]
+    assert webhook.queue.asked("ensure")[0][1] is None
+
+
+@pytest.mark.parametrize("times", [2, 3])
+def test_the_same_again_before_anybody_touched_it_makes_sure_of_the_same_task(
+    webhook: WebhookParts, times: int
+) -> None:
+    for _ in range(times):
+        accept(webhook, post(text("wamid.1")))
+    assert ensured(webhook) == [Task.of(record_of(webhook, "wamid.1"))] * times
+
+
+def test_a_record_that_was_swept_gets_the_task_of_its_generation_when_it_is_due(webhook: WebhookParts) -> None:
+    accept(webhook, post(text("wamid.1")))
+    swept = replace(record_of(webhook, "wamid.1"), generation=3, due_at=NOW + timedelta(seconds=7))
+    put(webhook, swept)
+    accept(webhook, post(text("wamid.1")))
+    assert webhook.queue.asked("ensure")[-1] == (Task.of(swept), swept.due_at)
+
+
+def test_a_create_that_reports_its_own_write_as_there_already_still_makes_the_task(webhook: WebhookParts) -> None:
+    """A client library sends a commit again by itself, and finds what it has written."""
+
+    def write_first(name: str, *given: Any) -> None:
+        if name == "create":
+            webhook.store.port.create(*given)
+
+    webhook.store.before = write_first
+    accept(webhook, post(text("wamid.1")))
+    assert ensured(webhook) == [Task.of(record_of(webhook, "wamid.1"))]
+
+
+TOUCHED = [
+    {"state": State.PENDING, "attempt": 1},
+    {"state": State.LEASED, "attempt": 1, "token": "another", "lease_until": NOW},
+    {"state": State.DONE, "plan_size": 0},
+    {"state": State.DROPPED, "reason": "spam"},
+    {"state": State.DEAD, "reason": "error"},
+]
+
+
+@pytest.mark.parametrize("touched", TOUCHED, ids=lambda fields: str(fields["state"]))
+def test_the_same_again_once_it_was_touched_is_counted_and_changes_nothing(
+    webhook: WebhookParts, touched: dict[str, Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    accept(webhook, post(text("wamid.1")))
+    before = replace(record_of(webhook, "wamid.1"), **touched)
+    put(webhook, before)
+    capfd.readouterr()
+    accept(webhook, post(text("wamid.1")))
+    assert record_of(webhook, "wamid.1") == before
+    assert len(ensured(webhook)) == 1
+    (line,) = [line for line in parts.lines(capfd.readouterr().out) if line["event"] == "inbound_duplicate"]
+    assert line["inbound_event_id"] == before.key
+
+
+def test_a_record_of_a_state_that_a_newer_version_wrote_is_a_duplicate(webhook: WebhookParts, tmp_path: Path) -> None:
+    accept(webhook, post(text("wamid.1")))
+    with sqlite3.connect(tmp_path / "pombo.sqlite") as db:
+        db.execute("UPDATE records SET body = json_set(body, '$.state', 'resting'), state = 'resting'")
+    db.close()
+    accept(webhook, post(text("wamid.1")))
+    assert len(ensured(webhook)) == 1
+
+
+def test_the_marker_tells_new_from_seen_and_seen_from_unqueued(webhook: WebhookParts) -> None:
+    (event,) = webhook.parts.accept.channel.parse(post(text("wamid.1"))).events
+    mark = webhook.parts.accept.mark_if_new(event)
+    assert isinstance(mark, New)
+    assert webhook.parts.accept.mark_if_new(event) == SeenUnqueued(record_of(webhook, "wamid.1"))
+    put(webhook, replace(mark.record, attempt=1))
+    assert webhook.parts.accept.mark_if_new(event) == Seen()
+
+
+def test_a_strangers_message_is_kept_and_dropped(webhook: WebhookParts) -> None:
+    accept(webhook, post(text("wamid.1", "hello"), to=STRANGER))
+    record = record_of(webhook, "wamid.1", STRANGER)
+    assert (record.state, record.reason, record.tenant) == (State.DROPPED, "unknown_sender", "")
+    assert record.payload["item"]["text"] == {"body": "hello"}
+    assert (record.expire_at, record.sweep_at) == (NOW + timedelta(days=8), None)
+    assert ensured(webhook) == []
+
+
+@pytest.mark.parametrize("body", ["x" * 20_000, '"' * 20_000, "\\" * 20_000, "é" * 20_000, "\n" * 20_000])
+def test_what_is_kept_of_a_strangers_message_is_bounded(webhook: WebhookParts, body: str) -> None:
+    accept(webhook, post(text("wamid.1", body), to=STRANGER))
+    kept = record_of(webhook, "wamid.1", STRANGER).payload
+    assert len(json.dumps(kept, ensure_ascii=False).encode()) <= UNKNOWN_SENDER_PAYLOAD_BYTES
+    assert kept["truncated"].startswith('{"field": "messages"')
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"id": "wamid.1", "type": "text", "text": {"body": "from nobody"}},
+        {"id": "wamid.1", "from": parts.PERSON},
+        {"id": "wamid.1", "from": 5, "type": ["text"]},
+        text("wamid.1", "x" * 300_000),
+    ],
+    ids=["no sender", "no type", "wrong types", "too large"],
+)
+def test_an_item_that_cannot_be_read_is_kept_raw_and_dead(
+    webhook: WebhookParts, item: dict[str, Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    value = {"metadata": {"phone_number_id": SENDER}, "messages": [item]}
+    accept(webhook, changes(("messages", value)))
+    record = record_of(webhook, "wamid.1")
+    assert (record.state, record.reason, record.expire_at) == (State.DEAD, "unparsable", None)
+    assert "unparsable" in record.payload
+    assert len(json.dumps(record.payload)) <= 256 * 1024
+    assert ensured(webhook) == []
+    (line,) = [line for line in parts.lines(capfd.readouterr().out) if line["event"] == "dead_lettered"]
+    assert (line["severity"], line["reason"]) == ("ERROR", "unparsable")
+
+
+def test_an_item_without_an_id_is_kept_by_what_it_says(webhook: WebhookParts) -> None:
+    value = {"metadata": {"phone_number_id": SENDER}, "messages": [{"type": "text", "from": parts.PERSON}]}
+    for _ in range(2):
+        accept(webhook, changes(("messages", value)))
+    assert len({call[0].key for call in webhook.store.asked("create")}) == 1
+
+
+def test_an_account_change_is_a_record_with_a_task(webhook: WebhookParts) -> None:
+    value = {"event": "PHONE_NUMBER_ADDED"}
+    accept(webhook, changes(("account_update", value)))
+    record = webhook.store.port.get(change_event_id("meta", "300000000000003", "account_update", value, None))
+    assert (record.state, record.tenant, record.payload) == (
+        State.PENDING,
+        "default",
+        {"field": "account_update", "value": value},
+    )
+    assert ensured(webhook) == [Task.of(record)]
+
+
+def test_an_unknown_field_is_no_event_and_is_counted(webhook: WebhookParts, capfd: pytest.CaptureFixture[str]) -> None:
+    accept(webhook, changes(("something_new", {"a": 1}), ("something_newer", {})))
+    assert webhook.store.calls == []
+    (line,) = [line for line in parts.lines(capfd.readouterr().out) if line["event"] == "webhook_ignored"]
+    assert (line["reason"], line["count"]) == ("unknown_field", 2)
+
+
+# ---- receipts
+
+
+def an_outbound_record(webhook: WebhookParts) -> Delivery:
+    accept(webhook, post(text("wamid.1")))
+    return record_of(webhook, "wamid.1")
+
+
+def test_a_receipt_with_our_echo_is_one_write_into_the_record_it_names(webhook: WebhookParts) -> None:
+    record = an_outbound_record(webhook)
+    webhook.store.calls.clear()
+    echo = str(Echo(record.key, 0, record.correlation_id))
+    accept(webhook, post(statuses=(receipt("wamid.out", "failed", biz_opaque_callback_data=echo),)))
+    assert [name for name, *_ in webhook.store.calls] == ["note_receipt"]
+    assert len(ensured(webhook)) == 1
+    after = record_of(webhook, "wamid.1")
+    assert after.word.failed is not None
+    assert replace(after, receipts={}) == record
+
+
+def test_a_receipt_of_another_round_does_not_count_for_this_one(webhook: WebhookParts) -> None:
+    record = an_outbound_record(webhook)
+    echo = str(Echo(record.key, 4, record.correlation_id))
+    accept(webhook, post(statuses=(receipt("wamid.out", biz_opaque_callback_data=echo),)))
+    assert set(record_of(webhook, "wamid.1").receipts) == {4}
+    assert not record_of(webhook, "wamid.1").word.any
+
+
+@pytest.mark.parametrize("echo", [None, "somebody else's", "pombo1.short.0.corr_0001"])
+def test_a_receipt_without_our_echo_is_found_by_the_providers_id(webhook: WebhookParts, echo: str | None) -> None:
+    record = replace(an_outbound_record(webhook), provider_id="wamid.out")
+    put(webhook, record)
+    extra = {} if echo is None else {"biz_opaque_callback_data": echo}
+    accept(webhook, post(statuses=(receipt("wamid.out", "read", **extra),)))
+    assert record_of(webhook, "wamid.1").word.read is not None
+
+
+def test_a_receipt_that_comes_before_the_id_is_known_is_found_later(webhook: WebhookParts) -> None:
+    record = an_outbound_record(webhook)
+    accept(webhook, post(statuses=(receipt("wamid.out", "delivered"),)))
+    put(webhook, replace(record, provider_id="wamid.out"))
+    assert record_of(webhook, "wamid.1").word.delivered is not None
+
+
+def test_an_echo_that_names_nothing_is_counted(webhook: WebhookParts, capfd: pytest.CaptureFixture[str]) -> None:
+    echo = str(Echo("0" * 40, 0, "corr_0001"))
+    accept(webhook, post(statuses=(receipt("wamid.out", biz_opaque_callback_data=echo),)))
+    assert "receipt_unknown" in parts.events(capfd.readouterr().out)
+    assert webhook.store.port.get("0" * 40) is None
+
+
+def test_messages_and_receipts_of_several_numbers_in_one_post_are_told_apart(webhook: WebhookParts) -> None:
+    ours, theirs = json.loads(post(text("wamid.1"))), json.loads(post(text("wamid.1"), to=STRANGER))
+    ours["entry"] += theirs["entry"]
+    accept(webhook, json.dumps(ours).encode())
+    assert record_of(webhook, "wamid.1").state is State.PENDING
+    assert record_of(webhook, "wamid.1", STRANGER).state is State.DROPPED
+
+
+# ---- nothing but the signature comes first
+
+
+@pytest.mark.parametrize("signature", [None, "", "sha256=", "sha256=" + "0" * 64, "sha1=0", "x"])
+def test_without_a_signature_nothing_is_read(webhook: WebhookParts, signature: str | None) -> None:
+    with pytest.raises(SignatureInvalid):
+        webhook.parts.accept(b"not even json", signature)
+    assert webhook.store.calls == webhook.queue.calls == []
+
+
+# ---- when a part fails
+
+MANY = 40
+"""More than there are threads, so that some are never begun."""
+
+
+def many(count: int = MANY) -> bytes:
+    return post(*(text(f"wamid.{number}") for number in range(count)))
+
+
+def keys(count: int = MANY) -> list[str]:
+    return [key_of(f"wamid.{number}") for number in range(count)]
+
+
+def stored(webhook: WebhookParts, among: list[str]) -> set[str]:
+    return {key for key in among if webhook.store.port.get(key)}
+
+
+def assert_all_accepted(webhook: WebhookParts, among: list[str]) -> None:
+    assert stored(webhook, among) == set(among)
+    assert {task.key for task in ensured(webhook)} >= set(among)
+
+
+def on_call(method: str, number: int, error: Exception) -> Callable[..., Exception | None]:
+    """The error at the n-th call of this method."""
+    calls, lock = itertools.count(1), threading.Lock()
+
+    def fault(name: str, *_: Any) -> Exception | None:
+        with lock:
+            return error if name == method and next(calls) == number else None
+
+    return fault
+
+
+def no_fault(*_: Any) -> None:
+    return None
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("number", [1, 2, MANY // 2, MANY])
+@pytest.mark.parametrize(
+    ("port", "method", "error"),
+    [("store", "create", StoreUnavailable()), ("queue", "ensure", QueueUnavailable())],
+    ids=["store", "queue"],
+)
+def test_a_part_that_fails_at_any_point_refuses_the_post_and_the_redelivery_does_the_rest(
+    webhook: WebhookParts, port: str, method: str, error: Exception, number: int, when: str
+) -> None:
+    setattr(getattr(webhook, port), when, on_call(method, number, error))
+    with pytest.raises(type(error)):
+        accept(webhook, many())
+    setattr(getattr(webhook, port), when, no_fault)
+    done = [task.key for task in ensured(webhook)]
+    accept(webhook, many())
+    assert_all_accepted(webhook, keys())
+    assert set(done) <= stored(webhook, keys()), "a task was made for what is not stored"
+
+
+def test_once_the_store_is_away_nothing_new_is_begun(webhook: WebhookParts) -> None:
+    webhook.store.before = lambda *_: StoreUnavailable()
+    with pytest.raises(StoreUnavailable):
+        accept(webhook, many(200))
+    assert len(webhook.store.asked("create")) <= 16
+    assert ensured(webhook) == []
+
+
+def test_a_receipt_that_cannot_be_written_refuses_the_post(webhook: WebhookParts) -> None:
+    webhook.store.before = lambda name, *_: StoreUnavailable() if name.startswith("note") else None
+    with pytest.raises(StoreUnavailable):
+        accept(webhook, post(statuses=(receipt("wamid.out"),)))
+
+
+def test_a_registry_that_is_away_refuses_the_post_and_stores_nothing(webhook: WebhookParts) -> None:
+    class Away:
+        def owner_of(self, *_: str) -> None:
+            raise RegistryUnavailable
+
+        owner_of_account = owner_of
+
+    webhook.parts = replace(webhook.parts, accept=replace(webhook.parts.accept, tenants=Away()))
+    for body in (post(text("wamid.1")), changes(("account_update", {"a": 1}))):
+        with pytest.raises(RegistryUnavailable):
+            accept(webhook, body)
+    assert webhook.store.calls == []
+
+
+@pytest.mark.parametrize("position", [0, 7, MANY - 1])
+def test_one_events_own_fault_does_not_stop_the_others(webhook: WebhookParts, position: int) -> None:
+    poisoned = keys()[position]
+    webhook.store.before = lambda name, *given: (
+        ValueError("c4n4ry") if name == "create" and given[0].key == poisoned else None
+    )
+    with pytest.raises(ValueError):
+        accept(webhook, many())
+    assert_all_accepted(webhook, [key for key in keys() if key != poisoned])
+
+
+def test_a_store_that_is_away_is_the_answer_even_beside_an_events_own_fault(webhook: WebhookParts) -> None:
+    """What can be mended by itself is said: the POST comes again."""
+    webhook.store.before = on_call("create", 1, ValueError())
+    webhook.queue.before = on_call("ensure", 5, QueueUnavailable())
+    with pytest.raises(QueueUnavailable):
+        accept(webhook, many())
+
+
+def test_a_failure_is_answered_while_another_event_still_hangs(webhook: WebhookParts) -> None:
+    """The clock of the test stands at the bound already, so that nothing is waited for."""
+    hangs, released, failed = threading.Event(), threading.Event(), threading.Event()
+    here = threading.current_thread()
+
+    def fault(name: str, *_: Any) -> Exception | None:
+        if name != "create":
+            return None
+        if threading.current_thread() is not here:
+            hangs.set()
+            assert released.wait(30)
+            return None
+        assert hangs.wait(30)
+        webhook.clock.go(FAILURE_SECONDS)
+        failed.set()
+        return StoreUnavailable()
+
+    webhook.store.before = fault
+    try:
+        with pytest.raises(StoreUnavailable):
+            accept(webhook, many())
+        assert failed.is_set()
+        assert not released.is_set()
+    finally:
+        released.set()
+
+
+def test_a_store_too_slow_for_all_of_it_is_answered_in_time_and_nothing_is_acknowledged(webhook: WebhookParts) -> None:
+    webhook.store.after = lambda *_: webhook.clock.go(1.0)
+    with pytest.raises(StoreUnavailable, match="too slow"):
+        accept(webhook, many(100))
+    assert len(stored(webhook, keys(100))) < 100
+
+
+# ---- many, and at once
+
+
+def test_three_hundred_events_are_all_stored_and_queued(webhook: WebhookParts) -> None:
+    accept(webhook, many(300))
+    assert_all_accepted(webhook, keys(300))
+    assert len(ensured(webhook)) == 300
+
+
+def test_the_same_post_many_times_at_once_is_stored_once(webhook: WebhookParts) -> None:
+    body, failures = many(10), []
+
+    def deliver() -> None:
+        try:
+            accept(webhook, body)
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=deliver) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert {task.name for task in ensured(webhook)} == {
+        Task.of(record_of(webhook, f"wamid.{n}")).name for n in range(10)
+    }
+
+
+# ---- what the log says
+
+
+def test_every_line_of_a_post_belongs_to_its_request(webhook: WebhookParts, capfd: pytest.CaptureFixture[str]) -> None:
+    """Whichever thread wrote it."""
+    with logs.context(**{"logging.googleapis.com/trace": "projects/p/traces/t"}):
+        accept(webhook, many(60))
+    found = parts.lines(capfd.readouterr().out)
+    assert len(found) == 121
+    assert {line.get("logging.googleapis.com/trace") for line in found} == {"projects/p/traces/t"}
+
+
+def test_a_post_is_logged_with_its_number_of_events(webhook: WebhookParts, capfd: pytest.CaptureFixture[str]) -> None:
+    accept(webhook, post(text("wamid.1"), text("wamid.2")))
+    (line,) = [line for line in parts.lines(capfd.readouterr().out) if line["event"] == "webhook_received"]
+    assert line["count"] == 2

@@ -1,0 +1,308 @@
+"""Callers: who may call the private service, and what happens where that cannot be told."""
+
+import json
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from google.auth import crypt, jwt
+from werkzeug.datastructures import Headers
+
+from services.internal import callers as callers_module
+from services.internal.callers import CERTIFICATES_SECONDS, FETCH_SECONDS, Callers
+from shared import config
+from shared.domain.errors import CertificatesUnavailable, Forbidden
+
+TOKEN = "test-internal-token"
+AUDIENCE = "https://internal.example.com"
+TASKS, SCHEDULER = "tasks@example.com", "scheduler@example.com"
+
+
+class Key:
+    """One key of Google's, by its id."""
+
+    def __init__(self, key_id: str) -> None:
+        key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])
+        now = datetime.now(UTC)
+        made = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+        made = made.serial_number(1).not_valid_before(now - timedelta(1)).not_valid_after(now + timedelta(1))
+        pem = key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+        )
+        certificate = made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+        self.certificate = {key_id: certificate.decode()}
+        self.signer = crypt.RSASigner.from_string(pem, key_id)
+
+    def sign(self, header: Mapping[str, str] | None = None, **changes: Any) -> str:
+        now = int(time.time())
+        claims = {
+            "iss": "https://accounts.google.com",
+            "aud": AUDIENCE,
+            "email": TASKS,
+            "email_verified": True,
+            "sub": "1",
+            "iat": now,
+            "exp": now + 600,
+        } | changes
+        given = {name: value for name, value in claims.items() if value is not None}
+        return str(jwt.encode(self.signer, given, header=header).decode())
+
+
+GOOGLE, NEXT, IMPOSTOR = Key("one"), Key("two"), Key("one")
+
+
+@dataclass
+class Certificates:
+    """The address of Google's certificates."""
+
+    url: str = ""
+    status: int = 200
+    body: bytes = field(default_factory=lambda: json.dumps(GOOGLE.certificate).encode())
+    fetched: int = 0
+
+
+@pytest.fixture
+def certificates() -> Iterator[Certificates]:
+    certificates = Certificates()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            certificates.fetched += 1
+            self.send_response(certificates.status)
+            self.send_header("Content-Length", str(len(certificates.body)))
+            self.end_headers()
+            self.wfile.write(certificates.body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        certificates.url = f"http://127.0.0.1:{server.server_port}"
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield certificates
+        server.shutdown()
+        thread.join()
+
+
+def callers(certificates: Certificates, **environ: str) -> Callers:
+    given = {
+        "INTERNAL_TASK_TOKEN": f"{TOKEN},an-older-token",
+        "INTERNAL_TASK_BASE_URL": AUDIENCE,
+        "TASKS_SERVICE_ACCOUNT": TASKS,
+        "SCHEDULER_SERVICE_ACCOUNT": SCHEDULER,
+        "OIDC_CERTS_URL": certificates.url,
+    }
+    return Callers(config.load(given | environ, config.INTERNAL))
+
+
+def headers(token: str | None, bearer: str | None = None, scheme: str = "Bearer") -> Headers:
+    found = Headers()
+    if token is not None:
+        found["X-Internal-Token"] = token
+    if bearer is not None:
+        found["Authorization"] = f"{scheme} {bearer}"
+    return found
+
+
+# ---- the internal token
+
+
+@pytest.mark.parametrize("token", [TOKEN, "an-older-token"])
+def test_every_internal_token_of_the_list_is_taken(certificates: Certificates, token: str) -> None:
+    checked = callers(certificates, TASKS_SERVICE_ACCOUNT="")
+    checked.check_task(headers(token))
+    checked.check_sweep(headers(token))
+    assert certificates.fetched == 0
+
+
+@pytest.mark.parametrize(
+    "token", [None, "", f"{TOKEN},an-older-token", TOKEN[:-1], f"{TOKEN}x", TOKEN.upper(), "t\xf6ken", "another"]
+)
+def test_no_other_is(certificates: Certificates, token: str | None) -> None:
+    checked = callers(certificates, TASKS_SERVICE_ACCOUNT="", SCHEDULER_SERVICE_ACCOUNT="")
+    for check in (checked.check_task, checked.check_sweep):
+        with pytest.raises(Forbidden):
+            check(headers(token))
+
+
+def test_the_internal_token_is_asked_for_before_anything_is_fetched(certificates: Certificates) -> None:
+    with pytest.raises(Forbidden):
+        callers(certificates).check_task(headers("another", GOOGLE.sign()))
+    assert certificates.fetched == 0
+
+
+# ---- OIDC
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
+def test_a_task_needs_both_tokens_where_an_account_is_configured(certificates: Certificates, scheme: str) -> None:
+    checked = callers(certificates)
+    checked.check_task(headers(TOKEN, GOOGLE.sign(), scheme))
+    for missing in (headers(TOKEN), headers(None, GOOGLE.sign()), Headers()):
+        with pytest.raises(Forbidden):
+            checked.check_task(missing)
+
+
+def test_google_writes_its_name_in_two_ways(certificates: Certificates) -> None:
+    callers(certificates).check_task(headers(TOKEN, GOOGLE.sign(iss="accounts.google.com")))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"exp": int(time.time()) - 60},
+        {"exp": None},
+        {"iat": int(time.time()) + 600, "exp": int(time.time()) + 1200},
+        {"iat": None},
+        {"aud": None},
+        {"aud": "https://another.example.com"},
+        {"aud": f"{AUDIENCE}/"},
+        {"email": "other@example.com"},
+        {"email": SCHEDULER},
+        {"email": None},
+        {"email_verified": False},
+        {"email_verified": "true"},
+        {"email_verified": None},
+        {"iss": "https://accounts.example.com"},
+        {"iss": None},
+    ],
+    ids=str,
+)
+def test_a_token_that_claims_something_else_is_refused(certificates: Certificates, changes: Mapping[str, Any]) -> None:
+    with pytest.raises(Forbidden):
+        callers(certificates).check_task(headers(TOKEN, GOOGLE.sign(**changes)))
+
+
+def test_a_token_of_another_key_is_refused(certificates: Certificates) -> None:
+    for key in (IMPOSTOR, NEXT):
+        with pytest.raises(Forbidden):
+            callers(certificates).check_task(headers(TOKEN, key.sign()))
+
+
+@pytest.mark.parametrize("algorithm", ["none", "HS256", "ES256"])
+def test_a_token_that_chooses_its_own_algorithm_is_refused(certificates: Certificates, algorithm: str) -> None:
+    with pytest.raises(Forbidden):
+        callers(certificates).check_task(headers(TOKEN, GOOGLE.sign(header={"alg": algorithm})))
+
+
+@pytest.mark.parametrize(
+    "token", ["", " ", "x", "a.b", "a.b.c", "....", "\xe9.\xe9.\xe9", "e30.e30.", "bnVsbA.e30.e30"]
+)
+def test_what_is_no_token_is_refused(certificates: Certificates, token: str) -> None:
+    with pytest.raises(Forbidden):
+        callers(certificates).check_task(headers(TOKEN, token))
+
+
+@pytest.mark.parametrize("scheme", ["Basic", "", "Token"])
+def test_another_scheme_is_refused(certificates: Certificates, scheme: str) -> None:
+    with pytest.raises(Forbidden):
+        callers(certificates).check_task(headers(TOKEN, GOOGLE.sign(), scheme))
+
+
+# ---- the scheduler
+
+
+def test_the_sweep_takes_the_schedulers_oidc_instead_of_the_token(certificates: Certificates) -> None:
+    callers(certificates).check_sweep(headers(None, GOOGLE.sign(email=SCHEDULER)))
+
+
+def test_the_sweep_takes_no_other_account(certificates: Certificates) -> None:
+    with pytest.raises(Forbidden):
+        callers(certificates).check_sweep(headers(None, GOOGLE.sign(email=TASKS)))
+
+
+def test_without_a_scheduler_the_sweep_takes_no_oidc(certificates: Certificates) -> None:
+    with pytest.raises(Forbidden):
+        callers(certificates, SCHEDULER_SERVICE_ACCOUNT="").check_sweep(headers(None, GOOGLE.sign(email=SCHEDULER)))
+    assert certificates.fetched == 0
+
+
+# ---- certificates
+
+
+@pytest.mark.parametrize("status", [404, 500, 302])
+def test_without_certificates_nobody_is_let_through_and_nobody_refused_for_good(
+    certificates: Certificates, status: int
+) -> None:
+    certificates.status = status
+    checked = callers(certificates)
+    with pytest.raises(CertificatesUnavailable):
+        checked.check_task(headers(TOKEN, GOOGLE.sign()))
+    certificates.status = 200
+    checked.check_task(headers(TOKEN, GOOGLE.sign()))
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'"text"', b"null", b"{}", b'{"one": 5}', b"\xff"])
+def test_an_answer_that_is_no_certificates_is_as_good_as_none(certificates: Certificates, body: bytes) -> None:
+    certificates.body = body
+    with pytest.raises(CertificatesUnavailable):
+        callers(certificates).check_task(headers(TOKEN, GOOGLE.sign()))
+
+
+def test_an_address_without_a_server_is_as_good_as_none(certificates: Certificates) -> None:
+    checked = callers(certificates, OIDC_CERTS_URL="http://127.0.0.1:9/certs")
+    with pytest.raises(CertificatesUnavailable):
+        checked.check_task(headers(TOKEN, GOOGLE.sign()))
+
+
+@dataclass
+class Monotonic:
+    """The clock of the certificates."""
+
+    seconds: float = 1000.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Monotonic:
+    clock = Monotonic()
+    monkeypatch.setattr(callers_module, "time", clock)
+    return clock
+
+
+def test_certificates_are_fetched_once_an_hour(certificates: Certificates, clock: Monotonic) -> None:
+    checked, good = callers(certificates), headers(TOKEN, GOOGLE.sign())
+    for _ in range(3):
+        checked.check_task(good)
+    clock.seconds += CERTIFICATES_SECONDS
+    checked.check_task(good)
+    assert certificates.fetched == 1
+    clock.seconds += 1
+    checked.check_task(good)
+    assert certificates.fetched == 2
+
+
+def test_a_new_key_is_looked_for_at_once_but_not_for_every_token_that_invents_one(
+    certificates: Certificates, clock: Monotonic
+) -> None:
+    checked = callers(certificates)
+    checked.check_task(headers(TOKEN, GOOGLE.sign()))
+    certificates.body = json.dumps({**GOOGLE.certificate, **NEXT.certificate}).encode()
+    for _ in range(5):
+        with pytest.raises(Forbidden):
+            checked.check_task(headers(TOKEN, NEXT.sign()))
+    assert certificates.fetched == 1
+    clock.seconds += FETCH_SECONDS + 1
+    checked.check_task(headers(TOKEN, NEXT.sign()))
+    assert certificates.fetched == 2
+
+
+def test_a_key_that_was_taken_back_no_longer_opens(certificates: Certificates, clock: Monotonic) -> None:
+    checked = callers(certificates)
+    checked.check_task(headers(TOKEN, GOOGLE.sign()))
+    certificates.body = json.dumps(NEXT.certificate).encode()
+    clock.seconds += CERTIFICATES_SECONDS + 1
+    with pytest.raises(Forbidden):
+        checked.check_task(headers(TOKEN, GOOGLE.sign()))

@@ -1,0 +1,496 @@
+"""The canary: a customer and secrets that are easily recognised go through every path there is, and nothing that
+anybody but the customer and the handler can see may hold them: no log line, no task, no error answer.
+"""
+
+import json
+import socket
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import functions_framework
+import httpx
+import parts
+import pytest
+from parts import ROOT, SENDER, STRANGER, a_reply, an_event, changes, key_of, receipt, signed
+
+from services.internal.main import create_app
+from shared import bootstrap, config
+from shared.domain.identity import Echo
+from shared.domain.record import Delivery, Kind, State, Task
+from shared.domain.tasks import task_body
+from shared.stores.sqlite import SqliteStore
+
+PHONE, USER_ID = "15557770123", "US.77712345678901234567"
+CANARIES: Mapping[str, str] = {
+    "phone": "5557770123",
+    "user id": USER_ID,
+    "name": "Vogelsang",
+    "text": "c4n4ry",
+    "wamid": "C4N4RY",
+    "app secret": "app-secret-k4n4r1",
+    "verify token": "verify-token-k4n4r1",
+    "access token": "access-token-k4n4r1",
+    "internal token": "internal-token-k4n4r1",
+}
+NAME, TEXT, WAMID = "Canaria Vogelsang", "a c4n4ry text", "wamid.C4N4RY"
+SECRETS = {
+    "META_APP_SECRET": CANARIES["app secret"],
+    "META_VERIFY_TOKEN": CANARIES["verify token"],
+    "WHATSAPP_ACCESS_TOKEN": CANARIES["access token"],
+    "INTERNAL_TASK_TOKEN": CANARIES["internal token"],
+}
+EVERYTHING = f"{PHONE} {USER_ID} {NAME} {TEXT} {WAMID} {' '.join(SECRETS.values())}"
+
+TEAM = f"""
+import asyncio, logging, threading, warnings
+from shared.handlers import Drop, handles
+
+EVERYTHING = {EVERYTHING!r}
+
+@handles("text")
+def handle(message):
+    if "asks to raise" in message.text:
+        raise LookupError(message.contact.phone, message.contact.name, EVERYTHING) from KeyError(EVERYTHING)
+    if "asks to drop" in message.text:
+        raise Drop(f"{{message.contact}} {{message.id}} {{EVERYTHING}}")
+    if "asks to answer badly" in message.text:
+        return {{message.text: EVERYTHING}}
+    if "asks to answer in a coroutine" in message.text:
+        return failing(EVERYTHING)
+    if "asks to take long" in message.text:
+        threading.Event().wait(1)
+    if "asks to log" in message.text:
+        logging.getLogger("team").error("%s", EVERYTHING)
+        logging.getLogger("team").warning("%s", EVERYTHING)
+        thread = threading.Thread(target=explode, args=(EVERYTHING,))
+        thread.start()
+        thread.join()
+    if "asks to exit" in message.text:
+        raise SystemExit(EVERYTHING)
+    return f"{{message.text}} for {{message.contact.name}}, {{message.contact.phone}}"
+
+async def failing(said):
+    raise RuntimeError(said)
+
+def explode(said):
+    raise RuntimeError(said)
+"""
+
+
+def leaks(seen: str | bytes, *, but: tuple[str, ...] = ()) -> list[str]:
+    """Which of the canaries can be seen here."""
+    text = seen.decode("utf-8", "replace") if isinstance(seen, bytes) else seen
+    return [name for name, canary in CANARIES.items() if canary in text and name not in but]
+
+
+# ---- what comes in
+
+
+def item(number: int, text: str = TEXT, **changes: Any) -> dict[str, Any]:
+    fields = {"from": PHONE, "from_user_id": USER_ID, "id": f"{WAMID}.{number}", "timestamp": "1772366400"}
+    return {**fields, "type": "text", "text": {"body": f"{text} {TEXT}"}} | changes
+
+
+def webhook(*items: Any, statuses: tuple[Any, ...] = (), to: str = SENDER) -> bytes:
+    contact = {"wa_id": PHONE, "user_id": USER_ID, "profile": {"name": NAME}}
+    value: dict[str, Any] = {"metadata": {"phone_number_id": to, "display_phone_number": PHONE}, "contacts": [contact]}
+    value |= {"messages": list(items)} if items else {}
+    value |= {"statuses": list(statuses)} if statuses else {}
+    return changes(("messages", value))
+
+
+def failed_receipt(number: int, echo: str | None = None) -> dict[str, Any]:
+    errors = [{"code": 131026, "title": EVERYTHING, "message": EVERYTHING, "error_data": {"details": EVERYTHING}}]
+    named = {} if echo is None else {"biz_opaque_callback_data": echo}
+    return receipt(f"{WAMID}.out.{number}", "failed", errors=errors, recipient_id=PHONE, **named)
+
+
+ODD_WEBHOOKS: Mapping[str, bytes] = {
+    "a stranger's": webhook(item(1), to=STRANGER),
+    "a stranger's, large": webhook(item(2, TEXT * 2000), to=STRANGER),
+    "without a sender": webhook({"id": f"{WAMID}.3", "type": "text", "text": {"body": EVERYTHING}}),
+    "without a type": webhook({"id": f"{WAMID}.4", "from": PHONE, "text": {"body": EVERYTHING}}),
+    "of wrong types": webhook({"id": [WAMID], "from": {"phone": PHONE}, "type": EVERYTHING}),
+    "no item": webhook(EVERYTHING),
+    "of an unknown kind": webhook(item(5, type=EVERYTHING)),
+    "an account change": changes(("account_update", {"event": EVERYTHING, "phone_number": PHONE})),
+    "an unknown field": changes((EVERYTHING, {"phone": PHONE}), ("odd", EVERYTHING)),
+    "errors": changes(("messages", {"metadata": {"phone_number_id": SENDER}, "errors": [{"message": EVERYTHING}]})),
+    "an unknown object": json.dumps({"object": EVERYTHING, "entry": [EVERYTHING]}).encode(),
+    "no JSON": EVERYTHING.encode(),
+    "a receipt of nobody's": webhook(statuses=(failed_receipt(1),)),
+    "a receipt with another's echo": webhook(statuses=(failed_receipt(2, EVERYTHING),)),
+    "a receipt that names nothing": webhook(statuses=(failed_receipt(3, str(Echo("0" * 40, 0, "corr_0001"))),)),
+    "a receipt of an unknown kind": webhook(statuses=({**failed_receipt(4), "status": EVERYTHING},)),
+    "a receipt that makes no sense": webhook(statuses=({"id": 5, "status": EVERYTHING}, EVERYTHING)),
+}
+
+ASKED = (
+    "asks to raise",
+    "asks to drop",
+    "asks to answer badly",
+    "asks to answer in a coroutine",
+    "asks to take long",
+    "asks to log",
+    "asks to exit",
+)
+
+QUOTING = {"message": f"(#1) {EVERYTHING}", "error_data": {"details": EVERYTHING}, "fbtrace_id": EVERYTHING}
+ANSWERS: Mapping[str, tuple[int, Any]] = {
+    "gets refused": (400, {"error": {**QUOTING, "code": 131026}}),
+    "gets limited": (429, {"error": {**QUOTING, "code": 130429}}),
+    "gets told to wait": (400, {"error": {**QUOTING, "code": 999999, "is_transient": True}}),
+    "gets an outage": (503, {"error": {**QUOTING, "code": 2}}),
+    "gets lost": (500, f"<html>{EVERYTHING}</html>".encode()),
+    "gets no answer": (0, b""),
+    "gets an unreadable yes": (200, f"<html>{EVERYTHING}</html>".encode()),
+}
+LAST_ANSWERS: Mapping[str, tuple[int, Any]] = {
+    "gets blocked": (403, {"error": {**QUOTING, "code": 131031}}),
+    "gets a refused credential": (401, {"error": {**QUOTING, "code": 190}}),
+}
+"""After each of these nothing is sent for a while."""
+
+EXPECTED_EVENTS = {
+    "started", "webhook_received", "webhook_refused", "webhook_ignored", "inbound_new", "inbound_duplicate",
+    "inbound_enqueued", "inbound_processing_started", "inbound_processing_finished", "inbound_rescheduled",
+    "outbound_enqueued", "outbound_waiting", "outbound_sent", "outbound_rescheduled", "outbound_in_doubt",
+    "outbound_failed", "receipt_applied", "receipt_unknown", "dead_lettered", "swept", "task_refused", "task_gone",
+    "tenant_needs_reauth", "sender_blocked", "unexpected_error",
+}  # fmt: skip
+
+
+# ---- the world
+
+
+@dataclass
+class World:
+    """The four programs, and all that they have answered."""
+
+    directory: Path
+    emulator: parts.Emulator
+    programs: Mapping[str, parts.Program]
+    urls: Mapping[str, str]
+    store: SqliteStore
+    graph: "Graph"
+    client: httpx.Client
+    answers: list[tuple[str, int, str]] = field(default_factory=list)
+
+    def ask(self, method: str, service: str, path: str, **fields: Any) -> int:
+        """A request whose answer is kept."""
+        answer = self.client.request(method, self.urls[service] + path, **fields)
+        self.answers.append((path, answer.status_code, f"{answer.headers} {answer.text}"))
+        return answer.status_code
+
+    def deliver(self, body: bytes, **headers: str) -> int:
+        given = {"X-Hub-Signature-256": signed(body, CANARIES["app secret"]), **headers}
+        return self.ask("POST", "webhook", "/webhooks/whatsapp", content=body, headers=given)
+
+    def task(self, route: str, body: bytes, **headers: str) -> int:
+        given = {"X-Internal-Token": CANARIES["internal token"], **headers}
+        return self.ask("POST", "internal", f"/internal/{route}", content=body, headers=given)
+
+    def record(self, number: int) -> Delivery:
+        record = self.store.get(key_of(f"{WAMID}.{number}"))
+        assert record is not None
+        return record
+
+    def until(self, number: int, condition: Callable[[list[Delivery]], bool]) -> None:
+        """Wait until it is so of this event and its replies."""
+        correlation_id = self.record(number).correlation_id
+        parts.until(lambda: condition(list(self.store.by_correlation(correlation_id))))
+
+
+class Graph(parts.Provider):
+    """Graph, which answers some texts itself and hands the others on to the simulator."""
+
+    def __init__(self, simulator: str) -> None:
+        super().__init__()
+        self._simulator = simulator
+        self.answered: set[str] = set()
+
+    def __call__(self, body: bytes) -> tuple[int, bytes]:
+        said = json.loads(body)["text"]["body"]
+        for asked, (status, document) in {**ANSWERS, **LAST_ANSWERS}.items():
+            if asked in said and asked not in self.answered:
+                self.answered.add(asked)
+                return status, document if isinstance(document, bytes) else json.dumps(document).encode()
+        headers = {"Authorization": f"Bearer {CANARIES['access token']}"}
+        answer = httpx.post(f"{self._simulator}/v25.0/{SENDER}/messages", content=body, headers=headers)
+        return answer.status_code, answer.content
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    directory = tmp_path_factory.mktemp("canary")
+    (directory / "team.py").write_text(TEAM)
+    emulator = parts.Emulator(directory)
+    ports = {name: parts.free_port() for name in ("webhook", "internal")}
+    urls = {name: f"http://127.0.0.1:{port}" for name, port in ports.items()}
+    arguments = ["--port", "0", "--data-dir", str(directory), "--webhook-url", f"{urls['webhook']}/webhooks/whatsapp"]
+    simulator = parts.run(directory, "local.whatsapp", SECRETS, *arguments)
+    graph = Graph(parts.lines(simulator.out.read_text())[0]["address"])
+    with parts.a_provider(graph), httpx.Client(timeout=20, headers={"Connection": "close"}) as client:
+        environ = parts.environment(
+            directory,
+            **SECRETS,
+            CLOUD_TASKS_EMULATOR_HOST=emulator.address,
+            INTERNAL_TASK_BASE_URL=urls["internal"],
+            WHATSAPP_API_BASE_URL=graph.url,
+            HANDLER="team:handle",
+            HANDLER_TIMEOUT="1",
+            MAX_ATTEMPTS="2",
+            TIME_SCALE="20",
+            PYTHONPATH=str(directory),
+            LOG_LEVEL="DEBUG",
+        )
+        programs = {
+            name: parts.run(directory, f"services.{name}", {**environ, "PORT": str(port)})
+            for name, port in ports.items()
+        }
+        programs |= {"simulator": simulator, "emulator": emulator.program}
+        store = bootstrap.build_store(config.load(environ, config.INTERNAL))
+        yield World(directory, emulator, programs, urls, store, graph, client)
+        for program in programs.values():
+            program.process.kill()
+            program.process.wait()
+        emulator.close()
+        store.close()
+
+
+def test_nothing_of_a_customer_or_a_secret_is_seen_anywhere(world: World) -> None:
+    tell_the_webhook_odd_things(world)
+    look_at_the_tasks_of_a_message_that_goes_through(world)
+    ask_the_handler_for_trouble(world)
+    let_the_provider_quote_what_it_was_sent(world)
+    tell_the_internal_service_odd_things(world)
+    take_the_store_away(world)
+    take_the_queue_away(world)
+    assert_that_nothing_was_seen(world)
+
+
+def tell_the_webhook_odd_things(world: World) -> None:
+    for body in ODD_WEBHOOKS.values():
+        assert world.deliver(body) == 200
+        assert world.deliver(body, **{"User-Agent": EVERYTHING, "X-Cloud-Trace-Context": f"{PHONE}/1"}) == 200
+        assert world.deliver(body, **{"X-Hub-Signature-256": EVERYTHING}) == 403
+        assert world.deliver(body, **{"X-Hub-Signature-256": "sha256=" + signed(body, "another")[7:]}) == 403
+    large = EVERYTHING.encode() * 40_000
+    assert world.deliver(large) == 413
+    get = {"hub.mode": "subscribe", "hub.challenge": "1"}
+    for word, status in ((EVERYTHING, 403), (CANARIES["verify token"], 200)):
+        assert world.ask("GET", "webhook", "/webhooks/whatsapp", params={**get, "hub.verify_token": word}) == status
+    assert world.ask("GET", "webhook", f"/webhooks/whatsapp/{PHONE}", params={"name": NAME}) == 404
+    assert world.ask("DELETE", "webhook", "/webhooks/whatsapp", params={"name": NAME}) == 405
+    for garbage in (f"{EVERYTHING}\r\n\r\n", f"POST /{PHONE} HTTP/1.1\r\n{EVERYTHING}: 1\r\n\r\n"):
+        with socket.create_connection(("127.0.0.1", int(world.urls["webhook"].rpartition(":")[2]))) as connection:
+            connection.sendall(garbage.encode())
+            connection.recv(
+                1024
+            )  # the server of the server quotes its caller's own request line to it, and to nobody else
+
+
+def look_at_the_tasks_of_a_message_that_goes_through(world: World) -> None:
+    assert world.deliver(webhook(item(100, "echo"), item(101, "echo"))) == 200
+    seen = look_at_the_tasks(world, "inbound", 2)
+    world.emulator.resume("inbound")
+    world.until(100, lambda records: len(records) == 2)
+    world.until(101, lambda records: len(records) == 2)
+    seen += look_at_the_tasks(world, "outbound", 2)
+    world.emulator.resume("outbound")
+    for number in (100, 101):
+        world.until(number, lambda records: all(record.final and record.word.read for record in records[1:]))
+    assert world.deliver(webhook(item(100, "echo"))) == 200
+    assert len(seen) >= 4
+    reply = world.store.by_correlation(world.record(100).correlation_id)[1]
+    assert {"phone", "name", "text"} <= set(leaks(json.dumps(dict(reply.payload)))), "the canary was not sent at all"
+
+
+def look_at_the_tasks(world: World, queue: str, least: int) -> list[Any]:
+    """What the queue holds of each task. The internal token has its place among the headers."""
+    tasks: list[Any] = parts.until(lambda: len(found := world.emulator.tasks(queue)) >= least and found)
+    for task in tasks:
+        request = task.http_request
+        headers = {name: value for name, value in request.headers.items() if name != "X-Internal-Token"}
+        assert leaks(f"{task.name} {request.url} {request.body!r} {headers}") == []
+        assert set(request.headers) == {"Content-Type", "X-Internal-Token", "X-Correlation-Id", "User-Agent"}
+    return tasks
+
+
+def ask_the_handler_for_trouble(world: World) -> None:
+    numbers = range(200, 200 + len(ASKED))
+    items = [item(number, asked) for number, asked in zip(numbers, ASKED, strict=True)]
+    assert world.deliver(webhook(*items)) == 200
+    for number in numbers:
+        world.until(number, lambda records: records[0].final)
+    ends = {world.record(number).state for number in numbers}
+    assert ends == {State.DONE, State.DROPPED, State.DEAD}
+
+
+def let_the_provider_quote_what_it_was_sent(world: World) -> None:
+    numbers = range(300, 300 + len(ANSWERS))
+    items = [item(number, asked) for number, asked in zip(numbers, ANSWERS, strict=True)]
+    assert world.deliver(webhook(*items)) == 200
+    for number in numbers:
+        world.until(number, lambda records: len(records) == 2 and bool(records[1].attempts_log))
+    for number, asked in enumerate(LAST_ANSWERS, start=400):
+        assert world.deliver(webhook(item(number, asked))) == 200
+        world.until(number, lambda records: len(records) == 2 and bool(records[1].attempts_log))
+        assert world.deliver(webhook(item(number + 50, "waits"))) == 200
+        parts.until(lambda: '"outbound_waiting"' in world.programs["internal"].out.read_text())
+        world.store.mark_block("default", SENDER, None)
+    assert world.graph.answered == {*ANSWERS, *LAST_ANSWERS}
+
+
+def tell_the_internal_service_odd_things(world: World) -> None:
+    good = task_body(Task("0" * 40, Kind.INBOUND, "corr_0001", 0))
+    for route in ("process_inbound", "process_outbound"):
+        for body in (
+            EVERYTHING.encode(),
+            json.dumps(EVERYTHING).encode(),
+            json.dumps({EVERYTHING: EVERYTHING}).encode(),
+            *(json.dumps({**good, name: EVERYTHING}).encode() for name in good),
+            EVERYTHING.encode() * 1000,
+        ):
+            assert 400 <= world.task(route, body, **{"X-CloudTasks-TaskRetryCount": PHONE, "traceparent": NAME}) < 500
+        assert world.task(route, b"{}", **{"X-Internal-Token": EVERYTHING}) == 403
+        assert world.ask("GET", "internal", f"/internal/{route}", params={"name": NAME}) == 405
+    assert world.task("process_inbound", json.dumps(good).encode()) == 200
+    assert world.task("sweep", b"") == 200
+    assert world.task("sweep", b"", **{"X-Internal-Token": EVERYTHING, "Authorization": f"Bearer {EVERYTHING}"}) == 403
+    assert world.ask("POST", "internal", f"/internal/{PHONE}", params={"name": NAME}) == 404
+
+
+def take_the_store_away(world: World) -> None:
+    holder = sqlite3.connect(world.directory / "pombo.sqlite", isolation_level=None)
+    holder.execute("BEGIN EXCLUSIVE")
+    assert world.deliver(webhook(item(500))) == 500
+    holder.close()
+    assert world.deliver(webhook(item(500))) == 200
+
+
+def take_the_queue_away(world: World) -> None:
+    world.emulator.program.process.kill()
+    world.emulator.program.process.wait()
+    assert world.deliver(webhook(item(600))) == 500
+    for service in ("webhook", "internal"):
+        assert world.ask("GET", service, "/readyz") == 503
+        assert world.ask("GET", service, "/health") == 200
+
+
+def assert_that_nothing_was_seen(world: World) -> None:
+    wamids = [entry["wamid"] for entry in world.client.get(f"{world.graph._simulator}/control/ledger").json()]
+    running = [world.programs[name] for name in ("webhook", "internal", "simulator")]
+    for program in running:
+        program.process.terminate()
+    assert [program.end() for program in running] == [0, 0, 0]
+    seen = {program.out: program.out.read_text() for program in world.programs.values()}
+    seen |= {program.err: program.err.read_text() for program in world.programs.values()}
+    for path, text in seen.items():
+        assert leaks(text) == [], path.name
+        assert not [wamid for wamid in wamids if wamid in text], path.name
+    assert wamids
+    assert all(world.programs[name].err.read_text() == "" for name in world.programs)
+    said = {event for name in ("webhook", "internal") for event in parts.events(world.programs[name].out.read_text())}
+    assert EXPECTED_EVENTS - said == set(), "a path was not walked"
+    for path, status, answer in world.answers:
+        assert leaks(answer) == [], (path, status)
+    for path in world.directory.glob("tasks.sqlite*"):
+        assert leaks(path.read_bytes(), but=("internal token",)) == [], path.name
+
+
+# ---- what only a part that is made to fail does
+
+
+class Explosion(Exception):
+    """An exception that quotes everything, as those of libraries do."""
+
+    def __init__(self) -> None:
+        super().__init__(EVERYTHING)
+
+
+def exploding(method: str) -> Callable[..., Exception | None]:
+    return lambda name, *_: Explosion() if name == method else None
+
+
+@pytest.fixture
+def heard(capfd: pytest.CaptureFixture[str]) -> Iterator[Callable[[], str]]:
+    """All that this process has written to standard output and standard error."""
+    with parts.logged():
+        yield lambda: "".join(capfd.readouterr())
+
+
+@pytest.mark.parametrize(("port", "method"), [("store", "create"), ("store", "note_receipt"), ("queue", "ensure")])
+def test_an_exception_that_quotes_everything_is_not_quoted_by_the_webhook_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, heard: Callable[[], str], port: str, method: str
+) -> None:
+    given = parts.webhook_parts(tmp_path, queue=parts.NoQueue(), META_APP_SECRET=CANARIES["app secret"])
+    monkeypatch.setattr(bootstrap, "webhook", lambda: given.parts)
+    app = functions_framework.create_app("webhook", str(ROOT / "services" / "webhook" / "main.py"))
+    getattr(given, port).before = exploding(method)
+    body = webhook(item(1), item(2), statuses=(failed_receipt(1, str(Echo("0" * 40, 0, "corr_0001"))),))
+    headers = {"X-Hub-Signature-256": signed(body, CANARIES["app secret"])}
+    answer = app.test_client().post("/webhooks/whatsapp", data=body, headers=headers)
+    given.close()
+    said = heard()
+    assert answer.status_code == 500
+    assert "Explosion" in said
+    assert leaks(f"{said} {answer.headers} {answer.text}") == []
+
+
+@pytest.mark.parametrize("record", [an_event(), a_reply()], ids=["event", "reply"])
+@pytest.mark.parametrize(
+    ("port", "method"), [("store", "change"), ("queue", "ensure"), ("channel", "send"), ("channel", "read")]
+)
+def test_an_exception_that_quotes_everything_is_not_quoted_by_the_internal_service(
+    tmp_path: Path, heard: Callable[[], str], record: Delivery, port: str, method: str
+) -> None:
+    given = parts.internal_parts(tmp_path, lambda _: TEXT, queue=parts.NoQueue(), **SECRETS)
+    channel = parts.Tapped(given.parts.process_outbound.channel)
+    internal = replace(
+        given.parts,
+        process_inbound=replace(given.parts.process_inbound, channel=channel),
+        process_outbound=replace(given.parts.process_outbound, channel=channel),
+    )
+    given.store.port.create(replace(record, contact=PHONE))
+    {"store": given.store, "queue": given.queue, "channel": channel}[port].before = exploding(method)
+    answer = (
+        create_app(internal)
+        .test_client()
+        .post(
+            f"/internal/process_{record.kind}",
+            json=task_body(Task.of(record)),
+            headers={"X-Internal-Token": CANARIES["internal token"]},
+        )
+    )
+    given.store.port.close()
+    said = heard()
+    assert leaks(f"{said} {answer.headers} {answer.text}") == []
+    assert (answer.status_code == 500) is ("Explosion" in said)
+    assert (port, method, record.kind) not in REACHED or answer.status_code == 500
+
+
+REACHED = {
+    ("store", "change", Kind.INBOUND),
+    ("store", "change", Kind.OUTBOUND),
+    ("queue", "ensure", Kind.INBOUND),
+    ("channel", "read", Kind.INBOUND),
+    ("channel", "send", Kind.OUTBOUND),
+}
+"""Where the explosion is on the way of that record."""
+
+
+def test_a_service_that_does_not_start_says_nothing_of_its_secrets(tmp_path: Path) -> None:
+    environ = {**SECRETS, "APP_ENV": "prod", "PORT": PHONE, "WHATSAPP_API_BASE_URL": EVERYTHING, "STORE": EVERYTHING}
+    for service in (config.WEBHOOK, config.INTERNAL):
+        with pytest.raises(config.ConfigError) as caught:
+            config.load(environ, service)
+        assert leaks(str(caught.value)) == []
+
+
+def test_the_canaries_would_be_seen() -> None:
+    assert leaks(EVERYTHING) == leaks(EVERYTHING.encode()) == list(CANARIES)
+    assert leaks("nothing of the kind") == []

@@ -1,0 +1,236 @@
+"""The sweep: whatever is overdue gets another task; it is bounded, fair, re-entrant, and decides nothing else."""
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import parts
+import pytest
+from flask.testing import FlaskClient
+from parts import NOW, TOKEN, InternalParts, a_reply, an_event, doubtful, ended, held
+
+from services.internal.main import create_app
+from shared.domain.errors import QueueUnavailable, StoreUnavailable
+from shared.domain.record import Delivery, State, Task
+from shared.pipeline.sweep import PAGE
+
+PAST, FUTURE = NOW - timedelta(seconds=1), NOW + timedelta(seconds=1)
+
+
+@pytest.fixture
+def internal(tmp_path: Path) -> Iterator[InternalParts]:
+    with parts.logged():
+        internal = parts.internal_parts(tmp_path, queue=parts.NoQueue())
+        yield internal
+    internal.store.port.close()
+
+
+@pytest.fixture
+def client(internal: InternalParts) -> FlaskClient:
+    return create_app(internal.parts).test_client()
+
+
+def put(internal: InternalParts, *records: Delivery) -> None:
+    for record in records:
+        internal.store.port.create(record)
+
+
+def put_many(internal: InternalParts, count: int) -> list[Delivery]:
+    """Overdue events, all in one commit; the first is the longest overdue."""
+    records = [an_event(number, sweep_at=NOW - timedelta(seconds=count - number)) for number in range(count)]
+    internal.store.port.change(records[0].key, lambda _: replace(parts.step(records[0]), create=tuple(records[1:])))
+    return records
+
+
+def sweep(client: FlaskClient) -> tuple[int, Any]:
+    answer = client.post("/internal/sweep", headers={"X-Internal-Token": TOKEN})
+    return answer.status_code, answer.json
+
+
+def ensured(internal: InternalParts) -> list[Task]:
+    return [task for task, _ in internal.queue.asked("ensure")]
+
+
+OPEN = {
+    "an event that waits": an_event(sweep_at=PAST),
+    "an event that nobody finished": an_event(**held(-1, sweep_at=PAST)),
+    "a message that waits": a_reply(sweep_at=PAST),
+    "a message that nobody finished": a_reply(**held(-1, sweep_at=PAST)),
+    "a message in doubt": a_reply(**doubtful(-40, sweep_at=PAST)),
+}
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_what_is_overdue_gets_a_task_of_the_next_generation(
+    client: FlaskClient, internal: InternalParts, name: str
+) -> None:
+    record = OPEN[name]
+    put(internal, record)
+    status, body = sweep(client)
+    assert (status, body["selected"], body["enqueued"]) == (200, 1, 1)
+    after = internal.store.port.get(record.key)
+    assert after == replace(record, generation=1, due_at=NOW, sweeps=1, sweep_at=NOW + timedelta(seconds=60)), (
+        "nothing else is changed"
+    )
+    assert internal.queue.asked("ensure") == [(Task.of(after), NOW)]
+
+
+NOT_OVERDUE = {
+    "not yet": an_event(sweep_at=FUTURE),
+    "done": an_event(**ended(State.DONE, plan_size=0)),
+    "dropped": an_event(**ended(State.DROPPED)),
+    "dead": an_event(**ended(State.DEAD)),
+}
+
+
+@pytest.mark.parametrize("name", NOT_OVERDUE)
+def test_what_is_not_overdue_or_has_ended_is_left_alone(
+    client: FlaskClient, internal: InternalParts, name: str
+) -> None:
+    record = NOT_OVERDUE[name]
+    put(internal, record)
+    status, body = sweep(client)
+    assert (status, body["selected"], body["enqueued"]) == (200, 0, 0)
+    assert internal.store.port.get(record.key) == record
+    assert ensured(internal) == []
+
+
+def test_what_is_at_work_is_only_looked_at_later(client: FlaskClient, internal: InternalParts) -> None:
+    record = an_event(**held(10, sweep_at=PAST))
+    put(internal, record)
+    status, body = sweep(client)
+    assert (status, body["selected"], body["enqueued"]) == (200, 1, 0)
+    assert internal.store.port.get(record.key) == replace(record, sweeps=1, sweep_at=NOW + timedelta(seconds=60))
+    assert ensured(internal) == []
+
+
+def test_the_wait_doubles_with_every_sweep_up_to_six_hours(client: FlaskClient, internal: InternalParts) -> None:
+    put(internal, an_event(sweep_at=PAST))
+    waits = []
+    for _ in range(12):
+        sweep(client)
+        record = internal.store.port.get(an_event().key)
+        waits.append(record.sweep_at - internal.clock.at)
+        internal.clock.go(waits[-1].total_seconds())
+    assert waits == [min(timedelta(hours=6), timedelta(seconds=30) * 2**times) for times in range(1, 13)]
+    assert record.generation == 12
+
+
+def test_the_longest_overdue_comes_first_and_all_of_them_come(client: FlaskClient, internal: InternalParts) -> None:
+    records = put_many(internal, PAGE + 50)
+    status, body = sweep(client)
+    assert (status, body["selected"], body["enqueued"]) == (200, PAGE + 50, PAGE + 50)
+    assert [task.key for task in ensured(internal)] == [record.key for record in records]
+    assert [limit for _, limit in internal.store.asked("overdue")] == [PAGE] * 3
+
+
+def test_a_sweep_ends_when_its_time_is_over(client: FlaskClient, internal: InternalParts) -> None:
+    put_many(internal, PAGE + 50)
+    internal.store.after = lambda name, *_: internal.clock.go(1) if name == "change" else None
+    status, body = sweep(client)
+    assert (status, body["selected"], body["pending"]) == (200, PAGE, PAGE + 50)
+
+
+def test_two_sweeps_at_once_make_no_more_tasks_than_one(client: FlaskClient, internal: InternalParts) -> None:
+    """Each has read the same page before either writes."""
+    records = put_many(internal, 40)
+    both_have_read, found = threading.Barrier(2, timeout=30), []
+    first: set[int] = set()
+
+    def wait_for_the_other(name: str, *_: Any) -> None:
+        if name == "overdue" and threading.get_ident() not in first:
+            first.add(threading.get_ident())
+            both_have_read.wait()
+
+    internal.store.after = wait_for_the_other
+    threads = [threading.Thread(target=lambda: found.append(internal.parts.sweep())) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(swept.enqueued for swept in found) == sum(swept.selected for swept in found) == 40
+    assert sorted(task.name for task in ensured(internal)) == sorted(
+        Task.of(replace(record, generation=1)).name for record in records
+    )
+
+
+# ---- when a part fails
+
+
+def test_a_store_that_is_away_is_answered_503(client: FlaskClient, internal: InternalParts) -> None:
+    internal.store.before = lambda *_: StoreUnavailable()
+    assert sweep(client) == (503, {"error": "store_unavailable"})
+
+
+def test_a_queue_that_is_away_is_answered_503_and_what_it_missed_is_overdue_again(
+    client: FlaskClient, internal: InternalParts
+) -> None:
+    put(internal, an_event(sweep_at=PAST))
+    internal.queue.before = lambda *_: QueueUnavailable()
+    assert sweep(client) == (503, {"error": "queue_unavailable"})
+    internal.queue.before = lambda *_: None
+    internal.clock.go(60)
+    status, body = sweep(client)
+    assert (status, body["enqueued"]) == (200, 1)
+    assert ensured(internal)[-1].generation == 2
+
+
+def test_a_record_that_a_newer_version_wrote_does_not_stop_the_others(
+    client: FlaskClient, internal: InternalParts, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    put_many(internal, 3)
+    db = sqlite3.connect(tmp_path / "pombo.sqlite")
+    with db:
+        db.execute("UPDATE records SET body = json_set(body, '$.kind', 'sideways') WHERE key = ?", (an_event(0).key,))
+    db.close()
+    status, body = sweep(client)
+    assert (status, body["enqueued"]) == (200, 2)
+    assert "state_unknown" in parts.events(capfd.readouterr().out)
+
+
+# ---- the report
+
+
+def test_the_report_counts_what_is_open_and_says_how_old_the_oldest_is(
+    client: FlaskClient, internal: InternalParts, capfd: pytest.CaptureFixture[str]
+) -> None:
+    put(
+        internal,
+        an_event(1, received_at=NOW - timedelta(seconds=90), sweep_at=FUTURE),
+        an_event(2, received_at=NOW - timedelta(seconds=12.5), sweep_at=PAST),
+        an_event(3, **held(10, received_at=NOW - timedelta(seconds=900))),
+        a_reply(1, **doubtful(10)),
+        a_reply(2, **doubtful(10)),
+        a_reply(3, **ended(State.DEAD)),
+        a_reply(4, **ended(State.DONE)),
+    )
+    expected = {
+        "selected": 1,
+        "enqueued": 1,
+        "pending": 2,
+        "leased": 1,
+        "in_doubt": 2,
+        "dead": 1,
+        "oldest_pending_seconds": 90.0,
+    }
+    assert sweep(client) == (200, expected)
+    (line,) = [line for line in parts.lines(capfd.readouterr().out) if line["event"] == "swept"]
+    assert {name: line[name] for name in expected} == expected
+
+
+def test_the_report_of_an_empty_store_is_all_zero(client: FlaskClient) -> None:
+    names = ("selected", "enqueued", "pending", "leased", "in_doubt", "dead", "oldest_pending_seconds")
+    assert sweep(client) == (200, dict.fromkeys(names, 0))
+
+
+def test_a_sweep_deletes_what_has_expired_where_the_store_does_not(
+    client: FlaskClient, internal: InternalParts
+) -> None:
+    put(internal, an_event(1, **ended(State.DONE, expire_at=NOW)), an_event(2, **ended(State.DONE, expire_at=FUTURE)))
+    assert sweep(client)[0] == 200
+    assert internal.store.port.get(an_event(1).key) is None
+    assert internal.store.port.get(an_event(2).key) is not None

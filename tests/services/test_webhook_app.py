@@ -1,0 +1,551 @@
+"""The public service over HTTP: as functions-framework serves it, and once as gunicorn does."""
+
+import json
+import socket
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
+from typing import Any
+
+import functions_framework
+import parts
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from parts import ROOT, SENDER, WORD, WebhookParts, key_of, post, signed, text
+from werkzeug.test import create_environ, run_wsgi_app
+
+from shared import bootstrap, config
+from shared.domain.errors import QueueUnavailable, RegistryUnavailable, StoreUnavailable
+from shared.domain.record import State, Task
+from shared.stores.sqlite import SqliteStore
+
+PATH = "/webhooks/whatsapp"
+CAP = 4096
+WITHIN = 5.0
+"""Seconds in which an unavailable store or queue is answered."""
+
+
+@pytest.fixture(scope="module")
+def app() -> Flask:
+    return functions_framework.create_app("webhook", str(ROOT / "services" / "webhook" / "main.py"))
+
+
+@pytest.fixture(scope="module")
+def shared_webhook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebhookParts]:
+    with parts.logged():
+        webhook = parts.webhook_parts(
+            tmp_path_factory.mktemp("webhook"),
+            queue=parts.NoQueue(),
+            WEBHOOK_MAX_BYTES=str(CAP),
+            META_APP_SECRET=f"{parts.SECRET},an-older-secret",
+            META_VERIFY_TOKEN=f"{WORD},an-older-word",
+        )
+    yield webhook
+    webhook.close()
+
+
+@pytest.fixture
+def webhook(shared_webhook: WebhookParts, monkeypatch: pytest.MonkeyPatch) -> Iterator[WebhookParts]:
+    monkeypatch.setattr(bootstrap, "webhook", lambda: shared_webhook.parts)
+    with parts.logged():
+        yield shared_webhook
+    for port in (shared_webhook.store, shared_webhook.queue):
+        port.calls.clear()
+        port.before = port.after = lambda *_: None
+
+
+@pytest.fixture
+def client(app: Flask, webhook: WebhookParts) -> FlaskClient:
+    return app.test_client()
+
+
+def deliver(client: FlaskClient, body: bytes, **headers: str) -> Any:
+    return client.post(PATH, data=body, headers={"X-Hub-Signature-256": signed(body), **headers})
+
+
+# ---- the handshake
+
+
+def shake(client: FlaskClient, **changes: str) -> Any:
+    query = {"hub.mode": "subscribe", "hub.verify_token": WORD, "hub.challenge": "1158201444"}
+    query |= {f"hub.{name}": value for name, value in changes.items()}
+    return client.get(PATH, query_string={name: value for name, value in query.items() if value != "absent"})
+
+
+def test_the_right_word_gets_its_challenge_back_as_plain_text(client: FlaskClient) -> None:
+    answer = shake(client)
+    assert (answer.status_code, answer.data, answer.mimetype) == (200, b"1158201444", "text/plain")
+
+
+def test_the_older_word_of_the_list_is_taken_too(client: FlaskClient) -> None:
+    assert shake(client, verify_token="an-older-word").status_code == 200
+
+
+@pytest.mark.parametrize("challenge", ["0", "a b+c&d", "é\n🙂", "<script>", ""])
+def test_whatever_the_challenge_is_it_comes_back_as_it_came(client: FlaskClient, challenge: str) -> None:
+    answer = shake(client, challenge=challenge)
+    assert (answer.status_code, answer.data.decode(), answer.mimetype) == (200, challenge, "text/plain")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"verify_token": "wrong"},
+        {"verify_token": ""},
+        {"verify_token": "absent"},
+        {"verify_token": f"{WORD},an-older-word"},
+        {"verify_token": WORD.upper()},
+        {"verify_token": "wört"},
+        {"mode": "unsubscribe"},
+        {"mode": "absent"},
+    ],
+    ids=str,
+)
+def test_any_other_word_or_mode_is_forbidden(client: FlaskClient, changes: dict[str, str]) -> None:
+    answer = shake(client, **changes)
+    assert (answer.status_code, answer.json) == (403, {"error": "forbidden"})
+
+
+@pytest.mark.parametrize("query", ["", "hub.verify_token=\xff\xfe", "%", "hub.verify_token=%ff%00", "a;b&&=&hub.mode"])
+def test_a_query_that_makes_no_sense_is_forbidden(client: FlaskClient, query: str) -> None:
+    assert client.get(PATH, environ_overrides={"QUERY_STRING": query}).status_code == 403
+
+
+# ---- a webhook
+
+
+def test_a_durable_webhook_is_answered_200(client: FlaskClient, webhook: WebhookParts) -> None:
+    answer = deliver(client, post(text("wamid.durable")))
+    assert answer.status_code == 200
+    record = webhook.store.port.get(key_of("wamid.durable"))
+    assert record.state is State.PENDING
+    assert webhook.queue.asked("ensure") == [(Task.of(record), None)]
+
+
+@pytest.mark.parametrize("secret", [parts.SECRET, "an-older-secret"])
+def test_every_secret_of_the_list_signs(client: FlaskClient, secret: str) -> None:
+    body = post(text(f"wamid.{secret}"))
+    assert deliver(client, body, **{"X-Hub-Signature-256": signed(body, secret)}).status_code == 200
+
+
+@pytest.mark.parametrize("kind", ["application/json", "text/plain", "application/x-www-form-urlencoded", "odd", ""])
+def test_the_content_type_is_ignored(client: FlaskClient, webhook: WebhookParts, kind: str) -> None:
+    body = post(text(f"wamid.type.{kind}"))
+    assert deliver(client, body, **{"Content-Type": kind}).status_code == 200
+    assert webhook.store.port.get(key_of(f"wamid.type.{kind}"))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"not json",
+        b"{",
+        b"\xff\xfe",
+        b"null",
+        b"[]",
+        b"{}",
+        b'{"object":"page","entry":[]}',
+        b'{"object":"whatsapp_business_account"}',
+        b'{"object":"whatsapp_business_account","entry":[]}',
+        b'{"object":"whatsapp_business_account","entry":5}',
+    ],
+)
+def test_what_is_signed_and_says_nothing_is_taken_counted_and_never_quoted(
+    client: FlaskClient, webhook: WebhookParts, body: bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert deliver(client, body).status_code == 200
+    assert webhook.store.calls == []
+    said = capfd.readouterr().out
+    assert "webhook_ignored" in parts.events(said)
+    assert len(body) < 10 or body.decode("latin-1") not in said
+
+
+SIGNATURES: dict[str, Callable[[bytes], str | None]] = {
+    "none": lambda _: None,
+    "empty": lambda _: "",
+    "of another secret": lambda body: signed(body, "another"),
+    "of another body": lambda body: signed(body + b" "),
+    "without its prefix": lambda body: signed(body).removeprefix("sha256="),
+    "of another algorithm": lambda body: signed(body).replace("sha256", "sha1"),
+    "in upper case": lambda body: "sha256=" + signed(body)[7:].upper(),
+    "cut": lambda body: signed(body)[:-1],
+    "too long": lambda body: signed(body) + "0",
+    "twice": lambda body: f"{signed(body)}, {signed(body)}",
+    "not even ascii": lambda _: "sha256=" + "é" * 64,
+}
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_an_unsigned_or_wrongly_signed_webhook_is_forbidden_and_not_read(
+    client: FlaskClient, webhook: WebhookParts, name: str
+) -> None:
+    body = post(text("wamid.unsigned"))
+    signature = SIGNATURES[name](body)
+    headers = {} if signature is None else {"X-Hub-Signature-256": signature}
+    answer = client.post(PATH, data=body, headers=headers)
+    assert (answer.status_code, answer.json) == (403, {"error": "forbidden"})
+    assert webhook.store.calls == []
+
+
+def padded(size: int, message_id: str) -> bytes:
+    body = post(text(message_id))
+    return body + b" " * (size - len(body))
+
+
+def test_a_body_at_the_cap_is_taken_and_one_byte_more_is_not(client: FlaskClient, webhook: WebhookParts) -> None:
+    assert deliver(client, padded(CAP, "wamid.cap")).status_code == 200
+    assert webhook.store.port.get(key_of("wamid.cap"))
+    answer = deliver(client, padded(CAP + 1, "wamid.over"))
+    assert (answer.status_code, answer.json) == (413, {"error": "too_large"})
+    assert webhook.store.port.get(key_of("wamid.over")) is None
+
+
+@pytest.mark.parametrize(
+    ("port", "error", "code"),
+    [
+        ("store", StoreUnavailable(), "store_unavailable"),
+        ("queue", QueueUnavailable(), "queue_unavailable"),
+        ("store", RegistryUnavailable(), "registry_unavailable"),
+        ("store", ValueError("c4n4ry"), "unexpected"),
+        ("store", KeyError("c4n4ry"), "unexpected"),
+    ],
+    ids=str,
+)
+def test_what_was_not_made_durable_is_answered_500(
+    client: FlaskClient, webhook: WebhookParts, port: str, error: Exception, code: str
+) -> None:
+    getattr(webhook, port).before = lambda *_: error
+    answer = deliver(client, post(text(f"wamid.{port}.{code}")))
+    assert (answer.status_code, answer.json) == (500, {"error": code})
+
+
+def test_a_store_that_another_process_holds_is_answered_in_time(
+    tmp_path: Path, app: Flask, client: FlaskClient
+) -> None:
+    webhook = parts.webhook_parts(tmp_path, queue=parts.NoQueue())
+    webhook.store.port.ping()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bootstrap, "webhook", lambda: webhook.parts)
+        holder = sqlite3.connect(tmp_path / "pombo.sqlite", isolation_level=None)
+        holder.execute("BEGIN EXCLUSIVE")
+        began = time.monotonic()
+        answer = deliver(client, post(*(text(f"wamid.{number}") for number in range(40))))
+        assert time.monotonic() - began < WITHIN
+        holder.close()
+        assert (answer.status_code, answer.json) == (500, {"error": "store_unavailable"})
+        assert deliver(client, post(text("wamid.1"))).status_code == 200
+    webhook.close()
+
+
+def test_a_queue_that_is_not_there_is_answered_in_time(tmp_path: Path, client: FlaskClient) -> None:
+    webhook = parts.webhook_parts(tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bootstrap, "webhook", lambda: webhook.parts)
+        began = time.monotonic()
+        answer = deliver(client, post(*(text(f"wamid.{number}") for number in range(40))))
+        assert time.monotonic() - began < WITHIN
+        assert (answer.status_code, answer.json) == (500, {"error": "queue_unavailable"})
+        assert webhook.store.port.get(key_of("wamid.0")).state is State.PENDING
+    webhook.close()
+
+
+# ---- the other routes
+
+
+@pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE", "OPTIONS", "HEAD", "TRACE", "BREW"])
+def test_other_methods_are_not_allowed(client: FlaskClient, method: str) -> None:
+    answer = client.open(PATH, method=method)
+    assert (answer.status_code, answer.headers["Allow"]) == (405, "GET, POST")
+    assert client.open("/livez", method=method).status_code == 405
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/webhooks", f"{PATH}/", "/webhooks/WhatsApp", "/internal/sweep", "/v1", "/%ff", "/a%00b", "/a/../b"]
+)
+def test_there_is_nothing_at_any_other_path(client: FlaskClient, path: str) -> None:
+    for method in ("GET", "POST"):
+        assert client.open(path, method=method).status_code == 404
+
+
+def test_the_process_lives(client: FlaskClient, webhook: WebhookParts) -> None:
+    answer = client.get("/livez")
+    assert (answer.status_code, answer.json) == (200, {"status": "ok"})
+    assert webhook.store.calls == webhook.queue.calls == []
+
+
+READINESS = [
+    ((), "ok", {"store": "connected", "queue": "connected"}, 200),
+    (("store",), "degraded", {"store": "unavailable", "queue": "connected"}, 503),
+    (("queue",), "degraded", {"store": "connected", "queue": "unavailable"}, 503),
+    (("store", "queue"), "degraded", {"store": "unavailable", "queue": "unavailable"}, 503),
+]
+
+
+@pytest.mark.parametrize(("gone", "status", "services", "code"), READINESS)
+def test_it_is_ready_while_store_and_queue_answer(
+    client: FlaskClient, webhook: WebhookParts, gone: tuple[str, ...], status: str, services: dict[str, str], code: int
+) -> None:
+    for port in gone:
+        getattr(webhook, port).before = lambda *_: StoreUnavailable()
+    for path, expected in (("/readyz", code), ("/health", 200)):
+        answer = client.get(path)
+        assert answer.status_code == expected
+        body = answer.json
+        assert datetime.fromisoformat(body.pop("timestamp")).utcoffset().total_seconds() == 0
+        assert body == {"status": status, "services": services}
+
+
+# ---- what is logged
+
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+
+
+def test_every_line_names_the_trace_of_its_request(client: FlaskClient, capfd: pytest.CaptureFixture[str]) -> None:
+    deliver(client, post(text("wamid.traced")), traceparent=f"00-{TRACE}-b7ad6b7169203331-01")
+    found = parts.lines(capfd.readouterr().out)
+    assert [line["event"] for line in found] == ["inbound_new", "inbound_enqueued", "webhook_received"]
+    assert {line["logging.googleapis.com/trace"] for line in found} == {f"projects/pombo-local/traces/{TRACE}"}
+
+
+@pytest.mark.parametrize(
+    ("reason", "request_"),
+    [
+        ("signature", {"method": "POST", "data": b"{}"}),
+        ("too_large", {"method": "POST", "data": b" " * (CAP + 1)}),
+        ("verify_token", {"method": "GET"}),
+    ],
+)
+def test_a_refusal_is_logged_by_its_reason_alone(
+    client: FlaskClient, capfd: pytest.CaptureFixture[str], reason: str, request_: dict[str, Any]
+) -> None:
+    client.open(PATH, **request_)
+    (line,) = parts.lines(capfd.readouterr().out)
+    assert set(line) == {"time", "severity", "message", "event", "reason"}
+    assert (line["event"], line["severity"], line["reason"]) == ("webhook_refused", "WARNING", reason)
+
+
+# ---- whatever comes
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+item = st.fixed_dictionaries(
+    {},
+    optional={
+        "id": anything | st.just("wamid.fuzz"),
+        "from": anything | st.just(parts.PERSON),
+        "type": anything | st.sampled_from(["text", "image", "reaction"]),
+        "text": anything | st.fixed_dictionaries({"body": anything}),
+        "status": anything | st.sampled_from(["sent", "failed", "odd"]),
+        "timestamp": anything,
+        "errors": anything,
+        "biz_opaque_callback_data": anything,
+    },
+)
+value = anything | st.fixed_dictionaries(
+    {},
+    optional={
+        "metadata": anything | st.just({"phone_number_id": SENDER}),
+        "contacts": anything,
+        "messages": anything | st.lists(item, max_size=3),
+        "statuses": anything | st.lists(item, max_size=3),
+        "errors": anything,
+    },
+)
+change = anything | st.fixed_dictionaries(
+    {"field": st.sampled_from(["messages", "account_update", "odd"]) | anything, "value": value}
+)
+entry = anything | st.fixed_dictionaries({"id": anything, "time": anything, "changes": st.lists(change, max_size=3)})
+document = anything | st.fixed_dictionaries(
+    {"object": st.just("whatsapp_business_account"), "entry": st.lists(entry, max_size=3)}
+)
+latin = st.text(st.characters(min_codepoint=0, max_codepoint=255), max_size=30)
+headers = st.dictionaries(
+    st.sampled_from(
+        ["X_HUB_SIGNATURE_256", "TRACEPARENT", "X_CLOUD_TRACE_CONTEXT", "CONTENT_TYPE", "COOKIE", "HOST", "RANGE",
+         "X_FORWARDED_FOR", "FUNCTION_EXECUTION_ID", "AUTHORIZATION", "EXPECT", "CE_TYPE"]
+    ),
+    latin,
+    max_size=4,
+)  # fmt: skip
+many_examples = settings(
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large],
+)
+
+
+def ask(app: Flask, **fields: Any) -> int:
+    """The status for an environment of the WSGI server's, which may hold what no client library would send."""
+    body = fields.pop("body", b"")
+    environ = create_environ(PATH, method="POST", input_stream=None, data=body)
+    _, status, _ = run_wsgi_app(app, {**environ, **fields}, buffered=True)
+    return int(status.partition(" ")[0])
+
+
+@many_examples
+@given(st.sampled_from(["GET", "POST", "PUT", "HEAD"]) | latin, st.just(PATH) | latin, latin, headers, st.binary())
+def test_odd_requests_are_never_answered_5xx(
+    app: Flask, webhook: WebhookParts, method: str, path: str, query: str, extra: dict[str, str], body: bytes
+) -> None:
+    fields = {f"HTTP_{name}": value for name, value in extra.items()}
+    status = ask(app, REQUEST_METHOD=method, PATH_INFO=path, QUERY_STRING=query, body=body, **fields)
+    assert status < 500
+
+
+@many_examples
+@given(document | st.binary(), headers)
+def test_odd_webhooks_of_metas_are_all_answered_200(
+    app: Flask, webhook: WebhookParts, document: Any, extra: dict[str, str]
+) -> None:
+    body = document if isinstance(document, bytes) else json.dumps(document).encode()
+    body = body[:CAP]
+    fields = {f"HTTP_{name}": value for name, value in extra.items()} | {"HTTP_X_HUB_SIGNATURE_256": signed(body)}
+    assert ask(app, body=body, **fields) == 200
+
+
+# ---- the real server
+
+
+@dataclass
+class Served:
+    """`python -m services.webhook` on a port of its own, with a real store and a real queue."""
+
+    program: parts.Program
+    port: int
+    store: SqliteStore
+    emulator: parts.Emulator
+
+    def connect(self) -> HTTPConnection:
+        return HTTPConnection("127.0.0.1", self.port, timeout=20)
+
+    def raw(self, *pieces: bytes) -> bytes:
+        """The whole answer to these bytes, sent one piece after the other."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=20) as connection:
+            for piece in pieces:
+                connection.sendall(piece)
+            answer = b""
+            while more := connection.recv(65536):
+                answer += more
+            return answer
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    directory = tmp_path_factory.mktemp("served")
+    emulator = parts.Emulator(directory)
+    port = parts.free_port()
+    environ = parts.environment(
+        directory, CLOUD_TASKS_EMULATOR_HOST=emulator.address, PORT=str(port), WEBHOOK_MAX_BYTES=str(CAP)
+    )
+    program = parts.run(directory, "services.webhook", environ)
+    store = bootstrap.build_store(config.load(environ, config.WEBHOOK))
+    yield Served(program, port, store, emulator)
+    program.end()
+    emulator.close()
+    store.close()
+
+
+def send(connection: HTTPConnection, body: bytes, *, chunked: bool = False) -> HTTPResponse:
+    headers = {"X-Hub-Signature-256": signed(body)}
+    pieces = (body[start : start + 700] for start in range(0, len(body), 700))
+    connection.request("POST", PATH, pieces if chunked else body, headers, encode_chunked=chunked)
+    return connection.getresponse()
+
+
+def test_gunicorn_serves_the_handshake(served: Served) -> None:
+    connection = served.connect()
+    connection.request("GET", f"{PATH}?hub.mode=subscribe&hub.verify_token={WORD}&hub.challenge=7")
+    answer = connection.getresponse()
+    assert (answer.status, answer.read(), answer.headers.get_content_type()) == (200, b"7", "text/plain")
+    connection.close()
+
+
+@pytest.mark.parametrize("chunked", [False, True], ids=["with a length", "chunked"])
+def test_gunicorn_takes_a_webhook_to_the_store_and_to_the_queue(served: Served, chunked: bool) -> None:
+    message_id = f"wamid.served.{chunked}"
+    connection = served.connect()
+    answer = send(connection, padded(3000, message_id), chunked=chunked)
+    assert (answer.status, answer.read()) == (200, b'{"status":"ok"}\n')
+    connection.close()
+    record = served.store.get(key_of(message_id))
+    assert record.state is State.PENDING
+    assert Task.of(record).name in served.emulator.names("inbound")
+
+
+@pytest.mark.parametrize("chunked", [False, True], ids=["with a length", "chunked"])
+def test_gunicorn_reads_a_body_over_the_cap_away_so_that_the_client_sees_the_answer(
+    served: Served, chunked: bool
+) -> None:
+    """And the next request of the connection is read from its own beginning."""
+    connection = served.connect()
+    assert send(connection, padded(CAP, f"wamid.cap.{chunked}"), chunked=chunked).read() == b'{"status":"ok"}\n'
+    answer = send(connection, b" " * (4 * 1024 * 1024), chunked=chunked)
+    assert (answer.status, json.loads(answer.read())) == (413, {"error": "too_large"})
+    assert send(connection, padded(CAP + 1, "wamid.over"), chunked=chunked).status == 413
+    connection.close()
+    assert served.store.get(key_of("wamid.over")) is None
+
+
+def request(*headers: bytes, line: bytes = b"POST /webhooks/whatsapp HTTP/1.1") -> bytes:
+    return b"\r\n".join([line, b"Host: x", b"Connection: close", *headers, b"", b""])
+
+
+def test_gunicorn_waits_for_a_body_that_comes_in_pieces(served: Served) -> None:
+    body = post(text("wamid.pieces"))
+    head = request(b"X-Hub-Signature-256: " + signed(body).encode(), b"Content-Length: " + str(len(body)).encode())
+    answer = served.raw(head, *(body[start : start + 50] for start in range(0, len(body), 50)))
+    assert answer.startswith(b"HTTP/1.1 200 ")
+
+
+BROKEN = {
+    "a chunk without a size": request(b"Transfer-Encoding: chunked") + b"what\r\nis this\r\n",
+    "a chunk without an end": request(b"Transfer-Encoding: chunked") + b"2\r\nabcdef\r\n0\r\n\r\n",
+    "a negative chunk": request(b"Transfer-Encoding: chunked") + b"-1\r\n\r\n",
+    "two lengths": request(b"Content-Length: 1", b"Content-Length: 2") + b"ab",
+    "a length that is none": request(b"Content-Length: many") + b"ab",
+    "no length": request(),
+    "raw bytes in the query": request(line=b"GET /webhooks/whatsapp?hub.verify_token=\xff\xfe HTTP/1.1"),
+    "raw bytes in the path": request(line=b"GET /\xff\xfe HTTP/1.1"),
+    "raw bytes in the signature": request(b"X-Hub-Signature-256: sha256=\xff\xfe", b"Content-Length: 0"),
+    "no HTTP": b"hello\r\n\r\n",
+    "a long line": request(line=b"GET /" + b"x" * 9000 + b" HTTP/1.1"),
+    "too many headers": request(*(b"X-H%d: 1" % number for number in range(200))),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_gunicorn_answers_a_broken_request_as_the_clients_fault(served: Served, name: str) -> None:
+    status = int(served.raw(BROKEN[name]).split(b" ")[1])
+    assert 400 <= status < 500
+
+
+def test_a_webhook_that_breaks_off_is_not_taken(served: Served) -> None:
+    body = post(text("wamid.broken.off"))
+    head = request(b"X-Hub-Signature-256: " + signed(body).encode(), b"Content-Length: " + str(len(body)).encode())
+    with socket.create_connection(("127.0.0.1", served.port), timeout=20) as connection:
+        connection.sendall(head + body[:-1])
+    connection = served.connect()
+    assert send(connection, post(text("wamid.after"))).status == 200
+    connection.close()
+    assert served.store.get(key_of("wamid.broken.off")) is None
+
+
+def test_gunicorn_ends_on_sigterm_and_has_said_nothing_but_log_lines(served: Served) -> None:
+    """The last of these tests: there is no server after it."""
+    assert served.program.end() == 0
+    assert served.program.err.read_text() == ""
+    assert set(parts.events(served.program.out.read_text())) <= {
+        "started", "webhook_received", "webhook_refused", "webhook_ignored", "inbound_new", "inbound_enqueued"
+    }  # fmt: skip

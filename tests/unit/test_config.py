@@ -1,0 +1,451 @@
+"""Configuration: what each service takes from its environment, and what stops its start."""
+
+import json
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.config import (
+    CLI,
+    INTERNAL,
+    LOCAL_SECRETS,
+    NOT_YET,
+    SETTINGS,
+    WEBHOOK,
+    ConfigError,
+    Setting,
+    load,
+)
+from shared.domain.limits import DoubtPolicy, Limits
+
+ROOT = Path(__file__).parents[2]
+SERVICES = (WEBHOOK, INTERNAL, CLI)
+
+BOTH_LOCAL: Mapping[str, Any] = {
+    "APP_ENV": "local",
+    "LOG_LEVEL": "INFO",
+    "THREADS": 16,
+    "WHATSAPP_PHONE_NUMBER_ID": "100000000000001",
+    "STORE": "sqlite",
+    "SQLITE_PATH": Path(".pombo/pombo.sqlite"),
+    "GOOGLE_CLOUD_PROJECT": "pombo-local",
+    "CLOUD_TASKS_LOCATION": "local",
+    "CLOUD_TASKS_EMULATOR_HOST": "127.0.0.1:8083",
+    "INBOUND_TASK_QUEUE_NAME": "inbound",
+    "OUTBOUND_TASK_QUEUE_NAME": "outbound",
+    "INTERNAL_TASK_BASE_URL": "http://127.0.0.1:8081",
+    "INTERNAL_TASK_TOKEN": ("local-internal-token",),
+    "DEDUPE_TTL_DAYS": 8,
+    "SWEEP_AFTER": timedelta(seconds=30),
+    "TIME_SCALE": 1.0,
+}
+LOCAL: Mapping[str, Mapping[str, Any]] = {
+    WEBHOOK: {
+        **BOTH_LOCAL,
+        "META_APP_SECRET": ("local-app-secret",),
+        "META_VERIFY_TOKEN": ("local-verify-token",),
+        "WEBHOOK_MAX_BYTES": 3 * 1024 * 1024 + 64 * 1024,
+    },
+    INTERNAL: {
+        **BOTH_LOCAL,
+        "WHATSAPP_ACCESS_TOKEN": "local-access-token",
+        "WHATSAPP_API_BASE_URL": "http://127.0.0.1:8082",
+        "WHATSAPP_API_VERSION": "v25.0",
+        "OIDC_CERTS_URL": "https://www.googleapis.com/oauth2/v1/certs",
+        "HANDLER": "handlers.echo:handle",
+        "HANDLER_TIMEOUT": timedelta(seconds=60),
+        "MAX_ATTEMPTS": 8,
+        "IN_DOUBT_SECONDS": timedelta(seconds=300),
+        "IN_DOUBT_POLICY": "resend",
+        "MESSAGE_MAX_AGE": timedelta(hours=24),
+    },
+}
+
+GIVEN: Mapping[str, str] = {
+    "WHATSAPP_PHONE_NUMBER_ID": "200000000000002",
+    "GOOGLE_CLOUD_PROJECT": "a-project",
+    "CLOUD_TASKS_LOCATION": "europe-west1",
+    "INBOUND_TASK_QUEUE_NAME": "inbound",
+    "OUTBOUND_TASK_QUEUE_NAME": "outbound",
+    "INTERNAL_TASK_BASE_URL": "https://internal.example.com",
+    "INTERNAL_TASK_TOKEN": "a-token-of-our-own",
+    "META_APP_SECRET": "a-secret-of-our-own",
+    "META_VERIFY_TOKEN": "a-word-of-our-own",
+    "WHATSAPP_ACCESS_TOKEN": "an-access-token",
+    "WHATSAPP_API_BASE_URL": "https://graph.example.com",
+    "HANDLER": "handlers.echo:handle",
+}
+"""All that a deployed service has to be given, the store apart."""
+
+REQUIRED = {
+    WEBHOOK: set(GIVEN) - {"WHATSAPP_ACCESS_TOKEN", "WHATSAPP_API_BASE_URL", "HANDLER"},
+    INTERNAL: set(GIVEN) - {"META_APP_SECRET", "META_VERIFY_TOKEN"},
+}
+DEPLOYED = [(app_env, service) for app_env in ("staging", "prod") for service in (WEBHOOK, INTERNAL)]
+each_deployed = pytest.mark.parametrize(("app_env", "service"), DEPLOYED)
+
+
+def faults(environ: Mapping[str, str], service: str = INTERNAL) -> list[str]:
+    try:
+        load(environ, service)
+    except ConfigError as error:
+        return error.faults
+    return []
+
+
+def deployed_faults(app_env: str, service: str, **changes: str) -> list[str]:
+    """What is wrong in a project, apart from the store: which back ends there are is another matter."""
+    found = faults({**GIVEN, "APP_ENV": app_env, **changes}, service)
+    return [fault for fault in found if not fault.startswith("STORE ")]
+
+
+def named(found: list[str]) -> set[str]:
+    return {fault.split(" ")[0] for fault in found}
+
+
+# ---- one machine
+
+
+@pytest.mark.parametrize("service", [WEBHOOK, INTERNAL])
+def test_on_one_machine_everything_has_a_default(service: str) -> None:
+    assert dict(load({}, service).values) == LOCAL[service]
+
+
+def test_the_command_line_needs_to_know_the_store_and_no_secret() -> None:
+    assert set(load({}, CLI).values) == {
+        "APP_ENV", "WHATSAPP_PHONE_NUMBER_ID", "STORE", "SQLITE_PATH", "DEDUPE_TTL_DAYS", "SWEEP_AFTER", "TIME_SCALE"
+    }  # fmt: skip
+
+
+def test_an_optional_value_that_is_unset_is_none() -> None:
+    config = load({}, INTERNAL)
+    assert [config.get(name) for name in ("PORT", "TASKS_SERVICE_ACCOUNT", "SCHEDULER_SERVICE_ACCOUNT")] == [None] * 3
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_an_empty_value_is_an_unset_one(service: str) -> None:
+    assert load({setting.name: "" for setting in SETTINGS}, service) == load({}, service)
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_test_environment_has_the_same_defaults(service: str) -> None:
+    assert {**load({"APP_ENV": "test"}, service).values, "APP_ENV": "local"} == load({}, service).values
+
+
+def test_what_surrounds_a_value_is_not_part_of_it() -> None:
+    """Secrets are often kept in files, which end with a line break."""
+    environ = {"WHATSAPP_ACCESS_TOKEN": "token\n", "INTERNAL_TASK_TOKEN": " one , two\n", "PORT": " 80 "}
+    config = load(environ, INTERNAL)
+    assert config["WHATSAPP_ACCESS_TOKEN"] == "token"
+    assert config["INTERNAL_TASK_TOKEN"] == ("one", "two")
+    assert config["PORT"] == 80
+
+
+def test_a_list_keeps_its_order_and_loses_its_gaps() -> None:
+    assert load({"META_APP_SECRET": "new,, old ,"}, WEBHOOK)["META_APP_SECRET"] == ("new", "old")
+
+
+# ---- staging and prod
+
+
+@each_deployed
+def test_a_complete_environment_has_no_fault(app_env: str, service: str) -> None:
+    assert deployed_faults(app_env, service) == []
+
+
+@each_deployed
+def test_addresses_secrets_store_and_handler_have_no_default_in_a_project(app_env: str, service: str) -> None:
+    found = faults({"APP_ENV": app_env}, service)
+    assert named(found) == REQUIRED[service] | {"STORE"}
+    assert all(" is missing: " in fault for fault in found)
+
+
+@each_deployed
+def test_each_value_that_is_missing_alone_stops_the_start(app_env: str, service: str) -> None:
+    for name in REQUIRED[service]:
+        for nothing in ("", "  \n"):
+            (fault,) = deployed_faults(app_env, service, **{name: nothing})
+            assert fault.startswith(f"{name} is missing: ")
+
+
+@each_deployed
+def test_an_address_must_be_https_in_a_project(app_env: str, service: str) -> None:
+    addresses = {"INTERNAL_TASK_BASE_URL"}
+    if service == INTERNAL:
+        addresses |= {"WHATSAPP_API_BASE_URL", "OIDC_CERTS_URL"}
+    found = deployed_faults(app_env, service, **dict.fromkeys(addresses, "http://plain.example.com"))
+    assert set(found) == {f"{name} must be https in {app_env}." for name in addresses}
+
+
+@each_deployed
+def test_the_secrets_of_one_machine_are_refused_in_a_project(app_env: str, service: str) -> None:
+    secrets = set(LOCAL_SECRETS) & REQUIRED[service]
+    assert secrets
+    assert named(deployed_faults(app_env, service, **LOCAL_SECRETS)) == secrets
+    hidden = {name: f"a-secret-of-our-own, {LOCAL_SECRETS[name]}" for name in secrets}
+    assert named(deployed_faults(app_env, service, **hidden)) == secrets
+
+
+@each_deployed
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("SQLITE_PATH", "/data/pombo.sqlite"),
+        ("CLOUD_TASKS_EMULATOR_HOST", "127.0.0.1:8083"),
+        ("FIRESTORE_EMULATOR_HOST", "127.0.0.1:8084"),
+        ("TIME_SCALE", "1"),
+        ("CRASH_AT", "before:store.create"),
+    ],
+)
+def test_what_is_for_one_machine_is_refused_in_a_project(app_env: str, service: str, name: str, value: str) -> None:
+    assert named(deployed_faults(app_env, service, **{name: value})) == {name}
+
+
+@each_deployed
+def test_sqlite_is_refused_in_a_project(app_env: str, service: str) -> None:
+    found = faults({**GIVEN, "APP_ENV": app_env, "STORE": "sqlite"}, service)
+    assert found == ["STORE must not be sqlite in staging and prod: instances share no disk."]
+
+
+@each_deployed
+def test_an_event_is_remembered_for_longer_than_meta_redelivers(app_env: str, service: str) -> None:
+    assert named(deployed_faults(app_env, service, DEDUPE_TTL_DAYS="7")) == {"DEDUPE_TTL_DAYS"}
+    assert deployed_faults(app_env, service, DEDUPE_TTL_DAYS="8") == []
+    assert load({"DEDUPE_TTL_DAYS": "1"}, service)["DEDUPE_TTL_DAYS"] == 1
+
+
+def test_on_cloud_run_an_unset_environment_stops_the_start() -> None:
+    found = faults({"K_SERVICE": "webhook", **GIVEN}, WEBHOOK)
+    assert "APP_ENV must be set to one of local, test, staging, prod." in found
+
+
+def test_on_cloud_run_without_an_environment_nothing_has_a_default() -> None:
+    assert named(faults({"K_SERVICE": "internal"})) == REQUIRED[INTERNAL] | {"STORE", "APP_ENV"}
+
+
+def test_an_unknown_environment_is_taken_for_the_strictest() -> None:
+    found = faults({"APP_ENV": "production"})
+    assert named(found) == REQUIRED[INTERNAL] | {"STORE", "APP_ENV"}
+    assert "production" not in " ".join(found)
+
+
+# ---- values
+
+BAD: tuple[tuple[str, str, str], ...] = (
+    (WEBHOOK, "LOG_LEVEL", "LOUD"),
+    (WEBHOOK, "PORT", "http"),
+    (WEBHOOK, "PORT", "0"),
+    (WEBHOOK, "PORT", "65536"),
+    (WEBHOOK, "PORT", "-1"),
+    (WEBHOOK, "THREADS", "0"),
+    (WEBHOOK, "THREADS", "1.5"),
+    (WEBHOOK, "THREADS", "9" * 5000),
+    (WEBHOOK, "META_APP_SECRET", ","),
+    (WEBHOOK, "META_VERIFY_TOKEN", " , , "),
+    (WEBHOOK, "WEBHOOK_MAX_BYTES", "1023"),
+    (WEBHOOK, "STORE", "postgres"),
+    (WEBHOOK, "INTERNAL_TASK_TOKEN", ","),
+    (WEBHOOK, "INTERNAL_TASK_BASE_URL", "internal.example.com"),
+    (WEBHOOK, "INTERNAL_TASK_BASE_URL", "https://"),
+    (WEBHOOK, "INTERNAL_TASK_BASE_URL", "https://[::1"),
+    (WEBHOOK, "INTERNAL_TASK_BASE_URL", "ftp://example.com"),
+    (WEBHOOK, "INTERNAL_TASK_BASE_URL", "https://example.com/?token=x"),
+    (WEBHOOK, "DEDUPE_TTL_DAYS", "0"),
+    (WEBHOOK, "SWEEP_AFTER", "0"),
+    (WEBHOOK, "TIME_SCALE", "0.5"),
+    (WEBHOOK, "TIME_SCALE", "21"),
+    (WEBHOOK, "TIME_SCALE", "nan"),
+    (INTERNAL, "WHATSAPP_API_BASE_URL", "graph"),
+    (INTERNAL, "OIDC_CERTS_URL", "certs"),
+    (INTERNAL, "HANDLER_TIMEOUT", "0"),
+    (INTERNAL, "HANDLER_TIMEOUT", "1701"),
+    (INTERNAL, "HANDLER_TIMEOUT", "29m"),
+    (INTERNAL, "HANDLER_TIMEOUT", "soon"),
+    (INTERNAL, "HANDLER_TIMEOUT", "-5s"),
+    (INTERNAL, "HANDLER_TIMEOUT", "60 sec"),
+    (INTERNAL, "HANDLER_TIMEOUT", "9" * 400),
+    (INTERNAL, "MESSAGE_MAX_AGE", "1000000000d"),
+    (INTERNAL, "MESSAGE_MAX_AGE", "31d"),
+    (INTERNAL, "MAX_ATTEMPTS", "0"),
+    (INTERNAL, "IN_DOUBT_SECONDS", "119"),
+    (INTERNAL, "IN_DOUBT_SECONDS", "1m"),
+    (INTERNAL, "IN_DOUBT_POLICY", "forget"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("service", "name", "value"), BAD)
+def test_a_value_that_makes_no_sense_is_a_fault_that_names_the_variable(service: str, name: str, value: str) -> None:
+    (fault,) = faults({name: value}, service)
+    assert fault.startswith(f"{name} ")
+    assert fault.endswith(".")
+
+
+def test_every_reserved_name_is_refused_rather_than_ignored() -> None:
+    assert {name for name in NOT_YET if named(faults({name: "something"})) == {name}} == set(NOT_YET)
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [("90", 90), ("90s", 90), ("10m", 600), ("24h", 86400), ("2d", 2 * 86400), ("1.5h", 5400), (" 2 m ", 120)],
+)
+def test_a_duration_is_a_number_with_or_without_a_unit(value: str, seconds: float) -> None:
+    assert load({"MESSAGE_MAX_AGE": value}, INTERNAL)["MESSAGE_MAX_AGE"] == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("HANDLER_TIMEOUT", "1700"),
+        ("HANDLER_TIMEOUT", "1"),
+        ("IN_DOUBT_SECONDS", "120"),
+        ("IN_DOUBT_SECONDS", "2m"),
+        ("MESSAGE_MAX_AGE", "30d"),
+        ("TIME_SCALE", "20"),
+        ("TIME_SCALE", "2.5"),
+        ("PORT", "1"),
+        ("PORT", "65535"),
+        ("DEDUPE_TTL_DAYS", "365"),
+    ],
+)
+def test_a_value_at_its_bound_is_taken(name: str, value: str) -> None:
+    assert faults({name: value}) == []
+
+
+def test_an_address_loses_its_last_slash() -> None:
+    environ = {"INTERNAL_TASK_BASE_URL": "https://internal.example.com/"}
+    assert load(environ, WEBHOOK)["INTERNAL_TASK_BASE_URL"] == "https://internal.example.com"
+
+
+def test_all_faults_are_reported_at_once() -> None:
+    environ = {"LOG_LEVEL": "LOUD", "PORT": "x", "HANDLER_TIMEOUT": "x", "IN_DOUBT_SECONDS": "1", "HANDLER_URL": "x"}
+    assert named(faults(environ)) == set(environ)
+
+
+def test_no_fault_repeats_a_value() -> None:
+    """Least of all a secret's, which may stand in the wrong variable."""
+    value = "c4n4ry-value"
+    for app_env in ("local", "prod"):
+        for service in SERVICES:
+            environ = {setting.name: value for setting in SETTINGS} | {"APP_ENV": app_env}
+            assert value not in " ".join(faults(environ, service))
+            secrets = {**dict.fromkeys(LOCAL_SECRETS, f"{value},{LOCAL_SECRETS['META_APP_SECRET']}")}
+            found = " ".join(faults({**environ, **secrets}, service))
+            assert value not in found
+            assert not any(secret in found for secret in LOCAL_SECRETS.values())
+
+
+# ---- limits
+
+
+def test_the_limits_of_the_internal_service_are_those_it_was_given() -> None:
+    environ = {
+        "MAX_ATTEMPTS": "3",
+        "HANDLER_TIMEOUT": "10",
+        "IN_DOUBT_SECONDS": "150",
+        "IN_DOUBT_POLICY": "hold",
+        "MESSAGE_MAX_AGE": "1h",
+        "SWEEP_AFTER": "20",
+        "DEDUPE_TTL_DAYS": "9",
+    }
+    assert load(environ, INTERNAL).limits == Limits(
+        max_attempts=3,
+        handler_timeout=timedelta(seconds=10),
+        doubt_window=timedelta(seconds=150),
+        doubt_policy=DoubtPolicy.HOLD,
+        message_max_age=timedelta(hours=1),
+        sweep_after=timedelta(seconds=20),
+        inbound_retention=timedelta(days=9),
+    )
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_the_time_scale_is_applied_once_and_by_the_limits_alone(service: str) -> None:
+    plain, scaled = load({}, service), load({"TIME_SCALE": "4"}, service)
+    assert scaled.limits == plain.limits.scaled(4)
+    assert scaled.limits.sweep_after == timedelta(seconds=7.5)
+    assert {**scaled.values, "TIME_SCALE": 1.0} == plain.values
+
+
+def test_the_bounds_of_a_value_are_those_before_scaling() -> None:
+    config = load({"TIME_SCALE": "20", "IN_DOUBT_SECONDS": "120"}, INTERNAL)
+    assert config.limits.doubt_window == timedelta(seconds=6)
+
+
+# ---- the start
+
+
+def start(service: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", f"services.{service}"]
+    inherited = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, env=inherited | environ, capture_output=True, text=True, timeout=60, check=False)
+
+
+def assert_it_says(ended: subprocess.CompletedProcess[str], expected: list[str]) -> None:
+    """Exit 1, one clear line for a person and one for the log for each fault, and nothing else."""
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines() == [f"pombo: {fault}" for fault in expected]
+    lines = [json.loads(line) for line in ended.stdout.splitlines()]
+    assert [(line["event"], line["severity"], line["reason"]) for line in lines] == [
+        ("config_error", "CRITICAL", fault) for fault in expected
+    ]
+
+
+@pytest.mark.parametrize("service", [WEBHOOK, INTERNAL])
+def test_a_service_without_its_configuration_says_all_that_is_missing_and_ends(service: str) -> None:
+    environ = {"APP_ENV": "prod", "PORT": "none"}
+    assert_it_says(start(service, **environ), faults(environ, service))
+
+
+@pytest.mark.parametrize(
+    ("handler", "sentence"),
+    [
+        ("handlers.nowhere:handle", "HANDLER: the module handlers.nowhere cannot be imported (ModuleNotFoundError"),
+        ("handlers.echo:nothing", "HANDLER: the module handlers.echo has no function nothing."),
+        ("handlers.echo", "HANDLER is module:function, like handlers.echo:handle, not 'handlers.echo'."),
+    ],
+)
+def test_a_handler_that_cannot_be_had_is_a_fault_of_the_configuration(handler: str, sentence: str) -> None:
+    ended = start(INTERNAL, HANDLER=handler)
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith(f"pombo: {sentence}")
+    assert_it_says(ended, [line.removeprefix("pombo: ")])
+
+
+def test_a_store_of_another_layout_is_a_fault_of_the_configuration(tmp_path: Path) -> None:
+    path = tmp_path / "pombo.sqlite"
+    with sqlite3.connect(path) as db:
+        db.execute("PRAGMA user_version = 99")
+    db.close()
+    ended = start(WEBHOOK, SQLITE_PATH=str(path))
+    (line,) = ended.stderr.splitlines()
+    assert "layout 99" in line
+    assert_it_says(ended, [line.removeprefix("pombo: ")])
+
+
+# ---- the README
+
+
+def documented() -> dict[str, str]:
+    """Name and default of each row of the README's table."""
+    rows = re.findall(r"^\| `([A-Z_]+)` \|[^|]*\|([^|]*)\|", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert len(rows) == len(dict(rows)), "a name stands twice in the README"
+    return {name: default.strip() for name, default in rows}
+
+
+def default_of(setting: Setting) -> str:
+    if setting.secret:
+        return "local secret"
+    default = setting.local or setting.always
+    return f"`{default}`" if default else "–"
+
+
+def test_the_readme_documents_every_variable_with_its_default() -> None:
+    assert documented() == {setting.name: default_of(setting) for setting in SETTINGS}

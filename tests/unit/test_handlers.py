@@ -1,0 +1,458 @@
+"""Handlers: how a team's function is found, called, and understood, whatever it does."""
+
+import asyncio
+import itertools
+import re
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from handlers import echo
+from shared.handlers import DEFAULT_KINDS, Contact, Drop, Message, OutboundMessage, handles
+from shared.handlers.loader import HandlerNotFound, load_handler
+from shared.handlers.runner import ERROR_CHARACTERS, HandlerRunner
+from shared.pipeline.ports import HandlerFault, HandlerInterrupted
+
+MESSAGE = Message(
+    kind="text",
+    text="hello",
+    id="wamid.1",
+    contact=Contact("15550002222", phone="15550002222"),
+    sender="100000000000001",
+    tenant="default",
+    received_at=datetime(2026, 3, 1, 12, tzinfo=UTC),
+)
+MOST = 30
+SOON = timedelta(milliseconds=20)
+LONG = timedelta(seconds=30)
+
+
+def a_runner(
+    handle: Callable[..., Any],
+    *,
+    timeout: timedelta = LONG,
+    threads: int = 2,
+    stopping: Callable[[], bool] = lambda: False,
+) -> HandlerRunner:
+    return HandlerRunner(handle, timeout=timeout, threads=threads, max_replies=MOST, stopping=stopping)
+
+
+def texts(handle: Callable[..., Any]) -> list[str]:
+    return [reply.content["body"] for reply in a_runner(handle)(MESSAGE)]
+
+
+def fault_of(handle: Callable[..., Any], **options: Any) -> str:
+    with pytest.raises(HandlerFault) as caught:
+        a_runner(handle, **options)(MESSAGE)
+    return str(caught.value)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait until it is so, ten seconds at most."""
+    for _ in range(1000):
+        if condition():
+            return
+        threading.Event().wait(0.01)
+    raise AssertionError("it did not come about")
+
+
+# ---- the loader
+
+
+def test_a_handler_is_found_by_module_and_function() -> None:
+    assert load_handler("handlers.echo:handle") is echo.handle
+
+
+@pytest.fixture
+def team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+    """Writes a module of the team's; the name that loads its `handle`."""
+    monkeypatch.syspath_prepend(tmp_path)
+    numbers = itertools.count()
+
+    def write(source: str) -> str:
+        name = f"team_{next(numbers)}_{tmp_path.name.replace('-', '_')}"
+        (tmp_path / f"{name}.py").write_text(source)
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        return f"{name}:handle"
+
+    return write
+
+
+@pytest.mark.parametrize("name", ["", ":", "handlers.echo", "handlers.echo:", ":handle"])
+def test_a_name_of_the_wrong_shape_is_refused_with_an_example(name: str) -> None:
+    with pytest.raises(HandlerNotFound, match=r"module:function, like handlers\.echo:handle"):
+        load_handler(name)
+
+
+@pytest.mark.parametrize("name", ["handlers.nowhere:handle", "nowhere:handle", "..:handle"])
+def test_a_module_that_is_not_there_is_named(name: str) -> None:
+    with pytest.raises(HandlerNotFound, match="cannot be imported"):
+        load_handler(name)
+
+
+@pytest.mark.parametrize("source", ["1 / 0", "this is no Python", "import nowhere_at_all", "raise RuntimeError('x')"])
+def test_a_module_that_fails_is_not_found_either(team: Callable[[str], str], source: str) -> None:
+    with pytest.raises(HandlerNotFound, match="cannot be imported"):
+        load_handler(team(source))
+
+
+def test_a_module_that_fails_is_told_by_the_place_and_not_in_its_own_words(team: Callable[[str], str]) -> None:
+    """They may quote the secret that it choked on."""
+    with pytest.raises(HandlerNotFound) as caught:
+        load_handler(team("key = 'c4n4ry'\nraise ValueError(f'no such key: {key}')"))
+    assert re.search(r"\(ValueError at .*team_.*\.py:2\)\.$", str(caught.value))
+    assert "c4n4ry" not in str(caught.value)
+
+
+def test_a_module_that_python_cannot_read_is_told_in_pythons_words(team: Callable[[str], str]) -> None:
+    with pytest.raises(HandlerNotFound, match=r"\(ModuleNotFoundError: No module named 'nowhere_at_all'\)"):
+        load_handler(team("import nowhere_at_all"))
+
+
+@pytest.mark.parametrize("source", ["", "handle = 5", "handle = None"])
+def test_what_cannot_be_called_is_no_handler(team: Callable[[str], str], source: str) -> None:
+    with pytest.raises(HandlerNotFound, match="has no function handle"):
+        load_handler(team(source))
+
+
+# ---- kinds
+
+
+def test_a_handler_is_called_for_what_a_person_wrote_unless_it_says_otherwise() -> None:
+    runner = a_runner(lambda _: None)
+    assert {kind for kind in (*DEFAULT_KINDS, "reaction", "unsupported", "system") if runner.handles(kind)} == set(
+        DEFAULT_KINDS
+    )
+
+
+def test_a_handler_may_choose_its_kinds() -> None:
+    @handles("text", "reaction")
+    def handle(message: Message) -> str:
+        return "yes"
+
+    runner = a_runner(handle)
+    assert [runner.handles(kind) for kind in ("text", "reaction", "media")] == [True, True, False]
+    assert texts(handle) == ["yes"]
+
+
+# ---- every shape of answer
+
+
+def generator(_: Message) -> Iterator[str | OutboundMessage]:
+    yield "one"
+    yield OutboundMessage.text("two")
+
+
+async def coroutine(_: Message) -> list[str]:
+    await asyncio.sleep(0)
+    return ["one", "two"]
+
+
+async def async_generator(_: Message) -> AsyncIterator[str]:
+    yield "one"
+    await asyncio.sleep(0)
+    yield "two"
+
+
+async def coroutine_of_an_async_generator(message: Message) -> AsyncIterator[str]:
+    return async_generator(message)
+
+
+async def coroutine_of_a_generator(message: Message) -> Iterator[str | OutboundMessage]:
+    return generator(message)
+
+
+class Handler:
+    def __call__(self, _: Message) -> tuple[str, ...]:
+        return ("one", "two")
+
+    async def method(self, _: Message) -> tuple[str, ...]:
+        return ("one", "two")
+
+
+@pytest.mark.parametrize(
+    "handle",
+    [
+        lambda _: ["one", "two"],
+        lambda _: ("one", OutboundMessage.text("two")),
+        lambda _: iter(["one", "two"]),
+        lambda _: {"one": 1, "two": 2}.keys(),
+        lambda _: map(str, ["one", "two"]),
+        generator,
+        coroutine,
+        async_generator,
+        coroutine_of_an_async_generator,
+        coroutine_of_a_generator,
+        Handler(),
+        Handler().method,
+    ],
+)  # fmt: skip
+def test_several_replies_come_in_their_order_however_they_are_given(handle: Callable[..., Any]) -> None:
+    assert texts(handle) == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    "handle", [lambda _: "one", lambda _: OutboundMessage.text("one"), lambda _: ["one"], lambda _: {"one": 1}.keys()]
+)
+def test_a_single_reply_is_one_reply(handle: Callable[..., Any]) -> None:
+    """A str is itself iterable, and is not taken for several."""
+    assert texts(handle) == ["one"]
+
+
+async def nothing_async(_: Message) -> None:
+    return None
+
+
+@pytest.mark.parametrize("handle", [lambda _: None, lambda _: [], lambda _: iter(()), nothing_async])
+def test_no_reply_is_an_answer(handle: Callable[..., Any]) -> None:
+    assert texts(handle) == []
+
+
+@pytest.mark.parametrize(
+    ("handle", "error"),
+    [
+        (lambda _: 5, "TypeError"),
+        (lambda _: True, "TypeError"),
+        (lambda _: b"bytes", "TypeError"),
+        (lambda _: {"text": "x"}, "TypeError"),
+        (lambda _: object(), "TypeError"),
+        (lambda _: ["fine", 5], "TypeError"),
+        (lambda _: ["fine", None], "TypeError"),
+        (lambda _: [["nested"]], "TypeError"),
+        (lambda _: "", "ValueError"),
+        (lambda _: "   ", "ValueError"),
+        (lambda _: ["fine", ""], "ValueError"),
+        (lambda _: "x" * 4097, "ValueError"),
+        (lambda _: "half a character \ud83d", "ValueError"),
+        (lambda: "takes no message", "TypeError"),
+    ],
+)  # fmt: skip
+def test_what_is_no_answer_counts_as_raised(handle: Callable[..., Any], error: str) -> None:
+    assert fault_of(handle).startswith(f"{error}: ")
+
+
+def test_a_fault_does_not_repeat_the_text_that_it_choked_on() -> None:
+    """It is kept for the timeline; what it may hold of a message it has from the team's own words alone."""
+    assert "c4n4ry" not in fault_of(lambda _: {"c4n4ry": "c4n4ry"}) + fault_of(lambda _: ["c4n4ry " * 1000])
+
+
+# ---- how many
+
+
+def endless(_: Message) -> Iterator[str]:
+    while True:
+        yield "more"
+
+
+async def endless_async(_: Message) -> AsyncIterator[str]:
+    while True:
+        yield "more"
+
+
+def test_thirty_replies_are_taken() -> None:
+    assert len(texts(lambda _: ["more"] * MOST)) == MOST
+    assert len(texts(lambda _: itertools.islice(endless(MESSAGE), MOST))) == MOST
+
+
+@pytest.mark.parametrize("handle", [lambda _: ["more"] * (MOST + 1), endless, endless_async])
+def test_the_thirty_first_reply_is_one_too_many(handle: Callable[..., Any]) -> None:
+    assert fault_of(handle) == "ValueError: A handler may give 30 replies; this one gave more."
+
+
+# ---- what a handler raises
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+def raising(error: BaseException) -> Callable[[Message], Any]:
+    def handle(_: Message) -> Any:
+        raise error
+
+    return handle
+
+
+def generator_raising(error: BaseException) -> Callable[[Message], Any]:
+    def handle(_: Message) -> Iterator[str]:
+        yield "one"
+        raise error
+
+    return handle
+
+
+def coroutine_raising(error: BaseException) -> Callable[[Message], Any]:
+    async def handle(_: Message) -> None:
+        raise error
+
+    return handle
+
+
+each_way_to_raise = pytest.mark.parametrize("way", [raising, generator_raising, coroutine_raising])
+
+
+@each_way_to_raise
+def test_an_exception_is_a_fault_in_its_own_words(way: Callable[..., Any]) -> None:
+    assert fault_of(way(LookupError("no such customer"))) == "LookupError: no such customer"
+
+
+@each_way_to_raise
+def test_a_drop_is_a_drop_however_late(way: Callable[..., Any]) -> None:
+    with pytest.raises(Drop) as caught:
+        a_runner(way(Drop("spam")))(MESSAGE)
+    assert caught.value.reason == "spam"
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), BaseException("base")])
+def test_not_even_an_exit_of_the_handler_ends_more_than_its_call(error: BaseException) -> None:
+    assert fault_of(raising(error)).startswith(f"{type(error).__name__}: ")
+
+
+def test_an_error_that_cannot_be_shown_is_a_fault_all_the_same() -> None:
+    assert fault_of(raising(Unspeakable())) == "Unspeakable: (it cannot be shown)"
+
+
+@pytest.mark.parametrize("said", ["half \ud83d", "\x00", "é" * 3000, "🙂" * 3000])
+def test_what_is_kept_of_an_error_is_bounded_and_can_be_stored(said: str) -> None:
+    fault = fault_of(raising(ValueError(said)))
+    fault.encode()
+    assert len(fault) <= ERROR_CHARACTERS
+
+
+@pytest.mark.parametrize(
+    ("reason", "kept"), [(5, "5"), (None, "None"), ("half \ud83d", "half ?"), ("x" * 9999, "x" * ERROR_CHARACTERS)]
+)
+def test_the_reason_of_a_drop_is_made_a_text_that_can_be_stored(reason: Any, kept: str) -> None:
+    with pytest.raises(Drop) as caught:
+        a_runner(raising(Drop(reason)))(MESSAGE)
+    assert caught.value.reason == kept
+
+
+def test_a_drop_of_the_teams_own_kind_needs_no_reason() -> None:
+    class Ours(Drop):
+        def __init__(self) -> None:
+            pass
+
+    with pytest.raises(Drop) as caught:
+        a_runner(raising(Ours()))(MESSAGE)
+    assert caught.value.reason == ""
+
+
+# ---- time
+
+
+@pytest.fixture
+def held() -> Iterator[threading.Event]:
+    """What a hanging handler waits for; set at the end of the test, so that no thread is left."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def test_a_handler_that_overruns_is_a_fault_and_counts_as_hung(held: threading.Event) -> None:
+    runner = a_runner(lambda _: held.wait(), timeout=SOON, threads=1)
+    with pytest.raises(HandlerFault, match=r"took longer than 0\.02 s"):
+        runner(MESSAGE)
+    assert runner.exhausted
+
+
+def test_where_as_many_hang_as_there_are_threads_no_more_is_taken(held: threading.Event) -> None:
+    called = []
+
+    def handle(_: Message) -> None:
+        called.append(True)
+        held.wait()
+
+    runner = a_runner(handle, timeout=SOON, threads=2)
+    for hangs in (1, 2):
+        with pytest.raises(HandlerFault, match="took longer"):
+            runner(MESSAGE)
+        assert runner.exhausted is (hangs == 2)
+    with pytest.raises(HandlerFault, match="Too many handlers hang"):
+        runner(MESSAGE)
+    assert len(called) == 2
+
+
+def test_one_that_comes_back_makes_room_again(held: threading.Event) -> None:
+    runner = a_runner(lambda _: held.wait() and "late", timeout=SOON, threads=1)
+    with pytest.raises(HandlerFault):
+        runner(MESSAGE)
+    held.set()
+    until(lambda: not runner.exhausted)
+    assert [reply.content["body"] for reply in runner(MESSAGE)] == ["late"]
+
+
+def test_one_that_comes_back_with_an_error_makes_room_too(held: threading.Event) -> None:
+    def handle(_: Message) -> None:
+        held.wait()
+        raise SystemExit
+
+    runner = a_runner(handle, timeout=SOON, threads=1)
+    with pytest.raises(HandlerFault, match="took longer"):
+        runner(MESSAGE)
+    held.set()
+    until(lambda: not runner.exhausted)
+
+
+def test_an_overrun_in_a_coroutine_is_an_overrun(held: threading.Event) -> None:
+    async def handle(_: Message) -> None:
+        await asyncio.to_thread(held.wait)
+
+    assert "took longer" in fault_of(handle, timeout=SOON)
+
+
+def test_calls_in_time_never_count_as_hung() -> None:
+    runner = a_runner(lambda _: "yes", threads=1)
+    for _ in range(50):
+        runner(MESSAGE)
+    assert not runner.exhausted
+
+
+def test_the_end_of_the_process_interrupts_the_wait(held: threading.Event) -> None:
+    with pytest.raises(HandlerInterrupted):
+        a_runner(lambda _: held.wait(), stopping=lambda: True)(MESSAGE)
+
+
+def test_an_answer_that_is_there_already_is_taken_although_the_process_ends() -> None:
+    """Its plan can still be committed: the work is done."""
+    ended = threading.Event()
+
+    def handle(_: Message) -> str:
+        ended.set()
+        return "done"
+
+    def stopping() -> bool:
+        ended.wait()
+        return False
+
+    assert [reply.content["body"] for reply in a_runner(handle, stopping=stopping)(MESSAGE)] == ["done"]
+
+
+def test_many_calls_at_once_each_get_their_own_answer() -> None:
+    runner = a_runner(lambda message: message.text, threads=16)
+    answers: dict[int, str] = {}
+
+    def ask(number: int) -> None:
+        (reply,) = runner(replace(MESSAGE, text=str(number)))
+        answers[number] = reply.content["body"]
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(32)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == {number: str(number) for number in range(32)}
+
+
+# ---- the one that is there to start from
+
+
+def test_the_echo_says_a_text_back_and_quotes_it() -> None:
+    assert echo.handle(MESSAGE) == OutboundMessage.text("hello", reply_to="wamid.1")
