@@ -1,0 +1,380 @@
+"""The running stack, as a test drives it from outside: `pombo up` as a process, webhooks in, the ledger out."""
+
+import hashlib
+import hmac
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import click
+import httpx
+
+from shared.cli import running, trace
+from shared.domain.identity import message_event_id, outbound_key
+from shared.domain.limits import Limits
+from shared.domain.record import Delivery
+from shared.logs import EVENTS
+from shared.pipeline.clock import SystemClock
+from shared.stores.sqlite import SqliteStore
+
+T = TypeVar("T")
+ROOT = Path(__file__).parents[2]
+TEAM = Path(__file__).with_name("team")
+"""Where the tests' own handler is: it goes on the stack's PYTHONPATH."""
+
+SENDER = "200000000000002"
+SECRET = "test_app_secret"
+TASK_TOKEN = "test_internal_token"
+OLD_TASK_TOKEN = "test_internal_token_of_before"
+SERVICES = ("webhook", "internal", "tasks")
+
+SECONDS = 30.0
+"""A wait's deadline. It costs nothing where things work, and the machine may be busy."""
+
+UP_SECONDS = 60.0
+
+LOCAL_EVENTS = frozenset(
+    {
+        "attempt_failed",
+        "call_refused",
+        "fault_made",
+        "queue_created",
+        "started",
+        "stopping",
+        "task_given_up",
+        "webhook_failed",
+        "webhook_given_up",
+    }
+)
+"""What the local cloud logs into the same file; it is no service."""
+
+UNAVAILABLE = ("store_unavailable", "queue_unavailable")
+
+_PRIVATE = re.compile(r"(?<![0-9a-zA-Z])\+?1555\d{7}(?!\d)|wamid\.|US\.\d{10}|test_app_secret|test_internal_token")
+"""Of the tests' own data: what no log line may hold."""
+
+POMBO_VARIABLES = ("TIME_SCALE", "HANDLER", "MAX_ATTEMPTS", "STORE", "SQLITE_PATH", "K_SERVICE", "APP_ENV")
+
+
+def wait_until(condition: Callable[[], T], what: str, seconds: float = SECONDS, more: Callable[[], str] = str) -> T:
+    """The condition's first true value. Fails after the deadline, with what `more` has to say."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"Not within {seconds:g} s: {what}.\n{more()}")
+        time.sleep(0.03)
+    return value
+
+
+def signed(body: bytes, secret: str = SECRET) -> dict[str, str]:
+    """The header of a webhook that Meta signed."""
+    return {"X-Hub-Signature-256": "sha256=" + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()}
+
+
+def cli(*arguments: str, env: Mapping[str, str] | None = None, seconds: float = 90) -> subprocess.CompletedProcess[str]:
+    """One command of pombo, run to its end."""
+    return subprocess.run(
+        command(*arguments), cwd=ROOT, env=env or clean_environment(), capture_output=True, text=True, timeout=seconds
+    )
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "shared.cli.main", *arguments]
+
+
+def clean_environment(**settings: str) -> dict[str, str]:
+    """This process's environment without settings of Pombo's, and these ones."""
+    kept = {name: value for name, value in os.environ.items() if name not in POMBO_VARIABLES}
+    return {**kept, **settings}
+
+
+def processes_of(data_dir: Path) -> list[int]:
+    """Every process of the stack on this directory, by what it was started with. (Linux; elsewhere none is found.)"""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            told = (entry / "environ").read_bytes() + b"\0" + (entry / "cmdline").read_bytes()
+            is_zombie = (entry / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        except (OSError, IndexError):
+            continue
+        if f"SQLITE_PATH={data_dir}/pombo.sqlite".encode() in told and not is_zombie:
+            found.append(int(entry.name))
+    return found
+
+
+@dataclass
+class Stack:
+    """One `pombo up`, on free ports, which a restart takes again. Settings go to it by environment."""
+
+    data_dir: Path
+    options: Sequence[str] = ("--no-sweep",)
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.http = httpx.Client(trust_env=False, timeout=30)
+        self.sent: deque[str] = deque(maxlen=2000)
+        self.process: subprocess.Popen[str] | None = None
+        self._store: SqliteStore | None = None
+
+    # ---- its life
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            self.stop()
+            if kind is None:
+                self.check_logs()
+        finally:
+            self.http.close()
+
+    def start(self, **changes: str) -> None:
+        """Start it, ready when this returns. `changes` to its settings stay."""
+        self.settings = {**self.settings, **changes}
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        self.errors = (self.data_dir / "up.stderr").open("a+")
+        self.process = subprocess.Popen(
+            command("up", "--json", "--ports", "0", "--data-dir", str(self.data_dir), *self.options),
+            cwd=ROOT,
+            env=clean_environment(**self.settings),
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            self.process.wait()
+            self.process.stdout.close()
+            self.errors.seek(0)
+            raise AssertionError(f"pombo up did not start: {self.errors.read()}")
+        self.described: dict[str, Any] = json.loads(line)
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """End `pombo up` by a signal; its exit code. Nothing more than the one line may have come from it."""
+        assert self.process is not None
+        assert self.process.stdout is not None
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        try:
+            code = self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
+        more = self.process.stdout.read()
+        self.process.stdout.close()
+        self.errors.close()
+        self.process = None
+        if self._store:
+            self._store.close()
+            self._store = None
+        assert more == "", f"more than one line on standard output: {more!r}"
+        return code
+
+    def stop(self) -> None:
+        """End it as a person would, and leave nothing running."""
+        if self.process is None:
+            return
+        assert self.end() == 0
+        assert processes_of(self.data_dir) == []
+
+    def restart(self, **changes: str) -> None:
+        """All of it anew, on the same data."""
+        self.stop()
+        self.start(**changes)
+
+    def pids(self) -> dict[str, int]:
+        """The current ones."""
+        return {
+            name: pid for name, pid in json.loads((self.data_dir / "pids.json").read_text()).items() if pid is not None
+        }
+
+    def kill(self, *names: str) -> dict[str, int]:
+        """SIGKILL, all at once; the pids they had."""
+        pids = self.pids()
+        for name in names:
+            os.kill(pids[name], signal.SIGKILL)
+        return {name: pids[name] for name in names}
+
+    def wait_back(self, killed: Mapping[str, int], seconds: float = SECONDS) -> None:
+        """Until each of those killed has another pid and answers."""
+
+        def is_back() -> bool:
+            now = self.pids()
+            return all(now[name] != pid and self.answers(name) for name, pid in killed.items())
+
+        self.wait_until(is_back, f"{', '.join(killed)} back again", seconds)
+
+    def answers(self, name: str) -> bool:
+        """Whether the process takes connections."""
+        host, _, port = self.described[name].removeprefix("http://").partition(":")
+        with socket.socket() as probe:
+            probe.settimeout(1)
+            return probe.connect_ex((host, int(port))) == 0
+
+    # ---- what the world does to it
+
+    def post(self, body: bytes, headers: Mapping[str, Any] | None = None, path: str = "") -> httpx.Response:
+        """A webhook of these bytes, signed unless headers are given."""
+        url = self.described["webhook"] + (path or "/webhooks/whatsapp")
+        return self.http.post(url, content=body, headers=signed(body) if headers is None else headers)
+
+    def say(self, contact: str, text: str, **order: Any) -> str:
+        """A person writes a text, by way of the simulator; the message's id."""
+        return self.inbound(**{"from": contact, "type": "text", "content": {"body": text}, **order})[0]
+
+    def inbound(self, **order: Any) -> list[str]:
+        """Whatever the simulator can make a person send; the ids of the messages."""
+        ids = self.control("POST", "inbound", order)["message_ids"]
+        self.sent.extend(ids)
+        return ids
+
+    def fault(self, on: str, kind: str, **more: Any) -> None:
+        """Let something go wrong."""
+        self.control("POST", "faults", {"on": on, "kind": kind, **more})
+
+    def control(self, method: str, what: str, document: Any = None) -> Any:
+        response = self.http.request(method, f"{self.described['control']}/control/{what}", json=document)
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    def task(self, kind: str, body: Any, token: str | None = TASK_TOKEN, **headers: str) -> httpx.Response:
+        """A direct call of the private service: bytes as they are, anything else as JSON."""
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        given = {"Content-Type": "application/json", **headers, **({"X-Internal-Token": token} if token else {})}
+        return self.http.post(f"{self.described['internal']}/internal/process_{kind}", content=content, headers=given)
+
+    def get(self, service: str, path: str) -> httpx.Response:
+        return self.http.get(self.described[service] + path)
+
+    # ---- what became of it
+
+    def ledger(self, contact: str | None = None) -> list[dict[str, Any]]:
+        """What WhatsApp took, oldest first; for one contact, by number or user id."""
+        entries = self.control("GET", "ledger")
+        return [e for e in entries if contact is None or contact in (e["recipient"], (e["to"] or "").lstrip("+"))]
+
+    def texts(self, contact: str) -> list[str]:
+        """The texts that reached a contact, in the order in which WhatsApp took them."""
+        return [entry["body"]["body"] for entry in self.ledger(contact)]
+
+    def calls(self, event: str) -> int:
+        """How often the tests' handler was called for a message, by its id."""
+        return sum(call["id"] == event for call in self.handler_calls())
+
+    def handler_calls(self) -> list[dict[str, Any]]:
+        path = Path(self.settings["HANDLER_CALLS"])
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    @property
+    def store(self) -> SqliteStore:
+        if self._store is None:
+            self._store = SqliteStore(self.data_dir / "pombo.sqlite", Limits(), SystemClock().now)
+        return self._store
+
+    def event_key(self, message_id: str) -> str:
+        return message_event_id("meta", self.settings.get("WHATSAPP_PHONE_NUMBER_ID", "100000000000001"), message_id)
+
+    def event(self, message_id: str) -> Delivery | None:
+        """The record of an inbound message."""
+        return self.store.get(self.event_key(message_id))
+
+    def reply(self, message_id: str, index: int = 0) -> Delivery | None:
+        """The record of a reply to it."""
+        return self.store.get(outbound_key(self.event_key(message_id), index))
+
+    def state_of(self, key: str) -> str:
+        record = self.store.get(key)
+        return record.state if record else "absent"
+
+    def timeline(self, message_id: str) -> dict[str, Any]:
+        """What `pombo trace --json` prints, without the cost of a process."""
+        found = running.Running(self.store, SENDER, None, self.data_dir / "logs.jsonl")
+        event = self.event(message_id)
+        assert event is not None, f"{message_id} is not stored"
+        return trace.as_dict(trace.timeline_of(found, self.store.by_correlation(event.correlation_id)))
+
+    def what(self, message_id: str) -> list[str]:
+        """The words of its timeline, in order; none while it is not stored."""
+        return [moment["what"] for moment in self.timeline(message_id)["events"]] if self.event(message_id) else []
+
+    def cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return cli(*arguments, "--data-dir", str(self.data_dir))
+
+    def logs(self, event: str | None = None, **fields: Any) -> list[dict[str, Any]]:
+        """Log lines, of one event and with these fields."""
+        found = []
+        for text in (self.data_dir / "logs.jsonl").read_text().splitlines():
+            line = json.loads(text)
+            if event in (None, line.get("event")) and fields.items() <= line.items():
+                found.append(line)
+        return found
+
+    # ---- waiting
+
+    def wait_until(self, condition: Callable[[], T], what: str, seconds: float = SECONDS) -> T:
+        return wait_until(condition, what, seconds, self.explain)
+
+    def wait_settled(self, message_ids: Sequence[str], seconds: float = SECONDS) -> None:
+        """Until the events and all their replies are final."""
+        self.wait_until(lambda: all(map(self.is_settled, message_ids)), "all of it is final", seconds)
+
+    def is_settled(self, message_id: str) -> bool:
+        event = self.event(message_id)
+        return bool(event and event.final) and all(r.final for r in self.store.by_correlation(event.correlation_id))
+
+    def wait_texts(self, contact: str, texts: Sequence[str], seconds: float = SECONDS) -> None:
+        """Until just these texts have reached the contact, in this order."""
+        self.wait_until(lambda: len(self.texts(contact)) >= len(texts), f"{contact} has {list(texts)}", seconds)
+        assert self.texts(contact) == list(texts)
+
+    def wait_quiet(self, contact: str, texts: Sequence[str], seconds: float = SECONDS) -> None:
+        """The same, whatever was sent to be settled too: so nothing more will come of itself."""
+        self.wait_texts(contact, texts, seconds)
+        self.wait_settled([one for one in self.sent if self.event(one) is not None], seconds)
+        assert self.texts(contact) == list(texts)
+
+    def explain(self) -> str:
+        """The timelines of what is not settled, and the last log lines."""
+        return "\n".join(self._explained())
+
+    def _explained(self) -> Iterator[str]:
+        try:
+            for message_id in [one for one in self.sent if not self.is_settled(one)][:5]:
+                result = self.cli("trace", message_id)
+                yield click.unstyle(result.stdout + result.stderr)
+            yield f"calls: {self.control('GET', 'calls')[-15:]}"
+        except Exception as error:
+            yield f"(no timeline: {error!r})"
+        for path in sorted(self.data_dir.glob("*.stderr*")):
+            if text := path.read_text(errors="replace").strip():
+                yield f"--- {path.name}\n{text[-2000:]}"
+        yield "--- logs.jsonl"
+        yield from (self.data_dir / "logs.jsonl").read_text(errors="replace").splitlines()[-25:]
+
+    # ---- what must hold of any stack
+
+    def check_logs(self) -> None:
+        """Every line is JSON in the form that is promised, none holds anything private, and nothing went wrong."""
+        for text in (self.data_dir / "logs.jsonl").read_text().splitlines():
+            line = json.loads(text)
+            assert not _PRIVATE.search(text), f"private: {text}"
+            if line["event"] not in LOCAL_EVENTS or {"severity", "message"} <= line.keys():
+                assert {"time", "severity", "event", "message"} <= line.keys(), text
+                assert line["event"] in EVENTS or line["event"] in LOCAL_EVENTS, text
+            # A store or queue that is away, or slow on a busy machine, is met with 5xx and the next delivery.
+            assert line["event"] != "unexpected_error" or line.get("reason") in UNAVAILABLE, text
+        for path in self.data_dir.glob("*.stderr*"):
+            assert not _PRIVATE.search(path.read_text(errors="replace")), f"private: {path.name}"

@@ -1,0 +1,112 @@
+"""A handler that does what the message says, and appends each call to the file that HANDLER_CALLS names."""
+
+import json
+import os
+import time
+from pathlib import Path
+
+from shared.handlers import Drop, OutboundMessage
+
+CALLS = Path(os.environ["HANDLER_CALLS"])
+
+
+def handle(message):
+    """`!word argument` does what the word says; anything else is said back, 200 characters of it."""
+    earlier = _note(message)
+    text = message.text or ""
+    if not text.startswith("!"):
+        return text[:200]
+    word, _, argument = text[1:].partition(" ")
+    return globals()[f"_{word}"](argument, earlier)
+
+
+def _note(message):
+    """Write the call down, in one piece; how often this message was seen before."""
+    line = json.dumps({"id": message.id, "text": (message.text or "")[:200], "pid": os.getpid()}) + "\n"
+    fd = os.open(CALLS, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        os.write(fd, line.encode())
+    finally:
+        os.close(fd)
+    return sum(json.loads(known)["id"] == message.id for known in CALLS.read_text().splitlines()) - 1
+
+
+def _raise(argument, earlier):
+    """`!raise 1`: raise for the first call, `!raise always` for each."""
+    if argument == "always" or earlier < int(argument):
+        raise RuntimeError("the team's code is broken")
+    return f"after {earlier}"
+
+
+def _exit(argument, earlier):
+    raise SystemExit(1)
+
+
+def _hang(argument, earlier):
+    """`!hang 9`: the first call takes so many seconds."""
+    if earlier == 0:
+        time.sleep(float(argument))
+    return f"after {earlier}"
+
+
+def _nothing(argument, earlier):
+    return None
+
+
+def _str(argument, earlier):
+    return argument
+
+
+def _list(argument, earlier):
+    return [str(number) for number in range(1, int(argument) + 1)]
+
+
+def _mixed(argument, earlier):
+    return [OutboundMessage.text("made"), "plain"]
+
+
+def _generator(argument, earlier):
+    yield from _list(argument, earlier)
+
+
+async def _async(argument, earlier):
+    return argument
+
+
+async def _asyncgenerator(argument, earlier):
+    for item in _list(argument, earlier):
+        yield item
+
+
+def _int(argument, earlier):
+    return 42
+
+
+def _bytes(argument, earlier):
+    return b"bytes"
+
+
+def _dict(argument, earlier):
+    return {"text": "dict"}
+
+
+def _empty(argument, earlier):
+    return ""
+
+
+def _long(argument, earlier):
+    return "x" * int(argument)
+
+
+def _surrogate(argument, earlier):
+    return "half \ud83d"
+
+
+def _half(argument, earlier):
+    """A generator that breaks after its first item: nothing of it may be sent."""
+    yield "the first"
+    raise RuntimeError("half way")
+
+
+def _drop(argument, earlier):
+    raise Drop(argument)

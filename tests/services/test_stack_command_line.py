@@ -1,0 +1,310 @@
+"""The pombo command against a stack with nothing but defaults."""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stack import ROOT, Stack, clean_environment, cli, command, processes_of, wait_until
+
+linux_only = pytest.mark.skipif(not Path("/proc").is_dir(), reason="only Linux ends a child with its parent")
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """As `pombo up` is without a setting: real time, the echo handler, the sweep."""
+    with Stack(tmp_path_factory.mktemp("plain") / "data", options=()) as stack:
+        yield stack
+
+
+def fails(result: subprocess.CompletedProcess[str], code: int = 1) -> str:
+    """The one line that a failed command says, on standard error."""
+    assert result.returncode == code, result.stdout + result.stderr
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("pombo: ")
+    assert "Traceback" not in line
+    return line
+
+
+# ---- up
+
+
+def test_up_describes_itself_in_one_line(plain: Stack) -> None:
+    described = plain.described
+
+    assert described.keys() == {"webhook", "internal", "tasks", "whatsapp", "control", "store", "data_dir", "pids"}
+    assert described["store"] == "sqlite"
+    assert described["data_dir"] == str(plain.data_dir)
+    assert described["pids"].keys() == {"webhook", "internal", "tasks", "whatsapp", "store"}
+    assert described["pids"]["store"] is None
+    for name in ("webhook", "internal", "whatsapp", "control"):
+        assert described[name].startswith("http://127.0.0.1:")
+    assert described["tasks"].startswith("127.0.0.1:")
+    assert plain.pids() == {name: pid for name, pid in described["pids"].items() if pid is not None}
+
+
+# ---- say
+
+
+def test_say_waits_for_the_reply_and_prints_it(plain: Stack) -> None:
+    result = plain.cli("say", "Olá, tudo bem? 👋", "--wait", "--json")
+
+    assert (result.returncode, result.stderr) == (0, "")
+    (line,) = result.stdout.splitlines()
+    said = json.loads(line)
+    assert said.keys() == {"message_id", "inbound_event_id", "correlation_id", "replies"}
+    (reply,) = said["replies"]
+    assert reply | {"key": ""} == {"key": "", "type": "text", "text": "Olá, tudo bem? 👋", "shown": "sent"}
+    assert plain.event_key(said["message_id"]) == said["inbound_event_id"]
+    (entry,) = [one for one in plain.ledger("15550002222") if one["key"] == reply["key"]]
+    assert entry["echo"] == f"pombo1.{reply['key']}.0.{said['correlation_id']}"
+
+
+def test_say_without_waiting_ends_once_the_message_is_stored(plain: Stack) -> None:
+    result = plain.cli("say", "hello", "--from", "15550003333", "--json")
+
+    assert (result.returncode, result.stderr) == (0, "")
+    said = json.loads(result.stdout)
+    assert plain.event(said["message_id"]) is not None
+    plain.wait_texts("15550003333", ["hello"])
+
+
+def test_say_for_a_person_reads_like_a_story(plain: Stack) -> None:
+    result = plain.cli("say", "hello", "--wait")
+
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "It came in, genuine and new, and was stored." in result.stdout
+    assert "WhatsApp took it." in result.stdout
+    assert "Reply 1 is sent: hello" in result.stdout
+    assert "\x1b[" not in result.stdout, "no colours into a pipe"
+
+
+def test_a_customer_with_a_user_id_and_no_number_is_answered_as_a_recipient(plain: Stack) -> None:
+    result = plain.cli("say", "hello", "--user-id", "US.13491208655302741918", "--wait", "--json")
+
+    assert result.returncode == 0
+    (entry,) = plain.ledger("US.13491208655302741918")
+    assert (entry["recipient"], entry["to"]) == ("US.13491208655302741918", None)
+
+
+@pytest.mark.slow
+def test_say_that_gets_no_answer_ends_with_the_timeline_so_far(plain: Stack) -> None:
+    """It waits for a minute, whatever the machine."""
+    plain.fault("send", "error", code=190, times=0, match={"to": "15550004444"})
+    try:
+        result = plain.cli("say", "hello", "--from", "15550004444", "--wait", "--json")
+    finally:
+        plain.control("DELETE", "faults")
+        plain.store.mark_credential("default", "")
+
+    assert result.returncode == 1
+    said = json.loads(result.stdout)
+    assert said["replies"][0]["shown"] == "pending"
+    assert said["replies"][0]["why"] == "WHATSAPP_REAUTH_REQUIRED"
+    *timeline, last = result.stderr.splitlines()
+    assert any("reconnect the number" in line for line in timeline)
+    assert last.startswith("pombo: No final answer within 60 s")
+
+
+# ---- trace
+
+
+def test_trace_finds_a_message_by_every_id_it_has(plain: Stack) -> None:
+    said = json.loads(plain.cli("say", "hello", "--wait", "--json").stdout)
+    key = said["replies"][0]["key"]
+    (entry,) = [one for one in plain.ledger("15550002222") if one["key"] == key]
+    plain.wait_until(lambda: "receipt_read" in plain.what(said["message_id"]), "it was read")
+    ids = [said["correlation_id"], said["inbound_event_id"], key, said["message_id"], entry["wamid"]]
+
+    traces = [json.loads(plain.cli("trace", one, "--json").stdout) for one in ids]
+
+    assert all(one == traces[0] for one in traces)
+    timeline: dict[str, Any] = traces[0]
+    assert timeline.keys() == {"correlation_id", "events", "shown", "replies"}
+    assert timeline["shown"] == "processed"
+    whats = [moment["what"] for moment in timeline["events"]]
+    assert {"received", "replied", "done", "planned", "accepted", "receipt_sent", "receipt_read"} <= set(whats)
+    for moment in timeline["events"]:
+        assert moment.keys() == {"at", "what", "sentence", "delivery"}
+        assert moment["at"].endswith("Z")
+        assert moment["delivery"] in (said["inbound_event_id"], key)
+    times = [moment["at"] for moment in timeline["events"]]
+    assert times == sorted(times)
+
+
+@pytest.mark.parametrize("given", ["unknown", "0" * 40, "wamid.unknown", "x" * 5000, "%", "é", "' OR 1=1 --"])
+def test_an_unknown_id_is_said_in_one_line(plain: Stack, given: str) -> None:
+    assert "Nothing is known by this id" in fails(plain.cli("trace", given))
+
+
+@pytest.mark.parametrize("arguments", [("trace",), ("say",), ("say", "hello", "--from"), ("say", "hello", "--user-id")])
+def test_what_is_no_text_is_said_in_one_line(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    result = subprocess.run(
+        [*command(*arguments), b"\xff\xfe", "--data-dir", str(tmp_path)],
+        cwd=ROOT,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+    )
+
+    assert "is no text in UTF-8" in fails(result, code=2)
+
+
+# ---- what goes wrong
+
+
+@pytest.mark.parametrize("arguments", [("say", "hello"), ("trace", "wamid.x"), ("say", "hello", "--wait", "--json")])
+def test_without_a_stack_a_command_says_so_in_one_line(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    assert "No Pombo runs" in fails(cli(*arguments, "--data-dir", str(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("up", "--port", "0"),
+        ("up", "--ports", "many"),
+        ("up", "--ports", "70000"),
+        ("up", "--ports", "-1"),
+        ("up", "--store", "paper"),
+        ("up", "more"),
+        ("say",),
+        ("say", "hello", "more"),
+        ("trace",),
+        ("trace", "x", "--jason"),
+        ("fly",),
+        ("--fly",),
+    ],
+)
+def test_a_wrong_call_is_said_in_one_line_and_exits_2(arguments: tuple[str, ...]) -> None:
+    fails(cli(*arguments), code=2)
+
+
+@pytest.mark.parametrize("arguments", [(), ("up",), ("say",), ("trace",)])
+def test_every_command_has_help_with_examples(arguments: tuple[str, ...]) -> None:
+    result = cli(*arguments, "--help")
+
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "Examples:" in result.stdout
+
+
+def test_up_on_a_used_port_says_so_in_one_line(plain: Stack, tmp_path: Path) -> None:
+    port = plain.described["webhook"].rpartition(":")[2]
+
+    assert f"Port {port} is in use" in fails(cli("up", "--json", "--ports", port, "--data-dir", str(tmp_path)))
+    assert processes_of(tmp_path) == []
+
+
+def test_up_on_a_used_data_directory_says_so_in_one_line_and_disturbs_nobody(plain: Stack) -> None:
+    assert "is running with its data in" in fails(
+        cli("up", "--json", "--ports", "0", "--data-dir", str(plain.data_dir))
+    )
+
+    assert plain.cli("say", "still there?", "--wait").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "what"),
+    [
+        ({"HANDLER": "nowhere:handle"}, "nowhere"),
+        ({"HANDLER": "handlers.echo:nothing"}, "nothing"),
+        ({"MAX_ATTEMPTS": "many"}, "MAX_ATTEMPTS"),
+        ({"TIME_SCALE": "100"}, "TIME_SCALE"),
+        ({"TIME_SCALE": "fast"}, "TIME_SCALE"),
+        ({"INTERNAL_TASK_TOKEN": ","}, "INTERNAL_TASK_TOKEN"),
+    ],
+    ids=str,
+)
+def test_up_with_a_wrong_setting_names_it_in_one_line(tmp_path: Path, settings: dict[str, str], what: str) -> None:
+    result = cli("up", "--json", "--ports", "0", "--data-dir", str(tmp_path), env=clean_environment(**settings))
+
+    assert what in fails(result)
+    assert processes_of(tmp_path) == []
+
+
+def test_up_where_no_data_can_be_kept_says_so_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    fails(cli("up", "--json", "--ports", "0", "--data-dir", str(tmp_path / "file")))
+    fails(cli("up", "--json", "--ports", "0", "--data-dir", str(tmp_path / "file" / "below")))
+
+
+def test_a_broken_description_of_the_stack_is_said_in_one_line(tmp_path: Path) -> None:
+    for text in ("", "{", "[]", "{}", "\x00", '{"environment": 5}', '{"environment": {}}'):
+        (tmp_path / "stack.json").write_text(text)
+        fails(cli("trace", "x", "--data-dir", str(tmp_path)))
+
+
+# ---- its processes
+
+
+def test_a_killed_process_is_back_at_once_and_takes_its_workers_along(plain: Stack) -> None:
+    for name in ("webhook", "internal", "tasks", "whatsapp"):
+        workers = children_of(plain.pids()[name])
+        killed = plain.kill(name)
+        wait_until(lambda of=name, old=killed: plain.pids()[of] != old[of], f"pids.json names another {name}", 4)
+        wait_until(lambda old=workers: not any(map(is_running, old)), f"the workers of {name} are gone", 4)
+        plain.wait_back(killed)
+        assert bool(workers) == (name in ("webhook", "internal"))
+    assert plain.cli("say", "hello", "--wait").returncode == 0
+
+
+def children_of(pid: int) -> list[int]:
+    path = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(child) for child in path.read_text().split()] if path.exists() else []
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_a_signal_ends_up_with_exit_0_and_leaves_no_process(tmp_path: Path, number: signal.Signals) -> None:
+    stack = Stack(tmp_path / "data")
+    stack.start()
+    stack.http.close()
+
+    assert stack.end(number) == 0
+
+    assert processes_of(stack.data_dir) == []
+    assert "No Pombo runs" in fails(cli("trace", "x", "--data-dir", str(stack.data_dir)))
+
+
+@linux_only
+def test_up_that_is_killed_leaves_no_process(tmp_path: Path) -> None:
+    stack = Stack(tmp_path / "data")
+    stack.start()
+    stack.http.close()
+    assert len(processes_of(stack.data_dir)) >= 6
+
+    assert stack.end(signal.SIGKILL) == -signal.SIGKILL
+
+    wait_until(lambda: processes_of(stack.data_dir) == [], "all of it is gone")
+    fails(cli("say", "hello", "--data-dir", str(stack.data_dir)))
+
+
+def test_the_end_may_be_asked_for_while_it_starts(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    process = subprocess.Popen(
+        command("up", "--json", "--ports", "0", "--data-dir", str(data_dir)),
+        cwd=ROOT,
+        env=clean_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_until(lambda: processes_of(data_dir), "its first process")
+
+    os.kill(process.pid, signal.SIGTERM)
+
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, "")
+    assert len(out.splitlines()) <= 1
+    assert processes_of(data_dir) == []

@@ -1,0 +1,173 @@
+"""The team's code, in every way it may answer or fail, and what the timeline says of it."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+from stack import Stack
+
+ANSWERS: dict[str, list[str]] = {
+    "!nothing": [],
+    "!str plain": ["plain"],
+    "!list 0": [],
+    "!list 3": ["1", "2", "3"],
+    "!mixed": ["made", "plain"],
+    "!generator 3": ["1", "2", "3"],
+    "!async awaited": ["awaited"],
+    "!asyncgenerator 3": ["1", "2", "3"],
+    "!list 30": [str(number) for number in range(1, 31)],
+    "!long 4096": ["x" * 4096],
+    "!raise 1": ["after 1"],
+    "!hang 9": ["after 1"],
+}
+
+FAILURES: dict[str, str] = {
+    "!raise always": "RuntimeError: the team's code is broken",
+    "!exit": "SystemExit: 1",
+    "!unknown": "KeyError: '_unknown'",
+    "!list 31": "ValueError: A handler may give 30 replies; this one gave more.",
+    "!generator 31": "ValueError: A handler may give 30 replies; this one gave more.",
+    "!asyncgenerator 31": "ValueError: A handler may give 30 replies; this one gave more.",
+    "!int": "TypeError: A handler gives None, str, OutboundMessage or several of them, not int.",
+    "!bytes": "TypeError: A handler gives None, str, OutboundMessage or several of them, not bytes.",
+    "!dict": "TypeError: A handler gives None, str, OutboundMessage or several of them, not dict.",
+    "!empty": "ValueError: The text of a message is empty.",
+    "!long 5000": "ValueError: The text of a message has 5000 characters; WhatsApp takes 4096.",
+    "!surrogate": "ValueError: The message holds half a character (a lone surrogate).",
+    "!half": "RuntimeError: half way",
+}
+
+Told = dict[str, tuple[str, str]]
+
+
+@pytest.fixture(scope="module")
+def told(stack: Stack) -> Told:
+    """Everything that is to be asked of the handler, asked at once: text to contact and message id."""
+    texts = [*ANSWERS, *FAILURES, "!drop not for us"]
+    people = {words: f"155520{number:05}" for number, words in enumerate(texts)}
+    return {words: (contact, stack.say(contact, words)) for words, contact in people.items()}
+
+
+@pytest.mark.parametrize("words", ANSWERS)
+def test_every_shape_of_answer_is_sent_in_order(stack: Stack, told: Told, words: str) -> None:
+    contact, message_id = told[words]
+
+    stack.wait_settled([message_id], 60)
+
+    assert stack.texts(contact) == ANSWERS[words]
+    timeline = stack.timeline(message_id)
+    assert timeline["shown"] == "processed"
+    assert [reply["text"] for reply in timeline["replies"]] == ANSWERS[words]
+    assert {reply["shown"] for reply in timeline["replies"]} <= {"sent"}
+    again = words in ("!raise 1", "!hang 9")
+    assert stack.calls(message_id) == 1 + again
+    assert stack.what(message_id).count("handler_failed") == again
+
+
+@pytest.mark.parametrize("words", FAILURES)
+def test_a_failing_handler_is_tried_again_and_then_the_message_is_dead(stack: Stack, told: Told, words: str) -> None:
+    contact, message_id = told[words]
+
+    stack.wait_settled([message_id], 60)
+
+    assert stack.calls(message_id) == 3
+    assert stack.texts(contact) == []
+    timeline = stack.timeline(message_id)
+    assert timeline["shown"] == "failed"
+    assert timeline["replies"] == []
+    said = [moment for moment in timeline["events"] if moment["what"] in ("handler_failed", "dead")]
+    assert [moment["what"] for moment in said] == ["handler_failed"] * 3 + ["dead"]
+    assert FAILURES[words] in said[2]["sentence"]
+    assert said[3]["sentence"] == "The handler failed at the last try."
+    event = stack.event(message_id)
+    assert event is not None
+    assert (event.state, event.reason, event.attempt) == ("dead", "error", 3)
+    assert stack.logs("dead_lettered", delivery=event.key, severity="ERROR", reason="error")
+
+
+def test_a_handler_that_drops_a_message_says_why(stack: Stack, told: Told) -> None:
+    contact, message_id = told["!drop not for us"]
+
+    stack.wait_settled([message_id])
+
+    assert stack.calls(message_id) == 1
+    assert stack.texts(contact) == []
+    timeline = stack.timeline(message_id)
+    assert timeline["shown"] == "ignored"
+    assert timeline["events"][-1]["sentence"] == "Nothing more is done with it: not for us."
+
+
+def test_a_hanging_handler_is_given_up_with_a_sentence(stack: Stack, told: Told) -> None:
+    _, message_id = told["!hang 9"]
+    stack.wait_settled([message_id])
+
+    failed = [m["sentence"] for m in stack.timeline(message_id)["events"] if m["what"] == "handler_failed"]
+
+    assert failed == ["The handler failed (try 1)."] or failed == [
+        "The handler failed (try 1). The handler took longer than 3 s."
+    ]
+    assert stack.get("internal", "/livez").status_code == 200
+
+
+def test_the_command_line_prints_the_same_timeline(stack: Stack, told: Told) -> None:
+    for words in ("!raise 1", "!raise always", "!drop not for us"):
+        _, message_id = told[words]
+        stack.wait_settled([message_id])
+        result = stack.cli("trace", message_id, "--json")
+        assert (result.returncode, result.stderr) == (0, "")
+        assert json.loads(result.stdout) == stack.timeline(message_id)
+
+
+def test_a_failing_handler_holds_back_no_other_message(stack: Stack, contacts: Callable[[], str]) -> None:
+    failing, fine = contacts(), contacts()
+    bad = [stack.say(failing, "!raise always") for _ in range(10)]
+    good = [stack.say(fine, "hello") for _ in range(5)]
+
+    stack.wait_settled(good)
+    assert stack.texts(fine) == ["hello"] * 5
+    stack.wait_settled(bad)
+
+
+# ---- order
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"kind": "error", "code": 131016, "times": 2},
+        {"kind": "error", "code": 130429, "times": 2},
+        {"kind": "error", "code": 131056, "times": 2},
+        {"kind": "error", "code": 134101, "times": 1},
+        {"kind": "refuse", "times": 2},
+        {"kind": "accept_then_drop", "times": 1},
+        {"kind": "slow", "seconds": 1.0, "times": 1},
+        {"kind": "error", "code": 131026, "times": 1},
+    ],
+    ids=lambda fault: f"{fault['kind']} {fault.get('code', '')}".strip(),
+)
+def test_replies_leave_in_order_although_the_first_is_held_up(stack: Stack, contact: str, fault: dict) -> None:
+    stack.fault("send", **fault, match={"to": contact})
+
+    message_id = stack.say(contact, "!list 4")
+
+    stack.wait_settled([message_id])
+    lost = fault.get("code") == 131026
+    assert stack.texts(contact) == ["1", "2", "3", "4"][lost:]
+    assert [reply["shown"] for reply in stack.timeline(message_id)["replies"]][lost:] == ["sent"] * (4 - lost)
+
+
+def test_a_reply_that_waits_for_the_one_before_it_spends_no_attempt_and_says_so(stack: Stack, contact: str) -> None:
+    stack.fault("send", "error", code=80007, match={"to": contact})
+
+    message_id = stack.say(contact, "!list 2")
+
+    stack.wait_until(lambda: "waiting" in stack.what(message_id), "the second reply waits")
+    second = stack.reply(message_id, 1)
+    assert second is not None
+    assert (second.state, second.attempt, second.generation) == ("pending", 0, 0)
+    stack.wait_settled([message_id])
+    assert stack.texts(contact) == ["1", "2"]
+    sentences = [m["sentence"] for m in stack.timeline(message_id)["events"] if m["delivery"] == second.key]
+    assert "It waits for the reply before it." in sentences
+    waits = stack.logs("outbound_waiting", delivery=second.key)
+    assert [wait["hop"] for wait in waits] == sorted({wait["hop"] for wait in waits})
