@@ -61,6 +61,7 @@ class _Server(BaseApplication):
             "control_socket_disable": True,
             "post_fork": _die_with_parent,
             "post_worker_init": self._watch_for_the_end,
+            "worker_exit": self._say_goodbye,
         }
         for name, value in settings.items():
             self.cfg.set(name, value)  # type: ignore[union-attr] # the base class makes it before it calls us
@@ -80,6 +81,9 @@ class _Server(BaseApplication):
         signal.signal(signal.SIGTERM, end)
         signal.siginterrupt(signal.SIGTERM, False)
         logs.event("started", stage=self._parts.config.service, pid=worker.pid)
+
+    def _say_goodbye(self, server: Any, worker: Any) -> None:  # noqa: ARG002 - gunicorn's signature
+        logs.event("stopping", stage=self._parts.config.service, pid=worker.pid)
 
 
 def _die_with_parent(server: Any, worker: Any) -> None:  # noqa: ARG001 - gunicorn's signature

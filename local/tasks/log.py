@@ -2,7 +2,19 @@
 
 import json
 import threading
+from datetime import UTC, datetime
 from typing import TextIO
+
+_SEVERITIES = {
+    "attempt_failed": "WARNING",
+    "task_given_up": "ERROR",
+    "faults_unreadable": "ERROR",
+    "unexpected_error": "ERROR",
+}
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 class Log:
@@ -11,7 +23,8 @@ class Log:
         self._lock = threading.Lock()
 
     def write(self, event: str, **fields: str | int | float | None) -> None:
-        line = json.dumps({"event": event, **fields}) + "\n"
+        about = {"time": _now(), "severity": _SEVERITIES.get(event, "INFO"), "event": event}
+        line = json.dumps({**about, "message": f"Cloud Tasks: {event.replace('_', ' ')}.", **fields}) + "\n"
         with self._lock:
             try:
                 self._stream.write(line)

@@ -52,9 +52,10 @@ class HandlerRunner:
         return self._hung >= self._threads
 
     def __call__(self, message: Message) -> Sequence[OutboundMessage]:
-        """The replies. Raises Drop, HandlerFault (raised, overran, no answer) or HandlerInterrupted (shutdown)."""
+        """The replies. Raises Drop, HandlerFault (raised, overran, no answer) or HandlerInterrupted (shutdown, or too
+        many hang already)."""
         if self.exhausted:
-            raise HandlerFault("Too many handlers hang; this process takes no more.")
+            raise HandlerInterrupted  # no fault of this message: another process, or a later try, takes it
         outcome = _Outcome()
         context = contextvars.copy_context()
         thread = threading.Thread(

@@ -158,7 +158,7 @@ class HandlerFault(Exception):
 
 
 class HandlerInterrupted(Exception):
-    """The process is ending before the team's code has."""
+    """The team's code could not be run to its end here: the process is ending, or takes no more."""
 
 
 class Handler(Protocol):

@@ -18,9 +18,6 @@ from shared.stores.records import id_hash_of, in_order
 from shared.stores.sqlite_file import SqliteFile
 from shared.stores.sqlite_records import commit, find, insert
 
-CONTENTION = 10.0
-"""Seconds that a change may wait in a queue that moves: 64 attempts at one record must all get an answer."""
-
 _EARLIER = """
 DO UPDATE SET at = excluded.at, code = excluded.code
 WHERE (excluded.at, ifnull(excluded.code, -1)) < (at, ifnull(code, -1))
@@ -49,7 +46,8 @@ DELETE FROM unechoed WHERE (id_hash, kind) IN (SELECT id_hash, kind FROM unechoe
 
 class SqliteStore:
     """The `Store` port on one file, which is made when it is first used. Raises UnknownVersion on a file of another
-    layout; `ping` does so at the start. Every call is over within about 2 s, a contended `change` within 10.
+    layout; `ping` does so at the start. Every call is over within about 2 s, a write that waits its turn behind others
+    that get through within 10.
     """
 
     def __init__(self, path: Path, limits: Limits, clock: Callable[[], datetime]) -> None:
@@ -91,7 +89,7 @@ class SqliteStore:
             now = found.record if found else None
             return commit(db, key, found, step if _same(before, now) else decide(now))
 
-        return self._file.write(work, longest=CONTENTION)
+        return self._file.write(work)
 
     def note_receipt(self, echo: Echo, receipt: ReceiptReceived) -> bool:
         row = (echo.key, echo.round, receipt.kind.value, id_hash_of(receipt), moment(receipt.at), receipt.code)

@@ -24,6 +24,11 @@ Work = Callable[[sqlite3.Connection], T]
 PATIENCE = 1.8
 """Seconds without any progress after which the file counts as unreachable: as long as a remote call may take."""
 
+CONTENTION = 10.0
+"""Seconds that a write may wait in a queue that moves: 64 attempts at one record must all get an answer, and a
+webhook of a thousand events is not refused because its own threads keep one another waiting.
+"""
+
 _LOOK_EVERY = 0.002
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_PROTOCOL})  # PROTOCOL: many lost races for the log's locks
 
@@ -52,9 +57,9 @@ class SqliteFile:
         with self._translated():
             return self._patiently(work, self._bound(PATIENCE))
 
-    def write(self, work: Work[T], longest: float = PATIENCE) -> T:
-        """The result of `work`, committed and on the disk. Up to `longest` seconds while other threads get ahead."""
-        left = self._bound(longest)
+    def write(self, work: Work[T]) -> T:
+        """The result of `work`, committed and on the disk. Up to CONTENTION seconds while other threads get ahead."""
+        left = self._bound(CONTENTION)
         with self._translated(), self._in_turn(left):
             result = self._patiently(lambda db: _transaction(db, work), left)
             self._progress = time.monotonic()

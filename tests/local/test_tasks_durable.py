@@ -175,7 +175,7 @@ def test_sigint_ends_it_like_sigterm(emulator):
 
 
 def test_an_attempt_that_ends_while_it_stops_is_settled_and_not_repeated(emulator, target):
-    target.answer = lambda _: wait_until(lambda: {"event": "stopping"} in emulator.log) and 200
+    target.answer = lambda _: wait_until(lambda: emulator.log[-1]["event"] == "stopping") and 200
     queue = emulator.queue()
     emulator.create(queue, target.url)
     wait_until(lambda: target.received)
