@@ -41,6 +41,7 @@ def test_the_simulator_may_deliver_a_message_ten_times(stack: Stack, contact: st
     stack.wait_settled([message_id])
     assert stack.texts(contact) == ["hello"]
     assert stack.calls(message_id) == 1
+    assert stack.post(of_texts(text(contact, message_id, "hello"))).status_code == 200
     assert "duplicate" in stack.what(message_id)
 
 
