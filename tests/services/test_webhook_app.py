@@ -547,5 +547,6 @@ def test_gunicorn_ends_on_sigterm_and_has_said_nothing_but_log_lines(served: Ser
     assert served.program.end() == 0
     assert served.program.err.read_text() == ""
     assert set(parts.events(served.program.out.read_text())) <= {
-        "started", "webhook_received", "webhook_refused", "webhook_ignored", "inbound_new", "inbound_enqueued", "stopping"
+        "started", "webhook_received", "webhook_refused", "webhook_ignored", "inbound_new", "inbound_enqueued",
+        "stopping",
     }  # fmt: skip
