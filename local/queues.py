@@ -25,7 +25,7 @@ def ensure_queues(
     """Make both queues once the emulator answers; those that are there stay as they are. Raises TimeoutError, and
     whatever `look` raises, which is called before every try.
     """
-    with grpc.insecure_channel(address) as channel:  # type: ignore[no-untyped-call]
+    with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:  # type: ignore[no-untyped-call]
         client = CloudTasksClient(transport=CloudTasksGrpcTransport(channel=channel))
         parent = f"projects/{project}/locations/{location}"
         deadline = time.monotonic() + READY_SECONDS

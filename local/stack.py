@@ -47,12 +47,19 @@ class Options:
     restart: bool = True
 
 
+class EndedAtStart(Exception):
+    """We were told to end before all of it was up."""
+
+
 class Stack:
     """Starts, watches and ends the processes."""
 
-    def __init__(self, options: Options, say: Callable[[str], None] = step) -> None:
+    def __init__(
+        self, options: Options, say: Callable[[str], None] = step, told_to_end: Callable[[], bool] = lambda: False
+    ) -> None:
         self._options = options
         self._say = say
+        self._told_to_end = told_to_end
         self._ports = _ports(options.first_port, options.data_dir / PORTS_FILE)
         self._logs = options.data_dir / "logs.jsonl"
         self._environment = self._make_environment()
@@ -79,7 +86,7 @@ class Stack:
 
     @contextmanager
     def running(self) -> Iterator["Stack"]:
-        """All of it, ready; ended on the way out. Raises ClickException when it cannot be started."""
+        """All of it, ready; ended on the way out. Raises ClickException when it cannot be started, and EndedAtStart."""
         with _locked(self._options.data_dir):
             try:
                 self._start()
@@ -89,9 +96,9 @@ class Stack:
                 (self._options.data_dir / "stack.json").unlink(missing_ok=True)
                 end_all(list(self._children.values()))
 
-    def watch(self, told_to_end: Callable[[], bool]) -> None:
+    def watch(self) -> None:
         """Keep all of it running until told to end. A child that died comes back at once."""
-        while not told_to_end():
+        while not self._told_to_end():
             if self._options.restart:
                 for child in self._children.values():
                     self._revive(child)
@@ -113,7 +120,7 @@ class Stack:
                 environment["GOOGLE_CLOUD_PROJECT"],
                 environment["CLOUD_TASKS_LOCATION"],
                 environment,
-                self._fail_if_dead,
+                self._look,
             )
         except TimeoutError as error:
             raise click.ClickException(str(error)) from error
@@ -139,7 +146,7 @@ class Stack:
     def _wait_ready(self, name: str, path: str) -> None:
         deadline = time.monotonic() + READY_SECONDS
         while time.monotonic() < deadline:
-            self._fail_if_dead()
+            self._look()
             try:
                 if httpx.get(self._url(name) + path, timeout=2, trust_env=False).status_code == 200:
                     return
@@ -148,7 +155,10 @@ class Stack:
             time.sleep(0.05)
         raise click.ClickException(f"{name} is not ready after {READY_SECONDS} s: {self._children[name].last_words()}")
 
-    def _fail_if_dead(self) -> None:
+    def _look(self) -> None:
+        """While it starts: whether to go on."""
+        if self._told_to_end():
+            raise EndedAtStart
         for child in self._children.values():
             if child.returncode is not None:
                 raise click.ClickException(f"{child.name} ended at its start: {child.last_words()}")
@@ -235,21 +245,27 @@ class Stack:
 
 def run(options: Options, as_json: bool = False) -> None:
     """`pombo up`: start, print, serve until SIGINT or SIGTERM, end."""
-    told = Told()
-    stack = Stack(options, say=(lambda _sentence: None) if as_json else step)
-    with stack.running():
-        if as_json:
-            click.echo(json.dumps(stack.describe()))
-            stack.watch(told)
-            return
-        for name in NAMES:
-            click.echo(f"  {name:<9} {stack.describe()[name]}")
-        step('Pombo is up. In another terminal: pombo say "hello" --wait.  Ctrl-C ends it.')
-        follower = LogFollower(stack.logs)
-        follower.start()
-        stack.watch(told)
-        follower.stop()
-        step("Ending")
+    stack = Stack(options, say=(lambda _sentence: None) if as_json else step, told_to_end=Told())
+    try:
+        with stack.running():
+            if as_json:
+                click.echo(json.dumps(stack.describe()))
+                stack.watch()
+            else:
+                _serve(stack)
+    except EndedAtStart:
+        return
+
+
+def _serve(stack: Stack) -> None:
+    for name in NAMES:
+        click.echo(f"  {name:<9} {stack.describe()[name]}")
+    step('Pombo is up. In another terminal: pombo say "hello" --wait.  Ctrl-C ends it.')
+    follower = LogFollower(stack.logs)
+    follower.start()
+    stack.watch()
+    follower.stop()
+    step("Ending")
 
 
 class Told:
@@ -257,7 +273,7 @@ class Told:
 
     def __init__(self) -> None:
         self._told = False
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._tell)
 
     def _tell(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signature of a signal handler

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from local.screen import LogFollower, step
-from local.stack import Options, Stack, Told
+from local.stack import EndedAtStart, Options, Stack, Told
 from shared.cli.running import find
 from shared.cli.say import send, watch
 from shared.cli.trace import as_text
@@ -26,7 +26,6 @@ HELLO = "Hello, Pombo!"
 @click.option("--ports", type=click.IntRange(0, 65532), help="Four ports from N on; 0 takes free ones.")
 def tour(once: bool, ports: int | None) -> None:
     """Start Pombo, send it a first message, show what became of it."""
-    told = Told()
     started = time.monotonic()
     with ExitStack() as ending:
         if once:
@@ -34,7 +33,7 @@ def tour(once: bool, ports: int | None) -> None:
             ports = 0 if ports is None else ports
         else:
             data_dir = Path(DATA_DIRECTORY).resolve()
-        stack = Stack(Options(data_dir=data_dir, first_port=8080 if ports is None else ports))
+        stack = Stack(Options(data_dir=data_dir, first_port=8080 if ports is None else ports), told_to_end=Told())
         ending.enter_context(stack.running())
         step(f"Ready after {time.monotonic() - started:.1f} s. A customer writes: {HELLO}")
         came = _first_message(data_dir)
@@ -46,7 +45,7 @@ def tour(once: bool, ports: int | None) -> None:
         _what_next(stack)
         follower = LogFollower(stack.logs)
         follower.start()
-        stack.watch(told)
+        stack.watch()
         follower.stop()
         step("Ending")
 
@@ -58,7 +57,7 @@ def _first_message(data_dir: Path) -> bool:
     if timeline is None:
         return False
     click.echo(as_text(timeline))
-    return timeline.settled and bool(timeline.replies) and all(reply.shown == "sent" for reply in timeline.replies)
+    return timeline.answered and bool(timeline.replies)
 
 
 def _what_next(stack: Stack) -> None:
@@ -87,6 +86,8 @@ def main() -> None:
         sys.exit(1)
     except click.Abort:
         sys.exit(130)
+    except EndedAtStart:
+        sys.exit(0)
 
 
 if __name__ == "__main__":

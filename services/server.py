@@ -15,6 +15,7 @@ from typing import Any
 import flask
 from gunicorn.app.base import BaseApplication
 
+from services.bounded_worker import BoundedWorker
 from shared import logs
 from shared.bootstrap import Internal, Webhook
 from shared.config import ConfigError
@@ -36,6 +37,7 @@ def serve(build: Callable[[], Webhook | Internal], make_app: Callable[[], flask.
             logs.event("config_error", severity="CRITICAL", reason=fault)
             print(f"pombo: {fault}", file=sys.stderr)  # noqa: T201 - a person started this by hand
         sys.exit(1)
+    sys.stdout = sys.stderr  # standard output is for log lines alone: what a handler prints goes the other way
     host = "0.0.0.0" if os.environ.get("K_SERVICE") else "127.0.0.1"
     port = parts.config.get("PORT") or default_port
     _Server(make_app, parts, f"{host}:{port}").run()  # type: ignore[no-untyped-call]
@@ -52,7 +54,7 @@ class _Server(BaseApplication):
         settings: dict[str, Any] = {
             "bind": self._bind,
             "workers": 1,
-            "worker_class": "gthread",
+            "worker_class": BoundedWorker,
             "threads": self._parts.config["THREADS"],
             "timeout": 0,
             "graceful_timeout": GRACEFUL_SECONDS,

@@ -141,8 +141,12 @@ def _sqlite(settings: Config) -> Store:
         store.ping()
     except UnknownVersion as error:
         raise config.ConfigError([str(error)]) from error
-    except StoreUnavailable:
-        pass  # locked at this moment, perhaps; /readyz tells
+    except StoreUnavailable as error:
+        if getattr(error.__cause__, "sqlite_errorname", "") in ("SQLITE_NOTADB", "SQLITE_CORRUPT"):
+            raise config.ConfigError(
+                ["SQLITE_PATH names a file that is damaged or no database; move it away."]
+            ) from error
+        # Locked at this moment, perhaps: /readyz tells.
     return store
 
 

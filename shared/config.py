@@ -48,23 +48,53 @@ class _Fault(Exception):
     """What is wrong with one value."""
 
 
-def _text(value: str) -> str:
+def _shaped(pattern: str, sentence: str) -> Callable[[str], str]:
+    def parse(value: str) -> str:
+        if not re.fullmatch(pattern, value):
+            raise _Fault(sentence)
+        return value
+
+    return parse
+
+
+_header = _shaped(r"[!-~]+", "goes into a header: visible ASCII characters only, and no blanks inside")
+_account = _shaped(
+    r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+",
+    "is no e-mail address like name@project.iam.gserviceaccount.com",
+)
+_queue = _shaped(r"[A-Za-z0-9-]{1,100}", "is no queue's name: 1 to 100 letters, digits and hyphens")
+
+
+def _printable(value: str) -> str:
+    if not value.isprintable():
+        raise _Fault("holds a control character, or another that cannot be seen")
     return value
 
 
-def _list(value: str) -> tuple[str, ...]:
-    items = tuple(item.strip() for item in value.split(",") if item.strip())
-    if not items:
-        raise _Fault("is empty")
-    return items
+def _list(parse_item: Callable[[str], str]) -> Callable[[str], tuple[str, ...]]:
+    def parse(value: str) -> tuple[str, ...]:
+        items = tuple(parse_item(item.strip()) for item in value.split(",") if item.strip())
+        if not items:
+            raise _Fault("is empty")
+        return items
+
+    return parse
+
+
+def _host_and_port(value: str) -> str:
+    match = re.fullmatch(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})", value)
+    if not match or not 1 <= int(match[1]) <= 65535:
+        raise _Fault("is no host:port like 127.0.0.1:8083")
+    return value
 
 
 def _url(value: str) -> str:
     try:
         parts = urlsplit(value)
-    except ValueError:  # brackets that are no IPv6 address
+        whole = parts.hostname and parts.port != 0 and re.fullmatch(r"[!-~]+", value)
+    except ValueError:  # brackets that are no IPv6 address, or a port that is none
         raise _Fault("is no address like https://example.com") from None
-    if parts.scheme not in ("http", "https") or not parts.netloc or parts.query or parts.fragment:
+    if parts.scheme not in ("http", "https") or not whole or parts.query or parts.fragment:
         raise _Fault("is no address like https://example.com")
     return value.rstrip("/")
 
@@ -150,15 +180,34 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting("PORT", BOTH, _whole(1, 65535), "set by Cloud Run; 8080 and 8081 on one machine", optional=True),
     Setting("THREADS", BOTH, _whole(1, 1000), "request threads, equal to Cloud Run's concurrency", always="16"),
-    Setting("META_APP_SECRET", (WEBHOOK,), _list, "list; what Meta signs webhooks with", local="", secret=True),
     Setting(
-        "META_VERIFY_TOKEN", (WEBHOOK,), _list, "list; what Meta's GET handshake must bring", local="", secret=True
+        "META_APP_SECRET", (WEBHOOK,), _list(_printable), "list; what Meta signs webhooks with", local="", secret=True
+    ),
+    Setting(
+        "META_VERIFY_TOKEN",
+        (WEBHOOK,),
+        _list(_printable),
+        "list; what Meta's GET handshake must bring",
+        local="",
+        secret=True,
     ),
     Setting("WEBHOOK_MAX_BYTES", (WEBHOOK,), _whole(1024, 64 * 1024 * 1024), "largest webhook taken", always="3211264"),
-    Setting("WHATSAPP_PHONE_NUMBER_ID", ALL, _text, "the sender of tenant default", local="100000000000001"),
-    Setting("WHATSAPP_ACCESS_TOKEN", (INTERNAL,), _text, "its token", local="", secret=True),
+    Setting(
+        "WHATSAPP_PHONE_NUMBER_ID",
+        ALL,
+        _shaped(r"[0-9]{1,32}", "is no phone number ID: 1 to 32 digits"),
+        "the sender of tenant default",
+        local="100000000000001",
+    ),
+    Setting("WHATSAPP_ACCESS_TOKEN", (INTERNAL,), _header, "its token", local="", secret=True),
     Setting("WHATSAPP_API_BASE_URL", (INTERNAL,), _url, "the Graph API", local="http://127.0.0.1:8082", https=True),
-    Setting("WHATSAPP_API_VERSION", (INTERNAL,), _text, "the Graph API's version", always="v25.0"),
+    Setting(
+        "WHATSAPP_API_VERSION",
+        (INTERNAL,),
+        _shaped(r"v[0-9]{1,3}\.[0-9]{1,3}", "is no version like v25.0"),
+        "the Graph API's version",
+        always="v25.0",
+    ),
     Setting("STORE", ALL, _choice("sqlite"), "the back end of the store", local="sqlite"),
     Setting(
         "SQLITE_PATH",
@@ -168,19 +217,42 @@ SETTINGS: tuple[Setting, ...] = (
         local=f"{DATA_DIRECTORY}/pombo.sqlite",
         only_local=True,
     ),
-    Setting("GOOGLE_CLOUD_PROJECT", BOTH, _text, "the project", local="pombo-local"),
-    Setting("CLOUD_TASKS_LOCATION", BOTH, _text, "the queues' region", local="local"),
     Setting(
-        "CLOUD_TASKS_EMULATOR_HOST", BOTH, _text, "host:port of the emulator", local="127.0.0.1:8083", only_local=True
+        "GOOGLE_CLOUD_PROJECT",
+        BOTH,
+        _shaped(r"[a-z0-9:.-]{1,100}", "is no project ID like my-project-1"),
+        "the project",
+        local="pombo-local",
     ),
-    Setting("INBOUND_TASK_QUEUE_NAME", BOTH, _text, "the queue of events", local="inbound"),
-    Setting("OUTBOUND_TASK_QUEUE_NAME", BOTH, _text, "the queue of messages", local="outbound"),
+    Setting(
+        "CLOUD_TASKS_LOCATION",
+        BOTH,
+        _shaped(r"[a-z0-9-]{1,63}", "is no region like europe-west1"),
+        "the queues' region",
+        local="local",
+    ),
+    Setting(
+        "CLOUD_TASKS_EMULATOR_HOST",
+        BOTH,
+        _host_and_port,
+        "host:port of the emulator",
+        local="127.0.0.1:8083",
+        only_local=True,
+    ),
+    Setting("INBOUND_TASK_QUEUE_NAME", BOTH, _queue, "the queue of events", local="inbound"),
+    Setting("OUTBOUND_TASK_QUEUE_NAME", BOTH, _queue, "the queue of messages", local="outbound"),
     Setting("INTERNAL_TASK_BASE_URL", BOTH, _url, "where tasks go", local="http://127.0.0.1:8081", https=True),
-    Setting("INTERNAL_TASK_TOKEN", BOTH, _list, "list; X-Internal-Token of tasks", local="", secret=True),
+    Setting("INTERNAL_TASK_TOKEN", BOTH, _list(_header), "list; X-Internal-Token of tasks", local="", secret=True),
     Setting(
-        "TASKS_SERVICE_ACCOUNT", BOTH, _text, "whose OIDC token tasks carry; then it is verified too", optional=True
+        "TASKS_SERVICE_ACCOUNT", BOTH, _account, "whose OIDC token tasks carry; then it is verified too", optional=True
     ),
-    Setting("SCHEDULER_SERVICE_ACCOUNT", (INTERNAL,), _text, "whose OIDC token /internal/sweep accepts", optional=True),
+    Setting(
+        "SCHEDULER_SERVICE_ACCOUNT",
+        (INTERNAL,),
+        _account,
+        "whose OIDC token /internal/sweep accepts",
+        optional=True,
+    ),
     Setting(
         "OIDC_CERTS_URL",
         (INTERNAL,),
@@ -189,7 +261,7 @@ SETTINGS: tuple[Setting, ...] = (
         always="https://www.googleapis.com/oauth2/v1/certs",
         https=True,
     ),
-    Setting("HANDLER", (INTERNAL,), _text, "the team's code, module:function", local="handlers.echo:handle"),
+    Setting("HANDLER", (INTERNAL,), _printable, "the team's code, module:function", local="handlers.echo:handle"),
     Setting(
         "HANDLER_TIMEOUT",
         (INTERNAL,),
@@ -285,6 +357,9 @@ def load(environ: Mapping[str, str], service: str) -> Config:
             fault = _read(setting, environ, app_env, values)
             if fault:
                 faults.append(fault)
+    queue = values.get("INBOUND_TASK_QUEUE_NAME")
+    if queue and queue == values.get("OUTBOUND_TASK_QUEUE_NAME"):
+        faults.append("OUTBOUND_TASK_QUEUE_NAME must differ from INBOUND_TASK_QUEUE_NAME: each has its own rate.")
     if app_env in DEPLOYED:
         faults += _deployed_faults(environ, values)
     if faults:

@@ -16,13 +16,15 @@ from local.tasks.log import Log
 from local.tasks.messages import Message, Task, seconds
 from local.tasks.oidc import TokenMinter
 from local.tasks.queue_config import retry_policy
-from local.tasks.rules import RetryPolicy, backoff, is_given_up
+from local.tasks.rules import RetryPolicy, backoff, is_given_up, least_wait
 from local.tasks.task_table import Answer, StoredTask, TaskTable
 
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """Makes attempts; all it needs is passed in. `scale` divides what queues wait. Safe in any number of threads."""
+    """Makes attempts; all it needs is passed in. `scale` divides what queues wait, and not what a target asks for.
+    Safe in any number of threads.
+    """
 
     tasks: TaskTable
     target: HttpTarget
@@ -36,7 +38,7 @@ class Attempts:
     def make(self, stored: StoredTask, queue_retry: Message, retried_from: float | None = None) -> float | None:
         """Deliver a task that was taken up, and settle it; when it is due again, or None.
 
-        A retry is counted from the failure, or from `retried_from` (RunTask).
+        A retry's backoff is counted from the failure, or from `retried_from` (RunTask); a Retry-After from its answer.
         """
         task = Task.FromString(stored.message)
         try:
@@ -95,7 +97,8 @@ class Attempts:
             self.log.write("task_given_up", **facts)
             self.tasks.finish(stored, now)
             return None
-        due = (retried_from or now) + backoff(policy, stored.dispatch_count)
+        backed_off = (retried_from or now) + backoff(policy, stored.dispatch_count)
+        due = max(backed_off, now + least_wait(answer.status, answer.retry_after, now))
         self.log.write("attempt_failed", retry_in=round(due - now, 3), **facts)
         self.tasks.reschedule(stored, answer, due, now)
         return due

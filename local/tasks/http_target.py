@@ -77,7 +77,7 @@ class HttpTarget:
             self._keep(url, connection)
         else:
             connection.close()
-        return Answer(response.status, responded=True)
+        return Answer(response.status, responded=True, retry_after=response.getheader("Retry-After", ""))
 
     def _connection(self, url: SplitResult) -> http.client.HTTPConnection:
         fresh_since = time.monotonic() - IDLE_KEPT

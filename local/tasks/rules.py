@@ -6,9 +6,14 @@ https://cloud.google.com/tasks/docs/reference/rpc/google.cloud.tasks.v2.
 
 import math
 from dataclasses import dataclass, replace
+from datetime import UTC
+from email.utils import parsedate_to_datetime
 
 UNLIMITED = -1
 """`max_attempts` of a task that is tried without end."""
+LONGEST_RETRY_AFTER = 3600.0
+"""Seconds. The reference gives no limit: as long as the longest backoff of a queue with default settings."""
+_STATUSES_THAT_ASK = (429, 503)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,27 @@ def backoff(policy: RetryPolicy, failures: int) -> float:
     doublings = min(failures - 1, policy.max_doublings, 62)  # 2^62 seconds is past any max_backoff
     steps = max(1, failures - policy.max_doublings)
     return min(policy.max_backoff, policy.min_backoff * float(1 << doublings) * steps)
+
+
+def least_wait(status: int, retry_after: str, now: float) -> float:
+    """Seconds that a failed attempt's answer asks to be left alone, by its Retry-After: whole seconds or an HTTP date.
+
+    0 for what cannot be read, and for every status but the two of HttpRequest (types/target.py): after 429 and 503
+    "the retry specified in the `Retry-After` HTTP response header is considered".
+    """
+    if status not in _STATUSES_THAT_ASK:
+        return 0.0
+    value = retry_after.strip()
+    asked = float(value) if value.isascii() and value.isdigit() else _date(value, now) - now
+    return max(0.0, min(asked, LONGEST_RETRY_AFTER))
+
+
+def _date(text: str, otherwise: float) -> float:
+    try:
+        date = parsedate_to_datetime(text)
+    except (ValueError, TypeError, OverflowError):
+        return otherwise
+    return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
 
 
 def is_given_up(policy: RetryPolicy, attempts: int, since_first_attempt: float) -> bool:

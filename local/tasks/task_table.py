@@ -40,10 +40,14 @@ class StoredTask:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """How an attempt ended: an HTTP status, and whether the target sent it or it stands for no response at all."""
+    """How an attempt ended: an HTTP status, and whether the target sent it or it stands for no response at all.
+
+    `retry_after` is the header of that name as it came, empty where there was none.
+    """
 
     status: int
     responded: bool
+    retry_after: str = ""
 
     @property
     def is_success(self) -> bool:

@@ -1,5 +1,6 @@
 """The private service: what Cloud Tasks and the scheduler call."""
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
@@ -96,4 +97,8 @@ def _answer(answer: Answer) -> Response:
         body |= {"error": answer.error, "code": answer.code}
     response = jsonify(body)
     response.status_code = answer.status
+    if answer.retry_after is not None:
+        # Cloud Tasks considers it on a 503:
+        # https://cloud.google.com/tasks/docs/reference/rest/v2/projects.locations.queues.tasks#HttpRequest
+        response.headers["Retry-After"] = str(max(1, math.ceil(answer.retry_after.total_seconds())))
     return response

@@ -4,6 +4,7 @@ functions-framework --target webhook --source services/webhook/main.py     (or p
 """
 
 import hmac
+import json
 from urllib.parse import parse_qsl
 
 import functions_framework
@@ -29,7 +30,7 @@ def webhook(request: Request) -> Response:
             return _route(request, parts)
         except Exception as error:  # noqa: BLE001 - the one place that maps errors to HTTP
             body, status = errors.answer(error, unavailable=500)
-            return _json(body, status)
+            return _unread(body, status) if isinstance(error, BadRequest) else _json(body, status)
 
 
 def _route(request: Request, parts: bootstrap.Webhook) -> Response:
@@ -96,3 +97,8 @@ def _json(body: object, status: int) -> Response:
     response = jsonify(body)
     response.status_code = status
     return response
+
+
+def _unread(body: object, status: int) -> Response:
+    """An answer to a request that broke off. functions-framework reads what is left before any answer but a stream."""
+    return Response(iter((json.dumps(body).encode(),)), status, mimetype="application/json")

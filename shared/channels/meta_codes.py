@@ -142,7 +142,7 @@ def graph_error(body: bytes | None) -> GraphError | None:
 def error_for(status: int, error: GraphError | None, retry_after: timedelta | None) -> SendError:
     """What an answer that is no 2xx means. Its code decides; its status only where the code is unknown or unread."""
     kind = _unreadable(status) if error is None else _kind(status, error)
-    waits = retry_after if kind in (LimitReached, TryLater) else None
+    waits = retry_after if kind in (LimitReached, ProviderUnavailable, TryLater) else None
     return kind(error.code if error else None, status=status, retry_after=waits)
 
 

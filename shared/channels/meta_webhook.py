@@ -142,9 +142,9 @@ def _messages(account: str, value: Any, ignored: Counter[str]) -> Iterator[Event
         yield Unparsable(PROVIDER, account, MESSAGES, _bounded(value))
         return
     sender = identifier(mapping(value.get("metadata")).get("phone_number_id"))
-    around = _Around(account, sender, _Contacts.of(value.get("contacts")))
-    messages, statuses, errors = value.get("messages"), value.get("statuses"), value.get("errors")
-    for item in _items(messages):
+    messages, statuses, errors = _items(value.get("messages")), value.get("statuses"), value.get("errors")
+    around = _Around(account, sender, _Contacts.of(value.get("contacts"), len(messages)))
+    for item in messages:
         yield _message(item, around)
     for item in _items(statuses):
         yield from _receipt(item, around, ignored)
@@ -169,21 +169,23 @@ class _Contacts:
 
     by_user_id: Mapping[str, Mapping[str, Any]]
     by_phone: Mapping[str, Mapping[str, Any]]
-    single: Mapping[str, Any]
+    only: Mapping[str, Any]
 
     @classmethod
-    def of(cls, value: Any) -> "_Contacts":
+    def of(cls, value: Any, messages: int) -> "_Contacts":
         contacts = [contact for contact in value if isinstance(contact, dict)] if isinstance(value, list) else []
         by_user_id = {key: c for c in contacts if (key := identifier(c.get("user_id")))}
         by_phone = {key: c for c in contacts if (key := phone(c.get("wa_id")))}
-        return cls(by_user_id, by_phone, contacts[0] if len(contacts) == 1 else {})
+        return cls(by_user_id, by_phone, contacts[0] if len(contacts) == messages == 1 else {})
 
     def of_item(self, item: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The entry of the person who sent it. The only entry is theirs unless it says that it is not."""
+        """The entry of the person who sent it: one that shares an id with it. To guess would be to answer somebody
+        else; only where a single message names nobody at all is a single entry its sender's.
+        """
         user_id, number = identifier(item.get("from_user_id")), phone(item.get("from"))
-        contact = self.by_user_id.get(user_id or "") or self.by_phone.get(number or "")
-        if contact is None:
-            contact = {} if _differ(number, phone(self.single.get("wa_id"))) else self.single
+        if user_id is None and number is None:
+            return self.only
+        contact = self.by_user_id.get(user_id or "") or self.by_phone.get(number or "") or {}
         return {} if _differ(user_id, identifier(contact.get("user_id"))) else contact
 
 

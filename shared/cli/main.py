@@ -45,6 +45,8 @@ def main() -> None:
         sys.exit(130)
     except BrokenPipeError:
         sys.exit(0)
+    except OSError as error:
+        _fail(f"The answer could not be written: {error.strerror}.", 1)
 
 
 def _fail(sentence: str, code: int) -> None:

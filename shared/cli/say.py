@@ -54,10 +54,11 @@ def say(text: str, phone: str | None, user_id: str | None, wait: bool, as_json: 
         "replies": replies_as_dicts(timeline),
     }
     click.echo(json.dumps(described, ensure_ascii=False) if as_json else as_text(timeline))
-    if wait and not timeline.settled:
+    if wait and not timeline.answered:
         if as_json:
             click.echo(as_text(timeline), err=True)
-        raise click.ClickException(f"No final answer within {WAIT_SECONDS} s; the timeline so far is above.")
+        late = f"No final answer within {WAIT_SECONDS} s" if not timeline.settled else "The reply did not come"
+        raise click.ClickException(f"{late}; the timeline is above.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,12 +82,21 @@ def as_text(timeline: Timeline) -> str:
         name = names.get(moment.delivery, "")
         colour = _COLOURS.get(moment.what)
         lines.append(
-            f"  {moment.at:%H:%M:%S.%f}"[:-3] + f"  {name:<{width}}  " + click.style(moment.sentence, fg=colour)
+            f"  {moment.at:%H:%M:%S.%f}"[:-3] + f"  {name:<{width}}  " + click.style(_plain(moment.sentence), fg=colour)
         )
     for number, reply in enumerate(timeline.replies, start=1):
         why = f" ({reply.why})" if reply.why else ""
-        lines.append(f"  Reply {number} is {reply.shown}{why}: {reply.text if reply.text is not None else reply.type}")
+        lines.append(
+            f"  Reply {number} is {reply.shown}{why}: {_plain(reply.text if reply.text is not None else reply.type)}"
+        )
     return "\n".join(lines)
+
+
+def _plain(text: str) -> str:
+    """A text on one line, with its control characters spelled out: a customer's must not steer a terminal, nor forge
+    a line of the timeline.
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _names(timeline: Timeline) -> dict[str, str]:

@@ -48,12 +48,15 @@ PERMANENT_ERROR = "whatsapp_permanent_error"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the caller is told: an HTTP status and one word for the state; more for a permanent refusal."""
+    """What the caller is told: an HTTP status and one word for the state; more for a permanent refusal. `retry_after`
+    is the least wait before the same task comes back, where the provider asked for one.
+    """
 
     status: int
     state: str
     error: str | None = None
     code: int | None = None
+    retry_after: timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,12 +371,12 @@ def _settle_not_accepted(
     match verdict:
         case Released(resend):
             return _released(record, State.IN_DOUBT if resend else State.PENDING)
-        case ProviderDown(code):
+        case ProviderDown(code, retry_after):
             tried = replace(_logged(record, verdict.word, now, code=code), throttled=0)
             if record.attempt >= limits.max_attempts:
                 return _dead(tried, "attempts", limits, now)
             waiting = _open(tried, State.PENDING)
-            return Step(Answer(503, waiting.state), write=waiting)
+            return Step(Answer(503, waiting.state, retry_after=retry_after), write=waiting)
         case Retry(code, retry_after):
             tried = replace(_logged(record, verdict.word, now, code=code), throttled=0)
             if record.attempt >= limits.max_attempts:

@@ -140,7 +140,7 @@ class ProviderUnavailable(SendError):
 
     @property
     def verdict(self) -> SendVerdict:
-        return ProviderDown(self.provider_code)
+        return ProviderDown(self.provider_code, self.retry_after)
 
 
 class TryLater(SendError):

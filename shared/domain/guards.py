@@ -60,14 +60,15 @@ def outbound_guard(
     """The first guard that is false, or Go.
 
     A refused credential holds only while it is the one in use: another one in its place *is* the reconnect.
-    The first send after a block has passed is the probe.
+    The first send after a block has passed is the probe: nobody hops past its end, which refusals that came together
+    may have moved by a moment.
     """
     waits = limits.waits
     if marks.refused_credential == fingerprint:
         return Wait("WHATSAPP_REAUTH_REQUIRED", now + waits.credential)
     block = marks.blocks.get(sender)
     if block and now < block.until:
-        return Wait("blocked", now + waits.credential)
+        return Wait("blocked", min(now + waits.credential, block.until))
     if not predecessor_finished:
         return Wait("predecessor", now + waits.predecessor.after(hop))
     return Go()

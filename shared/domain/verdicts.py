@@ -67,9 +67,12 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class ProviderDown:
-    """The provider refused as a whole, and certainly took nothing: the queue's pace decides."""
+    """The provider refused as a whole, and certainly took nothing: the queue's pace decides, after the least wait that
+    the provider asks for.
+    """
 
     code: int | None = None
+    retry_after: timedelta | None = None
     word: ClassVar[str] = "provider_down"
 
 

@@ -13,7 +13,7 @@ from shared.handlers import KINDS_ATTRIBUTE
 
 
 class HandlerNotFound(Exception):
-    """HANDLER names nothing that can be called. The sentence says what is missing."""
+    """HANDLER names nothing that can be called with a message. The sentence says what is missing."""
 
 
 def load_handler(name: str) -> Callable[[Message], Any]:
@@ -28,6 +28,10 @@ def load_handler(name: str) -> Callable[[Message], Any]:
     function = getattr(module, function_name, None)
     if not callable(function):
         raise HandlerNotFound(f"HANDLER: the module {module_name} has no function {function_name}.")
+    if not _takes_one_message(function):
+        raise HandlerNotFound(
+            f"HANDLER: the function {function_name} of module {module_name} does not take one message."
+        )
     handle: Callable[[Message], Any] = function
     return handle
 
@@ -39,6 +43,20 @@ def _why(error: Exception) -> str:
         return f"{kind}: {error}"
     place = traceback.extract_tb(error.__traceback__)[-1]
     return f"{kind} at {place.filename}:{place.lineno}"
+
+
+def _takes_one_message(function: Callable[..., Any]) -> bool:
+    """Whether one positional argument will do. True for what does not tell, as some functions written in C do not."""
+    try:
+        # Not what a decorator wraps: it may supply the other arguments.
+        signature = inspect.signature(function, follow_wrapped=False)
+    except (TypeError, ValueError, NameError, AttributeError):  # the last two: Python 3.14 runs annotations here
+        return True
+    try:
+        signature.bind(None)
+    except TypeError:
+        return False
+    return True
 
 
 def kinds_of(handle: Callable[..., Any]) -> frozenset[str]:

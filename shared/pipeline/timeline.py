@@ -83,6 +83,12 @@ class Timeline:
     settled: bool
     """Whether nothing more will happen of itself, receipts aside."""
 
+    @property
+    def answered(self) -> bool:
+        """Whether all went well: the event was handled, and every reply to it was sent."""
+        handled = self.shown in ("processed", "ignored")
+        return self.settled and handled and all(reply.shown == "sent" for reply in self.replies)
+
 
 def build(records: Sequence[Delivery], log_lines: Iterable[Mapping[str, Any]] = ()) -> Timeline:
     """The timeline of an event's records (the event first, then its replies in order)."""

@@ -141,6 +141,11 @@ class CloudTasksQueue:
         import grpc
 
         # A server that was killed is back within a second: look again that soon.
-        options = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 500)]
+        # And a proxy of the environment's knows nothing of this machine.
+        options = [
+            ("grpc.initial_reconnect_backoff_ms", 100),
+            ("grpc.max_reconnect_backoff_ms", 500),
+            ("grpc.enable_http_proxy", 0),
+        ]
         channel = grpc.insecure_channel(self._settings.emulator, options=options)  # type: ignore[no-untyped-call]
         return CloudTasksClient(transport=CloudTasksGrpcTransport(channel=channel))

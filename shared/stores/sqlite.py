@@ -17,6 +17,7 @@ from shared.stores.codec import as_moment, moment
 from shared.stores.records import id_hash_of, in_order
 from shared.stores.sqlite_file import SqliteFile
 from shared.stores.sqlite_records import commit, find, insert
+from shared.stores.sqlite_schema import VERSION
 
 _EARLIER = """
 DO UPDATE SET at = excluded.at, code = excluded.code
@@ -154,7 +155,8 @@ class SqliteStore:
         self._file.write(lambda db: db.execute("REPLACE INTO blocks VALUES (?, ?, ?, ?, ?)", row))
 
     def ping(self) -> None:
-        self._file.read(lambda db: db.execute("SELECT 1 FROM records LIMIT 1").fetchone())
+        """Writes, since a store that can only be read takes no message: a full disk, a file that is locked."""
+        self._file.write(lambda db: db.execute(f"PRAGMA user_version = {VERSION}"))
 
     def _all(self, column: str, value: str) -> list[Delivery]:
         def work(db: sqlite3.Connection) -> list[Delivery]:

@@ -48,10 +48,12 @@ class Received:
 
 @dataclass
 class Target:
-    """An HTTP server that records requests and answers what `answer` says: a status, given each request."""
+    """An HTTP server that records requests and answers what `answer` says: a status, given each request; `headers`
+    go with every answer."""
 
     url: str = ""
     answer: Callable[[Received], int] = lambda _: 200
+    headers: dict[str, str] = field(default_factory=dict)
     received: list[Received] = field(default_factory=list)
     running: int = 0
     most_at_once: int = 0
@@ -82,7 +84,8 @@ def a_target() -> Iterator[Target]:
                 with target.lock:
                     target.running -= 1
             self.send_response(status)
-            self.send_header("Content-Length", "0")
+            for name, value in {"Content-Length": "0", **target.headers}.items():
+                self.send_header(name, value)
             self.end_headers()
 
         do_POST = do_GET = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_HEAD = handle_one

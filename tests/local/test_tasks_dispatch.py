@@ -5,6 +5,7 @@ aertje/cloud-tasks-emulator, conformance/golden/dispatch.json: what the real ser
 
 import datetime
 import time
+from email.utils import format_datetime
 
 import pytest
 from google.cloud import tasks_v2
@@ -128,6 +129,45 @@ def test_a_failed_task_waits_for_its_backoff(emulator, target):
     assert 0.4 <= third - second < 0.6
 
 
+def test_a_retry_after_is_the_least_wait_of_that_task_and_holds_up_no_other(emulator, target):
+    """HttpRequest: after 429 and 503 it "is considered". The real service may slow the queue (decision 0005)."""
+    target.headers = {"Retry-After": "1"}
+    target.answer = lambda request: 503 if request.path == "/busy" and len(target.at("/busy")) == 1 else 200
+    queue = emulator.queue(retry={"min_backoff": {"nanos": 100_000_000}})
+    busy = emulator.create(queue, f"{target.url}/busy")
+    wait_until(lambda: emulator.client.get_task(name=busy.name).response_count == 1)
+    emulator.create(queue, f"{target.url}/other")
+    wait_until(lambda: emulator.is_gone(busy.name))
+    assert [request.path for request in target.received] == ["/busy", "/other", "/busy"]
+    first, _, second = (request.at for request in target.received)
+    assert 1 <= second - first < 1.5
+
+
+def failed_once(emulator, target, status: int, **retry):
+    """A task after its first attempt, which the target answered so; and the seconds until its next one."""
+    target.answer = lambda _: status
+    name = emulator.create(emulator.queue(retry=retry), target.url).name
+    shown = wait_until(lambda: (task := emulator.client.get_task(name=name)).response_count == 1 and task)
+    return shown, (shown.schedule_time - shown.last_attempt.response_time).total_seconds()
+
+
+@pytest.mark.parametrize(
+    ("status", "header", "wait"),
+    [(503, "90", 90), (429, "90", 90), (503, "20", 60), (503, "86400", 3600), (503, "soon", 60), (500, "90", 60)],
+)
+def test_the_longer_of_backoff_and_retry_after_is_waited(emulator, target, status, header, wait):
+    target.headers = {"Retry-After": header}
+    _, waits = failed_once(emulator, target, status, min_backoff={"seconds": 60})
+    assert waits == pytest.approx(wait, abs=0.001)
+
+
+def test_a_retry_after_may_be_a_date(emulator, target):
+    at = in_seconds(90).replace(microsecond=0)
+    target.headers = {"Retry-After": format_datetime(at, usegmt=True)}
+    shown, _ = failed_once(emulator, target, 429)
+    assert shown.schedule_time.timestamp() == pytest.approx(at.timestamp(), abs=0.001)
+
+
 def test_a_task_is_deleted_after_its_last_attempt_and_its_name_stays_used(emulator, target):
     """RetryConfig.max_attempts: "including the first attempt", then "the task is deleted"."""
     target.answer = lambda _: 500
@@ -245,3 +285,11 @@ def test_a_time_scale_hastens_retries_and_rates_and_leaves_schedule_times_alone(
             emulator.create(queue, target.url)
         wait_until(lambda: len(target.received) == 57)
         assert time.time() - started < 3  # 50 after the burst: ten seconds at the rate as configured
+
+
+def test_a_time_scale_leaves_a_retry_after_alone(tmp_path, target):
+    """The emulator's own rule: who asks for a wait does not know of the scale."""
+    target.headers = {"Retry-After": "90"}
+    with Emulator(tmp_path, "--time-scale", "20") as emulator:
+        _, waits = failed_once(emulator, target, 503, min_backoff={"seconds": 4})
+    assert waits == pytest.approx(90, abs=0.001)

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from local.tasks.headers import attempt_headers
 from local.tasks.messages import Task, grpc_code
 from local.tasks.queue_config import retry_policy
-from local.tasks.rules import Bucket, RetryPolicy, backoff, burst_size, is_given_up
+from local.tasks.rules import Bucket, RetryPolicy, backoff, burst_size, is_given_up, least_wait
 from local.tasks.task_table import Answer, StoredTask
 
+NOW = 1_700_000_000.0  # Tue, 14 Nov 2023 22:13:20 GMT
 POLICY = RetryPolicy(max_attempts=100, max_retry_duration=0, min_backoff=10, max_backoff=300, max_doublings=3)
 
 
@@ -47,6 +48,44 @@ def test_pombos_own_queues_retry_as_its_contract_says():
 def test_a_backoff_lies_between_the_minimum_and_the_maximum(failures, doublings):
     """RetryConfig.min_backoff: "will be scheduled for retry between min_backoff and max_backoff"."""
     assert 10 <= backoff(policy(max_doublings=doublings), failures) <= 300
+
+
+@pytest.mark.parametrize(
+    ("value", "wait"),
+    [
+        ("1", 1),
+        (" 90 ", 90),
+        ("0", 0),
+        ("3600", 3600),
+        ("3601", 3600),
+        ("9" * 5000, 3600),
+        ("Tue, 14 Nov 2023 22:13:50 GMT", 30),  # 30 seconds after NOW
+        ("Tue, 14 Nov 2023 22:13:50 -0000", 30),
+        ("Tue, 14 Nov 2023 22:13:10 GMT", 0),  # it has passed
+        ("Fri, 31 Dec 9999 23:59:59 GMT", 3600),
+        ("", 0),
+        ("-5", 0),
+        ("1.5", 0),
+        ("٣", 0),
+        ("soon", 0),
+        ("1, 2", 0),
+        ("Fri, 99 Nov 99999999 12:01:00 GMT", 0),
+    ],
+)
+def test_a_retry_after_is_read_as_seconds_or_as_a_date_and_lasts_an_hour_at_most(value, wait):
+    """https://www.rfc-editor.org/rfc/rfc9110#field.retry-after; the hour is ours."""
+    assert least_wait(503, value, now=NOW) == wait
+
+
+@given(st.text() | st.dates().map(lambda day: day.strftime("%a, %d %b %Y 00:00:00 GMT")))
+def test_whatever_a_target_writes_there_is_a_wait_between_nothing_and_an_hour(value):
+    assert 0 <= least_wait(503, value, now=NOW) <= 3600
+
+
+@pytest.mark.parametrize(("status", "wait"), [(429, 7), (503, 7), (302, 0), (404, 0), (409, 0), (500, 0), (504, 0)])
+def test_a_retry_after_counts_on_429_and_503_alone(status, wait):
+    """HttpRequest (types/target.py) considers it where the worker returns one of these two."""
+    assert least_wait(status, "7", now=NOW) == wait
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,11 @@ def test_a_target_that_cannot_be_called_is_unreachable(http_target, url):
     assert http_target.call(call(url)) == UNREACHABLE
 
 
+def test_a_retry_after_comes_with_its_answer(http_target, target):
+    target.headers = {"retry-after": "7"}
+    assert http_target.call(call(target.url)) == Answer(200, responded=True, retry_after="7")
+
+
 def test_a_connection_is_used_again(http_target, target):
     for _ in range(3):
         assert http_target.call(call(target.url)) == Answer(200, responded=True)

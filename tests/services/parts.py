@@ -227,9 +227,12 @@ def run(directory: Path, module: str, environ: Mapping[str, str], *arguments: st
 
 @dataclass
 class Provider:
-    """Graph, as far as a send sees it: takes a request, gives the next of its answers (status and document)."""
+    """Graph, as far as a send sees it: takes a request, gives the next of its answers (status and document); `headers`
+    go with every answer.
+    """
 
     url: str = ""
+    headers: dict[str, str] = field(default_factory=dict)
     answers: list[tuple[int, Any]] = field(default_factory=list)
     requests: list[dict[str, Any]] = field(default_factory=list)
     during: Callable[[bytes], Any] = lambda _: None
@@ -255,7 +258,8 @@ def a_provider(provider: Provider | None = None) -> Iterator[Provider]:
                 self.close_connection = True
                 return
             self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
+            for name, value in {"Content-Length": str(len(body)), **provider.headers}.items():
+                self.send_header(name, value)
             self.end_headers()
             self.wfile.write(body)
 

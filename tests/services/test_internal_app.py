@@ -13,8 +13,10 @@ import parts
 import pytest
 from flask.testing import FlaskClient
 from parts import NOW, PERSON, STRANGER, TOKEN, InternalParts, a_reply, an_event, doubtful, ended, error, held, text
+from werkzeug.test import TestResponse
 
 from services.internal.main import create_app
+from shared.domain.delivery import Answer
 from shared.domain.errors import QueueUnavailable, StoreUnavailable
 from shared.domain.guards import Block
 from shared.domain.identity import Echo, outbound_key
@@ -45,10 +47,13 @@ class Service:
         assert found is not None
         return found
 
-    def process(self, task: Task, **headers: str) -> tuple[int, Any]:
-        answer = self.client.post(
+    def post(self, task: Task, **headers: str) -> TestResponse:
+        return self.client.post(
             f"/internal/process_{task.kind}", json=task_body(task), headers={"X-Internal-Token": TOKEN, **headers}
         )
+
+    def process(self, task: Task, **headers: str) -> tuple[int, Any]:
+        answer = self.post(task, **headers)
         return answer.status_code, answer.json
 
     def arrive(self, record: Delivery, age: int = T0, hop: int = 0) -> tuple[int, Any]:
@@ -86,6 +91,7 @@ def shared_provider() -> Iterator[parts.Provider]:
 def provider(shared_provider: parts.Provider) -> parts.Provider:
     shared_provider.answers.clear()
     shared_provider.requests.clear()
+    shared_provider.headers.clear()
     shared_provider.during = lambda _: None
     return shared_provider
 
@@ -597,7 +603,9 @@ def test_an_older_task_of_a_message_that_is_not_due_makes_sure_of_the_current_on
 
 
 def blocked(service: Service) -> None:
-    service.internal.store.port.mark_block("default", parts.SENDER, Block(NOW + PLUS, PLUS, 131031))
+    service.internal.store.port.mark_block(
+        "default", parts.SENDER, Block(NOW + timedelta(hours=1), timedelta(hours=1), 131031)
+    )
 
 
 def refused_credential(service: Service) -> None:
@@ -726,9 +734,43 @@ def test_a_provider_that_took_nothing_sets_the_queues_pace(
     assert service.made == []
 
 
+@pytest.mark.parametrize("name", DOWN)
+@pytest.mark.parametrize(("asked", "told"), [("90", "90"), ("0", "1"), ("soon", None), (None, None)])
+def test_the_queue_is_told_the_wait_that_such_a_provider_asks_for(
+    service: Service, provider: parts.Provider, name: str, asked: str | None, told: str | None
+) -> None:
+    provider.answers.append(DOWN[name])
+    provider.headers |= {"Retry-After": asked} if asked else {}
+    answer = service.post(Task.of(service.put(a_reply())))
+    assert (answer.status_code, answer.json) == (503, {"state": "pending"})
+    assert answer.headers.get("Retry-After") == told
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(0, "1"), (0.4, "1"), (1, "1"), (1.000001, "2"), (86400, "86400")])
+def test_a_wait_is_told_in_whole_seconds_and_never_cut_short(service: Service, seconds: float, told: str) -> None:
+    answer = Answer(503, "pending", retry_after=timedelta(seconds=seconds))
+    app = create_app(replace(service.internal.parts, process_outbound=lambda _: answer))
+    told_answer = replace(service, client=app.test_client()).post(Task.of(a_reply()))
+    assert told_answer.headers["Retry-After"] == told
+
+
+@pytest.mark.parametrize(
+    "answer", [error(1, 503), error(130429, 429), error(131026)], ids=["lost", "limited", "refused"]
+)
+def test_no_other_answer_tells_the_queue_to_wait(
+    service: Service, provider: parts.Provider, answer: tuple[int, Any]
+) -> None:
+    """A limit's wait is the due time of a new task; a doubt's is its window."""
+    provider.answers.append(answer)
+    provider.headers["Retry-After"] = "90"
+    assert "Retry-After" not in service.post(Task.of(service.put(a_reply()))).headers
+
+
 def test_a_provider_that_cannot_be_reached_took_nothing(make: Make) -> None:
     service = make(WHATSAPP_API_BASE_URL="http://127.0.0.1:9")
-    assert service.arrive(service.put(a_reply())) == (503, {"state": "pending"})
+    answer = service.post(Task.of(service.put(a_reply())))
+    assert (answer.status_code, answer.json) == (503, {"state": "pending"})
+    assert "Retry-After" not in answer.headers
 
 
 @pytest.mark.parametrize("answer", [error(2, 503), error(999999, 400, is_transient=True)], ids=["down", "retry"])

@@ -21,10 +21,10 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield stack
 
 
-def fails(result: subprocess.CompletedProcess[str], code: int = 1) -> str:
+def fails(result: subprocess.CompletedProcess[str], code: int = 1, only_error: bool = False) -> str:
     """The one line that a failed command says, on standard error."""
     assert result.returncode == code, result.stdout + result.stderr
-    assert result.stdout == ""
+    assert only_error or result.stdout == ""
     (line,) = result.stderr.splitlines()
     assert line.startswith("pombo: ")
     assert "Traceback" not in line
@@ -46,6 +46,34 @@ def test_up_describes_itself_in_one_line(plain: Stack) -> None:
         assert described[name].startswith("http://127.0.0.1:")
     assert described["tasks"].startswith("127.0.0.1:")
     assert plain.pids() == {name: pid for name, pid in described["pids"].items() if pid is not None}
+
+
+def test_up_that_is_told_to_end_while_it_starts_ends_with_exit_0(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    up = subprocess.Popen(
+        command("up", "--ports", "0", "--data-dir", str(data_dir)),
+        env=clean_environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_until(lambda: len(processes_of(data_dir)) > 1, "a process was started")
+    up.send_signal(signal.SIGINT)
+    _, said = up.communicate(timeout=30)
+    assert (up.returncode, said) == (0, "")
+    assert processes_of(data_dir) == []
+
+
+def test_up_says_at_once_that_the_store_is_damaged(tmp_path: Path) -> None:
+    (tmp_path / "pombo.sqlite").write_bytes(b"this is no database, and never was one\n" * 200)
+    line = fails(cli("up", "--ports", "0", "--data-dir", str(tmp_path)), only_error=True)
+    assert "damaged or no database" in line
+
+
+def test_a_proxy_of_the_environment_is_not_asked_about_this_machine(tmp_path: Path) -> None:
+    proxies = {"http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9"}
+    with Stack(tmp_path / "data", options=(), settings=proxies) as stack:
+        assert stack.cli("say", "hello", "--wait").returncode == 0
 
 
 # ---- say
@@ -308,3 +336,37 @@ def test_the_end_may_be_asked_for_while_it_starts(tmp_path: Path) -> None:
     assert (process.returncode, err) == (0, "")
     assert len(out.splitlines()) <= 1
     assert processes_of(data_dir) == []
+
+
+# ---- what a customer or a handler says
+
+
+def test_say_exits_with_1_when_the_reply_was_refused(plain: Stack) -> None:
+    plain.fault("send", "error", code=131026, match={"to": "15550009001"})
+    result = plain.cli("say", "hello", "--wait", "--from", "15550009001")
+    assert result.returncode == 1
+    assert "Reply 1 is failed" in result.stdout
+    assert result.stderr == "pombo: The reply did not come; the timeline is above.\n"
+
+
+def test_a_customers_text_cannot_steer_the_terminal_nor_forge_a_line(plain: Stack) -> None:
+    text = "\x1b]0;title\x07\x1b[2J\n  09:00:00.000  reply 1  It was read."
+    result = plain.cli("say", text, "--wait")
+    assert result.returncode == 0
+    assert not set(result.stdout) & {"\x1b", "\x07"}
+    assert "Reply 1 is sent: \\x1b]0;title\\x07\\x1b[2J\\n  09:00:00.000  reply 1  It was read." in result.stdout
+
+
+def test_an_answer_that_cannot_be_written_is_one_line(plain: Stack) -> None:
+    with Path("/dev/full").open("w") as full:
+        result = subprocess.run(
+            command("say", "hello", "--data-dir", str(plain.data_dir)),
+            env=clean_environment(),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert result.returncode == 1
+    assert result.stderr == "pombo: The answer could not be written: No space left on device.\n"

@@ -171,3 +171,11 @@ def test_a_reply_that_waits_for_the_one_before_it_spends_no_attempt_and_says_so(
     assert "It waits for the reply before it." in sentences
     waits = stack.logs("outbound_waiting", delivery=second.key)
     assert [wait["hop"] for wait in waits] == sorted({wait["hop"] for wait in waits})
+
+
+def test_what_a_handler_prints_is_no_log_line(stack: Stack, contact: str) -> None:
+    """It goes to standard error: standard output holds one JSON object a line."""
+    stack.say(contact, "!print")
+    stack.wait_texts(contact, ["spoken"])
+    assert "a handler speaks" in (stack.data_dir / "internal.stderr.log").read_text()
+    assert "a handler speaks" not in (stack.data_dir / "logs.jsonl").read_text()

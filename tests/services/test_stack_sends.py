@@ -193,6 +193,20 @@ def test_a_provider_that_is_down_for_a_while_gets_each_message_once_when_it_is_b
     assert [moments(sends, one) for one in ids] == [[word, word, "accepted"]] * 4
 
 
+def test_a_provider_that_is_down_is_left_alone_for_as_long_as_it_asks(stack: Stack, contact: str) -> None:
+    stack.fault("send", "error", code=131016, status=503, retry_after=2, match={"to": contact})
+
+    message_id = stack.say(contact, "hello")
+
+    stack.wait_texts(contact, ["hello"])
+    stack.wait_settled([message_id])
+    reply = stack.reply(message_id)
+    assert reply is not None
+    down, accepted = reply.attempts_log
+    assert (down.answer, accepted.answer, reply.generation) == ("provider_down", "accepted", 0)
+    assert (accepted.at - down.at).total_seconds() >= 2
+
+
 def test_a_provider_that_never_comes_back_costs_all_attempts_and_no_more(stack: Stack, contact: str) -> None:
     stack.fault("send", "error", code=131016, times=0, match={"to": contact})
 

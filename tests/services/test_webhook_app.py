@@ -542,6 +542,23 @@ def test_a_webhook_that_breaks_off_is_not_taken(served: Served) -> None:
     assert served.store.get(key_of("wamid.broken.off")) is None
 
 
+def test_clients_that_stop_in_the_middle_hold_up_the_others_no_longer_than_a_request_may_take(served: Served) -> None:
+    """As many as there are threads, half of them in the head and half in the body: 10 s, and twice the time."""
+    head = b"POST /webhooks/whatsapp HTTP/1.1\r\nHost: here\r\n"
+    stalled = [socket.create_connection(("127.0.0.1", served.port)) for _ in range(16)]
+    for number, connection in enumerate(stalled):
+        connection.sendall(head if number % 2 else head + b"Content-Length: 5000\r\n\r\n{")
+    try:
+        behind = served.connect()
+        assert send(behind, padded(600, "wamid.behind")).status == 200
+        behind.close()
+        answers = [connection.recv(65536) for connection in stalled]
+    finally:
+        for connection in stalled:
+            connection.close()
+    assert {answer[:12] for answer in answers} == {b"", b"HTTP/1.1 400"}
+
+
 def test_gunicorn_ends_on_sigterm_and_has_said_nothing_but_log_lines(served: Served) -> None:
     """The last of these tests: there is no server after it."""
     assert served.program.end() == 0

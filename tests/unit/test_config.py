@@ -278,7 +278,52 @@ BAD: tuple[tuple[str, str, str], ...] = (
     (INTERNAL, "IN_DOUBT_SECONDS", "119"),
     (INTERNAL, "IN_DOUBT_SECONDS", "1m"),
     (INTERNAL, "IN_DOUBT_POLICY", "forget"),
+    (WEBHOOK, "INTERNAL_TASK_BASE_URL", "https://:8081"),
+    (WEBHOOK, "INTERNAL_TASK_BASE_URL", "https://example.com:port"),
+    (WEBHOOK, "INTERNAL_TASK_BASE_URL", "https://example.com:65536"),
+    (WEBHOOK, "INTERNAL_TASK_BASE_URL", "https://example.com:0"),
+    (WEBHOOK, "INTERNAL_TASK_BASE_URL", "https://example.com/a b"),
+    (WEBHOOK, "INTERNAL_TASK_BASE_URL", "https://exam\nple.com"),
+    (CLI, "WHATSAPP_PHONE_NUMBER_ID", "+15550002222"),
+    (INTERNAL, "WHATSAPP_PHONE_NUMBER_ID", "1000/messages"),
+    (INTERNAL, "WHATSAPP_PHONE_NUMBER_ID", "1" * 33),
+    (INTERNAL, "WHATSAPP_PHONE_NUMBER_ID", "١٢٣"),
+    (INTERNAL, "WHATSAPP_API_VERSION", "25.0"),
+    (INTERNAL, "WHATSAPP_API_VERSION", "v25"),
+    (INTERNAL, "WHATSAPP_API_VERSION", "v25.0/"),
+    (INTERNAL, "WHATSAPP_API_VERSION", "latest"),
+    (INTERNAL, "GOOGLE_CLOUD_PROJECT", "My Project"),
+    (INTERNAL, "GOOGLE_CLOUD_PROJECT", "projects/a-project"),
+    (INTERNAL, "GOOGLE_CLOUD_PROJECT", "a" * 101),
+    (INTERNAL, "CLOUD_TASKS_LOCATION", "Europe West"),
+    (INTERNAL, "CLOUD_TASKS_LOCATION", "europe/west1"),
+    (INTERNAL, "CLOUD_TASKS_LOCATION", "a" * 64),
+    (WEBHOOK, "INBOUND_TASK_QUEUE_NAME", "in_bound"),
+    (WEBHOOK, "INBOUND_TASK_QUEUE_NAME", "queues/inbound"),
+    (WEBHOOK, "OUTBOUND_TASK_QUEUE_NAME", "out bound"),
+    (WEBHOOK, "OUTBOUND_TASK_QUEUE_NAME", "o" * 101),
+    (WEBHOOK, "TASKS_SERVICE_ACCOUNT", "tasks"),
+    (WEBHOOK, "TASKS_SERVICE_ACCOUNT", "tasks@localhost"),
+    (WEBHOOK, "TASKS_SERVICE_ACCOUNT", "serviceAccount:tasks@example.com"),
+    (INTERNAL, "SCHEDULER_SERVICE_ACCOUNT", "two words@example.com"),
+    (INTERNAL, "SCHEDULER_SERVICE_ACCOUNT", "a@example.com,b@example.com"),
+    (WEBHOOK, "CLOUD_TASKS_EMULATOR_HOST", "127.0.0.1"),
+    (WEBHOOK, "CLOUD_TASKS_EMULATOR_HOST", "http://127.0.0.1:8083"),
+    (WEBHOOK, "CLOUD_TASKS_EMULATOR_HOST", ":8083"),
+    (WEBHOOK, "CLOUD_TASKS_EMULATOR_HOST", "localhost:0"),
+    (WEBHOOK, "CLOUD_TASKS_EMULATOR_HOST", "localhost:65536"),
+    (INTERNAL, "HANDLER", "handlers.echo\n:handle"),
 )  # fmt: skip
+
+
+HEADER_SECRETS = (
+    (INTERNAL, "INTERNAL_TASK_TOKEN"),
+    (WEBHOOK, "INTERNAL_TASK_TOKEN"),
+    (INTERNAL, "WHATSAPP_ACCESS_TOKEN"),
+)
+META_SECRETS = ("META_APP_SECRET", "META_VERIFY_TOKEN")
+UNSEEN = ("\n", "\r\n", "\t", "\x00", "\x1b", "\x7f", "\x85", "\ufeff", "\udcff")
+"""Line breaks of a secret pasted in two lines, a byte order mark, a byte that is no UTF-8, and their like."""
 
 
 @pytest.mark.parametrize(("service", "name", "value"), BAD)
@@ -286,6 +331,52 @@ def test_a_value_that_makes_no_sense_is_a_fault_that_names_the_variable(service:
     (fault,) = faults({name: value}, service)
     assert fault.startswith(f"{name} ")
     assert fault.endswith(".")
+
+
+@pytest.mark.parametrize(("service", "name"), HEADER_SECRETS)
+@pytest.mark.parametrize("between", [*UNSEEN, " ", "\u00a0", "é", "–"])
+def test_a_secret_that_no_header_can_carry_stops_the_start_and_is_not_repeated(
+    service: str, name: str, between: str
+) -> None:
+    (fault,) = faults({name: f"c4n4ry{between}s3cr3t"}, service)
+    assert fault == f"{name} goes into a header: visible ASCII characters only, and no blanks inside."
+
+
+@pytest.mark.parametrize("value", ["fine,c4n4ry s3cr3t", "c4n4ry\ns3cr3t,fine"])
+def test_each_item_of_a_list_of_tokens_must_fit_into_a_header(value: str) -> None:
+    assert named(faults({"INTERNAL_TASK_TOKEN": value})) == {"INTERNAL_TASK_TOKEN"}
+
+
+@pytest.mark.parametrize("name", META_SECRETS)
+@pytest.mark.parametrize("between", UNSEEN)
+def test_a_secret_of_metas_with_what_cannot_be_seen_stops_the_start_and_is_not_repeated(
+    name: str, between: str
+) -> None:
+    (fault,) = faults({name: f"fine,c4n4ry{between}s3cr3t"}, WEBHOOK)
+    assert fault == f"{name} holds a control character, or another that cannot be seen."
+
+
+@pytest.mark.parametrize("name", META_SECRETS)
+def test_a_secret_of_metas_may_be_in_any_language(name: str) -> None:
+    assert load({name: "una palabra, ¡ñandú!"}, WEBHOOK)[name] == ("una palabra", "¡ñandú!")
+
+
+def test_a_token_may_hold_every_visible_ascii_character() -> None:
+    token = "".join(map(chr, range(0x21, 0x7F)))
+    assert load({"WHATSAPP_ACCESS_TOKEN": token}, INTERNAL)["WHATSAPP_ACCESS_TOKEN"] == token
+    assert load({"INTERNAL_TASK_TOKEN": token}, INTERNAL)["INTERNAL_TASK_TOKEN"] == tuple(token.split(","))
+
+
+@pytest.mark.parametrize("app_env", ["local", "prod"])
+@pytest.mark.parametrize("service", [WEBHOOK, INTERNAL])
+def test_one_queue_for_events_and_messages_stops_the_start(app_env: str, service: str) -> None:
+    environ = {**GIVEN, "APP_ENV": app_env, "INBOUND_TASK_QUEUE_NAME": "tasks", "OUTBOUND_TASK_QUEUE_NAME": "tasks"}
+    (fault,) = [fault for fault in faults(environ, service) if not fault.startswith("STORE ")]
+    assert fault == "OUTBOUND_TASK_QUEUE_NAME must differ from INBOUND_TASK_QUEUE_NAME: each has its own rate."
+
+
+def test_a_queue_named_like_the_default_of_the_other_stops_the_start() -> None:
+    assert named(faults({"INBOUND_TASK_QUEUE_NAME": "outbound"})) == {"OUTBOUND_TASK_QUEUE_NAME"}
 
 
 def test_every_reserved_name_is_refused_rather_than_ignored() -> None:
@@ -313,10 +404,35 @@ def test_a_duration_is_a_number_with_or_without_a_unit(value: str, seconds: floa
         ("PORT", "1"),
         ("PORT", "65535"),
         ("DEDUPE_TTL_DAYS", "365"),
+        ("WHATSAPP_PHONE_NUMBER_ID", "1"),
+        ("WHATSAPP_PHONE_NUMBER_ID", "1" * 32),
+        ("GOOGLE_CLOUD_PROJECT", "a" * 100),
+        ("CLOUD_TASKS_LOCATION", "a" * 63),
+        ("INBOUND_TASK_QUEUE_NAME", "Q" * 100),
+        ("OUTBOUND_TASK_QUEUE_NAME", "q"),
+        ("CLOUD_TASKS_EMULATOR_HOST", "localhost:1"),
+        ("CLOUD_TASKS_EMULATOR_HOST", "localhost:65535"),
     ],
 )
 def test_a_value_at_its_bound_is_taken(name: str, value: str) -> None:
     assert faults({name: value}) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("WHATSAPP_API_VERSION", "v100.10"),
+        ("GOOGLE_CLOUD_PROJECT", "example.com:a-project"),
+        ("CLOUD_TASKS_LOCATION", "northamerica-northeast1"),
+        ("CLOUD_TASKS_EMULATOR_HOST", "cloud_tasks:8123"),
+        ("CLOUD_TASKS_EMULATOR_HOST", "[::1]:8083"),
+        ("TASKS_SERVICE_ACCOUNT", "tasks@a-project.iam.gserviceaccount.com"),
+        ("SCHEDULER_SERVICE_ACCOUNT", "123456-compute@developer.gserviceaccount.com"),
+        ("INTERNAL_TASK_BASE_URL", "http://[::1]:8081/a/path"),
+    ],
+)
+def test_a_value_as_google_and_meta_write_it_is_taken_as_it_is(name: str, value: str) -> None:
+    assert load({name: value}, INTERNAL)[name] == value
 
 
 def test_an_address_loses_its_last_slash() -> None:
@@ -409,6 +525,7 @@ def test_a_service_without_its_configuration_says_all_that_is_missing_and_ends(s
     [
         ("handlers.nowhere:handle", "HANDLER: the module handlers.nowhere cannot be imported (ModuleNotFoundError"),
         ("handlers.echo:nothing", "HANDLER: the module handlers.echo has no function nothing."),
+        ("os:getcwd", "HANDLER: the function getcwd of module os does not take one message."),
         ("handlers.echo", "HANDLER is module:function, like handlers.echo:handle, not 'handlers.echo'."),
     ],
 )

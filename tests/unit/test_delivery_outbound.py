@@ -658,6 +658,20 @@ def test_a_retry_after_is_the_least_wait(verdict: Retry | Limited, wait: float) 
     assert step.write.due_at == at(wait)
 
 
+@pytest.mark.parametrize("before", MINE_OPEN.values(), ids=MINE_OPEN)
+def test_the_wait_that_a_provider_as_a_whole_asks_for_is_the_queues_and_changes_nothing_else(before: Delivery) -> None:
+    wait = timedelta(seconds=90)
+    step = settle(before, MINE, ProviderDown(2, wait), LIMITS, NOW, NO_JITTER)
+    assert step.answer == Answer(503, "pending", retry_after=wait)
+    assert replace(step, answer=Answer(503, "pending")) == settle(before, MINE, ProviderDown(2), LIMITS, NOW, NO_JITTER)
+
+
+@pytest.mark.parametrize("before", MINE_LAST.values(), ids=MINE_LAST)
+def test_a_message_whose_last_attempt_it_was_waits_for_no_provider(before: Delivery) -> None:
+    step = settle(before, MINE, ProviderDown(2, timedelta(seconds=90)), LIMITS, NOW, NO_JITTER)
+    assert step.answer == DEAD
+
+
 # ---- every starting state × every verdict
 
 EVERY_VERDICT: Mapping[str, SendVerdict] = {
@@ -825,6 +839,7 @@ def test_waiting_writes_nothing_however_long_it_takes() -> None:
         (AnswerLost(), Lost()),
         (ProviderUnavailable(2), ProviderDown(2)),
         (ProviderUnavailable(), ProviderDown()),
+        (ProviderUnavailable(2, retry_after=timedelta(seconds=9)), ProviderDown(2, timedelta(seconds=9))),
         (TryLater(131053, retry_after=timedelta(seconds=9)), Retry(131053, timedelta(seconds=9))),
         (LimitReached(130429, retry_after=timedelta(seconds=9)), Limited(130429, timedelta(seconds=9))),
         (CredentialInvalid(190), CredentialRefused(190)),

@@ -1,6 +1,7 @@
 """Handlers: how a team's function is found, called, and understood, whatever it does."""
 
 import asyncio
+import inspect
 import itertools
 import re
 import sys
@@ -119,6 +120,75 @@ def test_a_module_that_python_cannot_read_is_told_in_pythons_words(team: Callabl
 def test_what_cannot_be_called_is_no_handler(team: Callable[[str], str], source: str) -> None:
     with pytest.raises(HandlerNotFound, match="has no function handle"):
         load_handler(team(source))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def handle(): ...",
+        "def handle(message, context): ...",
+        "def handle(*, message): ...",
+        "def handle(message, *, context): ...",
+        "def handle(**anything): ...",
+        "async def handle(): ...",
+        "class Handler:\n    def __call__(self): ...\nhandle = Handler()",
+        "class Handler:\n    def handle(self, message): ...\nhandle = Handler.handle",
+        "from os import getcwd as handle",
+    ],
+)
+def test_a_function_that_does_not_take_one_message_is_refused(team: Callable[[str], str], source: str) -> None:
+    name = team(source)
+    module = name.partition(":")[0]
+    with pytest.raises(HandlerNotFound) as caught:
+        load_handler(name)
+    assert str(caught.value) == f"HANDLER: the function handle of module {module} does not take one message."
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def handle(message, /): ...",
+        "def handle(message, context=None, *, more=None): ...",
+        "def handle(*anything): ...",
+        "async def handle(message): ...",
+        "handle = lambda message: None",
+        "class Handler:\n    def __call__(self, message): ...\nhandle = Handler()",
+        "class Handler:\n    def handle(self, message): ...\nhandle = Handler().handle",
+        "from functools import partial\nhandle = partial(lambda context, message: None, 'context')",
+    ],
+)
+def test_whatever_takes_one_message_is_a_handler(team: Callable[[str], str], source: str) -> None:
+    assert callable(load_handler(team(source)))
+
+
+def test_a_decorator_may_supply_what_else_a_handler_needs(team: Callable[[str], str]) -> None:
+    source = """
+import functools
+
+def with_context(function):
+    @functools.wraps(function)
+    def wrapper(message):
+        return function(message, "context")
+    return wrapper
+
+@with_context
+def handle(message, context):
+    return context
+"""
+    assert texts(load_handler(team(source))) == ["context"]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "handle = iter",
+        "class Handler:\n    __signature__ = 'none'\n    def __call__(self, message): ...\nhandle = Handler()",
+    ],
+)
+def test_a_callable_that_does_not_tell_what_it_takes_is_accepted(team: Callable[[str], str], source: str) -> None:
+    handle = load_handler(team(source))
+    with pytest.raises((TypeError, ValueError)):
+        inspect.signature(handle)
 
 
 # ---- kinds

@@ -1,5 +1,7 @@
 """Meta's error codes: each means what the delivery protocol says it means, whatever the status."""
 
+from datetime import timedelta
+
 import pytest
 
 from shared.channels import meta_codes
@@ -29,6 +31,7 @@ MEANING: dict[type[SendError], tuple[int, ...]] = {
         *(132005, 132007, 132008, 132012, 132015, 132016, 132018, 132068, 133016, 134100, 134102, 135000, 137000),
     ),
 }
+WAIT = timedelta(seconds=9)
 UNKNOWN = (-1, 5, 199, 300, 131199, 131300, 999_001)
 
 
@@ -37,6 +40,18 @@ UNKNOWN = (-1, 5, 199, 300, 131199, 131300, 999_001)
 def test_a_known_code_means_the_same_with_any_status(kind: type[SendError], code: int, status: int) -> None:
     error = error_for(status, GraphError(code), None)
     assert (type(error), error.provider_code, error.status) == (kind, code, status)
+
+
+@pytest.mark.parametrize("kind", MEANING)
+def test_a_wait_that_is_asked_for_counts_where_it_is_tried_again_at_the_providers_word(kind: type[SendError]) -> None:
+    waits = kind in (LimitReached, ProviderUnavailable, TryLater)
+    for code in MEANING[kind]:
+        assert error_for(400, GraphError(code), WAIT).retry_after == (WAIT if waits else None)
+
+
+def test_a_bare_429_may_ask_for_a_wait_and_an_answer_that_is_lost_may_not() -> None:
+    assert error_for(429, None, WAIT).retry_after == WAIT
+    assert error_for(503, None, WAIT).retry_after is None
 
 
 def test_every_code_of_the_table_is_tested() -> None:

@@ -494,11 +494,20 @@ def test_an_error_of_metas_is_raised_with_its_code_and_status(
         ({}, None),
     ],
 )
-@pytest.mark.parametrize("body", [graph_error(130429), graph_error(999_001, is_transient=True)])
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (400, graph_error(130429)),
+        (400, graph_error(999_001, is_transient=True)),
+        (503, graph_error(2)),
+        (429, b"<html>"),
+    ],
+    ids=["limited", "retry", "down", "a plain 429"],
+)
 def test_a_wait_that_is_asked_for_is_passed_on(
-    server: Server, body: Any, headers: dict[str, str], wait: timedelta | None
+    server: Server, status: int, body: Any, headers: dict[str, str], wait: timedelta | None
 ) -> None:
-    server.reply = answer(400, body, **headers)
+    server.reply = answer(status, body, **headers)
     assert refused_with(server.url).retry_after == wait
 
 

@@ -110,3 +110,9 @@ def _half(argument, earlier):
 
 def _drop(argument, earlier):
     raise Drop(argument)
+
+
+def _print(argument, earlier):
+    """`!print`: write to standard output, as a handler in the making does."""
+    print("a handler speaks")
+    return "spoken"
