@@ -117,18 +117,14 @@ class SendError(PomboError):
 
     @property
     def verdict(self) -> SendVerdict:
-        """What this means for the message."""
-        raise NotImplementedError
+        """What this means for the message. Of an error that says no more the provider may have it."""
+        return Lost(self.provider_code)
 
 
 class AnswerLost(SendError):
     """The provider's answer was lost; it may or may not have the message."""
 
     code = "answer_lost"
-
-    @property
-    def verdict(self) -> SendVerdict:
-        return Lost(self.provider_code)
 
 
 class ProviderUnavailable(SendError):
