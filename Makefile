@@ -37,10 +37,10 @@ $(VENV)/.development: requirements-dev.lock pyproject.toml | $(VENV)/bin/python
 	@touch $@ $(VENV)/.run-time
 
 run: setup ## all of Pombo on this machine, with a first message through it
-	@exec $(BIN)/python -m local.tour $(if $(PORTS),--ports $(PORTS))
+	@exec $(BIN)/python -m local $(if $(PORTS),--ports $(PORTS))
 
 demo: setup ## the same, then end: exit 0 if the reply came
-	@exec $(BIN)/python -m local.tour --once $(if $(PORTS),--ports $(PORTS))
+	@exec $(BIN)/python -m local --once $(if $(PORTS),--ports $(PORTS))
 
 test: setup-dev ## check, then every test that is quick enough for CI
 	@$(MAKE) --no-print-directory check

@@ -1,4 +1,4 @@
-"""python -m local.tour [--once]: start all of Pombo, send a first message through, show it. What `make run` does.
+"""The tour: start all of Pombo, send a first message through, show it. What `make run` does.
 
 With --once it ends after the message: exit 0 if the reply came, 1 if not.
 """
@@ -88,7 +88,3 @@ def main() -> None:
         sys.exit(130)
     except EndedAtStart:
         sys.exit(0)
-
-
-if __name__ == "__main__":
-    main()

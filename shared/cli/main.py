@@ -1,57 +1,29 @@
-"""pombo: the command line. One line on standard error says what went wrong; exit 1, or 2 for a wrong call."""
+"""pombo: where the command line begins. It imports next to nothing, so that Ctrl-C is clean from the first moment."""
 
+import signal
 import sys
+from types import FrameType
 
-import click
-
-from shared.cli.say import say
-from shared.cli.trace import trace
-from shared.cli.up import up
-from shared.domain.errors import PomboError
-
-
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-def pombo() -> None:
-    """WhatsApp messages in, replies out: once, in order, and anybody can see where each one is.
-
-    \b
-    Examples:
-      pombo up                      start all of Pombo on this machine
-      pombo say "hello" --wait      send it a message and wait for the reply
-      pombo trace ID                what became of a message
-    """
-
-
-pombo.add_command(up)
-pombo.add_command(say)
-pombo.add_command(trace)
+INTERRUPTED = 130
+"""What a shell says of a command that Ctrl-C ended: 128 and the signal's number."""
 
 
 def main() -> None:
-    """Run the command line and exit."""
-    try:
-        pombo.main(standalone_mode=False)
-    except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message())
-        sys.exit(2)
-    except click.UsageError as error:
-        hint = f" Try: {error.ctx.command_path} --help" if error.ctx else ""
-        _fail(error.format_message() + hint, 2)
-    except click.ClickException as error:
-        _fail(error.format_message(), error.exit_code)
-    except PomboError as error:
-        _fail(error.sentence, 1)
-    except (click.Abort, KeyboardInterrupt):
-        sys.exit(130)
-    except BrokenPipeError:
-        sys.exit(0)
-    except OSError as error:
-        _fail(f"The answer could not be written: {error.strerror}.", 1)
+    """Run the command line and exit. `up` is ended by a signal, so for it that is no failure."""
+    end_quietly(0 if sys.argv[1:2] == ["up"] else INTERRUPTED)
+    from shared.cli.commands import run
+
+    run()
 
 
-def _fail(sentence: str, code: int) -> None:
-    click.echo(f"pombo: {' '.join(sentence.split())}", err=True)
-    sys.exit(code)
+def end_quietly(code: int) -> None:
+    """Until somebody else minds the signals, end with this exit code and without a word."""
+
+    def end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a signal handler
+        sys.exit(code)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
 
 
 if __name__ == "__main__":

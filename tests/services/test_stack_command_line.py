@@ -4,6 +4,8 @@ import json
 import os
 import signal
 import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -62,6 +64,25 @@ def test_up_that_is_told_to_end_while_it_starts_ends_with_exit_0(tmp_path: Path)
     _, said = up.communicate(timeout=30)
     assert (up.returncode, said) == (0, "")
     assert processes_of(data_dir) == []
+
+
+@pytest.mark.parametrize("moment", [0.1, 0.2, 0.4], ids="{}s".format)
+def test_ctrl_c_while_up_is_still_being_imported_ends_it_with_exit_0(tmp_path: Path, moment: float) -> None:
+    """The moments are tried, not waited for: whichever part of the start they meet, the end is the same."""
+    script = "import sys; sys.argv[0] = 'pombo'; import shared.cli.main as m; print('begun', flush=True); m.main()"
+    up = subprocess.Popen(
+        [sys.executable, "-c", script, "up", "--json", "--ports", "0", "--data-dir", str(tmp_path / "data")],
+        env=clean_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert up.stdout is not None
+    up.stdout.readline()
+    time.sleep(moment)
+    up.send_signal(signal.SIGINT)
+    _, said = up.communicate(timeout=30)
+    assert (up.returncode, said) == (0, "")
 
 
 def test_up_says_at_once_that_the_store_is_damaged(tmp_path: Path) -> None:

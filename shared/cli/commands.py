@@ -1,0 +1,54 @@
+"""The commands of pombo. One line on standard error says what went wrong; exit 1, or 2 for a wrong call."""
+
+import sys
+
+import click
+
+from shared.cli.say import say
+from shared.cli.trace import trace
+from shared.cli.up import up
+from shared.domain.errors import PomboError
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+def pombo() -> None:
+    """WhatsApp messages in, replies out: once, in order, and anybody can see where each one is.
+
+    \b
+    Examples:
+      pombo up                      start all of Pombo on this machine
+      pombo say "hello" --wait      send it a message and wait for the reply
+      pombo trace ID                what became of a message
+    """
+
+
+pombo.add_command(up)
+pombo.add_command(say)
+pombo.add_command(trace)
+
+
+def run() -> None:
+    """Run the command line and exit."""
+    try:
+        pombo.main(standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        sys.exit(2)
+    except click.UsageError as error:
+        hint = f" Try: {error.ctx.command_path} --help" if error.ctx else ""
+        _fail(error.format_message() + hint, 2)
+    except click.ClickException as error:
+        _fail(error.format_message(), error.exit_code)
+    except PomboError as error:
+        _fail(error.sentence, 1)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.exit(0)
+    except OSError as error:
+        _fail(f"The answer could not be written: {error.strerror}.", 1)
+
+
+def _fail(sentence: str, code: int) -> None:
+    click.echo(f"pombo: {' '.join(sentence.split())}", err=True)
+    sys.exit(code)
