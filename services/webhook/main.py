@@ -15,7 +15,6 @@ from services import errors, health
 from shared import bootstrap, logs
 from shared.domain.errors import SignatureInvalid
 
-PATH = "/webhooks/whatsapp"
 DRAINED_AT_MOST = 32 * 1024 * 1024
 """Cloud Run takes no larger HTTP/1 request. What is over our cap is read away, so that the client sees the answer."""
 

@@ -27,7 +27,6 @@ from shared.domain.verdicts import (
     CredentialRefused,
     Dropped,
     HandlerFailed,
-    HandlerVerdict,
     Limited,
     Lost,
     ProviderDown,
@@ -35,9 +34,9 @@ from shared.domain.verdicts import (
     Released,
     Replied,
     Retry,
-    SendVerdict,
     StillUnknown,
     StillUnparsable,
+    Verdict,
 )
 
 Token = str
@@ -264,7 +263,7 @@ def _doubt_hop(record: Delivery, task: Task, limits: Limits, now: datetime) -> d
 def settle(
     record: Delivery | None,
     token: Token,
-    verdict: HandlerVerdict | SendVerdict,
+    verdict: Verdict,
     limits: Limits,
     now: datetime,
     jitter: float,
@@ -279,9 +278,7 @@ def settle(
     return _settle_outbound(record, verdict, limits, now, jitter)
 
 
-def _settle_inbound(
-    record: Delivery, verdict: HandlerVerdict | SendVerdict, limits: Limits, now: datetime, jitter: float
-) -> Step:
+def _settle_inbound(record: Delivery, verdict: Verdict, limits: Limits, now: datetime, jitter: float) -> Step:
     if record.state is State.DONE:
         return Step(Answer(200, "done"), next=EnsureReplies(record))
     if record.state is not State.LEASED:
@@ -331,9 +328,7 @@ def _plan(
     )
 
 
-def _settle_outbound(
-    record: Delivery, verdict: HandlerVerdict | SendVerdict, limits: Limits, now: datetime, jitter: float
-) -> Step:
+def _settle_outbound(record: Delivery, verdict: Verdict, limits: Limits, now: datetime, jitter: float) -> Step:
     if record.state is State.DONE:
         return _settle_done(record, verdict, now)
     if record.state not in (State.LEASED, State.IN_DOUBT):
@@ -347,7 +342,7 @@ def _settle_outbound(
     return _settle_not_accepted(record, verdict, limits, now, jitter)
 
 
-def _settle_done(record: Delivery, verdict: HandlerVerdict | SendVerdict, now: datetime) -> Step:
+def _settle_done(record: Delivery, verdict: Verdict, now: datetime) -> Step:
     """Done by a receipt meanwhile, or by this same settle: all that is left to add is the provider's id."""
     news = isinstance(verdict, Accepted) and verdict.provider_id and verdict.provider_id != record.provider_id
     if not (isinstance(verdict, Accepted) and news):
@@ -363,9 +358,7 @@ def _settle_lost(record: Delivery, verdict: Lost, limits: Limits, now: datetime)
     return Step(Answer(503, State.IN_DOUBT), write=_doubtful(logged, limits, now))
 
 
-def _settle_not_accepted(
-    record: Delivery, verdict: HandlerVerdict | SendVerdict, limits: Limits, now: datetime, jitter: float
-) -> Step:
+def _settle_not_accepted(record: Delivery, verdict: Verdict, limits: Limits, now: datetime, jitter: float) -> Step:
     """The provider certainly did not take it: a doubt that arose meanwhile was unfounded."""
     record = replace(record, doubts=record.doubts - (record.state is State.IN_DOUBT))
     match verdict:

@@ -2,22 +2,34 @@
 
 from collections.abc import Callable
 
-from shared.domain.delivery import Step
+from shared.domain.delivery import Step, Token, settle
 from shared.domain.errors import StoreUnavailable
+from shared.domain.limits import Limits
 from shared.domain.record import Delivery
+from shared.domain.verdicts import Verdict
 from shared.pipeline.clock import Clock
-from shared.pipeline.ports import Decide, Store
+from shared.pipeline.ports import Store
 
 PAUSE_SECONDS = 0.25
 
 
-def change_patiently(
-    store: Store, seen: Delivery, decide: Decide, clock: Clock, until: float, stopping: Callable[[], bool]
+def settle_patiently(
+    store: Store,
+    leased: Delivery,
+    token: Token,
+    verdict: Verdict,
+    limits: Limits,
+    clock: Clock,
+    until: float,
+    stopping: Callable[[], bool],
 ) -> Step:
-    """`store.change`, again while the store is unavailable, until the monotonic time `until` or the shutdown."""
+    """Settle an attempt, again while the store is unavailable, until the monotonic time `until` or the shutdown."""
+    jitter = clock.jitter()
     while True:
         try:
-            return store.change(seen.key, decide, seen)
+            return store.change(
+                leased.key, lambda now: settle(now, token, verdict, limits, clock.now(), jitter), leased
+            )
         except StoreUnavailable:
             if stopping() or clock.monotonic() + PAUSE_SECONDS > until:
                 raise

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shared import logs
-from shared.domain.delivery import Answer, Run, Step, lease, settle
+from shared.domain.delivery import Answer, Run, Step, lease
 from shared.domain.errors import ItemUnparsable
 from shared.domain.guards import Go
 from shared.domain.limits import Limits
@@ -22,7 +22,7 @@ from shared.domain.verdicts import (
 )
 from shared.pipeline.clock import Clock
 from shared.pipeline.follow import Follow
-from shared.pipeline.patience import change_patiently
+from shared.pipeline.patience import settle_patiently
 from shared.pipeline.ports import Channel, Handler, HandlerFault, HandlerInterrupted, Store, Tenants
 
 
@@ -55,15 +55,8 @@ class ProcessInbound:
     def _run(self, record: Delivery, task: Task, token: str, began: float) -> Answer:
         logs.event("inbound_processing_started", **_about(record), attempt=record.attempt, task_name=task.name)
         verdict = self._verdict(record)
-        jitter = self.clock.jitter()
-        step = change_patiently(
-            self.store,
-            record,
-            lambda now: settle(now, token, verdict, self.limits, self.clock.now(), jitter),
-            self.clock,
-            until=began + self.limits.inbound_lease.total_seconds(),
-            stopping=self.stopping,
-        )
+        until = began + self.limits.inbound_lease.total_seconds()
+        step = settle_patiently(self.store, record, token, verdict, self.limits, self.clock, until, self.stopping)
         answer = self.follow(step, task)
         self._log_end(record, verdict, step, answer, began)
         return answer

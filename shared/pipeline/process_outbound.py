@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from shared import logs
-from shared.domain.delivery import Answer, Run, Step, lease, settle
+from shared.domain.delivery import Answer, Run, Step, lease
 from shared.domain.errors import SendError
 from shared.domain.guards import Block, Go, Guard, TenantMarks, next_block, outbound_guard, predecessor_finished
 from shared.domain.identity import Echo
@@ -13,7 +13,7 @@ from shared.domain.record import Delivery, Task
 from shared.domain.verdicts import Accepted, Blocked, CredentialRefused, Lost, Refused, Released, SendVerdict
 from shared.pipeline.clock import Clock
 from shared.pipeline.follow import Follow
-from shared.pipeline.patience import change_patiently
+from shared.pipeline.patience import settle_patiently
 from shared.pipeline.ports import Channel, Store
 
 
@@ -46,11 +46,13 @@ class ProcessOutbound:
         if not isinstance(step.next, Run):
             self._log_arrival(step, task, guard)
             return self.follow(step, task)
-        verdict = self._verdict(step.next, asked, marks)
-        settled = self._settle(step.next.record, token, verdict, began)
-        self._learn(step.next.record, verdict, marks, fingerprint)
+        leased = step.next.record
+        verdict, block = self._send(step.next, asked, marks)
+        until = began + self.limits.request_budget.total_seconds()
+        settled = settle_patiently(self.store, leased, token, verdict, self.limits, self.clock, until, self.stopping)
+        self._learn(leased, verdict, block, marks, fingerprint)
         answer = self.follow(settled, task)
-        self._log_attempt(step.next.record, task, verdict, settled, began)
+        self._log_attempt(leased, task, verdict, settled, began)
         return answer
 
     def _guard(self, record: Delivery, marks: TenantMarks, fingerprint: str, task: Task) -> Guard:
@@ -60,42 +62,33 @@ class ProcessOutbound:
         finished = predecessor_finished(record, before)
         return outbound_guard(marks, fingerprint, finished, record.sender, task.hop, self.limits, self.clock.now())
 
-    def _verdict(self, run: Run, asked: float, marks: TenantMarks) -> SendVerdict:
-        """Send, if it is not too late to begin: a send may not outlive its lease."""
+    def _send(self, run: Run, asked: float, marks: TenantMarks) -> tuple[SendVerdict, Block | None]:
+        """Send, if it is not too late to begin: a send may not outlive its lease. What the answer means, and the block
+        of the sender where it says one: the message waits until its end.
+        """
         record = run.record
         late = self.clock.monotonic() - asked >= self.limits.begin_within.total_seconds()
         if late or self.stopping():
-            return Released(run.resend)
+            return Released(run.resend), None
         try:
-            return Accepted(self.channel.send(record, Echo(record.key, record.round, record.correlation_id)))
+            echo = Echo(record.key, record.round, record.correlation_id)
+            return Accepted(self.channel.send(record, echo)), None
         except SendError as error:
             verdict = error.verdict
-            if isinstance(verdict, Blocked):
-                return replace(verdict, until=self._block(record, marks, verdict.code).until)
-            return verdict
+        if not isinstance(verdict, Blocked):
+            return verdict, None
+        block = next_block(marks, record.sender, verdict.code, self.limits.waits.block, self.clock.now())
+        return replace(verdict, until=block.until), block
 
-    def _block(self, record: Delivery, marks: TenantMarks, code: int) -> Block:
-        return next_block(marks, record.sender, code, self.limits.waits.block, self.clock.now())
-
-    def _settle(self, record: Delivery, token: str, verdict: SendVerdict, began: float) -> Step:
-        jitter = self.clock.jitter()
-        return change_patiently(
-            self.store,
-            record,
-            lambda now: settle(now, token, verdict, self.limits, self.clock.now(), jitter),
-            self.clock,
-            until=began + self.limits.request_budget.total_seconds(),
-            stopping=self.stopping,
-        )
-
-    def _learn(self, record: Delivery, verdict: SendVerdict, marks: TenantMarks, fingerprint: str) -> None:
+    def _learn(
+        self, record: Delivery, verdict: SendVerdict, block: Block | None, marks: TenantMarks, fingerprint: str
+    ) -> None:
         """What the answer says of tenant or sender: a second, blind write, lost at worst until the next refusal."""
         match verdict:
             case CredentialRefused(code):
                 self.store.mark_credential(record.tenant, fingerprint)
                 logs.event("tenant_needs_reauth", severity="ERROR", tenant=record.tenant, code=code)
             case Blocked(code):
-                block = self._block(record, marks, code)
                 self.store.mark_block(record.tenant, record.sender, block)
                 logs.event("sender_blocked", severity="ERROR", phone_number_id=record.sender, code=code)
             case Accepted() if record.sender in marks.blocks:
