@@ -14,6 +14,8 @@ from shared.pipeline.ports import Store
 
 PAGE = 200
 PURGE_AT_MOST = 5_000
+PASSED_AT_MOST = 5_000
+"""Records that a newer version wrote and only it can read: more of them than this, and the sweep is its business."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +46,15 @@ class Sweep:
         """
         ends = self.clock.monotonic() + self.limits.sweep_budget.total_seconds()
         selected = enqueued = 0
+        passed: set[str] = set()
         while self.clock.monotonic() < ends:
-            moved = [self._sweep(key) for key in self.store.overdue(self.clock.now(), PAGE)]
-            selected += sum(outcome is not None for outcome in moved)
-            enqueued += sum(outcome is True for outcome in moved)
-            if not any(outcome is not None for outcome in moved):
+            page = [key for key in self.store.overdue(self.clock.now(), PAGE + len(passed)) if key not in passed]
+            moved = {key: self._sweep(key) for key in page}
+            selected += sum(outcome is not None for outcome in moved.values())
+            enqueued += sum(outcome is True for outcome in moved.values())
+            # What cannot be moved stays the longest overdue: without this a page of it would starve all the others.
+            passed |= {key for key, outcome in moved.items() if outcome is None}
+            if not page or len(passed) > PASSED_AT_MOST:
                 break
         self.store.purge(self.clock.now(), PURGE_AT_MOST)
         return self._report(selected, enqueued)

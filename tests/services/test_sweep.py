@@ -195,6 +195,21 @@ def test_a_record_that_a_newer_version_wrote_does_not_stop_the_others(
 # ---- the report
 
 
+def test_pages_of_records_that_a_newer_version_wrote_starve_nobody(
+    client: FlaskClient, internal: InternalParts, tmp_path: Path
+) -> None:
+    records = put_many(internal, PAGE * 2 + 5)
+    db = sqlite3.connect(tmp_path / "pombo.sqlite")
+    with db:
+        db.executemany(
+            "UPDATE records SET body = json_set(body, '$.kind', 'of_tomorrow') WHERE key = ?",
+            [(record.key,) for record in records[: PAGE * 2]],
+        )
+    db.close()
+    status, body = sweep(client)
+    assert (status, body["selected"], body["enqueued"]) == (200, 5, 5)
+
+
 def test_the_report_counts_what_is_open_and_says_how_old_the_oldest_is(
     client: FlaskClient, internal: InternalParts, capfd: pytest.CaptureFixture[str]
 ) -> None:
