@@ -5,7 +5,8 @@ lets through: in staging and prod addresses, secrets and the store must be given
 """
 
 import re
-from collections.abc import Callable, Mapping
+from base64 import b64decode
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -20,6 +21,7 @@ ALL = (WEBHOOK, INTERNAL, CLI)
 ENVIRONMENTS = ("local", "test", "staging", "prod")
 DEPLOYED = ("staging", "prod")
 DATA_DIRECTORY = ".pombo"
+STORES = ("sqlite", "firestore", "redis")
 
 LOCAL_SECRETS: Mapping[str, str] = {
     "META_APP_SECRET": "local-app-secret",
@@ -88,7 +90,8 @@ def _host_and_port(value: str) -> str:
     return value
 
 
-def _url(value: str) -> str:
+def _endpoint(value: str) -> str:
+    """An address as it stands: the slash at its end may mean something to whom it names."""
     try:
         parts = urlsplit(value)
         whole = parts.hostname and parts.port != 0 and re.fullmatch(r"[!-~]+", value)
@@ -96,7 +99,35 @@ def _url(value: str) -> str:
         raise _Fault("is no address like https://example.com") from None
     if parts.scheme not in ("http", "https") or not whole or parts.query or parts.fragment:
         raise _Fault("is no address like https://example.com")
-    return value.rstrip("/")
+    if parts.username is not None or parts.password is not None:
+        raise _Fault("holds a user or a password; an address may be shown and logged, so it must not")
+    return value
+
+
+def _url(value: str) -> str:
+    return _endpoint(value).rstrip("/")
+
+
+def _redis_url(value: str) -> str:
+    try:
+        parts = urlsplit(value)
+        whole = parts.hostname and parts.port != 0 and re.fullmatch(r"[!-~]+", value)
+    except ValueError:
+        raise _Fault("is no address like redis://10.0.0.3:6379") from None
+    if parts.scheme not in ("redis", "rediss") or not whole or not re.fullmatch(r"(/[0-9]{0,3})?", parts.path):
+        raise _Fault("is no address like redis://10.0.0.3:6379")
+    return value
+
+
+def _webhook_secret(value: str) -> str:
+    """Standard Webhooks: whsec_ and the base64 of 24 to 64 random bytes."""
+    try:
+        length = len(b64decode(value.removeprefix("whsec_"), validate=True))
+    except ValueError:
+        length = 0
+    if not value.startswith("whsec_") or not 24 <= length <= 64:
+        raise _Fault("is no secret like whsec_ and the base64 of 24 to 64 random bytes")
+    return value
 
 
 def _whole(least: int, most: int) -> Callable[[str], int]:
@@ -208,7 +239,7 @@ SETTINGS: tuple[Setting, ...] = (
         "the Graph API's version",
         always="v25.0",
     ),
-    Setting("STORE", ALL, _choice("sqlite"), "the back end of the store", local="sqlite"),
+    Setting("STORE", ALL, _choice(*STORES), "the back end of the store: sqlite, firestore or redis", local="sqlite"),
     Setting(
         "SQLITE_PATH",
         ALL,
@@ -217,12 +248,28 @@ SETTINGS: tuple[Setting, ...] = (
         local=f"{DATA_DIRECTORY}/pombo.sqlite",
         only_local=True,
     ),
+    Setting("REDIS_URL", ALL, _redis_url, "the server of the redis store", optional=True, secret=True),
     Setting(
         "GOOGLE_CLOUD_PROJECT",
-        BOTH,
+        ALL,
         _shaped(r"[a-z0-9:.-]{1,100}", "is no project ID like my-project-1"),
         "the project",
         local="pombo-local",
+    ),
+    Setting(
+        "FIRESTORE_DATABASE",
+        ALL,
+        _shaped(r"\(default\)|[a-z][a-z0-9-]{2,61}[a-z0-9]", "is no database ID like (default) or my-database"),
+        "the database of the firestore store",
+        always="(default)",
+    ),
+    Setting(
+        "FIRESTORE_EMULATOR_HOST",
+        ALL,
+        _host_and_port,
+        "host:port of the Firestore emulator",
+        optional=True,
+        only_local=True,
     ),
     Setting(
         "CLOUD_TASKS_LOCATION",
@@ -261,7 +308,30 @@ SETTINGS: tuple[Setting, ...] = (
         always="https://www.googleapis.com/oauth2/v1/certs",
         https=True,
     ),
-    Setting("HANDLER", (INTERNAL,), _printable, "the team's code, module:function", local="handlers.echo:handle"),
+    Setting(
+        "HANDLER",
+        (INTERNAL,),
+        _printable,
+        "the team's code, module:function; exactly one of this and HANDLER_URL",
+        local="handlers.echo:handle",
+        optional=True,
+    ),
+    Setting(
+        "HANDLER_URL",
+        (INTERNAL,),
+        _endpoint,
+        "the team's code behind an address; the default HANDLER gives way to it",
+        optional=True,
+        https=True,
+    ),
+    Setting(
+        "HANDLER_URL_SECRET",
+        (INTERNAL,),
+        _list(_webhook_secret),
+        "list of whsec_...; signs the calls of HANDLER_URL",
+        optional=True,
+        secret=True,
+    ),
     Setting(
         "HANDLER_TIMEOUT",
         (INTERNAL,),
@@ -297,14 +367,16 @@ SETTINGS: tuple[Setting, ...] = (
         local="30s",
     ),
     Setting("TIME_SCALE", ALL, _number(1, 20), "divides every duration of the protocol", always="1", only_local=True),
+    Setting(
+        "CRASH_AT",
+        BOTH,
+        _shaped(r"(before|after):[a-z_]+\.[a-z_]+(:[1-9][0-9]{0,5})?", "is no crash point like after:store.create:2"),
+        "a point at which the process kills itself, once; pombo doctor --points lists them",
+        optional=True,
+        only_local=True,
+    ),
 )
 """The table. README.md prints it, and a test holds the two together."""
-
-NOT_YET: Mapping[str, str] = {
-    "HANDLER_URL": "a handler behind an address",
-    "CRASH_AT": "crash points",
-}
-"""Names that are reserved: setting one has no effect yet, and silence would hide that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,29 +411,28 @@ class Config:
         ).scaled(values["TIME_SCALE"])
 
 
-def load(environ: Mapping[str, str], service: str) -> Config:
-    """Read the variables of one service. Raises ConfigError with every fault."""
+def load(environ: Mapping[str, str], service: str, only: Collection[str] | None = None) -> Config:
+    """Read the variables of one service; `only` these of them, whatever is wrong with the others. Raises ConfigError
+    with every fault.
+    """
     faults: list[str] = []
     app_env = environ.get("APP_ENV") or ("" if environ.get("K_SERVICE") else "local")
     if app_env not in ENVIRONMENTS:
         faults.append(f"APP_ENV must be set to one of {', '.join(ENVIRONMENTS)}.")
         app_env = "prod"
-    faults += [
-        f"{name} is set, but this version does not know {what} yet."
-        for name, what in NOT_YET.items()
-        if environ.get(name)
-    ]
     values: dict[str, Any] = {"APP_ENV": app_env}
     for setting in SETTINGS:
-        if service in setting.services and setting.name != "APP_ENV":
+        is_asked = only is None or setting.name in only
+        if is_asked and service in setting.services and setting.name != "APP_ENV":
             fault = _read(setting, environ, app_env, values)
             if fault:
                 faults.append(fault)
-    queue = values.get("INBOUND_TASK_QUEUE_NAME")
-    if queue and queue == values.get("OUTBOUND_TASK_QUEUE_NAME"):
-        faults.append("OUTBOUND_TASK_QUEUE_NAME must differ from INBOUND_TASK_QUEUE_NAME: each has its own rate.")
+    faults += _faults_together(environ, values)
+    if service == INTERNAL:
+        faults += _handler_faults(environ, values)
     if app_env in DEPLOYED:
-        faults += _deployed_faults(environ, values)
+        faults += _deployed_faults(values)
+    faults = [fault for fault in faults if only is None or fault.split()[0] in only]
     if faults:
         raise ConfigError(faults)
     return Config(service, values)
@@ -395,12 +466,37 @@ def _local_default(setting: Setting) -> str:
     return LOCAL_SECRETS.get(setting.name) or setting.local or ""
 
 
-def _deployed_faults(environ: Mapping[str, str], values: Mapping[str, Any]) -> list[str]:
+def _faults_together(environ: Mapping[str, str], values: Mapping[str, Any]) -> list[str]:
+    """What is wrong with values that are right each by itself."""
+    faults = []
+    queue = values.get("INBOUND_TASK_QUEUE_NAME")
+    if queue and queue == values.get("OUTBOUND_TASK_QUEUE_NAME"):
+        faults.append("OUTBOUND_TASK_QUEUE_NAME must differ from INBOUND_TASK_QUEUE_NAME: each has its own rate.")
+    if values.get("STORE") == "redis" and not environ.get("REDIS_URL", "").strip():
+        faults.append("REDIS_URL is missing: STORE=redis needs the address of its server, like redis://10.0.0.3:6379.")
+    return faults
+
+
+def _handler_faults(environ: Mapping[str, str], values: dict[str, Any]) -> list[str]:
+    """Exactly one of HANDLER and HANDLER_URL; the default of one machine gives way."""
+    named = {name for name in ("HANDLER", "HANDLER_URL", "HANDLER_URL_SECRET") if environ.get(name, "").strip()}
+    if {"HANDLER", "HANDLER_URL"} <= named:
+        return ["HANDLER and HANDLER_URL are both set; set exactly one of them."]
+    if "HANDLER_URL" in named:
+        values.pop("HANDLER", None)
+        if "HANDLER_URL_SECRET" not in named:
+            return ["HANDLER_URL_SECRET is missing: the calls of HANDLER_URL are signed with it."]
+    elif "HANDLER_URL_SECRET" in named:
+        return ["HANDLER_URL_SECRET is set without HANDLER_URL; set both or neither."]
+    elif "HANDLER" not in values and "HANDLER" not in named:
+        return ["HANDLER is missing: the team's code, module:function; or set HANDLER_URL."]
+    return []
+
+
+def _deployed_faults(values: Mapping[str, Any]) -> list[str]:
     faults = []
     if values.get("STORE") == "sqlite":
         faults.append("STORE must not be sqlite in staging and prod: instances share no disk.")
     if values.get("DEDUPE_TTL_DAYS", 8) < 8:
         faults.append("DEDUPE_TTL_DAYS must be at least 8: Meta delivers again for 7 days.")
-    if environ.get("FIRESTORE_EMULATOR_HOST"):
-        faults.append("FIRESTORE_EMULATOR_HOST is for one machine only; remove it.")
     return faults

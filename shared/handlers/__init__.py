@@ -3,9 +3,26 @@
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from shared.domain.messages import DEFAULT_KINDS, Contact, Drop, Message, OutboundMessage
+from shared.domain.message_parts import Button, ContactCard, Interactive, Location, Media, Order, Reaction, Referral
+from shared.domain.messages import DEFAULT_KINDS, Contact, Drop, Message
+from shared.domain.outbound_messages import OutboundMessage
 
-__all__ = ["DEFAULT_KINDS", "Contact", "Drop", "Message", "OutboundMessage", "handles"]
+__all__ = [
+    "DEFAULT_KINDS",
+    "Button",
+    "Contact",
+    "ContactCard",
+    "Drop",
+    "Interactive",
+    "Location",
+    "Media",
+    "Message",
+    "Order",
+    "OutboundMessage",
+    "Reaction",
+    "Referral",
+    "handles",
+]
 
 _Handle = TypeVar("_Handle", bound=Callable[..., Any])
 KINDS_ATTRIBUTE = "pombo_kinds"

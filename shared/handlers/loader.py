@@ -1,15 +1,18 @@
-"""The loader: from `module:function` to the handler port, with every shape of answer a handler may give."""
+"""The loader: from `module:function` to code that can be run, with every shape of answer a handler may give."""
 
 import asyncio
 import importlib
 import inspect
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from shared.domain.messages import DEFAULT_KINDS, Message, OutboundMessage
+from shared.domain.messages import DEFAULT_KINDS, Message
+from shared.domain.outbound_messages import OutboundMessage
 from shared.handlers import KINDS_ATTRIBUTE
+from shared.pipeline.ports import HandlerCall
 
 
 class HandlerNotFound(Exception):
@@ -59,22 +62,29 @@ def _takes_one_message(function: Callable[..., Any]) -> bool:
     return True
 
 
-def kinds_of(handle: Callable[..., Any]) -> frozenset[str]:
-    """The kinds of message a handler is called for."""
-    kinds: frozenset[str] = getattr(handle, KINDS_ATTRIBUTE, DEFAULT_KINDS)
-    return kinds
+@dataclass(frozen=True, slots=True)
+class TeamFunction:
+    """A handler of the team's in this process, sync or async."""
 
+    handle: Callable[[Message], Any]
+    max_replies: int
 
-def call(handle: Callable[[Message], Any], message: Message, at_most: int) -> list[OutboundMessage]:
-    """Call a handler, sync or async, and take its answer apart. Raises what it raises, and TypeError or ValueError for
-    an answer that is none.
-    """
-    result = handle(message)
-    if inspect.isawaitable(result):
-        result = asyncio.run(_awaited(result, at_most))
-    elif isinstance(result, AsyncIterator):
-        result = asyncio.run(_collected(result, at_most))
-    return _replies(result, at_most)
+    @property
+    def kinds(self) -> frozenset[str]:
+        """Those it asked for by @handles, else the default ones."""
+        kinds: frozenset[str] = getattr(self.handle, KINDS_ATTRIBUTE, DEFAULT_KINDS)
+        return kinds
+
+    def __call__(self, call: HandlerCall) -> list[OutboundMessage]:
+        """Call it, and take its answer apart. Raises what it raises, and TypeError or ValueError for an answer that is
+        none.
+        """
+        result = self.handle(call.message)
+        if inspect.isawaitable(result):
+            result = asyncio.run(_awaited(result, self.max_replies))
+        elif isinstance(result, AsyncIterator):
+            result = asyncio.run(_collected(result, self.max_replies))
+        return _replies(result, self.max_replies)
 
 
 async def _awaited(result: Any, at_most: int) -> Any:

@@ -5,11 +5,11 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Protocol
 
-from shared.domain.messages import Drop, Message, OutboundMessage
-from shared.handlers.loader import call, kinds_of
-from shared.pipeline.ports import HandlerFault, HandlerInterrupted
+from shared.domain.messages import Drop
+from shared.domain.outbound_messages import OutboundMessage
+from shared.pipeline.ports import HandlerCall, HandlerFault, HandlerInterrupted
 
 LOOK_SECONDS = 0.1
 """How often a waiting request looks whether the process is ending."""
@@ -18,8 +18,21 @@ ERROR_CHARACTERS = 500
 """What is kept of an exception's message, for the timeline."""
 
 
+class TeamCode(Protocol):
+    """What is run: a function of the team's, or a backend of theirs."""
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of message it is called for."""
+        ...
+
+    def __call__(self, call: HandlerCall) -> list[OutboundMessage]:
+        """The replies. May raise anything; what a HandlerFault says is kept word for word."""
+        ...
+
+
 class HandlerRunner:
-    """The handler port around one Python function.
+    """The handler port around the team's code, wherever that is.
 
     A thread cannot be killed: one that overran goes on, its result is thrown away, and `hung` counts it. When as many
     hang as there are request threads the process says so by /livez and is replaced.
@@ -27,31 +40,28 @@ class HandlerRunner:
 
     def __init__(
         self,
-        handle: Callable[[Message], Any],
+        code: TeamCode,
         *,
         timeout: timedelta,
         threads: int,
-        max_replies: int,
         stopping: Callable[[], bool],
     ) -> None:
-        self._handle = handle
-        self._kinds = kinds_of(handle)
+        self._code = code
         self._timeout = timeout.total_seconds()
         self._threads = threads
-        self._max_replies = max_replies
         self._stopping = stopping
         self._lock = threading.Lock()
         self._hung = 0
 
     def handles(self, kind: str) -> bool:
-        return kind in self._kinds
+        return kind in self._code.kinds
 
     @property
     def exhausted(self) -> bool:
         """Whether as many handlers hang as there are threads."""
         return self._hung >= self._threads
 
-    def __call__(self, message: Message) -> Sequence[OutboundMessage]:
+    def __call__(self, call: HandlerCall) -> Sequence[OutboundMessage]:
         """The replies. Raises Drop, HandlerFault (raised, overran, no answer) or HandlerInterrupted (shutdown, or too
         many hang already)."""
         if self.exhausted:
@@ -59,7 +69,7 @@ class HandlerRunner:
         outcome = _Outcome()
         context = contextvars.copy_context()
         thread = threading.Thread(
-            target=lambda: context.run(self._work, message, outcome), name="pombo-handler", daemon=True
+            target=lambda: context.run(self._work, call, outcome), name="pombo-handler", daemon=True
         )
         thread.start()
         ends = time.monotonic() + self._timeout
@@ -72,9 +82,9 @@ class HandlerRunner:
                 raise HandlerFault(f"The handler took longer than {self._timeout:g} s.")
         return outcome.result()
 
-    def _work(self, message: Message, outcome: "_Outcome") -> None:
+    def _work(self, call: HandlerCall, outcome: "_Outcome") -> None:
         try:
-            outcome.end(call(self._handle, message, self._max_replies), None)
+            outcome.end(self._code(call), None)
         except BaseException as error:  # noqa: BLE001 - the team's code may raise anything; it must not end ours
             outcome.end(None, error)
         if outcome.abandoned:
@@ -106,6 +116,8 @@ class _Outcome:
     def result(self) -> list[OutboundMessage]:
         if isinstance(self._error, Drop):
             raise Drop(_words(getattr(self._error, "reason", ""))) from self._error
+        if isinstance(self._error, HandlerFault):
+            raise HandlerFault(str(self._error)) from self._error
         if self._error is not None:
             raise HandlerFault(_words(self._error, f"{type(self._error).__name__}: ")) from self._error
         return self._replies or []

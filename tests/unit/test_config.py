@@ -17,7 +17,6 @@ from shared.config import (
     CLI,
     INTERNAL,
     LOCAL_SECRETS,
-    NOT_YET,
     SETTINGS,
     WEBHOOK,
     ConfigError,
@@ -36,6 +35,7 @@ BOTH_LOCAL: Mapping[str, Any] = {
     "WHATSAPP_PHONE_NUMBER_ID": "100000000000001",
     "STORE": "sqlite",
     "SQLITE_PATH": Path(".pombo/pombo.sqlite"),
+    "FIRESTORE_DATABASE": "(default)",
     "GOOGLE_CLOUD_PROJECT": "pombo-local",
     "CLOUD_TASKS_LOCATION": "local",
     "CLOUD_TASKS_EMULATOR_HOST": "127.0.0.1:8083",
@@ -82,8 +82,9 @@ GIVEN: Mapping[str, str] = {
     "WHATSAPP_ACCESS_TOKEN": "an-access-token",
     "WHATSAPP_API_BASE_URL": "https://graph.example.com",
     "HANDLER": "handlers.echo:handle",
+    "STORE": "firestore",
 }
-"""All that a deployed service has to be given, the store apart."""
+"""All that a deployed service has to be given."""
 
 REQUIRED = {
     WEBHOOK: set(GIVEN) - {"WHATSAPP_ACCESS_TOKEN", "WHATSAPP_API_BASE_URL", "HANDLER"},
@@ -102,9 +103,8 @@ def faults(environ: Mapping[str, str], service: str = INTERNAL) -> list[str]:
 
 
 def deployed_faults(app_env: str, service: str, **changes: str) -> list[str]:
-    """What is wrong in a project, apart from the store: which back ends there are is another matter."""
-    found = faults({**GIVEN, "APP_ENV": app_env, **changes}, service)
-    return [fault for fault in found if not fault.startswith("STORE ")]
+    """What is wrong in a project once these values are changed."""
+    return faults({**GIVEN, "APP_ENV": app_env, **changes}, service)
 
 
 def named(found: list[str]) -> set[str]:
@@ -121,7 +121,8 @@ def test_on_one_machine_everything_has_a_default(service: str) -> None:
 
 def test_the_command_line_needs_to_know_the_store_and_no_secret() -> None:
     assert set(load({}, CLI).values) == {
-        "APP_ENV", "WHATSAPP_PHONE_NUMBER_ID", "STORE", "SQLITE_PATH", "DEDUPE_TTL_DAYS", "SWEEP_AFTER", "TIME_SCALE"
+        "APP_ENV", "WHATSAPP_PHONE_NUMBER_ID", "STORE", "SQLITE_PATH", "GOOGLE_CLOUD_PROJECT", "FIRESTORE_DATABASE",
+        "DEDUPE_TTL_DAYS", "SWEEP_AFTER", "TIME_SCALE"
     }  # fmt: skip
 
 
@@ -164,7 +165,7 @@ def test_a_complete_environment_has_no_fault(app_env: str, service: str) -> None
 @each_deployed
 def test_addresses_secrets_store_and_handler_have_no_default_in_a_project(app_env: str, service: str) -> None:
     found = faults({"APP_ENV": app_env}, service)
-    assert named(found) == REQUIRED[service] | {"STORE"}
+    assert named(found) == REQUIRED[service]
     assert all(" is missing: " in fault for fault in found)
 
 
@@ -203,6 +204,7 @@ def test_the_secrets_of_one_machine_are_refused_in_a_project(app_env: str, servi
         ("FIRESTORE_EMULATOR_HOST", "127.0.0.1:8084"),
         ("TIME_SCALE", "1"),
         ("CRASH_AT", "before:store.create"),
+        ("CRASH_AT", "after:queue.ensure:3"),
     ],
 )
 def test_what_is_for_one_machine_is_refused_in_a_project(app_env: str, service: str, name: str, value: str) -> None:
@@ -228,12 +230,12 @@ def test_on_cloud_run_an_unset_environment_stops_the_start() -> None:
 
 
 def test_on_cloud_run_without_an_environment_nothing_has_a_default() -> None:
-    assert named(faults({"K_SERVICE": "internal"})) == REQUIRED[INTERNAL] | {"STORE", "APP_ENV"}
+    assert named(faults({"K_SERVICE": "internal"})) == REQUIRED[INTERNAL] | {"APP_ENV"}
 
 
 def test_an_unknown_environment_is_taken_for_the_strictest() -> None:
     found = faults({"APP_ENV": "production"})
-    assert named(found) == REQUIRED[INTERNAL] | {"STORE", "APP_ENV"}
+    assert named(found) == REQUIRED[INTERNAL] | {"APP_ENV"}
     assert "production" not in " ".join(found)
 
 
@@ -313,6 +315,15 @@ BAD: tuple[tuple[str, str, str], ...] = (
     (WEBHOOK, "CLOUD_TASKS_EMULATOR_HOST", "localhost:0"),
     (WEBHOOK, "CLOUD_TASKS_EMULATOR_HOST", "localhost:65536"),
     (INTERNAL, "HANDLER", "handlers.echo\n:handle"),
+    (INTERNAL, "CRASH_AT", "store.create"),
+    (INTERNAL, "CRASH_AT", "before:store.create:0"),
+    (WEBHOOK, "CRASH_AT", "before:store"),
+    (CLI, "REDIS_URL", "10.0.0.3:6379"),
+    (CLI, "REDIS_URL", "http://10.0.0.3:6379"),
+    (CLI, "REDIS_URL", "redis://10.0.0.3:0"),
+    (CLI, "REDIS_URL", "redis://10.0.0.3/mine"),
+    (CLI, "FIRESTORE_DATABASE", "My Database"),
+    (CLI, "FIRESTORE_EMULATOR_HOST", "http://127.0.0.1:8084"),
 )  # fmt: skip
 
 
@@ -371,7 +382,7 @@ def test_a_token_may_hold_every_visible_ascii_character() -> None:
 @pytest.mark.parametrize("service", [WEBHOOK, INTERNAL])
 def test_one_queue_for_events_and_messages_stops_the_start(app_env: str, service: str) -> None:
     environ = {**GIVEN, "APP_ENV": app_env, "INBOUND_TASK_QUEUE_NAME": "tasks", "OUTBOUND_TASK_QUEUE_NAME": "tasks"}
-    (fault,) = [fault for fault in faults(environ, service) if not fault.startswith("STORE ")]
+    (fault,) = faults(environ, service)
     assert fault == "OUTBOUND_TASK_QUEUE_NAME must differ from INBOUND_TASK_QUEUE_NAME: each has its own rate."
 
 
@@ -379,8 +390,37 @@ def test_a_queue_named_like_the_default_of_the_other_stops_the_start() -> None:
     assert named(faults({"INBOUND_TASK_QUEUE_NAME": "outbound"})) == {"OUTBOUND_TASK_QUEUE_NAME"}
 
 
-def test_every_reserved_name_is_refused_rather_than_ignored() -> None:
-    assert {name for name in NOT_YET if named(faults({name: "something"})) == {name}} == set(NOT_YET)
+SECRET = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
+BEHIND_AN_ADDRESS = {"HANDLER_URL": "https://handler.example.com/pombo", "HANDLER_URL_SECRET": SECRET}
+
+
+def test_the_default_handler_gives_way_to_an_address() -> None:
+    config = load(BEHIND_AN_ADDRESS, INTERNAL)
+    assert config.get("HANDLER") is None
+    assert config["HANDLER_URL"] == "https://handler.example.com/pombo"
+    assert config["HANDLER_URL_SECRET"] == (SECRET,)
+
+
+def test_in_a_project_an_address_is_handler_enough() -> None:
+    given = {name: value for name, value in GIVEN.items() if name != "HANDLER"} | {"APP_ENV": "prod"}
+    assert faults({**given, **BEHIND_AN_ADDRESS}) == []
+
+
+@pytest.mark.parametrize("app_env", ["local", "prod"])
+def test_two_handlers_stop_the_start(app_env: str) -> None:
+    found = faults({**GIVEN, "APP_ENV": app_env, **BEHIND_AN_ADDRESS})
+    assert found == ["HANDLER and HANDLER_URL are both set; set exactly one of them."]
+
+
+def test_an_address_without_the_secret_that_signs_its_calls_stops_the_start() -> None:
+    assert named(faults({**BEHIND_AN_ADDRESS, "HANDLER_URL_SECRET": ""})) == {"HANDLER_URL_SECRET"}
+    assert named(faults({**BEHIND_AN_ADDRESS, "HANDLER_URL": ""})) == {"HANDLER_URL_SECRET"}
+
+
+def test_the_redis_store_needs_its_address() -> None:
+    for service in SERVICES:
+        assert named(faults({"STORE": "redis"}, service)) == {"REDIS_URL"}
+        assert load({"STORE": "redis", "REDIS_URL": "redis://:word@10.0.0.3:6379/2"}, service)["STORE"] == "redis"
 
 
 @pytest.mark.parametrize(
@@ -442,6 +482,7 @@ def test_an_address_loses_its_last_slash() -> None:
 
 def test_all_faults_are_reported_at_once() -> None:
     environ = {"LOG_LEVEL": "LOUD", "PORT": "x", "HANDLER_TIMEOUT": "x", "IN_DOUBT_SECONDS": "1", "HANDLER_URL": "x"}
+    environ |= {"HANDLER_URL_SECRET": "x"}
     assert named(faults(environ)) == set(environ)
 
 
@@ -558,7 +599,7 @@ def documented() -> dict[str, str]:
 
 
 def default_of(setting: Setting) -> str:
-    if setting.secret:
+    if setting.name in LOCAL_SECRETS:
         return "local secret"
     default = setting.local or setting.always
     return f"`{default}`" if default else "–"

@@ -16,9 +16,9 @@ import pytest
 
 from handlers import echo
 from shared.handlers import DEFAULT_KINDS, Contact, Drop, Message, OutboundMessage, handles
-from shared.handlers.loader import HandlerNotFound, load_handler
+from shared.handlers.loader import HandlerNotFound, TeamFunction, load_handler
 from shared.handlers.runner import ERROR_CHARACTERS, HandlerRunner
-from shared.pipeline.ports import HandlerFault, HandlerInterrupted
+from shared.pipeline.ports import HandlerCall, HandlerFault, HandlerInterrupted
 
 MESSAGE = Message(
     kind="text",
@@ -29,6 +29,7 @@ MESSAGE = Message(
     tenant="default",
     received_at=datetime(2026, 3, 1, 12, tzinfo=UTC),
 )
+CALL = HandlerCall("e" * 40, "corr_0001", 1, MESSAGE)
 MOST = 30
 SOON = timedelta(milliseconds=20)
 LONG = timedelta(seconds=30)
@@ -41,16 +42,16 @@ def a_runner(
     threads: int = 2,
     stopping: Callable[[], bool] = lambda: False,
 ) -> HandlerRunner:
-    return HandlerRunner(handle, timeout=timeout, threads=threads, max_replies=MOST, stopping=stopping)
+    return HandlerRunner(TeamFunction(handle, MOST), timeout=timeout, threads=threads, stopping=stopping)
 
 
 def texts(handle: Callable[..., Any]) -> list[str]:
-    return [reply.content["body"] for reply in a_runner(handle)(MESSAGE)]
+    return [reply.content["body"] for reply in a_runner(handle)(CALL)]
 
 
 def fault_of(handle: Callable[..., Any], **options: Any) -> str:
     with pytest.raises(HandlerFault) as caught:
-        a_runner(handle, **options)(MESSAGE)
+        a_runner(handle, **options)(CALL)
     return str(caught.value)
 
 
@@ -376,7 +377,7 @@ def test_an_exception_is_a_fault_in_its_own_words(way: Callable[..., Any]) -> No
 @each_way_to_raise
 def test_a_drop_is_a_drop_however_late(way: Callable[..., Any]) -> None:
     with pytest.raises(Drop) as caught:
-        a_runner(way(Drop("spam")))(MESSAGE)
+        a_runner(way(Drop("spam")))(CALL)
     assert caught.value.reason == "spam"
 
 
@@ -401,7 +402,7 @@ def test_what_is_kept_of_an_error_is_bounded_and_can_be_stored(said: str) -> Non
 )
 def test_the_reason_of_a_drop_is_made_a_text_that_can_be_stored(reason: Any, kept: str) -> None:
     with pytest.raises(Drop) as caught:
-        a_runner(raising(Drop(reason)))(MESSAGE)
+        a_runner(raising(Drop(reason)))(CALL)
     assert caught.value.reason == kept
 
 
@@ -411,7 +412,7 @@ def test_a_drop_of_the_teams_own_kind_needs_no_reason() -> None:
             pass
 
     with pytest.raises(Drop) as caught:
-        a_runner(raising(Ours()))(MESSAGE)
+        a_runner(raising(Ours()))(CALL)
     assert caught.value.reason == ""
 
 
@@ -429,7 +430,7 @@ def held() -> Iterator[threading.Event]:
 def test_a_handler_that_overruns_is_a_fault_and_counts_as_hung(held: threading.Event) -> None:
     runner = a_runner(lambda _: held.wait(), timeout=SOON, threads=1)
     with pytest.raises(HandlerFault, match=r"took longer than 0\.02 s"):
-        runner(MESSAGE)
+        runner(CALL)
     assert runner.exhausted
 
 
@@ -443,20 +444,20 @@ def test_where_as_many_hang_as_there_are_threads_no_more_is_taken(held: threadin
     runner = a_runner(handle, timeout=SOON, threads=2)
     for hangs in (1, 2):
         with pytest.raises(HandlerFault, match="took longer"):
-            runner(MESSAGE)
+            runner(CALL)
         assert runner.exhausted is (hangs == 2)
     with pytest.raises(HandlerInterrupted):
-        runner(MESSAGE)
+        runner(CALL)
     assert len(called) == 2
 
 
 def test_one_that_comes_back_makes_room_again(held: threading.Event) -> None:
     runner = a_runner(lambda _: held.wait() and "late", timeout=SOON, threads=1)
     with pytest.raises(HandlerFault):
-        runner(MESSAGE)
+        runner(CALL)
     held.set()
     until(lambda: not runner.exhausted)
-    assert [reply.content["body"] for reply in runner(MESSAGE)] == ["late"]
+    assert [reply.content["body"] for reply in runner(CALL)] == ["late"]
 
 
 def test_one_that_comes_back_with_an_error_makes_room_too(held: threading.Event) -> None:
@@ -466,7 +467,7 @@ def test_one_that_comes_back_with_an_error_makes_room_too(held: threading.Event)
 
     runner = a_runner(handle, timeout=SOON, threads=1)
     with pytest.raises(HandlerFault, match="took longer"):
-        runner(MESSAGE)
+        runner(CALL)
     held.set()
     until(lambda: not runner.exhausted)
 
@@ -481,13 +482,13 @@ def test_an_overrun_in_a_coroutine_is_an_overrun(held: threading.Event) -> None:
 def test_calls_in_time_never_count_as_hung() -> None:
     runner = a_runner(lambda _: "yes", threads=1)
     for _ in range(50):
-        runner(MESSAGE)
+        runner(CALL)
     assert not runner.exhausted
 
 
 def test_the_end_of_the_process_interrupts_the_wait(held: threading.Event) -> None:
     with pytest.raises(HandlerInterrupted):
-        a_runner(lambda _: held.wait(), stopping=lambda: True)(MESSAGE)
+        a_runner(lambda _: held.wait(), stopping=lambda: True)(CALL)
 
 
 def test_an_answer_that_is_there_already_is_taken_although_the_process_ends() -> None:
@@ -502,7 +503,7 @@ def test_an_answer_that_is_there_already_is_taken_although_the_process_ends() ->
         ended.wait()
         return False
 
-    assert [reply.content["body"] for reply in a_runner(handle, stopping=stopping)(MESSAGE)] == ["done"]
+    assert [reply.content["body"] for reply in a_runner(handle, stopping=stopping)(CALL)] == ["done"]
 
 
 def test_many_calls_at_once_each_get_their_own_answer() -> None:
@@ -510,7 +511,7 @@ def test_many_calls_at_once_each_get_their_own_answer() -> None:
     answers: dict[int, str] = {}
 
     def ask(number: int) -> None:
-        (reply,) = runner(replace(MESSAGE, text=str(number)))
+        (reply,) = runner(replace(CALL, message=replace(MESSAGE, text=str(number))))
         answers[number] = reply.content["body"]
 
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(32)]

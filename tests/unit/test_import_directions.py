@@ -24,7 +24,7 @@ class Rule:
     never: tuple[str, ...] = ()
 
 
-ADAPTER = Rule(may=("shared.domain", "shared.pipeline.ports", "shared.logs"))
+ADAPTER = Rule(may=("shared.domain", "shared.pipeline.ports", "shared.wire", "shared.logs"))
 SERVICE = Rule(may=("shared.bootstrap", "shared.domain", "shared.pipeline", "shared.config", "shared.logs"))
 SERVICE_COMMON = ("services.errors", "services.health", "services.server")
 
@@ -33,6 +33,8 @@ RULES: Mapping[str, Rule] = {
     "shared.pipeline": Rule(may=("shared.domain", "shared.logs"), third_party=False),
     "shared.logs": Rule(third_party=False),
     "shared.config": Rule(may=("shared.domain", "shared.logs"), third_party=False),
+    "shared.crash": Rule(may=("shared.pipeline", "shared.config"), third_party=False),
+    "shared.wire": Rule(may=("shared.domain",)),
     "shared.channels": ADAPTER,
     "shared.stores": ADAPTER,
     "shared.queues": ADAPTER,
@@ -163,7 +165,12 @@ STRAYS = {
     "the pipeline beyond its ports, in a store": ("shared.stores.sqlite", "from shared.pipeline.sweep import Sweep"),
     "the pipeline itself, in a store": ("shared.stores.sqlite", "from shared.pipeline import sweep"),
     "a name that only begins like ports": ("shared.stores.sqlite", "import shared.pipeline.portsmouth"),
+    "a port in the wire": ("shared.wire.bounded_http", "from shared.pipeline.ports import Handler"),
+    "the wire in the pipeline": ("shared.pipeline.sweep", "from shared.wire import bounded_json"),
     "one adapter in another": ("shared.queues.cloud_tasks", "from shared.stores import codec"),
+    "crash points in the pipeline": ("shared.pipeline.follow", "from shared import crash"),
+    "crash points in a service": ("services.internal.main", "from shared.crash import wrap"),
+    "a store in the crash points": ("shared.crash", "from shared.stores.sqlite import SqliteStore"),
     "bootstrap in a channel": ("shared.channels.meta", "from shared.bootstrap import webhook"),
     "a store in the handlers": ("shared.handlers.loader", "import shared.stores.sqlite"),
     "the command line in bootstrap": ("shared.bootstrap", "from shared.cli import main"),
@@ -200,6 +207,11 @@ ALLOWED = {
     "a store": ("shared.stores.redis", "import redis\nfrom shared.pipeline.ports import Store\nfrom .codec import x"),
     "ports by their package": ("shared.stores.redis", "from shared.pipeline import ports"),
     "a channel": ("shared.channels.meta", "import httpx\nfrom shared.domain.errors import SendError"),
+    "the wire in an adapter": ("shared.handlers.url", "from shared.wire.bounded_http import Poster"),
+    "the crash points": (
+        "shared.crash",
+        "import os\nfrom shared.config import ConfigError\nfrom shared.pipeline import ports",
+    ),
     "bootstrap": ("shared.bootstrap", "def f():\n    from shared.stores.redis import RedisStore"),
     "the command line": ("shared.cli.up", "import click\nasync def f():\n    from local.stack import run"),
     "a service": ("services.webhook.main", "import flask\nfrom services import errors\nfrom shared import bootstrap"),

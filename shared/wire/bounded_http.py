@@ -9,6 +9,7 @@ import ssl
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 import httpcore
 
@@ -23,7 +24,10 @@ minutes, a new one a few round trips; so it is shorter than any server's idle ti
 5 s), and long enough for the messages of a burst."""
 
 ANSWER_MAX_BYTES = 1024 * 1024
-"""Meta's answers are under 2 KB. What is longer counts as unreadable."""
+"""Meta's answers are under 2 KB, thirty replies of 4096 characters under 500 KB. What is longer is not read."""
+
+WRITE_BYTES = 32 * 1024
+"""What is written at once; between two of them the clock is looked at, for a reader may be slow too."""
 
 _FAILURES = (
     httpcore.NetworkError,
@@ -44,26 +48,35 @@ class NoAnswer(Exception):
     """The request may have left, and no status came back."""
 
 
+class Unread(StrEnum):
+    """Why there is a status, but no body."""
+
+    TOO_LONG = "is longer than 1 MiB"
+    TOO_SLOW = "did not arrive in time"
+    BROKEN = "broke off"
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Header names are in lower case. `body` is None where it did not arrive whole, or is too long."""
+    """Header names are in lower case. `body` is None where it did not arrive whole, or is too long: `unread` says."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes | None
+    unread: Unread | None = None
 
 
 class Poster:
     """A pool of connections, for many threads. Made after the fork, like everything that holds a connection."""
 
-    def __init__(self, times: PostTimes, monotonic: Callable[[], float]) -> None:
+    def __init__(self, times: PostTimes, monotonic: Callable[[], float], connections: int = CONNECTIONS) -> None:
         self._total = times.total.total_seconds()
         connect, write, read = (t.total_seconds() for t in (times.connect, times.write, times.read))
         self._timeouts = {"connect": connect, "write": write, "read": read, "pool": connect}
         self._call = _Call(monotonic)
         self._pool = httpcore.ConnectionPool(
-            max_connections=CONNECTIONS,
-            max_keepalive_connections=CONNECTIONS,
+            max_connections=connections,
+            max_keepalive_connections=connections,
             keepalive_expiry=IDLE_SECONDS,
             network_backend=_Backend(self._call),
         )
@@ -77,7 +90,7 @@ class Poster:
         sent = [(name.encode("ascii"), value.encode("ascii")) for name, value in headers.items()]
         try:
             with self._pool.stream("POST", url, headers=sent, content=body, extensions=extensions) as answer:
-                return Answer(answer.status, _texts(answer.headers), _read(answer))
+                return Answer(answer.status, _texts(answer.headers), *_read(answer))
         except _FAILURES as error:
             raise (NoAnswer if self._call.left else NotSent)(type(error).__name__) from error
 
@@ -85,18 +98,20 @@ class Poster:
         self._pool.close()
 
 
-def _read(answer: httpcore.Response) -> bytes | None:
+def _read(answer: httpcore.Response) -> tuple[bytes | None, Unread | None]:
     pieces: list[bytes] = []
     length = 0
     try:
         for piece in answer.iter_stream():
             length += len(piece)
             if length > ANSWER_MAX_BYTES:
-                return None
+                return None, Unread.TOO_LONG
             pieces.append(piece)
+    except httpcore.TimeoutException:
+        return None, Unread.TOO_SLOW
     except _FAILURES:
-        return None
-    return b"".join(pieces)
+        return None, Unread.BROKEN
+    return b"".join(pieces), None
 
 
 def _texts(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
@@ -149,9 +164,10 @@ class _Stream(httpcore.NetworkStream):
         return self._stream.read(max_bytes, self._call.within(timeout, httpcore.ReadTimeout))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        timeout = self._call.within(timeout, httpcore.WriteTimeout)
-        self._call.left = True
-        self._stream.write(buffer, timeout)
+        for start in range(0, len(buffer), WRITE_BYTES):
+            left = self._call.within(timeout, httpcore.WriteTimeout)
+            self._call.left = True
+            self._stream.write(buffer[start : start + WRITE_BYTES], left)
 
     def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None

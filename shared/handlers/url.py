@@ -1,0 +1,176 @@
+"""HANDLER_URL: the team's code behind an address, asked by one signed POST for each call."""
+
+# docs/handler-url.md has the wire form. Whatever is no answer counts as raised, and says so in a sentence that holds
+# nothing of what was sent or answered: it is stored, and shown in the timeline.
+
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import httpcore
+
+from shared.domain.limits import PostTimes
+from shared.domain.messages import DEFAULT_KINDS, Drop, to_json
+from shared.domain.outbound_messages import OutboundMessage, from_json
+from shared.handlers.signature import signed_headers
+from shared.pipeline.ports import HandlerCall, HandlerFault
+from shared.wire import bounded_json
+from shared.wire.bounded_http import Answer, NoAnswer, NotSent, Poster
+
+VERSION = 1
+"""Of the wire form. A backend may refuse one that it does not know."""
+
+GRACE = timedelta(seconds=0.5)
+"""What the runner waits beyond the timeout. A backend that hangs is given up here, at the timeout, by closing its
+connection, and leaves no thread behind; the runner's own clock is for what no socket bounds, resolving a name."""
+
+_HINTS: Mapping[int, str] = {
+    401: "does it know HANDLER_URL_SECRET?",
+    403: "does it know HANDLER_URL_SECRET?",
+    404: "does HANDLER_URL name the right path?",
+    405: "it must take a POST",
+}
+
+
+class Backend:
+    """One address and the secrets that sign for it; called for the default kinds of message.
+
+    A redirect is not followed: it would take a message to where the configuration does not name. Connects to nothing
+    before the first call, so it may be made before a fork.
+    """
+
+    kinds: frozenset[str] = DEFAULT_KINDS
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        secrets: Sequence[str],
+        timeout: timedelta,
+        connect: timedelta,
+        connections: int,
+        max_replies: int,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._url = url
+        self._secrets = secrets
+        self._times = PostTimes(connect=min(connect, timeout), write=timeout, read=timeout, total=timeout)
+        self._connections = connections
+        self._max_replies = max_replies
+        self._now = now
+        self._lock = threading.Lock()
+        self._poster: Poster | None = None
+
+    def __call__(self, call: HandlerCall) -> list[OutboundMessage]:
+        """The replies, within the timeout. Raises Drop and HandlerFault."""
+        body = bounded_json.dumps(_document(call)).encode()
+        headers = {
+            "Content-Type": "application/json; charset=utf-8",
+            "Accept": "application/json",
+            "Accept-Encoding": "identity",
+            "User-Agent": "Pombo",
+            **signed_headers(self._secrets, call.inbound_event_id, self._now(), body),
+        }
+        try:
+            answer = self._pool().post(self._url, headers, body)
+        except (NotSent, NoAnswer) as error:
+            raise HandlerFault(f"The backend {self._why(error)}.") from error
+        match answer.status:
+            case 200:
+                return list(self._replies(answer))
+            case 204:
+                return []
+            case 410:
+                raise Drop(_reason(answer))
+            case status:
+                raise HandlerFault(f"The backend answered {status}{_hint(status)}.")
+
+    def close(self) -> None:
+        """Close the connections; a later call opens new ones."""
+        with self._lock:
+            poster, self._poster = self._poster, None
+        if poster:
+            poster.close()
+
+    def _pool(self) -> Poster:
+        with self._lock:
+            if self._poster is None:
+                self._poster = Poster(self._times, time.monotonic, self._connections)
+            return self._poster
+
+    def _replies(self, answer: Answer) -> Iterator[OutboundMessage]:
+        document = _json(answer)
+        replies = document.get("replies") if isinstance(document, dict) else None
+        if not isinstance(replies, list):
+            raise HandlerFault('The backend\'s answer is no object with a list of "replies".')
+        if len(replies) > self._max_replies:
+            raise HandlerFault(f"The backend may give {self._max_replies} replies; it gave {len(replies)}.")
+        for number, reply in enumerate(replies, 1):
+            try:
+                yield from_json(reply)
+            except (TypeError, ValueError) as error:
+                raise HandlerFault(f"The backend's reply {number} cannot be sent: {error}") from error
+
+    def _why(self, error: NotSent | NoAnswer) -> str:
+        """Why there is no answer, in words that go on from "The backend"."""
+        causes = list(_causes(error))
+        for kind, words in (
+            (socket.gaierror, "cannot be found: its name was not resolved"),
+            (ssl.SSLError, "cannot be trusted: its certificate, or its TLS, was not accepted"),
+            (ConnectionRefusedError, "refused the connection"),
+            (httpcore.ConnectTimeout, f"took no connection within {self._times.connect.total_seconds():g} s"),
+            (httpcore.TimeoutException, f"gave no answer within {self._times.total.total_seconds():g} s"),
+            (httpcore.RemoteProtocolError, "hung up, or answered what is no HTTP"),
+        ):
+            if any(isinstance(cause, kind) for cause in causes):
+                return words
+        return "broke off the connection" if isinstance(error, NoAnswer) else "cannot be reached"
+
+
+def _document(call: HandlerCall) -> dict[str, Any]:
+    return {
+        "v": VERSION,
+        "inbound_event_id": call.inbound_event_id,
+        "correlation_id": call.correlation_id,
+        "attempt": call.attempt,
+        "message": to_json(call.message),
+    }
+
+
+def _json(answer: Answer) -> Any:
+    """What a 200 says. Raises HandlerFault."""
+    if answer.headers.get("content-encoding", "identity").strip().lower() != "identity":
+        raise HandlerFault("The backend's answer is compressed, which was not asked for.")
+    if answer.body is None:
+        raise HandlerFault(f"The backend's answer {answer.unread}.")
+    try:
+        return bounded_json.loads(answer.body)
+    except bounded_json.NotJson as error:
+        raise HandlerFault("The backend's answer is no JSON.") from error
+
+
+def _reason(answer: Answer) -> str:
+    """The backend's own {"reason"}, where it gives one."""
+    try:
+        document = bounded_json.loads(answer.body or b"")
+    except bounded_json.NotJson:
+        document = None
+    reason = document.get("reason") if isinstance(document, dict) else None
+    return reason if isinstance(reason, str) and reason.strip() else "the backend answered 410"
+
+
+def _hint(status: int) -> str:
+    if 300 <= status < 400:
+        return ", a redirect, which is not followed"
+    return f" ({_HINTS[status]})" if status in _HINTS else ""
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """What led to an error. httpcore's pool hides the cause (raise ... from None), yet it is kept as the context."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
