@@ -1,8 +1,26 @@
-"""The simplest handler: says back what it was told. A start for your own."""
+"""The simplest handler: says back what it was told, whatever that was. A start for your own."""
 
 from shared.handlers import Message, OutboundMessage
 
+LONGEST = 4096  # people may write longer texts than a business may
+
 
 def handle(message: Message) -> OutboundMessage:
-    """Answer a text with the same text, quoting it; anything else with a sentence."""
-    return OutboundMessage.text(message.text or "I can read text messages only, so far.", reply_to=message.id)
+    """Answer a text with the same text, a place with the same place, anything else with a sentence; quote it."""
+    if message.location:
+        return OutboundMessage.location(message.location.latitude, message.location.longitude, reply_to=message.id)
+    return OutboundMessage.text(_said(message)[:LONGEST], reply_to=message.id)
+
+
+def _said(message: Message) -> str:
+    match message.kind:
+        case "media" if message.media:
+            return f"Thank you for the {message.media.type}." + (f" You wrote: {message.text}" if message.text else "")
+        case "contacts":
+            return f"Thank you for the contacts: {len(message.contacts)}."
+        case "order" if message.order:
+            return f"Thank you for the order: {len(message.order.items)} to pack."
+        case "interactive" | "button":
+            return f"You chose: {message.text}" if message.text else "Thank you for the answer."
+        case _:
+            return (message.text or "").strip() or "I do not know what to say to that."

@@ -1,11 +1,12 @@
 """A kind is a type of message with the object that belongs to it, and Meta's limits on that object.
 
-Limits: notes by third parties on Meta's messages reference (September 2026), not checked against Meta itself. Lengths
-count characters. What needs Meta's own knowledge is not checked: whether a media id, a
-template, a catalogue or a flow exists.
+Limits: Meta's pages on messages, and notes by third parties on its reference (September 2026), not checked against
+Meta itself. Lengths count characters. What needs Meta's own knowledge is not checked: whether a media id, a template, a
+catalogue or a flow exists. The numbers stand here a second time on purpose: a test holds the two tables together.
 """
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping
 
 from local.whatsapp.checks import (
     Fields,
@@ -20,13 +21,15 @@ from local.whatsapp.checks import (
     present,
     string,
 )
-from local.whatsapp.errors import INVALID, GraphError
+from local.whatsapp.errors import INVALID, MISSING, GraphError
 
 CAPTION = 1024
 TEXT = 4096
 HEADER_FOOTER = 60  # Meta's page on direct send (31 July 2026) has these two
 TEMPLATE_NAME = 512  # unconfirmed
-SECTION_TITLE = 24  # unconfirmed
+SECTION_TITLE = 24
+CARDS = 257  # Meta's page on contacts messages (21 May 2026)
+NAME_PARTS = ("first_name", "last_name", "middle_name", "prefix", "suffix")
 
 OTHER_INTERACTIVE = frozenset(
     {
@@ -34,15 +37,18 @@ OTHER_INTERACTIVE = frozenset(
         "call_permission_request",
         "carousel",
         "catalog_message",
-        "cta_url",
         "flow",
         "location_request_message",
+        "order_details",
+        "order_status",
         "product",
         "product_list",
         "voice_call",
     }
 )
 """Interactive types whose action is taken as it is."""
+
+HEADERS = frozenset({"text", "image", "video", "document"})
 
 COMPONENTS = frozenset({"header", "body", "footer", "button", "carousel", "limited_time_offer", "order_status"})
 
@@ -74,8 +80,14 @@ def source(content: Fields, path: str) -> None:
     if content.get("id") is not None:
         absent(content, "link", path)
         string(content, "id", path)
-    elif not string(content, "link", path).startswith(("https://", "http://")):
-        raise GraphError(INVALID, f"{path}.link must be an http or https address.")
+    else:
+        link(content, "link", path)
+
+
+def link(content: Fields, name: str, path: str) -> None:
+    address = string(content, name, path)
+    if not re.match(r"https?://[^\s/?#]", address) or re.search(r"\s", address):
+        raise GraphError(INVALID, f"{path}.{name} must be an http or https address.")
 
 
 def location(holder: Fields) -> None:
@@ -87,9 +99,11 @@ def location(holder: Fields) -> None:
 
 
 def contacts(holder: Fields) -> None:
-    for place, card in enumerate(parts(holder, "contacts", "")):
+    for place, card in enumerate(parts(holder, "contacts", "", CARDS)):
         name = part(card, "name", f"contacts[{place}]")
         string(name, "formatted_name", f"contacts[{place}].name")
+        if not any(name.get(other) for other in NAME_PARTS):
+            raise GraphError(MISSING, f"contacts[{place}].name needs one of {', '.join(NAME_PARTS)} as well.")
         for several in ("phones", "emails", "urls", "addresses"):
             if card.get(several) is not None:
                 parts(card, several, f"contacts[{place}]")
@@ -99,26 +113,28 @@ def reaction(holder: Fields) -> None:
     """An empty emoji takes the reaction back."""
     content = part(holder, "reaction", "")
     string(content, "message_id", "reaction")
-    string(content, "emoji", "reaction", least=0)
+    emoji = string(content, "emoji", "reaction", least=0)
+    if any(character.isalpha() or character.isspace() for character in emoji):
+        raise GraphError(INVALID, "reaction.emoji must be an emoji, or empty.")
     absent(holder, "context", "")
 
 
 def interactive(holder: Fields) -> None:
     content = part(holder, "interactive", "")
-    kind = one_of(content, "type", "interactive", OTHER_INTERACTIVE | {"button", "list"})
+    kind = one_of(content, "type", "interactive", OTHER_INTERACTIVE | ACTIONS.keys())
     action = part(content, "action", "interactive")
     if content.get("header") is not None:
-        _header(part(content, "header", "interactive"))
+        _header(part(content, "header", "interactive"), {"text"} if kind == "list" else HEADERS)
     if content.get("footer") is not None:
         string(part(content, "footer", "interactive"), "text", "interactive.footer", HEADER_FOOTER)
-    if kind in ("button", "list"):
+    if kind in ACTIONS:
         body = part(content, "body", "interactive")
-        string(body, "text", "interactive.body", CAPTION if kind == "button" else TEXT)
-        (_buttons if kind == "button" else _list)(action)
+        string(body, "text", "interactive.body", TEXT if kind == "list" else CAPTION)
+        ACTIONS[kind](action)
 
 
-def _header(header: Fields) -> None:
-    kind = one_of(header, "type", "interactive.header", {"text", "image", "video", "document"})
+def _header(header: Fields, options: Collection[str]) -> None:
+    kind = one_of(header, "type", "interactive.header", options)
     if kind == "text":
         string(header, "text", "interactive.header", HEADER_FOOTER)
     else:
@@ -153,6 +169,16 @@ def _list(action: Fields) -> None:
     if len(ids) > 10:
         raise GraphError(INVALID, "interactive.action.sections must hold 10 rows at most, all together.")
     distinct(ids, "Row ids")
+
+
+def _cta_url(action: Fields) -> None:
+    one_of(action, "name", "interactive.action", {"cta_url"})
+    parameters = part(action, "parameters", "interactive.action")
+    string(parameters, "display_text", "interactive.action.parameters", 20)
+    link(parameters, "url", "interactive.action.parameters")
+
+
+ACTIONS: Mapping[str, Callable[[Fields], None]] = {"button": _buttons, "list": _list, "cta_url": _cta_url}
 
 
 def template(holder: Fields) -> None:

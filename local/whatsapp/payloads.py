@@ -26,6 +26,13 @@ Document = dict[str, Any]
 ESCAPES: Mapping[str, str] = {"/": "\\/", "<": "\\u003C", "@": "\\u0040", "%": "\\u0025"}
 """What Meta escapes beside non-ASCII (reports by users, 2023 to 2026): whoever signs what he parsed is found out."""
 
+UNSUPPORTED_ERROR: Document = {
+    "code": 131051,
+    "title": "Message type unknown",
+    "message": "Message type unknown",
+    "error_data": {"details": "Message type is currently not supported."},
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Contact:
@@ -60,8 +67,13 @@ def new_wamid(contact: str, outbound: bool) -> str:
 
 
 def message(contact: Contact, kind: str, content: object, wamid: str, now: float, extra: Document) -> Document:
-    """One item of `messages`; `extra` goes beside the type's own object (context, referral, errors, …)."""
+    """One item of `messages`; `extra` goes beside the type's own object (context, referral, errors, …).
+
+    Whatever Meta cannot hand over comes as `unsupported`, with the error that says so.
+    """
     item = {**contact.fields("from", "from_user_id"), "id": wamid, "timestamp": str(int(now)), "type": kind}
+    if kind == "unsupported":
+        item["errors"] = [UNSUPPORTED_ERROR]
     return item | ({} if content is None else {kind: content}) | extra
 
 

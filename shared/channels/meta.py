@@ -1,39 +1,39 @@
 """The Meta channel: WhatsApp's Cloud API, verified, parsed, read and sent to."""
 
 # https://developers.facebook.com/documentation/business-messaging/whatsapp (seen November 2026)
-# Its webhooks are split in meta_webhook.py, one message is read in meta_messages.py, its error codes are in
-# meta_codes.py. bounded_http.py is imported by the first send: the webhook service never sends and need not have it.
+# Its webhooks are split in meta_webhook.py, one message is read in meta_messages.py; a send's request is written in
+# meta_requests.py, a refusal is read in meta_errors.py, its codes are in meta_codes.py. bounded_http.py is imported by
+# the first send: the webhook service never sends and need not have it.
 
 import hashlib
 import hmac
-import json
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from shared.channels import bounded_json, meta_messages, meta_webhook
-from shared.channels.meta_codes import error_for, graph_error, sentence_for
-from shared.channels.meta_messages import identifier, mapping
+from shared.channels import meta_changes, meta_messages, meta_webhook
+from shared.channels.meta_codes import sentence_for
+from shared.channels.meta_errors import error_for, graph_error
+from shared.channels.meta_requests import message_id, request_body
 from shared.domain.errors import (
     AnswerLost,
     CredentialInvalid,
     ProviderUnavailable,
     SignatureInvalid,
-    TryLater,
 )
-from shared.domain.events import Parsed
+from shared.domain.events import Parsed, StateChange
 from shared.domain.identity import Echo, stable_hash
 from shared.domain.limits import PostTimes
 from shared.domain.messages import Message
 from shared.domain.record import Delivery
 
 if TYPE_CHECKING:
-    from shared.channels.bounded_http import Answer, Poster
+    from shared.wire.bounded_http import Answer, Poster
 
 __all__ = ["MetaChannel", "sentence_for"]
 
@@ -53,7 +53,8 @@ class MetaChannel:
     """One Meta app and the numbers it sends for.
 
     `app_secrets` are all accepted (rotation); without one every signature is refused. `credentials` maps a
-    phone_number_id to its access token. Connects to nothing before the first send, so it may be made before a fork.
+    phone_number_id to its access token. `minute` is how long a minute of Meta's least waits takes. Connects to nothing
+    before the first send, so it may be made before a fork.
     """
 
     def __init__(
@@ -64,12 +65,14 @@ class MetaChannel:
         base_url: str,
         version: str,
         post: PostTimes,
+        minute: timedelta = timedelta(minutes=1),
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._secrets = tuple(secret.encode("utf-8", "surrogateescape") for secret in app_secrets if secret)
         self._credentials = credentials
         self._root = f"{base_url.rstrip('/')}/{version}"
         self._times = post
+        self._minute = minute
         self._monotonic = monotonic
         self._lock = threading.Lock()
         self._poster: Poster | None = None
@@ -96,6 +99,10 @@ class MetaChannel:
         """The message in a stored event, or None where it is no message. Raises ItemUnparsable."""
         return meta_messages.read(record)
 
+    def changes(self, record: Delivery) -> Sequence[StateChange]:
+        """What a stored change says about our own state."""
+        return meta_changes.changes_in(record)
+
     def address(self, message: Message) -> Mapping[str, str]:
         """By phone where there is one: not every message may go to a user id (131062).
 
@@ -110,13 +117,13 @@ class MetaChannel:
         return stable_hash("credential", token) if token else ""
 
     def send(self, record: Delivery, echo: Echo) -> str | None:
-        """Post one message, once. The wamid, or None where a 2xx could not be read. Raises a SendError."""
-        from shared.channels.bounded_http import NoAnswer, NotSent
+        """Post one message or call, once. The wamid, or None where a 2xx holds none to read. Raises a SendError."""
+        from shared.wire.bounded_http import NoAnswer, NotSent
 
         token = self._credentials.get(record.sender, "")
         if not _TOKEN.fullmatch(token):
             raise CredentialInvalid
-        body = _request_body(record.payload, echo)
+        body = request_body(record.payload, echo)
         url = f"{self._root}/{quote(record.sender, safe='')}/messages"
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         try:
@@ -126,8 +133,8 @@ class MetaChannel:
         except NoAnswer as error:
             raise AnswerLost from error
         if 200 <= answer.status < 300:
-            return _message_id(answer.body)
-        raise error_for(answer.status, graph_error(answer.body), _retry_after(answer))
+            return message_id(answer.body)
+        raise error_for(answer.status, graph_error(answer.body), _retry_after(answer), self._minute)
 
     def close(self) -> None:
         """Close the connections; a later send opens new ones."""
@@ -137,46 +144,12 @@ class MetaChannel:
             poster.close()
 
     def _connections(self) -> "Poster":
-        from shared.channels.bounded_http import Poster
+        from shared.wire.bounded_http import Poster
 
         with self._lock:
             if self._poster is None:
                 self._poster = Poster(self._times, self._monotonic)
             return self._poster
-
-
-def _request_body(payload: Mapping[str, Any], echo: Echo) -> bytes:
-    """The JSON of one message. Raises TryLater where the stored reply makes none.
-
-    Nothing has left, and it is this message's fault alone: our own backoff leaves time for a new release, which the
-    pace of a provider that is down would not, and the other messages go on.
-    """
-    address = {key: payload[key] for key in ("to", "recipient") if payload.get(key)}
-    kind, reply_to = payload.get("type"), payload.get("reply_to")
-    if not address or not isinstance(kind, str) or "content" not in payload:
-        raise TryLater
-    body = {
-        "messaging_product": "whatsapp",
-        "recipient_type": "individual",
-        **address,
-        "type": kind,
-        kind: payload["content"],
-        **({"context": {"message_id": reply_to}} if reply_to else {}),
-        "biz_opaque_callback_data": str(echo),
-    }
-    try:
-        return json.dumps(body, allow_nan=False).encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise TryLater from error
-
-
-def _message_id(body: bytes | None) -> str | None:
-    try:
-        answer = mapping(bounded_json.loads(body or b""))
-    except bounded_json.NotJson:
-        return None
-    messages = answer.get("messages")
-    return identifier(mapping(messages[0]).get("id")) if isinstance(messages, list) and messages else None
 
 
 def _retry_after(answer: "Answer") -> timedelta | None:

@@ -10,13 +10,15 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
-from shared.channels import bounded_json
+from shared.channels.meta_changes import ACCOUNT_FIELDS, OTHER_FIELDS, account_of
 from shared.channels.meta_codes import number
-from shared.channels.meta_messages import identifier, mapping, moment, person, phone
+from shared.channels.meta_fields import identifier, mapping, moment, phone
+from shared.channels.meta_messages import person
 from shared.domain.events import Change, Event, MessageReceived, Parsed, ReceiptReceived, Unparsable
 from shared.domain.identity import stable_hash
 from shared.domain.record import ReceiptKind
 from shared.domain.retention import RAW_PAYLOAD_BYTES
+from shared.wire import bounded_json
 
 PROVIDER = "meta"
 OBJECT = "whatsapp_business_account"
@@ -38,48 +40,6 @@ _WRAPPING = 1024
 
 TIME_UNKNOWN = datetime.fromtimestamp(0, UTC)
 """The time of a receipt whose own cannot be read: the receipt still counts, and a repeat writes the same."""
-
-# The fields that Meta documents (webhook reference, seen November 2026; `user_id_update` left it on 2026-08-11 and is
-# still seen). Those of an account carry entry.time, which tells two equal changes apart.
-ACCOUNT_FIELDS = frozenset(
-    {
-        "account_alerts",
-        "account_review_update",
-        "account_settings_update",
-        "account_update",
-        "business_capability_update",
-        "business_username_updates",
-        "flows",
-        "message_template_components_update",
-        "message_template_quality_update",
-        "message_template_status_update",
-        "partner_solutions",
-        "payment_configuration_update",
-        "phone_number_name_update",
-        "phone_number_quality_update",
-        "security",
-        "template_category_update",
-        "template_correct_category_detection",
-    }
-)
-SENDER_FIELDS = frozenset(
-    {
-        "automatic_events",
-        "calls",
-        "group_lifecycle_update",
-        "group_participants_update",
-        "group_settings_update",
-        "group_status_update",
-        "history",
-        "messaging_handovers",
-        "smb_app_state_sync",
-        "smb_message_echoes",
-        "standby",
-        "user_id_update",
-        "user_preferences",
-    }
-)
-OTHER_FIELDS = ACCOUNT_FIELDS | SENDER_FIELDS
 
 
 def parse(body: bytes) -> Parsed:
@@ -128,7 +88,7 @@ def _change(entry: Mapping[str, Any], change: Any, ignored: Counter[str]) -> Ite
 
 def _other(entry: Mapping[str, Any], field: str, value: Any) -> Event:
     """News of an account or a number, not looked into here."""
-    account = identifier(entry.get("id"))
+    account = account_of(entry, field, value)
     if account is None or bounded_json.size(value) > RAW_PAYLOAD_BYTES:
         return Unparsable(PROVIDER, account or "", field, _bounded(value))
     time = entry.get("time")
@@ -141,9 +101,11 @@ def _messages(account: str, value: Any, ignored: Counter[str]) -> Iterator[Event
     if not isinstance(value, dict):
         yield Unparsable(PROVIDER, account, MESSAGES, _bounded(value))
         return
-    sender = identifier(mapping(value.get("metadata")).get("phone_number_id"))
+    metadata = mapping(value.get("metadata"))
+    sender = identifier(metadata.get("phone_number_id"))
     messages, statuses, errors = _items(value.get("messages")), value.get("statuses"), value.get("errors")
-    around = _Around(account, sender, _Contacts.of(value.get("contacts"), len(messages)))
+    contacts = _Contacts.of(value.get("contacts"), len(messages))
+    around = _Around(account, sender, _digits(metadata.get("display_phone_number")), contacts)
     for item in messages:
         yield _message(item, around)
     for item in _items(statuses):
@@ -189,6 +151,11 @@ class _Contacts:
         return {} if _differ(user_id, identifier(contact.get("user_id"))) else contact
 
 
+def _digits(value: Any) -> str:
+    """The digits of a number, however it is written; empty where it is none."""
+    return "".join(character for character in value if character in "0123456789") if isinstance(value, str) else ""
+
+
 def _differ(one: str | None, other: str | None) -> bool:
     return one is not None and other is not None and one != other
 
@@ -199,6 +166,7 @@ class _Around:
 
     account: str
     sender: str | None
+    own_number: str
     contacts: _Contacts
 
 
@@ -207,6 +175,8 @@ def _message(item: Any, around: _Around) -> Event:
     message_id, kind = identifier(fields.get("id")), identifier(fields.get("type"))
     contact = around.contacts.of_item(fields)
     payload = {"field": MESSAGES, "item": item, "contact": contact, "phone_number_id": around.sender}
+    if around.own_number and _digits(fields.get("from")) == around.own_number:
+        payload["echo"] = True  # the business wrote it: to answer it would be to answer ourselves
     who = person(fields, contact)
     if around.sender and message_id and kind and who and bounded_json.size(payload) <= RAW_PAYLOAD_BYTES:
         return MessageReceived(PROVIDER, around.sender, message_id, who.id, payload)

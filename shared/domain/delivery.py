@@ -4,6 +4,7 @@
     inbound:   leased, expired --lease--> leased (next attempt)          no attempts left: dead
     outbound:  leased, expired, or answer lost --> in_doubt --receipt--> done
                                                    in_doubt --window over--> leased (resend, once) | dead, by policy
+    read and typing calls may be repeated, so they are never in doubt: what is lost or expired of them is pending.
 
 `create`, `lease`, `settle`, `replay` and `discard` are the only functions that return a record in another state.
 In each the first row that matches, from the top, applies. They are called again from the new state when a write
@@ -19,6 +20,7 @@ from shared.domain import waits
 from shared.domain.guards import Go, Guard, Never, Wait
 from shared.domain.identity import outbound_key
 from shared.domain.limits import DoubtPolicy, Limits
+from shared.domain.outbound_checks import is_call
 from shared.domain.record import ATTEMPTS_KEPT, OPEN_STATES, Attempt, Delivery, Kind, State, Task
 from shared.domain.retention import retention
 from shared.domain.verdicts import (
@@ -186,7 +188,7 @@ def _lease_outbound(record: Delivery, task: Task, token: Token, guard: Guard, li
     if record.word.any:
         return _written(_final(record, State.DONE, limits, now))
     match record.state:
-        case State.LEASED:
+        case State.LEASED if not is_call(record.payload):
             doubtful = _doubtful(record, limits, now)
             return _wait(doubtful, task, "in_doubt", _doubt_hop(doubtful, task, limits, now), write=doubtful)
         case State.IN_DOUBT:
@@ -308,7 +310,10 @@ def _settle_inbound(record: Delivery, verdict: Verdict, limits: Limits, now: dat
 def _plan(
     event: Delivery, payloads: tuple[Mapping[str, Any], ...], limits: Limits, now: datetime
 ) -> tuple[Delivery, ...]:
-    """The replies as records, each after the one before it."""
+    """The replies as records, each after the last message before it. Calls wait too; nothing waits for a call."""
+    befores: list[str | None] = [None]
+    for index, payload in enumerate(payloads):
+        befores.append(befores[-1] if is_call(payload) else outbound_key(event.key, index))
     return tuple(
         create(
             Kind.OUTBOUND,
@@ -321,7 +326,7 @@ def _plan(
             limits=limits,
             now=now,
             due_at=now + limits.waits.reply_spacing * index,
-            after=outbound_key(event.key, index - 1) if index else None,
+            after=befores[index],
             provider=event.provider,
         )
         for index, payload in enumerate(payloads)
@@ -333,6 +338,8 @@ def _settle_outbound(record: Delivery, verdict: Verdict, limits: Limits, now: da
         return _settle_done(record, verdict, now)
     if record.state not in (State.LEASED, State.IN_DOUBT):
         return Step(Answer(409, record.state))
+    if isinstance(verdict, Lost) and is_call(record.payload):
+        verdict = Retry(verdict.code)
     if isinstance(verdict, Lost):
         return _settle_lost(record, verdict, limits, now)
     if isinstance(verdict, Accepted):

@@ -72,6 +72,106 @@ class Unparsable:
 Event = MessageReceived | ReceiptReceived | Change | Unparsable
 
 
+# ---- what a change, or a message of the system, says about our own state
+
+
+@dataclass(frozen=True, slots=True)
+class AccountDisconnected:
+    """The account was taken from us, or is no more: nothing can be sent for it until it is connected again."""
+
+    account: str
+    event: str
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AccountConnected:
+    """We may send for the account, again or for the first time: a block that was waited for is over."""
+
+    account: str
+    event: str
+
+
+@dataclass(frozen=True, slots=True)
+class AccountBanned:
+    """The provider has disabled the account, or (`scheduled`) is about to. `since` is in the provider's words."""
+
+    account: str
+    scheduled: bool
+    since: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AccountReinstated:
+    """The provider took its ban back: a block that was waited for is over."""
+
+    account: str
+
+
+@dataclass(frozen=True, slots=True)
+class AccountRestricted:
+    """The account may not do one thing, by the provider's word for it, until then or (None) without an end."""
+
+    account: str
+    restriction: str
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateStatusChanged:
+    """A template may be sent (`status` APPROVED, REINSTATED, …), or may not."""
+
+    account: str
+    template_id: str
+    name: str | None
+    language: str | None
+    status: str
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NumberLimitChanged:
+    """How many people a day a number may write to first, in the provider's words (TIER_1K, say)."""
+
+    account: str
+    phone: str | None
+    event: str | None
+    limit: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class MarketingPreferenceChanged:
+    """A person wants no marketing messages any more, or does want them."""
+
+    contact: str
+    phone: str | None
+    wants: bool
+    at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ContactChanged:
+    """A person has another number or another user id: both are one person. What is unknown of one is None."""
+
+    old_phone: str | None
+    old_user_id: str | None
+    new_phone: str | None
+    new_user_id: str | None
+
+
+StateChange = (
+    AccountDisconnected
+    | AccountConnected
+    | AccountBanned
+    | AccountReinstated
+    | AccountRestricted
+    | TemplateStatusChanged
+    | NumberLimitChanged
+    | MarketingPreferenceChanged
+    | ContactChanged
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Parsed:
     """All of one POST: its events in order, and how often something was not for us, by reason."""

@@ -41,6 +41,7 @@ class Waits:
     )  # 131056: Meta documents 4^n s for one contact
     account: Backoff = Backoff(timedelta(seconds=60), 2, timedelta(seconds=3600))  # 80007, 4: the account or the app
     maintenance: timedelta = timedelta(seconds=30)  # 131057: an upgrade of at most a minute; 30-60 s
+    minute: timedelta = timedelta(minutes=1)  # of the least waits that Meta states for a code, in its table of codes
     credential: timedelta = timedelta(seconds=600)
     block: Backoff = Backoff(timedelta(seconds=600), 2, timedelta(seconds=6 * 3600))
     predecessor: Backoff = Backoff(timedelta(seconds=1), 2, timedelta(seconds=32))

@@ -1,16 +1,29 @@
-"""Messages: what a handler is given and what it gives back."""
+"""Messages: what a person wrote, as a handler is given it."""
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any, Self
+from dataclasses import dataclass, field, fields, is_dataclass
+from datetime import UTC, datetime
+from typing import Any
 
-TEXT_MAX = 4096
-"""Characters in a text body. Source: Cloud API reference, text object, seen 2026-09."""
+from shared.domain.message_parts import (
+    Button,
+    ContactCard,
+    Interactive,
+    Location,
+    Media,
+    Order,
+    Product,
+    Reaction,
+    Referral,
+    System,
+    Unsupported,
+)
 
 DEFAULT_KINDS = frozenset({"text", "media", "location", "contacts", "interactive", "button", "order"})
 """What a handler is called for unless it says otherwise: what a person wrote to get an answer."""
+
+KINDS = DEFAULT_KINDS | {"reaction", "system", "edit", "revoke", "unsupported"}
+"""Every kind there is. What its kind promises is there: a `media` message has its media, a `text` its text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +37,17 @@ class Contact:
     phone: str | None = None
     user_id: str | None = None
     name: str | None = None
+    username: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a person, the same shape whatever the provider."""
+    """One message of a person, the same shape whatever the provider.
+
+    `text` is what they wrote: a text, a caption, the words of a button or list row, what came with an order, the new
+    text of an edit. `reply_to` is the id of the message that theirs answers. `original_id` is the one that an edit or
+    a revoke is about. `raw` is the provider's own form, whole.
+    """
 
     kind: str
     text: str | None
@@ -38,44 +57,22 @@ class Message:
     tenant: str
     received_at: datetime
     reply_to: str | None = None
-    media: Mapping[str, Any] | None = None
-    location: Mapping[str, Any] | None = None
-    interactive: Mapping[str, Any] | None = None
+    media: Media | None = None
+    location: Location | None = None
+    interactive: Interactive | None = None
     raw: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class OutboundMessage:
-    """One message to a person. Made by its makers, which check it against the provider's limits."""
-
-    type: str
-    content: Mapping[str, Any]
-    reply_to: str | None = None
-
-    def __post_init__(self) -> None:
-        """Raises TypeError or ValueError for what cannot be stored: it is found here, not after the handler has run."""
-        if not isinstance(self.type, str) or not isinstance(self.content, Mapping):
-            raise TypeError("An OutboundMessage has a type, a str, and a content, a mapping.")
-        if self.reply_to is not None and not isinstance(self.reply_to, str):
-            raise TypeError(f"reply_to is the id of a message, a str, not {type(self.reply_to).__name__}.")
-        try:
-            json.dumps([self.type, dict(self.content), self.reply_to], ensure_ascii=False, allow_nan=False).encode()
-        except UnicodeEncodeError as error:
-            raise ValueError("The message holds half a character (a lone surrogate).") from error
-
-    @classmethod
-    def text(cls, body: str, *, reply_to: str | None = None, preview_url: bool = False) -> Self:
-        """A text of 1 to 4096 characters; `reply_to` is the id of the message it quotes. Raises what is wrong."""
-        if not isinstance(body, str):
-            raise TypeError(f"The text of a message is a str, not {type(body).__name__}.")
-        if not body.strip():
-            raise ValueError("The text of a message is empty.")
-        if len(body) > TEXT_MAX:
-            raise ValueError(f"The text of a message has {len(body)} characters; WhatsApp takes {TEXT_MAX}.")
-        content: dict[str, Any] = {"body": body}
-        if preview_url:
-            content["preview_url"] = True
-        return cls("text", content, reply_to)
+    contacts: tuple[ContactCard, ...] = ()
+    button: Button | None = None
+    order: Order | None = None
+    reaction: Reaction | None = None
+    system: System | None = None
+    unsupported: Unsupported | None = None
+    original_id: str | None = None
+    referral: Referral | None = None
+    product: Product | None = None
+    forwarded: bool = False
+    frequently_forwarded: bool = False
+    group_id: str | None = None
 
 
 class Drop(Exception):
@@ -84,3 +81,21 @@ class Drop(Exception):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+def to_json(message: Message) -> dict[str, Any]:
+    """The message as plain values that JSON can hold: every field by its name, times in RFC 3339, UTC."""
+    plain: dict[str, Any] = _plain(message)
+    return plain
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return {part.name: _plain(getattr(value, part.name)) for part in fields(value)}
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value

@@ -6,10 +6,11 @@ from datetime import datetime
 from typing import Protocol
 
 from shared.domain.delivery import Step
-from shared.domain.events import Parsed, ReceiptReceived
+from shared.domain.events import Parsed, ReceiptReceived, StateChange
 from shared.domain.guards import Block, TenantMarks
 from shared.domain.identity import Echo
-from shared.domain.messages import Message, OutboundMessage
+from shared.domain.messages import Message
+from shared.domain.outbound_messages import OutboundMessage
 from shared.domain.record import Delivery, State, Task
 
 
@@ -93,6 +94,10 @@ class Store(Protocol):
         """Raise StoreUnavailable unless the store answers."""
         ...
 
+    def time(self) -> datetime:
+        """The store's own clock, in UTC: `pombo doctor` holds ours against it."""
+        ...
+
 
 class Queue(Protocol):
     """Where tasks go."""
@@ -140,6 +145,10 @@ class Channel(Protocol):
         """The message in a stored event, or None where the event is no message. Raises ItemUnparsable."""
         ...
 
+    def changes(self, record: Delivery) -> Sequence[StateChange]:
+        """What a stored change says about our own state; nothing where it says nothing. Pure."""
+        ...
+
     def address(self, message: Message) -> Mapping[str, str]:
         """Where a reply to this message goes, as it is stored with the reply."""
         ...
@@ -161,11 +170,21 @@ class HandlerInterrupted(Exception):
     """The team's code could not be run to its end here: the process is ending, or takes no more."""
 
 
+@dataclass(frozen=True, slots=True)
+class HandlerCall:
+    """One call of the team's code: the message, and which try (from 1) of which event this is."""
+
+    inbound_event_id: str
+    correlation_id: str
+    attempt: int
+    message: Message
+
+
 class Handler(Protocol):
     """The team's code."""
 
     def handles(self, kind: str) -> bool: ...
 
-    def __call__(self, message: Message) -> Sequence[OutboundMessage]:
+    def __call__(self, call: HandlerCall) -> Sequence[OutboundMessage]:
         """The replies, in order. Raises Drop, HandlerFault or HandlerInterrupted, and nothing else."""
         ...

@@ -7,9 +7,11 @@ from typing import Any
 from shared import logs
 from shared.domain.delivery import Answer, Run, Step, lease
 from shared.domain.errors import ItemUnparsable
+from shared.domain.events import AccountConnected, AccountReinstated
 from shared.domain.guards import Go
 from shared.domain.limits import Limits
-from shared.domain.messages import Drop, Message, OutboundMessage
+from shared.domain.messages import Drop, Message
+from shared.domain.outbound_messages import OutboundMessage
 from shared.domain.record import Delivery, State, Task
 from shared.domain.verdicts import (
     Dropped,
@@ -23,7 +25,7 @@ from shared.domain.verdicts import (
 from shared.pipeline.clock import Clock
 from shared.pipeline.follow import Follow
 from shared.pipeline.patience import settle_patiently
-from shared.pipeline.ports import Channel, Handler, HandlerFault, HandlerInterrupted, Store, Tenants
+from shared.pipeline.ports import Channel, Handler, HandlerCall, HandlerFault, HandlerInterrupted, Store, Tenants
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +73,14 @@ class ProcessInbound:
             message = self.channel.read(record)
         except ItemUnparsable:
             return StillUnparsable()
-        if message is None or not self.handler.handles(message.kind):
+        if message is None:
+            self._apply(record)
+            return Replied(())
+        # A handler that takes a group for a private chat would tell all of it what is one person's.
+        if message.group_id is not None or not self.handler.handles(message.kind):
             return Replied(())
         try:
-            replies = self.handler(message)
+            replies = self.handler(HandlerCall(record.key, record.correlation_id, record.attempt, message))
         except HandlerInterrupted:
             return Released()
         except Drop as drop:
@@ -82,6 +88,16 @@ class ProcessInbound:
         except HandlerFault as fault:
             return HandlerFailed(str(fault))
         return Replied(self._payloads(message, replies))
+
+    def _apply(self, record: Delivery) -> None:
+        """A change, as state, so that a repeat is harmless. Raises StoreUnavailable.
+
+        It names the account and not its numbers: every block of the tenant is lifted, and the next send is the probe.
+        """
+        changes = self.channel.changes(record)
+        if any(isinstance(change, AccountConnected | AccountReinstated) for change in changes):
+            for sender in self.store.marks(record.tenant).blocks:
+                self.store.mark_block(record.tenant, sender, None)
 
     def _payloads(self, message: Message, replies: Sequence[OutboundMessage]) -> tuple[Mapping[str, Any], ...]:
         address = self.channel.address(message)

@@ -127,6 +127,36 @@ def test_an_interactive_reply_is_metas_object(simulator: Simulator, webhook: Web
     assert message["context"]["id"] == "wamid.Q"
 
 
+EVERY_TYPE = {
+    "image": {"id": "900000000000001", "mime_type": "image/jpeg", "caption": "x"},
+    "audio": {"id": "900000000000002", "voice": True},
+    "location": {"latitude": 1.5, "longitude": 2.5},
+    "contacts": [{"name": {"formatted_name": "Ana"}}],
+    "interactive": {"type": "nfm_reply", "nfm_reply": {"response_json": '{"a":1}'}},
+    "button": {"payload": "P1", "text": "Yes"},
+    "order": {"catalog_id": "7", "product_items": []},
+    "reaction": {"message_id": "wamid.Q", "emoji": ""},
+    "edit": {"original_message_id": "wamid.Q", "message": {"type": "text", "text": {"body": "new"}}},
+    "revoke": {"original_message_id": "wamid.Q"},
+    "hologram": {"depth": 3},
+}
+
+
+@pytest.mark.parametrize("type_", EVERY_TYPE)
+def test_a_person_can_send_every_type(simulator: Simulator, webhook: Webhook, type_: str) -> None:
+    simulator.inbound(type=type_, content=EVERY_TYPE[type_])
+    simulator.quiet()
+    (message,) = webhook.posts[0].value["messages"]
+    assert (message["type"], message[type_]) == (type_, EVERY_TYPE[type_])
+
+
+def test_what_meta_cannot_hand_over_comes_with_its_error(simulator: Simulator, webhook: Webhook) -> None:
+    simulator.inbound(type="unsupported", content={"type": "poll_creation"})
+    simulator.quiet()
+    (message,) = webhook.posts[0].value["messages"]
+    assert (message["unsupported"], message["errors"][0]["code"]) == ({"type": "poll_creation"}, 131051)
+
+
 def test_content_wrapped_in_its_type_is_understood(simulator: Simulator, webhook: Webhook) -> None:
     simulator.inbound(content={"text": {"body": "hello"}})
     simulator.quiet()

@@ -40,6 +40,20 @@ def rows(*several: dict, button: str = "Open", text: str = "Choose") -> dict:
     return {"interactive": {"type": "list", "body": {"text": text}, "action": action}}
 
 
+def link(**fields: str) -> dict:
+    parameters = {"display_text": "Open", "url": "https://example.com/a?b=c"} | fields
+    action = {"name": "cta_url", "parameters": parameters}
+    return {"interactive": {"type": "cta_url", "body": {"text": "Choose"}, "action": action}}
+
+
+def cards(count: int) -> dict:
+    return {"contacts": [{"name": {"formatted_name": "Ana", "first_name": "Ana"}}] * count}
+
+
+def headed(message: dict, **header: object) -> dict:
+    return {"interactive": message["interactive"] | {"header": header}}
+
+
 def template(**fields: object) -> dict:
     return {"template": {"name": "reminder", "language": {"code": "pt_BR"}} | fields}
 
@@ -54,12 +68,16 @@ VALID = {
     "a sticker": {"sticker": {"id": "900000000000001"}},
     "a video": {"video": {"link": "https://example.com/a.mp4"}},
     "a location": {"location": {"latitude": -23.5, "longitude": "-46.6", "name": "Clinic", "address": "Rua 1"}},
+    "257 contact cards": cards(257),
+    "an image above buttons": headed(buttons(button()), type="image", image={"id": "1"}),
+    "a text above a list": headed(rows(row()), type="text", text="t" * 60),
     "a contact card": {"contacts": [{"name": {"formatted_name": "Ana", "first_name": "Ana"}, "phones": [{}]}]},
     "a reaction": {"reaction": {"message_id": "wamid.A", "emoji": "👍"}},
     "a reaction taken back": {"reaction": {"message_id": "wamid.A", "emoji": ""}},
     "three buttons": buttons(button(1, id="i" * 256, title="t" * 20), button(2), button(3), text="t" * 1024),
     "ten rows": rows(*[row(n, description="d" * 72) for n in range(10)], button="b" * 20, text="t" * 4096),
-    "another interactive type": {"interactive": {"type": "cta_url", "action": {"name": "cta_url"}}},
+    "a link": link(display_text="d" * 20),
+    "another interactive type": {"interactive": {"type": "location_request_message", "action": {"name": "x"}}},
     "a template": template(),
     "a template with values": template(components=[{"type": "body", "parameters": PARAMETERS}]),
     "an answer to a message": {"text": {"body": "hi"}, "context": {"message_id": "wamid.A"}},
@@ -72,6 +90,8 @@ MISSING = {
     "a text without a body": {"text": {}},
     "media without a source": {"image": {"caption": "c"}},
     "a location without a longitude": {"location": {"latitude": 1}},
+    "a card with a formatted name alone": {"contacts": [{"name": {"formatted_name": "Ana"}}]},
+    "a link without an address": {"interactive": link()["interactive"] | {"action": {"name": "cta_url"}}},
     "a card without a name": {"contacts": [{"phones": []}]},
     "a reaction without its message": {"reaction": {"emoji": "👍"}},
     "interactive without an action": {"interactive": {"type": "button"}},
@@ -102,6 +122,13 @@ INVALID = {
     "a filename on an image": {"image": {"id": "1", "filename": "a.png"}},
     "a latitude beyond the pole": {"location": {"latitude": 90.1, "longitude": 0}},
     "no cards": {"contacts": []},
+    "258 cards": cards(258),
+    "a reaction of words": {"reaction": {"message_id": "wamid.A", "emoji": "ok"}},
+    "a link that says 21 characters": link(display_text="d" * 21),
+    "a link to another program": link(url="tel:15550002222"),
+    "a link with a space": link(url="https://example.com/a b"),
+    "an image above a list": headed(rows(row()), type="image", image={"id": "1"}),
+    "a header of 61 characters": headed(buttons(button()), type="text", text="t" * 61),
     "a context on a reaction": {"reaction": {"message_id": "wamid.A", "emoji": "👍"}, "context": {"message_id": "w"}},
     "an unknown interactive type": {"interactive": {"type": "poll", "action": {}}},
     "no buttons": buttons(),

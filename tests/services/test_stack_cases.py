@@ -34,18 +34,17 @@ def word(stack: Stack, reply: Delivery) -> Any:
 # ---- duplicates
 
 
-def test_a_picture_that_comes_twice_is_stored_once_and_not_given_to_the_handler(stack: Stack, contact: str) -> None:
-    """1; pictures are not read yet: the event is done, with nothing to send."""
+def test_a_picture_that_comes_twice_is_given_to_the_handler_once(stack: Stack, contact: str) -> None:
+    """1."""
     image = {"id": "900000000000001", "mime_type": "image/jpeg", "sha256": "AAAA", "caption": "x"}
     item = {"id": f"wamid.{contact}", "timestamp": "1790416800", "type": "image", "from": contact, "image": image}
     body = of_texts(item)
 
     assert [stack.post(body).status_code for _ in range(2)] == [200, 200]
 
+    stack.wait_quiet(contact, ["x"])
     stack.wait_settled([f"wamid.{contact}"])
-    assert stack.timeline(f"wamid.{contact}")["shown"] == "processed"
-    assert stack.calls(f"wamid.{contact}") == 0
-    assert stack.texts(contact) == []
+    assert stack.calls(f"wamid.{contact}") == 1
 
 
 def test_two_deliveries_within_the_same_millisecond_make_one_reply(stack: Stack, contact: str) -> None:
@@ -290,6 +289,123 @@ def test_an_error_of_the_number_is_an_event_of_its_own(stack: Stack) -> None:
     assert record is not None
     assert (record.kind, record.payload["value"]["errors"][0]["code"]) == ("inbound", 130429)
     assert record.sender != SENDER
+
+
+# ---- kinds
+
+
+def a(type_: str, content: Any, contact: str, **more: Any) -> dict[str, Any]:
+    """One item of messages, of any type."""
+    item = {"id": f"wamid.{contact}", "timestamp": "1790416800", "type": type_, "from": contact}
+    return item | ({} if content is None else {type_: content}) | more
+
+
+FLOW = {"name": "flow", "body": "Sent", "response_json": '{"rating":"5","note":"ok"}'}
+ANSWERED: dict[str, tuple[str, Any, str]] = {
+    "a flow (28)": ("interactive", {"type": "nfm_reply", "nfm_reply": FLOW}, "interactive"),
+    "a flow, broken (28)": (
+        "interactive",
+        {"type": "nfm_reply", "nfm_reply": FLOW | {"response_json": "{"}},
+        "interactive",
+    ),
+    "a button (30)": ("interactive", {"type": "button_reply", "button_reply": {"id": "B1", "title": "1.000"}}, "1.000"),
+    "a row of a list": ("interactive", {"type": "list_reply", "list_reply": {"id": "L1", "title": "Row"}}, "Row"),
+    "a template's button, no context (31)": ("button", {"payload": "P1", "text": "Yes"}, "Yes"),
+    "a voice message": ("audio", {"id": "900000000000001", "voice": True}, "media"),
+    "a place": ("location", {"latitude": 1.5, "longitude": 2.5}, "location"),
+    "contact cards": ("contacts", [{"name": {"formatted_name": "Ana"}}], "contacts"),
+    "an order": ("order", {"catalog_id": "7", "product_items": [{"product_retailer_id": "A"}]}, "order"),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERED)
+def test_what_a_person_says_to_get_an_answer_gets_one(stack: Stack, contact: str, name: str) -> None:
+    type_, content, answer = ANSWERED[name]
+
+    assert stack.post(of_texts(a(type_, content, contact))).status_code == 200
+
+    stack.wait_texts(contact, [answer])
+    assert stack.calls(f"wamid.{contact}") == 1
+
+
+ERRORS = [{"code": 131051, "title": "Message type unknown", "error_data": {"details": "Not supported."}}]
+UNANSWERED: dict[str, Any] = {
+    "a poll (33)": {"type": "unsupported", "unsupported": {"type": "poll_creation"}, "errors": ERRORS},
+    "a type nobody knows": {"type": "hologram", "hologram": {}},
+    "interactive without its object": {"type": "interactive"},
+    "a picture without its object": {"type": "image"},
+    "a text without a body": {"type": "text", "text": None},
+    "a reaction": {"type": "reaction", "reaction": {"message_id": "wamid.OLD", "emoji": "👍"}},
+    "an edit (35)": {
+        "type": "edit",
+        "edit": {"original_message_id": "wamid.OLD", "message": {"type": "text", "text": {"body": "fixed"}}},
+    },
+    "a deletion (35)": {"type": "revoke", "revoke": {"original_message_id": "wamid.OLD"}},
+    "a changed number": {"type": "system", "system": {"type": "user_changed_number", "wa_id": "15550009997"}},
+    "a message of our own (36)": {"type": "text", "text": {"body": "hello"}, "from": "15550001111"},
+    "a message to a group": {"type": "text", "text": {"body": "hello"}, "group_id": "Y2FwaV9ncm91cDox"},
+}
+
+
+@pytest.mark.parametrize("name", UNANSWERED)
+def test_what_opens_no_turn_is_kept_whole_and_answered_by_nobody(stack: Stack, contact: str, name: str) -> None:
+    item = {"id": f"wamid.{contact}", "timestamp": "1790416800", "from": contact} | UNANSWERED[name]
+
+    assert [stack.post(of_texts(item)).status_code for _ in range(2)] == [200, 200]
+
+    stack.wait_settled([f"wamid.{contact}"])
+    event = stack.event(f"wamid.{contact}")
+    assert event is not None
+    assert (event.state, event.plan_size, event.payload["item"]) == ("done", 0, item)
+    assert stack.calls(f"wamid.{contact}") == 0
+    assert stack.texts(contact) == []
+
+
+@pytest.mark.parametrize("field", ["smb_message_echoes", "history", "standby", "messaging_handovers", "calls"])
+def test_what_comes_by_another_field_is_no_message_to_us(stack: Stack, contact: str, field: str) -> None:
+    """36."""
+    item = text(contact, f"wamid.{contact}", "hello")
+    items = {"message_echoes": [item], "messages": [item], "history": [{"threads": [{"messages": [item]}]}]}
+    one = value(statuses=[receipt("wacid.1", "delivered")], **items)
+
+    assert stack.post(wire(envelope(one, field=field))).status_code == 200
+
+    key = change_event_id("meta", "100000000000001", field, one, None)
+    stack.wait_until(lambda: stack.state_of(key) == "done", "it is kept and done")
+    assert stack.event(f"wamid.{contact}") is None
+    assert stack.calls(f"wamid.{contact}") == 0
+    assert stack.texts(contact) == []
+
+
+def test_news_of_a_partner_belong_to_the_account_that_they_name(stack: Stack) -> None:
+    """27: entry.id is a business portfolio there."""
+    account = {"waba_id": "100000000000027", "owner_business_id": "400000000000004"}
+    news = {"event": "PARTNER_REMOVED", "waba_info": account, "disconnection_info": {"reason": "PRIMARY_INACTIVITY"}}
+
+    body = wire(envelope(news, account="400000000000009", field="account_update"))
+    assert [stack.post(body).status_code for _ in range(2)] == [200, 200]
+
+    key = change_event_id("meta", "100000000000027", "account_update", news, None)
+    stack.wait_until(lambda: stack.state_of(key) == "done", "it is applied")
+    record = stack.store.get(key)
+    assert record is not None
+    assert (record.tenant, record.sender) == ("default", "100000000000027")
+
+
+def test_a_person_is_answered_at_the_number_they_write_from(stack: Stack, contact: str) -> None:
+    """22: not at the other way of writing it, which Brazil, Mexico and Argentina have."""
+    number = f"5511{contact[-8:]}"
+    known = [{"wa_id": f"55119{contact[-8:]}", "user_id": f"BR.{contact}", "profile": {"name": "T"}}]
+    item = text(number, f"wamid.{contact}", "hello", from_user_id=f"BR.{contact}")
+
+    assert stack.post(wire(envelope(value([item], contacts=known)))).status_code == 200
+
+    stack.wait_settled([f"wamid.{contact}"])
+    (entry,) = stack.ledger(number)
+    assert entry["to"] == f"+{number}"
+    event = stack.event(f"wamid.{contact}")
+    assert event is not None
+    assert event.contact == f"BR.{contact}"
 
 
 # ---- limits

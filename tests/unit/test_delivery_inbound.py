@@ -387,6 +387,25 @@ def test_a_plan_is_one_commit_of_done_and_its_replies(held: Delivery) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("types", "afters"),
+    [
+        (("text", "typing", "text"), (None, 0, 0)),
+        (("read", "typing", "text", "reaction"), (None, None, None, 2)),
+        (("text", "read", "typing", "text", "typing"), (None, 0, 0, 0, 3)),
+        (("typing",), (None,)),
+    ],
+)
+def test_a_call_waits_for_the_message_before_it_and_nothing_waits_for_a_call(
+    types: tuple[str, ...], afters: tuple[int | None, ...]
+) -> None:
+    replied = Replied(tuple({"type": type, "content": {}} for type in types))
+    step = settle(leased(Kind.INBOUND, token=MINE), MINE, replied, LIMITS, NOW, NO_JITTER)
+    expected = [None if before is None else outbound_key(EVENT_KEY, before) for before in afters]
+    assert [reply.after for reply in step.create] == expected
+    assert [reply.key for reply in step.create] == [outbound_key(EVENT_KEY, index) for index in range(len(types))]
+
+
 def test_the_keys_of_a_plan_do_not_depend_on_the_attempt() -> None:
     first = settle(HELD, MINE, Replied(PAYLOADS), LIMITS, NOW, NO_JITTER)
     later = settle(LAST_HELD, MINE, Replied(PAYLOADS), LIMITS, at(500), NO_JITTER)

@@ -40,6 +40,7 @@ from shared.domain.delivery import (
 from shared.domain.guards import Go, Guard, Never, TenantMarks, Wait, outbound_guard, predecessor_finished
 from shared.domain.identity import outbound_key
 from shared.domain.limits import DoubtPolicy, Limits
+from shared.domain.outbound_checks import is_call
 from shared.domain.record import Delivery, Kind, ReceiptKind, Receipts, State, Task
 from shared.domain.verdicts import (
     Accepted,
@@ -126,10 +127,11 @@ class Deliveries(RuleBasedStateMachine):
         replies=st.integers(1, 3),
         policy=st.sampled_from(list(DoubtPolicy)),
         start=st.sampled_from(list(STARTS)),
+        types=st.lists(st.sampled_from(["text", "text", "text", "typing", "read"]), min_size=3, max_size=3),
     )
-    def begin(self, replies: int, policy: DoubtPolicy, start: str) -> None:
+    def begin(self, replies: int, policy: DoubtPolicy, start: str, types: list[str]) -> None:
         self.limits = Limits(max_attempts=ATTEMPTS, doubt_policy=policy)
-        self.payloads = tuple({"n": index} for index in range(replies))
+        self.payloads = tuple({"n": index, "type": types[index]} for index in range(replies))
         self.now = NOW
         self.records: dict[str, Delivery] = {}
         self.live: set[Name] = set()
@@ -336,8 +338,9 @@ class Deliveries(RuleBasedStateMachine):
             worker.verdict = {"accepted": Accepted(wamid), "unreadable": Accepted(None)}.get(outcome, Lost(1))
 
     def hand_over(self, worker: Worker) -> None:
-        """The provider takes it."""
+        """The provider takes it. A call it may take as often as it is tried."""
         key, most = (worker.key, worker.round), 1 if self.limits.doubt_policy is DoubtPolicy.HOLD else 2
+        most = ATTEMPTS if is_call(self.records[worker.key].payload) else most
         self.handed[key] += 1
         assert self.handed[key] <= most, f"handed over {self.handed[key]} times in one round"
         before = self.records.get(self.records[worker.key].after or "")
@@ -476,6 +479,14 @@ class Deliveries(RuleBasedStateMachine):
             if record.state is State.IN_DOUBT:
                 assert record.doubt_until is not None
                 assert record.kind is Kind.OUTBOUND
+            if is_call(record.payload):
+                assert record.state is not State.IN_DOUBT
+                assert record.doubts == 0
+
+    @invariant()
+    def nothing_waits_for_a_call(self) -> None:
+        for record in self.records.values():
+            assert record.after is None or not is_call(self.records[record.after].payload)
 
     @invariant()
     def what_is_not_final_has_a_task_or_somebody_who_still_owes_it_one(self) -> None:

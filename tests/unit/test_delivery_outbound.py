@@ -340,7 +340,66 @@ PENDING_ROWS = (
     ),
 )
 
-ARRIVALS = FINAL_ROWS + RECEIPT_ROWS + DOUBT_ROWS + PENDING_ROWS
+CALL = {"payload": {"type": "typing", "content": {"message_id": "wamid.1"}, "to": "+15550002222"}}
+
+CALL_ROWS = (
+    Arrival("a call, done", done(**CALL), DONE_200),
+    Arrival("a call, leased live", leased(**CALL), Answer(409, "leased")),
+    Arrival("a call, leased expired, guards true: as pending", expired(**CALL), LEASED, takes_lease(2), Run),
+    Arrival(
+        "a call, leased expired, T0 early: as pending",
+        expired(**CALL, **due(at(50))),
+        LEASED,
+        takes_lease(2),
+        Run,
+        CURRENT_TASK,
+    ),
+    Arrival(
+        "a call, leased expired, T-, not due: ensure_task",
+        expired(**CALL, **due(at(50))),
+        WAITING,
+        None,
+        Ensure,
+        (OLDER,),
+    ),
+    Arrival(
+        "a call, leased expired, guard false for now: hop",
+        expired(**CALL),
+        WAITING,
+        None,
+        hop_at(at(7)),
+        CURRENT_TASK,
+        FOR_NOW,
+    ),
+    Arrival(
+        "a call, leased expired, guard false for now: ensure_task",
+        expired(**CALL),
+        WAITING,
+        None,
+        Ensure,
+        (OLDER,),
+        FOR_NOW,
+    ),
+    Arrival(
+        "a call, leased expired, no attempts left",
+        expired(**CALL, attempt=LAST),
+        DEAD,
+        ends(State.DEAD, OUT, "attempts"),
+    ),
+    Arrival(
+        "a call, leased expired, past give_up_at", expired(**CALL, **TOO_OLD), DEAD, ends(State.DEAD, OUT, "waited")
+    ),
+    Arrival(
+        "a call, leased expired, window closed",
+        expired(**CALL),
+        DEAD,
+        ends(State.DEAD, OUT, "window"),
+        guard=WINDOW,
+    ),
+    Arrival("a call, pending, guards true", pending(**CALL), LEASED, takes_lease(1), Run),
+)
+
+ARRIVALS = FINAL_ROWS + RECEIPT_ROWS + DOUBT_ROWS + PENDING_ROWS + CALL_ROWS
 
 
 @pytest.mark.parametrize(
@@ -579,10 +638,43 @@ VERDICTS = (
     ),
 )
 
+CALLED = {"leased": replace(HELD, **CALL), "leased, expired": expired(token=MINE, **CALL)}
+CALLED_LAST = {"leased": replace(HELD_LAST, **CALL)}
+
+CALL_VERDICTS = (
+    Settled("a call, Lost: as Retry", Lost(131000), CALLED, RESCHEDULED, retried("retry", 131000, 10), Ensure),
+    Settled("a call, Lost without a code: as Retry", Lost(), CALLED, RESCHEDULED, retried("retry", None, 10), Ensure),
+    Settled("a call, Lost; last attempt", Lost(1), CALLED_LAST, DEAD, dies("retry", 1, "attempts")),
+    Settled("a call, Accepted: done without an id", Accepted(None), CALLED, Answer(200, "done"), accepted(None)),
+    Settled("a call, Permanent", Refused(131009), CALLED, permanent(400, 131009), dies("refused", 131009, "permanent")),
+)
+
+
+@pytest.mark.parametrize("type", ["read", "typing"])
+@pytest.mark.parametrize("state", STATES[OUT])
+def test_a_call_is_never_in_doubt(state: str, type: str) -> None:
+    """Whatever a task or a verdict finds: a call may be repeated, so nobody waits for a receipt of it."""
+    if state.startswith("in_doubt"):
+        return  # nothing leads there, as this test shows of the rest
+    for age, guard, attempt in product(ANY_TASK, GUARDS.values(), (1, LAST)):
+        before = STATES[OUT][state](token=MINE, attempt=attempt, payload={"type": type})
+        step = lease(before, task_for(before, age), OTHERS, guard, LIMITS, NOW)
+        assert step.write is None or step.write.state is not State.IN_DOUBT
+        assert not isinstance(step.next, Run) or not step.next.resend
+        for verdict in EVERY_VERDICT.values():
+            if verdict == Released(resend=True):
+                continue  # of a lease that was taken out of doubt
+            after = settle(before, MINE, verdict, LIMITS, NOW, NO_JITTER).write
+            assert after is None or after.state is not State.IN_DOUBT
+
 
 @pytest.mark.parametrize(
     ("row", "before"),
-    [pytest.param(row, before, id=f"{row.row} [{found}]") for row in VERDICTS for found, before in row.befores.items()],
+    [
+        pytest.param(row, before, id=f"{row.row} [{found}]")
+        for row in VERDICTS + CALL_VERDICTS
+        for found, before in row.befores.items()
+    ],
 )
 def test_what_becomes_of_my_lease(row: Settled, before: Delivery) -> None:
     step = settle(before, MINE, row.verdict, LIMITS, NOW, NO_JITTER)

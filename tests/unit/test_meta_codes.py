@@ -6,7 +6,9 @@ import pytest
 
 from shared.channels import meta_codes
 from shared.channels.meta import sentence_for
-from shared.channels.meta_codes import GraphError, error_for
+from shared.channels.meta_codes import UNKNOWN as UNKNOWN_MEANINGS
+from shared.channels.meta_codes import Meaning, meaning_of
+from shared.channels.meta_errors import GraphError, error_for
 from shared.domain.errors import (
     AnswerLost,
     CredentialInvalid,
@@ -29,9 +31,11 @@ MEANING: dict[type[SendError], tuple[int, ...]] = {
         *(100, 130403, 130472, 130497, 130501, 131008, 131009, 131020, 131021, 131026, 131030, 131036, 131041, 131047),
         *(131049, 131050, 131051, 131053, 131055, 131059, 131062, 131063, 131200, 131209, 131299, 132000, 132001),
         *(132005, 132007, 132008, 132012, 132015, 132016, 132018, 132068, 133016, 134100, 134102, 135000, 137000),
+        *(133005, 133006, 133008, 133009, 136024, 136025, 138000, 138999, 139000, 139100, 139101, 139999),
+        *(147000, 147999, 1752041, 2388000, 2388999, 2494000, 2494999, 2593107, 2593108),
     ),
 }
-WAIT = timedelta(seconds=9)
+WAIT = timedelta(hours=2)
 UNKNOWN = (-1, 5, 199, 300, 131199, 131300, 999_001)
 
 
@@ -79,9 +83,99 @@ def test_an_answer_without_an_error_is_lost_save_for_too_many_requests(status: i
     assert type(error_for(status, None, None)) is kind
 
 
-def test_a_code_has_a_sentence_and_an_unknown_one_has_none() -> None:
+# ---- least waits of Meta's own
+
+
+@pytest.mark.parametrize(("code", "minutes"), [(132069, 60), (133015, 5), (134101, 10)])
+def test_a_code_with_a_least_wait_of_its_own_waits_that_or_what_the_answer_asks_for(code: int, minutes: int) -> None:
+    own = timedelta(minutes=minutes)
+    assert error_for(400, GraphError(code), None).retry_after == own
+    assert error_for(400, GraphError(code), timedelta(seconds=1)).retry_after == own
+    assert error_for(400, GraphError(code), WAIT).retry_after == WAIT
+    assert error_for(400, GraphError(code), None, timedelta(seconds=3)).retry_after == minutes * timedelta(seconds=3)
+
+
+def test_no_other_code_asks_for_a_wait_by_itself() -> None:
+    waiting = {name for name, meaning in meta_codes.table() if meaning.minutes}
+    assert waiting == {"132069", "133015", "134101"}
+    assert error_for(400, GraphError(130429), None).retry_after is None
+    assert error_for(400, GraphError(130429), timedelta()).retry_after == timedelta()
+
+
+# ---- whom it concerns
+
+CONCERNS = {
+    "contact": (131056, 131026, 131047, 131049, 131050, 131021, 131030, 131062, 130472, 137000),
+    "sender": (130429, 131057, 131048, 131045, 133010, 33, 133015),
+    "tenant": (190, 0, 131005, 250, 80007, 368, 131031, 131042),
+    "provider": (4, 2, 131016, 133004, 1, 131000),
+    "message": (100, 131008, 131009, 131051, 131053, 132001, 132015, 134101),
+}
+
+
+@pytest.mark.parametrize("scope", CONCERNS)
+def test_a_code_says_whom_it_concerns(scope: str) -> None:
+    assert {code: known(code).scope for code in CONCERNS[scope]} == dict.fromkeys(CONCERNS[scope], scope)
+
+
+def known(code: int) -> Meaning:
+    meaning = meaning_of(code)
+    assert meaning is not None, code
+    return meaning
+
+
+def test_every_credential_concerns_the_tenant_and_every_block_its_number_or_tenant() -> None:
+    for _, meaning in meta_codes.table():
+        if meaning.error is CredentialInvalid:
+            assert meaning.scope == "tenant"
+        if meaning.error is SenderBlocked:
+            assert meaning.scope in ("sender", "tenant")
+
+
+def test_a_number_that_is_gone_means_the_same_as_code_and_as_subcode() -> None:
+    assert meaning_of(100, 33) == meaning_of(33) != meaning_of(100)
+
+
+# ---- what a person is told
+
+ALL = [*meta_codes.table(), *((error.__name__, meaning) for error, meaning in UNKNOWN_MEANINGS.items())]
+JARGON = ("param", "hydrated", "cursor", "api call", "subcode", "null", "http", "status", "json", "waba", "bsuid")
+
+
+@pytest.mark.parametrize(("name", "meaning"), ALL, ids=[name for name, _ in ALL])
+def test_a_sentence_is_one_a_person_understands(name: str, meaning: Meaning) -> None:
+    sentence = meaning.sentence
+    assert sentence.endswith(".")
+    assert len(sentence) > 20
+    assert sentence[0].isupper()
+    assert ". " not in sentence, "it is one sentence"
+    assert name not in sentence
+    assert not [word for word in JARGON if word in sentence.lower()]
+
+
+def test_no_two_codes_have_the_same_sentence() -> None:
+    sentences = [meaning.sentence for _, meaning in ALL]
+    assert len(sentences) == len(set(sentences))
+
+
+def test_a_sentence_says_what_the_verdict_will_do() -> None:
+    """Who reads "it may or may not have it" of something that was refused looks for it in vain."""
+    for _, meaning in ALL:
+        assert ("may or may not" in meaning.sentence) is (meaning.error is AnswerLost)
+        if "reconnect the number" in meaning.sentence:
+            assert meaning.error is CredentialInvalid
+
+
+def test_a_code_has_its_sentence_wherever_it_comes_from() -> None:
     assert sentence_for(131047) == "Meta refused it: more than 24 hours since their last message."
-    assert sentence_for(250) is not None
-    assert [sentence_for(code) for code in UNKNOWN] == [None] * len(UNKNOWN)
-    for code in meta_codes._CODES:
-        assert (sentence_for(code) or "").endswith(".")
+    assert sentence_for(131047, "refused") == sentence_for(131047)
+    assert sentence_for(250) == known(200).sentence
+
+
+@pytest.mark.parametrize("code", UNKNOWN)
+def test_an_unknown_code_has_a_sentence_by_what_came_of_it(code: int) -> None:
+    assert meaning_of(code) is None
+    assert sentence_for(code) is None
+    for status, transient in ((400, False), (500, False), (400, True)):
+        error = error_for(status, GraphError(code, transient=transient), None)
+        assert sentence_for(code, error.verdict.word) == UNKNOWN_MEANINGS[type(error)].sentence

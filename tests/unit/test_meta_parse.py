@@ -10,19 +10,39 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.channels import bounded_json, meta_webhook
+from shared.channels import meta_webhook
 from shared.channels.meta_messages import read
 from shared.channels.meta_webhook import parse
 from shared.domain.errors import ItemUnparsable
 from shared.domain.events import Change, Event, MessageReceived, Parsed, ReceiptReceived, Unparsable
 from shared.domain.identity import canonical_json
-from shared.domain.messages import Contact, Message
+from shared.domain.messages import Contact, Message, to_json
 from shared.domain.record import Delivery, Kind, State
 from shared.domain.retention import RAW_PAYLOAD_BYTES
+from shared.wire import bounded_json
 
 DATA = Path(__file__).parent.parent / "data" / "meta"
 RECORDED = {path.stem: json.loads(path.read_text()) for path in sorted(DATA.glob("*.json"))}
 ARRIVED = datetime(2026, 11, 27, 12, tzinfo=UTC)
+PARTS = {
+    "media",
+    "location",
+    "interactive",
+    "contacts",
+    "button",
+    "order",
+    "reaction",
+    "system",
+    "unsupported",
+    "original_id",
+    "referral",
+    "product",
+    "forwarded",
+    "frequently_forwarded",
+    "group_id",
+}
+"""What a recorded file says of a message only where it is there."""
+
 SECONDS = 5.0
 """Of processor time, for the worst of the large bodies. Measured: 0.7 s. A quadratic reading takes minutes."""
 
@@ -65,11 +85,14 @@ def message_of(event: Event) -> Message:
 
 def described(event: Event) -> dict[str, Any]:
     match event:
+        case MessageReceived() if read(stored(event)) is None:
+            return {"event": "own message", "id": event.message_id, "sender": event.sender}
         case MessageReceived():
             message = message_of(event)
             assert message.id == event.message_id
             assert message.raw == event.payload["item"]
             at = None if message.received_at == ARRIVED else message.received_at.isoformat()
+            parts = {name: part for name, part in to_json(message).items() if part and name in PARTS}
             return {
                 "event": "message",
                 "id": event.message_id,
@@ -82,6 +105,7 @@ def described(event: Event) -> dict[str, Any]:
                 "text": message.text,
                 "reply_to": message.reply_to,
                 "at": at,
+                **parts,
             }
         case ReceiptReceived(_, sender, provider_id, kind, at, code, echo):
             told = {"sender": sender, "kind": str(kind), "code": code, "echo": echo, "at": at.isoformat()}
@@ -194,12 +218,40 @@ def test_an_unsupported_message_keeps_all_that_came() -> None:
 
 
 @pytest.mark.parametrize("text", [None, 5, {}, {"body": None}, {"body": ["x"]}, "x"])
-def test_a_text_without_a_body_is_an_event_that_cannot_be_read(text: Any) -> None:
+def test_a_text_without_a_body_is_unsupported_and_keeps_all_that_came(text: Any) -> None:
+    """A handler that reads message.text of a text never finds None."""
     item = text_message() | {"text": text}
-    (event,) = parse(envelope(value_of(item))).events
-    assert isinstance(event, MessageReceived)
-    with pytest.raises(ItemUnparsable):
-        read(stored(event))
+    message = message_of(parse(envelope(value_of(item))).events[0])
+    assert (message.kind, message.text, message.raw) == ("unsupported", None, item)
+
+
+# ---- what the business wrote itself
+
+
+@pytest.mark.parametrize("shown", ["15550100099", "+15550100099", "+1 555-010-0099", "1 (555) 010 0099"])
+def test_what_the_business_wrote_itself_is_no_message_to_it(shown: str) -> None:
+    """However its number is written (case 36): to answer it would be to answer ourselves, for ever."""
+    metadata = {"phone_number_id": "200000000000001", "display_phone_number": shown}
+    own, persons = text_message(**{"from": "15550100099"}), text_message(id="wamid.m2")
+    first, second = parse(envelope(value_of(own, persons) | {"metadata": metadata})).events
+    assert isinstance(first, MessageReceived)
+    assert read(stored(first)) is None
+    assert stored(first).payload["item"] == own
+    assert message_of(second).id == "wamid.m2"
+
+
+@pytest.mark.parametrize("shown", [None, "", "-", 15550100001, ["15550100001"], "550100001", "155501000011"])
+def test_a_person_is_not_taken_for_the_business(shown: Any) -> None:
+    metadata = {"phone_number_id": "200000000000001", "display_phone_number": shown}
+    (event,) = parse(envelope(value_of(text_message()) | {"metadata": metadata})).events
+    assert message_of(event).contact.phone == "15550100001"
+
+
+def test_a_person_without_a_number_is_not_taken_for_a_business_without_one() -> None:
+    item = text_message(from_user_id="US.1", **{"from": ""})
+    metadata = {"phone_number_id": "200000000000001", "display_phone_number": ""}
+    (event,) = parse(envelope(value_of(item) | {"metadata": metadata})).events
+    assert message_of(event).contact.id == "US.1"
 
 
 # ---- what could not be read, read again

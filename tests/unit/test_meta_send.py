@@ -171,6 +171,25 @@ def test_a_reply_to_a_person_without_a_phone_goes_to_their_user_id(server: Serve
     assert body["context"] == {"message_id": "wamid.in1"}
 
 
+@pytest.mark.parametrize(("type", "indicator"), [("read", {}), ("typing", {"typing_indicator": {"type": "text"}})])
+def test_a_call_goes_out_without_address_and_echo_and_has_no_id(
+    server: Server, type: str, indicator: dict[str, Any]
+) -> None:
+    server.reply = answer(200, {"success": True})
+    with closing(channel(server.url)) as meta:
+        assert meta.send(delivery(type=type, content={"message_id": "wamid.in1"}), ECHO) is None
+    expected = {"messaging_product": "whatsapp", "status": "read", "message_id": "wamid.in1", **indicator}
+    assert server.bodies == [expected]
+
+
+def test_contacts_go_out_as_a_list(server: Server) -> None:
+    cards = [{"name": {"formatted_name": "Ana", "first_name": "Ana"}}]
+    with closing(channel(server.url)) as meta:
+        meta.send(delivery(type="contacts", content=cards, reply_to="wamid.in1"), ECHO)
+    (body,) = server.bodies
+    assert (body["type"], body["contacts"], body["context"]) == ("contacts", cards, {"message_id": "wamid.in1"})
+
+
 @pytest.mark.parametrize(
     ("contact", "address"),
     [
@@ -424,6 +443,10 @@ def test_time_that_is_over_before_the_request_has_left_leaves_nothing_sent(serve
         {"content": ...},
         {"content": {"body": float("nan")}},
         {"content": {"body": b"bytes"}},
+        {"type": "read", "content": {}},
+        {"type": "typing", "content": {"message_id": ""}},
+        {"type": "typing", "content": ["wamid.in1"]},
+        {"type": "read", "content": ...},
     ],
 )
 def test_a_stored_reply_that_makes_no_request_is_tried_later(server: Server, payload: dict[str, Any]) -> None:
@@ -509,6 +532,12 @@ def test_a_wait_that_is_asked_for_is_passed_on(
 ) -> None:
     server.reply = answer(status, body, **headers)
     assert refused_with(server.url).retry_after == wait
+
+
+def test_a_minute_of_a_codes_own_wait_is_as_long_as_we_are_told(server: Server) -> None:
+    server.reply = answer(400, graph_error(133015))
+    assert refused_with(server.url).retry_after == timedelta(minutes=5)
+    assert refused_with(server.url, minute=timedelta(seconds=3)).retry_after == timedelta(seconds=15)
 
 
 def test_nothing_private_stands_in_an_error(server: Server) -> None:

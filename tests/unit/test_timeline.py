@@ -1,5 +1,6 @@
 """The timeline: one word for where a message is, and a sentence for everything that happened to it."""
 
+import re
 import string
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,6 +11,7 @@ from builders import (
     DELIVERED,
     FAILED,
     NOW,
+    OTHERS,
     PLAYED,
     READ,
     SENT,
@@ -24,11 +26,11 @@ from builders import (
 )
 
 from shared.domain.delivery import create
-from shared.domain.identity import outbound_key
+from shared.domain.identity import DOCTOR_KEY, outbound_key
 from shared.domain.limits import Limits
 from shared.domain.record import Attempt, Delivery, Kind, Receipts, State
 from shared.domain.verdicts import HandlerVerdict, Released, SendVerdict
-from shared.pipeline.timeline import build, shown
+from shared.pipeline.timeline import Timeline, build, shown, told_by_logs
 
 NONE = Receipts()
 POSITIVE = {"delivered": DELIVERED, "read": READ, "played": PLAYED}
@@ -144,7 +146,7 @@ def test_every_verdict_on_an_event_has_its_sentence(word: str) -> None:
 def test_every_verdict_on_a_message_has_its_sentence(word: str) -> None:
     said = sentences(after(pending(), word, code=131026))[word]
     assert is_a_sentence(said)
-    assert said.endswith(" Code 131026.")
+    assert re.search(r"code 131026(, round \d)?\)$", said)
 
 
 @pytest.mark.parametrize("kind", list(Kind))
@@ -166,7 +168,7 @@ def test_every_receipt_has_its_sentence(kind: str) -> None:
     record = with_receipts(done(), Receipts(**{kind: at(-5)}, failed_code=131026 if kind == "failed" else None))
     said = sentences(record)[f"receipt_{kind}"]
     assert is_a_sentence(said)
-    assert said.endswith("Code 131026.") is (kind == "failed")
+    assert said.endswith("(code 131026)") is (kind == "failed")
 
 
 def test_a_receipt_of_a_later_round_says_which() -> None:
@@ -181,7 +183,10 @@ def test_a_failed_handler_is_quoted_at_its_last_try_alone() -> None:
         attempts_log=(Attempt(at(-20), 1, "handler_failed"), Attempt(at(-10), 2, "handler_failed")),
     )
     said = [moment.sentence for moment in build([record]).events if moment.what == "handler_failed"]
-    assert said == ["The handler failed (try 1).", "The handler failed (try 2). LookupError: no such customer"]
+    assert said == [
+        "The handler failed. (try 1)",
+        "The handler failed: LookupError: no such customer. It is tried again at 11:59:00 UTC. (try 2)",
+    ]
 
 
 def test_a_message_that_a_receipt_alone_proves_says_so() -> None:
@@ -196,7 +201,14 @@ def test_an_event_that_was_handled_says_how_much_there_is_to_send(size: int, sai
 
 # ---- the whole
 
-EVENT = replace(done(Kind.INBOUND), key="0e" * 20, finished_at=at(-40), plan_size=2)
+EVENT = replace(
+    done(Kind.INBOUND),
+    key="0e" * 20,
+    started_at=at(-45),
+    attempts_log=(Attempt(at(-40), 1, "replied"),),
+    finished_at=at(-40),
+    plan_size=2,
+)
 
 
 def reply(index: int, **changes: Any) -> Delivery:
@@ -220,6 +232,7 @@ def test_a_timeline_tells_all_in_the_order_in_which_it_happened() -> None:
     timeline = build([EVENT, first, reply(1)])
     assert [(moment.what, moment.delivery) for moment in timeline.events] == [
         ("received", EVENT.key),
+        ("replied", EVENT.key),
         ("done", EVENT.key),
         ("planned", first.key),
         ("planned", reply(1).key),
@@ -253,6 +266,200 @@ def test_a_reply_without_a_text_has_none(payload: Mapping[str, Any]) -> None:
     assert found.text is None
 
 
+# ---- what comes next
+
+
+def what(timeline: Timeline) -> list[str]:
+    return [moment.what for moment in timeline.events]
+
+
+def tried(*answers: str, **changes: Any) -> Delivery:
+    """A reply that waits after these tries, ten seconds apart; those that do not count keep the number."""
+    number, log = 1, []
+    for index, answer in enumerate(answers):
+        log.append(Attempt(at(10 * index), number, answer))
+        number += answer not in ("limited", "blocked", "credential_refused")
+    fields = {"attempts_log": tuple(log), "attempt": number - 1, "due_at": at(300), "token": OTHERS}
+    return pending(**(fields | changes))
+
+
+@pytest.mark.parametrize("answer", ["retry", "limited", "credential_refused"])
+def test_what_is_tried_again_says_when(answer: str) -> None:
+    assert "It is tried again at 12:05:00 UTC." in sentences(tried(answer))[answer]
+
+
+def test_a_blocked_message_says_until_when() -> None:
+    assert "It waits until 12:05:00 UTC." in sentences(tried("blocked"))["blocked"]
+
+
+def test_a_wait_until_another_day_says_which() -> None:
+    assert "It waits until 2026-03-02 12:00:00 UTC." in sentences(tried("blocked", due_at=at(86400)))["blocked"]
+
+
+def test_a_message_in_doubt_says_until_when_a_receipt_may_tell() -> None:
+    record = tried("lost", state=State.IN_DOUBT, doubt_until=at(200))
+    assert sentences(record)["lost"].endswith("It waits for a receipt until 12:03:20 UTC. (try 1)")
+
+
+def test_only_the_last_try_says_what_comes_next() -> None:
+    said = [moment.sentence for moment in build([tried("retry", "retry")]).events if moment.what == "retry"]
+    assert ["tried again" in sentence for sentence in said] == [False, True]
+
+
+@pytest.mark.parametrize("state", [State.DONE, State.DEAD, State.DROPPED, State.LEASED])
+def test_what_has_ended_or_is_at_work_says_nothing_of_the_next_try(state: State) -> None:
+    assert "again at" not in sentences(tried("retry", state=state, finished_at=at(60)))["retry"]
+
+
+# ---- codes
+
+
+def explain(provider: str, code: int) -> str | None:
+    return {131047: "Meta refused it: more than 24 hours since their last message."}.get(code)
+
+
+def test_a_code_is_told_by_its_own_sentence() -> None:
+    record = after(dead(reason="permanent"), "refused", code=131047)
+    (said,) = [moment.sentence for moment in build([record], explain=explain).events if moment.what == "refused"]
+    assert said == "Meta refused it: more than 24 hours since their last message. (code 131047)"
+
+
+def test_a_code_that_nobody_knows_is_told_by_the_sentence_of_its_verdict() -> None:
+    record = after(dead(reason="permanent"), "refused", code=999)
+    (said,) = [moment.sentence for moment in build([record], explain=explain).events if moment.what == "refused"]
+    assert said == "WhatsApp refused it for good. (code 999)"
+
+
+def test_a_failed_receipt_explains_its_code() -> None:
+    record = with_receipts(after(done(), "accepted"), Receipts(failed=at(5), failed_code=131047))
+    said = {moment.what: moment.sentence for moment in build([record], explain=explain).events}["receipt_failed"]
+    assert said == (
+        "WhatsApp took it, and could not deliver it after all. "
+        "Meta refused it: more than 24 hours since their last message. (code 131047)"
+    )
+
+
+# ---- tries that left no verdict, and rounds
+
+
+def test_a_message_that_is_sent_again_after_a_doubt_says_so_before() -> None:
+    record = tried("lost", "accepted", state=State.DONE, started_at=at(8), finished_at=at(10))
+    assert what(build([record])) == ["planned", "lost", "resent", "accepted"]
+    assert [moment.at for moment in build([record]).events][2] == at(8)
+
+
+def test_a_try_whose_lease_ran_out_is_told_though_it_left_nothing() -> None:
+    record = replace(in_doubt(), attempts_log=())
+    assert what(build([record])) == ["planned", "in_doubt"]
+    assert "It waits for a receipt until 12:03:20 UTC." in sentences(record)["in_doubt"]
+
+
+def test_a_try_that_is_known_by_its_number_alone_is_told_with_the_time_of_the_log() -> None:
+    record = done(attempts_log=(Attempt(at(100), 2, "accepted"),), started_at=at(99))
+    found = line(event="outbound_in_doubt", delivery=record.key, reason="lease_expired", hop=0)
+    events = build([record], [found]).events
+    assert [(moment.what, moment.at) for moment in events if moment.what != "waiting"] == [
+        ("planned", at(-60)),
+        ("in_doubt", NOW),
+        ("resent", at(99)),
+        ("accepted", at(100)),
+    ]
+
+
+def test_without_the_log_it_is_told_just_before_the_next_try() -> None:
+    record = done(attempts_log=(Attempt(at(100), 2, "accepted"),), started_at=at(99))
+    assert what(build([record])) == ["planned", "in_doubt", "resent", "accepted"]
+
+
+def test_a_handler_that_was_cut_off_is_told() -> None:
+    record = done(Kind.INBOUND, attempts_log=(Attempt(at(100), 2, "replied"),), started_at=at(99), finished_at=at(100))
+    assert what(build([record])) == ["received", "cut_off", "replied", "done"]
+    assert what(build([dead(Kind.INBOUND, attempt=1)])) == ["received", "cut_off", "dead"]
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_what_is_at_work_is_told_and_what_was_put_back(kind: Kind) -> None:
+    put_back = pending(kind, token=None, started_at=at(-30))
+    assert what(build([leased(kind)]))[-1] == "started"
+    assert what(build([put_back]))[-1] == "put_back"
+    assert is_a_sentence(sentences(put_back)["put_back"])
+
+
+def test_a_call_that_is_repeated_is_no_resend() -> None:
+    record = replace(tried("retry", "accepted"), payload={"type": "read", "content": {}}, state=State.DONE)
+    assert "resent" not in what(build([record]))
+    cut_off = replace(leased(), state=State.PENDING, payload={"type": "read", "content": {}})
+    assert what(build([cut_off])) == ["planned", "cut_off"]
+
+
+def replayed(*log: Attempt, **changes: Any) -> Delivery:
+    return pending(**({"round": 1, "attempts_log": log, "attempt": 1, "token": OTHERS} | changes))
+
+
+def test_tries_of_another_round_are_told_apart() -> None:
+    record = replayed(Attempt(NOW, 1, "refused"), Attempt(at(60), 1, "accepted"), state=State.DONE, finished_at=at(60))
+    events = build([record]).events
+    assert [moment.what for moment in events] == ["planned", "refused", "replayed", "accepted"]
+    assert events[2].sentence == "A person had it tried anew (round 1)."
+    assert events[3].sentence.endswith("(round 1)")
+    assert "round" not in events[1].sentence
+
+
+def test_a_replay_that_has_not_begun_is_told() -> None:
+    record = replayed(Attempt(NOW, 1, "refused"), attempt=0, due_at=at(60), started_at=at(-1))
+    assert [(moment.what, moment.at) for moment in build([record]).events][1:] == [
+        ("refused", NOW),
+        ("replayed", at(60)),
+    ]
+
+
+def test_a_replay_of_what_was_never_tried_before_is_told_too() -> None:
+    record = replayed(Attempt(at(60), 1, "accepted"), state=State.DONE, started_at=at(59))
+    assert what(build([record])) == ["planned", "replayed", "accepted"]
+    assert sentences(record)["accepted"].endswith("(round 1)")
+
+
+def test_what_died_again_after_a_replay_died_twice() -> None:
+    log = (Attempt(at(-20), 1, "refused", 131047), Attempt(at(60), 1, "refused", 131047))
+    record = replayed(*log, state=State.DEAD, reason="permanent", finished_at=at(60))
+    deaths = [line(event="dead_lettered", delivery=record.key, reason="permanent"), line_at(60, record)]
+    assert what(build([record], deaths)) == ["planned", "refused", "dead", "replayed", "refused", "dead"]
+
+
+def line_at(seconds: float, record: Delivery) -> dict[str, Any]:
+    return line(event="dead_lettered", delivery=record.key, reason="permanent") | {"time": at(seconds).isoformat()}
+
+
+def test_a_limit_does_not_look_like_a_new_round() -> None:
+    record = replayed(Attempt(NOW, 1, "refused"), Attempt(at(9), 1, "limited"), Attempt(at(12), 1, "accepted"))
+    assert what(build([record])) == ["planned", "refused", "replayed", "limited", "accepted"]
+
+
+def test_an_earlier_end_of_a_replayed_message_comes_from_the_log() -> None:
+    record = replayed(Attempt(at(-20), 1, "refused", 131047), attempt=0, due_at=at(60))
+    died = line(event="dead_lettered", delivery=record.key, reason="permanent", code=131047)
+    assert what(build([record], [died])) == ["planned", "refused", "dead", "replayed"]
+    ended = replace(record, round=0, state=State.DEAD, reason="permanent", finished_at=at(-20))
+    assert what(build([ended], [died])).count("dead") == 1
+
+
+def test_a_receipt_of_a_round_is_no_earlier_than_its_own_acceptance() -> None:
+    log = (Attempt(at(-50), 1, "accepted"), Attempt(at(60), 1, "accepted"))
+    record = replayed(*log, receipts={0: Receipts(failed=at(-51)), 1: Receipts(sent=at(59))}, state=State.DONE)
+    events = build([record]).events
+    assert [moment.what for moment in events] == [
+        "planned", "accepted", "receipt_failed", "replayed", "accepted", "receipt_sent"
+    ]  # fmt: skip
+
+
+# ---- the event of doctor
+
+
+def test_the_event_of_doctor_is_no_customers() -> None:
+    record = done(Kind.INBOUND, key=DOCTOR_KEY, plan_size=0)
+    assert "pombo doctor" in sentences(record)["received"]
+
+
 # ---- what leaves no write comes from the log
 
 
@@ -260,17 +467,115 @@ def line(**fields: Any) -> dict[str, Any]:
     return {"time": NOW.isoformat().replace("+00:00", "Z"), **fields}
 
 
+def waiting(seconds: float, reason: str | None = "predecessor", until: float | None = None, **more: Any) -> Any:
+    later = {} if until is None else {"until": at(until).isoformat()}
+    found = {"event": "outbound_waiting", "delivery": "0f" * 20, "reason": reason, **later, **more}
+    return {"time": at(seconds).isoformat().replace("+00:00", "Z"), **found}
+
+
 @pytest.mark.parametrize("reason", ["predecessor", "blocked", "WHATSAPP_REAUTH_REQUIRED", None, "something newer"])
 def test_waiting_is_told_from_the_log(reason: str | None) -> None:
-    said = sentences(pending(), lines=(line(event="outbound_waiting", delivery="0f" * 20, reason=reason),))
+    said = sentences(pending(), lines=(waiting(0, reason),))
     assert is_a_sentence(said["waiting"])
+    assert said["waiting"].startswith("It waits")
+
+
+def test_forty_looks_are_one_wait() -> None:
+    events = build([pending()], [waiting(n, until=n + 1) for n in range(40)]).events
+    (moment,) = [moment for moment in events if moment.what == "waiting"]
+    assert moment.at == NOW
+    assert moment.sentence == (
+        "It waits for the reply before it; looked 40 times, the last at 12:00:39 UTC; the next look is at 12:00:40 UTC."
+    )
+
+
+def test_a_wait_that_is_over_is_told_as_past() -> None:
+    record = replace(done(), attempts_log=(Attempt(at(50), 1, "accepted"),), started_at=at(49))
+    said = sentences(record, lines=(waiting(0, until=1), waiting(1, until=3)))["waiting"]
+    assert said == "It waited for the reply before it; looked 2 times, the last at 12:00:01 UTC."
+
+
+def test_waits_for_other_reasons_or_between_other_tries_are_told_apart() -> None:
+    record = tried("retry", "retry")
+    looks = (waiting(1), waiting(2, "blocked"), waiting(3, "blocked"), waiting(11, "blocked"), waiting(12, "blocked"))
+    moments = [moment for moment in build([record], looks).events if moment.what == "waiting"]
+    assert [moment.at for moment in moments] == [at(1), at(2), at(11)]
+    assert [moment.sentence.startswith("It waits") for moment in moments] == [False, False, True]
+
+
+def test_looks_while_in_doubt_are_a_wait_for_the_receipt() -> None:
+    record = tried("lost", state=State.IN_DOUBT, doubt_until=at(200))
+    looks = [waiting(n, None, event="outbound_in_doubt", hop=n) for n in (1, 2)]
+    settled = waiting(0, None, event="outbound_in_doubt", verdict="lost")
+    (moment,) = [moment for moment in build([record], [settled, *looks]).events if moment.what == "waiting"]
+    assert moment.sentence == "It waits for a receipt; looked 2 times, the last at 12:00:02 UTC."
+
+
+@pytest.mark.parametrize("reason", ["blocked", "WHATSAPP_REAUTH_REQUIRED"])
+def test_a_message_that_was_not_tried_says_why_it_waits(reason: str) -> None:
+    (reply,) = build([pending()], [waiting(0, reason)]).replies
+    assert (reply.shown, reply.why) == ("pending", reason)
+
+
+def test_why_it_waited_before_is_not_why_it_waits_now() -> None:
+    (reply,) = build([tried("retry")], [waiting(-5, "blocked")]).replies
+    assert reply.why == "waiting"
+
+
+def duplicate(seconds: float) -> Any:
+    return waiting(seconds, None, event="inbound_duplicate", inbound_event_id=EVENT.key, delivery=None)
 
 
 def test_a_duplicate_is_told_from_the_log() -> None:
-    timeline = build([EVENT], [line(event="inbound_duplicate", inbound_event_id=EVENT.key)])
+    timeline = build([EVENT], [duplicate(0)])
     (moment,) = [moment for moment in timeline.events if moment.what == "duplicate"]
     assert (moment.at, moment.delivery, moment.sentence) == (NOW, EVENT.key, "It came again; nothing was done twice.")
 
 
+def test_duplicates_say_how_often() -> None:
+    (moment,) = [one for one in build([EVENT], map(duplicate, (9, 0, 5))).events if one.what == "duplicate"]
+    assert moment.at == NOW
+    assert moment.sentence == "It came again 3 times, the last at 12:00:09 UTC; nothing was done twice."
+
+
 def test_other_lines_are_no_part_of_the_timeline() -> None:
     assert build([EVENT], [line(event="outbound_sent")]) == build([EVENT])
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {},
+        {"event": "inbound_duplicate", "inbound_event_id": EVENT.key},
+        {"event": "inbound_duplicate", "inbound_event_id": EVENT.key, "time": "soon"},
+        {"event": "inbound_duplicate", "inbound_event_id": EVENT.key, "time": "2026-03-01T12:00:00"},
+        {"event": ["inbound_duplicate"], "time": "2026-03-01T12:00:00Z"},
+        {"event": "nothing of ours", "time": "2026-03-01T12:00:00Z"},
+    ],
+)
+def test_what_is_no_log_line_of_ours_is_left_out(odd: dict[str, Any]) -> None:
+    assert build([EVENT], [odd]) == build([EVENT])
+
+
+# ---- where only the logs are left
+
+
+def test_what_has_no_record_any_more_is_told_by_the_logs() -> None:
+    lines = [
+        line(event="inbound_new", inbound_event_id=EVENT.key, correlation_id="correlation-1"),
+        duplicate(10),
+        duplicate(20),
+        waiting(30, None, event="outbound_failed", code=131047),
+    ]
+    timeline = told_by_logs(lines, explain)
+    assert timeline is not None
+    assert (timeline.shown, timeline.correlation_id, timeline.replies) == ("gone", "correlation-1", ())
+    assert [moment.sentence for moment in timeline.events] == [
+        "A new event was stored.",
+        "An event came again; nothing was done twice (2 times, the last at 12:00:20 UTC).",
+        "A message could not be sent. Meta refused it: more than 24 hours since their last message. (code 131047)",
+    ]
+
+
+def test_where_the_logs_say_nothing_either_there_is_no_timeline() -> None:
+    assert told_by_logs([]) is None

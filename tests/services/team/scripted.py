@@ -2,6 +2,7 @@
 
 import json
 import os
+import sqlite3
 import time
 from pathlib import Path
 
@@ -9,11 +10,13 @@ from shared.handlers import Drop, OutboundMessage
 
 CALLS = Path(os.environ["HANDLER_CALLS"])
 
+_locks = []
+
 
 def handle(message):
-    """`!word argument` does what the word says; anything else is said back, 200 characters of it."""
+    """`!word argument` does what the word says; anything else is said back, 200 characters of it, or its kind."""
     earlier = _note(message)
-    text = message.text or ""
+    text = message.kind if message.text is None else message.text
     if not text.startswith("!"):
         return text[:200]
     word, _, argument = text[1:].partition(" ")
@@ -46,6 +49,14 @@ def _hang(argument, earlier):
     """`!hang 9`: the first call takes so many seconds."""
     if earlier == 0:
         time.sleep(float(argument))
+    return f"after {earlier}"
+
+
+def _lock(argument, earlier):
+    """`!lock`: the first call takes SQLite's file away from its own process, until that is killed."""
+    if earlier == 0:
+        _locks.append(sqlite3.connect(os.environ["SQLITE_PATH"], isolation_level=None, check_same_thread=False))
+        _locks[0].execute("BEGIN IMMEDIATE")
     return f"after {earlier}"
 
 
@@ -116,3 +127,38 @@ def _print(argument, earlier):
     """`!print`: write to standard output, as a handler in the making does."""
     print("a handler speaks")
     return "spoken"
+
+
+def _everything(argument, earlier):
+    """`!everything wamid.1`: one reply of every kind; those about a message are about that one."""
+    make, link = OutboundMessage, "https://example.com/a"
+    return [
+        make.read(argument),
+        make.text("a text", reply_to=argument),
+        make.image(link, caption="an image"),
+        make.video(id="900000000000001"),
+        make.audio(id="900000000000002", voice=True),
+        make.document(link, filename="a.pdf"),
+        make.typing(argument),
+        make.sticker(link),
+        make.location(-23.5, -46.6, name="a place"),
+        make.contacts({"Ana Lima": "+15550009999"}),
+        make.buttons("buttons", {"y": "Yes", "n": "No"}, header="H", footer="F"),
+        make.list("a list", "Open", {"Today": {"9": "9:00"}, "Later": [("10", "10:00", "a late one")]}),
+        make.cta_url("a link", "Open", link),
+        make.template("reminder", "pt_BR", {"day": "Monday"}),
+        make.reaction(argument, "👍"),
+        make.reaction(argument, ""),
+        OutboundMessage("interactive", {"type": "flow", "body": {"text": "a flow"}, "action": {"name": "flow"}}),
+        "the end",
+    ]
+
+
+def _typing(argument, earlier):
+    """`!typing wamid.1`: a text, typing, and another text."""
+    return ["before", OutboundMessage.typing(argument), "after"]
+
+
+def _reply(argument, earlier):
+    """`!reply {"type": …}`: one reply made by hand."""
+    return OutboundMessage(**json.loads(argument))

@@ -1,0 +1,63 @@
+"""Fields of Meta's JSON, read without trust: what is not of its type is absent."""
+
+import math
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+LONGEST_ID = 1024
+"""Meta's ids have up to about 150 characters; a store indexes up to 1,500 bytes."""
+
+_LONGEST_NUMBER = 64
+_PHONE = re.compile(r"\+?([0-9]{1,20})")
+_SECONDS = re.compile(r"[0-9]{1,11}")
+_LAST_SECOND = 253_402_300_799  # the end of the year 9999, where datetime ends
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    """The value where it is an object, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def objects(value: Any) -> list[Mapping[str, Any]]:
+    """The objects in a list, the empty ones left out. An object in place of the list counts as a list of one."""
+    items = value if isinstance(value, list) else [value]
+    return [item for item in items if isinstance(item, dict) and item]
+
+
+def identifier(value: Any) -> str | None:
+    """An id as Meta gives it. Empty is absent; too long to be stored is no id."""
+    return value if isinstance(value, str) and 0 < len(value) <= LONGEST_ID else None
+
+
+def words(value: Any) -> str | None:
+    """A text; empty is absent."""
+    return value if isinstance(value, str) and value else None
+
+
+def phone(value: Any) -> str | None:
+    """The digits of a phone number."""
+    match = _PHONE.fullmatch(value) if isinstance(value, str) else None
+    return match[1] if match else None
+
+
+def decimal(value: Any) -> float | None:
+    """A number, or one in a string, as Meta's own pages have it both ways."""
+    if isinstance(value, str) and len(value) <= _LONGEST_NUMBER:
+        try:
+            value = float(value)
+        except ValueError:
+            return None
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return value if math.isfinite(value) else None
+
+
+def moment(value: Any) -> datetime | None:
+    """A time in seconds since 1970, which Meta writes as a string or as a number."""
+    if isinstance(value, str) and _SECONDS.fullmatch(value):
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= _LAST_SECOND:
+        return None
+    return datetime.fromtimestamp(value, UTC)

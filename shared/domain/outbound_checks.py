@@ -1,0 +1,224 @@
+"""Outbound checks: what WhatsApp would refuse of a message, found before anything is sent.
+
+`check` is one pure function over a type and its content, so that it does not matter who made them: a maker, a handler
+by hand, or a backend in JSON. A sentence names the part, how much was given and what is taken, and repeats no value.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from shared.domain.outbound_fields import Fields, address, distinct, flag, name_of, number, optional, part, parts, text
+
+MEDIA = ("image", "video", "audio", "document", "sticker")
+CAPTIONED = frozenset({"image", "video", "document"})
+CALLS = frozenset({"read", "typing"})
+"""No messages: they say something about one that came in, and may be said again without harm."""
+
+WITHOUT_REPLY_TO = CALLS | {"reaction"}
+
+OTHER_INTERACTIVE = frozenset(
+    {
+        "address_message",
+        "call_permission_request",
+        "carousel",
+        "catalog_message",
+        "flow",
+        "location_request_message",
+        "order_details",
+        "order_status",
+        "product",
+        "product_list",
+        "voice_call",
+    }
+)
+"""Interactive types that no maker makes: what is special in them is Meta's to check."""
+
+COMPONENTS = frozenset({"header", "body", "footer", "button", "carousel", "limited_time_offer", "order_status"})
+
+
+def is_call(payload: Mapping[str, Any]) -> bool:
+    """Whether a stored reply is a call on a message that came in, not a message of its own."""
+    return payload.get("type") in CALLS
+
+
+def check(type: str, content: Any, reply_to: str | None = None) -> None:
+    """Raises TypeError or ValueError with one sentence where WhatsApp would not take it."""
+    checked = _CHECKS.get(type)
+    if checked is None:
+        raise ValueError(f"That is no type of message; there are {', '.join(sorted(_CHECKS))}.")
+    if reply_to and type in WITHOUT_REPLY_TO:
+        raise ValueError(f"A message of type {type} takes no reply_to: it names the message that it is about.")
+    if type != "contacts" and not isinstance(content, Mapping):
+        raise TypeError(f"The content of type {type} is a mapping, not {name_of(content)}.")
+    checked(content)
+
+
+def _text(content: Fields) -> None:
+    text(content, "body", "The text of a message", "text")
+    flag(content, "preview_url", "preview_url")
+
+
+def _media(kind: str) -> Callable[[Fields], None]:
+    def checked(content: Fields) -> None:
+        what = f"The {kind}"
+        _source(content, what)
+        if content.get("caption") is not None:
+            if kind not in CAPTIONED:
+                raise ValueError(f"{what} has a caption; WhatsApp takes one with {', '.join(sorted(CAPTIONED))} only.")
+            optional(content, "caption", f"The caption of the {kind}", "caption")
+        if content.get("filename") is not None:
+            if kind != "document":
+                raise ValueError(f"{what} has a filename; WhatsApp takes one with a document only.")
+            optional(content, "filename", f"The filename of the {kind}")
+        if content.get("voice") is not None and kind != "audio":
+            raise ValueError(f"{what} is marked as voice; WhatsApp takes that of audio only.")
+        flag(content, "voice", "voice")
+
+    return checked
+
+
+def _source(content: Fields, what: str) -> None:
+    """Meta fetches a link, or takes a file that was uploaded to it: one of the two."""
+    given = [name for name in ("link", "id") if content.get(name) is not None]
+    if len(given) != 1:
+        found = "both a link and an id" if given else "neither a link nor an id"
+        raise ValueError(f"{what} has {found}; WhatsApp takes exactly one of them.")
+    if given == ["link"]:
+        address(content, "link", f"{what}'s link")
+    else:
+        text(content, "id", f"{what}'s id")
+
+
+def _location(content: Fields) -> None:
+    number(content, "latitude", "The latitude", 90)
+    number(content, "longitude", "The longitude", 180)
+    optional(content, "name", "The name of the location")
+    optional(content, "address", "The address of the location")
+
+
+def _contacts(content: Any) -> None:
+    for place, card in enumerate(parts({"contacts": content}, "contacts", "contacts", "contacts"), start=1):
+        name = part(card, "name", f"The name of contact {place}")
+        text(name, "formatted_name", f"The formatted_name of contact {place}")
+        if not any(name.get(other) for other in ("first_name", "last_name", "middle_name", "prefix", "suffix")):
+            raise ValueError(
+                f"The name of contact {place} is a formatted_name alone; WhatsApp wants one more part, like first_name."
+            )
+        for several in ("phones", "emails", "urls", "addresses"):
+            if card.get(several) is not None:
+                parts(card, several, f"{several} of contact {place}")
+
+
+def _reaction(content: Fields) -> None:
+    """An empty emoji takes the reaction back."""
+    text(content, "message_id", "The message_id of a reaction")
+    emoji = content.get("emoji")
+    if not isinstance(emoji, str):
+        raise TypeError(f"The emoji of a reaction is a str, empty to take it back, not {name_of(emoji)}.")
+    if any(character.isalpha() or character.isspace() for character in emoji):
+        raise ValueError("The emoji of a reaction is text; WhatsApp takes one emoji, or none to take it back.")
+
+
+def _call(content: Fields) -> None:
+    text(content, "message_id", "The message_id of the message that was read")
+
+
+def _interactive(content: Fields) -> None:
+    kind = _one_of(content, "type", "The type of the interactive message", _ACTIONS.keys() | OTHER_INTERACTIVE)
+    action = part(content, "action", "The action of the interactive message")
+    if content.get("header") is not None:
+        _header(part(content, "header", "The header"), {"text"} if kind == "list" else HEADERS)
+    if content.get("footer") is not None:
+        text(part(content, "footer", "The footer"), "text", "The footer", "footer")
+    if kind in _ACTIONS:
+        limit = "list_body" if kind == "list" else "button_body"
+        text(part(content, "body", "The body"), "text", "The body", limit)
+        _ACTIONS[kind](action)
+
+
+HEADERS = frozenset({"text", "image", "video", "document"})
+
+
+def _header(header: Fields, allowed: Collection[str]) -> None:
+    kind = _one_of(header, "type", "The type of the header", allowed)
+    if kind == "text":
+        text(header, "text", "The header", "header")
+    else:
+        _source(part(header, kind, f"The {kind} of the header"), f"The header's {kind}")
+
+
+def _buttons(action: Fields) -> None:
+    replies = []
+    for place, button in enumerate(parts(action, "buttons", "buttons", "buttons"), start=1):
+        _one_of(button, "type", f"The type of button {place}", {"reply"})
+        reply = part(button, "reply", f"The reply of button {place}")
+        text(reply, "id", f"The id of button {place}", "button_id")
+        text(reply, "title", f"The title of button {place}", "button_title")
+        replies.append(reply)
+    distinct(replies, "id", "button")
+    distinct(replies, "title", "button")
+
+
+def _list(action: Fields) -> None:
+    text(action, "button", "The button that opens the list", "list_button")
+    sections = parts(action, "sections", "sections", "sections")
+    rows: list[Fields] = []
+    for place, section in enumerate(sections, start=1):
+        if len(sections) > 1 or section.get("title"):
+            text(section, "title", f"The title of section {place}", "section_title")
+        rows.extend(parts(section, "rows", f"rows in section {place}"))
+    parts({"rows": rows}, "rows", "rows", "rows")
+    for place, row in enumerate(rows, start=1):
+        text(row, "id", f"The id of row {place}", "row_id")
+        text(row, "title", f"The title of row {place}", "row_title")
+        optional(row, "description", f"The description of row {place}", "row_description")
+    distinct(rows, "id", "row")
+
+
+def _link(action: Fields) -> None:
+    _one_of(action, "name", "The name of the action", {"cta_url"})
+    parameters = part(action, "parameters", "The parameters of the action")
+    text(parameters, "display_text", "The button with the link", "link_title")
+    address(parameters, "url", "The button's link")
+
+
+def _template(content: Fields) -> None:
+    text(content, "name", "The name of the template", "template_name")
+    text(part(content, "language", "The language of the template"), "code", "The language code of the template")
+    if not content.get("components"):
+        return
+    for place, component in enumerate(parts(content, "components", "components"), start=1):
+        what = f"component {place} of the template"
+        text(component, "type", f"The type of {what}")
+        if component["type"].lower() not in COMPONENTS:
+            raise ValueError(f"The type of {what} is none of {', '.join(sorted(COMPONENTS))}.")
+        if not component.get("parameters"):
+            continue
+        parameters = parts(component, "parameters", f"parameters of {what}")
+        for index, parameter in enumerate(parameters, start=1):
+            text(parameter, "type", f"The type of parameter {index} of {what}")
+        if len({"parameter_name" in parameter for parameter in parameters}) > 1:
+            raise ValueError(f"Some parameters of {what} have names and some have not; WhatsApp takes all or none.")
+
+
+def _one_of(holder: Fields, name: str, what: str, options: Collection[str]) -> str:
+    value = text(holder, name, what)
+    if value not in options:
+        raise ValueError(f"{what} is none of {', '.join(sorted(options))}.")
+    return value
+
+
+_ACTIONS: Mapping[str, Callable[[Fields], None]] = {"button": _buttons, "list": _list, "cta_url": _link}
+
+_CHECKS: Mapping[str, Callable[[Any], None]] = {
+    "text": _text,
+    **{kind: _media(kind) for kind in MEDIA},
+    "location": _location,
+    "contacts": _contacts,
+    "interactive": _interactive,
+    "template": _template,
+    "reaction": _reaction,
+    **dict.fromkeys(sorted(CALLS), _call),
+}
+TYPES = frozenset(_CHECKS)
+"""Every type that a reply may have."""

@@ -1,0 +1,352 @@
+"""Each of Meta's types, whole and broken: a kind that promises something has it, or the message is `unsupported`."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_meta_parse import RECORDED, envelope, message_of, text_message, value_of
+
+from shared.channels.meta_kinds import ANSWERS, MEDIA_TYPES, READERS
+from shared.channels.meta_webhook import parse
+from shared.domain.events import MessageReceived
+from shared.domain.message_parts import (
+    Button,
+    ContactCard,
+    Interactive,
+    Location,
+    Media,
+    Order,
+    OrderItem,
+    Phone,
+    Product,
+    Reaction,
+    Referral,
+    System,
+    Unsupported,
+)
+from shared.domain.messages import DEFAULT_KINDS, KINDS, Message, to_json
+
+PROMISES = {
+    "text": "text",
+    "media": "media",
+    "location": "location",
+    "contacts": "contacts",
+    "interactive": "interactive",
+    "button": "button",
+    "order": "order",
+    "reaction": "reaction",
+    "system": "system",
+    "edit": "original_id",
+    "revoke": "original_id",
+    "unsupported": "unsupported",
+}
+"""What a message of each kind has, whatever came."""
+
+WHOLE: dict[str, Any] = {
+    "text": {"body": "Bom dia"},
+    **{type_: {"id": "900000000000001", "mime_type": "x/y", "sha256": "AAAA"} for type_ in MEDIA_TYPES},
+    "location": {"latitude": -23.5, "longitude": -46.6},
+    "contacts": [{"name": {"formatted_name": "Caio Exemplo"}}],
+    "interactive": {"type": "button_reply", "button_reply": {"id": "yes", "title": "Sim"}},
+    "button": {"payload": "YES", "text": "Sim"},
+    "order": {"catalog_id": "7", "product_items": [{"product_retailer_id": "CAFE"}]},
+    "reaction": {"message_id": "wamid.ours", "emoji": "👍"},
+    "system": {"type": "user_changed_number", "wa_id": "15550100003"},
+    "edit": {"original_message_id": "wamid.old", "message": {"type": "text", "text": {"body": "fixed"}}},
+    "revoke": {"original_message_id": "wamid.old"},
+}
+
+
+def received(type_: str, content: Any = None, **more: Any) -> Message:
+    """The message that comes of an item of this type, through the store."""
+    item = {name: part for name, part in text_message().items() if name != "text"} | {"type": type_}
+    item |= ({} if content is None else {type_: content}) | more
+    (event,) = parse(envelope(value_of(item))).events
+    message = message_of(event)
+    assert message.raw == item
+    return message
+
+
+def interactive(answer: Any) -> Message:
+    return received("interactive", answer)
+
+
+# ---- what every kind keeps to
+
+
+def test_the_table_of_types_and_that_of_kinds_agree() -> None:
+    assert set(READERS) == set(WHOLE)
+    assert {received(type_, content).kind for type_, content in WHOLE.items()} | {"unsupported"} == KINDS
+    assert set(PROMISES) == KINDS
+
+
+@pytest.mark.parametrize("type_", WHOLE)
+def test_a_whole_message_is_of_its_kind_and_has_what_that_promises(type_: str) -> None:
+    message = received(type_, WHOLE[type_])
+    assert message.kind == ("media" if type_ in MEDIA_TYPES else type_)
+    assert getattr(message, PROMISES[message.kind])
+
+
+BROKEN: list[Any] = [None, {}, [], "x", 7, True, [None], [{}], {"id": None}, {"type": "text"}, {"type": {"a": 1}}]
+
+
+@pytest.mark.parametrize("content", BROKEN, ids=repr)
+@pytest.mark.parametrize("type_", WHOLE)
+def test_a_broken_one_is_kept_and_never_half_of_what_its_kind_promises(type_: str, content: Any) -> None:
+    message = received(type_, content)
+    assert getattr(message, PROMISES[message.kind]) not in (None, ())
+    if not content:
+        assert (message.kind, message.unsupported) == ("unsupported", Unsupported(type_))
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@st.composite
+def _near_misses(draw: st.DrawFn) -> tuple[str, Any]:
+    """A type and its whole object, of which one value somewhere is something else."""
+    type_ = draw(st.sampled_from(sorted(WHOLE)))
+    content = json.loads(json.dumps({"": WHOLE[type_]}))
+    holder, key = draw(st.sampled_from(list(_places(content))))
+    holder[key] = draw(_JSON)
+    return type_, content[""]
+
+
+def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+    pairs = list(value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ())
+    for key, part in pairs:
+        yield value, key
+        yield from _places(part)
+
+
+@settings(max_examples=300, deadline=None)
+@given(_near_misses())
+def test_whatever_stands_in_one_place_the_message_is_read_and_can_be_sent_on(near: tuple[str, Any]) -> None:
+    type_, content = near
+    item = {name: part for name, part in text_message().items() if name != "text"} | {"type": type_, type_: content}
+    (event,) = parse(envelope(value_of(item))).events
+    message = message_of(event)
+    assert getattr(message, PROMISES[message.kind]) not in (None, ())
+    if message.kind in ("text", "button"):
+        assert isinstance(message.text, str)
+    json.dumps(to_json(message), allow_nan=False)
+
+
+# ---- each kind
+
+
+def test_a_file_says_what_it_is_and_its_caption_is_the_text() -> None:
+    content = {
+        "id": "9",
+        "mime_type": "application/pdf",
+        "sha256": "A",
+        "filename": "a.pdf",
+        "caption": "Aqui",
+        "url": "u",
+    }
+    message = received("document", content)
+    assert message.text == "Aqui"
+    assert message.media == Media("document", "9", "application/pdf", "A", "a.pdf", url="u")
+
+
+def test_a_voice_message_and_a_moving_sticker_are_told_from_others() -> None:
+    assert received("audio", {"id": "9", "voice": True}).media == Media("audio", "9", voice=True)
+    assert received("audio", {"id": "9", "voice": False}).media == Media("audio", "9")
+    assert received("sticker", {"id": "9", "animated": True}).media == Media("sticker", "9", animated=True)
+
+
+def test_a_file_with_nothing_to_fetch_is_unsupported_and_says_why() -> None:
+    """A file that is too large for Meta: 131052."""
+    message = received("video", {"mime_type": "video/mp4"}, errors=[{"code": 131052, "title": "Media download error"}])
+    assert message.unsupported == Unsupported("video", 131052, "Media download error")
+    assert received("video", {"url": "https://lookaside.example/1"}).kind == "media"
+
+
+def test_a_place_is_in_degrees_and_may_have_a_name() -> None:
+    place = {"latitude": -23.5, "longitude": "-46.6", "name": "Praça", "address": "Rua 1", "url": "https://m.example"}
+    assert received("location", place).location == Location(-23.5, -46.6, "Praça", "Rua 1", "https://m.example")
+
+
+@pytest.mark.parametrize("latitude", [None, "north", "", "nan", "inf", True, [1], "1" * 100])
+def test_a_place_without_a_place_is_unsupported(latitude: Any) -> None:
+    assert received("location", {"latitude": latitude, "longitude": 0}).kind == "unsupported"
+
+
+def test_a_contact_card_has_a_name_phones_and_addresses() -> None:
+    phones = [{"phone": "+1 555", "wa_id": "1555", "type": "CELL"}, 7]
+    card = {"name": {"formatted_name": "Caio"}, "phones": phones, "emails": [{"email": "c@example.test"}, {}]}
+    cards = [card | {"org": {"company": "Exemplo"}, "origin": "contact_request"}, "no card"]
+    assert received("contacts", cards).contacts == (
+        ContactCard(
+            "Caio", (Phone("+1 555", "1555", "CELL"),), ("c@example.test",), "Exemplo", origin="contact_request"
+        ),
+    )
+
+
+@pytest.mark.parametrize("type_", ["button_reply", "list_reply"])
+def test_a_choice_has_its_id_and_its_title_is_the_text(type_: str) -> None:
+    message = interactive({"type": type_, type_: {"id": "B1", "title": "1.000", "description": "d"}})
+    assert message.text == "1.000"
+    assert message.interactive == Interactive(type_, "B1", "1.000", "d")
+
+
+def test_a_choice_without_a_title_still_has_a_text() -> None:
+    assert interactive({"type": "list_reply", "list_reply": {"id": "B1"}}).text == "B1"
+
+
+@pytest.mark.parametrize(
+    ("given", "string", "response"),
+    [
+        ('{"rating":"5","flow_token":"t"}', '{"rating":"5","flow_token":"t"}', {"rating": "5", "flow_token": "t"}),
+        ({"rating": 5}, '{"rating":5}', {"rating": 5}),
+        ('{"rating":', '{"rating":', None),
+        ("Sent", "Sent", None),
+        ("[1]", "[1]", None),
+        ("null", "null", None),
+        ("", None, None),
+        (None, None, None),
+        (7, None, None),
+        ("[" * 5000 + "]" * 5000, "[" * 5000 + "]" * 5000, None),
+    ],
+    ids=range(10),
+)
+def test_the_answer_of_a_flow_is_kept_as_it_came_and_parsed_where_it_can_be(
+    given: Any, string: str | None, response: Any
+) -> None:
+    """28: JSON in a string, which its author may have broken."""
+    reply = {"name": "flow", "body": "Sent"} | ({} if given is None else {"response_json": given})
+    message = interactive({"type": "nfm_reply", "nfm_reply": reply})
+    assert message.kind == "interactive"
+    assert message.interactive == Interactive("nfm_reply", name="flow", response_json=string, response=response)
+
+
+def test_a_permission_to_call_says_until_when() -> None:
+    reply = {"response": "accept", "expiration_timestamp": "1791021600", "response_source": "user_action"}
+    answer = interactive({"type": "call_permission_reply", "call_permission_reply": reply}).interactive
+    assert answer is not None
+    assert (answer.permission, str(answer.expires_at)) == ("accept", "2026-10-03 10:00:00+00:00")
+
+
+def test_every_answer_is_read_and_another_one_is_unsupported() -> None:
+    for type_ in ANSWERS:
+        assert interactive({"type": type_, type_: {"id": "x", "response": "accept"}}).kind == "interactive"
+        assert interactive({"type": type_}).kind == "unsupported"
+    assert interactive({"type": "hologram_reply", "hologram_reply": {"id": "x"}}).kind == "unsupported"
+
+
+def test_a_quick_reply_of_a_template_needs_no_context() -> None:
+    """31."""
+    message = received("button", {"payload": "P1", "text": "Sim"})
+    assert (message.text, message.button, message.reply_to) == ("Sim", Button("P1", "Sim"), None)
+    assert received("button", {"payload": "P1"}).text == "P1"
+
+
+def test_an_order_has_its_items_and_numbers_may_be_text() -> None:
+    one = {"product_retailer_id": "A", "quantity": 2, "item_price": 29.9, "currency": "BRL"}
+    two = {"product_retailer_id": "B", "quantity": "1", "item_price": "50.00", "currency": "BRL"}
+    message = received("order", {"catalog_id": "7", "text": "De manhã", "product_items": [one, two]})
+    assert message.text == "De manhã"
+    assert message.order == Order("7", (OrderItem("A", 2, 29.9, "BRL"), OrderItem("B", 1, 50, "BRL")))
+
+
+@pytest.mark.parametrize("emoji", [{}, {"emoji": ""}, {"emoji": None}])
+def test_a_reaction_without_an_emoji_is_taken_back(emoji: dict[str, Any]) -> None:
+    assert received("reaction", {"message_id": "wamid.o"} | emoji).reaction == Reaction("wamid.o", None)
+
+
+def test_a_system_message_says_who_the_person_is_now() -> None:
+    told = {"type": "user_changed_user_id", "body": "b", "user_id": "US.2", "previous_user_id": "US.1"}
+    assert received("system", told).system == System("user_changed_user_id", "b", None, "US.2", "US.1")
+    assert received("system", {"new_wa_id": "1555"}).system == System(wa_id="1555")
+
+
+def test_an_edit_has_the_new_text_and_the_id_of_the_old_message() -> None:
+    """35: and it is no text, so no bot answers it unasked."""
+    message = received("edit", WHOLE["edit"])
+    assert (message.kind, message.text, message.original_id) == ("edit", "fixed", "wamid.old")
+    caption = {"type": "image", "image": {"id": "9", "caption": "new"}}
+    edited = received("edit", {"original_message_id": "wamid.old", "message": caption})
+    assert (edited.text, edited.media) == ("new", Media("image", "9"))
+
+
+@pytest.mark.parametrize("inner", [None, {}, {"type": "edit"}, {"type": ["text"]}, {"type": "text", "text": {}}, "x"])
+def test_an_edit_whose_new_content_cannot_be_read_is_still_an_edit(inner: Any) -> None:
+    message = received("edit", {"original_message_id": "wamid.old", "message": inner})
+    assert (message.kind, message.text, message.original_id) == ("edit", None, "wamid.old")
+
+
+def test_what_meta_cannot_hand_over_says_what_it_was() -> None:
+    """33: 131051, and 131060 beside the phone's own app."""
+    error = {"code": 131060, "title": "This message is unavailable", "error_data": {"details": "d"}}
+    assert received("unsupported", {"type": "poll_creation"}, errors=[error]).unsupported == Unsupported(
+        "poll_creation", 131060, "This message is unavailable"
+    )
+    assert received("unsupported").unsupported == Unsupported()
+    assert received("unsupported", errors=["x"]).unsupported == Unsupported()
+
+
+@pytest.mark.parametrize("type_", ["media_placeholder", "request_welcome", "hologram", "Text", "text ", "__class__"])
+def test_a_type_that_nobody_reads_is_unsupported_by_its_name(type_: str) -> None:
+    assert received(type_, {"x": 1}).unsupported == Unsupported(type_)
+
+
+# ---- what stands around it
+
+
+def test_a_message_says_what_it_answers_and_whether_it_was_forwarded() -> None:
+    assert received("text", {"body": "x"}, context={"from": "1", "id": "wamid.o"}).reply_to == "wamid.o"
+    once = received("text", {"body": "x"}, context={"forwarded": True})
+    often = received("text", {"body": "x"}, context={"frequently_forwarded": True})
+    assert (once.reply_to, once.forwarded, once.frequently_forwarded) == (None, True, False)
+    assert (often.reply_to, often.forwarded, often.frequently_forwarded) == (None, True, True)
+
+
+def test_an_advertisement_and_a_product_are_told() -> None:
+    product = {"referred_product": {"catalog_id": "7", "product_retailer_id": "CAFE"}}
+    referral = {"source_url": "u", "source_type": "ad", "ctwa_clid": "c", "welcome_message": {"text": "Olá"}, "new": 1}
+    message = received("text", {"body": "x"}, context=product, referral=referral)
+    assert message.product == Product("7", "CAFE")
+    assert message.referral == Referral("u", source_type="ad", ctwa_clid="c", welcome_text="Olá")
+
+
+@pytest.mark.parametrize("around", [None, {}, [], "x", 7])
+def test_what_stands_around_it_may_be_missing_or_nonsense(around: Any) -> None:
+    message = received("text", {"body": "x"}, context=around, referral=around)
+    assert (message.reply_to, message.product, message.referral, message.forwarded) == (None, None, None, False)
+
+
+@pytest.mark.parametrize(("group", "expected"), [("G", "G"), ("", None), (None, None), ([], None), (7, "7")])
+def test_a_message_to_a_group_is_never_taken_for_a_private_one(group: Any, expected: str | None) -> None:
+    assert received("text", {"body": "x"}, group_id=group).group_id == expected
+
+
+def test_a_group_id_of_any_length_is_a_group() -> None:
+    assert received("text", {"body": "x"}, group_id="g" * 5000).group_id is not None
+
+
+# ---- sent on as JSON
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_every_recorded_message_can_be_sent_on_as_json_with_every_field(name: str) -> None:
+    for event in parse(json.dumps(RECORDED[name]["body"]).encode()).events:
+        if isinstance(event, MessageReceived) and "echo" not in event.payload:
+            message = message_of(event)
+            plain = json.loads(json.dumps(to_json(message), allow_nan=False))
+            assert set(plain) == {field.name for field in fields(Message)}
+            assert plain["received_at"].endswith("Z")
+            for value, field in ((getattr(message, field.name), field) for field in fields(Message)):
+                if is_dataclass(value):
+                    assert set(plain[field.name]) == {part.name for part in fields(value)}
+
+
+def test_a_handler_is_called_by_default_for_nothing_that_opens_no_turn() -> None:
+    assert {"reaction", "system", "edit", "revoke", "unsupported"} == KINDS - DEFAULT_KINDS

@@ -1,0 +1,564 @@
+"""Outbound messages: what each maker makes, where each limit is, and that WhatsApp's simulator draws the same lines."""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from local.whatsapp.errors import GraphError
+from local.whatsapp.messages import Message as SimulatedMessage
+from local.whatsapp.messages import ReadCall, parse_call
+from shared.channels.meta_requests import request_body
+from shared.domain.identity import Echo
+from shared.domain.outbound_checks import TYPES
+from shared.domain.outbound_limits import LIMITS, MESSAGE_BYTES
+from shared.domain.outbound_messages import OutboundMessage, from_json
+
+ECHO = Echo("0123456789abcdef0123456789abcdef01234567", 0, "corr_0001")
+LINK = "https://example.com/a.png"
+make = OutboundMessage
+
+
+def interactive(kind: str, action: Any, **more: Any) -> dict[str, Any]:
+    return {"type": kind, "body": {"text": "Choose"}, "action": action, **more}
+
+
+def reply(id: str, title: str) -> dict[str, Any]:
+    return {"type": "reply", "reply": {"id": id, "title": title}}
+
+
+def buttons(*replies: Any, **more: Any) -> dict[str, Any]:
+    return interactive("button", {"buttons": list(replies) or [reply("y", "Yes")]}, **more)
+
+
+def a_list(*rows: Any, button: str = "Open", title: str | None = None, **more: Any) -> dict[str, Any]:
+    section = {"rows": list(rows) or [row()]} | ({"title": title} if title else {})
+    return interactive("list", {"button": button, "sections": [section]}, **more)
+
+
+def row(place: int = 0, **fields: Any) -> dict[str, Any]:
+    return {"id": f"r{place}", "title": f"Row {place}"} | fields
+
+
+def cta_url(display_text: Any = "Open", url: Any = LINK, **more: Any) -> dict[str, Any]:
+    return interactive("cta_url", {"name": "cta_url", "parameters": {"display_text": display_text, "url": url}}, **more)
+
+
+def template(*components: Any, name: str = "reminder") -> dict[str, Any]:
+    return {"name": name, "language": {"code": "pt_BR"}} | ({"components": list(components)} if components else {})
+
+
+def card(**name: str) -> dict[str, Any]:
+    return {"name": {"formatted_name": "Ana Lima", "first_name": "Ana"} | name}
+
+
+def value(text: str, **more: str) -> dict[str, str]:
+    return {"type": "text", "text": text, **more}
+
+
+TWO = [reply("Yes", "Yes"), reply("No", "No")]
+YES_NO = [reply("y", "Yes"), reply("n", "No")]
+TODAY = {"title": "Today", "rows": [{"id": "9", "title": "9:00"}]}
+LATER = {"title": "Later", "rows": [{"id": "10:00", "title": "10:00"}]}
+
+# ---- what each maker makes
+
+MADE: Mapping[str, tuple[OutboundMessage, str, Any]] = {
+    "a text": (make.text("hi"), "text", {"body": "hi"}),
+    "a text with a preview": (make.text("hi", preview_url=True), "text", {"body": "hi", "preview_url": True}),
+    "an image by link": (make.image(LINK), "image", {"link": LINK}),
+    "an image by id": (make.image(id="9", caption="c"), "image", {"id": "9", "caption": "c"}),
+    "a video": (make.video(link=LINK, caption="c"), "video", {"link": LINK, "caption": "c"}),
+    "an audio": (make.audio(LINK), "audio", {"link": LINK}),
+    "a voice note": (make.audio(id="9", voice=True), "audio", {"id": "9", "voice": True}),
+    "a document": (
+        make.document(LINK, caption="c", filename="a.pdf"),
+        "document",
+        {"link": LINK, "caption": "c", "filename": "a.pdf"},
+    ),
+    "a sticker": (make.sticker(id="9"), "sticker", {"id": "9"}),
+    "a place": (make.location(-23.5, -46), "location", {"latitude": -23.5, "longitude": -46}),
+    "a place with a name": (
+        make.location(0, 180, name="Clinic", address="Rua 1"),
+        "location",
+        {"latitude": 0, "longitude": 180, "name": "Clinic", "address": "Rua 1"},
+    ),
+    "a contact": (
+        make.contacts({"Ana": "+15550002222"}),
+        "contacts",
+        [{"name": {"formatted_name": "Ana", "first_name": "Ana"}, "phones": [{"phone": "+15550002222"}]}],
+    ),
+    "contacts as Meta has them": (make.contacts([card(), card()]), "contacts", [card(), card()]),
+    "buttons by title": (make.buttons("Choose", ["Yes", "No"]), "interactive", buttons(*TWO)),
+    "buttons by mapping": (make.buttons("Choose", {"y": "Yes", "n": "No"}), "interactive", buttons(*YES_NO)),
+    "buttons by pairs": (make.buttons("Choose", [("y", "Yes"), ("n", "No")]), "interactive", buttons(*YES_NO)),
+    "buttons as Meta has them": (
+        make.buttons("Choose", ({"id": "y", "title": "Yes"}, ["n", "No"])),
+        "interactive",
+        buttons(*YES_NO),
+    ),
+    "buttons between texts": (
+        make.buttons("Choose", ["Yes", "No"], header="H", footer="F"),
+        "interactive",
+        buttons(*TWO, header={"type": "text", "text": "H"}, footer={"text": "F"}),
+    ),
+    "buttons below an image": (
+        make.buttons("Choose", ["Yes", "No"], header={"type": "image", "image": {"link": LINK}}),
+        "interactive",
+        buttons(*TWO, header={"type": "image", "image": {"link": LINK}}),
+    ),
+    "a list of titles": (
+        make.list("Choose", "Open", ["A", "B"]),
+        "interactive",
+        a_list({"id": "A", "title": "A"}, {"id": "B", "title": "B"}),
+    ),
+    "a list of pairs and triples": (
+        make.list("Choose", "Open", [("a", "A"), ("b", "B", "the second")], header="H", footer="F"),
+        "interactive",
+        a_list(
+            {"id": "a", "title": "A"},
+            {"id": "b", "title": "B", "description": "the second"},
+            header={"type": "text", "text": "H"},
+            footer={"text": "F"},
+        ),
+    ),
+    "a list by mapping": (
+        make.list("Choose", "Open", {"a": "A", "b": "B"}),
+        "interactive",
+        a_list({"id": "a", "title": "A"}, {"id": "b", "title": "B"}),
+    ),
+    "sections by mapping": (
+        make.list("Choose", "Open", {"Today": {"9": "9:00"}, "Later": ["10:00"]}),
+        "interactive",
+        interactive("list", {"button": "Open", "sections": [TODAY, LATER]}),
+    ),
+    "sections by pairs, and as Meta has them": (
+        make.list("Choose", "Open", [("Today", [("9", "9:00")]), LATER]),
+        "interactive",
+        interactive("list", {"button": "Open", "sections": [TODAY, LATER]}),
+    ),
+    "a link": (make.cta_url("Choose", "Open", LINK), "interactive", cta_url()),
+    "a link between texts": (
+        make.cta_url("Choose", "Open", LINK, header="H", footer="F"),
+        "interactive",
+        cta_url(header={"type": "text", "text": "H"}, footer={"text": "F"}),
+    ),
+    "a template": (make.template("reminder", "pt_BR"), "template", template()),
+    "a template with no values": (make.template("reminder", "pt_BR", []), "template", template()),
+    "a template with values in order": (
+        make.template("reminder", "pt_BR", ["Ana", 9.5]),
+        "template",
+        template({"type": "body", "parameters": [value("Ana"), value("9.5")]}),
+    ),
+    "a template with named values": (
+        make.template("reminder", "pt_BR", {"who": "Ana", "when": value("9:30")}),
+        "template",
+        template(
+            {"type": "body", "parameters": [value("Ana", parameter_name="who"), value("9:30", parameter_name="when")]}
+        ),
+    ),
+    "a template with components": (
+        make.template("reminder", "pt_BR", components=[{"type": "HEADER", "parameters": [value("x")]}]),
+        "template",
+        template({"type": "HEADER", "parameters": [value("x")]}),
+    ),
+    "a reaction": (make.reaction("wamid.A", "👍🏽"), "reaction", {"message_id": "wamid.A", "emoji": "👍🏽"}),
+    "a reaction of a family": (
+        make.reaction("wamid.A", "👨‍👩‍👧‍👦"),
+        "reaction",
+        {"message_id": "wamid.A", "emoji": "👨‍👩‍👧‍👦"},
+    ),
+    "a reaction taken back": (make.reaction("wamid.A", ""), "reaction", {"message_id": "wamid.A", "emoji": ""}),
+    "read": (make.read("wamid.A"), "read", {"message_id": "wamid.A"}),
+    "typing": (make.typing("wamid.A"), "typing", {"message_id": "wamid.A"}),
+}
+CALLS = ("read", "typing")
+
+
+@pytest.mark.parametrize(("message", "type", "content"), MADE.values(), ids=MADE)
+def test_a_maker_makes_metas_object(message: OutboundMessage, type: str, content: Any) -> None:
+    assert (message.type, message.content, message.reply_to) == (type, content, None)
+
+
+@pytest.mark.parametrize("message", [message for message, _, _ in MADE.values()], ids=MADE)
+def test_what_a_maker_makes_goes_through_json_and_is_the_same(message: OutboundMessage) -> None:
+    wire = json.loads(json.dumps({"type": message.type, "content": message.content}))
+    assert from_json(wire) == message
+
+
+def test_every_type_has_a_maker() -> None:
+    assert {type for _, type, _ in MADE.values()} == TYPES
+
+
+def simulate(type: str, content: Any, reply_to: str | None = None) -> SimulatedMessage | ReadCall:
+    """What the simulator makes of it: the request is written as it is for Meta."""
+    payload = {"type": type, "content": content, "reply_to": reply_to, "to": "+15550002222"}
+    return parse_call(json.loads(request_body(payload, ECHO)))
+
+
+@pytest.mark.parametrize(("message", "type", "content"), MADE.values(), ids=MADE)
+def test_what_a_maker_makes_is_taken_as_it_is(message: OutboundMessage, type: str, content: Any) -> None:
+    taken = simulate(message.type, message.content)
+    if type in CALLS:
+        assert taken == ReadCall(type)
+    else:
+        assert isinstance(taken, SimulatedMessage)
+        assert (taken.type, taken.body, taken.echo) == (type, content, str(ECHO))
+
+
+QUOTING = {
+    "text": make.text("hi", reply_to="wamid.A"),
+    "image": make.image(LINK, reply_to="wamid.A"),
+    "video": make.video(LINK, reply_to="wamid.A"),
+    "audio": make.audio(LINK, reply_to="wamid.A"),
+    "document": make.document(LINK, reply_to="wamid.A"),
+    "sticker": make.sticker(LINK, reply_to="wamid.A"),
+    "location": make.location(1, 2, reply_to="wamid.A"),
+    "contacts": make.contacts({"Ana": "1"}, reply_to="wamid.A"),
+    "buttons": make.buttons("Choose", ["Yes"], reply_to="wamid.A"),
+    "list": make.list("Choose", "Open", ["A"], reply_to="wamid.A"),
+    "cta_url": make.cta_url("Choose", "Open", LINK, reply_to="wamid.A"),
+    "template": make.template("reminder", "pt_BR", reply_to="wamid.A"),
+}
+
+
+@pytest.mark.parametrize("message", QUOTING.values(), ids=QUOTING)
+def test_a_message_may_quote_another(message: OutboundMessage) -> None:
+    assert message.reply_to == "wamid.A"
+    request = json.loads(
+        request_body({"type": message.type, "content": message.content, "reply_to": "wamid.A", "to": "+1555"}, ECHO)
+    )
+    assert request["context"] == {"message_id": "wamid.A"}
+
+
+@pytest.mark.parametrize("type", ["reaction", "read", "typing"])
+def test_what_names_its_message_quotes_none(type: str) -> None:
+    content = {"message_id": "wamid.A", "emoji": "👍"}
+    with pytest.raises(ValueError, match=f"type {type} takes no reply_to"):
+        OutboundMessage(type, content, "wamid.B")
+    assert OutboundMessage(type, content, "").reply_to == ""
+
+
+# ---- where each limit is
+
+AT: Mapping[str, Callable[[int], tuple[str, Any]]] = {
+    "text": lambda n: ("text", {"body": "🕊" * n}),
+    "caption": lambda n: ("image", {"id": "9", "caption": "ã" * n}),
+    "contacts": lambda n: ("contacts", [card()] * n),
+    "buttons": lambda n: ("interactive", buttons(*[reply(f"b{i}", f"B {i}") for i in range(n)])),
+    "button_id": lambda n: ("interactive", buttons(reply("i" * n, "Yes"))),
+    "button_title": lambda n: ("interactive", buttons(reply("y", "ã" * n))),
+    "button_body": lambda n: ("interactive", buttons(body={"text": "ã" * n})),
+    "list_button": lambda n: ("interactive", a_list(button="ã" * n)),
+    "list_body": lambda n: ("interactive", a_list(body={"text": "ã" * n})),
+    "sections": lambda n: (
+        "interactive",
+        interactive("list", {"button": "Open", "sections": [{"title": f"S {i}", "rows": [row(i)]} for i in range(n)]}),
+    ),
+    "section_title": lambda n: ("interactive", a_list(title="ã" * n)),
+    "rows": lambda n: ("interactive", a_list(*[row(i) for i in range(n)])),
+    "row_id": lambda n: ("interactive", a_list(row(id="i" * n))),
+    "row_title": lambda n: ("interactive", a_list(row(title="ã" * n))),
+    "row_description": lambda n: ("interactive", a_list(row(description="ã" * n))),
+    "link_title": lambda n: ("interactive", cta_url("ã" * n)),
+    "header": lambda n: ("interactive", a_list(header={"type": "text", "text": "ã" * n})),
+    "footer": lambda n: ("interactive", cta_url(footer={"text": "ã" * n})),
+    "template_name": lambda n: ("template", template(name="n" * n)),
+}
+
+
+OPTIONAL = {"caption", "row_description", "section_title"}
+TEXTS = {name for name in AT if "characters" in LIMITS[name].of} - OPTIONAL
+
+
+def test_every_limit_is_tested() -> None:
+    assert AT.keys() == LIMITS.keys()
+
+
+@pytest.mark.parametrize("limit", AT)
+def test_all_that_a_limit_allows_is_taken_here_and_there(limit: str) -> None:
+    for many in (1, LIMITS[limit].most):
+        type, content = AT[limit](many)
+        OutboundMessage(type, content)
+        simulate(type, content)
+
+
+@pytest.mark.parametrize("limit", AT)
+def test_the_first_beyond_a_limit_is_refused_here_and_there(limit: str) -> None:
+    most = LIMITS[limit].most
+    type, content = AT[limit](most + 1)
+    with pytest.raises(ValueError, match=rf"\b{most + 1} .*; WhatsApp takes {most}\.$"):
+        OutboundMessage(type, content)
+    with pytest.raises(ValueError, match=rf"\b{most + 1} .*; WhatsApp takes {most}\.$"):
+        from_json({"type": type, "content": content})
+    with pytest.raises(GraphError) as refused:
+        simulate(type, content)
+    assert refused.value.code == 131009
+
+
+@pytest.mark.parametrize("limit", sorted(TEXTS))
+def test_nothing_where_a_text_has_to_be_is_refused_here_and_there(limit: str) -> None:
+    type, content = AT[limit](0)
+    with pytest.raises((TypeError, ValueError), match=r" is empty\.$"):
+        OutboundMessage(type, content)
+    with pytest.raises(GraphError):
+        simulate(type, content)
+
+
+@pytest.mark.parametrize("limit", sorted(OPTIONAL))
+def test_an_empty_text_that_need_not_be_there_is_none(limit: str) -> None:
+    type, content = AT[limit](0)
+    OutboundMessage(type, content)
+    simulate(type, content)
+
+
+# ---- what else WhatsApp does not take
+
+REFUSED: Mapping[str, tuple[str, Any, str]] = {
+    "an unknown type": ("poll", {}, "That is no type of message; there are audio, contacts, document, image"),
+    "a text without a body": ("text", {"text": "hi"}, "The text of a message is missing."),
+    "a preview that is a word": ("text", {"body": "hi", "preview_url": "yes"}, "preview_url is true or false, not str"),
+    "an image from nowhere": ("image", {}, "The image has neither a link nor an id; WhatsApp takes exactly one"),
+    "an image from two places": ("image", {"id": "9", "link": LINK}, "The image has both a link and an id"),
+    "a link to a file": ("video", {"link": "file:///a.mp4"}, "The video's link is no http or https address."),
+    "a link to no host": ("video", {"link": "https:///a.mp4"}, "The video's link is no http or https address."),
+    "a link with a space": ("video", {"link": "https://example.com/a b"}, "The video's link is no http or https"),
+    "an id that is a number": ("image", {"id": 9}, "The image's id is a str, not int."),
+    "a caption on a sticker": ("sticker", {"id": "9", "caption": "c"}, "The sticker has a caption; WhatsApp takes one"),
+    "a caption on audio": ("audio", {"id": "9", "caption": "c"}, "The audio has a caption; WhatsApp takes one with"),
+    "a filename on an image": ("image", {"id": "9", "filename": "a"}, "The image has a filename; WhatsApp takes one"),
+    "a voice that is a word": ("audio", {"id": "9", "voice": "yes"}, "voice is true or false, not str."),
+    "a place beyond the pole": ("location", {"latitude": 90.1, "longitude": 0}, "The latitude is no number from -90"),
+    "a place around the world": (
+        "location",
+        {"latitude": 0, "longitude": -181},
+        "The longitude is no number from -180",
+    ),
+    "a place nowhere": ("location", {"latitude": "here", "longitude": 0}, "The latitude is no number from -90 to 90"),
+    "a place by flag": ("location", {"latitude": True, "longitude": 0}, "The latitude is a number, not bool."),
+    "a place without longitude": ("location", {"latitude": 0}, "The longitude is a number, not NoneType."),
+    "no cards": ("contacts", [], "There are no contacts; WhatsApp wants one at least."),
+    "cards that are words": ("contacts", ["Ana"], "The contacts are a list of mappings."),
+    "a card without a name": ("contacts", [{}], "The name of contact 1 is missing."),
+    "a card with half a name": (
+        "contacts",
+        [card(), {"name": {"formatted_name": "Ana"}}],
+        "The name of contact 2 is a formatted_name alone; WhatsApp wants one more part",
+    ),
+    "a card with no phones": ("contacts", [card() | {"phones": []}], "There are no phones of contact 1"),
+    "no buttons": ("interactive", interactive("button", {"buttons": []}), "There are no buttons; WhatsApp wants one"),
+    "buttons without a body": (
+        "interactive",
+        {k: v for k, v in buttons().items() if k != "body"},
+        "The body is missing.",
+    ),
+    "buttons with one id": (
+        "interactive",
+        buttons(reply("y", "Yes"), reply("y", "No")),
+        "Buttons 1 and 2 have the same id",
+    ),
+    "buttons with one title": (
+        "interactive",
+        buttons(reply("a", "Yes"), reply("b", "No"), reply("c", "Yes")),
+        "Buttons 1 and 3 have the same title",
+    ),
+    "a button that calls": ("interactive", buttons({"type": "call"}), "The type of button 1 is none of reply."),
+    "rows with one id": ("interactive", a_list(row(1), row(2, id="r1")), "Rows 1 and 2 have the same id"),
+    "two sections, one without a title": (
+        "interactive",
+        interactive("list", {"button": "Open", "sections": [{"rows": [row(1)]}, {"title": "B", "rows": [row(2)]}]}),
+        "The title of section 1 is missing.",
+    ),
+    "a section without rows": (
+        "interactive",
+        interactive("list", {"button": "Open", "sections": [{"rows": []}]}),
+        "There are no rows in section 1",
+    ),
+    "an image above a list": (
+        "interactive",
+        a_list(header={"type": "image", "image": {"id": "9"}}),
+        "The type of the header is none of text.",
+    ),
+    "an image from nowhere above buttons": (
+        "interactive",
+        buttons(header={"type": "image", "image": {}}),
+        "The header's image has neither a link nor an id",
+    ),
+    "a link to another program": (
+        "interactive",
+        cta_url(url="tel:15550002222"),
+        "The button's link is no http or https",
+    ),
+    "a link to nothing": (
+        "interactive",
+        interactive("cta_url", {"name": "cta_url"}),
+        "The parameters of the action is missing",
+    ),
+    "an unknown interactive": (
+        "interactive",
+        interactive("poll", {}),
+        "The type of the interactive message is none of",
+    ),
+    "interactive without an action": (
+        "interactive",
+        {"type": "flow"},
+        "The action of the interactive message is missing",
+    ),
+    "a template without a language": ("template", {"name": "a"}, "The language of the template is missing."),
+    "a template with an unknown part": (
+        "template",
+        template({"type": "tail"}),
+        "The type of component 1 of the template is",
+    ),
+    "a template with values of both sorts": (
+        "template",
+        template({"type": "body", "parameters": [value("a"), value("b", parameter_name="day")]}),
+        "Some parameters of component 1 of the template have names and some have not",
+    ),
+    "a reaction of words": ("reaction", {"message_id": "wamid.A", "emoji": "ok"}, "The emoji of a reaction is text"),
+    "a reaction of nothing": (
+        "reaction",
+        {"message_id": "wamid.A"},
+        "The emoji of a reaction is a str, empty to take it",
+    ),
+    "a reaction to nothing": ("reaction", {"emoji": "👍"}, "The message_id of a reaction is missing."),
+}
+
+
+@pytest.mark.parametrize(("type", "content", "sentence"), REFUSED.values(), ids=REFUSED)
+def test_what_whatsapp_does_not_take_is_refused_when_it_is_made_and_there(
+    type: str, content: Any, sentence: str
+) -> None:
+    with pytest.raises((TypeError, ValueError), match=re.escape(sentence)) as raised:
+        OutboundMessage(type, content)
+    assert str(raised.value).endswith(".")
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        from_json({"type": type, "content": content})
+    with pytest.raises(GraphError):
+        simulate(type, content)
+
+
+@pytest.mark.parametrize("content", [{}, {"message_id": ""}, {"message_id": 7}], ids=repr)
+@pytest.mark.parametrize("type", CALLS)
+def test_a_call_names_its_message(type: str, content: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match="The message_id of the message that was read is"):
+        OutboundMessage(type, content)
+
+
+def test_what_no_maker_makes_goes_out_as_it_is() -> None:
+    content = interactive("location_request_message", {"name": "send_location"})
+    assert OutboundMessage("interactive", content).content == content
+    simulate("interactive", content)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        (lambda: make.image(), "The image has neither a link nor an id"),
+        (lambda: make.image(LINK, id="9"), "The image has both a link and an id"),
+        (lambda: make.buttons("Choose", "Yes"), "The buttons are a list or a mapping, not str."),
+        (lambda: make.buttons("Choose", [7]), "One of the buttons is a title, (id, title)."),
+        (lambda: make.buttons("Choose", [("a", "A", "more")]), "One of the buttons is a title, (id, title)."),
+        (lambda: make.buttons("Choose", ["a" * 27]), "The title of button 1 has 27 characters; WhatsApp takes 20."),
+        (lambda: make.buttons("Choose", [("a", "A"), ("b", "B" * 27)]), "The title of button 2 has 27 char"),
+        (lambda: make.list("Choose", "Open", 7), "The sections are a list or a mapping, not int."),
+        (lambda: make.list("Choose", "Open", []), "There are no rows in section 1"),
+        (lambda: make.list("Choose", "Open", [("Today", ["9:00"]), "10:00"]), "Either all items of a list"),
+        (lambda: make.list("Choose", "Open", [("a", "b", "c", "d")]), "(id, title) or (id, title, description)."),
+        (lambda: make.template("a", "pt_BR", ["x"], components=[]), "not both."),
+        (lambda: make.template("a", "pt_BR", [None]), "A parameter is a str, a number or a mapping, not NoneType."),
+        (lambda: make.template("a", "pt_BR", "x"), "The parameters are a list or a mapping, not str."),
+        (lambda: make.reaction("wamid.A", None), "The emoji of a reaction is a str, empty to take it back"),
+        (lambda: make.contacts("Ana"), "The contacts are a list or a mapping, not str."),
+    ],
+)  # fmt: skip
+def test_an_author_is_told_what_is_wrong(wrong: Callable[[], object], sentence: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=re.escape(sentence)):
+        wrong()
+
+
+# ---- what comes as JSON, and by hand
+
+
+def test_a_string_is_a_text() -> None:
+    assert from_json("hi") == OutboundMessage.text("hi")
+
+
+def test_a_reply_in_json_may_quote() -> None:
+    reply = from_json({"type": "text", "content": {"body": "hi"}, "reply_to": "wamid.A"})
+    assert reply == OutboundMessage.text("hi", reply_to="wamid.A")
+    assert from_json({"type": "text", "content": {"body": "hi"}, "reply_to": None}).reply_to is None
+
+
+@pytest.mark.parametrize(
+    ("reply", "sentence"),
+    [
+        (None, "A reply is a string or an object with type and content, not NoneType."),
+        (["hi"], "A reply is a string or an object with type and content, not list."),
+        ({}, "A reply has a type and a content, perhaps a reply_to, and nothing else."),
+        ({"type": "text"}, "A reply has a type and a content"),
+        ({"type": "text", "content": {"body": "hi"}, "to": "+1555"}, "A reply has a type and a content"),
+        ({"type": 7, "content": {}}, "An OutboundMessage has a type, a str, and a content"),
+        ({"type": "text", "content": "hi"}, "An OutboundMessage has a type, a str, and a content"),
+        ({"type": "text", "content": ["hi"]}, "The content of type text is a mapping, not list."),
+        ({"type": "contacts", "content": {}}, "The contacts are a list of mappings."),
+        (
+            {"type": "text", "content": {"body": "hi"}, "reply_to": 7},
+            "reply_to is the id of a message, a str, not int.",
+        ),
+        ("", "The text of a message is empty."),
+    ],
+)
+def test_a_bad_reply_in_json_is_told_in_one_sentence(reply: Any, sentence: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        from_json(reply)
+
+
+def nested(depth: int) -> Any:
+    content: Any = {"body": "hi"}
+    for _ in range(depth):
+        content = {"body": "hi", "deeper": content}
+    return content
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ({"body": "half \ud83d"}, "half a character"),
+        ({"body": "hi", "more": float("nan")}, "not JSON compliant"),
+        ({"body": "hi", "more": object()}, "not JSON serializable"),
+        ({"body": "hi", "more": "x" * MESSAGE_BYTES}, f"bytes as JSON; {MESSAGE_BYTES} are taken."),
+        (nested(100_000), "nested too deeply"),
+    ],
+)
+def test_what_cannot_be_stored_is_refused_when_it_is_made(content: Any, sentence: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=sentence):
+        OutboundMessage("text", content)
+
+
+def test_what_was_checked_is_what_is_sent() -> None:
+    """Whatever mapping it was, and whatever becomes of it afterwards."""
+    body = {"body": "hi", "more": ({"a": 1},)}
+    message = OutboundMessage("text", MappingProxyType(body))
+    body["body"] = "x" * 5000
+    assert message.content == {"body": "hi", "more": [{"a": 1}]}
+    assert type(message.content) is dict
+
+
+@pytest.mark.parametrize("limit", AT)
+def test_the_largest_of_everything_can_be_stored(limit: str) -> None:
+    type, content = AT[limit](LIMITS[limit].most)
+    assert len(json.dumps([type, content], ensure_ascii=False).encode()) < MESSAGE_BYTES / 2
+
+
+def test_a_sentence_never_repeats_a_value() -> None:
+    secret = "Ana 15550002222 "
+    wrongs: list[tuple[str, Any]] = [(type, content) for type, content, _ in REFUSED.values()]
+    wrongs += [AT[limit](LIMITS[limit].most + 1) for limit in AT]
+    for type, content in wrongs:
+        hidden = json.loads(re.sub(r'": "[^"]{4,}"', lambda _: f'": "{secret * 300}"', json.dumps(content)))
+        with pytest.raises((TypeError, ValueError), match=r"^(?!.*(Ana|1555))"):
+            OutboundMessage(type, hidden)
