@@ -4,6 +4,7 @@ import sys
 
 import click
 
+from shared.cli.doctor import doctor
 from shared.cli.say import say
 from shared.cli.trace import trace
 from shared.cli.up import up
@@ -19,12 +20,14 @@ def pombo() -> None:
       pombo up                      start all of Pombo on this machine
       pombo say "hello" --wait      send it a message and wait for the reply
       pombo trace ID                what became of a message
+      pombo doctor                  is everything in place?
     """
 
 
 pombo.add_command(up)
 pombo.add_command(say)
 pombo.add_command(trace)
+pombo.add_command(doctor)
 
 
 def run() -> None:

@@ -2,7 +2,8 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,46 +46,69 @@ class Running:
     control: str | None
     logs: Path | None
 
-    def log_lines(self, events: frozenset[str], ids: frozenset[str]) -> Iterator[Mapping[str, Any]]:
-        """The log lines of these events that speak of one of these deliveries."""
+    def log_lines(self, events: Collection[str], ids: Collection[str]) -> Iterator[Mapping[str, Any]]:
+        """The log lines of these events that speak of one of these ids: of deliveries, or of all of an event's."""
         if self.logs is None or not self.logs.exists():
             return
         with self.logs.open(encoding="utf-8", errors="replace") as lines:
             for text in lines:
-                if not any(event in text for event in events):
+                if not any(id in text for id in ids):
                     continue
                 try:
                     line = json.loads(text)
                 except ValueError:
                     continue
-                about = {line.get("delivery"), line.get("inbound_event_id")}
-                if line.get("event") in events and about & ids:
+                if isinstance(line, dict) and line.get("event") in events and speaks_of(line, ids):
                     yield line
+
+
+def speaks_of(line: Mapping[str, Any], ids: Collection[str]) -> bool:
+    """Whether a log line is about one of these."""
+    return any(line.get(name) in ids for name in ("delivery", "inbound_event_id", "correlation_id"))
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """Where everything is: the settings, and of a stack on this machine what stack.json adds."""
+
+    environ: Mapping[str, str]
+    logs: Path
+    control: str | None = None
+    is_local: bool = False
+
+
+def describe(data_dir: Path) -> Described:
+    """By STORE in the environment, or else by stack.json. Raises ClickException where there is neither."""
+    environ = dict(os.environ)
+    if environ.get("STORE"):
+        return Described(environ, data_dir / LOG_FILE)
+    try:
+        described = json.loads((data_dir / STACK_FILE).read_text())
+        environ |= described["environment"]
+        return Described(environ, Path(described["data_dir"]) / LOG_FILE, described.get("control"), is_local=True)
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise click.ClickException(
+            f"No Pombo runs with its data in {data_dir}; start one with: pombo up (or make run)."
+        ) from error
 
 
 def find(data_dir: Path) -> Running:
     """The running stack. Raises ClickException when there is none."""
-    described: dict[str, Any] = {}
-    environ = dict(os.environ)
-    logs = data_dir / LOG_FILE
-    if not environ.get("STORE"):
-        path = data_dir / STACK_FILE
-        try:
-            described = json.loads(path.read_text())
-            environ = {**environ, **described["environment"]}
-            logs = Path(described["data_dir"]) / LOG_FILE
-        except (OSError, ValueError, LookupError, TypeError) as error:
-            raise click.ClickException(
-                f"No Pombo runs with its data in {data_dir}; start one with: pombo up (or make run)."
-            ) from error
+    described = describe(data_dir)
     try:
-        settings = config.load(environ, config.CLI)
+        settings = config.load(described.environ, config.CLI)
         store = bootstrap.build_store(settings)
     except config.ConfigError as error:
         raise click.ClickException(str(error)) from error
     return Running(
         store=store,
         phone_number_id=settings["WHATSAPP_PHONE_NUMBER_ID"],
-        control=described.get("control"),
-        logs=logs,
+        control=described.control,
+        logs=described.logs,
     )
+
+
+def progress(sentence: str) -> None:
+    """Say what takes a while, to a person who watches; nobody else has to read it."""
+    if sys.stderr.isatty():
+        click.echo(f"{sentence} ...", err=True)

@@ -1,28 +1,42 @@
 """pombo trace: what became of a message."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from shared.cli.running import Running, data_dir_option, find, text_only
+from shared import bootstrap
+from shared.cli.cloud_logs import CloudLogs
+from shared.cli.running import Running, data_dir_option, find, progress, text_only
 from shared.domain.identity import message_event_id
 from shared.domain.record import Delivery
-from shared.pipeline.timeline import Timeline, build
+from shared.logs import EVENTS
+from shared.pipeline.timeline import GONE, Timeline, build, told_by_logs
+from shared.pipeline.timeline_logs import READ
 
 PROVIDER = "meta"
-FROM_LOGS = frozenset({"inbound_duplicate", "outbound_waiting"})
 _COLOURS = {"dead": "red", "refused": "red", "handler_failed": "red", "receipt_failed": "red", "accepted": "green"}
+
+LogLines = Callable[[Collection[str], Collection[str]], Iterable[Mapping[str, Any]]]
+"""Where log lines come from: events and ids in, the lines of these events about these ids out."""
 
 
 @click.command(context_settings={"ignore_unknown_options": False})
 @click.argument("id", callback=text_only)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option(
+    "--cloud",
+    metavar="PROJECT",
+    callback=text_only,
+    help="Read the log lines from Cloud Logging; the records come from the STORE of the environment.",
+)
 @data_dir_option
-def trace(id: str, as_json: bool, data_dir: Path) -> None:
+def trace(id: str, as_json: bool, cloud: str | None, data_dir: Path) -> None:
     """Show the timeline of one message.
 
     ID is a correlation id, an event id, an outbound key, or WhatsApp's own message id (wamid...).
@@ -31,15 +45,25 @@ def trace(id: str, as_json: bool, data_dir: Path) -> None:
     Examples:
       pombo trace 4f1c2a90b7de4f64a3c2c7bf7a0f2f5e
       pombo trace wamid.HBgL... --json
+      STORE=firestore GOOGLE_CLOUD_PROJECT=my-project pombo trace ID --cloud my-project
     """
     running = find(data_dir)
     records = find_records(running, id)
-    if not records:
+    timeline: Timeline | None
+    if records:
+        timeline = timeline_of(running, records, _cloud_lines(cloud, records[0].received_at) if cloud else None)
+    else:
+        timeline = from_logs(running, id, _cloud_lines(cloud) if cloud else None)
+    if timeline is None:
         raise click.ClickException(
             "Nothing is known by this id: give a correlation id, event id, outbound key or wamid."
         )
-    timeline = timeline_of(running, records)
     click.echo(json.dumps(as_dict(timeline), ensure_ascii=False) if as_json else as_text(timeline))
+
+
+def _cloud_lines(project: str, since: datetime | None = None) -> LogLines:
+    progress(f"Reading the logs of {project}")
+    return partial(CloudLogs(project).log_lines, since=since)
 
 
 def find_records(running: Running, id: str) -> Sequence[Delivery]:
@@ -53,9 +77,16 @@ def find_records(running: Running, id: str) -> Sequence[Delivery]:
     return store.by_correlation(known.correlation_id if known else id)
 
 
-def timeline_of(running: Running, records: Sequence[Delivery]) -> Timeline:
-    """Records and log lines together."""
-    return build(records, running.log_lines(FROM_LOGS, frozenset(record.key for record in records)))
+def timeline_of(running: Running, records: Sequence[Delivery], log_lines: LogLines | None = None) -> Timeline:
+    """Records and log lines together; the lines are this machine's unless told otherwise."""
+    ids = {record.key for record in records} | {records[0].correlation_id}
+    return build(records, (log_lines or running.log_lines)(READ, ids), bootstrap.explain)
+
+
+def from_logs(running: Running, id: str, log_lines: LogLines | None = None) -> Timeline | None:
+    """What is left of a message whose record has expired."""
+    ids = {id, message_event_id(PROVIDER, running.phone_number_id, id)}
+    return told_by_logs((log_lines or running.log_lines)(EVENTS.keys(), ids), bootstrap.explain)
 
 
 def as_dict(timeline: Timeline) -> dict[str, Any]:
@@ -77,8 +108,15 @@ def as_text(timeline: Timeline) -> str:
     """The timeline for a person."""
     names = _names(timeline)
     width = max((len(name) for name in names.values()), default=0)
-    lines = [click.style(f"Message {timeline.correlation_id}: {timeline.shown}", bold=True)]
+    heading = f"Message {timeline.correlation_id or '(no correlation id)'}: {timeline.shown}"
+    lines = [click.style(heading, bold=True)]
+    if timeline.shown == GONE:
+        lines.append("  Its record is no more; this is what the logs still say.")
+    day = None
     for moment in timeline.events:
+        if moment.at.date() != day:
+            day = moment.at.date()
+            lines.append(f"  {day} (times are UTC)")
         name = names.get(moment.delivery, "")
         colour = _COLOURS.get(moment.what)
         lines.append(

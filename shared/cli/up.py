@@ -1,24 +1,45 @@
 """pombo up: all of Pombo on this machine."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
+from shared import config
 from shared.cli.running import data_dir_option
+
+LAST_PORT = 65535
+
+
+def store_option(command: Any) -> Any:
+    """--store, the same for whatever starts a stack."""
+    return click.option(
+        "--store",
+        type=click.Choice(config.STORES),
+        help="The back end. redis and firestore start a server of their own (redis-server; gcloud's emulator, which "
+        "keeps its data in memory) unless REDIS_URL or FIRESTORE_EMULATOR_HOST is set.  [default: STORE, or sqlite]",
+    )(command)
+
+
+def ports_option(command: Any) -> Any:
+    """--ports, likewise."""
+    return click.option(
+        "--ports",
+        type=click.IntRange(0, LAST_PORT - 4),
+        help="Four ports from N on, and N+4 for a store's own server; 0 takes free ones.  [default: 8080]",
+    )(command)
 
 
 @click.command()
-@click.option("--store", default="sqlite", type=click.Choice(["sqlite"]), show_default=True, help="The back end.")
+@store_option
 @data_dir_option
-@click.option(
-    "--ports", type=click.IntRange(0, 65532), help="Four ports from N on; 0 takes free ones.  [default: 8080]"
-)
+@ports_option
 @click.option("--whatsapp-url", help="Send to this address instead of the simulator.")
 @click.option("--no-sweep", is_flag=True, help="Do not sweep: what is lost stays lost.")
 @click.option("--no-restart", is_flag=True, help="Leave a process that died dead.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON line once all is ready, and nothing else.")
 def up(
-    store: str,
+    store: str | None,
     data_dir: Path,
     ports: int | None,
     whatsapp_url: str | None,
@@ -31,6 +52,7 @@ def up(
     \b
     Examples:
       pombo up
+      pombo up --store redis
       pombo up --ports 9000 --data-dir /tmp/pombo
       pombo up --json --ports 0 --no-sweep
     """

@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+DOCTOR_KEY = "doctor"
+"""Reserved for the event that `pombo doctor` sends on its way; no provider's event can have it: theirs are hashes."""
+
 _CORRELATION_ID = re.compile(r"[A-Za-z0-9_-]{8,64}")
 _ECHO = re.compile(r"pombo1\.([0-9a-f]{40})\.(0|[1-9][0-9]{0,8})\.([A-Za-z0-9_-]{8,64})")
 

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from typing import Any, TypeGuard
 
 from shared.domain.errors import TaskInvalid, UnknownState
-from shared.domain.identity import is_correlation_id
+from shared.domain.identity import DOCTOR_KEY, is_correlation_id
 from shared.domain.record import Kind, Task
 
 VERSION = 1
 KEY_FIELD = {Kind.INBOUND: "inbound_event_id", Kind.OUTBOUND: "outbound_key"}
-_KEY = re.compile(r"[0-9a-f]{40}")
+_KEY = {Kind.INBOUND: re.compile(rf"[0-9a-f]{{40}}|{DOCTOR_KEY}"), Kind.OUTBOUND: re.compile(r"[0-9a-f]{40}")}
 
 
 def task_body(task: Task) -> dict[str, str | int]:
@@ -34,7 +34,7 @@ def parse_task(kind: Kind, body: Any) -> Task:
     if version != VERSION:
         raise UnknownState("A newer version of Pombo made this task.")
     key, correlation_id = body.get(KEY_FIELD[kind]), body.get("correlation_id")
-    if not (isinstance(key, str) and _KEY.fullmatch(key)):
+    if not (isinstance(key, str) and _KEY[kind].fullmatch(key)):
         raise TaskInvalid(f"A task has an {KEY_FIELD[kind]} of 40 hex digits.")
     if not (isinstance(correlation_id, str) and is_correlation_id(correlation_id)):
         raise TaskInvalid("A task has a correlation_id.")

@@ -4,11 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from shared import logs
-from shared.domain.delivery import Answer, Run, Step, lease
+from shared.domain.delivery import Answer, Hop, Run, Step, lease
 from shared.domain.errors import SendError
 from shared.domain.guards import Block, Go, Guard, TenantMarks, next_block, outbound_guard, predecessor_finished
 from shared.domain.identity import Echo
 from shared.domain.limits import Limits
+from shared.domain.outbound_checks import is_call
 from shared.domain.record import Delivery, Task
 from shared.domain.verdicts import Accepted, Blocked, CredentialRefused, Lost, Refused, Released, SendVerdict
 from shared.pipeline.clock import Clock
@@ -108,7 +109,8 @@ class ProcessOutbound:
             else "outbound_attempt",
             delivery=task.key,
             state=step.answer.state,
-            reason=getattr(guard, "why", None) if step.answer.state == "waiting" else None,
+            reason=_arrival_reason(step, guard),
+            until=step.next.until.isoformat() if isinstance(step.next, Hop) else None,
             hop=task.hop,
         )
 
@@ -119,7 +121,7 @@ class ProcessOutbound:
                 name = "lease_lost"
             case Accepted():
                 name = "outbound_sent"
-            case Lost():
+            case Lost() if not is_call(record.payload):
                 name = "outbound_in_doubt"
             case Refused():
                 name = "outbound_failed"
@@ -142,3 +144,14 @@ class ProcessOutbound:
             duration_ms=round((self.clock.monotonic() - began) * 1000, 1),
             latency_seconds=round((self.clock.now() - record.received_at).total_seconds(), 3),
         )
+
+
+def _arrival_reason(step: Step, guard: Guard) -> str | None:
+    """Why a message waits; or that a doubt begins here, since nobody was heard of again who was sending it."""
+    match step.answer.state:
+        case "waiting":
+            return getattr(guard, "why", None)
+        case "in_doubt" if step.write:
+            return "lease_expired"
+        case _:
+            return None

@@ -5,60 +5,17 @@ Authorised eyes only: it shows texts. Waiting and duplicates leave no write; the
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
-from shared.domain.record import Attempt, Delivery, Kind, State
+from shared.domain.record import Delivery, Kind, State
+from shared.pipeline import timeline_logs, timeline_records
+from shared.pipeline.timeline_records import Moment
+from shared.pipeline.timeline_sentences import Explain
 
-_ATTEMPT_SENTENCES: Mapping[str, str] = {
-    "replied": "The handler answered.",
-    "dropped": "The handler wants nothing more done with it.",
-    "handler_failed": "The handler failed (try {attempt}).",
-    "unparsable": "It was read again and still makes no sense.",
-    "unknown_sender": "The number it was sent to is still unknown.",
-    "accepted": "WhatsApp took it.",
-    "lost": "It was handed to WhatsApp and the answer was lost; a receipt will tell, or the doubt window will end.",
-    "provider_down": "WhatsApp takes no messages at the moment (try {attempt}).",
-    "retry": "WhatsApp could not take it this time (try {attempt}).",
-    "limited": "WhatsApp allows no more for the moment; it waits and goes again.",
-    "credential_refused": "WhatsApp refuses the access token: reconnect the number.",
-    "blocked": "WhatsApp has blocked the business number for now.",
-    "refused": "WhatsApp refused it for good.",
-}
+__all__ = ["Moment", "Reply", "Timeline", "build", "shown", "told_by_logs"]
 
-_DEAD_SENTENCES: Mapping[str, str] = {
-    "unparsable": "It could not be read. It is kept as it came.",
-    "attempts": "All tries were used up.",
-    "error": "The handler failed at the last try.",
-    "permanent": "It will not be sent.",
-    "in_doubt": "No receipt came. WhatsApp may or may not have it; a person has to decide.",
-    "waited": "It waited too long to be sent.",
-    "window": "More than 24 hours have passed since the person wrote last; only a template may be sent.",
-}
-
-_WAITING_SENTENCES: Mapping[str, str] = {
-    "predecessor": "It waits for the reply before it.",
-    "blocked": "It waits: the business number is blocked.",
-    "WHATSAPP_REAUTH_REQUIRED": "It waits: the number has to be reconnected.",
-}
-
-_RECEIPT_SENTENCES: Mapping[str, str] = {
-    "sent": "WhatsApp confirms that it was sent.",
-    "delivered": "It reached the phone.",
-    "read": "It was read.",
-    "played": "It was played.",
-    "failed": "WhatsApp could not deliver it.",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """One thing that happened to one delivery."""
-
-    at: datetime
-    what: str
-    sentence: str
-    delivery: str
+GONE = "gone"
+"""Shown where there is no record any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,19 +47,42 @@ class Timeline:
         return self.settled and handled and all(reply.shown == "sent" for reply in self.replies)
 
 
-def build(records: Sequence[Delivery], log_lines: Iterable[Mapping[str, Any]] = ()) -> Timeline:
+def _unexplained(_provider: str, _code: int) -> None:
+    return None
+
+
+def build(
+    records: Sequence[Delivery], log_lines: Iterable[Mapping[str, Any]] = (), explain: Explain = _unexplained
+) -> Timeline:
     """The timeline of an event's records (the event first, then its replies in order)."""
-    moments = [moment for record in records for moment in _moments(record, records)]
-    moments += [moment for line in log_lines if (moment := _from_log(line)) is not None]
+    lines = timeline_logs.read(log_lines)
+    moments = [
+        moment
+        for record in records
+        for moment in timeline_records.moments(
+            record, _beginning(record, records), explain, timeline_logs.cut_offs(lines, record.key)
+        )
+    ]
+    moments += timeline_logs.moments(lines, records, explain)
     first = records[0]
-    replies = tuple(_reply(record) for record in records if record.kind is Kind.OUTBOUND)
     return Timeline(
         correlation_id=first.correlation_id,
-        events=tuple(sorted(moments, key=lambda moment: moment.at)),
+        events=_sorted(moments),
         shown=shown(first)[0],
-        replies=replies,
+        replies=tuple(
+            _reply(record, timeline_logs.waits_for(lines, record)) for record in records if record.kind is Kind.OUTBOUND
+        ),
         settled=all(record.final for record in records),
     )
+
+
+def told_by_logs(log_lines: Iterable[Mapping[str, Any]], explain: Explain = _unexplained) -> Timeline | None:
+    """What the logs alone say of a message whose record is no more; None where they say nothing."""
+    lines = timeline_logs.read(log_lines)
+    if not lines:
+        return None
+    correlation_id = next((line.correlation_id for line in lines if line.correlation_id), "")
+    return Timeline(correlation_id, _sorted(timeline_logs.alone(lines, explain)), GONE, (), settled=True)
 
 
 def shown(record: Delivery) -> tuple[str, str | None]:
@@ -142,80 +122,26 @@ def _why(record: Delivery) -> str:
     }.get(last, "waiting")
 
 
-def _reply(record: Delivery) -> Reply:
+def _reply(record: Delivery, waits_for: str) -> Reply:
+    """`waits_for`: what its last task found in the way; the record itself knows only what was tried."""
     word, why = shown(record)
-    content = record.payload.get("content") or {}
+    if why == "waiting" and waits_for in ("blocked", "WHATSAPP_REAUTH_REQUIRED"):
+        why = waits_for
+    content = record.payload.get("content")
     text = content.get("body") if isinstance(content, Mapping) else None
-    return Reply(record.key, str(record.payload.get("type", "")), text, word, why)
+    type_ = str(record.payload.get("type", ""))
+    return Reply(record.key, type_, text if isinstance(text, str) else None, word, why)
 
 
-def _moments(record: Delivery, records: Sequence[Delivery]) -> list[Moment]:
-    moments = [Moment(record.received_at, *_beginning(record, records), record.key)]
-    moments += [_from_attempt(record, attempt) for attempt in record.attempts_log]
-    for round_, receipts in record.receipts.items():
-        for kind, sentence in _RECEIPT_SENTENCES.items():
-            at = getattr(receipts, kind)
-            if at is not None:
-                at = max(at, _handed_over(record))
-                again = f" (round {round_})" if round_ else ""
-                code = f" Code {receipts.failed_code}." if kind == "failed" and receipts.failed_code else ""
-                moments.append(Moment(at, f"receipt_{kind}", f"{sentence}{again}{code}", record.key))
-    ending = _ending(record)
-    if ending is not None and record.finished_at is not None:
-        moments.append(Moment(record.finished_at, *ending, record.key))
-    return moments
-
-
-def _handed_over(record: Delivery) -> datetime:
-    """The earliest moment a receipt can be shown at: the provider's clock counts whole seconds, ours does not."""
-    accepted = (attempt.at for attempt in record.attempts_log if attempt.answer == "accepted")
-    return next(accepted, record.started_at or record.received_at)
-
-
-def _beginning(record: Delivery, records: Sequence[Delivery]) -> tuple[str, str]:
+def _beginning(record: Delivery, records: Sequence[Delivery]) -> str:
     if record.kind is Kind.INBOUND:
-        return "received", "It came in, genuine and new, and was stored."
+        return timeline_records.beginning_of_event(record)
     replies = [other.key for other in records if other.kind is Kind.OUTBOUND]
-    return "planned", f"Reply {replies.index(record.key) + 1} of {len(replies)} was planned."
+    type_ = record.payload.get("type")
+    kind = "" if type_ in ("text", None) else f": {type_}"
+    return f"Reply {replies.index(record.key) + 1} of {len(replies)} was planned{kind}."
 
 
-def _from_attempt(record: Delivery, attempt: Attempt) -> Moment:
-    sentence = _ATTEMPT_SENTENCES.get(attempt.answer, attempt.answer).format(attempt=attempt.attempt)
-    if attempt.code is not None:
-        sentence += f" Code {attempt.code}."
-    if attempt.answer == "handler_failed" and record.last_error and attempt is record.attempts_log[-1]:
-        sentence += f" {record.last_error}"
-    return Moment(attempt.at, attempt.answer, sentence, record.key)
-
-
-def _ending(record: Delivery) -> tuple[str, str] | None:
-    match record.state:
-        case State.DEAD:
-            return "dead", _DEAD_SENTENCES.get(record.reason or "", record.reason or "It is dead.")
-        case State.DROPPED:
-            if record.reason == "unknown_sender":
-                return "dropped", "It was sent to a number that is nobody's here."
-            return "dropped", f"Nothing more is done with it: {record.reason}."
-        case State.DONE if record.kind is Kind.INBOUND:
-            size = record.plan_size or 0
-            return (
-                "done",
-                "It was handled; there is nothing to answer." if size == 0 else f"It was handled: {size} to send.",
-            )
-        case State.DONE if not any(attempt.answer == "accepted" for attempt in record.attempts_log):
-            return "done", "A receipt shows that WhatsApp has it; it is not sent again."
-        case _:
-            return None
-
-
-def _from_log(line: Mapping[str, Any]) -> Moment | None:
-    at = datetime.fromisoformat(str(line["time"]))
-    match line.get("event"):
-        case "inbound_duplicate":
-            sentence = "It came again; nothing was done twice."
-            return Moment(at, "duplicate", sentence, str(line.get("inbound_event_id", "")))
-        case "outbound_waiting":
-            sentence = _WAITING_SENTENCES.get(str(line.get("reason")), "It waits.")
-            return Moment(at, "waiting", sentence, str(line.get("delivery", "")))
-        case _:
-            return None
+def _sorted(moments: Iterable[Moment]) -> tuple[Moment, ...]:
+    """By time; what is told of one instant keeps the order in which it was told, which is that of cause and effect."""
+    return tuple(sorted(moments, key=lambda moment: moment.at))

@@ -1,0 +1,127 @@
+"""Cloud Logging: the log lines of a deployment, for a timeline. An extra (pombo[cloud]) that no service imports.
+
+https://cloud.google.com/logging/docs/reference/v2/rest/v2/entries/list and
+https://cloud.google.com/logging/docs/structured-logging (seen November 2026): severity, time and labels are lifted
+out of a line of standard output, the rest is its jsonPayload; labels are indexed.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Any
+
+import click
+
+from shared.domain.identity import is_correlation_id
+
+PAGE_SIZE = 1000
+"""The most that the API gives in one call; 60 calls a minute are allowed for a project."""
+
+LINES_AT_MOST = 5000
+"""A message is told in some dozens of lines. More than this is a flood of duplicates, and its beginning is enough."""
+
+RETENTION = timedelta(days=30)
+"""How long a project's _Default log bucket keeps lines: nothing older can be found."""
+
+MARGIN = timedelta(minutes=1)
+"""The first line about an event is written before or after its received_at, by another machine's clock."""
+
+LABELS = ("correlation_id", "inbound_event_id", "delivery")
+
+
+@dataclass(frozen=True, slots=True)
+class CloudLogs:
+    """The log lines of one project. `client`: one that is made already, to another address than Google's."""
+
+    project: str
+    client: Any = None
+
+    def log_lines(
+        self, events: Collection[str], ids: Collection[str], since: datetime | None = None
+    ) -> Iterator[Mapping[str, Any]]:
+        """The lines of these events that speak of one of these ids, oldest first. Raises ClickException."""
+        window = _window(since, datetime.now(UTC))
+        wanted = _filter(events, [id for id in ids if is_correlation_id(id)], window)
+        if wanted is not None:
+            yield from self._read(wanted)
+
+    def _read(self, wanted: str) -> Iterator[Mapping[str, Any]]:
+        client = self.client or connect(self.project)
+        from google.api_core import exceptions
+        from google.auth.exceptions import GoogleAuthError
+
+        try:
+            entries = client.list_entries(
+                resource_names=[f"projects/{self.project}"],
+                filter_=wanted,
+                order_by="timestamp asc",
+                page_size=PAGE_SIZE,
+            )
+            yield from _lines(islice(entries, LINES_AT_MOST))
+        except exceptions.GoogleAPICallError as error:
+            raise click.ClickException(_refusal(error, self.project)) from error
+        except GoogleAuthError as error:
+            raise click.ClickException(_NO_CREDENTIALS) from error
+        except OSError as error:
+            raise click.ClickException("Cloud Logging cannot be reached from here.") from error
+
+
+_NO_CREDENTIALS = (
+    "There are no Google credentials here that work; get some with: gcloud auth application-default login."
+)
+
+
+def connect(project: str) -> Any:
+    """A client with this machine's credentials. Raises ClickException."""
+    try:
+        from google.cloud import logging
+    except ImportError as error:
+        raise click.ClickException("--cloud needs google-cloud-logging: pip install 'pombo[cloud]'.") from error
+    from google.auth.exceptions import GoogleAuthError
+
+    try:
+        return logging.Client(project=project, _use_grpc=False)  # type: ignore[no-untyped-call]  # no types there
+    except (GoogleAuthError, OSError) as error:
+        raise click.ClickException(_NO_CREDENTIALS) from error
+
+
+def _window(since: datetime | None, now: datetime) -> tuple[datetime, datetime]:
+    oldest = now - RETENTION
+    return (max(oldest, since - MARGIN) if since else oldest), now + MARGIN
+
+
+def _filter(events: Collection[str], ids: Collection[str], window: tuple[datetime, datetime]) -> str | None:
+    """In the logging query language. Ids are letters, digits, hyphens and underscores: nothing to escape, and nothing
+    private in Google's audit logs. None where there is no id to ask for.
+    """
+    if not ids:
+        return None
+    start, end = (at.isoformat(timespec="microseconds").replace("+00:00", "Z") for at in window)
+    any_of = " OR ".join(f'"{id}"' for id in sorted(ids))
+    about = " OR ".join(f"labels.{name}=({any_of})" for name in LABELS)
+    kinds = " OR ".join(f'"{event}"' for event in sorted(events))
+    return f'timestamp>="{start}" AND timestamp<="{end}" AND ({about}) AND jsonPayload.event=({kinds})'
+
+
+def _lines(entries: Iterable[Any]) -> Iterator[Mapping[str, Any]]:
+    """As they were written: the time is the entry's own."""
+    for entry in entries:
+        if isinstance(entry.payload, Mapping) and entry.timestamp is not None:
+            yield {**(entry.labels or {}), **entry.payload, "time": entry.timestamp}
+
+
+def _refusal(error: Any, project: str) -> str:
+    from google.api_core import exceptions
+
+    match error:
+        case exceptions.Forbidden():
+            return f"These credentials may not read the logs of {project}: they need the role roles/logging.viewer."
+        case exceptions.Unauthorized():
+            return _NO_CREDENTIALS
+        case exceptions.NotFound():
+            return f"There is no project {project}, or these credentials may not see it."
+        case exceptions.TooManyRequests():
+            return "Cloud Logging allows no more reads for the moment; try again in a minute."
+        case _:
+            return f"Cloud Logging did not answer as it should ({type(error).__name__}); try again."

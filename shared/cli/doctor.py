@@ -1,0 +1,82 @@
+"""pombo doctor: is everything in place? Each check says what it found; none hides another."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+
+import click
+
+from shared import bootstrap, config
+from shared.cli import doctor_checks as checks
+from shared.cli import doctor_settings as settings
+from shared.cli.doctor_settings import OF_QUEUE, OF_STORE, CannotCheck, Check
+from shared.cli.running import Described, data_dir_option, describe, progress
+from shared.pipeline.clock import SystemClock
+from shared.pipeline.ports import Store
+
+
+@click.command()
+@click.option("--points", is_flag=True, help="List the crash points that CRASH_AT knows, and do nothing else.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
+@data_dir_option
+def doctor(points: bool, as_json: bool, data_dir: Path) -> None:
+    """Check the settings, the store, the way of a task and back, the token and the clock. Exit 1 if any is not right.
+
+    \b
+    Examples:
+      pombo doctor
+      pombo doctor --json
+      pombo doctor --points
+    """
+    if points:
+        names = bootstrap.crash_points()
+        click.echo(json.dumps(names) if as_json else "\n".join(names))
+        return
+    found = list(examine(describe(data_dir)))
+    click.echo(json.dumps([asdict(check) for check in found], ensure_ascii=False) if as_json else as_text(found))
+    wrong = sum(not check.ok for check in found)
+    if wrong:
+        raise click.ClickException(f"{wrong} of {len(found)} checks are not right.")
+
+
+def as_text(found: Sequence[Check]) -> str:
+    """A line for each check, with a mark."""
+    width = max(len(check.check) for check in found)
+    marks = {True: click.style("ok", fg="green"), False: click.style("NO", fg="red", bold=True)}
+    return "\n".join(f"{marks[check.ok]}  {check.check:<{width}}  {check.sentence}" for check in found)
+
+
+def examine(described: Described, patience: float = checks.TASK_SECONDS) -> Iterator[Check]:
+    """Every check, in the order in which a person would look. `patience`: how many seconds a task may take."""
+    environ, clock = described.environ, SystemClock()
+    wrong = settings.faults(environ)
+    yield from settings.check_all(environ, wrong, described.is_local)
+
+    def stored() -> config.Config:
+        return settings.usable(environ, wrong, OF_STORE)
+
+    def queued() -> config.Config:
+        return settings.usable(environ, wrong, OF_QUEUE)
+
+    @cache
+    def store() -> Store:
+        return bootstrap.build_store(stored())
+
+    def task_check() -> str:
+        return checks.task(store(), bootstrap.build_queue(queued()), stored().limits, clock, patience)
+
+    yield _look("store", lambda: checks.store(store(), stored().limits, clock))
+    progress(f"Waiting for a task to come back, {patience:g} s at most")
+    task = _look("task", task_check)
+    yield task
+    yield _look("token", lambda: checks.token(queued(), task.ok))
+    yield _look("clock", lambda: checks.clock(store(), clock))
+
+
+def _look(name: str, check: Callable[[], str]) -> Check:
+    try:
+        return Check(name, True, check())
+    except (checks.Wrong, CannotCheck, config.ConfigError) as error:  # the last: the store's file is damaged, say
+        return Check(name, False, str(error))

@@ -1,0 +1,81 @@
+"""The settings as doctor sees them: a check for each, and as many as another check can still go by."""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from shared import config
+from shared.config import LOCAL_SECRETS, SETTINGS, Config, ConfigError, Setting
+
+_OF_LIMITS = {"APP_ENV", "SWEEP_AFTER", "DEDUPE_TTL_DAYS", "TIME_SCALE"}
+OF_STORE = frozenset(
+    _OF_LIMITS
+    | {"STORE", "SQLITE_PATH", "REDIS_URL", "GOOGLE_CLOUD_PROJECT", "FIRESTORE_DATABASE", "FIRESTORE_EMULATOR_HOST"}
+)
+OF_QUEUE = frozenset(
+    _OF_LIMITS
+    | {"GOOGLE_CLOUD_PROJECT", "CLOUD_TASKS_LOCATION", "CLOUD_TASKS_EMULATOR_HOST", "INBOUND_TASK_QUEUE_NAME"}
+    | {"OUTBOUND_TASK_QUEUE_NAME", "INTERNAL_TASK_BASE_URL", "INTERNAL_TASK_TOKEN", "TASKS_SERVICE_ACCOUNT"}
+)
+"""What has to be right before the part can be looked at; a fault in any other setting does not hide it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What was looked at, whether it is right, and what was found."""
+
+    check: str
+    ok: bool
+    sentence: str
+
+
+class CannotCheck(Exception):
+    """Something else has to be right first; the message says what."""
+
+
+def faults(environ: Mapping[str, str]) -> dict[str, list[str]]:
+    """What either service would refuse, by the setting that each sentence begins with."""
+    found: dict[str, list[str]] = {}
+    for service in config.BOTH:
+        try:
+            config.load(environ, service)
+        except ConfigError as error:
+            for fault in error.faults:
+                known = found.setdefault(fault.split()[0], [])
+                known += [] if fault in known else [fault]
+    return found
+
+
+def check_all(environ: Mapping[str, str], wrong: Mapping[str, list[str]], is_local: bool) -> Iterator[Check]:
+    """One check a setting. `is_local`: it is of a stack that runs here, whose secrets are not written down."""
+    for setting in SETTINGS:
+        found = wrong.get(setting.name)
+        if found is None:
+            yield Check(setting.name, True, _describe(setting, environ))
+        else:
+            hint = " Set it here as it was for pombo up." if setting.secret and is_local else ""
+            yield Check(setting.name, False, " ".join(found) + hint)
+    for name in wrong.keys() - {setting.name for setting in SETTINGS}:
+        yield Check(name, False, " ".join(wrong[name]))
+
+
+def usable(environ: Mapping[str, str], wrong: Mapping[str, list[str]], needed: Collection[str]) -> Config:
+    """These settings, whatever is wrong with others. Raises CannotCheck where one of them is."""
+    missing = sorted(wrong.keys() & set(needed))
+    if missing:
+        raise CannotCheck(f"It cannot be checked before {', '.join(missing)} is right.")
+    return config.load(environ, config.WEBHOOK, only=needed)
+
+
+def _describe(setting: Setting, environ: Mapping[str, str]) -> str:
+    raw = environ.get(setting.name, "").strip()
+    if raw:
+        return "It is set; a secret, not shown." if setting.secret else f"It is {raw}."
+    if setting.name == "HANDLER" and environ.get("HANDLER_URL", "").strip():
+        return "It is unset: HANDLER_URL takes its place."
+    if environ.get("APP_ENV") in config.DEPLOYED:
+        default = setting.always
+    elif setting.name in LOCAL_SECRETS:
+        return "It is unset: the secret of one machine, known to everybody, is used."
+    else:
+        default = setting.local or setting.always
+    return f"It is unset; the default is {default}." if default else f"It is unset, and may be: {setting.meaning}."

@@ -1,0 +1,209 @@
+"""The moments of one record: what it remembers of itself, each with its time and its sentence."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import accumulate, pairwise
+
+from shared.domain.identity import DOCTOR_KEY
+from shared.domain.outbound_checks import is_call
+from shared.domain.record import ATTEMPTS_KEPT, Attempt, Delivery, Kind, State
+from shared.pipeline import timeline_sentences as say
+from shared.pipeline.timeline_sentences import Explain, clock, with_details
+
+GIVEN_BACK = frozenset({"limited", "credential_refused", "blocked", "put_back"})
+"""A try that did not count: the next one has its number."""
+
+UNCERTAIN = frozenset({"lost", "in_doubt"})
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One thing that happened to one delivery. `what` is a word for programs, `sentence` for people."""
+
+    at: datetime
+    what: str
+    sentence: str
+    delivery: str
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """One attempt, with what only its neighbours tell: its round, and whether others before it left no verdict."""
+
+    attempt: Attempt
+    began: datetime
+    round: int
+    opens_round: bool
+    follows_doubt: bool
+    after_cut_off: bool
+    last: bool
+
+
+def moments(record: Delivery, beginning: str, explain: Explain, cut_offs: Sequence[datetime]) -> Iterator[Moment]:
+    """In causal order. `beginning`: how it came to be; `cut_offs`: when its tries were found cut off, from the log."""
+    what = "received" if record.kind is Kind.INBOUND else "planned"
+    yield Moment(record.received_at, what, beginning, record.key)
+    found = tries(record)
+    known = iter(cut_offs)
+    for one in found:
+        yield from _of_try(record, one, explain, known)
+    reached = found[-1].round if found else 0
+    if record.round > reached:
+        at = record.due_at or record.finished_at or record.received_at
+        yield Moment(at, "replayed", say.REPLAYED.format(round=record.round), record.key)
+    yield from _of_receipts(record, found, explain)
+    ending = _ending(record, found)
+    if ending is not None and record.finished_at is not None:
+        yield Moment(record.finished_at, *ending, record.key)
+
+
+def beginning_of_event(record: Delivery) -> str:
+    return say.DOCTOR if record.key == DOCTOR_KEY else say.RECEIVED
+
+
+def tries(record: Delivery) -> list[Try]:
+    """Every attempt that is remembered, the one that left no verdict too."""
+    unsettled = _unsettled(record)
+    attempts = [*record.attempts_log, *([unsettled] if unsettled else [])]
+    rounds = _rounds(record, attempts)
+    return [_try(record, attempts, rounds, index) for index in range(len(attempts))]
+
+
+def _try(record: Delivery, attempts: Sequence[Attempt], rounds: Sequence[int], index: int) -> Try:
+    attempt, round_, last = attempts[index], rounds[index], index == len(attempts) - 1
+    before = attempts[index - 1] if index and rounds[index - 1] == round_ else None
+    is_whole = index > 0 or len(record.attempts_log) < ATTEMPTS_KEPT
+    cut_off = is_whole and attempt.attempt > (_next_number(before) if before else 1)
+    doubted = cut_off or (before is not None and before.answer in UNCERTAIN)
+    began = record.started_at if last and record.started_at and record.started_at <= attempt.at else attempt.at
+    return Try(
+        attempt=attempt,
+        began=began,
+        round=round_,
+        opens_round=round_ > (rounds[index - 1] if index else 0),
+        follows_doubt=doubted and _can_double(record),
+        after_cut_off=cut_off,
+        last=last,
+    )
+
+
+def _rounds(record: Delivery, attempts: Sequence[Attempt]) -> list[int]:
+    """The round of each attempt, counted back from the record's own: a number that does not go on from the one before
+    begins a new one.
+    """
+    if not attempts:
+        return []
+    anew = (attempt.attempt < _next_number(before) for before, attempt in pairwise(attempts))
+    counted = list(accumulate(anew, initial=0))
+    is_tried = record.attempt > 0 or attempts[-1].answer in GIVEN_BACK
+    shift = max(0, record.round - (not is_tried) - counted[-1])
+    return [round_ + shift for round_ in counted]
+
+
+def _next_number(before: Attempt) -> int:
+    return before.attempt + (before.answer not in GIVEN_BACK)
+
+
+def _can_double(record: Delivery) -> bool:
+    """A handler's answers are committed once; a call (read, typing) does no harm twice."""
+    return record.kind is Kind.OUTBOUND and not is_call(record.payload)
+
+
+def _unsettled(record: Delivery) -> Attempt | None:
+    """The try that took the last lease, where it has left no verdict."""
+    started = record.started_at
+    if started is None or (record.attempts_log and record.attempts_log[-1].at >= started):
+        return None
+    if record.state is State.LEASED:
+        return Attempt(started, record.attempt, "started")
+    if record.token is None:
+        return Attempt(started, record.attempt + 1, "put_back")
+    return Attempt(started, record.attempt, _cut_off(record))
+
+
+def _cut_off(record: Delivery) -> str:
+    return "in_doubt" if _can_double(record) else "cut_off"
+
+
+def _of_try(record: Delivery, one: Try, explain: Explain, cut_offs: Iterator[datetime]) -> Iterator[Moment]:
+    if one.opens_round:
+        yield Moment(one.began, "replayed", say.REPLAYED.format(round=one.round), record.key)
+    if one.after_cut_off:
+        word = _cut_off(record)
+        at = min(next(cut_offs, one.began), one.began)
+        sentence = with_details(say.UNSETTLED[record.kind, word], round=one.round or None)
+        yield Moment(at, word, sentence, record.key)
+    if one.follows_doubt:
+        yield Moment(one.began, "resent", with_details(say.RESENT, round=one.round or None), record.key)
+    at = one.attempt.at
+    if one.attempt.answer == "in_doubt":
+        at = max(at, next(cut_offs, at))
+    yield Moment(at, one.attempt.answer, _sentence(record, one, explain), record.key)
+
+
+def _sentence(record: Delivery, one: Try, explain: Explain) -> str:
+    answer, code = one.attempt.answer, one.attempt.code
+    unsettled = say.UNSETTLED.get((record.kind, answer))
+    sentence = unsettled or say.TRIES.get(answer, answer)
+    if code is not None:
+        sentence = explain(record.provider, code) or sentence
+    if answer == "handler_failed" and record.last_error and one.last:
+        sentence = f"The handler failed: {record.last_error.rstrip('.')}."
+    if answer == "replied" and record.plan_size == 0:
+        sentence = say.WITHOUT_REPLY
+    number = one.attempt.attempt if unsettled or answer in say.NUMBERED else None
+    follows = _follows(record, one) if one.last and one.round == record.round else ""
+    return with_details(f"{sentence}{follows}", **{"try": number}, code=code, round=one.round or None)
+
+
+def _follows(record: Delivery, one: Try) -> str:
+    """What comes next, after the last try."""
+    answer, at = one.attempt.answer, one.attempt.at
+    if record.state is State.IN_DOUBT and record.doubt_until and answer in UNCERTAIN:
+        return f" It waits for a receipt until {clock(record.doubt_until, at)}."
+    if record.state is not State.PENDING or answer not in say.RETRIED:
+        return ""
+    if answer == "provider_down":
+        return " The queue brings it again within minutes."
+    if record.due_at is None:
+        return ""
+    due = clock(record.due_at, at)
+    return f" It waits until {due}." if answer == "blocked" else f" It is tried again at {due}."
+
+
+def _of_receipts(record: Delivery, found: Sequence[Try], explain: Explain) -> Iterator[Moment]:
+    for round_, receipts in sorted(record.receipts.items()):
+        for kind, sentence in say.RECEIPTS.items():
+            at = getattr(receipts, kind)
+            if at is None:
+                continue
+            code = receipts.failed_code if kind == "failed" else None
+            meaning = explain(record.provider, code) if code is not None else None
+            said = f"{sentence} {meaning}" if meaning else sentence
+            at = max(at, _handed_over(record, found, round_))
+            yield Moment(at, f"receipt_{kind}", with_details(said, code=code, round=round_ or None), record.key)
+
+
+def _handed_over(record: Delivery, found: Sequence[Try], round_: int) -> datetime:
+    """The earliest moment a receipt can be shown at: the provider's clock counts whole seconds, ours does not."""
+    of_round = [one for one in found if one.round == round_]
+    accepted = (one.attempt.at for one in of_round if one.attempt.answer == "accepted")
+    began = of_round[0].began if of_round else record.received_at
+    return next(accepted, began)
+
+
+def _ending(record: Delivery, found: Sequence[Try]) -> tuple[str, str] | None:
+    match record.state:
+        case State.DEAD:
+            return "dead", with_details(say.dead(record.reason), round=record.round or None)
+        case State.DROPPED:
+            kept = record.expire_at if record.reason == "unknown_sender" else None
+            until = f" It is kept until {kept:%Y-%m-%d}." if kept else ""
+            return "dropped", say.dropped(record.reason) + until
+        case State.DONE if record.kind is Kind.INBOUND:
+            return "done", say.handled(record.plan_size or 0)
+        case State.DONE if not any(one.attempt.answer == "accepted" and one.round == record.round for one in found):
+            return "done", with_details(say.CONFIRMED, round=record.round or None)
+        case _:
+            return None

@@ -1,0 +1,382 @@
+"""What a person reads of a message, whatever became of it: every situation is brought about for real."""
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from payloads import envelope, of_texts, receipt, text, value, wire
+from stack import SENDER, Stack
+
+from shared.cli import running, trace
+from shared.domain import delivery
+from shared.domain.guards import Go
+from shared.domain.identity import message_event_id
+from shared.domain.limits import Limits
+from shared.domain.record import Delivery, Task
+from shared.domain.tasks import task_body
+from shared.pipeline.clock import SystemClock
+from shared.stores.sqlite import SqliteStore
+
+CLOCK = r"(\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d UTC"
+
+
+@pytest.fixture(scope="module")
+def told(make_stack: Callable[..., Stack]) -> Iterator[Stack]:
+    """Its doubt window is as short as it may be: 120 s, which is 6 here."""
+    with make_stack(IN_DOUBT_SECONDS="120") as stack:
+        yield stack
+
+
+def story(stack: Stack, message_id: str) -> list[tuple[str, str]]:
+    """Word and sentence of each moment, in order."""
+    return [(moment["what"], moment["sentence"]) for moment in stack.timeline(message_id)["events"]]
+
+
+def sentences(stack: Stack, message_id: str, what: str) -> list[str]:
+    return [sentence for word, sentence in story(stack, message_id) if word == what]
+
+
+def wait_for(stack: Stack, message_id: str, what: str, pattern: str = "", seconds: float = 30) -> str:
+    """The first sentence of this kind that the pattern is found in, once there is one."""
+
+    def found() -> str | None:
+        said = sentences(stack, message_id, what) if stack.event(message_id) else []
+        return next((sentence for sentence in said if re.search(pattern, sentence)), None)
+
+    return stack.wait_until(found, f"{what!r} is told as {pattern!r}", seconds) or ""
+
+
+def whats(stack: Stack, message_id: str) -> list[str]:
+    return [what for what, _ in story(stack, message_id)]
+
+
+# ---- in
+
+
+def test_a_new_message_that_is_answered_and_read(told: Stack, contact: str) -> None:
+    message_id = told.say(contact, "hello")
+    wait_for(told, message_id, "receipt_read")
+
+    assert story(told, message_id) == [
+        ("received", "It came in, genuine and new, and was stored."),
+        ("replied", "The handler answered."),
+        ("done", "It was handled: 1 to send."),
+        ("planned", "Reply 1 of 1 was planned."),
+        ("accepted", "WhatsApp took it."),
+        ("receipt_sent", "WhatsApp confirms that it was sent."),
+        ("receipt_delivered", "It reached the phone."),
+        ("receipt_read", "It was read."),
+    ]
+
+
+def test_a_duplicate_says_how_often_it_came(told: Stack, contact: str) -> None:
+    body = of_texts(text(contact, f"wamid.{contact}", "hello"))
+    assert told.post(body).status_code == 200
+    told.wait_settled([f"wamid.{contact}"])
+    for _ in range(3):
+        assert told.post(body).status_code == 200
+
+    said = wait_for(told, f"wamid.{contact}", "duplicate", "3 times")
+    assert re.fullmatch(rf"It came again 3 times, the last at {CLOCK}; nothing was done twice\.", said)
+    assert whats(told, f"wamid.{contact}").count("duplicate") == 1
+
+
+def test_a_handler_that_fails_and_then_answers(told: Stack, contact: str) -> None:
+    message_id = told.say(contact, "!raise 1")
+
+    said = wait_for(told, message_id, "handler_failed")
+    assert re.match(r"The handler failed: RuntimeError: the team's code is broken\.", said) or "(try 1)" in said
+    told.wait_settled([message_id])
+    assert whats(told, message_id)[:4] == ["received", "handler_failed", "replied", "done"]
+
+
+def test_a_handler_that_failed_says_when_it_is_tried_again(told: Stack, contact: str) -> None:
+    message_id = told.say(contact, "!raise always")
+
+    said = wait_for(told, message_id, "handler_failed", "again")
+    assert re.search(rf"is broken\. It is tried again at {CLOCK}\. \(try 1\)", said)
+    told.wait_settled([message_id])
+    assert whats(told, message_id) == ["received", *["handler_failed"] * 3, "dead"]
+    assert sentences(told, message_id, "dead") == [
+        "The handler failed at the last try. It is dead: a person may have it tried again."
+    ]
+    assert told.timeline(message_id)["shown"] == "failed"
+
+
+def test_a_handler_that_was_killed_at_work(told: Stack, contact: str) -> None:
+    message_id = told.say(contact, "!hang 9")
+    assert wait_for(told, message_id, "started") == "The handler is at work on it. (try 1)"
+    killed = told.kill("internal")
+    told.wait_back(killed)
+    told.wait_settled([message_id], 60)
+
+    assert whats(told, message_id)[:3] == ["received", "cut_off", "replied"]
+
+
+def test_a_message_that_the_handler_wants_no_more_of(told: Stack, contact: str) -> None:
+    message_id = told.say(contact, "!drop it is spam")
+    told.wait_settled([message_id])
+
+    assert story(told, message_id)[1:] == [
+        ("dropped", "The handler wants nothing more done with it."),
+        ("dropped", "Nothing more is done with it: it is spam."),
+    ]
+
+
+def test_a_message_to_a_number_that_is_nobodys(told: Stack, contact: str) -> None:
+    stranger = "200000000000008"
+    body = wire(envelope(value([text(contact, f"wamid.{contact}", "hello")], sender=stranger)))
+    assert told.post(body).status_code == 200
+
+    timeline = timeline_of(told, message_event_id("meta", stranger, f"wamid.{contact}"))
+    (_, end) = timeline["events"]
+    assert timeline["shown"] == "ignored"
+    assert re.fullmatch(
+        r"It was sent to a number that is nobody's here\. It is kept until \d{4}-\d\d-\d\d\.", end["sentence"]
+    )
+
+
+def test_an_item_that_cannot_be_read(told: Stack, contact: str) -> None:
+    broken = {"type": "text", "from": contact, "text": {"body": f"no id {contact}"}}
+    assert told.post(of_texts(broken)).status_code == 200
+
+    key = told.wait_until(lambda: told.logs("dead_lettered", reason="unparsable"), "it is dead")[-1]["delivery"]
+    timeline = timeline_of(told, key)
+    assert timeline["events"][-1]["sentence"] == "It could not be read. It is kept as it came."
+
+
+def timeline_of(stack: Stack, key: str) -> dict[str, Any]:
+    """Of what no message id leads to."""
+    found = running.Running(stack.store, SENDER, None, stack.data_dir / "logs.jsonl")
+    records = trace.find_records(found, key)
+    return trace.as_dict(trace.timeline_of(found, records))
+
+
+# ---- out: what delays it
+
+
+def test_a_send_that_is_retried_says_when(told: Stack, contact: str) -> None:
+    told.fault("send", "error", code=999999, transient=True, match={"to": contact})
+    message_id = told.say(contact, "hello")
+
+    said = wait_for(told, message_id, "retry")
+    assert re.search(rf"could not take it this time\.( It is tried again at {CLOCK}\.)? \(try 1, code 999999\)", said)
+    told.wait_settled([message_id])
+    assert whats(told, message_id)[3:6] == ["planned", "retry", "accepted"]
+
+
+def test_a_limit_says_whose_it_is_and_when_it_goes_on(told: Stack, contact: str) -> None:
+    told.fault("send", "error", code=131056, times=2, match={"to": contact})
+    message_id = told.say(contact, "hello")
+
+    said = wait_for(told, message_id, "limited", "again at")
+    assert re.search(rf"this person in a short time\. It is tried again at {CLOCK}\. \(code 131056\)", said)
+    told.wait_settled([message_id], 60)
+    assert whats(told, message_id)[3:7] == ["planned", "limited", "limited", "accepted"]
+
+
+def test_a_reply_that_waits_for_the_one_before_it(told: Stack, contact: str) -> None:
+    told.fault("send", "error", code=131056, times=3, match={"to": contact})
+    message_id = told.say(contact, "!list 2")
+
+    assert re.match("It waits for the reply before it", wait_for(told, message_id, "waiting", "looked"))
+    told.wait_settled([message_id], 90)
+    (said,) = sentences(told, message_id, "waiting")
+    assert re.fullmatch(rf"It waited for the reply before it; looked \d+ times, the last at {CLOCK}\.", said)
+
+
+def test_what_a_blocked_number_holds_back(make_stack: Callable[..., Stack], contacts: Callable[[], str]) -> None:
+    first, later = contacts(), contacts()
+    with make_stack() as stack:
+        stack.fault("send", "error", code=368, match={"to": first})
+        refused = stack.say(first, "hello")
+        said = wait_for(stack, refused, "blocked")
+        assert re.fullmatch(rf"Meta has blocked the WhatsApp account .*\. It waits until {CLOCK}\. \(code 368\)", said)
+        waiting = stack.say(later, "hello")
+        said = wait_for(stack, waiting, "waiting")
+        assert re.fullmatch(rf"It waits: the business number is blocked; the next look is at {CLOCK}\.", said)
+        assert [stack.timeline(one)["replies"][0]["why"] for one in (refused, waiting)] == ["blocked", "blocked"]
+
+
+def test_what_a_refused_token_holds_back(make_stack: Callable[..., Stack], contacts: Callable[[], str]) -> None:
+    first, later = contacts(), contacts()
+    with make_stack() as stack:
+        stack.fault("send", "error", code=190, match={"to": first})
+        refused = stack.say(first, "hello")
+        assert "reconnect the number" in wait_for(stack, refused, "credential_refused", "again at")
+        waiting = stack.say(later, "hello")
+        assert "has to be reconnected" in wait_for(stack, waiting, "waiting")
+        why = [stack.timeline(one)["replies"][0]["why"] for one in (refused, waiting)]
+        assert why == ["WHATSAPP_REAUTH_REQUIRED", "WHATSAPP_REAUTH_REQUIRED"]
+
+
+# ---- out: doubt
+
+
+def test_a_lost_answer_that_a_receipt_makes_good(told: Stack, contact: str) -> None:
+    told.fault("send", "accept_then_drop", match={"to": contact})
+    message_id = told.say(contact, "hello")
+    told.wait_settled([message_id])
+
+    assert sentences(told, message_id, "lost")[0].startswith("It was handed to WhatsApp and the answer was lost")
+    assert sentences(told, message_id, "done")[-1] == ("A receipt shows that WhatsApp has it; it is not sent again.")
+
+
+def test_a_lost_answer_that_nothing_makes_good_is_sent_once_more(told: Stack, contact: str) -> None:
+    told.fault("receipt", "withhold", times=0, match={"to": contact})
+    told.fault("send", "accept_then_drop", match={"to": contact})
+    message_id = told.say(contact, "hello")
+
+    said = wait_for(told, message_id, "lost", "receipt until")
+    assert re.search(rf"may or may not have it\. It waits for a receipt until {CLOCK}\. \(try 1\)", said)
+    told.wait_settled([message_id], 60)
+    out = [what for what in whats(told, message_id)[3:] if what != "waiting"]
+    assert out == ["planned", "lost", "resent", "accepted"]
+    assert sentences(told, message_id, "resent") == [
+        "The doubt window passed without a receipt: it is sent once more, and only once."
+    ]
+
+
+def test_a_second_doubt_is_for_a_person_to_decide(told: Stack, contact: str) -> None:
+    told.fault("receipt", "withhold", times=0, match={"to": contact})
+    told.fault("send", "accept_then_drop", times=2, match={"to": contact})
+    message_id = told.say(contact, "hello")
+    told.wait_settled([message_id], 60)
+
+    out = [what for what in whats(told, message_id)[3:] if what != "waiting"]
+    assert out == ["planned", "lost", "resent", "lost", "dead"]
+    assert sentences(told, message_id, "dead") == [
+        "No receipt came. WhatsApp may or may not have it; a person has to decide."
+    ]
+
+
+def test_a_send_whose_process_was_not_heard_of_again(told: Stack, contact: str) -> None:
+    told.fault("receipt", "withhold", times=0, match={"to": contact})
+    told.fault("task", "slow", seconds=2.0, match={"queue": "outbound"})
+    message_id = told.say(contact, "hello")
+    told.wait_until(lambda: told.reply(message_id), "the reply is planned")
+    reply = told.reply(message_id)
+    assert reply is not None
+    assert lease_for_nobody(told, reply).state == "leased"
+    assert wait_for(told, message_id, "started", "handed") == "It is being handed to WhatsApp. (try 1)"
+
+    said = wait_for(told, message_id, "in_doubt", "until")
+    assert re.fullmatch(
+        r"The one that was sending it was not heard of again: WhatsApp may or may not have it\. "
+        rf"It waits for a receipt until {CLOCK}\. \(try 1\)",
+        said,
+    )
+    told.wait_settled([message_id], 60)
+    out = [what for what in whats(told, message_id)[3:] if what != "waiting"]
+    assert out == ["planned", "in_doubt", "resent", "accepted"]
+    at = {moment["what"]: moment["at"] for moment in told.timeline(message_id)["events"]}
+    assert at["planned"] < at["in_doubt"] < at["resent"], "the log knows when the doubt began"
+
+
+def lease_for_nobody(stack: Stack, reply: Delivery) -> Delivery:
+    """Take the lease as a process would that is killed right after it."""
+    limits, now = Limits().scaled(20), SystemClock().now()
+    step = stack.store.change(
+        reply.key, lambda record: delivery.lease(record, Task.of(reply), "a token of nobody's", Go(), limits, now)
+    )
+    assert step.write is not None
+    return step.write
+
+
+# ---- out: the end
+
+
+def test_a_refusal_for_good_says_why(told: Stack, contact: str) -> None:
+    told.fault("send", "error", code=131047, match={"to": contact})
+    message_id = told.say(contact, "hello")
+    told.wait_settled([message_id])
+
+    (said,) = sentences(told, message_id, "refused")
+    assert "more than 24 hours" in said
+    assert said.endswith("(code 131047)")
+    assert whats(told, message_id)[-1] == "dead"
+    assert told.timeline(message_id)["replies"][0]["shown"] == "failed"
+
+
+def test_a_send_that_has_used_up_its_tries(told: Stack, contact: str) -> None:
+    told.fault("send", "error", code=999999, transient=True, times=0, match={"to": contact})
+    message_id = told.say(contact, "hello")
+    told.wait_settled([message_id], 60)
+
+    assert whats(told, message_id)[3:] == ["planned", "retry", "retry", "retry", "dead"]
+    assert sentences(told, message_id, "dead")[0].startswith("All tries were used up.")
+
+
+def test_a_message_that_was_taken_and_could_not_be_delivered(told: Stack, contact: str) -> None:
+    told.fault("receipt", "withhold", times=0, match={"to": contact})
+    message_id = told.say(contact, "hello")
+    told.wait_settled([message_id])
+    reply = told.reply(message_id)
+    assert reply is not None
+    failed = receipt(reply.provider_id or "", "failed", errors=[{"code": 131026, "title": "Message undeliverable"}])
+    assert told.post(wire(envelope(value(statuses=[failed])))).status_code == 200
+
+    said = wait_for(told, message_id, "receipt_failed")
+    assert said.startswith("WhatsApp took it, and could not deliver it after all. ")
+    assert said.endswith("(code 131026)")
+    assert told.timeline(message_id)["replies"][0]["shown"] == "failed"
+
+
+def test_a_voice_message_that_was_played(told: Stack, contact: str) -> None:
+    told.fault("receipt", "withhold", times=0, match={"to": contact})
+    message_id = told.say(contact, "hello")
+    told.wait_settled([message_id])
+    reply = told.reply(message_id)
+    assert reply is not None
+    assert told.post(wire(envelope(value(statuses=[receipt(reply.provider_id or "", "played")])))).status_code == 200
+
+    assert wait_for(told, message_id, "receipt_played") == "It was played."
+
+
+def test_a_replayed_message_tells_its_rounds_apart(told: Stack, contact: str) -> None:
+    told.fault("send", "error", code=131026, match={"to": contact})
+    message_id = told.say(contact, "hello")
+    told.wait_settled([message_id])
+    reply = told.reply(message_id)
+    assert reply is not None
+
+    now = SystemClock().now()
+    again = told.store.change(reply.key, lambda record: delivery.replay(record, Limits(), now)).write  # type: ignore[arg-type]
+    assert again is not None
+    assert told.task("outbound", task_body(Task.of(again))).status_code == 200
+
+    wait_for(told, message_id, "receipt_read")
+    assert whats(told, message_id)[3:] == [
+        *("planned", "refused", "dead", "replayed", "accepted"),
+        *("receipt_sent", "receipt_delivered", "receipt_read"),
+    ]
+    assert sentences(told, message_id, "accepted") == ["WhatsApp took it. (round 1)"]
+    assert sentences(told, message_id, "receipt_read") == ["It was read. (round 1)"]
+
+
+# ---- where no record is left
+
+
+def test_a_duplicate_of_a_message_whose_record_has_expired_is_told_by_the_logs(
+    told: Stack, contact: str, tmp_path: Path
+) -> None:
+    body = of_texts(text(contact, f"wamid.{contact}", "hello"))
+    for _ in range(2):
+        assert told.post(body).status_code == 200
+    told.wait_settled([f"wamid.{contact}"])
+    key = told.event_key(f"wamid.{contact}")
+    lines = told.logs(inbound_event_id=key)
+    empty = SqliteStore(tmp_path / "empty.sqlite", Limits(), SystemClock().now)
+    try:
+        found = running.Running(empty, SENDER, None, told.data_dir / "logs.jsonl")
+        assert trace.find_records(found, f"wamid.{contact}") == []
+        timeline = trace.from_logs(found, f"wamid.{contact}")
+    finally:
+        empty.close()
+    assert timeline is not None
+    assert timeline.shown == "gone"
+    assert timeline.correlation_id == lines[0]["correlation_id"]
+    assert {"inbound_new", "inbound_duplicate"} <= {moment.what for moment in timeline.events}
+    assert "Its record is no more" in trace.as_text(timeline)
