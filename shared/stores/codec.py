@@ -19,7 +19,7 @@ _KEPT_APART = frozenset({"receipts", "version"})
 FIELDS = tuple(field.name for field in fields(Delivery) if field.name not in _KEPT_APART)
 """Every field, always, also where it is None: what is absent from a stored record was unknown to its writer."""
 
-_MOMENTS = frozenset(
+MOMENTS = frozenset(
     {
         "received_at",
         "lease_until",
@@ -50,18 +50,17 @@ def decode(plain: Mapping[str, Any], version: int | None = None) -> Delivery:
         raise UnknownState from error
 
 
-def to_json(plain: Mapping[str, Any]) -> str:
+def to_json(plain: Any) -> str:
     """Compact JSON. Raises TypeError or ValueError for what JSON or UTF-8 cannot hold."""
     return json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
-def from_json(text: str) -> dict[str, Any]:
+def from_json(text: str) -> Any:
     """What `to_json` wrote. Raises UnknownState."""
     try:
-        plain: dict[str, Any] = json.loads(text)
-    except ValueError as error:
+        return json.loads(text)
+    except (TypeError, ValueError) as error:
         raise UnknownState from error
-    return plain
 
 
 def moment(at: datetime) -> str:
@@ -95,7 +94,7 @@ def _plain(value: Any) -> Any:
 
 
 def _typed(name: str, value: Any) -> Any:
-    if name in _MOMENTS:
+    if name in MOMENTS:
         return None if value is None else as_moment(value)
     match name:
         case "kind":

@@ -7,7 +7,7 @@ from typing import Any
 
 from shared.domain.delivery import Ensure, EnsureReplies, Run, Step
 from shared.domain.events import ReceiptReceived
-from shared.domain.identity import provider_id_hash
+from shared.domain.identity import outbound_key, provider_id_hash
 from shared.domain.record import Delivery, Kind, ReceiptKind, Receipts
 
 
@@ -32,7 +32,7 @@ def id_hash_of(receipt: ReceiptReceived) -> str:
     return provider_id_hash(receipt.provider, receipt.provider_id)
 
 
-def written(step: Step, version: int) -> Step:
+def written(step: Step, version: int | None) -> Step:
     """The step once its record is stored: the record it hands on may be the `seen` of the next change."""
     if step.write is None:
         return step
@@ -44,16 +44,21 @@ def written(step: Step, version: int) -> Step:
 
 
 def in_order(records: Iterable[Delivery]) -> list[Delivery]:
-    """Events first, then messages as they came to be; those of one plan, made at once, one after the other.
+    """Events first, then messages as they came to be; those of one plan, made at once, in its order.
 
     Told from the records alone, so that no store needs to remember an order. `due_at` would not do: a retry moves it.
+    A plan's order follows from its event; where that has expired, from which message waits for which.
     """
     by_key = {record.key: record for record in records}
+    places = {
+        outbound_key(record.key, place): place for record in by_key.values() for place in range(record.plan_size or 0)
+    }
     return sorted(
         by_key.values(),
         key=lambda record: (
             record.kind is not Kind.INBOUND,
             record.received_at,
+            places.get(record.key, 0),
             _predecessors(record, by_key),
             record.key,
         ),

@@ -158,6 +158,11 @@ class SqliteStore:
         """Writes, since a store that can only be read takes no message: a full disk, a file that is locked."""
         self._file.write(lambda db: db.execute(f"PRAGMA user_version = {VERSION}"))
 
+    def time(self) -> datetime:
+        """This machine's clock: a file has no other."""
+        now = self._file.read(lambda db: db.execute("SELECT strftime('%Y-%m-%dT%H:%M:%f+00:00')").fetchone()[0])
+        return as_moment(now)
+
     def _all(self, column: str, value: str) -> list[Delivery]:
         def work(db: sqlite3.Connection) -> list[Delivery]:
             keys = db.execute(f"SELECT key FROM records WHERE {column} = ?", (value,))  # noqa: S608 — ours

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from shared.domain.errors import StoreUnavailable
 from shared.stores.sqlite_schema import prepare
-from shared.stores.sqlite_turn import Turn
+from shared.stores.turn import Turn
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]

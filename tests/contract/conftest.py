@@ -1,46 +1,21 @@
-"""What the contract suite needs of each back end: clients of the same data, and a way to make it unreachable."""
+"""The back ends that the contract suite runs over, and the records it tries them with."""
 
 import itertools
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import firestore_backend
 import pytest
+import redis_backend
+from backends import NOW, Backend, Clock
 
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery, Kind, State
 from shared.stores.sqlite import SqliteStore
-
-NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
-
-
-@dataclass
-class Clock:
-    """A clock that a test sets."""
-
-    now: datetime = NOW
-
-    def __call__(self) -> datetime:
-        return self.now
-
-
-@dataclass
-class Backend:
-    """One back end with empty data. `client` makes another client of it, as another process would have one."""
-
-    make: Callable[[Clock], Any]
-    unreachable: Callable[[], AbstractContextManager[None]]
-    """While it lasts, writes at least must fail."""
-    clock: Clock = field(default_factory=Clock)
-    clients: list[Any] = field(default_factory=list)
-
-    def client(self) -> Any:
-        self.clients.append(self.make(self.clock))
-        return self.clients[-1]
 
 
 def sqlite_backend(tmp_path: Path) -> Backend:
@@ -55,10 +30,17 @@ def sqlite_backend(tmp_path: Path) -> Backend:
         finally:
             db.close()
 
-    return Backend(lambda clock: SqliteStore(path, Limits(), clock), locked)
+    def purge(store: SqliteStore, then: datetime) -> None:
+        store.purge(then, 10_000)
+
+    return Backend(lambda clock: SqliteStore(path, Limits(), clock), locked, purge)
 
 
-BACKENDS: dict[str, Callable[[Path], Backend]] = {"sqlite": sqlite_backend}
+BACKENDS: dict[str, Callable[[Path], Backend]] = {
+    "sqlite": sqlite_backend,
+    "firestore": firestore_backend.backend,
+    "redis": redis_backend.backend,
+}
 
 
 @pytest.fixture(params=BACKENDS)

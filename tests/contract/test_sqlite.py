@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from shared.pipeline.ports import Created
 from shared.stores.codec import decode, encode, from_json
 from shared.stores.sqlite import SqliteStore
 from shared.stores.sqlite_schema import VERSION, UnknownVersion
-from shared.stores.sqlite_turn import Turn
+from shared.stores.turn import Turn
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -382,6 +382,47 @@ def test_threads_share_few_connections_and_leave_none_behind(store, a_record):
             thread.join()
     assert len(store._file._open) <= 20
     assert len(store._file._open) == len(store._file._idle)
+
+
+# ---- purge: nobody else deletes what has expired
+
+
+def test_only_what_has_expired_is_deleted_and_no_more_than_asked(store, a_record):
+    expired = [a_record(state=State.DONE, expire_at=NOW - timedelta(seconds=n)) for n in range(3)]
+    kept = [a_record(state=State.DONE, expire_at=NOW + timedelta(seconds=1)), a_record(state=State.DEAD), a_record()]
+    for record in expired + kept:
+        store.create(record)
+    assert store.purge(NOW, limit=2) == 2
+    assert store.purge(NOW, limit=2) == 1
+    assert store.purge(NOW, limit=2) == 0
+    assert [store.get(record.key) for record in expired] == [None] * 3
+    assert [store.get(record.key) for record in kept] == kept
+
+
+def test_each_kind_of_receipt_without_an_echo_has_its_own_retention(path, a_record):
+    now = [NOW]
+    store = SqliteStore(path, Limits(), lambda: now[0])
+    record = a_record(provider_id="SM1")
+    store.create(record)
+    store.note_unechoed_receipt(ReceiptReceived("meta", "s", "SM1", ReceiptKind.SENT, NOW))
+    now[0] = NOW + timedelta(seconds=60)
+    store.note_unechoed_receipt(ReceiptReceived("meta", "s", "SM1", ReceiptKind.READ, NOW))
+    over = NOW + Limits().receipt_retention
+    assert store.purge(over - timedelta(seconds=1), limit=10) == 0
+    assert store.purge(over, limit=10) == 1
+    assert store.get(record.key).word.read == NOW
+    assert store.get(record.key).word.sent is None
+    assert store.purge(over + timedelta(seconds=60), limit=10) == 1
+    assert store.get(record.key).receipts == {}
+    store.close()
+
+
+def test_a_purge_of_a_file_that_is_held_is_unavailable(path, store, a_record):
+    store.create(a_record())
+    with sql(path) as db:
+        db.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(StoreUnavailable):
+            store.purge(NOW, limit=10)
 
 
 # ---- races and versions

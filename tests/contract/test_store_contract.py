@@ -26,6 +26,8 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LIMITS = Limits()
 OK = Answer(200, "ok")
 THREADS = 64
+A_DAY = 86_400
+"""Seconds that a back end may be late in deleting what has expired."""
 TEXTS = [
     "",
     "👩‍👩‍👧‍👦 🏳️‍🌈",
@@ -410,11 +412,11 @@ def test_what_was_seen_too_long_ago_only_loses_the_race(store, a_record):
     assert step.write.attempt == store.get(record.key).attempt == 6
 
 
-def test_what_was_seen_of_an_earlier_life_of_the_key_only_loses_the_race(store, a_record):
+def test_what_was_seen_of_an_earlier_life_of_the_key_only_loses_the_race(backend, store, a_record):
     record = a_record(state=State.DONE, expire_at=NOW)
     store.create(record)
     old = store.get(record.key)
-    store.purge(NOW, 10)
+    backend.expire(store, at(A_DAY))
     store.create(replace(record, generation=7, expire_at=None))
     step = store.change(record.key, lambda found: Step(OK, write=replace(found, attempt=1)), old)
     assert step.write.generation == 7
@@ -425,6 +427,63 @@ def test_a_record_that_was_never_read_may_be_given_as_seen(store, a_record):
     store.create(replace(record, generation=7))
     step = store.change(record.key, lambda found: Step(OK, write=replace(found, attempt=1)), record)
     assert step.write.generation == 7
+
+
+def test_a_lease_that_was_written_and_not_answered_is_recognised_by_its_token(backend, store, a_record):
+    """As after an answer that was lost: what is there is this very attempt's own write."""
+    record = a_record()
+    store.create(record)
+    seen = store.get(record.key)
+    applied = backend.client().change(record.key, lease_with("mine"), seen)
+    step = store.change(record.key, lease_with("mine"), seen)
+    assert isinstance(step.next, Run)
+    assert step.next.record == store.get(record.key) == applied.write
+    assert step.next.record.attempt == 1
+
+
+def plan_of(event: Delivery, replies: Sequence[Delivery]) -> Callable[[Delivery | None], Step]:
+    return lambda found: Step(OK, replace(found, state=State.DONE, plan_size=len(replies)), tuple(replies))
+
+
+def test_a_plan_of_30_replies_is_seen_wholly_or_not_at_all(backend, store, a_record):
+    events = [a_record(kind=Kind.INBOUND) for _ in range(8)]
+    plans = [[a_record(payload={"body": "x" * 2000}) for _ in range(30)] for _ in events]
+    for event in events:
+        store.create(event)
+    readers, over, torn = [backend.client(), backend.client()], threading.Event(), []
+
+    def watch(reader: Any, backwards: bool) -> None:
+        """Of two parts of one commit, whichever was seen first, the other must be there by then."""
+        while not over.is_set():
+            for event, replies in zip(events, plans, strict=True):
+                if backwards:
+                    first, then = reader.get(replies[-1].key), reader.get(event.key).state is State.DONE
+                else:
+                    first, then = reader.get(event.key).state is State.DONE, reader.get(replies[-1].key)
+                if first and not then:
+                    torn.append(event.key)
+
+    threads = [threading.Thread(target=watch, args=(reader, n == 0)) for n, reader in enumerate(readers)]
+    for thread in threads:
+        thread.start()
+    together([lambda e=e, r=r: store.change(e.key, plan_of(e, r)) for e, r in zip(events, plans, strict=True)])
+    over.set()
+    for thread in threads:
+        thread.join()
+    assert torn == []
+    assert [store.get(reply.key) for replies in plans for reply in replies] == list(itertools.chain(*plans))
+
+
+def test_a_plan_that_the_store_could_not_take_is_nowhere(backend, store, a_record):
+    event, replies = a_record(kind=Kind.INBOUND), [a_record() for _ in range(30)]
+    store.create(event)
+    seen = store.get(event.key)
+    with backend.unreachable(), pytest.raises(StoreUnavailable):
+        store.change(event.key, plan_of(event, replies), seen)
+    assert store.get(event.key) == event
+    assert [store.get(reply.key) for reply in replies] == [None] * 30
+    store.change(event.key, plan_of(event, replies), seen)
+    assert [store.get(reply.key) for reply in replies] == replies
 
 
 # ---- receipts
@@ -473,6 +532,20 @@ def test_receipts_without_an_echo_commute_and_may_repeat(store, a_record, data, 
     record = a_record(key=number, provider_id=number)
     store.create(record)
     assert store.get(record.key).word == merged(noted)
+
+
+@pytest.mark.parametrize("codes", [*itertools.permutations([None, 0, 99, 131026], 3)], ids=str)
+def test_of_failures_at_one_moment_one_code_stands_whatever_came_first(store, a_record, codes):
+    record, other = a_record(), a_record(provider_id="SM1")
+    store.create(record)
+    store.create(other)
+    failures = [receipt(ReceiptKind.FAILED, 0, "SM1", code) for code in codes]
+    for failure in failures:
+        store.note_receipt(echo_of(record), failure)
+        store.note_unechoed_receipt(failure)
+    least = min(codes, key=lambda code: -1 if code is None else code)
+    assert store.get(record.key).word == store.get(other.key).word == merged(failures)
+    assert store.get(record.key).word.failed_code == least
 
 
 def test_a_receipt_of_no_record_is_told_and_not_kept(store, a_record):
@@ -577,6 +650,37 @@ def test_a_receipt_without_an_echo_counts_once_the_record_has_that_id(store, a_r
     found = []
     store.change(record.key, lambda read: found.append(read.word) or Step(OK))
     assert found == [expected]
+
+
+def test_a_receipt_without_an_echo_that_came_between_is_decided_upon(store, a_record):
+    record = a_record(provider_id="SM1")
+    store.create(record)
+    seen = store.get(record.key)
+    store.note_unechoed_receipt(receipt(ReceiptKind.SENT, 0, "SM1"))
+    words = []
+
+    def decide(found: Delivery | None) -> Step:
+        words.append(found.word.sent)
+        return writing(attempt=1)(found)
+
+    store.change(record.key, decide, seen)
+    assert words[-1] == NOW
+
+
+def test_receipts_that_waited_for_an_id_are_decided_upon_once_it_is_there(store, a_record):
+    """The record that a step hands on cannot know them yet."""
+    record = a_record()
+    store.create(record)
+    store.note_unechoed_receipt(receipt(ReceiptKind.SENT, 0, "SM1"))
+    step = store.change(record.key, writing(provider_id="SM1"))
+    words = []
+
+    def decide(found: Delivery | None) -> Step:
+        words.append(found.word.sent)
+        return writing(attempt=1)(found)
+
+    assert store.change(record.key, decide, step.write).write.word.sent == NOW
+    assert words[-1] == NOW
 
 
 def test_a_receipt_without_an_echo_is_of_its_provider_alone(store, a_record):
@@ -724,42 +828,67 @@ def test_marks_of_many_senders_at_once_are_all_there(store):
     assert set(store.marks("one").blocks) == {f"sender-{n}" for n in range(16)}
 
 
-# ---- purge
+# ---- what has expired
 
 
-def test_only_what_has_expired_is_deleted_and_no_more_than_asked(store, a_record):
+def test_what_has_expired_is_deleted_by_whoever_is_to_do_it_and_nothing_else_is(backend, store, a_record):
     expired = [a_record(state=State.DONE, expire_at=at(-n)) for n in range(3)]
-    kept = [a_record(state=State.DONE, expire_at=at(1)), a_record(state=State.DEAD), a_record()]
+    kept = [a_record(state=State.DONE, expire_at=at(3 * A_DAY)), a_record(state=State.DEAD), a_record()]
     for record in expired + kept:
         store.create(record)
-    assert store.purge(NOW, limit=2) == 2
-    assert store.purge(NOW, limit=2) == 1
-    assert store.purge(NOW, limit=2) == 0
+    backend.expire(store, at(A_DAY))
     assert [store.get(record.key) for record in expired] == [None] * 3
     assert [store.get(record.key) for record in kept] == kept
+    assert list(store.by_correlation(expired[0].correlation_id)) == []
 
 
-def test_the_receipts_of_a_deleted_record_go_with_it(store, a_record):
+def test_a_record_that_no_longer_expires_is_kept(backend, store, a_record):
     record = a_record(state=State.DONE, expire_at=NOW)
     store.create(record)
     store.note_receipt(echo_of(record), receipt(ReceiptKind.SENT))
-    store.purge(NOW, limit=10)
+    store.change(record.key, writing(state=State.PENDING, expire_at=None, provider_id="wamid.1"))
+    before = store.get(record.key)
+    backend.expire(store, at(A_DAY))
+    assert before.word.sent == NOW
+    assert store.get(record.key) == store.by_provider_id("meta", "wamid.1") == before
+    assert list(store.by_correlation(record.correlation_id)) == [before]
+
+
+def test_replies_that_wait_for_nothing_are_found_in_the_order_of_their_plan(store, a_record):
+    """A typing signal holds nobody up, so no reply names it as the one before."""
+    event = a_record(kind=Kind.INBOUND, correlation_id="correlation-x", state=State.DONE, plan_size=9)
+    replies = [a_record(key=outbound_key(event.key, place), correlation_id="correlation-x") for place in range(9)]
+    for record in [*reversed(replies), event]:
+        store.create(record)
+    assert list(store.by_correlation("correlation-x")) == [event, *replies]
+
+
+def test_what_is_left_of_an_event_is_still_found_by_its_correlation(backend, store, a_record):
+    event = a_record(kind=Kind.INBOUND, correlation_id="correlation-x", state=State.DONE, expire_at=NOW)
+    reply = a_record(correlation_id="correlation-x", state=State.DONE, expire_at=at(9 * A_DAY))
+    store.create(reply)
+    store.create(event)
+    backend.expire(store, at(A_DAY))
+    assert list(store.by_correlation("correlation-x")) == [reply]
+
+
+def test_the_receipts_of_a_deleted_record_go_with_it(backend, store, a_record):
+    record = a_record(state=State.DONE, expire_at=NOW)
+    store.create(record)
+    store.note_receipt(echo_of(record), receipt(ReceiptKind.SENT))
+    backend.expire(store, at(A_DAY))
     store.create(record)
     assert store.get(record.key).receipts == {}
 
 
-def test_receipts_without_an_echo_are_deleted_after_their_retention(store, clock, a_record):
+def test_receipts_without_an_echo_are_deleted_after_their_retention(backend, store, a_record):
     record = a_record(provider_id="SM1")
     store.create(record)
     store.note_unechoed_receipt(receipt(ReceiptKind.SENT, 0, "SM1"))
-    clock.now = at(60)
-    store.note_unechoed_receipt(receipt(ReceiptKind.READ, 0, "SM1"))
     over = NOW + LIMITS.receipt_retention
-    assert store.purge(over - timedelta(seconds=1), limit=10) == 0
-    assert store.purge(over, limit=10) == 1
-    assert store.get(record.key).word.read == NOW
-    assert store.get(record.key).word.sent is None
-    assert store.purge(over + timedelta(seconds=60), limit=10) == 1
+    backend.expire(store, over - timedelta(seconds=A_DAY))
+    assert store.get(record.key).word.sent == NOW
+    backend.expire(store, over + timedelta(seconds=A_DAY))
     assert store.get(record.key).receipts == {}
 
 
@@ -781,7 +910,7 @@ def test_an_unreachable_store_says_so_within_its_bound_and_recovers(backend, sto
         lambda: store.note_unechoed_receipt(receipt(ReceiptKind.SENT)),
         lambda: store.mark_credential("default", "f1"),
         lambda: store.mark_block("default", "1", None),
-        lambda: store.purge(NOW, 10),
+        store.ping,
     ]
     with backend.unreachable():
         began = time.monotonic()

@@ -1,7 +1,7 @@
-"""A turn: one writer of this process at a time, first come, first served.
+"""A turn: one thread of this process at a time, first come, first served.
 
 A plain lock goes to whoever asks at the right moment, which is mostly the thread that just gave it back: of 64 threads
-some would wait for seconds. And to let them all ask SQLite would only make them wait there, less fairly still.
+some would wait for seconds. And to let them all ask the store would only make them wait there, less fairly still.
 """
 
 import threading

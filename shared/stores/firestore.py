@@ -1,0 +1,246 @@
+"""The Firestore store: the records of a deployment, one document each, without a transaction anywhere.
+
+A record is created only where there is none, changed only as it was read (by its update time), and a plan is one
+commit. So an operation may be repeated: what was refused is read again and decided again.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from typing import Any
+
+from shared.domain.delivery import Step
+from shared.domain.errors import StoreUnavailable, UnknownState
+from shared.domain.events import ReceiptReceived
+from shared.domain.guards import Block, TenantMarks
+from shared.domain.identity import Echo, provider_id_hash
+from shared.domain.limits import Limits
+from shared.domain.record import OPEN_STATES, Delivery, State
+from shared.pipeline.ports import Backlog, Created, Decide, Exists
+from shared.stores.firestore_documents import (
+    Write,
+    changing,
+    creating,
+    echoed_in,
+    marking_block,
+    marking_credential,
+    marks_of,
+    noting,
+    noting_unechoed,
+    receipts_name,
+    record_name,
+    record_of,
+    tenant_name,
+    time_of,
+    unechoed_in,
+)
+from shared.stores.firestore_documents import id_hash_of as record_id_hash
+from shared.stores.firestore_queries import equal, oldest_pending, overdue_page
+from shared.stores.firestore_rpc import FirestoreRpc, LostRace, Patience
+from shared.stores.records import id_hash_of, in_order, with_receipts, written
+from shared.stores.turn import Turn
+
+_PROBE = record_name("ping")
+"""A document that never exists: to ask for it costs one read."""
+
+_TURNS = 64
+"""Keys share them, by their hash: more than there are threads, so that two keys seldom wait for one another."""
+
+
+class FirestoreStore:
+    """The `Store` port on one Firestore database. A call that nothing answers is over within about 2 s, one that others
+    get ahead of within 10. Connects when first used, so that it may be made before a fork.
+    """
+
+    def __init__(
+        self,
+        project: str,
+        database: str,
+        limits: Limits,
+        clock: Callable[[], datetime],
+        emulator: str | None = None,
+    ) -> None:
+        self._rpc = FirestoreRpc(project, database, emulator)
+        self._limits = limits
+        self._clock = clock
+        self._turns = tuple(Turn() for _ in range(_TURNS))
+
+    def close(self) -> None:
+        """Close the connection; no other call may follow."""
+        self._rpc.close()
+
+    def create(self, record: Delivery) -> Created | Exists:
+        """Exists may mean this very call: the library's answer to a write that it made twice."""
+        patience, write = self._rpc.patience(), creating(record)
+        while True:
+            try:
+                self._rpc.commit([write], patience)
+                return Created()
+            except LostRace as lost:
+                cause = lost
+            try:
+                found = self._find(record.key, patience)
+            except UnknownState:
+                return Exists(None)
+            if found is not None:
+                return Exists(found)
+            patience.pause(cause)
+
+    def get(self, key: str) -> Delivery | None:
+        return self._find(key, self._rpc.patience())
+
+    def change(self, key: str, decide: Decide, seen: Delivery | None = None) -> Step:
+        """Writes only if the record is still what was decided on; else decides again on what there is now, the threads
+        of a process one after the other: they would only refuse one another.
+        """
+        patience = self._rpc.patience()
+        found = seen if _current(seen) else self._find(key, patience)
+        with suppress(LostRace):
+            return self._apply(key, found, decide(found), (), patience)
+        with self._in_turn(key, patience):
+            while True:
+                found = self._find(key, patience)
+                step = decide(found)
+                try:
+                    return self._apply(key, found, step, self._existing(step.create, patience), patience)
+                except LostRace as lost:
+                    patience.pause(lost)
+
+    def note_receipt(self, echo: Echo, receipt: ReceiptReceived) -> bool:
+        patience = self._rpc.patience()
+        write = noting(echo.key, echo.round, receipt.kind, receipt.at, receipt.code, id_hash_of(receipt))
+        while True:
+            try:
+                self._rpc.commit([write], patience)
+                return True
+            except LostRace as lost:  # also the word on a database that does not exist: so look
+                if not self._rpc.read([record_name(echo.key)], patience):
+                    return False
+                patience.pause(lost)
+
+    def note_unechoed_receipt(self, receipt: ReceiptReceived) -> None:
+        expire_at = self._clock() + self._limits.receipt_retention
+        self._write(noting_unechoed(receipt.kind, receipt.at, receipt.code, id_hash_of(receipt), expire_at))
+
+    def overdue(self, before: datetime, limit: int) -> Sequence[str]:
+        """Goes on behind records of a newer version's states, which it leaves alone, until it has as many as asked."""
+        patience, keys, last = self._rpc.patience(), list[str](), None
+        while len(keys) < limit:
+            page = self._rpc.query(overdue_page(before, limit, last), patience)
+            keys += [key for key, state in map(_key_and_state, page) if state in OPEN_STATES]
+            if len(page) < limit:
+                break
+            last = page[-1]
+        return keys[:limit]
+
+    def backlog(self) -> Backlog:
+        patience = self._rpc.patience()
+        states = [*sorted(OPEN_STATES), State.DEAD]
+        counts = {state: self._rpc.count(equal("state", state, then="tenant"), patience) for state in states}
+        oldest = self._rpc.query(oldest_pending(), patience)
+        return Backlog(counts, time_of(oldest[0].fields["pending_since"].timestamp_value) if oldest else None)
+
+    def purge(self, now: datetime, limit: int) -> int:  # noqa: ARG002 — the port's
+        """Nothing: Firestore's TTL policies delete what has expired."""
+        return 0
+
+    def by_correlation(self, correlation_id: str) -> Sequence[Delivery]:
+        return in_order(self._all(equal("correlation_id", correlation_id)))
+
+    def by_provider_id(self, provider: str, provider_id: str) -> Delivery | None:
+        return next(iter(self._all(equal("id_hash", provider_id_hash(provider, provider_id)))), None)
+
+    def marks(self, tenant: str) -> TenantMarks:
+        name = tenant_name(tenant)
+        found = self._rpc.read([name], self._rpc.patience())
+        return marks_of(found[name]) if found else TenantMarks()
+
+    def mark_credential(self, tenant: str, fingerprint: str) -> None:
+        self._write(marking_credential(tenant, fingerprint))
+
+    def mark_block(self, tenant: str, sender: str, block: Block | None) -> None:
+        self._write(marking_block(tenant, sender, block))
+
+    def ping(self) -> None:
+        self.time()
+
+    def time(self) -> datetime:
+        return self._rpc.time(_PROBE, self._rpc.patience())
+
+    # ---- reading and writing
+
+    def _find(self, key: str, patience: Patience) -> Delivery | None:
+        found = self._rpc.read([record_name(key)], patience)
+        return next(iter(self._joined(found.values(), patience)), None)
+
+    def _all(self, query: Mapping[str, Any]) -> list[Delivery]:
+        patience = self._rpc.patience()
+        return self._joined(self._rpc.query(query, patience), patience)
+
+    def _joined(self, documents: Iterable[Any], patience: Patience) -> list[Delivery]:
+        """The records with all their receipts; those without an echo are asked for where there is a provider's id."""
+        found = [(record_of(document), list(echoed_in(document))) for document in documents]
+        hashes = {record_id_hash(record) for record, _ in found} - {None}
+        names = [receipts_name(id_hash) for id_hash in hashes if id_hash]
+        unechoed = self._rpc.read(names, patience) if names else {}
+        return [with_receipts(record, echoed, _unechoed_of(record, unechoed)) for record, echoed in found]
+
+    def _existing(self, records: Sequence[Delivery], patience: Patience) -> Collection[str]:
+        return self._rpc.read([record_name(record.key) for record in records], patience) if records else ()
+
+    def _apply(
+        self, key: str, found: Delivery | None, step: Step, existing: Collection[str], patience: Patience
+    ) -> Step:
+        """The step, committed. Raises LostRace."""
+        writes = _writes(key, found, step, existing)
+        return written(step, self._rpc.commit(writes, patience)[0]) if writes else step
+
+    def _write(self, write: Write) -> None:
+        """A blind write: it may be made twice."""
+        patience = self._rpc.patience()
+        while True:
+            try:
+                self._rpc.commit([write], patience)
+                return
+            except LostRace as lost:
+                patience.pause(lost)
+
+    @contextmanager
+    def _in_turn(self, key: str, patience: Patience) -> Iterator[None]:
+        turn = self._turns[hash(key) % len(self._turns)]
+        if not turn.acquire(lambda: patience.left):
+            raise StoreUnavailable("The store is busy.")
+        try:
+            yield
+        finally:
+            turn.release()
+
+
+def _current(seen: Delivery | None) -> bool:
+    """Whether a decision may rest on it. Its version tells of every write to its document, and a receipt without an
+    echo is in another one, which only a record with a provider's id has.
+    """
+    return seen is not None and seen.version is not None and not seen.provider_id
+
+
+def _writes(key: str, found: Delivery | None, step: Step, existing: Collection[str]) -> list[Write]:
+    """The writes of a step, its record's first; without the records that are there already."""
+    if step.write is None and not step.create:
+        return []
+    record = step.write or found  # where only others are created, what that was decided on must still stand
+    if record is not None and record.key != key:
+        raise ValueError("A change writes the record that it was asked to change.")
+    writes = [creating(other) for other in step.create if record_name(other.key) not in existing]
+    if record is None:
+        return writes
+    return [changing(found, record) if found else creating(record), *writes]
+
+
+def _unechoed_of(record: Delivery, unechoed: Mapping[str, Any]) -> Iterable[Any]:
+    id_hash = record_id_hash(record)
+    document = unechoed.get(receipts_name(id_hash)) if id_hash else None
+    return unechoed_in(document) if document is not None else ()
+
+
+def _key_and_state(document: Any) -> tuple[str, str]:
+    return document.name.rpartition("/")[2], document.fields["state"].string_value

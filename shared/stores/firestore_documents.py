@@ -1,0 +1,236 @@
+"""Documents: what is stored of a record, of its receipts and of a tenant's marks, and the writes that change them.
+
+A record's fields are fields of its document, times are timestamps, so that queries, TTL and a person at the console can
+use them. Payload, metadata and the log of attempts are JSON text: Firestore has no arrays in arrays, no integers over
+64 bits and at most 20 levels (https://cloud.google.com/firestore/quotas, 2026-09). None is an absent field: an index
+would hold a null. Requests are plain dicts in the form of google.firestore.v1; this module does not need the library.
+"""
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import quote
+
+from shared.domain.guards import Block, TenantMarks
+from shared.domain.identity import provider_id_hash
+from shared.domain.record import Delivery, ReceiptKind, Receipts, State
+from shared.stores.codec import FIELDS, MOMENTS, as_moment, decode, encode, from_json, moment, to_json
+from shared.stores.firestore_schema import RECEIPTS, RECORDS, TENANTS
+from shared.stores.records import receipts_of
+
+Fields = Mapping[str, Any]
+Write = dict[str, Any]
+
+_TEXTS = frozenset({"payload", "metadata", "attempts_log"})
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+# ---- names
+
+
+def record_name(key: str) -> str:
+    return f"{RECORDS.name}/{key}"
+
+
+def receipts_name(id_hash: str) -> str:
+    return f"{RECEIPTS.name}/{id_hash}"
+
+
+def tenant_name(tenant: str) -> str:
+    """Prefixed and quoted: not every text may be the id of a document."""
+    return f"{TENANTS.name}/tenant:{quote(tenant, safe='')}"
+
+
+# ---- a record
+
+
+def fields_of(record: Delivery) -> dict[str, Any]:
+    """All fields of a record's document. Raises TypeError or ValueError for what cannot be stored."""
+    plain = encode(record)
+    del plain["key"]
+    for name in MOMENTS:
+        plain[name] = plain[name] and as_moment(plain[name])
+    for name in _TEXTS:
+        plain[name] = to_json(plain[name])
+    plain["id_hash"] = id_hash_of(record)
+    plain["pending_since"] = plain["received_at"] if record.state is State.PENDING else None
+    return {name: value_of(value) for name, value in plain.items() if value is not None}
+
+
+def record_of(document: Any) -> Delivery:
+    """The record in a document, without its receipts. Raises UnknownState."""
+    stored = {name: plain_of(value) for name, value in document.fields.items() if name in FIELDS}
+    for name in _TEXTS & stored.keys():
+        stored[name] = from_json(stored[name])
+    for name, value in stored.items():
+        if name in MOMENTS and isinstance(value, datetime):
+            stored[name] = moment(value)
+    stored["key"] = document.name.rpartition("/")[2]
+    return decode(stored, version=version_of(document.update_time))
+
+
+def id_hash_of(record: Delivery) -> str | None:
+    """What finds a record, and its receipts without an echo, by the provider's id."""
+    return provider_id_hash(record.provider, record.provider_id) if record.provider_id else None
+
+
+def version_of(update_time: Any) -> int:
+    """When a document was last changed, in nanoseconds; one that is deleted and made anew has a later one."""
+    return int(update_time.seconds) * 1_000_000_000 + int(update_time.nanos)
+
+
+def creating(record: Delivery) -> Write:
+    """The write that makes a record, refused where there is one."""
+    return {"update": _document(record_name(record.key), fields_of(record)), "current_document": {"exists": False}}
+
+
+def changing(before: Delivery, after: Delivery) -> Write:
+    """The write of what differs, refused unless the stored record is `before`. The payload, which never differs, is
+    not sent again; and what a newer version added is left as it is.
+    """
+    old, new = fields_of(before), fields_of(after)
+    mask = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
+    seconds, nanos = divmod(before.version or 0, 1_000_000_000)
+    return {
+        "update": _document(record_name(before.key), {name: new[name] for name in mask if name in new}),
+        "update_mask": {"field_paths": mask},
+        "current_document": {"update_time": {"seconds": seconds, "nanos": nanos}},
+    }
+
+
+# ---- receipts: a map from kind, provider id and code to the earliest time, which the server itself keeps the least
+
+
+def noting(key: str, round_: int, kind: ReceiptKind, at: datetime, code: int | None, id_hash: str) -> Write:
+    """The write of a receipt into its record, refused where there is none."""
+    path = f"receipts.{_quoted(str(round_))}.{_quoted(_entry(kind, code, id_hash))}"
+    return {
+        "update": _document(record_name(key), {}),
+        "update_mask": {"field_paths": []},
+        "update_transforms": [_earliest(path, at)],
+        "current_document": {"exists": True},
+    }
+
+
+def noting_unechoed(kind: ReceiptKind, at: datetime, code: int | None, id_hash: str, expire_at: datetime) -> Write:
+    """The write of a receipt that names no record, kept by the provider's id."""
+    return {
+        "update": _document(receipts_name(id_hash), {"expire_at": value_of(expire_at)}),
+        "update_mask": {"field_paths": ["expire_at"]},
+        "update_transforms": [_earliest(f"receipts.{_quoted(_entry(kind, code, id_hash))}", at)],
+    }
+
+
+def echoed_in(document: Any) -> Iterator[tuple[int, Receipts]]:
+    """The receipts in a record's document, each with its round."""
+    for round_, entries in document.fields["receipts"].map_value.fields.items():
+        for receipts in _receipts_in(entries):
+            yield int(round_), receipts
+
+
+def unechoed_in(document: Any) -> Iterator[Receipts]:
+    """The receipts in a document of those without an echo."""
+    return _receipts_in(document.fields["receipts"])
+
+
+def _entry(kind: ReceiptKind, code: int | None, id_hash: str) -> str:
+    """Failures of different codes are kept apart: of one time the lesser code stands, and that is told when read."""
+    return f"{kind}.{id_hash}" + (f".{code}" if kind is ReceiptKind.FAILED and code is not None else "")
+
+
+def _receipts_in(entries: Any) -> Iterator[Receipts]:
+    for entry, value in entries.map_value.fields.items():
+        at = _EPOCH + value.integer_value * _MICROSECOND
+        match entry.split("."):
+            case [kind, id_hash]:
+                yield receipts_of(kind, at, None, id_hash)
+            case [ReceiptKind.FAILED as kind, id_hash, code]:
+                yield receipts_of(kind, at, int(code), id_hash)
+            case _:  # a newer version's
+                continue
+
+
+def _earliest(path: str, at: datetime) -> dict[str, Any]:
+    return {"field_path": path, "minimum": value_of((at - _EPOCH) // _MICROSECOND)}
+
+
+# ---- marks
+
+
+def marking_credential(tenant: str, fingerprint: str) -> Write:
+    return {
+        "update": _document(tenant_name(tenant), {"refused_credential": value_of(fingerprint)}),
+        "update_mask": {"field_paths": ["refused_credential"]},
+    }
+
+
+def marking_block(tenant: str, sender: str, block: Block | None) -> Write:
+    """The write of a block, or of none; the other senders' stay as they are."""
+    fields: dict[str, Any] = {}
+    if block is not None:
+        wait_us = block.wait // _MICROSECOND
+        fields = {"blocks": value_of({sender: {"until": block.until, "wait_us": wait_us, "code": block.code}})}
+    return {
+        "update": _document(tenant_name(tenant), fields),
+        "update_mask": {"field_paths": [f"blocks.{_quoted(sender)}"]},
+    }
+
+
+def marks_of(document: Any) -> TenantMarks:
+    fields = {name: plain_of(value) for name, value in document.fields.items()}
+    return TenantMarks(
+        fields.get("refused_credential"),
+        {
+            sender: Block(block["until"], block["wait_us"] * _MICROSECOND, block["code"])
+            for sender, block in fields.get("blocks", {}).items()
+        },
+    )
+
+
+# ---- values
+
+
+def value_of(plain: Any) -> dict[str, Any]:
+    """A plain value as a google.firestore.v1.Value. Raises TypeError, ValueError."""
+    match plain:
+        case bool():
+            return {"boolean_value": plain}
+        case int():
+            return {"integer_value": plain}
+        case str():
+            return {"string_value": plain}
+        case datetime():
+            seconds, micros = divmod((plain - _EPOCH) // _MICROSECOND, 1_000_000)
+            return {"timestamp_value": {"seconds": seconds, "nanos": micros * 1000}}
+        case Mapping():
+            return {"map_value": {"fields": {name: value_of(inner) for name, inner in plain.items()}}}
+        case _:
+            raise TypeError(f"A {type(plain).__name__} cannot be stored.")
+
+
+def plain_of(value: Any) -> Any:
+    """The plain value of a google.firestore.v1.Value; None for a kind that we never write."""
+    match value.WhichOneof("value_type"):
+        case "boolean_value" | "integer_value" | "string_value" as kind:
+            return getattr(value, kind)
+        case "timestamp_value":
+            return time_of(value.timestamp_value)
+        case "map_value":
+            return {name: plain_of(inner) for name, inner in value.map_value.fields.items()}
+        case _:
+            return None
+
+
+def time_of(timestamp: Any) -> datetime:
+    """A timestamp as a datetime in UTC, to the microsecond, which is as fine as Firestore keeps it."""
+    return _EPOCH + timedelta(seconds=timestamp.seconds, microseconds=timestamp.nanos // 1000)
+
+
+def _document(name: str, fields: Fields) -> dict[str, Any]:
+    return {"name": name, "fields": fields}
+
+
+def _quoted(name: str) -> str:
+    """One segment of a field path, whatever its characters."""
+    return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"

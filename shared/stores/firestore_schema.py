@@ -1,0 +1,38 @@
+"""The schema of the Firestore store: its collections, which fields are indexed in each, and which one expires it.
+
+Firestore indexes every field unless told otherwise, and each index makes every write slower; an index on a time takes
+about 500 writes a second (https://cloud.google.com/firestore/docs/best-practices, 2026-09). So all is exempt but what a
+query asks for, and both times are there only while a record is open. The deployment is tested against this table.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """One collection. What is not named here has no index."""
+
+    name: str
+    indexed: tuple[str, ...] = ()
+    """Fields with an ascending index of their own."""
+    composite: tuple[tuple[str, ...], ...] = ()
+    """Ascending indexes over several fields."""
+    ttl: str | None = None
+    """The field of the TTL policy: Firestore deletes a document up to a day after this time."""
+
+
+RECORDS = Collection(
+    "records",
+    indexed=("sweep_at", "correlation_id", "id_hash", "pending_since"),
+    composite=(("state", "tenant"),),
+    ttl="expire_at",
+)
+"""One document per record; its id is the key."""
+
+RECEIPTS = Collection("receipts", ttl="expire_at")
+"""Receipts without an echo: one document per provider id, named by its hash."""
+
+TENANTS = Collection("tenants")
+"""What refusals taught us about a tenant: one document each."""
+
+COLLECTIONS = (RECORDS, RECEIPTS, TENANTS)

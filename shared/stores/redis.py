@@ -1,0 +1,155 @@
+"""The Redis store: the records of many instances in one Redis server, for whom latency counts more than a disk."""
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+
+from shared.domain.delivery import Step
+from shared.domain.errors import StoreUnavailable, UnknownState
+from shared.domain.events import ReceiptReceived
+from shared.domain.guards import Block, TenantMarks
+from shared.domain.identity import Echo, provider_id_hash
+from shared.domain.limits import Limits
+from shared.domain.record import Delivery
+from shared.pipeline.ports import Backlog, Created, Decide, Exists
+from shared.stores.records import id_hash_of, in_order
+from shared.stores.redis_client import RedisClient
+from shared.stores.redis_records import (
+    COUNTED,
+    Stored,
+    as_block,
+    as_stored,
+    as_text,
+    as_time,
+    commit,
+    creation,
+    handed_on,
+    microseconds,
+    new_version,
+    noted,
+    noted_unechoed,
+    seen_before,
+)
+from shared.stores.redis_scripts import BACKLOG, COMMIT, FIND, FIND_ALL, NOTE, NOTE_UNECHOED, OVERDUE
+
+CONTENTION = 10.0
+"""Seconds that a change may lose one race after another, while others get through."""
+
+_LONGEST_PAUSE = 0.05
+_CREDENTIAL = "credential"
+_BLOCK = "block:"
+
+
+class RedisStore:
+    """The `Store` port on one Redis server, at a redis:// or rediss:// URL. Makes no connection before it is used.
+
+    A call is one round trip, over within about 2 s. A 200 is worth what the server keeps: docs/stores.md.
+    """
+
+    def __init__(self, url: str, limits: Limits, clock: Callable[[], datetime]) -> None:
+        self._client = RedisClient(url)
+        self._limits = limits
+        self._clock = clock
+
+    def close(self) -> None:
+        """Close every connection; no other call may follow."""
+        self._client.close()
+
+    def create(self, record: Delivery) -> Created | Exists:
+        done, answer = self._client.run(COMMIT, *creation(record, new_version(), self._clock()))
+        if done:
+            return Created()
+        try:
+            found = as_stored(answer)
+        except UnknownState:
+            return Exists(None)
+        return Exists(found.record if found else None)
+
+    def get(self, key: str) -> Delivery | None:
+        found = self._find(key)
+        return found.record if found else None
+
+    def change(self, key: str, decide: Decide, seen: Delivery | None = None) -> Step:
+        """A refused commit brings what is there now, so a lost race costs one round trip and no read."""
+        before = seen_before(seen) if seen else self._find(key)
+        for _ in _tries():
+            step = decide(before.record if before else None)
+            if step.write is None and not step.create:
+                return step
+            version = new_version()
+            done, answer = self._client.run(COMMIT, *commit(key, before, step, version, self._clock()))
+            if done:
+                return handed_on(step, before, version, joins=bool(answer))
+            before = as_stored(answer)
+        raise StoreUnavailable("The store is busy.")
+
+    def note_receipt(self, echo: Echo, receipt: ReceiptReceived) -> bool:
+        return bool(self._client.run(NOTE, *noted(echo, receipt, id_hash_of(receipt))))
+
+    def note_unechoed_receipt(self, receipt: ReceiptReceived) -> None:
+        """Those of one message live as long as the last of them."""
+        self._client.run(NOTE_UNECHOED, *noted_unechoed(receipt, id_hash_of(receipt), self._limits.receipt_retention))
+
+    def overdue(self, before: datetime, limit: int) -> Sequence[str]:
+        keys: list[str] = self._client.run(OVERDUE, microseconds(before), limit)
+        return keys
+
+    def backlog(self) -> Backlog:
+        oldest, counts = self._client.run(BACKLOG, *COUNTED)
+        return Backlog(dict(zip(COUNTED, counts, strict=True)), as_time(oldest) if oldest else None)
+
+    def purge(self, now: datetime, limit: int) -> int:  # noqa: ARG002 — the port's
+        """Nothing: what has expired Redis deletes by itself."""
+        return 0
+
+    def by_correlation(self, correlation_id: str) -> Sequence[Delivery]:
+        return in_order(self._all(f"pombo:correlation:{correlation_id}"))
+
+    def by_provider_id(self, provider: str, provider_id: str) -> Delivery | None:
+        return next(iter(self._all(f"pombo:id:{provider_id_hash(provider, provider_id)}")), None)
+
+    def marks(self, tenant: str) -> TenantMarks:
+        marks: dict[str, str] = self._client.command("HGETALL", _marks(tenant))
+        blocks = {name.removeprefix(_BLOCK): as_block(text) for name, text in marks.items() if name.startswith(_BLOCK)}
+        return TenantMarks(marks.get(_CREDENTIAL), blocks)
+
+    def mark_credential(self, tenant: str, fingerprint: str) -> None:
+        self._client.command("HSET", _marks(tenant), _CREDENTIAL, fingerprint)
+
+    def mark_block(self, tenant: str, sender: str, block: Block | None) -> None:
+        field = _BLOCK + sender
+        if block is None:
+            self._client.command("HDEL", _marks(tenant), field)
+        else:
+            self._client.command("HSET", _marks(tenant), field, as_text(block))
+
+    def ping(self) -> None:
+        """Writes, since a server that can only be read takes no message; and asks whether it keeps what it is given."""
+        self._client.check()
+
+    def time(self) -> datetime:
+        seconds, rest = self._client.command("TIME")
+        return as_time(seconds * 1_000_000 + rest)
+
+    def _find(self, key: str) -> Stored | None:
+        return as_stored(self._client.run(FIND, key))
+
+    def _all(self, index: str) -> list[Delivery]:
+        found = [as_stored(each) for each in self._client.run(FIND_ALL, index)]
+        return [stored.record for stored in found if stored]
+
+
+def _tries() -> Iterator[None]:
+    """As long as there is patience, with a pause between two that grows and differs from everybody else's."""
+    give_up, pause = time.monotonic() + CONTENTION, 0.001
+    while True:
+        yield
+        if time.monotonic() > give_up:
+            return
+        time.sleep(random.uniform(0, pause))  # noqa: S311 — a pause, no secret
+        pause = min(_LONGEST_PAUSE, pause * 2)
+
+
+def _marks(tenant: str) -> str:
+    return f"pombo:marks:{tenant}"

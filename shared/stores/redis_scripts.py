@@ -1,0 +1,218 @@
+"""The scripts of the Redis store: each is one round trip and one change, wholly there or not at all.
+
+    pombo:record:<key>            hash  version, body, what the indexes need, and a field for each receipt with an echo
+    pombo:unechoed:<id hash>      hash  the receipts without one, by kind
+    pombo:state:<state>           zset  keys of open and dead records, by received_at
+    pombo:sweep                   zset  keys of open records, by sweep_at
+    pombo:correlation:<id>        zset  keys of the records of one event, by the moment they expire (or never)
+    pombo:id:<id hash>            zset  the same, by the hash of the provider's id
+    pombo:marks:<tenant>          hash  the refused credential, the blocked senders
+
+Redis runs one script at a time, so there is no lock and no race inside one. It undoes nothing: a script checks all
+there is to check before its first write, and that write is an HSET, which Redis refuses when it is out of memory, a
+replica, or unable to write its file; after it no write of the same script is refused.
+
+A score is a double and holds whole numbers up to 2^53 exactly: microseconds from 1970 to the year 2255. `version` is a
+random number, new with every write and with every receipt that says something new, one without an echo too: so it
+alone tells whether what was decided still stands. The keys are computed, not declared: no Redis Cluster.
+"""
+
+_SHARED = """
+local function name(key)
+  return 'pombo:record:' .. key
+end
+
+-- A receipt is '<microseconds>:<code>'. Of two, the earlier stands; at one moment, that of the lower code, none first.
+local function earlier(new, old)
+  local new_at, new_code = string.match(new, '^(.*):(.*)$')
+  local old_at, old_code = string.match(old, '^(.*):(.*)$')
+  if new_at ~= old_at then
+    return tonumber(new_at) < tonumber(old_at)
+  end
+  return (tonumber(new_code) or -1) < (tonumber(old_code) or -1)
+end
+
+-- All fields of the record, and the receipts without an echo that go with its id; false where there is none.
+local function find(key)
+  local fields = redis.call('HGETALL', name(key))
+  if #fields == 0 then
+    return false
+  end
+  local unechoed = {}
+  for i = 1, #fields, 2 do
+    if fields[i] == 'id_hash' and fields[i + 1] ~= '' then
+      unechoed = redis.call('HGETALL', 'pombo:unechoed:' .. fields[i + 1])
+    end
+  end
+  return {fields, unechoed}
+end
+
+-- A record that went without us, by an expiry of its own or a person's DEL, leaves these behind.
+local function forget(key)
+  redis.call('ZREM', 'pombo:sweep', key)
+  for _, state in ipairs({'pending', 'leased', 'in_doubt', 'dead'}) do
+    redis.call('ZREM', 'pombo:state:' .. state, key)
+  end
+end
+"""
+
+COMMIT = (
+    _SHARED
+    + """
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+
+-- An index lives as long as the last record it names.
+local function live_with_the_last(index)
+  local last = redis.call('ZRANGE', index, -1, -1, 'WITHSCORES')
+  if last[2] == 'inf' then
+    redis.call('PERSIST', index)
+  elseif last[2] then
+    redis.call('PEXPIREAT', index, last[2])
+  end
+end
+
+local function index(prefix, value, old_value, key, expires)
+  if old_value and old_value ~= '' and old_value ~= value then
+    redis.call('ZREM', prefix .. old_value, key)
+    live_with_the_last(prefix .. old_value)
+  end
+  if value ~= '' then
+    redis.call('ZREMRANGEBYSCORE', prefix .. value, '-inf', now)
+    redis.call('ZADD', prefix .. value, expires, key)
+    live_with_the_last(prefix .. value)
+  end
+end
+
+local function write(version, at)
+  local key, body, state, id_hash, correlation_id, received_at, sweep_at, life = unpack(ARGV, at, at + 7)
+  local old = redis.call('HMGET', name(key), 'state', 'id_hash', 'correlation_id')
+  redis.call('HSET', name(key), 'version', version, 'body', body,
+             'state', state, 'id_hash', id_hash, 'correlation_id', correlation_id)
+  local expires = 'inf'
+  if life ~= '' then
+    expires = now + life
+    redis.call('PEXPIREAT', name(key), expires)
+  elseif old[1] then
+    redis.call('PERSIST', name(key))
+  end
+  if old[1] and old[1] ~= state then
+    redis.call('ZREM', 'pombo:state:' .. old[1], key)
+  end
+  if received_at ~= '' then
+    redis.call('ZADD', 'pombo:state:' .. state, received_at, key)
+  end
+  if sweep_at ~= '' then
+    redis.call('ZADD', 'pombo:sweep', sweep_at, key)
+  elseif old[1] then
+    redis.call('ZREM', 'pombo:sweep', key)
+  end
+  index('pombo:correlation:', correlation_id, old[3], key, expires)
+  index('pombo:id:', id_hash, old[2], key, expires)
+end
+
+local key, expected, version, writes = unpack(ARGV, 1, 4)
+local stored = redis.call('HGET', name(key), 'version') or ''
+-- Its own version: this very commit was sent before, and its answer was lost.
+if stored ~= version then
+  if stored ~= expected then
+    return {0, find(key)}
+  end
+  for at = 5, #ARGV, 8 do
+    if (at == 5 and writes == '1') or redis.call('EXISTS', name(ARGV[at])) == 0 then
+      write(version, at)
+    end
+  end
+end
+return {1, writes == '1' and redis.call('EXISTS', 'pombo:unechoed:' .. ARGV[8]) or 0}
+"""
+)
+"""ARGV: key, the version it must have ('' none at all), the new version, whether the first record is the change of it;
+then records to create, 8 values each. {1, receipts without an echo go with its id} or {0, what is there}.
+"""
+
+FIND = _SHARED + "return find(ARGV[1])"
+
+FIND_ALL = (
+    _SHARED
+    + """
+local found = {}
+for _, key in ipairs(redis.call('ZRANGE', ARGV[1], 0, -1)) do
+  found[#found + 1] = find(key) or nil
+end
+return found
+"""
+)
+"""ARGV: the index."""
+
+NOTE = (
+    _SHARED
+    + """
+local key, field, receipt, version = unpack(ARGV)
+if redis.call('EXISTS', name(key)) == 0 then
+  return 0
+end
+local old = redis.call('HGET', name(key), field)
+if not old or earlier(receipt, old) then
+  redis.call('HSET', name(key), field, receipt, 'version', version)
+end
+return 1
+"""
+)
+
+NOTE_UNECHOED = (
+    _SHARED
+    + """
+local id_hash, kind, receipt, version, life = unpack(ARGV)
+local unechoed = 'pombo:unechoed:' .. id_hash
+local old = redis.call('HGET', unechoed, kind)
+if not old or earlier(receipt, old) then
+  redis.call('HSET', unechoed, kind, receipt)
+  for _, key in ipairs(redis.call('ZRANGE', 'pombo:id:' .. id_hash, 0, -1)) do
+    if redis.call('EXISTS', name(key)) == 1 then
+      redis.call('HSET', name(key), 'version', version)
+    end
+  end
+end
+redis.call('PEXPIRE', unechoed, life)
+"""
+)
+
+OVERDUE = (
+    _SHARED
+    + """
+local before, limit = ARGV[1], tonumber(ARGV[2])
+local keys, page = {}, nil
+repeat
+  page = redis.call('ZRANGEBYSCORE', 'pombo:sweep', '-inf', before, 'LIMIT', #keys, limit - #keys)
+  for _, key in ipairs(page) do
+    if redis.call('EXISTS', name(key)) == 1 then
+      keys[#keys + 1] = key
+    else
+      forget(key)
+    end
+  end
+until #page == 0 or #keys == limit
+return keys
+"""
+)
+
+BACKLOG = (
+    _SHARED
+    + """
+local oldest = nil
+repeat
+  oldest = redis.call('ZRANGE', 'pombo:state:pending', 0, 0, 'WITHSCORES')
+  local gone = #oldest > 0 and redis.call('EXISTS', name(oldest[1])) == 0
+  if gone then
+    forget(oldest[1])
+  end
+until not gone
+local counts = {}
+for i, state in ipairs(ARGV) do
+  counts[i] = redis.call('ZCARD', 'pombo:state:' .. state)
+end
+return {oldest[2] or false, counts}
+"""
+)
+"""ARGV: the states to count. {received_at of the oldest pending record, counts}."""

@@ -1,0 +1,183 @@
+"""The Firestore emulator of the contract suite: one for all tests, on a free port, with an empty project for each."""
+
+import atexit
+import itertools
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import click
+import grpc
+import pytest
+from backends import Backend
+from cut_proxy import CutProxy
+from google.cloud.firestore_v1 import types
+from google.cloud.firestore_v1.services.firestore import FirestoreClient
+from google.cloud.firestore_v1.services.firestore.transports import FirestoreGrpcTransport
+
+from local.stores.firestore_emulator import FIRESTORE_EMULATOR
+from shared.domain.limits import Limits
+from shared.stores.firestore import FirestoreStore
+from shared.stores.firestore_schema import COLLECTIONS
+
+DATABASE = "(default)"
+_projects = (f"pombo-test-{number}" for number in itertools.count(1))
+
+
+@dataclass
+class Emulator:
+    """The emulator as a process, on one port."""
+
+    port: int = 0
+    process: "subprocess.Popen[bytes] | None" = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        self.port = self.port or _free_port()
+        self.process = subprocess.Popen(
+            _command(self.port), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL
+        )
+        until(self._answers, 100)
+
+    def stop(self) -> None:
+        if self.process:
+            self.process.kill()
+            self.process.wait()
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        assert self.process
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
+
+    def _answers(self) -> bool:
+        assert self.process
+        assert self.process.poll() is None, "the emulator ended by itself"
+        return FIRESTORE_EMULATOR.answers(self.address)
+
+
+@dataclass
+class Raw:
+    """A client of one project that is not ours, and goes straight to the emulator."""
+
+    client: FirestoreClient
+    database: str
+
+    def documents(self, collection: str) -> list[types.Document]:
+        return list(self.client.list_documents(request={"parent": self._root, "collection_id": collection}))
+
+    def get(self, name: str) -> types.Document:
+        return self.client.get_document(request={"name": f"{self._root}/{name}"})
+
+    def put(self, name: str, fields: dict[str, Any]) -> None:
+        """These fields, and of the others what was there."""
+        document = types.Document(name=f"{self._root}/{name}", fields=fields)
+        self.client.update_document(document=document, update_mask={"field_paths": list(fields)})
+
+    def delete(self, document: types.Document) -> None:
+        self.client.delete_document(name=document.name)
+
+    @property
+    def _root(self) -> str:
+        return f"{self.database}/documents"
+
+
+@contextmanager
+def raw(emulator: Emulator, project: str) -> Iterator[Raw]:
+    with grpc.insecure_channel(emulator.address) as channel:
+        client = FirestoreClient(transport=FirestoreGrpcTransport(channel=channel))
+        yield Raw(client, f"projects/{project}/databases/{DATABASE}")
+
+
+def backend(tmp_path: Path) -> Backend:
+    emulator, proxy = shared_emulator()
+    project = fresh_project()
+
+    @contextmanager
+    def unreachable() -> Iterator[None]:
+        """Connections hold and nothing arrives: the slowest way to be away. (What a frozen emulator was sent it may
+        yet carry out; test_firestore.py has that.)
+        """
+        proxy.blackhole()
+        try:
+            yield
+        finally:
+            proxy.restore()
+
+    def expire(store: FirestoreStore, then: datetime) -> None:
+        """As a TTL policy does, which the emulator has none of."""
+        with raw(emulator, project) as database:
+            for collection in COLLECTIONS:
+                for document in database.documents(collection.name):
+                    if collection.ttl in document.fields and document.fields[collection.ttl].timestamp_value <= then:
+                        database.delete(document)
+
+    return Backend(
+        lambda clock: FirestoreStore(project, DATABASE, Limits(), clock, emulator=proxy.address), unreachable, expire
+    )
+
+
+def fresh_project() -> str:
+    """The name of a project in which there is nothing."""
+    return next(_projects)
+
+
+@cache
+def shared_emulator() -> tuple[Emulator, CutProxy]:
+    """The emulator of this process, and a proxy before it."""
+    emulator = Emulator()
+    emulator.start()
+    _warm(emulator)
+    proxy = CutProxy("127.0.0.1", emulator.port)
+    atexit.register(lambda: (proxy.close(), emulator.stop()))
+    return emulator, proxy
+
+
+def _warm(emulator: Emulator) -> None:
+    """A Java that has just begun takes seconds for what takes milliseconds later; the first tests would show it."""
+    with raw(emulator, fresh_project()) as database, ThreadPoolExecutor(64) as threads:
+        for _ in range(5):
+            put = [threads.submit(database.put, f"records/{n}", {"number": {"integer_value": n}}) for n in range(64)]
+            for each in put:
+                each.result()
+
+
+def until(condition: Any, seconds: float = 20) -> Any:
+    """What the condition gives, once it is true."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, "it did not come about"
+        threading.Event().wait(0.01)
+    return value
+
+
+def _command(port: int) -> list[str]:
+    try:
+        return FIRESTORE_EMULATOR.command(port, Path())
+    except click.ClickException as missing:
+        if os.environ.get("CI") == "true":
+            pytest.fail(missing.message)
+        pytest.skip(missing.message)
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+        return port

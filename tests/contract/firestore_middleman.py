@@ -1,0 +1,85 @@
+"""A gRPC server before the Firestore emulator that passes calls on and remembers each, or answers it with an error.
+
+It sees what every client library has to show in the end: the method, the deadline, the bytes.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+from google.cloud.firestore_v1.types import BatchGetDocumentsRequest, CommitRequest
+
+_SERVICE = "/google.firestore.v1.Firestore/"
+PRIVATE = "15550002222"
+"""What an error of the server's may well hold."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One RPC as it was asked for."""
+
+    method: str
+    seconds: float
+    """Its deadline, from when it arrived."""
+    request: bytes
+
+    @property
+    def writes(self) -> int:
+        return len(CommitRequest.deserialize(self.request).writes) if self.method == "Commit" else 0
+
+    @property
+    def reads(self) -> int:
+        is_read = self.method == "BatchGetDocuments"
+        return len(BatchGetDocumentsRequest.deserialize(self.request).documents) if is_read else 0
+
+
+@dataclass
+class Middleman:
+    """To be used in a `with`; `address` is where it serves."""
+
+    target: str
+    calls: list[Call] = field(default_factory=list)
+    errors: list[grpc.StatusCode] = field(default_factory=list)
+    """The codes of the next answers; none of these calls reaches the emulator."""
+    always: grpc.StatusCode | None = None
+    """The code of every answer after those."""
+
+    def __enter__(self) -> "Middleman":
+        self._channel = grpc.insecure_channel(self.target)
+        self._server = grpc.server(ThreadPoolExecutor(16), handlers=[self])
+        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        self._server.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.stop(0).wait()
+        self._channel.close()
+
+    def service(self, details: Any) -> Any:
+        """For grpc: what serves a method. Here each of them, as bytes."""
+        method = details.method.removeprefix(_SERVICE)
+
+        def one(request: bytes, context: Any) -> bytes:
+            return next(iter(self._pass_on(method, request, context)))
+
+        def many(request: bytes, context: Any) -> Iterator[bytes]:
+            yield from self._pass_on(method, request, context)
+
+        if method == "Commit":
+            return grpc.unary_unary_rpc_method_handler(one)
+        return grpc.unary_stream_rpc_method_handler(many)
+
+    def _pass_on(self, method: str, request: bytes, context: Any) -> Iterator[bytes]:
+        self.calls.append(Call(method, context.time_remaining(), request))
+        code = self.errors.pop(0) if self.errors else self.always
+        if code is not None:
+            context.abort(code, f"c4n4ry {PRIVATE}")
+        try:
+            if method == "Commit":
+                yield self._channel.unary_unary(_SERVICE + method)(request, timeout=20)
+            else:
+                yield from self._channel.unary_stream(_SERVICE + method)(request, timeout=20)
+        except grpc.RpcError as error:
+            context.abort(error.code(), error.details())

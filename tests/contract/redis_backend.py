@@ -1,0 +1,159 @@
+"""A real redis-server of the contract suite: one for all tests, on a free port, with an empty database for each."""
+
+import atexit
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from backends import Backend, Clock
+from cut_proxy import CutProxy
+from redis import Redis
+from redis.exceptions import ConnectionError
+
+from shared.domain.limits import Limits
+from shared.stores.redis import RedisStore
+
+DURABLE = ("--appendonly", "yes", "--appendfsync", "always")
+
+
+@dataclass
+class RedisServer:
+    """A redis-server as a process, on one port and one directory through every kill and start. A context manager."""
+
+    directory: Path
+    options: tuple[str, ...] = ()
+    password: str = ""
+    port: int = 0
+    process: "subprocess.Popen[bytes] | None" = None
+    clients: list["Redis"] = field(default_factory=list)
+
+    def __enter__(self) -> "RedisServer":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def url(self) -> str:
+        return f"redis://{f':{self.password}@' if self.password else ''}127.0.0.1:{self.port}/0"
+
+    @property
+    def raw(self) -> Any:
+        """A client that is not ours."""
+        if not self.clients:
+            self.clients.append(Redis.from_url(self.url, decode_responses=True, protocol=2))
+        return self.clients[0]
+
+    def start(self, *options: str, ready: bool = True) -> None:
+        self.port = self.port or free_port()
+        command = [_redis_server(), "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.directory)]
+        command += ["--save", "", "--logfile", "redis.log", *DURABLE, *self.options, *options]
+        command += ["--requirepass", self.password] if self.password else []
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        if ready:
+            until(self._answers)
+
+    def kill(self) -> None:
+        """As a power cut would."""
+        assert self.process
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> None:
+        for client in self.clients:
+            client.close()
+        if self.process:
+            self.kill()
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        assert self.process
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
+
+    def _answers(self) -> bool:
+        assert self.process
+        assert self.process.poll() is None, (self.directory / "redis.log").read_text()
+        try:
+            return bool(self.raw.ping())
+        except ConnectionError:
+            return False
+
+
+def backend(tmp_path: Path) -> Backend:
+    server, proxy = _shared_server()
+    server.raw.flushdb()
+
+    @contextmanager
+    def unreachable() -> Iterator[None]:
+        """Connections hold and nothing arrives: the slowest way to be away. (What a frozen server was sent it may yet
+        carry out; test_redis.py has that.)
+        """
+        proxy.blackhole()
+        try:
+            yield
+        finally:
+            proxy.restore()
+
+    def expire(store: RedisStore, then: datetime) -> None:
+        """Redis's own clock is not ours to move: what has so little time left is made to have none."""
+        life = (then - clock.now).total_seconds() * 1000
+        for name in server.raw.scan_iter(count=1000):
+            if 0 <= server.raw.pttl(name) <= life:
+                server.raw.pexpire(name, 0)
+
+    clock = Clock()
+    url = f"redis://127.0.0.1:{proxy.port}/0"
+    return Backend(lambda clock: RedisStore(url, Limits(), clock), unreachable, expire, clock)
+
+
+def until(condition: Callable[[], Any], seconds: float = 20) -> Any:
+    """What the condition gives, once it is true."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, "it did not come about"
+        threading.Event().wait(0.01)
+    return value
+
+
+@cache
+def _shared_server() -> tuple[RedisServer, CutProxy]:
+    directory = Path(tempfile.mkdtemp(prefix="pombo-redis-"))
+    server = RedisServer(directory)
+    server.start()
+    proxy = CutProxy("127.0.0.1", server.port)
+    atexit.register(lambda: (proxy.cut(), server.stop(), shutil.rmtree(directory, ignore_errors=True)))
+    return server, proxy
+
+
+def _redis_server() -> str:
+    found = shutil.which("redis-server")
+    if found is None:
+        missing = "redis-server is not installed: the tests of the Redis store need it (apt-get install redis-server)."
+        if os.environ.get("CI") == "true":
+            pytest.fail(missing)
+        pytest.skip(missing)
+    return found
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+        return port

@@ -1,0 +1,609 @@
+"""What only the Firestore store promises: lost answers, deadlines, exact errors, what a message costs, forks."""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from cut_proxy import CutProxy
+from firestore_backend import DATABASE, Emulator, Raw, fresh_project, raw, shared_emulator
+from firestore_middleman import PRIVATE, Middleman
+
+from shared.domain.delivery import Answer, EnsureReplies, Run, Step, create, lease, settle
+from shared.domain.errors import StoreUnavailable, UnknownState
+from shared.domain.events import ReceiptReceived
+from shared.domain.guards import Block, Go, TenantMarks
+from shared.domain.identity import Echo, provider_id_hash
+from shared.domain.limits import Limits
+from shared.domain.record import Delivery, Kind, ReceiptKind, State, Task
+from shared.domain.verdicts import Accepted, Replied
+from shared.pipeline.ports import Created, Exists, Store
+from shared.stores.firestore import FirestoreStore
+from shared.stores.firestore_documents import fields_of
+from shared.stores.firestore_rpc import CONTENTION, PATIENCE
+from shared.stores.firestore_schema import COLLECTIONS, RECORDS
+
+ROOT = Path(__file__).parents[2]
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+LIMITS = Limits()
+OK = Answer(200, "ok")
+CODES = grpc.StatusCode
+WITHIN = 5.0
+"""Seconds that a call to a store that is away may take: twice what is promised, and all that a webhook has."""
+
+
+@pytest.fixture
+def project() -> str:
+    return fresh_project()
+
+
+@pytest.fixture
+def emulator() -> Emulator:
+    return shared_emulator()[0]
+
+
+@pytest.fixture
+def opened(project: str) -> Iterator[Callable[[str], FirestoreStore]]:
+    """Opens clients of the test's project, and closes them in the end."""
+    stores: list[FirestoreStore] = []
+
+    def open_one(address: str) -> FirestoreStore:
+        stores.append(FirestoreStore(project, DATABASE, LIMITS, lambda: NOW, emulator=address))
+        return stores[-1]
+
+    yield open_one
+    for store in stores:
+        store.close()
+
+
+@pytest.fixture
+def store(opened: Callable[[str], FirestoreStore], emulator: Emulator) -> FirestoreStore:
+    return opened(emulator.address)
+
+
+@pytest.fixture
+def database(emulator: Emulator, project: str) -> Iterator[Raw]:
+    with raw(emulator, project) as database:
+        yield database
+
+
+@pytest.fixture
+def proxy(emulator: Emulator) -> Iterator[CutProxy]:
+    with CutProxy("127.0.0.1", emulator.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def far(opened: Callable[[str], FirestoreStore], proxy: CutProxy) -> FirestoreStore:
+    """The store through the proxy, and connected."""
+    far = opened(proxy.address)
+    far.ping()
+    return far
+
+
+@pytest.fixture
+def middleman(emulator: Emulator) -> Iterator[Middleman]:
+    with Middleman(emulator.address) as middleman:
+        yield middleman
+
+
+@pytest.fixture
+def watched(opened: Callable[[str], FirestoreStore], middleman: Middleman) -> FirestoreStore:
+    """The store through the middleman, and connected."""
+    watched = opened(middleman.address)
+    watched.ping()
+    middleman.calls.clear()
+    return watched
+
+
+def receipt(kind: ReceiptKind = ReceiptKind.SENT, provider_id: str = "wamid.1") -> ReceiptReceived:
+    return ReceiptReceived("meta", "100000000000001", provider_id, kind, NOW)
+
+
+def echo_of(record: Delivery) -> Echo:
+    return Echo(record.key, 0, record.correlation_id)
+
+
+def adding(found: Delivery | None) -> Step:
+    return Step(OK, write=replace(found, attempt=found.attempt + 1))
+
+
+def lease_with(token: str) -> Callable[[Delivery | None], Step]:
+    return lambda found: lease(found, Task("", Kind.OUTBOUND, "", 0), token, Go(), LIMITS, NOW)
+
+
+def settle_with(token: str, verdict: Any) -> Callable[[Delivery | None], Step]:
+    return lambda found: settle(found, token, verdict, LIMITS, NOW, 0.5)
+
+
+def calls_of(store: FirestoreStore, record: Delivery) -> dict[str, Callable[[], Any]]:
+    """A call of each method of the port, on a record with a provider's id."""
+    return {
+        "create": lambda: store.create(record),
+        "get": lambda: store.get(record.key),
+        "change": lambda: store.change(record.key, adding),
+        "note_receipt": lambda: store.note_receipt(echo_of(record), receipt()),
+        "note_unechoed_receipt": lambda: store.note_unechoed_receipt(receipt()),
+        "overdue": lambda: store.overdue(NOW, 10),
+        "backlog": store.backlog,
+        "by_correlation": lambda: store.by_correlation(record.correlation_id),
+        "by_provider_id": lambda: store.by_provider_id("meta", "wamid.1"),
+        "marks": lambda: store.marks("default"),
+        "mark_credential": lambda: store.mark_credential("default", "f1"),
+        "mark_block": lambda: store.mark_block("default", "1", Block(NOW, timedelta(seconds=1), 368)),
+        "ping": store.ping,
+        "time": store.time,
+    }
+
+
+METHODS = [name for name in vars(Store) if not name.startswith("_") and name != "purge"]
+
+
+def unavailable(call: Callable[[], Any]) -> StoreUnavailable:
+    """What the call raises, and it does so in time."""
+    began = time.monotonic()
+    with pytest.raises(StoreUnavailable) as caught:
+        call()
+    assert time.monotonic() - began < WITHIN
+    return caught.value
+
+
+def test_every_method_of_the_port_is_tried_below(store, a_record):
+    assert set(METHODS) == set(calls_of(store, a_record()))
+
+
+# ---- the answer is lost
+
+
+def test_a_create_whose_answer_was_lost_is_sent_again_and_finds_its_own_record(proxy, far, a_record):
+    record = a_record()
+    proxy.swallow_next_answer(holding=record.key.encode())
+    assert far.create(record) == Exists(record)
+    assert proxy.swallowed == 1
+
+
+def test_a_lease_whose_answer_was_lost_is_taken_once(proxy, far, a_record):
+    record = a_record()
+    far.create(record)
+    seen = far.get(record.key)
+    proxy.swallow_next_answer(holding=record.key.encode())
+    step = far.change(record.key, lease_with("mine"), seen)
+    assert proxy.swallowed == 1
+    assert isinstance(step.next, Run)
+    assert step.next.record == far.get(record.key)
+    assert step.next.record.attempt == 1
+
+
+def test_a_plan_whose_answer_was_lost_is_made_once(proxy, far, a_record):
+    event = a_record(kind=Kind.INBOUND)
+    far.create(event)
+    leased = far.change(event.key, lease_with("mine")).write
+    proxy.swallow_next_answer(holding=event.key.encode())
+    step = far.change(event.key, settle_with("mine", Replied(({"n": 0}, {"n": 1}))), leased)
+    assert proxy.swallowed == 1
+    assert step.answer == Answer(200, "done")
+    assert isinstance(step.next, EnsureReplies)
+    assert len(far.by_correlation(event.correlation_id)) == 3
+
+
+def test_what_is_blind_may_be_sent_twice(proxy, far, a_record):
+    record = a_record(provider_id="wamid.1")
+    far.create(record)
+    block = Block(NOW, timedelta(seconds=1), 368)
+    calls: dict[str, Callable[[], Any]] = {
+        record.key: lambda: far.note_receipt(echo_of(record), receipt()),
+        provider_id_hash("meta", "wamid.1"): lambda: far.note_unechoed_receipt(receipt(ReceiptKind.READ)),
+        "f1": lambda: far.mark_credential("default", "f1"),
+        "sender-1": lambda: far.mark_block("default", "sender-1", block),
+    }
+    for mark, call in calls.items():
+        proxy.swallow_next_answer(holding=mark.encode())
+        call()
+    assert proxy.swallowed == len(calls)
+    assert (far.get(record.key).word.sent, far.get(record.key).word.read) == (NOW, NOW)
+    assert far.marks("default") == TenantMarks("f1", {"sender-1": block})
+
+
+def test_an_answer_that_never_comes_is_unavailable_and_the_next_try_finds_its_own_write(proxy, far, a_record):
+    record = a_record()
+    proxy.swallow_next_answer(hang_up=False, holding=record.key.encode())
+    unavailable(lambda: far.create(record))
+    proxy.restore()
+    assert far.create(record) == Exists(record)
+
+
+# ---- away
+
+
+def test_a_way_that_is_cut_is_unavailable_until_it_is_there_again(proxy, far, a_record):
+    record = a_record()
+    proxy.cut()
+    unavailable(lambda: far.create(record))
+    proxy.restore()
+    assert far.create(record) in (Created(), Exists(record))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_call_to_a_store_that_does_not_answer_is_unavailable_in_time(proxy, far, a_record, method):
+    proxy.blackhole()
+    unavailable(calls_of(far, a_record(provider_id="wamid.1"))[method])
+    proxy.restore()
+    far.ping()
+
+
+def test_a_frozen_emulator_is_unavailable_in_time_and_works_again_with_nothing_half_written(emulator, store, a_record):
+    event, other = a_record(kind=Kind.INBOUND), a_record()
+    replies = [a_record() for _ in range(30)]
+    store.create(event)
+    seen = store.get(event.key)
+    with emulator.frozen():
+        unavailable(lambda: store.create(other))
+        unavailable(
+            lambda: store.change(event.key, lambda found: Step(OK, replace(found, plan_size=30), (*replies,)), seen)
+        )
+        unavailable(store.ping)
+    assert store.create(other) in (Created(), Exists(other))
+    there = [store.get(reply.key) for reply in replies]
+    if store.get(event.key).plan_size is None:  # what it was sent while it was frozen it may yet carry out, or not
+        assert there == [None] * 30
+    else:
+        assert there == replies
+
+
+def test_a_closed_store_says_so(store):
+    store.ping()
+    store.close()
+    assert unavailable(store.ping).sentence == "The store is closed."
+
+
+def test_credentials_that_are_missing_are_a_store_that_cannot_be_reached(project, monkeypatch):
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere/to/be/found.json")
+    store = FirestoreStore(project, DATABASE, LIMITS, lambda: NOW)
+    refused = unavailable(store.ping)
+    assert refused.sentence == "The store cannot be reached: DefaultCredentialsError."
+    assert refused.__cause__ is not None
+
+
+# ---- errors, by their exact code
+
+
+@pytest.mark.parametrize(
+    "code", [CODES.UNAVAILABLE, CODES.DEADLINE_EXCEEDED, CODES.INTERNAL, CODES.ABORTED, CODES.RESOURCE_EXHAUSTED]
+)
+@pytest.mark.parametrize("method", METHODS)
+def test_a_call_that_fails_for_a_moment_is_made_again(watched, middleman, a_record, code, method):
+    record = a_record(provider_id="wamid.1")
+    if method != "create":
+        watched.create(record)
+    middleman.calls.clear()
+    middleman.errors += [code, code]
+    calls_of(watched, record)[method]()
+    assert [call.method for call in middleman.calls[:2]] == [middleman.calls[2].method] * 2
+
+
+@pytest.mark.parametrize(
+    "code", [CODES.INVALID_ARGUMENT, CODES.PERMISSION_DENIED, CODES.UNAUTHENTICATED, CODES.UNIMPLEMENTED]
+)
+@pytest.mark.parametrize("method", METHODS)
+def test_a_call_that_is_refused_is_unavailable_at_once_and_tells_nothing_private(
+    watched, middleman, a_record, code, method
+):
+    middleman.always = code
+    refused = unavailable(calls_of(watched, a_record(provider_id="wamid.1"))[method])
+    assert len(middleman.calls) == 1
+    assert refused.__cause__ is not None
+    assert "c4n4ry" not in refused.sentence
+    assert PRIVATE not in refused.sentence
+
+
+def test_aborted_does_not_mean_that_it_exists(watched, middleman, a_record):
+    """To google-api-core both are a Conflict."""
+    middleman.errors += [CODES.ABORTED] * 5
+    assert watched.create(a_record()) == Created()
+
+
+def test_a_store_that_is_unavailable_ends_long_before_one_that_is_contended(watched, middleman, a_record):
+    middleman.always = CODES.UNAVAILABLE
+    began = time.monotonic()
+    unavailable(lambda: watched.create(a_record()))
+    assert time.monotonic() - began < PATIENCE + 1
+    assert len(middleman.calls) > 3
+
+
+@pytest.mark.slow
+def test_what_is_aborted_for_ever_is_given_up_after_ten_seconds(watched, middleman, a_record):
+    middleman.always = CODES.ABORTED
+    began = time.monotonic()
+    with pytest.raises(StoreUnavailable):
+        watched.create(a_record())
+    assert PATIENCE < time.monotonic() - began < CONTENTION + 2
+
+
+def test_a_database_that_does_not_exist_is_no_unknown_receipt(watched, middleman, a_record):
+    middleman.always = CODES.NOT_FOUND
+    unavailable(lambda: watched.note_receipt(echo_of(a_record()), receipt()))
+
+
+def test_a_write_that_is_refused_for_a_database_that_is_not_ours_is_unavailable(watched, middleman, a_record):
+    """Datastore mode refuses with the very code of a lost race."""
+    middleman.errors += [CODES.FAILED_PRECONDITION]
+    middleman.always = CODES.PERMISSION_DENIED
+    unavailable(lambda: watched.create(a_record()))
+
+
+# ---- deadlines
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_no_call_goes_out_without_our_deadline(watched, middleman, a_record, method):
+    """The library's own are 60 to 300 s."""
+    record = a_record(provider_id="wamid.1")
+    if method != "create":
+        watched.create(record)
+    middleman.calls.clear()
+    calls_of(watched, record)[method]()
+    assert middleman.calls
+    assert all(0 < call.seconds < PATIENCE + 0.1 for call in middleman.calls), "gRPC rounds up"
+
+
+# ---- what a message costs
+
+
+def test_a_message_and_its_reply_cost_6_writes_5_commits_2_reads_and_the_tenants_marks(watched, middleman):
+    event = create(
+        Kind.INBOUND,
+        "e" * 40,
+        provider="meta",
+        tenant="default",
+        sender="100000000000001",
+        contact="15550002222",
+        correlation_id="correlation-1",
+        payload={"body": "hello"},
+        limits=LIMITS,
+        now=NOW,
+    )
+    assert watched.create(event) == Created()
+    run = watched.change(event.key, lease_with("in")).next
+    plan = watched.change(event.key, settle_with("in", Replied(({"body": "hi"},))), run.record)
+    reply = plan.create[0]
+    found = watched.get(reply.key)
+    watched.marks(found.tenant)
+    run = watched.change(reply.key, lease_with("out"), found).next
+    assert watched.change(reply.key, settle_with("out", Accepted("wamid.1")), run.record).answer == Answer(200, "done")
+    commits = [call for call in middleman.calls if call.method == "Commit"]
+    reads = [call for call in middleman.calls if call.method == "BatchGetDocuments"]
+    assert len(middleman.calls) == len(commits) + len(reads) == 8
+    assert [call.writes for call in commits] == [1, 1, 2, 1, 1]
+    assert [call.reads for call in reads] == [1, 1, 1]
+
+
+def test_a_receipt_costs_one_write_and_a_duplicate_one_refused_write_and_one_read(watched, middleman, a_record):
+    record = a_record()
+    watched.create(record)
+    middleman.calls.clear()
+    watched.note_receipt(echo_of(record), receipt())
+    assert [(call.method, call.writes) for call in middleman.calls] == [("Commit", 1)]
+    middleman.calls.clear()
+    watched.create(record)
+    assert [call.method for call in middleman.calls] == ["Commit", "BatchGetDocuments"]
+
+
+def test_a_task_that_only_waits_writes_nothing(watched, middleman, a_record):
+    record = a_record()
+    watched.create(record)
+    seen = watched.get(record.key)
+    middleman.calls.clear()
+    watched.change(record.key, lambda _: Step(OK), seen)
+    assert middleman.calls == []
+
+
+def test_a_change_does_not_send_the_payload_again(watched, middleman, a_record):
+    record = a_record(payload={"body": "x" * 200_000})
+    watched.create(record)
+    middleman.calls.clear()
+    watched.change(record.key, lease_with("mine"))
+    assert sum(len(call.request) for call in middleman.calls) < 2000
+    assert watched.get(record.key).payload == record.payload
+
+
+# ---- what is stored
+
+
+def test_the_largest_payload_and_what_firestore_itself_cannot_hold_come_back_as_they_were(store, a_record):
+    deep: Any = "bottom"
+    for _ in range(40):
+        deep = {"in": [[deep]]}
+    payload = {"deep": deep, "big": 2**80, "body": "x" * 256 * 1024, "": {"__name__": None}}
+    record = a_record(payload=payload, metadata={"nested": [[1], [2.5]]})
+    store.create(record)
+    assert store.get(record.key) == record
+
+
+def test_times_are_timestamps_and_what_is_none_is_absent(store, database, a_record):
+    record = a_record(due_at=NOW + timedelta(microseconds=1))
+    store.create(record)
+    stored = database.get(f"records/{record.key}").fields
+    assert stored["due_at"].timestamp_value == record.due_at
+    assert stored["pending_since"].timestamp_value == record.received_at
+    assert json.loads(stored["payload"].string_value) == record.payload
+    assert not {"key", "token", "sweep_at", "id_hash", "expire_at"} & set(stored)
+    assert type(store.get(record.key).due_at) is datetime
+
+
+def test_an_ended_record_is_in_no_index_of_open_ones(store, database, a_record):
+    record = a_record(sweep_at=NOW)
+    store.create(record)
+    store.change(record.key, lease_with("mine"))
+    assert "pending_since" not in database.get(f"records/{record.key}").fields
+    store.change(record.key, settle_with("mine", Accepted("wamid.1")))
+    stored = database.get(f"records/{record.key}").fields
+    assert not {"pending_since", "sweep_at"} & set(stored)
+    assert stored["id_hash"].string_value == provider_id_hash("meta", "wamid.1")
+    assert stored["expire_at"].timestamp_value == NOW + LIMITS.outbound_retention
+
+
+def test_the_schema_names_only_what_is_stored(a_record):
+    record = a_record(sweep_at=NOW, provider_id="wamid.1", expire_at=NOW)
+    assert {*RECORDS.indexed, RECORDS.ttl, *(name for names in RECORDS.composite for name in names)} <= set(
+        fields_of(record)
+    )
+    assert len({collection.name for collection in COLLECTIONS}) == len(COLLECTIONS)
+
+
+def test_what_a_newer_version_added_is_kept(store, database, a_record):
+    record = a_record()
+    store.create(record)
+    database.put(f"records/{record.key}", {"novelty": {"string_value": "kept"}})
+    store.change(record.key, adding)
+    assert store.get(record.key) == replace(record, attempt=1)
+    assert database.get(f"records/{record.key}").fields["novelty"].string_value == "kept"
+
+
+def test_a_receipt_of_a_newer_versions_kind_says_nothing_yet(store, database, a_record):
+    record = a_record()
+    store.create(record)
+    at = {"integer_value": 1}
+    entries = {"0": {"map_value": {"fields": {"forwarded.abc": at, "a.new.kind.of.entry": at}}}}
+    database.put(f"records/{record.key}", {"receipts": {"map_value": {"fields": entries}}})
+    assert not store.get(record.key).word.any
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"payload": {"string_value": "{"}},
+        {"payload": {"integer_value": 1}},
+        {"due_at": {"string_value": "soon"}},
+        {"kind": {"string_value": "sideways"}},
+    ],
+)
+def test_a_field_that_makes_no_sense_is_an_unknown_state(store, database, a_record, broken):
+    record = a_record()
+    store.create(record)
+    database.put(f"records/{record.key}", broken)
+    with pytest.raises(UnknownState):
+        store.get(record.key)
+    assert store.create(record) == Exists(None)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "__x__", "a/b", "ação `q` \\", "x" * 300])
+def test_a_tenant_and_a_sender_may_have_any_name(store, name):
+    block = Block(NOW, timedelta(seconds=1), 368)
+    store.mark_credential(name, "f1")
+    store.mark_block(name, f"s{name}", block)
+    assert store.marks(name) == TenantMarks("f1", {f"s{name}": block})
+    store.mark_block(name, f"s{name}", None)
+    assert store.marks(name) == TenantMarks("f1")
+
+
+def test_a_receipt_is_seen_by_a_change_that_is_on_its_way(store, a_record):
+    """Its write is one to the record's own document, which a precondition is on."""
+    record = a_record()
+    store.create(record)
+    seen = store.get(record.key)
+    store.note_receipt(echo_of(record), receipt())
+    words = []
+    store.change(record.key, lambda found: words.append(found.word.sent) or adding(found), seen)
+    assert words == [None, NOW]
+
+
+def test_a_decision_that_only_creates_is_refused_when_the_record_has_changed(store, a_record):
+    record, reply = a_record(), a_record()
+    store.create(record)
+    seen = store.get(record.key)
+    store.change(record.key, adding)
+    found_attempts = []
+    store.change(record.key, lambda found: found_attempts.append(found.attempt) or Step(OK, create=(reply,)), seen)
+    assert found_attempts == [0, 1]
+    assert store.get(reply.key) == reply
+
+
+def test_the_time_is_the_databases(store):
+    assert abs(store.time() - datetime.now(UTC)) < timedelta(minutes=1)
+    assert store.time().utcoffset() == timedelta()
+
+
+def test_nothing_is_left_to_purge(store, a_record):
+    record = a_record(state=State.DONE, expire_at=NOW - timedelta(days=9))
+    store.create(record)
+    assert store.purge(NOW, 10) == 0
+    assert store.get(record.key) == record
+
+
+# ---- processes and threads
+
+
+PREAMBLE = """
+import os, sys
+from datetime import UTC, datetime
+from shared.domain.limits import Limits
+from shared.domain.record import Delivery, Kind, State
+from shared.stores.firestore import FirestoreStore
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+store = FirestoreStore(sys.argv[1], "(default)", Limits(), lambda: NOW, emulator=sys.argv[2])
+
+def record(key):
+    fields = dict(kind=Kind.OUTBOUND, provider="meta", tenant="t", sender="s", contact="c")
+    return Delivery(key, **fields, correlation_id="correlation-1", state=State.PENDING, received_at=NOW, payload={})
+"""
+
+
+def run(program: str, *arguments: str) -> str:
+    command = [sys.executable, "-c", PREAMBLE + program, *arguments]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def test_a_store_that_was_made_before_a_fork_works_after_it(emulator, store, project):
+    """As gunicorn does it: the module is loaded, then the workers are forked."""
+    program = """
+workers = []
+for key in ("a", "b"):
+    worker = os.fork()
+    if worker == 0:
+        store.create(record(key * 40))
+        os._exit(0 if store.get(key * 40) else 1)
+    workers.append(worker)
+sys.exit(max(os.waitpid(worker, 0)[1] for worker in workers))
+"""
+    run(program, project, emulator.address)
+    assert store.get("a" * 40).key == "a" * 40
+    assert store.get("b" * 40).key == "b" * 40
+
+
+def test_the_library_is_imported_when_it_is_used_and_no_sooner(emulator, project):
+    program = """
+print([name for name in sys.modules if name.startswith(("grpc", "google.api_core", "google.cloud.firestore"))])
+store.ping()
+print("grpc" in sys.modules)
+"""
+    assert run(program, project, emulator.address).splitlines() == ["[]", "True"]
+
+
+def test_16_threads_on_a_new_store_share_one_connection(opened, middleman):
+    store, gate, failed = opened(middleman.address), threading.Barrier(16), []
+
+    def first_use() -> None:
+        gate.wait()
+        try:
+            store.ping()
+        except Exception as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=first_use) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    assert len(middleman.calls) == 16

@@ -1,0 +1,723 @@
+"""What only the Redis store promises: kills, lost answers, frozen, full and unfit servers, expiry, forks, secrets."""
+
+import itertools
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+from cut_proxy import CutProxy
+from redis.exceptions import RedisError, ResponseError
+from redis_backend import RedisServer, free_port, until
+
+from shared.domain.delivery import Answer, Ensure, Run, Step, lease, settle
+from shared.domain.errors import StoreUnavailable
+from shared.domain.events import ReceiptReceived
+from shared.domain.guards import Block, Go
+from shared.domain.identity import Echo, provider_id_hash
+from shared.domain.limits import Limits
+from shared.domain.record import Delivery, Kind, ReceiptKind, State, Task
+from shared.domain.verdicts import Accepted, Replied
+from shared.pipeline.ports import Created, Exists
+from shared.stores.redis import RedisStore
+from shared.stores.redis_records import LEAST_LIFE
+
+ROOT = Path(__file__).parents[2]
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+LIMITS = Limits()
+OK = Answer(200, "ok")
+WITHIN = 5.0
+"""Seconds that a call to a server that is away may take: twice what is promised."""
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RedisServer]:
+    """One of this test alone, to be killed, frozen and filled."""
+    with RedisServer(tmp_path) as server:
+        yield server
+
+
+@pytest.fixture
+def opened(server: RedisServer) -> Iterator[Callable[..., RedisStore]]:
+    """Opens clients, and closes them in the end."""
+    stores: list[RedisStore] = []
+
+    def open_one(url: str = "", now: datetime = NOW) -> RedisStore:
+        stores.append(RedisStore(url or server.url, LIMITS, lambda: now))
+        return stores[-1]
+
+    yield open_one
+    for store in stores:
+        store.close()
+
+
+@pytest.fixture
+def store(opened: Callable[..., RedisStore]) -> RedisStore:
+    return opened()
+
+
+@pytest.fixture
+def proxy(server: RedisServer) -> Iterator[CutProxy]:
+    with CutProxy("127.0.0.1", server.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def far(opened: Callable[..., RedisStore], proxy: CutProxy, a_record: Callable[..., Delivery]) -> RedisStore:
+    """The store through the proxy, with a connection at hand and its scripts known to the server."""
+    far = opened(f"redis://127.0.0.1:{proxy.port}/0")
+    known = a_record()
+    far.create(known)
+    far.get(known.key)
+    far.note_receipt(echo_of(known), receipt())
+    far.note_unechoed_receipt(receipt(provider_id="another"))
+    return far
+
+
+def adding(found: Delivery | None) -> Step:
+    assert found is not None
+    return Step(OK, write=replace(found, attempt=found.attempt + 1))
+
+
+def writing(**changes: Any) -> Callable[[Delivery | None], Step]:
+    return lambda found: Step(OK, write=replace(found, **changes))
+
+
+def lease_with(token: str) -> Callable[[Delivery | None], Step]:
+    return lambda found: lease(found, Task("", Kind.OUTBOUND, "", 0), token, Go(), LIMITS, NOW)
+
+
+def receipt(kind: ReceiptKind = ReceiptKind.SENT, seconds: float = 0, provider_id: str = "wamid.1") -> ReceiptReceived:
+    return ReceiptReceived("meta", "s", provider_id, kind, NOW + timedelta(seconds=seconds))
+
+
+def echo_of(record: Delivery) -> Echo:
+    return Echo(record.key, 0, record.correlation_id)
+
+
+def unavailable(call: Callable[[], Any]) -> StoreUnavailable:
+    began = time.monotonic()
+    with pytest.raises(StoreUnavailable) as refused:
+        call()
+    assert time.monotonic() - began < WITHIN
+    return refused.value
+
+
+def works(call: Callable[[], Any]) -> bool:
+    try:
+        call()
+    except StoreUnavailable:
+        return False
+    return True
+
+
+def run(program: str, url: str) -> None:
+    """A program of its own, that must end well."""
+    ended = subprocess.run([sys.executable, "-c", PREAMBLE + program, url], cwd=ROOT, timeout=60, capture_output=True)
+    assert ended.returncode == 0, ended.stderr.decode()
+
+
+PREAMBLE = """
+import os, sys
+from dataclasses import replace
+from datetime import UTC, datetime
+from shared.domain.delivery import Answer, Step
+from shared.domain.limits import Limits
+from shared.domain.record import Delivery, Kind, State
+from shared.stores.redis import RedisStore
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+def record(key):
+    fields = dict(kind=Kind.OUTBOUND, provider="meta", tenant="t", sender="s", contact="c")
+    return Delivery(key, **fields, correlation_id="correlation-1", state=State.PENDING, received_at=NOW, payload={})
+
+def add(found):
+    return Step(Answer(200, ""), replace(found, attempt=found.attempt + 1))
+
+s = RedisStore(sys.argv[1], Limits(), lambda: NOW)
+"""
+
+
+# ---- killed
+
+
+def test_all_that_was_acknowledged_outlives_a_kill(server, opened, a_record):
+    """Eight writers, each adding one and creating one at a time, until the server is killed under them."""
+    events = [a_record(key=f"{n:040x}", correlation_id=f"event-{n}") for n in range(8)]
+    for event in events:
+        opened().create(event)
+    acknowledged = dict.fromkeys((event.key for event in events), 0)
+
+    def add(found: Delivery) -> Step:
+        reply = replace(found, key=f"{found.key}-{found.attempt}", attempt=0, version=None)
+        return Step(OK, replace(found, attempt=found.attempt + 1), (reply,))
+
+    def write(key: str) -> None:
+        store = opened()
+        while works(lambda: acknowledged.update({key: store.change(key, add).write.attempt})):
+            pass
+
+    threads = [threading.Thread(target=write, args=(event.key,)) for event in events]
+    for thread in threads:
+        thread.start()
+    until(lambda: min(acknowledged.values()) > 20)
+    server.kill()
+    for thread in threads:
+        thread.join()
+    server.start()
+    store = opened()
+    for event in events:
+        attempt = store.get(event.key).attempt
+        assert attempt in (acknowledged[event.key], acknowledged[event.key] + 1)  # applied, and its answer lost
+        assert len(store.by_correlation(event.correlation_id)) == attempt + 1
+
+
+def test_a_server_that_was_killed_is_unavailable_until_it_is_back_on_the_same_client(server, store, a_record):
+    record = a_record()
+    store.create(record)
+    server.kill()
+    assert unavailable(lambda: store.get(record.key)).sentence == "Redis cannot be reached."
+    server.start()
+    assert store.get(record.key) == record
+    assert store.change(record.key, adding).write.attempt == 1
+
+
+def test_a_server_that_forgot_the_scripts_is_told_them_again(server, store, a_record):
+    record = a_record()
+    store.create(record)
+    server.raw.script_flush()
+    assert store.get(record.key) == record
+
+
+# ---- the answer is lost
+
+
+def test_a_create_whose_answer_was_lost_is_sent_again_and_recognises_itself(proxy, far, a_record):
+    record = a_record()
+    proxy.swallow_next_answer()
+    assert far.create(record) == Created()
+    assert proxy.swallowed == 1
+    assert far.get(record.key) == record
+
+
+def test_a_change_whose_answer_was_lost_is_made_once(proxy, far, a_record):
+    record, reply = a_record(), a_record()
+    far.create(record)
+    seen = far.get(record.key)
+    calls: list[int] = []
+
+    def decide(found: Delivery | None) -> Step:
+        calls.append(1)
+        return replace(adding(found), create=(reply,))
+
+    proxy.swallow_next_answer()
+    step = far.change(record.key, decide, seen)
+    assert proxy.swallowed == 1
+    assert len(calls) == 1
+    assert far.get(record.key) == step.write == replace(record, attempt=1)
+    assert far.get(reply.key) == reply
+    assert far.change(record.key, adding, step.write).write.attempt == 2
+
+
+def test_what_is_blind_may_be_sent_twice(proxy, far, a_record):
+    record, block = a_record(provider_id="SM1"), Block(NOW, timedelta(seconds=1), 368)
+    far.create(record)
+    calls: list[Callable[[], Any]] = [
+        lambda: far.note_receipt(echo_of(record), receipt(ReceiptKind.SENT)),
+        lambda: far.note_unechoed_receipt(receipt(ReceiptKind.READ, 1, "SM1")),
+        lambda: far.mark_credential("default", "f1"),
+        lambda: far.mark_block("default", "s", block),
+    ]
+    for call in calls:
+        proxy.swallow_next_answer()
+        call()
+    assert proxy.swallowed == len(calls)
+    assert (far.get(record.key).word.sent, far.get(record.key).word.read) == (NOW, NOW + timedelta(seconds=1))
+    assert (far.marks("default").refused_credential, far.marks("default").blocks) == ("f1", {"s": block})
+
+
+def test_an_answer_that_never_comes_is_unavailable_and_the_next_try_finds_its_own_write(proxy, far, a_record):
+    record = a_record()
+    proxy.swallow_next_answer(hang_up=False)
+    assert unavailable(lambda: far.create(record)).sentence == "Redis did not answer in time."
+    assert far.create(record) == Exists(record)
+    seen = far.get(record.key)
+    proxy.swallow_next_answer(hang_up=False)
+    unavailable(lambda: far.change(record.key, lease_with("mine"), seen))
+    step = far.change(record.key, lease_with("mine"), seen)
+    assert isinstance(step.next, Run)
+    assert step.next.record.attempt == far.get(record.key).attempt == 1
+
+
+def test_a_connection_that_was_cut_while_idle_is_made_anew(proxy, far, a_record):
+    record = a_record()
+    far.create(record)
+    proxy.cut()
+    proxy.restore()
+    assert far.get(record.key) == record
+
+
+def test_a_way_that_is_cut_is_unavailable_until_it_is_there_again(proxy, far, a_record):
+    proxy.cut()
+    record = a_record()
+    assert unavailable(lambda: far.create(record)).sentence == "Redis cannot be reached."
+    proxy.restore()
+    assert far.create(record) == Created()
+
+
+def test_a_way_that_swallows_everything_is_unavailable_in_time(opened, proxy, far, a_record):
+    fresh = opened(f"redis://127.0.0.1:{proxy.port}/0")
+    proxy.blackhole()
+    for store in (far, fresh):
+        unavailable(lambda store=store: store.create(a_record()))
+        unavailable(store.ping)
+    proxy.restore()
+    assert far.create(a_record()) == fresh.create(a_record()) == Created()
+
+
+# ---- frozen, loading, full
+
+
+def test_a_frozen_server_is_unavailable_in_time_and_works_again(server, store, opened, a_record):
+    record = a_record()
+    store.create(record)
+    fresh = opened()
+    calls: list[Callable[[], Any]] = [
+        lambda: store.create(a_record()),
+        lambda: store.get(record.key),
+        lambda: store.change(record.key, lease_with("mine"), store_seen),
+        lambda: store.note_receipt(echo_of(record), receipt()),
+        lambda: store.note_unechoed_receipt(receipt()),
+        lambda: store.overdue(NOW, 10),
+        store.backlog,
+        lambda: store.by_correlation("c"),
+        lambda: store.by_provider_id("meta", "w"),
+        lambda: store.marks("default"),
+        store.ping,
+        store.time,
+        fresh.ping,
+    ]
+    store_seen = store.get(record.key)
+    with server.frozen():
+        threads = [threading.Thread(target=unavailable, args=(call,)) for call in calls]
+        began = time.monotonic()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert time.monotonic() - began < WITHIN
+    # What was sent to it, it may still carry out: nothing is assumed about such a write, and the token tells.
+    until(lambda: store.get(record.key).state is State.LEASED)
+    again = store.change(record.key, lease_with("mine"), store_seen)
+    assert isinstance(again.next, Run)
+    assert again.next.record.attempt == 1
+    assert fresh.get(record.key).attempt == 1
+
+
+def test_a_server_that_is_loading_is_unavailable_until_it_has_loaded(server, store, a_record):
+    records = [a_record() for _ in range(400)]
+    for record in records:
+        store.create(record)
+    server.raw.bgrewriteaof()
+    until(lambda: not server.raw.info("persistence")["aof_rewrite_in_progress"])
+    server.kill()
+    server.start("--key-load-delay", "20000", "--loading-process-events-interval-bytes", "1024", ready=False)
+    until(lambda: not works(store.ping) and loading(server))
+    for call in (store.ping, lambda: store.get(records[0].key), lambda: store.create(a_record())):
+        assert unavailable(call).sentence == "Redis is still loading its data."
+    server.raw.config_set("key-load-delay", 0)
+    until(lambda: works(store.ping))
+    assert [store.get(record.key) for record in records] == records
+
+
+def loading(server: RedisServer) -> bool:
+    try:
+        return bool(server.raw.info("persistence")["loading"])
+    except RedisError:
+        return False
+
+
+def plan(record: Delivery, replies: list[Delivery]) -> Callable[[Delivery | None], Step]:
+    return lambda _: Step(OK, replace(record, plan_size=len(replies)), tuple(replies))
+
+
+def test_a_full_server_is_unavailable_and_nothing_is_half_written(server, store, a_record):
+    event, replies = a_record(), [a_record(payload={"body": "x" * 50_000}) for _ in range(30)]
+    store.create(event)
+    store.note_receipt(echo_of(event), receipt())
+    before = store.get(event.key)
+    keys = server.raw.dbsize()
+    server.raw.config_set("maxmemory", 1024)
+    full = [
+        lambda: store.change(event.key, plan(event, replies)),
+        lambda: store.create(replies[0]),
+        lambda: store.note_receipt(echo_of(event), receipt(ReceiptKind.READ)),
+        lambda: store.note_unechoed_receipt(receipt(ReceiptKind.READ)),
+        lambda: store.mark_credential("default", "f1"),
+        store.ping,
+    ]
+    for call in full:
+        assert unavailable(call).sentence == "Redis is out of memory."
+    assert store.get(event.key) == before
+    assert server.raw.dbsize() == keys
+    server.raw.config_set("maxmemory", 0)
+    store.change(event.key, plan(event, replies))
+    assert [store.get(reply.key) for reply in replies] == replies
+
+
+def test_a_server_that_becomes_full_within_a_commit_takes_all_of_it(server, store, a_record):
+    """It is asked before the first write of a script and not again: the least memory with which this commit begins is
+    far too little for its 1.5 MB, and still it is there wholly.
+    """
+    event, replies = a_record(), [a_record(payload={"body": "x" * 50_000}) for _ in range(30)]
+    store.create(event)
+    limit, refused = server.raw.info("memory")["used_memory"], 0
+    server.raw.config_set("maxmemory", limit)
+    while not works(lambda: store.change(event.key, plan(event, replies))):
+        assert store.get(event.key) == event
+        assert server.raw.exists(*(f"pombo:record:{reply.key}" for reply in replies)) == 0
+        limit, refused = limit + 100_000, refused + 1
+        server.raw.config_set("maxmemory", limit)
+    assert refused > 0
+    assert store.get(event.key).plan_size == 30
+    assert [store.get(reply.key) for reply in replies] == replies
+
+
+# ---- a server that is not fit
+
+
+def test_a_server_that_evicts_is_refused_until_it_does_not(server, store, a_record):
+    server.raw.config_set("maxmemory-policy", "volatile-lru")
+    expected = "Redis may throw records away: set its maxmemory-policy to noeviction, not volatile-lru."
+    assert unavailable(store.ping).sentence == expected
+    assert unavailable(lambda: store.create(a_record())).sentence == expected
+    server.raw.config_set("maxmemory-policy", "noeviction")
+    assert store.create(a_record()) == Created()
+    server.raw.config_set("maxmemory-policy", "allkeys-random")
+    assert "allkeys-random" in unavailable(store.ping).sentence
+
+
+def test_a_server_that_does_not_tell_is_taken_at_its_word(server, opened, a_record):
+    """Of a user with no more rights than docs/stores.md says, and one less."""
+    server.raw.acl_setuser(
+        "app", enabled=True, passwords=["+secret"], keys=["pombo:*"], categories=["+@all", "-@dangerous"]
+    )
+    store = opened(f"redis://app:secret@127.0.0.1:{server.port}/0")
+    server.raw.config_set("maxmemory-policy", "allkeys-lru")
+    store.ping()
+    assert store.create(a_record()) == Created()
+    server.raw.acl_setuser("app", commands=["+info"])
+    assert "allkeys-lru" in unavailable(store.ping).sentence
+
+
+def test_a_replica_is_refused(server, store, a_record):
+    server.raw.replicaof("127.0.0.1", 1)
+    for call in (store.ping, lambda: store.create(a_record())):
+        assert unavailable(call).sentence == "REDIS_URL names a replica, which takes no writes."
+
+
+def test_a_cluster_is_refused(tmp_path):
+    with RedisServer(tmp_path, options=("--cluster-enabled", "yes")) as server:
+        store = RedisStore(server.url, LIMITS, lambda: NOW)
+        assert unavailable(lambda: store.get("0" * 40)).sentence.startswith("REDIS_URL names a node of a Redis Cluster")
+        store.close()
+
+
+def test_a_fault_of_our_own_shows_as_its_cause(server, store):
+    server.raw.set("pombo:record:x", "no hash")
+    error = unavailable(lambda: store.get("x"))
+    assert error.sentence == "Redis refused: WRONGTYPE."
+    assert isinstance(error.__cause__, ResponseError)
+
+
+# ---- secrets
+
+
+@pytest.mark.parametrize("url", ["redis://:wr0ng-pass@{}", "redis://somebody:wr0ng-pass@{}", "redis://{}"])
+def test_a_wrong_password_is_said_in_a_sentence_without_it(tmp_path, url):
+    with RedisServer(tmp_path, password="right-one") as server:
+        store = RedisStore(url.format(f"127.0.0.1:{server.port}/0"), LIMITS, lambda: NOW)
+        for call in (store.ping, lambda: store.get("0" * 40)):
+            assert unavailable(call).sentence == "Redis refused the user or the password in REDIS_URL."
+        right = RedisStore(server.url, LIMITS, lambda: NOW)
+        right.ping()
+        store.close()
+        right.close()
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "http://s3cret@h", "redis://:s3c/ret@h:6379", "redis://h:s3cret", "redis://h?db=s3cret", "redis://[s3cret"],
+)
+def test_an_address_that_is_none_is_said_without_it(url):
+    store = RedisStore(url, LIMITS, lambda: NOW)
+    error = unavailable(store.ping)
+    assert error.sentence.startswith("REDIS_URL is no address like rediss://")
+    assert error.__cause__ is None
+    assert error.__suppress_context__
+    store.close()
+
+
+def test_no_key_and_no_index_holds_a_number_or_a_provider_id(server, store, a_record):
+    record = a_record(contact="15550002222", payload={"body": "a secret"}, provider_id="wamid.HBgLMTU1NTAwMDIyMjI")
+    store.create(record)
+    store.note_receipt(echo_of(record), receipt(provider_id="wamid.HBgLMTU1NTAwMDIyMjI"))
+    store.note_unechoed_receipt(receipt(provider_id="wamid.HBgLMTU1NTAwMDIyMjI"))
+    names = " ".join(server.raw.scan_iter())
+    assert provider_id_hash("meta", "wamid.HBgLMTU1NTAwMDIyMjI") in names
+    for private in ("15550002222", "secret", "wamid"):
+        assert private not in names
+
+
+def certificate(directory: Path) -> Path:
+    """One that 127.0.0.1 signed for itself, beside its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    built = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+    built = built.not_valid_before(datetime.now(UTC) - timedelta(1)).not_valid_after(datetime.now(UTC) + timedelta(1))
+    host = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
+    signed = built.add_extension(host, False).sign(key, hashes.SHA256())
+    (directory / "key.pem").write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    (directory / "cert.pem").write_bytes(signed.public_bytes(Encoding.PEM))
+    return directory / "cert.pem"
+
+
+def test_a_rediss_address_speaks_tls_and_only_to_whom_it_trusts(tmp_path, a_record):
+    trusted, port = certificate(tmp_path), free_port()
+    files = {"tls-cert-file": str(trusted), "tls-key-file": str(tmp_path / "key.pem")}
+    with RedisServer(tmp_path) as server:
+        server.raw.config_set("tls-auth-clients", "no", *itertools.chain(*files.items()))
+        server.raw.config_set("tls-port", port)
+        store = RedisStore(f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={trusted}", LIMITS, lambda: NOW)
+        stranger = RedisStore(f"rediss://127.0.0.1:{port}/0", LIMITS, lambda: NOW)
+        assert store.create(a_record()) == Created()
+        assert unavailable(stranger.ping).sentence == "Redis cannot be reached."
+        store.close()
+
+
+# ---- expiry
+
+
+def lives(server: RedisServer) -> dict[str, timedelta | None]:
+    """What each key has left, to the minute."""
+    left = {name: server.raw.ttl(name) for name in server.raw.scan_iter()}
+    return {name: None if seconds < 0 else timedelta(minutes=round(seconds / 60)) for name, seconds in left.items()}
+
+
+def test_what_is_final_goes_with_its_receipts_and_all_that_leads_to_it(server, store, a_record):
+    event = a_record(kind=Kind.INBOUND, correlation_id="correlation-x", sweep_at=NOW)
+    store.create(event)
+    store.change(event.key, lambda found: lease(found, Task("", Kind.INBOUND, "", 0), "t", Go(), LIMITS, NOW))
+    step = store.change(event.key, lambda found: settle(found, "t", Replied(({"n": 1},)), LIMITS, NOW, 0.5))
+    (reply,) = step.create
+    assert set(lives(server)) == {
+        f"pombo:record:{event.key}",
+        f"pombo:record:{reply.key}",
+        "pombo:correlation:correlation-x",
+        "pombo:state:pending",
+        "pombo:sweep",
+    }
+    assert lives(server)[f"pombo:record:{event.key}"] == LIMITS.inbound_retention
+    assert lives(server)["pombo:correlation:correlation-x"] is None, "a pending record is found by it"
+    store.change(reply.key, lease_with("t"))
+    store.note_receipt(echo_of(reply), receipt())
+    store.change(reply.key, lambda found: settle(found, "t", Accepted("wamid.1"), LIMITS, NOW, 0.5))
+    assert lives(server) == {
+        f"pombo:record:{event.key}": LIMITS.inbound_retention,
+        f"pombo:record:{reply.key}": LIMITS.outbound_retention,
+        "pombo:correlation:correlation-x": LIMITS.outbound_retention,
+        f"pombo:id:{provider_id_hash('meta', 'wamid.1')}": LIMITS.outbound_retention,
+    }
+    for name in server.raw.scan_iter():
+        server.raw.pexpire(name, 1)
+    until(lambda: server.raw.dbsize() == 0)
+    assert store.get(event.key) is None
+    assert store.by_provider_id("meta", "wamid.1") is None
+
+
+def test_what_no_longer_expires_leads_to_it_for_good(server, store, a_record):
+    record = a_record(state=State.DONE, expire_at=NOW + timedelta(days=1), provider_id="SM1")
+    store.create(record)
+    assert set(lives(server).values()) == {timedelta(days=1)}
+    store.change(record.key, writing(state=State.PENDING, expire_at=None))
+    assert set(lives(server).values()) == {None}
+
+
+def test_the_retention_is_counted_from_our_clock_and_kept_by_redis(server, opened, a_record):
+    """However far the two are apart; and what expires at once is there for whoever wrote it."""
+    store = opened(now=NOW + timedelta(days=3))
+    store.create(a_record(key="a", state=State.DONE, expire_at=NOW + timedelta(days=8)))
+    store.create(a_record(key="b", state=State.DONE, expire_at=NOW))
+    assert lives(server)["pombo:record:a"] == timedelta(days=5)
+    assert lives(server)["pombo:record:b"] == LEAST_LIFE
+
+
+def test_an_event_leads_no_longer_to_what_has_expired(server, store, a_record):
+    one, other = (a_record(correlation_id="correlation-x", state=State.DONE, expire_at=NOW) for _ in range(2))
+    store.create(one)
+    index = "pombo:correlation:correlation-x"
+    server.raw.zadd(index, {one.key: 1})  # as its expiry would have it, long after
+    server.raw.delete(f"pombo:record:{one.key}")
+    assert list(store.by_correlation("correlation-x")) == []
+    store.create(other)
+    assert server.raw.zrange(index, 0, -1) == [other.key]
+
+
+def test_receipts_without_an_echo_live_as_long_as_the_last_of_them(server, store):
+    store.note_unechoed_receipt(receipt(ReceiptKind.SENT))
+    (name,) = lives(server)
+    server.raw.pexpire(name, 1_000_000)
+    store.note_unechoed_receipt(receipt(ReceiptKind.READ))
+    assert lives(server) == {name: LIMITS.receipt_retention}
+
+
+def test_keys_of_records_that_are_gone_hold_up_neither_the_sweep_nor_its_counts(server, store, a_record):
+    records = [a_record(sweep_at=NOW - timedelta(seconds=100 - n), received_at=NOW + timedelta(n)) for n in range(12)]
+    for record in records:
+        store.create(record)
+    for record in records[:5] + records[6:8]:
+        server.raw.delete(f"pombo:record:{record.key}")
+    left = [records[5], *records[8:]]
+    assert store.overdue(NOW, limit=3) == [record.key for record in left[:3]]
+    assert store.overdue(NOW, limit=30) == [record.key for record in left]
+    assert server.raw.zcard("pombo:sweep") == len(left)
+    assert store.backlog().counts[State.PENDING] == len(left)
+    server.raw.delete(f"pombo:record:{records[5].key}")
+    assert store.backlog().oldest_pending == records[8].received_at
+    assert store.backlog().counts[State.PENDING] == len(left) - 1
+
+
+# ---- processes and threads
+
+
+def test_nothing_is_imported_or_connected_before_the_first_use(server):
+    program = """
+assert not [name for name in sys.modules if name.split(".")[0] == "redis"]
+s.ping()
+s.close()
+"""
+    run(program, server.url)
+
+
+def test_a_process_forked_after_use_works_and_so_does_its_parent(server, store):
+    program = """
+s.create(record("one"))
+child = os.fork()
+for _ in range(50):
+    s.change("one", add)
+if child == 0:
+    s.close()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+s.change("one", add)
+assert s.get("one").attempt == 101, s.get("one").attempt
+s.close()
+"""
+    run(program, server.url)
+    assert store.get("one").attempt == 101
+
+
+def test_a_child_that_closes_leaves_its_parents_connections_alone(server, store):
+    program = """
+s.create(record("one"))
+child = os.fork()
+if child == 0:
+    s.close()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+made = s._client._made[1].connection_pool
+socket_before = made._available_connections[0]._sock
+s.change("one", add)
+assert made._available_connections[0]._sock is socket_before
+s.close()
+"""
+    run(program, server.url)
+    assert store.get("one").attempt == 1
+
+
+def test_a_closed_store_refuses_and_leaves_no_connection_behind(server, opened, a_record):
+    others = len(server.raw.client_list())
+    store = opened()
+    threads = [threading.Thread(target=store.create, args=(a_record(),)) for _ in range(64)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert server.raw.dbsize() > 64
+    store.close()
+    with pytest.raises(StoreUnavailable):
+        store.ping()
+    until(lambda: len(server.raw.client_list()) == others)
+
+
+def test_every_call_is_one_round_trip(server, store, a_record):
+    record, reply = a_record(provider_id="SM1"), a_record()
+    store.create(record)
+    seen = store.get(record.key)
+    calls: list[Callable[[], Any]] = [
+        lambda: store.create(reply),
+        lambda: store.get(record.key),
+        lambda: store.change(record.key, lambda found: Step(OK, next=Ensure(found))),
+        lambda: store.change(record.key, adding, seen),
+        lambda: store.note_receipt(echo_of(record), receipt()),
+        lambda: store.note_unechoed_receipt(receipt()),
+        lambda: store.overdue(NOW, 10),
+        store.backlog,
+        lambda: store.by_correlation(record.correlation_id),
+        lambda: store.by_provider_id("meta", "SM1"),
+    ]
+
+    def asked() -> int:
+        return int(server.raw.info("commandstats")["cmdstat_evalsha"]["calls"])
+
+    for call in calls:
+        call()  # the script is known from here on
+        before = asked()
+        call()
+        after = asked()
+        assert after - before == (2 if call is calls[3] else 1), "a change that lost a race is decided once more"
+
+
+# ---- versions
+
+
+def test_fields_of_a_newer_version_are_ignored_when_read_and_kept_when_written(server, store, a_record):
+    record, name = a_record(), "pombo:record:{}".format
+    store.create(record)
+    body = json.loads(server.raw.hget(name(record.key), "body")) | {"colour": {"red": None}}
+    server.raw.hset(name(record.key), mapping={"body": json.dumps(body), "version": "77"})
+    assert store.get(record.key) == record
+    seen = store.change(record.key, adding).write
+    step = store.change(record.key, adding, seen)
+    store.change(record.key, adding, store.get(record.key))
+    assert step.write.attempt == 2
+    stored = json.loads(server.raw.hget(name(record.key), "body"))
+    assert (stored["colour"], stored["attempt"]) == ({"red": None}, 3)
+
+
+def test_a_kind_of_receipt_of_a_newer_version_is_passed_over(server, store, a_record):
+    record = a_record(provider_id="SM1")
+    store.create(record)
+    id_hash = provider_id_hash("meta", "SM1")
+    server.raw.hset(f"pombo:record:{record.key}", f"receipt:0:forwarded:{id_hash}", "1:")
+    server.raw.hset(f"pombo:unechoed:{id_hash}", "forwarded", "1:")
+    store.note_receipt(echo_of(record), receipt(ReceiptKind.SENT))
+    assert store.get(record.key).word.sent == NOW
+
+
+def test_the_stores_clock_is_the_servers(store):
+    assert abs(store.time() - datetime.now(UTC)) < timedelta(seconds=5)
