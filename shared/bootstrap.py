@@ -6,25 +6,28 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from shared import config, logs
 from shared.channels.meta import MetaChannel
+from shared.channels.meta_codes import meaning_of
 from shared.config import Config
 from shared.domain.errors import StoreUnavailable
 from shared.domain.limits import Limits
 from shared.domain.record import Kind
-from shared.handlers.loader import HandlerNotFound, load_handler
+from shared.handlers.loader import HandlerNotFound, TeamFunction, load_handler
 from shared.handlers.runner import HandlerRunner
 from shared.pipeline.accept import PARALLEL, Accept
-from shared.pipeline.clock import SystemClock
+from shared.pipeline.clock import Clock, SystemClock
 from shared.pipeline.follow import Follow
-from shared.pipeline.ports import Queue, Store
+from shared.pipeline.ports import Queue, Store, Tenants
 from shared.pipeline.process_inbound import ProcessInbound
 from shared.pipeline.process_outbound import ProcessOutbound
 from shared.pipeline.sweep import Sweep
 from shared.queues.cloud_tasks import CloudTasksQueue, QueueSettings
 from shared.tenants.environment import EnvironmentTenants
+
+P = TypeVar("P")
 
 
 class Shutdown:
@@ -81,11 +84,11 @@ def build_webhook(environ: Mapping[str, str]) -> Webhook:
     """Raises ConfigError."""
     settings = config.load(environ, config.WEBHOOK)
     logs.configure(settings["LOG_LEVEL"])
-    store, queue, clock = build_store(settings), _queue(settings), SystemClock()
+    store, queue, clock = build_store(settings), build_queue(settings), _clock(settings)
     accept = Accept(
         store=store,
         queue=queue,
-        tenants=EnvironmentTenants(settings["WHATSAPP_PHONE_NUMBER_ID"]),
+        tenants=_tenants(settings),
         channel=_channel(settings, app_secrets=settings["META_APP_SECRET"]),
         limits=settings.limits,
         clock=clock,
@@ -98,22 +101,12 @@ def build_internal(environ: Mapping[str, str]) -> Internal:
     """Raises ConfigError, for a handler that cannot be found too."""
     settings = config.load(environ, config.INTERNAL)
     logs.configure(settings["LOG_LEVEL"])
-    try:
-        handle = load_handler(settings["HANDLER"])
-    except HandlerNotFound as error:
-        raise config.ConfigError([str(error)]) from error
-    limits, clock, shutdown = settings.limits, SystemClock(), Shutdown()
-    store, queue = build_store(settings), _queue(settings)
+    limits, clock, shutdown = settings.limits, _clock(settings), Shutdown()
+    handler = _port(settings, "handler", _handler(settings, shutdown))
+    store, queue = build_store(settings), build_queue(settings)
     channel = _channel(settings, credentials={settings["WHATSAPP_PHONE_NUMBER_ID"]: settings["WHATSAPP_ACCESS_TOKEN"]})
     follow = Follow(queue, clock, limits)
-    handler = HandlerRunner(
-        handle,
-        timeout=limits.handler_timeout,
-        threads=settings["THREADS"],
-        max_replies=limits.max_replies,
-        stopping=shutdown,
-    )
-    tenants = EnvironmentTenants(settings["WHATSAPP_PHONE_NUMBER_ID"])
+    tenants = _tenants(settings)
     return Internal(
         config=settings,
         process_inbound=ProcessInbound(store, tenants, channel, handler, follow, limits, clock, shutdown),
@@ -126,10 +119,23 @@ def build_internal(environ: Mapping[str, str]) -> Internal:
     )
 
 
+def crash_points() -> tuple[str, ...]:
+    """What CRASH_AT can name."""
+    from shared import crash
+
+    return crash.points()
+
+
+def explain(provider: str, code: int) -> str | None:
+    """What a provider's error code means to a person; None where nothing is known of it."""
+    known = meaning_of(code) if provider == "meta" else None
+    return known.sentence if known else None
+
+
 def build_store(settings: Config) -> Store:
     """The back end that STORE names."""
-    makers: Mapping[str, Callable[[Config], Store]] = {"sqlite": _sqlite}
-    return makers[settings["STORE"]](settings)
+    makers: Mapping[str, Callable[[Config], Store]] = {"sqlite": _sqlite, "firestore": _firestore, "redis": _redis}
+    return _port(settings, "store", makers[settings["STORE"]](settings))
 
 
 def _sqlite(settings: Config) -> Store:
@@ -150,9 +156,51 @@ def _sqlite(settings: Config) -> Store:
     return store
 
 
-def _queue(settings: Config) -> Queue:
+def _firestore(settings: Config) -> Store:
+    from shared.stores.firestore import FirestoreStore
+
+    return FirestoreStore(
+        settings["GOOGLE_CLOUD_PROJECT"],
+        settings["FIRESTORE_DATABASE"],
+        settings.limits,
+        SystemClock().now,
+        emulator=settings.get("FIRESTORE_EMULATOR_HOST"),
+    )
+
+
+def _redis(settings: Config) -> Store:
+    from shared.stores.redis import RedisStore
+
+    return RedisStore(settings["REDIS_URL"], settings.limits, SystemClock().now)
+
+
+def _handler(settings: Config, stopping: Callable[[], bool]) -> HandlerRunner:
+    """The team's code, in this process or behind HANDLER_URL."""
+    limits, threads = settings.limits, settings["THREADS"]
+    if settings.get("HANDLER_URL"):
+        from shared.handlers.url import GRACE, Backend
+
+        backend = Backend(
+            settings["HANDLER_URL"],
+            secrets=settings["HANDLER_URL_SECRET"],
+            timeout=limits.handler_timeout,
+            connect=limits.post.connect,
+            connections=threads,
+            max_replies=limits.max_replies,
+            now=SystemClock().now,
+        )
+        return HandlerRunner(backend, timeout=limits.handler_timeout + GRACE, threads=threads, stopping=stopping)
+    try:
+        function = TeamFunction(load_handler(settings["HANDLER"]), limits.max_replies)
+    except HandlerNotFound as error:
+        raise config.ConfigError([str(error)]) from error
+    return HandlerRunner(function, timeout=limits.handler_timeout, threads=threads, stopping=stopping)
+
+
+def build_queue(settings: Config) -> Queue:
+    """The queues that the settings of either service name."""
     limits: Limits = settings.limits
-    return CloudTasksQueue(
+    queue = CloudTasksQueue(
         QueueSettings(
             project=settings["GOOGLE_CLOUD_PROJECT"],
             location=settings["CLOUD_TASKS_LOCATION"],
@@ -167,17 +215,38 @@ def _queue(settings: Config) -> Queue:
             emulator=settings.get("CLOUD_TASKS_EMULATOR_HOST"),
         )
     )
+    return _port(settings, "queue", queue)
 
 
 def _channel(settings: Config, **secrets: Any) -> MetaChannel:
     is_internal = settings.service == config.INTERNAL
-    return MetaChannel(
+    channel = MetaChannel(
         app_secrets=secrets.get("app_secrets", ()),
         credentials=secrets.get("credentials", {}),
         base_url=settings["WHATSAPP_API_BASE_URL"] if is_internal else "",
         version=settings["WHATSAPP_API_VERSION"] if is_internal else "",
         post=settings.limits.post,
+        minute=settings.limits.waits.minute,
     )
+    return _port(settings, "channel", channel)
+
+
+def _tenants(settings: Config) -> Tenants:
+    return _port(settings, "tenants", EnvironmentTenants(settings["WHATSAPP_PHONE_NUMBER_ID"]))
+
+
+def _clock(settings: Config) -> Clock:
+    return _port(settings, "clock", SystemClock())
+
+
+def _port(settings: Config, name: str, port: P) -> P:
+    """A port as it is, or with the crash in it that CRASH_AT asks for. Raises ConfigError for one that no port has."""
+    crash_at = settings.get("CRASH_AT")
+    if crash_at is None:
+        return port
+    from shared import crash
+
+    return crash.wrap(name, port, crash_at, crash.mark_of(settings["SQLITE_PATH"].parent, crash_at))
 
 
 def _lazy_pool() -> Callable[[], Executor]:

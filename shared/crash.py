@@ -1,0 +1,147 @@
+"""Crash points: a process kills itself before or after a chosen call of a port, to show that nothing is lost by it.
+
+The points are the methods of the ports, so that a new effect is a new point by itself. The pipeline knows nothing of
+it: a port is wrapped when a service is put together, and only where CRASH_AT names one of its methods.
+"""
+
+import itertools
+import os
+import re
+import signal
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Self, TypeVar, cast
+
+from shared.config import ConfigError
+from shared.pipeline import clock, ports
+
+P = TypeVar("P")
+
+MOMENTS = ("after", "before")
+_CRASH_AT = re.compile(r"(before|after):([a-z_]+)\.([a-z_]+)(?::([1-9][0-9]*))?")
+
+
+def methods() -> Mapping[str, tuple[str, ...]]:
+    """The methods of each port, by the port's name. `call` is that of a port which is itself called."""
+    return {
+        protocol.__name__.lower(): tuple(_word(name) for name, value in vars(protocol).items() if _is_call(name, value))
+        for module in (ports, clock)
+        for protocol in vars(module).values()
+        if _is_port(protocol, module)
+    }
+
+
+def points() -> tuple[str, ...]:
+    """Every point that CRASH_AT may name, like before:store.create, in order."""
+    found = (f"{moment}:{port}.{name}" for moment in MOMENTS for port, names in methods().items() for name in names)
+    return tuple(sorted(found))
+
+
+def mark_of(directory: Path, crash_at: str) -> Path:
+    """The file that says that the crash of this CRASH_AT has happened. Remove it, and it happens again."""
+    return directory / f"crashed-{crash_at}"
+
+
+def wrap(name: str, port: P, crash_at: str, mark: Path) -> P:
+    """The port of this name, with the crash in it if `crash_at` (`point[:n]`) names one of its methods and the mark is
+    not there yet. Raises ConfigError for a point that does not exist.
+
+    The process dies at its n-th passing. "After" is when the call is over, whether it returned or raised.
+    """
+    at = _CrashAt.parse(crash_at)
+    if at.port != name or mark.exists():
+        return port
+    return cast(P, _Wrapped(port, at, _Crash(at.nth, mark)))
+
+
+@dataclass(frozen=True, slots=True)
+class _CrashAt:
+    """CRASH_AT in its parts."""
+
+    moment: str
+    port: str
+    method: str
+    nth: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        match = _CRASH_AT.fullmatch(text)
+        if match is None or match[3] not in methods().get(match[2], ()):
+            raise ConfigError([f"CRASH_AT names no crash point: {text}. pombo doctor --points lists them."])
+        return cls(match[1], match[2], match[3], int(match[4] or 1))
+
+
+class _Crash:
+    """The end of the service, once: whoever makes the mark dies, and the mark outlives it."""
+
+    def __init__(self, nth: int, mark: Path) -> None:
+        self._nth = nth
+        self._mark = mark
+        self._passings = itertools.count(1)  # threads share it: next() is one step
+        self._service = os.getpid()  # gunicorn's master, which puts the service together before it forks
+
+    def passed(self) -> None:
+        """One more passing of the point."""
+        if next(self._passings) == self._nth and self._is_first():
+            self._die()
+
+    def _is_first(self) -> bool:
+        self._mark.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            mark = os.open(self._mark, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        except FileExistsError:
+            return False  # the other service, which has the same CRASH_AT, was here before
+        os.fsync(mark)
+        os.close(mark)
+        return True
+
+    def _die(self) -> None:
+        """The master first: it would fork another worker at once, which is a gentler crash than a lost instance. And
+        not the process group: where a script started the service, that is the script's too.
+        """
+        for pid in (self._service, os.getpid()):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+class _Wrapped:
+    """Hands everything on to the port; one of its methods has the crash before or after it."""
+
+    def __init__(self, port: object, at: _CrashAt, crash: _Crash) -> None:
+        self._port = port
+        self._at = at
+        self._crash = crash
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._port, name)
+        return self._crashing(found) if _word(name) == self._at.method else found
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        return self.__getattr__("__call__")(*args, **named)
+
+    def _crashing(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def crashing(*args: Any, **named: Any) -> Any:
+            if self._at.moment == "before":
+                self._crash.passed()
+            try:
+                return call(*args, **named)
+            finally:
+                if self._at.moment == "after":
+                    self._crash.passed()
+
+        return crashing
+
+
+def _is_port(thing: object, module: ModuleType) -> bool:
+    return getattr(thing, "_is_protocol", False) and getattr(thing, "__module__", "") == module.__name__
+
+
+def _is_call(name: str, value: object) -> bool:
+    return callable(value) and (name == "__call__" or not name.startswith("_"))
+
+
+def _word(method: str) -> str:
+    return method.strip("_")

@@ -1,0 +1,249 @@
+"""What happens to a stack while one of its services crashes, and what the world must see in the end."""
+
+import itertools
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from crashing import SERVICES, Rig
+from payloads import envelope, of_texts, receipt, text, value, wire
+from stack import SENDER
+
+from shared.domain.guards import Block
+from shared.domain.identity import change_event_id, message_event_id, outbound_key
+from shared.domain.record import Delivery
+
+STRANGER = "200000000000008"
+ANOTHER_TOKEN = "test_access_token_of_after"
+
+_contacts = itertools.count(1)
+_moments = itertools.count(1_790_500_000)
+
+Outcome = Callable[[], bool]
+"""Whether all is well in the end, seen from outside."""
+
+
+@dataclass
+class Person:
+    """Somebody who writes, whom no other scenario knows."""
+
+    rig: Rig
+
+    def __post_init__(self) -> None:
+        self.number = f"1555{8_000_000 + next(_contacts)}"
+        self.message_id = f"wamid.crash.{uuid.uuid4().hex}"
+
+    def writes(self, words: str) -> None:
+        self.rig.stack.sent.append(self.message_id)
+        self.rig.deliver(of_texts(text(self.number, self.message_id, words)))
+
+    @property
+    def event(self) -> Delivery | None:
+        return self.rig.stack.store.get(message_event_id("meta", SENDER, self.message_id))
+
+    def reply(self, index: int = 0) -> Delivery | None:
+        return self.rig.stack.store.get(outbound_key(message_event_id("meta", SENDER, self.message_id), index))
+
+    def has(self, *texts: str) -> bool:
+        """Just these texts have come, in this order, and every record is final."""
+        event = self.event
+        if event is None or not event.final or event.plan_size != len(set(texts)):
+            return False
+        replies = [self.reply(index) for index in range(event.plan_size)]
+        return all(reply and reply.final for reply in replies) and self.rig.stack.texts(self.number) == list(texts)
+
+    def meets(self, on: str, kind: str, **more: object) -> None:
+        """A fault, for this person alone."""
+        self.rig.stack.fault(on, kind, match={"to": self.number}, **more)
+
+
+def a_message(rig: Rig) -> Outcome:
+    """A message with two replies."""
+    person = Person(rig)
+    person.writes("!list 2")
+    return lambda: person.has("1", "2")
+
+
+def a_message_that_comes_twice(rig: Rig) -> Outcome:
+    person = Person(rig)
+    person.writes("!list 2")
+    person.writes("!list 2")
+    return lambda: person.has("1", "2")
+
+
+def three_messages_in_one_post(rig: Rig) -> Outcome:
+    people = [Person(rig) for _ in range(3)]
+    rig.deliver(of_texts(*(text(one.number, one.message_id, "hello") for one in people)))
+    return lambda: all(one.has("hello") for one in people)
+
+
+def a_message_to_an_unknown_number(rig: Rig) -> Outcome:
+    """It is kept for a while, and nothing is sent."""
+    person = Person(rig)
+    body = wire(envelope(value([text(person.number, person.message_id, "hello")], sender=STRANGER)))
+    rig.deliver(body)
+
+    def is_kept() -> bool:
+        kept = rig.stack.store.get(message_event_id("meta", STRANGER, person.message_id))
+        return kept is not None and (kept.state, kept.reason) == ("dropped", "unknown_sender")
+
+    return lambda: is_kept() and rig.stack.texts(person.number) == []
+
+
+def receipts(rig: Rig) -> Outcome:
+    """Sent, delivered and read."""
+    person = Person(rig)
+    person.writes("hello")
+
+    def has_all() -> bool:
+        reply = person.reply()
+        return reply is not None and None not in (reply.word.sent, reply.word.delivered, reply.word.read)
+
+    return lambda: person.has("hello") and has_all()
+
+
+def a_receipt_without_our_echo(rig: Rig) -> Outcome:
+    """It is found by the provider's id."""
+    person = Person(rig)
+    person.meets("receipt", "withhold")
+    person.writes("hello")
+    rig.wait_until(lambda: person.has("hello"), "the reply is sent")
+    wamid = rig.stack.ledger(person.number)[0]["wamid"]
+    rig.deliver(wire(envelope(value(statuses=[receipt(wamid, "read")]))))
+
+    def is_read() -> bool:
+        reply = person.reply()
+        return reply is not None and reply.word.read is not None
+
+    return lambda: person.has("hello") and is_read()
+
+
+def account_news(rig: Rig) -> Outcome:
+    """No message, and no handler for it; it is worked off all the same."""
+    return _news(rig, {"event": "VERIFIED_ACCOUNT"})
+
+
+def _news(rig: Rig, news: dict[str, Any]) -> Outcome:
+    account, at = "300000000000003", next(_moments)
+    document = envelope(news, account=account, field="account_update")
+    document["entry"][0]["time"] = at
+    rig.deliver(wire(document))
+    key = change_event_id("meta", account, "account_update", news, at)
+
+    def is_done() -> bool:
+        record = rig.stack.store.get(key)
+        return record is not None and record.state == "done"
+
+    return is_done
+
+
+def a_handler_that_fails_four_times(rig: Rig) -> Outcome:
+    """The fourth wait is 4 s: whoever crashes then is back before the event is due."""
+    person = Person(rig)
+    person.writes("!raise 4")
+    return lambda: person.has("after 4")
+
+
+def receipts_that_are_late(rig: Rig) -> Outcome:
+    """After the lease has run out, but before the window is over: nobody may send again meanwhile."""
+    person = Person(rig)
+    person.meets("receipt", "slow", seconds=5.0)
+    person.writes("hello")
+    return lambda: person.has("hello")
+
+
+def an_answer_that_is_lost(rig: Rig) -> Outcome:
+    """The receipt tells that WhatsApp has it: it is sent once."""
+    person = Person(rig)
+    person.meets("send", "accept_then_drop")
+    person.writes("hello")
+    return lambda: person.has("hello")
+
+
+def an_answer_and_all_receipts_that_are_lost(rig: Rig) -> Outcome:
+    """Nobody can tell: it is sent once more, after the window, and not a third time."""
+    person = Person(rig)
+    person.meets("send", "accept_then_drop")
+    person.meets("receipt", "withhold", times=0)
+    person.writes("hello")
+    return lambda: person.has("hello", "hello")
+
+
+def a_first_reply_that_is_held_up(rig: Rig) -> Outcome:
+    """WhatsApp has too much of this person for a moment; the second reply waits for the first."""
+    person = Person(rig)
+    person.meets("send", "error", code=131056)
+    person.writes("!list 2")
+    return lambda: person.has("1", "2")
+
+
+def a_reply_that_is_refused(rig: Rig) -> Outcome:
+    """For good, however often it is asked: it is dead, and a person may replay it."""
+    person = Person(rig)
+    person.meets("send", "error", code=131026, times=0)
+    person.writes("hello")
+
+    def is_dead() -> bool:
+        reply = person.reply()
+        return reply is not None and (reply.state, reply.reason) == ("dead", "permanent")
+
+    return lambda: is_dead() and rig.stack.texts(person.number) == []
+
+
+def a_refused_credential(rig: Rig) -> Outcome:
+    """Then another one is put in its place."""
+    person = Person(rig)
+    person.meets("send", "error", code=190)
+    person.writes("hello")
+    rig.wait_until(rig.has_crashed, "the crash")
+    rig.restart(WHATSAPP_ACCESS_TOKEN=ANOTHER_TOKEN)
+    return lambda: person.has("hello")
+
+
+def a_number_that_is_blocked(rig: Rig) -> Outcome:
+    person = Person(rig)
+    person.meets("send", "error", code=368)
+    person.writes("hello")
+    return lambda: person.has("hello")
+
+
+def a_block_that_is_over(rig: Rig) -> Outcome:
+    """The first send that is accepted lifts the block; where the crash prevents that, the next one does."""
+    ended = datetime.now(UTC) - timedelta(seconds=1)
+    rig.stack.store.mark_block("default", SENDER, Block(ended, timedelta(seconds=30), 368))
+    first, second = Person(rig), Person(rig)
+    first.writes("hello")
+    rig.wait_until(rig.has_crashed, "the crash")
+    second.writes("hello")
+    return lambda: first.has("hello") and second.has("hello") and not rig.stack.store.marks("default").blocks
+
+
+def news_that_lifts_a_block(rig: Rig) -> Outcome:
+    """The account is reinstated: its numbers may send again at once."""
+    ends = datetime.now(UTC) + timedelta(hours=1)
+    rig.stack.store.mark_block("default", SENDER, Block(ends, timedelta(hours=1), 368))
+    is_done = _news(rig, {"event": "DISABLED_UPDATE", "ban_info": {"waba_ban_state": "REINSTATE"}})
+    return lambda: is_done() and not rig.stack.store.marks("default").blocks
+
+
+def a_sweep(rig: Rig) -> Outcome:
+    """A task was lost; the scheduler calls again and again."""
+    person = Person(rig)
+    rig.stack.fault("task", "drop", match={"queue": "inbound"})
+    person.writes("hello")
+    rig.wait_until(lambda: person.event and person.event.sweep_at < datetime.now(UTC), "the message is overdue")
+    return lambda: rig.sweep() and person.has("hello")
+
+
+def a_question_about_readiness(rig: Rig) -> Outcome:
+    """Asked of both, whatever the first says."""
+    return lambda: [rig.is_ready(service) for service in SERVICES] == [True, True]
+
+
+def a_store_that_is_away_at_the_end(rig: Rig) -> Outcome:
+    """Just as the handler's answer is to be written."""
+    person = Person(rig)
+    person.writes("!lock")
+    return lambda: person.has("after 1")

@@ -1,0 +1,132 @@
+"""A stack of which one service is told to crash: started by the test, with CRASH_AT, and again when it has died."""
+
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import grpc
+import httpx
+from google.cloud.tasks_v2 import CloudTasksClient
+from google.cloud.tasks_v2.services.cloud_tasks.transports import CloudTasksGrpcTransport
+from stack import SECONDS, TASK_TOKEN, Stack
+
+from local.children import Child
+from shared import crash
+
+T = TypeVar("T")
+SERVICES = ("webhook", "internal")
+READY_SECONDS = 60.0
+
+
+@dataclass
+class Rig:
+    """A running stack, with `--no-restart`: the service that is to crash is another process in the place of its own.
+
+    That process is started as the stack starts it, with the environment of the one it replaces. So a service can crash
+    at one point after another while the rest of the stack stays up, and one service alone, while the other does not.
+    """
+
+    stack: Stack
+    deaths: list[int] = field(default_factory=list)
+    """How the service ended since it was armed."""
+
+    def __post_init__(self) -> None:
+        self.stack.start()
+        self._environments = {service: self._environment(service) for service in SERVICES}
+        self._queues = grpc.insecure_channel(self.stack.described["tasks"])
+        self._own: dict[str, Child] = {}
+        self._armed: Child | None = None
+
+    def _environment(self, service: str) -> Mapping[str, str]:
+        told = Path(f"/proc/{self.stack.pids()[service]}/environ").read_bytes().decode()
+        return dict(line.split("=", 1) for line in told.split("\0") if line)
+
+    # ---- the crash
+
+    def arm(self, service: str, crash_at: str) -> None:
+        """Put a service that will crash in the place of the one that runs. Nothing may be under way."""
+        self.mark = crash.mark_of(self.stack.data_dir, crash_at)
+        self.mark.unlink(missing_ok=True)
+        if service in self._own:
+            self._own[service].wait(0)  # and no longer: SIGKILL
+        else:
+            self.stack.kill(service)
+        data_dir = self.stack.data_dir
+        environment = {**self._environments[service], "CRASH_AT": crash_at}
+        errors = data_dir / f"{service}.stderr.log"
+        child = Child(service, [f"services.{service}"], environment, data_dir / "logs.jsonl", errors)
+        child.start()
+        self._own[service] = child
+        self.stack.wait_until(lambda: self._lives(service) or child.returncode, f"{service} is back", READY_SECONDS)
+        assert child.returncode is None, child.said()
+        self._armed, self.deaths = child, []
+
+    def _lives(self, service: str) -> bool:
+        """/livez passes no point."""
+        return self._status(lambda: self.stack.get(service, "/livez")) == 200
+
+    def restart(self, **changes: str) -> None:
+        """All of the stack anew, with these settings; no service crashes any more."""
+        self._release()
+        self.stack.restart(**changes)
+
+    def close(self, failed: bool = False) -> None:
+        """End all of it. Where a test failed, what its logs hold is not looked at any more."""
+        self._release()
+        self._queues.close()
+        self.stack.__exit__(AssertionError if failed else None)
+
+    def _release(self) -> None:
+        for child in self._own.values():
+            child.wait(0)
+        self._own, self._armed = {}, None
+
+    # ---- the world outside
+
+    def deliver(self, body: bytes) -> None:
+        """A webhook, again and again until the answer is 200, as Meta does."""
+        self.wait_until(lambda: self._status(lambda: self.stack.post(body)) == 200, "the webhook is answered 200")
+
+    def sweep(self) -> bool:
+        """The scheduler's call; whether it was answered 200."""
+        url = self.stack.described["internal"] + "/internal/sweep"
+        return self._status(lambda: self.stack.http.post(url, headers={"X-Internal-Token": TASK_TOKEN})) == 200
+
+    def is_ready(self, service: str) -> bool:
+        return self._status(lambda: self.stack.get(service, "/readyz")) == 200
+
+    def _status(self, call: Callable[[], httpx.Response]) -> int | None:
+        try:
+            return call().status_code
+        except httpx.TransportError:
+            return None  # it died, or is not back yet
+
+    # ---- waiting
+
+    def wait_until(self, condition: Callable[[], T], what: str, seconds: float = SECONDS) -> T:
+        """As the stack's. Meanwhile a service that died is started again, as the stack would."""
+
+        def looked() -> T:
+            if self._armed is not None and self._armed.returncode is not None:
+                self.deaths.append(self._armed.returncode)
+                self._armed.start()
+            return condition()
+
+        return self.stack.wait_until(looked, what, seconds)
+
+    def has_crashed(self) -> bool:
+        return bool(self.deaths)
+
+    def check_crash(self) -> None:
+        """It died once, by its own hand, and said so; and it came back with the same CRASH_AT."""
+        assert self.deaths == [-signal.SIGKILL]
+        assert self.mark.exists()
+
+    def is_quiet(self) -> bool:
+        """Neither a webhook nor a task is left."""
+        client = CloudTasksClient(transport=CloudTasksGrpcTransport(channel=self._queues))
+        parents = [client.queue_path("pombo-local", "local", name) for name in ("inbound", "outbound")]
+        is_delivered = self.stack.control("GET", "webhooks")["pending"] == 0
+        return is_delivered and not any(list(client.list_tasks(parent=parent)) for parent in parents)

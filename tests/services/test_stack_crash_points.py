@@ -1,0 +1,336 @@
+"""A service kills itself at every point at which a crash could matter, in the running stack, with the sweep off."""
+
+import ast
+import re
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+
+import crash_scenarios as scenarios
+import pytest
+from crash_scenarios import Outcome
+from crashing import Rig
+from stack import ROOT, Stack, clean_environment, cli, need_server_of
+
+from shared import crash
+from shared.config import STORES
+
+pytestmark = [
+    pytest.mark.skipif(not Path("/proc").is_dir(), reason="a process's environment is read in /proc, which is Linux's"),
+    pytest.mark.timeout(900),  # the first test of a run may wait for others, which are at work at the same time
+]
+
+AT_ONCE = {"sqlite": 5, "firestore": 2, "redis": 2}
+"""Stacks. Most of a test is waiting until a lease has run out, but Firestore's emulator costs more than that."""
+
+LONGEST = 120.0
+"""Seconds. The longest wait that a crash leads to is ten minutes, which are 30 s here; and the machine may be busy."""
+
+SETTINGS = {"HANDLER_TIMEOUT": "40s", "IN_DOUBT_SECONDS": "120", "SWEEP_AFTER": "10s", "MAX_ATTEMPTS": "8"}
+"""As short as they may be: a crash is healed when a lease has run out. All of it is divided by twenty."""
+
+
+@dataclass(frozen=True)
+class Passing:
+    """Where a method of a port is called: by which service, in what situation, and at which of its calls to crash."""
+
+    method: str
+    service: str
+    scenario: Callable[[Rig], Outcome]
+    calls: tuple[int, ...] = (1,)
+    alone: bool = False
+    """On a stack of its own: what is left there would hold up what comes after."""
+    stores: tuple[str, ...] = STORES
+
+
+PASSINGS = (
+    # the webhook service
+    Passing("channel.verify", "webhook", scenarios.a_message),
+    Passing("channel.parse", "webhook", scenarios.a_message),
+    Passing("clock.monotonic", "webhook", scenarios.a_message),
+    Passing("clock.now", "webhook", scenarios.a_message),
+    Passing("clock.token", "webhook", scenarios.a_message),
+    Passing("tenants.owner_of", "webhook", scenarios.a_message),
+    Passing("tenants.owner_of_account", "webhook", scenarios.account_news),
+    Passing("store.create", "webhook", scenarios.a_message),
+    Passing("store.create", "webhook", scenarios.a_message_that_comes_twice, (2,)),
+    Passing("store.create", "webhook", scenarios.three_messages_in_one_post, (2,)),
+    Passing("store.create", "webhook", scenarios.a_message_to_an_unknown_number),
+    Passing("store.create", "webhook", scenarios.account_news),
+    Passing("queue.ensure", "webhook", scenarios.a_message),
+    Passing("queue.ensure", "webhook", scenarios.three_messages_in_one_post, (2,)),
+    Passing("queue.ensure", "webhook", scenarios.account_news),
+    Passing("store.note_receipt", "webhook", scenarios.receipts),
+    Passing("store.note_unechoed_receipt", "webhook", scenarios.a_receipt_without_our_echo),
+    Passing("store.ping", "webhook", scenarios.a_question_about_readiness),
+    Passing("queue.ping", "webhook", scenarios.a_question_about_readiness),
+    # the internal service: from the event to the plan
+    Passing("clock.monotonic", "internal", scenarios.a_message, (1, 5)),
+    Passing("clock.token", "internal", scenarios.a_message, (1, 2)),
+    Passing("clock.now", "internal", scenarios.a_message, (1, 4)),
+    Passing("clock.jitter", "internal", scenarios.a_message, (1, 2)),
+    Passing("channel.changes", "internal", scenarios.account_news),
+    Passing("channel.changes", "internal", scenarios.news_that_lifts_a_block),
+    Passing("store.marks", "internal", scenarios.news_that_lifts_a_block),
+    Passing("store.mark_block", "internal", scenarios.news_that_lifts_a_block),
+    Passing("channel.read", "internal", scenarios.a_message),
+    Passing("handler.handles", "internal", scenarios.a_message),
+    Passing("handler.call", "internal", scenarios.a_message),
+    Passing("channel.address", "internal", scenarios.a_message),
+    Passing("store.change", "internal", scenarios.a_message, (1, 2, 3, 4, 5, 6)),
+    Passing("store.change", "internal", scenarios.a_handler_that_fails_four_times, (8,)),
+    Passing("store.change", "internal", scenarios.account_news, (1, 2)),
+    Passing("queue.ensure", "internal", scenarios.a_message, (1, 2)),
+    Passing("queue.ensure", "internal", scenarios.a_handler_that_fails_four_times, (4,)),
+    Passing("clock.sleep", "internal", scenarios.a_store_that_is_away_at_the_end, alone=True, stores=("sqlite",)),
+    # from the plan to WhatsApp
+    Passing("store.get", "internal", scenarios.a_message, (1, 2)),
+    Passing("store.marks", "internal", scenarios.a_message),
+    Passing("channel.fingerprint", "internal", scenarios.a_message),
+    Passing("channel.send", "internal", scenarios.a_message, (1, 2)),
+    Passing("channel.send", "internal", scenarios.receipts_that_are_late),
+    Passing("channel.send", "internal", scenarios.an_answer_that_is_lost),
+    Passing("channel.send", "internal", scenarios.a_reply_that_is_refused),
+    Passing("store.change", "internal", scenarios.an_answer_that_is_lost, (4, 5)),
+    Passing("store.change", "internal", scenarios.a_reply_that_is_refused, (4,)),
+    Passing("queue.ensure", "internal", scenarios.an_answer_and_all_receipts_that_are_lost, (2,)),
+    Passing("queue.ensure", "internal", scenarios.a_first_reply_that_is_held_up, (3, 4)),
+    Passing("store.mark_credential", "internal", scenarios.a_refused_credential, alone=True),
+    Passing("store.mark_block", "internal", scenarios.a_number_that_is_blocked, alone=True),
+    Passing("store.mark_block", "internal", scenarios.a_block_that_is_over),
+    # beside the road
+    Passing("store.overdue", "internal", scenarios.a_sweep),
+    Passing("store.change", "internal", scenarios.a_sweep),
+    Passing("queue.ensure", "internal", scenarios.a_sweep),
+    Passing("store.purge", "internal", scenarios.a_sweep),
+    Passing("store.backlog", "internal", scenarios.a_sweep),
+    Passing("store.ping", "internal", scenarios.a_question_about_readiness),
+    Passing("queue.ping", "internal", scenarios.a_question_about_readiness),
+)
+
+NO_SERVICE_CALLS = {"store.by_correlation", "store.by_provider_id", "store.time"}
+"""The command line reads by these, and a crash of it writes nothing. That no service does is a test of its own."""
+
+WRITING = {"store.create", "store.change", "queue.ensure", "handler.call", "channel.send"}
+"""The effects on the way of a message. After each of them is a gap between two writes, and no gap is without one."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One crash."""
+
+    store: str
+    passing: Passing
+    moment: str
+    call: int
+
+    @property
+    def crash_at(self) -> str:
+        return f"{self.moment}:{self.passing.method}:{self.call}"
+
+    @property
+    def is_in_a_gap(self) -> bool:
+        passing = self.passing
+        return passing.scenario is scenarios.a_message and passing.method in WRITING and self.moment == "after"
+
+    def __str__(self) -> str:
+        situation = self.passing.scenario.__name__.replace("_", " ")
+        return f"{self.store}, {self.passing.service} {self.crash_at}, {situation}"
+
+
+CASES = [
+    Case(store, passing, moment, call)
+    for store in STORES
+    for passing in PASSINGS
+    for moment in crash.MOMENTS
+    for call in passing.calls
+    if store in passing.stores
+]
+"""CI runs all of them on SQLite, and on the other stores those in the gaps between two writes of a message's way."""
+
+
+class Crew:
+    """Runs the cases that were asked for, several at once, and keeps what became of each."""
+
+    def __init__(self, cases: list[Case], make_stack: Callable[..., Stack]) -> None:
+        self._make_stack = make_stack
+        self._lock = Lock()
+        self._idle: dict[str, list[Rig]] = {case.store: [] for case in cases}
+        self._pools = {store: ThreadPoolExecutor(AT_ONCE[store], "crash") for store in self._idle}
+        longest_first = sorted(cases, key=lambda case: not case.passing.alone)
+        self.outcomes: dict[Case, Future[None]] = {
+            case: self._pools[case.store].submit(self._run, case) for case in longest_first
+        }
+
+    def _run(self, case: Case) -> None:
+        rig = self._rig(case)
+        try:
+            survive(rig, case)
+        except BaseException:
+            rig.close(failed=True)
+            raise
+        if case.passing.alone:
+            rig.close()
+        else:
+            self._idle[case.store].append(rig)
+
+    def _rig(self, case: Case) -> Rig:
+        with self._lock:
+            idle = self._idle[case.store]
+            if idle and not case.passing.alone:
+                return idle.pop()
+            stack = self._make_stack("--no-restart", store=case.store, **SETTINGS)
+        return Rig(stack)
+
+    def close(self) -> None:
+        for pool in self._pools.values():
+            pool.shutdown(cancel_futures=True)
+        for rigs in self._idle.values():
+            for rig in rigs:
+                rig.close()
+
+
+def survive(rig: Rig, case: Case) -> None:
+    """Let it crash, and wait until all is well from outside: everything final, each reply sent once and in order."""
+    rig.arm(case.passing.service, case.crash_at)
+    all_is_well = case.passing.scenario(rig)
+    rig.wait_until(lambda: all_is_well() and rig.has_crashed(), f"{case}: it has crashed, and all is well", LONGEST)
+    rig.wait_until(rig.is_quiet, f"{case}: nothing is under way", LONGEST)
+    assert all_is_well(), f"{case}: more came of it"
+    rig.check_crash()
+
+
+@pytest.fixture(scope="module")
+def crew(request: pytest.FixtureRequest, make_stack: Callable[..., Stack]) -> Iterator[Crew]:
+    """At work on all cases of this run from the first that is asked for."""
+    asked = [item.callspec.params["case"] for item in request.session.items if "case" in _params(item)]
+    crew = Crew([case for case in asked if isinstance(case, Case)], make_stack)
+    yield crew
+    crew.close()
+
+
+def _params(item: pytest.Item) -> Mapping[str, object]:
+    return item.callspec.params if hasattr(item, "callspec") else {}
+
+
+def in_ci(case: Case) -> bool:
+    return case.store == "sqlite" or case.is_in_a_gap
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[] if in_ci(case) else pytest.mark.slow, id=str(case)) for case in CASES]
+)
+def test_a_crash_loses_nothing_and_doubles_nothing(crew: Crew, case: Case) -> None:
+    need_server_of(case.store)
+    crew.outcomes[case].result()
+
+
+# ---- the variable as a person sets it
+
+
+def test_pombo_up_hands_crash_at_on_and_the_service_dies_once(make_stack: Callable[..., Stack], contact: str) -> None:
+    with make_stack(CRASH_AT="after:store.change:2") as stack:
+        before = stack.pids()
+
+        message_id = stack.say(contact, "!list 2")
+
+        stack.wait_until(lambda: stack.pids()["internal"] != before["internal"], "the internal service died")
+        stack.wait_quiet(contact, ["1", "2"])
+        again = stack.pids()
+        assert again["webhook"] == before["webhook"]
+        stack.restart()
+        later = stack.say(contact, "hello")
+        stack.wait_settled([message_id, later])
+        assert stack.pids()["internal"] == stack.described["pids"]["internal"], "it crashed once more"
+
+
+def test_both_services_may_reach_the_point_and_one_of_them_dies(make_stack: Callable[..., Stack], contact: str) -> None:
+    with make_stack(CRASH_AT="before:queue.ensure") as stack:
+        before = stack.pids()
+
+        stack.say(contact, "!list 2")
+
+        stack.wait_quiet(contact, ["1", "2"])
+        now = stack.pids()
+        assert (now["webhook"] != before["webhook"], now["internal"] != before["internal"]) == (True, False)
+
+
+def test_a_point_that_does_not_exist_stops_the_start_with_a_sentence(tmp_path: Path) -> None:
+    environment = clean_environment(CRASH_AT="before:store.creat")
+
+    result = cli("up", "--json", "--ports", "0", "--data-dir", str(tmp_path / "data"), env=environment)
+
+    assert (result.returncode, result.stdout) == (1, "")
+    (line,) = result.stderr.splitlines()
+    assert line.endswith("CRASH_AT names no crash point: before:store.creat. pombo doctor --points lists them.")
+
+
+# ---- that nothing is left out
+
+
+def test_every_point_has_a_crash_test_on_every_store_or_is_no_services() -> None:
+    assert {point.partition(":")[2] for point in crash.points()} == {
+        *(passing.method for passing in PASSINGS),
+        *NO_SERVICE_CALLS,
+    }
+    for store in STORES:
+        missed = set(crash.points()) - {f"{case.moment}:{case.passing.method}" for case in CASES if case.store == store}
+        excused = {f"{moment}:{method}" for method in NO_SERVICE_CALLS for moment in crash.MOMENTS}
+        if store != "sqlite":
+            excused |= {"after:clock.sleep", "before:clock.sleep"}  # of SQLite's tests alone: its writer can be held
+        assert missed == excused
+
+
+def test_what_no_service_is_said_to_call_is_called_by_none() -> None:
+    names = {method.partition(".")[2] for method in NO_SERVICE_CALLS}
+    reached = reachable("services.webhook.__main__", "services.internal.__main__", "services.webhook.main")
+    assert {"shared.pipeline.accept", "shared.pipeline.process_outbound", "services.internal.main"} <= reached
+    calls = {
+        f"{module}:{node.lineno} {ast.unparse(node)}"
+        for module in reached
+        for node in ast.walk(ast.parse(source_of(module).read_text()))
+        if isinstance(node, ast.Attribute) and node.attr in names and ast.unparse(node.value).endswith("store")
+    }
+    assert calls == set()
+
+
+def reachable(*roots: str) -> set[str]:
+    """The project's modules that these import, at once or later, directly or not; a store's own code aside."""
+    found: set[str] = set()
+    todo = list(roots)
+    while todo:
+        module = todo.pop()
+        if module in found or module.startswith("shared.stores") or not source_of(module).exists():
+            continue
+        found.add(module)
+        for node in ast.walk(ast.parse(source_of(module).read_text())):
+            if isinstance(node, ast.Import):
+                todo += [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                todo += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return found
+
+
+def source_of(module: str) -> Path:
+    path = ROOT.joinpath(*module.split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+def test_the_document_names_every_method_and_who_passes_it() -> None:
+    text = (ROOT / "docs" / "crash-points.md").read_text()
+    rows = re.findall(r"^\| `([a-z_]+\.[a-z_]+)` \| ([^|]*) \|([^|]*)\|([^|]*)\|$", text, re.MULTILINE)
+    methods = [f"{port}.{name}" for port, names in crash.methods().items() for name in names]
+    services = {
+        method: ", ".join(name for name in ("webhook", "internal") if (method, name) in _passed()) or "none"
+        for method in methods
+    }
+
+    assert {method: passed.strip() for method, passed, _, _ in rows} == services
+    assert len(rows) == len(methods)
+    assert all(before.strip() and after.strip() for _, _, before, after in rows)
+
+
+def _passed() -> set[tuple[str, str]]:
+    return {(passing.method, passing.service) for passing in PASSINGS}
