@@ -4,11 +4,15 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PORTS ?=
+# sqlite, firestore or redis: make run STORE=redis
+STORE ?=
 # A test run of its own may be narrowed: make test ARGS="-k receipts"
 ARGS ?=
+# Test processes at once: most of their time they wait. 0 runs all in one.
+WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev run demo test test-all check format lock bench clean
+.PHONY: help setup setup-dev run demo try test test-all check format lock bench clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -37,18 +41,21 @@ $(VENV)/.development: requirements-dev.lock pyproject.toml | $(VENV)/bin/python
 	@touch $@ $(VENV)/.run-time
 
 run: setup ## all of Pombo on this machine, with a first message through it
-	@exec $(BIN)/python -m local $(if $(PORTS),--ports $(PORTS))
+	@exec $(BIN)/python -m local $(if $(STORE),--store $(STORE)) $(if $(PORTS),--ports $(PORTS))
 
 demo: setup ## the same, then end: exit 0 if the reply came
-	@exec $(BIN)/python -m local --once $(if $(PORTS),--ports $(PORTS))
+	@exec $(BIN)/python -m local --once $(if $(STORE),--store $(STORE)) $(if $(PORTS),--ports $(PORTS))
+
+try: setup ## every sample webhook through Pombo, and what became of each
+	@exec $(BIN)/python -m local samples
 
 test: setup-dev ## check, then every test that is quick enough for CI
 	@$(MAKE) --no-print-directory check
-	@$(BIN)/python -m pytest -m "not slow" $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow" $(ARGS)
 
 test-all: setup-dev ## every test
 	@$(MAKE) --no-print-directory check
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 check: setup-dev ## formatting, lint, types
 	@$(BIN)/ruff format --check --quiet . || { echo "pombo: make format puts this right" >&2; exit 1; }

@@ -10,18 +10,22 @@ from pathlib import Path
 END_SECONDS = 12
 """Longer than a service's graceful end."""
 
+SAID_BYTES = 8192
+"""More than a stack trace."""
+
 
 class Child:
-    """One process of the stack, by the name it has in pids.json."""
+    """One process of the stack, by the name it has in pids.json. `launched` is what local.launch is told to become, its
+    standard output goes to `out`, its standard error to `err`.
+    """
 
     def __init__(
-        self, name: str, module: str, arguments: Sequence[str], environment: Mapping[str, str], logs: Path
+        self, name: str, launched: Sequence[str], environment: Mapping[str, str], out: Path, err: Path
     ) -> None:
         self.name = name
-        self._command = [sys.executable, "-m", "local.launch", module, *arguments]
+        self._command = [sys.executable, "-m", "local.launch", *launched]
         self._environment = dict(environment)
-        self._logs = logs
-        self._errors = logs.with_name(f"{name}.stderr.log")
+        self._out, self._err = out, err
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -34,8 +38,8 @@ class Child:
         return self._process.poll() if self._process else None
 
     def start(self) -> None:
-        """Start it. Its standard output is the stack's log file: no pipe of ours can hold it up."""
-        with self._logs.open("ab") as out, self._errors.open("ab") as err:
+        """Start it. What it says goes to files: no pipe of ours can hold it up."""
+        with self._out.open("ab") as out, self._err.open("ab") as err:
             self._process = subprocess.Popen(
                 self._command,
                 env=self._environment,
@@ -60,13 +64,14 @@ class Child:
             self._process.kill()
             self._process.wait()
 
-    def last_words(self) -> str:
-        """The last line it wrote to standard error."""
+    def said(self) -> str:
+        """What it wrote to standard error; of a long file the end."""
         try:
-            lines = self._errors.read_text(errors="replace").strip().splitlines()
+            with self._err.open("rb") as err:
+                err.seek(max(0, self._err.stat().st_size - SAID_BYTES))
+                return err.read().decode(errors="replace")
         except OSError:
-            lines = []
-        return lines[-1] if lines else "it said nothing"
+            return ""
 
 
 def end_all(children: Sequence[Child]) -> None:

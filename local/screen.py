@@ -1,9 +1,10 @@
 """The screen: log lines as a person reads them, and the words around them."""
 
 import json
+import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -52,6 +53,32 @@ def pretty(text: str) -> str | None:
     facts = " ".join(f"{name}={line[name]}" for name in _SHOWN if line.get(name) is not None)
     words = f"{str(line.get('time', ''))[11:23]}  {who:<8}  {event:<28} {facts}".rstrip()
     return click.style(words, fg=_COLOURS.get(severity))
+
+
+def run_command(command: click.Command) -> None:
+    """Run one command of the local cloud, and say in one line what went wrong. Does not return."""
+    from local.stack import EndedAtStart
+
+    try:
+        command.main(standalone_mode=False)
+    except click.UsageError as error:
+        _end(error.format_message(), 2)
+    except click.ClickException as error:
+        _end(error.format_message(), 1)
+    except click.Abort:
+        sys.exit(130)
+    except EndedAtStart:
+        sys.exit(0)
+
+
+def _end(sentence: str, code: int) -> NoReturn:
+    click.echo(f"pombo: {sentence}", err=True)
+    sys.exit(code)
+
+
+def shout(sentence: str) -> str:
+    """The sentence as one that must not be overlooked."""
+    return click.style(sentence, fg="red", bold=True)
 
 
 def step(sentence: str) -> None:

@@ -7,11 +7,10 @@ import fcntl
 import json
 import os
 import signal
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -20,27 +19,36 @@ from typing import Any, TextIO
 import click
 import httpx
 
+from local import ports
 from local.children import Child, end_all
-from local.screen import LogFollower, step
+from local.ports import LOOPBACK
+from local.screen import LogFollower, shout, step
+from local.stores import PROGRAMS
+from local.stores.program import last_line
 from shared import config
 from shared.config import LOCAL_SECRETS
 
 READY_SECONDS = 45
+FOREIGN_STORE_SECONDS = 10
+"""For a server that somebody starts beside us."""
+
 WATCH_SECONDS = 0.1
 SWEEP_EVERY_SECONDS = 10
-LOOPBACK = "127.0.0.1"
 NAMES = ("webhook", "internal", "whatsapp", "tasks")
+STORE = "store"
+"""The child that is there where the store has a server and it is ours; its port is the one after the four."""
+
 PORTS_FILE = "ports.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """How to run the stack. `first_port` 0 takes free ones: those of the last run on this data if they still are, for a
-    task that waits in its queue knows its target's address.
+    task that waits in its queue knows its target's address. `store` None: the one that STORE names, or SQLite.
     """
 
     data_dir: Path
-    store: str = "sqlite"
+    store: str | None = None
     first_port: int = 8080
     whatsapp_url: str | None = None
     sweep: bool = True
@@ -60,7 +68,12 @@ class Stack:
         self._options = options
         self._say = say
         self._told_to_end = told_to_end
-        self._ports = _ports(options.first_port, options.data_dir / PORTS_FILE)
+        self._store = options.store or os.environ.get("STORE", "").strip() or "sqlite"
+        self._program = PROGRAMS.get(self._store)
+        is_theirs = self._program is not None and os.environ.get(self._program.setting)
+        self._own_program = None if is_theirs else self._program
+        names = (*NAMES, STORE) if self._own_program else NAMES
+        self._ports = ports.choose(names, options.first_port, options.data_dir / PORTS_FILE)
         self._logs = options.data_dir / "logs.jsonl"
         self._environment = self._make_environment()
         self._children = {child.name: child for child in self._make_children()}
@@ -79,7 +92,7 @@ class Stack:
             "tasks": f"{LOOPBACK}:{self._ports['tasks']}",
             "whatsapp": self._options.whatsapp_url or control,
             "control": control,
-            "store": self._options.store,
+            "store": self._store,
             "data_dir": str(self._options.data_dir),
             "pids": self._pids(),
         }
@@ -94,7 +107,9 @@ class Stack:
             finally:
                 self._over.set()
                 (self._options.data_dir / "stack.json").unlink(missing_ok=True)
-                end_all(list(self._children.values()))
+                # The store last: a service that ends may have something to write.
+                end_all([child for name, child in self._children.items() if name != STORE])
+                end_all([child for name, child in self._children.items() if name == STORE])
 
     def watch(self) -> None:
         """Keep all of it running until told to end. A child that died comes back at once."""
@@ -108,11 +123,16 @@ class Stack:
         from local.queues import ensure_queues
 
         self._check_settings()
-        _check_free(self._ports.values())
+        ports.check_free(self._ports.values())
         self._write(PORTS_FILE, self._ports)
-        self._say("Starting the Cloud Tasks emulator, WhatsApp, and the two services")
-        for child in self._children.values():
-            child.start()
+        store = f"{self._own_program.what}, " if self._own_program else ""
+        self._say(f"Starting {store}the Cloud Tasks emulator, WhatsApp, and the two services")
+        for name in (STORE, "tasks", "whatsapp"):
+            if name in self._children:
+                self._children[name].start()
+        self._wait_store()
+        for name in ("webhook", "internal"):
+            self._children[name].start()
         environment = self._environment
         try:
             ensure_queues(
@@ -131,6 +151,25 @@ class Stack:
         self._write("stack.json", {**self.describe(), "environment": self._cli_environment()})
         if self._options.sweep:
             threading.Thread(target=self._sweep, name="pombo-scheduler", daemon=True).start()
+
+    def _wait_store(self) -> None:
+        """Until the store's server can be used, ours or another's."""
+        if self._program is None:
+            return
+        what, setting = self._program.what, self._program.setting
+        address = self._environment[setting].strip()
+        deadline = time.monotonic() + (READY_SECONDS if self._own_program else FOREIGN_STORE_SECONDS)
+        while not self._program.answers(address):
+            self._look()
+            if time.monotonic() > deadline:
+                raise click.ClickException(
+                    f"{what} is not ready after {READY_SECONDS} s: {self._last_words(STORE)}."
+                    if self._own_program
+                    else f"{setting} names a server that does not answer as {what} does; unset it to have one started."
+                )
+            time.sleep(0.05)
+        if self._own_program and self._own_program.forgets:
+            self._say(f"Note: {what} keeps its data in memory, until Pombo ends")
 
     def _check_settings(self) -> None:
         """What the services would refuse is said before anything is started."""
@@ -153,7 +192,7 @@ class Stack:
             except httpx.HTTPError:
                 pass
             time.sleep(0.05)
-        raise click.ClickException(f"{name} is not ready after {READY_SECONDS} s: {self._children[name].last_words()}")
+        raise click.ClickException(f"{name} is not ready after {READY_SECONDS} s: {self._last_words(name)}")
 
     def _look(self) -> None:
         """While it starts: whether to go on."""
@@ -161,7 +200,11 @@ class Stack:
             raise EndedAtStart
         for child in self._children.values():
             if child.returncode is not None:
-                raise click.ClickException(f"{child.name} ended at its start: {child.last_words()}")
+                raise click.ClickException(f"{child.name} ended at its start: {self._last_words(child.name)}")
+
+    def _last_words(self, name: str) -> str:
+        explain = self._own_program.explain if self._own_program and name == STORE else last_line
+        return explain(self._children[name].said())
 
     def _revive(self, child: Child) -> None:
         if child.returncode is None:
@@ -169,6 +212,8 @@ class Stack:
         child.start()
         self._write("pids.json", self._pids())
         self._say(f"{child.name} died and was started again")
+        if self._own_program and self._own_program.forgets and child.name == STORE:
+            self._say(shout(f"{self._own_program.what} keeps its data in memory: EVERYTHING UP TO NOW IS FORGOTTEN"))
 
     def _sweep(self) -> None:
         """The scheduler: in a project, Cloud Scheduler calls."""
@@ -190,7 +235,6 @@ class Stack:
         defaults = {
             **LOCAL_SECRETS,
             "APP_ENV": "local",
-            "STORE": self._options.store,
             "SQLITE_PATH": str(self._options.data_dir / "pombo.sqlite"),
             "GOOGLE_CLOUD_PROJECT": "pombo-local",
             "CLOUD_TASKS_LOCATION": "local",
@@ -202,43 +246,54 @@ class Stack:
             "WHATSAPP_PHONE_NUMBER_ID": "100000000000001",
             "WHATSAPP_API_BASE_URL": self._options.whatsapp_url or self._url("whatsapp"),
         }
+        if self._own_program:
+            defaults[self._own_program.setting] = self._own_program.address(self._ports[STORE])
         theirs = {name: value for name, value in os.environ.items() if value or name not in defaults}
-        return {**defaults, **theirs}
+        return {**defaults, **theirs, "STORE": self._store}
 
     def _cli_environment(self) -> dict[str, str]:
-        names = ("APP_ENV", "STORE", "SQLITE_PATH", "WHATSAPP_PHONE_NUMBER_ID", "TIME_SCALE")
+        """Every setting, for the commands and for doctor to look at; of the secrets only what leads to the store."""
+        names = [setting.name for setting in config.SETTINGS if not setting.secret or setting.name == "REDIS_URL"]
         return {name: self._environment[name] for name in names if name in self._environment}
 
     def _make_children(self) -> Iterator[Child]:
-        data_dir, ports = str(self._options.data_dir), self._ports
+        data_dir, at = str(self._options.data_dir), self._ports
         scale = ["--time-scale", self._environment.get("TIME_SCALE") or "1"]
         webhook_url = self._url("webhook") + "/webhooks/whatsapp"
         arguments: Mapping[str, tuple[str, list[str]]] = {
-            "tasks": ("local.tasks", ["--port", str(ports["tasks"]), "--data-dir", data_dir, *scale]),
+            "tasks": ("local.tasks", ["--port", str(at["tasks"]), "--data-dir", data_dir, *scale]),
             "whatsapp": (
                 "local.whatsapp",
-                ["--port", str(ports["whatsapp"]), "--data-dir", data_dir, "--webhook-url", webhook_url, *scale],
+                ["--port", str(at["whatsapp"]), "--data-dir", data_dir, "--webhook-url", webhook_url, *scale],
             ),
             "webhook": ("services.webhook", []),
             "internal": ("services.internal", []),
         }
         for name, (module, given) in arguments.items():
-            environment = {**self._environment, "PORT": str(ports[name])}
-            yield Child(name, module, given, environment, self._logs)
+            environment = {**self._environment, "PORT": str(at[name])}
+            errors = self._logs.with_name(f"{name}.stderr.log")
+            yield Child(name, [module, *given], environment, self._logs, errors)
+        if self._own_program:
+            command = self._own_program.command(at[STORE], self._options.data_dir)
+            words = self._logs.with_name("store.log")
+            yield Child(STORE, ["--exec", *command], self._environment, words, words)
 
     def _pids(self) -> dict[str, int | None]:
+        served = self._children.get(STORE)
         return {
             **{name: self._children[name].pid for name in ("webhook", "internal", "tasks", "whatsapp")},
-            "store": None,
+            "store": served.pid if served else None,
         }
 
     def _url(self, name: str) -> str:
         return f"http://{LOOPBACK}:{self._ports[name]}"
 
     def _write(self, name: str, value: Any) -> None:
-        """Whole or not at all: others read it at any moment."""
+        """Whole or not at all: others read it at any moment. For this user alone: REDIS_URL may hold a password."""
         path = self._options.data_dir / name
         part = path.with_suffix(".part")
+        part.unlink(missing_ok=True)
+        part.touch(0o600)
         part.write_text(json.dumps(value) + "\n")
         part.replace(path)
 
@@ -258,7 +313,7 @@ def run(options: Options, as_json: bool = False) -> None:
 
 
 def _serve(stack: Stack) -> None:
-    for name in NAMES:
+    for name in (*NAMES, STORE):
         click.echo(f"  {name:<9} {stack.describe()[name]}")
     step('Pombo is up. In another terminal: pombo say "hello" --wait.  Ctrl-C ends it.')
     follower = LogFollower(stack.logs)
@@ -281,36 +336,6 @@ class Told:
 
     def __call__(self) -> bool:
         return self._told
-
-
-def _ports(first: int, last_run: Path) -> dict[str, int]:
-    if first:
-        return {name: first + offset for offset, name in enumerate(NAMES)}
-    with suppress(OSError, ValueError, LookupError, TypeError, click.ClickException):
-        known = json.loads(last_run.read_text())
-        ports = {name: int(known[name]) for name in NAMES}
-        _check_free(ports.values())
-        return ports
-    holders = [socket.socket() for _ in NAMES]
-    try:
-        for holder in holders:
-            holder.bind((LOOPBACK, 0))
-        return {name: holder.getsockname()[1] for name, holder in zip(NAMES, holders, strict=True)}
-    finally:
-        for holder in holders:
-            holder.close()
-
-
-def _check_free(ports: Any) -> None:
-    for port in ports:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((LOOPBACK, port))
-            except OSError as error:
-                raise click.ClickException(
-                    f"Port {port} is in use: end what runs there, or choose others with --ports N (0 takes free ones)."
-                ) from error
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 With --once it ends after the message: exit 0 if the reply came, 1 if not.
 """
 
-import sys
+import os
 import tempfile
 import time
 from contextlib import ExitStack
@@ -11,11 +11,12 @@ from pathlib import Path
 
 import click
 
-from local.screen import LogFollower, step
-from local.stack import EndedAtStart, Options, Stack, Told
+from local.screen import LogFollower, run_command, step
+from local.stack import Options, Stack, Told
 from shared.cli.running import find
 from shared.cli.say import send, watch
 from shared.cli.trace import as_text
+from shared.cli.up import ports_option, store_option
 from shared.config import DATA_DIRECTORY
 
 HELLO = "Hello, Pombo!"
@@ -23,8 +24,9 @@ HELLO = "Hello, Pombo!"
 
 @click.command()
 @click.option("--once", is_flag=True, help="End after the first message; exit 1 if its reply did not come.")
-@click.option("--ports", type=click.IntRange(0, 65532), help="Four ports from N on; 0 takes free ones.")
-def tour(once: bool, ports: int | None) -> None:
+@store_option
+@ports_option
+def tour(once: bool, store: str | None, ports: int | None) -> None:
     """Start Pombo, send it a first message, show what became of it."""
     started = time.monotonic()
     with ExitStack() as ending:
@@ -33,7 +35,9 @@ def tour(once: bool, ports: int | None) -> None:
             ports = 0 if ports is None else ports
         else:
             data_dir = Path(DATA_DIRECTORY).resolve()
-        stack = Stack(Options(data_dir=data_dir, first_port=8080 if ports is None else ports), told_to_end=Told())
+        options = Options(data_dir, store, first_port=8080 if ports is None else ports)
+        stack = Stack(options, told_to_end=Told())
+        os.environ.pop("STORE", None)  # the stack has it now, and stack.json says how its store is reached
         ending.enter_context(stack.running())
         step(f"Ready after {time.monotonic() - started:.1f} s. A customer writes: {HELLO}")
         came = _first_message(data_dir)
@@ -76,15 +80,4 @@ Ctrl-C ends it. What happens now is shown below.
 
 def main() -> None:
     """Run, and say in one line what went wrong."""
-    try:
-        tour.main(standalone_mode=False)
-    except click.UsageError as error:
-        click.echo(f"pombo: {error.format_message()}", err=True)
-        sys.exit(2)
-    except click.ClickException as error:
-        click.echo(f"pombo: {error.format_message()}", err=True)
-        sys.exit(1)
-    except click.Abort:
-        sys.exit(130)
-    except EndedAtStart:
-        sys.exit(0)
+    run_command(tour)

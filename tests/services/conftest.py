@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from stack import OLD_TASK_TOKEN, SECRET, SENDER, TASK_TOKEN, TEAM, Stack
+from stack import OLD_TASK_TOKEN, SECRET, SENDER, TASK_TOKEN, TEAM, Stack, need_server_of
 
 _contacts = itertools.count(1)
 
@@ -45,9 +45,10 @@ def settings_for(data_dir: Path, **more: str) -> dict[str, str]:
 def make_stack(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Stack]:
     """Makes a stack, not started."""
 
-    def make(*options: str, **settings: str) -> Stack:
+    def make(*options: str, store: str = "sqlite", **settings: str) -> Stack:
+        need_server_of(store)
         data_dir = tmp_path_factory.mktemp("stack") / "data"
-        return Stack(data_dir, ("--no-sweep", *options), settings_for(data_dir, **settings))
+        return Stack(data_dir, ("--no-sweep", *options), settings_for(data_dir, **settings), store)
 
     return make
 

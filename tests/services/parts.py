@@ -30,6 +30,7 @@ from shared.domain.events import ReceiptReceived
 from shared.domain.identity import message_event_id, outbound_key
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery, Kind, ReceiptKind, State
+from shared.handlers.loader import TeamFunction
 from shared.handlers.runner import HandlerRunner
 from shared.pipeline.accept import PARALLEL
 from shared.pipeline.follow import Follow
@@ -366,10 +367,9 @@ def internal_parts(
     handler = built.handler
     if handle is not None:
         handler = HandlerRunner(
-            handle,
+            TeamFunction(handle, limits.max_replies),
             timeout=limits.handler_timeout,
             threads=2,
-            max_replies=limits.max_replies,
             stopping=built.shutdown,
         )
     changed = {"store": store, "follow": follow, "clock": clock}

@@ -12,20 +12,21 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import click
 import httpx
+import pytest
 
+from local.stores import PROGRAMS
+from shared import bootstrap, config
 from shared.cli import running, trace
 from shared.domain.identity import message_event_id, outbound_key
-from shared.domain.limits import Limits
 from shared.domain.record import Delivery
 from shared.logs import EVENTS
-from shared.pipeline.clock import SystemClock
-from shared.stores.sqlite import SqliteStore
 
 T = TypeVar("T")
 ROOT = Path(__file__).parents[2]
@@ -63,7 +64,18 @@ UNAVAILABLE = ("store_unavailable", "queue_unavailable")
 _PRIVATE = re.compile(r"(?<![0-9a-zA-Z])\+?1555\d{7}(?!\d)|wamid\.|US\.\d{10}|test_app_secret|test_internal_token")
 """Of the tests' own data: what no log line may hold."""
 
-POMBO_VARIABLES = ("TIME_SCALE", "HANDLER", "MAX_ATTEMPTS", "STORE", "SQLITE_PATH", "K_SERVICE", "APP_ENV")
+POMBO_VARIABLES = frozenset(setting.name for setting in config.SETTINGS) | {"K_SERVICE"}
+
+
+def need_server_of(store: str) -> None:
+    """Skip the test where this machine lacks what serves the store; in CI it fails then."""
+    try:
+        if store in PROGRAMS:
+            PROGRAMS[store].command(0, Path())
+    except click.ClickException as missing:
+        if os.environ.get("CI") == "true":
+            pytest.fail(missing.message)
+        pytest.skip(missing.message)
 
 
 def wait_until(condition: Callable[[], T], what: str, seconds: float = SECONDS, more: Callable[[], str] = str) -> T:
@@ -112,6 +124,28 @@ def processes_of(data_dir: Path) -> list[int]:
     return found
 
 
+@contextmanager
+def server_of(store: str, data_dir: Path) -> Iterator[Mapping[str, str]]:
+    """The store's server where it has one, apart from any stack: what makes a stack use it, and its "PID"."""
+    need_server_of(store)
+    if store not in PROGRAMS:
+        yield {}
+        return
+    program = PROGRAMS[store]
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        port = holder.getsockname()[1]
+    address = program.address(port)
+    with (data_dir / "server.log").open("ab") as said:
+        process = subprocess.Popen(program.command(port, data_dir), stdout=said, stderr=said, stdin=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: program.answers(address), f"{program.what} answers", UP_SECONDS)
+        yield {program.setting: address, "PID": str(process.pid)}
+    finally:
+        process.kill()
+        process.wait()
+
+
 @dataclass
 class Stack:
     """One `pombo up`, on free ports, which a restart takes again. Settings go to it by environment."""
@@ -119,12 +153,13 @@ class Stack:
     data_dir: Path
     options: Sequence[str] = ("--no-sweep",)
     settings: Mapping[str, str] = field(default_factory=dict)
+    store_name: str = "sqlite"
 
     def __post_init__(self) -> None:
         self.http = httpx.Client(trust_env=False, timeout=30)
         self.sent: deque[str] = deque(maxlen=2000)
         self.process: subprocess.Popen[str] | None = None
-        self._store: SqliteStore | None = None
+        self._store: Any = None
 
     # ---- its life
 
@@ -146,7 +181,9 @@ class Stack:
         self.data_dir.mkdir(parents=True, exist_ok=True)
         self.errors = (self.data_dir / "up.stderr").open("a+")
         self.process = subprocess.Popen(
-            command("up", "--json", "--ports", "0", "--data-dir", str(self.data_dir), *self.options),
+            command(
+                "up", "--json", "--ports", "0", "--data-dir", str(self.data_dir), *self._store_option(), *self.options
+            ),
             cwd=ROOT,
             env=clean_environment(**self.settings),
             stdout=subprocess.PIPE,
@@ -161,6 +198,9 @@ class Stack:
             self.errors.seek(0)
             raise AssertionError(f"pombo up did not start: {self.errors.read()}")
         self.described: dict[str, Any] = json.loads(line)
+
+    def _store_option(self) -> tuple[str, ...]:
+        return () if self.store_name == "sqlite" else ("--store", self.store_name)
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
         """End `pombo up` by a signal; its exit code. Nothing more than the one line may have come from it."""
@@ -218,7 +258,10 @@ class Stack:
         self.wait_until(is_back, f"{', '.join(killed)} back again", seconds)
 
     def answers(self, name: str) -> bool:
-        """Whether the process takes connections."""
+        """Whether the process takes connections; of the store's server, whether it can be used."""
+        if name == "store":
+            program = PROGRAMS[self.store_name]
+            return program.answers(self.environment[program.setting])
         host, _, port = self.described[name].removeprefix("http://").partition(":")
         with socket.socket() as probe:
             probe.settimeout(1)
@@ -279,9 +322,16 @@ class Stack:
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     @property
-    def store(self) -> SqliteStore:
+    def environment(self) -> Mapping[str, str]:
+        """By which a command finds its store."""
+        environment: dict[str, str] = json.loads((self.data_dir / "stack.json").read_text())["environment"]
+        return environment
+
+    @property
+    def store(self) -> Any:
+        """Its records, read as a command reads them. (Any: a Store that can be closed.)"""
         if self._store is None:
-            self._store = SqliteStore(self.data_dir / "pombo.sqlite", Limits(), SystemClock().now)
+            self._store = bootstrap.build_store(config.load(self.environment, config.CLI))
         return self._store
 
     def event_key(self, message_id: str) -> str:
@@ -329,11 +379,21 @@ class Stack:
 
     def wait_settled(self, message_ids: Sequence[str], seconds: float = SECONDS) -> None:
         """Until the events and all their replies are final."""
-        self.wait_until(lambda: all(map(self.is_settled, message_ids)), "all of it is final", seconds)
+        waiting = deque(message_ids)
+
+        def are_settled() -> bool:
+            while waiting and self.is_settled(waiting[0]):
+                waiting.popleft()  # what is final stays so
+            return not waiting
+
+        self.wait_until(are_settled, "all of it is final", seconds)
 
     def is_settled(self, message_id: str) -> bool:
         event = self.event(message_id)
-        return bool(event and event.final) and all(r.final for r in self.store.by_correlation(event.correlation_id))
+        if event is None or not event.final:
+            return False
+        replies = (self.reply(message_id, index) for index in range(event.plan_size or 0))
+        return all(reply is not None and reply.final for reply in replies)
 
     def wait_texts(self, contact: str, texts: Sequence[str], seconds: float = SECONDS) -> None:
         """Until just these texts have reached the contact, in this order."""
@@ -376,5 +436,5 @@ class Stack:
                 assert line["event"] in EVENTS or line["event"] in LOCAL_EVENTS, text
             # A store or queue that is away, or slow on a busy machine, is met with 5xx and the next delivery.
             assert line["event"] != "unexpected_error" or line.get("reason") in UNAVAILABLE, text
-        for path in self.data_dir.glob("*.stderr*"):
+        for path in (*self.data_dir.glob("*.stderr*"), *self.data_dir.glob("store.log")):
             assert not _PRIVATE.search(path.read_text(errors="replace")), f"private: {path.name}"

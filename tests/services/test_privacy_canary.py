@@ -3,9 +3,12 @@ anybody but the customer and the handler can see may hold them: no log line, no 
 """
 
 import json
+import os
+import signal
 import socket
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,13 +18,13 @@ import httpx
 import parts
 import pytest
 from parts import ROOT, SENDER, STRANGER, a_reply, an_event, changes, key_of, receipt, signed
+from stack import server_of
 
 from services.internal.main import create_app
 from shared import bootstrap, config
 from shared.domain.identity import Echo
 from shared.domain.record import Delivery, Kind, State, Task
 from shared.domain.tasks import task_body
-from shared.stores.sqlite import SqliteStore
 
 PHONE, USER_ID = "15557770123", "US.77712345678901234567"
 CANARIES: Mapping[str, str] = {
@@ -96,7 +99,7 @@ def item(number: int, text: str = TEXT, **changes: Any) -> dict[str, Any]:
 
 def webhook(*items: Any, statuses: tuple[Any, ...] = (), to: str = SENDER) -> bytes:
     contact = {"wa_id": PHONE, "user_id": USER_ID, "profile": {"name": NAME}}
-    value: dict[str, Any] = {"metadata": {"phone_number_id": to, "display_phone_number": PHONE}, "contacts": [contact]}
+    value: dict[str, Any] = {"metadata": {"phone_number_id": to}, "contacts": [contact]}
     value |= {"messages": list(items)} if items else {}
     value |= {"statuses": list(statuses)} if statuses else {}
     return changes(("messages", value))
@@ -174,7 +177,9 @@ class World:
     emulator: parts.Emulator
     programs: Mapping[str, parts.Program]
     urls: Mapping[str, str]
-    store: SqliteStore
+    server: int | None
+    """The store's, where it has one."""
+    store: Any
     graph: "Graph"
     client: httpx.Client
     answers: list[tuple[str, int, str]] = field(default_factory=list)
@@ -223,9 +228,17 @@ class Graph(parts.Provider):
         return answer.status_code, answer.content
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    directory = tmp_path_factory.mktemp("canary")
+@pytest.fixture(scope="module", params=config.STORES)
+def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with ExitStack() as ending:
+        directory = tmp_path_factory.mktemp("canary")
+        settings = dict(ending.enter_context(server_of(request.param, directory)))
+        server = int(settings.pop("PID", 0)) or None
+        yield from a_world(directory, server, {"STORE": request.param, **settings})
+
+
+def a_world(directory: Path, server: int | None, settings: Mapping[str, str]) -> Iterator[World]:
+    """The programs on one store, until it is over."""
     (directory / "team.py").write_text(TEAM)
     emulator = parts.Emulator(directory)
     ports = {name: parts.free_port() for name in ("webhook", "internal")}
@@ -237,6 +250,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         environ = parts.environment(
             directory,
             **SECRETS,
+            **settings,
             CLOUD_TASKS_EMULATOR_HOST=emulator.address,
             INTERNAL_TASK_BASE_URL=urls["internal"],
             WHATSAPP_API_BASE_URL=graph.url,
@@ -253,7 +267,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         }
         programs |= {"simulator": simulator, "emulator": emulator.program}
         store = bootstrap.build_store(config.load(environ, config.INTERNAL))
-        yield World(directory, emulator, programs, urls, store, graph, client)
+        yield World(directory, emulator, programs, urls, server, store, graph, client)
         for program in programs.values():
             program.process.kill()
             program.process.wait()
@@ -365,11 +379,28 @@ def tell_the_internal_service_odd_things(world: World) -> None:
 
 
 def take_the_store_away(world: World) -> None:
-    holder = sqlite3.connect(world.directory / "pombo.sqlite", isolation_level=None)
-    holder.execute("BEGIN EXCLUSIVE")
-    assert world.deliver(webhook(item(500))) == 500
-    holder.close()
-    assert world.deliver(webhook(item(500))) == 200
+    with locked(world.directory / "pombo.sqlite") if world.server is None else frozen(world.server):
+        assert world.deliver(webhook(item(500))) == 500
+    parts.until(lambda: world.deliver(webhook(item(500))) == 200)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    holder = sqlite3.connect(path, isolation_level=None)
+    try:
+        holder.execute("BEGIN EXCLUSIVE")
+        yield
+    finally:
+        holder.close()
+
+
+@contextmanager
+def frozen(pid: int) -> Iterator[None]:
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 def take_the_queue_away(world: World) -> None:
@@ -396,6 +427,8 @@ def assert_that_nothing_was_seen(world: World) -> None:
     assert EXPECTED_EVENTS - said == set(), "a path was not walked"
     for path, status, answer in world.answers:
         assert leaks(answer) == [], (path, status)
+    for path in world.directory.glob("server.log"):
+        assert leaks(path.read_bytes()) == [], path.name
     for path in world.directory.glob("tasks.sqlite*"):
         assert leaks(path.read_bytes(), but=("internal token",)) == [], path.name
 

@@ -174,7 +174,7 @@ def test_a_refusal_for_good_is_tried_once_and_answered_400_once(sends: Stack, co
         ({"code": 2}, "provider_down"),
         ({"status": 429}, "provider_down"),
         ({"code": 130429}, "limited"),
-        ({"code": 134101}, "retry"),
+        ({"code": 2494100}, "retry"),
         ({"code": 999999, "transient": True}, "retry"),
     ],
     ids=str,

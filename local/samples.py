@@ -1,0 +1,131 @@
+"""The samples: every kind of webhook sent to Pombo, signed as Meta does, and what became of each. What `make try` does.
+
+It uses the Pombo that runs (`make run`), or starts one for itself, with the menu of handlers/menu.py to answer.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from local.screen import run_command, step
+from local.stack import Options, Stack, Told
+from shared.cli.running import STACK_FILE, Running, find
+from shared.cli.trace import timeline_of
+from shared.config import DATA_DIRECTORY
+from shared.domain.record import Delivery
+from shared.pipeline.timeline import Timeline
+
+SEND = Path(__file__).parents[1] / "examples" / "requests" / "send.py"
+SETTLE_SECONDS = 60
+LOOK_SECONDS = 0.1
+
+
+@click.command()
+def try_samples() -> None:
+    """Send every sample of examples/requests and show what became of it; exit 1 if one went wrong."""
+    with ExitStack() as ending:
+        data_dir, webhook = ending.enter_context(_some_pombo())
+        running = find(data_dir)
+        step("Sending every sample of examples/requests, signed as Meta signs")
+        sent = _send(f"{webhook}/webhooks/whatsapp")
+        outcomes = [_outcome(running, one) for one in sent]
+        width = max(len(one.name) for one in sent)
+        for one, outcome in zip(sent, outcomes, strict=True):
+            colour = None if outcome.well else "red"
+            click.echo(f"  {one.name:<{width}}  {one.status}  " + click.style(outcome.sentence, fg=colour))
+        bad = sum(not outcome.well for outcome in outcomes)
+        if bad:
+            raise click.ClickException(f"{bad} of {len(sent)} samples went wrong; they are shown in red above.")
+        step(f"All {len(sent)} are as they should be. docs/try-it.md goes through them, one by one.")
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """One line of send.py: a sample, how it was answered, and the ids of its events."""
+
+    name: str
+    status: str
+    events: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a sample, and whether it is as it should be."""
+
+    sentence: str
+    well: bool
+
+
+@contextmanager
+def _some_pombo() -> Iterator[tuple[Path, str]]:
+    """The data directory and the webhook of the one that runs, or else of one that lasts as long as this."""
+    running = _running_webhook()
+    if running:
+        yield Path(DATA_DIRECTORY), running
+        return
+    with tempfile.TemporaryDirectory(prefix="pombo-") as directory:
+        os.environ.setdefault("HANDLER", "handlers.menu:handle")
+        stack = Stack(Options(data_dir=Path(directory), first_port=0), told_to_end=Told())
+        with stack.running():
+            yield Path(directory), stack.describe()["webhook"]
+
+
+def _running_webhook() -> str | None:
+    with suppress(OSError, ValueError, LookupError):
+        return str(json.loads((Path(DATA_DIRECTORY) / STACK_FILE).read_text())["webhook"])
+    return None
+
+
+def _send(url: str) -> list[Sent]:
+    """Run send.py over all of them. Raises ClickException where it could not."""
+    command = [sys.executable, str(SEND), "--all", "--new", "--url", url]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ended.returncode not in (0, 1) or not ended.stdout:
+        raise click.ClickException(ended.stderr.strip() or "The samples could not be sent.")
+    lines = [line.split() for line in ended.stdout.splitlines()]
+    return [Sent(name, status, [event for event in events if event != "-"]) for name, status, *events in lines]
+
+
+def _outcome(running: Running, sent: Sent) -> Outcome:
+    if sent.status != "200":
+        return Outcome(f"It was answered {sent.status}.", well=False)
+    if not sent.events:
+        return Outcome("Taken: a receipt, or nothing that is for us.", well=True)
+    deadline = time.monotonic() + SETTLE_SECONDS
+    while True:
+        timelines = [_timeline(running, event) for event in sent.events]
+        settled = all(timeline is not None and timeline.settled for timeline in timelines)
+        if settled or time.monotonic() > deadline:
+            words = [_told(timeline) for timeline in timelines]
+            return Outcome("; ".join(dict.fromkeys(words)), well=settled)
+        time.sleep(LOOK_SECONDS)
+
+
+def _timeline(running: Running, event: str) -> Timeline | None:
+    record: Delivery | None = running.store.get(event)
+    return timeline_of(running, running.store.by_correlation(record.correlation_id)) if record else None
+
+
+def _told(timeline: Timeline | None) -> str:
+    if timeline is None:
+        return "not stored"
+    replies = ", ".join(f"{reply.type} {reply.shown}" for reply in timeline.replies)
+    return f"{timeline.shown}: {replies}" if replies else f"{timeline.shown}, no reply"
+
+
+def main() -> None:
+    """Run, and say in one line what went wrong."""
+    run_command(try_samples)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""redis-server, which keeps every write on disk before it says so, as far as Redis can."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import click
+
+from local.ports import LOOPBACK
+from local.stores.program import ANSWER_SECONDS, Program, last_line
+
+LEAST_MAJOR = 7
+"""The first with its append-only file in a directory of its own (appenddirname), and the one this is tried with."""
+
+_INSTALL = "apt-get install redis-server (macOS: brew install redis), or set REDIS_URL"
+
+
+def _command(port: int, data_dir: Path) -> list[str]:
+    """Arguments alone: no file of this machine's has a say. https://redis.io/docs/latest/operate/oss_and_stack/management/config/
+    (2026-11-28): "noeviction" refuses a write when memory is full, where any other policy would lose a record.
+    """
+    program = shutil.which("redis-server")
+    if program is None:
+        raise click.ClickException(f"--store redis needs redis-server, which is not here: {_INSTALL}.")
+    _check_version(program)
+    settings = {
+        "--bind": LOOPBACK,
+        "--port": str(port),
+        "--protected-mode": "yes",
+        "--daemonize": "no",
+        "--dir": str(data_dir),
+        "--appenddirname": "redis",
+        "--appendonly": "yes",
+        "--appendfsync": "always",
+        "--save": "",
+        "--maxmemory-policy": "noeviction",
+        "--set-proc-title": "no",  # it would write over the environment, by which a stack's processes are known
+    }
+    return [program, *(word for setting in settings.items() for word in setting)]
+
+
+def _check_version(program: str) -> None:
+    told = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
+    version = re.search(r"\bv=(\d+)\.(\d+)", told)
+    if version and int(version[1]) < LEAST_MAJOR:
+        raise click.ClickException(
+            f"--store redis needs redis-server {LEAST_MAJOR} or newer, and this one is {version[1]}.{version[2]}: "
+            f"{_INSTALL}."
+        )
+
+
+def _answers(address: str) -> bool:
+    """It refuses a PING while it reads its file."""
+    import redis
+
+    try:
+        with redis.Redis.from_url(
+            address, socket_timeout=ANSWER_SECONDS, socket_connect_timeout=ANSWER_SECONDS
+        ) as client:
+            return bool(client.ping())
+    except redis.RedisError:
+        return False
+
+
+REDIS_SERVER = Program(
+    what="redis-server",
+    setting="REDIS_URL",
+    address=lambda port: f"redis://{LOOPBACK}:{port}/0",
+    command=_command,
+    answers=_answers,
+    explain=last_line,
+    forgets=False,
+)

@@ -1,0 +1,183 @@
+"""A store's server that fails in every way a server can: nothing is acknowledged meanwhile, and nothing is lost."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import pytest
+from payloads import of_texts, text
+from stack import Stack, server_of, wait_until
+
+from shared.domain.errors import StoreUnavailable
+from shared.pipeline.ports import Store
+from tests.contract.cut_proxy import CutProxy
+
+PROMISED_SECONDS = 5
+SERVERS = ("redis", "firestore")
+
+
+@dataclass(frozen=True)
+class Faulty:
+    """A stack that reaches its store's server through a proxy that a test can cut."""
+
+    stack: Stack
+    proxy: CutProxy
+    server: int
+    """The server's pid."""
+
+    @contextmanager
+    def cut_off(self) -> Iterator[None]:
+        """Every connection is closed, each new one at once."""
+        self.proxy.cut()
+        try:
+            yield
+        finally:
+            self.proxy.restore()
+
+    @contextmanager
+    def silent(self) -> Iterator[None]:
+        """Connections hold, and nothing arrives at either end."""
+        self.proxy.blackhole()
+        try:
+            yield
+        finally:
+            self.proxy.restore()
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """The server stands still. What it was sent it will carry out once it goes on, whoever still waits for it."""
+        os.kill(self.server, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.server, signal.SIGCONT)
+
+
+WAYS = {"cut off": Faulty.cut_off, "silent": Faulty.silent, "frozen": Faulty.frozen}
+each_way = pytest.mark.parametrize("way", WAYS)
+
+
+@pytest.fixture(scope="module", params=SERVERS)
+def faulty(
+    request: pytest.FixtureRequest, make_stack: Callable[..., Stack], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Faulty]:
+    with ExitStack() as ending:
+        server = dict(ending.enter_context(server_of(request.param, tmp_path_factory.mktemp("server"))))
+        pid = int(server.pop("PID"))
+        ((name, address),) = server.items()
+        target = urlsplit(address if "//" in address else f"//{address}")
+        assert target.hostname is not None
+        assert target.port is not None
+        proxy = ending.enter_context(CutProxy(target.hostname, target.port))
+        through = address.replace(f"{target.hostname}:{target.port}", proxy.address)
+        stack = ending.enter_context(make_stack(store=request.param, **{name: through}))
+        yield Faulty(stack, proxy, pid)
+
+
+@each_way
+def test_without_its_store_a_webhook_is_answered_500_in_time_and_the_redelivery_goes_through(
+    faulty: Faulty, contact: str, way: str
+) -> None:
+    stack = faulty.stack
+    ids = [f"wamid.{contact}.{number}" for number in range(20)]
+    body = of_texts(*[text(contact, one, f"text {number}") for number, one in enumerate(ids)])
+    with WAYS[way](faulty):
+        began = time.monotonic()
+        with ThreadPoolExecutor(4) as pool:
+            answers = list(pool.map(stack.post, [body] * 4))
+        took = time.monotonic() - began
+
+    assert [answer.status_code for answer in answers] == [500] * 4
+    assert took < 2 * PROMISED_SECONDS
+    assert contact not in answers[0].text
+    stack.wait_until(lambda: stack.post(body).status_code == 200, "a redelivery is taken")
+    stack.wait_settled(ids, 60)
+    assert sorted(stack.texts(contact)) == sorted(f"text {number}" for number in range(20))
+    assert {stack.calls(one) for one in ids} == {1}
+
+
+@each_way
+def test_both_services_say_that_the_store_is_away_and_that_it_is_back(faulty: Faulty, way: str) -> None:
+    stack = faulty.stack
+    with WAYS[way](faulty):
+        for service in ("webhook", "internal"):
+            ready = stack.get(service, "/readyz")
+            assert (ready.status_code, ready.json()["services"]["store"]) == (503, "unavailable")
+            assert stack.get(service, "/livez").status_code == 200, "to be replaced would not help"
+    for service in ("webhook", "internal"):
+        stack.wait_until(lambda of=service: stack.get(of, "/readyz").status_code == 200, f"{service} is ready again")
+
+
+@each_way
+def test_a_store_that_goes_while_messages_are_on_their_way_costs_time_and_nothing_else(
+    faulty: Faulty, contacts: Callable[[], str], way: str
+) -> None:
+    stack = faulty.stack
+    people = [contacts() for _ in range(8)]
+    failed = len(stack.logs("attempt_failed")) + len(stack.logs("webhook_failed"))
+    ids = [stack.say(one, "!list 3") for one in people]
+    with WAYS[way](faulty):
+        wait_until(
+            lambda: len(stack.logs("attempt_failed")) + len(stack.logs("webhook_failed")) > failed,
+            "somebody had to wait",
+        )
+
+    stack.wait_until(lambda: all(map(stack.event, ids)), "all of them are stored", 90)
+    stack.wait_settled(ids, 90)
+    assert [stack.texts(one) for one in people] == [["1", "2", "3"]] * len(people)
+
+
+@pytest.mark.parametrize("hang_up", [True, False], ids=["and the connection ends", "and nothing more is heard"])
+def test_an_answer_that_is_lost_after_the_commit_leads_to_no_second_plan(
+    faulty: Faulty, contacts: Callable[[], str], hang_up: bool
+) -> None:
+    """At every step of the way, one after the other: the step was done, and nobody was told."""
+    stack = faulty.stack
+    for step in range(8):
+        contact = contacts()
+        swallowed = faulty.proxy.swallowed
+        message_id = f"wamid.{contact}"
+        for _ in range(step + 1):
+            faulty.proxy.swallow_next_answer(hang_up, holding=MARK[stack.store_name])
+        body = of_texts(text(contact, message_id, "!list 2"))
+        stack.wait_until(lambda body=body: stack.post(body).status_code == 200, "a redelivery is taken")
+        stack.wait_settled([message_id], 60)
+        faulty.proxy.restore()
+        assert stack.texts(contact) == ["1", "2"]
+        assert faulty.proxy.swallowed > swallowed, "an answer was really lost"
+
+
+MARK = {"redis": b"EVALSHA", "firestore": b""}
+"""What a request that writes holds. HTTP/2 compresses its headers: there any request will do."""
+
+
+def answers(store: Store) -> bool:
+    """Whether the store can be written to."""
+    try:
+        store.ping()
+    except StoreUnavailable:
+        return False
+    return True
+
+
+def test_a_redis_that_is_killed_and_started_again_has_all_that_was_acknowledged(
+    make_stack: Callable[..., Stack], contacts: Callable[[], str]
+) -> None:
+    """Five kills while messages come in and go out. `pombo up` starts it again, on what it had written."""
+    with make_stack(store="redis") as stack:
+        ids, people = [], []
+        for _ in range(5):
+            some = [contacts() for _ in range(6)]
+            people += some
+            ids += [stack.say(one, "!list 2") for one in some]
+            killed = stack.kill("store")["store"]
+            stack.wait_until(lambda killed=killed: stack.pids()["store"] != killed, "it was started again")
+            stack.wait_until(lambda: answers(stack.store), "it answers")
+        stack.wait_until(lambda: all(map(stack.event, ids)), "all of them are stored", 90)
+        stack.wait_settled(ids, 90)
+        assert [stack.texts(one) for one in people] == [["1", "2"]] * len(people)

@@ -1,0 +1,93 @@
+"""make try: every sample webhook through a Pombo that it starts for itself, or through the one that runs."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from stack import ROOT, clean_environment, command
+
+SAMPLES = sorted(path.name for path in (ROOT / "examples" / "requests").glob("*.json"))
+
+
+def try_it(directory: Path, **settings: str) -> subprocess.CompletedProcess[str]:
+    """As in another clone: what runs in this one's .pombo is none of a test's business."""
+    environment = clean_environment(PYTHONPATH=str(ROOT), **settings)
+    command = [sys.executable, "-m", "local", "samples"]
+    return subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, timeout=150)
+
+
+@pytest.fixture(scope="module")
+def tried(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What was said of each sample."""
+    ended = try_it(tmp_path_factory.mktemp("clone"))
+    assert (ended.returncode, ended.stderr) == (0, ""), ended.stdout
+    assert f"All {len(SAMPLES)} are as they should be." in ended.stdout
+    lines = [line.split(maxsplit=2) for line in ended.stdout.splitlines() if line.startswith("  ")]
+    assert [name for name, _, _ in lines] == SAMPLES
+    assert {status for _, status, _ in lines} == {"200"}
+    return {name.removesuffix(".json"): sentence for name, _, sentence in lines}
+
+
+def test_what_a_person_writes_is_answered_by_the_menu(tried: dict[str, str]) -> None:
+    for name in ("text", "text_of_username", "image", "voice", "location", "contacts", "order", "button", "flow_reply"):
+        assert tried[name] == "processed: typing sent, interactive sent", name
+
+
+def test_news_is_taken_and_answered_by_nobody(tried: dict[str, str]) -> None:
+    for name in ("account_update", "message_template_status_update", "history", "smb_message_echoes", "own_message"):
+        assert tried[name] == "processed, no reply", name
+    for name in ("receipt_read", "unknown_field"):
+        assert tried[name] == "Taken: a receipt, or nothing that is for us.", name
+
+
+def test_the_pombo_that_runs_is_used_where_there_is_one(tmp_path: Path) -> None:
+    environment = clean_environment(PYTHONPATH=str(ROOT), HANDLER="handlers.echo:handle")
+    up = subprocess.Popen(
+        command("up", "--json", "--ports", "0"), cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert up.stdout is not None
+        assert up.stdout.readline()
+        ended = try_it(tmp_path)
+    finally:
+        up.terminate()
+        up.communicate(timeout=60)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "Starting" not in ended.stdout
+    assert "processed: text sent" in ended.stdout, "the echo answers, not the menu"
+
+
+def test_a_sample_that_is_refused_is_exit_1_and_says_so(tmp_path: Path) -> None:
+    """Signed with a secret that is not the webhook's."""
+    directory = tmp_path / ".pombo"
+    environment = clean_environment(PYTHONPATH=str(ROOT), META_APP_SECRET="another")
+    up = subprocess.Popen(
+        command("up", "--json", "--ports", "0", "--data-dir", str(directory)),
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert up.stdout is not None
+        assert up.stdout.readline()
+        ended = try_it(tmp_path)
+    finally:
+        up.terminate()
+        up.communicate(timeout=60)
+    assert ended.returncode == 1
+    assert "It was answered 403." in ended.stdout
+    assert ended.stderr == f"pombo: {len(SAMPLES)} of {len(SAMPLES)} samples went wrong; they are shown in red above.\n"
+
+
+def test_nobody_there_any_more_is_one_sentence(tmp_path: Path) -> None:
+    directory = tmp_path / ".pombo"
+    directory.mkdir()
+    (directory / "stack.json").write_text('{"webhook": "http://127.0.0.1:9"}')
+    ended = try_it(tmp_path, STORE="sqlite", SQLITE_PATH=str(directory / "pombo.sqlite"))
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("pombo: send.py: nothing answers at http://127.0.0.1:9/webhooks/whatsapp")
+    assert "Traceback" not in ended.stderr
+    assert os.listdir(directory)

@@ -1,0 +1,332 @@
+"""`pombo up --store`: the server of a store as one more process of the stack, or somebody else's that is left alone."""
+
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from stack import ROOT, Stack, clean_environment, cli, command, need_server_of, processes_of, server_of, wait_until
+
+from local.stores import PROGRAMS
+
+pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes are looked at in /proc, which is Linux's")
+served = pytest.mark.parametrize("store", sorted(PROGRAMS))
+WORDS = {"redis": "redis-server", "firestore": "cloud-firestore-emulator.jar"}
+"""What is in the arguments of the server itself."""
+
+
+@pytest.fixture(scope="module", params=sorted(PROGRAMS))
+def plain(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A stack with nothing but another store."""
+    need_server_of(request.param)
+    with Stack(tmp_path_factory.mktemp(request.param) / "data", options=(), store_name=request.param) as stack:
+        yield stack
+
+
+def refused(*arguments: str, env: Mapping[str, str]) -> str:
+    """The one line with which `pombo up` does not start."""
+    result = cli("up", "--json", "--ports", "0", *arguments, env=env)
+    assert (result.returncode, result.stdout) == (1, "")
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("pombo: ")
+    return line
+
+
+def arguments_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+
+
+def listening(pid: int) -> set[str]:
+    """The addresses on which a process listens, in the kernel's hexadecimal."""
+    sockets = {os.readlink(fd) for fd in Path(f"/proc/{pid}/fd").iterdir() if fd.is_symlink()}
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets:
+                found.add(fields[1].partition(":")[0])
+    return found
+
+
+def store_port(stack: Stack) -> int:
+    return int(json.loads((stack.data_dir / "ports.json").read_text())["store"])
+
+
+# ---- its own server
+
+
+def test_up_serves_its_store_by_a_process_of_its_own_on_this_machine_alone(plain: Stack) -> None:
+    pid = plain.described["pids"]["store"]
+
+    assert plain.described["store"] == plain.store_name
+    assert WORDS[plain.store_name] in arguments_of(pid).partition(" -m ")[0]
+    loopback = {"0100007F", "0000000000000000FFFF00000100007F"}
+    assert listening(pid) <= loopback
+    assert listening(pid), "nothing was looked at"
+    assert pid in processes_of(plain.data_dir)
+    result = plain.cli("say", "hello", "--wait", "--json")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert plain.event(json.loads(result.stdout)["message_id"]) is not None
+    assert not list(plain.data_dir.glob("pombo.sqlite*"))
+
+
+def test_nobody_else_may_read_how_the_store_is_reached_nor_what_it_keeps(plain: Stack) -> None:
+    kept = [plain.data_dir / "stack.json", *plain.data_dir.glob("redis/**/*")]
+
+    assert {path.name: stat.S_IMODE(path.stat().st_mode) & 0o077 for path in kept} == {path.name: 0 for path in kept}
+
+
+def test_a_killed_server_is_back_at_once_at_its_place_and_the_stack_works_on(plain: Stack) -> None:
+    before = json.loads(plain.cli("say", "before", "--wait", "--json").stdout)["message_id"]
+    port = store_port(plain)
+
+    killed = plain.kill("store")
+    wait_until(lambda: plain.pids()["store"] != killed["store"], "pids.json names another one", 4)
+    plain.wait_back(killed)
+
+    assert store_port(plain) == port
+    assert (plain.event(before) is None) == PROGRAMS[plain.store_name].forgets
+    assert plain.cli("say", "after", "--wait").returncode == 0
+
+
+@served
+def test_what_the_store_kept_is_there_after_a_restart_of_all_of_it_unless_it_forgets(
+    tmp_path: Path, store: str
+) -> None:
+    need_server_of(store)
+    with Stack(tmp_path / "data", store_name=store) as stack:
+        message_id = json.loads(stack.cli("say", "hello", "--wait", "--json").stdout)["message_id"]
+        port = store_port(stack)
+
+        stack.restart()
+
+        assert store_port(stack) == port
+        assert (stack.event(message_id) is None) == PROGRAMS[store].forgets
+
+
+@served
+def test_up_that_is_killed_leaves_no_server_behind(tmp_path: Path, store: str) -> None:
+    need_server_of(store)
+    stack = Stack(tmp_path / "data", store_name=store)
+    stack.start()
+    stack.http.close()
+    assert stack.described["pids"]["store"] in processes_of(stack.data_dir)
+
+    assert stack.end(signal.SIGKILL) == -signal.SIGKILL
+
+    wait_until(lambda: processes_of(stack.data_dir) == [], "all of it is gone")
+
+
+@served
+def test_a_server_that_is_not_to_come_back_stays_dead_and_that_is_said(tmp_path: Path, store: str) -> None:
+    need_server_of(store)
+    with Stack(tmp_path / "data", ("--no-sweep", "--no-restart"), store_name=store) as stack:
+        stack.kill("store")
+
+        for service in ("webhook", "internal"):
+            stack.wait_until(lambda of=service: stack.get(of, "/readyz").status_code == 503, f"{service} says so")
+            assert stack.get(service, "/readyz").json()["services"] == {"store": "unavailable", "queue": "connected"}
+
+
+def test_up_says_on_the_screen_that_what_is_in_memory_is_lost(tmp_path: Path) -> None:
+    need_server_of("firestore")
+    data_dir = tmp_path / "data"
+    up = subprocess.Popen(
+        command("up", "--store", "firestore", "--ports", "0", "--data-dir", str(data_dir)),
+        cwd=ROOT,
+        env=clean_environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert up.stdout is not None
+    said = iter(up.stdout)
+    try:
+        assert any("keeps its data in memory, until Pombo ends" in line for line in said)
+        assert any("Pombo is up" in line for line in said)
+        os.kill(json.loads((data_dir / "pids.json").read_text())["store"], signal.SIGKILL)
+        assert any("EVERYTHING UP TO NOW IS FORGOTTEN" in line for line in said)
+    finally:
+        up.terminate()
+        up.communicate(timeout=30)
+
+
+# ---- somebody else's
+
+
+@served
+def test_a_server_that_the_environment_names_is_used_and_left_running(tmp_path: Path, store: str) -> None:
+    with server_of(store, tmp_path) as found:
+        settings = dict(found)
+        pid = int(settings.pop("PID"))
+        (setting, address) = next(iter(settings.items()))
+        with Stack(tmp_path / "data", settings=settings, store_name=store) as stack:
+            assert stack.described["pids"]["store"] is None
+            assert stack.environment[setting] == address
+            assert "store" not in json.loads((stack.data_dir / "ports.json").read_text())
+            assert not (stack.data_dir / "store.log").exists()
+            said = json.loads(stack.cli("say", "hello", "--wait", "--json").stdout)
+            stack.restart()
+            assert stack.cli("trace", said["message_id"]).returncode == 0
+
+        assert PROGRAMS[store].answers(address)
+        assert WORDS[store] in arguments_of(pid)
+
+
+@served
+def test_a_server_that_does_not_answer_is_said_in_one_line(tmp_path: Path, store: str) -> None:
+    need_server_of(store)
+    setting = PROGRAMS[store].setting
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        nobody = PROGRAMS[store].address(holder.getsockname()[1])
+
+        line = refused("--data-dir", str(tmp_path), "--store", store, env=clean_environment(**{setting: nobody}))
+
+    assert f"{setting} names a server that does not answer as {PROGRAMS[store].what} does" in line
+    assert processes_of(tmp_path) == []
+
+
+# ---- what is not there
+
+
+def programs(directory: Path, *names: str, **scripts: str) -> dict[str, str]:
+    """An environment with these programs of this machine, and scripts of these words, and no others."""
+    directory.mkdir()
+    for name in names:
+        (found,) = [path for path in (Path("/usr/bin", name), Path("/usr/local/bin", name)) if path.exists()][:1]
+        (directory / name).symlink_to(found)
+    for name, words in scripts.items():
+        path = directory / name.replace("_", "-")
+        path.write_text(f"#!/bin/sh\n{words}\n")
+        path.chmod(0o755)
+    return clean_environment(PATH=str(directory))
+
+
+OLD_JAVA = (
+    "echo 'Error: LinkageError occurred while loading main class X, X has been compiled by a more recent version of "
+    "the Java Runtime (class file version 65.0), this version of the Java Runtime only recognizes class file versions "
+    "up to 55.0' >&2; echo '    at somewhere' >&2; exit 1"
+)
+
+
+@pytest.mark.parametrize(
+    ("store", "there", "scripts", "said"),
+    [
+        ("redis", (), {}, "apt-get install redis-server"),
+        (
+            "redis",
+            (),
+            {"redis_server": "echo Redis server v=6.0.16 sha=0"},
+            "redis-server 7 or newer, and this one is 6.0",
+        ),
+        ("redis", (), {"redis_server": "echo Redis server v=7.0.0; echo no luck; exit 1"}, "no luck"),
+        ("firestore", (), {}, "gcloud is not here"),
+        ("firestore", (), {"gcloud": ""}, "gcloud components install cloud-firestore-emulator"),
+        ("firestore", ("gcloud",), {}, "needs Java"),
+        ("firestore", ("gcloud",), {"java": OLD_JAVA}, "it needs Java 21 or newer, and this is Java 11"),
+    ],
+    ids=["no redis", "an old redis", "a redis that fails", "no gcloud", "no emulator", "no java", "an old java"],
+)
+def test_what_is_missing_for_a_store_is_said_in_one_line_with_what_to_do(
+    tmp_path: Path, store: str, there: tuple[str, ...], scripts: dict[str, str], said: str
+) -> None:
+    if there:
+        need_server_of(store)
+
+    line = refused(
+        "--data-dir", str(tmp_path / "data"), "--store", store, env=programs(tmp_path / "bin", *there, **scripts)
+    )
+
+    assert said in line
+    assert processes_of(tmp_path / "data") == []
+
+
+# ---- ports, options, and the tour
+
+
+def test_the_servers_port_is_the_one_after_the_four(tmp_path: Path) -> None:
+    need_server_of("redis")
+    first = five_free_ports()
+    with Stack(tmp_path / "data", ("--no-sweep", "--ports", str(first)), store_name="redis") as stack:
+        assert stack.described["webhook"].endswith(f":{first}")
+        assert stack.described["tasks"].endswith(f":{first + 3}")
+        assert stack.environment["REDIS_URL"] == f"redis://127.0.0.1:{first + 4}/0"
+
+        other = refused("--data-dir", str(tmp_path / "other"), "--ports", str(first + 4), env=clean_environment())
+
+    assert f"Port {first + 4} is in use" in other
+
+
+def five_free_ports() -> int:
+    """The first of five."""
+    for first in range(20000, 30000, 5):
+        try:
+            for port in range(first, first + 5):
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        return first
+    raise AssertionError("there are no five ports in a row")
+
+
+@pytest.mark.parametrize(
+    ("settings", "options", "store"),
+    [
+        ({"STORE": "redis"}, (), "redis"),
+        ({"STORE": "redis"}, ("--store", "sqlite"), "sqlite"),
+        ({"STORE": "firestore"}, ("--store", "redis"), "redis"),
+        ({"STORE": ""}, (), "sqlite"),
+    ],
+    ids=["the environment", "the option wins", "and again", "nothing said"],
+)
+def test_the_store_is_the_options_or_the_environments(
+    tmp_path: Path, settings: dict[str, str], options: tuple[str, ...], store: str
+) -> None:
+    need_server_of(store)
+    with Stack(tmp_path / "data", ("--no-sweep", *options), settings) as stack:
+        assert stack.described["store"] == store == stack.environment["STORE"]
+        assert (stack.described["pids"]["store"] is None) == (store == "sqlite")
+        result = cli("say", "hello", "--wait", "--data-dir", str(stack.data_dir))
+        assert result.returncode == 0
+
+
+def test_a_store_that_nobody_knows_is_said_in_one_line(tmp_path: Path) -> None:
+    assert "STORE" in refused("--data-dir", str(tmp_path), env=clean_environment(STORE="paper"))
+
+
+def test_the_help_tells_of_the_stores_and_their_port() -> None:
+    words = " ".join(cli("up", "--help").stdout.split())
+
+    for said in ("pombo up --store redis", "N+4", "[sqlite|firestore|redis]", "REDIS_URL", "in memory"):
+        assert said in words
+
+
+@pytest.mark.parametrize(
+    ("store", "arguments", "settings"),
+    [("redis", [], {"STORE": "redis"}), ("firestore", ["--store", "firestore"], {})],
+    ids=["redis, by STORE", "firestore, by the option"],
+)
+def test_the_tour_runs_on_the_store_that_it_is_told(
+    tmp_path: Path, store: str, arguments: list[str], settings: dict[str, str]
+) -> None:
+    need_server_of(store)
+    result = subprocess.run(
+        [sys.executable, "-m", "local", "--once", *arguments],
+        cwd=ROOT,
+        env=clean_environment(TMPDIR=str(tmp_path), **settings),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert (result.returncode, result.stderr) == (0, "")
+    assert PROGRAMS[store].what in result.stdout
+    assert "The reply came" in result.stdout
