@@ -127,10 +127,17 @@ def _reply(record: Delivery, waits_for: str) -> Reply:
     word, why = shown(record)
     if why == "waiting" and waits_for in ("blocked", "WHATSAPP_REAUTH_REQUIRED"):
         why = waits_for
-    content = record.payload.get("content")
-    text = content.get("body") if isinstance(content, Mapping) else None
-    type_ = str(record.payload.get("type", ""))
-    return Reply(record.key, type_, text if isinstance(text, str) else None, word, why)
+    return Reply(record.key, str(record.payload.get("type", "")), _text(record.payload.get("content")), word, why)
+
+
+def _text(content: Any) -> str | None:
+    """What the person reads of it: a text, the words over buttons, the caption of a file, the emoji of a reaction."""
+    if not isinstance(content, Mapping):
+        return None
+    body = content.get("body")
+    found = body.get("text") if isinstance(body, Mapping) else body
+    words = [found, content.get("caption"), content.get("emoji")]
+    return next((word for word in words if isinstance(word, str)), None)
 
 
 def _beginning(record: Delivery, records: Sequence[Delivery]) -> str:

@@ -186,11 +186,13 @@ def _of_receipts(record: Delivery, found: Sequence[Try], explain: Explain) -> It
 
 
 def _handed_over(record: Delivery, found: Sequence[Try], round_: int) -> datetime:
-    """The earliest moment a receipt can be shown at: the provider's clock counts whole seconds, ours does not."""
+    """The earliest moment a receipt can be shown at: the provider's clock counts whole seconds, ours does not, and a
+    receipt may be quicker than the answer that it makes up for.
+    """
     of_round = [one for one in found if one.round == round_]
-    accepted = (one.attempt.at for one in of_round if one.attempt.answer == "accepted")
+    handed = (one.attempt.at for one in of_round if one.attempt.answer in {"accepted", *UNCERTAIN})
     began = of_round[0].began if of_round else record.received_at
-    return next(accepted, began)
+    return next(handed, began)
 
 
 def _ending(record: Delivery, found: Sequence[Try]) -> tuple[str, str] | None:

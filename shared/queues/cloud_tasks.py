@@ -8,6 +8,8 @@ AlreadyExists, of a live or of a used name, means that it was made. Clients made
 import json
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -58,7 +60,6 @@ class CloudTasksQueue:
     def ensure(self, task: Task, at: datetime | None) -> None:
         """Make the task, to run at `at` or now; one of that name is success. Raises QueueUnavailable."""
         from google.api_core import exceptions, retry
-        from google.auth.exceptions import GoogleAuthError
 
         attempts = retry.Retry(
             predicate=retry.if_exception_type(
@@ -72,27 +73,18 @@ class CloudTasksQueue:
             maximum=0.5,
             timeout=ENSURE_SECONDS,
         )
-        try:
-            self._connected().create_task(
+        with self._calling() as client, suppress(exceptions.AlreadyExists):
+            client.create_task(
                 request={"parent": self._parent(task.kind), "task": self._task(task, at)},
                 retry=attempts,
                 timeout=CALL_SECONDS,
             )
-        except exceptions.AlreadyExists:
-            return
-        except (exceptions.GoogleAPIError, GoogleAuthError, OSError) as error:
-            raise QueueUnavailable from error
 
     def ping(self) -> None:
         """Raise QueueUnavailable unless both queues answer."""
-        from google.api_core import exceptions
-        from google.auth.exceptions import GoogleAuthError
-
-        try:
+        with self._calling() as client:
             for kind in self._settings.queues:
-                self._connected().get_queue(name=self._parent(kind), retry=None, timeout=CALL_SECONDS)
-        except (exceptions.GoogleAPIError, GoogleAuthError, OSError) as error:
-            raise QueueUnavailable from error
+                client.get_queue(name=self._parent(kind), retry=None, timeout=CALL_SECONDS)
 
     def _parent(self, kind: Kind) -> str:
         settings = self._settings
@@ -124,28 +116,58 @@ class CloudTasksQueue:
             made["schedule_time"] = at
         return made
 
+    @contextmanager
+    def _calling(self) -> Iterator["CloudTasksClient"]:
+        """The client for one call; what the call raises becomes QueueUnavailable."""
+        from google.api_core import exceptions
+        from google.auth.exceptions import GoogleAuthError
+
+        client = None
+        try:
+            client = self._connected()
+            yield client
+        except (exceptions.DeadlineExceeded, exceptions.RetryError) as error:
+            self._leave(client)
+            raise QueueUnavailable from error
+        except (exceptions.GoogleAPIError, GoogleAuthError, OSError) as error:
+            raise QueueUnavailable from error
+
     def _connected(self) -> "CloudTasksClient":
         """The client of this process: made on first use, and anew after a fork."""
-        if self._client is None or self._pid != os.getpid():
+        client = self._client
+        if client is None or self._pid != os.getpid():
             with self._lock:
-                if self._client is None or self._pid != os.getpid():
-                    self._client, self._pid = self._connect(), os.getpid()
-        return self._client
+                client = self._client
+                if client is None or self._pid != os.getpid():
+                    client = self._client = self._connect()
+                    self._pid = os.getpid()
+        return client
+
+    def _leave(self, client: "CloudTasksClient | None") -> None:
+        """Never use this client again: its connection may hold, and nothing be heard on it. It is not closed: others
+        may be waiting for an answer on it.
+        """
+        with self._lock:
+            if self._client is client:
+                self._client = None
 
     def _connect(self) -> "CloudTasksClient":
+        """Raises GoogleAuthError or OSError where no credential can be found."""
         from google.cloud.tasks_v2 import CloudTasksClient
         from google.cloud.tasks_v2.services.cloud_tasks.transports import CloudTasksGrpcTransport
 
-        if not self._settings.emulator:
-            return CloudTasksClient()
-        import grpc
-
-        # A server that was killed is back within a second: look again that soon.
-        # And a proxy of the environment's knows nothing of this machine.
+        # A server that was away is back within a second: look again that soon.
         options = [
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.max_reconnect_backoff_ms", 500),
-            ("grpc.enable_http_proxy", 0),
+            ("grpc.keepalive_time_ms", 30_000),  # a peer that went without a word is noticed
+            ("grpc.use_local_subchannel_pool", 1),  # a new client gets a connection of its own, not the old one
         ]
-        channel = grpc.insecure_channel(self._settings.emulator, options=options)  # type: ignore[no-untyped-call]
+        if self._settings.emulator:  # on this machine, of which a proxy of the environment's knows nothing
+            import grpc
+
+            options.append(("grpc.enable_http_proxy", 0))
+            channel = grpc.insecure_channel(self._settings.emulator, options=options)  # type: ignore[no-untyped-call]
+        else:
+            channel = CloudTasksGrpcTransport.create_channel(options=options)
         return CloudTasksClient(transport=CloudTasksGrpcTransport(channel=channel))

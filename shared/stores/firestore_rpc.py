@@ -168,8 +168,10 @@ class FirestoreRpc:
             exceptions.Cancelled,
         )
         while True:
+            began = time.monotonic()
+            client = self._connected()
             try:
-                result = work(self._connected(), patience.left)
+                result = work(client, patience.left)
                 self._answered = time.monotonic()
                 return result
             except (exceptions.AlreadyExists, exceptions.FailedPrecondition, exceptions.NotFound):
@@ -179,6 +181,8 @@ class FirestoreRpc:
                 self._answered = time.monotonic()
                 patience.pause(error)
             except passing as error:
+                if isinstance(error, exceptions.DeadlineExceeded) and self._answered < began:
+                    self._leave(client)
                 patience.pause(error)
             except exceptions.GoogleAPIError as error:
                 raise unavailable(error) from error
@@ -196,11 +200,22 @@ class FirestoreRpc:
         """The client of this process: made on first use, and anew after a fork."""
         if self._closed:
             raise StoreUnavailable("The store is closed.")
-        if self._client is None or self._pid != os.getpid():
+        client = self._client
+        if client is None or self._pid != os.getpid():
             with self._lock:
-                if self._client is None or self._pid != os.getpid():
-                    self._client, self._pid = self._connect(), os.getpid()
-        return self._client
+                client = self._client
+                if client is None or self._pid != os.getpid():
+                    client = self._client = self._connect()
+                    self._pid = os.getpid()
+        return client
+
+    def _leave(self, client: "FirestoreClient") -> None:
+        """Never use this client again: its connection holds, and nothing is heard on it. The keepalive would need most
+        of a minute to find that out. It is not closed: others may be waiting for an answer on it.
+        """
+        with self._lock:
+            if self._client is client:
+                self._client = None
 
     def _connect(self) -> "FirestoreClient":
         import grpc
@@ -214,6 +229,7 @@ class FirestoreRpc:
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.max_reconnect_backoff_ms", 1000),
             ("grpc.keepalive_time_ms", 30_000),
+            ("grpc.use_local_subchannel_pool", 1),  # a new client gets a connection of its own, not the old one
         ]
         if self._emulator:  # on this machine, of which a proxy of the environment's knows nothing
             options.append(("grpc.enable_http_proxy", 0))

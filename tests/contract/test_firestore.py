@@ -213,10 +213,10 @@ def test_what_is_blind_may_be_sent_twice(proxy, far, a_record):
 
 
 def test_an_answer_that_never_comes_is_unavailable_and_the_next_try_finds_its_own_write(proxy, far, a_record):
+    """The connection holds, and nothing more is heard on it: the next try goes by another one."""
     record = a_record()
     proxy.swallow_next_answer(hang_up=False, holding=record.key.encode())
     unavailable(lambda: far.create(record))
-    proxy.restore()
     assert far.create(record) == Exists(record)
 
 

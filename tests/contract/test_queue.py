@@ -18,6 +18,7 @@ from typing import Any
 
 import grpc
 import pytest
+from cut_proxy import CutProxy
 from google.cloud import tasks_v2
 from google.cloud.tasks_v2.services.cloud_tasks.transports import CloudTasksGrpcTransport
 from werkzeug.datastructures import Headers
@@ -283,6 +284,18 @@ def test_a_queue_that_takes_the_call_and_never_answers_is_unavailable_in_time(em
         queue = Queue(emulator, {"emulator": f"127.0.0.1:{mute.getsockname()[1]}"})
         assert_unavailable_in_time(queue.port.ensure, a_task(), None)
         assert_unavailable_in_time(queue.port.ping)
+
+
+def test_a_connection_on_which_nothing_more_is_heard_is_left_for_another(emulator: Emulator) -> None:
+    with CutProxy("127.0.0.1", emulator.port) as proxy:
+        queue = Queue(emulator, {"emulator": proxy.address})
+        queue.port.ping()
+        task = a_task()
+        proxy.swallow_next_answer(hang_up=False, holding=task.name.encode())
+        assert_unavailable_in_time(queue.port.ensure, task, None)
+        queue.port.ensure(task, None)
+        queue.port.ping()
+        assert len(queue.made()) == 1
 
 
 @dataclass

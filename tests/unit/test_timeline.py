@@ -259,6 +259,26 @@ def test_a_timeline_is_settled_once_all_of_it_is_final() -> None:
 
 
 @pytest.mark.parametrize(
+    ("payload", "text"),
+    [
+        ({"type": "text", "content": {"body": "hello"}}, "hello"),
+        ({"type": "interactive", "content": {"type": "button", "body": {"text": "Shall we?"}}}, "Shall we?"),
+        ({"type": "image", "content": {"link": "https://example.com/a.png", "caption": "Today"}}, "Today"),
+        ({"type": "reaction", "content": {"message_id": "m", "emoji": "👍"}}, "👍"),
+    ],
+)
+def test_a_replys_text_is_what_the_person_reads_of_it(payload: Mapping[str, Any], text: str) -> None:
+    record = replace(done(), payload=payload)
+    assert build([record]).replies[0].text == text
+
+
+def test_a_receipt_that_was_quicker_than_the_lost_answer_is_told_after_it() -> None:
+    lost = replace(in_doubt(), attempts_log=(Attempt(at(-5), 1, "lost"),), receipts={0: Receipts(sent=at(-6))})
+    words = [moment.what for moment in build([lost]).events]
+    assert words.index("lost") < words.index("receipt_sent")
+
+
+@pytest.mark.parametrize(
     "payload", [{}, {"type": "image", "content": {"id": "1"}}, {"content": "odd"}, {"content": []}]
 )
 def test_a_reply_without_a_text_has_none(payload: Mapping[str, Any]) -> None:
