@@ -27,6 +27,7 @@ class Child:
         self._environment = dict(environment)
         self._out, self._err = out, err
         self._process: subprocess.Popen[bytes] | None = None
+        self._err_before = 0
 
     @property
     def pid(self) -> int:
@@ -40,6 +41,7 @@ class Child:
     def start(self) -> None:
         """Start it. What it says goes to files: no pipe of ours can hold it up."""
         with self._out.open("ab") as out, self._err.open("ab") as err:
+            self._err_before = err.tell()  # what one before it said
             self._process = subprocess.Popen(
                 self._command,
                 env=self._environment,
@@ -65,10 +67,10 @@ class Child:
             self._process.wait()
 
     def said(self) -> str:
-        """What it wrote to standard error; of a long file the end."""
+        """What it wrote to standard error since its start; of much the end."""
         try:
             with self._err.open("rb") as err:
-                err.seek(max(0, self._err.stat().st_size - SAID_BYTES))
+                err.seek(max(self._err_before, self._err.stat().st_size - SAID_BYTES))
                 return err.read().decode(errors="replace")
         except OSError:
             return ""

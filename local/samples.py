@@ -9,8 +9,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,20 +32,15 @@ LOOK_SECONDS = 0.1
 @click.command()
 def try_samples() -> None:
     """Send every sample of examples/requests and show what became of it; exit 1 if one went wrong."""
-    with ExitStack() as ending:
-        data_dir, webhook = ending.enter_context(_some_pombo())
-        running = find(data_dir)
-        step("Sending every sample of examples/requests, signed as Meta signs")
-        sent = _send(f"{webhook}/webhooks/whatsapp")
-        outcomes = [_outcome(running, one) for one in sent]
-        width = max(len(one.name) for one in sent)
-        for one, outcome in zip(sent, outcomes, strict=True):
-            colour = None if outcome.well else "red"
-            click.echo(f"  {one.name:<{width}}  {one.status}  " + click.style(outcome.sentence, fg=colour))
-        bad = sum(not outcome.well for outcome in outcomes)
-        if bad:
-            raise click.ClickException(f"{bad} of {len(sent)} samples went wrong; they are shown in red above.")
-        step(f"All {len(sent)} are as they should be. docs/try-it.md goes through them, one by one.")
+    webhook = _running_webhook()
+    if webhook:
+        _try_all(Path(DATA_DIRECTORY), webhook)
+        return
+    with tempfile.TemporaryDirectory(prefix="pombo-") as directory:
+        os.environ.setdefault("HANDLER", "handlers.menu:handle")
+        stack = Stack(Options(data_dir=Path(directory), first_port=0), told_to_end=Told())
+        with stack.running():
+            stack.beside(lambda: _try_all(Path(directory), stack.describe()["webhook"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,18 +60,20 @@ class Outcome:
     well: bool
 
 
-@contextmanager
-def _some_pombo() -> Iterator[tuple[Path, str]]:
-    """The data directory and the webhook of the one that runs, or else of one that lasts as long as this."""
-    running = _running_webhook()
-    if running:
-        yield Path(DATA_DIRECTORY), running
-        return
-    with tempfile.TemporaryDirectory(prefix="pombo-") as directory:
-        os.environ.setdefault("HANDLER", "handlers.menu:handle")
-        stack = Stack(Options(data_dir=Path(directory), first_port=0), told_to_end=Told())
-        with stack.running():
-            yield Path(directory), stack.describe()["webhook"]
+def _try_all(data_dir: Path, webhook: str) -> None:
+    """Send, wait, tell. Raises ClickException when one went wrong."""
+    running = find(data_dir)
+    step("Sending every sample of examples/requests, signed as Meta signs")
+    sent = _send(f"{webhook}/webhooks/whatsapp")
+    outcomes = [_outcome(running, one) for one in sent]
+    width = max(len(one.name) for one in sent)
+    for one, outcome in zip(sent, outcomes, strict=True):
+        colour = None if outcome.well else "red"
+        click.echo(f"  {one.name:<{width}}  {one.status}  " + click.style(outcome.sentence, fg=colour))
+    bad = sum(not outcome.well for outcome in outcomes)
+    if bad:
+        raise click.ClickException(f"{bad} of {len(sent)} samples went wrong; they are shown in red above.")
+    step(f"All {len(sent)} are as they should be. docs/try-it.md goes through them, one by one.")
 
 
 def _running_webhook() -> str | None:

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from queue import Queue
 from types import FrameType
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar, cast
 
 import click
 import httpx
@@ -27,6 +28,8 @@ from local.stores import PROGRAMS
 from local.stores.program import last_line
 from shared import config
 from shared.config import LOCAL_SECRETS
+
+T = TypeVar("T")
 
 READY_SECONDS = 45
 FOREIGN_STORE_SECONDS = 10
@@ -111,9 +114,30 @@ class Stack:
                 end_all([child for name, child in self._children.items() if name != STORE])
                 end_all([child for name, child in self._children.items() if name == STORE])
 
-    def watch(self) -> None:
-        """Keep all of it running until told to end. A child that died comes back at once."""
-        while not self._told_to_end():
+    def beside(self, work: Callable[[], T]) -> T:
+        """The result of `work`, done in a thread while this keeps all of it running. Raises click.Abort when told to
+        end before it is there.
+        """
+        results: Queue[tuple[T | None, Exception | None]] = Queue()
+
+        def run() -> None:
+            try:
+                results.put((work(), None))
+            except Exception as error:  # noqa: BLE001 - it is raised again where the result is awaited
+                results.put((None, error))
+
+        threading.Thread(target=run, name="pombo-work", daemon=True).start()
+        self.watch(until=lambda: not results.empty())
+        if results.empty():
+            raise click.Abort
+        result, error = results.get()
+        if error is not None:
+            raise error
+        return cast(T, result)
+
+    def watch(self, until: Callable[[], bool] = lambda: False) -> None:
+        """Keep all of it running until told to end, or until then. A child that died comes back at once."""
+        while not self._told_to_end() and not until():
             if self._options.restart:
                 for child in self._children.values():
                     self._revive(child)
@@ -200,7 +224,15 @@ class Stack:
             raise EndedAtStart
         for child in self._children.values():
             if child.returncode is not None:
-                raise click.ClickException(f"{child.name} ended at its start: {self._last_words(child.name)}")
+                code = child.returncode
+                how = f"with exit code {code}" if code >= 0 else f"by signal {-code}"
+                raise click.ClickException(
+                    f"{self._what(child.name)} ended at its start {how}: {self._last_words(child.name)}"
+                )
+
+    def _what(self, name: str) -> str:
+        """The program, as a person knows it."""
+        return self._own_program.what if self._own_program and name == STORE else name
 
     def _last_words(self, name: str) -> str:
         explain = self._own_program.explain if self._own_program and name == STORE else last_line

@@ -40,7 +40,12 @@ def tour(once: bool, store: str | None, ports: int | None) -> None:
         os.environ.pop("STORE", None)  # the stack has it now, and stack.json says how its store is reached
         ending.enter_context(stack.running())
         step(f"Ready after {time.monotonic() - started:.1f} s. A customer writes: {HELLO}")
-        came = _first_message(data_dir)
+        try:
+            came = stack.beside(lambda: _first_message(data_dir))
+        except click.Abort:
+            if once:
+                raise
+            return  # Ctrl-C ends `make run` as it should
         if once:
             if not came:
                 raise click.ClickException("The reply did not come; the timeline is above.")

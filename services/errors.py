@@ -21,8 +21,11 @@ def answer(error: Exception, unavailable: int) -> Body:
         case UnknownState():
             logs.event("state_unknown", severity="WARNING", reason=error.sentence)
             return {"state": "unknown"}, 409
-        case PomboError(retryable=True):
-            logs.event("unexpected_error", severity="ERROR", error=error, reason=error.code)
+        case PomboError(
+            retryable=True
+        ):  # an outage: the redelivery makes it good, and a trace a line would hide others
+            cause = type(error.__cause__).__name__ if error.__cause__ else None
+            logs.event("unexpected_error", severity="WARNING", reason=error.code, cause=cause)
             return {"error": error.code}, unavailable
         case HTTPException(code=int(code)):
             return {"error": error.name.lower().replace(" ", "_")}, code

@@ -29,6 +29,7 @@ PR_SET_PDEATHSIG = 1
 
 def serve(build: Callable[[], Webhook | Internal], make_app: Callable[[], flask.Flask], default_port: int) -> None:
     """Serve until told to end. A configuration that is not complete ends the process before it listens: exit 1."""
+    logs.take_standard_output()
     try:
         parts = build()
     except ConfigError as error:
@@ -37,7 +38,6 @@ def serve(build: Callable[[], Webhook | Internal], make_app: Callable[[], flask.
             logs.event("config_error", severity="CRITICAL", reason=fault)
             print(f"pombo: {fault}", file=sys.stderr)  # noqa: T201 - a person started this by hand
         sys.exit(1)
-    sys.stdout = sys.stderr  # standard output is for log lines alone: what a handler prints goes the other way
     host = "0.0.0.0" if os.environ.get("K_SERVICE") else "127.0.0.1"
     port = parts.config.get("PORT") or default_port
     _Server(make_app, parts, f"{host}:{port}").run()  # type: ignore[no-untyped-call]

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from shared import config, logs
 from shared.channels.meta import MetaChannel
-from shared.channels.meta_codes import meaning_of
+from shared.channels.meta_codes import sentence_for
 from shared.config import Config
 from shared.domain.errors import StoreUnavailable
 from shared.domain.limits import Limits
@@ -126,10 +126,11 @@ def crash_points() -> tuple[str, ...]:
     return crash.points()
 
 
-def explain(provider: str, code: int) -> str | None:
-    """What a provider's error code means to a person; None where nothing is known of it."""
-    known = meaning_of(code) if provider == "meta" else None
-    return known.sentence if known else None
+def explain(provider: str, code: int, answer: str) -> str | None:
+    """What a provider's error code means to a person, once `answer`, the verdict's word, came of it; None where nothing
+    is known of it.
+    """
+    return sentence_for(code, answer) if provider == "meta" else None
 
 
 def build_store(settings: Config) -> Store:

@@ -79,9 +79,20 @@ def context(**fields: Any) -> Iterator[None]:
         _context.reset(token)
 
 
+def take_standard_output() -> None:
+    """From here on standard output is for log lines alone: what anybody else writes to it, a program that the team's
+    code starts included, goes to standard error.
+    """
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    logging.getLogger().handlers[:] = [_LineHandler(kept)]
+
+
 def configure(level: str) -> None:
     """Send every log line of this process to standard output. Other libraries are heard from errors upwards."""
-    handler = _LineHandler()
+    taken = [known.descriptor for known in logging.getLogger().handlers if isinstance(known, _LineHandler)]
+    handler = _LineHandler(*taken)
     handler.setFormatter(_JsonFormatter())
     handler.addFilter(_is_heard)
     root = logging.getLogger()
@@ -108,10 +119,14 @@ class _LineHandler(logging.Handler):
     logging's own complaint on standard error would quote what it could not write.
     """
 
+    def __init__(self, descriptor: int = 1) -> None:
+        super().__init__()
+        self.descriptor = descriptor
+
     def emit(self, record: logging.LogRecord) -> None:
         data = (self.format(record) + "\n").encode("utf-8", "replace")
         with suppress(OSError):
-            os.write(1, data)
+            os.write(self.descriptor, data)
 
 
 def _is_heard(record: logging.LogRecord) -> bool:

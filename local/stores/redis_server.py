@@ -13,6 +13,9 @@ from local.stores.program import ANSWER_SECONDS, Program, last_line
 LEAST_MAJOR = 7
 """The first with its append-only file in a directory of its own (appenddirname), and the one this is tried with."""
 
+VERSION_SECONDS = 5
+"""It takes milliseconds."""
+
 _INSTALL = "apt-get install redis-server (macOS: brew install redis), or set REDIS_URL"
 
 
@@ -41,7 +44,23 @@ def _command(port: int, data_dir: Path) -> list[str]:
 
 
 def _check_version(program: str) -> None:
-    told = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
+    try:
+        told = subprocess.run(
+            [program, "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=VERSION_SECONDS,
+            check=False,
+        ).stdout
+    except subprocess.TimeoutExpired as error:
+        raise click.ClickException(
+            f"redis-server --version does not answer within {VERSION_SECONDS} s; try it by hand, or install another: "
+            f"{_INSTALL}."
+        ) from error
+    except OSError as error:
+        raise click.ClickException(f"redis-server cannot be run here ({error.strerror}): {_INSTALL}.") from error
     version = re.search(r"\bv=(\d+)\.(\d+)", told)
     if version and int(version[1]) < LEAST_MAJOR:
         raise click.ClickException(

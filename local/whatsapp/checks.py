@@ -1,5 +1,6 @@
 """One check of one field, as Meta words its refusals: 131008 for what is missing, 131009 for what is not valid."""
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -39,7 +40,7 @@ def string(holder: Fields, name: str, path: str, most: int | None = None, least:
     value = present(holder, name, path)
     if not isinstance(value, str):
         raise GraphError(INVALID, f"{_join(path, name)} must be a string.")
-    if len(value) < least or (most is not None and len(value) > most):
+    if (least and not value.strip()) or len(value) < least or (most is not None and len(value) > most):
         raise GraphError(INVALID, f"{_join(path, name)} must be {least} to {most or 'any number of'} characters long.")
     return value
 
@@ -54,13 +55,12 @@ def optional_flag(holder: Fields, name: str, path: str) -> None:
 
 
 def number(holder: Fields, name: str, path: str, bound: float) -> None:
-    """A required number of at most `bound` either way; Meta takes it as a string as well."""
+    """A required number of at most `bound` either way; Meta takes it as a string as well, in decimal digits."""
     value = present(holder, name, path)
-    try:
-        if isinstance(value, bool) or not -bound <= float(value) <= bound:
-            raise ValueError
-    except (TypeError, ValueError):
-        raise GraphError(INVALID, f"{_join(path, name)} must be a number from {-bound:.0f} to {bound:.0f}.") from None
+    if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,3}(\.[0-9]+)?", value):
+        value = float(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -bound <= value <= bound:
+        raise GraphError(INVALID, f"{_join(path, name)} must be a number from {-bound:.0f} to {bound:.0f}.")
 
 
 def one_of(holder: Fields, name: str, path: str, options: Collection[str]) -> str:
@@ -73,6 +73,19 @@ def one_of(holder: Fields, name: str, path: str, options: Collection[str]) -> st
 def absent(holder: Fields, name: str, path: str) -> None:
     if holder.get(name) is not None:
         raise GraphError(INVALID, f"{_join(path, name)} is not allowed here.")
+
+
+def no_nul(fields: Fields) -> None:
+    """No text of it, at any depth, has the character that ends one elsewhere."""
+    waiting: list[Any] = [fields]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str) and "\0" in value:
+            raise GraphError(INVALID, "The request holds a NUL (U+0000).")
+        if isinstance(value, dict):
+            waiting += [*value.keys(), *value.values()]
+        elif isinstance(value, list):
+            waiting += value
 
 
 def distinct(values: list[str], what: str) -> None:

@@ -7,6 +7,7 @@ catalogue or a flow exists. The numbers stand here a second time on purpose: a t
 
 import re
 from collections.abc import Callable, Collection, Mapping
+from unicodedata import category
 
 from local.whatsapp.checks import (
     Fields,
@@ -28,6 +29,7 @@ TEXT = 4096
 HEADER_FOOTER = 60  # Meta's page on direct send (31 July 2026) has these two
 TEMPLATE_NAME = 512  # unconfirmed
 SECTION_TITLE = 24
+ID = 1024  # ours: longer ones are no ids of messages
 CARDS = 257  # Meta's page on contacts messages (21 May 2026)
 NAME_PARTS = ("first_name", "last_name", "middle_name", "prefix", "suffix")
 
@@ -86,8 +88,15 @@ def source(content: Fields, path: str) -> None:
 
 def link(content: Fields, name: str, path: str) -> None:
     address = string(content, name, path)
-    if not re.match(r"https?://[^\s/?#]", address) or re.search(r"\s", address):
+    host = re.match(r"https?://([^\s/?#]+)", address, re.IGNORECASE)
+    port = re.search(r":([^]:]*)$", host[1].rpartition("@")[2]) if host else None
+    if not host or re.search(r"\s", address) or (port and not _is_port(port[1])):
         raise GraphError(INVALID, f"{path}.{name} must be an http or https address.")
+
+
+def _is_port(written: str) -> bool:
+    """Nothing after the colon is the scheme's own."""
+    return not written or (re.fullmatch(r"[0-9]{1,5}", written) is not None and 0 < int(written) < 1 << 16)
 
 
 def location(holder: Fields) -> None:
@@ -102,21 +111,53 @@ def contacts(holder: Fields) -> None:
     for place, card in enumerate(parts(holder, "contacts", "", CARDS)):
         name = part(card, "name", f"contacts[{place}]")
         string(name, "formatted_name", f"contacts[{place}].name")
+        for other in NAME_PARTS:
+            if name.get(other):
+                string(name, other, f"contacts[{place}].name")
         if not any(name.get(other) for other in NAME_PARTS):
             raise GraphError(MISSING, f"contacts[{place}].name needs one of {', '.join(NAME_PARTS)} as well.")
         for several in ("phones", "emails", "urls", "addresses"):
             if card.get(several) is not None:
-                parts(card, several, f"contacts[{place}]")
+                for index, entry in enumerate(parts(card, several, f"contacts[{place}]")):
+                    _entry(entry, several, f"contacts[{place}].{several}[{index}]")
+
+
+def _entry(entry: Fields, several: str, path: str) -> None:
+    """A wa_id will do for a phone."""
+    if several == "phones":
+        string(entry, "wa_id" if entry.get("phone") in (None, "") and "wa_id" in entry else "phone", path)
+    elif several in ("emails", "urls"):
+        string(entry, several.removesuffix("s"), path)
 
 
 def reaction(holder: Fields) -> None:
     """An empty emoji takes the reaction back."""
     content = part(holder, "reaction", "")
-    string(content, "message_id", "reaction")
+    string(content, "message_id", "reaction", ID)
     emoji = string(content, "emoji", "reaction", least=0)
-    if any(character.isalpha() or character.isspace() for character in emoji):
-        raise GraphError(INVALID, "reaction.emoji must be an emoji, or empty.")
+    if emoji and not _is_one_emoji(emoji):
+        raise GraphError(INVALID, "reaction.emoji must be one emoji, or empty.")
     absent(holder, "context", "")
+
+
+def _is_one_emoji(emoji: str) -> bool:
+    """Whether one character is left, or two that are a flag, without those that only change the one before."""
+    rest = emoji[0] + re.sub(_CHANGES, "", emoji[1:])
+    letters = ["\U0001f1e6" <= letter <= "\U0001f1ff" for letter in rest]
+    if any(letters):
+        return letters == [True, True]
+    if len(rest) > 1:
+        return False
+    if rest.isascii():
+        return rest in "0123456789#*" and emoji.endswith("\u20e3")
+    return rest == "\u2139" or category(rest) in _SIGNS
+
+
+_SIGNS = frozenset({"So", "Sm", "Sk", "Po", "Pd", "Cn"})
+"""No letter, digit, space or mark. Cn: an emoji that is newer than this Python."""
+
+_CHANGES = "\u200d.|[\ufe0e\ufe0f\u20e3\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]"
+"""A joiner with what it joins; looks, keycaps, skin tones, tags."""
 
 
 def interactive(holder: Fields) -> None:
@@ -195,7 +236,11 @@ def template(holder: Fields) -> None:
             continue
         parameters = parts(component, "parameters", path)
         for index, parameter in enumerate(parameters):
-            string(parameter, "type", f"{path}.parameters[{index}]")
+            kind = string(parameter, "type", f"{path}.parameters[{index}]").lower()
+            if "parameter_name" in parameter:
+                string(parameter, "parameter_name", f"{path}.parameters[{index}]")
+            if kind in ("text", "payload"):
+                string(parameter, kind, f"{path}.parameters[{index}]")
         if len({"parameter_name" in parameter for parameter in parameters}) > 1:
             raise GraphError(INVALID, f"{path}.parameters must be all named or all positional.")
 

@@ -8,9 +8,9 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from local.whatsapp.checks import Fields, one_of, optional_string, part, string
+from local.whatsapp.checks import Fields, no_nul, one_of, optional_string, part, string
 from local.whatsapp.errors import INVALID, MISSING, UNSUPPORTED_TYPE, GraphError
-from local.whatsapp.kinds import KINDS
+from local.whatsapp.kinds import ID, KINDS
 
 COUNTRY_CODE = "1"
 """Of the simulated business's own number."""
@@ -51,13 +51,14 @@ class ReadCall:
 
 def parse_call(fields: Fields) -> Message | ReadCall:
     """What the request asks for; GraphError where Meta would refuse it."""
+    no_nul(fields)
     one_of(fields, "messaging_product", "", {"whatsapp"})
     return _read_call(fields) if "status" in fields else _message(fields)
 
 
 def _read_call(fields: Fields) -> ReadCall:
     one_of(fields, "status", "", {"read"})
-    if not string(fields, "message_id", "").startswith("wamid."):
+    if not string(fields, "message_id", "", ID).startswith("wamid."):
         raise GraphError(INVALID, "message_id must be the id of a message that was received.")
     if fields.get("typing_indicator") is None:
         return ReadCall("read")
@@ -74,7 +75,7 @@ def _message(fields: Fields) -> Message:
         raise GraphError(UNSUPPORTED_TYPE, f"type must be one of {', '.join(sorted(KINDS))}.")
     KINDS[kind](fields)
     if fields.get("context") is not None:
-        string(part(fields, "context", ""), "message_id", "context")
+        string(part(fields, "context", ""), "message_id", "context", ID)
     echo = optional_string(fields, "biz_opaque_callback_data", "", ECHO_LIMIT)
     return Message(given, wa_id, recipient, kind, fields[kind], echo)
 

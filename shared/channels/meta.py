@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from shared.channels import meta_changes, meta_messages, meta_webhook
-from shared.channels.meta_codes import sentence_for
 from shared.channels.meta_errors import error_for, graph_error
 from shared.channels.meta_requests import message_id, request_body
 from shared.domain.errors import (
@@ -34,8 +33,6 @@ from shared.domain.record import Delivery
 
 if TYPE_CHECKING:
     from shared.wire.bounded_http import Answer, Poster
-
-__all__ = ["MetaChannel", "sentence_for"]
 
 LONGEST_RETRY_AFTER = timedelta(hours=24)
 """No limit of Meta's lasts longer, and a queue schedules at most 30 days ahead."""

@@ -208,9 +208,10 @@ def meaning_of(code: int, subcode: int | None = None) -> Meaning | None:
 def sentence_for(code: int, answer: str = "") -> str | None:
     """What a person is told about a code, in an answer as in a receipt.
 
-    Of an unknown one that depends on what came of it: `answer` is the verdict's word. None where nothing is known.
+    Of an unknown one that depends on what came of it: `answer` is the verdict's word (and it tells which 100 it was).
+    None where nothing is known.
     """
-    known = meaning_of(code) or _UNKNOWN_ANSWERS.get(answer)
+    known = meaning_of(code, OBJECT_GONE if answer == "blocked" else None) or _UNKNOWN_ANSWERS.get(answer)
     return known.sentence if known else None
 
 

@@ -15,7 +15,7 @@ from shared.channels.meta_codes import number
 from shared.channels.meta_fields import identifier, mapping, moment, phone
 from shared.channels.meta_messages import person
 from shared.domain.events import Change, Event, MessageReceived, Parsed, ReceiptReceived, Unparsable
-from shared.domain.identity import stable_hash
+from shared.domain.identity import parse_echo, stable_hash
 from shared.domain.record import ReceiptKind
 from shared.domain.retention import RAW_PAYLOAD_BYTES
 from shared.wire import bounded_json
@@ -23,6 +23,8 @@ from shared.wire import bounded_json
 PROVIDER = "meta"
 OBJECT = "whatsapp_business_account"
 MESSAGES = "messages"
+NEWS = ("errors", "user_actions")
+"""What the field `messages` may hold beside messages and receipts: news of the number, kept as a change."""
 
 RECEIPTS: Mapping[str, ReceiptKind] = {
     "sent": ReceiptKind.SENT,
@@ -103,18 +105,17 @@ def _messages(account: str, value: Any, ignored: Counter[str]) -> Iterator[Event
         return
     metadata = mapping(value.get("metadata"))
     sender = identifier(metadata.get("phone_number_id"))
-    messages, statuses, errors = _items(value.get("messages")), value.get("statuses"), value.get("errors")
+    messages, statuses = _items(value.get("messages")), value.get("statuses")
     contacts = _Contacts.of(value.get("contacts"), len(messages))
     around = _Around(account, sender, _digits(metadata.get("display_phone_number")), contacts)
     for item in messages:
         yield _message(item, around)
     for item in _items(statuses):
         yield from _receipt(item, around, ignored)
-    if messages or statuses:
-        return
-    if errors:
-        yield _other({"id": account}, MESSAGES, value)
-    else:
+    if any(value.get(name) for name in NEWS):
+        beside = {name: part for name, part in value.items() if name not in ("messages", "statuses")}
+        yield _other({"id": account}, MESSAGES, beside)
+    elif not (messages or statuses):
         ignored["no_items"] += 1
 
 
@@ -188,17 +189,16 @@ def _receipt(item: Any, around: _Around, ignored: Counter[str]) -> Iterator[Even
     """The provider's word on a message of ours. The recipient is not looked at: the echo or the id says whose it is."""
     fields = mapping(item)
     provider_id, word = identifier(fields.get("id")), fields.get("status")
+    echo = identifier(fields.get("biz_opaque_callback_data"))
     sender = around.sender or around.account
-    if provider_id is None or not isinstance(word, str):
+    if not isinstance(word, str) or (provider_id is None and parse_echo(echo) is None):
         yield Unparsable(PROVIDER, sender, MESSAGES, _bounded(item))
     elif (kind := RECEIPTS.get(word)) is None:
         ignored["unknown_receipt"] += 1
     else:
         at = moment(fields.get("timestamp")) or TIME_UNKNOWN
         code = _first_code(fields.get("errors")) if kind is ReceiptKind.FAILED else None
-        yield ReceiptReceived(
-            PROVIDER, sender, provider_id, kind, at, code, identifier(fields.get("biz_opaque_callback_data"))
-        )
+        yield ReceiptReceived(PROVIDER, sender, provider_id or "", kind, at, code, echo)
 
 
 def _first_code(errors: Any) -> int | None:

@@ -1,6 +1,7 @@
 """pombo say: send a message as a customer would, through the WhatsApp simulator."""
 
 import json
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,12 +22,27 @@ STORED_SECONDS = 10
 LOOK_SECONDS = 0.1
 CALLER = "15550002222"
 
+_NUMBER = re.compile(r"\+?[0-9]{5,15}")
+"""As in E.164, without separators. https://www.itu.int/rec/T-REC-E.164"""
+
+
+def _number(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    if text_only(context, parameter, value) is not None and not _NUMBER.fullmatch(value or ""):
+        raise click.BadParameter("a phone number is 5 to 15 digits, with or without a + before them.")
+    return value
+
+
+def _user_id(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    if text_only(context, parameter, value) is not None and not (value or "").strip():
+        raise click.BadParameter("a user id is not empty; leave the option out for a customer with a number.")
+    return value
+
 
 @click.command()
 @click.argument("text", callback=text_only)
-@click.option("--from", "phone", callback=text_only, help=f"The customer's number.  [default: {CALLER}]")
+@click.option("--from", "phone", callback=_number, help=f"The customer's number.  [default: {CALLER}]")
 @click.option(
-    "--user-id", callback=text_only, help="A customer with a username and no number: their business-scoped user id."
+    "--user-id", callback=_user_id, help="A customer with a username and no number: their business-scoped user id."
 )
 @click.option(
     "--wait", is_flag=True, help=f"Wait for the replies, {WAIT_SECONDS} s at most; exit 1 if they do not come."

@@ -26,7 +26,9 @@ class MessageReceived:
 
 @dataclass(frozen=True, slots=True)
 class ReceiptReceived:
-    """The provider's word on a message of ours. `at` is the provider's time, so that a repeat writes the same."""
+    """The provider's word on a message of ours, named by its id or our echo; the id may be empty where the echo is.
+    `at` is the provider's time, so that a repeat writes the same.
+    """
 
     provider: str
     sender: str

@@ -7,7 +7,20 @@ by hand, or a backend in JSON. A sentence names the part, how much was given and
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from shared.domain.outbound_fields import Fields, address, distinct, flag, name_of, number, optional, part, parts, text
+from shared.domain.outbound_fields import (
+    Fields,
+    address,
+    distinct,
+    flag,
+    id_of_message,
+    name_of,
+    number,
+    one_emoji,
+    optional,
+    part,
+    parts,
+    text,
+)
 
 MEDIA = ("image", "video", "audio", "document", "sticker")
 CAPTIONED = frozenset({"image", "video", "document"})
@@ -46,7 +59,9 @@ def check(type: str, content: Any, reply_to: str | None = None) -> None:
     checked = _CHECKS.get(type)
     if checked is None:
         raise ValueError(f"That is no type of message; there are {', '.join(sorted(_CHECKS))}.")
-    if reply_to and type in WITHOUT_REPLY_TO:
+    if reply_to is not None:
+        id_of_message({"reply_to": reply_to}, "reply_to", "The id in reply_to")
+    if reply_to is not None and type in WITHOUT_REPLY_TO:
         raise ValueError(f"A message of type {type} takes no reply_to: it names the message that it is about.")
     if type != "contacts" and not isinstance(content, Mapping):
         raise TypeError(f"The content of type {type} is a mapping, not {name_of(content)}.")
@@ -100,27 +115,44 @@ def _contacts(content: Any) -> None:
     for place, card in enumerate(parts({"contacts": content}, "contacts", "contacts", "contacts"), start=1):
         name = part(card, "name", f"The name of contact {place}")
         text(name, "formatted_name", f"The formatted_name of contact {place}")
-        if not any(name.get(other) for other in ("first_name", "last_name", "middle_name", "prefix", "suffix")):
+        for other in NAME_PARTS:
+            optional(name, other, f"The {other} of contact {place}")
+        if not any(name.get(other) for other in NAME_PARTS):
             raise ValueError(
                 f"The name of contact {place} is a formatted_name alone; WhatsApp wants one more part, like first_name."
             )
         for several in ("phones", "emails", "urls", "addresses"):
             if card.get(several) is not None:
-                parts(card, several, f"{several} of contact {place}")
+                entries = parts(card, several, f"{several} of contact {place}")
+                for index, entry in enumerate(entries, start=1):
+                    _entry(entry, several, f"{index} of contact {place}")
+
+
+NAME_PARTS = ("first_name", "last_name", "middle_name", "prefix", "suffix")
+
+
+def _entry(entry: Fields, several: str, where: str) -> None:
+    """One way to reach a contact. A phone may be a wa_id alone: Meta writes the number."""
+    name = ENTRIES.get(several)
+    if name == "phone" and "wa_id" in entry:
+        text(entry, "wa_id", f"The wa_id of phone {where}")
+        optional(entry, name, f"Phone {where}")
+    elif name:
+        text(entry, name, f"{name.capitalize()} {where}")
+
+
+ENTRIES: Mapping[str, str] = {"phones": "phone", "emails": "email", "urls": "url"}
+"""What an entry of a card has to have. An address has to have nothing."""
 
 
 def _reaction(content: Fields) -> None:
     """An empty emoji takes the reaction back."""
-    text(content, "message_id", "The message_id of a reaction")
-    emoji = content.get("emoji")
-    if not isinstance(emoji, str):
-        raise TypeError(f"The emoji of a reaction is a str, empty to take it back, not {name_of(emoji)}.")
-    if any(character.isalpha() or character.isspace() for character in emoji):
-        raise ValueError("The emoji of a reaction is text; WhatsApp takes one emoji, or none to take it back.")
+    id_of_message(content, "message_id", "The message_id of a reaction")
+    one_emoji(content, "emoji", "The emoji of a reaction")
 
 
 def _call(content: Fields) -> None:
-    text(content, "message_id", "The message_id of the message that was read")
+    id_of_message(content, "message_id", "The message_id of the message that was read")
 
 
 def _interactive(content: Fields) -> None:
@@ -196,9 +228,17 @@ def _template(content: Fields) -> None:
             continue
         parameters = parts(component, "parameters", f"parameters of {what}")
         for index, parameter in enumerate(parameters, start=1):
-            text(parameter, "type", f"The type of parameter {index} of {what}")
+            _parameter(parameter, f"parameter {index} of {what}")
         if len({"parameter_name" in parameter for parameter in parameters}) > 1:
             raise ValueError(f"Some parameters of {what} have names and some have not; WhatsApp takes all or none.")
+
+
+def _parameter(parameter: Fields, which: str) -> None:
+    kind = text(parameter, "type", f"The type of {which}").lower()
+    if "parameter_name" in parameter:
+        text(parameter, "parameter_name", f"The parameter_name of {which}")
+    if kind in ("text", "payload"):
+        text(parameter, kind, f"The {kind} of {which}")
 
 
 def _one_of(holder: Fields, name: str, what: str, options: Collection[str]) -> str:

@@ -4,6 +4,7 @@ What has the right shape and the wrong content passes through: the checks see ev
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import isfinite
 from typing import Any
 
 Choice = str | Sequence[str] | Mapping[str, Any]
@@ -59,6 +60,8 @@ def _parameter(value: Any) -> Mapping[str, Any]:
     if isinstance(value, Mapping):
         return value
     if isinstance(value, str | int | float) and not isinstance(value, bool):
+        if isinstance(value, float) and not isfinite(value):
+            raise ValueError("A parameter is NaN or infinite; give a number that a person can read.")
         return {"type": "text", "text": str(value)}
     raise TypeError(f"A parameter is a str, a number or a mapping, not {type(value).__name__}.")
 

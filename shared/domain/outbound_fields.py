@@ -9,11 +9,28 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from shared.domain.outbound_limits import LIMITS
+from shared.domain.outbound_limits import ID_CHARACTERS, LIMITS
 
 Fields = Mapping[str, Any]
 
-_NOT_IN_AN_ADDRESS = re.compile(r"[\x00-\x20\x7f]")
+_NOT_IN_AN_ADDRESS = re.compile(r"[\s\x00-\x20\x7f]")
+_SCHEMES = frozenset({"http", "https"})
+
+_PICTOGRAPH = (
+    "[\u00a9\u00ae\u203c\u2049\u2122\u2139\u2190-\u21ff\u2300-\u23ff\u24c2\u25a0-\u27bf\u2900-\u297f\u2b00-\u2bff"
+    "\u3030\u303d\u3297\u3299\U0001f000-\U0001f1e5\U0001f200-\U0001f3fa\U0001f400-\U0001faff]"
+)
+_ELEMENT = f"{_PICTOGRAPH}\ufe0f?[\U0001f3fb-\U0001f3ff]?[\ufe0e\ufe0f]?"
+_EMOJI = re.compile(
+    f"{_ELEMENT}(?:\u200d{_ELEMENT})*"  # a base, its look and skin tone, and what is joined to it
+    "|[\U0001f1e6-\U0001f1ff]{2}"  # a flag, by the letters of its country
+    "|\U0001f3f4[\U000e0020-\U000e007e]+\U000e007f"  # a flag of a region
+    "|[0-9#*]\ufe0f?\u20e3"  # a keycap
+    "|[\U0001f3fb-\U0001f3ff]"  # a skin tone alone
+)
+"""The sequences of https://www.unicode.org/reports/tr51/ (section 1.4.9, 2026-11-28). Its pictographs by their blocks,
+which have other signs too and room for the emoji of years to come: what counts is that two are not one.
+"""
 
 
 def name_of(value: Any) -> str:
@@ -41,6 +58,22 @@ def optional(holder: Fields, name: str, what: str, limit: str | None = None) -> 
         text(holder, name, what, limit)
 
 
+def one_emoji(holder: Fields, name: str, what: str) -> None:
+    """One emoji as a person sees it, however many characters it has; or none."""
+    value = holder.get(name)
+    if not isinstance(value, str):
+        raise TypeError(f"{what} is a str, empty to take it back, not {name_of(value)}.")
+    if value and not _EMOJI.fullmatch(value):
+        raise ValueError(f"{what} is not one emoji; WhatsApp takes one, or none to take it back.")
+
+
+def id_of_message(holder: Fields, name: str, what: str) -> None:
+    """A text, of any form: others' ids are opaque. Too long a one is no id."""
+    value = text(holder, name, what)
+    if len(value) > ID_CHARACTERS:
+        raise ValueError(f"{what} has {len(value)} characters; {ID_CHARACTERS} are taken.")
+
+
 def flag(holder: Fields, name: str, what: str) -> None:
     """True or false, or not there."""
     value = holder.get(name)
@@ -49,15 +82,11 @@ def flag(holder: Fields, name: str, what: str) -> None:
 
 
 def number(holder: Fields, name: str, what: str, bound: int) -> None:
-    """A number from -bound to bound; Meta takes it as a str as well."""
+    """An int or a float from -bound to bound. Meta takes a str as well, of which one form is enough."""
     value = holder.get(name)
-    try:
-        if isinstance(value, bool) or not isinstance(value, int | float | str):
-            raise TypeError(f"{what} is a number, not {name_of(value)}.")
-        within = -bound <= float(value) <= bound
-    except (ValueError, OverflowError):
-        within = False
-    if not within:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{what} is a number, not {name_of(value)}.")
+    if not -bound <= value <= bound:  # nor is NaN
         raise ValueError(f"{what} is no number from -{bound} to {bound}; WhatsApp takes no other.")
 
 
@@ -65,7 +94,8 @@ def address(holder: Fields, name: str, what: str) -> None:
     """An http or https URL with a host. Where it leads to is for Meta to see, which fetches it."""
     value = text(holder, name, what)
     try:
-        is_address = value.startswith(("https://", "http://")) and bool(urlsplit(value).hostname)
+        url = urlsplit(value)
+        is_address = url.scheme in _SCHEMES and bool(url.hostname) and url.port != 0
     except ValueError:
         is_address = False
     if not is_address or _NOT_IN_AN_ADDRESS.search(value):

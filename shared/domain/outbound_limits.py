@@ -47,6 +47,9 @@ LIMITS: Mapping[str, Limit] = {
 }
 """Characters are code points: an emoji may be several. Meta states no bound for what is not here."""
 
+ID_CHARACTERS = 1024
+"""Of the id of a message that a reply is about or quotes. Ours: Meta's are far shorter."""
+
 MESSAGE_BYTES = 64 * 1024
 """Of a whole message as JSON. Ours: every message within Meta's limits is far smaller, and 30 of them, the longest
 plan, are written in one commit, of which Firestore takes 10 MiB."""

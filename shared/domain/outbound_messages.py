@@ -1,6 +1,7 @@
 """Outbound messages: what a handler gives back, checked against the provider's limits when it is made."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -8,6 +9,9 @@ from typing import Any, Self
 from shared.domain import outbound_choices as choices
 from shared.domain.outbound_checks import check
 from shared.domain.outbound_limits import MESSAGE_BYTES
+
+_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+"""As JSON writes it: after an even number of backslashes, for of an odd one the last is its own."""
 
 Content = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
@@ -39,6 +43,8 @@ class OutboundMessage:
             raise ValueError("The message holds half a character (a lone surrogate).") from error
         except RecursionError as error:
             raise ValueError("The content of the message is nested too deeply.") from error
+        if _NUL.search(plain):
+            raise ValueError("The message holds a NUL (U+0000); no text may have one.")
         if size > MESSAGE_BYTES:
             raise ValueError(f"The message has {size} bytes as JSON; {MESSAGE_BYTES} are taken.")
         object.__setattr__(self, "content", json.loads(plain)[1])  # a copy: what was checked is what is sent

@@ -47,7 +47,7 @@ class Timeline:
         return self.settled and handled and all(reply.shown == "sent" for reply in self.replies)
 
 
-def _unexplained(_provider: str, _code: int) -> None:
+def _unexplained(_provider: str, _code: int, _answer: str) -> None:
     return None
 
 

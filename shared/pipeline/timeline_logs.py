@@ -64,7 +64,7 @@ def alone(lines: Sequence[Line], explain: Explain) -> Iterator[Moment]:
         sentence = EVENTS[event].rstrip(".")
         often = f" ({len(group)} times, the last at {say.clock(last.at, first.at)})" if len(group) > 1 else ""
         because = f": {reason}" if reason else ""
-        meaning = explain("meta", first.code) if first.code is not None else None
+        meaning = explain("meta", first.code, "") if first.code is not None else None
         said = f"{sentence}{often}{because}." + (f" {meaning}" if meaning else "")
         yield Moment(first.at, event, with_details(said, code=first.code), delivery)
 
@@ -117,7 +117,7 @@ def _earlier_deaths(lines: Sequence[Line], record: Delivery | None, explain: Exp
         return
     deaths = [line for line in lines if line.event == "dead_lettered"]
     for line in deaths[: len(deaths) - (record.state is State.DEAD)]:
-        meaning = explain(record.provider, line.code) if line.code is not None else None
+        meaning = explain(record.provider, line.code, "") if line.code is not None else None
         said = say.dead(line.reason or None) + (f" {meaning}" if meaning else "")
         yield Moment(line.at, "dead", with_details(said, code=line.code), line.delivery)
 

@@ -147,7 +147,7 @@ def _sentence(record: Delivery, one: Try, explain: Explain) -> str:
     unsettled = say.UNSETTLED.get((record.kind, answer))
     sentence = unsettled or say.TRIES.get(answer, answer)
     if code is not None:
-        sentence = explain(record.provider, code) or sentence
+        sentence = explain(record.provider, code, answer) or sentence
     if answer == "handler_failed" and record.last_error and one.last:
         sentence = f"The handler failed: {record.last_error.rstrip('.')}."
     if answer == "replied" and record.plan_size == 0:
@@ -179,7 +179,7 @@ def _of_receipts(record: Delivery, found: Sequence[Try], explain: Explain) -> It
             if at is None:
                 continue
             code = receipts.failed_code if kind == "failed" else None
-            meaning = explain(record.provider, code) if code is not None else None
+            meaning = explain(record.provider, code, "failed") if code is not None else None
             said = f"{sentence} {meaning}" if meaning else sentence
             at = max(at, _handed_over(record, found, round_))
             yield Moment(at, f"receipt_{kind}", with_details(said, code=code, round=round_ or None), record.key)

@@ -5,7 +5,7 @@ timeline_logs know when each is said.
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
-Explain = Callable[[str, int], str | None]
+Explain = Callable[[str, int, str], str | None]
 """What a provider's error code means to a person: provider and code in, a sentence out, None where nothing is known."""
 
 RECEIVED = "It came in, genuine and new, and was stored."

@@ -71,7 +71,9 @@ VALID = {
     "257 contact cards": cards(257),
     "an image above buttons": headed(buttons(button()), type="image", image={"id": "1"}),
     "a text above a list": headed(rows(row()), type="text", text="t" * 60),
-    "a contact card": {"contacts": [{"name": {"formatted_name": "Ana", "first_name": "Ana"}, "phones": [{}]}]},
+    "a contact card": {
+        "contacts": [{"name": {"formatted_name": "Ana", "first_name": "Ana"}, "phones": [{"phone": "+15550002222"}]}]
+    },
     "a reaction": {"reaction": {"message_id": "wamid.A", "emoji": "👍"}},
     "a reaction taken back": {"reaction": {"message_id": "wamid.A", "emoji": ""}},
     "three buttons": buttons(button(1, id="i" * 256, title="t" * 20), button(2), button(3), text="t" * 1024),

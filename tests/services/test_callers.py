@@ -176,7 +176,7 @@ def test_google_writes_its_name_in_two_ways(certificates: Certificates) -> None:
         {"iss": "https://accounts.example.com"},
         {"iss": None},
     ],
-    ids=str,
+    ids=lambda changes: " and ".join(changes),
 )
 def test_a_token_that_claims_something_else_is_refused(certificates: Certificates, changes: Mapping[str, Any]) -> None:
     with pytest.raises(Forbidden):

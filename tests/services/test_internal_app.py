@@ -197,7 +197,9 @@ def test_a_store_that_fails_before_the_lease_is_answered_without_a_trace_of_it(
     assert service.arrive(record) == (status, {"error": code})
     assert service.get(record) == record
     line = said(capfd, "unexpected_error")
-    assert "stack_trace" in line
+    is_outage = status == 503
+    assert line["severity"] == ("WARNING" if is_outage else "ERROR"), "an outage is no fault of the code's"
+    assert ("stack_trace" in line) is not is_outage
     assert line["correlation_id"] == record.correlation_id
     assert "c4n4ry" not in json.dumps(line)
 

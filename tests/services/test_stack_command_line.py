@@ -204,6 +204,40 @@ def test_what_is_no_text_is_said_in_one_line(tmp_path: Path, arguments: tuple[st
     assert "is no text in UTF-8" in fails(result, code=2)
 
 
+@pytest.mark.parametrize(
+    "number",
+    [
+        "abc",
+        "",
+        " ",
+        "+",
+        "1555",
+        "1" * 16,
+        "+1 555 000 2222",
+        "1-555-0002222",
+        "١٥٥٥٠٠٠",
+        "++15550002222",
+        "15550002222\n",
+    ],
+)
+def test_say_from_what_is_no_number_is_refused_in_one_line(tmp_path: Path, number: str) -> None:
+    line = fails(cli("say", "hello", "--from", number, "--data-dir", str(tmp_path)), code=2)
+    assert "--from" in line
+    assert "a phone number is 5 to 15 digits, with or without a + before them." in line
+    assert len(number) < 4 or number not in line
+
+
+@pytest.mark.parametrize("number", ["15550002222", "+15550002222", "12345", "1" * 15])
+def test_say_from_a_number_goes_on_to_look_for_a_stack(tmp_path: Path, number: str) -> None:
+    assert "No Pombo runs" in fails(cli("say", "hello", "--from", number, "--data-dir", str(tmp_path)))
+
+
+@pytest.mark.parametrize("user_id", ["", " "])
+def test_say_as_nobody_is_refused_in_one_line(tmp_path: Path, user_id: str) -> None:
+    line = fails(cli("say", "hello", "--user-id", user_id, "--data-dir", str(tmp_path)), code=2)
+    assert "a user id is not empty; leave the option out for a customer with a number." in line
+
+
 # ---- what goes wrong
 
 

@@ -180,3 +180,15 @@ def test_what_a_handler_prints_is_no_log_line(stack: Stack, contact: str) -> Non
     stack.wait_texts(contact, ["spoken"])
     assert "a handler speaks" in (stack.data_dir / "internal.stderr.log").read_text()
     assert "a handler speaks" not in (stack.data_dir / "logs.jsonl").read_text()
+
+
+def test_whatever_a_handler_writes_to_standard_output_is_no_log_line(stack: Stack, contact: str) -> None:
+    """By the descriptor, by a program that it starts, and while its module is imported."""
+    stack.say(contact, "!shout 3 pigeons")
+    stack.wait_texts(contact, ["shouted"])
+    errors = (stack.data_dir / "internal.stderr.log").read_text()
+    for words in ("a handler is imported", "by descriptor 3 pigeons", "by stdout 3 pigeons", "by program 3 pigeons"):
+        assert words in errors
+    logs = (stack.data_dir / "logs.jsonl").read_text()
+    assert "pigeons" not in logs
+    assert "imported" not in logs

@@ -73,6 +73,7 @@ KEPT = {
     "number_error",
     "own_message",
     "text_in_group",
+    "user_actions",
 }
 """Stored, done, and handed to nobody: news, what the business wrote itself, what was written to a group."""
 

@@ -214,6 +214,9 @@ OLD_JAVA = (
     "up to 55.0' >&2; echo '    at somewhere' >&2; exit 1"
 )
 
+VERSION = '[ "$1" = --version ] && echo Redis server v=7.0.0 && exit; '
+SILENT, KILLED = VERSION + "exit 3", VERSION + "kill -9 $$"
+
 
 @pytest.mark.parametrize(
     ("store", "there", "scripts", "said"),
@@ -226,17 +229,31 @@ OLD_JAVA = (
             "redis-server 7 or newer, and this one is 6.0",
         ),
         ("redis", (), {"redis_server": "echo Redis server v=7.0.0; echo no luck; exit 1"}, "no luck"),
+        ("redis", (), {"redis_server": SILENT}, "redis-server ended at its start with exit code 3: it said nothing"),
+        ("redis", (), {"redis_server": KILLED}, "redis-server ended at its start by signal 9: it said nothing"),
+        ("redis", ("sleep",), {"redis_server": "exec sleep 60"}, "redis-server --version does not answer within 5 s"),
         ("firestore", (), {}, "gcloud is not here"),
         ("firestore", (), {"gcloud": ""}, "gcloud components install cloud-firestore-emulator"),
         ("firestore", ("gcloud",), {}, "needs Java"),
         ("firestore", ("gcloud",), {"java": OLD_JAVA}, "it needs Java 21 or newer, and this is Java 11"),
     ],
-    ids=["no redis", "an old redis", "a redis that fails", "no gcloud", "no emulator", "no java", "an old java"],
+    ids=[
+        "no redis",
+        "an old redis",
+        "a redis that fails",
+        "a redis that fails silently",
+        "a redis that is killed",
+        "a redis that hangs",
+        "no gcloud",
+        "no emulator",
+        "no java",
+        "an old java",
+    ],
 )
 def test_what_is_missing_for_a_store_is_said_in_one_line_with_what_to_do(
     tmp_path: Path, store: str, there: tuple[str, ...], scripts: dict[str, str], said: str
 ) -> None:
-    if there:
+    if "gcloud" in there:
         need_server_of(store)
 
     line = refused(
@@ -245,6 +262,23 @@ def test_what_is_missing_for_a_store_is_said_in_one_line_with_what_to_do(
 
     assert said in line
     assert processes_of(tmp_path / "data") == []
+
+
+def test_a_server_that_says_nothing_is_not_given_the_words_of_the_one_before_it(tmp_path: Path) -> None:
+    (tmp_path / "store.log").write_text("Ready to accept connections\n")
+
+    line = refused("--data-dir", str(tmp_path), "--store", "redis", env=programs(tmp_path / "bin", redis_server=SILENT))
+
+    assert line == "pombo: redis-server ended at its start with exit code 3: it said nothing"
+
+
+def test_a_redis_that_is_no_program_is_said_in_one_line(tmp_path: Path) -> None:
+    env = programs(tmp_path / "bin", redis_server="")
+    (tmp_path / "bin" / "redis-server").write_bytes(b"\x7fELF, but not really")
+
+    line = refused("--data-dir", str(tmp_path), "--store", "redis", env=env)
+
+    assert "redis-server cannot be run here (Exec format error): apt-get install redis-server" in line
 
 
 # ---- ports, options, and the tour

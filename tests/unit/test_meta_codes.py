@@ -5,9 +5,8 @@ from datetime import timedelta
 import pytest
 
 from shared.channels import meta_codes
-from shared.channels.meta import sentence_for
 from shared.channels.meta_codes import UNKNOWN as UNKNOWN_MEANINGS
-from shared.channels.meta_codes import Meaning, meaning_of
+from shared.channels.meta_codes import Meaning, meaning_of, sentence_for
 from shared.channels.meta_errors import GraphError, error_for
 from shared.domain.errors import (
     AnswerLost,

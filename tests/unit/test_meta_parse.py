@@ -416,6 +416,35 @@ HOSTILE = {
 }
 
 
+ECHO = "pombo1." + "a" * 40 + ".0.correlation_1"
+
+
+@pytest.mark.parametrize("nameless", [{}, {"id": ""}, {"id": None}, {"id": 17}, {"id": "w" * 1025}])
+def test_a_receipt_without_an_id_is_named_by_its_echo(nameless: dict[str, Any]) -> None:
+    item = {"status": "delivered", "timestamp": "1790500000", "biz_opaque_callback_data": ECHO, **nameless}
+    (receipt,) = parse(envelope(value_of(statuses=[item]))).events
+    assert isinstance(receipt, ReceiptReceived)
+    assert (receipt.provider_id, receipt.kind, receipt.echo) == ("", "delivered", ECHO)
+
+
+@pytest.mark.parametrize("echo", [{}, {"biz_opaque_callback_data": "somebody else's"}])
+def test_a_receipt_that_nothing_names_is_kept_as_it_came(echo: dict[str, Any]) -> None:
+    (event,) = parse(envelope(value_of(statuses=[{"status": "delivered", **echo}]))).events
+    assert isinstance(event, Unparsable)
+
+
+@pytest.mark.parametrize("news", ["errors", "user_actions"])
+def test_news_of_the_number_is_kept_alone_and_beside_messages(news: str) -> None:
+    said = {news: [{"anything": 1}]}
+    (alone,) = parse(envelope(value_of() | said)).events
+    message, beside = parse(envelope(value_of(text_message()) | said)).events
+    assert isinstance(message, MessageReceived)
+    for change in (alone, beside):
+        assert isinstance(change, Change)
+        assert (change.field, change.value[news]) == ("messages", said[news])
+    assert "messages" not in beside.value, "the message has a record of its own"
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize("place", ["beside a message", "inside a message", "in a receipt", "as a key's value above"])
 def test_hostile_parts_never_cost_the_good_ones(name: str, place: str) -> None:

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
@@ -19,6 +20,7 @@ from shared.domain.outbound_messages import OutboundMessage, from_json
 
 ECHO = Echo("0123456789abcdef0123456789abcdef01234567", 0, "corr_0001")
 LINK = "https://example.com/a.png"
+NAN, INFINITY = float("nan"), float("inf")
 make = OutboundMessage
 
 
@@ -239,7 +241,7 @@ def test_what_names_its_message_quotes_none(type: str) -> None:
     content = {"message_id": "wamid.A", "emoji": "👍"}
     with pytest.raises(ValueError, match=f"type {type} takes no reply_to"):
         OutboundMessage(type, content, "wamid.B")
-    assert OutboundMessage(type, content, "").reply_to == ""
+    assert OutboundMessage(type, content, None).reply_to is None
 
 
 # ---- where each limit is
@@ -337,7 +339,15 @@ REFUSED: Mapping[str, tuple[str, Any, str]] = {
         {"latitude": 0, "longitude": -181},
         "The longitude is no number from -180",
     ),
-    "a place nowhere": ("location", {"latitude": "here", "longitude": 0}, "The latitude is no number from -90 to 90"),
+    "a place nowhere": ("location", {"latitude": "here", "longitude": 0}, "The latitude is a number, not str."),
+    "a place in Python's digits": (
+        "location",
+        {"latitude": "1_0", "longitude": 0},
+        "The latitude is a number, not str",
+    ),
+    "a place between blanks": ("location", {"latitude": 0, "longitude": " 1 "}, "The longitude is a number, not str."),
+    "a place in other digits": ("location", {"latitude": "١", "longitude": 0}, "The latitude is a number, not str."),
+    "a place far beyond": ("location", {"latitude": 10**400, "longitude": 0}, "The latitude is no number from -90"),
     "a place by flag": ("location", {"latitude": True, "longitude": 0}, "The latitude is a number, not bool."),
     "a place without longitude": ("location", {"latitude": 0}, "The longitude is a number, not NoneType."),
     "no cards": ("contacts", [], "There are no contacts; WhatsApp wants one at least."),
@@ -348,6 +358,25 @@ REFUSED: Mapping[str, tuple[str, Any, str]] = {
         [card(), {"name": {"formatted_name": "Ana"}}],
         "The name of contact 2 is a formatted_name alone; WhatsApp wants one more part",
     ),
+    "a card with a blank name": ("contacts", [card(last_name=" ")], "The last_name of contact 1 is empty."),
+    "an empty phone": ("contacts", [card() | {"phones": [{"phone": ""}]}], "Phone 1 of contact 1 is empty."),
+    "a phone of None": (
+        "contacts",
+        [card() | {"phones": [{"phone": None}]}],
+        "Phone 1 of contact 1 is a str, not None",
+    ),
+    "no phone": (
+        "contacts",
+        [card(), card() | {"phones": [{"phone": "1"}, {"type": "HOME"}]}],
+        "Phone 2 of contact 2 is missing.",
+    ),
+    "an empty wa_id": (
+        "contacts",
+        [card() | {"phones": [{"wa_id": ""}]}],
+        "The wa_id of phone 1 of contact 1 is empty",
+    ),
+    "an empty email": ("contacts", [card() | {"emails": [{"email": ""}]}], "Email 1 of contact 1 is empty."),
+    "no url": ("contacts", [card() | {"urls": [{"type": "HOME"}]}], "Url 1 of contact 1 is missing."),
     "a card with no phones": ("contacts", [card() | {"phones": []}], "There are no phones of contact 1"),
     "no buttons": ("interactive", interactive("button", {"buttons": []}), "There are no buttons; WhatsApp wants one"),
     "buttons without a body": (
@@ -418,7 +447,45 @@ REFUSED: Mapping[str, tuple[str, Any, str]] = {
         template({"type": "body", "parameters": [value("a"), value("b", parameter_name="day")]}),
         "Some parameters of component 1 of the template have names and some have not",
     ),
-    "a reaction of words": ("reaction", {"message_id": "wamid.A", "emoji": "ok"}, "The emoji of a reaction is text"),
+    "a template with an empty value": (
+        "template",
+        template({"type": "body", "parameters": [value("a"), value("")]}),
+        "The text of parameter 2 of component 1 of the template is empty.",
+    ),
+    "a template with a number for a text": (
+        "template",
+        template({"type": "body", "parameters": [{"type": "text", "text": 9}]}),
+        "The text of parameter 1 of component 1 of the template is a str, not int.",
+    ),
+    "a template with an empty name of a value": (
+        "template",
+        template({"type": "body", "parameters": [value("a", parameter_name="")]}),
+        "The parameter_name of parameter 1 of component 1 of the template is empty.",
+    ),
+    "a template with a button without a payload": (
+        "template",
+        template({"type": "button", "parameters": [{"type": "payload"}]}),
+        "The payload of parameter 1 of component 1 of the template is missing.",
+    ),
+    "a reaction of words": ("reaction", {"message_id": "wamid.A", "emoji": "ok"}, "The emoji of a reaction is not one"),
+    "a reaction with a long id": (
+        "reaction",
+        {"message_id": "w" * 1025, "emoji": "👍"},
+        "The message_id of a reaction has 1025 characters; 1024 are taken.",
+    ),
+    "a reaction with a blank id": (
+        "reaction",
+        {"message_id": " ", "emoji": "👍"},
+        "The message_id of a reaction is empty",
+    ),
+    "a NUL in a text": ("text", {"body": "a\0b"}, "The message holds a NUL (U+0000); no text may have one."),
+    "a NUL behind a backslash": ("text", {"body": "a\\\0b"}, "The message holds a NUL (U+0000)"),
+    "a NUL where nothing is checked": (
+        "text",
+        {"body": "hi", "more": [{"deep": ["\0"]}]},
+        "The message holds a NUL (U+0",
+    ),
+    "a NUL in a key": ("text", {"body": "hi", "mo\0re": 1}, "The message holds a NUL (U+0000)"),
     "a reaction of nothing": (
         "reaction",
         {"message_id": "wamid.A"},
@@ -441,10 +508,113 @@ def test_what_whatsapp_does_not_take_is_refused_when_it_is_made_and_there(
         simulate(type, content)
 
 
-@pytest.mark.parametrize("content", [{}, {"message_id": ""}, {"message_id": 7}], ids=repr)
+EMOJI = [
+    "👍", "👍🏽", "❤️", "❤", "❤︎", "☝🏿", "☺️", "🫡", "🫨", "👨‍👩‍👧‍👦", "👩🏽‍🤝‍👨🏿",
+    "🏳️‍🌈", "🏴‍☠️", "❤️‍🔥", "🧑🏾‍💻", "🕵️‍♀️", "🇵🇹", "🇧🇷", "🏴󠁧󠁢󠁳󠁣󠁴󠁿", "1️⃣", "#️⃣", "*⃣",
+    "‼️", "⁉️", "™️", "©️", "ℹ️", "Ⓜ️", "㊗️", "〰️", "↔️", "⤴️", "⬅️",
+    "▶️", "◾", "⭐", "🀄", "🃏", "🅰️", "🆎", "🈁", "🏽",
+]  # fmt: skip
+NO_EMOJI = [
+    "👍👍",
+    "❤️👍",
+    "🇵🇹🇧🇷",
+    "🇵",
+    "1️⃣2️⃣",
+    "👍 ",
+    " ",
+    "👍\u200d",
+    "\u200d",
+    "\ufe0f",
+    "1",
+    "a",
+    "é",
+    "!",
+    "👍!",
+    "👍🏽a",
+    "1️⃣1",
+]
+
+
+@pytest.mark.parametrize("emoji", EMOJI)
+def test_a_reaction_is_one_emoji_of_however_many_characters_here_and_there(emoji: str) -> None:
+    message = make.reaction("wamid.A", emoji)
+    simulate(message.type, message.content)
+
+
+@pytest.mark.parametrize("emoji", [*NO_EMOJI, *[one + other for one, other in pairwise(EMOJI) if other != "🏽"]])
+def test_a_reaction_of_more_or_less_than_one_emoji_is_refused_here_and_there(emoji: str) -> None:
+    with pytest.raises(ValueError, match=r"^The emoji of a reaction is not one emoji; WhatsApp takes one, or none"):
+        make.reaction("wamid.A", emoji)
+    with pytest.raises(GraphError):
+        simulate("reaction", {"message_id": "wamid.A", "emoji": emoji})
+
+
+@pytest.mark.parametrize(
+    "link",
+    ["HTTPS://EXAMPLE.COM/a", "Http://example.com", "https://example.com:443/a", "https://example.com:/a",
+     "http://example.com:1", "https://example.com:65535", "https://[2001:db8::1]:8443/a", "https://a:b@example.com/a:b"],
+)  # fmt: skip
+def test_a_link_is_taken_here_and_there(link: str) -> None:
+    message = make.image(link)
+    assert message.content == {"link": link}
+    simulate(message.type, message.content)
+    simulate("interactive", make.cta_url("Choose", "Open", link).content)
+
+
+@pytest.mark.parametrize(
+    "link",
+    ["https://example.com:65536", "https://example.com:0", "https://example.com:x/", "https://example.com:-1",
+     "https://example.com:١", "https://example.com:99999999", "https://[::1]:70000", "HTTPS:///a", "ftp://example.com",
+     "https:example.com", "https://example.com/a\u3000b", "https://example.com/\0"],
+)  # fmt: skip
+def test_a_link_that_leads_nowhere_is_refused_here_and_there(link: str) -> None:
+    for type, content in (("image", {"link": link}), ("interactive", cta_url(url=link))):
+        with pytest.raises(ValueError, match=r"link is no http or https address\.$"):
+            OutboundMessage(type, content)
+        with pytest.raises(GraphError):
+            simulate(type, content)
+
+
+@pytest.mark.parametrize(
+    ("reply_to", "sentence"),
+    [
+        ("", "The id in reply_to is empty."),
+        (" \n", "The id in reply_to is empty."),
+        ("w" * 1025, "The id in reply_to has 1025 characters; 1024 are taken."),
+        ("w\0", "The message holds a NUL (U+0000); no text may have one."),
+    ],
+)
+def test_what_is_no_id_cannot_be_quoted_here_and_there(reply_to: str, sentence: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        make.text("hi", reply_to=reply_to)
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        from_json({"type": "text", "content": {"body": "hi"}, "reply_to": reply_to})
+    if reply_to:  # an empty one never leaves
+        with pytest.raises(GraphError):
+            simulate("text", {"body": "hi"}, reply_to)
+
+
+def test_the_longest_id_is_taken_here_and_there() -> None:
+    assert simulate("text", make.text("hi", reply_to="w" * 1024).content, "w" * 1024)
+    assert simulate("reaction", make.reaction("w" * 1024, "👍").content)
+
+
+@pytest.mark.parametrize("text", ["a\nb\tc\r\n", "👨‍👩‍👧‍👦", "\\u0000", "\\\\u0000", "\u200e\u2066ok\u2069", "\x01"])
+def test_no_other_character_is_taken_for_a_nul(text: str) -> None:
+    message = make.text(text)
+    assert message.content == {"body": text}
+    simulate(message.type, message.content)
+
+
+def test_a_phone_may_be_a_wa_id_alone() -> None:
+    cards = [card() | {"phones": [{"wa_id": "15550002222"}, {"phone": "+1 555", "wa_id": "1555"}], "addresses": [{}]}]
+    simulate("contacts", make.contacts(cards).content)
+
+
+@pytest.mark.parametrize("content", [{}, {"message_id": ""}, {"message_id": 7}, {"message_id": "w" * 1025}])
 @pytest.mark.parametrize("type", CALLS)
 def test_a_call_names_its_message(type: str, content: Any) -> None:
-    with pytest.raises((TypeError, ValueError), match="The message_id of the message that was read is"):
+    with pytest.raises((TypeError, ValueError), match=r"The message_id of the message that was read (is|has 1025)"):
         OutboundMessage(type, content)
 
 
@@ -472,6 +642,15 @@ def test_what_no_maker_makes_goes_out_as_it_is() -> None:
         (lambda: make.template("a", "pt_BR", [None]), "A parameter is a str, a number or a mapping, not NoneType."),
         (lambda: make.template("a", "pt_BR", "x"), "The parameters are a list or a mapping, not str."),
         (lambda: make.reaction("wamid.A", None), "The emoji of a reaction is a str, empty to take it back"),
+        (lambda: make.location(NAN, 0), "The latitude is no number from -90 to 90"),
+        (lambda: make.location(0, -INFINITY), "The longitude is no number from -180 to 180"),
+        (lambda: make.location("1", 0), "The latitude is a number, not str."),  # Meta, and the simulator, take this one
+        (lambda: make.template("a", "pt_BR", [NAN]), "A parameter is NaN or infinite; give a number"),
+        (lambda: make.template("a", "pt_BR", {"day": -INFINITY}), "A parameter is NaN or infinite; give a number"),
+        (lambda: make.template("a", "pt_BR", [""]), "The text of parameter 1 of component 1 of the template is empty."),
+        (lambda: make.template("a", "pt_BR", {"": "x"}), "The parameter_name of parameter 1 of component 1 of the"),
+        (lambda: make.contacts({"Ana": ""}), "Phone 1 of contact 1 is empty."),
+        (lambda: make.contacts({"Ana": None}), "Phone 1 of contact 1 is a str, not NoneType."),
         (lambda: make.contacts("Ana"), "The contacts are a list or a mapping, not str."),
     ],
 )  # fmt: skip

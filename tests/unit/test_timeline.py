@@ -334,7 +334,7 @@ def test_what_has_ended_or_is_at_work_says_nothing_of_the_next_try(state: State)
 # ---- codes
 
 
-def explain(provider: str, code: int) -> str | None:
+def explain(provider: str, code: int, answer: str) -> str | None:
     return {131047: "Meta refused it: more than 24 hours since their last message."}.get(code)
 
 

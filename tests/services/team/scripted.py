@@ -3,12 +3,15 @@
 import json
 import os
 import sqlite3
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 from shared.handlers import Drop, OutboundMessage
 
 CALLS = Path(os.environ["HANDLER_CALLS"])
+print("a handler is imported")
 
 _locks = []
 
@@ -121,6 +124,15 @@ def _half(argument, earlier):
 
 def _drop(argument, earlier):
     raise Drop(argument)
+
+
+def _shout(argument, earlier):
+    """`!shout words`: past Python's own standard output, and by a program of its own."""
+    os.write(1, f"by descriptor {argument}\n".encode())
+    sys.__stdout__.write(f"by stdout {argument}\n")
+    sys.__stdout__.flush()
+    subprocess.run(["echo", f"by program {argument}"], check=True)
+    return "shouted"
 
 
 def _print(argument, earlier):
