@@ -16,7 +16,8 @@ from stack import ROOT, Stack, clean_environment, cli, command, need_server_of, 
 from local.stores import PROGRAMS
 
 pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes are looked at in /proc, which is Linux's")
-served = pytest.mark.parametrize("store", sorted(PROGRAMS))
+served = pytest.mark.parametrize("store", ["redis", pytest.param("firestore", marks=pytest.mark.slow)])
+"""Each test of these starts a stack of its own, which takes the emulator ten seconds."""
 WORDS = {"redis": "redis-server", "firestore": "cloud-firestore-emulator.jar"}
 """What is in the arguments of the server itself."""
 
