@@ -237,6 +237,7 @@ def test_whatsapp_that_is_not_there_at_all_gets_everything_when_it_is_back(
 # ---- the number and its token
 
 
+@pytest.mark.slow  # half a minute; test_end_to_end has it on every store
 def test_a_refused_token_waits_until_another_one_is_in_use(sends: Stack, contacts: Callable[[], str]) -> None:
     first, later = contacts(), contacts()
     sends.fault("send", "error", code=190, match={"to": first})

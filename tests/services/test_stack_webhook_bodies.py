@@ -12,6 +12,7 @@ from stack import SECRET, Stack, signed
 CAP = 3211264
 
 
+@pytest.mark.slow  # test_end_to_end has two hundred on every store
 def test_three_hundred_messages_in_one_post_get_three_hundred_replies(stack: Stack, contact: str) -> None:
     items = [text(contact, f"wamid.many.{number}", f"number {number}") for number in range(300)]
 
