@@ -9,6 +9,7 @@ import pytest
 from payloads import of_texts, text
 from stack import Stack, processes_of, wait_until
 
+pytestmark = pytest.mark.slow  # the crash points and the end-to-end suite kill in CI, each at a moment that is known
 VICTIMS = [("webhook",), ("internal",), ("tasks",), ("webhook", "internal", "tasks")]
 LATEST = 0.15
 """Seconds after the first message came in: by then its reply has gone out."""
