@@ -2,12 +2,10 @@
 
 Facts this rests on (google-cloud-tasks 2.26, https://cloud.google.com/tasks/docs/reference/rpc, 2026-09):
 create_task has a default timeout of 20 s and no retry; it may be retried only because our tasks are named, where
-AlreadyExists, of a live or of a used name, means that it was made. Clients made before a fork hang after it.
+AlreadyExists, of a live or of a used name, means that it was made.
 """
 
 import json
-import os
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -17,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from shared.domain.errors import QueueUnavailable
 from shared.domain.record import Kind, Task
 from shared.domain.tasks import task_body
+from shared.wire.grpc_client import GrpcClient
 
-if TYPE_CHECKING:  # the import costs a quarter of a second; the first task pays it, not every start
+if TYPE_CHECKING:
     from google.cloud.tasks_v2 import CloudTasksClient
 
 CALL_SECONDS = 1.5
@@ -53,9 +52,7 @@ class CloudTasksQueue:
 
     def __init__(self, settings: QueueSettings) -> None:
         self._settings = settings
-        self._lock = threading.Lock()
-        self._client: CloudTasksClient | None = None
-        self._pid = 0
+        self._client = GrpcClient(_load, settings.emulator)
 
     def ensure(self, task: Task, at: datetime | None) -> None:
         """Make the task, to run at `at` or now; one of that name is success. Raises QueueUnavailable."""
@@ -124,50 +121,17 @@ class CloudTasksQueue:
 
         client = None
         try:
-            client = self._connected()
+            client = self._client.get()
             yield client
         except (exceptions.DeadlineExceeded, exceptions.RetryError) as error:
-            self._leave(client)
+            self._client.leave(client)
             raise QueueUnavailable from error
         except (exceptions.GoogleAPIError, GoogleAuthError, OSError) as error:
             raise QueueUnavailable from error
 
-    def _connected(self) -> "CloudTasksClient":
-        """The client of this process: made on first use, and anew after a fork."""
-        client = self._client
-        if client is None or self._pid != os.getpid():
-            with self._lock:
-                client = self._client
-                if client is None or self._pid != os.getpid():
-                    client = self._client = self._connect()
-                    self._pid = os.getpid()
-        return client
 
-    def _leave(self, client: "CloudTasksClient | None") -> None:
-        """Never use this client again: its connection may hold, and nothing be heard on it. It is not closed: others
-        may be waiting for an answer on it.
-        """
-        with self._lock:
-            if self._client is client:
-                self._client = None
+def _load() -> tuple[type["CloudTasksClient"], Any]:
+    from google.cloud.tasks_v2 import CloudTasksClient
+    from google.cloud.tasks_v2.services.cloud_tasks.transports import CloudTasksGrpcTransport
 
-    def _connect(self) -> "CloudTasksClient":
-        """Raises GoogleAuthError or OSError where no credential can be found."""
-        from google.cloud.tasks_v2 import CloudTasksClient
-        from google.cloud.tasks_v2.services.cloud_tasks.transports import CloudTasksGrpcTransport
-
-        # A server that was away is back within a second: look again that soon.
-        options = [
-            ("grpc.initial_reconnect_backoff_ms", 100),
-            ("grpc.max_reconnect_backoff_ms", 500),
-            ("grpc.keepalive_time_ms", 30_000),  # a peer that went without a word is noticed
-            ("grpc.use_local_subchannel_pool", 1),  # a new client gets a connection of its own, not the old one
-        ]
-        if self._settings.emulator:  # on this machine, of which a proxy of the environment's knows nothing
-            import grpc
-
-            options.append(("grpc.enable_http_proxy", 0))
-            channel = grpc.insecure_channel(self._settings.emulator, options=options)  # type: ignore[no-untyped-call]
-        else:
-            channel = CloudTasksGrpcTransport.create_channel(options=options)
-        return CloudTasksClient(transport=CloudTasksGrpcTransport(channel=channel))
+    return CloudTasksClient, CloudTasksGrpcTransport

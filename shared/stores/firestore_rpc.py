@@ -3,12 +3,10 @@
 Facts this rests on (google-cloud-firestore 2.34, read in its source, 2026-09): by default a commit may take 60 s and is
 then repeated for 60 more, a read 300; transactions take neither timeout nor retry, so there are none here. A commit
 whose answer was lost may have been applied, and is then refused when it is made again: whoever gets LostRace looks what
-is there. `Conflict` is AlreadyExists and Aborted at once. Clients made before a fork hang after it.
+is there. `Conflict` is AlreadyExists and Aborted at once.
 """
 
-import os
 import random
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -16,8 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from shared.domain.errors import StoreUnavailable
 from shared.stores.firestore_documents import Write, time_of, version_of
+from shared.wire.grpc_client import GrpcClient
 
-if TYPE_CHECKING:  # the import costs a quarter of a second; the first call pays it, not every start
+if TYPE_CHECKING:
     from google.cloud.firestore_v1.services.firestore import FirestoreClient
 
 T = TypeVar("T")
@@ -74,10 +73,7 @@ class FirestoreRpc:
     def __init__(self, project: str, database: str, emulator: str | None) -> None:
         self._database = f"projects/{project}/databases/{database}"
         self._root = f"{self._database}/documents"
-        self._emulator = emulator
-        self._lock = threading.Lock()
-        self._client: FirestoreClient | None = None
-        self._pid = 0
+        self._client = GrpcClient(_load, emulator)
         self._closed = False
         self._answered = 0.0
 
@@ -129,9 +125,7 @@ class FirestoreRpc:
     def close(self) -> None:
         """No other call may follow."""
         self._closed = True
-        client, self._client = self._client, None
-        if client is not None and self._pid == os.getpid():
-            client.transport.close()  # type: ignore[no-untyped-call]
+        self._client.close()
 
     # ---- one call
 
@@ -182,7 +176,7 @@ class FirestoreRpc:
                 patience.pause(error)
             except passing as error:
                 if isinstance(error, exceptions.DeadlineExceeded) and self._answered < began:
-                    self._leave(client)
+                    self._client.leave(client)
                 patience.pause(error)
             except exceptions.GoogleAPIError as error:
                 raise unavailable(error) from error
@@ -194,49 +188,19 @@ class FirestoreRpc:
     def _absolute(self, write: Write) -> Write:
         return write | {"update": write["update"] | {"name": f"{self._root}/{write['update']['name']}"}}
 
-    # ---- the client
-
     def _connected(self) -> "FirestoreClient":
-        """The client of this process: made on first use, and anew after a fork."""
+        from google.auth.exceptions import GoogleAuthError
+
         if self._closed:
             raise StoreUnavailable("The store is closed.")
-        client = self._client
-        if client is None or self._pid != os.getpid():
-            with self._lock:
-                client = self._client
-                if client is None or self._pid != os.getpid():
-                    client = self._client = self._connect()
-                    self._pid = os.getpid()
-        return client
+        try:
+            return self._client.get()
+        except (GoogleAuthError, OSError) as error:
+            raise unavailable(error) from error
 
-    def _leave(self, client: "FirestoreClient") -> None:
-        """Never use this client again: its connection holds, and nothing is heard on it. The keepalive would need most
-        of a minute to find that out. It is not closed: others may be waiting for an answer on it.
-        """
-        with self._lock:
-            if self._client is client:
-                self._client = None
 
-    def _connect(self) -> "FirestoreClient":
-        import grpc
-        from google.auth.exceptions import GoogleAuthError
-        from google.cloud.firestore_v1.services.firestore import FirestoreClient
-        from google.cloud.firestore_v1.services.firestore.transports import FirestoreGrpcTransport
+def _load() -> tuple[type["FirestoreClient"], Any]:
+    from google.cloud.firestore_v1.services.firestore import FirestoreClient
+    from google.cloud.firestore_v1.services.firestore.transports import FirestoreGrpcTransport
 
-        # A server that was away is back within a second: look again that soon. And a peer that went without a word
-        # (an instance that slept, a network that changed) is noticed by the keepalive.
-        options = [
-            ("grpc.initial_reconnect_backoff_ms", 100),
-            ("grpc.max_reconnect_backoff_ms", 1000),
-            ("grpc.keepalive_time_ms", 30_000),
-            ("grpc.use_local_subchannel_pool", 1),  # a new client gets a connection of its own, not the old one
-        ]
-        if self._emulator:  # on this machine, of which a proxy of the environment's knows nothing
-            options.append(("grpc.enable_http_proxy", 0))
-            channel = grpc.insecure_channel(self._emulator, options=options)  # type: ignore[no-untyped-call]
-        else:
-            try:
-                channel = FirestoreGrpcTransport.create_channel(options=options)
-            except (GoogleAuthError, OSError) as error:
-                raise unavailable(error) from error
-        return FirestoreClient(transport=FirestoreGrpcTransport(channel=channel))
+    return FirestoreClient, FirestoreGrpcTransport

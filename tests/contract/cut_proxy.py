@@ -6,8 +6,8 @@ It knows no protocol, so it may stand before a Firestore emulator, a Redis or an
 import socket
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -72,6 +72,24 @@ class CutProxy:
         """All is as before; connections of which anything was lost are closed."""
         self.way = _Way.OPEN
         self._hang_up(lambda connection: connection.spoiled)
+
+    @contextmanager
+    def cut_off(self) -> Iterator[None]:
+        """Every connection is closed, each new one at once; then all is as before."""
+        self.cut()
+        try:
+            yield
+        finally:
+            self.restore()
+
+    @contextmanager
+    def silent(self) -> Iterator[None]:
+        """Connections hold and nothing arrives at either end: the slowest way to be away; then all is as before."""
+        self.blackhole()
+        try:
+            yield
+        finally:
+            self.restore()
 
     def swallow_next_answer(self, hang_up: bool = True, holding: bytes = b"") -> None:
         """The next request that holds these bytes reaches the server, and its answer is lost; then the connection is

@@ -3,14 +3,10 @@
 import atexit
 import itertools
 import os
-import signal
-import socket
 import subprocess
-import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -25,6 +21,7 @@ from cut_proxy import CutProxy
 from google.cloud.firestore_v1 import types
 from google.cloud.firestore_v1.services.firestore import FirestoreClient
 from google.cloud.firestore_v1.services.firestore.transports import FirestoreGrpcTransport
+from real_servers import free_port, frozen, until
 
 from local.stores.firestore_emulator import FIRESTORE_EMULATOR
 from shared.domain.limits import Limits
@@ -47,7 +44,7 @@ class Emulator:
         return f"127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        self.port = self.port or _free_port()
+        self.port = self.port or free_port()
         self.process = subprocess.Popen(
             _command(self.port), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL
         )
@@ -58,14 +55,9 @@ class Emulator:
             self.process.kill()
             self.process.wait()
 
-    @contextmanager
-    def frozen(self) -> Iterator[None]:
+    def frozen(self) -> AbstractContextManager[None]:
         assert self.process
-        self.process.send_signal(signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            self.process.send_signal(signal.SIGCONT)
+        return frozen(self.process.pid)
 
     def _answers(self) -> bool:
         assert self.process
@@ -110,17 +102,6 @@ def backend(tmp_path: Path) -> Backend:
     emulator, proxy = shared_emulator()
     project = fresh_project()
 
-    @contextmanager
-    def unreachable() -> Iterator[None]:
-        """Connections hold and nothing arrives: the slowest way to be away. (What a frozen emulator was sent it may
-        yet carry out; test_firestore.py has that.)
-        """
-        proxy.blackhole()
-        try:
-            yield
-        finally:
-            proxy.restore()
-
     def expire(store: FirestoreStore, then: datetime) -> None:
         """As a TTL policy does, which the emulator has none of."""
         with raw(emulator, project) as database:
@@ -130,7 +111,7 @@ def backend(tmp_path: Path) -> Backend:
                         database.delete(document)
 
     return Backend(
-        lambda clock: FirestoreStore(project, DATABASE, Limits(), clock, emulator=proxy.address), unreachable, expire
+        lambda clock: FirestoreStore(project, DATABASE, Limits(), clock, emulator=proxy.address), proxy.silent, expire
     )
 
 
@@ -159,15 +140,6 @@ def _warm(emulator: Emulator) -> None:
                 each.result()
 
 
-def until(condition: Any, seconds: float = 20) -> Any:
-    """What the condition gives, once it is true."""
-    deadline = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < deadline, "it did not come about"
-        threading.Event().wait(0.01)
-    return value
-
-
 def _command(port: int) -> list[str]:
     try:
         return FIRESTORE_EMULATOR.command(port, Path())
@@ -175,9 +147,3 @@ def _command(port: int) -> list[str]:
         if os.environ.get("CI") == "true":
             pytest.fail(missing.message)
         pytest.skip(missing.message)
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-        return port

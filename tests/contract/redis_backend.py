@@ -3,14 +3,9 @@
 import atexit
 import os
 import shutil
-import signal
-import socket
 import subprocess
 import tempfile
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
@@ -20,6 +15,7 @@ from typing import Any
 import pytest
 from backends import Backend, Clock
 from cut_proxy import CutProxy
+from real_servers import free_port, frozen, until
 from redis import Redis
 from redis.exceptions import ConnectionError
 
@@ -79,14 +75,9 @@ class RedisServer:
         if self.process:
             self.kill()
 
-    @contextmanager
-    def frozen(self) -> Iterator[None]:
+    def frozen(self) -> AbstractContextManager[None]:
         assert self.process
-        self.process.send_signal(signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            self.process.send_signal(signal.SIGCONT)
+        return frozen(self.process.pid)
 
     def _answers(self) -> bool:
         assert self.process
@@ -101,17 +92,6 @@ def backend(tmp_path: Path) -> Backend:
     server, proxy = _shared_server()
     server.raw.flushdb()
 
-    @contextmanager
-    def unreachable() -> Iterator[None]:
-        """Connections hold and nothing arrives: the slowest way to be away. (What a frozen server was sent it may yet
-        carry out; test_redis.py has that.)
-        """
-        proxy.blackhole()
-        try:
-            yield
-        finally:
-            proxy.restore()
-
     def expire(store: RedisStore, then: datetime) -> None:
         """Redis's own clock is not ours to move: what has so little time left is made to have none."""
         life = (then - clock.now).total_seconds() * 1000
@@ -121,16 +101,7 @@ def backend(tmp_path: Path) -> Backend:
 
     clock = Clock()
     url = f"redis://127.0.0.1:{proxy.port}/0"
-    return Backend(lambda clock: RedisStore(url, Limits(), clock), unreachable, expire, clock)
-
-
-def until(condition: Callable[[], Any], seconds: float = 20) -> Any:
-    """What the condition gives, once it is true."""
-    deadline = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < deadline, "it did not come about"
-        threading.Event().wait(0.01)
-    return value
+    return Backend(lambda clock: RedisStore(url, Limits(), clock), proxy.silent, expire, clock)
 
 
 @cache
@@ -151,9 +122,3 @@ def _redis_server() -> str:
             pytest.fail(missing)
         pytest.skip(missing)
     return found
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-        return port

@@ -21,6 +21,7 @@ import pytest
 from cut_proxy import CutProxy
 from google.cloud import tasks_v2
 from google.cloud.tasks_v2.services.cloud_tasks.transports import CloudTasksGrpcTransport
+from real_servers import until
 from werkzeug.datastructures import Headers
 
 from services.internal.callers import Callers
@@ -113,15 +114,6 @@ def queue(emulator: Emulator) -> Queue:
 
 def a_task(kind: Kind = Kind.INBOUND, generation: int = 0, hop: int = 0) -> Task:
     return Task(uuid.uuid4().hex + "00000000", kind, CORRELATION, generation, hop)
-
-
-def until(condition: Callable[[], Any]) -> Any:
-    """What the condition gives, once it is true; 20 s at most."""
-    deadline = time.monotonic() + 20
-    while not (value := condition()):
-        assert time.monotonic() < deadline, "it did not come about"
-        threading.Event().wait(0.01)
-    return value
 
 
 # ---- what a task is

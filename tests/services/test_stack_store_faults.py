@@ -1,11 +1,9 @@
 """A store's server that fails in every way a server can: nothing is acknowledged meanwhile, and nothing is lost."""
 
-import os
-import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -16,6 +14,7 @@ from stack import Stack, server_of, wait_until
 from shared.domain.errors import StoreUnavailable
 from shared.pipeline.ports import Store
 from tests.contract.cut_proxy import CutProxy
+from tests.contract.real_servers import frozen
 
 PROMISED_SECONDS = 5
 SERVERS = ("redis", "firestore")
@@ -30,35 +29,12 @@ class Faulty:
     server: int
     """The server's pid."""
 
-    @contextmanager
-    def cut_off(self) -> Iterator[None]:
-        """Every connection is closed, each new one at once."""
-        self.proxy.cut()
-        try:
-            yield
-        finally:
-            self.proxy.restore()
 
-    @contextmanager
-    def silent(self) -> Iterator[None]:
-        """Connections hold, and nothing arrives at either end."""
-        self.proxy.blackhole()
-        try:
-            yield
-        finally:
-            self.proxy.restore()
-
-    @contextmanager
-    def frozen(self) -> Iterator[None]:
-        """The server stands still. What it was sent it will carry out once it goes on, whoever still waits for it."""
-        os.kill(self.server, signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            os.kill(self.server, signal.SIGCONT)
-
-
-WAYS = {"cut off": Faulty.cut_off, "silent": Faulty.silent, "frozen": Faulty.frozen}
+WAYS: Mapping[str, Callable[[Faulty], AbstractContextManager[None]]] = {
+    "cut off": lambda faulty: faulty.proxy.cut_off(),
+    "silent": lambda faulty: faulty.proxy.silent(),
+    "frozen": lambda faulty: frozen(faulty.server),
+}
 each_way = pytest.mark.parametrize("way", WAYS)
 
 

@@ -1,0 +1,35 @@
+"""Real servers in tests: a free port for one, a wait for it, and a way to make it stand still."""
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+        return port
+
+
+def until(condition: Callable[[], Any], seconds: float = 20) -> Any:
+    """What the condition gives, once it is true."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, "it did not come about"
+        threading.Event().wait(0.01)
+    return value
+
+
+@contextmanager
+def frozen(pid: int) -> Iterator[None]:
+    """The process stands still. What it was sent it carries out once it goes on, whoever still waits for it."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
