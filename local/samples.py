@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,14 +18,11 @@ import click
 from local.screen import run_command, step
 from local.stack import Options, Stack, Told
 from shared.cli.running import STACK_FILE, Running, find
-from shared.cli.trace import timeline_of
+from shared.cli.say import watch
 from shared.config import DATA_DIRECTORY
-from shared.domain.record import Delivery
 from shared.pipeline.timeline import Timeline
 
 SEND = Path(__file__).parents[1] / "examples" / "requests" / "send.py"
-SETTLE_SECONDS = 60
-LOOK_SECONDS = 0.1
 
 
 @click.command()
@@ -97,19 +93,9 @@ def _outcome(running: Running, sent: Sent) -> Outcome:
         return Outcome(f"It was answered {sent.status}.", well=False)
     if not sent.events:
         return Outcome("Taken: a receipt, or nothing that is for us.", well=True)
-    deadline = time.monotonic() + SETTLE_SECONDS
-    while True:
-        timelines = [_timeline(running, event) for event in sent.events]
-        settled = all(timeline is not None and timeline.settled for timeline in timelines)
-        if settled or time.monotonic() > deadline:
-            words = [_told(timeline) for timeline in timelines]
-            return Outcome("; ".join(dict.fromkeys(words)), well=settled)
-        time.sleep(LOOK_SECONDS)
-
-
-def _timeline(running: Running, event: str) -> Timeline | None:
-    record: Delivery | None = running.store.get(event)
-    return timeline_of(running, running.store.by_correlation(record.correlation_id)) if record else None
+    timelines = [watch(running, event, wait=True) for event in sent.events]
+    settled = all(timeline is not None and timeline.settled for timeline in timelines)
+    return Outcome("; ".join(dict.fromkeys(map(_told, timelines))), well=settled)
 
 
 def _told(timeline: Timeline | None) -> str:
@@ -122,7 +108,3 @@ def _told(timeline: Timeline | None) -> str:
 def main() -> None:
     """Run, and say in one line what went wrong."""
     run_command(try_samples)
-
-
-if __name__ == "__main__":
-    main()

@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -42,18 +44,25 @@ def test_news_is_taken_and_answered_by_nobody(tried: dict[str, str]) -> None:
         assert tried[name] == "Taken: a receipt, or nothing that is for us.", name
 
 
-def test_the_pombo_that_runs_is_used_where_there_is_one(tmp_path: Path) -> None:
-    environment = clean_environment(PYTHONPATH=str(ROOT), HANDLER="handlers.echo:handle")
+@contextmanager
+def running_in(directory: Path, **settings: str) -> Iterator[None]:
+    """A `pombo up` with its data where another clone in this directory would have it."""
+    environment = clean_environment(PYTHONPATH=str(ROOT), **settings)
     up = subprocess.Popen(
-        command("up", "--json", "--ports", "0"), cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
+        command("up", "--json", "--ports", "0"), cwd=directory, env=environment, stdout=subprocess.PIPE, text=True
     )
     try:
         assert up.stdout is not None
         assert up.stdout.readline()
-        ended = try_it(tmp_path)
+        yield
     finally:
         up.terminate()
         up.communicate(timeout=60)
+
+
+def test_the_pombo_that_runs_is_used_where_there_is_one(tmp_path: Path) -> None:
+    with running_in(tmp_path, HANDLER="handlers.echo:handle"):
+        ended = try_it(tmp_path)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "Starting" not in ended.stdout
     assert "processed: text sent" in ended.stdout, "the echo answers, not the menu"
@@ -61,22 +70,8 @@ def test_the_pombo_that_runs_is_used_where_there_is_one(tmp_path: Path) -> None:
 
 def test_a_sample_that_is_refused_is_exit_1_and_says_so(tmp_path: Path) -> None:
     """Signed with a secret that is not the webhook's."""
-    directory = tmp_path / ".pombo"
-    environment = clean_environment(PYTHONPATH=str(ROOT), META_APP_SECRET="another")
-    up = subprocess.Popen(
-        command("up", "--json", "--ports", "0", "--data-dir", str(directory)),
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert up.stdout is not None
-        assert up.stdout.readline()
+    with running_in(tmp_path, META_APP_SECRET="another"):
         ended = try_it(tmp_path)
-    finally:
-        up.terminate()
-        up.communicate(timeout=60)
     assert ended.returncode == 1
     assert "It was answered 403." in ended.stdout
     assert ended.stderr == f"pombo: {len(SAMPLES)} of {len(SAMPLES)} samples went wrong; they are shown in red above.\n"
