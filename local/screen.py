@@ -4,7 +4,7 @@ import json
 import sys
 import threading
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
@@ -56,24 +56,14 @@ def pretty(text: str) -> str | None:
 
 
 def run_command(command: click.Command) -> None:
-    """Run one command of the local cloud, and say in one line what went wrong. Does not return."""
+    """Run one command of the local cloud as `pombo` runs its own, and exit."""
     from local.stack import EndedAtStart
+    from shared.cli.commands import run
 
     try:
-        command.main(standalone_mode=False)
-    except click.UsageError as error:
-        _end(error.format_message(), 2)
-    except click.ClickException as error:
-        _end(error.format_message(), 1)
-    except click.Abort:
-        sys.exit(130)
+        run(command)
     except EndedAtStart:
         sys.exit(0)
-
-
-def _end(sentence: str, code: int) -> NoReturn:
-    click.echo(f"pombo: {sentence}", err=True)
-    sys.exit(code)
 
 
 def shout(sentence: str) -> str:

@@ -30,10 +30,10 @@ pombo.add_command(trace)
 pombo.add_command(doctor)
 
 
-def run() -> None:
-    """Run the command line and exit."""
+def run(command: click.Command = pombo) -> None:
+    """Run a command, or the whole command line, and say in one line what went wrong."""
     try:
-        pombo.main(standalone_mode=False)
+        command.main(standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
         sys.exit(2)

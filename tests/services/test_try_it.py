@@ -1,10 +1,13 @@
 """make try: every sample webhook through a Pombo that it starts for itself, or through the one that runs."""
 
+import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -13,10 +16,10 @@ from stack import ROOT, clean_environment, command
 SAMPLES = sorted(path.name for path in (ROOT / "examples" / "requests").glob("*.json"))
 
 
-def try_it(directory: Path, **settings: str) -> subprocess.CompletedProcess[str]:
+def try_it(directory: Path, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
     """As in another clone: what runs in this one's .pombo is none of a test's business."""
     environment = clean_environment(PYTHONPATH=str(ROOT), **settings)
-    command = [sys.executable, "-m", "local", "samples"]
+    command = [sys.executable, "-m", "local", "samples", *arguments]
     return subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, timeout=150)
 
 
@@ -86,3 +89,32 @@ def test_nobody_there_any_more_is_one_sentence(tmp_path: Path) -> None:
     assert ended.stderr.startswith("pombo: send.py: nothing answers at http://127.0.0.1:9/webhooks/whatsapp")
     assert "Traceback" not in ended.stderr
     assert os.listdir(directory)
+
+
+class Taker(BaseHTTPRequestHandler):
+    """A webhook that takes everything."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_a_store_that_is_away_is_one_sentence(tmp_path: Path) -> None:
+    directory = tmp_path / ".pombo"
+    directory.mkdir()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Taker) as webhook:
+        threading.Thread(target=webhook.serve_forever, daemon=True).start()
+        (directory / "stack.json").write_text(json.dumps({"webhook": f"http://127.0.0.1:{webhook.server_port}"}))
+        ended = try_it(tmp_path, STORE="redis", REDIS_URL="redis://127.0.0.1:9")
+        webhook.shutdown()
+    assert (ended.returncode, ended.stderr) == (1, "pombo: Redis cannot be reached.\n")
+
+
+def test_a_wrong_call_is_exit_2_and_one_line(tmp_path: Path) -> None:
+    ended = try_it(tmp_path, "--nothing")
+    assert (ended.returncode, len(ended.stderr.splitlines())) == (2, 1)
+    assert "No such option" in ended.stderr
