@@ -37,6 +37,8 @@ class Try:
     opens_round: bool
     follows_doubt: bool
     after_cut_off: bool
+    error: str | None
+    """The record's last error, where this is the try that left it."""
     last: bool
 
 
@@ -84,8 +86,14 @@ def _try(record: Delivery, attempts: Sequence[Attempt], rounds: Sequence[int], i
         opens_round=round_ > (rounds[index - 1] if index else 0),
         follows_doubt=doubted and _can_double(record),
         after_cut_off=cut_off,
+        error=record.last_error if _left_the_last_error(attempts, index) else None,
         last=last,
     )
+
+
+def _left_the_last_error(attempts: Sequence[Attempt], index: int) -> bool:
+    """The next try may be under way, or over, and the error still be this one's."""
+    return index == max((i for i, attempt in enumerate(attempts) if attempt.answer == "handler_failed"), default=None)
 
 
 def _rounds(record: Delivery, attempts: Sequence[Attempt]) -> list[int]:
@@ -148,8 +156,8 @@ def _sentence(record: Delivery, one: Try, explain: Explain) -> str:
     sentence = unsettled or say.TRIES.get(answer, answer)
     if code is not None:
         sentence = explain(record.provider, code, answer) or sentence
-    if answer == "handler_failed" and record.last_error and one.last:
-        sentence = f"The handler failed: {record.last_error.rstrip('.')}."
+    if one.error:
+        sentence = f"The handler failed: {one.error.rstrip('.')}."
     if answer == "replied" and record.plan_size == 0:
         sentence = say.WITHOUT_REPLY
     number = one.attempt.attempt if unsettled or answer in say.NUMBERED else None

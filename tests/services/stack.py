@@ -383,6 +383,10 @@ class Stack:
 
     # ---- waiting
 
+    def wait_logs(self, event: str, **fields: Any) -> list[dict[str, Any]]:
+        """Log lines as `logs` finds them, once there are any: a line may come a moment after what it tells of."""
+        return self.wait_until(lambda: self.logs(event, **fields), f"{event} is logged, of {fields}")
+
     def wait_until(self, condition: Callable[[], T], what: str, seconds: float = SECONDS) -> T:
         return wait_until(condition, what, seconds, self.explain)
 

@@ -64,7 +64,7 @@ def test_a_message_whose_task_was_lost_in_the_queue_is_handled_by_the_sweep(stac
     body = of_texts(text(contact, f"wamid.{contact}", "hello"))
     stack.fault("task", "drop", match={"queue": "inbound"})
     assert stack.post(body).status_code == 200
-    stack.wait_until(lambda: stack.logs("fault_made", kind="drop"), "its task is lost")
+    stack.wait_logs("fault_made", kind="drop")
     assert stack.state_of(stack.event_key(f"wamid.{contact}")) == "pending"
 
     def swept() -> bool:
@@ -109,7 +109,7 @@ def test_every_entry_and_change_of_a_call_counts_and_a_strangers_number_is_set_a
 
     stack.wait_settled([items[0]["id"], items[1]["id"]])
     assert sorted(stack.texts(contact)) == ["text 1", "text 2"]
-    lines = stack.logs("inbound_new", state="dropped", reason="unknown_sender")
+    lines = stack.wait_logs("inbound_new", state="dropped", reason="unknown_sender")
     strange = stack.store.get(lines[-1]["inbound_event_id"])
     assert strange is not None
     assert (strange.state, strange.reason, strange.sender) == ("dropped", "unknown_sender", "200000000000008")

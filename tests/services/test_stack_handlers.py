@@ -82,7 +82,7 @@ def test_a_failing_handler_is_tried_again_and_then_the_message_is_dead(stack: St
     event = stack.event(message_id)
     assert event is not None
     assert (event.state, event.reason, event.attempt) == ("dead", "error", 3)
-    assert stack.logs("dead_lettered", delivery=event.key, severity="ERROR", reason="error")
+    stack.wait_logs("dead_lettered", delivery=event.key, severity="ERROR", reason="error")
 
 
 def test_a_handler_that_drops_a_message_says_why(stack: Stack, told: Told) -> None:
@@ -103,10 +103,7 @@ def test_a_hanging_handler_is_given_up_with_a_sentence(stack: Stack, told: Told)
 
     failed = [m["sentence"] for m in stack.timeline(message_id)["events"] if m["what"] == "handler_failed"]
 
-    assert failed in (
-        ["The handler failed. (try 1)"],
-        ["The handler failed: The handler took longer than 3 s. (try 1)"],
-    )
+    assert failed == ["The handler failed: The handler took longer than 3 s. (try 1)"]
     assert stack.get("internal", "/livez").status_code == 200
 
 

@@ -194,13 +194,13 @@ def test_a_receipt_is_kept_by_its_id_and_one_with_an_echo_of_no_record_is_counte
 ) -> None:
     assert all(sent[name] == [] for name in RECEIPT)
     for word in set(RECEIPTS) - {"failed"}:
-        assert curious.logs("receipt_applied", event_type=word, reason="no_echo")
-    assert curious.logs("receipt_unknown", event_type="failed")
+        curious.wait_logs("receipt_applied", event_type=word, reason="no_echo")
+    curious.wait_logs("receipt_unknown", event_type="failed")
 
 
 def test_an_unknown_field_is_no_event_and_counted(sent: dict[str, list[str]], curious: Stack) -> None:
     assert sent["unknown_field"] == []
-    assert curious.logs("webhook_ignored", reason="unknown_field")
+    curious.wait_logs("webhook_ignored", reason="unknown_field")
 
 
 def test_sent_again_they_are_duplicates_and_change_nothing(sent: dict[str, list[str]], curious: Stack) -> None:

@@ -113,7 +113,7 @@ def test_a_lost_answer_without_a_receipt_is_sent_once_more_after_the_window_and_
     reply = sends.reply(lost_always)
     assert reply is not None
     assert (reply.state, reply.reason, reply.doubts) == ("dead", "in_doubt", 2)
-    assert sends.logs("dead_lettered", delivery=reply.key, reason="in_doubt")
+    sends.wait_logs("dead_lettered", delivery=reply.key, reason="in_doubt")
     first, second = (sends.reply(in_order, index) for index in (0, 1))
     assert first is not None
     assert second is not None
@@ -152,7 +152,7 @@ def test_a_refusal_for_good_is_tried_once_and_answered_400_once(sends: Stack, co
     reply = sends.reply(message_id)
     assert reply is not None
     assert (reply.state, reply.reason, reply.attempt) == ("dead", "permanent", 1)
-    name = sends.logs("outbound_failed", delivery=reply.key)[0]["task_name"]
+    name = sends.wait_logs("outbound_failed", delivery=reply.key)[0]["task_name"]
     sends.wait_until(lambda: len(sends.logs("attempt_failed", name=name)) == 1, "the queue saw the refusal")
     assert sends.logs("attempt_failed", name=name)[0]["status"] == 400
 
@@ -163,7 +163,7 @@ def test_a_refusal_for_good_is_tried_once_and_answered_400_once(sends: Stack, co
     assert len(sends.control("GET", "calls")) == calls + 1
     assert sends.ledger(contact) == []
     assert sends.timeline(message_id)["replies"][0]["shown"] == "failed"
-    assert sends.logs("dead_lettered", delivery=reply.key, code=131026)
+    sends.wait_logs("dead_lettered", delivery=reply.key, code=131026)
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_a_refused_token_waits_until_another_one_is_in_use(sends: Stack, contact
     waiting = sends.say(later, "hello")
 
     sends.wait_until(lambda: "waiting" in sends.what(waiting), "what comes later waits")
-    assert sends.logs("tenant_needs_reauth", code=190, severity="ERROR")
+    sends.wait_logs("tenant_needs_reauth", code=190, severity="ERROR")
     assert sends.timeline(refused)["replies"][0].get("why") == "WHATSAPP_REAUTH_REQUIRED"
     assert sends.texts(first) == sends.texts(later) == []
 
@@ -291,4 +291,4 @@ def test_a_blocked_number_waits_and_then_probes(blocked: BlockedNumber) -> None:
         assert moments(stack, one) == ["accepted"], "it was tried while the number was blocked"
     assert stack.reply(blocked.message_id).attempt == 1  # type: ignore[union-attr] # a block spends no attempt
     assert not stack.store.marks("default").blocks
-    assert stack.logs("sender_blocked", code=368, severity="ERROR")
+    stack.wait_logs("sender_blocked", code=368, severity="ERROR")

@@ -87,7 +87,7 @@ def test_a_handler_that_fails_and_then_answers(told: Stack, contact: str) -> Non
     message_id = told.say(contact, "!raise 1")
 
     said = wait_for(told, message_id, "handler_failed")
-    assert re.match(r"The handler failed: RuntimeError: the team's code is broken\.", said) or "(try 1)" in said
+    assert re.match(r"The handler failed: RuntimeError: the team's code is broken\.", said)
     told.wait_settled([message_id])
     assert whats(told, message_id)[:4] == ["received", "handler_failed", "replied", "done"]
 
@@ -142,7 +142,7 @@ def test_an_item_that_cannot_be_read(told: Stack, contact: str) -> None:
     broken = {"type": "text", "from": contact, "text": {"body": f"no id {contact}"}}
     assert told.post(of_texts(broken)).status_code == 200
 
-    key = told.wait_until(lambda: told.logs("dead_lettered", reason="unparsable"), "it is dead")[-1]["delivery"]
+    key = told.wait_logs("dead_lettered", reason="unparsable")[-1]["delivery"]
     timeline = timeline_of(told, key)
     assert timeline["events"][-1]["sentence"] == "It could not be read. It is kept as it came."
 
@@ -370,6 +370,7 @@ def test_a_duplicate_of_a_message_whose_record_has_expired_is_told_by_the_logs(
         assert told.post(body).status_code == 200
     told.wait_settled([f"wamid.{contact}"])
     key = told.event_key(f"wamid.{contact}")
+    told.wait_logs("inbound_duplicate", inbound_event_id=key)
     lines = told.logs(inbound_event_id=key)
     empty = SqliteStore(tmp_path / "empty.sqlite", Limits(), SystemClock().now)
     try:

@@ -189,6 +189,14 @@ def test_a_failed_handler_is_quoted_at_its_last_try_alone() -> None:
     ]
 
 
+@pytest.mark.parametrize("next_try", ["started", "replied"])
+def test_what_the_handler_failed_by_is_told_also_once_it_is_tried_again(next_try: str) -> None:
+    tried = (Attempt(at(-20), 1, "handler_failed"), Attempt(at(-10), 2, next_try))
+    record = replace(pending(Kind.INBOUND), last_error="LookupError: no such customer", attempts_log=tried)
+    said = [moment.sentence for moment in build([record]).events if moment.what == "handler_failed"]
+    assert said == ["The handler failed: LookupError: no such customer. (try 1)"]
+
+
 def test_a_message_that_a_receipt_alone_proves_says_so() -> None:
     assert is_a_sentence(sentences(after(done(), "lost"))["done"])
     assert "done" not in sentences(after(done(), "accepted"))
