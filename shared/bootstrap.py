@@ -26,6 +26,7 @@ from shared.pipeline.process_outbound import ProcessOutbound
 from shared.pipeline.sweep import Sweep
 from shared.queues.cloud_tasks import CloudTasksQueue, QueueSettings
 from shared.tenants.environment import EnvironmentTenants
+from shared.wire.reach import ANYWHERE
 
 P = TypeVar("P")
 
@@ -189,6 +190,7 @@ def _handler(settings: Config, stopping: Callable[[], bool]) -> HandlerRunner:
             connections=threads,
             max_replies=limits.max_replies,
             now=SystemClock().now,
+            reach=ANYWHERE,
         )
         return HandlerRunner(backend, timeout=limits.handler_timeout + GRACE, threads=threads, stopping=stopping)
     try:
@@ -228,6 +230,7 @@ def _channel(settings: Config, **secrets: Any) -> MetaChannel:
         version=settings["WHATSAPP_API_VERSION"] if is_internal else "",
         post=settings.limits.post,
         minute=settings.limits.waits.minute,
+        reach=ANYWHERE,
     )
     return _port(settings, "channel", channel)
 

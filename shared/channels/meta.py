@@ -30,6 +30,7 @@ from shared.domain.identity import Echo, stable_hash
 from shared.domain.limits import PostTimes
 from shared.domain.messages import Message
 from shared.domain.record import Delivery
+from shared.wire.reach import PUBLIC, Reach
 
 if TYPE_CHECKING:
     from shared.wire.bounded_http import Answer, Poster
@@ -50,8 +51,8 @@ class MetaChannel:
     """One Meta app and the numbers it sends for.
 
     `app_secrets` are all accepted (rotation); without one every signature is refused. `credentials` maps a
-    phone_number_id to its access token. `minute` is how long a minute of Meta's least waits takes. Connects to nothing
-    before the first send, so it may be made before a fork.
+    phone_number_id to its access token. `minute` is how long a minute of Meta's least waits takes; `reach`, where
+    `base_url` may lead. Connects to nothing before the first send, so it may be made before a fork.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class MetaChannel:
         post: PostTimes,
         minute: timedelta = timedelta(minutes=1),
         monotonic: Callable[[], float] = time.monotonic,
+        reach: Reach = PUBLIC,
     ) -> None:
         self._secrets = tuple(secret.encode("utf-8", "surrogateescape") for secret in app_secrets if secret)
         self._credentials = credentials
@@ -71,6 +73,7 @@ class MetaChannel:
         self._times = post
         self._minute = minute
         self._monotonic = monotonic
+        self._reach = reach
         self._lock = threading.Lock()
         self._poster: Poster | None = None
 
@@ -145,7 +148,7 @@ class MetaChannel:
 
         with self._lock:
             if self._poster is None:
-                self._poster = Poster(self._times, self._monotonic)
+                self._poster = Poster(self._times, self._monotonic, reach=self._reach)
             return self._poster
 
 

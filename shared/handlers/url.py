@@ -20,6 +20,7 @@ from shared.handlers.signature import signed_headers
 from shared.pipeline.ports import HandlerCall, HandlerFault
 from shared.wire import bounded_json
 from shared.wire.bounded_http import Answer, NoAnswer, NotSent, Poster
+from shared.wire.reach import PUBLIC, NotPublic, Reach
 
 VERSION = 1
 """Of the wire form. A backend may refuse one that it does not know."""
@@ -39,8 +40,9 @@ _HINTS: Mapping[int, str] = {
 class Backend:
     """One address and the secrets that sign for it; called for the default kinds of message.
 
-    A redirect is not followed: it would take a message to where the configuration does not name. Connects to nothing
-    before the first call, so it may be made before a fork.
+    A redirect is not followed: it would take a message to where the configuration does not name. `reach`: where the
+    address may lead; one of the deployment's own, anywhere. Connects to nothing before the first call, so it may be
+    made before a fork.
     """
 
     kinds: frozenset[str] = DEFAULT_KINDS
@@ -55,6 +57,7 @@ class Backend:
         connections: int,
         max_replies: int,
         now: Callable[[], datetime],
+        reach: Reach = PUBLIC,
     ) -> None:
         self._url = url
         self._secrets = secrets
@@ -62,6 +65,7 @@ class Backend:
         self._connections = connections
         self._max_replies = max_replies
         self._now = now
+        self._reach = reach
         self._lock = threading.Lock()
         self._poster: Poster | None = None
 
@@ -99,7 +103,7 @@ class Backend:
     def _pool(self) -> Poster:
         with self._lock:
             if self._poster is None:
-                self._poster = Poster(self._times, time.monotonic, self._connections)
+                self._poster = Poster(self._times, time.monotonic, self._connections, self._reach)
             return self._poster
 
     def _replies(self, answer: Answer) -> Iterator[OutboundMessage]:
@@ -119,6 +123,7 @@ class Backend:
         """Why there is no answer, in words that go on from "The backend"."""
         causes = list(_causes(error))
         for kind, words in (
+            (NotPublic, "may not be called: its name leads to an address that is not public"),
             (socket.gaierror, "cannot be found: its name was not resolved"),
             (ssl.SSLError, "cannot be trusted: its certificate, or its TLS, was not accepted"),
             (ConnectionRefusedError, "refused the connection"),

@@ -14,6 +14,7 @@ from enum import StrEnum
 import httpcore
 
 from shared.domain.limits import PostTimes
+from shared.wire.reach import PUBLIC, Reach
 
 CONNECTIONS = 100
 """One for each thread that may send at once; Cloud Run's concurrency is at most 80 by default."""
@@ -67,9 +68,18 @@ class Answer:
 
 
 class Poster:
-    """A pool of connections, for many threads. Made after the fork, like everything that holds a connection."""
+    """A pool of connections, for many threads. Made after the fork, like everything that holds a connection.
 
-    def __init__(self, times: PostTimes, monotonic: Callable[[], float], connections: int = CONNECTIONS) -> None:
+    `reach`: where they may lead, whatever a URL says or a name resolves to.
+    """
+
+    def __init__(
+        self,
+        times: PostTimes,
+        monotonic: Callable[[], float],
+        connections: int = CONNECTIONS,
+        reach: Reach = PUBLIC,
+    ) -> None:
         self._total = times.total.total_seconds()
         connect, write, read = (t.total_seconds() for t in (times.connect, times.write, times.read))
         self._timeouts = {"connect": connect, "write": write, "read": read, "pool": connect}
@@ -78,7 +88,7 @@ class Poster:
             max_connections=connections,
             max_keepalive_connections=connections,
             keepalive_expiry=IDLE_SECONDS,
-            network_backend=_Backend(self._call),
+            network_backend=_Backend(self._call, reach),
         )
 
     def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
@@ -139,8 +149,9 @@ class _Call(threading.local):
 
 
 class _Backend(httpcore.NetworkBackend):
-    def __init__(self, call: _Call) -> None:
+    def __init__(self, call: _Call, reach: Reach) -> None:
         self._call = call
+        self._reach = reach
         self._sockets = httpcore.SyncBackend()
 
     def connect_tcp(
@@ -151,8 +162,16 @@ class _Backend(httpcore.NetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.NetworkStream:
-        timeout = self._call.within(timeout, httpcore.ConnectTimeout)
-        return _Stream(self._sockets.connect_tcp(host, port, timeout, local_address, socket_options), self._call)
+        """To the first of the host's addresses that takes it. TLS goes on to ask for the host by its name."""
+        failure: Exception = httpcore.ConnectError("the name has no address")
+        for address in self._reach.addresses(host, port):
+            left = self._call.within(timeout, httpcore.ConnectTimeout)
+            try:
+                stream = self._sockets.connect_tcp(address, port, left, local_address, socket_options)
+                return _Stream(stream, self._call)
+            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+                failure = error
+        raise failure
 
 
 class _Stream(httpcore.NetworkStream):

@@ -31,6 +31,7 @@ from shared.handlers.signature import signed_headers
 from shared.handlers.url import GRACE, Backend
 from shared.pipeline.ports import HandlerCall, HandlerFault, HandlerInterrupted
 from shared.wire.bounded_http import NoAnswer, Poster
+from shared.wire.reach import ANYWHERE, PUBLIC, Reach
 
 NOW = datetime(2026, 11, 27, 12, 0, 0, 900_000, tzinfo=UTC)
 TIMESTAMP = "1795780800"
@@ -142,7 +143,13 @@ def answer(status: int, body: Any = b"", **headers: str) -> Reply:
     return lambda connection: connection.sendall(response(status, body, **headers))
 
 
-def backend(url: str, timeout: timedelta = PATIENT, secrets: tuple[str, ...] = (SECRET,), threads: int = 2) -> Backend:
+def backend(
+    url: str,
+    timeout: timedelta = PATIENT,
+    secrets: tuple[str, ...] = (SECRET,),
+    threads: int = 2,
+    reach: Reach = ANYWHERE,
+) -> Backend:
     return Backend(
         url,
         secrets=secrets,
@@ -151,6 +158,7 @@ def backend(url: str, timeout: timedelta = PATIENT, secrets: tuple[str, ...] = (
         connections=threads,
         max_replies=30,
         now=lambda: NOW,
+        reach=reach,
     )
 
 
@@ -534,6 +542,13 @@ def test_an_address_that_is_none_counts_as_raised(host: str) -> None:
     assert fault_of(f"http://{host}.example.com/").startswith("The backend cannot be ")
 
 
+def test_an_address_that_is_not_of_the_configuration_may_not_lead_here(server: Server) -> None:
+    with closing(backend(server.url, reach=PUBLIC)) as code, pytest.raises(HandlerFault) as caught:
+        code(CALL)
+    assert str(caught.value) == "The backend may not be called: its name leads to an address that is not public."
+    assert server.connections == 0
+
+
 UNTRUSTED = "The backend cannot be trusted: its certificate, or its TLS, was not accepted."
 
 
@@ -648,7 +663,10 @@ def test_a_backend_that_reads_slowly_is_given_up_in_time() -> None:
         while connection.recv(16_384) and not over.wait(0.005):
             pass
 
-    with one_connection(sip) as address, closing(Poster(PostTimes(*[HASTY] * 4), time.monotonic)) as poster:
+    with (
+        one_connection(sip) as address,
+        closing(Poster(PostTimes(*[HASTY] * 4), time.monotonic, reach=ANYWHERE)) as poster,
+    ):
         began = time.monotonic()
         with pytest.raises(NoAnswer, match="WriteTimeout"):
             poster.post(f"http://{address}/", {}, bytes(40_000_000))

@@ -29,6 +29,7 @@ from shared.domain.identity import Echo
 from shared.domain.limits import PostTimes
 from shared.domain.messages import Contact, Message
 from shared.domain.record import Delivery, Kind, State
+from shared.wire.reach import ANYWHERE
 
 SENDER = "200000000000001"
 ECHO = Echo("0123456789abcdef0123456789abcdef01234567", 2, "corr_0001")
@@ -131,7 +132,8 @@ def delivery(sender: str = SENDER, **payload: Any) -> Delivery:
 
 
 def channel(url: str, times: PostTimes = PATIENT, token: str = "token-1", **more: Any) -> MetaChannel:
-    return MetaChannel(app_secrets=(), credentials={SENDER: token}, base_url=url, version="v25.0", post=times, **more)
+    given = {"base_url": url, "version": "v25.0", "post": times, "reach": ANYWHERE, **more}
+    return MetaChannel(app_secrets=(), credentials={SENDER: token}, **given)
 
 
 def refused_with(url: str, **more: Any) -> SendError:
