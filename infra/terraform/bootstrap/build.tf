@@ -1,0 +1,84 @@
+# Where images are kept and who builds them. What the build may deploy is said in each environment.
+
+resource "google_artifact_registry_repository" "images" {
+  project       = var.project
+  location      = var.region
+  repository_id = "pombo"
+  format        = "DOCKER"
+
+  docker_config {
+    immutable_tags = true
+  }
+  # Rollback goes to one of these.
+  cleanup_policies {
+    id     = "keep-recent"
+    action = "KEEP"
+    most_recent_versions {
+      keep_count = 20
+    }
+  }
+  cleanup_policies {
+    id     = "delete-old"
+    action = "DELETE"
+    condition {
+      older_than = "7776000s" # 90 days
+    }
+  }
+  cleanup_policy_dry_run = false
+
+  lifecycle {
+    prevent_destroy = true
+  }
+  depends_on = [google_project_service.this]
+}
+
+resource "google_storage_bucket" "source" {
+  project                     = var.project
+  name                        = "${var.project}-build-source"
+  location                    = var.region
+  uniform_bucket_level_access = true
+  public_access_prevention    = "enforced"
+  force_destroy               = true # what was uploaded for a build, and is in the repository anyway
+
+  lifecycle_rule {
+    action {
+      type = "Delete"
+    }
+    condition {
+      age = 30
+    }
+  }
+  depends_on = [google_project_service.this]
+}
+
+resource "google_service_account" "build" {
+  project      = var.project
+  account_id   = "pombo-build"
+  display_name = "Pombo: builds and deploys"
+  depends_on   = [google_project_service.this]
+}
+
+locals {
+  # From the account's own argument: known before it exists, and still in order behind it.
+  build = "serviceAccount:${google_service_account.build.account_id}@${var.project}.iam.gserviceaccount.com"
+}
+
+resource "google_artifact_registry_repository_iam_member" "build_pushes" {
+  project    = var.project
+  location   = var.region
+  repository = google_artifact_registry_repository.images.repository_id
+  role       = "roles/artifactregistry.writer"
+  member     = local.build
+}
+
+resource "google_storage_bucket_iam_member" "build_reads_source" {
+  bucket = google_storage_bucket.source.name
+  role   = "roles/storage.objectViewer"
+  member = local.build
+}
+
+resource "google_project_iam_member" "build_logs" {
+  project = var.project
+  role    = "roles/logging.logWriter"
+  member  = local.build
+}

@@ -1,0 +1,96 @@
+# Once a project: what an environment needs to be there before it.
+
+terraform {
+  required_version = ">= 1.11"
+  required_providers {
+    google = {
+      source  = "hashicorp/google"
+      version = "~> 8.7"
+    }
+  }
+  # The bucket is made here, so the very first apply keeps its state in a file, which README.md then moves into it.
+  backend "gcs" {
+    prefix = "bootstrap"
+  }
+}
+
+provider "google" {
+  project = var.project
+  region  = var.region
+  # A person's own credentials carry no quota project; several of these APIs refuse a call without one.
+  user_project_override = true
+  billing_project       = var.project
+}
+
+locals {
+  # cloudresourcemanager and serviceusage have to be on before Terraform can look at a project at all (README.md).
+  apis = [
+    "artifactregistry",
+    "cloudbuild",
+    "cloudresourcemanager",
+    "cloudscheduler",
+    "cloudtasks",
+    "containeranalysis",
+    "containerscanning",
+    "firestore",
+    "iam",
+    "iamcredentials",
+    "logging",
+    "monitoring",
+    "run",
+    "secretmanager",
+    "serviceusage",
+    "storage",
+  ]
+  # Every secret of the services' configuration (shared/config.py), also those that are not used yet.
+  secrets = [
+    "HANDLER_URL_SECRET",
+    "INTERNAL_TASK_TOKEN",
+    "META_APP_SECRET",
+    "META_VERIFY_TOKEN",
+    "REDIS_URL",
+    "WHATSAPP_ACCESS_TOKEN",
+  ]
+}
+
+resource "google_project_service" "this" {
+  for_each = toset(local.apis)
+
+  project = var.project
+  service = "${each.key}.googleapis.com"
+  # Others may use it too, and to turn it off and on again loses what hangs on it.
+  disable_on_destroy = false
+}
+
+resource "google_storage_bucket" "state" {
+  project                     = var.project
+  name                        = "${var.project}-terraform-state"
+  location                    = var.region
+  uniform_bucket_level_access = true
+  public_access_prevention    = "enforced"
+  force_destroy               = false
+
+  versioning {
+    enabled = true
+  }
+  lifecycle_rule {
+    action {
+      type = "Delete"
+    }
+    condition {
+      num_newer_versions = 50
+      with_state         = "ARCHIVED"
+    }
+  }
+  lifecycle {
+    prevent_destroy = true
+  }
+  depends_on = [google_project_service.this]
+}
+
+module "secrets" {
+  source     = "../modules/secrets"
+  project    = var.project
+  names      = local.secrets
+  depends_on = [google_project_service.this]
+}

@@ -1,0 +1,48 @@
+terraform {
+  required_version = ">= 1.11"
+  required_providers {
+    google = {
+      source  = "hashicorp/google"
+      version = "~> 8.7"
+    }
+  }
+  # The bucket is named at init: -backend-config=bucket=<project>-terraform-state
+  backend "gcs" {
+    prefix = "prod"
+  }
+}
+
+provider "google" {
+  project = var.project
+  region  = var.region
+  # A person's own credentials carry no quota project; several of these APIs refuse a call without one.
+  user_project_override = true
+  billing_project       = var.project
+}
+
+module "pombo" {
+  source      = "../../modules/pombo"
+  environment = "prod"
+
+  project                  = var.project
+  region                   = var.region
+  firestore_location       = var.firestore_location
+  scheduler_region         = var.scheduler_region
+  whatsapp_phone_number_id = var.whatsapp_phone_number_id
+  handler                  = var.handler
+  handler_url              = var.handler_url
+  images                   = var.images
+  tenants                  = var.tenants
+  settings                 = var.settings
+  secret_versions          = var.secret_versions
+  min_instances            = var.min_instances
+  max_instances            = var.max_instances
+  memory                   = var.memory
+  queue_suffix             = var.queue_suffix
+  queue_log_sampling       = var.queue_log_sampling
+  store                    = var.store
+  redis                    = var.redis
+  media_bucket             = var.media_bucket
+  alert_emails             = var.alert_emails
+  alert_thresholds         = var.alert_thresholds
+}

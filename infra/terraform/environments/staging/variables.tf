@@ -1,0 +1,123 @@
+variable "project" {
+  description = "The project's ID."
+  type        = string
+}
+
+variable "whatsapp_phone_number_id" {
+  description = "The sender of tenant default: the ID that Meta shows beside the number."
+  type        = string
+}
+
+variable "handler" {
+  description = "The team's code, module:function. Exactly one of this and handler_url."
+  type        = string
+  default     = null
+}
+
+variable "handler_url" {
+  description = "The team's code behind an https address; then the secret HANDLER_URL_SECRET is read."
+  type        = string
+  default     = null
+}
+
+variable "region" {
+  description = "The region of everything."
+  type        = string
+  default     = "europe-west1"
+}
+
+variable "firestore_location" {
+  description = "A region, or a multi-region like eur3; the region if null. It cannot be changed once the database is there."
+  type        = string
+  default     = null
+}
+
+variable "scheduler_region" {
+  description = "For a region of Cloud Run's in which Cloud Scheduler is not; the region if null."
+  type        = string
+  default     = null
+}
+
+variable "images" {
+  description = "The images of the first apply, by service; a placeholder if none. Later the build deploys them."
+  type        = map(string)
+  default     = {}
+}
+
+variable "tenants" {
+  description = "Tenants with an outbound queue of their own."
+  type        = set(string)
+  default     = []
+}
+
+variable "settings" {
+  description = "Tuning of the services: environment variables by their names in lower case; times in seconds."
+  type        = map(string)
+  default     = {}
+}
+
+variable "secret_versions" {
+  description = "The version of each secret by its name; 1 if not here."
+  type        = map(number)
+  default     = {}
+}
+
+variable "min_instances" {
+  description = "Instances kept ready, by service; 0 if not here."
+  type        = map(number)
+  default     = {}
+}
+
+variable "max_instances" {
+  description = "Instances at most, by service; 10 if not here."
+  type        = map(number)
+  default     = {}
+}
+
+variable "memory" {
+  description = "Of an instance, by service; 512Mi if not here."
+  type        = map(string)
+  default     = {}
+}
+
+variable "queue_suffix" {
+  description = "Behind each queue's name, where a queue of that name was deleted within the last 7 days."
+  type        = string
+  default     = ""
+}
+
+variable "queue_log_sampling" {
+  description = "The part of the queues' operations that Cloud Logging keeps, 0 to 1. About six lines a message."
+  type        = number
+  default     = 0
+}
+
+variable "store" {
+  description = "Where records live: firestore or redis."
+  type        = string
+  default     = "firestore"
+}
+
+variable "redis" {
+  description = "Whether there is a Memorystore and its network, which store = \"redis\" needs."
+  type        = bool
+  default     = false
+}
+
+variable "media_bucket" {
+  description = "Whether there is a bucket for media."
+  type        = bool
+  default     = false
+}
+
+variable "alert_emails" {
+  description = "Whom the alerts tell."
+  type        = list(string)
+  default     = []
+}
+
+variable "alert_thresholds" {
+  description = "Over the defaults of modules/monitoring."
+  type        = map(number)
+  default     = {}
+}

@@ -1,0 +1,4 @@
+output "emails" {
+  description = "The account of each service, of tasks and of scheduler."
+  value       = local.emails
+}

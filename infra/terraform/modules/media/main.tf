@@ -1,0 +1,34 @@
+# A private bucket for what people send.
+
+resource "google_storage_bucket" "this" {
+  project                     = var.project
+  name                        = "${var.project}-pombo-media"
+  location                    = var.location
+  uniform_bucket_level_access = true
+  public_access_prevention    = "enforced"
+  force_destroy               = false
+
+  lifecycle_rule {
+    action {
+      type = "Delete"
+    }
+    condition {
+      age = var.retention_days
+    }
+  }
+  # What is deleted is gone: it is personal.
+  soft_delete_policy {
+    retention_duration_seconds = 0
+  }
+  lifecycle {
+    prevent_destroy = true
+  }
+}
+
+resource "google_storage_bucket_iam_member" "use" {
+  for_each = var.users
+
+  bucket = google_storage_bucket.this.name
+  role   = "roles/storage.objectUser"
+  member = "serviceAccount:${each.value}"
+}

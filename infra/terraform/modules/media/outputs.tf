@@ -1,0 +1,3 @@
+output "bucket" {
+  value = google_storage_bucket.this.name
+}

@@ -1,0 +1,101 @@
+# One environment: joins the other modules. Each comes behind what it needs: queues and database first, then who may use
+# them, then the services that do, then what calls the services.
+
+terraform {
+  required_providers {
+    google = {
+      source = "hashicorp/google"
+    }
+  }
+}
+
+data "google_project" "this" {
+  project_id = var.project
+}
+
+module "tasks" {
+  source       = "../tasks"
+  project      = var.project
+  region       = var.region
+  tenants      = var.tenants
+  suffix       = var.queue_suffix
+  log_sampling = var.queue_log_sampling
+}
+
+module "firestore" {
+  source   = "../firestore"
+  project  = var.project
+  location = coalesce(var.firestore_location, var.region)
+}
+
+module "iam" {
+  source        = "../iam"
+  project       = var.project
+  region        = var.region
+  services      = local.services
+  queues        = module.tasks.names
+  database      = module.firestore.name
+  build_account = local.accounts["build"]
+}
+
+module "redis" {
+  source  = "../redis"
+  count   = var.redis ? 1 : 0
+  project = var.project
+  region  = var.region
+}
+
+module "run" {
+  source   = "../run"
+  for_each = local.services
+
+  project            = var.project
+  region             = var.region
+  name               = each.key
+  public             = each.value.public
+  url                = local.urls[each.key]
+  image              = lookup(var.images, each.key, local.placeholder)
+  service_account    = local.accounts[each.key]
+  invokers           = { for name in each.value.invokers : name => local.accounts[name] }
+  build_account      = local.accounts["build"]
+  env                = merge(local.common_env, each.value.env)
+  secrets            = { for secret in each.value.secrets : secret => lookup(var.secret_versions, secret, 1) }
+  threads            = local.threads
+  timeout            = each.value.timeout
+  memory             = lookup(var.memory, each.key, "512Mi")
+  min_instances      = lookup(var.min_instances, each.key, 0)
+  max_instances      = lookup(var.max_instances, each.key, 10)
+  dispatches_at_once = contains(each.value.invokers, "tasks") ? module.tasks.at_once : 0
+  network            = var.redis ? module.redis[0].network : null
+
+  # Cloud Run refuses a service that may not read its secrets, and a service must not start before its store is there.
+  depends_on = [module.iam, module.firestore, module.redis]
+}
+
+# An image is pulled by Cloud Run's own agent, which is there once a service is. The first image is public.
+resource "google_artifact_registry_repository_iam_member" "run_pulls" {
+  project    = var.project
+  location   = var.region
+  repository = "pombo"
+  role       = "roles/artifactregistry.reader"
+  member     = "serviceAccount:service-${data.google_project.this.number}@serverless-robot-prod.iam.gserviceaccount.com"
+  depends_on = [module.run]
+}
+
+module "scheduler" {
+  source          = "../scheduler"
+  project         = var.project
+  region          = coalesce(var.scheduler_region, var.region)
+  internal_url    = local.urls["internal"]
+  service_account = local.accounts["scheduler"]
+  depends_on      = [module.run]
+}
+
+module "media" {
+  source     = "../media"
+  count      = var.media_bucket ? 1 : 0
+  project    = var.project
+  location   = var.region
+  users      = { internal = local.accounts["internal"] }
+  depends_on = [module.iam]
+}

@@ -1,0 +1,101 @@
+# The services, one entry each, and the environment that they are given. A variable that the code reads and that is not
+# here, or the other way round, fails a test that names both (tests/infra/test_agreement.py).
+
+locals {
+  # Answers 200 on every path, whatever the probes ask.
+  placeholder = "us-docker.pkg.dev/cloudrun/container/hello"
+
+  # Tuning, with the code's own defaults. handler_timeout and in_doubt_seconds are numbers of seconds.
+  defaults = {
+    log_level             = "INFO"
+    threads               = "16"
+    webhook_max_bytes     = "3211264"
+    whatsapp_api_base_url = "https://graph.facebook.com"
+    whatsapp_api_version  = "v25.0"
+    oidc_certs_url        = "https://www.googleapis.com/oauth2/v1/certs"
+    handler_timeout       = "60"
+    max_attempts          = "8"
+    in_doubt_seconds      = "300"
+    in_doubt_policy       = "resend"
+    message_max_age       = "24h"
+    dedupe_ttl_days       = "8"
+    sweep_after           = "600s"
+  }
+  settings = keys(local.defaults)
+  tuning   = merge(local.defaults, var.settings)
+
+  threads         = tonumber(local.tuning["threads"])
+  handler_timeout = tonumber(local.tuning["handler_timeout"])
+  # The longest lease, and 30 s: the request's end never comes before the code's own.
+  internal_timeout = max(local.handler_timeout + 30, 60) + 30
+
+  # Deterministic addresses: nothing has to exist for another thing to know it.
+  # https://cloud.google.com/run/docs/triggering/https-request#deterministic
+  hosts = {
+    for name in ["webhook", "internal"] : name => "pombo-${name}-${data.google_project.this.number}.${var.region}.run.app"
+  }
+  urls = { for name, host in local.hosts : name => "https://${host}" }
+  # Likewise the accounts. What needs one to be there comes behind modules/iam.
+  accounts = {
+    for name in ["webhook", "internal", "tasks", "scheduler", "build"] :
+    name => "pombo-${name}@${var.project}.iam.gserviceaccount.com"
+  }
+
+  common_env = {
+    APP_ENV                  = var.environment
+    LOG_LEVEL                = local.tuning["log_level"]
+    THREADS                  = local.tuning["threads"]
+    WHATSAPP_PHONE_NUMBER_ID = var.whatsapp_phone_number_id
+    STORE                    = var.store
+    GOOGLE_CLOUD_PROJECT     = var.project
+    FIRESTORE_DATABASE       = module.firestore.name
+    CLOUD_TASKS_LOCATION     = var.region
+    INBOUND_TASK_QUEUE_NAME  = module.tasks.names["inbound"]
+    OUTBOUND_TASK_QUEUE_NAME = module.tasks.names["outbound"]
+    INTERNAL_TASK_BASE_URL   = local.urls["internal"]
+    TASKS_SERVICE_ACCOUNT    = local.accounts["tasks"]
+    DEDUPE_TTL_DAYS          = local.tuning["dedupe_ttl_days"]
+    SWEEP_AFTER              = local.tuning["sweep_after"]
+  }
+  handler_env = var.handler_url == null ? { HANDLER = var.handler } : { HANDLER_URL = var.handler_url }
+
+  store_secrets   = var.store == "redis" ? ["REDIS_URL"] : []
+  handler_secrets = var.handler_url == null ? [] : ["HANDLER_URL_SECRET"]
+
+  # The names of all secrets that the services are given.
+  secrets = distinct(flatten([for it in local.services : it.secrets]))
+
+  services = {
+    webhook = {
+      public  = true
+      timeout = 60 # a body arrives within 10 s, and is answered within 10 more
+      env = {
+        WEBHOOK_MAX_BYTES = local.tuning["webhook_max_bytes"]
+      }
+      secrets  = concat(["META_APP_SECRET", "META_VERIFY_TOKEN", "INTERNAL_TASK_TOKEN"], local.store_secrets)
+      enqueues = ["inbound"]
+      looks_at = ["inbound", "outbound"]
+      # Nobody in particular: everybody.
+      invokers = []
+    }
+    internal = {
+      public  = false
+      timeout = local.internal_timeout
+      env = merge(local.handler_env, {
+        WHATSAPP_API_BASE_URL     = local.tuning["whatsapp_api_base_url"]
+        WHATSAPP_API_VERSION      = local.tuning["whatsapp_api_version"]
+        SCHEDULER_SERVICE_ACCOUNT = local.accounts["scheduler"]
+        OIDC_CERTS_URL            = local.tuning["oidc_certs_url"]
+        HANDLER_TIMEOUT           = "${local.handler_timeout}s"
+        MAX_ATTEMPTS              = local.tuning["max_attempts"]
+        IN_DOUBT_SECONDS          = local.tuning["in_doubt_seconds"]
+        IN_DOUBT_POLICY           = local.tuning["in_doubt_policy"]
+        MESSAGE_MAX_AGE           = local.tuning["message_max_age"]
+      })
+      secrets  = concat(["WHATSAPP_ACCESS_TOKEN", "INTERNAL_TASK_TOKEN"], local.handler_secrets, local.store_secrets)
+      enqueues = concat(["inbound", "outbound"], [for tenant in var.tenants : "outbound-${tenant}"])
+      looks_at = ["inbound", "outbound"]
+      invokers = ["tasks", "scheduler"]
+    }
+  }
+}

@@ -1,0 +1,134 @@
+variable "environment" {
+  type = string
+  validation {
+    condition     = contains(["staging", "prod"], var.environment)
+    error_message = "environment is staging or prod."
+  }
+}
+
+variable "project" {
+  type = string
+}
+
+variable "region" {
+  type = string
+}
+
+variable "firestore_location" {
+  type = string
+}
+
+variable "scheduler_region" {
+  type = string
+}
+
+variable "whatsapp_phone_number_id" {
+  type = string
+  validation {
+    condition     = can(regex("^[0-9]{1,32}$", var.whatsapp_phone_number_id))
+    error_message = "whatsapp_phone_number_id is the ID that Meta shows beside the number: digits only."
+  }
+}
+
+variable "handler" {
+  type = string
+  validation {
+    condition     = (var.handler == null) != (var.handler_url == null)
+    error_message = "Set exactly one of handler (module:function) and handler_url."
+  }
+}
+
+variable "handler_url" {
+  type = string
+  validation {
+    condition     = var.handler_url == null ? true : startswith(var.handler_url, "https://")
+    error_message = "handler_url must be https."
+  }
+}
+
+variable "images" {
+  type = map(string)
+}
+
+variable "tenants" {
+  type = set(string)
+  validation {
+    condition     = alltrue([for tenant in var.tenants : can(regex("^[a-z0-9][a-z0-9-]{0,62}$", tenant))])
+    error_message = "A tenant's name is of small letters, digits and hyphens, 63 at most: it becomes part of a queue's name."
+  }
+}
+
+variable "settings" {
+  type = map(string)
+  validation {
+    condition     = length(setsubtract(keys(var.settings), local.settings)) == 0
+    error_message = "settings has names that are none: ${join(", ", setsubtract(keys(var.settings), local.settings))}. There are ${join(", ", local.settings)}."
+  }
+  validation {
+    condition = alltrue([
+      for name in ["handler_timeout", "in_doubt_seconds", "threads", "dedupe_ttl_days", "max_attempts", "webhook_max_bytes"] :
+      can(regex("^[0-9]{1,9}$", lookup(var.settings, name, "1")))
+    ])
+    error_message = "handler_timeout and in_doubt_seconds are whole seconds, threads, dedupe_ttl_days, max_attempts and webhook_max_bytes whole numbers."
+  }
+}
+
+variable "secret_versions" {
+  type = map(number)
+  validation {
+    condition     = length(setsubtract(keys(var.secret_versions), local.secrets)) == 0
+    error_message = "secret_versions names secrets that no service is given: ${join(", ", setsubtract(keys(var.secret_versions), local.secrets))}."
+  }
+}
+
+variable "min_instances" {
+  type = map(number)
+}
+
+variable "max_instances" {
+  type = map(number)
+}
+
+variable "memory" {
+  type = map(string)
+}
+
+variable "queue_suffix" {
+  type = string
+  validation {
+    condition     = can(regex("^[A-Za-z0-9-]{0,20}$", var.queue_suffix))
+    error_message = "queue_suffix is of letters, digits and hyphens, 20 at most."
+  }
+}
+
+variable "queue_log_sampling" {
+  type = number
+}
+
+variable "store" {
+  type = string
+  validation {
+    condition     = contains(["firestore", "redis"], var.store)
+    error_message = "store is firestore or redis."
+  }
+  validation {
+    condition     = var.store != "redis" || var.redis
+    error_message = "store = \"redis\" needs redis = true, which makes one."
+  }
+}
+
+variable "redis" {
+  type = bool
+}
+
+variable "media_bucket" {
+  type = bool
+}
+
+variable "alert_emails" {
+  type = list(string)
+}
+
+variable "alert_thresholds" {
+  type = map(number)
+}

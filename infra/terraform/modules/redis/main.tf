@@ -1,0 +1,61 @@
+# A Memorystore and the network it is in. docs/stores.md says what a Redis is worth as the store: less than Firestore.
+
+resource "google_project_service" "this" {
+  for_each = toset(["compute.googleapis.com", "redis.googleapis.com"])
+
+  project            = var.project
+  service            = each.key
+  disable_on_destroy = false
+}
+
+resource "google_compute_network" "this" {
+  project                 = var.project
+  name                    = "pombo"
+  auto_create_subnetworks = false
+  depends_on              = [google_project_service.this]
+}
+
+# Each instance of a service takes addresses, and keeps them for a while after its end: /24 is enough for 60 instances.
+resource "google_compute_subnetwork" "this" {
+  project                  = var.project
+  region                   = var.region
+  name                     = "pombo"
+  network                  = google_compute_network.this.id
+  ip_cidr_range            = "10.80.0.0/24"
+  private_ip_google_access = true
+}
+
+resource "google_redis_instance" "this" {
+  project            = var.project
+  region             = var.region
+  name               = "pombo"
+  tier               = "STANDARD_HA" # BASIC loses its data on maintenance, and with it who was already answered
+  memory_size_gb     = var.memory_size_gb
+  redis_version      = "REDIS_7_0" # what the store is tested with
+  authorized_network = google_compute_network.this.id
+  connect_mode       = "DIRECT_PEERING"
+  # Its password would be an attribute of this resource, and so in the state. Nobody but the services is in the network.
+  auth_enabled            = false
+  transit_encryption_mode = "DISABLED"
+  deletion_protection     = true
+
+  # The store refuses any other: volatile-lru, the default, throws records away.
+  redis_configs = {
+    "maxmemory-policy" = "noeviction"
+  }
+  persistence_config {
+    persistence_mode    = "RDB"
+    rdb_snapshot_period = "ONE_HOUR"
+  }
+  lifecycle {
+    prevent_destroy = true
+  }
+  depends_on = [google_project_service.this]
+}
+
+# The address as the services read it. Write-only: not in the state.
+resource "google_secret_manager_secret_version" "url" {
+  secret                 = "projects/${var.project}/secrets/REDIS_URL"
+  secret_data_wo         = "redis://${google_redis_instance.this.host}:${google_redis_instance.this.port}/0"
+  secret_data_wo_version = 1
+}

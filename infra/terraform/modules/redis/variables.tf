@@ -1,0 +1,13 @@
+variable "project" {
+  type = string
+}
+
+variable "region" {
+  type = string
+}
+
+variable "memory_size_gb" {
+  description = "A record takes about 2 KB for as long as it is kept."
+  type        = number
+  default     = 5
+}

@@ -1,0 +1,3 @@
+output "name" {
+  value = google_cloud_scheduler_job.sweep.name
+}

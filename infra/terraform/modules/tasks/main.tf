@@ -1,0 +1,44 @@
+# The queues. Their tasks are references to records, so a queue can be lost without a message being lost; but the name of
+# a deleted queue cannot be used again for 7 days.
+
+locals {
+  # Rates: how many a second, and how many at once.
+  shared = {
+    inbound  = { per_second = 100, at_once = 80 }
+    outbound = { per_second = 20, at_once = 10 }
+  }
+  queues = merge(local.shared, {
+    for tenant in var.tenants : "outbound-${tenant}" => { per_second = 20, at_once = var.tenant_at_once }
+  })
+}
+
+resource "google_cloud_tasks_queue" "this" {
+  for_each = local.queues
+
+  project  = var.project
+  location = var.region
+  name     = "${each.key}${var.suffix}"
+  # Beside prevent_destroy, which stands only as long as this block does.
+  deletion_policy = "PREVENT"
+
+  rate_limits {
+    max_dispatches_per_second = each.value.per_second
+    max_concurrent_dispatches = each.value.at_once
+  }
+  retry_config {
+    # Above every limit of the code's own, which therefore has the last word. A task that runs out is deleted silently;
+    # the sweep makes another.
+    max_attempts = 100
+    # A task is given up only when both limits are reached: 0s leaves the attempts as the one limit.
+    max_retry_duration = "0s"
+    min_backoff        = "5s"
+    max_backoff        = "600s"
+    max_doublings      = 5
+  }
+  stackdriver_logging_config {
+    sampling_ratio = var.log_sampling
+  }
+  lifecycle {
+    prevent_destroy = true
+  }
+}
