@@ -61,6 +61,7 @@ class _Server(BaseApplication):
             "keepalive": KEEPALIVE_SECONDS,
             "loglevel": "error",
             "control_socket_disable": True,
+            "forwarded_allow_ips": "",  # what a header says of the connection, or of the path, is believed of nobody
             "post_fork": _die_with_parent,
             "post_worker_init": self._watch_for_the_end,
             "worker_exit": self._say_goodbye,

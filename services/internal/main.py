@@ -22,7 +22,7 @@ LARGEST_TASK = 100 * 1024
 def create_app(parts: bootstrap.Internal) -> Flask:
     """The app around its collaborators. Connects to nothing."""
     app = Flask("pombo-internal")
-    app.config["MAX_CONTENT_LENGTH"] = LARGEST_TASK
+    app.config.update(MAX_CONTENT_LENGTH=LARGEST_TASK, PROVIDE_AUTOMATIC_OPTIONS=False)
     callers = Callers(parts.config)
 
     def _process(kind: Kind, process: Callable[[Task], Answer]) -> Response:

@@ -14,6 +14,7 @@ def make_app() -> flask.Flask:
 
     source = str(Path(__file__).with_name("main.py"))
     app: flask.Flask = functions_framework.create_app("webhook", source)  # type: ignore[no-untyped-call]
+    app.after_request_funcs.clear()  # it would read the rest of any request into memory, to /robots.txt say
     return app
 
 

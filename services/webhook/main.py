@@ -4,7 +4,6 @@ functions-framework --target webhook --source services/webhook/main.py     (or p
 """
 
 import hmac
-import json
 from urllib.parse import parse_qsl
 
 import functions_framework
@@ -26,10 +25,9 @@ def webhook(request: Request) -> Response:
     trace = logs.trace_of(request.headers.get, parts.config["GOOGLE_CLOUD_PROJECT"])
     with logs.context(**({"logging.googleapis.com/trace": trace} if trace else {})):
         try:
-            return _route(request, parts)
+            return _streamed(_route(request, parts))
         except Exception as error:  # noqa: BLE001 - the one place that maps errors to HTTP
-            body, status = errors.answer(error, unavailable=500)
-            return _unread(body, status) if isinstance(error, BadRequest) else _json(body, status)
+            return _streamed(_json(*errors.answer(error, unavailable=500)))
 
 
 def _route(request: Request, parts: bootstrap.Webhook) -> Response:
@@ -98,6 +96,11 @@ def _json(body: object, status: int) -> Response:
     return response
 
 
-def _unread(body: object, status: int) -> Response:
-    """An answer to a request that broke off. functions-framework reads what is left before any answer but a stream."""
-    return Response(iter((json.dumps(body).encode(),)), status, mimetype="application/json")
+def _streamed(response: Response) -> Response:
+    """The same answer, as a stream. Before any other functions-framework reads what is left of the request, into
+    memory, however long it is and whoever sent it; and falls over a request that broke off.
+    """
+    body = response.get_data()
+    response.response = iter((body,))
+    response.headers["Content-Length"] = str(len(body))
+    return response

@@ -204,7 +204,7 @@ def test_a_store_that_fails_before_the_lease_is_answered_without_a_trace_of_it(
     assert "c4n4ry" not in json.dumps(line)
 
 
-@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
+@pytest.mark.parametrize("method", ["GET", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "BREW"])
 @pytest.mark.parametrize("route", ROUTES)
 def test_another_method_is_not_allowed(service: Service, route: str, method: str) -> None:
     answer = service.client.open(f"/internal/{route}", method=method)

@@ -1,0 +1,206 @@
+"""The worker under a real gunicorn: what a stranger's connection may cost the others, and what it is told."""
+
+import json
+import re
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import parts
+import pytest
+from gunicorn.http.errors import NoMoreData
+from parts import SENDER, Program, signed
+
+from services import bounded_worker
+
+PATIENCE = 4.0
+"""Seconds. Less than gunicorn itself gives a connection that says nothing, more than a busy machine needs to answer."""
+
+MEGABYTE = 1024 * 1024
+LOGGED = {"started", "stopping", "webhook_refused", "webhook_received", "webhook_ignored"}
+ALIVE = b"GET /livez HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n"
+
+
+class Served:
+    """`python -m services.webhook`; what is asked of it here needs no queue."""
+
+    def __init__(self, directory: Path) -> None:
+        self.port = parts.free_port()
+        self.program: Program = parts.run(
+            directory, "services.webhook", parts.environment(directory, PORT=str(self.port))
+        )
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
+
+    def ask(self, *pieces: bytes) -> bytes:
+        """The whole answer to these bytes."""
+        with self.connect() as connection:
+            for piece in pieces:
+                connection.sendall(piece)
+            return b"".join(iter(lambda: connection.recv(65536), b""))
+
+    def most_memory(self) -> int:
+        """Bytes that the worker has had at once."""
+        (worker,) = (
+            Path(f"/proc/{self.program.process.pid}/task/{self.program.process.pid}/children").read_text().split()
+        )
+        peak = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{worker}/status").read_text())
+        assert peak
+        return int(peak[1]) * 1024
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    served = Served(tmp_path_factory.mktemp("served"))
+    yield served
+    assert served.program.end() == 0
+    assert served.program.err.read_text() == "", "something was said beside the log"
+    assert set(parts.events(served.program.out.read_text())) <= LOGGED
+
+
+# ---- time
+
+
+def test_connections_that_say_nothing_hold_up_nobody(served: Served) -> None:
+    with ExitStack() as silent:
+        for _ in range(100):
+            silent.enter_context(served.connect())
+        assert served.ask(ALIVE).startswith(b"HTTP/1.1 200 ")
+
+
+def test_clients_that_do_not_hang_up_hold_up_nobody(served: Served) -> None:
+    with ExitStack() as staying:
+        for _ in range(5):
+            connection = staying.enter_context(served.connect())
+            connection.sendall(b"GET /livez HTTP/1.0\r\n\r\n")
+        assert served.ask(ALIVE).startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_client_that_takes_no_answer_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded_worker, "ANSWER_SECONDS", 0.2)
+    ours, theirs = socket.socketpair()
+    with theirs:
+        sock = bounded_worker._BoundedSocket(ours)
+        with pytest.raises(BrokenPipeError):
+            sock.sendall(bytes(64 * MEGABYTE))
+        ours.close()
+
+
+def test_a_client_whose_connection_breaks_is_one_that_has_gone() -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    theirs = socket.create_connection(listener.getsockname())
+    ours, _ = listener.accept()
+    with ours, listener:
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        theirs.close()  # a reset
+        sock = bounded_worker._BoundedSocket(ours)
+        sock.begin(PATIENCE)
+        with pytest.raises(NoMoreData):
+            sock.recv(1000)
+
+
+def test_what_has_hung_up_is_closed_again_without_a_word() -> None:
+    """As gunicorn does; an error there would make it count the connection twice."""
+    ours, theirs = socket.socketpair()
+    theirs.close()
+    sock = bounded_worker._BoundedSocket(ours)
+    sock.hang_up()
+    sock.setblocking(True)
+    sock.close()
+
+
+def test_a_silent_connection_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    served = Served(tmp_path)
+    with served.connect():
+        assert served.ask(ALIVE)
+        began = time.monotonic()
+        assert served.program.end() == 0
+        assert time.monotonic() - began < 6  # the grace is 8 s
+
+
+# ---- memory
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/robots.txt", "/livez", "/webhooks/whatsapp"])
+@pytest.mark.parametrize("chunked", [False, True], ids=["with a length", "chunked"])
+def test_what_nobody_asked_for_is_not_kept(served: Served, path: str, chunked: bool) -> None:
+    before = served.most_memory()
+    size = 100 * MEGABYTE
+    length = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {size}"
+    head = f"PUT {path} HTTP/1.1\r\nHost: here\r\n{length}\r\n\r\n"
+    with served.connect() as connection:
+        try:
+            connection.sendall(head.encode() + (f"{size:x}\r\n".encode() if chunked else b""))
+            for _ in range(size // MEGABYTE):
+                connection.sendall(bytes(MEGABYTE))
+        except OSError:
+            pass  # it has heard enough
+    assert served.ask(ALIVE).startswith(b"HTTP/1.1 200 ")
+    assert served.most_memory() - before < 16 * MEGABYTE
+
+
+# ---- what a stranger is told
+
+CANARY = b"c4n4ry"
+NO_HTTP = {
+    "no version": b"GET /c4n4ry\r\n\r\n",
+    "HTTP/0.9": b"GET /c4n4ry HTTP/0.9\r\n\r\n",
+    "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03c4n4ry\r\n\r\n",
+    "NUL": b"GET /livez\x00c4n4ry HTTP/1.1\r\nHost: x\r\n\r\n",
+    "a header that is none": b"GET /livez HTTP/1.1\r\nc4n4ry\r\n\r\n",
+    "a blank in a name": b"GET /livez HTTP/1.1\r\nX c4n4ry: 1\r\n\r\n",
+    "NUL in a header": b"GET /livez HTTP/1.1\r\nX: c4n4ry\x00\r\n\r\n",
+    "a folded header": b"GET /livez HTTP/1.1\r\nX: 1\r\n c4n4ry\r\n\r\n",
+    "two hosts": b"GET /livez HTTP/1.1\r\nHost: a\r\nHost: c4n4ry\r\n\r\n",
+    "a coding nobody knows": b"POST /livez HTTP/1.1\r\nTransfer-Encoding: c4n4ry\r\n\r\n",
+    "a coding that is not the last": b"POST /livez HTTP/1.1\r\nTransfer-Encoding: chunked, gzip\r\n\r\n",
+    "a length and chunks": b"POST /livez HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n",
+    "a length of digits that are none": "POST /livez HTTP/1.1\r\nContent-Length: ²\r\n\r\n".encode("latin-1"),
+    "a length beyond all": b"POST /livez HTTP/1.1\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n",
+    "an expectation": b"GET /livez HTTP/1.1\r\nExpect: c4n4ry\r\n\r\n",
+    "brackets": b"GET http://[c4n4ry/livez HTTP/1.1\r\n\r\n",
+    "a long line": b"GET /" + CANARY * 2000 + b" HTTP/1.1\r\n\r\n",
+    "a long header": b"GET /livez HTTP/1.1\r\nX: " + CANARY * 2000 + b"\r\n\r\n",
+    "many headers": b"GET /livez HTTP/1.1\r\n" + b"X: c4n4ry\r\n" * 200 + b"\r\n",
+}
+
+
+@pytest.mark.parametrize("name", NO_HTTP)
+def test_what_is_no_http_is_the_clients_fault_and_is_not_repeated_to_it(served: Served, name: str) -> None:
+    answer = served.ask(NO_HTTP[name])
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert re.match(rb"HTTP/1\.1 4\d\d [A-Z]", head)
+    assert set(json.loads(body)) == {"error"}
+    assert CANARY not in answer
+
+
+@pytest.mark.parametrize(
+    "header", ["SCRIPT_NAME: /c4n4ry", "PATH_INFO: /c4n4ry", "X-Forwarded-Proto: https\r\nX-Forwarded-Ssl: off"]
+)
+def test_nobody_is_believed_about_the_path_or_the_connection(served: Served, header: str) -> None:
+    """gunicorn believes whoever calls from this machine, and answers some of it with 500."""
+    answer = served.ask(ALIVE.replace(b"Host", header.encode() + b"\r\nHost"))
+    assert answer.endswith(b'{"status":"ok"}\n')
+
+
+def test_no_answer_tells_a_version(served: Served) -> None:
+    refused = parts.post(parts.text("wamid.1"), to=SENDER)
+    head = b"POST /webhooks/whatsapp HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+    unsigned = head + f"Content-Length: {len(refused)}\r\n\r\n".encode() + refused
+    signature = f"X-Hub-Signature-256: {signed(b'{}')}\r\nContent-Length: 2\r\n\r\n{{}}"
+    for asked, status in (
+        (ALIVE, 200),
+        (ALIVE.replace(b"livez", b"other"), 404),
+        (unsigned, 403),
+        (NO_HTTP["TLS"], 400),
+    ):
+        head_of, _, _ = served.ask(asked).partition(b"\r\n\r\n")
+        assert int(head_of.split()[1]) == status
+        told = [line for line in head_of.split(b"\r\n")[1:] if not line.startswith((b"Date:", b"Content-Length:"))]
+        assert not [line for line in told if re.search(rb"\d", line.replace(b"charset=utf-8", b""))]
+    assert b" 200 " in served.ask(head + signature.encode())
