@@ -7,7 +7,7 @@ lets through: in staging and prod addresses, secrets and the store must be given
 import re
 from base64 import b64decode
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -384,7 +384,7 @@ class Config:
     """What a service was told, read and checked."""
 
     service: str
-    values: Mapping[str, Any]
+    values: Mapping[str, Any] = field(repr=False)  # it holds secrets
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name]

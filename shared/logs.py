@@ -7,6 +7,7 @@ the places it passed, never by its message, which may quote what it choked on.
 import json
 import logging
 import os
+import re
 import sys
 import threading
 import traceback
@@ -56,6 +57,9 @@ EVENTS: Mapping[str, str] = {
 """Every event there is, and what it means."""
 
 _LABELLED = ("correlation_id", "inbound_event_id", "delivery", "tenant", "stage")
+_AN_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+"""The shape of a phone_number_id, which others choose: what has another may be anything, and is left out."""
+
 _LOGGER = "pombo"
 _context: ContextVar[Mapping[str, Any]] = ContextVar("pombo_log_context", default=MappingProxyType({}))
 
@@ -63,6 +67,8 @@ _context: ContextVar[Mapping[str, Any]] = ContextVar("pombo_log_context", defaul
 def event(name: str, *, severity: str = "INFO", error: BaseException | None = None, **fields: Any) -> None:
     """Log one event. Fields that are None are left out."""
     record = {"event": name, **_context.get(), **fields}
+    if not _AN_ID.fullmatch(str(record.get("phone_number_id"))):
+        record["phone_number_id"] = None
     exc_info = (type(error), error, error.__traceback__) if error else None
     logging.getLogger(_LOGGER).log(
         logging.getLevelNamesMapping()[severity], EVENTS[name], exc_info=exc_info, extra={"pombo": record}

@@ -168,11 +168,13 @@ def _preferences(_account: str, value: Any) -> Iterator[StateChange]:
 
 def _time(value: Any) -> datetime | None:
     """A time in seconds, or as text with its zone."""
+    if not isinstance(value, str) or value.isdecimal():
+        return moment(value)
     try:
-        at = datetime.fromisoformat(value) if isinstance(value, str) and not value.isdecimal() else moment(value)
-    except ValueError:
+        at = datetime.fromisoformat(value)
+        return at.astimezone(UTC) if at.tzinfo else None
+    except (ValueError, OverflowError):  # of the first and the last day that there are, UTC may know no moment
         return None
-    return at.astimezone(UTC) if at and at.tzinfo else None
 
 
 _READERS: Mapping[str, Callable[[str, Any], Iterator[StateChange]]] = {

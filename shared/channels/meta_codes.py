@@ -223,7 +223,8 @@ def table() -> tuple[tuple[str, Meaning], ...]:
 
 
 def number(value: Any) -> int | None:
-    """A code as Meta may write it: a number, or a number in a string."""
-    if isinstance(value, str) and _CODE_TEXT.fullmatch(value):
-        return int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    """A code as Meta may write it: a number, or a number in a string. It is logged: one that is as long as a phone
+    number is none.
+    """
+    text = value if isinstance(value, str) else str(value) if type(value) is int else ""
+    return int(text) if _CODE_TEXT.fullmatch(text) else None

@@ -37,6 +37,10 @@ RECEIPTS: Mapping[str, ReceiptKind] = {
 MOST_EVENTS = 10_000
 """Ten times what Meta puts into one POST. A body that holds more is none of Meta's; it is kept as one item."""
 
+LARGEST_CONTACT = 4096
+"""Bytes. An entry of contacts[] is stored with each message of its person, and one POST may hold thousands of those.
+Meta's have about 300."""
+
 _WRAPPING = 1024
 """Bytes left for what is stored around a raw form."""
 
@@ -136,7 +140,9 @@ class _Contacts:
 
     @classmethod
     def of(cls, value: Any, messages: int) -> "_Contacts":
-        contacts = [contact for contact in value if isinstance(contact, dict)] if isinstance(value, list) else []
+        contacts = (
+            [_brief(contact) for contact in value if isinstance(contact, dict)] if isinstance(value, list) else []
+        )
         by_user_id = {key: c for c in contacts if (key := identifier(c.get("user_id")))}
         by_phone = {key: c for c in contacts if (key := phone(c.get("wa_id")))}
         return cls(by_user_id, by_phone, contacts[0] if len(contacts) == messages == 1 else {})
@@ -150,6 +156,13 @@ class _Contacts:
             return self.only
         contact = self.by_user_id.get(user_id or "") or self.by_phone.get(number or "") or {}
         return {} if _differ(user_id, identifier(contact.get("user_id"))) else contact
+
+
+def _brief(contact: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The entry; of a huge one who it is, and nothing else."""
+    if bounded_json.size(contact) <= LARGEST_CONTACT:
+        return contact
+    return {name: contact[name] for name in ("user_id", "wa_id") if identifier(contact.get(name))}
 
 
 def _digits(value: Any) -> str:

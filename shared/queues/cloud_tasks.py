@@ -8,7 +8,7 @@ AlreadyExists, of a live or of a used name, means that it was made.
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +41,7 @@ class QueueSettings:
     location: str
     queues: dict[Kind, str]
     base_url: str
-    token: str
+    token: str = field(repr=False)
     dispatch_deadline: timedelta
     service_account: str | None = None
     emulator: str | None = None

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from shared import bootstrap
 from shared.config import (
     CLI,
     INTERNAL,
@@ -586,6 +587,19 @@ def test_a_store_of_another_layout_is_a_fault_of_the_configuration(tmp_path: Pat
     (line,) = ended.stderr.splitlines()
     assert "layout 99" in line
     assert_it_says(ended, [line.removeprefix("pombo: ")])
+
+
+# ---- secrets
+
+
+def test_no_secret_is_in_what_a_debugger_or_a_report_of_an_error_shows(tmp_path: Path) -> None:
+    """A dataclass shows all its fields, and those of what it holds."""
+    given = {"SQLITE_PATH": str(tmp_path / "pombo.sqlite")}
+    built = bootstrap.build_webhook(given), bootstrap.build_internal(given)
+    shown = repr(built) + repr([vars(part) for parts in built for part in (parts.store, parts.queue)])
+    assert "QueueSettings(" in shown
+    assert "Config(" in shown
+    assert [secret for secret in LOCAL_SECRETS.values() if secret in shown] == []
 
 
 # ---- the README

@@ -87,6 +87,16 @@ def test_a_line_break_in_a_value_does_not_break_the_line(lines: Lines) -> None:
     assert [line["reason"] for line in lines()] == ["one\ntwo\r\n\u2028three"]
 
 
+@pytest.mark.parametrize("sender", ["+1 555 000 2222", "Ana Lima", "a\nb", "x" * 65, "", "\u0661" * 15])
+def test_a_senders_id_is_logged_only_if_it_looks_like_one(lines: Lines, sender: str) -> None:
+    """Whoever signs a webhook may have written anything there."""
+    logs.event("inbound_new", phone_number_id=sender)
+    logs.event("inbound_new", phone_number_id="100000000000001")
+    odd, usual = lines()
+    assert "phone_number_id" not in odd
+    assert usual["phone_number_id"] == "100000000000001"
+
+
 def test_half_a_character_is_no_reason_to_fail(lines: Lines) -> None:
     logs.event("webhook_refused", reason="\ud83d")
     assert len(lines()) == 1

@@ -112,6 +112,8 @@ def test_a_ban_comes_as_an_object_or_as_a_list_of_one(state: Any, expected: Stat
         ("1791021600", datetime(2026, 10, 3, 10, tzinfo=UTC)),
         ("2026-10-03T12:00:00+0200", datetime(2026, 10, 3, 10, tzinfo=UTC)),
         ("2026-10-03T10:00:00", None),
+        ("0001-01-01T00:00:00+14:00", None),
+        ("9999-12-31T23:59:59-14:00", None),
         ("soon", None),
         (None, None),
         ({}, None),

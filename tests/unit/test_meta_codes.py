@@ -57,6 +57,30 @@ def test_a_bare_429_may_ask_for_a_wait_and_an_answer_that_is_lost_may_not() -> N
     assert error_for(503, None, WAIT).retry_after is None
 
 
+@pytest.mark.parametrize(
+    ("value", "code"),
+    [
+        (131026, 131026),
+        ("131026", 131026),
+        (0, 0),
+        (-1, -1),
+        (999_999_999, 999_999_999),
+        (15550002222, None),
+        ("15550002222", None),
+        (10**400, None),
+        (True, None),
+        (1.0, None),
+        ("1.0", None),
+        ("\u0661", None),
+        (None, None),
+    ],
+)
+def test_a_code_is_a_number_or_one_in_a_string_and_never_as_long_as_a_phone_number(
+    value: object, code: int | None
+) -> None:
+    assert meta_codes.number(value) == code
+
+
 def test_every_code_of_the_table_is_tested() -> None:
     tested = {code for codes in MEANING.values() for code in codes}
     assert set(meta_codes._CODES) <= tested | {131052, 131060}  # these two come in webhooks alone

@@ -211,6 +211,28 @@ def test_no_other_persons_contact_is_stored_with_a_message() -> None:
     assert other["wa_id"] not in canonical_json(event.payload)
 
 
+@pytest.mark.parametrize("part", ["profile", "wa_id", "user_id", "anything"])
+def test_a_huge_contact_is_not_stored_with_each_of_its_thousands_of_messages(part: str) -> None:
+    """A POST of 750 KB would be 2 GB of records. Who wrote is still known."""
+    person = text_message()["from"]
+    contact = {"wa_id": person, "user_id": "US.1"} | {part: {"name": "x" * 200_000}}
+    items = [text_message(id=f"wamid.{number}") for number in range(1000)]
+    events = parse(envelope(value_of(*items) | {"contacts": [contact]})).events
+    assert all(isinstance(event, MessageReceived) for event in events)
+    assert sum(bounded_json.size(event.payload) for event in events) < 1000 * 1000
+    if part != "wa_id":
+        assert message_of(events[0]).contact.phone == person
+    if part in ("profile", "anything"):
+        assert message_of(events[0]).contact.user_id == "US.1"
+
+
+def test_a_contact_of_metas_own_size_is_stored_as_it_came() -> None:
+    contact = {"wa_id": text_message()["from"], "profile": {"name": "x" * 3000}}
+    event = parse(envelope(value_of(text_message()) | {"contacts": [contact]})).events[0]
+    assert isinstance(event, MessageReceived)
+    assert event.payload["contact"] == contact
+
+
 def test_an_unsupported_message_keeps_all_that_came() -> None:
     item = text_message(type="hologram", hologram={"depth": [1, {"two": None}]})
     message = message_of(parse(envelope(value_of(item))).events[0])
