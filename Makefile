@@ -8,9 +8,9 @@ PORTS ?=
 STORE ?=
 # A test run of its own may be narrowed: make test ARGS="-k receipts"
 ARGS ?=
-# Test processes at once: most of their time they wait. Not the contract suites: their 64 threads want the machine.
-WORKERS ?= 3
-ALONE := -n 0
+# Test processes at once: most of their time they wait. The contract suites, with their 64 threads, go by themselves.
+WORKERS ?= 4
+CONTRACT := -n 2 --dist loadfile
 TOGETHER = -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore tests/contract
 
 .DEFAULT_GOAL := help
@@ -53,12 +53,12 @@ try: setup ## every sample webhook through Pombo, and what became of each
 
 test: setup-dev ## check, then every test that is quick enough for CI
 	@$(MAKE) --no-print-directory check
-	@$(BIN)/python -m pytest $(ALONE) -m "not slow" tests/contract $(ARGS) || test $$? -eq 5
+	@$(BIN)/python -m pytest $(CONTRACT) -m "not slow" tests/contract $(ARGS) || test $$? -eq 5
 	@$(BIN)/python -m pytest $(TOGETHER) -m "not slow" $(ARGS) || test $$? -eq 5
 
 test-all: setup-dev ## every test
 	@$(MAKE) --no-print-directory check
-	@$(BIN)/python -m pytest $(ALONE) tests/contract $(ARGS) || test $$? -eq 5
+	@$(BIN)/python -m pytest $(CONTRACT) tests/contract $(ARGS) || test $$? -eq 5
 	@$(BIN)/python -m pytest $(TOGETHER) $(ARGS) || test $$? -eq 5
 
 check: setup-dev ## formatting, lint, types

@@ -366,9 +366,9 @@ def test_a_duplicate_of_a_message_whose_record_has_expired_is_told_by_the_logs(
     told: Stack, contact: str, tmp_path: Path
 ) -> None:
     body = of_texts(text(contact, f"wamid.{contact}", "hello"))
-    for _ in range(2):
-        assert told.post(body).status_code == 200
-    told.wait_settled([f"wamid.{contact}"])
+    assert told.post(body).status_code == 200
+    told.wait_settled([f"wamid.{contact}"])  # before that the same again may make sure of its task instead
+    assert told.post(body).status_code == 200
     key = told.event_key(f"wamid.{contact}")
     told.wait_logs("inbound_duplicate", inbound_event_id=key)
     lines = told.logs(inbound_event_id=key)
