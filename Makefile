@@ -14,7 +14,7 @@ CONTRACT := -n 2 --dist loadfile
 TOGETHER = -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore tests/contract
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev run demo try test test-all check format lock bench clean
+.PHONY: help setup setup-dev run demo try test test-all check format lock images pin-images bench clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -69,12 +69,27 @@ check: setup-dev ## formatting, lint, types
 format: setup-dev ## format the code
 	@$(BIN)/ruff format --quiet . && $(BIN)/ruff check --quiet --fix .
 
+UV_COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	--no-header
+
 lock: setup-dev ## write the lock files anew from pyproject.toml
 	@$(BIN)/python -m pip install --quiet uv
-	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
-		pyproject.toml -o requirements.lock
-	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
-		--extra dev -c requirements.lock pyproject.toml -o requirements-dev.lock
+	@$(UV_COMPILE) pyproject.toml -o requirements.lock
+	@$(UV_COMPILE) --extra dev -c requirements.lock pyproject.toml -o requirements-dev.lock
+	@for service in webhook internal; do \
+		$(UV_COMPILE) -c requirements.lock --group pyproject.toml:$$service -o services/$$service/requirements.txt; \
+	done
+
+images: ## the images of both services, by this machine's Docker
+	@docker version --format '{{.Server.Version}}' >/dev/null 2>&1 \
+		|| { echo "pombo: no Docker answers here; cloudbuild.yaml builds the images in the project" >&2; exit 1; }
+	@for service in webhook internal; do \
+		docker build --file services/$$service/Dockerfile --build-arg PYTHON_IMAGE="$$(cat services/base-image.txt)" \
+			--tag pombo/$$service . || exit 1; \
+	done
+
+pin-images: setup ## write the digests of the images that we build on and with
+	@$(BIN)/python -m infra.release.pin_images
 
 bench: setup-dev ## the webhook path and the cold start, against a baseline in the same run
 	@$(BIN)/python -m bench

@@ -1,0 +1,72 @@
+"""The images, built once: by the Dockerfiles' own commands, without Docker."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from dockerfile import Image, build, context
+
+ROOT = Path(__file__).parents[2]
+SERVICES = ("webhook", "internal")
+NOT_OURS = {".git", ".venv", ".pombo", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis"}
+
+sys.path.insert(0, str(ROOT / "tests" / "services"))  # its stack, which the images are put into
+
+
+def files_of(root: Path) -> list[Path]:
+    """Every file of the work tree, tracked or not."""
+    found = []
+    for directory, below, names in os.walk(root):
+        below[:] = [name for name in below if name not in NOT_OURS]
+        found += [Path(directory, name) for name in names]
+    return found
+
+
+@pytest.fixture(scope="session")
+def images() -> Iterator[Mapping[str, Image]]:
+    """Both images, at a place that a user without rights can reach."""
+    place = Path(tempfile.mkdtemp(prefix="pombo-images-"))
+    place.chmod(0o755)
+    try:
+        base, files = _base(place / "bin"), context(ROOT, files_of(ROOT))
+
+        def made(service: str) -> Image:
+            text = (ROOT / "services" / service / "Dockerfile").read_text()
+            return build(text, files, place / service, base, {"PYTHON_IMAGE": "this machine"})
+
+        with ThreadPoolExecutor() as pool:
+            yield dict(zip(SERVICES, pool.map(made, SERVICES), strict=True))
+    finally:
+        shutil.rmtree(place)
+
+
+def _base(directory: Path) -> Mapping[str, str]:
+    """What stands for the base image: a Python that anybody may run, a pip, and where pip finds packages."""
+    directory.mkdir()
+    (directory / "python").symlink_to(_python())
+    (directory / "pip").symlink_to(Path(sys.executable).with_name("pip"))
+    kept = {name: value for name, value in os.environ.items() if name.startswith("PIP_") or name == "HOME"}
+    return {**kept, "PATH": f"{directory}:/usr/bin:/bin"}
+
+
+def _python() -> Path:
+    """This Python without its virtual environment, or the system's where the way to this one is closed to others."""
+    for candidate in (Path(sys.base_prefix, "bin", "python3"), Path("/usr/bin/python3")):
+        path = candidate.resolve()
+        if os.geteuid() != 0 or all(parent.stat().st_mode & 0o001 for parent in path.parents):
+            return path
+    pytest.fail("There is no Python here that a user without rights may run; install the system's python3.")
+
+
+@pytest.fixture(scope="session")
+def hadolint() -> str:
+    """The linter's path."""
+    path = Path(sys.executable).with_name("hadolint")
+    assert subprocess.run([path, "--version"], capture_output=True).returncode == 0
+    return str(path)
