@@ -1,0 +1,109 @@
+# terraform test, in this module's folder. What Terraform itself refuses, and what the parts make of one another.
+
+mock_provider "google" {
+  override_data {
+    target = data.google_project.this
+    values = { number = "123456789012" }
+  }
+}
+
+variables {
+  environment              = "staging"
+  project                  = "my-project-1"
+  region                   = "europe-west1"
+  firestore_location       = null
+  scheduler_region         = null
+  whatsapp_phone_number_id = "100000000000001"
+  handler                  = "handlers.echo:handle"
+  handler_url              = null
+  images                   = {}
+  tenants                  = []
+  settings                 = {}
+  secret_versions          = {}
+  min_instances            = {}
+  max_instances            = {}
+  memory                   = {}
+  queue_suffix             = ""
+  queue_log_sampling       = 0
+  store                    = "firestore"
+  redis                    = false
+  media_bucket             = false
+  alert_emails             = []
+  alert_thresholds         = {}
+}
+
+run "addresses_are_known_before_there_is_anything" {
+  command = plan
+
+  assert {
+    condition     = output.webhook_url == "https://pombo-webhook-123456789012.europe-west1.run.app/webhooks/whatsapp"
+    error_message = "Meta is given ${output.webhook_url}."
+  }
+  assert {
+    condition     = output.internal_url == "https://pombo-internal-123456789012.europe-west1.run.app"
+    error_message = "Tasks go to ${output.internal_url}."
+  }
+}
+
+run "a_tenant_has_a_queue_beside_the_two" {
+  command = plan
+  variables {
+    tenants      = ["clinic"]
+    queue_suffix = "-2"
+  }
+
+  assert {
+    condition = (
+      jsonencode(output.queues) == "{\"inbound\":\"inbound-2\",\"outbound\":\"outbound-2\",\"outbound-clinic\":\"outbound-clinic-2\"}"
+    )
+    error_message = "The queues are ${jsonencode(output.queues)}."
+  }
+}
+
+run "a_wrong_variable_is_refused" {
+  command = plan
+  variables {
+    environment              = "local"
+    whatsapp_phone_number_id = "+1 555 000"
+    handler_url              = "http://backend.example.com"
+    tenants                  = ["A Clinic"]
+    settings                 = { max_atempts = "5", handler_timeout = "60s" }
+    queue_suffix             = "_2"
+    store                    = "redis"
+  }
+
+  expect_failures = [
+    var.environment,
+    var.whatsapp_phone_number_id,
+    var.handler_url,
+    var.tenants,
+    var.settings,
+    var.queue_suffix,
+    var.store,
+  ]
+}
+
+# Apart from those above: a check that looks at another variable is not made where that one is wrong.
+run "two_handlers_are_refused" {
+  command = plan
+  variables {
+    handler_url = "https://backend.example.com"
+  }
+  expect_failures = [var.handler]
+}
+
+run "no_handler_is_refused" {
+  command = plan
+  variables {
+    handler = null
+  }
+  expect_failures = [var.handler]
+}
+
+run "a_version_of_a_secret_that_no_service_is_given_is_refused" {
+  command = plan
+  variables {
+    secret_versions = { HANDLER_URL_SECRET = 2 }
+  }
+  expect_failures = [var.secret_versions]
+}

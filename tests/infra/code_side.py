@@ -1,0 +1,94 @@
+"""The code's side: what the code says of its environment, for the rules that hold the infrastructure to it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from local.queues import RATES, RETRY
+from shared.config import INTERNAL, SETTINGS, WEBHOOK, Config, ConfigError, Setting, load
+from shared.domain.limits import Limits
+from shared.stores.firestore_schema import COLLECTIONS, Collection
+
+SET_BY_CLOUD_RUN = ("PORT",)
+
+CONDITIONAL: Mapping[str, str] = {
+    "HANDLER": "HANDLER_URL",
+    "HANDLER_URL": "HANDLER",
+    "HANDLER_URL_SECRET": "HANDLER",
+    "REDIS_URL": "STORE=firestore",
+}
+"""Variables that are rightly not set where another one is."""
+
+SECRETS: Mapping[str, str] = {
+    "HANDLER_URL_SECRET": "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=",
+    "REDIS_URL": "redis://10.0.0.3:6379",
+}
+"""Values for what the plan only refers to, where not any word will do."""
+
+
+@dataclass(frozen=True)
+class Code:
+    """What the code says. Replaced in part by tests of the rules themselves."""
+
+    settings: tuple[Setting, ...] = SETTINGS
+    collections: tuple[Collection, ...] = COLLECTIONS
+    services: tuple[str, ...] = (WEBHOOK, INTERNAL)
+    rates: Mapping[str, tuple[float, int]] = field(default_factory=lambda: RATES)
+    retry: Any = field(default_factory=lambda: RETRY)
+
+    @property
+    def secrets(self) -> set[str]:
+        return {it.name for it in self.settings if it.secret}
+
+    def variables(self, service: str, env: Mapping[str, str]) -> tuple[set[str], set[str]]:
+        """Those that a service must be given, and those that it may be, beside what it is given."""
+        given = {*env, *(f"{name}={value}" for name, value in env.items())}
+        read = {
+            it.name
+            for it in self.settings
+            if service in it.services and not it.only_local and it.name not in SET_BY_CLOUD_RUN
+        }
+        return {name for name in read if CONDITIONAL.get(name) not in given}, read
+
+    def config(self, service: str, env: Mapping[str, str], secrets: Mapping[str, Any]) -> Config:
+        """What the service would make of its environment. Raises ConfigError."""
+        values = {name: SECRETS.get(name, f"some-{name.lower()}") for name in secrets}
+        return load({**env, **values, "K_SERVICE": service, "PORT": "8080"}, service)
+
+    def limits(self, service: str, env: Mapping[str, str], secrets: Mapping[str, Any]) -> Limits:
+        """What follows from an environment; where it is no good, and another rule says so, the limits without any."""
+        try:
+            return self.config(service, env, secrets).limits
+        except ConfigError:
+            return Limits()
+
+    def most(self, name: str) -> int:
+        """The largest whole number that a setting takes."""
+        (setting,) = [it for it in self.settings if it.name == name]
+        return max(number for number in range(1, 2000) if _takes(setting, str(number)))
+
+    @property
+    def expiring(self) -> set[tuple[str, str]]:
+        return {(it.name, it.ttl) for it in self.collections if it.ttl}
+
+    @property
+    def indexed(self) -> set[tuple[str, str]]:
+        return {(it.name, name) for it in self.collections for name in it.indexed}
+
+    @property
+    def composite(self) -> set[tuple[str, tuple[str, ...]]]:
+        return {(it.name, fields) for it in self.collections for fields in it.composite}
+
+
+def _takes(setting: Setting, value: str) -> bool:
+    try:
+        setting.parse(value)
+    except Exception:
+        return False
+    return True
+
+
+def seconds(length: timedelta) -> str:
+    """As the API writes a duration."""
+    return f"{int(length.total_seconds())}s"

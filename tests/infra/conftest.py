@@ -1,0 +1,54 @@
+"""Terraform beside a stand-in for the google provider, and each plan made once for all tests that look at it."""
+
+import os
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from offline.toolchain import Toolchain, Unavailable, set_up, types_in
+from offline.workspace import TERRAFORM, Workspace
+from plans import Plan
+from variants import VARIANTS
+
+CACHE = Path(__file__).parents[2] / ".cache" / "terraform"
+
+
+@pytest.fixture(scope="session")
+def toolchain() -> Toolchain:
+    """Set up once a machine; without it these tests skip, and fail in CI."""
+    try:
+        return set_up(CACHE, types_in(TERRAFORM))
+    except Unavailable as error:
+        _missing(f"The checks of infra/terraform need Terraform and its provider's schema: {error}")
+
+
+def _missing(what: str) -> NoReturn:
+    if os.environ.get("CI") == "true":
+        pytest.fail(what)
+    pytest.skip(what)
+
+
+@pytest.fixture(scope="session")
+def make_workspace(toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Workspace]:
+    """Makes a copy of the Terraform files for a test that changes them, or their state."""
+    return lambda: Workspace(toolchain, tmp_path_factory.mktemp("terraform"))
+
+
+@pytest.fixture(scope="session")
+def workspace(make_workspace: Callable[[], Workspace]) -> Workspace:
+    """The copy that nobody changes."""
+    return make_workspace()
+
+
+@pytest.fixture(scope="session")
+def plan_of(workspace: Workspace) -> Callable[[str], Plan]:
+    """The plan of a variant (variants.py), from an empty project."""
+
+    @cache
+    def plan(name: str) -> Plan:
+        root, options = VARIANTS[name]
+        return Plan(workspace.plan(root, *options))
+
+    return plan

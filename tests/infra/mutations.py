@@ -1,0 +1,447 @@
+"""Mutations: a plan with one thing wrong."""
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from plans import Plan
+
+Values = dict[str, Any]
+Change = Callable[[Values], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """What is wrong, where, and words of the sentence that must say so."""
+
+    name: str
+    type: str
+    address: str
+    """A part of the resource's address; the first that holds it is meant."""
+    change: Change | None
+    """None takes the resource away."""
+    fault: str
+
+    def of(self, plan: Plan) -> Plan:
+        document = copy.deepcopy(dict(plan.document))
+        for it in document["resource_changes"]:
+            if it["type"] == self.type and self.address in it["address"]:
+                if self.change is None:
+                    it["change"]["after"] = None
+                else:
+                    self.change(it["change"]["after"])
+                return Plan(document)
+        raise LookupError(f"{self.name}: no {self.type} of {self.address}")
+
+
+def put(value: Any, *path: str) -> Change:
+    """Set an argument, by the names of the blocks that lead to it."""
+
+    def change(values: Values) -> None:
+        for name in path[:-1]:
+            values[name] = values.get(name) or [{}]
+            values = values[name][0]
+        values[path[-1]] = value
+
+    return change
+
+
+def _env(values: Values) -> list[Values]:
+    found: list[Values] = values["template"][0]["containers"][0]["env"]
+    return found
+
+
+def plain(name: str, value: str) -> Change:
+    """Set a variable of a service in plain sight."""
+
+    def change(values: Values) -> None:
+        unset(name)(values)
+        _env(values).append({"name": name, "value": value, "value_source": []})
+
+    return change
+
+
+def secret(name: str, of: str, version: str) -> Change:
+    """Set a variable of a service by reference."""
+
+    def change(values: Values) -> None:
+        unset(name)(values)
+        reference = [{"secret_key_ref": [{"secret": of, "version": version}]}]
+        _env(values).append({"name": name, "value": None, "value_source": reference})
+
+    return change
+
+
+def unset(name: str) -> Change:
+    """Take a variable away from a service."""
+
+    def change(values: Values) -> None:
+        _env(values)[:] = [it for it in _env(values) if it["name"] != name]
+
+    return change
+
+
+def member(**arguments: Any) -> Change:
+    """Change what a binding says."""
+
+    def change(values: Values) -> None:
+        values.update(arguments)
+
+    return change
+
+
+SERVICE, QUEUE, JOB = "google_cloud_run_v2_service", "google_cloud_tasks_queue", "google_cloud_scheduler_job"
+FIELD, INDEX, DATABASE = "google_firestore_field", "google_firestore_index", "google_firestore_database"
+REDIS, BUCKET = "google_redis_instance", "google_storage_bucket"
+INVOKE, ENQUEUE = "google_cloud_run_v2_service_iam_member", "google_cloud_tasks_queue_iam_member"
+ACT_AS, READ = "google_service_account_iam_member", "google_secret_manager_secret_iam_member"
+PROJECT, PULL = "google_project_iam_member", "google_artifact_registry_repository_iam_member"
+STEP: Mapping[str, Any] = {"path": "/", "http_headers": []}
+
+MUTATIONS = (
+    # Who reaches what
+    Mutation(
+        "internal is open to the internet",
+        SERVICE,
+        '["internal"]',
+        put("INGRESS_TRAFFIC_ALL", "ingress"),
+        "own callers",
+    ),
+    Mutation(
+        "internal asks nobody who he is", SERVICE, '["internal"]', put(True, "invoker_iam_disabled"), "own callers"
+    ),
+    Mutation(
+        "webhook asks Meta for an account",
+        SERVICE,
+        '["webhook"]',
+        put(False, "invoker_iam_disabled"),
+        "open to everybody",
+    ),
+    Mutation(
+        "webhook is closed",
+        SERVICE,
+        '["webhook"]',
+        put("INGRESS_TRAFFIC_INTERNAL_ONLY", "ingress"),
+        "open to everybody",
+    ),
+    Mutation("internal has no run.app address", SERVICE, '["internal"]', put(True, "default_uri_disabled"), "run.app"),
+    Mutation("everybody may invoke internal", INVOKE, 'invoke["tasks"]', member(member="allUsers"), "allUsers"),
+    Mutation(
+        "a service is the project's default account",
+        SERVICE,
+        '["webhook"]',
+        put(None, "template", "service_account"),
+        "own",
+    ),
+    Mutation(
+        "both services are one account",
+        SERVICE,
+        '["webhook"]',
+        put("pombo-internal@my-project-1.iam.gserviceaccount.com", "template", "service_account"),
+        "not as an account of its own",
+    ),
+    Mutation("an account is not made", "google_service_account", 'this["webhook"]', None, "which is not made"),
+    # What the services are given
+    Mutation("a token in plain sight", SERVICE, '["internal"]', plain("INTERNAL_TASK_TOKEN", "x1"), "in plain sight"),
+    Mutation(
+        "a secret's latest version",
+        SERVICE,
+        '["webhook"]',
+        secret("META_APP_SECRET", "META_APP_SECRET", "latest"),
+        "latest",
+    ),
+    Mutation(
+        "another secret's value",
+        SERVICE,
+        '["webhook"]',
+        secret("META_APP_SECRET", "META_VERIFY_TOKEN", "1"),
+        "comes from",
+    ),
+    Mutation("a plain value as a secret", SERVICE, '["webhook"]', secret("STORE", "STORE", "1"), "is no secret"),
+    Mutation(
+        "a missing variable",
+        SERVICE,
+        '["internal"]',
+        unset("SWEEP_AFTER"),
+        "SWEEP_AFTER is read by the internal service",
+    ),
+    Mutation(
+        "a variable nobody reads",
+        SERVICE,
+        '["webhook"]',
+        plain("MAX_ATTEMPTS", "8"),
+        "MAX_ATTEMPTS is set for the webhook",
+    ),
+    Mutation("a local environment", SERVICE, '["internal"]', plain("APP_ENV", "locale"), "APP_ENV must be set"),
+    Mutation("a store for one machine", SERVICE, '["internal"]', plain("STORE", "sqlite"), "STORE must not be sqlite"),
+    Mutation("a scaled clock", SERVICE, '["internal"]', plain("TIME_SCALE", "2"), "TIME_SCALE is for one machine only"),
+    Mutation(
+        "a value that is none",
+        SERVICE,
+        '["internal"]',
+        plain("MAX_ATTEMPTS", "many"),
+        "MAX_ATTEMPTS is no whole number",
+    ),
+    Mutation(
+        "tasks go out unencrypted", SERVICE, '["webhook"]', plain("INTERNAL_TASK_BASE_URL", "http://x"), "must be https"
+    ),
+    Mutation(
+        "tasks go elsewhere", SERVICE, '["webhook"]', plain("INTERNAL_TASK_BASE_URL", "https://x.run.app"), "another"
+    ),
+    Mutation(
+        "queues in another region",
+        SERVICE,
+        '["webhook"]',
+        plain("CLOUD_TASKS_LOCATION", "europe-west9"),
+        "where none is",
+    ),
+    Mutation("another project", SERVICE, '["webhook"]', plain("GOOGLE_CLOUD_PROJECT", "other"), "another project"),
+    Mutation(
+        "another database",
+        SERVICE,
+        '["webhook"]',
+        plain("FIRESTORE_DATABASE", "(default)"),
+        "FIRESTORE_DATABASE of webhook",
+    ),
+    Mutation(
+        "a wrong queue's name", SERVICE, '["webhook"]', plain("INBOUND_TASK_QUEUE_NAME", "in"), "makes no such queue"
+    ),
+    Mutation(
+        "tasks as somebody who may not call",
+        SERVICE,
+        '["webhook"]',
+        plain("TASKS_SERVICE_ACCOUNT", "pombo-webhook@my-project-1.iam.gserviceaccount.com"),
+        "may not call internal",
+    ),
+    Mutation(
+        "tokens for another address", SERVICE, '["internal"]', put([], "custom_audiences"), "does not take tokens"
+    ),
+    # How much, and how long
+    Mutation(
+        "more requests than threads",
+        SERVICE,
+        '["internal"]',
+        put(80, "template", "max_instance_request_concurrency"),
+        "wait unseen",
+    ),
+    Mutation(
+        "fewer instances than tasks",
+        SERVICE,
+        '["internal"]',
+        put(3, "template", "scaling", "max_instance_count"),
+        "slows the whole",
+    ),
+    Mutation(
+        "a request cut before its lease",
+        SERVICE,
+        '["internal"]',
+        put("60s", "template", "timeout"),
+        "the longest lease",
+    ),
+    Mutation(
+        "a request that outlives its task", SERVICE, '["internal"]', put("900s", "template", "timeout"), "not within"
+    ),
+    Mutation(
+        "a body without time to arrive", SERVICE, '["webhook"]', put("5s", "template", "timeout"), "webhook's timeout"
+    ),
+    Mutation(
+        "ended while it works",
+        SERVICE,
+        '["internal"]',
+        put(1, "template", "containers", "liveness_probe", "failure_threshold"),
+        "is ended as dead",
+    ),
+    Mutation(
+        "started by any answer",
+        SERVICE,
+        '["webhook"]',
+        put([STEP], "template", "containers", "startup_probe", "http_get"),
+        "/readyz",
+    ),
+    Mutation(
+        "ended by a store's outage",
+        SERVICE,
+        '["webhook"]',
+        put([{"path": "/readyz"}], "template", "containers", "liveness_probe", "http_get"),
+        "not by /livez",
+    ),
+    Mutation(
+        "a probe that overlaps itself",
+        SERVICE,
+        '["webhook"]',
+        put(30, "template", "containers", "startup_probe", "timeout_seconds"),
+        "waits longer",
+    ),
+    Mutation(
+        "a CPU all day",
+        SERVICE,
+        '["webhook"]',
+        put(False, "template", "containers", "resources", "cpu_idle"),
+        "all day",
+    ),
+    Mutation(
+        "instances nobody asked for", SERVICE, '["internal"]', put(2, "scaling", "min_instance_count"), "other than 0"
+    ),
+    # Queues
+    Mutation(
+        "attempts below the code's", QUEUE, '["inbound"]', put(5, "retry_config", "max_attempts"), "MAX_ATTEMPTS may be"
+    ),
+    Mutation("a backoff of 1 s", QUEUE, '["inbound"]', put("1s", "retry_config", "min_backoff"), "at least 5 s"),
+    Mutation(
+        "a backoff of an hour", QUEUE, '["outbound"]', put("3600s", "retry_config", "max_backoff"), "at most 600 s"
+    ),
+    Mutation("an end in time", QUEUE, '["outbound"]', put("3600s", "retry_config", "max_retry_duration"), "must be 0s"),
+    Mutation("other doublings", QUEUE, '["outbound"]', put(16, "retry_config", "max_doublings"), "local/queues.py"),
+    Mutation(
+        "a slow inbound queue",
+        QUEUE,
+        '["inbound"]',
+        put(5, "rate_limits", "max_dispatches_per_second"),
+        "local/queues.py",
+    ),
+    Mutation(
+        "a greedy tenant", QUEUE, "outbound-shop", put(50, "rate_limits", "max_concurrent_dispatches"), "crowd out"
+    ),
+    Mutation("a tenant without a queue", QUEUE, "outbound-shop", None, "Tenants should have the queues"),
+    Mutation("a queue that may be deleted", QUEUE, '["inbound"]', put("DELETE", "deletion_policy"), "dead for 7 days"),
+    # The sweep
+    Mutation(
+        "a sweep by somebody else",
+        JOB,
+        "sweep",
+        put("a@b.c", "http_target", "oidc_token", "service_account_email"),
+        "another",
+    ),
+    Mutation(
+        "a token for the whole path",
+        JOB,
+        "sweep",
+        put("https://x/y", "http_target", "oidc_token", "audience"),
+        "token is for",
+    ),
+    Mutation(
+        "a token in a header",
+        JOB,
+        "sweep",
+        put({"X-Internal-Token": "x1"}, "http_target", "headers"),
+        "lies in the state",
+    ),
+    Mutation(
+        "a sweep that nobody answers", JOB, "sweep", put("https://x/sweep", "http_target", "uri"), "the sweep is POST"
+    ),
+    Mutation("a sweep by GET", JOB, "sweep", put("GET", "http_target", "http_method"), "the sweep is POST"),
+    Mutation("a sweep a day", JOB, "sweep", put("0 3 * * *", "schedule"), "too seldom"),
+    Mutation("a sweep in too little time", JOB, "sweep", put("30s", "attempt_deadline"), "waits 30s"),
+    Mutation("a paused sweep", JOB, "sweep", put(True, "paused"), "is paused"),
+    # What is kept
+    Mutation(
+        "receipts never expire", FIELD, 'expiring["receipts"]', None, "receipts.expire_at expires by shared/stores"
+    ),
+    Mutation("tenants expire", FIELD, 'exempt["tenants"]', put([{}], "ttl_config"), "expires by infra/terraform"),
+    Mutation(
+        "another field expires",
+        FIELD,
+        'expiring["records"]',
+        put("received_at", "field"),
+        "records.received_at expires by infra",
+    ),
+    Mutation(
+        "records expire late",
+        FIELD,
+        'expiring["records"]',
+        put("86400s", "ttl_config", "expiration_offset"),
+        "later than the code",
+    ),
+    Mutation("an expiring time in an index", FIELD, 'expiring["records"]', put([], "index_config"), "is indexed"),
+    Mutation("no index for the sweep", FIELD, "sweep_at", None, "records.sweep_at is indexed by shared/stores"),
+    Mutation(
+        "an index that goes down",
+        FIELD,
+        "sweep_at",
+        put([{"order": "DESCENDING", "query_scope": "COLLECTION"}], "index_config", "indexes"),
+        "ascending index of one collection",
+    ),
+    Mutation("no index for the counts", INDEX, "state.tenant", None, "is indexed together by shared/stores"),
+    Mutation("indexes that nobody asks for", FIELD, 'exempt["records"]', None, "records.* is exempt by shared/stores"),
+    Mutation(
+        "fields of another database", FIELD, 'exempt["records"]', put("(default)", "database"), "which is not ours"
+    ),
+    Mutation(
+        "no way back in time",
+        DATABASE,
+        "this",
+        put("POINT_IN_TIME_RECOVERY_DISABLED", "point_in_time_recovery_enablement"),
+        "point_in",
+    ),
+    Mutation(
+        "a database left behind", DATABASE, "this", put("ABANDON", "deletion_policy"), "deletion_policy is ABANDON"
+    ),
+    Mutation(
+        "an unprotected database",
+        DATABASE,
+        "this",
+        put("DELETE_PROTECTION_DISABLED", "delete_protection_state"),
+        "delete_pro",
+    ),
+    Mutation("a database of the other mode", DATABASE, "this", put("DATASTORE_MODE", "type"), "type is DATASTORE_MODE"),
+    Mutation(
+        "an unprotected service",
+        SERVICE,
+        '["webhook"]',
+        put(False, "deletion_protection"),
+        "not protected from deletion",
+    ),
+    Mutation("a public bucket", BUCKET, "media", put("inherited", "public_access_prevention"), "may be made public"),
+    Mutation("a Redis that forgets", REDIS, "this", put("BASIC", "tier"), "loses its data"),
+    Mutation("a Redis that throws away", REDIS, "this", put({}, "redis_configs"), "noeviction"),
+    Mutation("a password in the state", REDIS, "this", put(True, "auth_enabled"), "in the state"),
+    Mutation("a Redis out of reach", SERVICE, '["webhook"]', put([], "template", "vpc_access"), "does not reach"),
+    Mutation(
+        "a secret in the state",
+        "google_secret_manager_secret_version",
+        "url",
+        put("redis://x", "secret_data"),
+        "in the state",
+    ),
+    # Bindings
+    Mutation(
+        "webhook may not enqueue", ENQUEUE, 'enqueue["webhook.inbound"]', None, "webhook needs cloudtasks.enqueuer"
+    ),
+    Mutation("internal may not enqueue for a tenant", ENQUEUE, "outbound-shop", None, "on queue outbound-shop-2"),
+    Mutation("webhook is never ready", ENQUEUE, 'look["webhook.outbound"]', None, "webhook needs cloudtasks.viewer"),
+    Mutation(
+        "webhook may not make tasks as tasks",
+        ACT_AS,
+        'act_as_tasks["webhook"]',
+        None,
+        "iam.serviceAccountUser on account tasks",
+    ),
+    Mutation("tasks may not call", INVOKE, 'invoke["tasks"]', None, "tasks needs run.invoker"),
+    Mutation("the scheduler may not call", INVOKE, 'invoke["scheduler"]', None, "scheduler needs run.invoker"),
+    Mutation(
+        "a secret out of reach", READ, "webhook.META_APP_SECRET", None, "webhook needs secretmanager.secretAccessor"
+    ),
+    Mutation("the store out of reach", PROJECT, 'store["internal"]', None, "internal needs datastore.user"),
+    Mutation(
+        "every database in reach", PROJECT, 'store["internal"]', member(condition=[]), "has datastore.user on project"
+    ),
+    Mutation("another role", PROJECT, 'store["internal"]', member(role="roles/datastore.owner"), "has datastore.owner"),
+    Mutation("a basic role", PROJECT, 'store["webhook"]', member(role="roles/editor"), "gives roles/editor"),
+    Mutation(
+        "the token of another service",
+        READ,
+        "webhook.META_APP_SECRET",
+        member(secret_id="WHATSAPP_ACCESS_TOKEN"),
+        "webhook has secretmanager.secretAccessor on secret WHATSAPP_ACCESS_TOKEN",
+    ),
+    Mutation(
+        "the build may not deploy",
+        INVOKE,
+        '["internal"].google_cloud_run_v2_service_iam_member.deploy',
+        None,
+        "run.developer",
+    ),
+    Mutation("the build may not act", ACT_AS, 'build_acts_as["webhook"]', None, "build needs iam.serviceAccountUser"),
+    Mutation("images out of reach", PULL, "run_pulls", None, "artifactregistry.reader on repository pombo"),
+)

@@ -1,0 +1,148 @@
+"""Toolchain: Terraform beside a stand-in for the google provider, set up once and kept in a folder that git ignores.
+
+What is downloaded is pinned by hash (bindings.lock, provider.lock; `uv pip compile --no-deps --generate-hashes` writes
+them anew). It does not go into the project's own environment: the stand-in wants another protobuf than the services do.
+The schema is made on the spot and never committed: it derives from a package under another licence.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from offline.bindings import PROVIDER, read
+from offline.schema import schema_of
+
+HERE = Path(__file__).resolve().parent
+_TYPE = re.compile(r'^(resource|data) "(google_\w+)"', re.M)
+
+
+class Unavailable(Exception):
+    """The toolchain cannot be had here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Toolchain:
+    """The terraform command, and the configuration that leads it to the stand-in."""
+
+    terraform: str
+    config: Path
+    version: str
+
+    def environment(self) -> dict[str, str]:
+        """Of every call: nothing of the person's own configuration, and nothing from the network."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("TF_")}
+        return kept | {
+            "TF_CLI_CONFIG_FILE": str(self.config),
+            "TF_DISABLE_PLUGIN_TLS": "1",  # the stand-in has no certificate
+            "CHECKPOINT_DISABLE": "1",
+            "TF_IN_AUTOMATION": "1",
+        }
+
+
+def types_in(folder: Path) -> list[str]:
+    """The resources and data sources that Terraform files under a folder name, as the bindings are asked for them."""
+    found = {
+        ("data." if kind == "data" else "") + name
+        for path in folder.rglob("*.tf")
+        for kind, name in _TYPE.findall(path.read_text())
+    }
+    return ["provider", *sorted(found)]
+
+
+def set_up(cache: Path, types: Collection[str]) -> Toolchain:
+    """The toolchain for these types; made if it is not in the cache yet. Raises Unavailable."""
+    terraform = shutil.which("terraform")
+    if terraform is None:
+        raise Unavailable("terraform is not installed: https://developer.hashicorp.com/terraform/install")
+    cache.mkdir(parents=True, exist_ok=True)
+    with _alone(cache / "lock"):
+        wheel = _bindings(cache)
+        packages = _packages(cache)
+        schema, version = _schema(cache, wheel, types)
+        config = _mirror(cache, version, schema, packages)
+    return Toolchain(terraform, config, version)
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """One process at a time."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _key(*parts: bytes | str) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part.encode() if isinstance(part, str) else part)
+    return digest.hexdigest()[:16]
+
+
+def _bindings(cache: Path) -> Path:
+    lock = HERE / "bindings.lock"
+    folder = cache / f"bindings-{_key(lock.read_bytes())}"
+    if not folder.exists():
+        _pip("download", "--no-deps", "--require-hashes", "-r", str(lock), into=folder, option="--dest")
+    return next(folder.glob("*.whl"))
+
+
+def _packages(cache: Path) -> Path:
+    lock = HERE / "provider.lock"
+    folder = cache / f"packages-{_key(lock.read_bytes(), sys.version)}"
+    if not folder.exists():
+        _pip("install", "--no-deps", "--require-hashes", "-r", str(lock), into=folder, option="--target")
+    return folder
+
+
+def _pip(*command: str, into: Path, option: str) -> None:
+    """Raises Unavailable. What was broken off is not taken for whole."""
+    unfinished = into.with_name(f"{into.name}.unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    words = [sys.executable, "-m", "pip", *command, option, str(unfinished), "--quiet", "--disable-pip-version-check"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=170)
+    if done.returncode:
+        raise Unavailable(f"pip {command[0]} of {command[-1]} failed: {done.stderr.strip()[-500:]}")
+    unfinished.rename(into)
+
+
+def _schema(cache: Path, wheel: Path, types: Collection[str]) -> tuple[Path, str]:
+    makers = [(HERE / name).read_bytes() for name in ("bindings.py", "schema.py")]
+    path = cache / f"schema-{_key(wheel.parent.name, *types, *makers)}.json"
+    if not path.exists():
+        version, modules = read(wheel, types)
+        unfinished = path.with_suffix(".unfinished")
+        unfinished.write_text(json.dumps(schema_of(modules, version)))
+        unfinished.rename(path)
+    return path, json.loads(path.read_text())["version"]
+
+
+def _mirror(cache: Path, version: str, schema: Path, packages: Path) -> Path:
+    """A folder in which terraform init finds the stand-in as hashicorp/google, and the configuration that names it."""
+    mirror = cache / f"mirror-{_key(str(schema), str(packages), str(HERE), sys.executable)}"
+    system = f"{'darwin' if sys.platform == 'darwin' else 'linux'}_{_architecture()}"
+    folder = mirror / "registry.terraform.io" / PROVIDER / version / system
+    folder.mkdir(parents=True, exist_ok=True)
+    program = folder / f"terraform-provider-google_v{version}"
+    words = [sys.executable, str(HERE / "provider.py"), str(schema), str(HERE / "immutable.json")]
+    path = os.pathsep.join([str(packages), str(HERE.parent)])
+    program.write_text(f"#!/bin/sh\nPYTHONPATH={shlex.quote(path)} exec {shlex.join(words)}\n")
+    program.chmod(0o755)
+    config = mirror / "terraform.rc"
+    config.write_text(
+        f"provider_installation {{\n  filesystem_mirror {{\n    path = {json.dumps(str(mirror))}\n  }}\n}}\n"
+    )
+    return config
+
+
+def _architecture() -> str:
+    return "arm64" if os.uname().machine in ("arm64", "aarch64") else "amd64"

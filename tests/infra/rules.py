@@ -1,0 +1,19 @@
+"""Rules: what every plan of an environment is held to. Each yields a sentence for each fault."""
+
+from collections.abc import Callable, Iterator
+
+import rules_edges
+import rules_queues
+import rules_services
+import rules_stores
+from code_side import Code
+from plans import Plan
+
+Rule = Callable[[Plan, Code], Iterator[str]]
+
+RULES: tuple[Rule, ...] = (*rules_services.RULES, *rules_queues.RULES, *rules_stores.RULES, *rules_edges.RULES)
+
+
+def faults(plan: Plan, code: Code | None = None) -> list[str]:
+    """All that is wrong with a plan."""
+    return [fault for rule in RULES for fault in rule(plan, code or Code())]

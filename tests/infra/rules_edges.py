@@ -1,0 +1,104 @@
+"""Rules for access: for each call in the picture of README.md the binding that it needs, and no other."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from code_side import Code
+from plans import Plan, Resource
+
+
+class Edge(NamedTuple):
+    """Who may do what with what. Accounts and services by their short names."""
+
+    who: str
+    role: str
+    what: str
+
+
+_OBJECTS = {
+    "google_artifact_registry_repository_iam_member": ("repository", "repository"),
+    "google_cloud_run_v2_service_iam_member": ("service", "name"),
+    "google_cloud_tasks_queue_iam_member": ("queue", "name"),
+    "google_secret_manager_secret_iam_member": ("secret", "secret_id"),
+    "google_service_account_iam_member": ("account", "service_account_id"),
+    "google_storage_bucket_iam_member": ("bucket", "bucket"),
+}
+RUN_AGENT = "the agent of Cloud Run"
+_AGENT = "@serverless-robot-prod.iam.gserviceaccount.com"
+BUILD = "build"
+
+
+def edge_of(member: Resource) -> Edge:
+    """What a binding says."""
+    who = str(member["member"]).removeprefix("serviceAccount:")
+    who = RUN_AGENT if who.endswith(_AGENT) else who.split("@")[0].removeprefix("pombo-")
+    role = str(member["role"]).removeprefix("roles/")
+    if member.type == "google_project_iam_member":
+        condition = member.block("condition").get("expression", "")
+        return Edge(who, role, f"project if {condition}" if condition else "project")
+    kind, name = _OBJECTS[member.type]
+    what = str(member[name]).split("/")[-1].split("@")[0].removeprefix("pombo-")
+    return Edge(who, role, f"{kind} {what}")
+
+
+def edges_of(plan: Plan) -> set[Edge]:
+    """All that a plan's bindings say."""
+    return {edge_of(member) for member in plan.members}
+
+
+def wanted(plan: Plan) -> set[Edge]:
+    """What an environment needs.
+
+    webhook stores and enqueues inbound; internal stores and enqueues both (the sweep); each reads its secrets and asks
+    for the state of both queues (/readyz); a task carries the identity of tasks, the sweep's call that
+    of scheduler; the build deploys each service, as which it must be allowed to act; Cloud Run's agent pulls images.
+    """
+    inbound, outbound = (plan.service("internal").env[f"{kind}_TASK_QUEUE_NAME"] for kind in ("INBOUND", "OUTBOUND"))
+    database = plan.one("google_firestore_database")
+    store = f'project if resource.name == "projects/{database["project"]}/databases/{database["name"]}"'
+    edges = {
+        Edge("tasks", "run.invoker", "service internal"),
+        Edge("scheduler", "run.invoker", "service internal"),
+        Edge("webhook", "cloudtasks.enqueuer", f"queue {inbound}"),
+        *(Edge("internal", "cloudtasks.enqueuer", f"queue {name}") for name in plan.queues),
+        Edge(RUN_AGENT, "artifactregistry.reader", "repository pombo"),
+    }
+    for service in plan.services:
+        key = service.key
+        edges |= {
+            Edge(key, "datastore.user", store),
+            Edge(key, "cloudtasks.viewer", f"queue {inbound}"),
+            Edge(key, "cloudtasks.viewer", f"queue {outbound}"),
+            Edge(key, "iam.serviceAccountUser", "account tasks"),
+            *(Edge(key, "secretmanager.secretAccessor", f"secret {name}") for name in service.secrets),
+            Edge(BUILD, "run.developer", f"service {key}"),
+            Edge(BUILD, "iam.serviceAccountUser", f"account {key}"),
+        }
+    if plan.of("google_storage_bucket"):
+        edges.add(Edge("internal", "storage.objectUser", f"bucket {plan.one('google_storage_bucket')['name']}"))
+    return edges
+
+
+def each_call_has_its_binding_and_no_other_is_there(plan: Plan, code: Code) -> Iterator[str]:
+    there, needed = edges_of(plan), wanted(plan)
+    for edge in sorted(needed - there):
+        yield f"{edge.who} needs {edge.role} on {edge.what}, and has it not."
+    for edge in sorted(there - needed):
+        yield f"{edge.who} has {edge.role} on {edge.what}, and nothing needs it."
+
+
+def nobody_has_a_basic_role(plan: Plan, code: Code) -> Iterator[str]:
+    for member in plan.members:
+        if member["role"] in ("roles/owner", "roles/editor", "roles/viewer"):
+            yield f"{member.address} gives {member['role']}."
+
+
+def the_services_know_who_calls(plan: Plan, code: Code) -> Iterator[str]:
+    invokers = {edge.who for edge in edges_of(plan) if edge.role == "run.invoker"}
+    for service in plan.services:
+        account = service.env.get("TASKS_SERVICE_ACCOUNT") or ""
+        if account.split("@")[0].removeprefix("pombo-") not in invokers:
+            yield f"TASKS_SERVICE_ACCOUNT of {service.key} is {account}, which may not call internal."
+
+
+RULES = (each_call_has_its_binding_and_no_other_is_there, nobody_has_a_basic_role, the_services_know_who_calls)

@@ -1,0 +1,100 @@
+"""Rules for the queues, and for the scheduler's call."""
+
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+
+from code_side import Code, seconds
+from plans import Plan
+
+TASKS_TF = "infra/terraform/modules/tasks/main.tf"
+TENANT_RATE = (20, 2)
+"""A tenant's own queue: dispatches a second, and MAX_CONCURRENCY_PER_TENANT at once."""
+
+
+def each_queue_the_code_names_is_there_at_its_rate(plan: Plan, code: Code) -> Iterator[str]:
+    for service in plan.services:
+        for variable, rate in code.rates.items():
+            name = service.env.get(variable)
+            queue = plan.queues.get(name or "")
+            if queue is None:
+                yield f"{variable} of {service.key} names {name}; {TASKS_TF} makes no such queue."
+                continue
+            limits = queue.block("rate_limits")
+            made = (limits["max_dispatches_per_second"], limits["max_concurrent_dispatches"])
+            if made != rate:
+                yield f"{name} is {made} in {TASKS_TF} and {rate} for {variable} in local/queues.py."
+
+
+def each_tenant_has_a_queue_of_its_own(plan: Plan, code: Code) -> Iterator[str]:
+    suffix = plan.variables.get("queue_suffix") or ""
+    wanted = {f"outbound-{tenant}{suffix}" for tenant in plan.variables.get("tenants") or ()}
+    shared = {plan.service("internal").env.get(variable) for variable in code.rates}
+    if set(plan.queues) - shared != wanted:
+        yield f"Tenants should have the queues {sorted(wanted)} and have {sorted(set(plan.queues) - shared)}."
+    for name in wanted & set(plan.queues):
+        limits = plan.queues[name].block("rate_limits")
+        if (limits["max_dispatches_per_second"], limits["max_concurrent_dispatches"]) != TENANT_RATE:
+            yield f"{name} is not {TENANT_RATE}: one tenant would crowd out another."
+
+
+def queues_try_again_as_the_code_counts_on(plan: Plan, code: Code) -> Iterator[str]:
+    most = code.most("MAX_ATTEMPTS")
+    for name, queue in plan.queues.items():
+        retry = queue.block("retry_config")
+        made = (retry["max_attempts"], retry["min_backoff"], retry["max_backoff"], retry["max_doublings"])
+        wanted = (
+            code.retry.max_attempts,
+            seconds(code.retry.min_backoff),
+            seconds(code.retry.max_backoff),
+            code.retry.max_doublings,
+        )
+        if made != wanted:
+            yield f"{name} tries again {made} in {TASKS_TF} and {wanted} in local/queues.py."
+        if retry["max_attempts"] <= most:
+            yield f"{name} gives a task up after {retry['max_attempts']} attempts; MAX_ATTEMPTS may be {most}."
+        if _length(retry["min_backoff"]) < 5 or _length(retry["max_backoff"]) > 600:
+            yield f"{name} waits {retry['min_backoff']} to {retry['max_backoff']}: at least 5 s, at most 600 s."
+        if retry.get("max_retry_duration") != "0s":
+            yield f"{name} gives a task up only when max_attempts and max_retry_duration are both over: it must be 0s."
+
+
+def queues_cannot_be_destroyed_by_the_provider(plan: Plan, code: Code) -> Iterator[str]:
+    for name, queue in plan.queues.items():
+        if queue.get("deletion_policy") != "PREVENT":
+            yield f"{name} may be deleted, and its name is then dead for 7 days."
+
+
+def the_scheduler_calls_the_sweep(plan: Plan, code: Code) -> Iterator[str]:
+    job, internal = plan.one("google_cloud_scheduler_job"), plan.service("internal")
+    target, token = job.block("http_target"), job.block("http_target", "oidc_token")
+    url = internal.env.get("INTERNAL_TASK_BASE_URL")
+    if target["uri"] != f"{url}/internal/sweep" or target["http_method"] != "POST":
+        yield f"The scheduler calls {target['http_method']} {target['uri']}; the sweep is POST {url}/internal/sweep."
+    if token.get("service_account_email") != internal.env.get("SCHEDULER_SERVICE_ACCOUNT"):
+        yield f"The scheduler calls as {token.get('service_account_email')}, and SCHEDULER_SERVICE_ACCOUNT is another."
+    if token.get("audience") != url:
+        yield f"The scheduler's token is for {token.get('audience')}; internal checks INTERNAL_TASK_BASE_URL."
+    if target.get("headers"):
+        yield f"The scheduler sends {', '.join(target['headers'])}: a header lies in the state."
+    limits = code.limits("internal", {name: it or "" for name, it in internal.env.items()}, internal.secrets)
+    if _length(job["attempt_deadline"]) < limits.sweep_budget.total_seconds() + 30:
+        yield f"The scheduler waits {job['attempt_deadline']} for a sweep of {seconds(limits.sweep_budget)}."
+    minutes = re.fullmatch(r"(?:\*/([0-9]+)|\*) \* \* \* \*", job["schedule"])
+    if not minutes or timedelta(minutes=int(minutes[1] or 1)) > limits.sweep_after / 2:
+        yield f"The sweep runs at {job['schedule']}, too seldom for SWEEP_AFTER={seconds(limits.sweep_after)}."
+    if job.get("paused"):
+        yield "The sweep is paused."
+
+
+def _length(text: str) -> float:
+    return float(text.removesuffix("s"))
+
+
+RULES = (
+    each_queue_the_code_names_is_there_at_its_rate,
+    each_tenant_has_a_queue_of_its_own,
+    queues_try_again_as_the_code_counts_on,
+    queues_cannot_be_destroyed_by_the_provider,
+    the_scheduler_calls_the_sweep,
+)

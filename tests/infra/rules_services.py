@@ -1,0 +1,181 @@
+"""Rules for the services: what they are given, who reaches them, how long and how much at once."""
+
+import re
+from collections.abc import Iterator
+
+from code_side import Code
+from plans import Plan, Service
+
+from shared.config import ConfigError
+
+SERVICES_TF = "infra/terraform/modules/pombo/services.tf"
+SHARE_OF_INSTANCES = 0.8
+LONGEST_START = 240
+"""Seconds: Cloud Run allows a startup probe no more, https://cloud.google.com/run/docs/configuring/healthchecks."""
+
+
+def _plain(service: Service) -> dict[str, str]:
+    return {name: value or "" for name, value in service.env.items()}
+
+
+def every_service_of_the_code_is_there(plan: Plan, code: Code) -> Iterator[str]:
+    there = {it.key for it in plan.services}
+    for key in set(code.services) - there:
+        yield f"shared/config.py names a service {key}; {SERVICES_TF} has none."
+    for key in there - set(code.services):
+        yield f"{SERVICES_TF} has a service {key}; shared/config.py names none."
+
+
+def each_variable_the_code_reads_is_set_and_nothing_else(plan: Plan, code: Code) -> Iterator[str]:
+    for service in plan.services:
+        given = {*service.env, *service.secrets}
+        required, allowed = code.variables(service.key, _plain(service))
+        for name in sorted(required - given):
+            yield f"{name} is read by the {service.key} service (shared/config.py) and not set in {SERVICES_TF}."
+        for name in sorted(given - allowed):
+            yield f"{name} is set for the {service.key} service in {SERVICES_TF} and not read (shared/config.py)."
+        names = [it["name"] for it in service.container["env"]]
+        if len(names) != len(set(names)):
+            yield f"A variable of {service.key} is set twice in {SERVICES_TF}."
+
+
+def the_code_starts_with_what_it_is_given(plan: Plan, code: Code) -> Iterator[str]:
+    for service in plan.services:
+        try:
+            code.config(service.key, _plain(service), service.secrets)
+        except ConfigError as error:
+            for fault in error.faults:
+                yield f"The {service.key} service would not start with what {SERVICES_TF} sets: {fault}"
+
+
+def secrets_are_given_by_reference(plan: Plan, code: Code) -> Iterator[str]:
+    for service in plan.services:
+        for name in sorted(set(service.env) & code.secrets):
+            yield f"{name} is a secret (shared/config.py), and {SERVICES_TF} sets it for {service.key} in plain sight."
+        for name, reference in service.secrets.items():
+            if name not in code.secrets:
+                yield f"{name} is no secret (shared/config.py), and {SERVICES_TF} gives it to {service.key} as one."
+            if reference["secret"] != name:
+                yield f"{name} of {service.key} comes from the secret {reference['secret']}."
+            if not str(reference["version"]).isdigit():
+                yield f"{name} of {service.key} is version {reference['version']}: instances may differ."
+    for version in plan.of("google_secret_manager_secret_version"):
+        if version.get("secret_data"):
+            yield f"{version.address} has its value in the state."
+
+
+def only_the_webhook_is_public(plan: Plan, code: Code) -> Iterator[str]:
+    for service in plan.services:
+        if service.key == "webhook":
+            if service["ingress"] != "INGRESS_TRAFFIC_ALL" or not service["invoker_iam_disabled"]:
+                yield "The webhook service must be open to everybody: Meta has no account of ours."
+        elif service["ingress"] != "INGRESS_TRAFFIC_INTERNAL_ONLY" or service["invoker_iam_disabled"]:
+            yield f"The {service.key} service must be open to the project's own callers alone."
+        if service["default_uri_disabled"]:
+            yield f"The {service.key} service has no run.app address, by which alone Cloud Tasks reaches it."
+    for member in plan.members:
+        if str(member["member"]).startswith("all"):
+            yield f"{member.address} is for {member['member']}."
+
+
+def each_service_is_somebody_of_its_own(plan: Plan, code: Code) -> Iterator[str]:
+    made = {f"{it['account_id']}@{it['project']}.iam.gserviceaccount.com" for it in plan.of("google_service_account")}
+    for service in plan.services:
+        account = service.block("template").get("service_account")
+        if account != f"{service['name']}@{service['project']}.iam.gserviceaccount.com":
+            yield f"The {service.key} service runs as {account}, not as an account of its own."
+        elif account not in made:
+            yield f"The {service.key} service runs as {account}, which is not made."
+
+
+def threads_serve_what_cloud_run_sends(plan: Plan, code: Code) -> Iterator[str]:
+    for service in plan.services:
+        threads = service.env.get("THREADS")
+        if str(service.threads) != threads:
+            yield f"{service.key} is sent {service.threads} requests at once for THREADS={threads}: some wait unseen."
+    at_once = sum(it.block("rate_limits")["max_concurrent_dispatches"] for it in plan.queues.values())
+    internal = plan.service("internal")
+    room = SHARE_OF_INSTANCES * internal.max_instances * internal.threads
+    if at_once > room:
+        yield f"The queues run {at_once} tasks at once, internal has room for {room:g}: 429 slows the whole queue down."
+
+
+def times_outlast_one_another(plan: Plan, code: Code) -> Iterator[str]:
+    internal = plan.service("internal")
+    limits = code.limits("internal", _plain(internal), internal.secrets)
+    lease = max(limits.inbound_lease, limits.outbound_lease).total_seconds()
+    deadline = limits.dispatch_deadline.total_seconds()
+    if internal.timeout != lease + 30:
+        wanted = f"the longest lease (shared/domain/limits.py) and 30 s are {lease + 30:g} s"
+        yield f"internal's timeout is {internal.timeout} s; {wanted}."
+    if internal.timeout >= deadline:
+        yield f"internal's timeout of {internal.timeout} s is not within the tasks' deadline of {deadline:g} s."
+    webhook = plan.service("webhook")
+    if not 20 <= webhook.timeout <= 300:
+        yield f"webhook's timeout is {webhook.timeout} s: a body has 10 s to arrive and is answered within 10 more."
+
+
+def probes_ask_what_the_services_answer(plan: Plan, code: Code) -> Iterator[str]:
+    for service in plan.services:
+        start, live = (service.container[f"{kind}_probe"][0] for kind in ("startup", "liveness"))
+        if start["http_get"][0]["path"] != "/readyz":
+            yield f"{service.key} is started when {start['http_get'][0]['path']} answers, not when /readyz does."
+        if live["http_get"][0]["path"] != "/livez":
+            yield f"{service.key} is ended by {live['http_get'][0]['path']}, not by /livez."
+        for probe in (start, live):
+            if probe["timeout_seconds"] > probe["period_seconds"]:
+                yield f"A probe of {service.key} waits longer than until the next."
+        if start["period_seconds"] * start["failure_threshold"] > LONGEST_START:
+            yield f"{service.key} is given longer to start than the {LONGEST_START} s that Cloud Run allows."
+        if live["period_seconds"] * live["failure_threshold"] <= service.timeout:
+            yield f"{service.key} is ended as dead while every thread works: a request may take {service.timeout} s."
+
+
+def a_cpu_is_paid_for_while_it_works(plan: Plan, code: Code) -> Iterator[str]:
+    for service in plan.services:
+        resources = service.container["resources"][0]
+        if resources["cpu_idle"] is not True:
+            yield f"{service.key} pays for its CPU all day: cpu_idle must be true beside limits."
+        if resources["startup_cpu_boost"] is not True:
+            yield f"{service.key} starts without the boost."
+        if float(resources["limits"]["cpu"]) < 1 and service.threads > 1:
+            yield f"{service.key} has less than a CPU and more than a request at once."
+        wanted = (plan.variables.get("min_instances") or {}).get(service.key, 0)
+        if service.block("scaling").get("min_instance_count") != wanted:
+            yield f"{service.key} keeps other than {wanted} instances."
+        if service.block("template", "scaling").get("min_instance_count"):
+            yield f"{service.key} keeps instances of revisions without traffic."
+
+
+def addresses_are_those_cloud_run_will_give(plan: Plan, code: Code) -> Iterator[str]:
+    internal = plan.service("internal")
+    url = internal.env.get("INTERNAL_TASK_BASE_URL") or ""
+    name, place = re.escape(internal["name"]), re.escape(internal["location"])
+    if not re.fullmatch(rf"https://{name}-[0-9]+\.{place}\.run\.app", url):
+        yield f"INTERNAL_TASK_BASE_URL is {url}, which is not the address of {internal['name']}."
+    for service in plan.services:
+        if service.env.get("INTERNAL_TASK_BASE_URL") != url:
+            yield f"{service.key} sends tasks to another INTERNAL_TASK_BASE_URL than internal checks."
+        if service.env.get("CLOUD_TASKS_LOCATION") not in {it["location"] for it in plan.queues.values()}:
+            yield f"{service.key} looks for the queues in {service.env.get('CLOUD_TASKS_LOCATION')}, where none is."
+        if service.env.get("GOOGLE_CLOUD_PROJECT") != service["project"]:
+            yield f"{service.key} is told another project than its own."
+    if url not in internal["custom_audiences"]:
+        yield f"internal does not take tokens made for {url}."
+    if plan.outputs["webhook_url"].removeprefix("https://").split("-")[:2] != ["pombo", "webhook"]:
+        yield "webhook_url does not lead to the webhook service."
+
+
+RULES = (
+    every_service_of_the_code_is_there,
+    each_variable_the_code_reads_is_set_and_nothing_else,
+    the_code_starts_with_what_it_is_given,
+    secrets_are_given_by_reference,
+    only_the_webhook_is_public,
+    each_service_is_somebody_of_its_own,
+    threads_serve_what_cloud_run_sends,
+    times_outlast_one_another,
+    probes_ask_what_the_services_answer,
+    a_cpu_is_paid_for_while_it_works,
+    addresses_are_those_cloud_run_will_give,
+)

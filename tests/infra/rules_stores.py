@@ -1,0 +1,118 @@
+"""Rules for what keeps something: the database, secrets, Redis, buckets."""
+
+from collections.abc import Iterable, Iterator
+
+from code_side import Code
+from plans import Plan, Resource
+
+FIRESTORE_TF = "infra/terraform/modules/firestore/main.tf"
+SCHEMA_PY = "shared/stores/firestore_schema.py"
+
+
+def _differ(what: str, made: Iterable[tuple[str, object]], wanted: Iterable[tuple[str, object]]) -> Iterator[str]:
+    made, wanted = set(made), set(wanted)
+    for collection, it in sorted(wanted - made, key=str):
+        yield f"{collection}.{it} {what} by {SCHEMA_PY} and not by {FIRESTORE_TF}."
+    for collection, it in sorted(made - wanted, key=str):
+        yield f"{collection}.{it} {what} by {FIRESTORE_TF} and not by {SCHEMA_PY}."
+
+
+def _fields(plan: Plan) -> list[Resource]:
+    return plan.of("google_firestore_field")
+
+
+def the_services_find_the_database(plan: Plan, code: Code) -> Iterator[str]:
+    database = plan.one("google_firestore_database")
+    for service in plan.services:
+        named = service.env.get("FIRESTORE_DATABASE")
+        if named != database["name"]:
+            yield f"FIRESTORE_DATABASE of {service.key} is {named}; the database is {database['name']}."
+    for it in (*_fields(plan), *plan.of("google_firestore_index")):
+        if it["database"] != database["name"]:
+            yield f"{it.address} is of the database {it['database']}, which is not ours."
+
+
+def what_expires_in_the_code_expires(plan: Plan, code: Code) -> Iterator[str]:
+    made = {(it["collection"], it["field"]) for it in _fields(plan) if it.get("ttl_config")}
+    yield from _differ("expires", made, code.expiring)
+    for it in _fields(plan):
+        if it.get("ttl_config") and it.block("ttl_config").get("expiration_offset"):
+            yield f"{it.address} expires later than the code says."
+        if it.get("ttl_config") and (not it.get("index_config") or it.block("index_config").get("indexes")):
+            yield f"{it.address} is indexed: a time in an index takes about 500 writes a second."
+
+
+def what_the_code_asks_for_is_indexed_and_nothing_else(plan: Plan, code: Code) -> Iterator[str]:
+    made = set()
+    for it in _fields(plan):
+        for index in it.block("index_config").get("indexes") or []:
+            if (index["order"], index["query_scope"]) != ("ASCENDING", "COLLECTION"):
+                yield f"{it.address} is not an ascending index of one collection."
+            made.add((it["collection"], it["field"]))
+        if not it.get("index_config"):
+            yield f"{it.address} leaves the field's own indexes: index_config must be there, if empty."
+    yield from _differ("is indexed", made, code.indexed)
+    composite = set()
+    for it in plan.of("google_firestore_index"):
+        if it["query_scope"] != "COLLECTION" or any(field["order"] != "ASCENDING" for field in it["fields"]):
+            yield f"{it.address} is not an ascending index of one collection."
+        composite.add((it["collection"], tuple(field["field_path"] for field in it["fields"])))
+    yield from _differ("is indexed together", composite, code.composite)
+    exempt = {(it["collection"], "*") for it in _fields(plan) if it["field"] == "*"}
+    yield from _differ("is exempt", exempt, {(it.name, "*") for it in code.collections})
+
+
+def the_database_is_ours_and_guarded(plan: Plan, code: Code) -> Iterator[str]:
+    database = plan.one("google_firestore_database")
+    wanted = {
+        "type": "FIRESTORE_NATIVE",
+        "database_edition": "STANDARD",
+        "point_in_time_recovery_enablement": "POINT_IN_TIME_RECOVERY_ENABLED",
+        "delete_protection_state": "DELETE_PROTECTION_ENABLED",
+        "deletion_policy": "DELETE",
+    }
+    for name, value in wanted.items():
+        if database.get(name) != value:
+            yield f"The database's {name} is {database.get(name)}, not {value}."
+
+
+def what_must_not_go_is_protected(plan: Plan, code: Code) -> Iterator[str]:
+    for it in plan.of("google_cloud_run_v2_service", "google_secret_manager_secret", "google_redis_instance"):
+        if it.get("deletion_protection") is not True:
+            yield f"{it.address} is not protected from deletion."
+    for it in plan.of("google_project_service"):
+        if it.get("disable_on_destroy") is not False:
+            yield f"{it.address} turns an API off that others may use."
+
+
+def buckets_are_private(plan: Plan, code: Code) -> Iterator[str]:
+    for it in plan.of("google_storage_bucket"):
+        if it.get("public_access_prevention") != "enforced" or it.get("uniform_bucket_level_access") is not True:
+            yield f"{it.address} may be made public."
+
+
+def a_redis_keeps_what_it_is_given(plan: Plan, code: Code) -> Iterator[str]:
+    for it in plan.of("google_redis_instance"):
+        if it["tier"] != "STANDARD_HA":
+            yield "A Redis without a replica loses its data on maintenance."
+        if (it.get("redis_configs") or {}).get("maxmemory-policy") != "noeviction":
+            yield "The store refuses a Redis that throws records away: maxmemory-policy must be noeviction."
+        if it.get("auth_enabled"):
+            yield "The password of a Redis is an attribute of the resource: it would lie in the state."
+        if not it.get("persistence_config") or it.block("persistence_config")["persistence_mode"] != "RDB":
+            yield "The Redis keeps nothing on a disk."
+    redis = bool(plan.of("google_redis_instance"))
+    for service in plan.services:
+        if service.env.get("STORE") == "redis" and not (redis and service.block("template", "vpc_access")):
+            yield f"{service.key} keeps its records in a Redis that it does not reach."
+
+
+RULES = (
+    the_services_find_the_database,
+    what_expires_in_the_code_expires,
+    what_the_code_asks_for_is_indexed_and_nothing_else,
+    the_database_is_ours_and_guarded,
+    what_must_not_go_is_protected,
+    buckets_are_private,
+    a_redis_keeps_what_it_is_given,
+)

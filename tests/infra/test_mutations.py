@@ -1,0 +1,98 @@
+"""The rules catch what they are there for: a plan, or the code, with one thing wrong."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from code_side import Code
+from google.cloud.tasks_v2 import RetryConfig
+from mutations import MUTATIONS, Mutation
+from plans import Plan
+from rules import faults
+
+from shared.config import INTERNAL, SETTINGS, WEBHOOK, Setting
+from shared.stores.firestore_schema import RECEIPTS, RECORDS, TENANTS, Collection
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda it: it.name.replace(" ", "-"))
+def test_what_is_wrong_with_a_plan_is_said(mutation: Mutation, plan_of: Callable[[str], Plan]) -> None:
+    assert any(mutation.fault in fault for fault in faults(mutation.of(plan_of("everything"))))
+
+
+def _setting(name: str, *services: str, **more: bool) -> Setting:
+    return Setting(name, services, str, "new", always="1", **more)
+
+
+def _but(name: str, **changes: bool) -> tuple[Setting, ...]:
+    """The settings, one of them changed."""
+    return tuple(replace(it, **changes) if it.name == name else it for it in SETTINGS)
+
+
+CHANGES_OF_THE_CODE = [
+    (
+        "a variable more",
+        Code(settings=(*SETTINGS, _setting("NEW_ONE", WEBHOOK))),
+        ("NEW_ONE", "shared/config.py", "services.tf"),
+    ),
+    (
+        "a variable less",
+        Code(settings=tuple(it for it in SETTINGS if it.name != "WEBHOOK_MAX_BYTES")),
+        ("WEBHOOK_MAX_BYTES", "services.tf", "shared/config.py"),
+    ),
+    (
+        "a variable that becomes secret",
+        Code(settings=_but("STORE", secret=True)),
+        ("STORE", "shared/config.py", "services.tf"),
+    ),
+    (
+        "a variable for one machine only",
+        Code(settings=_but("SWEEP_AFTER", only_local=True)),
+        ("SWEEP_AFTER", "services.tf"),
+    ),
+    ("a service more", Code(services=(WEBHOOK, INTERNAL, "api")), ("api", "shared/config.py", "services.tf")),
+    (
+        "a collection more",
+        Code(collections=(RECORDS, RECEIPTS, TENANTS, Collection("keys", ttl="expire_at"))),
+        ("keys.expire_at", "firestore_schema.py", "modules/firestore/main.tf"),
+    ),
+    (
+        "a collection that expires no more",
+        Code(collections=(RECORDS, replace(RECEIPTS, ttl=None), TENANTS)),
+        ("receipts.expire_at", "modules/firestore/main.tf", "firestore_schema.py"),
+    ),
+    (
+        "an index more",
+        Code(collections=(replace(RECORDS, indexed=(*RECORDS.indexed, "refused_at")), RECEIPTS, TENANTS)),
+        ("records.refused_at", "firestore_schema.py", "modules/firestore/main.tf"),
+    ),
+    (
+        "an index over more fields",
+        Code(collections=(replace(RECORDS, composite=(("state", "tenant", "due_at"),)), RECEIPTS, TENANTS)),
+        ("due_at", "firestore_schema.py", "modules/firestore/main.tf"),
+    ),
+    (
+        "a queue more",
+        Code(rates={**Code().rates, "MEDIA_TASK_QUEUE_NAME": (1, 1)}),
+        ("MEDIA_TASK_QUEUE_NAME", "modules/tasks/main.tf"),
+    ),
+    (
+        "another rate",
+        Code(rates={**Code().rates, "INBOUND_TASK_QUEUE_NAME": (50, 80)}),
+        ("INBOUND_TASK_QUEUE_NAME", "local/queues.py", "modules/tasks/main.tf"),
+    ),
+    (
+        "another retry",
+        Code(retry=RetryConfig(max_attempts=100, min_backoff=timedelta(seconds=7), max_backoff=timedelta(seconds=600))),
+        ("7s", "local/queues.py", "modules/tasks/main.tf"),
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("code", "words"), [it[1:] for it in CHANGES_OF_THE_CODE], ids=[it[0] for it in CHANGES_OF_THE_CODE]
+)
+def test_a_change_of_the_code_alone_is_said_and_names_both(
+    code: Code, words: tuple[str, ...], plan_of: Callable[[str], Plan]
+) -> None:
+    assert any(all(word in fault for word in words) for fault in faults(plan_of("bare"), code))

@@ -1,0 +1,137 @@
+"""Every plan keeps every rule, and the code and the infrastructure say the same."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from code_side import Code
+from offline.workspace import TERRAFORM
+from plans import Plan
+from rules import RULES, Rule
+from rules_edges import BUILD, Edge, edges_of
+from rules_services import SERVICES_TF
+from rules_stores import RULES as STORE_RULES
+from variants import ENVIRONMENTS
+
+from services.internal.main import create_app
+from shared import bootstrap
+from shared.domain.limits import Limits
+from shared.domain.record import Kind
+from shared.domain.retention import retention
+from shared.stores.firestore_schema import RECEIPTS, RECORDS
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+@pytest.mark.parametrize("variant", ENVIRONMENTS)
+def test_every_environment_keeps_the_rule(variant: str, rule: Rule, plan_of: Callable[[str], Plan]) -> None:
+    assert list(rule(plan_of(variant), Code())) == []
+
+
+@pytest.mark.parametrize("name", ["what_must_not_go_is_protected", "buckets_are_private"])
+def test_bootstrap_keeps_the_rules_that_are_its(name: str, plan_of: Callable[[str], Plan]) -> None:
+    (rule,) = [it for it in STORE_RULES if it.__name__ == name]
+    assert list(rule(plan_of("bootstrap"), Code())) == []
+
+
+def test_bootstrap_makes_a_secret_for_each_that_the_code_reads(plan_of: Callable[[str], Plan]) -> None:
+    made = {it["secret_id"] for it in plan_of("bootstrap").of("google_secret_manager_secret")}
+    assert made == Code().secrets, f"shared/config.py and {TERRAFORM.name}/bootstrap/main.tf name different secrets"
+    assert not plan_of("bootstrap").of("google_secret_manager_secret_version"), "a person adds the values"
+
+
+def test_bootstrap_lets_the_build_do_three_things(plan_of: Callable[[str], Plan]) -> None:
+    assert edges_of(plan_of("bootstrap")) == {
+        Edge(BUILD, "artifactregistry.writer", "repository pombo"),
+        Edge(BUILD, "storage.objectViewer", "bucket my-project-1-build-source"),
+        Edge(BUILD, "logging.logWriter", "project"),
+    }
+
+
+API_OF = {
+    "google_artifact_registry_repository": "artifactregistry",
+    "google_cloud_run_v2_service": "run",
+    "google_cloud_scheduler_job": "cloudscheduler",
+    "google_cloud_tasks_queue": "cloudtasks",
+    "google_compute": "compute",
+    "google_firestore": "firestore",
+    "google_logging": "logging",
+    "google_monitoring": "monitoring",
+    "google_project_iam_member": "cloudresourcemanager",
+    "google_project_service": "serviceusage",
+    "google_redis": "redis",
+    "google_secret_manager": "secretmanager",
+    "google_service_account": "iam",
+    "google_storage_bucket": "storage",
+}
+
+
+@pytest.mark.parametrize("variant", ENVIRONMENTS)
+def test_the_api_of_each_resource_is_turned_on_before_it(variant: str, plan_of: Callable[[str], Plan]) -> None:
+    plan = plan_of(variant)
+    on = {it["service"] for name in (variant, "bootstrap") for it in plan_of(name).of("google_project_service")}
+    for resource in plan.resources:
+        (api,) = {api for prefix, api in API_OF.items() if resource.type.startswith(prefix)} or {None}
+        assert f"{api}.googleapis.com" in on, f"{resource.address} needs an API that neither root turns on"
+
+
+def test_a_bare_deployment_is_tuned_as_the_code_is(plan_of: Callable[[str], Plan]) -> None:
+    for service in plan_of("bare").services:
+        for setting in Code().settings:
+            if setting.name in service.env and setting.always and setting.name != "FIRESTORE_DATABASE":
+                said = service.env[setting.name]
+                assert setting.parse(said or "") == setting.parse(setting.always), (
+                    f"{setting.name} is {setting.always} in shared/config.py and {said} in {SERVICES_TF}"
+                )
+
+
+def test_a_bare_deployment_scales_to_nothing(plan_of: Callable[[str], Plan]) -> None:
+    assert {it.block("scaling")["min_instance_count"] for it in plan_of("bare").services} == {0}
+    assert not plan_of("bare").of("google_redis_instance", "google_storage_bucket", "google_compute_network")
+
+
+def test_a_longer_handler_lengthens_the_times_around_it(plan_of: Callable[[str], Plan]) -> None:
+    assert (plan_of("bare").service("internal").timeout, plan_of("everything").service("internal").timeout) == (
+        120,
+        360,
+    )
+
+
+def test_what_is_finished_expires_where_the_retention_table_says_so(plan_of: Callable[[str], Plan]) -> None:
+    limits = Limits()
+    kept = {RECORDS.name: [retention(kind, limits) for kind in Kind], RECEIPTS.name: [limits.receipt_retention]}
+    assert all(length.days >= 8 for lengths in kept.values() for length in lengths)
+    expiring = {it["collection"] for it in plan_of("bare").of("google_firestore_field") if it.get("ttl_config")}
+    assert expiring == set(kept), "tenants, senders, keys and conversations never expire"
+
+
+def _path_of(url: str) -> str:
+    return "/" + url.removeprefix("https://").partition("/")[2]
+
+
+def test_the_internal_service_answers_each_path_that_is_named(plan_of: Callable[[str], Plan], tmp_path: Path) -> None:
+    app = create_app(bootstrap.build_internal({"SQLITE_PATH": str(tmp_path / "pombo.sqlite")}))
+    client, plan = app.test_client(), plan_of("bare")
+    target = plan.one("google_cloud_scheduler_job").block("http_target")
+    assert client.open(_path_of(target["uri"]), method=target["http_method"]).status_code == 403, "it asks who calls"
+    for probe in ("startup_probe", "liveness_probe"):
+        path = plan.service("internal").container[probe][0]["http_get"][0]["path"]
+        assert client.get(path).status_code in (200, 503), f"{probe} asks for {path}"
+
+
+def test_the_webhook_service_answers_each_path_that_is_named(
+    plan_of: Callable[[str], Plan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import functions_framework
+
+    monkeypatch.setenv("SQLITE_PATH", str(tmp_path / "pombo.sqlite"))
+    bootstrap.webhook.cache_clear()
+    app: Any = functions_framework.create_app("webhook", str(ROOT / "services/webhook/main.py"))
+    client, plan = app.test_client(), plan_of("bare")
+    assert client.post(_path_of(plan.outputs["webhook_url"])).status_code == 403, "it asks for the signature"
+    for probe in ("startup_probe", "liveness_probe"):
+        path = plan.service("webhook").container[probe][0]["http_get"][0]["path"]
+        assert client.get(path).status_code in (200, 503), f"{probe} asks for {path}"
+    bootstrap.webhook.cache_clear()

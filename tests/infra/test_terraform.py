@@ -1,0 +1,200 @@
+"""Terraform itself, on every root and module: formatted, valid, and wrong where something is wrong."""
+
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from offline.toolchain import Toolchain
+from offline.workspace import TERRAFORM, TerraformFailed, Workspace
+from variants import BARE, BOOTSTRAP, EVERYTHING, PROD, STAGING, given
+
+ROOTS = (BOOTSTRAP, STAGING, PROD)
+POMBO = "modules/pombo"
+
+
+def test_every_file_is_formatted(workspace: Workspace) -> None:
+    assert workspace.run(".", "fmt", "-check", "-diff", "-recursive") == ""
+
+
+@pytest.mark.parametrize("root", ROOTS)
+def test_every_root_is_valid(root: str, workspace: Workspace) -> None:
+    workspace.validate(root)
+
+
+def test_the_module_keeps_its_own_tests(workspace: Workspace) -> None:
+    workspace.init(POMBO)
+    said = workspace.run(POMBO, "test", "-no-color")
+    assert re.search(r"Success! [1-9][0-9]* passed, 0 failed\.", said)
+
+
+def test_every_module_is_used() -> None:
+    used = set(
+        re.findall(r'source\s+= "[./]+/(?:modules/)?(\w+)"', "".join(p.read_text() for p in TERRAFORM.rglob("*.tf")))
+    )
+    assert {path.name for path in (TERRAFORM / "modules").iterdir()} == used
+
+
+@pytest.mark.parametrize("root", ROOTS)
+def test_every_root_names_the_provider_and_keeps_its_state_in_a_bucket(root: str) -> None:
+    text = (TERRAFORM / root / "main.tf").read_text()
+    assert 'version = "~> 8.7"' in text
+    assert f'backend "gcs" {{\n    prefix = "{root.split("/")[-1]}"\n  }}' in text, "each root has a state of its own"
+
+
+def test_the_environments_differ_in_their_names_alone() -> None:
+    for name in ("main.tf", "variables.tf", "outputs.tf"):
+        staging, prod = ((TERRAFORM / root / name).read_text() for root in (STAGING, PROD))
+        assert staging.replace('"staging"', '"prod"') == prod
+
+
+def _with(workspace: Workspace, file: str, old: str, new: str, command: Callable[[], object]) -> str:
+    """What terraform says with one text in place of another; the file is put back."""
+    path = workspace.folder / file
+    text = path.read_text()
+    assert text.count(old) >= 1, f"{file} has no {old}"
+    path.write_text(text.replace(old, new, 1))
+    try:
+        with pytest.raises(TerraformFailed) as failed:
+            command()
+    finally:
+        path.write_text(text)
+    return " ".join(str(failed.value).split())
+
+
+@pytest.fixture(scope="module")
+def spoilt(make_workspace: Callable[[], Workspace]) -> Workspace:
+    """A copy for one mistake at a time."""
+    return make_workspace()
+
+
+TASKS, RUN, FIRESTORE, SCHEDULER, SECRETS = (
+    f"modules/{it}" for it in ("tasks", "run", "firestore", "scheduler", "secrets")
+)
+
+MISTAKES = [
+    ("a misspelt argument", TASKS, "max_attempts ", "max_atempts ", "Unsupported argument"),
+    ("a misspelt block", TASKS, "retry_config {", "retries {", "Unsupported block type"),
+    ("a block as a value", TASKS, "retry_config {", "retry_config = {", "Unsupported argument"),
+    (
+        "a block twice",
+        TASKS,
+        "  stackdriver_logging_config {",
+        "  retry_config {}\n  stackdriver_logging_config {",
+        "Too many",
+    ),
+    ("a word for a number", TASKS, "max_doublings      = 5", 'max_doublings      = "five"', "a number is required"),
+    ("a required argument left out", SCHEDULER, "uri         =", "# uri =", 'The argument "uri" is required'),
+    ("a required block left out", SECRETS, "  replication {\n    auto {}\n  }", "", "At least 1"),
+    (
+        "a type that is none",
+        FIRESTORE,
+        '"google_firestore_index"',
+        '"google_firestore_indexes"',
+        "Invalid resource type",
+    ),
+    (
+        "an attribute that is none",
+        RUN,
+        'google_cloud_run_v2_service.this.name\n  role     = "roles/run.i',
+        'google_cloud_run_v2_service.this.nome\n  role     = "roles/run.i',
+        "Unsupported attribute",
+    ),
+    (
+        "a resource that is none",
+        FIRESTORE,
+        "google_firestore_database.this.name",
+        "google_firestore_database.that.name",
+        "undeclared resource",
+    ),
+    ("a variable that is none", RUN, "var.max_instances", "var.most_instances", "undeclared input variable"),
+    (
+        "a value that is not among those allowed",
+        RUN,
+        'var.public ? "INGRESS_TRAFFIC_ALL" :',
+        'true ? "INGRESS_TRAFFIC_SOME" :',
+        "expected ingress to be one of",
+    ),
+    ("a type of database that is none", FIRESTORE, '"FIRESTORE_NATIVE"', '"FIRESTORE"', "expected type to be one of"),
+    (
+        "what only the provider sets",
+        TASKS,
+        "  deletion_policy =",
+        '  state = "RUNNING"\n  deletion_policy =',
+        "cannot be set",
+    ),
+    (
+        "a circle",
+        FIRESTORE,
+        "index_config {}\n}",
+        "index_config {}\n  depends_on = [google_firestore_index.this]\n}",
+        "Cycle",
+    ),
+]
+
+
+@pytest.mark.parametrize(("module", "old", "new", "said"), [it[1:] for it in MISTAKES], ids=[it[0] for it in MISTAKES])
+def test_a_mistake_is_refused(spoilt: Workspace, module: str, old: str, new: str, said: str) -> None:
+    spoilt.init(module)
+    assert said in _with(spoilt, f"{module}/main.tf", old, new, lambda: spoilt.validate(module))
+
+
+def test_another_provider_than_was_checked_is_refused(make_workspace: Callable[[], Workspace]) -> None:
+    workspace = make_workspace()
+    said = _with(workspace, f"{STAGING}/main.tf", "~> 8.7", "~> 9.0", lambda: workspace.init(STAGING))
+    assert "no available releases match the given constraints ~> 9.0" in said
+
+
+def _init_with_the_bucket(toolchain: Toolchain, root: Path) -> str:
+    """What the true backend says. No key and no network: a right block comes as far as the credentials.
+
+    Without -backend-config: with it, terraform takes any word in the block for an argument.
+    """
+    done = subprocess.run(
+        [toolchain.terraform, "init", "-input=false", "-no-color"],
+        cwd=root,
+        env=toolchain.environment() | {"GOOGLE_APPLICATION_CREDENTIALS": "/nowhere"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode != 0
+    return " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize("root", ROOTS)
+def test_the_state_bucket_is_configured_as_the_backend_wants_it(
+    root: str, toolchain: Toolchain, make_workspace: Callable[[], Workspace]
+) -> None:
+    folder = make_workspace().folder / root
+    assert "credentials" in _init_with_the_bucket(toolchain, folder), "validate does not look at the backend"
+    main = folder / "main.tf"
+    main.write_text(main.read_text().replace("prefix =", "prefx ="))
+    assert "Unsupported argument" in _init_with_the_bucket(toolchain, folder)
+
+
+REFUSED = [
+    ("more tasks than instances", {**BARE, "max_instances": {"internal": 5}}, "raise max_instances of internal"),
+    (
+        "more tenants than instances",
+        {**BARE, "tenants": [f"tenant-{n}" for n in range(40)]},
+        "raise max_instances of internal",
+    ),
+    ("a handler longer than a request", {**BARE, "settings": {"handler_timeout": 3600}}, "lower handler_timeout"),
+    ("a Redis that is not there", {**BARE, "store": "redis"}, "needs redis = true"),
+]
+
+
+@pytest.mark.parametrize(("variables", "said"), [it[1:] for it in REFUSED], ids=[it[0] for it in REFUSED])
+def test_variables_that_cannot_work_together_are_refused(
+    workspace: Workspace, variables: dict[str, object], said: str
+) -> None:
+    with pytest.raises(TerraformFailed, match=said):
+        workspace.plan(STAGING, *given(variables))
+
+
+@pytest.mark.parametrize("root", [STAGING, PROD])
+def test_the_example_gives_variables_that_there_are(root: str) -> None:
+    named = set(re.findall(r"^(\w+) +=", (TERRAFORM / root / "example.tfvars").read_text(), re.M))
+    assert named <= set(EVERYTHING) | {"handler"}

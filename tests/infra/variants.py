@@ -1,0 +1,55 @@
+"""Variants: the roots, each with variables that a team might give it."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+STAGING, PROD, BOOTSTRAP = "environments/staging", "environments/prod", "bootstrap"
+
+
+def given(variables: Mapping[str, Any]) -> tuple[str, ...]:
+    """Variables as options of a command."""
+    return tuple(f"-var={name}={it if isinstance(it, str) else json.dumps(it)}" for name, it in variables.items())
+
+
+BARE: Mapping[str, Any] = {
+    "project": "my-project-1",
+    "whatsapp_phone_number_id": "100000000000001",
+    "handler": "handlers.echo:handle",
+}
+"""What has no default, and nothing else."""
+
+EVERYTHING: Mapping[str, Any] = {
+    "project": "my-project-1",
+    "region": "us-central1",
+    "firestore_location": "nam5",
+    "scheduler_region": "us-east1",
+    "whatsapp_phone_number_id": "100000000000001",
+    "handler_url": "https://backend.example.com/answer",
+    "images": {"webhook": "example.com/webhook@sha256:1", "internal": "example.com/internal@sha256:1"},
+    "tenants": ["clinic", "shop"],
+    "settings": {"handler_timeout": 300, "threads": 32, "log_level": "DEBUG", "sweep_after": "900s"},
+    "secret_versions": {"META_APP_SECRET": 2},
+    "min_instances": {"webhook": 1},
+    "max_instances": {"internal": 20},
+    "memory": {"internal": "1Gi"},
+    "queue_suffix": "-2",
+    "queue_log_sampling": 1,
+    "store": "redis",
+    "redis": True,
+    "media_bucket": True,
+    "alert_emails": ["oncall@example.com"],
+    "alert_thresholds": {},
+}
+"""Every variable, and every part that is optional."""
+
+ENVIRONMENTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "staging": (STAGING, ("-var-file=example.tfvars",)),
+    "prod": (PROD, ("-var-file=example.tfvars",)),
+    "bare": (STAGING, given(BARE)),
+    "everything": (PROD, given(EVERYTHING)),
+}
+VARIANTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    **ENVIRONMENTS,
+    "bootstrap": (BOOTSTRAP, given({"project": "my-project-1"})),
+}
