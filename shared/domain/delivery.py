@@ -17,6 +17,7 @@ from datetime import datetime, timedelta
 from typing import Any, assert_never
 
 from shared.domain import waits
+from shared.domain.dead_letters import is_confirmed, is_refused_later, is_replayable
 from shared.domain.guards import Go, Guard, Never, Wait
 from shared.domain.identity import outbound_key
 from shared.domain.limits import DoubtPolicy, Limits
@@ -43,6 +44,8 @@ from shared.domain.verdicts import (
 
 Token = str
 PERMANENT_ERROR = "whatsapp_permanent_error"
+DISCARDED_BECAUSE = "discarded_because"
+"""Where the metadata hold what a person said of a letter that was given up. Never logged, as all of them."""
 
 # ---- what a step says: one write, what follows it, the answer
 
@@ -450,13 +453,16 @@ def sweep(record: Delivery | None, limits: Limits, now: datetime) -> Step:
 def replay(record: Delivery, limits: Limits, now: datetime, may_double: bool = False) -> Step:
     """Try a dead letter, or one that a receipt later refused, once more in a new round.
 
+    Asked again, with the same `now` where the write before was reported refused, it says the same and writes no more.
     Raises NotAllowed where the table has no row, and where a copy may have arrived and `may_double` is not given.
     """
     if record.state in OPEN_STATES:
         return Step(Answer(200, record.state), next=Ensure(record))
-    if record.state is State.DEAD and record.word.positive:
+    if is_confirmed(record):
         return _written(_final(record, State.DONE, limits, now))
-    if not _replayable(record):
+    if _was_confirmed(record, now):
+        return Step(Answer(200, record.state))
+    if not is_replayable(record):
         raise NotAllowed("Only a dead letter, a refused one, or one from an unknown sender can be replayed.")
     if record.doubts and not may_double:
         raise NotAllowed("A copy of it may have arrived: replay it with --may-double only.")
@@ -476,17 +482,22 @@ def replay(record: Delivery, limits: Limits, now: datetime, may_double: bool = F
     return Step(Answer(200, waiting.state), write=waiting, next=Ensure(waiting))
 
 
-def _replayable(record: Delivery) -> bool:
-    refused_later = record.state is State.DONE and record.word.failed is not None and not record.word.reached
-    unknown = record.state is State.DROPPED and record.reason == "unknown_sender"
-    return record.state is State.DEAD or refused_later or unknown
+def _was_confirmed(record: Delivery, now: datetime) -> bool:
+    """Done by a receipt: by this very replay (a failed receipt may stand beside it), or by another one before."""
+    is_own = record.finished_at == now
+    return record.state is State.DONE and record.word.positive and (is_own or not is_refused_later(record))
 
 
-def discard(record: Delivery, limits: Limits, now: datetime) -> Step:
-    """A person gives a dead letter up. Raises NotAllowed for any other record."""
+def discard(record: Delivery, limits: Limits, now: datetime, because: str | None = None) -> Step:
+    """A person gives a dead letter up, and may say why: it is kept with the record. Raises NotAllowed for any other
+    record but one that was discarded already, which stays as it is.
+    """
+    if record.state is State.DROPPED and record.reason == "discarded":
+        return Step(Answer(200, record.state))
     if record.state is not State.DEAD:
         raise NotAllowed("Only a dead letter can be discarded.")
-    return _written(_final(record, State.DROPPED, limits, now, reason="discarded"))
+    metadata = {**record.metadata, DISCARDED_BECAUSE: because} if because else record.metadata
+    return _written(_final(replace(record, metadata=metadata), State.DROPPED, limits, now, reason="discarded"))
 
 
 # ---- the small changes that rows share

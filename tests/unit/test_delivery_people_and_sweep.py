@@ -237,6 +237,14 @@ REPLAYED = (
         Replayed(f"{name}, again (a killed command): ensure_task", make(), Answer(200, make().state), None, Ensure)
         for name, make in OPEN.items()
     ),
+    *(
+        Replayed(f"done, {row}: it stays so", done(receipts={0: receipts}), Answer(200, "done"))
+        for row, receipts in (
+            ("delivered", DELIVERED),
+            ("only sent", SENT),
+            ("delivered and failed", DELIVERED.merged(FAILED)),
+        )
+    ),
     Replayed(
         "pending after a doubt, again: ensure_task needs no leave",
         pending(doubts=1),
@@ -268,9 +276,6 @@ def test_a_message_that_was_in_doubt_is_replayed_with_leave_only(before: Deliver
 NOT_REPLAYABLE = {
     "done": done(),
     "done event": done(Kind.INBOUND),
-    "done, delivered": done(receipts={0: DELIVERED}),
-    "done, only sent": done(receipts={0: SENT}),
-    "done, delivered and failed": done(receipts={0: DELIVERED.merged(FAILED)}),
     "done, failed in an older round": done(round=1, receipts={0: FAILED}),
     "dropped by the handler": dropped(Kind.INBOUND, reason="spam"),
     "dropped(opt_out)": dropped(reason="opt_out"),
@@ -307,6 +312,18 @@ def test_a_replay_reported_refused_makes_sure_of_its_task() -> None:
     assert (second.write, second.next) == (None, Ensure(first.write))
 
 
+@pytest.mark.parametrize("may_double", [False, True])
+@pytest.mark.parametrize(
+    "receipts", [SENT, DELIVERED, SENT.merged(FAILED)], ids=["sent", "delivered", "sent, then failed"]
+)
+def test_a_replay_that_made_it_done_and_was_reported_refused_says_done(receipts: Receipts, may_double: bool) -> None:
+    """The store asks again with the same moment; that it was refused too is for the next replay to say."""
+    first = replay(dead(reason="in_doubt", doubts=1, receipts={0: receipts}), LIMITS, NOW, may_double)
+    assert first.write is not None
+    second = replay(first.write, LIMITS, NOW, may_double)
+    assert (second.answer, second.write, second.next) == (first.answer, None, None)
+
+
 def test_a_message_replayed_after_its_greatest_age_is_tried_anew() -> None:
     replayed = replay(dead(reason="waited", attempt=0, give_up_at=at(-1)), LIMITS, NOW).write
     assert replayed is not None
@@ -329,6 +346,19 @@ def test_a_person_gives_a_dead_event_up() -> None:
     before = dead(Kind.INBOUND)
     changes = ends(State.DROPPED, Kind.INBOUND, "discarded")
     check(discard(before, LIMITS, NOW), before, changes, nothing, Answer(200, "dropped"))
+
+
+def test_what_a_person_says_of_it_is_kept_with_the_record() -> None:
+    before = dead(metadata={"of": "the caller"})
+    changes = ends(State.DROPPED, Kind.OUTBOUND, "discarded")
+    changes["metadata"] = {"of": "the caller", "discarded_because": "a wrong number"}
+    check(discard(before, LIMITS, NOW, "a wrong number"), before, changes, nothing, Answer(200, "dropped"))
+
+
+def test_a_discard_reported_refused_or_asked_again_says_the_same_and_writes_nothing() -> None:
+    first = discard(dead(), LIMITS, NOW, "a wrong number")
+    assert first.write is not None
+    check(discard(first.write, LIMITS, at(9), "another word"), first.write, None, nothing, Answer(200, "dropped"))
 
 
 @pytest.mark.parametrize(("kind", "state"), EVERY_STATE)

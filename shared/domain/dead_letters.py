@@ -1,0 +1,175 @@
+"""Dead letters: what waits for a person's word, what is told of it without its content, and which of them are meant.
+
+A dead letter is a record in state `dead`; a message that WhatsApp took and a receipt refused later is listed with them,
+and an event of an unknown sender by its own name alone.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from shared.domain.record import Delivery, Kind, State
+
+REFUSED = "refused"
+UNKNOWN_SENDER = "unknown_sender"
+ERRORS = (
+    "unparsable",
+    "attempts",
+    "error",
+    "permanent",
+    "in_doubt",
+    "waited",
+    "window",
+    REFUSED,
+    UNKNOWN_SENDER,
+)
+"""Why a letter is one: the reasons of state dead, a receipt that came later, a sender of nobody's."""
+
+_CODE_OF: Mapping[str, frozenset[str]] = {
+    "permanent": frozenset({"refused"}),
+    "attempts": frozenset({"retry", "provider_down"}),
+    "in_doubt": frozenset({"lost"}),
+}
+"""The answers whose code says why, by reason; any other last answer may be of a round before."""
+
+
+class Listing(StrEnum):
+    """What a store can list. All but the first are a mark that the write which made a record so set beside it."""
+
+    DEAD = "dead"  # by its state
+    REFUSED = "refused"  # a failed receipt came; whether it still counts the record itself tells
+    UNKNOWN_SENDER = "unknown_sender"  # dropped, and replayable while it lasts
+    REPLAYED = "replayed"  # and not tried since
+
+
+def mark_of(record: Delivery) -> Listing | None:
+    """The listing that a record belongs to besides its state."""
+    if is_untried(record):
+        return Listing.REPLAYED
+    if record.state is State.DROPPED and record.reason == UNKNOWN_SENDER:
+        return Listing.UNKNOWN_SENDER
+    return Listing.REFUSED if record.word.failed else None
+
+
+def is_untried(record: Delivery) -> bool:
+    """Replayed, and no attempt since: whoever replayed it may have been killed before its task was made."""
+    return record.state is State.PENDING and record.round > 0 and record.attempt == 0
+
+
+def is_refused_later(record: Delivery) -> bool:
+    """Taken by the provider, which then could not deliver it."""
+    return record.state is State.DONE and record.word.failed is not None and not record.word.reached
+
+
+def is_replayable(record: Delivery) -> bool:
+    unknown = record.state is State.DROPPED and record.reason == UNKNOWN_SENDER
+    return record.state is State.DEAD or is_refused_later(record) or unknown
+
+
+def is_confirmed(record: Delivery) -> bool:
+    """Dead, and a receipt of its round says that the provider has it after all."""
+    return record.state is State.DEAD and record.word.positive
+
+
+class Replays(StrEnum):
+    """What a replay would make of a letter."""
+
+    AGAIN = "again"  # it is tried anew
+    DONE = "done"  # nothing: a receipt shows that the provider has it
+    MAY_DOUBLE = "may_double"  # it is tried anew, with leave to arrive twice
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """What is told of a letter: nothing of its content, and nobody's number."""
+
+    key: str
+    kind: Kind
+    tenant: str
+    correlation_id: str
+    error: str
+    code: int | None
+    at: datetime
+    """When it came to this end."""
+    tries: int
+    round: int
+    replays: Replays
+
+    @property
+    def listing(self) -> Listing:
+        """Where it is found."""
+        named = {REFUSED: Listing.REFUSED, UNKNOWN_SENDER: Listing.UNKNOWN_SENDER}
+        return named.get(self.error, Listing.DEAD)
+
+
+def dead_letter(record: Delivery) -> DeadLetter | None:
+    """The letter in a record, or None where it is none."""
+    if not is_replayable(record):
+        return None
+    error, code = _error(record)
+    ended = record.finished_at or record.received_at
+    return DeadLetter(
+        key=record.key,
+        kind=record.kind,
+        tenant=record.tenant,
+        correlation_id=record.correlation_id,
+        error=error,
+        code=code,
+        at=max(ended, record.word.failed) if error == REFUSED and record.word.failed else ended,
+        tries=record.attempt,
+        round=record.round,
+        replays=_replays(record),
+    )
+
+
+def _error(record: Delivery) -> tuple[str, int | None]:
+    if record.state is State.DONE:
+        return REFUSED, record.word.failed_code
+    reason = record.reason or ""
+    last = record.attempts_log[-1] if record.attempts_log else None
+    return reason, last.code if last and last.answer in _CODE_OF.get(reason, ()) else None
+
+
+def _replays(record: Delivery) -> Replays:
+    if is_confirmed(record):
+        return Replays.DONE
+    return Replays.MAY_DOUBLE if record.doubts else Replays.AGAIN
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which letters are meant; what is not given does not restrict."""
+
+    tenant: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    errors: frozenset[str | int] = frozenset()
+    """Reasons and provider's codes: any of them."""
+    kind: Kind | None = None
+
+    @property
+    def restricts(self) -> bool:
+        return self != Wanted()
+
+    def matches(self, letter: DeadLetter) -> bool:
+        return (
+            self.tenant in (None, letter.tenant)
+            and (self.since is None or letter.at >= self.since)
+            and (self.until is None or letter.at <= self.until)
+            and (not self.errors or bool(self.errors & {letter.error, letter.code}))
+            and self.kind in (None, letter.kind)
+        )
+
+    @property
+    def listings(self) -> tuple[Listing, ...]:
+        """Where they may be found. Those of unknown senders only where they are asked for."""
+        has_codes = any(isinstance(error, int) for error in self.errors)
+        is_any = not self.errors or has_codes
+        reasons = {error for error in self.errors if isinstance(error, str)}
+        found = {
+            Listing.DEAD: is_any or bool(reasons - {REFUSED, UNKNOWN_SENDER}),
+            Listing.REFUSED: (is_any or REFUSED in reasons) and self.kind is not Kind.INBOUND,
+            Listing.UNKNOWN_SENDER: UNKNOWN_SENDER in reasons and self.kind is not Kind.OUTBOUND,
+        }
+        return tuple(listing for listing, is_looked_at in found.items() if is_looked_at)

@@ -1,0 +1,185 @@
+"""Dead letters: which records are some, what is told of them, and which of them a filter means."""
+
+from dataclasses import fields, replace
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from shared.domain.dead_letters import ERRORS, DeadLetter, Listing, Replays, Wanted, dead_letter, mark_of
+from shared.domain.delivery import NotAllowed, replay
+from shared.domain.record import Attempt, Delivery, Kind, Receipts, State
+from tests.unit.builders import DELIVERED, FAILED, LIMITS, NOW, SENT, STATES, at, dead, done, dropped, pending
+
+# ---- which
+
+LETTERS = {
+    "dead(permanent)": (
+        dead(reason="permanent", attempts_log=(Attempt(at(-10), 1, "refused", 131026),)),
+        ("permanent", 131026, Replays.AGAIN),
+    ),
+    "dead(attempts)": (
+        dead(attempts_log=(Attempt(at(-10), 8, "retry", 131016),)),
+        ("attempts", 131016, Replays.AGAIN),
+    ),
+    "dead(waited), refused in the round before": (
+        dead(reason="waited", round=1, attempt=0, attempts_log=(Attempt(at(-90), 1, "refused", 131026),)),
+        ("waited", None, Replays.AGAIN),
+    ),
+    "dead(in_doubt)": (dead(reason="in_doubt", doubts=2), ("in_doubt", None, Replays.MAY_DOUBLE)),
+    "dead(in_doubt), confirmed since": (
+        dead(reason="in_doubt", doubts=2, receipts={0: SENT}),
+        ("in_doubt", None, Replays.DONE),
+    ),
+    "dead(error)": (dead(Kind.INBOUND, reason="error"), ("error", None, Replays.AGAIN)),
+    "dead(unparsable)": (dead(Kind.INBOUND, reason="unparsable"), ("unparsable", None, Replays.AGAIN)),
+    "dropped(unknown_sender)": (
+        dropped(Kind.INBOUND, reason="unknown_sender"),
+        ("unknown_sender", None, Replays.AGAIN),
+    ),
+    "done, refused later": (done(receipts={0: FAILED}), ("refused", 131026, Replays.AGAIN)),
+    "done, sent and refused later": (done(receipts={0: SENT.merged(FAILED)}), ("refused", 131026, Replays.AGAIN)),
+    "done after a doubt, refused later": (
+        done(doubts=1, receipts={0: FAILED}),
+        ("refused", 131026, Replays.MAY_DOUBLE),
+    ),
+}
+NO_LETTERS = {
+    **{f"{kind} {name}": make() for kind in Kind for name, make in STATES[kind].items() if name != "dead"},
+    "done, failed and then delivered": done(receipts={0: FAILED.merged(DELIVERED)}),
+    "done, failed in the round before": done(round=1, receipts={0: FAILED}),
+    "dropped(discarded)": dropped(reason="discarded"),
+}
+
+
+@pytest.mark.parametrize("name", LETTERS)
+def test_a_letter_says_why_it_is_one_and_what_a_replay_would_do(name: str) -> None:
+    record, said = LETTERS[name]
+    letter = dead_letter(record)
+    assert letter is not None
+    assert (letter.error, letter.code, letter.replays) == said
+    assert letter.error in ERRORS
+
+
+@pytest.mark.parametrize("name", LETTERS)
+def test_what_a_letter_says_of_its_replay_is_what_a_replay_does(name: str) -> None:
+    record, (_, _, replays) = LETTERS[name]
+    if replays is Replays.MAY_DOUBLE:
+        with pytest.raises(NotAllowed, match="--may-double"):
+            replay(record, LIMITS, NOW)
+    step = replay(record, LIMITS, NOW, may_double=True)
+    assert step.write is not None
+    assert step.write.state is (State.DONE if replays is Replays.DONE else State.PENDING)
+
+
+@pytest.mark.parametrize("name", NO_LETTERS)
+def test_what_is_no_letter(name: str) -> None:
+    assert dead_letter(NO_LETTERS[name]) is None
+
+
+@pytest.mark.parametrize(
+    ("record", "when"),
+    [
+        (dead(finished_at=at(-10)), at(-10)),
+        (done(finished_at=at(-10), receipts={0: Receipts(failed=at(-2))}), at(-2)),
+        (done(finished_at=at(-10), receipts={0: Receipts(failed=datetime.fromtimestamp(0, NOW.tzinfo))}), at(-10)),
+        (dead(finished_at=None), at(-60)),
+    ],
+    ids=["its end", "the receipt", "a receipt of an unknown time", "no end is known"],
+)
+def test_the_moment_of_a_letter(record: Delivery, when: datetime) -> None:
+    letter = dead_letter(record)
+    assert letter is not None
+    assert letter.at == when
+
+
+def test_a_letter_holds_nothing_private() -> None:
+    record = dead(
+        contact="15550002222",
+        payload={"body": "c4n4ry"},
+        last_error="c4n4ry",
+        provider_id="wamid.c4n4ry",
+        sender="1555",
+    )
+    told = {field.name: str(getattr(dead_letter(record), field.name)) for field in fields(DeadLetter)}
+    assert not [name for name, value in told.items() if "c4n4ry" in value or "1555" in value]
+
+
+# ---- where they are listed
+
+
+@pytest.mark.parametrize(
+    ("record", "mark"),
+    [
+        (pending(round=1, attempt=0), Listing.REPLAYED),
+        (pending(round=1, attempt=1), None),
+        (pending(attempt=0), None),
+        (pending(round=1, receipts={0: FAILED}), Listing.REPLAYED),
+        (done(receipts={0: FAILED}), Listing.REFUSED),
+        (done(receipts={0: DELIVERED}), None),
+        (done(round=1, receipts={0: FAILED}), None),
+        (dead(), None),
+        (dropped(Kind.INBOUND, reason="unknown_sender"), Listing.UNKNOWN_SENDER),
+        (dropped(Kind.INBOUND, reason="spam"), None),
+    ],
+)
+def test_few_records_are_marked(record: Delivery, mark: Listing | None) -> None:
+    assert mark_of(record) is mark
+
+
+@pytest.mark.parametrize("name", LETTERS)
+def test_every_letter_is_found_where_it_says(name: str) -> None:
+    record, _ = LETTERS[name]
+    letter = dead_letter(record)
+    assert letter is not None
+    found = Listing.DEAD if record.state is State.DEAD else mark_of(record)
+    assert letter.listing is found
+
+
+# ---- which of them
+
+LETTER = DeadLetter("k" * 40, Kind.OUTBOUND, "default", "correlation-1", "permanent", 131026, NOW, 1, 0, Replays.AGAIN)
+
+
+@pytest.mark.parametrize(
+    ("given", "matches"),
+    [
+        ({}, True),
+        ({"tenant": "default"}, True),
+        ({"tenant": "another"}, False),
+        ({"since": NOW}, True),
+        ({"since": at(1)}, False),
+        ({"until": NOW}, True),
+        ({"until": at(-1)}, False),
+        ({"errors": frozenset({"permanent"})}, True),
+        ({"errors": frozenset({131026})}, True),
+        ({"errors": frozenset({"in_doubt", 131026})}, True),
+        ({"errors": frozenset({"in_doubt", 131047})}, False),
+        ({"kind": Kind.OUTBOUND}, True),
+        ({"kind": Kind.INBOUND}, False),
+        ({"tenant": "default", "kind": Kind.INBOUND}, False),
+    ],
+)
+def test_a_filter_means_those_that_fit_all_of_it(given: dict[str, Any], matches: bool) -> None:
+    assert Wanted(**given).matches(LETTER) is matches
+    assert Wanted(**given).restricts is bool(given)
+
+
+def test_a_letter_without_a_code_is_not_meant_by_any_code() -> None:
+    assert not Wanted(errors=frozenset({131026})).matches(replace(LETTER, code=None))
+
+
+@pytest.mark.parametrize(
+    ("given", "listings"),
+    [
+        ({}, {Listing.DEAD, Listing.REFUSED}),
+        ({"kind": Kind.INBOUND}, {Listing.DEAD}),
+        ({"errors": frozenset({131026})}, {Listing.DEAD, Listing.REFUSED}),
+        ({"errors": frozenset({"refused"})}, {Listing.REFUSED}),
+        ({"errors": frozenset({"in_doubt"})}, {Listing.DEAD}),
+        ({"errors": frozenset({"unknown_sender"})}, {Listing.UNKNOWN_SENDER}),
+        ({"errors": frozenset({"unknown_sender", "error"})}, {Listing.UNKNOWN_SENDER, Listing.DEAD}),
+    ],
+)
+def test_only_what_may_hold_a_letter_is_looked_through(given: dict[str, Any], listings: set[Listing]) -> None:
+    assert set(Wanted(**given).listings) == listings
