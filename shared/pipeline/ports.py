@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from shared.domain.dead_letters import Listing
 from shared.domain.delivery import Step
 from shared.domain.events import Parsed, ReceiptReceived, StateChange
 from shared.domain.guards import Block, TenantMarks
@@ -32,6 +33,21 @@ class Backlog:
 
     counts: Mapping[State, int]
     oldest_pending: datetime | None
+
+
+Cursor = tuple[str, ...]
+"""Where a page ends, in the words of the store that gave it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some of a listing. The records come without payload and metadata, and are no `seen` of any change."""
+
+    records: Sequence[Delivery]
+    unread: int = 0
+    """Of a newer version: there, and passed over."""
+    ends_at: Cursor | None = None
+    """Where the next page begins; None where this is the last."""
 
 
 Decide = Callable[[Delivery | None], Step]
@@ -69,6 +85,13 @@ class Store(Protocol):
         ...
 
     def backlog(self) -> Backlog: ...
+
+    def listed(self, listing: Listing, tenant: str | None, after: Cursor | None, limit: int) -> Page:
+        """A page of a listing, of one tenant or of all, in an order of the store's own: what nobody writes meanwhile
+        comes once. It may hold fewer than `limit`, even none, and not be the last. What a failed receipt has marked is
+        listed until a replay, whether or not the receipt still counts.
+        """
+        ...
 
     def purge(self, now: datetime, limit: int) -> int:
         """Delete what has expired, where the back end does not do so by itself. The number deleted."""

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any
 
+from shared.domain.dead_letters import Listing
 from shared.domain.delivery import Step
 from shared.domain.errors import StoreUnavailable, UnknownState
 from shared.domain.events import ReceiptReceived
@@ -16,12 +17,13 @@ from shared.domain.guards import Block, TenantMarks
 from shared.domain.identity import Echo, provider_id_hash
 from shared.domain.limits import Limits
 from shared.domain.record import OPEN_STATES, Delivery, State
-from shared.pipeline.ports import Backlog, Created, Decide, Exists
+from shared.pipeline.ports import Backlog, Created, Cursor, Decide, Exists, Page
 from shared.stores.firestore_documents import (
     Write,
     changing,
     creating,
     echoed_in,
+    lean_record_of,
     marking_block,
     marking_credential,
     marks_of,
@@ -35,6 +37,7 @@ from shared.stores.firestore_documents import (
     unechoed_in,
 )
 from shared.stores.firestore_documents import id_hash_of as record_id_hash
+from shared.stores.firestore_listings import documents_of_page
 from shared.stores.firestore_queries import equal, oldest_pending, overdue_page
 from shared.stores.firestore_rpc import FirestoreRpc, LostRace, Patience
 from shared.stores.records import id_hash_of, in_order, with_receipts, written
@@ -140,6 +143,15 @@ class FirestoreStore:
         oldest = self._rpc.query(oldest_pending(), patience)
         return Backlog(counts, time_of(oldest[0].fields["pending_since"].timestamp_value) if oldest else None)
 
+    def listed(self, listing: Listing, tenant: str | None, after: Cursor | None, limit: int) -> Page:
+        patience = self._rpc.patience()
+        documents, ends_at = documents_of_page(self._rpc, listing, tenant, after, limit, patience)
+        read: list[tuple[Delivery, Any]] = []
+        for document in documents:
+            with suppress(UnknownState):
+                read.append((lean_record_of(document), document))
+        return Page(self._with_receipts(read, patience), len(documents) - len(read), ends_at)
+
     def purge(self, now: datetime, limit: int) -> int:  # noqa: ARG002 — the port's
         """Nothing: Firestore's TTL policies delete what has expired."""
         return 0
@@ -178,12 +190,16 @@ class FirestoreStore:
         return self._joined(self._rpc.query(query, patience), patience)
 
     def _joined(self, documents: Iterable[Any], patience: Patience) -> list[Delivery]:
+        return self._with_receipts([(record_of(document), document) for document in documents], patience)
+
+    def _with_receipts(self, found: Sequence[tuple[Delivery, Any]], patience: Patience) -> list[Delivery]:
         """The records with all their receipts; those without an echo are asked for where there is a provider's id."""
-        found = [(record_of(document), list(echoed_in(document))) for document in documents]
         hashes = {record_id_hash(record) for record, _ in found} - {None}
         names = [receipts_name(id_hash) for id_hash in hashes if id_hash]
         unechoed = self._rpc.read(names, patience) if names else {}
-        return [with_receipts(record, echoed, _unechoed_of(record, unechoed)) for record, echoed in found]
+        return [
+            with_receipts(record, echoed_in(document), _unechoed_of(record, unechoed)) for record, document in found
+        ]
 
     def _existing(self, records: Sequence[Delivery], patience: Patience) -> Collection[str]:
         return self._rpc.read([record_name(record.key) for record in records], patience) if records else ()

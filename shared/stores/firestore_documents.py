@@ -11,12 +11,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
+from shared.domain.dead_letters import Listing, mark_of
 from shared.domain.guards import Block, TenantMarks
 from shared.domain.identity import provider_id_hash
 from shared.domain.record import Delivery, ReceiptKind, Receipts, State
 from shared.stores.codec import FIELDS, MOMENTS, as_moment, decode, encode, from_json, moment, to_json
 from shared.stores.firestore_schema import RECEIPTS, RECORDS, TENANTS
-from shared.stores.records import receipts_of
+from shared.stores.records import receipts_of, without_content
 
 Fields = Mapping[str, Any]
 Write = dict[str, Any]
@@ -55,6 +56,7 @@ def fields_of(record: Delivery) -> dict[str, Any]:
         plain[name] = to_json(plain[name])
     plain["id_hash"] = id_hash_of(record)
     plain["pending_since"] = plain["received_at"] if record.state is State.PENDING else None
+    plain["mark"] = mark_of(record)
     return {name: value_of(value) for name, value in plain.items() if value is not None}
 
 
@@ -68,6 +70,12 @@ def record_of(document: Any) -> Delivery:
             stored[name] = moment(value)
     stored["key"] = document.name.rpartition("/")[2]
     return decode(stored, version=version_of(document.update_time))
+
+
+def lean_record_of(document: Any) -> Delivery:
+    """The same of a document that was asked for without payload and metadata. Raises UnknownState."""
+    document.fields["payload"].string_value = "{}"
+    return without_content(record_of(document))
 
 
 def id_hash_of(record: Delivery) -> str | None:
@@ -106,8 +114,8 @@ def noting(key: str, round_: int, kind: ReceiptKind, at: datetime, code: int | N
     """The write of a receipt into its record, refused where there is none."""
     path = f"receipts.{_quoted(str(round_))}.{_quoted(_entry(kind, code, id_hash))}"
     return {
-        "update": _document(record_name(key), {}),
-        "update_mask": {"field_paths": []},
+        "update": _document(record_name(key), _marked(kind)),
+        "update_mask": {"field_paths": [*_marked(kind)]},
         "update_transforms": [_earliest(path, at)],
         "current_document": {"exists": True},
     }
@@ -115,11 +123,17 @@ def noting(key: str, round_: int, kind: ReceiptKind, at: datetime, code: int | N
 
 def noting_unechoed(kind: ReceiptKind, at: datetime, code: int | None, id_hash: str, expire_at: datetime) -> Write:
     """The write of a receipt that names no record, kept by the provider's id."""
+    fields = {"expire_at": value_of(expire_at), **_marked(kind)}
     return {
-        "update": _document(receipts_name(id_hash), {"expire_at": value_of(expire_at)}),
-        "update_mask": {"field_paths": ["expire_at"]},
+        "update": _document(receipts_name(id_hash), fields),
+        "update_mask": {"field_paths": [*fields]},
         "update_transforms": [_earliest(f"receipts.{_quoted(_entry(kind, code, id_hash))}", at)],
     }
+
+
+def _marked(kind: ReceiptKind) -> Fields:
+    """What a failed receipt sets beside itself. Blind, so that a mark may outlive its reason; readers look again."""
+    return {"mark": value_of(Listing.REFUSED)} if kind is ReceiptKind.FAILED else {}
 
 
 def echoed_in(document: Any) -> Iterator[tuple[int, Receipts]]:

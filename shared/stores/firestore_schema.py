@@ -24,13 +24,13 @@ class Collection:
 RECORDS = Collection(
     "records",
     indexed=("sweep_at", "correlation_id", "id_hash", "pending_since"),
-    composite=(("state", "tenant"),),
+    composite=(("state", "tenant"), ("mark", "tenant")),
     ttl="expire_at",
 )
-"""One document per record; its id is the key."""
+"""One document per record; its id is the key. Few of them have a `mark`."""
 
-RECEIPTS = Collection("receipts", ttl="expire_at")
-"""Receipts without an echo: one document per provider id, named by its hash."""
+RECEIPTS = Collection("receipts", indexed=("mark",), ttl="expire_at")
+"""Receipts without an echo: one document per provider id, named by its hash. Those with a failed one have a `mark`."""
 
 TENANTS = Collection("tenants")
 """What refusals taught us about a tenant: one document each."""

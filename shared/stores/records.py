@@ -43,6 +43,11 @@ def written(step: Step, version: int | None) -> Step:
     return replace(step, write=record, next=follows)
 
 
+def without_content(record: Delivery) -> Delivery:
+    """A record as listings hand it out. Without a version: whoever brings it as `seen` has it read again."""
+    return replace(record, payload={}, metadata={}, version=None)
+
+
 def in_order(records: Iterable[Delivery]) -> list[Delivery]:
     """Events first, then messages as they came to be; those of one plan, made at once, in its order.
 

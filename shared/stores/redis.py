@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 
+from shared.domain.dead_letters import Listing
 from shared.domain.delivery import Step
 from shared.domain.errors import StoreUnavailable, UnknownState
 from shared.domain.events import ReceiptReceived
@@ -12,16 +13,18 @@ from shared.domain.guards import Block, TenantMarks
 from shared.domain.identity import Echo, provider_id_hash
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery
-from shared.pipeline.ports import Backlog, Created, Decide, Exists
+from shared.pipeline.ports import Backlog, Created, Cursor, Decide, Exists, Page
 from shared.stores.records import id_hash_of, in_order
 from shared.stores.redis_client import RedisClient
 from shared.stores.redis_records import (
     COUNTED,
     Stored,
     as_block,
+    as_page,
     as_stored,
     as_text,
     as_time,
+    asking_for,
     commit,
     creation,
     handed_on,
@@ -31,7 +34,7 @@ from shared.stores.redis_records import (
     noted_unechoed,
     seen_before,
 )
-from shared.stores.redis_scripts import BACKLOG, COMMIT, FIND, FIND_ALL, NOTE, NOTE_UNECHOED, OVERDUE
+from shared.stores.redis_scripts import BACKLOG, COMMIT, FIND, FIND_ALL, LISTED, NOTE, NOTE_UNECHOED, OVERDUE
 
 CONTENTION = 10.0
 """Seconds that a change may lose one race after another, while others get through."""
@@ -98,6 +101,9 @@ class RedisStore:
     def backlog(self) -> Backlog:
         oldest, counts = self._client.run(BACKLOG, *COUNTED)
         return Backlog(dict(zip(COUNTED, counts, strict=True)), as_time(oldest) if oldest else None)
+
+    def listed(self, listing: Listing, tenant: str | None, after: Cursor | None, limit: int) -> Page:
+        return as_page(self._client.run(LISTED, *asking_for(listing, after, limit)), tenant)
 
     def purge(self, now: datetime, limit: int) -> int:  # noqa: ARG002 — the port's
         """Nothing: what has expired Redis deletes by itself."""

@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from shared.domain.dead_letters import Listing, mark_of
 from shared.domain.delivery import Step
+from shared.domain.errors import UnknownState
 from shared.domain.events import ReceiptReceived
 from shared.domain.guards import Block
 from shared.domain.identity import Echo, provider_id_hash
-from shared.domain.record import OPEN_STATES, Delivery, Receipts, State
+from shared.domain.record import OPEN_STATES, Delivery, ReceiptKind, Receipts, State
+from shared.pipeline.ports import Cursor, Page
 from shared.stores.codec import FIELDS, decode, encode, from_json, to_json
-from shared.stores.records import receipts_of, with_receipts, written
+from shared.stores.records import receipts_of, with_receipts, without_content, written
 
 COUNTED = (*sorted(OPEN_STATES), State.DEAD)
 
@@ -93,11 +96,34 @@ def handed_on(step: Step, before: Stored | None, version: int, joins: bool) -> S
 
 def noted(echo: Echo, receipt: ReceiptReceived, id_hash: str) -> list[Value]:
     field = f"receipt:{echo.round}:{receipt.kind.value}:{id_hash}"
-    return [echo.key, field, _receipt(receipt), new_version()]
+    return [echo.key, field, _receipt(receipt), new_version(), int(receipt.kind is ReceiptKind.FAILED)]
 
 
 def noted_unechoed(receipt: ReceiptReceived, id_hash: str, retention: timedelta) -> list[Value]:
     return [id_hash, receipt.kind.value, _receipt(receipt), new_version(), _milliseconds(retention)]
+
+
+def asking_for(listing: Listing, after: Cursor | None, limit: int) -> list[Value]:
+    """The arguments of a page of a listing."""
+    name = f"pombo:state:{listing}" if listing is Listing.DEAD else f"pombo:listed:{listing}"
+    score, key = after or ("", "")
+    return [name, score, key, limit]
+
+
+def as_page(answer: Sequence[Any], tenant: str | None) -> Page:
+    """What the script says of a page: of all tenants, since a set knows none."""
+    found, ends_at = answer
+    records: list[Delivery] = []
+    unread = 0
+    for each in found:
+        try:
+            stored = as_stored(each)
+        except UnknownState:
+            unread += 1
+            continue
+        if stored is not None and tenant in (None, stored.record.tenant):
+            records.append(without_content(stored.record))
+    return Page(records, unread, tuple(ends_at) or None)
 
 
 def microseconds(at: datetime) -> int:
@@ -130,6 +156,7 @@ def _row(record: Delivery, now: datetime, over: Mapping[str, Any] | None = None)
         microseconds(record.sweep_at) if record.sweep_at and record.state in OPEN_STATES else "",
         # The time that is left, not the moment: so our clock's distance from Redis's shortens no retention.
         _milliseconds(record.expire_at - now) if record.expire_at else "",
+        mark_of(record) or "",
     ]
 
 

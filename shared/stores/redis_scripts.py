@@ -6,6 +6,7 @@
     pombo:sweep                   zset  keys of open records, by sweep_at
     pombo:correlation:<id>        zset  keys of the records of one event, by the moment they expire (or never)
     pombo:id:<id hash>            zset  the same, by the hash of the provider's id
+    pombo:listed:<mark>           zset  keys of the records with this mark, by the moment they expire (or never)
     pombo:marks:<tenant>          hash  the refused credential, the blocked senders
 
 Redis runs one script at a time, so there is no lock and no race inside one. It undoes nothing: a script checks all
@@ -56,7 +57,7 @@ local function forget(key)
 end
 """
 
-COMMIT = (
+_INDEXED = (
     _SHARED
     + """
 local time = redis.call('TIME')
@@ -84,10 +85,26 @@ local function index(prefix, value, old_value, key, expires)
   end
 end
 
+local function mark_refused(key)
+  local old = redis.call('HGET', name(key), 'mark')
+  redis.call('HSET', name(key), 'mark', 'refused')
+  local life = redis.call('PTTL', name(key))
+  index('pombo:listed:', 'refused', old, key, life < 0 and 'inf' or now + life)
+end
+"""
+)
+
+COMMIT = (
+    _INDEXED
+    + """
 local function write(version, at)
-  local key, body, state, id_hash, correlation_id, received_at, sweep_at, life = unpack(ARGV, at, at + 7)
-  local old = redis.call('HMGET', name(key), 'state', 'id_hash', 'correlation_id')
-  redis.call('HSET', name(key), 'version', version, 'body', body,
+  local key, body, state, id_hash, correlation_id, received_at, sweep_at, life, mark = unpack(ARGV, at, at + 8)
+  local old = redis.call('HMGET', name(key), 'state', 'id_hash', 'correlation_id', 'mark')
+  -- The provider's id may be news, and a failed receipt without an echo have waited for it.
+  if mark == '' and id_hash ~= '' and redis.call('HEXISTS', 'pombo:unechoed:' .. id_hash, 'failed') == 1 then
+    mark = 'refused'
+  end
+  redis.call('HSET', name(key), 'version', version, 'body', body, 'mark', mark,
              'state', state, 'id_hash', id_hash, 'correlation_id', correlation_id)
   local expires = 'inf'
   if life ~= '' then
@@ -109,6 +126,7 @@ local function write(version, at)
   end
   index('pombo:correlation:', correlation_id, old[3], key, expires)
   index('pombo:id:', id_hash, old[2], key, expires)
+  index('pombo:listed:', mark, old[4], key, expires)
 end
 
 local key, expected, version, writes = unpack(ARGV, 1, 4)
@@ -118,7 +136,7 @@ if stored ~= version then
   if stored ~= expected then
     return {0, find(key)}
   end
-  for at = 5, #ARGV, 8 do
+  for at = 5, #ARGV, 9 do
     if (at == 5 and writes == '1') or redis.call('EXISTS', name(ARGV[at])) == 0 then
       write(version, at)
     end
@@ -128,7 +146,7 @@ return {1, writes == '1' and redis.call('EXISTS', 'pombo:unechoed:' .. ARGV[8]) 
 """
 )
 """ARGV: key, the version it must have ('' none at all), the new version, whether the first record is the change of it;
-then records to create, 8 values each. {1, receipts without an echo go with its id} or {0, what is there}.
+then records to create, 9 values each. {1, receipts without an echo go with its id} or {0, what is there}.
 """
 
 FIND = _SHARED + "return find(ARGV[1])"
@@ -146,9 +164,9 @@ return found
 """ARGV: the index."""
 
 NOTE = (
-    _SHARED
+    _INDEXED
     + """
-local key, field, receipt, version = unpack(ARGV)
+local key, field, receipt, version, refuses = unpack(ARGV)
 if redis.call('EXISTS', name(key)) == 0 then
   return 0
 end
@@ -156,21 +174,30 @@ local old = redis.call('HGET', name(key), field)
 if not old or earlier(receipt, old) then
   redis.call('HSET', name(key), field, receipt, 'version', version)
 end
+if refuses == '1' then
+  mark_refused(key)
+end
 return 1
 """
 )
 
 NOTE_UNECHOED = (
-    _SHARED
+    _INDEXED
     + """
 local id_hash, kind, receipt, version, life = unpack(ARGV)
 local unechoed = 'pombo:unechoed:' .. id_hash
 local old = redis.call('HGET', unechoed, kind)
-if not old or earlier(receipt, old) then
+local is_news = not old or earlier(receipt, old)
+if is_news then
   redis.call('HSET', unechoed, kind, receipt)
-  for _, key in ipairs(redis.call('ZRANGE', 'pombo:id:' .. id_hash, 0, -1)) do
-    if redis.call('EXISTS', name(key)) == 1 then
+end
+for _, key in ipairs(redis.call('ZRANGE', 'pombo:id:' .. id_hash, 0, -1)) do
+  if redis.call('EXISTS', name(key)) == 1 then
+    if is_news then
       redis.call('HSET', name(key), 'version', version)
+    end
+    if kind == 'failed' then
+      mark_refused(key)
     end
   end
 end
@@ -216,3 +243,37 @@ return {oldest[2] or false, counts}
 """
 )
 """ARGV: the states to count. {received_at of the oldest pending record, counts}."""
+
+LISTED = (
+    _SHARED
+    + """
+local set, score, key, limit = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
+
+-- How many members stand up to the end of the page before: by score, and of one score by key.
+local first, beyond = 0, score and redis.call('ZCARD', set) or 0
+while first < beyond do
+  local middle = math.floor((first + beyond) / 2)
+  local at = redis.call('ZRANGE', set, middle, middle, 'WITHSCORES')
+  local its = tonumber(at[2])
+  if its < score or (its == score and at[1] <= key) then
+    first = middle + 1
+  else
+    beyond = middle
+  end
+end
+
+local page = redis.call('ZRANGE', set, first, first + limit - 1, 'WITHSCORES')
+local records = {}
+for i = 1, #page, 2 do
+  local record = find(page[i])
+  if record then
+    records[#records + 1] = record
+  else
+    forget(page[i])
+    redis.call('ZREM', set, page[i])
+  end
+end
+return {records, #page == 2 * limit and {page[#page], page[#page - 1]} or {}}
+"""
+)
+"""ARGV: the sorted set, score and key of the end of the page before ('' none), how many. {records, this page's end}."""

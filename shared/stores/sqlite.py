@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from shared.domain.dead_letters import Listing
 from shared.domain.delivery import Step
 from shared.domain.errors import UnknownState
 from shared.domain.events import ReceiptReceived
@@ -12,10 +13,11 @@ from shared.domain.guards import Block, TenantMarks
 from shared.domain.identity import Echo, provider_id_hash
 from shared.domain.limits import Limits
 from shared.domain.record import OPEN_STATES, Delivery, State
-from shared.pipeline.ports import Backlog, Created, Decide, Exists
+from shared.pipeline.ports import Backlog, Created, Cursor, Decide, Exists, Page
 from shared.stores.codec import as_moment, moment
 from shared.stores.records import id_hash_of, in_order
 from shared.stores.sqlite_file import SqliteFile
+from shared.stores.sqlite_listings import page
 from shared.stores.sqlite_records import commit, find, insert
 from shared.stores.sqlite_schema import VERSION
 
@@ -117,6 +119,9 @@ class SqliteStore:
         oldest = {State(state): as_moment(received_at) for state, _, received_at in rows}
         counts = dict.fromkeys([*OPEN_STATES, State.DEAD], 0) | {State(state): count for state, count, _ in rows}
         return Backlog(counts, oldest.get(State.PENDING))
+
+    def listed(self, listing: Listing, tenant: str | None, after: Cursor | None, limit: int) -> Page:
+        return self._file.read(lambda db: page(db, listing, tenant, after, limit))
 
     def purge(self, now: datetime, limit: int) -> int:
         def work(db: sqlite3.Connection) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shared.domain.delivery import Step
+from shared.domain.errors import UnknownState
 from shared.domain.identity import provider_id_hash
 from shared.domain.record import Delivery, Receipts
 from shared.stores.codec import as_moment, decode, encode, from_json, moment_or_none, to_json
@@ -20,6 +21,7 @@ INSERT INTO records ({", ".join(_COLUMNS)}) VALUES ({", ".join(f":{name}" for na
 ON CONFLICT (key) DO NOTHING
 """  # noqa: S608 — our own names
 _UPDATE = f"UPDATE records SET {', '.join(f'{name} = :{name}' for name in _COLUMNS[1:])} WHERE key = :key"  # noqa: S608
+_LEAN = "SELECT iif(json_valid(body), json_remove(body, '$.payload'), NULL) FROM records WHERE key = ?"
 _ECHOED = "SELECT round, kind, at, code, id_hash FROM receipts WHERE key = ?"
 _UNECHOED = "SELECT kind, at, code, id_hash FROM unechoed WHERE id_hash = ?"
 
@@ -38,10 +40,17 @@ def find(db: sqlite3.Connection, key: str) -> Stored | None:
     if row is None:
         return None
     plain = from_json(row[0])
-    record = decode(plain, version=row[1])
-    echoed = [(round_, _receipts(*rest)) for round_, *rest in db.execute(_ECHOED, (key,)).fetchall()]
-    unechoed = [_receipts(*row) for row in db.execute(_UNECHOED, (_id_hash(record),)).fetchall()]
-    return Stored(with_receipts(record, echoed, unechoed), plain)
+    return Stored(_joined(db, decode(plain, version=row[1])), plain)
+
+
+def find_lean(db: sqlite3.Connection, key: str) -> Delivery | None:
+    """The same without its payload, which may be 256 KiB. Raises UnknownState."""
+    row = db.execute(_LEAN, (key,)).fetchone()
+    if row is None:
+        return None
+    if row[0] is None:
+        raise UnknownState
+    return _joined(db, decode({**from_json(row[0]), "payload": {}}))
 
 
 def insert(db: sqlite3.Connection, record: Delivery) -> bool:
@@ -63,6 +72,12 @@ def commit(db: sqlite3.Connection, key: str, found: Stored | None, step: Step) -
     else:
         db.execute(_UPDATE, _row(step.write, version, over=found.plain))
     return written(step, version)
+
+
+def _joined(db: sqlite3.Connection, record: Delivery) -> Delivery:
+    echoed = [(round_, _receipts(*rest)) for round_, *rest in db.execute(_ECHOED, (record.key,)).fetchall()]
+    unechoed = [_receipts(*row) for row in db.execute(_UNECHOED, (_id_hash(record),)).fetchall()]
+    return with_receipts(record, echoed, unechoed)
 
 
 def _version() -> int:

@@ -45,6 +45,8 @@ class Middleman:
     """The codes of the next answers; none of these calls reaches the emulator."""
     always: grpc.StatusCode | None = None
     """The code of every answer after those."""
+    answered: int = 0
+    """Bytes of all streamed answers."""
 
     def __enter__(self) -> "Middleman":
         self._channel = grpc.insecure_channel(self.target)
@@ -80,6 +82,8 @@ class Middleman:
             if method == "Commit":
                 yield self._channel.unary_unary(_SERVICE + method)(request, timeout=20)
             else:
-                yield from self._channel.unary_stream(_SERVICE + method)(request, timeout=20)
+                for part in self._channel.unary_stream(_SERVICE + method)(request, timeout=20):
+                    self.answered += len(part)
+                    yield part
         except grpc.RpcError as error:
             context.abort(error.code(), error.details())

@@ -17,7 +17,8 @@ from cut_proxy import CutProxy
 from firestore_backend import DATABASE, Emulator, Raw, fresh_project, raw, shared_emulator
 from firestore_middleman import PRIVATE, Middleman
 
-from shared.domain.delivery import Answer, EnsureReplies, Run, Step, create, lease, settle
+from shared.domain.dead_letters import Listing
+from shared.domain.delivery import Answer, EnsureReplies, Run, Step, create, lease, replay, settle
 from shared.domain.errors import StoreUnavailable, UnknownState
 from shared.domain.events import ReceiptReceived
 from shared.domain.guards import Block, Go, TenantMarks
@@ -105,7 +106,8 @@ def watched(opened: Callable[[str], FirestoreStore], middleman: Middleman) -> Fi
 
 
 def receipt(kind: ReceiptKind = ReceiptKind.SENT, provider_id: str = "wamid.1") -> ReceiptReceived:
-    return ReceiptReceived("meta", "100000000000001", provider_id, kind, NOW)
+    code = 131026 if kind is ReceiptKind.FAILED else None
+    return ReceiptReceived("meta", "100000000000001", provider_id, kind, NOW, code)
 
 
 def echo_of(record: Delivery) -> Echo:
@@ -134,6 +136,7 @@ def calls_of(store: FirestoreStore, record: Delivery) -> dict[str, Callable[[], 
         "note_unechoed_receipt": lambda: store.note_unechoed_receipt(receipt()),
         "overdue": lambda: store.overdue(NOW, 10),
         "backlog": store.backlog,
+        "listed": lambda: store.listed(Listing.REFUSED, None, None, 10),
         "by_correlation": lambda: store.by_correlation(record.correlation_id),
         "by_provider_id": lambda: store.by_provider_id("meta", "wamid.1"),
         "marks": lambda: store.marks("default"),
@@ -388,12 +391,36 @@ def test_a_message_and_its_reply_cost_6_writes_5_commits_2_reads_and_the_tenants
 def test_a_receipt_costs_one_write_and_a_duplicate_one_refused_write_and_one_read(watched, middleman, a_record):
     record = a_record()
     watched.create(record)
-    middleman.calls.clear()
-    watched.note_receipt(echo_of(record), receipt())
-    assert [(call.method, call.writes) for call in middleman.calls] == [("Commit", 1)]
+    for kind in (ReceiptKind.SENT, ReceiptKind.FAILED):
+        for note in (lambda one: watched.note_receipt(echo_of(record), one), watched.note_unechoed_receipt):
+            middleman.calls.clear()
+            note(receipt(kind))
+            assert [(call.method, call.writes) for call in middleman.calls] == [("Commit", 1)]
     middleman.calls.clear()
     watched.create(record)
     assert [call.method for call in middleman.calls] == ["Commit", "BatchGetDocuments"]
+
+
+def test_a_replay_and_the_lease_after_it_cost_one_write_each(watched, middleman, a_record):
+    """The mark that says that it was replayed comes and goes with them."""
+    record = a_record(state=State.DEAD, reason="attempts")
+    watched.create(record)
+    seen = watched.get(record.key)
+    middleman.calls.clear()
+    again = watched.change(record.key, lambda found: replay(found, LIMITS, NOW), seen).write
+    watched.change(record.key, lease_with("mine"), again)
+    assert [(call.method, call.writes) for call in middleman.calls] == [("Commit", 1)] * 2
+
+
+def test_a_page_of_a_listing_is_one_query_and_does_not_bring_the_payload(watched, middleman, a_record):
+    for _ in range(3):
+        watched.create(a_record(state=State.DEAD, payload={"body": "x" * 200_000}))
+    middleman.calls.clear()
+    middleman.answered = 0
+    page = watched.listed(Listing.DEAD, None, None, 100)
+    assert [call.method for call in middleman.calls] == ["RunQuery"]
+    assert len(page.records) == 3
+    assert middleman.answered < 10_000
 
 
 def test_a_task_that_only_waits_writes_nothing(watched, middleman, a_record):
@@ -450,8 +477,21 @@ def test_an_ended_record_is_in_no_index_of_open_ones(store, database, a_record):
     assert stored["expire_at"].timestamp_value == NOW + LIMITS.outbound_retention
 
 
+def test_only_what_waits_for_a_person_is_marked(store, database, a_record):
+    record = a_record()
+    store.create(record)
+    store.change(record.key, lease_with("mine"))
+    store.change(record.key, settle_with("mine", Accepted("wamid.1")))
+    store.note_receipt(echo_of(record), receipt(ReceiptKind.DELIVERED))
+    store.note_unechoed_receipt(receipt(ReceiptKind.DELIVERED))
+    assert "mark" not in database.get(f"records/{record.key}").fields
+    assert "mark" not in database.get(f"receipts/{provider_id_hash('meta', 'wamid.1')}").fields
+    store.note_receipt(echo_of(record), receipt(ReceiptKind.FAILED))
+    assert database.get(f"records/{record.key}").fields["mark"].string_value == "refused"
+
+
 def test_the_schema_names_only_what_is_stored(a_record):
-    record = a_record(sweep_at=NOW, provider_id="wamid.1", expire_at=NOW)
+    record = a_record(sweep_at=NOW, provider_id="wamid.1", expire_at=NOW, round=1)
     assert {*RECORDS.indexed, RECORDS.ttl, *(name for names in RECORDS.composite for name in names)} <= set(
         fields_of(record)
     )

@@ -24,6 +24,7 @@ from real_servers import free_port, until
 from redis.exceptions import RedisError, ResponseError
 from redis_backend import RedisServer
 
+from shared.domain.dead_letters import Listing
 from shared.domain.delivery import Answer, Ensure, Run, Step, lease, settle
 from shared.domain.errors import StoreUnavailable
 from shared.domain.events import ReceiptReceived
@@ -305,6 +306,7 @@ def test_a_frozen_server_is_unavailable_in_time_and_works_again(server, store, o
         lambda: store.note_unechoed_receipt(receipt()),
         lambda: store.overdue(NOW, 10),
         store.backlog,
+        *(lambda listing=listing: store.listed(listing, None, None, 10) for listing in Listing),
         lambda: store.by_correlation("c"),
         lambda: store.by_provider_id("meta", "w"),
         lambda: store.marks("default"),
@@ -550,6 +552,18 @@ def test_what_is_final_goes_with_its_receipts_and_all_that_leads_to_it(server, s
     assert store.by_provider_id("meta", "wamid.1") is None
 
 
+def test_a_mark_lives_as_long_as_the_last_record_that_has_it(server, store, a_record):
+    records = [a_record(state=State.DONE, expire_at=NOW + timedelta(days=days)) for days in (1, 3)]
+    for record in records:
+        store.create(record)
+        store.note_receipt(echo_of(record), receipt(ReceiptKind.FAILED))
+    life = lives(server)["pombo:listed:refused"]
+    assert timedelta(days=3) - timedelta(minutes=1) < life <= timedelta(days=3)
+    server.raw.delete(f"pombo:record:{records[0].key}")
+    assert [found.key for found in store.listed(Listing.REFUSED, None, None, 10).records] == [records[1].key]
+    assert server.raw.zrange("pombo:listed:refused", 0, -1) == [records[1].key], "what is gone is forgotten"
+
+
 def test_what_no_longer_expires_leads_to_it_for_good(server, store, a_record):
     record = a_record(state=State.DONE, expire_at=NOW + timedelta(days=1), provider_id="SM1")
     store.create(record)
@@ -678,6 +692,7 @@ def test_every_call_is_one_round_trip(server, store, a_record):
         lambda: store.note_unechoed_receipt(receipt()),
         lambda: store.overdue(NOW, 10),
         store.backlog,
+        *(lambda listing=listing: store.listed(listing, None, None, 10) for listing in Listing),
         lambda: store.by_correlation(record.correlation_id),
         lambda: store.by_provider_id("meta", "SM1"),
     ]

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from shared.domain.dead_letters import Listing
 from shared.domain.delivery import Answer, Step
 from shared.domain.errors import StoreUnavailable, UnknownState
 from shared.domain.events import ReceiptReceived
@@ -22,6 +23,7 @@ from shared.domain.identity import Echo
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery, Kind, ReceiptKind, State
 from shared.pipeline.ports import Created
+from shared.stores import sqlite_listings
 from shared.stores.codec import decode, encode, from_json
 from shared.stores.sqlite import SqliteStore
 from shared.stores.sqlite_schema import VERSION, UnknownVersion
@@ -269,6 +271,47 @@ def test_a_file_of_an_unknown_version_stops_the_start_with_a_sentence(path, stor
     with sql(path) as db:
         assert db.execute("PRAGMA journal_mode").fetchone() == ("delete",), "it is not ours to change"
         assert db.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
+
+
+def test_a_file_of_layout_1_is_brought_to_this_one_and_keeps_its_records(path, store, opened, a_record):
+    record = a_record(state=State.DONE)
+    store.create(record)
+    failed = ReceiptReceived("meta", "1", "wamid.1", ReceiptKind.FAILED, NOW)
+    store.note_receipt(Echo(record.key, 0, record.correlation_id), failed)
+    store.close()
+    with sql(path) as db:
+        indexes = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'index'")}
+        db.execute("DROP INDEX receipts_failed")
+        db.execute("DROP INDEX unechoed_failed")
+        db.execute("PRAGMA user_version = 1")
+    again = opened()
+    assert [found.key for found in again.listed(Listing.REFUSED, None, None, 10).records] == [record.key]
+    with sql(path) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (VERSION,)
+        assert {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'index'")} == indexes
+
+
+@pytest.mark.parametrize("listing", Listing)
+def test_a_listing_reads_by_an_index_and_not_the_whole_file(path, store, listing):
+    store.ping()
+    with sql(path) as db:
+        asked = []
+        db.set_trace_callback(asked.append)
+        sqlite_listings.page(db, listing, None, None, 10)
+        db.set_trace_callback(None)
+        plan = [step for query in asked for *_, step in db.execute(f"EXPLAIN QUERY PLAN {query}")]
+    assert plan
+    assert not [step for step in plan if step.startswith("SCAN") and "INDEX" not in step and "subquery" not in step]
+
+
+def test_a_body_that_makes_no_sense_hides_nothing_beside_it(path, store, a_record):
+    for listing, fields_ in ((Listing.DEAD, {"state": State.DEAD}), (Listing.REPLAYED, {"round": 1})):
+        good, bad = a_record(**fields_), a_record(**fields_)
+        store.create(good)
+        store.create(bad)
+        with sql(path) as db:
+            db.execute("UPDATE records SET body = 'no JSON' WHERE key = ?", (bad.key,))
+        assert [found.key for found in store.listed(listing, None, None, 10).records] == [good.key]
 
 
 def test_nothing_is_opened_before_the_first_use(path):

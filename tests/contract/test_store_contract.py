@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from shared.domain.dead_letters import Listing
 from shared.domain.delivery import Answer, Ensure, EnsureReplies, Run, Step, create, lease, replay, settle, sweep
 from shared.domain.errors import StoreUnavailable, UnknownState
 from shared.domain.events import ReceiptReceived
@@ -799,6 +800,216 @@ def test_the_backlog_counts_what_is_open_and_since_when(store, a_record):
     counted = {state: backlog.counts[state] for state in (State.PENDING, State.LEASED, State.IN_DOUBT, State.DEAD)}
     assert counted == {State.PENDING: 2, State.LEASED: 1, State.IN_DOUBT: 1, State.DEAD: 1}
     assert backlog.oldest_pending == at(-10)
+
+
+# ---- listings
+
+
+def all_of(store: Any, listing: Listing, tenant: str | None = None, limit: int = 100) -> list[Delivery]:
+    """Every record of a listing, page by page; no page holds more than was asked for."""
+    found, after = [], None
+    while True:
+        page = store.listed(listing, tenant, after, limit)
+        assert len(page.records) <= limit
+        found += page.records
+        if page.ends_at is None:
+            return found
+        after = page.ends_at
+
+
+def keys_of(records: Sequence[Delivery]) -> set[str]:
+    return {record.key for record in records}
+
+
+def a_stranger(a_record: Callable[..., Delivery]) -> Delivery:
+    return a_record(kind=Kind.INBOUND, state=State.DROPPED, reason="unknown_sender", tenant="", expire_at=at(A_DAY))
+
+
+def a_replayed(a_record: Callable[..., Delivery], **changes: Any) -> Delivery:
+    return a_record(round=1, generation=3, **changes)
+
+
+def a_refused(store: Any, a_record: Callable[..., Delivery], **changes: Any) -> Delivery:
+    record = a_record(**{"state": State.DONE, "expire_at": at(9 * A_DAY)} | changes)
+    store.create(record)
+    store.note_receipt(echo_of(record, record.round), receipt(ReceiptKind.FAILED, 1, code=131026))
+    return record
+
+
+def test_each_listing_holds_what_is_its_own_and_nothing_else(store, a_record):
+    dead, stranger, replayed = a_record(state=State.DEAD), a_stranger(a_record), a_replayed(a_record)
+    for record in (dead, stranger, replayed):
+        store.create(record)
+    refused = a_refused(store, a_record)
+    for state in sorted(State):
+        store.create(a_record(state=state, round=int(state is not State.PENDING), tenant="another"))
+    dropped = a_record(kind=Kind.INBOUND, state=State.DROPPED, reason="spam", tenant="", expire_at=at(A_DAY))
+    tried = a_replayed(a_record, attempt=1)
+    for record in (dropped, tried):
+        store.create(record)
+    assert {
+        listing: keys_of(all_of(store, listing, "default")) for listing in Listing if listing != stranger.reason
+    } == {
+        Listing.DEAD: {dead.key},
+        Listing.REFUSED: {refused.key},
+        Listing.REPLAYED: {replayed.key},
+    }
+    assert keys_of(all_of(store, Listing.UNKNOWN_SENDER)) == {stranger.key}
+    assert keys_of(all_of(store, Listing.UNKNOWN_SENDER, "")) == {stranger.key}
+    assert len(all_of(store, Listing.DEAD)) == 2
+
+
+@pytest.mark.parametrize("limit", [1, 5, 20])
+@pytest.mark.parametrize("listing", Listing)
+def test_a_listing_comes_whole_in_pages_each_record_once(store, a_record, listing, limit):
+    """Ten of one tenant and three of another, made at one moment: nothing but their keys puts them in an order."""
+    tenants = ["one"] * 10 + ["two"] * 3
+    made = {
+        Listing.DEAD: lambda tenant: a_record(state=State.DEAD, tenant=tenant),
+        Listing.UNKNOWN_SENDER: lambda tenant: replace(a_stranger(a_record), tenant=tenant),
+        Listing.REPLAYED: lambda tenant: a_replayed(a_record, tenant=tenant),
+    }
+    records = [
+        a_refused(store, a_record, tenant=tenant) if listing is Listing.REFUSED else made[listing](tenant)
+        for tenant in tenants
+    ]
+    for record in records:
+        store.create(record)
+    assert sorted(record.key for record in all_of(store, listing, limit=limit)) == sorted(keys_of(records))
+    assert keys_of(all_of(store, listing, "two", limit)) == {r.key for r in records if r.tenant == "two"}
+    assert all_of(store, listing, "three", limit) == []
+
+
+def test_what_leaves_a_listing_while_it_is_read_hides_nothing_behind_it(store, a_record):
+    """A replay of many takes each record out of the listing that it is reading."""
+    records = [a_record(state=State.DEAD) for _ in range(12)]
+    for record in records:
+        store.create(record)
+    seen, after = [], None
+    while True:
+        page = store.listed(Listing.DEAD, None, after, 5)
+        for record in page.records:
+            store.change(record.key, lambda found: replay(found, LIMITS, NOW))
+        seen += [record.key for record in page.records]
+        if page.ends_at is None:
+            break
+        after = page.ends_at
+    assert sorted(seen) == sorted(keys_of(records))
+    assert all_of(store, Listing.DEAD) == []
+    assert keys_of(all_of(store, Listing.REPLAYED, limit=5)) == keys_of(records)
+
+
+def test_what_is_listed_has_everything_but_its_content(store, a_record):
+    attempts = (Attempt(NOW, 1, "refused", 131026),)
+    record = a_record(state=State.DEAD, reason="permanent", attempts_log=attempts, metadata={"a": "b"}, doubts=1)
+    store.create(record)
+    store.note_receipt(echo_of(record), receipt(ReceiptKind.SENT, 1))
+    (listed,) = all_of(store, Listing.DEAD)
+    assert listed == replace(store.get(record.key), payload={}, metadata={})
+    assert listed.version is None
+
+
+def test_what_was_listed_may_be_brought_as_seen_and_loses_nothing(store, a_record):
+    record = a_record(state=State.DEAD, reason="attempts", payload={"body": "hello"}, metadata={"a": "b"})
+    store.create(record)
+    (listed,) = all_of(store, Listing.DEAD)
+    store.change(record.key, lambda found: replay(found, LIMITS, NOW), listed)
+    after = store.get(record.key)
+    assert (after.state, after.payload, after.metadata) == (State.PENDING, {"body": "hello"}, {"a": "b"})
+
+
+def test_what_this_version_cannot_read_is_counted_and_hides_nothing(store, a_record):
+    kind: Any = "sideways"
+    records = [a_record(state=State.DEAD) for _ in range(3)]
+    for record in (records[0], replace(a_record(state=State.DEAD), kind=kind), *records[1:]):
+        store.create(record)
+    page = store.listed(Listing.DEAD, None, None, 10)
+    assert (keys_of(page.records), page.unread) == (keys_of(records), 1)
+
+
+def test_a_failed_receipt_is_listed_whatever_came_before_and_goes_with_a_replay(store, a_record):
+    record = a_record(state=State.LEASED, token="mine", attempt=1)
+    store.create(record)
+    store.note_receipt(echo_of(record), receipt(ReceiptKind.FAILED, 1, code=131026))
+    store.change(record.key, lambda found: settle(found, "mine", Accepted("wamid.1"), LIMITS, NOW, 0.5))
+    (listed,) = all_of(store, Listing.REFUSED)
+    assert (listed.state, listed.word.failed_code) == (State.DONE, 131026)
+    store.change(record.key, lambda found: replay(found, LIMITS, NOW))
+    assert all_of(store, Listing.REFUSED) == []
+    assert keys_of(all_of(store, Listing.REPLAYED)) == {record.key}
+
+
+def test_a_lease_ends_a_replayed_record_s_listing_and_a_try_that_did_not_count_lists_it_again(store, a_record):
+    record = a_replayed(a_record)
+    store.create(record)
+    step = store.change(record.key, lease_with("mine"))
+    assert all_of(store, Listing.REPLAYED) == []
+    store.change(record.key, lambda found: settle(found, "mine", Limited(131056), LIMITS, NOW, 0.5), step.write)
+    assert keys_of(all_of(store, Listing.REPLAYED)) == {record.key}
+
+
+def test_a_late_receipt_of_the_round_before_does_not_hide_a_replayed_record(store, a_record):
+    """It may be the only thing that still knows that its task was never made."""
+    record = a_replayed(a_record)
+    store.create(record)
+    store.note_receipt(echo_of(record, 0), receipt(ReceiptKind.FAILED, 1, code=131026))
+    assert record.key in keys_of(all_of(store, Listing.REPLAYED) + all_of(store, Listing.REFUSED))
+
+
+@pytest.mark.parametrize("first", ["the receipt", "the id"])
+def test_a_failed_receipt_without_an_echo_is_listed_once_its_record_has_that_id(store, a_record, first):
+    record = a_record(state=State.LEASED, token="mine", attempt=1)
+    store.create(record)
+    calls = {
+        "the receipt": lambda: store.note_unechoed_receipt(receipt(ReceiptKind.FAILED, 1, "SM1", 131026)),
+        "the id": lambda: store.change(
+            record.key, lambda found: settle(found, "mine", Accepted("SM1"), LIMITS, NOW, 0.5)
+        ),
+    }
+    for name in sorted(calls, key=lambda name: name != first):
+        calls[name]()
+    store.note_unechoed_receipt(receipt(ReceiptKind.FAILED, 1, "SM2", 131026))
+    store.note_unechoed_receipt(receipt(ReceiptKind.DELIVERED, 1, "SM1"))
+    (listed,) = all_of(store, Listing.REFUSED, "default")
+    assert (listed.key, listed.word.failed_code, listed.word.delivered) == (record.key, 131026, at(1))
+    assert all_of(store, Listing.REFUSED, "another") == []
+    store.change(record.key, writing(provider_id=None, round=1, state=State.PENDING))
+    assert all_of(store, Listing.REFUSED) == []
+
+
+def test_refused_with_an_echo_and_without_is_listed_once(store, a_record):
+    record = a_refused(store, a_record, provider_id="SM1")
+    store.note_unechoed_receipt(receipt(ReceiptKind.FAILED, 1, "SM1", 131026))
+    assert [listed.key for listed in all_of(store, Listing.REFUSED, limit=1)] == [record.key]
+
+
+def test_many_messages_of_nobodys_that_failed_hide_none_of_ours(store, a_record):
+    for n in range(70):
+        store.note_unechoed_receipt(receipt(ReceiptKind.FAILED, 1, f"foreign.{n}", 131026))
+    record = a_record(state=State.DONE, provider_id="SM1", expire_at=at(9 * A_DAY))
+    store.create(record)
+    store.note_unechoed_receipt(receipt(ReceiptKind.FAILED, 1, "SM1", 131026))
+    assert keys_of(all_of(store, Listing.REFUSED, limit=10)) == {record.key}
+
+
+@pytest.mark.parametrize("listing", [Listing.REFUSED, Listing.UNKNOWN_SENDER])
+def test_what_has_expired_is_listed_no_more(backend, store, a_record, listing):
+    if listing is Listing.REFUSED:
+        a_refused(store, a_record, expire_at=NOW)
+    else:
+        store.create(replace(a_stranger(a_record), expire_at=NOW))
+    kept = a_refused(store, a_record) if listing is Listing.REFUSED else a_stranger(a_record)
+    store.create(replace(kept, expire_at=at(9 * A_DAY)))
+    backend.expire(store, at(A_DAY))
+    assert keys_of(all_of(store, listing)) == {kept.key}
+
+
+def test_64_replays_of_one_letter_at_once_are_one(store, a_record):
+    record = a_record(state=State.DEAD, reason="attempts")
+    store.create(record)
+    steps = together([lambda: store.change(record.key, lambda found: replay(found, LIMITS, NOW))] * THREADS)
+    assert sum(step.write is not None for step in steps) == 1
+    assert (store.get(record.key).round, store.get(record.key).generation) == (1, 1)
 
 
 # ---- marks

@@ -5,11 +5,11 @@ locals {
   collections = {
     records = {
       indexed   = ["sweep_at", "correlation_id", "id_hash", "pending_since"]
-      composite = [["state", "tenant"]]
+      composite = [["state", "tenant"], ["mark", "tenant"]]
       ttl       = "expire_at"
     }
     receipts = {
-      indexed   = []
+      indexed   = ["mark"]
       composite = []
       ttl       = "expire_at"
     }

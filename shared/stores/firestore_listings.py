@@ -1,0 +1,43 @@
+"""The listings of Firestore: the documents of a page, and where it ends.
+
+A failed receipt with our echo marks its record. One without it marks its own document, which its record is found by;
+that of a message which is none of ours leads to nothing.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from shared.domain.dead_letters import Listing
+from shared.pipeline.ports import Cursor
+from shared.stores.firestore_queries import MOST_IN, listed_page, of_provider_ids, refused_unechoed_page
+from shared.stores.firestore_rpc import FirestoreRpc, Patience
+from shared.stores.firestore_schema import RECEIPTS, RECORDS
+
+
+def documents_of_page(
+    rpc: FirestoreRpc, listing: Listing, tenant: str | None, after: Cursor | None, limit: int, patience: Patience
+) -> tuple[Sequence[Any], Cursor | None]:
+    """The documents of a page without their content, and the cursor of its end where it is not the last."""
+    collection, last_tenant, last_name = after or (RECORDS.name, "", "")
+    if collection == RECEIPTS.name:
+        return _by_provider_ids(rpc, tenant, last_name, min(limit, MOST_IN), patience)
+    last = (last_tenant, last_name) if after else None
+    found = rpc.query(listed_page(listing, tenant, limit, last), patience)
+    if len(found) == limit:
+        return found, (RECORDS.name, found[-1].fields["tenant"].string_value, found[-1].name)
+    return found, (RECEIPTS.name, "", "") if listing is Listing.REFUSED else None
+
+
+def _by_provider_ids(
+    rpc: FirestoreRpc, tenant: str | None, last_name: str, limit: int, patience: Patience
+) -> tuple[Sequence[Any], Cursor | None]:
+    receipts = rpc.query(refused_unechoed_page(limit, last_name or None), patience)
+    if not receipts:
+        return [], None
+    hashes = [document.name.rpartition("/")[2] for document in receipts]
+    found = [
+        document
+        for document in rpc.query(of_provider_ids(hashes), patience)
+        if "mark" not in document.fields and tenant in (None, document.fields["tenant"].string_value)
+    ]
+    return found, (RECEIPTS.name, "", receipts[-1].name) if len(receipts) == limit else None
