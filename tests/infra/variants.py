@@ -8,8 +8,9 @@ STAGING, PROD, BOOTSTRAP = "environments/staging", "environments/prod", "bootstr
 
 
 def given(variables: Mapping[str, Any]) -> tuple[str, ...]:
-    """Variables as options of a command."""
-    return tuple(f"-var={name}={it if isinstance(it, str) else json.dumps(it)}" for name, it in variables.items())
+    """Variables as options of a command; one that is None is left to its default."""
+    texts = {name: it if isinstance(it, str) else json.dumps(it) for name, it in variables.items() if it is not None}
+    return tuple(f"-var={name}={text}" for name, text in texts.items())
 
 
 BARE: Mapping[str, Any] = {

@@ -111,6 +111,7 @@ def _pip(*command: str, into: Path, option: str) -> None:
     words = [sys.executable, "-m", "pip", *command, option, str(unfinished), "--quiet", "--disable-pip-version-check"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=170)
     if done.returncode:
+        shutil.rmtree(unfinished, ignore_errors=True)
         raise Unavailable(f"pip {command[0]} of {command[-1]} failed: {done.stderr.strip()[-500:]}")
     unfinished.rename(into)
 

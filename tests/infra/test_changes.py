@@ -1,0 +1,200 @@
+"""What becomes of a deployment that is there: a change destroys nothing, and a destroy is stopped."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from offline.workspace import TERRAFORM, TerraformFailed, Workspace
+from variants import BOOTSTRAP, EVERYTHING, PROD, given
+
+
+@pytest.fixture(scope="module")
+def deployed(make_workspace: Callable[[], Workspace]) -> Workspace:
+    """Everything, applied; the stand-in invents what an API would answer."""
+    workspace = make_workspace()
+    workspace.apply(PROD, *given(EVERYTHING))
+    return workspace
+
+
+def _changed(workspace: Workspace, **variables: Any) -> dict[str, list[str]]:
+    """What an apply would do with other variables: resource → actions."""
+    plan = workspace.plan(PROD, *given({**EVERYTHING, **variables}))
+    actions = {it["address"]: it["change"]["actions"] for it in plan["resource_changes"]}
+    return {address: done for address, done in actions.items() if done not in (["no-op"], ["read"])}
+
+
+def test_a_second_apply_changes_nothing(deployed: Workspace) -> None:
+    assert _changed(deployed) == {}
+
+
+def test_another_tenant_brings_its_own_resources_alone(deployed: Workspace) -> None:
+    changes = _changed(deployed, tenants=["clinic", "shop", "school"])
+    assert set(map(tuple, changes.values())) == {("create",)}
+    assert sorted(changes) == [
+        'module.pombo.module.iam.google_cloud_tasks_queue_iam_member.enqueue["internal.outbound-school"]',
+        'module.pombo.module.tasks.google_cloud_tasks_queue.this["outbound-school"]',
+    ]
+
+
+USERS_CHANGE: dict[str, Any] = {
+    "whatsapp_phone_number_id": "100000000000002",
+    "handler": "handlers.menu:handle",
+    "handler_url": None,
+    "scheduler_region": "us-central1",
+    "images": {"webhook": "example.com/webhook@sha256:2", "internal": "example.com/internal@sha256:2"},
+    "tenants": ["clinic", "school", "shop"],
+    "settings": {"handler_timeout": 90, "threads": 20, "max_attempts": 5, "in_doubt_policy": "hold"},
+    "secret_versions": {"META_APP_SECRET": 3, "INTERNAL_TASK_TOKEN": 2},
+    "min_instances": {"webhook": 2, "internal": 1},
+    "max_instances": {"webhook": 5, "internal": 30},
+    "memory": {"webhook": "1Gi"},
+    "queue_log_sampling": 0.1,
+    "store": "firestore",
+    "alert_emails": ["oncall@example.com", "second@example.com"],
+    "alert_thresholds": {},
+}
+GUARDED: dict[str, Any] = {
+    "project": "my-project-2",
+    "region": "europe-west1",
+    "firestore_location": "eur3",
+    "queue_suffix": "-3",
+    "tenants": ["clinic"],
+    "redis": False,
+    "media_bucket": False,
+}
+RECREATED = "module.pombo.module.scheduler.google_cloud_scheduler_job.sweep"
+"""Of the sweep's region: the job holds nothing, and is made anew elsewhere."""
+
+
+def test_every_variable_is_either_safe_to_change_or_guarded(deployed: Workspace) -> None:
+    assert set(USERS_CHANGE) | set(GUARDED) == set(deployed.plan(PROD, *given(EVERYTHING))["variables"])
+
+
+def test_what_users_change_destroys_nothing(deployed: Workspace) -> None:
+    changes = _changed(deployed, **USERS_CHANGE)
+    destroyed = {address for address, actions in changes.items() if "delete" in actions}
+    # A binding is taken away where its edge is: Redis and the handler's address are no longer used.
+    bindings = {address for address in destroyed if "_iam_member." in address}
+    assert destroyed - bindings == {RECREATED}
+    assert all(re.search(r'read\["\w+\.(REDIS_URL|HANDLER_URL_SECRET)"\]', address) for address in bindings)
+    assert {'module.pombo.module.run["webhook"].google_cloud_run_v2_service.this'} <= set(changes), "it is told"
+
+
+def test_another_image_changes_nothing(deployed: Workspace) -> None:
+    assert _changed(deployed, images={"webhook": "example.com/other", "internal": "example.com/other"}) == {}
+
+
+def test_another_threshold_or_address_leaves_the_services_alone(deployed: Workspace) -> None:
+    changes = _changed(deployed, alert_emails=["second@example.com"])
+    assert not [address for address in changes if "monitoring" not in address]
+
+
+@pytest.mark.parametrize("name", GUARDED)
+def test_what_would_destroy_data_is_stopped(deployed: Workspace, name: str) -> None:
+    more = {"store": "firestore"} if name == "redis" else {}
+    with pytest.raises(TerraformFailed, match="Instance cannot be destroyed"):
+        _changed(deployed, **{name: GUARDED[name]}, **more)
+
+
+def test_a_destroy_is_stopped(deployed: Workspace) -> None:
+    with pytest.raises(TerraformFailed, match="Instance cannot be destroyed"):
+        deployed.run(PROD, "plan", "-destroy", "-no-color", *given(EVERYTHING))
+
+
+def test_a_destroy_of_bootstrap_is_stopped(make_workspace: Callable[[], Workspace]) -> None:
+    workspace = make_workspace()
+    workspace.apply(BOOTSTRAP, "-var=project=my-project-1")
+    with pytest.raises(TerraformFailed, match="Instance cannot be destroyed"):
+        workspace.run(BOOTSTRAP, "plan", "-destroy", "-no-color", "-var=project=my-project-1")
+
+
+KEEPS_SOMETHING = {
+    "google_artifact_registry_repository": {"images"},
+    "google_cloud_tasks_queue": {"this"},
+    "google_firestore_database": {"this"},
+    "google_redis_instance": {"this"},
+    "google_secret_manager_secret": {"this"},
+    "google_storage_bucket": {"state", "this"},  # not source, where uploads for a build lie
+}
+
+
+@pytest.mark.parametrize("kind", KEEPS_SOMETHING)
+def test_what_keeps_something_is_guarded_by_itself(kind: str) -> None:
+    """A destroy stops at the first guard, so that the others are seen in the text alone."""
+    files = "".join(path.read_text() for path in TERRAFORM.rglob("*.tf"))
+    blocks = dict(re.findall(rf'^resource "{kind}" "(\w+)" \{{\n(.*?)^\}}', files, re.S | re.M))
+    assert {name for name, body in blocks.items() if "prevent_destroy = true" in body} == KEEPS_SOMETHING[kind]
+
+
+def test_no_secret_value_lies_in_the_state(deployed: Workspace) -> None:
+    state = (deployed.folder / PROD / "terraform.tfstate").read_text()
+    assert '"secret_data_wo": null' in state
+    assert "redis://" not in state
+
+
+SERVICE, JOB = "google_cloud_run_v2_service", "google_cloud_scheduler_job"
+COMES_BEHIND = [
+    (SERVICE, "google_secret_manager_secret_iam_member"),
+    (SERVICE, "google_project_iam_member"),
+    (SERVICE, "google_cloud_tasks_queue_iam_member"),
+    (SERVICE, "google_service_account_iam_member"),
+    (SERVICE, "google_service_account"),
+    (SERVICE, "google_firestore_index"),
+    (SERVICE, "google_firestore_field"),
+    (SERVICE, "google_secret_manager_secret_version"),
+    (JOB, SERVICE),
+    (JOB, "google_cloud_run_v2_service_iam_member"),
+    ("google_artifact_registry_repository_iam_member", SERVICE),
+    ("google_firestore_index", "google_firestore_field.indexed"),
+    ("google_firestore_field.indexed", "google_firestore_field.expiring"),
+    ("google_firestore_field.expiring", "google_firestore_field.exempt"),
+    ("google_firestore_field.exempt", "google_firestore_database"),
+    ("google_redis_instance", "google_project_service"),
+    ("google_compute_network", "google_project_service"),
+    ("google_project_iam_member", "google_service_account"),
+    ("google_storage_bucket_iam_member", "google_service_account"),
+]
+
+
+@pytest.mark.parametrize(("later", "earlier"), COMES_BEHIND, ids=lambda it: it)
+def test_a_first_apply_goes_in_order(later: str, earlier: str, graph: dict[str, set[str]]) -> None:
+    _is_behind(later, earlier, graph)
+
+
+BOOTSTRAP_ORDER = ("google_storage_bucket", "google_secret_manager_secret", "google_artifact_registry_repository")
+
+
+@pytest.mark.parametrize("later", [*BOOTSTRAP_ORDER, "google_service_account"])
+def test_bootstrap_turns_its_apis_on_first(later: str, workspace: Workspace) -> None:
+    workspace.init(BOOTSTRAP)
+    _is_behind(later, "google_project_service", _edges(workspace.run(BOOTSTRAP, "graph")))
+
+
+@pytest.fixture(scope="module")
+def graph(workspace: Workspace) -> dict[str, set[str]]:
+    """Each resource of an environment, and what it waits for."""
+    workspace.init(PROD)
+    return _edges(workspace.run(PROD, "graph"))
+
+
+def _edges(dot: str) -> dict[str, set[str]]:
+    edges: dict[str, set[str]] = {}
+    for later, earlier in re.findall(r'^\s*"([^"]+)" -> "([^"]+)"', dot, re.M):
+        edges.setdefault(later, set()).add(earlier)
+        edges.setdefault(earlier, set())
+    return edges
+
+
+def _is_behind(later: str, earlier: str, edges: dict[str, set[str]]) -> None:
+    def named(name: str) -> set[str]:
+        return {node for node in edges if re.search(rf"(^|\.){re.escape(name)}(\.|$)", node)}
+
+    assert named(later)
+    assert named(earlier)
+    for node in named(later):
+        seen, waiting = set[str](), {node}
+        while waiting:
+            seen |= waiting
+            waiting = {it for at in waiting for it in edges[at]} - seen
+        assert named(earlier) <= seen, f"{node} does not wait for {earlier}"
