@@ -17,12 +17,12 @@ import click
 import grpc
 import pytest
 from backends import Backend
-from cut_proxy import CutProxy
 from google.cloud.firestore_v1 import types
 from google.cloud.firestore_v1.services.firestore import FirestoreClient
 from google.cloud.firestore_v1.services.firestore.transports import FirestoreGrpcTransport
 from real_servers import free_port, frozen, until
 
+from local.cut_proxy import CutProxy
 from local.stores.firestore_emulator import FIRESTORE_EMULATOR
 from shared.domain.limits import Limits
 from shared.stores.firestore import FirestoreStore

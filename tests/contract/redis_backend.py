@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 from backends import Backend, Clock
-from cut_proxy import CutProxy
 from real_servers import free_port, frozen, until
 from redis import Redis
 from redis.exceptions import ConnectionError
 
+from local.cut_proxy import CutProxy
 from shared.domain.limits import Limits
 from shared.stores.redis import RedisStore
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import grpc
 import pytest
-from cut_proxy import CutProxy
 from firestore_backend import DATABASE, Emulator, Raw, fresh_project, raw, shared_emulator
 from firestore_middleman import PRIVATE, Middleman
 
+from local.cut_proxy import CutProxy
 from shared.domain.dead_letters import Listing
 from shared.domain.delivery import Answer, EnsureReplies, Run, Step, create, lease, replay, settle
 from shared.domain.errors import StoreUnavailable, UnknownState

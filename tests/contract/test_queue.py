@@ -18,12 +18,12 @@ from typing import Any
 
 import grpc
 import pytest
-from cut_proxy import CutProxy
 from google.cloud import tasks_v2
 from google.cloud.tasks_v2.services.cloud_tasks.transports import CloudTasksGrpcTransport
 from real_servers import until
 from werkzeug.datastructures import Headers
 
+from local.cut_proxy import CutProxy
 from services.internal.callers import Callers
 from shared import config
 from shared.domain.errors import Forbidden, QueueUnavailable

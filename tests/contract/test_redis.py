@@ -19,11 +19,11 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
-from cut_proxy import CutProxy
 from real_servers import free_port, until
 from redis.exceptions import RedisError, ResponseError
 from redis_backend import RedisServer
 
+from local.cut_proxy import CutProxy
 from shared.domain.dead_letters import Listing
 from shared.domain.delivery import Answer, Ensure, Run, Step, lease, settle
 from shared.domain.errors import StoreUnavailable

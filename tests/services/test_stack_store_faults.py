@@ -11,9 +11,9 @@ import pytest
 from payloads import of_texts, text
 from stack import Stack, server_of, wait_until
 
+from local.cut_proxy import CutProxy
 from shared.domain.errors import StoreUnavailable
 from shared.pipeline.ports import Store
-from tests.contract.cut_proxy import CutProxy
 from tests.contract.real_servers import frozen
 
 PROMISED_SECONDS = 5

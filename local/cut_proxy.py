@@ -1,4 +1,4 @@
-"""A TCP proxy that a test can cut, turn into a black hole, or make swallow the answer to what was done.
+"""A TCP proxy that can be cut, turned into a black hole, or made to swallow the answer to what was done.
 
 It knows no protocol, so it may stand before a Firestore emulator, a Redis or an HTTP server alike, and in any process.
 """
@@ -42,6 +42,7 @@ class CutProxy:
         """How many answers it has kept for itself."""
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=256)
         self.port: int = self._listener.getsockname()[1]
+        self.target_port = port
         self.address = f"127.0.0.1:{self.port}"
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -57,7 +58,12 @@ class CutProxy:
         self._listener.close()
         self._hang_up(lambda _: True)
 
-    # ---- what a test does to it
+    # ---- what is done to it
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it only passes on what it is given."""
+        return self.way is _Way.OPEN
 
     def cut(self) -> None:
         """Until `restore`: every connection is closed, each new one at once."""
