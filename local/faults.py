@@ -122,6 +122,7 @@ class FaultBook:
                 "CREATE TABLE IF NOT EXISTS faults"
                 " (id INTEGER PRIMARY KEY, place TEXT NOT NULL, used INTEGER NOT NULL DEFAULT 0, fault TEXT NOT NULL)"
             )
+            self._db.execute("CREATE TABLE IF NOT EXISTS made (what TEXT PRIMARY KEY, count INTEGER NOT NULL)")
 
     def add(self, fault: Fault) -> None:
         with self._writing():
@@ -132,6 +133,11 @@ class FaultBook:
         with self._lock:
             rows = self._db.execute("SELECT fault FROM faults ORDER BY id").fetchall()
         return [Fault(**json.loads(text)) for (text,) in rows]
+
+    def made(self) -> dict[str, int]:
+        """How many faults were made so far, by place and kind: {"send error": 3}. Clearing the book leaves it."""
+        with self._lock:
+            return dict(self._db.execute("SELECT what, count FROM made").fetchall())
 
     def clear(self) -> None:
         with self._writing():
@@ -157,6 +163,9 @@ class FaultBook:
                 self._db.execute("DELETE FROM faults WHERE id = ?", (row,))
             else:
                 self._db.execute("UPDATE faults SET used = used + 1 WHERE id = ?", (row,))
+            self._db.execute(
+                "INSERT INTO made VALUES (?, 1) ON CONFLICT DO UPDATE SET count = count + 1", (f"{on} {fault.kind}",)
+            )
             return fault
 
     def _oldest(

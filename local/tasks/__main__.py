@@ -52,7 +52,7 @@ def start(data_dir: Path, port: int, scale: float, log: Log) -> tuple[Server, Di
     data_dir.mkdir(parents=True, exist_ok=True)
     database = Database(data_dir / "tasks.sqlite")
     queues, tasks = QueueTable(database), TaskTable(database)
-    tasks.recover()
+    interrupted = tasks.recover()
     faults = FaultBook(data_dir / "faults.sqlite")
     minter = TokenMinter(data_dir, time.time)
     attempts = Attempts(tasks, HttpTarget(), minter, faults, log, time.time, scale, threading.Event())
@@ -60,7 +60,7 @@ def start(data_dir: Path, port: int, scale: float, log: Log) -> tuple[Server, Di
     queue_calls = QueueCalls(queues, tasks, dispatcher, log, time.time)
     task_calls = TaskCalls(queues, tasks, dispatcher, faults, time.time)
     server, address = start_server({**queue_calls.methods(), **task_calls.methods()}, port)
-    log.write("started", address=address)
+    log.write("started", address=address, interrupted=interrupted)
     dispatcher.start()
     return server, dispatcher
 

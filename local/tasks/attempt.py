@@ -93,6 +93,7 @@ class Attempts:
     ) -> float | None:
         now = self.clock()
         facts: dict[str, str | int] = {**labels(stored), "status": answer.status, "attempts": stored.dispatch_count}
+        facts |= {"broken": True} if answer.broken else {}
         if is_given_up(policy, stored.dispatch_count, now - (stored.first_dispatch_at or now)):
             self.log.write("task_given_up", **facts)
             self.tasks.finish(stored, now)

@@ -21,6 +21,8 @@ NO_ANSWER_IN_TIME = Answer(504, responded=False)
 """Recorded from the real service: after an attempt past its deadline the previous response reads 504."""
 UNREACHABLE = Answer(503, responded=False)
 """Not recorded anywhere; 503 is the HTTP name of UNAVAILABLE."""
+BROKEN = Answer(503, responded=False, broken=True)
+"""The same to a caller; whoever counts what a kill interrupted wants to know."""
 _BODY_READ = 1 << 20
 _SAFE = "/%:@!$&'()*+,;=~?-._"
 
@@ -49,15 +51,17 @@ class HttpTarget:
             connection = self._connection(url)
         except ValueError:
             return UNREACHABLE
+        without_answer = UNREACHABLE
         try:
-            answer = self._exchange(connection, url, call, until)
+            _request(connection, url, call, until)
+            without_answer = BROKEN
+            return self._read(connection, url, until)
         except TimeoutError:
             connection.close()
             return NO_ANSWER_IN_TIME
         except (OSError, http.client.HTTPException, ValueError):
             connection.close()
-            return UNREACHABLE
-        return answer
+            return without_answer
 
     def close(self) -> None:
         with self._lock:
@@ -65,10 +69,7 @@ class HttpTarget:
                 connection.close()
             self._idle.clear()
 
-    def _exchange(self, connection: http.client.HTTPConnection, url: SplitResult, call: Call, until: float) -> Answer:
-        _limit(connection, until)
-        path = quote(url.path or "/", safe=_SAFE) + (f"?{quote(url.query, safe=_SAFE)}" if url.query else "")
-        connection.request(call.method, path, call.body or None, dict(call.headers))
+    def _read(self, connection: http.client.HTTPConnection, url: SplitResult, until: float) -> Answer:
         _limit(connection, until)
         response = connection.getresponse()
         _limit(connection, until)
@@ -94,6 +95,12 @@ class HttpTarget:
     def _keep(self, url: SplitResult, connection: http.client.HTTPConnection) -> None:
         with self._lock:
             self._idle.setdefault((url.scheme, url.netloc), []).append((time.monotonic(), connection))
+
+
+def _request(connection: http.client.HTTPConnection, url: SplitResult, call: Call, until: float) -> None:
+    _limit(connection, until)
+    path = quote(url.path or "/", safe=_SAFE) + (f"?{quote(url.query, safe=_SAFE)}" if url.query else "")
+    connection.request(call.method, path, call.body or None, dict(call.headers))
 
 
 def _is_dropped(connection: http.client.HTTPConnection) -> bool:

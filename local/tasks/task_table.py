@@ -42,12 +42,14 @@ class StoredTask:
 class Answer:
     """How an attempt ended: an HTTP status, and whether the target sent it or it stands for no response at all.
 
-    `retry_after` is the header of that name as it came, empty where there was none.
+    `retry_after` is the header of that name as it came, empty where there was none. `broken`: the request was sent,
+    and the connection ended without an answer.
     """
 
     status: int
     responded: bool
     retry_after: str = ""
+    broken: bool = False
 
     @property
     def is_success(self) -> bool:
@@ -77,10 +79,10 @@ class TaskTable:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def recover(self) -> None:
-        """Make due again what a kill cut short: nobody knows how that attempt ended, so it is made again."""
+    def recover(self) -> int:
+        """Make due again what a kill cut short: nobody knows how that attempt ended, so it is made again. How many."""
         with self._database.transaction() as db:
-            db.execute("UPDATE tasks SET next_at = schedule_at WHERE next_at IS NULL")
+            return db.execute("UPDATE tasks SET next_at = schedule_at WHERE next_at IS NULL").rowcount
 
     def tidy(self, now: float) -> None:
         """Forget names that are free again, and tasks past their retention."""

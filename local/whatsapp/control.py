@@ -1,10 +1,11 @@
 """The control address is where a test says what happens in the simulated world, and asks what did.
 
-    POST   /control/inbound     a person writes: {"from"|"user_id", "type", "content", "id"?, "batch"?, "times"?,
-                                "rebatch"?, "fields"?, "phone_number_id"?} → {"message_ids": […]}
+    POST   /control/inbound     a person writes: {"from"|"user_id", "type", "content" with "batch"?, or "contents": […],
+                                "id"?, "times"?, "rebatch"?, "fields"?, "phone_number_id"?} → {"message_ids": […]}
     GET    /control/ledger      every accepted message, oldest first; DELETE clears it, and the calls
     GET    /control/calls       every API call: {"at", "call", "type", "status", "code"}; status null: dropped
     POST   /control/faults      one fault (local/faults.py); GET lists those with turns left, DELETE clears
+    GET    /control/faults/made how many faults were made so far: {"send error": 3}; clearing leaves it
     GET    /control/webhooks    {"pending", "delivered", "attempts", "given_up"}; DELETE forgets the pending
     POST   /control/webhook     the raw body is signed and delivered once, now → {"status", "body"}; status
                                 null: no answer
@@ -42,6 +43,7 @@ class Control:
             ("POST", "/control/faults"): self._add_fault,
             ("GET", "/control/faults"): self._active_faults,
             ("DELETE", "/control/faults"): self._clear_faults,
+            ("GET", "/control/faults/made"): self._made_faults,
             ("GET", "/control/webhooks"): self._webhooks,
             ("DELETE", "/control/webhooks"): self._forget_webhooks,
             ("POST", "/control/webhook"): self._webhook,
@@ -78,6 +80,9 @@ class Control:
 
     async def _active_faults(self, _: Request) -> Answer:
         return json_answer(200, [asdict(fault) for fault in self.faults.active()])
+
+    async def _made_faults(self, _: Request) -> Answer:
+        return json_answer(200, self.faults.made())
 
     async def _clear_faults(self, _: Request) -> Answer:
         self.faults.clear()

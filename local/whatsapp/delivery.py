@@ -85,12 +85,12 @@ class Deliveries:
             self._spared.add(row)
             self._schedule(row, time.time() + fault.delay)
         elif fault and fault.kind in ("withhold", "drop"):
-            self._settle(row, webhook, None)
+            self._settle(row, webhook, None, "withheld")
         else:
             if fault and fault.kind == "duplicate":
                 self._duplicate(webhook)
-            status, _ = await self.post(webhook.body)
-            self._settle(row, webhook, status)
+            status, said = await self.post(webhook.body)
+            self._settle(row, webhook, status, said.decode() if status is None else None)
 
     def _duplicate(self, webhook: Webhook) -> None:
         copies = [replace(webhook, due_at=time.time())]
@@ -105,7 +105,7 @@ class Deliveries:
         except (OSError, EOFError) as error:
             return None, type(error).__name__.encode()
 
-    def _settle(self, row: int, webhook: Webhook, status: int | None) -> None:
+    def _settle(self, row: int, webhook: Webhook, status: int | None, error: str | None) -> None:
         if row not in self._waiting:
             return  # forgotten meanwhile
         now = time.time()
@@ -118,7 +118,8 @@ class Deliveries:
             log("webhook_given_up", "A webhook was never answered with 200.", "ERROR", status=status)
         else:
             self._redeliver(row, webhook, now)
-            log("webhook_failed", "A webhook will be redelivered.", status=status, attempt=webhook.attempts + 1)
+            attempt = webhook.attempts + 1
+            log("webhook_failed", "A webhook will be redelivered.", status=status, error=error, attempt=attempt)
 
     def _redeliver(self, row: int, webhook: Webhook, now: float) -> None:
         due_at = now + WAITS[min(webhook.attempts, len(WAITS) - 1)] / self.time_scale

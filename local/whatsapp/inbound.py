@@ -14,26 +14,30 @@ BATCH_LIMIT = 1000
 TIMES_LIMIT = 1000
 
 FIELDS = frozenset(
-    {"from", "user_id", "type", "content", "id", "batch", "times", "rebatch", "fields", "phone_number_id"}
+    {"from", "user_id", "type", "content", "contents", "id", "batch", "times", "rebatch", "fields", "phone_number_id"}
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """`batch` messages in one POST, which is delivered `times`; with `rebatch` each time cut at other places.
+    """Messages in one POST, one for each of `contents`; it is delivered `times`, with `rebatch` each time cut at other
+    places.
 
     `fields` go beside the message's own object: context, referral, errors, another timestamp.
     """
 
     contact: Contact
     type: str
-    content: Any
+    contents: tuple[Any, ...]
     id: str | None
-    batch: int
     times: int
     rebatch: bool
     fields: dict[str, Any]
     sender: str
+
+    @property
+    def batch(self) -> int:
+        return len(self.contents)
 
     def message_ids(self) -> list[str]:
         """The id asked for, numbered where there are several; else new ones."""
@@ -44,7 +48,10 @@ class Order:
 
     def webhooks(self, ids: list[str]) -> list[Webhook]:
         now = time.time()
-        messages = [message(self.contact, self.type, self.content, wamid, now, self.fields) for wamid in ids]
+        messages = [
+            message(self.contact, self.type, content, wamid, now, self.fields)
+            for wamid, content in zip(ids, self.contents, strict=True)
+        ]
         body = webhook_body(messages_value(self.sender, self.contact, messages))
         address = self.contact.wa_id or self.contact.user_id or ""
         facts = {"to": address, "type": self.type, "phone_number_id": self.sender}
@@ -69,20 +76,29 @@ def order_from(document: object, sender: str) -> Order:
     number, user_id, kind = (_string(document, name) for name in ("from", "user_id", "type"))
     if not number and not user_id:
         raise ValueError("An inbound order needs from (a phone number) or user_id (a business-scoped user id).")
-    if not kind or "content" not in document:
-        raise ValueError("An inbound order needs a type and its content, which may be null.")
+    if not kind or ("content" in document) is ("contents" in document):
+        raise ValueError("An inbound order needs a type and its content, which may be null; or contents, a list.")
     contact = Contact.of((number or "").removeprefix("+") or None, user_id)
     return Order(
         contact,
         kind,
-        _content(document["content"], kind),
+        _contents(document, kind),
         _string(document, "id"),
-        _whole(document, "batch", BATCH_LIMIT),
         _whole(document, "times", TIMES_LIMIT),
         _flag(document, "rebatch"),
         _object(document, "fields"),
         _string(document, "phone_number_id") or sender,
     )
+
+
+def _contents(document: Mapping[str, object], kind: str) -> tuple[object, ...]:
+    """One for each message: the same `batch` times, or several."""
+    if "contents" not in document:
+        return (_content(document["content"], kind),) * _whole(document, "batch", BATCH_LIMIT)
+    contents = document["contents"]
+    if not isinstance(contents, list) or not 1 <= len(contents) <= BATCH_LIMIT or "batch" in document:
+        raise ValueError(f"contents is a list of 1 to {BATCH_LIMIT}, one for each message; then there is no batch.")
+    return tuple(_content(content, kind) for content in contents)
 
 
 def _content(content: object, kind: str) -> object:

@@ -123,7 +123,7 @@ class Emulator:
     def start(self) -> None:
         command = [sys.executable, "-m", "local.tasks", "--port", str(self.port), "--data-dir", str(self.data_dir)]
         self.process = subprocess.Popen([*command, *self.options], stdout=subprocess.PIPE, text=True)
-        started = json.loads(self.process.stdout.readline())
+        self.started = started = json.loads(self.process.stdout.readline())
         assert started["event"] == "started"
         self.port = int(started["address"].rpartition(":")[2])
         self._reader = threading.Thread(target=self._read, args=(self.process.stdout,), daemon=True)

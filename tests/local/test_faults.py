@@ -135,3 +135,12 @@ def test_what_makes_no_sense_is_refused_with_one_sentence(document: object) -> N
     with pytest.raises(ValueError) as refusal:
         fault_from(document)
     assert str(refusal.value).endswith(".")
+
+
+def test_what_was_made_is_counted_by_place_and_kind_and_outlives_clearing(book: FaultBook) -> None:
+    book.add(Fault("send", "error", code=2, times=2))
+    book.add(Fault("task", "drop"))
+    for place in ("send", "send", "send", "task"):
+        book.take(place, {})
+    book.clear()
+    assert book.made() == {"send error": 2, "task drop": 1}

@@ -74,6 +74,7 @@ def test_a_task_cut_short_by_a_kill_is_delivered_again(emulator, target):
     emulator.kill()
     killed.append(True)
     emulator.start()
+    assert emulator.started["interrupted"] == 1
     wait_until(lambda: len(target.received) == 2)
     assert [request.task for request in target.received] == ["t", "t"]
     assert [request.headers["X-CloudTasks-TaskRetryCount"] for request in target.received] == ["0", "1"]

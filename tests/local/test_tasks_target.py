@@ -121,3 +121,22 @@ def test_calls_from_many_threads_do_not_mix(http_target, target):
         thread.join()
     assert answers == [200] * 40
     assert sorted(int(request.path[1:]) for request in target.received) == list(range(40))
+
+
+def test_a_request_that_was_cut_off_is_told_from_one_that_was_never_sent(http_target):
+    """Whoever counts what a kill interrupted wants to know; to the queue both are 503 without a response."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+        def hang_up():
+            connection, _ = listener.accept()
+            connection.recv(65536)
+            connection.close()
+
+        thread = threading.Thread(target=hang_up)
+        thread.start()
+        cut_off = http_target.call(call(url))
+        thread.join()
+    never_sent = http_target.call(call(url))
+    assert (cut_off.status, cut_off.responded, cut_off.broken) == (503, False, True)
+    assert (never_sent.status, never_sent.responded, never_sent.broken) == (503, False, False)

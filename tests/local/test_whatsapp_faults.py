@@ -50,6 +50,13 @@ def test_an_error_may_have_another_status_a_subcode_and_be_transient(simulator: 
     assert (answer.status_code, error["error_subcode"], error["is_transient"]) == (500, 33, True)
 
 
+def test_the_faults_that_were_made_are_counted(simulator: Simulator) -> None:
+    before = simulator.control("GET", "faults/made").get("send error", 0)
+    simulator.fault(on="send", kind="error", code=130429)
+    simulator.send()
+    assert simulator.control("GET", "faults/made")["send error"] == before + 1
+
+
 def test_an_error_without_a_code_is_html_from_a_proxy(simulator: Simulator) -> None:
     simulator.fault(on="send", kind="error", status=503)
     answer = simulator.send()

@@ -177,6 +177,15 @@ def test_a_system_message_comes_without_contacts(simulator: Simulator, webhook: 
     assert "contacts" not in webhook.posts[0].value
 
 
+def test_several_messages_of_one_post_may_say_different_things(simulator: Simulator, webhook: Webhook) -> None:
+    order = {"from": CUSTOMER, "type": "text", "contents": [{"body": "one"}, {"body": "two"}], "id": "wamid.A"}
+    assert simulator.control("POST", "inbound", order)["message_ids"] == ["wamid.A.1", "wamid.A.2"]
+    simulator.quiet()
+    (post,) = webhook.posts
+    said = [(message["id"], message["text"]["body"]) for message in post.value["messages"]]
+    assert said == [("wamid.A.1", "one"), ("wamid.A.2", "two")]
+
+
 def test_another_sender_can_be_written_to(simulator: Simulator, webhook: Webhook) -> None:
     simulator.inbound(phone_number_id="100000000000009")
     simulator.quiet()
@@ -198,6 +207,11 @@ def test_lone_surrogates_and_nul_pass_through_as_escapes(simulator: Simulator, w
         {"from": CUSTOMER, "content": {"body": "hi"}},
         {"from": CUSTOMER, "type": "text"},
         {"from": 15550002222, "type": "text", "content": {}},
+        {"from": CUSTOMER, "type": "text", "content": {}, "contents": [{}]},
+        {"from": CUSTOMER, "type": "text", "contents": []},
+        {"from": CUSTOMER, "type": "text", "contents": {"body": "hi"}},
+        {"from": CUSTOMER, "type": "text", "contents": [{}] * 1001},
+        {"from": CUSTOMER, "type": "text", "contents": [{}, {}], "batch": 2},
         {"from": CUSTOMER, "type": "text", "content": {}, "batch": 0},
         {"from": CUSTOMER, "type": "text", "content": {}, "batch": 1001},
         {"from": CUSTOMER, "type": "text", "content": {}, "times": "2"},

@@ -41,6 +41,7 @@ def test_a_webhook_that_was_down_is_healed_within_seconds(tmp_path: Path) -> Non
         webhook.close()
         ids = simulator.inbound()
         until(lambda: simulator.control("GET", "webhooks")["attempts"] >= 2, "two refused connections")
+        until(lambda: '"error": "ConnectionRefusedError"' in simulator.log_text(), "it is told from a cut connection")
         webhook.open(webhook.port)
         simulator.quiet()
         assert [post.message_ids for post in webhook.posts] == [ids]
@@ -57,6 +58,19 @@ def test_a_webhook_that_never_answers_is_given_ten_seconds_and_holds_up_no_other
             assert 8 < time.monotonic() - begin < 14
         webhook.open(webhook.port)
         assert simulator.quiet()["delivered"] == 2
+
+
+def test_a_webhook_that_was_cut_off_says_so(tmp_path: Path) -> None:
+    with running(tmp_path) as (simulator, webhook):
+        webhook.close()
+        with socket.create_server(("127.0.0.1", webhook.port)) as listener:
+            simulator.inbound()
+            connection, _ = listener.accept()
+            connection.recv(65536)
+            connection.close()
+            until(lambda: '"error": "IncompleteReadError"' in simulator.log_text(), "the cut is told")
+        webhook.open(webhook.port)
+        simulator.quiet()
 
 
 def test_after_seven_days_meta_gives_up(tmp_path: Path) -> None:
