@@ -8,13 +8,7 @@ PORTS ?=
 STORE ?=
 # A test run of its own may be narrowed: make test ARGS="-k receipts"
 ARGS ?=
-# Test processes at once: most of their time they wait. The contract suites, with their 64 threads, go by themselves.
-WORKERS ?= 4
-CONTRACT := -n 2 --dist loadfile
-TOGETHER = -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore tests/contract
-
-.DEFAULT_GOAL := help
-.PHONY: help setup setup-dev run demo try test test-all check format lock images pin-images bench clean
+# Test processes at once: most of their time they wait. The contract suites, with 64 threads, go by themselves. WORKERS ?= 4 CONTRACT := -n 2 --dist loadfile TOGETHER = $(WORKERS) --no-loadscope-reorder --ignore tests/contract .DEFAULT_GOAL help .PHONY: setup setup-dev run demo try test test-all check format lock images pin-images bench clean Not the suites: threads want machine. 3 make chaos: how many messages, over long, which luck MESSAGES SECONDS SEED ALONE 0 chaos
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -90,6 +84,10 @@ images: ## the images of both services, by this machine's Docker
 
 pin-images: setup ## write the digests of the images that we build on and with
 	@$(BIN)/python -m infra.release.pin_images
+
+chaos: setup ## break everything while messages come in, and account for each: STORE=, MESSAGES=, SECONDS=, SEED=
+	@exec $(BIN)/pombo chaos $(if $(STORE),--store $(STORE)) $(if $(MESSAGES),--messages $(MESSAGES)) \
+		$(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
 
 bench: setup-dev ## the webhook path and the cold start, against a baseline in the same run
 	@$(BIN)/python -m bench

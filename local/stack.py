@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Queue
 from types import FrameType
@@ -56,6 +56,10 @@ class Options:
     whatsapp_url: str | None = None
     sweep: bool = True
     restart: bool = True
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Of the environment; they go before the user's own."""
+    door: Callable[[int], int] | None = None
+    """Where the services find the store's own server, given the port it listens on: the port of what stands between."""
 
 
 class EndedAtStart(Exception):
@@ -279,9 +283,11 @@ class Stack:
             "WHATSAPP_API_BASE_URL": self._options.whatsapp_url or self._url("whatsapp"),
         }
         if self._own_program:
-            defaults[self._own_program.setting] = self._own_program.address(self._ports[STORE])
+            port = self._ports[STORE]
+            port = self._options.door(port) if self._options.door else port
+            defaults[self._own_program.setting] = self._own_program.address(port)
         theirs = {name: value for name, value in os.environ.items() if value or name not in defaults}
-        return {**defaults, **theirs, "STORE": self._store}
+        return {**defaults, **theirs, **self._options.settings, "STORE": self._store}
 
     def _cli_environment(self) -> dict[str, str]:
         """Every setting, for the commands and for doctor to look at; of the secrets only what leads to the store."""

@@ -1,0 +1,97 @@
+"""The command around a chaos run: its directory, its words, its exit code."""
+
+import json
+import os
+import random
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from local.chaos.plan import Order
+from local.chaos.report import as_dict, as_text
+from local.chaos.run import Chaos, Wishes
+from local.screen import step
+from local.stack import EndedAtStart, Told
+from local.stores import PROGRAMS
+from shared.domain.limits import DoubtPolicy
+
+SECONDS_LEAST = 30
+MESSAGES_A_SECOND = 10
+"""What a machine of two cores keeps up with while its processes are killed under it."""
+
+MESSAGES_A_CONTACT = 5
+
+
+def run(
+    messages: int,
+    seconds: float | None,
+    seed: int | None,
+    contacts: int | None,
+    store: str,
+    no_sweep: bool,
+    withhold_receipts: bool,
+    policy: str,
+    time_scale: float,
+    handler: str,
+    data_dir: Path | None,
+    as_json: bool,
+) -> None:
+    """Make the run, print what it found, and exit."""
+    order = Order(
+        messages=messages,
+        seconds=seconds or max(SECONDS_LEAST, messages / MESSAGES_A_SECOND),
+        contacts=contacts or max(20, messages // MESSAGES_A_CONTACT),
+        seed=random.randrange(2**32) if seed is None else seed,
+    )
+    wishes = Wishes(
+        order,
+        store,
+        not no_sweep,
+        DoubtPolicy(policy),
+        withhold_receipts,
+        time_scale,
+        _directory(store, data_dir),
+        handler,
+    )
+    say: Callable[[str], None] = (lambda sentence: click.echo(sentence, err=True)) if as_json else step
+    say(f"Seed {order.seed}: {messages} messages in {order.seconds:.0f} s on {store}, data in {wishes.data_dir}")
+    chaos = Chaos(wishes, Told(), say)
+    try:
+        result = chaos.run()
+    except EndedAtStart:
+        sys.exit(130)
+    click.echo(json.dumps(as_dict(result), ensure_ascii=False) if as_json else as_text(result))
+    if result.exit_code in (0, 2) and data_dir is None:
+        shutil.rmtree(wishes.data_dir)
+    else:
+        say(f"The data is kept in {wishes.data_dir}")
+    say(f"Seed {order.seed}; once more: {_again(wishes)}")
+    sys.exit(result.exit_code)
+
+
+def _directory(store: str, data_dir: Path | None) -> Path:
+    program = PROGRAMS.get(store)
+    if program and os.environ.get(program.setting):
+        raise click.ClickException(f"The run breaks the store's server and starts its own: unset {program.setting}.")
+    if data_dir is None:
+        return Path(tempfile.mkdtemp(prefix="pombo-chaos-")) / "data"
+    if data_dir.exists():
+        raise click.ClickException(f"{data_dir} is there already; name a new directory for the run's data.")
+    return data_dir.resolve()
+
+
+def _again(wishes: Wishes) -> str:
+    order = wishes.order
+    words: Sequence[Any] = (
+        "pombo chaos",
+        f"--messages {order.messages} --seconds {order.seconds:g} --contacts {order.contacts} --seed {order.seed}",
+        f"--store {wishes.store} --policy {wishes.policy} --time-scale {wishes.time_scale:g}",
+        *(["--no-sweep"] if not wishes.sweep else []),
+        *(["--withhold-receipts"] if wishes.withhold_receipts else []),
+    )
+    return " ".join(words)

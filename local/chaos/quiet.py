@@ -1,0 +1,84 @@
+"""Quiet is when nothing is open: no record, no webhook on its way, no task in a queue."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import grpc
+from google.api_core.exceptions import GoogleAPICallError
+from google.cloud.tasks_v2 import CloudTasksClient, ListTasksRequest
+from google.cloud.tasks_v2.services.cloud_tasks.transports import CloudTasksGrpcTransport
+
+from local.chaos.control import Control
+from local.queues import RATES
+from shared.domain.errors import StoreUnavailable
+from shared.domain.record import OPEN_STATES
+from shared.pipeline.ports import Store
+
+PAGE = 1000
+LOOK_EVERY = 0.5
+
+STANDSTILL_SECONDS = 120
+"""Without any change it will never be quiet: longer than any wait of the protocol at the least time scale of a run."""
+
+TASKS_SECONDS = 90
+"""Tasks of records that are final change nothing; they may wait out a queue's backoff."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What is still open. None: the store could not be asked just now."""
+
+    records: int | None
+    webhooks: int
+
+    @property
+    def is_over(self) -> bool:
+        return self.records == 0 and self.webhooks == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Looks at what is open. `environment` is the stack's."""
+
+    store: Store
+    control: Control
+    environment: Mapping[str, str]
+
+    def backlog(self) -> Backlog:
+        try:
+            counts = self.store.backlog().counts
+        except StoreUnavailable:
+            return Backlog(None, self.control.get("webhooks")["pending"])
+        return Backlog(sum(counts.get(state, 0) for state in OPEN_STATES), self.control.get("webhooks")["pending"])
+
+    def wait(self, tell: Callable[[str], None]) -> tuple[bool, int | None]:
+        """Whether it became quiet, and how many tasks are left then, None where the emulator does not answer."""
+        last, changed = None, time.monotonic()
+        while not (backlog := self.backlog()).is_over:
+            if backlog != last:
+                last, changed = backlog, time.monotonic()
+            elif time.monotonic() - changed > STANDSTILL_SECONDS:
+                return False, self.tasks()
+            tell(f"{backlog.records} records and {backlog.webhooks} webhooks are open")
+            time.sleep(LOOK_EVERY)
+        deadline = time.monotonic() + TASKS_SECONDS
+        while (left := self.tasks()) != 0 and time.monotonic() < deadline:
+            tell(f"{left} tasks are in the queues")
+            time.sleep(LOOK_EVERY)
+        return self.backlog().is_over, left
+
+    def tasks(self) -> int | None:
+        """How many there are in all queues; None where the emulator does not answer, as one that was just killed."""
+        environment = self.environment
+        parent = f"projects/{environment['GOOGLE_CLOUD_PROJECT']}/locations/{environment['CLOUD_TASKS_LOCATION']}"
+        address = environment["CLOUD_TASKS_EMULATOR_HOST"]
+        with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:  # type: ignore[no-untyped-call]
+            client = CloudTasksClient(transport=CloudTasksGrpcTransport(channel=channel))
+            requests = [
+                ListTasksRequest(parent=f"{parent}/queues/{environment[name]}", page_size=PAGE) for name in RATES
+            ]
+            try:
+                return sum(1 for request in requests for _ in client.list_tasks(request, timeout=10, retry=None))
+            except GoogleAPICallError:
+                return None

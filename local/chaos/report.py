@@ -1,0 +1,171 @@
+"""The report of a chaos run: one value with every number, as a table for a person and as JSON for a program."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
+
+import click
+
+from local.chaos.account import BAD, Account, Verdict
+from local.chaos.logs import Told
+from local.chaos.proof import Need
+from local.chaos.schedule import STORE, Kind
+
+FAULTS: Mapping[str, str] = {
+    "send accept_then_drop": "sends taken, and the answer dropped",
+    "send drop": "sends dropped unanswered",
+    "send slow": "sends answered late",
+    "send error": "sends answered with an error or a limit",
+    "send refuse": "sends refused as a whole",
+    "receipt duplicate": "messages whose receipts came twice",
+    "receipt reorder": "messages whose receipts came out of order",
+    "receipt slow": "messages whose receipts came late",
+    "receipt withhold": "messages whose receipts were withheld",
+    "webhook duplicate": "webhooks doubled",
+    "webhook reorder": "webhooks overtaken",
+    "webhook drop": "webhooks dropped, to be delivered again",
+    "task duplicate": "tasks delivered twice",
+    "task early": "tasks delivered early",
+    "task slow": "tasks delivered late",
+    "task drop": "tasks lost by the queue",
+    "task free_name": "tasks made again under a used name",
+}
+"""The simulator's own count of each fault that it made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """All that a run found. `over`: it was ended before its time, and what is open is no fault yet."""
+
+    seed: int
+    store: str
+    sent: int
+    planned: int
+    seconds: float
+    sweep: bool
+    policy: str
+    dealt: Mapping[tuple[Kind, str], int]
+    made: Mapping[str, int]
+    account: Account
+    told: Told
+    needs: Sequence[Need]
+    tasks_left: int | None
+    quiet: bool
+    interrupted: bool = False
+    timelines: Sequence[str] = ()
+    """Of the first findings."""
+
+    @property
+    def exit_code(self) -> int:
+        """0 all is well, 1 something is wrong, 2 nothing is proven, 130 it was ended by a person."""
+        if self.interrupted:
+            return 130
+        if self.account.bad or self.told.stray_count or not self.quiet:
+            return 1
+        return 0 if all(need.met for need in self.needs) else 2
+
+
+def rows(result: Result) -> Iterator[tuple[str, Sequence[tuple[str, object]]]]:
+    """The table: headings, and under each its rows."""
+    account, told = result.account, result.told
+    yield (
+        "Run",
+        [
+            ("seed", result.seed),
+            ("store", result.store),
+            ("sweep", "on" if result.sweep else "off"),
+            ("doubt policy", result.policy),
+            ("messages sent to the business", f"{result.sent} of {result.planned}"),
+            ("seconds", round(result.seconds)),
+        ],
+    )
+    yield "What was done to it", [*_dealt(result.dealt), *_made(result.made)]
+    yield (
+        "What that met",
+        [
+            ("attempts interrupted: tasks under way at a service", told.interrupted["tasks"]),
+            ("attempts interrupted: webhooks under way", told.interrupted["webhooks"]),
+            ("attempts interrupted: by the emulator's own end", told.interrupted["emulator"]),
+            ("messages that were in doubt", account.doubted),
+            ("webhooks' events that came again", told.events["inbound_duplicate"]),
+            ("leases that ran out under their holder", told.events["lease_lost"]),
+            ("tasks left in the queues at the end", result.tasks_left),
+        ],
+    )
+    yield "Messages received", _verdicts(account.received, (Verdict.HANDLED,))
+    yield "Replies", _verdicts(account.replies, (Verdict.DELIVERED, Verdict.DOUBLED_BY_POLICY))
+    yield "Dead letters, told", sorted(account.reasons.items())
+    yield "Log lines", [("read", sum(told.events.values())), ("that should not be", told.stray_count)]
+
+
+def _dealt(dealt: Mapping[tuple[Kind, str], int]) -> Iterator[tuple[str, int]]:
+    words = {
+        Kind.KILL: "kills of",
+        Kind.STALL: "standstills of",
+        Kind.CUT: "times cut off:",
+        Kind.SILENCE: "times silent:",
+        Kind.SWALLOW: "answers swallowed:",
+    }
+    for (kind, target), number in sorted(dealt.items()):
+        yield f"{words[kind]} {'the store' if target == STORE else target}", number
+
+
+def _made(made: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    for what, words in FAULTS.items():
+        if what in made:
+            yield words, made[what]
+
+
+def _verdicts(counts: Mapping[Verdict, int], good: Sequence[Verdict]) -> list[tuple[str, object]]:
+    shown = (*good, Verdict.DEAD_AS_PLANNED, Verdict.DEAD_LETTER, *BAD)
+    return [(str(verdict), counts.get(verdict, 0)) for verdict in shown]
+
+
+def as_text(result: Result) -> str:
+    """The table, for a person."""
+    lines: list[str] = []
+    for heading, facts in rows(result):
+        if facts:
+            lines += ["", click.style(heading, bold=True)]
+        for name, value in facts:
+            wrong = (name in BAD or name == "that should not be") and value
+            lines.append(click.style(f"  {name:<52} {value}", fg="red" if wrong else None))
+    for finding, timeline in zip_longest(result.account.findings, result.timelines):
+        lines += ["", click.style(f"{finding.verdict}: {finding.sentence} ({finding.key})", fg="red")]
+        lines += [timeline] if timeline else []
+    lines += ["", *(f"A log line that should not be: {stray}" for stray in result.told.strays)]
+    lines += [click.style(verdict(result), bold=True, fg="green" if result.exit_code == 0 else "red")]
+    return "\n".join(lines)
+
+
+def verdict(result: Result) -> str:
+    """The last line, for a person."""
+    match result.exit_code:
+        case 0:
+            return "Every message is accounted for: none lost, none doubled, none out of order."
+        case 130:
+            return "Ended before its time: what is not final yet counts as unaccounted here."
+        case 2:
+            missing = [f"{need.what} {need.found} of {need.least}" for need in result.needs if not need.met]
+            return f"Nothing proven: too quiet a run ({', '.join(missing)})."
+        case _:
+            return "Something is wrong."
+
+
+def as_dict(result: Result) -> dict[str, Any]:
+    """The same as JSON: every row by its name, under its heading."""
+    tables = {heading: {str(name): value for name, value in facts} for heading, facts in rows(result)}
+    needs = [{"what": need.what, "found": need.found, "least": need.least} for need in result.needs]
+    findings = [
+        {"verdict": finding.verdict, "key": finding.key, "sentence": finding.sentence}
+        for finding in result.account.findings
+    ]
+    return {
+        "exit_code": result.exit_code,
+        "verdict": verdict(result),
+        **tables,
+        "needs": needs,
+        "findings": findings,
+        "strays": result.told.strays,
+    }

@@ -1,0 +1,137 @@
+"""The schedule of trouble: an endless row of blows, the same for the same seed. What has a time is in seconds."""
+
+import heapq
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum, auto
+from typing import Any
+
+KILLED = ("webhook", "internal", "tasks")
+"""The processes that every run kills; a store's own server with them, if it keeps its data."""
+
+STORE = "store"
+TOGETHER = "webhook+internal+tasks"
+
+
+class Kind(StrEnum):
+    """What a blow does to its target."""
+
+    KILL = auto()  # SIGKILL; it is started again at once
+    STALL = auto()  # SIGSTOP for a while, longer than a lease too
+    CUT = auto()  # every connection to the store is closed, each new one at once
+    SILENCE = auto()  # connections to the store hold, and nothing arrives
+    SWALLOW = auto()  # the store does what it was asked, and its answer is lost
+    FAULT = auto()  # the simulator or the queue misbehaves
+
+
+@dataclass(frozen=True, slots=True)
+class Blow:
+    """One blow, `at` so long after the start; what lasts does so for `seconds`."""
+
+    at: float
+    kind: Kind
+    target: str = ""
+    seconds: float = 0.0
+    fault: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Weather:
+    """How rough it is. `kill_every`: the mean time between two kills of one process; `fault_every` likewise. A lease of
+    an outbound message takes `lease`, a doubt `doubt`. `server`: the store has one, which `keeps` its data or not.
+    `loses_tasks`: the queue does, which only a sweep makes good.
+    """
+
+    kill_every: float
+    fault_every: float
+    lease: float
+    doubt: float
+    server: bool = False
+    keeps: bool = False
+    loses_tasks: bool = False
+    receipts: bool = True
+
+
+def blows(seed: int, weather: Weather) -> Iterator[Blow]:
+    """In the order of their times, without end."""
+    killed = [*KILLED, *([STORE] if weather.server and weather.keeps else [])]
+    rows = [_row(f"{seed} kill {name}", weather.kill_every, _kill(name)) for name in killed]
+    rows.append(_row(f"{seed} kill all", weather.kill_every * 6, _kill(TOGETHER)))
+    rows += [_row(f"{seed} stall {name}", weather.kill_every * 3, _stall(name, weather.lease)) for name in KILLED]
+    rows.append(_row(f"{seed} fault", weather.fault_every, _fault(weather)))
+    if weather.server:
+        rows.append(_row(f"{seed} stall store", weather.kill_every * 2, _stall(STORE, weather.lease)))
+        rows.append(_row(f"{seed} cut", weather.kill_every * 1.5, _away(Kind.CUT)))
+        rows.append(_row(f"{seed} silence", weather.kill_every * 2, _away(Kind.SILENCE)))
+        rows.append(_row(f"{seed} swallow", weather.kill_every / 4, lambda _, at: Blow(at, Kind.SWALLOW, STORE)))
+    return heapq.merge(*rows, key=lambda blow: blow.at)
+
+
+Make = Callable[[random.Random, float], Blow]
+
+
+def _row(seed: str, every: float, make: Make) -> Iterator[Blow]:
+    chance = random.Random(seed)
+    at = every * chance.uniform(0.3, 1)
+    while True:
+        yield make(chance, at)
+        at += every * chance.uniform(0.5, 1.5)
+
+
+def _kill(name: str) -> Make:
+    return lambda _, at: Blow(at, Kind.KILL, name)
+
+
+def _stall(name: str, lease: float) -> Make:
+    """Now shorter than a lease, now longer: a worker that stood still may not send any more."""
+    return lambda chance, at: Blow(at, Kind.STALL, name, chance.uniform(0.1, 1.4) * lease)
+
+
+def _away(kind: Kind) -> Make:
+    return lambda chance, at: Blow(at, kind, STORE, chance.uniform(0.2, 2))
+
+
+def _fault(weather: Weather) -> Make:
+    menu = list(_menu(weather))
+    weights = [weight for weight, _ in menu]
+
+    def make(chance: random.Random, at: float) -> Blow:
+        fault = dict(chance.choices(menu, weights)[0][1])
+        if longest := fault.pop("longest", None):
+            fault["seconds"] = round(chance.uniform(0.1, 1) * longest, 3)
+        return Blow(at, Kind.FAULT, fault["on"], fault=fault)
+
+    return make
+
+
+def _menu(weather: Weather) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Faults by weight. The answers that are lost without a message being taken are few: two of them in a row end a
+    message in doubt, rightly, and prove nothing.
+    """
+    lost: Sequence[Mapping[str, Any]] = ({"status": 500}, {"code": 131000, "status": 500}, {"code": 1})
+    refused: Sequence[Mapping[str, Any]] = (
+        *({"code": code} for code in (2, 131016, 133004)),
+        {"status": 429},
+        {"code": 199999, "status": 400, "transient": True},
+    )
+    limited = (130429, 131056, 80007, 4)
+    yield 9, {"on": "send", "kind": "accept_then_drop"}
+    yield 4, {"on": "send", "kind": "slow", "longest": weather.lease / 4}
+    yield 1, {"on": "send", "kind": "drop"}
+    yield 1, {"on": "send", "kind": "refuse"}
+    yield from ((1, {"on": "send", "kind": "error", **how}) for how in (*lost, *refused))
+    yield from ((2, {"on": "send", "kind": "error", "code": code}) for code in limited)
+    if weather.receipts:
+        yield 4, {"on": "receipt", "kind": "duplicate", "times": 2}
+        yield 4, {"on": "receipt", "kind": "reorder"}
+        yield 4, {"on": "receipt", "kind": "slow", "longest": weather.doubt / 3}
+    yield 3, {"on": "webhook", "kind": "duplicate"}
+    yield 3, {"on": "webhook", "kind": "reorder", "longest": 1}
+    yield 2, {"on": "webhook", "kind": "drop"}
+    yield 8, {"on": "task", "kind": "duplicate", "times": 3}
+    yield 4, {"on": "task", "kind": "early", "times": 2}
+    yield 2, {"on": "task", "kind": "slow", "longest": weather.lease / 2}
+    yield 2, {"on": "task", "kind": "free_name"}
+    if weather.loses_tasks:
+        yield 4, {"on": "task", "kind": "drop"}

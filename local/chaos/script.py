@@ -1,0 +1,63 @@
+"""A script is what a chaos message tells the handler to do, in the message's own text.
+
+The handler and the accounts both read it, so that what should have come of a message is known without asking Pombo.
+
+    pigeon 000017 tbl 120 2      replies: a text, buttons, a location; 120 ms; the first two tries raise
+    pigeon 000018 t 0 always     every try raises
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+CANARY = "pigeon"
+"""In every text, received and sent: no log line may hold it."""
+
+ALWAYS = "always"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One reply as WhatsApp must receive it: Meta's type, and the object of that type."""
+
+    type: str
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """`kinds` has a letter for each reply. `raises` is how many tries raise, None all of them."""
+
+    number: int
+    kinds: str
+    milliseconds: int
+    raises: int | None
+
+    @classmethod
+    def of(cls, text: str) -> "Script":
+        _, number, kinds, milliseconds, raises = text.split()
+        return cls(int(number), kinds, int(milliseconds), None if raises == ALWAYS else int(raises))
+
+    @property
+    def text(self) -> str:
+        raises = ALWAYS if self.raises is None else self.raises
+        return f"{CANARY} {self.number:06} {self.kinds} {self.milliseconds} {raises}"
+
+    @property
+    def replies(self) -> list[Reply]:
+        return [_reply(kind, self.number, place) for place, kind in enumerate(self.kinds, start=1)]
+
+
+def _reply(kind: str, number: int, place: int) -> Reply:
+    """Every reply of a run differs from every other, in each kind."""
+    words = f"{CANARY} {number:06} — nº {place} 🕊"
+    match kind:
+        case "t":
+            return Reply("text", {"body": words})
+        case "l":
+            return Reply("location", {"latitude": place, "longitude": number / 10_000, "name": words})
+        case "b":
+            buttons = [{"type": "reply", "reply": {"id": f"{number}-{place}", "title": "Sim"}}]
+            return Reply("interactive", {"type": "button", "body": {"text": words}, "action": {"buttons": buttons}})
+        case _:
+            raise ValueError(f"a script knows the replies t, l and b, not {kind}")

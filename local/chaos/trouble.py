@@ -1,0 +1,146 @@
+"""Trouble is made: each blow of the schedule is dealt at its time, and counted if it hit."""
+
+import heapq
+import os
+import signal
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import count
+
+from local.chaos.control import Control
+from local.chaos.schedule import Blow, Kind
+from local.cut_proxy import CutProxy
+from local.ports import LOOPBACK
+
+OPEN_FAULTS_AT_MOST = 30
+"""Faults that wait for somebody to meet them: were there more, whoever comes after a standstill would meet them all."""
+
+AGAIN_AFTER = 0.3
+"""Seconds until a blow is tried again whose target is down already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What can be hit: the current pids, the ports that each process answers on, and the proxy before the store."""
+
+    pids: Callable[[], Mapping[str, int | None]]
+    ports: Mapping[str, int]
+    control: Control
+    proxy: CutProxy | None
+
+
+@dataclass(order=True)
+class _Due:
+    at: float
+    place: int
+    deal: Callable[[], None] = field(compare=False)
+
+
+class Trouble:
+    """Runs in a thread of its own. `dealt` counts by kind and target."""
+
+    def __init__(self, parts: Parts, schedule: Iterator[Blow]) -> None:
+        self._parts = parts
+        self._schedule = schedule
+        self._due: list[_Due] = []
+        self._place = count()
+        self._began = 0.0
+        self.dealt: Counter[tuple[Kind, str]] = Counter()
+
+    def run(self, over: threading.Event) -> None:
+        """Deal blows until it is over; then whatever stands still goes on."""
+        self._began = time.monotonic()
+        self._next_blow()
+        try:
+            while not over.wait(max(0.0, self._due[0].at - self._now())):
+                heapq.heappop(self._due).deal()
+        finally:
+            self._undo_all()
+
+    def _now(self) -> float:
+        return time.monotonic() - self._began
+
+    def _later(self, at: float, deal: Callable[[], None]) -> None:
+        heapq.heappush(self._due, _Due(at, next(self._place), deal))
+
+    def _next_blow(self) -> None:
+        blow = next(self._schedule)
+
+        def deal() -> None:
+            self._next_blow()
+            self._deal(blow)
+
+        self._later(blow.at, deal)
+
+    def _deal(self, blow: Blow) -> None:
+        match blow.kind:
+            case Kind.KILL:
+                self._kill(blow)
+            case Kind.STALL:
+                self._stall(blow)
+            case Kind.FAULT:
+                self._fault(blow)
+            case _:
+                self._strike(blow)
+
+    def _kill(self, blow: Blow) -> None:
+        """A kill counts where the process was up: one that never answered had nothing in hand."""
+        names = blow.target.split("+")
+        if not all(self._answers(name) for name in names):
+            self._later(self._now() + AGAIN_AFTER, lambda: self._deal(blow))
+            return
+        pids = self._parts.pids()
+        for name in names:
+            if pid := pids[name]:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                    self.dealt[Kind.KILL, name] += 1
+
+    def _stall(self, blow: Blow) -> None:
+        if pid := self._parts.pids()[blow.target]:
+            self.dealt[Kind.STALL, blow.target] += 1
+            _signal(pid, signal.SIGSTOP)
+            self._later(self._now() + blow.seconds, lambda: _signal(pid, signal.SIGCONT))
+
+    def _fault(self, blow: Blow) -> None:
+        if len(self._parts.control.get("faults")) < OPEN_FAULTS_AT_MOST:
+            self._parts.control.post("faults", blow.fault)
+
+    def _strike(self, blow: Blow) -> None:
+        """At the way to the store. One strike at a time: the end of one would end the other."""
+        proxy = self._parts.proxy
+        if proxy is None or not proxy.is_open:
+            return
+        self.dealt[blow.kind, blow.target] += 1
+        match blow.kind:
+            case Kind.SWALLOW:
+                proxy.swallow_next_answer()
+            case Kind.CUT:
+                proxy.cut()
+                self._later(self._now() + blow.seconds, proxy.restore)
+            case Kind.SILENCE:
+                proxy.blackhole()
+                self._later(self._now() + blow.seconds, proxy.restore)
+
+    def _answers(self, name: str) -> bool:
+        with socket.socket() as probe:
+            probe.settimeout(0.2)
+            return probe.connect_ex((LOOPBACK, self._parts.ports[name])) == 0
+
+    def _undo_all(self) -> None:
+        for name, pid in self._parts.pids().items():
+            if pid and name != "whatsapp":
+                _signal(pid, signal.SIGCONT)
+        if self._parts.proxy:
+            self._parts.proxy.restore()
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    """To the process and those it started: each child of the stack leads a group of its own."""
+    with suppress(ProcessLookupError):
+        os.killpg(pid, number)

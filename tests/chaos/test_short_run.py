@@ -1,0 +1,123 @@
+"""`pombo chaos` as a person runs it: a short run that proves something, and runs that it must not believe."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local.chaos.account import BAD
+from shared import config
+
+ROOT = Path(__file__).parents[2]
+TEAM = Path(__file__).with_name("team")
+SHORT = ("--no-sweep", "--time-scale", "20")
+
+
+def environment() -> dict[str, str]:
+    """This process's own, without settings of Pombo's, and with the tests' handlers."""
+    settings = {setting.name for setting in config.SETTINGS}
+    kept = {name: value for name, value in os.environ.items() if name not in settings}
+    return {**kept, "PYTHONPATH": str(TEAM)}
+
+
+def command(data_dir: Path, *options: str) -> list[str]:
+    return [sys.executable, "-m", "shared.cli.main", "chaos", "--data-dir", str(data_dir), *options]
+
+
+def chaos(data_dir: Path, *options: str) -> tuple[int, dict[str, Any]]:
+    """A run to its end: the exit code, and what it found."""
+    ended = subprocess.run(
+        command(data_dir, *SHORT, "--json", *options), cwd=ROOT, env=environment(), capture_output=True, text=True
+    )
+    assert ended.stdout, ended.stderr
+    return ended.returncode, json.loads(ended.stdout)
+
+
+def none_of(counts: dict[str, int]) -> dict[str, int]:
+    """The bad ones, which all have to be 0."""
+    return {verdict: counts[verdict] for verdict in BAD if counts[verdict]}
+
+
+def test_nothing_is_lost_and_nothing_sent_twice_while_everything_is_killed(tmp_path: Path) -> None:
+    code, found = chaos(tmp_path / "data", "--messages", "200", "--seconds", "25", "--seed", "8")
+
+    assert (code, found["findings"], found["strays"]) == (0, [], []), json.dumps(found, indent=1)
+    assert found["Run"]["messages sent to the business"] == "200 of 200"
+    received, replies = found["Messages received"], found["Replies"]
+    assert (none_of(received), none_of(replies)) == ({}, {})
+    assert sum(received.values()) == 200
+    assert received["dead as planned"] > 0
+    assert replies["delivered once"] > 300
+    assert all(need["found"] >= need["least"] > 0 for need in found["needs"])
+
+
+def test_a_handler_that_disobeys_is_found_out(tmp_path: Path) -> None:
+    code, found = chaos(
+        tmp_path / "data", "--messages", "30", "--seconds", "5", "--seed", "8", "--handler", "disobedient:handle"
+    )
+
+    assert code == 1
+    assert found["Replies"]["wrong content"] > 0
+    assert found["Messages received"]["wrong content"] > 0
+    assert found["findings"]
+
+
+def test_too_quiet_a_run_proves_nothing(tmp_path: Path) -> None:
+    code, found = chaos(tmp_path / "data", "--messages", "1", "--seconds", "5", "--seed", "8")
+
+    assert code == 2
+    assert found["verdict"].startswith("Nothing proven")
+    assert found["Messages received"]["handled once"] == 1
+
+
+def test_ctrl_c_ends_it_cleanly_with_the_table_so_far(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    run = subprocess.Popen(
+        command(data_dir, *SHORT, "--messages", "100", "--seconds", "600"),
+        cwd=ROOT,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 60
+    while not (data_dir / "stack.json").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    run.send_signal(signal.SIGINT)
+    said, errors = run.communicate(timeout=60)
+
+    assert (run.returncode, errors) == (130, "")
+    assert "messages sent to the business" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--messages", "0"), "messages"),
+        (("--store", "mysql"), "store"),
+        (("--seconds", "1"), "seconds"),
+    ],
+)
+def test_a_wrong_call_is_refused_in_a_sentence(options: tuple[str, ...], sentence: str, tmp_path: Path) -> None:
+    ended = subprocess.run(
+        command(tmp_path / "data", *options), cwd=ROOT, env=environment(), capture_output=True, text=True
+    )
+
+    assert ended.returncode == 2
+    assert sentence in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1
+
+
+def test_a_directory_that_is_there_already_is_refused(tmp_path: Path) -> None:
+    ended = subprocess.run(command(tmp_path), cwd=ROOT, env=environment(), capture_output=True, text=True)
+
+    assert ended.returncode == 1
+    assert "name a new directory" in ended.stderr

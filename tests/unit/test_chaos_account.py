@@ -1,0 +1,323 @@
+"""The account of a chaos run: each sort of bad ledger is found, and each honest end is told from it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from builders import LIMITS, at, done, in_doubt, pending
+
+from local.chaos.account import BAD, Account, Books, Entry, Evidence, Rules, Verdict, by_key, entries, take_account
+from local.chaos.plan import Inbound
+from local.chaos.script import Reply, Script
+from shared.domain.identity import message_event_id, outbound_key
+from shared.domain.limits import DoubtPolicy
+from shared.domain.record import Delivery, Kind, State
+
+SENDER, CONTACT = "100000000000001", "15550000007"
+WINDOW = timedelta(seconds=300)
+RULES = Rules(SENDER, DoubtPolicy.RESEND, WINDOW)
+INBOUND = Inbound("wamid.CHAOS.1.0", CONTACT, Script(0, "tbl", 0, 0))
+RAISING = replace(INBOUND, script=Script(0, "tbl", 0, None))
+EVENT = message_event_id("meta", SENDER, INBOUND.id)
+KEYS = [outbound_key(EVENT, index) for index in range(3)]
+
+Records = Mapping[str, Delivery]
+
+
+def records(**changes: Delivery | None) -> dict[str, Delivery]:
+    """The records of a message that went well, save for these: `event`, `first`, `second`, `third`."""
+    found: dict[str, Delivery | None] = {"event": done(Kind.INBOUND, plan_size=3)}
+    found |= {name: done() for name in ("first", "second", "third")}
+    found |= changes
+    keys = dict(zip(("event", "first", "second", "third"), (EVENT, *KEYS), strict=True))
+    return {keys[name]: replace(record, key=keys[name]) for name, record in found.items() if record}
+
+
+def ledger(*indexes: int) -> list[Entry]:
+    """The replies of these indexes as WhatsApp took them, one a second."""
+    replies = INBOUND.script.replies
+    return [Entry(KEYS[n], CONTACT, replies[n], at(place), place) for place, n in enumerate(indexes)]
+
+
+def account(
+    found: Sequence[Entry],
+    known: Records,
+    inbound: Inbound = INBOUND,
+    rules: Rules = RULES,
+    evidence: Mapping[str, Evidence] | None = None,
+    refused: frozenset[str] = frozenset(),
+) -> Account:
+    return take_account([inbound], Books(by_key(found), known.get, refused, rules, evidence or {}))
+
+
+def dead(reason: str, kind: Kind = Kind.OUTBOUND, doubts: int = 0) -> Delivery:
+    return pending(kind, state=State.DEAD, reason=reason, doubts=doubts)
+
+
+# ---- what is well
+
+
+def test_a_message_that_went_well_is_handled_and_its_replies_delivered_once() -> None:
+    result = account(ledger(0, 1, 2), records())
+
+    assert result.received == {Verdict.HANDLED: 1}
+    assert result.replies == {Verdict.DELIVERED: 3}
+    assert (result.bad, result.findings) == (0, [])
+
+
+def test_others_may_be_sent_in_between() -> None:
+    found = [replace(entry, place=10 * entry.place) for entry in ledger(0, 1, 2)]
+
+    assert account(found, records()).bad == 0
+
+
+def test_a_handler_that_always_raises_is_dead_as_planned() -> None:
+    result = account([], {EVENT: dead("error", Kind.INBOUND)}, RAISING)
+
+    assert (result.received, result.replies) == ({Verdict.DEAD_AS_PLANNED: 1}, {})
+    assert not result.reasons
+
+
+def test_a_refused_contact_gets_nothing_as_planned() -> None:
+    refused = dead("permanent")
+
+    result = account([], records(first=refused, second=refused, third=refused), refused=frozenset({CONTACT}))
+
+    assert result.replies == {Verdict.DEAD_AS_PLANNED: 3}
+    assert (result.bad, result.reasons) == (0, {})
+
+
+@pytest.mark.parametrize("reason", ["attempts", "waited", "in_doubt"])
+def test_a_dead_letter_is_told_with_its_reason_and_is_not_lost(reason: str) -> None:
+    result = account(ledger(0, 2), records(second=dead(reason)))
+
+    assert result.replies == {Verdict.DELIVERED: 2, Verdict.DEAD_LETTER: 1}
+    assert result.reasons == {f"outbound: {reason}": 1}
+    assert result.bad == 0
+
+
+def test_a_message_received_that_is_dead_though_its_handler_would_answer_is_told() -> None:
+    result = account([], {EVENT: dead("attempts", Kind.INBOUND)})
+
+    assert (result.received, result.replies) == ({Verdict.DEAD_LETTER: 1}, {})
+    assert result.reasons == {"inbound: attempts": 1}
+
+
+# ---- what is not
+
+
+def test_a_reply_that_whatsapp_never_had_is_lost_though_its_record_is_done() -> None:
+    result = account(ledger(0, 2), records())
+
+    assert result.replies == {Verdict.DELIVERED: 2, Verdict.LOST: 1}
+    assert (result.bad, result.findings[0].key) == (1, KEYS[1])
+
+
+def test_a_reply_that_was_never_made_is_lost() -> None:
+    assert account(ledger(0, 1), records(third=None)).replies[Verdict.LOST] == 1
+
+
+def test_a_message_that_has_no_record_is_unaccounted_and_its_replies_are_lost() -> None:
+    result = account([], {})
+
+    assert (result.received, result.replies) == ({Verdict.UNACCOUNTED: 1}, {Verdict.LOST: 3})
+
+
+@pytest.mark.parametrize("state", [State.PENDING, State.LEASED, State.IN_DOUBT])
+def test_a_reply_that_is_open_at_the_end_is_unaccounted_even_if_it_was_sent(state: State) -> None:
+    assert account(ledger(0, 1, 2), records(third=pending(state=state))).replies[Verdict.UNACCOUNTED] == 1
+
+
+@pytest.mark.parametrize("state", [State.PENDING, State.LEASED])
+def test_a_message_received_that_is_open_at_the_end_is_unaccounted(state: State) -> None:
+    result = account([], records(event=pending(Kind.INBOUND, state=state), first=None, second=None, third=None))
+
+    assert result.received == {Verdict.UNACCOUNTED: 1}
+
+
+def test_a_reply_that_was_dropped_is_lost() -> None:
+    assert account(ledger(0, 1), records(third=pending(state=State.DROPPED))).replies[Verdict.LOST] == 1
+
+
+def test_a_message_received_that_was_dropped_is_lost() -> None:
+    event = pending(Kind.INBOUND, state=State.DROPPED, reason="unknown_sender")
+
+    assert account([], {EVENT: event}).received == {Verdict.LOST: 1}
+
+
+def test_a_reply_without_a_record_is_unaccounted() -> None:
+    assert account(ledger(0, 1, 2), records(third=None)).replies[Verdict.UNACCOUNTED] == 1
+
+
+def test_a_reply_that_nobody_planned_is_unaccounted() -> None:
+    stray = replace(ledger(0)[0], key=outbound_key(EVENT, 3))
+    unknown = replace(stray, key=None)
+
+    assert account([*ledger(0, 1, 2), stray, unknown], records()).replies[Verdict.UNACCOUNTED] == 2
+
+
+def test_replies_to_a_message_that_is_dead_are_found() -> None:
+    assert account(ledger(0), {EVENT: dead("error", Kind.INBOUND)}, RAISING).replies[Verdict.UNACCOUNTED] == 1
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        replace(ledger(1)[0], reply=Reply("text", {"body": "other words"})),
+        replace(ledger(1)[0], reply=replace(INBOUND.script.replies[1], type="text")),
+        replace(ledger(1)[0], reply=INBOUND.script.replies[2]),
+        replace(ledger(1)[0], to="15550000008"),
+        replace(ledger(1)[0], to=None),
+    ],
+    ids=["other words", "another type", "another reply's", "another contact", "nobody"],
+)
+def test_another_content_or_recipient_is_wrong(entry: Entry) -> None:
+    first, _, third = ledger(0, 1, 2)
+
+    assert account([first, replace(entry, place=1), third], records()).replies[Verdict.WRONG] == 1
+
+
+def test_the_second_of_two_sendings_is_looked_at_too() -> None:
+    wrong = replace(ledger(0)[0], reply=Reply("text", {"body": "other words"}), place=9)
+
+    assert account([*ledger(0, 1, 2), wrong], records()).replies[Verdict.WRONG] == 1
+
+
+def test_a_reply_that_reached_a_refused_contact_is_wrong() -> None:
+    assert account(ledger(0, 1, 2), records(), refused=frozenset({CONTACT})).replies == {Verdict.WRONG: 3}
+
+
+def test_another_number_of_replies_than_the_handler_gave_is_wrong() -> None:
+    result = account(ledger(0, 1, 2), records(event=done(Kind.INBOUND, plan_size=2)))
+
+    assert result.received == {Verdict.WRONG: 1}
+
+
+def test_a_message_that_is_done_though_its_handler_always_raises_is_wrong() -> None:
+    assert account(ledger(0, 1, 2), records(), RAISING).received == {Verdict.WRONG: 1}
+
+
+@pytest.mark.parametrize(("order", "bad"), [((1, 0, 2), 1), ((0, 2, 1), 1), ((2, 1, 0), 2), ((2, 0, 1), 1)])
+def test_a_reply_before_its_predecessor_is_out_of_order(order: tuple[int, ...], bad: int) -> None:
+    result = account(ledger(*order), records())
+
+    assert result.replies[Verdict.OUT_OF_ORDER] == bad == result.bad
+
+
+def test_only_the_first_time_that_a_reply_is_sent_counts_for_its_order() -> None:
+    doubted = records(first=done(doubts=1))
+    evidence = {KEYS[0]: Evidence(doubted_at=at(0))}
+
+    found = [*ledger(0, 1, 2), replace(ledger(0)[0], place=3, accepted_at=at(301))]
+
+    assert account(found, doubted, evidence=evidence).replies == {
+        Verdict.DOUBLED_BY_POLICY: 1,
+        Verdict.DELIVERED: 2,
+    }
+
+
+def test_a_dead_predecessor_releases_its_successors_and_that_is_no_other_order() -> None:
+    assert account(ledger(1, 2), records(first=dead("in_doubt", doubts=2))).bad == 0
+
+
+# ---- doubles
+
+
+def twice(seconds: float = 310) -> list[Entry]:
+    """The first reply is sent again, so long after the first time."""
+    return [*ledger(0, 1, 2), replace(ledger(0)[0], place=3, accepted_at=at(seconds))]
+
+
+DOUBTED = records(first=done(doubts=1))
+
+
+def doubled(found: Sequence[Entry], evidence: Evidence, known: Records = DOUBTED, rules: Rules = RULES) -> bool:
+    """Whether it is a fault."""
+    result = account(found, known, rules=rules, evidence={KEYS[0]: evidence})
+    assert result.replies[Verdict.DOUBLED] + result.replies[Verdict.DOUBLED_BY_POLICY] == 1
+    return Verdict.DOUBLED in result.replies
+
+
+def test_a_double_out_of_a_doubt_without_a_receipt_is_as_the_policy_says() -> None:
+    assert not doubled(twice(), Evidence(doubted_at=at(1)))
+
+
+def test_a_double_whose_receipt_came_after_the_doubt_is_as_the_policy_says() -> None:
+    assert not doubled(twice(), Evidence(doubted_at=at(1), receipt_at=at(302)))
+
+
+def test_a_double_whose_receipt_came_within_the_doubt_window_is_a_fault() -> None:
+    assert doubled(twice(), Evidence(doubted_at=at(1), receipt_at=at(299)))
+
+
+def test_a_double_before_the_doubt_was_over_is_a_fault_if_a_receipt_was_there() -> None:
+    assert doubled(twice(30), Evidence(doubted_at=at(1), receipt_at=at(20)))
+
+
+def test_a_double_without_a_doubt_is_a_fault() -> None:
+    assert doubled(twice(), Evidence(doubted_at=at(1)), records())
+
+
+def test_a_double_of_which_no_log_line_knows_a_doubt_is_a_fault() -> None:
+    assert doubled(twice(), Evidence())
+
+
+def test_a_double_where_the_policy_is_hold_is_a_fault() -> None:
+    assert doubled(twice(), Evidence(doubted_at=at(1)), rules=replace(RULES, policy=DoubtPolicy.HOLD))
+
+
+def test_a_message_sent_three_times_is_a_fault() -> None:
+    third = replace(ledger(0)[0], place=4, accepted_at=at(700))
+
+    assert doubled([*twice(), third], Evidence(doubted_at=at(1)), records(first=done(doubts=2)))
+
+
+def test_a_double_that_is_dead_in_doubt_is_told_as_both() -> None:
+    known = records(first=dead("in_doubt", doubts=2))
+
+    result = account(twice(), known, evidence={KEYS[0]: Evidence(doubted_at=at(1))})
+
+    assert result.replies[Verdict.DOUBLED_BY_POLICY] == 1
+    assert result.reasons == {"outbound: in_doubt": 1}
+
+
+# ---- what is counted besides
+
+
+def test_what_was_in_doubt_is_counted() -> None:
+    known = records(first=done(doubts=1), second=in_doubt())
+
+    assert account(ledger(0, 1, 2), known).doubted == 2
+
+
+def test_the_ledger_is_read_as_the_simulator_gives_it() -> None:
+    row = {
+        "key": KEYS[0],
+        "echo": f"pombo1.{KEYS[0]}.0.abcdefgh",
+        "to": f"+{CONTACT}",
+        "recipient": None,
+        "type": "text",
+        "body": {"body": "hello"},
+        "wamid": "wamid.1",
+        "accepted_at": "2026-03-01T12:00:00.000000Z",
+        "answered": None,
+    }
+
+    assert list(entries([row])) == [Entry(KEYS[0], CONTACT, Reply("text", {"body": "hello"}), at(0), 0)]
+
+
+def test_of_many_findings_the_first_are_kept_and_all_are_counted() -> None:
+    others = [replace(INBOUND, id=f"wamid.CHAOS.1.{number}") for number in range(100)]
+
+    result = take_account(others, Books({}, {}.get, frozenset(), RULES))
+
+    assert result.received[Verdict.UNACCOUNTED] == 100
+    assert 0 < len(result.findings) <= 20
+
+
+def test_every_verdict_is_either_bad_or_honest() -> None:
+    honest = {Verdict.HANDLED, Verdict.DELIVERED, Verdict.DEAD_AS_PLANNED, Verdict.DEAD_LETTER}
+
+    assert {*honest, Verdict.DOUBLED_BY_POLICY, *BAD} == set(Verdict)
+    assert LIMITS.doubt_window == WINDOW

@@ -1,0 +1,202 @@
+"""The plan and the schedule of a chaos run come from the seed alone, and the handler does what a message says."""
+
+from collections import Counter
+from dataclasses import replace
+from itertools import islice, takewhile
+from pathlib import Path
+
+import pytest
+
+from local.chaos import handler
+from local.chaos.plan import Batch, Order, make_plan
+from local.chaos.schedule import KILLED, STORE, Blow, Kind, Weather, blows
+from local.chaos.script import CANARY, Script
+from local.faults import fault_from
+from local.whatsapp.inbound import order_from
+from shared.domain.messages import Message
+
+ORDER = Order(messages=1000, seconds=100, contacts=50, seed=7)
+WEATHER = Weather(kill_every=5, fault_every=0.2, lease=6, doubt=30)
+SERVER = replace(WEATHER, server=True, keeps=True, loses_tasks=True)
+
+
+# ---- the plan
+
+
+def test_the_same_seed_gives_the_same_plan_and_another_seed_another() -> None:
+    assert make_plan(ORDER) == make_plan(ORDER)
+    assert make_plan(replace(ORDER, seed=8)) != make_plan(ORDER)
+
+
+@pytest.mark.parametrize("messages", [1, 2, 99, 1000])
+def test_a_plan_has_just_so_many_messages_each_with_its_own_id_and_text(messages: int) -> None:
+    planned = list(make_plan(replace(ORDER, messages=messages)).messages)
+
+    assert len(planned) == len({one.id for one in planned}) == len({one.script.text for one in planned}) == messages
+
+
+def test_the_simulator_gives_the_messages_of_a_batch_the_ids_of_the_plan() -> None:
+    sizes = set()
+    for batch in make_plan(ORDER).batches:
+        contents = [{"body": message.script.text} for message in batch.messages]
+        order = order_from(
+            {"from": batch.messages[0].contact, "type": "text", "contents": contents, "id": batch.id}, "1"
+        )
+        assert order.message_ids() == [message.id for message in batch.messages]
+        sizes.add(len(contents))
+    assert len(sizes) > 3
+
+
+def test_the_messages_come_over_the_whole_time_and_in_order() -> None:
+    times = [batch.at for batch in make_plan(ORDER).batches]
+
+    assert times == sorted(times)
+    assert (times[0], times[-1] > 95, times[-1] <= 100) == (0, True, True)
+
+
+def test_a_plan_has_replies_of_every_number_and_kind_delays_and_exceptions() -> None:
+    scripts = [message.script for message in make_plan(ORDER).messages]
+
+    assert {len(script.kinds) for script in scripts} == {1, 2, 3, 4, 5}
+    assert set("".join(script.kinds for script in scripts)) == set("tbl")
+    assert {script.raises for script in scripts} == {0, 1, 2, None}
+    assert max(script.milliseconds for script in scripts) > 1000
+
+
+def test_what_always_raises_comes_early_for_its_tries_take_long() -> None:
+    raising = [message.script.number for message in make_plan(ORDER).messages if message.script.raises is None]
+
+    assert 0 < len(raising) < 40
+    assert max(raising) <= ORDER.messages / 10
+
+
+def test_a_plan_has_webhooks_that_come_several_times_and_contacts_who_are_refused() -> None:
+    plan = make_plan(ORDER)
+    batches: list[Batch] = list(plan.batches)
+
+    assert {batch.times for batch in batches} == {1, 2, 3}
+    assert {batch.rebatch for batch in batches} == {True, False}
+    assert 0 < len(plan.refused) < 5
+    assert any(message.contact in plan.refused for message in plan.messages)
+
+
+# ---- the script and the handler
+
+
+def test_a_script_is_read_as_it_was_written() -> None:
+    for message in make_plan(ORDER).messages:
+        assert Script.of(message.script.text) == message.script
+
+
+def test_no_two_replies_of_a_run_are_alike_and_each_has_the_canary() -> None:
+    replies = [str(reply) for message in make_plan(ORDER).messages for reply in message.script.replies]
+
+    assert len(set(replies)) == len(replies) > ORDER.messages
+    assert all(CANARY in reply for reply in replies)
+
+
+@pytest.fixture
+def tries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(handler.TRIES, str(tmp_path))
+
+
+def said(text: str) -> list[tuple[str, object]]:
+    message = Message.__new__(Message)
+    object.__setattr__(message, "text", text)
+    return [(reply.type, reply.content) for reply in handler.handle(message)]
+
+
+@pytest.mark.usefixtures("tries")
+def test_the_handler_gives_what_the_script_says() -> None:
+    script = Script(17, "tbl", 0, 0)
+
+    assert said(script.text) == [(reply.type, reply.body) for reply in script.replies]
+
+
+@pytest.mark.usefixtures("tries")
+def test_the_first_tries_raise_as_often_as_the_script_says_and_then_it_answers() -> None:
+    script = Script(17, "tt", 0, 2)
+    for _ in range(2):
+        with pytest.raises(handler.AsPlanned):
+            said(script.text)
+
+    assert len(said(script.text)) == 2
+
+
+@pytest.mark.usefixtures("tries")
+def test_what_always_raises_raises_always() -> None:
+    for _ in range(20):
+        with pytest.raises(handler.AsPlanned):
+            said(Script(17, "t", 0, None).text)
+
+
+# ---- the schedule
+
+
+def first(weather: Weather, number: int = 2000, seed: int = 7) -> list[Blow]:
+    return list(islice(blows(seed, weather), number))
+
+
+def test_the_same_seed_gives_the_same_blows_and_another_seed_others() -> None:
+    assert first(SERVER) == first(SERVER)
+    assert first(SERVER, seed=8) != first(SERVER)
+
+
+def test_blows_come_in_the_order_of_their_times_and_without_end() -> None:
+    times = [blow.at for blow in first(SERVER, 5000)]
+
+    assert times == sorted(times)
+    assert times[0] > 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_each_process_is_killed_about_as_often_as_the_weather_says(seed: int) -> None:
+    until = takewhile(lambda blow: blow.at < 100, blows(seed, SERVER))
+    kills = Counter(blow.target for blow in until if blow.kind is Kind.KILL)
+
+    for name in (*KILLED, STORE):
+        assert 15 <= kills[name] <= 27
+
+
+def test_a_store_without_a_server_is_not_struck() -> None:
+    assert STORE not in {blow.target for blow in first(WEATHER)}
+    assert not {Kind.CUT, Kind.SILENCE, Kind.SWALLOW} & {blow.kind for blow in first(WEATHER)}
+
+
+def test_a_server_that_forgets_is_cut_off_and_frozen_and_never_killed() -> None:
+    struck = {blow.kind for blow in first(replace(SERVER, keeps=False)) if blow.target == STORE}
+
+    assert struck == {Kind.STALL, Kind.CUT, Kind.SILENCE, Kind.SWALLOW}
+
+
+def test_every_fault_of_the_schedule_is_one_that_the_local_cloud_knows() -> None:
+    faults = [fault_from(dict(blow.fault)) for blow in first(SERVER) if blow.kind is Kind.FAULT]
+
+    assert {fault.on for fault in faults} == {"send", "receipt", "webhook", "task"}
+    assert all(fault.times > 0 for fault in faults), "none is left for good"
+
+
+def test_tasks_are_lost_only_where_a_sweep_makes_good_for_a_real_queue_loses_none() -> None:
+    lost = [blow for blow in first(WEATHER) if blow.fault.get("on") == "task" and blow.fault["kind"] == "drop"]
+
+    assert not lost
+
+
+def test_no_receipt_is_so_late_that_a_doubt_ends_before_it() -> None:
+    late = [
+        blow.fault["seconds"] for blow in first(SERVER) if blow.fault.get("on") == "receipt" and "seconds" in blow.fault
+    ]
+
+    assert 0 < max(late) < WEATHER.doubt / 2
+
+
+def test_where_receipts_are_withheld_no_other_fault_of_theirs_lets_them_through() -> None:
+    withheld = first(replace(WEATHER, receipts=False))
+
+    assert not [blow for blow in withheld if blow.fault.get("on") == "receipt"]
+
+
+def test_a_standstill_is_now_shorter_and_now_longer_than_a_lease() -> None:
+    seconds = [blow.seconds for blow in first(WEATHER) if blow.kind is Kind.STALL]
+
+    assert min(seconds) < WEATHER.lease < max(seconds)

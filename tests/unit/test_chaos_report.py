@@ -1,0 +1,193 @@
+"""What a chaos run reads in its logs, what it asks of itself, and what it says at the end."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import at
+
+from local.chaos.account import Account, Evidence, Finding, Verdict
+from local.chaos.logs import Told, read_logs
+from local.chaos.proof import Need, needs, share
+from local.chaos.report import Result, as_dict, as_text
+from local.chaos.schedule import Kind
+
+KEY, OTHER = "0f" * 20, "0e" * 20
+
+
+def read(tmp_path: Path, *lines: dict[str, Any] | str, doubled: Sequence[str] = ()) -> Told:
+    whole = [line if isinstance(line, str) else json.dumps({"time": at(0).isoformat(), **line}) for line in lines]
+    (tmp_path / "logs.jsonl").write_text("".join(f"{line}\n" for line in whole))
+    return read_logs(tmp_path, doubled)
+
+
+# ---- log lines
+
+
+def test_lines_are_counted_by_their_event(tmp_path: Path) -> None:
+    told = read(tmp_path, {"event": "inbound_duplicate"}, {"event": "inbound_duplicate"}, {"event": "swept"})
+
+    assert told.events == {"inbound_duplicate": 2, "swept": 1}
+    assert told.stray_count == 0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"event": "unexpected_error"},
+        {"event": "unexpected_error", "reason": "something else"},
+        {"event": "receipt_applied", "who": "+15550000001"},
+        {"event": "receipt_applied", "who": "15550000001"},
+        {"event": "receipt_applied", "id": "wamid.HBgL"},
+        {"event": "receipt_applied", "text": "pigeon 000017 t 0 0"},
+        "no JSON",
+        '"a string"',
+    ],
+)
+def test_a_line_that_should_not_be_is_found_and_kept(tmp_path: Path, line: dict[str, Any] | str) -> None:
+    told = read(tmp_path, {"event": "started"}, line)
+
+    assert told.stray_count == len(told.strays) == 1
+
+
+@pytest.mark.parametrize("reason", ["store_unavailable", "queue_unavailable"])
+def test_what_went_wrong_because_something_was_taken_away_is_no_stray(tmp_path: Path, reason: str) -> None:
+    assert read(tmp_path, {"event": "unexpected_error", "reason": reason}).stray_count == 0
+
+
+def test_standard_error_is_looked_at_too(tmp_path: Path) -> None:
+    (tmp_path / "internal.stderr.log").write_text("a handler prints pigeon 000017\n")
+
+    assert read(tmp_path).stray_count == 1
+
+
+def test_an_interrupted_attempt_is_a_request_that_was_sent_and_whose_connection_broke(tmp_path: Path) -> None:
+    told = read(
+        tmp_path,
+        {"event": "attempt_failed", "status": 503, "broken": True},
+        {"event": "attempt_failed", "status": 503},
+        {"event": "webhook_failed", "status": None, "error": "IncompleteReadError"},
+        {"event": "webhook_failed", "status": None, "error": "ConnectionRefusedError"},
+        {"event": "webhook_failed", "status": 500, "error": None},
+        {"event": "started", "interrupted": 3},
+        {"event": "started", "interrupted": 0},
+        {"event": "started"},
+    )
+
+    assert told.interrupted == {"tasks": 1, "webhooks": 1, "emulator": 3}
+
+
+def test_of_what_was_doubled_the_first_doubt_and_the_first_receipt_are_noted(tmp_path: Path) -> None:
+    def line(event: str, seconds: int, key: str = KEY) -> dict[str, Any]:
+        return {"event": event, "delivery": key, "time": at(seconds).isoformat()}
+
+    told = read(
+        tmp_path,
+        line("outbound_in_doubt", 1),
+        line("outbound_in_doubt", 2),
+        line("receipt_applied", 3),
+        line("receipt_applied", 4),
+        line("receipt_applied", 0, OTHER),
+        doubled=[KEY],
+    )
+
+    assert told.evidence == {KEY: Evidence(at(1), at(3))}
+
+
+# ---- the proof
+
+
+def test_a_whole_run_has_to_show_all_and_a_shorter_one_its_share_but_never_nothing() -> None:
+    assert [share(20, messages) for messages in (10_000, 3000, 1500, 150, 1)] == [20, 20, 10, 1, 1]
+
+
+def test_every_process_and_every_number_is_asked_for() -> None:
+    asked = list(needs(3000, {"webhook": 20, "store": 19}, 200, 49, 100))
+
+    assert [need.least for need in asked] == [20, 20, 200, 50, 100]
+    assert [need.what for need in asked if not need.met] == ["kills of store", "messages in doubt"]
+
+
+# ---- the end
+
+
+def result(**changes: Any) -> Result:
+    well = Result(
+        seed=7,
+        store="sqlite",
+        sent=10,
+        planned=10,
+        seconds=60.4,
+        sweep=False,
+        policy="resend",
+        dealt={(Kind.KILL, "webhook"): 3, (Kind.STALL, "store"): 2},
+        made={"task duplicate": 5},
+        account=Account(received=Counter({Verdict.HANDLED: 10}), replies=Counter({Verdict.DELIVERED: 25})),
+        told=Told(events=Counter({"started": 4})),
+        needs=[Need("kills of webhook", 3, 1)],
+        tasks_left=0,
+        quiet=True,
+    )
+    return replace(well, **changes)
+
+
+def with_verdict(verdict: Verdict) -> Account:
+    account = Account()
+    account.note(account.replies, verdict, KEY, "A sentence.")
+    return account
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({}, 0),
+        ({"account": with_verdict(Verdict.LOST)}, 1),
+        ({"account": with_verdict(Verdict.DOUBLED)}, 1),
+        ({"account": with_verdict(Verdict.OUT_OF_ORDER)}, 1),
+        ({"account": with_verdict(Verdict.WRONG)}, 1),
+        ({"account": with_verdict(Verdict.UNACCOUNTED)}, 1),
+        ({"account": with_verdict(Verdict.DOUBLED_BY_POLICY)}, 0),
+        ({"account": with_verdict(Verdict.DEAD_LETTER)}, 0),
+        ({"told": Told(stray_count=1)}, 1),
+        ({"quiet": False}, 1),
+        ({"needs": [Need("kills of webhook", 0, 1)]}, 2),
+        ({"needs": [Need("kills of webhook", 0, 1)], "account": with_verdict(Verdict.LOST)}, 1),
+        ({"interrupted": True, "quiet": False}, 130),
+    ],
+)
+def test_the_exit_code_says_whether_all_is_well_something_is_wrong_or_nothing_is_proven(
+    changes: dict[str, Any], code: int
+) -> None:
+    found = result(**changes)
+
+    assert found.exit_code == as_dict(found)["exit_code"] == code
+    assert ("Every message is accounted for" in as_text(found)) is (code == 0)
+
+
+def test_the_table_tells_the_seed_what_was_done_and_what_became_of_each() -> None:
+    text = as_text(result())
+
+    for words in ("seed", "kills of webhook", "standstills of the store", "tasks delivered twice", "delivered once"):
+        assert words in text
+
+
+def test_too_quiet_a_run_says_what_it_lacks() -> None:
+    assert "kills of webhook 0 of 1" in as_text(result(needs=[Need("kills of webhook", 0, 1)]))
+
+
+def test_a_bad_message_is_told_with_its_key_and_its_timeline() -> None:
+    text = as_text(result(account=with_verdict(Verdict.LOST), timelines=["Message abc: the timeline"]))
+
+    assert KEY in text
+    assert "Message abc: the timeline" in text
+    assert as_dict(result(account=with_verdict(Verdict.LOST)))["findings"] == [
+        {"verdict": "lost", "key": KEY, "sentence": "A sentence."}
+    ]
+
+
+def test_a_finding_names_no_contact_and_no_text() -> None:
+    assert set(Finding.__slots__) == {"verdict", "key", "sentence"}
