@@ -8,7 +8,17 @@ PORTS ?=
 STORE ?=
 # A test run of its own may be narrowed: make test ARGS="-k receipts"
 ARGS ?=
-# Test processes at once: most of their time they wait. The contract suites, with 64 threads, go by themselves. WORKERS ?= 4 CONTRACT := -n 2 --dist loadfile TOGETHER = $(WORKERS) --no-loadscope-reorder --ignore tests/contract .DEFAULT_GOAL help .PHONY: setup setup-dev run demo try test test-all check format lock images pin-images bench clean Not the suites: threads want machine. 3 make chaos: how many messages, over long, which luck MESSAGES SECONDS SEED ALONE 0 chaos
+# Test processes at once: most of their time they wait. The contract suites, with their 64 threads, go by themselves.
+WORKERS ?= 4
+CONTRACT := -n 2 --dist loadfile
+TOGETHER = -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore tests/contract
+# make chaos: how many messages, over how long, with which luck
+MESSAGES ?=
+SECONDS ?=
+SEED ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-dev run demo try test test-all check format lock images pin-images chaos bench clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
