@@ -16,9 +16,11 @@ TOGETHER = -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore tests/c
 MESSAGES ?=
 SECONDS ?=
 SEED ?=
+# make rollback: which
+SERVICES ?= webhook internal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev run demo try test test-all check format lock images pin-images chaos bench clean
+.PHONY: help setup setup-dev run demo try test test-all check format lock images pin-images rollback chaos bench clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -98,6 +100,11 @@ pin-images: setup ## write the digests of the images that we build on and with
 chaos: setup ## break everything while messages come in, and account for each: STORE=, MESSAGES=, SECONDS=, SEED=
 	@exec $(BIN)/pombo chaos $(if $(STORE),--store $(STORE)) $(if $(MESSAGES),--messages $(MESSAGES)) \
 		$(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
+
+rollback: ## give the traffic back to what ran before: make rollback PROJECT=my-project REGION=europe-west1
+	@test -n "$(PROJECT)" -a -n "$(REGION)" \
+		|| { echo "pombo: say where: make rollback PROJECT=my-project REGION=europe-west1" >&2; exit 2; }
+	@$(PYTHON) -m infra.release.candidate rollback $(SERVICES) --project="$(PROJECT)" --region="$(REGION)"
 
 bench: setup-dev ## the webhook path and the cold start, against a baseline in the same run
 	@$(BIN)/python -m bench

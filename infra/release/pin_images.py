@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import click
 import httpx
 
-FILES = ("services/base-image.txt",)
+FILES = ("services/base-image.txt", "cloudbuild.yaml")
 SECONDS = 20.0
 LOOPBACK = ("localhost", "127.0.0.1")
 
@@ -111,7 +111,7 @@ def _token(challenge: str, client: httpx.Client) -> str:
 @click.command()
 @click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="[FILE]...")
 def main(files: tuple[Path, ...]) -> None:
-    """Write today's digest behind each image's tag, in services/base-image.txt.
+    """Write today's digest behind each image's tag, in services/base-image.txt and cloudbuild.yaml.
 
     \b
         make pin-images

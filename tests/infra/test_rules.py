@@ -42,11 +42,12 @@ def test_bootstrap_makes_a_secret_for_each_that_the_code_reads(plan_of: Callable
     assert not plan_of("bootstrap").of("google_secret_manager_secret_version"), "a person adds the values"
 
 
-def test_bootstrap_lets_the_build_do_three_things(plan_of: Callable[[str], Plan]) -> None:
+def test_bootstrap_lets_the_build_do_four_things(plan_of: Callable[[str], Plan]) -> None:
     assert edges_of(plan_of("bootstrap")) == {
         Edge(BUILD, "artifactregistry.writer", "repository pombo"),
         Edge(BUILD, "storage.objectViewer", "bucket my-project-1-build-source"),
         Edge(BUILD, "logging.logWriter", "project"),
+        Edge(BUILD, "ondemandscanning.admin", "project"),
     }
 
 

@@ -18,6 +18,7 @@ from conftest import SERVICES
 from dockerfile import Image, start
 from stack import SECRET, SENDER, TEAM, Stack, signed, wait_until
 
+from infra.release import candidate
 from shared.config import SETTINGS
 
 CLOUD_RUN_SECONDS = 10
@@ -194,6 +195,12 @@ def containers(images: Mapping[str, Image]) -> Iterator[Containers]:
 def test_a_message_is_answered_by_the_images(containers: Containers) -> None:
     containers.stack.say("15550100001", "hello")
     containers.stack.wait_quiet("15550100001", ["hello"])
+
+
+def test_a_build_would_promote_the_image_of_the_webhook(containers: Containers) -> None:
+    target = {"revisionName": "r", "tag": "candidate", "url": containers.stack.described["webhook"]}
+    status = {"latestCreatedRevisionName": "r", "latestReadyRevisionName": "r", "traffic": [target]}
+    assert "refuses who is not Meta" in candidate.check(candidate.Service("pombo-webhook", ("", ""), status))
 
 
 @pytest.mark.parametrize("service", SERVICES)

@@ -10,9 +10,10 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+import yaml
 from conftest import ROOT
 
-from infra.release.pin_images import Reference
+from infra.release.pin_images import Reference, images_in
 
 OLD, NEW, TOOL = (f"sha256:{digit * 64}" for digit in "0ab")
 
@@ -166,3 +167,11 @@ def test_without_a_network_one_sentence_says_so_and_nothing_is_changed(tmp_path:
 def test_an_image_is_read_as_docker_reads_it(text: str, registry: str, repository: str, tag: str) -> None:
     assert Reference.parse(text) == Reference(registry, repository, tag)
     assert Reference.parse("python:3").url == "https://registry-1.docker.io/v2/library/python/manifests/3"
+
+
+def test_every_image_of_ours_is_found() -> None:
+    build = yaml.safe_load((ROOT / "cloudbuild.yaml").read_text())
+    assert images_in((ROOT / "cloudbuild.yaml").read_text()) == list(
+        dict.fromkeys(step["name"].partition("@")[0] for step in build["steps"])
+    )
+    assert images_in((ROOT / "services" / "base-image.txt").read_text()) != []

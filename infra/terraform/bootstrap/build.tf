@@ -82,3 +82,10 @@ resource "google_project_iam_member" "build_logs" {
   role    = "roles/logging.logWriter"
   member  = local.build
 }
+
+# The build scans an image before it pushes it. There is no lesser role that may start a scan.
+resource "google_project_iam_member" "build_scans" {
+  project = var.project
+  role    = "roles/ondemandscanning.admin"
+  member  = local.build
+}
