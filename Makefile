@@ -110,4 +110,4 @@ bench: setup-dev ## the webhook path and the cold start, against a baseline in t
 	@$(BIN)/python -m bench
 
 clean: ## remove what was made, the data of make run included
-	@rm -rf $(VENV) .pombo .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) .pombo .mypy_cache .ruff_cache .pytest_cache .hypothesis .cache

@@ -80,8 +80,8 @@ MISTAKES = [
     (
         "a block twice",
         TASKS,
-        "  stackdriver_logging_config {",
-        "  retry_config {}\n  stackdriver_logging_config {",
+        "  lifecycle {",
+        "  retry_config {}\n  lifecycle {",
         "Too many",
     ),
     ("a word for a number", TASKS, "max_doublings      = 5", 'max_doublings      = "five"', "a number is required"),

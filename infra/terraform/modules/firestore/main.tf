@@ -72,6 +72,12 @@ resource "google_firestore_field" "expiring" {
 
   ttl_config {}
   index_config {}
+
+  # A TTL policy takes ten minutes and more to come into force; the default wait is 20.
+  timeouts {
+    create = "60m"
+    update = "60m"
+  }
   depends_on = [google_firestore_field.exempt]
 }
 

@@ -69,6 +69,7 @@ module "run" {
   network            = var.redis ? module.redis[0].network : null
 
   # Cloud Run refuses a service that may not read its secrets, and a service must not start before its store is there.
+  # The minutes that the database takes are also those in which new bindings come into force.
   depends_on = [module.iam, module.firestore, module.redis]
 }
 

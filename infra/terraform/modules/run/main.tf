@@ -105,10 +105,13 @@ resource "google_cloud_run_v2_service" "this" {
   }
 
   lifecycle {
+    # gcloud, with which the build deploys, also leaves its name, its version, and a label on each revision.
     ignore_changes = [
       client,
       client_version,
+      template[0].annotations,
       template[0].containers[0].image,
+      template[0].labels,
       template[0].revision,
       traffic,
     ]

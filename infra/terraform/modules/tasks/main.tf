@@ -35,8 +35,12 @@ resource "google_cloud_tasks_queue" "this" {
     max_backoff        = "600s"
     max_doublings      = 5
   }
-  stackdriver_logging_config {
-    sampling_ratio = var.log_sampling
+  # The API does not answer a ratio of 0, and a block that it does not answer is a change in every plan.
+  dynamic "stackdriver_logging_config" {
+    for_each = var.log_sampling > 0 ? [var.log_sampling] : []
+    content {
+      sampling_ratio = stackdriver_logging_config.value
+    }
   }
   lifecycle {
     prevent_destroy = true
