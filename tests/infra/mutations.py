@@ -267,6 +267,13 @@ MUTATIONS = (
         "not by /livez",
     ),
     Mutation(
+        "a probe on another port",
+        SERVICE,
+        '["webhook"]',
+        put([{"path": "/readyz", "port": 9090}], "template", "containers", "startup_probe", "http_get"),
+        "asks on another port",
+    ),
+    Mutation(
         "a probe that overlaps itself",
         SERVICE,
         '["webhook"]',

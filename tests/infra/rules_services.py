@@ -131,6 +131,17 @@ def probes_ask_what_the_services_answer(plan: Plan, code: Code) -> Iterator[str]
             yield f"{service.key} is ended as dead while every thread works: a request may take {service.timeout} s."
 
 
+def the_port_is_the_one_cloud_run_tells(plan: Plan, code: Code) -> Iterator[str]:
+    (setting,) = [it for it in code.settings if it.name == "PORT"]
+    for service in plan.services:
+        port = service.container["ports"][0]["container_port"]
+        if service.key not in setting.services or setting.parse(str(port)) != port:
+            yield f"{service.key} is asked on port {port}, which PORT (shared/config.py) cannot tell it."
+        for kind in ("startup_probe", "liveness_probe"):
+            if (service.container[kind][0]["http_get"][0].get("port") or port) != port:
+                yield f"{kind} of {service.key} asks on another port than {port}."
+
+
 def a_cpu_is_paid_for_while_it_works(plan: Plan, code: Code) -> Iterator[str]:
     for service in plan.services:
         resources = service.container["resources"][0]
@@ -176,6 +187,7 @@ RULES = (
     threads_serve_what_cloud_run_sends,
     times_outlast_one_another,
     probes_ask_what_the_services_answer,
+    the_port_is_the_one_cloud_run_tells,
     a_cpu_is_paid_for_while_it_works,
     addresses_are_those_cloud_run_will_give,
 )

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from offline.toolchain import Toolchain
 from offline.workspace import TERRAFORM, TerraformFailed, Workspace
+from plans import Plan
+from rules_edges import BUILD, Edge, edges_of
 from variants import BARE, BOOTSTRAP, EVERYTHING, PROD, STAGING, given
 
 ROOTS = (BOOTSTRAP, STAGING, PROD)
@@ -192,6 +194,51 @@ def test_variables_that_cannot_work_together_are_refused(
 ) -> None:
     with pytest.raises(TerraformFailed, match=said):
         workspace.plan(STAGING, *given(variables))
+
+
+API = """    api = {
+      public   = true
+      timeout  = 60
+      env      = {}
+      secrets  = ["INTERNAL_TASK_TOKEN"]
+      enqueues = ["outbound"]
+      looks_at = ["inbound", "outbound"]
+      invokers = []
+    }
+    webhook = {"""
+
+
+def test_another_service_is_one_more_entry(make_workspace: Callable[[], Workspace]) -> None:
+    workspace = make_workspace()
+    before = Plan(workspace.plan(STAGING, *given(BARE)))
+    services = workspace.folder / POMBO / "services.tf"
+    services.write_text(services.read_text().replace("    webhook = {", API, 1))
+    after = Plan(workspace.plan(STAGING, *given(BARE)))
+    there = {it.address for it in before.resources}
+    assert all("api" in it.address for it in after.resources if it.address not in there)
+    assert after.service("api").block("template")["service_account"] == "pombo-api@my-project-1.iam.gserviceaccount.com"
+    assert edges_of(after) - edges_of(before) == {
+        Edge("api", "datastore.user", 'project if resource.name == "projects/my-project-1/databases/pombo"'),
+        Edge("api", "cloudtasks.enqueuer", "queue outbound"),
+        Edge("api", "cloudtasks.viewer", "queue inbound"),
+        Edge("api", "cloudtasks.viewer", "queue outbound"),
+        Edge("api", "iam.serviceAccountUser", "account tasks"),
+        Edge("api", "secretmanager.secretAccessor", "secret INTERNAL_TASK_TOKEN"),
+        Edge(BUILD, "run.developer", "service api"),
+        Edge(BUILD, "iam.serviceAccountUser", "account api"),
+    }
+
+
+def test_the_readme_names_every_variable_output_and_module() -> None:
+    readme = (TERRAFORM / "README.md").read_text()
+    files = "".join(
+        (TERRAFORM / root / name).read_text() for root in (BOOTSTRAP, PROD) for name in ("variables.tf", "outputs.tf")
+    )
+    names = {
+        *re.findall(r'^(?:variable|output) "(\w+)"', files, re.M),
+        *(it.name for it in (TERRAFORM / "modules").iterdir()),
+    }
+    assert {name for name in names if f"`{name}`" not in readme} == set()
 
 
 @pytest.mark.parametrize("root", [STAGING, PROD])

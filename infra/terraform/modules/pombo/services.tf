@@ -32,14 +32,16 @@ locals {
   # Deterministic addresses: nothing has to exist for another thing to know it.
   # https://cloud.google.com/run/docs/triggering/https-request#deterministic
   hosts = {
-    for name in ["webhook", "internal"] : name => "pombo-${name}-${data.google_project.this.number}.${var.region}.run.app"
+    for name in keys(local.services) : name => "pombo-${name}-${data.google_project.this.number}.${var.region}.run.app"
   }
   urls = { for name, host in local.hosts : name => "https://${host}" }
-  # Likewise the accounts. What needs one to be there comes behind modules/iam.
-  accounts = {
-    for name in ["webhook", "internal", "tasks", "scheduler", "build"] :
-    name => "pombo-${name}@${var.project}.iam.gserviceaccount.com"
+  # Likewise the accounts: those that call, and those of the services. What needs one to be there comes behind modules/iam.
+  callers = {
+    for name in ["tasks", "scheduler", "build"] : name => "pombo-${name}@${var.project}.iam.gserviceaccount.com"
   }
+  accounts = merge(local.callers, {
+    for name in keys(local.services) : name => "pombo-${name}@${var.project}.iam.gserviceaccount.com"
+  })
 
   common_env = {
     APP_ENV                  = var.environment
@@ -53,7 +55,7 @@ locals {
     INBOUND_TASK_QUEUE_NAME  = module.tasks.names["inbound"]
     OUTBOUND_TASK_QUEUE_NAME = module.tasks.names["outbound"]
     INTERNAL_TASK_BASE_URL   = local.urls["internal"]
-    TASKS_SERVICE_ACCOUNT    = local.accounts["tasks"]
+    TASKS_SERVICE_ACCOUNT    = local.callers["tasks"]
     DEDUPE_TTL_DAYS          = local.tuning["dedupe_ttl_days"]
     SWEEP_AFTER              = local.tuning["sweep_after"]
   }
@@ -84,7 +86,7 @@ locals {
       env = merge(local.handler_env, {
         WHATSAPP_API_BASE_URL     = local.tuning["whatsapp_api_base_url"]
         WHATSAPP_API_VERSION      = local.tuning["whatsapp_api_version"]
-        SCHEDULER_SERVICE_ACCOUNT = local.accounts["scheduler"]
+        SCHEDULER_SERVICE_ACCOUNT = local.callers["scheduler"]
         OIDC_CERTS_URL            = local.tuning["oidc_certs_url"]
         HANDLER_TIMEOUT           = "${local.handler_timeout}s"
         MAX_ATTEMPTS              = local.tuning["max_attempts"]
