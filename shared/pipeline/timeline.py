@@ -64,6 +64,7 @@ def build(
         )
     ]
     moments += timeline_logs.moments(lines, records, explain)
+    moments += [moment for record in records for moment in timeline_records.release(record, records)]
     first = records[0]
     return Timeline(
         correlation_id=first.correlation_id,

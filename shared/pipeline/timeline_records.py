@@ -64,6 +64,16 @@ def beginning_of_event(record: Delivery) -> str:
     return say.DOCTOR if record.key == DOCTOR_KEY else say.RECEIVED
 
 
+def release(record: Delivery, records: Sequence[Delivery]) -> Iterator[Moment]:
+    """When a message was let go by one before it that was not sent; one that was sent lets go without a word."""
+    before = next((other for other in records if other.key == record.after), None)
+    if before is None or before.state not in (State.DEAD, State.DROPPED) or before.finished_at is None:
+        return
+    moved = record.started_at or record.finished_at
+    if moved is None or moved >= before.finished_at:
+        yield Moment(max(before.finished_at, record.received_at), "released", say.RELEASED, record.key)
+
+
 def tries(record: Delivery) -> list[Try]:
     """Every attempt that is remembered, the one that left no verdict too."""
     unsettled = _unsettled(record)

@@ -13,6 +13,7 @@ DOCTOR = "pombo doctor made it, to see a task go to process_inbound and come bac
 WITHOUT_REPLY = "It was looked at."
 RESENT = "The doubt window passed without a receipt: it is sent once more, and only once."
 REPLAYED = "A person had it tried anew (round {round})."
+RELEASED = "The reply before it came to its end unsent: this one waits for it no longer."
 CONFIRMED = "A receipt shows that WhatsApp has it; it is not sent again."
 
 TRIES: Mapping[str, str] = {

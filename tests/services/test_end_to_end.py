@@ -377,7 +377,7 @@ def test_a_kill_loses_nothing_and_doubles_nothing(stack: Stack, contacts: Callab
 
 
 def test_the_sweep_counts_what_is_open_and_makes_up_for_a_lost_task(stack: Stack, contact: str) -> None:
-    body = of_texts(text(contact, f"wamid.{contact}", "hello"))
+    body = of_texts(text(contact, f"wamid.{contact}", "hello"), {"id": f"wamid.{contact}.unreadable"})
     stack.fault("task", "drop", match={"queue": "inbound"})
     assert stack.post(body).status_code == 200
     key = stack.event_key(f"wamid.{contact}")
@@ -391,10 +391,33 @@ def test_the_sweep_counts_what_is_open_and_makes_up_for_a_lost_task(stack: Stack
     assert first.keys() == counts
     assert first["pending"] >= 1
     assert first["oldest_pending_seconds"] >= 0
-    assert first["dead"] >= 1, "the tests before left some"
+    assert first["dead"] >= 1, "what could not be read"
     stack.wait_texts(contact, ["hello"])
     stack.wait_settled([f"wamid.{contact}"])
     assert stack.calls(f"wamid.{contact}") == 1
+
+
+def test_several_sweeps_at_once_make_no_more_tasks_than_one(stack: Stack, contacts: Callable[[], str]) -> None:
+    """The tasks of ten messages are lost; eight sweeps look for them together until each has another."""
+    items = [text(contact, f"wamid.{contact}", "hello") for contact in (contacts() for _ in range(10))]
+    keys = {stack.event_key(item["id"]) for item in items}
+    stack.fault("task", "drop", times=len(items), match={"queue": "inbound"})
+    assert stack.post(of_texts(*items)).status_code == 200
+    stack.wait_until(lambda: len(stack.logs("fault_made", kind="drop")) >= len(items), "their tasks are lost")
+
+    with ThreadPoolExecutor(8) as pool:
+
+        def sweep_at_once() -> int:
+            return sum(swept["enqueued"] for swept in pool.map(lambda _: sweep(stack), range(8)))
+
+        tasks = 0
+        while tasks < len(keys):
+            tasks += stack.wait_until(sweep_at_once, "they are overdue and get another task")
+
+    assert tasks == len(keys)
+    stack.wait_settled([item["id"] for item in items])
+    assert {stack.store.get(key).generation for key in keys} == {1}
+    assert [stack.calls(item["id"]) for item in items] == [1] * len(items)
 
 
 def sweep(stack: Stack) -> dict[str, Any]:

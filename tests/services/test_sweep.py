@@ -179,6 +179,33 @@ def test_a_queue_that_is_away_is_answered_503_and_what_it_missed_is_overdue_agai
     assert ensured(internal)[-1].generation == 2
 
 
+@pytest.mark.parametrize("port", ["store", "queue"])
+def test_what_a_failure_in_the_middle_has_left_is_swept_by_the_next_call(
+    client: FlaskClient, internal: InternalParts, port: str
+) -> None:
+    records = put_many(internal, 5)
+    third = records[2].key
+    broken = {"store": (internal.store, StoreUnavailable), "queue": (internal.queue, QueueUnavailable)}[port]
+    tapped, error = broken
+    tapped.before = lambda _, *given: error() if given and third in (given[0], _key(given[0])) else None
+    assert sweep(client) == (503, {"error": f"{port}_unavailable"})
+    assert len([task for task in ensured(internal) if task.key != third]) == 2, "the two before it have theirs"
+
+    tapped.before = lambda *_: None
+    status, body = sweep(client)
+
+    assert (status, body["enqueued"]) == (200, 3 if port == "store" else 2)
+    internal.clock.go(60)
+    sweep(client)
+    assert {task.key for task in ensured(internal)} == {record.key for record in records}
+    for key in {record.key for record in records} - {third}:
+        assert next(task.generation for task in ensured(internal) if task.key == key) == 1
+
+
+def _key(given: Any) -> str | None:
+    return getattr(given, "key", None)
+
+
 def test_a_record_that_a_newer_version_wrote_does_not_stop_the_others(
     client: FlaskClient, internal: InternalParts, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -523,6 +523,34 @@ def test_a_wait_that_is_over_is_told_as_past() -> None:
     assert said == "It waited for the reply before it; looked 2 times, the last at 12:00:01 UTC."
 
 
+def two(before: Delivery, then: Delivery) -> tuple[Delivery, Delivery]:
+    """A reply and the one that goes after it."""
+    return replace(before, key="a" * 40), replace(then, key="b" * 40, after="a" * 40)
+
+
+@pytest.mark.parametrize("end", [dead, dropped], ids=["dead", "dropped"])
+@pytest.mark.parametrize("then", [pending, done], ids=["it waits still", "it was sent since"])
+def test_a_reply_says_when_one_that_was_not_sent_let_it_go(end: Any, then: Any) -> None:
+    before, record = two(replace(end(), finished_at=at(-5)), replace(then(), started_at=at(-2)))
+    told = [moment for moment in build([before, record]).events if moment.what == "released"]
+    assert [(moment.at, moment.delivery) for moment in told] == [(at(-5), record.key)]
+    assert is_a_sentence(told[0].sentence)
+
+
+@pytest.mark.parametrize(
+    ("before", "then"),
+    [
+        (done(), pending()),
+        (pending(), pending()),
+        (replace(dead(), finished_at=at(-1)), replace(done(), started_at=at(-3))),
+        (replace(dead(), finished_at=at(-1)), replace(dead(), started_at=None, finished_at=at(-3))),
+    ],
+    ids=["it was sent", "it is still on its way", "the other had gone before", "the other had ended before"],
+)
+def test_a_reply_that_was_not_held_up_by_an_end_says_nothing_of_it(before: Delivery, then: Delivery) -> None:
+    assert "released" not in {moment.what for moment in build(two(before, then)).events}
+
+
 def test_waits_for_other_reasons_or_between_other_tries_are_told_apart() -> None:
     record = tried("retry", "retry")
     looks = (waiting(1), waiting(2, "blocked"), waiting(3, "blocked"), waiting(11, "blocked"), waiting(12, "blocked"))
