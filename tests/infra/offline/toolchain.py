@@ -23,6 +23,9 @@ from offline.bindings import PROVIDER, read
 from offline.schema import schema_of
 
 HERE = Path(__file__).resolve().parent
+_LONGEST_DOWNLOAD = 170
+"""Seconds: under the limit of a test."""
+
 _TYPE = re.compile(r'^(resource|data) "(google_\w+)"', re.M)
 
 
@@ -109,10 +112,12 @@ def _pip(*command: str, into: Path, option: str) -> None:
     unfinished = into.with_name(f"{into.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     words = [sys.executable, "-m", "pip", *command, option, str(unfinished), "--quiet", "--disable-pip-version-check"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=170)
-    if done.returncode:
+    try:
+        subprocess.run(words, capture_output=True, text=True, timeout=_LONGEST_DOWNLOAD, check=True)
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
         shutil.rmtree(unfinished, ignore_errors=True)
-        raise Unavailable(f"pip {command[0]} of {command[-1]} failed: {done.stderr.strip()[-500:]}")
+        said = str(error.stderr or "it took too long").strip()[-500:]
+        raise Unavailable(f"pip {command[0]} of {command[-1]} failed: {said}") from error
     unfinished.rename(into)
 
 
