@@ -132,7 +132,7 @@ MUTATIONS = (
         SERVICE,
         '["webhook"]',
         put(None, "template", "service_account"),
-        "own",
+        "not as an account of its own",
     ),
     Mutation(
         "both services are one account",
@@ -187,7 +187,11 @@ MUTATIONS = (
         "tasks go out unencrypted", SERVICE, '["webhook"]', plain("INTERNAL_TASK_BASE_URL", "http://x"), "must be https"
     ),
     Mutation(
-        "tasks go elsewhere", SERVICE, '["webhook"]', plain("INTERNAL_TASK_BASE_URL", "https://x.run.app"), "another"
+        "tasks go elsewhere",
+        SERVICE,
+        '["webhook"]',
+        plain("INTERNAL_TASK_BASE_URL", "https://x.run.app"),
+        "another INTERNAL_TASK_BASE_URL",
     ),
     Mutation(
         "queues in another region",
@@ -257,7 +261,7 @@ MUTATIONS = (
         SERVICE,
         '["webhook"]',
         put([STEP], "template", "containers", "startup_probe", "http_get"),
-        "/readyz",
+        "not when /readyz does",
     ),
     Mutation(
         "ended by a store's outage",
@@ -318,7 +322,7 @@ MUTATIONS = (
         JOB,
         "sweep",
         put("a@b.c", "http_target", "oidc_token", "service_account_email"),
-        "another",
+        "SCHEDULER_SERVICE_ACCOUNT is another",
     ),
     Mutation(
         "a token for the whole path",
@@ -360,7 +364,13 @@ MUTATIONS = (
         put("86400s", "ttl_config", "expiration_offset"),
         "later than the code",
     ),
-    Mutation("an expiring time in an index", FIELD, 'expiring["records"]', put([], "index_config"), "is indexed"),
+    Mutation(
+        "an expiring time in an index",
+        FIELD,
+        'expiring["records"]',
+        put([], "index_config"),
+        "about 500 writes a second",
+    ),
     Mutation("no index for the sweep", FIELD, "sweep_at", None, "records.sweep_at is indexed by shared/stores"),
     Mutation(
         "an index that goes down",
@@ -402,14 +412,14 @@ MUTATIONS = (
     Mutation("a public bucket", BUCKET, "media", put("inherited", "public_access_prevention"), "may be made public"),
     Mutation("a Redis that forgets", REDIS, "this", put("BASIC", "tier"), "loses its data"),
     Mutation("a Redis that throws away", REDIS, "this", put({}, "redis_configs"), "noeviction"),
-    Mutation("a password in the state", REDIS, "this", put(True, "auth_enabled"), "in the state"),
+    Mutation("a password in the state", REDIS, "this", put(True, "auth_enabled"), "The password of a Redis"),
     Mutation("a Redis out of reach", SERVICE, '["webhook"]', put([], "template", "vpc_access"), "does not reach"),
     Mutation(
         "a secret in the state",
         "google_secret_manager_secret_version",
         "url",
         put("redis://x", "secret_data"),
-        "in the state",
+        "has its value in the state",
     ),
     # Bindings
     Mutation(

@@ -9,7 +9,7 @@ from code_side import Code
 from google.cloud.tasks_v2 import RetryConfig
 from mutations import MUTATIONS, Mutation
 from plans import Plan
-from rules import faults
+from rules import RULES, faults
 
 from shared.config import INTERNAL, SETTINGS, WEBHOOK, Setting
 from shared.stores.firestore_schema import RECEIPTS, RECORDS, TENANTS, Collection
@@ -96,3 +96,11 @@ def test_a_change_of_the_code_alone_is_said_and_names_both(
     code: Code, words: tuple[str, ...], plan_of: Callable[[str], Plan]
 ) -> None:
     assert any(all(word in fault for word in words) for fault in faults(plan_of("bare"), code))
+
+
+def test_every_rule_notices_something(plan_of: Callable[[str], Plan]) -> None:
+    """A rule that no mutation brings to speak may be one that cannot."""
+    wrong = [(mutation.of(plan_of("everything")), Code()) for mutation in MUTATIONS]
+    wrong += [(plan_of("bare"), code) for _, code, _ in CHANGES_OF_THE_CODE]
+    spoke = {rule.__name__ for rule in RULES for plan, code in wrong if list(rule(plan, code))}
+    assert {rule.__name__ for rule in RULES} == spoke
