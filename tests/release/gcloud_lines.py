@@ -46,20 +46,23 @@ def _until_its_end(text: str) -> str:
 
 
 def _without_expansions(text: str, known: Mapping[str, str]) -> str:
-    """$NAME, ${NAME} and $(command) as a word; not within single quotes, where they are none."""
+    """$NAME, ${NAME}, $(command), and PROJECT for the reader's own, as a word; not within single quotes, where a shell
+    leaves them alone.
+    """
     parts = re.split(r"('[^']*')", text)
     for at in range(0, len(parts), 2):
-        plain = re.sub(r"\$\([^()]*(?:\([^()]*\)[^()]*)*\)", _VALUE, parts[at])
+        plain = re.sub(r"\$\([^()]*(?:\([^()]*\)[^()]*)*\)|\bPROJECT\b(?<!\$PROJECT)", _VALUE, parts[at])
         parts[at] = re.sub(r"\$\{?(\w+)\}?", lambda found: known.get(found[1], _VALUE), plain)
     return "".join(parts)
 
 
 def shell_of_page(markdown: str) -> str:
-    """What a page shows as commands: fenced and indented blocks, one after another."""
+    """What a page shows as commands: fenced and indented blocks, and what it names in a sentence, one after another."""
     fenced = re.findall(r"^```(?:sh|bash|console)?\n(.*?)^```", markdown, re.M | re.S)
     rest = re.sub(r"^```.*?^```", "", markdown, flags=re.M | re.S)
     indented = re.findall(r"(?:^ {4,}.*\n)+", rest + "\n", re.M)
-    return "\n".join([*fenced, *(re.sub(r"^ {4,}", "", block, flags=re.M) for block in indented)])
+    named = re.findall(r"`(gcloud [^`]+)`", rest)
+    return "\n".join([*fenced, *(re.sub(r"^ {4,}", "", block, flags=re.M) for block in indented), *named])
 
 
 def complaints(commands: Iterable[str]) -> dict[str, str]:
