@@ -654,7 +654,9 @@ def test_a_hop_that_cannot_be_made_is_answered_503(service: Service) -> None:
 
 
 @pytest.mark.parametrize(
-    "before", [{"state": State.DONE}, {"state": State.DEAD}, None], ids=["done", "dead", "missing"]
+    "before",
+    [{"state": State.DONE}, {"state": State.DEAD}, {"state": State.DROPPED}, None],
+    ids=["done", "dead", "dropped", "missing"],
 )
 def test_a_predecessor_that_is_out_of_the_way_lets_it_go(service: Service, before: dict[str, Any] | None) -> None:
     if before:

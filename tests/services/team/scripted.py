@@ -75,6 +75,11 @@ def _list(argument, earlier):
     return [str(number) for number in range(1, int(argument) + 1)]
 
 
+def _around(argument, earlier):
+    """`!around wamid.1`: a place and typing between texts; a fault may be meant for the place alone."""
+    return ["1", OutboundMessage.location(-23.5, -46.6, name="2"), "3", OutboundMessage.typing(argument), "4"]
+
+
 def _mixed(argument, earlier):
     return [OutboundMessage.text("made"), "plain"]
 

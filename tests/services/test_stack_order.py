@@ -1,0 +1,102 @@
+"""The order of the replies to one message, whatever becomes of one in their midst."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from stack import Stack
+
+ALL = ["1", "2", "3", "4"]
+WITHOUT_IT = ["1", "3", "4"]
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """What WhatsApp answers to the second reply, and what of the four it takes then."""
+
+    fault: Mapping[str, Any]
+    taken: list[str]
+    answers: list[str]
+    dead: str | None = None
+
+
+TROUBLES = {
+    "limited": Trouble({"kind": "error", "code": 131056, "times": 2}, ALL, ["limited", "limited", "accepted"]),
+    "tried again": Trouble(
+        {"kind": "error", "code": 999999, "status": 400, "transient": True}, ALL, ["retry", "accepted"]
+    ),
+    "nobody takes any": Trouble(
+        {"kind": "error", "code": 131016, "times": 2}, ALL, ["provider_down"] * 2 + ["accepted"]
+    ),
+    "the answer is lost and a receipt comes": Trouble({"kind": "accept_then_drop"}, ALL, ["lost"]),
+    "the answer is lost and nothing comes": Trouble({"kind": "drop"}, ALL, ["lost", "accepted"]),
+    "every answer is lost": Trouble({"kind": "drop", "times": 0}, WITHOUT_IT, ["lost", "lost"], "in_doubt"),
+    "refused for good": Trouble({"kind": "error", "code": 131026, "times": 0}, WITHOUT_IT, ["refused"], "permanent"),
+}
+
+
+@pytest.fixture(scope="module")
+def ordered(make_stack: Callable[..., Stack]) -> Iterator[Stack]:
+    """The doubt window is as short as it may be: 120 s, which is 6 here."""
+    with make_stack(IN_DOUBT_SECONDS="120", MAX_ATTEMPTS="8") as stack:
+        yield stack
+
+
+@pytest.fixture(scope="module")
+def told(ordered: Stack) -> dict[str, tuple[str, str]]:
+    """Each trouble begins before any of it is waited for: who wrote, and the id of what."""
+    people = {name: f"1555400{number:04}" for number, name in enumerate(TROUBLES)}
+    for name, person in people.items():
+        ordered.fault("send", **TROUBLES[name].fault, match={"to": person, "type": "location"})
+    return {name: (person, ordered.say(person, "!around wamid.1")) for name, person in people.items()}
+
+
+def taken(stack: Stack, contact: str) -> list[str]:
+    """The words of texts and the names of places, in the order in which WhatsApp took them."""
+    return [entry["body"].get("body") or entry["body"]["name"] for entry in stack.ledger(contact)]
+
+
+@pytest.mark.parametrize("name", TROUBLES)
+def test_the_replies_after_one_in_trouble_wait_for_its_end_and_no_longer(
+    ordered: Stack, told: dict[str, tuple[str, str]], name: str
+) -> None:
+    trouble, (person, message_id) = TROUBLES[name], told[name]
+
+    ordered.wait_settled([message_id], 90)
+
+    assert taken(ordered, person) == trouble.taken
+    second, third = ordered.reply(message_id, 1), ordered.reply(message_id, 2)
+    assert second is not None
+    assert third is not None
+    assert [attempt.answer for attempt in second.attempts_log] == trouble.answers
+    assert second.reason == trouble.dead
+    assert [attempt.answer for attempt in third.attempts_log] == ["accepted"], "waiting spends no attempt"
+
+
+@pytest.mark.parametrize("name", [name for name, trouble in TROUBLES.items() if trouble.dead])
+def test_a_reply_that_is_dead_lets_the_next_one_go_and_its_story_says_so(
+    ordered: Stack, told: dict[str, tuple[str, str]], name: str
+) -> None:
+    message_id = told[name][1]
+    ordered.wait_settled([message_id], 90)
+
+    third = ordered.reply(message_id, 2)
+    assert third is not None
+    said = [one for one in ordered.timeline(message_id)["events"] if one["delivery"] == third.key]
+
+    assert [one["what"] for one in said[:4]] == ["planned", "waiting", "released", "accepted"]
+    assert said[1]["sentence"].startswith("It waited for the reply before it")
+    assert said[2]["sentence"] == "The reply before it came to its end unsent: this one waits for it no longer."
+
+
+def test_the_replies_after_one_whose_worker_was_killed_wait_for_its_receipt(ordered: Stack, contact: str) -> None:
+    """WhatsApp has it, and the one that sent it is dead: its lease has to run out, and its receipt to be believed."""
+    ordered.fault("send", "slow", seconds=20, match={"to": contact, "type": "location"})
+    message_id = ordered.say(contact, "!around wamid.1")
+    ordered.wait_until(lambda: taken(ordered, contact) == ["1", "2"], "it is being sent")
+
+    ordered.wait_back(ordered.kill("internal"))
+
+    ordered.wait_settled([message_id], 90)
+    assert taken(ordered, contact) == ALL
