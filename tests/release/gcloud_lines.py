@@ -62,6 +62,8 @@ def shell_of_page(markdown: str) -> str:
     rest = re.sub(r"^```.*?^```", "", markdown, flags=re.M | re.S)
     indented = re.findall(r"(?:^ {4,}.*\n)+", rest + "\n", re.M)
     named = re.findall(r"`(gcloud [^`]+)`", rest)
+    # What is but the name of a command needs no arguments.
+    named = [f"{one} --help" if re.fullmatch(r"[a-z -]+", one) else one for one in named]
     return "\n".join([*fenced, *(re.sub(r"^ {4,}", "", block, flags=re.M) for block in indented), *named])
 
 

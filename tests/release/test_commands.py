@@ -51,6 +51,7 @@ def test_a_command_that_gcloud_would_not_take_is_found() -> None:
     bad = {
         "gcloud run services update pombo-webhook --imgae=x": "--imgae",
         "gcloud run servces list": "servces",
+        "gcloud run servces --help": "servces",
         "gcloud secrets versions add": "SECRET",
         "gcloud artifacts docker images scan x --location=value": "--location",
     }
@@ -86,8 +87,11 @@ def test_what_is_known_is_put_in() -> None:
 
 
 def test_a_page_shows_commands_in_blocks_and_in_sentences() -> None:
-    page = "Do `gcloud a b` and:\n\n    gcloud c \\\n        d\n\n```sh\ngcloud e\n```\nThe gcloud f of `x gcloud g`.\n"
-    assert list(commands_in(shell_of_page(page))) == ["gcloud e", "gcloud c d", "gcloud a b"]
+    page = (
+        "Do `gcloud a b`, or `gcloud a b --c=D`, and:\n\n    gcloud c \\\n        d\n\n"
+        "```sh\ngcloud e\n```\nThe gcloud f of `x gcloud g`.\n"
+    )
+    assert list(commands_in(shell_of_page(page))) == ["gcloud e", "gcloud c d", "gcloud a b --help", "gcloud a b --c=D"]
 
 
 def test_a_build_is_sent_what_its_tests_need_and_no_state(tmp_path: Path) -> None:
