@@ -105,6 +105,11 @@ class CutProxy:
         with self._lock:
             self._swallows.append(_Swallow(holding, hang_up))
 
+    def swallow_no_more(self) -> None:
+        """Whatever was still to be swallowed is passed on."""
+        with self._lock:
+            self._swallows.clear()
+
     # ---- for its connections
 
     def taken(self, request: bytes) -> _Swallow | None:

@@ -93,6 +93,8 @@ class Account:
     replies: Counter[Verdict] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
     doubted: int = 0
+    on_their_way: int = 0
+    """Messages received of which something is still open in a run that was ended early."""
     findings: list[Finding] = field(default_factory=list)
 
     @property
@@ -123,6 +125,8 @@ class Books:
     refused: Collection[str]
     rules: Rules
     evidence: Mapping[str, Evidence] = field(default_factory=dict)
+    is_over: bool = True
+    """Or else the run was ended before it was quiet: what is still on its way is not judged."""
 
 
 def by_key(ledger: Iterable[Entry]) -> dict[str | None, list[Entry]]:
@@ -138,13 +142,16 @@ def take_account(sent: Iterable[Inbound], books: Books) -> Account:
     planned: set[str | None] = set()
     for inbound in sent:
         key = message_event_id("meta", books.rules.sender, inbound.id)
+        keys = [outbound_key(key, index) for index in range(len(inbound.script.replies))]
+        planned.update(keys)
         event = books.read(key)
+        if not books.is_over and _is_on_its_way(event, keys, books):
+            account.on_their_way += 1
+            continue
         verdict, sentence = judge_event(inbound, event)
         account.note(account.received, verdict, key, sentence)
         if event and verdict is Verdict.DEAD_LETTER:
             account.reasons[f"{event.kind}: {event.reason}"] += 1
-        keys = [outbound_key(key, index) for index in range(len(inbound.script.replies))]
-        planned.update(keys)
         if event is None or event.state is not State.DEAD or any(key in books.ledger for key in keys):
             _judge_replies(account, inbound, keys, books)
     for stray, found in books.ledger.items():
@@ -152,6 +159,13 @@ def take_account(sent: Iterable[Inbound], books: Books) -> Account:
             for _ in found:
                 account.note(account.replies, Verdict.UNACCOUNTED, stray, "WhatsApp has a message nobody planned.")
     return account
+
+
+def _is_on_its_way(event: Delivery | None, keys: Sequence[str], books: Books) -> bool:
+    if event is None or not event.final:
+        return True
+    replies = [books.read(key) for key in keys[: event.plan_size or 0]]
+    return any(reply is not None and not reply.final for reply in replies)
 
 
 def judge_event(inbound: Inbound, event: Delivery | None) -> Judgement:

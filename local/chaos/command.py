@@ -14,7 +14,8 @@ import click
 
 from local.chaos.plan import Order
 from local.chaos.report import as_dict, as_text
-from local.chaos.run import Chaos, Wishes
+from local.chaos.run import Chaos
+from local.chaos.wishes import Wishes
 from local.screen import step
 from local.stack import EndedAtStart, Told
 from local.stores import PROGRAMS
@@ -67,7 +68,7 @@ def run(
         sys.exit(130)
     click.echo(json.dumps(as_dict(result), ensure_ascii=False) if as_json else as_text(result))
     if result.exit_code in (0, 2) and data_dir is None:
-        shutil.rmtree(wishes.data_dir)
+        shutil.rmtree(wishes.data_dir.parent)
     else:
         say(f"The data is kept in {wishes.data_dir}")
     say(f"Seed {order.seed}; once more: {_again(wishes)}")

@@ -46,6 +46,7 @@ class Result:
     sweep: bool
     policy: str
     dealt: Mapping[tuple[Kind, str], int]
+    swallowed: int
     made: Mapping[str, int]
     account: Account
     told: Told
@@ -80,20 +81,22 @@ def rows(result: Result) -> Iterator[tuple[str, Sequence[tuple[str, object]]]]:
             ("seconds", round(result.seconds)),
         ],
     )
-    yield "What was done to it", [*_dealt(result.dealt), *_made(result.made)]
+    struck = [*_dealt(result.dealt), *([("answers of the store swallowed", result.swallowed)] * (result.swallowed > 0))]
+    yield "What was done to it", [*struck, *_made(result.made)]
     yield (
         "What that met",
         [
             ("attempts interrupted: tasks under way at a service", told.interrupted["tasks"]),
             ("attempts interrupted: webhooks under way", told.interrupted["webhooks"]),
             ("attempts interrupted: by the emulator's own end", told.interrupted["emulator"]),
-            ("messages that were in doubt", account.doubted),
             ("webhooks' events that came again", told.events["inbound_duplicate"]),
             ("leases that ran out under their holder", told.events["lease_lost"]),
             ("tasks left in the queues at the end", result.tasks_left),
         ],
     )
-    yield "Messages received", _verdicts(account.received, (Verdict.HANDLED,))
+    yield "Asked of it", [(need.what, f"{need.found} (at least {need.least})") for need in result.needs]
+    still = [("still on their way, not judged", account.on_their_way)] if result.interrupted else []
+    yield "Messages received", [*_verdicts(account.received, (Verdict.HANDLED,)), *still]
     yield "Replies", _verdicts(account.replies, (Verdict.DELIVERED, Verdict.DOUBLED_BY_POLICY))
     yield "Dead letters, told", sorted(account.reasons.items())
     yield "Log lines", [("read", sum(told.events.values())), ("that should not be", told.stray_count)]
@@ -103,12 +106,12 @@ def _dealt(dealt: Mapping[tuple[Kind, str], int]) -> Iterator[tuple[str, int]]:
     words = {
         Kind.KILL: "kills of",
         Kind.STALL: "standstills of",
-        Kind.CUT: "times cut off:",
-        Kind.SILENCE: "times silent:",
-        Kind.SWALLOW: "answers swallowed:",
+        Kind.CUT: "cut-offs of",
+        Kind.SILENCE: "silences of",
     }
     for (kind, target), number in sorted(dealt.items()):
-        yield f"{words[kind]} {'the store' if target == STORE else target}", number
+        if kind in words:
+            yield f"{words[kind]} {'the store' if target == STORE else target}", number
 
 
 def _made(made: Mapping[str, int]) -> Iterator[tuple[str, int]]:
@@ -143,9 +146,10 @@ def verdict(result: Result) -> str:
     """The last line, for a person."""
     match result.exit_code:
         case 0:
-            return "Every message is accounted for: none lost, none doubled, none out of order."
+            by_policy = " but by policy" if result.account.replies[Verdict.DOUBLED_BY_POLICY] else ""
+            return f"Every message is accounted for: none lost, none doubled{by_policy}, none out of order."
         case 130:
-            return "Ended before its time: what is not final yet counts as unaccounted here."
+            return "Ended before its time: this is the account so far."
         case 2:
             missing = [f"{need.what} {need.found} of {need.least}" for need in result.needs if not need.met]
             return f"Nothing proven: too quiet a run ({', '.join(missing)})."

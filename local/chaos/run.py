@@ -6,9 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import click
@@ -18,20 +16,19 @@ from local.chaos.control import Control
 from local.chaos.driver import Driver
 from local.chaos.handler import TRIES
 from local.chaos.logs import read_logs
-from local.chaos.plan import Order, Plan, make_plan
-from local.chaos.proof import KILLS, needs, share
+from local.chaos.plan import Plan, make_plan
+from local.chaos.proof import needs
 from local.chaos.quiet import Watch
 from local.chaos.report import Result
-from local.chaos.schedule import KILLED, STORE, Kind, Weather, blows
+from local.chaos.schedule import STORE, Kind, blows
 from local.chaos.trouble import Parts, Trouble
+from local.chaos.wishes import Wishes
 from local.cut_proxy import CutProxy
 from local.ports import LOOPBACK
 from local.stack import Options, Stack
-from local.stores import PROGRAMS
 from shared import bootstrap, config
 from shared.cli import trace
 from shared.cli.running import Running
-from shared.domain.limits import DoubtPolicy, Limits
 from shared.pipeline.ports import Store
 
 TIMELINES = 5
@@ -39,43 +36,6 @@ TIMELINES = 5
 
 TELL_EVERY = 5.0
 """Seconds between two words of progress."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wishes:
-    """What is asked of a run. Durations in seconds."""
-
-    order: Order
-    store: str
-    sweep: bool
-    policy: DoubtPolicy
-    withhold_receipts: bool
-    time_scale: float
-    data_dir: Path
-    handler: str
-
-    @property
-    def limits(self) -> Limits:
-        return Limits(doubt_policy=self.policy).scaled(self.time_scale)
-
-    @property
-    def weather(self) -> Weather:
-        """More blows than the proof asks for: not each of them meets something."""
-        order, program = self.order, PROGRAMS.get(self.store)
-        return Weather(
-            kill_every=min(12.0, order.seconds / (3 * share(KILLS, order.messages))),
-            fault_every=order.seconds / (0.3 * order.messages),
-            lease=self.limits.outbound_lease.total_seconds(),
-            doubt=self.limits.doubt_window.total_seconds(),
-            server=program is not None,
-            keeps=program is not None and not program.forgets,
-            loses_tasks=self.sweep,
-            receipts=not self.withhold_receipts,
-        )
-
-    @property
-    def killed(self) -> list[str]:
-        return [*KILLED, *([STORE] if self.weather.keeps else [])]
 
 
 class Chaos:
@@ -116,7 +76,8 @@ class Chaos:
                 is_quiet, tasks_left = self._stack.beside(self._break_everything)
             except click.Abort:
                 self._over.set()
-                return self._result(False, 0, interrupted=True)
+                self._say = lambda _: None  # the thread that we no longer wait for has no more to say
+                return self._result(False, None, interrupted=True)
             return self._stack.beside(lambda: self._result(is_quiet, tasks_left))
 
     # ---- before
@@ -193,7 +154,8 @@ class Chaos:
         told = read_logs(wishes.data_dir, {key for key, found in ledger.items() if key and len(found) > 1})
         rules = Rules(self.sender, wishes.policy, wishes.limits.doubt_window)
         sent = islice(self._plan.messages, self._driver.sent)
-        account = take_account(sent, Books(ledger, self.store.get, self._plan.refused, rules, told.evidence))
+        books = Books(ledger, self.store.get, self._plan.refused, rules, told.evidence, is_over=not interrupted)
+        account = take_account(sent, books)
         dealt, made = self._trouble.dealt, self.control.get("faults/made")
         kills = {name: dealt[Kind.KILL, name] for name in wishes.killed}
         shown = needs(
@@ -208,6 +170,7 @@ class Chaos:
             sweep=wishes.sweep,
             policy=wishes.policy,
             dealt=dealt,
+            swallowed=self._proxy.swallowed if self._proxy else 0,
             made=made,
             account=account,
             told=told,

@@ -137,6 +137,7 @@ class Trouble:
             if pid and name != "whatsapp":
                 _signal(pid, signal.SIGCONT)
         if self._parts.proxy:
+            self._parts.proxy.swallow_no_more()
             self._parts.proxy.restore()
 
 

@@ -9,9 +9,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from local.chaos.account import BAD
+from local.stores import PROGRAMS
 from shared import config
 
 ROOT = Path(__file__).parents[2]
@@ -39,6 +41,16 @@ def chaos(data_dir: Path, *options: str) -> tuple[int, dict[str, Any]]:
     return ended.returncode, json.loads(ended.stdout)
 
 
+def need_server_of(store: str) -> None:
+    """Skip the test where this machine lacks what serves the store; in CI it fails then."""
+    try:
+        PROGRAMS[store].command(0, Path())
+    except click.ClickException as missing:
+        if os.environ.get("CI") == "true":
+            pytest.fail(missing.message)
+        pytest.skip(missing.message)
+
+
 def none_of(counts: dict[str, int]) -> dict[str, int]:
     """The bad ones, which all have to be 0."""
     return {verdict: counts[verdict] for verdict in BAD if counts[verdict]}
@@ -55,6 +67,36 @@ def test_nothing_is_lost_and_nothing_sent_twice_while_everything_is_killed(tmp_p
     assert received["dead as planned"] > 0
     assert replies["delivered once"] > 300
     assert all(need["found"] >= need["least"] > 0 for need in found["needs"])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("store", ["redis", "firestore"])
+def test_a_store_that_is_killed_frozen_and_cut_off_loses_nothing_either(tmp_path: Path, store: str) -> None:
+    need_server_of(store)
+
+    code, found = chaos(tmp_path / "data", "--messages", "300", "--seconds", "40", "--seed", "3", "--store", store)
+
+    assert code == 0, json.dumps(found, indent=1)
+    done = found["What was done to it"]
+    assert all(done[f"{what} the store"] > 0 for what in ("standstills of", "cut-offs of", "silences of"))
+    assert done["answers of the store swallowed"] > 0
+    assert ("kills of the store" in done) is (store == "redis"), "the Firestore emulator keeps its data in memory"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("policy", ["resend", "hold"])
+def test_without_receipts_a_message_is_doubled_only_where_the_policy_says_so(tmp_path: Path, policy: str) -> None:
+    options = ("--messages", "300", "--seconds", "40", "--seed", "3", "--withhold-receipts", "--policy", policy)
+
+    code, found = chaos(tmp_path / "data", *options)
+
+    assert code == 0, json.dumps(found, indent=1)
+    replies = found["Replies"]
+    assert (replies["doubled by policy, told"] > 0) is (policy == "resend")
+    if policy == "hold":
+        assert found["Dead letters, told"]["outbound: in_doubt"] == replies["dead letter, told"] > 0
 
 
 def test_a_handler_that_disobeys_is_found_out(tmp_path: Path) -> None:

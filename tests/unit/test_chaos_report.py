@@ -125,6 +125,7 @@ def result(**changes: Any) -> Result:
         sweep=False,
         policy="resend",
         dealt={(Kind.KILL, "webhook"): 3, (Kind.STALL, "store"): 2},
+        swallowed=0,
         made={"task duplicate": 5},
         account=Account(received=Counter({Verdict.HANDLED: 10}), replies=Counter({Verdict.DELIVERED: 25})),
         told=Told(events=Counter({"started": 4})),

@@ -1,0 +1,47 @@
+"""The wishes for a chaos run, and what follows from them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from local.chaos.plan import Order
+from local.chaos.proof import KILLS, share
+from local.chaos.schedule import KILLED, STORE, Weather
+from local.stores import PROGRAMS
+from shared.domain.limits import DoubtPolicy, Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What is asked of a run. Durations in seconds."""
+
+    order: Order
+    store: str
+    sweep: bool
+    policy: DoubtPolicy
+    withhold_receipts: bool
+    time_scale: float
+    data_dir: Path
+    handler: str
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(doubt_policy=self.policy).scaled(self.time_scale)
+
+    @property
+    def weather(self) -> Weather:
+        """More blows than the proof asks for: not each of them meets something."""
+        order, program = self.order, PROGRAMS.get(self.store)
+        return Weather(
+            kill_every=min(12.0, order.seconds / (3 * share(KILLS, order.messages))),
+            fault_every=order.seconds / (0.3 * order.messages),
+            lease=self.limits.outbound_lease.total_seconds(),
+            doubt=self.limits.doubt_window.total_seconds(),
+            server=program is not None,
+            keeps=program is not None and not program.forgets,
+            loses_tasks=self.sweep,
+            receipts=not self.withhold_receipts,
+        )
+
+    @property
+    def killed(self) -> list[str]:
+        return [*KILLED, *([STORE] if self.weather.keeps else [])]

@@ -1,0 +1,49 @@
+"""What a command that breaks the stack may ask of it: settings before the user's own, and a door before the store."""
+
+from pathlib import Path
+
+import pytest
+
+from local.stack import Options, Stack
+from shared import config
+
+
+def environment_of(stack: Stack) -> dict[str, str]:
+    """As its children get it."""
+    return stack._environment
+
+
+def test_its_settings_go_before_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HANDLER", "handlers.menu:handle")
+    monkeypatch.setenv("LOG_LEVEL", "DEBUG")
+
+    environment = environment_of(Stack(Options(tmp_path, first_port=0, settings={"HANDLER": "handlers.echo:handle"})))
+
+    assert (environment["HANDLER"], environment["LOG_LEVEL"]) == ("handlers.echo:handle", "DEBUG")
+
+
+def test_a_setting_that_is_empty_takes_the_users_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HANDLER_URL", "http://127.0.0.1:9/")
+    settings = {"HANDLER": "handlers.echo:handle", "HANDLER_URL": ""}
+
+    environment = environment_of(Stack(Options(tmp_path, first_port=0, settings=settings)))
+
+    assert config.load(environment, config.INTERNAL).get("HANDLER_URL") is None
+
+
+@pytest.mark.parametrize(("store", "setting"), [("redis", "REDIS_URL"), ("firestore", "FIRESTORE_EMULATOR_HOST")])
+def test_the_services_find_the_stores_server_at_the_door(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str, setting: str
+) -> None:
+    monkeypatch.delenv(setting, raising=False)
+    behind = []
+
+    def door(port: int) -> int:
+        behind.append(port)
+        return 4242
+
+    environment = environment_of(Stack(Options(tmp_path, store, first_port=0, door=door)))
+
+    assert "4242" in environment[setting]
+    assert len(behind) == 1
+    assert str(behind[0]) not in environment[setting]
