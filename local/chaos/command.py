@@ -6,12 +6,12 @@ import random
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import click
 
+from local.chaos.handler import HANDLER
 from local.chaos.plan import Order
 from local.chaos.report import as_dict, as_text
 from local.chaos.run import Chaos
@@ -38,7 +38,7 @@ def run(
     withhold_receipts: bool,
     policy: str,
     time_scale: float,
-    handler: str,
+    handler: str | None,
     data_dir: Path | None,
     as_json: bool,
 ) -> None:
@@ -57,7 +57,7 @@ def run(
         withhold_receipts,
         time_scale,
         _directory(store, data_dir),
-        handler,
+        handler or HANDLER,
     )
     say: Callable[[str], None] = (lambda sentence: click.echo(sentence, err=True)) if as_json else step
     say(f"Seed {order.seed}: {messages} messages in {order.seconds:.0f} s on {store}, data in {wishes.data_dir}")
@@ -71,7 +71,7 @@ def run(
         shutil.rmtree(wishes.data_dir.parent)
     else:
         say(f"The data is kept in {wishes.data_dir}")
-    say(f"Seed {order.seed}; once more: {_again(wishes)}")
+    say(f"Seed {order.seed}; once more: {again(wishes)}")
     sys.exit(result.exit_code)
 
 
@@ -86,13 +86,15 @@ def _directory(store: str, data_dir: Path | None) -> Path:
     return data_dir.resolve()
 
 
-def _again(wishes: Wishes) -> str:
+def again(wishes: Wishes) -> str:
+    """The command that makes the same run."""
     order = wishes.order
-    words: Sequence[Any] = (
+    words = (
         "pombo chaos",
         f"--messages {order.messages} --seconds {order.seconds:g} --contacts {order.contacts} --seed {order.seed}",
         f"--store {wishes.store} --policy {wishes.policy} --time-scale {wishes.time_scale:g}",
         *(["--no-sweep"] if not wishes.sweep else []),
         *(["--withhold-receipts"] if wishes.withhold_receipts else []),
+        *([f"--handler {wishes.handler}"] if wishes.handler != HANDLER else []),
     )
     return " ".join(words)

@@ -12,6 +12,10 @@ TRIES = "CHAOS_TRIES"
 """The variable that names a directory for the tries of what raises: they outlive a killed process."""
 
 
+HANDLER = f"{__name__}:handle"
+"""As the variable of that name wants it."""
+
+
 class AsPlanned(Exception):
     """What the script asked for."""
 

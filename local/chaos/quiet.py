@@ -18,11 +18,17 @@ from shared.pipeline.ports import Store
 PAGE = 1000
 LOOK_EVERY = 0.5
 
-STANDSTILL_SECONDS = 120
-"""Without any change it will never be quiet: longer than any wait of the protocol at the least time scale of a run."""
+STANDSTILL_SECONDS = 1200.0
+"""Of the protocol's time, without any change: then it will never be quiet. It is twice a queue's longest backoff."""
 
-TASKS_SECONDS = 90
-"""Tasks of records that are final change nothing; they may wait out a queue's backoff."""
+TASKS_SECONDS = 900.0
+"""Likewise, for tasks of records that are final: they change nothing, and may wait out a queue's backoff."""
+
+HURRY_EVERY = 10.0
+"""Seconds. WhatsApp delivers again after ever longer waits, days in the end; nothing is proven by sitting them out."""
+
+SECONDS_LEAST = 90.0
+"""Of the machine's time, for both: starting anew does not scale."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +50,7 @@ class Watch:
     store: Store
     control: Control
     environment: Mapping[str, str]
+    time_scale: float
 
     def backlog(self) -> Backlog:
         try:
@@ -54,19 +61,25 @@ class Watch:
 
     def wait(self, tell: Callable[[str], None]) -> tuple[bool, int | None]:
         """Whether it became quiet, and how many tasks are left then, None where the emulator does not answer."""
-        last, changed = None, time.monotonic()
+        last, changed, hurried = None, time.monotonic(), 0.0
         while not (backlog := self.backlog()).is_over:
+            if time.monotonic() - hurried > HURRY_EVERY:
+                self.control.post("webhooks", {})
+                hurried = time.monotonic()
             if backlog != last:
                 last, changed = backlog, time.monotonic()
-            elif time.monotonic() - changed > STANDSTILL_SECONDS:
+            elif time.monotonic() - changed > self._scaled(STANDSTILL_SECONDS):
                 return False, self.tasks()
             tell(f"{backlog.records} records and {backlog.webhooks} webhooks are open")
             time.sleep(LOOK_EVERY)
-        deadline = time.monotonic() + TASKS_SECONDS
+        deadline = time.monotonic() + self._scaled(TASKS_SECONDS)
         while (left := self.tasks()) != 0 and time.monotonic() < deadline:
             tell(f"{left} tasks are in the queues")
             time.sleep(LOOK_EVERY)
         return self.backlog().is_over, left
+
+    def _scaled(self, seconds: float) -> float:
+        return max(SECONDS_LEAST, seconds / self.time_scale)
 
     def tasks(self) -> int | None:
         """How many there are in all queues; None where the emulator does not answer, as one that was just killed."""

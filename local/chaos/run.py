@@ -93,7 +93,7 @@ class Chaos:
         self.sender: str = settings["WHATSAPP_PHONE_NUMBER_ID"]
         self.store: Store = bootstrap.build_store(settings)
         self.control = Control(described["control"])
-        self._watch = Watch(self.store, self.control, environment)
+        self._watch = Watch(self.store, self.control, environment, self._wishes.time_scale)
         self._over = threading.Event()
         self._driver = Driver(self._plan.batches, self.control)
         parts = Parts(

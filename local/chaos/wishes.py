@@ -29,10 +29,10 @@ class Wishes:
 
     @property
     def weather(self) -> Weather:
-        """More blows than the proof asks for: not each of them meets something."""
+        """Twice as many kills as the proof asks for, but not so close together that nothing gets done in between."""
         order, program = self.order, PROGRAMS.get(self.store)
         return Weather(
-            kill_every=min(12.0, order.seconds / (3 * share(KILLS, order.messages))),
+            kill_every=min(10.0, max(5.0, order.seconds / (2 * share(KILLS, order.messages)))),
             fault_every=order.seconds / (0.3 * order.messages),
             lease=self.limits.outbound_lease.total_seconds(),
             doubt=self.limits.doubt_window.total_seconds(),

@@ -7,6 +7,7 @@
     POST   /control/faults      one fault (local/faults.py); GET lists those with turns left, DELETE clears
     GET    /control/faults/made how many faults were made so far: {"send error": 3}; clearing leaves it
     GET    /control/webhooks    {"pending", "delivered", "attempts", "given_up"}; DELETE forgets the pending
+    POST   /control/webhooks    whatever waits for its time is delivered now → {"hurried"}
     POST   /control/webhook     the raw body is signed and delivered once, now → {"status", "body"}; status
                                 null: no answer
     GET    /control/oidc-certs  the certificates that the tasks emulator wrote
@@ -46,6 +47,7 @@ class Control:
             ("GET", "/control/faults/made"): self._made_faults,
             ("GET", "/control/webhooks"): self._webhooks,
             ("DELETE", "/control/webhooks"): self._forget_webhooks,
+            ("POST", "/control/webhooks"): self._hurry_webhooks,
             ("POST", "/control/webhook"): self._webhook,
             ("GET", "/control/oidc-certs"): self._certs,
         }
@@ -90,6 +92,9 @@ class Control:
 
     async def _webhooks(self, _: Request) -> Answer:
         return json_answer(200, {"pending": self.deliveries.pending, **self.store.counts()})
+
+    async def _hurry_webhooks(self, _: Request) -> Answer:
+        return json_answer(200, {"hurried": self.deliveries.hurry()})
 
     async def _forget_webhooks(self, _: Request) -> Answer:
         self.deliveries.forget()

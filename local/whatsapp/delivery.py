@@ -35,6 +35,7 @@ class Deliveries:
     secret: str
     time_scale: float
     _waiting: set[int] = field(default_factory=set)
+    _timers: dict[int, asyncio.TimerHandle] = field(default_factory=dict)
     _spared: set[int] = field(default_factory=set)  # met its fault already: asked again, it would never arrive
     _due: asyncio.Queue[int] = field(default_factory=asyncio.Queue)
 
@@ -67,9 +68,22 @@ class Deliveries:
         self.store.forget_webhooks()
         self._waiting.clear()
 
+    def hurry(self) -> int:
+        """Deliver now whatever waits for its time. How many."""
+        timers = list(self._timers.items())
+        for row, timer in timers:
+            timer.cancel()
+            self._is_due(row)
+        return len(timers)
+
     def _schedule(self, row: int, due_at: float) -> None:
         self._waiting.add(row)
-        asyncio.get_running_loop().call_later(max(0.0, due_at - time.time()), self._due.put_nowait, row)
+        wait = max(0.0, due_at - time.time())
+        self._timers[row] = asyncio.get_running_loop().call_later(wait, self._is_due, row)
+
+    def _is_due(self, row: int) -> None:
+        self._timers.pop(row, None)
+        self._due.put_nowait(row)
 
     async def _work(self) -> None:
         while True:

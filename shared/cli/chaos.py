@@ -34,9 +34,7 @@ from shared import config
 )
 @click.option(
     "--handler",
-    default="local.chaos.handler:handle",
-    show_default=True,
-    help="module:function; one that does not do what the messages say is found out.",
+    help="module:function instead of the run's own; one that does not do what the messages say is found out.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object, and nothing else.")
 @click.option(

@@ -60,6 +60,17 @@ def test_a_webhook_that_never_answers_is_given_ten_seconds_and_holds_up_no_other
         assert simulator.quiet()["delivered"] == 2
 
 
+def test_what_waits_for_its_time_may_be_hurried(tmp_path: Path) -> None:
+    with running(tmp_path) as (simulator, webhook):
+        simulator.fault(on="webhook", kind="slow", seconds=3000)
+        ids = simulator.inbound()
+        until(lambda: simulator.control("GET", "faults") == [], "it waits")
+        assert simulator.control("POST", "webhooks")["hurried"] == 1
+        simulator.quiet()
+        assert [post.message_ids for post in webhook.posts] == [ids]
+        assert simulator.control("POST", "webhooks")["hurried"] == 0
+
+
 def test_a_webhook_that_was_cut_off_says_so(tmp_path: Path) -> None:
     with running(tmp_path) as (simulator, webhook):
         webhook.close()

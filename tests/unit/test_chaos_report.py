@@ -1,6 +1,7 @@
 """What a chaos run reads in its logs, what it asks of itself, and what it says at the end."""
 
 import json
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,10 +12,16 @@ import pytest
 from builders import at
 
 from local.chaos.account import Account, Evidence, Finding, Verdict
+from local.chaos.command import again
+from local.chaos.handler import HANDLER
 from local.chaos.logs import Told, read_logs
+from local.chaos.plan import Order
 from local.chaos.proof import Need, needs, share
 from local.chaos.report import Result, as_dict, as_text
 from local.chaos.schedule import Kind
+from local.chaos.wishes import Wishes
+from shared.cli.chaos import chaos
+from shared.domain.limits import DoubtPolicy
 
 KEY, OTHER = "0f" * 20, "0e" * 20
 
@@ -192,3 +199,26 @@ def test_a_bad_message_is_told_with_its_key_and_its_timeline() -> None:
 
 def test_a_finding_names_no_contact_and_no_text() -> None:
     assert set(Finding.__slots__) == {"verdict", "key", "sentence"}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"sweep": False, "withhold_receipts": True, "policy": DoubtPolicy.HOLD},
+        {"handler": "mine:handle", "store": "redis", "time_scale": 12.5},
+    ],
+)
+def test_the_command_that_makes_the_same_run_is_understood_as_the_same(tmp_path: Path, changes: dict[str, Any]) -> None:
+    order = Order(messages=10, seconds=31.5, contacts=20, seed=7)
+    wishes = Wishes(order, "sqlite", True, DoubtPolicy.RESEND, False, 10, tmp_path, HANDLER)
+    wishes = replace(wishes, **changes)
+
+    words = shlex.split(again(wishes))
+
+    assert words[:2] == ["pombo", "chaos"]
+    given = chaos.make_context("chaos", words[2:]).params
+    assert (given["messages"], given["seconds"], given["contacts"], given["seed"]) == (10, 31.5, 20, 7)
+    assert (given["store"], given["policy"], given["time_scale"]) == (wishes.store, wishes.policy, wishes.time_scale)
+    assert (given["no_sweep"], given["withhold_receipts"]) == (not wishes.sweep, wishes.withhold_receipts)
+    assert (given["handler"] or HANDLER) == wishes.handler
