@@ -8,7 +8,10 @@ from itertools import chain
 from local.chaos.script import Script
 
 REFUSED_SHARE = 20
-"""One contact in so many has a number that WhatsApp never delivers to."""
+"""One contact in so many has a number that WhatsApp never delivers to,"""
+
+REFUSED_AT_MOST = 5
+"""but no more than so many: each is a fault of its own, which every send has to be held against."""
 
 RAISING_SHARE = 0.01
 """Of the messages: every try of their handler raises."""
@@ -71,7 +74,7 @@ def make_plan(order: Order) -> Plan:
         at = order.seconds * planned / order.messages
         batches.append(_batch(order, chance, at, chance.choice(contacts), range(planned, planned + size)))
         planned += size
-    return Plan(batches, frozenset(contacts[: max(1, len(contacts) // REFUSED_SHARE)]))
+    return Plan(batches, frozenset(contacts[: min(REFUSED_AT_MOST, max(1, len(contacts) // REFUSED_SHARE))]))
 
 
 def _batch(order: Order, chance: random.Random, at: float, contact: str, numbers: range) -> Batch:

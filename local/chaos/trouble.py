@@ -108,7 +108,8 @@ class Trouble:
             self._later(self._now() + blow.seconds, lambda: _signal(pid, signal.SIGCONT))
 
     def _fault(self, blow: Blow) -> None:
-        if len(self._parts.control.get("faults")) < OPEN_FAULTS_AT_MOST:
+        waiting = [fault for fault in self._parts.control.get("faults") if fault["times"]]
+        if len(waiting) < OPEN_FAULTS_AT_MOST:
             self._parts.control.post("faults", blow.fault)
 
     def _strike(self, blow: Blow) -> None:

@@ -80,6 +80,10 @@ def test_a_plan_has_webhooks_that_come_several_times_and_contacts_who_are_refuse
     assert any(message.contact in plan.refused for message in plan.messages)
 
 
+def test_of_very_many_contacts_only_some_are_refused() -> None:
+    assert 0 < len(make_plan(replace(ORDER, contacts=20_000)).refused) <= 5
+
+
 # ---- the script and the handler
 
 
