@@ -1,0 +1,49 @@
+"""One service a test, and one provider for all of them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import parts
+import pytest
+from internal_service import Handler, Make, Service
+from parts import InternalParts
+
+from services.internal.main import create_app
+
+
+@pytest.fixture(scope="module")
+def shared_provider() -> Iterator[parts.Provider]:
+    with parts.a_provider() as provider:
+        yield provider
+
+
+@pytest.fixture
+def provider(shared_provider: parts.Provider) -> parts.Provider:
+    shared_provider.answers.clear()
+    shared_provider.requests.clear()
+    shared_provider.headers.clear()
+    shared_provider.during = lambda _: None
+    return shared_provider
+
+
+@pytest.fixture
+def make(tmp_path: Path, provider: parts.Provider) -> Iterator[Make]:
+    made: list[InternalParts] = []
+
+    def make(**environ: str) -> Service:
+        handler = Handler()
+        given = {"WHATSAPP_API_BASE_URL": provider.url, **environ}
+        internal = parts.internal_parts(tmp_path, handler, queue=parts.NoQueue(), **given)
+        made.append(internal)
+        return Service(create_app(internal.parts).test_client(), internal, handler)
+
+    with parts.logged():
+        yield make
+    for internal in made:
+        internal.parts.process_outbound.channel.close()
+        internal.store.port.close()
+
+
+@pytest.fixture
+def service(make: Make) -> Service:
+    return make()

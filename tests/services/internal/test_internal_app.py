@@ -1,0 +1,173 @@
+"""The private service over HTTP: who may ask and for what, its health, and what its log says."""
+
+import json
+import sqlite3
+from pathlib import Path
+
+import parts
+import pytest
+from internal_service import Service, said
+from parts import TOKEN, a_reply, an_event
+
+from shared.domain.errors import StoreUnavailable
+from shared.domain.record import Delivery, Kind, Task
+from shared.domain.tasks import task_body
+
+# ---- who may ask, and for what
+
+ROUTES = ["process_inbound", "process_outbound", "sweep"]
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("token", [None, "", "wrong", TOKEN + "x"])
+def test_without_the_internal_token_nothing_is_read(service: Service, route: str, token: str | None) -> None:
+    headers = {} if token is None else {"X-Internal-Token": token}
+    answer = service.client.post(f"/internal/{route}", data=b"c4n4ry", headers=headers)
+    assert (answer.status_code, answer.json) == (403, {"error": "forbidden"})
+    assert service.internal.store.calls == []
+
+
+@pytest.mark.parametrize("route", ["process_inbound", "process_outbound"])
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b"null", b'"c4n4ry"', b"\xff", b'{"v":1}', b'{"c4n4ry":1}', b"[" * 90_000, b"9" * 9000]
+)
+def test_a_body_that_is_no_task_is_refused_and_never_quoted(
+    service: Service, route: str, body: bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    answer = service.client.post(f"/internal/{route}", data=body, headers={"X-Internal-Token": TOKEN})
+    assert answer.status_code == 400
+    assert answer.json["error"] == "task_invalid"
+    assert "c4n4ry" not in answer.text
+    assert service.internal.store.calls == []
+    assert "c4n4ry" not in json.dumps(said(capfd, "task_refused"))
+
+
+def test_a_body_larger_than_any_task_is_refused(service: Service) -> None:
+    body = b" " * (100 * 1024 + 1)
+    answer = service.client.post("/internal/process_inbound", data=body, headers={"X-Internal-Token": TOKEN})
+    assert answer.status_code == 413
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_a_task_of_a_newer_version_is_left_to_who_knows_it(service: Service, kind: Kind) -> None:
+    body = {**task_body(Task.of(an_event())), "v": 2}
+    answer = service.client.post(f"/internal/process_{kind}", json=body, headers={"X-Internal-Token": TOKEN})
+    assert (answer.status_code, answer.json) == (409, {"state": "unknown"})
+
+
+@pytest.mark.parametrize("record", [an_event(), a_reply()], ids=["event", "reply"])
+def test_a_record_of_a_state_that_a_newer_version_wrote_is_left_alone(
+    service: Service, record: Delivery, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    service.put(record)
+    db = sqlite3.connect(tmp_path / "pombo.sqlite")
+    with db:
+        db.execute("UPDATE records SET body = json_set(body, '$.state', 'resting')")
+    db.close()
+    assert service.arrive(record) == (409, {"state": "unknown"})
+    assert said(capfd, "state_unknown")["severity"] == "WARNING"
+
+
+@pytest.mark.parametrize("record", [an_event(), a_reply()], ids=["event", "reply"])
+@pytest.mark.parametrize(
+    ("error", "status", "code"),
+    [(StoreUnavailable(), 503, "store_unavailable"), (ValueError("c4n4ry"), 500, "unexpected")],
+    ids=["away", "a bug"],
+)
+def test_a_store_that_fails_before_the_lease_is_answered_without_a_trace_of_it(
+    service: Service, record: Delivery, error: Exception, status: int, code: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    service.put(record)
+    service.internal.store.before = lambda *_: error
+    assert service.arrive(record) == (status, {"error": code})
+    assert service.get(record) == record
+    line = said(capfd, "unexpected_error")
+    is_outage = status == 503
+    assert line["severity"] == ("WARNING" if is_outage else "ERROR"), "an outage is no fault of the code's"
+    assert ("stack_trace" in line) is not is_outage
+    assert line["correlation_id"] == record.correlation_id
+    assert "c4n4ry" not in json.dumps(line)
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "BREW"])
+@pytest.mark.parametrize("route", ROUTES)
+def test_another_method_is_not_allowed(service: Service, route: str, method: str) -> None:
+    answer = service.client.open(f"/internal/{route}", method=method)
+    assert (answer.status_code, answer.json) == (405, {"error": "method_not_allowed"})
+
+
+@pytest.mark.parametrize("path", ["/", "/internal", "/webhooks/whatsapp", "/internal/process_inbound/"])
+def test_there_is_nothing_at_any_other_path(service: Service, path: str) -> None:
+    answer = service.client.post(path, headers={"X-Internal-Token": TOKEN})
+    assert (answer.status_code, answer.json) == (404, {"error": "not_found"})
+
+
+# ---- health
+
+
+def test_the_process_lives_until_all_its_handlers_hang(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (service.client.get("/livez").status_code, service.client.get("/livez").json) == (200, {"status": "ok"})
+    monkeypatch.setattr(service.internal.parts.handler, "_hung", 2)
+    assert (service.client.get("/livez").status_code, service.client.get("/livez").json) == (
+        503,
+        {"status": "exhausted"},
+    )
+
+
+@pytest.mark.parametrize("gone", ["store", "queue"])
+def test_it_is_ready_while_store_and_queue_answer(service: Service, gone: str) -> None:
+    assert service.client.get("/readyz").json["services"] == {"store": "connected", "queue": "connected"}
+    getattr(service.internal, gone).before = lambda *_: StoreUnavailable()
+    for path, status in (("/readyz", 503), ("/health", 200)):
+        answer = service.client.get(path)
+        assert answer.status_code == status
+        assert answer.json["status"] == "degraded"
+        assert answer.json["services"][gone] == "unavailable"
+        assert answer.json["timestamp"].endswith("Z")
+
+
+# ---- what the log says
+
+
+def test_one_wide_line_tells_all_of_a_send(service: Service, capfd: pytest.CaptureFixture[str]) -> None:
+    record = service.put(a_reply())
+    trace = "0af7651916cd43dd8448eb211c80319c"
+    headers = {"traceparent": f"00-{trace}-b7ad6b7169203331-01", "X-CloudTasks-TaskRetryCount": "3"}
+    service.process(Task.of(record), **headers)
+    (line,) = parts.lines(capfd.readouterr().out)
+    assert line["event"] == "outbound_sent"
+    assert {name: line[name] for name in ("delivery", "correlation_id", "tenant", "stage", "attempt", "state")} == {
+        "delivery": record.key,
+        "correlation_id": record.correlation_id,
+        "tenant": "default",
+        "stage": "outbound",
+        "attempt": 1,
+        "state": "done",
+    }
+    assert (line["task_name"], line["retry_count"], line["generation"]) == (Task.of(record).name, 3, 0)
+    assert line["logging.googleapis.com/trace"] == f"projects/pombo-local/traces/{trace}"
+
+
+@pytest.mark.parametrize("retries", ["", "-1", "many", "9" * 50, "٣"])
+def test_a_header_that_anyone_may_send_breaks_no_line(
+    service: Service, retries: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    record = service.put(a_reply())
+    body = json.dumps(task_body(Task.of(record)))
+    answer = service.client.post(
+        "/internal/process_outbound",
+        data=body,
+        headers={"X-Internal-Token": TOKEN},
+        environ_overrides={"HTTP_X_CLOUDTASKS_TASKRETRYCOUNT": retries},
+    )
+    assert answer.status_code == 200
+    assert "retry_count" not in said(capfd, "outbound_sent")
+
+
+def test_the_finishing_line_says_how_many_replies_were_planned_and_queued(
+    service: Service, capfd: pytest.CaptureFixture[str]
+) -> None:
+    service.handler.answer = lambda _: ["one", "two"]
+    service.arrive(service.put(an_event()))
+    line = said(capfd, "inbound_processing_finished")
+    assert (line["outbound_planned"], line["outbound_enqueued"], line["state"]) == (2, 2, "done")

@@ -1,0 +1,279 @@
+"""process_inbound over HTTP: the rows of its tables, with a real store and a handler."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import parts
+import pytest
+from internal_service import LAST, OLDER, PLUS, Make, Service, said
+from parts import NOW, PERSON, STRANGER, a_reply, an_event, ended, held, text
+
+from shared.domain.errors import QueueUnavailable, StoreUnavailable
+from shared.domain.identity import outbound_key
+from shared.domain.record import Delivery, State, Task
+from shared.handlers import Drop, Message
+
+# ---- process_inbound: what a task finds
+
+
+def test_an_event_that_is_gone(service: Service, capfd: pytest.CaptureFixture[str]) -> None:
+    assert service.arrive(an_event()) == (200, {"state": "gone"})
+    assert said(capfd, "task_gone")["inbound_event_id"] == an_event().key
+
+
+@pytest.mark.parametrize("state", [State.DROPPED, State.DEAD])
+def test_an_event_that_has_ended(service: Service, state: State) -> None:
+    record = service.put(an_event(**ended(state)))
+    assert service.arrive(record) == (200, {"state": state})
+    assert (service.handler.called, service.made) == ([], [])
+
+
+def test_an_event_that_is_done_makes_sure_of_its_replies_and_asks_nobody_twice(service: Service) -> None:
+    record = service.put(an_event(**ended(State.DONE, plan_size=3)))
+    assert service.arrive(record) == (200, {"state": "done"})
+    assert [task.key for task, _ in service.made] == [outbound_key(record.key, index) for index in range(3)]
+    assert service.handler.called == []
+
+
+def test_one_reply_that_cannot_be_queued_does_not_stop_the_others_and_is_answered_503(service: Service) -> None:
+    record = service.put(an_event(**ended(State.DONE, plan_size=3)))
+    poisoned = outbound_key(record.key, 1)
+    service.internal.queue.before = lambda _, task, *__: QueueUnavailable() if task.key == poisoned else None
+    assert service.arrive(record) == (503, {"state": "done"})
+    assert len(service.made) == 3
+
+
+def test_an_event_that_another_attempt_holds(service: Service) -> None:
+    record = service.put(an_event(**held(10)))
+    assert service.arrive(record) == (409, {"state": "leased"})
+    assert service.get(record) == record
+
+
+@pytest.mark.parametrize("fields", [{"attempt": LAST}, held(-1, attempt=LAST)], ids=["pending", "leased expired"])
+def test_an_event_without_attempts_left_is_dead(
+    service: Service, fields: dict[str, Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    record = service.put(an_event(**fields))
+    assert service.arrive(record) == (200, {"state": "dead"})
+    assert service.get(record).reason == "attempts"
+    assert said(capfd, "dead_lettered")["severity"] == "ERROR"
+
+
+def test_an_older_task_of_an_event_that_is_not_due_makes_sure_of_the_current_one(service: Service) -> None:
+    record = service.put(an_event(generation=2, due_at=NOW + PLUS))
+    assert service.arrive(record, OLDER) == (200, {"state": "waiting"})
+    assert service.made == [(Task.of(record), record.due_at)]
+    assert service.handler.called == []
+
+
+def test_an_older_task_of_an_event_that_is_due_does_the_work(service: Service) -> None:
+    record = service.put(an_event(generation=2, due_at=NOW))
+    assert service.arrive(record, OLDER) == (200, {"state": "done"})
+    assert len(service.handler.called) == 1
+
+
+# ---- process_inbound: what the handler says
+
+
+def test_the_handler_is_given_the_message(service: Service) -> None:
+    service.arrive(service.put(an_event()))
+    (message,) = service.handler.called
+    assert (message.kind, message.text, message.id, message.tenant) == ("text", "hello 1", "wamid.1", "default")
+    assert (message.contact.id, message.sender) == (PERSON, parts.SENDER)
+
+
+def test_the_end_and_the_replies_are_one_commit_and_then_the_tasks_are_made(service: Service) -> None:
+    record = service.put(an_event())
+    service.handler.answer = lambda _: ["one", "two"]
+    service.internal.store.calls.clear()
+    assert service.arrive(record) == (200, {"state": "done"})
+    assert [name for name, *_ in service.internal.store.calls] == ["change", "change"]
+    event, *replies = service.internal.store.port.by_correlation(record.correlation_id)
+    assert (event.state, event.plan_size, event.attempt, event.finished_at) == (State.DONE, 2, 1, NOW)
+    assert [(reply.state, reply.generation, reply.attempt) for reply in replies] == [(State.PENDING, 0, 0)] * 2
+    assert [reply.payload for reply in replies] == [
+        {"type": "text", "content": {"body": body}, "reply_to": None, "to": f"+{PERSON}"} for body in ("one", "two")
+    ]
+    assert [reply.after for reply in replies] == [None, replies[0].key]
+    assert service.made == [(Task.of(replies[0]), None), (Task.of(replies[1]), NOW + PLUS)]
+
+
+def test_an_expired_lease_is_taken_over(service: Service) -> None:
+    record = service.put(an_event(**held(-1)))
+    assert service.arrive(record) == (200, {"state": "done"})
+    assert service.get(record).attempt == 2
+
+
+def test_a_plan_whose_tasks_could_not_be_made_is_answered_503_and_made_by_the_redelivery(service: Service) -> None:
+    record = service.put(an_event())
+    service.handler.answer = lambda _: "one"
+    service.internal.queue.before = lambda *_: QueueUnavailable()
+    assert service.arrive(record) == (503, {"state": "done"})
+    service.internal.queue.before = lambda *_: None
+    assert service.arrive(record) == (200, {"state": "done"})
+    assert len(service.handler.called) == 1
+    assert service.made[-1][0].key == outbound_key(record.key, 0)
+
+
+def test_a_handler_that_drops(service: Service, capfd: pytest.CaptureFixture[str]) -> None:
+    def drop(_: Message) -> None:
+        raise Drop("c4n4ry")
+
+    record = service.put(an_event())
+    service.handler.answer = drop
+    assert service.arrive(record) == (200, {"state": "dropped"})
+    assert service.get(record).reason == "c4n4ry"
+    assert "c4n4ry" not in capfd.readouterr().out
+
+
+def failing(_: Message) -> None:
+    raise LookupError("c4n4ry")
+
+
+@pytest.mark.parametrize(
+    "answer", [failing, lambda _: 5, lambda _: ["x"] * 31], ids=["raises", "no answer", "too many"]
+)
+def test_a_handler_that_fails_is_asked_again_later(
+    service: Service, answer: Callable[..., Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    record = service.put(an_event())
+    service.handler.answer = answer
+    assert service.arrive(record) == (200, {"state": "rescheduled"})
+    after = service.get(record)
+    assert (after.state, after.generation, after.attempt) == (State.PENDING, 1, 1)
+    assert after.due_at == NOW + timedelta(seconds=10)
+    assert service.made == [(Task.of(after), after.due_at)]
+    assert after.last_error
+    assert "c4n4ry" not in capfd.readouterr().out
+
+
+def test_a_handler_that_overruns_is_asked_again_later(make: Make) -> None:
+    service = make(HANDLER_TIMEOUT="1", TIME_SCALE="20")
+    released = threading.Event()
+    record = service.put(an_event())
+    service.handler.answer = lambda _: released.wait(30)
+    assert service.arrive(record) == (200, {"state": "rescheduled"})
+    assert "longer than" in str(service.get(record).last_error)
+    released.set()
+
+
+def test_a_handler_that_fails_at_its_last_attempt(service: Service, capfd: pytest.CaptureFixture[str]) -> None:
+    record = service.put(an_event(attempt=LAST - 1))
+    service.handler.answer = failing
+    assert service.arrive(record) == (200, {"state": "dead"})
+    assert (service.get(record).reason, service.made) == ("error", [])
+    said_all = capfd.readouterr().out
+    assert {"inbound_failed", "dead_lettered"} <= set(parts.events(said_all))
+    assert "c4n4ry" not in said_all
+
+
+NOT_FOR_IT = {
+    "an account change": {"field": "account_update", "value": {"event": "X"}},
+    "a kind that it does not handle": {"field": "messages", "item": text("wamid.1") | {"type": "reaction"}},
+}
+
+
+@pytest.mark.parametrize("payload", NOT_FOR_IT.values(), ids=NOT_FOR_IT)
+def test_what_the_handler_is_not_for_ends_without_it(service: Service, payload: dict[str, Any]) -> None:
+    record = service.put(an_event(payload={**payload, "contact": {}, "phone_number_id": parts.SENDER}))
+    assert service.arrive(record) == (200, {"state": "done"})
+    assert (service.handler.called, service.get(record).plan_size) == ([], 0)
+
+
+def test_an_item_that_still_makes_no_sense_is_dead_again(service: Service) -> None:
+    record = service.put(an_event(payload={"field": "messages", "unparsable": {"item": {"id": 5}}}))
+    assert service.arrive(record) == (200, {"state": "dead"})
+    assert service.get(record).reason == "unparsable"
+
+
+def test_a_sender_that_is_still_nobodys_is_dropped_again(service: Service) -> None:
+    record = service.put(an_event(tenant="", sender=STRANGER))
+    assert service.arrive(record) == (200, {"state": "dropped"})
+    assert service.get(record).reason == "unknown_sender"
+    assert service.handler.called == []
+
+
+def test_a_shutdown_before_the_handler_gives_the_attempt_back(service: Service) -> None:
+    record = service.put(an_event(attempt=2))
+    service.internal.parts.shutdown.begin()
+    assert service.arrive(record) == (409, {"state": "pending"})
+    after = service.get(record)
+    assert (after.state, after.attempt, after.generation, after.token) == (State.PENDING, 2, 0, None)
+    assert service.handler.called == []
+
+
+def test_a_shutdown_while_the_handler_works_gives_the_attempt_back(service: Service) -> None:
+    released = threading.Event()
+
+    def work(_: Message) -> None:
+        service.internal.parts.shutdown.begin()
+        released.wait(30)
+
+    record = service.put(an_event())
+    service.handler.answer = work
+    assert service.arrive(record) == (409, {"state": "pending"})
+    assert service.get(record).attempt == 0
+    released.set()
+
+
+def taken_over(service: Service, record: Delivery, **changes: Any) -> None:
+    """Another attempt writes, while this one is at work."""
+    now = service.get(record)
+    service.internal.store.port.change(record.key, lambda _: parts.step(replace(now, **changes)))
+
+
+@pytest.mark.parametrize(
+    ("record", "state"), [(an_event(), "leased"), (a_reply(), "leased")], ids=["the handler", "the send"]
+)
+def test_an_attempt_whose_lease_was_lost_writes_nothing(
+    service: Service, provider: parts.Provider, record: Delivery, state: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    service.put(record)
+
+    def lose(*_: Any) -> str:
+        taken_over(service, record, token="another", lease_until=NOW + PLUS)
+        return "too late"
+
+    service.handler.answer = lose
+    provider.during = lose
+    assert service.arrive(record) == (409, {"state": state})
+    assert service.get(record).token == "another"
+    assert len(service.internal.store.port.by_correlation(record.correlation_id)) == 1
+    assert service.made == []
+    assert said(capfd, "lease_lost")["severity"] == "WARNING"
+
+
+@pytest.mark.parametrize("record", [an_event(), a_reply()], ids=["event", "reply"])
+def test_an_end_that_was_written_and_not_reported_is_recognised(service: Service, record: Delivery) -> None:
+    """The store says that it is away once the write is done; asked again, it shows our own token."""
+    service.put(record)
+    changed: list[str] = []
+
+    def unreported(name: str, *_: Any) -> Exception | None:
+        changed.append(name)
+        return StoreUnavailable() if changed.count("change") == 2 and name == "change" else None
+
+    service.internal.store.after = unreported
+    assert service.arrive(record) == (200, {"state": "done"})
+    assert service.get(record).state is State.DONE
+    assert changed.count("change") == 3
+
+
+@pytest.mark.parametrize("record", [an_event(), a_reply()], ids=["event", "reply"])
+def test_a_store_that_stays_away_after_the_work_is_answered_503_and_the_lease_runs_out(
+    service: Service, record: Delivery
+) -> None:
+    service.put(record)
+    seen: list[str] = []
+
+    def away(name: str, *_: Any) -> Exception | None:
+        seen.append(name)
+        return StoreUnavailable() if name == "change" and seen.count("change") > 1 else None
+
+    service.internal.store.before = away
+    assert service.arrive(record) == (503, {"error": "store_unavailable"})
+    assert service.get(record).state is State.LEASED
+    assert service.internal.clock.seconds <= 90

@@ -1,0 +1,174 @@
+"""process_outbound over HTTP: what a task finds, with a real store and a provider."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import parts
+import pytest
+from internal_service import FINAL, LAST, OLDER, PLUS, T0, Make, Service, note, said
+from parts import NOW, a_reply, doubtful, ended, held
+
+from shared.domain.errors import QueueUnavailable
+from shared.domain.guards import Block
+from shared.domain.record import ReceiptKind, State, Task
+
+# ---- process_outbound: what a task finds
+
+
+def test_a_message_that_is_gone(service: Service, capfd: pytest.CaptureFixture[str]) -> None:
+    assert service.arrive(a_reply()) == (200, {"state": "gone"})
+    assert said(capfd, "task_gone")["delivery"] == a_reply().key
+
+
+@pytest.mark.parametrize("state", FINAL)
+def test_a_message_that_has_ended(service: Service, provider: parts.Provider, state: State) -> None:
+    record = service.put(a_reply(**ended(state)))
+    assert service.arrive(record) == (200, {"state": state})
+    assert (provider.requests, service.made) == ([], [])
+
+
+def test_a_message_that_another_attempt_holds(service: Service) -> None:
+    record = service.put(a_reply(**held(10)))
+    assert service.arrive(record) == (409, {"state": "leased"})
+
+
+@pytest.mark.parametrize("kind", list(ReceiptKind))
+@pytest.mark.parametrize(
+    "fields", [{}, doubtful(100), doubtful(-1), held(-1)], ids=["pending", "in_doubt", "past it", "leased expired"]
+)
+def test_a_receipt_of_its_round_proves_that_it_was_sent(
+    service: Service, provider: parts.Provider, fields: dict[str, Any], kind: ReceiptKind
+) -> None:
+    record = service.put(a_reply(**fields))
+    note(service, record, kind)
+    assert service.arrive(record) == (200, {"state": "done"})
+    assert (provider.requests, service.get(record).state) == ([], State.DONE)
+
+
+@pytest.mark.parametrize("age", [T0, OLDER])
+def test_an_expired_lease_is_a_doubt(service: Service, provider: parts.Provider, age: int) -> None:
+    record = service.put(a_reply(generation=1, **held(-1)))
+    assert service.arrive(record, age) == (200, {"state": "in_doubt"})
+    after = service.get(record)
+    assert (after.state, after.doubts, after.doubt_until) == (State.IN_DOUBT, 1, NOW + timedelta(seconds=300))
+    assert provider.requests == []
+    if age == T0:
+        assert service.made == [(replace(Task.of(record), hop=1), NOW + timedelta(seconds=15))]
+    else:
+        assert service.made == [(Task.of(after), after.due_at)]
+
+
+def test_a_doubt_waits_by_hops_and_never_past_its_window(service: Service) -> None:
+    record = service.put(a_reply(**doubtful(20)))
+    before = service.get(record)
+    assert service.arrive(record, hop=3) == (200, {"state": "in_doubt"})
+    assert service.made == [(replace(Task.of(record), hop=4), NOW + timedelta(seconds=20))]
+    assert service.get(record) == before
+
+
+HOPELESS = {
+    "resent once": ({}, {"doubts": 2}),
+    "no attempts left": ({}, {"attempt": LAST}),
+    "too old": ({}, {"give_up_at": NOW}),
+    "by policy": ({"IN_DOUBT_POLICY": "hold"}, {}),
+}
+
+
+@pytest.mark.parametrize("why", HOPELESS)
+def test_a_doubt_that_cannot_be_resolved_is_dead(make: Make, provider: parts.Provider, why: str) -> None:
+    environ, fields = HOPELESS[why]
+    service = make(**environ)
+    record = service.put(a_reply(**doubtful(-1, **fields)))
+    assert service.arrive(record) == (200, {"state": "dead"})
+    assert (service.get(record).reason, provider.requests) == ("in_doubt", [])
+
+
+def test_a_doubt_past_its_window_is_resent_once(service: Service, provider: parts.Provider) -> None:
+    record = service.put(a_reply(**doubtful(-1)))
+    assert service.arrive(record) == (200, {"state": "done"})
+    assert len(provider.requests) == 1
+    assert (service.get(record).attempt, service.get(record).doubts) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"), [({"give_up_at": NOW}, "waited"), ({"attempt": LAST}, "attempts")], ids=["waited", "attempts"]
+)
+def test_a_message_that_may_not_be_tried_any_more_is_dead(
+    service: Service, provider: parts.Provider, fields: dict[str, Any], reason: str
+) -> None:
+    record = service.put(a_reply(**fields))
+    assert service.arrive(record) == (200, {"state": "dead"})
+    assert (service.get(record).reason, provider.requests) == (reason, [])
+
+
+def test_an_older_task_of_a_message_that_is_not_due_makes_sure_of_the_current_one(service: Service) -> None:
+    record = service.put(a_reply(generation=1, due_at=NOW + PLUS))
+    assert service.arrive(record, OLDER) == (200, {"state": "waiting"})
+    assert service.made == [(Task.of(record), record.due_at)]
+
+
+def blocked(service: Service) -> None:
+    service.internal.store.port.mark_block(
+        "default", parts.SENDER, Block(NOW + timedelta(hours=1), timedelta(hours=1), 131031)
+    )
+
+
+def refused_credential(service: Service) -> None:
+    fingerprint = service.internal.parts.process_outbound.channel.fingerprint(parts.SENDER)
+    service.internal.store.port.mark_credential("default", fingerprint)
+
+
+def unfinished_predecessor(service: Service) -> None:
+    service.put(a_reply(2))
+
+
+GUARDS: dict[str, tuple[Callable[[Service], None], str | None, float]] = {
+    "blocked": (blocked, None, 600),
+    "WHATSAPP_REAUTH_REQUIRED": (refused_credential, None, 600),
+    "predecessor": (unfinished_predecessor, a_reply(2).key, 1),
+}
+
+
+@pytest.mark.parametrize("why", GUARDS)
+@pytest.mark.parametrize("age", [T0, OLDER])
+@pytest.mark.parametrize("fields", [{}, doubtful(-1)], ids=["pending", "in_doubt"])
+def test_a_guard_that_is_false_for_now_makes_it_wait_and_writes_nothing(
+    service: Service, provider: parts.Provider, why: str, age: int, fields: dict[str, Any],
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    forbid, after, seconds = GUARDS[why]
+    forbid(service)
+    record = service.put(a_reply(after=after, generation=1, due_at=NOW, **fields))
+    word = "in_doubt" if fields else "waiting"
+    assert service.arrive(record, age) == (200, {"state": word})
+    assert (service.get(record), provider.requests) == (record, [])
+    if age == T0:
+        assert service.made == [(replace(Task.of(record), hop=1), NOW + timedelta(seconds=seconds))]
+    else:
+        assert service.made == [(Task.of(record), record.due_at)]
+    if not fields:
+        assert said(capfd, "outbound_waiting")["reason"] == why
+
+
+def test_a_hop_that_cannot_be_made_is_answered_503(service: Service) -> None:
+    blocked(service)
+    service.internal.queue.before = lambda *_: QueueUnavailable()
+    assert service.arrive(service.put(a_reply())) == (503, {"state": "waiting"})
+
+
+@pytest.mark.parametrize(
+    "before",
+    [{"state": State.DONE}, {"state": State.DEAD}, {"state": State.DROPPED}, None],
+    ids=["done", "dead", "dropped", "missing"],
+)
+def test_a_predecessor_that_is_out_of_the_way_lets_it_go(service: Service, before: dict[str, Any] | None) -> None:
+    if before:
+        service.put(a_reply(2, **ended(**before)))
+    assert service.arrive(service.put(a_reply(after=a_reply(2).key))) == (200, {"state": "done"})
+
+
+def test_a_predecessor_with_a_receipt_lets_it_go(service: Service) -> None:
+    note(service, service.put(a_reply(2, **doubtful(100))), ReceiptKind.SENT)
+    assert service.arrive(service.put(a_reply(after=a_reply(2).key))) == (200, {"state": "done"})

@@ -1,0 +1,254 @@
+"""process_outbound over HTTP: what becomes of a message by what the provider answers, and when."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import parts
+import pytest
+from internal_service import LAST, Make, Service, note, said
+from parts import NOW, PERSON, a_reply, doubtful, error
+
+from services.internal.main import create_app
+from shared.domain.delivery import Answer
+from shared.domain.record import State, Task
+
+# ---- process_outbound: what the provider says
+
+
+def test_a_message_is_sent_with_our_key_and_settled_with_the_providers_id(
+    service: Service, provider: parts.Provider
+) -> None:
+    record = service.put(a_reply())
+    assert service.arrive(record) == (200, {"state": "done"})
+    assert provider.requests == [
+        {
+            "messaging_product": "whatsapp",
+            "recipient_type": "individual",
+            "to": f"+{PERSON}",
+            "type": "text",
+            "text": {"body": "hello to you"},
+            "biz_opaque_callback_data": f"pombo1.{record.key}.0.{record.correlation_id}",
+        }
+    ]
+    after = service.get(record)
+    assert (after.state, after.provider_id, after.attempt) == (State.DONE, "wamid.accepted", 1)
+    assert after.expire_at == NOW + timedelta(days=35)
+
+
+def test_a_2xx_that_cannot_be_read_is_accepted(service: Service, provider: parts.Provider) -> None:
+    provider.answers.append((200, b"<html>"))
+    record = service.put(a_reply())
+    assert service.arrive(record) == (200, {"state": "done"})
+    assert service.get(record).provider_id is None
+
+
+LOST = {
+    "no answer": (0, b""),
+    "a page": (502, b"<html>"),
+    "code 1": error(1, 500),
+    "code 131000": error(131000, 500),
+    "an unknown code with 5xx": error(999999, 503),
+    "a 4xx that cannot be read": (400, b"<html>"),
+}
+
+
+@pytest.mark.parametrize("name", LOST)
+def test_an_answer_that_was_lost_is_a_doubt_and_the_same_task_comes_back(
+    service: Service, provider: parts.Provider, name: str
+) -> None:
+    provider.answers.append(LOST[name])
+    record = service.put(a_reply())
+    assert service.arrive(record) == (503, {"state": "in_doubt"})
+    after = service.get(record)
+    assert (after.state, after.doubts, after.generation, after.attempt) == (State.IN_DOUBT, 1, 0, 1)
+    assert service.made == []
+    assert service.arrive(record) == (200, {"state": "in_doubt"})
+    assert len(provider.requests) == 1
+
+
+DOWN = {"a plain 429": (429, b"slow down"), "code 2": error(2, 503), "code 131016": error(131016, 500)}
+
+
+@pytest.mark.parametrize("name", DOWN)
+def test_a_provider_that_took_nothing_sets_the_queues_pace(
+    service: Service, provider: parts.Provider, name: str
+) -> None:
+    provider.answers.append(DOWN[name])
+    record = service.put(a_reply())
+    assert service.arrive(record) == (503, {"state": "pending"})
+    after = service.get(record)
+    assert (after.generation, after.attempt, after.doubts) == (0, 1, 0)
+    assert service.made == []
+
+
+@pytest.mark.parametrize("name", DOWN)
+@pytest.mark.parametrize(("asked", "told"), [("90", "90"), ("0", "1"), ("soon", None), (None, None)])
+def test_the_queue_is_told_the_wait_that_such_a_provider_asks_for(
+    service: Service, provider: parts.Provider, name: str, asked: str | None, told: str | None
+) -> None:
+    provider.answers.append(DOWN[name])
+    provider.headers |= {"Retry-After": asked} if asked else {}
+    answer = service.post(Task.of(service.put(a_reply())))
+    assert (answer.status_code, answer.json) == (503, {"state": "pending"})
+    assert answer.headers.get("Retry-After") == told
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(0, "1"), (0.4, "1"), (1, "1"), (1.000001, "2"), (86400, "86400")])
+def test_a_wait_is_told_in_whole_seconds_and_never_cut_short(service: Service, seconds: float, told: str) -> None:
+    answer = Answer(503, "pending", retry_after=timedelta(seconds=seconds))
+    app = create_app(replace(service.internal.parts, process_outbound=lambda _: answer))
+    told_answer = replace(service, client=app.test_client()).post(Task.of(a_reply()))
+    assert told_answer.headers["Retry-After"] == told
+
+
+@pytest.mark.parametrize(
+    "answer", [error(1, 503), error(130429, 429), error(131026)], ids=["lost", "limited", "refused"]
+)
+def test_no_other_answer_tells_the_queue_to_wait(
+    service: Service, provider: parts.Provider, answer: tuple[int, Any]
+) -> None:
+    """A limit's wait is the due time of a new task; a doubt's is its window."""
+    provider.answers.append(answer)
+    provider.headers["Retry-After"] = "90"
+    assert "Retry-After" not in service.post(Task.of(service.put(a_reply()))).headers
+
+
+def test_a_provider_that_cannot_be_reached_took_nothing(make: Make) -> None:
+    service = make(WHATSAPP_API_BASE_URL="http://127.0.0.1:9")
+    answer = service.post(Task.of(service.put(a_reply())))
+    assert (answer.status_code, answer.json) == (503, {"state": "pending"})
+    assert "Retry-After" not in answer.headers
+
+
+@pytest.mark.parametrize("answer", [error(2, 503), error(999999, 400, is_transient=True)], ids=["down", "retry"])
+def test_the_last_attempt_that_was_not_taken_is_dead(
+    service: Service, provider: parts.Provider, answer: tuple[int, Any]
+) -> None:
+    provider.answers.append(answer)
+    record = service.put(a_reply(attempt=LAST - 1))
+    assert service.arrive(record) == (200, {"state": "dead"})
+    assert service.get(record).reason == "attempts"
+
+
+def test_what_is_only_this_messages_trouble_is_tried_again_by_our_backoff(
+    service: Service, provider: parts.Provider
+) -> None:
+    provider.answers.append(error(999999, 400, is_transient=True))
+    record = service.put(a_reply())
+    assert service.arrive(record) == (200, {"state": "rescheduled"})
+    after = service.get(record)
+    assert (after.state, after.generation, after.attempt) == (State.PENDING, 1, 1)
+    assert service.made == [(Task.of(after), NOW + timedelta(seconds=10))]
+
+
+@pytest.mark.parametrize(("code", "seconds"), [(130429, 1.5), (131056, 1), (80007, 60), (4, 60), (131057, 45)])
+def test_a_limit_spends_no_attempt(service: Service, provider: parts.Provider, code: int, seconds: float) -> None:
+    provider.answers.append(error(code))
+    record = service.put(a_reply())
+    assert service.arrive(record) == (200, {"state": "rescheduled"})
+    after = service.get(record)
+    assert (after.attempt, after.throttled, after.generation) == (0, 1, 1)
+    assert service.made == [(Task.of(after), NOW + timedelta(seconds=seconds))]
+
+
+@pytest.mark.parametrize("code", [0, 3, 10, 102, 190, 200, 299, 467, 131005])
+def test_a_refused_credential_holds_the_tenant_until_there_is_another(
+    service: Service, make: Make, provider: parts.Provider, code: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    provider.answers.append(error(code, 401))
+    record = service.put(a_reply())
+    assert service.arrive(record) == (200, {"state": "rescheduled"})
+    after = service.get(record)
+    assert (after.attempt, after.generation, after.due_at) == (0, 1, NOW + timedelta(minutes=10))
+    assert said(capfd, "tenant_needs_reauth")["severity"] == "ERROR"
+    other = service.put(a_reply(2))
+    assert service.arrive(other) == (200, {"state": "waiting"})
+    assert len(provider.requests) == 1
+    reconnected = make(WHATSAPP_ACCESS_TOKEN="another-token")
+    assert reconnected.arrive(other) == (200, {"state": "done"})
+
+
+@pytest.mark.parametrize("answer", [error(131031, 403), error(368), error(100, error_subcode=33)], ids=str)
+def test_a_blocked_sender_waits_and_the_first_send_after_it_is_the_probe(
+    service: Service, provider: parts.Provider, answer: tuple[int, Any]
+) -> None:
+    provider.answers.append(answer)
+    record = service.put(a_reply())
+    assert service.arrive(record) == (200, {"state": "rescheduled"})
+    after = service.get(record)
+    assert (after.attempt, after.generation, after.due_at) == (0, 1, NOW + timedelta(minutes=10))
+    assert service.arrive(service.put(a_reply(2))) == (200, {"state": "waiting"})
+    service.internal.clock.go(601)
+    assert service.arrive(after) == (200, {"state": "done"})
+    assert service.internal.store.port.marks("default").blocks == {}
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "code"),
+    [(error(131026), 400, 131026), (error(131047), 400, 131047), (error(999999, 404), 400, 999999)],
+    ids=str,
+)
+def test_a_message_that_was_refused_for_good_is_dead_and_said_so_once(
+    service: Service, provider: parts.Provider, answer: tuple[int, Any], status: int, code: int,
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    provider.answers.append(answer)
+    record = service.put(a_reply())
+    assert service.arrive(record) == (status, {"state": "dead", "error": "whatsapp_permanent_error", "code": code})
+    assert service.get(record).reason == "permanent"
+    line = said(capfd, "dead_lettered")
+    assert (line["severity"], line["code"]) == ("ERROR", code)
+    assert service.arrive(record) == (200, {"state": "dead"})
+    assert len(provider.requests) == 1
+
+
+def test_a_refusal_for_good_with_their_5xx_is_answered_502(service: Service, provider: parts.Provider) -> None:
+    provider.answers.append(error(131026, 500))
+    assert service.arrive(service.put(a_reply())) == (
+        502,
+        {"state": "dead", "error": "whatsapp_permanent_error", "code": 131026},
+    )
+
+
+# ---- process_outbound: time
+
+
+@pytest.mark.parametrize(
+    ("fields", "state", "attempt"), [({}, "pending", 0), (doubtful(-1), "in_doubt", 1)], ids=["pending", "in_doubt"]
+)
+@pytest.mark.parametrize("why", ["too late to begin", "shutdown"])
+def test_a_send_that_may_not_begin_any_more_puts_everything_back(
+    service: Service, provider: parts.Provider, fields: dict[str, Any], state: str, attempt: int, why: str
+) -> None:
+    record = service.put(a_reply(**fields))
+    if why == "shutdown":
+        service.internal.parts.shutdown.begin()
+    else:  # a machine that stood still: the lease's commit took half a minute
+        service.internal.store.after = lambda name, *_: service.internal.clock.go(30) if name == "change" else None
+    assert service.arrive(record) == (409, {"state": state})
+    after = service.get(record)
+    assert (after.state, after.attempt, after.token, after.generation) == (state, attempt, None, 0)
+    assert after.doubt_until == record.doubt_until
+    assert provider.requests == []
+
+
+def test_a_receipt_while_it_is_sent_and_an_answer_that_is_lost_end_well(
+    service: Service, provider: parts.Provider
+) -> None:
+    record = service.put(a_reply())
+    provider.answers.append((0, b""))
+    provider.during = lambda _: note(service, record)
+    assert service.arrive(record) == (503, {"state": "in_doubt"})
+    assert service.arrive(record) == (200, {"state": "done"})
+    assert len(provider.requests) == 1
+
+
+@pytest.mark.parametrize("answer", [error(131026), error(2, 503)], ids=["refused", "down at the last attempt"])
+def test_a_receipt_while_it_is_refused_for_good_is_the_truth(
+    service: Service, provider: parts.Provider, answer: tuple[int, Any]
+) -> None:
+    record = service.put(a_reply(attempt=LAST - 1))
+    provider.answers.append(answer)
+    provider.during = lambda _: note(service, record)
+    assert service.arrive(record) == (200, {"state": "done"})
