@@ -118,9 +118,9 @@ class Stack:
                 end_all([child for name, child in self._children.items() if name != STORE])
                 end_all([child for name, child in self._children.items() if name == STORE])
 
-    def beside(self, work: Callable[[], T]) -> T:
+    def beside(self, work: Callable[[], T], in_any_case: bool = False) -> T:
         """The result of `work`, done in a thread while this keeps all of it running. Raises click.Abort when told to
-        end before it is there.
+        end before it is there, unless the work is to be done in any case.
         """
         results: Queue[tuple[T | None, Exception | None]] = Queue()
 
@@ -131,7 +131,7 @@ class Stack:
                 results.put((None, error))
 
         threading.Thread(target=run, name="pombo-work", daemon=True).start()
-        self.watch(until=lambda: not results.empty())
+        self.watch(lambda: not results.empty(), in_any_case)
         if results.empty():
             raise click.Abort
         result, error = results.get()
@@ -139,9 +139,9 @@ class Stack:
             raise error
         return cast(T, result)
 
-    def watch(self, until: Callable[[], bool] = lambda: False) -> None:
-        """Keep all of it running until told to end, or until then. A child that died comes back at once."""
-        while not self._told_to_end() and not until():
+    def watch(self, until: Callable[[], bool] = lambda: False, in_any_case: bool = False) -> None:
+        """Keep all of it running until then, or until told to end. A child that died comes back at once."""
+        while (in_any_case or not self._told_to_end()) and not until():
             if self._options.restart:
                 for child in self._children.values():
                     self._revive(child)

@@ -29,7 +29,12 @@ from local.stack import Options, Stack
 from shared import bootstrap, config
 from shared.cli import trace
 from shared.cli.running import Running
+from shared.domain.errors import StoreUnavailable
+from shared.domain.record import Delivery
 from shared.pipeline.ports import Store
+
+BACK_SECONDS = 30
+"""Longer than a store takes to start."""
 
 TIMELINES = 5
 """Of bad messages."""
@@ -77,7 +82,7 @@ class Chaos:
             except click.Abort:
                 self._over.set()
                 self._say = lambda _: None  # the thread that we no longer wait for has no more to say
-                return self._result(False, None, interrupted=True)
+                return self._stack.beside(lambda: self._result(False, None, interrupted=True), in_any_case=True)
             return self._stack.beside(lambda: self._result(is_quiet, tasks_left))
 
     # ---- before
@@ -149,12 +154,13 @@ class Chaos:
     # ---- after
 
     def _result(self, is_quiet: bool, tasks_left: int | None, interrupted: bool = False) -> Result:
+        self._pool.shutdown()  # the trouble is over once its end is undone
         wishes, order = self._wishes, self._wishes.order
         ledger = by_key(entries(self.control.get("ledger")))
         told = read_logs(wishes.data_dir, {key for key, found in ledger.items() if key and len(found) > 1})
         rules = Rules(self.sender, wishes.policy, wishes.limits.doubt_window)
         sent = islice(self._plan.messages, self._driver.sent)
-        books = Books(ledger, self.store.get, self._plan.refused, rules, told.evidence, is_over=not interrupted)
+        books = Books(ledger, self._read, self._plan.refused, rules, told.evidence, is_over=not interrupted)
         account = take_account(sent, books)
         dealt, made = self._trouble.dealt, self.control.get("faults/made")
         kills = {name: dealt[Kind.KILL, name] for name in wishes.killed}
@@ -180,6 +186,17 @@ class Chaos:
             interrupted=interrupted,
             timelines=[self._timeline(finding.key) for finding in account.findings[:TIMELINES]],
         )
+
+    def _read(self, key: str) -> Delivery | None:
+        """A record. A store that was killed just before comes back first."""
+        deadline = time.monotonic() + BACK_SECONDS
+        while True:
+            try:
+                return self.store.get(key)
+            except StoreUnavailable:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
 
     def _timeline(self, key: str | None) -> str:
         """What `pombo trace` shows of it."""

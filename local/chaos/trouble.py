@@ -20,8 +20,11 @@ from local.ports import LOOPBACK
 OPEN_FAULTS_AT_MOST = 30
 """Faults that wait for somebody to meet them: were there more, whoever comes after a standstill would meet them all."""
 
-AGAIN_AFTER = 0.3
-"""Seconds until a blow is tried again whose target is down already."""
+LOOK_EVERY = 0.25
+"""Seconds between two looks at who is up, and until a kill is tried again whose target was not."""
+
+UP_SECONDS = 2.0
+"""How long a process has to have been up for a kill: on a slow machine too something shall be in its hands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +53,14 @@ class Trouble:
         self._due: list[_Due] = []
         self._place = count()
         self._began = 0.0
+        self._up_since: dict[str, float] = {}
         self.dealt: Counter[tuple[Kind, str]] = Counter()
 
     def run(self, over: threading.Event) -> None:
         """Deal blows until it is over; then whatever stands still goes on."""
         self._began = time.monotonic()
         self._next_blow()
+        self._look()
         try:
             while not over.wait(max(0.0, self._due[0].at - self._now())):
                 heapq.heappop(self._due).deal()
@@ -89,10 +94,9 @@ class Trouble:
                 self._strike(blow)
 
     def _kill(self, blow: Blow) -> None:
-        """A kill counts where the process was up: one that never answered had nothing in hand."""
         names = blow.target.split("+")
-        if not all(self._answers(name) for name in names):
-            self._later(self._now() + AGAIN_AFTER, lambda: self._deal(blow))
+        if not all(self._is_up(name) for name in names):
+            self._later(self._now() + LOOK_EVERY, lambda: self._deal(blow))
             return
         pids = self._parts.pids()
         for name in names:
@@ -100,6 +104,7 @@ class Trouble:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
                     self.dealt[Kind.KILL, name] += 1
+            self._up_since.pop(name, None)
 
     def _stall(self, blow: Blow) -> None:
         if pid := self._parts.pids()[blow.target]:
@@ -127,6 +132,17 @@ class Trouble:
             case Kind.SILENCE:
                 proxy.blackhole()
                 self._later(self._now() + blow.seconds, proxy.restore)
+
+    def _look(self) -> None:
+        for name in self._parts.ports:
+            if not self._answers(name):
+                self._up_since.pop(name, None)
+            else:
+                self._up_since.setdefault(name, self._now())
+        self._later(self._now() + LOOK_EVERY, self._look)
+
+    def _is_up(self, name: str) -> bool:
+        return name in self._up_since and self._now() - self._up_since[name] >= UP_SECONDS
 
     def _answers(self, name: str) -> bool:
         with socket.socket() as probe:
