@@ -93,10 +93,10 @@ def test_a_redirect_is_a_failure_and_is_not_followed(emulator, target):
 
 def test_a_task_shows_what_has_happened_to_it(emulator, target):
     """Task.dispatch_count, response_count, first_attempt ("only dispatch_time will be set"), last_attempt."""
-    target.answer = answering(404, 500, *[500] * 10)
+    target.answer = answering(404, *[500] * 10_000)
     queue = emulator.queue(retry=FAST | {"max_backoff": {"seconds": 3600}, "max_doublings": 1})
     task = emulator.create(queue, target.url)
-    wait_until(lambda: emulator.client.get_task(name=task.name).response_count == 2)
+    wait_until(lambda: emulator.client.get_task(name=task.name).response_count >= 2)
     emulator.client.pause_queue(name=queue)
     shown = emulator.client.get_task(name=task.name)
     assert shown.dispatch_count == shown.response_count >= 2
