@@ -129,7 +129,7 @@ def _menu(weather: Weather) -> Iterator[tuple[int, Mapping[str, Any]]]:
     yield 3, {"on": "webhook", "kind": "duplicate"}
     yield 3, {"on": "webhook", "kind": "reorder", "longest": 1}
     yield 2, {"on": "webhook", "kind": "drop"}
-    yield 8, {"on": "task", "kind": "duplicate", "times": 3}
+    yield 12, {"on": "task", "kind": "duplicate", "times": 3}
     yield 4, {"on": "task", "kind": "early", "times": 2}
     yield 2, {"on": "task", "kind": "slow", "longest": weather.lease / 2}
     yield 2, {"on": "task", "kind": "free_name"}

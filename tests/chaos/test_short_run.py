@@ -56,6 +56,7 @@ def none_of(counts: dict[str, int]) -> dict[str, int]:
     return {verdict: counts[verdict] for verdict in BAD if counts[verdict]}
 
 
+@pytest.mark.timeout(600)  # a minute on a machine of its own
 def test_nothing_is_lost_and_nothing_sent_twice_while_everything_is_killed(tmp_path: Path) -> None:
     code, found = chaos(tmp_path / "data", "--messages", "200", "--seconds", "25", "--seed", "8")
 
@@ -99,6 +100,7 @@ def test_without_receipts_a_message_is_doubled_only_where_the_policy_says_so(tmp
         assert found["Dead letters, told"]["outbound: in_doubt"] == replies["dead letter, told"] > 0
 
 
+@pytest.mark.timeout(300)
 def test_a_handler_that_disobeys_is_found_out(tmp_path: Path) -> None:
     code, found = chaos(
         tmp_path / "data", "--messages", "30", "--seconds", "5", "--seed", "8", "--handler", "disobedient:handle"
