@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Sequence
 
+from local.chaos.breath import Breath
 from local.chaos.control import Control
 from local.chaos.plan import Batch
 
@@ -17,9 +18,10 @@ LOOK_EVERY = 0.5
 class Driver:
     """Runs in a thread of its own; `sent` counts messages, each once."""
 
-    def __init__(self, batches: Sequence[Batch], control: Control) -> None:
+    def __init__(self, batches: Sequence[Batch], control: Control, breath: Breath) -> None:
         self._batches = batches
         self._control = control
+        self._breath = breath
         self.sent = 0
 
     def run(self, over: threading.Event) -> None:
@@ -29,6 +31,9 @@ class Driver:
         for batch in self._batches:
             if over.wait(max(0.0, began + batch.at - time.monotonic())):
                 return
+            while not self._breath.wait(LOOK_EVERY):
+                if over.is_set():
+                    return
             if time.monotonic() - looked > LOOK_EVERY:
                 self._wait_for_room(over)
                 looked = time.monotonic()

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import click
 
 from local.chaos.account import Books, Rules, by_key, entries, take_account
+from local.chaos.breath import Breath
 from local.chaos.control import Control
 from local.chaos.driver import Driver
 from local.chaos.handler import TRIES
@@ -38,6 +39,9 @@ BACK_SECONDS = 30
 
 TIMELINES = 5
 """Of bad messages."""
+
+LOOK_EVERY = 1.0
+"""Seconds between two looks at what is open."""
 
 TELL_EVERY = 5.0
 """Seconds between two words of progress."""
@@ -100,14 +104,15 @@ class Chaos:
         self.control = Control(described["control"])
         self._watch = Watch(self.store, self.control, environment, self._wishes.time_scale)
         self._over = threading.Event()
-        self._driver = Driver(self._plan.batches, self.control)
+        self._breath = Breath()
+        self._driver = Driver(self._plan.batches, self.control, self._breath)
         parts = Parts(
             pids=lambda: self._stack.describe()["pids"],
             ports=dict(_ports(described)) | ({STORE: self._proxy.target_port} if self._proxy else {}),
             control=self.control,
             proxy=self._proxy,
         )
-        self._trouble = Trouble(parts, blows(self._wishes.order.seed, self._wishes.weather))
+        self._trouble = Trouble(parts, blows(self._wishes.order.seed, self._wishes.weather), self._breath)
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="pombo-chaos")
         for contact in sorted(self._plan.refused):
             fault = {"on": "send", "kind": "error", "code": 131026, "times": 0, "match": {"to": contact}}
@@ -135,12 +140,13 @@ class Chaos:
                 breaking.result()
             if sending.done():
                 sending.result()
-            time.sleep(0.2)
-            if time.monotonic() - self._told_at > TELL_EVERY:
-                backlog, dealt = self._watch.backlog(), self._trouble.dealt
-                kills = sum(number for (kind, _), number in dealt.copy().items() if kind is Kind.KILL)
-                sent = f"{self._driver.sent} of {self._wishes.order.messages} messages sent"
-                self._tell(f"{sent}, {backlog.records} records open, {kills} kills")
+            time.sleep(LOOK_EVERY)
+            records = self._watch.backlog().records
+            self._breath.look(records, time.monotonic())
+            kills = sum(number for (kind, _), number in self._trouble.dealt.copy().items() if kind is Kind.KILL)
+            sent = f"{self._driver.sent} of {self._wishes.order.messages} messages sent"
+            drawing = "; drawing breath" if self._breath.is_taken else ""
+            self._tell(f"{sent}, {records} records open, {kills} kills{drawing}")
 
     def _is_enough(self) -> bool:
         """The time is over, and each process was killed as often as is asked; on a slow machine that takes longer."""

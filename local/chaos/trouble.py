@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 
+from local.chaos.breath import Breath
 from local.chaos.control import Control
 from local.chaos.schedule import Blow, Kind
 from local.cut_proxy import CutProxy
@@ -47,8 +48,9 @@ class _Due:
 class Trouble:
     """Runs in a thread of its own. `dealt` counts by kind and target."""
 
-    def __init__(self, parts: Parts, schedule: Iterator[Blow]) -> None:
+    def __init__(self, parts: Parts, schedule: Iterator[Blow], breath: Breath) -> None:
         self._parts = parts
+        self._breath = breath
         self._schedule = schedule
         self._due: list[_Due] = []
         self._place = count()
@@ -95,7 +97,7 @@ class Trouble:
 
     def _kill(self, blow: Blow) -> None:
         names = blow.target.split("+")
-        if not all(self._is_up(name) for name in names):
+        if self._breath.is_taken or not all(self._is_up(name) for name in names):
             self._later(self._now() + LOOK_EVERY, lambda: self._deal(blow))
             return
         pids = self._parts.pids()

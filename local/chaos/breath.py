@@ -1,0 +1,42 @@
+"""A breath is a pause of driver and killer while too much is open: a slow machine shall be broken, not only be late."""
+
+import threading
+
+OPEN_AT_MOST = 1000
+"""Records. More are in nobody's hands, and with every kill the next one finds less done."""
+
+OPEN_AGAIN = 300
+
+LONGEST = 180.0
+"""Seconds. What is open after that is stuck, and to be found at the end; nobody waits for it any more."""
+
+
+class Breath:
+    """Taken and let go by whoever watches the backlog; those who run wait for it."""
+
+    def __init__(self) -> None:
+        self._may_go_on = threading.Event()
+        self._may_go_on.set()
+        self._since = 0.0
+        self._stuck = 0
+
+    @property
+    def is_taken(self) -> bool:
+        return not self._may_go_on.is_set()
+
+    def look(self, records: int | None, now: float) -> None:
+        """So many are open; None, while the store cannot be asked, changes nothing. `now` in seconds."""
+        if records is None:
+            return
+        if not self.is_taken and records - self._stuck > OPEN_AT_MOST:
+            self._may_go_on.clear()
+            self._since = now
+        elif self.is_taken and now - self._since > LONGEST:
+            self._stuck = records
+            self._may_go_on.set()
+        elif records - self._stuck < OPEN_AGAIN:
+            self._may_go_on.set()
+
+    def wait(self, seconds: float) -> bool:
+        """For its end, so long at most; whether it is over."""
+        return self._may_go_on.wait(seconds)

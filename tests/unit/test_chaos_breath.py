@@ -1,0 +1,41 @@
+"""A chaos run that breaks more than the machine can mend draws breath."""
+
+from local.chaos.breath import Breath
+
+
+def test_a_breath_is_taken_when_too_much_is_open_and_held_until_little_is() -> None:
+    breath = Breath()
+    taken = []
+    for records in (0, 900, 1001, 900, 301, 299, 900, 1001):
+        breath.look(records, now=0)
+        taken.append(breath.is_taken)
+
+    assert taken == [False, False, True, True, True, False, False, True]
+
+
+def test_a_store_that_cannot_be_asked_changes_nothing() -> None:
+    breath = Breath()
+    breath.look(None, now=0)
+    assert not breath.is_taken
+    breath.look(5000, now=0)
+    breath.look(None, now=0)
+    assert breath.is_taken
+
+
+def test_who_waits_goes_on_at_its_end() -> None:
+    breath = Breath()
+    assert breath.wait(0)
+    breath.look(5000, now=0)
+    assert not breath.wait(0)
+    breath.look(0, now=0)
+    assert breath.wait(0)
+
+
+def test_for_what_is_stuck_nobody_waits_for_ever_nor_again() -> None:
+    breath = Breath()
+    taken = []
+    for records, now in ((1500, 0), (1500, 100), (1500, 181), (1600, 190), (2600, 200), (1700, 210)):
+        breath.look(records, now)
+        taken.append(breath.is_taken)
+
+    assert taken == [True, True, False, False, True, False]
