@@ -291,10 +291,11 @@ def _settle_inbound(record: Delivery, verdict: Verdict, limits: Limits, now: dat
     match verdict:
         case Released():
             return _released(record, State.PENDING)
-        case Replied(payloads):
-            logged = _logged(record, verdict.word, now)
+        case Replied(payloads, tenant, contact):
+            event = replace(record, tenant=record.tenant or tenant or "", contact=record.contact or contact or "")
+            logged = _logged(event, verdict.word, now)
             done = _final(replace(logged, plan_size=len(payloads)), State.DONE, limits, now)
-            return Step(Answer(200, "done"), done, _plan(record, payloads, limits, now), EnsureReplies(done))
+            return Step(Answer(200, "done"), done, _plan(event, payloads, limits, now), EnsureReplies(done))
         case Dropped(reason):
             return _written(_final(_logged(record, verdict.word, now), State.DROPPED, limits, now, reason=reason))
         case StillUnparsable():

@@ -1,7 +1,7 @@
 """process_inbound: take an event to the handler, and commit its end and the replies as one."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shared import logs
@@ -67,18 +67,21 @@ class ProcessInbound:
         """Read the event, ask the handler, say what it means."""
         if self.stopping():
             return Released()
-        if record.tenant == "" and self.tenants.owner_of(record.provider, record.sender) is None:
-            return StillUnknown()
+        if record.tenant == "":  # an unknown sender's, replayed: perhaps it is somebody's by now
+            owner = self.tenants.owner_of(record.provider, record.sender)
+            if owner is None:
+                return StillUnknown()
+            record = replace(record, tenant=owner.id)
         try:
             message = self.channel.read(record)
         except ItemUnparsable:
             return StillUnparsable()
         if message is None:
             self._apply(record)
-            return Replied(())
+            return Replied((), record.tenant)
         # A handler that takes a group for a private chat would tell all of it what is one person's.
         if message.group_id is not None or not self.handler.handles(message.kind):
-            return Replied(())
+            return Replied((), record.tenant, message.contact.id)
         try:
             replies = self.handler(HandlerCall(record.key, record.correlation_id, record.attempt, message))
         except HandlerInterrupted:
@@ -87,7 +90,7 @@ class ProcessInbound:
             return Dropped(drop.reason)
         except HandlerFault as fault:
             return HandlerFailed(str(fault))
-        return Replied(self._payloads(message, replies))
+        return Replied(self._payloads(message, replies), record.tenant, message.contact.id)
 
     def _apply(self, record: Delivery) -> None:
         """A change, as state, so that a repeat is harmless. Raises StoreUnavailable.

@@ -196,6 +196,28 @@ def test_a_sender_that_is_still_nobodys_is_dropped_again(service: Service) -> No
     assert service.handler.called == []
 
 
+def test_a_sender_that_became_somebodys_gives_the_event_and_its_reply_their_tenant(service: Service) -> None:
+    """It was replayed: without this its replies would be nobody's, beside the marks and the queue of their tenant."""
+    record = service.put(an_event(tenant="", round=1))
+    service.handler.answer = lambda _: "one"
+    assert service.arrive(record) == (200, {"state": "done"})
+    (message,) = service.handler.called
+    event, reply = service.internal.store.port.by_correlation(record.correlation_id)
+    assert (message.tenant, event.tenant, reply.tenant) == ("default", "default", "default")
+
+
+def test_what_can_be_read_by_now_is_handled_and_answered(service: Service) -> None:
+    """As an older parser left it, which did not know whose it was; this one does."""
+    kept = {"item": text("wamid.1", "hello"), "contact": {}, "phone_number_id": parts.SENDER}
+    record = service.put(an_event(contact="", round=1, payload={"field": "messages", "unparsable": kept}))
+    service.handler.answer = lambda _: "one"
+    assert service.arrive(record) == (200, {"state": "done"})
+    (message,) = service.handler.called
+    event, reply = service.internal.store.port.by_correlation(record.correlation_id)
+    assert (message.text, event.contact, reply.contact) == ("hello", PERSON, PERSON)
+    assert reply.payload["to"] == f"+{PERSON}"
+
+
 def test_a_shutdown_before_the_handler_gives_the_attempt_back(service: Service) -> None:
     record = service.put(an_event(attempt=2))
     service.internal.parts.shutdown.begin()
