@@ -34,6 +34,10 @@ _CODE_OF: Mapping[str, frozenset[str]] = {
 """The answers whose code says why, by reason; any other last answer may be of a round before."""
 
 
+DISCARDED_BECAUSE = "discarded_because"
+"""Where the metadata hold what a person said of a letter that was given up. Never logged, as all of them."""
+
+
 class Listing(StrEnum):
     """What a store can list. All but the first are a mark that the write which made a record so set beside it."""
 

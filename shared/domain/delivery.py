@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from typing import Any, assert_never
 
 from shared.domain import waits
-from shared.domain.dead_letters import is_confirmed, is_refused_later, is_replayable
+from shared.domain.dead_letters import DISCARDED_BECAUSE, is_confirmed, is_refused_later, is_replayable
 from shared.domain.guards import Go, Guard, Never, Wait
 from shared.domain.identity import outbound_key
 from shared.domain.limits import DoubtPolicy, Limits
@@ -44,8 +44,6 @@ from shared.domain.verdicts import (
 
 Token = str
 PERMANENT_ERROR = "whatsapp_permanent_error"
-DISCARDED_BECAUSE = "discarded_because"
-"""Where the metadata hold what a person said of a letter that was given up. Never logged, as all of them."""
 
 # ---- what a step says: one write, what follows it, the answer
 

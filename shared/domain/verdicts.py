@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 @dataclass(frozen=True, slots=True)
 class Replied:
-    """The handler answered; `payloads` are the replies, in order, ready to be stored. Tenant and contact count where the
-    event was stored without: its sender was nobody's then, or it could not be read.
+    """The handler answered; `payloads` are the replies, in order, ready to be stored. Tenant and contact count where
+    the event was stored without: its sender was nobody's then, or it could not be read.
     """
 
     payloads: tuple[Mapping[str, Any], ...]

@@ -60,7 +60,11 @@ def build(
         moment
         for record in records
         for moment in timeline_records.moments(
-            record, _beginning(record, records), explain, timeline_logs.cut_offs(lines, record.key)
+            record,
+            _beginning(record, records),
+            explain,
+            timeline_logs.cut_offs(lines, record.key),
+            timeline_logs.replays(lines, record.key),
         )
     ]
     moments += timeline_logs.moments(lines, records, explain)

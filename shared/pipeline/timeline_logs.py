@@ -16,7 +16,7 @@ from shared.pipeline import timeline_sentences as say
 from shared.pipeline.timeline_records import Moment
 from shared.pipeline.timeline_sentences import Explain, with_details
 
-READ = frozenset({"inbound_duplicate", "outbound_waiting", "outbound_in_doubt", "dead_lettered"})
+READ = frozenset({"inbound_duplicate", "outbound_waiting", "outbound_in_doubt", "dead_lettered", "replayed"})
 """The events that add to what the records say."""
 
 LEASE_EXPIRED = "lease_expired"
@@ -34,6 +34,7 @@ class Line:
     reason: str = ""
     until: datetime | None = None
     code: int | None = None
+    round: int | None = None
     settled: bool = False
     """Whether it tells how an attempt ended, rather than what a task found."""
 
@@ -74,6 +75,15 @@ def cut_offs(lines: Sequence[Line], key: str) -> list[datetime]:
     return [line.at for line in lines if (line.delivery, line.event, line.reason) == (key, DOUBT, LEASE_EXPIRED)]
 
 
+def replays(lines: Sequence[Line], key: str) -> dict[int, datetime]:
+    """When a person began which round of a delivery: the first time, where a killed command said so again."""
+    began: dict[int, datetime] = {}
+    for line in lines:
+        if (line.delivery, line.event) == (key, "replayed") and line.round is not None:
+            began.setdefault(line.round, line.at)
+    return began
+
+
 def waits_for(lines: Sequence[Line], record: Delivery) -> str:
     """What a message waits for now, or nothing."""
     own = list(waits([line for line in lines if line.delivery == record.key], record))
@@ -112,8 +122,8 @@ def _reason(line: Line) -> str:
 
 
 def _earlier_deaths(lines: Sequence[Line], record: Delivery | None, explain: Explain) -> Iterator[Moment]:
-    """The record keeps its last end alone; a replay forgets the one before."""
-    if record is None or record.round == 0:
+    """The record keeps its last end alone; a replay or a discard forgets the one before."""
+    if record is None:
         return
     deaths = [line for line in lines if line.event == "dead_lettered"]
     for line in deaths[: len(deaths) - (record.state is State.DEAD)]:
@@ -142,6 +152,7 @@ def _line(line: Mapping[str, Any]) -> Line | None:
         reason=str(line.get("reason") or ""),
         until=_moment(line.get("until")),
         code=_number(line.get("code")),
+        round=_number(line.get("round")),
         settled="verdict" in line,
     )
 

@@ -1,10 +1,11 @@
 """The moments of one record: what it remembers of itself, each with its time and its sentence."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import accumulate, pairwise
 
+from shared.domain.dead_letters import DISCARDED_BECAUSE, is_refused_later
 from shared.domain.identity import DOCTOR_KEY
 from shared.domain.outbound_checks import is_call
 from shared.domain.record import ATTEMPTS_KEPT, Attempt, Delivery, Kind, State
@@ -42,18 +43,28 @@ class Try:
     last: bool
 
 
-def moments(record: Delivery, beginning: str, explain: Explain, cut_offs: Sequence[datetime]) -> Iterator[Moment]:
-    """In causal order. `beginning`: how it came to be; `cut_offs`: when its tries were found cut off, from the log."""
+def moments(
+    record: Delivery,
+    beginning: str,
+    explain: Explain,
+    cut_offs: Sequence[datetime],
+    replays: Mapping[int, datetime],
+) -> Iterator[Moment]:
+    """In causal order. `beginning`: how it came to be; from the log, `cut_offs`: when its tries were found cut off, and
+    `replays`: when a person began which round.
+    """
     what = "received" if record.kind is Kind.INBOUND else "planned"
     yield Moment(record.received_at, what, beginning, record.key)
     found = tries(record)
     known = iter(cut_offs)
     for one in found:
+        if one.opens_round:
+            yield _replayed(record, one.round, one.began, replays)
         yield from _of_try(record, one, explain, known)
     reached = found[-1].round if found else 0
     if record.round > reached:
         at = record.due_at or record.finished_at or record.received_at
-        yield Moment(at, "replayed", say.REPLAYED.format(round=record.round), record.key)
+        yield _replayed(record, record.round, at, replays)
     yield from _of_receipts(record, found, explain)
     ending = _ending(record, found)
     if ending is not None and record.finished_at is not None:
@@ -144,9 +155,13 @@ def _cut_off(record: Delivery) -> str:
     return "in_doubt" if _can_double(record) else "cut_off"
 
 
+def _replayed(record: Delivery, round_: int, latest: datetime, replays: Mapping[int, datetime]) -> Moment:
+    """The record knows the first try of a round; the log, when the round began."""
+    at = min(replays.get(round_, latest), latest)
+    return Moment(at, "replayed", say.REPLAYED.format(round=round_), record.key)
+
+
 def _of_try(record: Delivery, one: Try, explain: Explain, cut_offs: Iterator[datetime]) -> Iterator[Moment]:
-    if one.opens_round:
-        yield Moment(one.began, "replayed", say.REPLAYED.format(round=one.round), record.key)
     if one.after_cut_off:
         word = _cut_off(record)
         at = min(next(cut_offs, one.began), one.began)
@@ -199,6 +214,8 @@ def _of_receipts(record: Delivery, found: Sequence[Try], explain: Explain) -> It
             code = receipts.failed_code if kind == "failed" else None
             meaning = explain(record.provider, code, "failed") if code is not None else None
             said = f"{sentence} {meaning}" if meaning else sentence
+            if kind == "failed" and round_ == record.round and is_refused_later(record):
+                said += f" {say.REPLAYABLE_AS_DOUBLE if record.doubts else say.REPLAYABLE}"
             at = max(at, _handed_over(record, found, round_))
             yield Moment(at, f"receipt_{kind}", with_details(said, code=code, round=round_ or None), record.key)
 
@@ -217,6 +234,8 @@ def _ending(record: Delivery, found: Sequence[Try]) -> tuple[str, str] | None:
     match record.state:
         case State.DEAD:
             return "dead", with_details(say.dead(record.reason), round=record.round or None)
+        case State.DROPPED if record.reason == "discarded":
+            return "discarded", say.discarded(record.metadata.get(DISCARDED_BECAUSE))
         case State.DROPPED:
             kept = record.expire_at if record.reason == "unknown_sender" else None
             until = f" It is kept until {kept:%Y-%m-%d}." if kept else ""

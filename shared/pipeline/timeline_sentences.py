@@ -14,6 +14,8 @@ WITHOUT_REPLY = "It was looked at."
 RESENT = "The doubt window passed without a receipt: it is sent once more, and only once."
 REPLAYED = "A person had it tried anew (round {round})."
 RELEASED = "The reply before it came to its end unsent: this one waits for it no longer."
+REPLAYABLE = "A person may have it tried again."
+REPLAYABLE_AS_DOUBLE = "A copy may have arrived all the same; a person may have it tried again."
 CONFIRMED = "A receipt shows that WhatsApp has it; it is not sent again."
 
 TRIES: Mapping[str, str] = {
@@ -103,6 +105,10 @@ def dead(reason: str | None) -> str:
 
 def dropped(reason: str | None) -> str:
     return DROPPED.get(reason or "", f"Nothing more is done with it: {(reason or 'no reason was given').rstrip('.')}.")
+
+
+def discarded(because: str | None) -> str:
+    return f"A person gave it up: {because.rstrip('.')}." if because else DROPPED["discarded"]
 
 
 def handled(size: int) -> str:

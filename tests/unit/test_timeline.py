@@ -25,7 +25,7 @@ from builders import (
     pending,
 )
 
-from shared.domain.delivery import create
+from shared.domain.delivery import create, discard
 from shared.domain.identity import DOCTOR_KEY, outbound_key
 from shared.domain.limits import Limits
 from shared.domain.record import Attempt, Delivery, Kind, Receipts, State
@@ -160,7 +160,19 @@ def test_every_reason_to_be_dead_has_its_sentence(kind: Kind, reason: str) -> No
 @pytest.mark.parametrize("kind", list(Kind))
 @pytest.mark.parametrize("reason", DROP_REASONS)
 def test_every_reason_to_be_dropped_is_told(kind: Kind, reason: str) -> None:
-    assert is_a_sentence(sentences(dropped(kind, reason=reason))["dropped"])
+    what = "discarded" if reason == "discarded" else "dropped"
+    assert is_a_sentence(sentences(dropped(kind, reason=reason))[what])
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_what_was_given_up_says_why_and_that_it_had_been_dead(kind: Kind) -> None:
+    before = dead(kind, reason="attempts", finished_at=at(-20))
+    given_up = discard(before, Limits(), NOW, "a wrong number.").write
+    assert given_up is not None
+    died = line(event="dead_lettered", delivery=before.key, reason="attempts") | {"time": at(-20).isoformat()}
+    dead_then, discarded = build([given_up], [died]).events[-2:]
+    assert (dead_then.what, discarded.what) == ("dead", "discarded")
+    assert discarded.sentence == "A person gave it up: a wrong number."
 
 
 @pytest.mark.parametrize("kind", ["sent", "delivered", "read", "played", "failed"])
@@ -363,8 +375,27 @@ def test_a_failed_receipt_explains_its_code() -> None:
     said = {moment.what: moment.sentence for moment in build([record], explain=explain).events}["receipt_failed"]
     assert said == (
         "WhatsApp took it, and could not deliver it after all. "
-        "Meta refused it: more than 24 hours since their last message. (code 131047)"
+        "Meta refused it: more than 24 hours since their last message. A person may have it tried again. (code 131047)"
     )
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        (done(), "A person may have it tried again."),
+        (done(doubts=1), "A copy may have arrived all the same; a person may have it tried again."),
+        (pending(), None),
+    ],
+    ids=["refused", "refused after a doubt", "not yet at its end"],
+)
+def test_a_refusal_after_all_says_what_can_be_done(record: Delivery, said: str | None) -> None:
+    told = sentences(with_receipts(record, SENT_FAILED))["receipt_failed"]
+    assert (said in told) if said else ("again" not in told)
+
+
+def test_what_failed_in_the_round_before_or_arrived_after_all_is_not_said_to_be_replayable() -> None:
+    assert "again" not in sentences(with_receipts(done(), DELIVERED_FAILED))["receipt_failed"]
+    assert "again" not in sentences(with_receipts(done(round=1), FAILED))["receipt_failed"]
 
 
 # ---- tries that left no verdict, and rounds
@@ -438,6 +469,18 @@ def test_a_replay_that_has_not_begun_is_told() -> None:
     assert [(moment.what, moment.at) for moment in build([record]).events][1:] == [
         ("refused", NOW),
         ("replayed", at(60)),
+    ]
+
+
+def test_when_a_person_began_a_round_is_told_by_the_log() -> None:
+    """What it waited for since comes after it; a killed command may have said it twice."""
+    record = replayed(Attempt(NOW, 1, "refused"), attempt=0, due_at=at(60))
+    said = [line(event="replayed", delivery=record.key, round=1) | {"time": at(n).isoformat()} for n in (20, 25)]
+    waits = line(event="outbound_waiting", delivery=record.key, reason="predecessor") | {"time": at(30).isoformat()}
+    assert [(moment.what, moment.at) for moment in build([record], [*said, waits]).events][1:] == [
+        ("refused", NOW),
+        ("replayed", at(20)),
+        ("waiting", at(30)),
     ]
 
 
