@@ -109,6 +109,16 @@ def configure(level: str) -> None:
     threading.excepthook = _log_uncaught_in_thread
 
 
+def write_to(descriptor: int) -> None:
+    """Send the events of this process there, and nothing else: for a command, whose standard output is its answer."""
+    handler = _LineHandler(descriptor)
+    handler.setFormatter(_JsonFormatter())
+    ours = logging.getLogger(_LOGGER)
+    ours.handlers[:] = [handler]
+    ours.setLevel("INFO")
+    ours.propagate = False
+
+
 def trace_of(header: Callable[[str, str], str], project: str) -> str | None:
     """The trace a request belongs to, as Cloud Logging names it. `header` reads one, or gives its second argument.
 

@@ -5,6 +5,7 @@ import sys
 import click
 
 from shared.cli.chaos import chaos
+from shared.cli.dead import dead
 from shared.cli.doctor import doctor
 from shared.cli.say import say
 from shared.cli.trace import trace
@@ -21,6 +22,7 @@ def pombo() -> None:
       pombo up                      start all of Pombo on this machine
       pombo say "hello" --wait      send it a message and wait for the reply
       pombo trace ID                what became of a message
+      pombo dead list               what waits for a person's word
       pombo doctor                  is everything in place?
       pombo chaos                   break everything, and account for every message
     """
@@ -29,6 +31,7 @@ def pombo() -> None:
 pombo.add_command(up)
 pombo.add_command(say)
 pombo.add_command(trace)
+pombo.add_command(dead)
 pombo.add_command(doctor)
 pombo.add_command(chaos)
 

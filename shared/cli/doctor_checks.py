@@ -82,27 +82,44 @@ def task(store: Store, queue: Queue, limits: Limits, clock: Clock, patience: flo
 def token(settings: Config, has_task_come_back: bool) -> str:
     """A call that is no task is refused as such, not as a stranger's: 400 where the token counts, 403 where not."""
     url = settings["INTERNAL_TASK_BASE_URL"]
-    headers = {"X-Internal-Token": settings["INTERNAL_TASK_TOKEN"][0], "Content-Type": "application/json"}
-    is_local = bool(settings.get("CLOUD_TASKS_EMULATOR_HOST"))
     try:
-        answer = httpx.post(
-            f"{url}/internal/process_inbound",
-            headers=headers,
-            content=b"no task",
-            timeout=CALL_SECONDS,
-            trust_env=not is_local,
-        )
+        answer = _knock(settings)
     except httpx.HTTPError as error:
         raise Wrong(f"The internal service does not answer at {url}: is INTERNAL_TASK_BASE_URL right?") from error
     if answer.status_code == 400 and _error_in(answer) == "task_invalid":
         return "The internal service accepts it."
-    if answer.status_code == 403 and _error_in(answer) == "forbidden" and not settings.get("TASKS_SERVICE_ACCOUNT"):
+    if _is_refused(answer, settings):
         raise Wrong(
             "The internal service refuses it: the first value of INTERNAL_TASK_TOKEN must be one that it accepts."
         )
     if answer.status_code in (401, 403):
         return _told_by_the_task(has_task_come_back)
     raise Wrong(f"{url} answered {answer.status_code}: INTERNAL_TASK_BASE_URL does not lead to the internal service.")
+
+
+def token_is_refused(settings: Config) -> bool:
+    """Whether a task that is made with these settings would certainly be turned away."""
+    try:
+        return _is_refused(_knock(settings), settings)
+    except httpx.HTTPError:
+        return False  # the service is away; the queue waits for it
+
+
+def _knock(settings: Config) -> httpx.Response:
+    """A call that is no task."""
+    headers = {"X-Internal-Token": settings["INTERNAL_TASK_TOKEN"][0], "Content-Type": "application/json"}
+    return httpx.post(
+        f"{settings['INTERNAL_TASK_BASE_URL']}/internal/process_inbound",
+        headers=headers,
+        content=b"no task",
+        timeout=CALL_SECONDS,
+        trust_env=not settings.get("CLOUD_TASKS_EMULATOR_HOST"),
+    )
+
+
+def _is_refused(answer: httpx.Response, settings: Config) -> bool:
+    is_ours = answer.status_code == 403 and _error_in(answer) == "forbidden"
+    return is_ours and not settings.get("TASKS_SERVICE_ACCOUNT")
 
 
 def clock(store: Store, clock: Clock) -> str:

@@ -1,7 +1,7 @@
 """pombo trace: what became of a message."""
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from functools import partial
@@ -16,7 +16,7 @@ from shared.cli.running import Running, data_dir_option, find, progress, text_on
 from shared.domain.identity import message_event_id
 from shared.domain.record import Delivery
 from shared.logs import EVENTS
-from shared.pipeline.timeline import GONE, Timeline, build, told_by_logs
+from shared.pipeline.timeline import GONE, Moment, Timeline, build, told_by_logs
 from shared.pipeline.timeline_logs import READ
 
 PROVIDER = "meta"
@@ -93,7 +93,7 @@ def as_dict(timeline: Timeline) -> dict[str, Any]:
     """The timeline as JSON: times are RFC 3339, UTC."""
     return {
         "correlation_id": timeline.correlation_id,
-        "events": [{**asdict(moment), "at": _stamp(moment.at)} for moment in timeline.events],
+        "events": [{**asdict(moment), "at": stamp(moment.at)} for moment in timeline.events],
         "shown": timeline.shown,
         "replies": replies_as_dicts(timeline),
     }
@@ -106,28 +106,30 @@ def replies_as_dicts(timeline: Timeline) -> list[dict[str, Any]]:
 
 def as_text(timeline: Timeline) -> str:
     """The timeline for a person."""
-    names = _names(timeline)
-    width = max((len(name) for name in names.values()), default=0)
     heading = f"Message {timeline.correlation_id or '(no correlation id)'}: {timeline.shown}"
     lines = [click.style(heading, bold=True)]
     if timeline.shown == GONE:
         lines.append("  Its record is no more; this is what the logs still say.")
-    day = None
-    for moment in timeline.events:
-        if moment.at.date() != day:
-            day = moment.at.date()
-            lines.append(f"  {day} (times are UTC)")
-        name = names.get(moment.delivery, "")
-        colour = _COLOURS.get(moment.what)
-        lines.append(
-            f"  {moment.at:%H:%M:%S.%f}"[:-3] + f"  {name:<{width}}  " + click.style(_plain(moment.sentence), fg=colour)
-        )
+    lines += moment_lines(timeline.events, _names(timeline))
     for number, reply in enumerate(timeline.replies, start=1):
         why = f" ({reply.why})" if reply.why else ""
         lines.append(
             f"  Reply {number} is {reply.shown}{why}: {_plain(reply.text if reply.text is not None else reply.type)}"
         )
     return "\n".join(lines)
+
+
+def moment_lines(moments: Sequence[Moment], names: Mapping[str, str]) -> Iterator[str]:
+    """A line for each moment, under its day. `names`: what each delivery is called."""
+    width = max((len(name) for name in names.values()), default=0)
+    day = None
+    for moment in moments:
+        if moment.at.date() != day:
+            day = moment.at.date()
+            yield f"  {day} (times are UTC)"
+        name = f"{names[moment.delivery]:<{width}}  " if moment.delivery in names else ""
+        said = click.style(_plain(moment.sentence), fg=_COLOURS.get(moment.what))
+        yield f"  {moment.at:%H:%M:%S.%f}"[:-3] + f"  {name}{said}"
 
 
 def _plain(text: str) -> str:
@@ -142,5 +144,5 @@ def _names(timeline: Timeline) -> dict[str, str]:
     return {moment.delivery: replies.get(moment.delivery, "message") for moment in timeline.events}
 
 
-def _stamp(at: Any) -> str:
+def stamp(at: Any) -> str:
     return str(at.isoformat(timespec="milliseconds")).replace("+00:00", "Z")

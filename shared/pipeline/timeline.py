@@ -3,16 +3,16 @@
 Authorised eyes only: it shows texts. Waiting and duplicates leave no write; they come from the log lines.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from shared.domain.record import Delivery, Kind, State
 from shared.pipeline import timeline_logs, timeline_records
-from shared.pipeline.timeline_records import Moment
+from shared.pipeline.timeline_records import Moment, Try
 from shared.pipeline.timeline_sentences import Explain
 
-__all__ = ["Moment", "Reply", "Timeline", "build", "shown", "told_by_logs"]
+__all__ = ["Moment", "Reply", "Timeline", "build", "shown", "told_by_logs", "tried"]
 
 GONE = "gone"
 """Shown where there is no record any more."""
@@ -79,6 +79,12 @@ def build(
         ),
         settled=all(record.final for record in records),
     )
+
+
+def tried(record: Delivery, explain: Explain = _unexplained) -> Iterator[tuple[Try, str]]:
+    """Every attempt at a record that is remembered, with its sentence."""
+    for one in timeline_records.tries(record):
+        yield one, timeline_records.sentence_of_try(record, one, explain)
 
 
 def told_by_logs(log_lines: Iterable[Mapping[str, Any]], explain: Explain = _unexplained) -> Timeline | None:

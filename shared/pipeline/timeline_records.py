@@ -172,10 +172,11 @@ def _of_try(record: Delivery, one: Try, explain: Explain, cut_offs: Iterator[dat
     at = one.attempt.at
     if one.attempt.answer == "in_doubt":
         at = max(at, next(cut_offs, at))
-    yield Moment(at, one.attempt.answer, _sentence(record, one, explain), record.key)
+    yield Moment(at, one.attempt.answer, sentence_of_try(record, one, explain), record.key)
 
 
-def _sentence(record: Delivery, one: Try, explain: Explain) -> str:
+def sentence_of_try(record: Delivery, one: Try, explain: Explain) -> str:
+    """What came of a try, in words; of the last one also what follows."""
     answer, code = one.attempt.answer, one.attempt.code
     unsettled = say.UNSETTLED.get((record.kind, answer))
     sentence = unsettled or say.TRIES.get(answer, answer)

@@ -18,7 +18,7 @@ from firestore_middleman import PRIVATE, Middleman
 
 from local.cut_proxy import CutProxy
 from shared.domain.dead_letters import Listing
-from shared.domain.delivery import Answer, EnsureReplies, Run, Step, create, lease, replay, settle
+from shared.domain.delivery import Answer, EnsureReplies, Run, Step, create, discard, lease, replay, settle
 from shared.domain.errors import StoreUnavailable, UnknownState
 from shared.domain.events import ReceiptReceived
 from shared.domain.guards import Block, Go, TenantMarks
@@ -195,6 +195,26 @@ def test_a_plan_whose_answer_was_lost_is_made_once(proxy, far, a_record):
     assert step.answer == Answer(200, "done")
     assert isinstance(step.next, EnsureReplies)
     assert len(far.by_correlation(event.correlation_id)) == 3
+
+
+def test_a_person_s_word_whose_answer_was_lost_is_said_once(proxy, far, a_record):
+    """A replay, one that finds it confirmed, and a discard: each recognises its own write."""
+    again, confirmed, given_up = (a_record(state=State.DEAD, reason="attempts") for _ in range(3))
+    decisions = [
+        (again, lambda found: replay(found, LIMITS, NOW), State.PENDING),
+        (confirmed, lambda found: replay(found, LIMITS, NOW), State.DONE),
+        (given_up, lambda found: discard(found, LIMITS, NOW, "a wrong number"), State.DROPPED),
+    ]
+    for record, decide, state in decisions:
+        far.create(record)
+        if record is confirmed:
+            far.note_receipt(echo_of(record), receipt(ReceiptKind.SENT))
+        seen = far.get(record.key)
+        proxy.swallow_next_answer(holding=record.key.encode())
+        step = far.change(record.key, decide, seen)
+        assert step.answer == Answer(200, state)
+        assert (far.get(record.key).state, far.get(record.key).round) == (state, int(record is again))
+    assert proxy.swallowed == 3
 
 
 def test_what_is_blind_may_be_sent_twice(proxy, far, a_record):
