@@ -1,9 +1,10 @@
 """A run over many dead letters: several at once, counted, and honest about where it stopped."""
 
 import json
+import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Self, TypeVar
 
@@ -19,25 +20,33 @@ R = TypeVar("R")
 
 
 def in_parallel(act: Callable[[T], R], things: Iterable[T], take: Callable[[R], None]) -> None:
-    """Act on each, AT_ONCE at the same time, and take what became of it. The first that raises stops the rest, and so
-    does Ctrl-C; what is under way then comes to its end and is taken.
+    """Act on each, AT_ONCE at the same time, and take what became of it, one by one. The first that raises stops the
+    rest, and so does Ctrl-C; what is under way then comes to its end, and is taken.
     """
+    lock, is_over = threading.Lock(), threading.Event()
+
+    def one(thing: T) -> None:
+        if is_over.is_set():
+            return
+        try:
+            became = act(thing)
+        except BaseException:
+            is_over.set()
+            raise
+        with lock:  # here and not where it is awaited: Ctrl-C may come at any moment there
+            take(became)
+
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="pombo-dead") as pool:
-        under_way: deque[Future[R]] = deque()
+        under_way: deque[Future[None]] = deque()
         try:
             for thing in things:
-                under_way.append(pool.submit(act, thing))
+                under_way.append(pool.submit(one, thing))
                 if len(under_way) > 2 * AT_ONCE:
-                    take(under_way.popleft().result())
+                    under_way.popleft().result()
             while under_way:
-                take(under_way.popleft().result())
+                under_way.popleft().result()
         finally:
-            for future in under_way:
-                future.cancel()
-            wait(under_way)
-            for future in under_way:
-                if not future.cancelled() and future.exception() is None:
-                    take(future.result())
+            is_over.set()
 
 
 class Tally:

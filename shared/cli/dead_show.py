@@ -13,7 +13,7 @@ from shared.cli.dead_list import letter_as_dict
 from shared.cli.running import Running, data_dir_option, find, text_only
 from shared.cli.trace import find_records, moment_lines, stamp, timeline_of
 from shared.domain.dead_letters import UNKNOWN_SENDER, DeadLetter, Replays, dead_letter
-from shared.domain.record import Delivery, ReceiptKind
+from shared.domain.record import Delivery, Kind, ReceiptKind
 from shared.pipeline.timeline import Moment, tried
 
 NOTHING_KNOWN = "Nothing is known by this id: give a key, a correlation id, an event id, or a wamid."
@@ -47,9 +47,14 @@ def show(id: str, as_json: bool, data_dir: Path) -> None:
 
 
 def meant(records: Sequence[Delivery], id: str) -> Sequence[Delivery]:
-    """Of all records of a message the one that the id names, else its dead letters, else all of them."""
+    """Of all records of a message the one that the id names; where that is the event, and no letter itself, or none is
+    named, its dead letters; else all of them.
+    """
     named = [record for record in records if id in (record.key, record.provider_id)]
-    return named or [record for record in records if dead_letter(record)] or records
+    letters = [record for record in records if dead_letter(record)]
+    if named and (named[0] in letters or named[0].kind is Kind.OUTBOUND):
+        return named
+    return letters or named or records
 
 
 def find_letter(running: Running, id: str) -> Delivery:

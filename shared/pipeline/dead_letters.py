@@ -20,7 +20,7 @@ from shared.pipeline.clock import Clock
 from shared.pipeline.ports import Cursor, Page, Queue, Store
 
 PAGE = 100
-PATIENCE_SECONDS = 5.0
+PATIENCE_SECONDS = 3.0
 """How long a store or a queue that is away for a moment is asked again: a write may have been made all the same."""
 
 PAUSE_SECONDS = 0.25
