@@ -21,6 +21,7 @@ from stack import SECRET, SENDER, TEAM, Stack, signed, wait_until
 from infra.release import candidate
 from shared.config import SETTINGS
 
+UNCHECKED_HASH = b"\1\0\0\0"
 CLOUD_RUN_SECONDS = 10
 """From SIGTERM to SIGKILL. https://cloud.google.com/run/docs/container-contract (2026-11)"""
 
@@ -79,6 +80,14 @@ def test_whatever_a_service_imports_is_in_its_image_as_bytecode(started: Started
     assert seen["uncompiled"] == []
     outside = [origin for origin in seen["origins"] if "site-packages" in origin and str(image.root) not in origin]
     assert outside == []
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_no_bytecode_of_an_image_goes_by_the_time_of_a_file(service: str, images: Mapping[str, Image]) -> None:
+    made = list((images[service].directory / "bytecode").rglob("*.pyc"))
+    assert len(made) > 1000
+    flags = {path: path.read_bytes()[4:8] for path in made}  # https://peps.python.org/pep-0552/
+    assert [path for path, flag in flags.items() if flag != UNCHECKED_HASH] == []
 
 
 def test_an_image_is_without_what_slows_a_start_or_was_never_meant_to_be_there(started: Started) -> None:
