@@ -107,15 +107,20 @@ def _check_match(on: str, match: object) -> None:
         raise ValueError(f"match has no {unknown[0]!r}; it has {', '.join(sorted(MATCHED))}.")
 
 
+PATIENCE_SECONDS = 60.0
+"""For another process that writes: one that was stopped in the midst of it may stand still for a while."""
+
+
 class FaultBook:
     """The faults still to be made, shared by the processes and threads of one data directory."""
 
     def __init__(self, path: Path) -> None:
         # One open connection, because every message and every task asks the book, which is nearly always empty:
         # the question costs microseconds, opening a file anew a hundred times that.
-        self._db = sqlite3.connect(path, timeout=5, isolation_level=None, check_same_thread=False)
+        self._db = sqlite3.connect(path, timeout=PATIENCE_SECONDS, isolation_level=None, check_same_thread=False)
         self._lock = threading.Lock()
         self.close = weakref.finalize(self, self._db.close)
+        self._db.execute("PRAGMA journal_mode=WAL")  # who reads holds up nobody, and may be stopped while it does
         self._db.execute("PRAGMA synchronous=OFF")  # it has to outlive a killed process, not a power cut
         with self._writing():
             self._db.execute(

@@ -1,6 +1,7 @@
 """The book of faults: what it hands out, to whom, and how often."""
 
 import multiprocessing
+import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -144,3 +145,14 @@ def test_what_was_made_is_counted_by_place_and_kind_and_outlives_clearing(book: 
         book.take(place, {})
     book.clear()
     assert book.made() == {"send error": 2, "task drop": 1}
+
+
+def test_a_process_that_was_stopped_while_it_read_holds_up_nobody(book: FaultBook, tmp_path: Path) -> None:
+    stopped = sqlite3.connect(tmp_path / "faults.sqlite", isolation_level=None)
+    stopped.execute("BEGIN")
+    stopped.execute("SELECT count(*) FROM faults").fetchone()
+    try:
+        book.add(Fault("send", "error", code=2))
+        assert book.take("send", {}) is not None
+    finally:
+        stopped.close()
