@@ -118,6 +118,7 @@ def _menu(weather: Weather) -> Iterator[tuple[int, Mapping[str, Any]]]:
     limited = (130429, 131056, 80007, 4)
     yield 9, {"on": "send", "kind": "accept_then_drop"}
     yield 4, {"on": "send", "kind": "slow", "longest": weather.lease / 4}
+    yield 8, {"on": "send", "kind": "slow", "longest": weather.lease / 12, "times": 3}  # within its time, for a kill
     yield 1, {"on": "send", "kind": "drop"}
     yield 1, {"on": "send", "kind": "refuse"}
     yield from ((1, {"on": "send", "kind": "error", **how}) for how in (*lost, *refused))
