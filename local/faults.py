@@ -1,12 +1,15 @@
 """A fault is something that a test asks the local cloud to do wrong, so many times, to whatever matches.
 
 The book of faults is one SQLite file in the data directory, because the control address that writes it
-(local/whatsapp) and one of those who act on it (local/tasks) are different processes that may be killed.
+(local/whatsapp) and one of those who act on it (local/tasks) are different processes that may be killed. One that
+stands still holds up nobody who reads; nobody who writes either, unless it was stopped in the middle of a write: see
+`held`.
 """
 
 import json
 import sqlite3
 import threading
+import time
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -120,9 +123,9 @@ class FaultBook:
         self._db = sqlite3.connect(path, timeout=PATIENCE_SECONDS, isolation_level=None, check_same_thread=False)
         self._lock = threading.Lock()
         self.close = weakref.finalize(self, self._db.close)
-        self._db.execute("PRAGMA journal_mode=WAL")  # who reads holds up nobody, and may be stopped while it does
         self._db.execute("PRAGMA synchronous=OFF")  # it has to outlive a killed process, not a power cut
-        with self._writing():
+        self._let_readers_be()
+        with self.held():
             self._db.execute(
                 "CREATE TABLE IF NOT EXISTS faults"
                 " (id INTEGER PRIMARY KEY, place TEXT NOT NULL, used INTEGER NOT NULL DEFAULT 0, fault TEXT NOT NULL)"
@@ -130,7 +133,7 @@ class FaultBook:
             self._db.execute("CREATE TABLE IF NOT EXISTS made (what TEXT PRIMARY KEY, count INTEGER NOT NULL)")
 
     def add(self, fault: Fault) -> None:
-        with self._writing():
+        with self.held():
             self._db.execute("INSERT INTO faults (place, fault) VALUES (?, ?)", (fault.on, json.dumps(asdict(fault))))
 
     def active(self) -> list[Fault]:
@@ -145,7 +148,7 @@ class FaultBook:
             return dict(self._db.execute("SELECT what, count FROM made").fetchall())
 
     def clear(self) -> None:
-        with self._writing():
+        with self.held():
             self._db.execute("DELETE FROM faults")
 
     def take(
@@ -159,7 +162,7 @@ class FaultBook:
         with self._lock:
             if self._oldest(on, facts, kinds, named) is None:
                 return None
-        with self._writing():
+        with self.held():
             found = self._oldest(on, facts, kinds, named)
             if found is None:
                 return None
@@ -183,9 +186,23 @@ class FaultBook:
                 return row, used, fault
         return None
 
+    def _let_readers_be(self) -> None:
+        """Two who open a new book at once would find each other in the way, and SQLite does not wait here."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                self._db.execute("PRAGMA journal_mode=WAL")
+                return
+            except sqlite3.OperationalError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
+
     @contextmanager
-    def _writing(self) -> Iterator[None]:
-        """One transaction that holds the write lock from its start, so that no turn is taken by two."""
+    def held(self) -> Iterator[None]:
+        """One transaction that holds the write lock from its start, so that no turn is taken by two. Who stops another
+        process meanwhile does not stop it in the middle of a write.
+        """
         with self._lock:
             self._db.execute("BEGIN IMMEDIATE")
             try:

@@ -125,8 +125,8 @@ class Books:
     refused: Collection[str]
     rules: Rules
     evidence: Mapping[str, Evidence] = field(default_factory=dict)
-    is_over: bool = True
-    """Or else the run was ended before it was quiet: what is still on its way is not judged."""
+    ended_at: datetime | None = None
+    """When the run was ended, if before it was quiet: what was still on its way then is not judged."""
 
 
 def by_key(ledger: Iterable[Entry]) -> dict[str | None, list[Entry]]:
@@ -145,7 +145,7 @@ def take_account(sent: Iterable[Inbound], books: Books) -> Account:
         keys = [outbound_key(key, index) for index in range(len(inbound.script.replies))]
         planned.update(keys)
         event = books.read(key)
-        if not books.is_over and _is_on_its_way(event, keys, books):
+        if books.ended_at and _was_on_its_way(event, keys, books.ended_at, books.read):
             account.on_their_way += 1
             continue
         verdict, sentence = judge_event(inbound, event)
@@ -161,11 +161,12 @@ def take_account(sent: Iterable[Inbound], books: Books) -> Account:
     return account
 
 
-def _is_on_its_way(event: Delivery | None, keys: Sequence[str], books: Books) -> bool:
+def _was_on_its_way(event: Delivery | None, keys: Sequence[str], at: datetime, read: Read) -> bool:
+    """Whether anything of a message was open then; the ledger is as it was at that time."""
     if event is None or not event.final:
         return True
-    replies = [books.read(key) for key in keys[: event.plan_size or 0]]
-    return any(reply is not None and not reply.final for reply in replies)
+    ends = [event, *filter(None, map(read, keys[: event.plan_size or 0]))]
+    return any(not record.final or record.finished_at is None or record.finished_at >= at for record in ends)
 
 
 def judge_event(inbound: Inbound, event: Delivery | None) -> Judgement:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from itertools import islice
 from urllib.parse import urlsplit
 
@@ -25,6 +26,7 @@ from local.chaos.schedule import STORE, Kind, blows
 from local.chaos.trouble import Parts, Trouble
 from local.chaos.wishes import Wishes
 from local.cut_proxy import CutProxy
+from local.faults import BOOK, FaultBook
 from local.ports import LOOPBACK
 from local.stack import Options, Stack
 from shared import bootstrap, config
@@ -110,6 +112,7 @@ class Chaos:
             pids=lambda: self._stack.describe()["pids"],
             ports=dict(_ports(described)) | ({STORE: self._proxy.target_port} if self._proxy else {}),
             control=self.control,
+            faults=FaultBook(self._wishes.data_dir / BOOK),
             proxy=self._proxy,
         )
         self._trouble = Trouble(parts, blows(self._wishes.order.seed, self._wishes.weather), self._breath)
@@ -168,11 +171,12 @@ class Chaos:
     def _result(self, is_quiet: bool, tasks_left: int | None, interrupted: bool = False) -> Result:
         self._pool.shutdown()  # the trouble is over once its end is undone
         wishes, order = self._wishes, self._wishes.order
+        ended_at = datetime.now(UTC) if interrupted else None
         ledger = by_key(entries(self.control.get("ledger")))
         told = read_logs(wishes.data_dir, {key for key, found in ledger.items() if key and len(found) > 1})
         rules = Rules(self.sender, wishes.policy, wishes.limits.doubt_window)
         sent = islice(self._plan.messages, self._driver.sent)
-        books = Books(ledger, self._read, self._plan.refused, rules, told.evidence, is_over=not interrupted)
+        books = Books(ledger, self._read, self._plan.refused, rules, told.evidence, ended_at)
         account = take_account(sent, books)
         dealt, made = self._trouble.dealt, self.control.get("faults/made")
         kills = {name: dealt[Kind.KILL, name] for name in wishes.killed}

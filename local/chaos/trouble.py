@@ -16,6 +16,7 @@ from local.chaos.breath import Breath
 from local.chaos.control import Control
 from local.chaos.schedule import Blow, Kind
 from local.cut_proxy import CutProxy
+from local.faults import FaultBook
 from local.ports import LOOPBACK
 
 OPEN_FAULTS_AT_MOST = 30
@@ -35,6 +36,7 @@ class Parts:
     pids: Callable[[], Mapping[str, int | None]]
     ports: Mapping[str, int]
     control: Control
+    faults: FaultBook
     proxy: CutProxy | None
 
 
@@ -111,7 +113,8 @@ class Trouble:
     def _stall(self, blow: Blow) -> None:
         if pid := self._parts.pids()[blow.target]:
             self.dealt[Kind.STALL, blow.target] += 1
-            _signal(pid, signal.SIGSTOP)
+            with self._parts.faults.held():  # which the simulator writes too, and it shall go on
+                _signal(pid, signal.SIGSTOP)
             self._later(self._now() + blow.seconds, lambda: _signal(pid, signal.SIGCONT))
 
     def _fault(self, blow: Blow) -> None:

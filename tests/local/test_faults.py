@@ -1,6 +1,8 @@
 """The book of faults: what it hands out, to whom, and how often."""
 
 import multiprocessing
+import os
+import signal
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -156,3 +158,28 @@ def test_a_process_that_was_stopped_while_it_read_holds_up_nobody(book: FaultBoo
         assert book.take("send", {}) is not None
     finally:
         stopped.close()
+
+
+def test_a_process_that_stands_still_holds_up_nobody_who_takes_or_adds(tmp_path: Path) -> None:
+    """It was stopped while the book was held, hence not in the middle of a write; it may have been reading."""
+    path = tmp_path / "faults.sqlite"
+    book = FaultBook(path)
+    book.add(Fault("task", "drop", times=0))
+    busy = multiprocessing.get_context("spawn").Process(target=_take_for_ever, args=(path,))
+    busy.start()
+    try:
+        while book.made().get("task drop", 0) < 20:
+            assert busy.is_alive()
+        with book.held():
+            os.kill(busy.pid or 0, signal.SIGSTOP)
+        book.add(Fault("send", "error", code=2))
+        assert book.take("send", {}) is not None
+    finally:
+        busy.kill()
+        busy.join()
+
+
+def _take_for_ever(path: Path) -> None:
+    book = FaultBook(path)
+    while True:
+        book.take("task", {})

@@ -322,19 +322,21 @@ def test_of_many_findings_the_first_are_kept_and_all_are_counted() -> None:
         {},
         records(event=pending(Kind.INBOUND), first=None, second=None, third=None),
         records(third=pending()),
+        records(third=done(finished_at=at(101))),
+        records(event=done(Kind.INBOUND, plan_size=3, finished_at=at(101))),
     ],
-    ids=["not stored yet", "not handled yet", "not sent yet"],
+    ids=["not stored yet", "not handled yet", "not sent yet", "sent since", "handled since"],
 )
 def test_of_a_run_that_was_ended_early_what_is_on_its_way_is_not_judged(known: Records) -> None:
     found = ledger(0, 1) if KEYS[0] in known else []
 
-    result = take_account([INBOUND], Books(by_key(found), known.get, frozenset(), RULES, is_over=False))
+    result = take_account([INBOUND], Books(by_key(found), known.get, frozenset(), RULES, ended_at=at(100)))
 
     assert (result.on_their_way, result.received, result.replies) == (1, {}, {})
 
 
 def test_of_a_run_that_was_ended_early_what_has_ended_is_judged() -> None:
-    books = Books(by_key(ledger(0, 2)), records().get, frozenset(), RULES, is_over=False)
+    books = Books(by_key(ledger(0, 2)), records().get, frozenset(), RULES, ended_at=at(100))
 
     assert take_account([INBOUND], books).replies == {Verdict.DELIVERED: 2, Verdict.LOST: 1}
 
