@@ -23,6 +23,7 @@ def create_app(parts: bootstrap.Internal) -> Flask:
     """The app around its collaborators. Connects to nothing."""
     app = Flask("pombo-internal")
     app.config.update(MAX_CONTENT_LENGTH=LARGEST_TASK, PROVIDE_AUTOMATIC_OPTIONS=False)
+    app.url_map.merge_slashes = False  # there is nothing at //livez; nor a redirect to whatever Host says
     callers = Callers(parts.config)
 
     def _process(kind: Kind, process: Callable[[Task], Answer]) -> Response:

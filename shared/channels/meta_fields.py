@@ -27,8 +27,8 @@ def objects(value: Any) -> list[Mapping[str, Any]]:
 
 
 def identifier(value: Any) -> str | None:
-    """An id as Meta gives it. Empty is absent; too long to be stored is no id."""
-    return value if isinstance(value, str) and 0 < len(value) <= LONGEST_ID else None
+    """An id as Meta gives it. Empty or blank is absent; too long to be stored is no id."""
+    return value if isinstance(value, str) and len(value) <= LONGEST_ID and value.strip() else None
 
 
 def words(value: Any) -> str | None:

@@ -73,7 +73,7 @@ def _events(document: Any, ignored: Counter[str]) -> Iterator[Event]:
         return
     for entry in entries:
         changes = mapping(entry).get("changes")
-        if not isinstance(changes, list):
+        if not isinstance(changes, list) or not changes:
             ignored["malformed_entry"] += 1
             continue
         for change in changes:

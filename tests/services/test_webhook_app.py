@@ -16,10 +16,7 @@ import parts
 import pytest
 from flask import Flask
 from flask.testing import FlaskClient
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from parts import ROOT, SENDER, WORD, WebhookParts, key_of, post, signed, text
-from werkzeug.test import create_environ, run_wsgi_app
+from parts import ROOT, WORD, WebhookParts, key_of, post, signed, text
 
 from shared import bootstrap, config
 from shared.domain.errors import QueueUnavailable, RegistryUnavailable, StoreUnavailable
@@ -331,88 +328,6 @@ def test_a_refusal_is_logged_by_its_reason_alone(
     (line,) = parts.lines(capfd.readouterr().out)
     assert set(line) == {"time", "severity", "message", "event", "reason"}
     assert (line["event"], line["severity"], line["reason"]) == ("webhook_refused", "WARNING", reason)
-
-
-# ---- whatever comes
-
-anything = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
-    max_leaves=8,
-)
-item = st.fixed_dictionaries(
-    {},
-    optional={
-        "id": anything | st.just("wamid.fuzz"),
-        "from": anything | st.just(parts.PERSON),
-        "type": anything | st.sampled_from(["text", "image", "reaction"]),
-        "text": anything | st.fixed_dictionaries({"body": anything}),
-        "status": anything | st.sampled_from(["sent", "failed", "odd"]),
-        "timestamp": anything,
-        "errors": anything,
-        "biz_opaque_callback_data": anything,
-    },
-)
-value = anything | st.fixed_dictionaries(
-    {},
-    optional={
-        "metadata": anything | st.just({"phone_number_id": SENDER}),
-        "contacts": anything,
-        "messages": anything | st.lists(item, max_size=3),
-        "statuses": anything | st.lists(item, max_size=3),
-        "errors": anything,
-    },
-)
-change = anything | st.fixed_dictionaries(
-    {"field": st.sampled_from(["messages", "account_update", "odd"]) | anything, "value": value}
-)
-entry = anything | st.fixed_dictionaries({"id": anything, "time": anything, "changes": st.lists(change, max_size=3)})
-document = anything | st.fixed_dictionaries(
-    {"object": st.just("whatsapp_business_account"), "entry": st.lists(entry, max_size=3)}
-)
-latin = st.text(st.characters(min_codepoint=0, max_codepoint=255), max_size=30)
-headers = st.dictionaries(
-    st.sampled_from(
-        ["X_HUB_SIGNATURE_256", "TRACEPARENT", "X_CLOUD_TRACE_CONTEXT", "CONTENT_TYPE", "COOKIE", "HOST", "RANGE",
-         "X_FORWARDED_FOR", "FUNCTION_EXECUTION_ID", "AUTHORIZATION", "EXPECT", "CE_TYPE"]
-    ),
-    latin,
-    max_size=4,
-)  # fmt: skip
-many_examples = settings(
-    max_examples=150,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large],
-)
-
-
-def ask(app: Flask, **fields: Any) -> int:
-    """The status for an environment of the WSGI server's, which may hold what no client library would send."""
-    body = fields.pop("body", b"")
-    environ = create_environ(PATH, method="POST", input_stream=None, data=body)
-    _, status, _ = run_wsgi_app(app, {**environ, **fields}, buffered=True)
-    return int(status.partition(" ")[0])
-
-
-@many_examples
-@given(st.sampled_from(["GET", "POST", "PUT", "HEAD"]) | latin, st.just(PATH) | latin, latin, headers, st.binary())
-def test_odd_requests_are_never_answered_5xx(
-    app: Flask, webhook: WebhookParts, method: str, path: str, query: str, extra: dict[str, str], body: bytes
-) -> None:
-    fields = {f"HTTP_{name}": value for name, value in extra.items()}
-    status = ask(app, REQUEST_METHOD=method, PATH_INFO=path, QUERY_STRING=query, body=body, **fields)
-    assert status < 500
-
-
-@many_examples
-@given(document | st.binary(), headers)
-def test_odd_webhooks_of_metas_are_all_answered_200(
-    app: Flask, webhook: WebhookParts, document: Any, extra: dict[str, str]
-) -> None:
-    body = document if isinstance(document, bytes) else json.dumps(document).encode()
-    body = body[:CAP]
-    fields = {f"HTTP_{name}": value for name, value in extra.items()} | {"HTTP_X_HUB_SIGNATURE_256": signed(body)}
-    assert ask(app, body=body, **fields) == 200
 
 
 # ---- the real server

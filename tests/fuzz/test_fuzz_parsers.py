@@ -1,0 +1,399 @@
+"""Every parser of what comes from outside, by itself: it raises what it promises to raise and nothing else, and what it
+gives can be held by every store, shown, and sent on.
+"""
+
+import json
+import math
+import re
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import corpus
+import mutation
+import parts
+from builders import leased
+from conftest import Hunt
+from google.cloud.firestore_v1 import types
+from google.protobuf.timestamp_pb2 import Timestamp
+from hypothesis import strategies as st
+
+from shared import logs
+from shared.channels import meta_webhook
+from shared.channels.meta import LONGEST_RETRY_AFTER, MetaChannel
+from shared.channels.meta_requests import request_body
+from shared.domain.errors import ItemUnparsable, SendError, TaskInvalid, UnknownState
+from shared.domain.events import Parsed, ReceiptReceived
+from shared.domain.identity import Echo, parse_echo
+from shared.domain.limits import Limits, PostTimes
+from shared.domain.messages import Contact, Drop, Message, to_json
+from shared.domain.outbound_messages import OutboundMessage
+from shared.domain.record import Delivery, Kind, Task
+from shared.domain.tasks import parse_task, task_body
+from shared.handlers.url import Backend
+from shared.pipeline.accept import Accept
+from shared.pipeline.clock import SystemClock
+from shared.pipeline.ports import Created, Exists, HandlerCall, HandlerFault
+from shared.stores import firestore_documents, redis_records
+from shared.stores.codec import decode, encode, from_json
+from shared.stores.codec import to_json as stored_text
+from shared.stores.records import id_hash_of
+from shared.tenants.environment import EnvironmentTenants
+from shared.wire import bounded_json
+from shared.wire.bounded_http import Answer, Unread
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+LIMITS = Limits()
+DOCUMENT_BYTES = 1024 * 1024
+"""Of a document in Firestore: https://cloud.google.com/firestore/quotas (seen November 2026)."""
+
+MESSAGE = Message("text", "hello", "wamid.1", Contact("15550002222", "15550002222"), "1", "default", NOW)
+CALL = HandlerCall("e" * 40, "corr_0001", 1, MESSAGE)
+
+
+@st.composite
+def mutants(draw: st.DrawFn, seeds: Callable[[], tuple[Any, ...]]) -> bytes:
+    """The text of one of the seeds, mutated as a document or as bytes."""
+    random = draw(mutation.randoms)
+    seed = random.choice(seeds())
+    if random.random() < 0.25:
+        return mutation.corrupted(mutation.dumped(seed, random), random)
+    return mutation.dumped(mutation.mutated(seed, random, seeds()), random)
+
+
+def check_storable(value: Any, depth: int = 0) -> None:
+    """Of JSON, and no more than any store can hold."""
+    assert depth <= bounded_json.DEEPEST
+    match value:
+        case str():
+            assert "\x00" not in value
+            value.encode()
+        case bool() | None | float():
+            assert value is None or math.isfinite(value)
+        case int():
+            assert -(2**63) <= value < 2**63
+        case list():
+            for held in value:
+                check_storable(held, depth + 1)
+        case _:
+            assert isinstance(value, dict)
+            for key, held in value.items():
+                check_storable(key)
+                check_storable(held, depth + 1)
+
+
+# ---- JSON
+
+
+def check_json(body: bytes) -> None:
+    try:
+        value = bounded_json.loads(body)
+    except bounded_json.NotJson:
+        return
+    check_storable(value)
+    text = bounded_json.dumps(value).encode()
+    assert len(text) == bounded_json.size(value)
+    assert bounded_json.loads(text) == value
+
+
+def test_any_text_is_json_that_can_be_stored_or_none(hunt: Hunt) -> None:
+    hunt(check_json, mutants(corpus.webhooks) | st.binary(max_size=200), quick=300)
+
+
+# ---- webhooks
+
+
+class Inline(Executor):
+    """Runs what it is given at once."""
+
+    def submit(self, work: Any, /, *given: Any, **named: Any) -> "Future[Any]":
+        future: Future[Any] = Future()
+        future.set_result(work(*given, **named))
+        return future
+
+
+@dataclass
+class Kept:
+    """A store that keeps what it is given."""
+
+    records: dict[str, Delivery] = field(default_factory=dict)
+    echoed: list[tuple[Echo, ReceiptReceived]] = field(default_factory=list)
+    unechoed: list[ReceiptReceived] = field(default_factory=list)
+
+    def create(self, record: Delivery) -> Created | Exists:
+        before = self.records.setdefault(record.key, record)
+        return Created() if before is record else Exists(before)
+
+    def note_receipt(self, echo: Echo, receipt: ReceiptReceived) -> bool:
+        self.echoed.append((echo, receipt))
+        return True
+
+    def note_unechoed_receipt(self, receipt: ReceiptReceived) -> None:
+        self.unechoed.append(receipt)
+
+
+@dataclass(frozen=True)
+class Unsigned:
+    """The Meta channel without its first look."""
+
+    def verify(self, body: bytes, signature: str | None) -> None:
+        pass
+
+    def parse(self, body: bytes) -> Parsed:
+        return meta_webhook.parse(body)
+
+
+META = MetaChannel(app_secrets=(), credentials={parts.SENDER: "token"}, base_url="", version="v25.0", post=PostTimes())
+
+
+def check_records(body: bytes) -> None:
+    kept: Any = Kept()
+    unsigned: Any = Unsigned()
+    Accept(
+        store=kept,
+        queue=parts.NoQueue(),
+        tenants=EnvironmentTenants(parts.SENDER),
+        channel=unsigned,
+        limits=LIMITS,
+        clock=SystemClock(),
+        pool=Inline,
+    )(body, None)
+    for record in kept.records.values():
+        check_stores_agree(record)
+        check_reading(record)
+    for echo, receipt in kept.echoed:
+        assert parse_echo(str(echo)) == echo
+        check_receipt(receipt, echo)
+    for receipt in kept.unechoed:
+        check_receipt(receipt, None)
+
+
+def check_stores_agree(record: Delivery) -> None:
+    """What each back end writes down is what it reads again."""
+    assert decode(from_json(stored_text(encode(record)))) == record
+    key, _, version, _, *row = redis_records.creation(record, 1, NOW)
+    assert all(isinstance(value, str | int) for value in (key, *row))
+    flat = ["body", str(row[1]), "version", str(version)]
+    found = redis_records.as_stored([flat, []])
+    assert found is not None
+    assert found.record == record
+    update = firestore_documents.creating(record)["update"]
+    document = types.Document.pb(types.Document(update | {"update_time": Timestamp(seconds=1)}))
+    assert document.ByteSize() < DOCUMENT_BYTES
+    assert firestore_documents.record_of(document) == record
+
+
+def check_receipt(receipt: ReceiptReceived, echo: Echo | None) -> None:
+    id_hash = id_hash_of(receipt)
+    if echo is None:
+        redis_records.noted_unechoed(receipt, id_hash, LIMITS.receipt_retention)
+        firestore_documents.noting_unechoed(receipt.kind, receipt.at, receipt.code, id_hash, NOW)
+        return
+    _, name, text, _ = redis_records.noted(echo, receipt, id_hash)
+    (round_, noted) = redis_records._echoed(str(name), str(text))
+    assert (round_, getattr(noted, receipt.kind), noted.failed_code) == (echo.round, receipt.at, receipt.code)
+    firestore_documents.noting(echo.key, echo.round, receipt.kind, receipt.at, receipt.code, id_hash)
+
+
+def check_reading(record: Delivery) -> None:
+    try:
+        message = META.read(record)
+    except ItemUnparsable:
+        assert record.final, "what was taken for a message is none"
+        return
+    META.changes(record)
+    if message is None:
+        return
+    check_storable(to_json(message), depth=-10)
+    address = META.address(message)
+    assert re.fullmatch(r"\+[0-9]{1,20}", address["to"]) if "to" in address else address["recipient"]
+
+
+def test_whatever_a_webhook_holds_every_store_keeps_it_and_it_can_be_read(hunt: Hunt) -> None:
+    hunt(check_records, mutants(corpus.webhooks), quick=600)
+
+
+# ---- what Graph answers
+
+
+@dataclass
+class Stub:
+    """Stands for the connections: gives this answer."""
+
+    answer: Answer
+
+    def post(self, *_: object) -> Answer:
+        return self.answer
+
+    def close(self) -> None:
+        pass
+
+
+def graph_answers() -> tuple[Any, ...]:
+    error = {
+        "message": "(#131026) Message undeliverable",
+        "type": "OAuthException",
+        "code": 131026,
+        "error_subcode": 33,
+        "is_transient": True,
+        "error_data": {"messaging_product": "whatsapp", "details": "1555 000 2222"},
+        "fbtrace_id": "A",
+    }
+    contacts = [{"input": "+15550002222", "wa_id": "15550002222"}]
+    taken = {"messaging_product": "whatsapp", "contacts": contacts, "messages": [{"id": "wamid.1"}]}
+    return (
+        taken,
+        {"success": True},
+        {"error": error},
+        {"error": error | {"code": 4}},
+        {"error": error | {"code": 190}},
+    )
+
+
+headers = st.fixed_dictionaries(
+    {},
+    optional={
+        name: st.sampled_from(mutation.TEXTS)
+        | st.text(st.characters(max_codepoint=255), max_size=20)
+        | st.sampled_from(
+            [
+                "120",
+                "Wed, 21 Oct 2026 07:28:00 GMT",
+                "Mon, 1 Jan 0001 00:00:00 +1400",
+                "Fri, 31 Dec 9999 23:59:59 -1400",
+            ]
+        )
+        for name in ("retry-after", "date", "content-encoding")
+    },
+)
+
+
+def answers(seeds: Callable[[], tuple[Any, ...]]) -> st.SearchStrategy[Answer]:
+    body = mutants(seeds) | st.binary(max_size=50) | st.none()
+    status = st.sampled_from([200, 204, 400, 401, 403, 410, 429, 500, 503]) | st.integers(100, 999)
+    return st.builds(Answer, status, headers, body, st.sampled_from(Unread))
+
+
+def check_send(answer: Answer) -> None:
+    channel = MetaChannel(
+        app_secrets=(), credentials={parts.SENDER: "token"}, base_url="http://graph", version="v25.0", post=PostTimes()
+    )
+    channel._poster = Stub(answer)  # type: ignore[assignment]
+    payload = {"type": "text", "content": {"body": "hello"}, "to": "+15550002222"}
+    try:
+        check_storable(channel.send(leased(payload=payload), Echo("0" * 40, 0, "corr_0001")))
+        assert 200 <= answer.status < 300
+        return
+    except SendError as raised:
+        error = raised
+    assert error.verdict.word
+    assert error.provider_code is None or abs(error.provider_code) < 10**9
+    assert error.retry_after is None or timedelta() <= error.retry_after <= LONGEST_RETRY_AFTER
+
+
+def test_any_answer_of_graphs_has_a_verdict(hunt: Hunt) -> None:
+    hunt(check_send, answers(graph_answers), quick=300)
+
+
+# ---- what a backend answers
+
+
+def backend_answers() -> tuple[Any, ...]:
+    made = [
+        OutboundMessage.text("hello", preview_url=True, reply_to="wamid.1"),
+        OutboundMessage.image("https://example.com/a.jpg", caption="a"),
+        OutboundMessage.document(id="1", filename="a.pdf"),
+        OutboundMessage.location(1.5, -1.5, name="here"),
+        OutboundMessage.contacts({"Ana Exemplo": "+15550002222"}),
+        OutboundMessage.buttons("which?", {"a": "A", "b": "B"}, header="h", footer="f"),
+        OutboundMessage.list("which?", "open", {"one": [("a", "A", "aa")], "two": ["B"]}),
+        OutboundMessage.cta_url("see", "open", "https://example.com/"),
+        OutboundMessage.template("t", "en", {"name": "Ana"}),
+        OutboundMessage.reaction("wamid.1", "👍"),
+        OutboundMessage.typing("wamid.1"),
+    ]
+    replies = [{"type": one.type, "content": one.content, "reply_to": one.reply_to} for one in made]
+    return (*({"replies": [reply]} for reply in replies), {"replies": ["hello", *replies]}, {"reason": "not for us"})
+
+
+def check_sentence(said: str) -> None:
+    """It is stored, and shown."""
+    check_storable(said)
+    assert 0 < len(said) < 500
+
+
+def check_backend(answer: Answer) -> None:
+    backend = Backend(
+        "http://backend",
+        secrets=("whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=",),
+        timeout=timedelta(seconds=1),
+        connect=timedelta(seconds=1),
+        connections=1,
+        max_replies=30,
+        now=lambda: NOW,
+    )
+    backend._poster = Stub(answer)  # type: ignore[assignment]
+    replies: list[OutboundMessage] = []
+    try:
+        replies = backend(CALL)
+    except Drop as drop:
+        check_storable(drop.reason)
+    except HandlerFault as fault:
+        check_sentence(str(fault))
+    assert len(replies) <= 30
+    for reply in replies:
+        payload = {"type": reply.type, "content": reply.content, "reply_to": reply.reply_to, "to": "+15550002222"}
+        check_storable(payload, depth=-10)
+        assert isinstance(json.loads(request_body(payload, Echo("0" * 40, 0, "corr_0001"))), dict)
+
+
+def test_any_answer_of_a_backends_is_replies_that_can_be_sent_or_a_sentence(hunt: Hunt) -> None:
+    hunt(check_backend, answers(backend_answers), quick=500)
+
+
+# ---- tasks, echoes, traces
+
+
+def tasks() -> tuple[Any, ...]:
+    task = Task("0e" * 20, Kind.INBOUND, "corr_0001", 2, 3)
+    return (task_body(task), task_body(replace(task, kind=Kind.OUTBOUND)))
+
+
+def check_task(body: bytes) -> None:
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return
+    for kind in Kind:
+        try:
+            task = parse_task(kind, document)
+        except (TaskInvalid, UnknownState) as error:
+            check_sentence(error.sentence)
+            continue
+        assert task_body(task).items() <= document.items()
+        assert re.fullmatch(r"[0-9a-f]{40}", task.name)
+
+
+def test_a_body_is_a_task_of_ours_or_none(hunt: Hunt) -> None:
+    hunt(check_task, mutants(tasks), quick=200)
+
+
+def check_words(text: str) -> None:
+    echo = parse_echo(text)
+    assert echo is None or str(echo) == text
+    for name in ("traceparent", "X-Cloud-Trace-Context"):
+        given = {name: text}
+        trace = logs.trace_of(lambda header, default, given=given: given.get(header, default), "p")
+        assert trace is None or re.fullmatch(r"projects/p/traces/[0-9a-f]{32}", trace)
+
+
+def test_an_echo_and_a_trace_are_whole_or_none(hunt: Hunt) -> None:
+    seeds = (f"pombo1.{'0f' * 20}.12.corr_0001", f"00-{'0f' * 16}-b7ad6b7169203331-01", f"{'0f' * 16}/1;o=1")
+    near = st.builds(
+        lambda seed, random: mutation.corrupted(seed.encode(), random).decode("latin-1"),
+        st.sampled_from(seeds),
+        mutation.randoms,
+    )
+    hunt(check_words, near | st.text(), quick=200)
