@@ -34,8 +34,9 @@ RECEIPTS: Mapping[str, ReceiptKind] = {
     "failed": ReceiptKind.FAILED,
 }
 
-MOST_EVENTS = 10_000
-"""Ten times what Meta puts into one POST. A body that holds more is none of Meta's; it is kept as one item."""
+MOST_EVENTS = 2_000
+"""Twice what Meta puts into one POST, and what every store takes within the time that a POST has: with more, each
+delivery would end in 500. A body that holds more is none of Meta's; the rest of it is kept as one item."""
 
 LARGEST_CONTACT = 4096
 """Bytes. An entry of contacts[] is stored with each message of its person, and one POST may hold thousands of those.

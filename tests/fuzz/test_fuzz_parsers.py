@@ -5,6 +5,8 @@ gives can be held by every store, shown, and sent on.
 import json
 import math
 import re
+import time
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
@@ -14,17 +16,22 @@ from typing import Any
 import corpus
 import mutation
 import parts
+import pytest
 from builders import leased
 from conftest import Hunt
 from google.cloud.firestore_v1 import types
 from google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import strategies as st
+from test_callers import AUDIENCE, GOOGLE, TASKS
+from test_callers import TOKEN as CALLERS_TOKEN
+from werkzeug.datastructures import Headers
 
-from shared import logs
+from services.internal.callers import ISSUERS, Callers
+from shared import config, logs
 from shared.channels import meta_webhook
 from shared.channels.meta import LONGEST_RETRY_AFTER, MetaChannel
 from shared.channels.meta_requests import request_body
-from shared.domain.errors import ItemUnparsable, SendError, TaskInvalid, UnknownState
+from shared.domain.errors import Forbidden, ItemUnparsable, SendError, TaskInvalid, UnknownState
 from shared.domain.events import Parsed, ReceiptReceived
 from shared.domain.identity import Echo, parse_echo
 from shared.domain.limits import Limits, PostTimes
@@ -397,3 +404,52 @@ def test_an_echo_and_a_trace_are_whole_or_none(hunt: Hunt) -> None:
         mutation.randoms,
     )
     hunt(check_words, near | st.text(), quick=200)
+
+
+# ---- bearer tokens
+
+CLAIMS = {"iss": "https://accounts.google.com", "aud": AUDIENCE, "email": TASKS, "email_verified": True, "sub": "1"}
+
+
+def part_of_token(text: bytes) -> bytes:
+    return urlsafe_b64encode(text).rstrip(b"=")
+
+
+@st.composite
+def tokens(draw: st.DrawFn) -> bytes:
+    """A token whose header or claims are mutated before Google signs them, or whose text is broken after it."""
+    random = draw(mutation.randoms)
+    head: Any = {"typ": "JWT", "alg": "RS256", "kid": "one"}
+    claims: Any = CLAIMS | {"iat": int(time.time()), "exp": int(time.time()) + 600}
+    donors = (head, claims, *mutation.OTHERS)
+    match random.randrange(4):
+        case 0:
+            head = mutation.mutated(head, random, donors)
+        case 1 | 2:
+            claims = mutation.mutated(claims, random, donors)
+    signed = b".".join(part_of_token(mutation.dumped(part, random)) for part in (head, claims))
+    token = signed + b"." + part_of_token(GOOGLE.signer.sign(signed))
+    return mutation.corrupted(token, random, most=1) if random.random() < 0.3 else token
+
+
+def check_token(callers: Callers, token: bytes) -> None:
+    given = {"X-Internal-Token": CALLERS_TOKEN, "Authorization": f"Bearer {token.decode('latin-1')}"}
+    try:
+        callers.check_task(Headers({name: re.sub(r"[\r\n]", "", value) for name, value in given.items()}))
+    except Forbidden:
+        return
+    claims = json.loads(urlsafe_b64decode(token.split(b".")[1] + b"=="))
+    assert claims.items() >= (CLAIMS.items() - {("iss", CLAIMS["iss"]), ("sub", "1")})
+    assert claims["iss"] in ISSUERS
+    assert claims["exp"] > time.time() - 60
+
+
+def test_only_googles_token_for_our_own_account_is_believed(hunt: Hunt, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {
+        "INTERNAL_TASK_TOKEN": CALLERS_TOKEN,
+        "INTERNAL_TASK_BASE_URL": AUDIENCE,
+        "TASKS_SERVICE_ACCOUNT": TASKS,
+    }
+    callers = Callers(config.load(given, config.INTERNAL))
+    monkeypatch.setattr(callers._certificates, "holding", lambda _: GOOGLE.certificate)
+    hunt(lambda token: check_token(callers, token), tokens(), quick=200)

@@ -1,0 +1,22 @@
+"""python tests/fuzz/no_queue.py: the webhook under gunicorn, on a real store, with a queue that takes everything."""
+
+import os
+from dataclasses import replace
+
+import parts
+
+from services.server import serve
+from services.webhook.__main__ import make_app
+from shared import bootstrap
+
+
+def build() -> bootstrap.Webhook:
+    built = bootstrap.build_webhook(os.environ)
+    queue = parts.NoQueue()
+    webhook = replace(built, queue=queue, accept=replace(built.accept, queue=queue))
+    bootstrap.webhook = lambda: webhook  # type: ignore[assignment]
+    return webhook
+
+
+if __name__ == "__main__":
+    serve(build, make_app, default_port=8080)
