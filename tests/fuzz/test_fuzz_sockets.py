@@ -134,7 +134,7 @@ def check_server(served: Served, pieces: tuple[bytes, ...]) -> None:
 def test_whatever_comes_over_a_socket_the_server_answers_as_the_clients_fault_or_hangs_up(
     served: Served, hunt: Hunt
 ) -> None:
-    hunt(lambda pieces: check_server(served, pieces), broken(REQUESTS), quick=1000)
+    hunt(lambda pieces: check_server(served, pieces), broken(REQUESTS), quick=1500)
 
 
 # ---- from a server

@@ -279,7 +279,7 @@ def follow(pombo: Pombo, key: str) -> None:
 
 
 def test_whatever_a_signed_webhook_holds_it_is_stored_handled_and_answered(pombo: Pombo, hunt: Hunt) -> None:
-    hunt(lambda webhook: check_webhook(pombo, webhook), webhooks(), quick=600)
+    hunt(lambda webhook: check_webhook(pombo, webhook), webhooks(), quick=300)
 
 
 @pytest.mark.parametrize("name", corpus.found("webhook"))
@@ -366,7 +366,7 @@ def check_request(pombo: Pombo, request: Request) -> None:
 
 
 def test_whatever_a_request_is_only_a_signed_one_is_taken(pombo: Pombo, hunt: Hunt) -> None:
-    hunt(lambda request: check_request(pombo, request), requests, quick=500)
+    hunt(lambda request: check_request(pombo, request), requests, quick=300)
 
 
 # ---- tasks
@@ -413,4 +413,4 @@ def check_task(pombo: Pombo, request: Request) -> None:
 
 def test_whatever_a_task_is_only_one_of_ours_is_run(pombo: Pombo, hunt: Hunt) -> None:
     assert pombo.post(parts.post(text("wamid.of.a.task"))) == 200
-    hunt(lambda request: check_task(pombo, request), tasks, quick=300)
+    hunt(lambda request: check_task(pombo, request), tasks, quick=200)

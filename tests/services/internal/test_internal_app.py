@@ -96,7 +96,9 @@ def test_another_method_is_not_allowed(service: Service, route: str, method: str
     assert (answer.status_code, answer.json) == (405, {"error": "method_not_allowed"})
 
 
-@pytest.mark.parametrize("path", ["/", "/internal", "/webhooks/whatsapp", "/internal/process_inbound/", "/internal//sweep", "//livez"])
+@pytest.mark.parametrize(
+    "path", ["/", "/internal", "/webhooks/whatsapp", "/internal/process_inbound/", "/internal//sweep", "//livez"]
+)
 def test_there_is_nothing_at_any_other_path(service: Service, path: str) -> None:
     answer = service.client.post(path, headers={"X-Internal-Token": TOKEN})
     assert (answer.status_code, answer.json) == (404, {"error": "not_found"})
