@@ -44,7 +44,7 @@ def page(db: sqlite3.Connection, listing: Listing, tenant: str | None, after: Cu
             continue
         if found is not None and tenant in (None, found.tenant) and _is_of(listing, found):
             records.append(without_content(found))
-    return Page(records, unread, ends[-1] if len(ends) == limit else None)
+    return Page(records, unread, tuple(map(str, ends[-1])) if len(ends) == limit else None)
 
 
 def _is_of(listing: Listing, record: Delivery) -> bool:
@@ -55,15 +55,15 @@ def _is_of(listing: Listing, record: Delivery) -> bool:
 def _of_state(
     db: sqlite3.Connection, listing: Listing, tenant: str | None, after: Cursor | None, limit: int
 ) -> Sequence[Cursor]:
-    """By tenant and age, which an index serves."""
+    """By tenant and age, and of one age as they were made: an index serves all of it, its rows' numbers included."""
     of_tenant = "" if tenant is None else "AND tenant = :tenant "
     query = (
-        f"SELECT tenant, received_at, key FROM records WHERE {_OF_STATE[listing]} {of_tenant}"  # noqa: S608 — our own
-        "AND (tenant, received_at, key) > (:after_tenant, :after_age, :after_key) "
-        "ORDER BY tenant, received_at, key LIMIT :limit"
+        f"SELECT tenant, received_at, rowid, key FROM records WHERE {_OF_STATE[listing]} {of_tenant}"  # noqa: S608 — ours
+        "AND (tenant, received_at, rowid) > (:after_tenant, :after_age, :after_row) "
+        "ORDER BY tenant, received_at, rowid LIMIT :limit"
     )
-    after_tenant, after_age, after_key = after or ("", "", "")
-    given = {"tenant": tenant, "after_tenant": after_tenant, "after_age": after_age, "after_key": after_key}
+    after_tenant, after_age, after_row, _ = after or ("", "", "-1", "")
+    given = {"tenant": tenant, "after_tenant": after_tenant, "after_age": after_age, "after_row": int(after_row)}
     return db.execute(query, {**given, "limit": limit}).fetchall()
 
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from click.testing import CliRunner
-from payloads import receipt, text
+from payloads import envelope, receipt, text, value, wire
 from stack import SENDER, TASK_TOKEN, Stack, clean_environment, cli, command
 
 from shared.cli.commands import pombo
@@ -88,6 +88,10 @@ class Desk:
 
         self.stack.wait_until(are_done, "all of them are done", seconds)
 
+    def receive(self, *statuses: Any) -> None:
+        """WhatsApp tells of messages, all in one webhook."""
+        assert self.stack.post(wire(envelope(value(statuses=statuses)))).status_code == 200
+
     # ---- the command
 
     def run(self, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
@@ -155,8 +159,12 @@ def ago(**time: float) -> datetime:
 
 
 def failed(record: Delivery, code: int = 131049, echo: str | None = None) -> dict[str, Any]:
-    """A receipt that refuses a message after all; with our echo unless another is given."""
+    """A receipt that refuses a message after all."""
+    return said_of(record, "failed", echo=echo, errors=[{"code": code, "title": "refused"}])
+
+
+def said_of(record: Delivery, status: str, *, echo: str | None = None, **more: Any) -> dict[str, Any]:
+    """A receipt of a message, of this moment; with our echo unless another is given."""
     named = echo or str(Echo(record.key, record.round, record.correlation_id))
     now = str(int(datetime.now(UTC).timestamp()))
-    errors = [{"code": code, "title": "refused"}]
-    return receipt(record.provider_id or "", "failed", errors=errors, timestamp=now, biz_opaque_callback_data=named)
+    return receipt(record.provider_id or "", status, timestamp=now, biz_opaque_callback_data=named, **more)

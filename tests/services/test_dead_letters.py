@@ -7,20 +7,19 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from dead_desk import PRIVATE, Desk, ago, failed, tried
+from dead_desk import PRIVATE, Desk, ago, failed, said_of, tried
 from parts import free_port
-from payloads import envelope, text, value, wire
+from payloads import text
 from stack import SENDER, Stack, wait_until
 from test_stack_command_line import fails
 
 from shared.cli.commands import pombo, run
-from shared.domain.events import ReceiptReceived
-from shared.domain.identity import Echo
-from shared.domain.record import Attempt, Delivery, ReceiptKind, State
+from shared.domain.record import Attempt, Delivery, State
 
 Contacts = Callable[[], str]
 
@@ -70,7 +69,7 @@ def shelf(desk: Desk) -> dict[str, Delivery]:
         "of a stranger": desk.put_event(who, state=State.DROPPED, reason="unknown_sender", tenant=""),
         "spam": desk.put_event(who, state=State.DROPPED, reason="spam", **mine),
     }
-    assert desk.stack.post(wire(envelope(value(statuses=[failed(records["refused later"])])))).status_code == 200
+    desk.receive(failed(records["refused later"]))
     return records
 
 
@@ -230,8 +229,8 @@ def test_what_may_have_arrived_is_sent_again_with_leave_only_and_what_did_arrive
     doubt = {"tenant": "doubt", "reason": "in_doubt", "doubts": 2}
     unknown, arrived = contacts(), contacts()
     letters = [desk.put(unknown, "once", **doubt), desk.put(arrived, "never", **doubt)]
-    sent = ReceiptReceived("meta", SENDER, "wamid.late", ReceiptKind.DELIVERED, ago(seconds=5))
-    desk.stack.store.note_receipt(Echo(letters[1].key, 0, letters[1].correlation_id), sent)
+    desk.receive(said_of(replace(letters[1], provider_id="wamid.late"), "delivered"))
+    assert desk.get(letters[1]).state is State.DEAD, "a receipt assigns no state"
 
     assert "--may-double" in fails(desk.run("replay", letters[0].key))
     said = desk.json("replay", "--tenant", "doubt", "--yes")
@@ -264,14 +263,39 @@ def test_a_refusal_that_names_only_whatsapp_s_id_is_found_and_replayed(desk: Des
     desk.stack.wait_settled([message_id])
     letter = desk.stack.reply(message_id)
     assert letter is not None
-    status = failed(letter, code=131052, echo="job-0001")
-    assert desk.stack.post(wire(envelope(value(statuses=[status, status])))).status_code == 200
+    desk.receive(*[failed(letter, code=131052, echo="job-0001")] * 2)
 
     assert keys(desk.listed("--error", "131052")) == {letter.key}
     assert desk.json("replay", "--error", "131052", "--yes")["replayed"] == 1
     desk.stack.wait_until(lambda: desk.get(letter).word.read, "it was read")
     assert keys(desk.listed("--error", "131052")) == set()
     assert desk.stack.texts(contact) == ["hello", "hello"]
+
+
+def test_receipts_after_a_death_twice_and_backwards_say_what_became_of_it_and_change_nothing_else(
+    desk: Desk, contact: str
+) -> None:
+    """One that was refused after all stays in doubt: a copy of it may have arrived; one that was read does not."""
+    doubt = {"reason": "in_doubt", "doubts": 2, "provider_id": "wamid.late", "tenant": "late"}
+    refused, was_read = desk.put(contact, **doubt), desk.put(contact, **doubt)
+    for _ in range(2):
+        desk.receive(failed(refused, 131026), *(said_of(was_read, one) for one in ("read", "sent", "failed")))
+
+    found = {letter["key"]: letter["replay"] for letter in desk.listed("--tenant", "late")["letters"]}
+    assert found == {refused.key: "may_double", was_read.key: "done"}
+    assert {desk.get(one).state for one in (refused, was_read)} == {State.DEAD}
+    assert desk.json("replay", "--tenant", "late", "--yes")["done"] == 1
+    assert desk.get(was_read).state is State.DONE
+    assert desk.stack.texts(contact) == []
+
+
+def test_receipts_of_what_nobody_knows_are_counted_and_make_no_letter(desk: Desk, contact: str) -> None:
+    before = desk.listed()["total"]
+    nobody = desk.put(contact, state=State.DONE, reason=None, provider_id=f"wamid.nobody.{contact}")
+    unknown = replace(nobody, key="0" * 40)
+    desk.receive(failed(unknown), failed(replace(unknown, provider_id=f"wamid.x.{contact}"), echo="job-0002"))
+    desk.stack.wait_logs("receipt_unknown", delivery="0" * 40, event_type="failed")
+    assert desk.listed()["total"] == before
 
 
 def test_what_could_not_be_read_is_read_again(desk: Desk, contacts: Contacts) -> None:
@@ -340,7 +364,7 @@ def test_a_letter_that_is_given_up_says_why_in_its_story_and_nowhere_else(desk: 
 def test_all_that_match_are_given_up_but_for_those_that_were_sent(desk: Desk, contacts: Contacts) -> None:
     letters = desk.put_many([contacts() for _ in range(3)], tenant="over")
     sent = desk.put(contacts(), state=State.DONE, reason=None, provider_id="wamid.over", tenant="over")
-    assert desk.stack.post(wire(envelope(value(statuses=[failed(sent)])))).status_code == 200
+    desk.receive(failed(sent))
     said = desk.json("discard", "--tenant", "over", "--reason", "too old", "--yes")
     assert (said["discarded"], [one["count"] for one in said["skipped"]]) == (3, [1])
     assert {desk.get(letter).state for letter in letters} == {State.DROPPED}
