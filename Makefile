@@ -67,10 +67,11 @@ test-all: setup-dev ## every test
 	@$(BIN)/python -m pytest $(CONTRACT) tests/contract $(ARGS) || test $$? -eq 5
 	@$(BIN)/python -m pytest $(TOGETHER) $(ARGS) || test $$? -eq 5
 
-check: setup-dev ## formatting, lint, types
+check: setup-dev ## formatting, lint, types, known vulnerabilities of what we depend on
 	@$(BIN)/ruff format --check --quiet . || { echo "pombo: make format puts this right" >&2; exit 1; }
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/python .ci/audit.py requirements.lock requirements-dev.lock
 
 format: setup-dev ## format the code
 	@$(BIN)/ruff format --quiet . && $(BIN)/ruff check --quiet --fix .
