@@ -14,7 +14,7 @@ import click
 from local.chaos.handler import HANDLER
 from local.chaos.plan import Order
 from local.chaos.report import as_dict, as_text
-from local.chaos.run import Chaos
+from local.chaos.run import run as run_chaos
 from local.chaos.wishes import Wishes
 from local.screen import step
 from local.stack import EndedAtStart, Told
@@ -61,9 +61,8 @@ def run(
     )
     say: Callable[[str], None] = (lambda sentence: click.echo(sentence, err=True)) if as_json else step
     say(f"Seed {order.seed}: {messages} messages in {order.seconds:.0f} s on {store}, data in {wishes.data_dir}")
-    chaos = Chaos(wishes, Told(), say)
     try:
-        result = chaos.run()
+        result = run_chaos(wishes, Told(), say)
     except EndedAtStart:
         sys.exit(130)
     click.echo(json.dumps(as_dict(result), ensure_ascii=False) if as_json else as_text(result))

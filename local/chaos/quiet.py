@@ -24,8 +24,9 @@ STANDSTILL_SECONDS = 1200.0
 TASKS_SECONDS = 900.0
 """Likewise, for tasks of records that are final: they change nothing, and may wait out a queue's backoff."""
 
-HURRY_EVERY = 10.0
-"""Seconds. WhatsApp delivers again after ever longer waits, days in the end; nothing is proven by sitting them out."""
+HURRY_EVERY = 5.0
+"""Seconds. WhatsApp delivers again after ever longer waits, days in the end. Nothing is proven by sitting them out, and
+whatever is to come with them, a receipt above all, would come after every doubt."""
 
 SECONDS_LEAST = 90.0
 """Of the machine's time, for both: starting anew does not scale."""
@@ -43,16 +44,18 @@ class Backlog:
         return self.records == 0 and self.webhooks == 0
 
 
-@dataclass(frozen=True, slots=True)
 class Watch:
     """Looks at what is open. `environment` is the stack's."""
 
-    store: Store
-    control: Control
-    environment: Mapping[str, str]
-    time_scale: float
+    def __init__(self, store: Store, control: Control, environment: Mapping[str, str], time_scale: float) -> None:
+        self.store, self.control, self.environment, self.time_scale = store, control, environment, time_scale
+        self._hurried = 0.0
 
-    def backlog(self) -> Backlog:
+    def look(self) -> Backlog:
+        """What is open now. What failed is not left to wait for long."""
+        if time.monotonic() - self._hurried > HURRY_EVERY:
+            self.control.post("webhooks", {})
+            self._hurried = time.monotonic()
         try:
             counts = self.store.backlog().counts
         except StoreUnavailable:
@@ -61,11 +64,8 @@ class Watch:
 
     def wait(self, tell: Callable[[str], None]) -> tuple[bool, int | None]:
         """Whether it became quiet, and how many tasks are left then, None where the emulator does not answer."""
-        last, changed, hurried = None, time.monotonic(), 0.0
-        while not (backlog := self.backlog()).is_over:
-            if time.monotonic() - hurried > HURRY_EVERY:
-                self.control.post("webhooks", {})
-                hurried = time.monotonic()
+        last, changed = None, time.monotonic()
+        while not (backlog := self.look()).is_over:
             if backlog != last:
                 last, changed = backlog, time.monotonic()
             elif time.monotonic() - changed > self._scaled(STANDSTILL_SECONDS):
@@ -76,7 +76,7 @@ class Watch:
         while (left := self.tasks()) != 0 and time.monotonic() < deadline:
             tell(f"{left} tasks are in the queues")
             time.sleep(LOOK_EVERY)
-        return self.backlog().is_over, left
+        return self.look().is_over, left
 
     def _scaled(self, seconds: float) -> float:
         return max(SECONDS_LEAST, seconds / self.time_scale)

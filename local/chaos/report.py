@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import zip_longest
 from typing import Any
 
@@ -11,6 +12,7 @@ from local.chaos.account import BAD, Account, Verdict
 from local.chaos.logs import Told
 from local.chaos.proof import Need
 from local.chaos.schedule import STORE, Kind
+from local.chaos.wishes import Wishes
 
 FAULTS: Mapping[str, str] = {
     "send accept_then_drop": "sends taken, and the answer dropped",
@@ -35,50 +37,54 @@ FAULTS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """All that a run found. `over`: it was ended before its time, and what is open is no fault yet."""
+class End:
+    """How a run ended. `tasks_left` None: nobody knows. `early`: when a person ended it, if one did."""
 
-    seed: int
-    store: str
-    sent: int
-    planned: int
     seconds: float
-    sweep: bool
-    policy: str
+    sent: int
+    is_quiet: bool
+    tasks_left: int | None
+    early: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """All that a run found. `dealt` and `swallowed` are what the run did by itself, `made` the faults of the local
+    cloud. `timelines`: of the first findings.
+    """
+
+    wishes: Wishes
+    end: End
     dealt: Mapping[tuple[Kind, str], int]
     swallowed: int
     made: Mapping[str, int]
     account: Account
     told: Told
     needs: Sequence[Need]
-    tasks_left: int | None
-    quiet: bool
-    interrupted: bool = False
     timelines: Sequence[str] = ()
-    """Of the first findings."""
 
     @property
     def exit_code(self) -> int:
         """0 all is well, 1 something is wrong, 2 nothing is proven, 130 it was ended by a person."""
-        if self.interrupted:
+        if self.end.early:
             return 130
-        if self.account.bad or self.told.stray_count or not self.quiet:
+        if self.account.bad or self.told.stray_count or not self.end.is_quiet:
             return 1
         return 0 if all(need.met for need in self.needs) else 2
 
 
 def rows(result: Result) -> Iterator[tuple[str, Sequence[tuple[str, object]]]]:
     """The table: headings, and under each its rows."""
-    account, told = result.account, result.told
+    account, told, wishes, end = result.account, result.told, result.wishes, result.end
     yield (
         "Run",
         [
-            ("seed", result.seed),
-            ("store", result.store),
-            ("sweep", "on" if result.sweep else "off"),
-            ("doubt policy", result.policy),
-            ("messages sent to the business", f"{result.sent} of {result.planned}"),
-            ("seconds", round(result.seconds)),
+            ("seed", wishes.order.seed),
+            ("store", wishes.store),
+            ("sweep", "on" if wishes.sweep else "off"),
+            ("doubt policy", wishes.policy),
+            ("messages sent to the business", f"{end.sent} of {wishes.order.messages}"),
+            ("seconds", round(end.seconds)),
         ],
     )
     struck = [*_dealt(result.dealt), *([("answers of the store swallowed", result.swallowed)] * (result.swallowed > 0))]
@@ -91,11 +97,11 @@ def rows(result: Result) -> Iterator[tuple[str, Sequence[tuple[str, object]]]]:
             ("attempts interrupted: by the emulator's own end", told.interrupted["emulator"]),
             ("webhooks' events that came again", told.events["inbound_duplicate"]),
             ("leases that ran out under their holder", told.events["lease_lost"]),
-            ("tasks left in the queues at the end", result.tasks_left),
+            ("tasks left in the queues at the end", end.tasks_left),
         ],
     )
     yield "Asked of it", [(need.what, f"{need.found} (at least {need.least})") for need in result.needs]
-    still = [("still on their way, not judged", account.on_their_way)] if result.interrupted else []
+    still = [("still on their way, not judged", account.on_their_way)] if end.early else []
     yield "Messages received", [*_verdicts(account.received, (Verdict.HANDLED,)), *still]
     yield "Replies", _verdicts(account.replies, (Verdict.DELIVERED, Verdict.DOUBLED_BY_POLICY))
     yield "Dead letters, told", sorted(account.reasons.items())

@@ -7,7 +7,7 @@
     POST   /control/faults      one fault (local/faults.py); GET lists those with turns left, DELETE clears
     GET    /control/faults/made how many faults were made so far: {"send error": 3}; clearing leaves it
     GET    /control/webhooks    {"pending", "delivered", "attempts", "given_up"}; DELETE forgets the pending
-    POST   /control/webhooks    whatever waits for its time is delivered now → {"hurried"}
+    POST   /control/webhooks    whatever failed and waits to be delivered again is delivered now → {"hurried"}
     POST   /control/webhook     the raw body is signed and delivered once, now → {"status", "body"}; status
                                 null: no answer
     GET    /control/oidc-certs  the certificates that the tasks emulator wrote

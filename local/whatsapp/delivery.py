@@ -35,7 +35,7 @@ class Deliveries:
     secret: str
     time_scale: float
     _waiting: set[int] = field(default_factory=set)
-    _timers: dict[int, asyncio.TimerHandle] = field(default_factory=dict)
+    _again: dict[int, asyncio.TimerHandle] = field(default_factory=dict)  # those that failed, until they are due
     _spared: set[int] = field(default_factory=set)  # met its fault already: asked again, it would never arrive
     _due: asyncio.Queue[int] = field(default_factory=asyncio.Queue)
 
@@ -45,8 +45,8 @@ class Deliveries:
 
     def resume(self) -> None:
         """Take up what an earlier process left; once, before anything is added."""
-        for row, due_at in self.store.waiting():
-            self._schedule(row, due_at)
+        for row, due_at, attempts in self.store.waiting():
+            self._schedule(row, due_at, again=attempts > 0)
 
     async def run(self) -> None:
         """Deliver until cancelled."""
@@ -67,22 +67,24 @@ class Deliveries:
         """Whatever still waits is never delivered."""
         self.store.forget_webhooks()
         self._waiting.clear()
+        self._again.clear()
 
     def hurry(self) -> int:
-        """Deliver now whatever waits for its time. How many."""
-        timers = list(self._timers.items())
+        """Deliver now whatever failed and waits to be delivered again. How many."""
+        timers = list(self._again.items())
         for row, timer in timers:
             timer.cancel()
             self._is_due(row)
         return len(timers)
 
-    def _schedule(self, row: int, due_at: float) -> None:
+    def _schedule(self, row: int, due_at: float, again: bool = False) -> None:
         self._waiting.add(row)
-        wait = max(0.0, due_at - time.time())
-        self._timers[row] = asyncio.get_running_loop().call_later(wait, self._is_due, row)
+        timer = asyncio.get_running_loop().call_later(max(0.0, due_at - time.time()), self._is_due, row)
+        if again:
+            self._again[row] = timer
 
     def _is_due(self, row: int) -> None:
-        self._timers.pop(row, None)
+        self._again.pop(row, None)
         self._due.put_nowait(row)
 
     async def _work(self) -> None:
@@ -141,7 +143,8 @@ class Deliveries:
             again = replace(webhook, attempts=webhook.attempts + 1, due_at=due_at)
             cuts = [replace(again, body=body) for body in cut(webhook.body, (messages + 1) // 2)]
             self._waiting.discard(row)
-            self.scheduled(self.store.failed_and_cut(row, cuts), cuts)
+            for cut_row in self.store.failed_and_cut(row, cuts):
+                self._schedule(cut_row, due_at, again=True)
         else:
             self.store.failed(row, due_at)
-            self._schedule(row, due_at)
+            self._schedule(row, due_at, again=True)

@@ -85,9 +85,9 @@ class Store:
         body, facts, due_at, attempts, first_at, regroup = found
         return Webhook(body, json.loads(facts), due_at, attempts, first_at, bool(regroup))
 
-    def waiting(self) -> list[tuple[int, float]]:
-        """Each webhook still to be delivered and when; read once, at the start."""
-        return self._db.execute("SELECT id, due_at FROM webhooks ORDER BY due_at").fetchall()
+    def waiting(self) -> list[tuple[int, float, int]]:
+        """Each webhook still to be delivered, when, and how often it failed; read once, at the start."""
+        return self._db.execute("SELECT id, due_at, attempts FROM webhooks ORDER BY due_at").fetchall()
 
     def delivered(self, row: int) -> None:
         with self._db:

@@ -60,15 +60,36 @@ def test_a_webhook_that_never_answers_is_given_ten_seconds_and_holds_up_no_other
         assert simulator.quiet()["delivered"] == 2
 
 
-def test_what_waits_for_its_time_may_be_hurried(tmp_path: Path) -> None:
+def test_what_failed_may_be_hurried_and_what_is_only_late_stays_so(tmp_path: Path) -> None:
+    """The waits are not scaled: without the hurry it would be 8 s until the fourth attempt."""
     with running(tmp_path) as (simulator, webhook):
         simulator.fault(on="webhook", kind="slow", seconds=3000)
-        ids = simulator.inbound()
+        simulator.inbound()
         until(lambda: simulator.control("GET", "faults") == [], "it waits")
+        webhook.answers += [500, 500, 500]
+        ids = simulator.inbound()
+        for attempts in (1, 2, 3):
+            until(lambda n=attempts: simulator.control("GET", "webhooks")["attempts"] == n, "it failed again")
+            assert simulator.control("POST", "webhooks")["hurried"] == 1
+        until(lambda: simulator.control("GET", "webhooks")["delivered"] == 1, "it is delivered")
+        assert [post.message_ids for post in webhook.posts] == [ids] * 4
+        assert simulator.control("POST", "webhooks")["hurried"] == 0
+        assert simulator.control("GET", "webhooks")["pending"] == 1
+
+
+def test_what_failed_before_a_kill_may_be_hurried_after_it(tmp_path: Path) -> None:
+    with running(tmp_path) as (simulator, webhook):
+        webhook.answers += [500] * 4
+        ids = simulator.inbound()
+        for attempts in (1, 2, 3):
+            until(lambda n=attempts: simulator.control("GET", "webhooks")["attempts"] == n, "it failed")
+            simulator.control("POST", "webhooks")
+        until(lambda: simulator.control("GET", "webhooks")["attempts"] == 4, "it waits 15 s")
+        simulator.kill()
+        simulator.start()
         assert simulator.control("POST", "webhooks")["hurried"] == 1
         simulator.quiet()
-        assert [post.message_ids for post in webhook.posts] == [ids]
-        assert simulator.control("POST", "webhooks")["hurried"] == 0
+        assert {tuple(post.message_ids) for post in webhook.posts} == {tuple(ids)}
 
 
 def test_a_webhook_that_was_cut_off_says_so(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from local.chaos.handler import HANDLER
 from local.chaos.logs import Told, read_logs
 from local.chaos.plan import Order
 from local.chaos.proof import Need, needs, share
-from local.chaos.report import Result, as_dict, as_text
+from local.chaos.report import End, Result, as_dict, as_text
 from local.chaos.schedule import Kind
 from local.chaos.wishes import Wishes
 from shared.cli.chaos import chaos
@@ -122,23 +122,29 @@ def test_every_process_and_every_number_is_asked_for() -> None:
 # ---- the end
 
 
+WISHES = Wishes(
+    Order(messages=10, seconds=31.5, contacts=20, seed=7),
+    "sqlite",
+    sweep=False,
+    policy=DoubtPolicy.RESEND,
+    withhold_receipts=False,
+    time_scale=10,
+    data_dir=Path("data"),
+    handler=HANDLER,
+)
+QUIET = End(seconds=60.4, sent=10, is_quiet=True, tasks_left=0)
+
+
 def result(**changes: Any) -> Result:
     well = Result(
-        seed=7,
-        store="sqlite",
-        sent=10,
-        planned=10,
-        seconds=60.4,
-        sweep=False,
-        policy="resend",
+        wishes=WISHES,
+        end=QUIET,
         dealt={(Kind.KILL, "webhook"): 3, (Kind.STALL, "store"): 2},
         swallowed=0,
         made={"task duplicate": 5},
         account=Account(received=Counter({Verdict.HANDLED: 10}), replies=Counter({Verdict.DELIVERED: 25})),
         told=Told(events=Counter({"started": 4})),
         needs=[Need("kills of webhook", 3, 1)],
-        tasks_left=0,
-        quiet=True,
     )
     return replace(well, **changes)
 
@@ -161,10 +167,10 @@ def with_verdict(verdict: Verdict) -> Account:
         ({"account": with_verdict(Verdict.DOUBLED_BY_POLICY)}, 0),
         ({"account": with_verdict(Verdict.DEAD_LETTER)}, 0),
         ({"told": Told(stray_count=1)}, 1),
-        ({"quiet": False}, 1),
+        ({"end": replace(QUIET, is_quiet=False)}, 1),
         ({"needs": [Need("kills of webhook", 0, 1)]}, 2),
         ({"needs": [Need("kills of webhook", 0, 1)], "account": with_verdict(Verdict.LOST)}, 1),
-        ({"interrupted": True, "quiet": False}, 130),
+        ({"end": replace(QUIET, is_quiet=False, early=at(0))}, 130),
     ],
 )
 def test_the_exit_code_says_whether_all_is_well_something_is_wrong_or_nothing_is_proven(
@@ -205,14 +211,12 @@ def test_a_finding_names_no_contact_and_no_text() -> None:
     "changes",
     [
         {},
-        {"sweep": False, "withhold_receipts": True, "policy": DoubtPolicy.HOLD},
+        {"sweep": True, "withhold_receipts": True, "policy": DoubtPolicy.HOLD},
         {"handler": "mine:handle", "store": "redis", "time_scale": 12.5},
     ],
 )
-def test_the_command_that_makes_the_same_run_is_understood_as_the_same(tmp_path: Path, changes: dict[str, Any]) -> None:
-    order = Order(messages=10, seconds=31.5, contacts=20, seed=7)
-    wishes = Wishes(order, "sqlite", True, DoubtPolicy.RESEND, False, 10, tmp_path, HANDLER)
-    wishes = replace(wishes, **changes)
+def test_the_command_that_makes_the_same_run_is_understood_as_the_same(changes: dict[str, Any]) -> None:
+    wishes = replace(WISHES, **changes)
 
     words = shlex.split(again(wishes))
 

@@ -1,0 +1,39 @@
+"""The closing of a chaos run: ledger, records and logs, taken into one result."""
+
+from itertools import islice
+
+from local.chaos.account import Books, Rules, by_key, entries, take_account
+from local.chaos.logs import read_logs
+from local.chaos.plan import Plan
+from local.chaos.proof import needs
+from local.chaos.report import End, Result
+from local.chaos.schedule import Kind
+from local.chaos.site import Site
+from local.chaos.trouble import Trouble
+from local.chaos.wishes import Wishes
+
+TIMELINES = 5
+"""Of bad messages."""
+
+
+def close(wishes: Wishes, plan: Plan, site: Site, trouble: Trouble, end: End) -> Result:
+    """Everything that a run found."""
+    ledger = by_key(entries(site.control.get("ledger")))
+    told = read_logs(site.data_dir, {key for key, found in ledger.items() if key and len(found) > 1})
+    rules = Rules(site.running.phone_number_id, wishes.policy, wishes.limits.doubt_window)
+    books = Books(ledger, site.read, plan.refused, rules, told.evidence, end.early)
+    account = take_account(islice(plan.messages, end.sent), books)
+    made = site.control.get("faults/made")
+    kills = {name: trouble.dealt[Kind.KILL, name] for name in wishes.killed}
+    interrupted, twice = sum(told.interrupted.values()), made.get("task duplicate", 0)
+    return Result(
+        wishes=wishes,
+        end=end,
+        dealt=trouble.dealt,
+        swallowed=site.parts.proxy.swallowed if site.parts.proxy else 0,
+        made=made,
+        account=account,
+        told=told,
+        needs=list(needs(wishes.order.messages, kills, interrupted, account.doubted, twice)),
+        timelines=[site.timeline(finding.key) for finding in account.findings[:TIMELINES]],
+    )
