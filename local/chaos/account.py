@@ -192,14 +192,17 @@ def judge_event(inbound: Inbound, event: Delivery | None) -> Judgement:
 
 
 def _judge_replies(account: Account, inbound: Inbound, keys: Sequence[str], books: Books) -> None:
-    """In the order of the plan: each is handed over for the first time after those before it were."""
+    """In the order of the plan: each is handed over for the first time after those before it were. A replayed one may
+    come after its successors.
+    """
     last = -1
     for key, reply in zip(keys, inbound.script.replies, strict=True):
         record, found = books.read(key), books.ledger.get(key, ())
         verdict, sentence = judge_reply(inbound.contact, reply, record, found, books)
-        if verdict not in BAD and found and found[0].place < last:
+        replayed = record is not None and record.round > 0
+        if verdict not in BAD and found and found[0].place < last and not replayed:
             verdict, sentence = Verdict.OUT_OF_ORDER, "A reply was sent before the one that precedes it."
-        last = max([last, *(entry.place for entry in found[:1])])
+        last = max([last, *(entry.place for entry in found[:1] if not replayed)])
         account.doubted += record is not None and record.doubts > 0
         if record and record.state is State.DEAD and verdict is not Verdict.DEAD_AS_PLANNED:
             account.reasons[f"{record.kind}: {record.reason}"] += 1

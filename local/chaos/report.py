@@ -44,6 +44,7 @@ class End:
     sent: int
     is_quiet: bool
     tasks_left: int | None
+    replayed: int = 0
     early: datetime | None = None
 
 
@@ -97,6 +98,7 @@ def rows(result: Result) -> Iterator[tuple[str, Sequence[tuple[str, object]]]]:
             ("attempts interrupted: by the emulator's own end", told.interrupted["emulator"]),
             ("webhooks' events that came again", told.events["inbound_duplicate"]),
             ("leases that ran out under their holder", told.events["lease_lost"]),
+            ("dead letters replayed", end.replayed),
             ("tasks left in the queues at the end", end.tasks_left),
         ],
     )

@@ -16,6 +16,7 @@ from local.chaos.handler import TRIES
 from local.chaos.plan import Plan, make_plan
 from local.chaos.proof import KILLS, share
 from local.chaos.quiet import Watch
+from local.chaos.replay import replay
 from local.chaos.report import End, Result
 from local.chaos.schedule import Kind, blows
 from local.chaos.site import Door, Site
@@ -94,7 +95,11 @@ class Chaos:
         breaking.result()
         self._say("No more trouble; waiting until it is quiet")
         is_quiet, tasks_left = self._watch.wait(self._tell)
-        return End(self._seconds, self._driver.sent, is_quiet, tasks_left)
+        replayed = replay(self._wishes.data_dir) if is_quiet else 0
+        if replayed:
+            self._say(f"{replayed} dead letters replayed; waiting until it is quiet")
+            is_quiet, tasks_left = self._watch.wait(self._tell)
+        return End(self._seconds, self._driver.sent, is_quiet, tasks_left, replayed)
 
     def stop(self) -> End:
         """Send no more, and undo the trouble. What was still on its way is so at this moment."""

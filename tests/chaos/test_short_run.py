@@ -21,21 +21,25 @@ TEAM = Path(__file__).with_name("team")
 SHORT = ("--no-sweep", "--time-scale", "20")
 
 
-def environment() -> dict[str, str]:
-    """This process's own, without settings of Pombo's, and with the tests' handlers."""
-    settings = {setting.name for setting in config.SETTINGS}
-    kept = {name: value for name, value in os.environ.items() if name not in settings}
-    return {**kept, "PYTHONPATH": str(TEAM)}
+def environment(**settings: str) -> dict[str, str]:
+    """This process's own, with these settings of Pombo's and no others, and with the tests' handlers."""
+    names = {setting.name for setting in config.SETTINGS}
+    kept = {name: value for name, value in os.environ.items() if name not in names}
+    return {**kept, "PYTHONPATH": str(TEAM), **settings}
 
 
 def command(data_dir: Path, *options: str) -> list[str]:
     return [sys.executable, "-m", "shared.cli.main", "chaos", "--data-dir", str(data_dir), *options]
 
 
-def chaos(data_dir: Path, *options: str) -> tuple[int, dict[str, Any]]:
+def chaos(data_dir: Path, *options: str, **settings: str) -> tuple[int, dict[str, Any]]:
     """A run to its end: the exit code, and what it found."""
     ended = subprocess.run(
-        command(data_dir, *SHORT, "--json", *options), cwd=ROOT, env=environment(), capture_output=True, text=True
+        command(data_dir, *SHORT, "--json", *options),
+        cwd=ROOT,
+        env=environment(**settings),
+        capture_output=True,
+        text=True,
     )
     assert ended.stdout, ended.stderr
     return ended.returncode, json.loads(ended.stdout)
@@ -98,6 +102,19 @@ def test_without_receipts_a_message_is_doubled_only_where_the_policy_says_so(tmp
     assert (replies["doubled by policy, told"] > 0) is (policy == "resend")
     if policy == "hold":
         assert found["Dead letters, told"]["outbound: in_doubt"] == replies["dead letter, told"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_what_died_of_bad_luck_is_replayed_and_arrives(tmp_path: Path) -> None:
+    """With a single attempt each, every kill and every refusal is one."""
+    options = ("--messages", "200", "--seconds", "25", "--seed", "8")
+
+    code, found = chaos(tmp_path / "data", *options, MAX_ATTEMPTS="1")
+
+    assert code == 0, json.dumps(found, indent=1)
+    assert found["What that met"]["dead letters replayed"] > 0
+    assert found["Replies"]["delivered once"] > 300
 
 
 @pytest.mark.timeout(300)

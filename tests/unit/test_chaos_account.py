@@ -221,6 +221,11 @@ def test_a_dead_predecessor_releases_its_successors_and_that_is_no_other_order()
     assert account(ledger(1, 2), records(first=dead("in_doubt", doubts=2))).bad == 0
 
 
+def test_a_replayed_reply_may_come_after_its_successors() -> None:
+    assert account(ledger(1, 2, 0), records(first=done(round=1))).bad == 0
+    assert account(ledger(1, 2, 0), records(first=done())).bad == 2
+
+
 # ---- doubles
 
 
