@@ -2,7 +2,8 @@
 
 from itertools import islice
 
-from local.chaos.account import Books, Rules, by_key, entries, take_account
+from local.chaos.account import Books, by_key, take_account
+from local.chaos.fates import Rules, entries
 from local.chaos.logs import read_logs
 from local.chaos.plan import Plan
 from local.chaos.proof import needs

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from local.chaos.account import Evidence
+from local.chaos.fates import Evidence
 from local.chaos.script import CANARY
 from shared.config import LOCAL_SECRETS
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from local.chaos.account import BAD, Account, Verdict
+from local.chaos.account import Account
+from local.chaos.fates import BAD, Fate
 from local.chaos.logs import Told
 from local.chaos.proof import Need
 from local.chaos.schedule import STORE, Kind
@@ -104,8 +105,8 @@ def rows(result: Result) -> Iterator[tuple[str, Sequence[tuple[str, object]]]]:
     )
     yield "Asked of it", [(need.what, f"{need.found} (at least {need.least})") for need in result.needs]
     still = [("still on their way, not judged", account.on_their_way)] if end.early else []
-    yield "Messages received", [*_verdicts(account.received, (Verdict.HANDLED,)), *still]
-    yield "Replies", _verdicts(account.replies, (Verdict.DELIVERED, Verdict.DOUBLED_BY_POLICY))
+    yield "Messages received", [*_fates(account.received, (Fate.HANDLED,)), *still]
+    yield "Replies", _fates(account.replies, (Fate.DELIVERED, Fate.DOUBLED_BY_POLICY))
     yield "Dead letters, told", sorted(account.reasons.items())
     yield "Log lines", [("read", sum(told.events.values())), ("that should not be", told.stray_count)]
 
@@ -128,9 +129,9 @@ def _made(made: Mapping[str, int]) -> Iterator[tuple[str, int]]:
             yield words, made[what]
 
 
-def _verdicts(counts: Mapping[Verdict, int], good: Sequence[Verdict]) -> list[tuple[str, object]]:
-    shown = (*good, Verdict.DEAD_AS_PLANNED, Verdict.DEAD_LETTER, *BAD)
-    return [(str(verdict), counts.get(verdict, 0)) for verdict in shown]
+def _fates(counts: Mapping[Fate, int], good: Sequence[Fate]) -> list[tuple[str, object]]:
+    shown = (*good, Fate.DEAD_AS_PLANNED, Fate.DEAD_LETTER, *BAD)
+    return [(str(fate), counts.get(fate, 0)) for fate in shown]
 
 
 def as_text(result: Result) -> str:
@@ -143,18 +144,18 @@ def as_text(result: Result) -> str:
             wrong = (name in BAD or name == "that should not be") and value
             lines.append(click.style(f"  {name:<52} {value}", fg="red" if wrong else None))
     for finding, timeline in zip_longest(result.account.findings, result.timelines):
-        lines += ["", click.style(f"{finding.verdict}: {finding.sentence} ({finding.key})", fg="red")]
+        lines += ["", click.style(f"{finding.fate}: {finding.sentence} ({finding.key})", fg="red")]
         lines += [timeline] if timeline else []
     lines += ["", *(f"A log line that should not be: {stray}" for stray in result.told.strays)]
-    lines += [click.style(verdict(result), bold=True, fg="green" if result.exit_code == 0 else "red")]
+    lines += [click.style(conclusion(result), bold=True, fg="green" if result.exit_code == 0 else "red")]
     return "\n".join(lines)
 
 
-def verdict(result: Result) -> str:
+def conclusion(result: Result) -> str:
     """The last line, for a person."""
     match result.exit_code:
         case 0:
-            by_policy = " but by policy" if result.account.replies[Verdict.DOUBLED_BY_POLICY] else ""
+            by_policy = " but by policy" if result.account.replies[Fate.DOUBLED_BY_POLICY] else ""
             return f"Every message is accounted for: none lost, none doubled{by_policy}, none out of order."
         case 130:
             return "Ended before its time: this is the account so far."
@@ -170,12 +171,11 @@ def as_dict(result: Result) -> dict[str, Any]:
     tables = {heading: {str(name): value for name, value in facts} for heading, facts in rows(result)}
     needs = [{"what": need.what, "found": need.found, "least": need.least} for need in result.needs]
     findings = [
-        {"verdict": finding.verdict, "key": finding.key, "sentence": finding.sentence}
-        for finding in result.account.findings
+        {"fate": finding.fate, "key": finding.key, "sentence": finding.sentence} for finding in result.account.findings
     ]
     return {
         "exit_code": result.exit_code,
-        "verdict": verdict(result),
+        "conclusion": conclusion(result),
         **tables,
         "needs": needs,
         "findings": findings,

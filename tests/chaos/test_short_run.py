@@ -12,7 +12,7 @@ from typing import Any
 import click
 import pytest
 
-from local.chaos.account import BAD
+from local.chaos.fates import BAD
 from local.stores import PROGRAMS
 from shared import config
 
@@ -57,7 +57,7 @@ def need_server_of(store: str) -> None:
 
 def none_of(counts: dict[str, int]) -> dict[str, int]:
     """The bad ones, which all have to be 0."""
-    return {verdict: counts[verdict] for verdict in BAD if counts[verdict]}
+    return {fate: counts[fate] for fate in BAD if counts[fate]}
 
 
 @pytest.mark.timeout(600)  # a minute on a machine of its own
@@ -133,7 +133,7 @@ def test_too_quiet_a_run_proves_nothing(tmp_path: Path) -> None:
     code, found = chaos(tmp_path / "data", "--messages", "1", "--seconds", "5", "--seed", "8")
 
     assert code == 2
-    assert found["verdict"].startswith("Nothing proven")
+    assert found["conclusion"].startswith("Nothing proven")
     assert found["Messages received"]["handled once"] == 1
 
 

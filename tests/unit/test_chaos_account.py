@@ -7,7 +7,8 @@ from datetime import timedelta
 import pytest
 from builders import LIMITS, at, done, in_doubt, pending
 
-from local.chaos.account import BAD, Account, Books, Entry, Evidence, Rules, Verdict, by_key, entries, take_account
+from local.chaos.account import Account, Books, by_key, take_account
+from local.chaos.fates import BAD, Entry, Evidence, Fate, Rules, entries
 from local.chaos.plan import Inbound
 from local.chaos.script import Reply, Script
 from shared.domain.identity import message_event_id, outbound_key
@@ -61,8 +62,8 @@ def dead(reason: str, kind: Kind = Kind.OUTBOUND, doubts: int = 0) -> Delivery:
 def test_a_message_that_went_well_is_handled_and_its_replies_delivered_once() -> None:
     result = account(ledger(0, 1, 2), records())
 
-    assert result.received == {Verdict.HANDLED: 1}
-    assert result.replies == {Verdict.DELIVERED: 3}
+    assert result.received == {Fate.HANDLED: 1}
+    assert result.replies == {Fate.DELIVERED: 3}
     assert (result.bad, result.findings) == (0, [])
 
 
@@ -75,7 +76,7 @@ def test_others_may_be_sent_in_between() -> None:
 def test_a_handler_that_always_raises_is_dead_as_planned() -> None:
     result = account([], {EVENT: dead("error", Kind.INBOUND)}, RAISING)
 
-    assert (result.received, result.replies) == ({Verdict.DEAD_AS_PLANNED: 1}, {})
+    assert (result.received, result.replies) == ({Fate.DEAD_AS_PLANNED: 1}, {})
     assert not result.reasons
 
 
@@ -84,7 +85,7 @@ def test_a_refused_contact_gets_nothing_as_planned() -> None:
 
     result = account([], records(first=refused, second=refused, third=refused), refused=frozenset({CONTACT}))
 
-    assert result.replies == {Verdict.DEAD_AS_PLANNED: 3}
+    assert result.replies == {Fate.DEAD_AS_PLANNED: 3}
     assert (result.bad, result.reasons) == (0, {})
 
 
@@ -92,7 +93,7 @@ def test_a_refused_contact_gets_nothing_as_planned() -> None:
 def test_a_dead_letter_is_told_with_its_reason_and_is_not_lost(reason: str) -> None:
     result = account(ledger(0, 2), records(second=dead(reason)))
 
-    assert result.replies == {Verdict.DELIVERED: 2, Verdict.DEAD_LETTER: 1}
+    assert result.replies == {Fate.DELIVERED: 2, Fate.DEAD_LETTER: 1}
     assert result.reasons == {f"outbound: {reason}": 1}
     assert result.bad == 0
 
@@ -100,7 +101,7 @@ def test_a_dead_letter_is_told_with_its_reason_and_is_not_lost(reason: str) -> N
 def test_a_message_received_that_is_dead_though_its_handler_would_answer_is_told() -> None:
     result = account([], {EVENT: dead("attempts", Kind.INBOUND)})
 
-    assert (result.received, result.replies) == ({Verdict.DEAD_LETTER: 1}, {})
+    assert (result.received, result.replies) == ({Fate.DEAD_LETTER: 1}, {})
     assert result.reasons == {"inbound: attempts": 1}
 
 
@@ -110,55 +111,55 @@ def test_a_message_received_that_is_dead_though_its_handler_would_answer_is_told
 def test_a_reply_that_whatsapp_never_had_is_lost_though_its_record_is_done() -> None:
     result = account(ledger(0, 2), records())
 
-    assert result.replies == {Verdict.DELIVERED: 2, Verdict.LOST: 1}
+    assert result.replies == {Fate.DELIVERED: 2, Fate.LOST: 1}
     assert (result.bad, result.findings[0].key) == (1, KEYS[1])
 
 
 def test_a_reply_that_was_never_made_is_lost() -> None:
-    assert account(ledger(0, 1), records(third=None)).replies[Verdict.LOST] == 1
+    assert account(ledger(0, 1), records(third=None)).replies[Fate.LOST] == 1
 
 
 def test_a_message_that_has_no_record_is_unaccounted_and_its_replies_are_lost() -> None:
     result = account([], {})
 
-    assert (result.received, result.replies) == ({Verdict.UNACCOUNTED: 1}, {Verdict.LOST: 3})
+    assert (result.received, result.replies) == ({Fate.UNACCOUNTED: 1}, {Fate.LOST: 3})
 
 
 @pytest.mark.parametrize("state", [State.PENDING, State.LEASED, State.IN_DOUBT])
 def test_a_reply_that_is_open_at_the_end_is_unaccounted_even_if_it_was_sent(state: State) -> None:
-    assert account(ledger(0, 1, 2), records(third=pending(state=state))).replies[Verdict.UNACCOUNTED] == 1
+    assert account(ledger(0, 1, 2), records(third=pending(state=state))).replies[Fate.UNACCOUNTED] == 1
 
 
 @pytest.mark.parametrize("state", [State.PENDING, State.LEASED])
 def test_a_message_received_that_is_open_at_the_end_is_unaccounted(state: State) -> None:
     result = account([], records(event=pending(Kind.INBOUND, state=state), first=None, second=None, third=None))
 
-    assert result.received == {Verdict.UNACCOUNTED: 1}
+    assert result.received == {Fate.UNACCOUNTED: 1}
 
 
 def test_a_reply_that_was_dropped_is_lost() -> None:
-    assert account(ledger(0, 1), records(third=pending(state=State.DROPPED))).replies[Verdict.LOST] == 1
+    assert account(ledger(0, 1), records(third=pending(state=State.DROPPED))).replies[Fate.LOST] == 1
 
 
 def test_a_message_received_that_was_dropped_is_lost() -> None:
     event = pending(Kind.INBOUND, state=State.DROPPED, reason="unknown_sender")
 
-    assert account([], {EVENT: event}).received == {Verdict.LOST: 1}
+    assert account([], {EVENT: event}).received == {Fate.LOST: 1}
 
 
 def test_a_reply_without_a_record_is_unaccounted() -> None:
-    assert account(ledger(0, 1, 2), records(third=None)).replies[Verdict.UNACCOUNTED] == 1
+    assert account(ledger(0, 1, 2), records(third=None)).replies[Fate.UNACCOUNTED] == 1
 
 
 def test_a_reply_that_nobody_planned_is_unaccounted() -> None:
     stray = replace(ledger(0)[0], key=outbound_key(EVENT, 3))
     unknown = replace(stray, key=None)
 
-    assert account([*ledger(0, 1, 2), stray, unknown], records()).replies[Verdict.UNACCOUNTED] == 2
+    assert account([*ledger(0, 1, 2), stray, unknown], records()).replies[Fate.UNACCOUNTED] == 2
 
 
 def test_replies_to_a_message_that_is_dead_are_found() -> None:
-    assert account(ledger(0), {EVENT: dead("error", Kind.INBOUND)}, RAISING).replies[Verdict.UNACCOUNTED] == 1
+    assert account(ledger(0), {EVENT: dead("error", Kind.INBOUND)}, RAISING).replies[Fate.UNACCOUNTED] == 1
 
 
 @pytest.mark.parametrize(
@@ -175,34 +176,34 @@ def test_replies_to_a_message_that_is_dead_are_found() -> None:
 def test_another_content_or_recipient_is_wrong(entry: Entry) -> None:
     first, _, third = ledger(0, 1, 2)
 
-    assert account([first, replace(entry, place=1), third], records()).replies[Verdict.WRONG] == 1
+    assert account([first, replace(entry, place=1), third], records()).replies[Fate.WRONG] == 1
 
 
 def test_the_second_of_two_sendings_is_looked_at_too() -> None:
     wrong = replace(ledger(0)[0], reply=Reply("text", {"body": "other words"}), place=9)
 
-    assert account([*ledger(0, 1, 2), wrong], records()).replies[Verdict.WRONG] == 1
+    assert account([*ledger(0, 1, 2), wrong], records()).replies[Fate.WRONG] == 1
 
 
 def test_a_reply_that_reached_a_refused_contact_is_wrong() -> None:
-    assert account(ledger(0, 1, 2), records(), refused=frozenset({CONTACT})).replies == {Verdict.WRONG: 3}
+    assert account(ledger(0, 1, 2), records(), refused=frozenset({CONTACT})).replies == {Fate.WRONG: 3}
 
 
 def test_another_number_of_replies_than_the_handler_gave_is_wrong() -> None:
     result = account(ledger(0, 1, 2), records(event=done(Kind.INBOUND, plan_size=2)))
 
-    assert result.received == {Verdict.WRONG: 1}
+    assert result.received == {Fate.WRONG: 1}
 
 
 def test_a_message_that_is_done_though_its_handler_always_raises_is_wrong() -> None:
-    assert account(ledger(0, 1, 2), records(), RAISING).received == {Verdict.WRONG: 1}
+    assert account(ledger(0, 1, 2), records(), RAISING).received == {Fate.WRONG: 1}
 
 
 @pytest.mark.parametrize(("order", "bad"), [((1, 0, 2), 1), ((0, 2, 1), 1), ((2, 1, 0), 2), ((2, 0, 1), 1)])
 def test_a_reply_before_its_predecessor_is_out_of_order(order: tuple[int, ...], bad: int) -> None:
     result = account(ledger(*order), records())
 
-    assert result.replies[Verdict.OUT_OF_ORDER] == bad == result.bad
+    assert result.replies[Fate.OUT_OF_ORDER] == bad == result.bad
 
 
 def test_only_the_first_time_that_a_reply_is_sent_counts_for_its_order() -> None:
@@ -212,8 +213,8 @@ def test_only_the_first_time_that_a_reply_is_sent_counts_for_its_order() -> None
     found = [*ledger(0, 1, 2), replace(ledger(0)[0], place=3, accepted_at=at(301))]
 
     assert account(found, doubted, evidence=evidence).replies == {
-        Verdict.DOUBLED_BY_POLICY: 1,
-        Verdict.DELIVERED: 2,
+        Fate.DOUBLED_BY_POLICY: 1,
+        Fate.DELIVERED: 2,
     }
 
 
@@ -240,8 +241,8 @@ DOUBTED = records(first=done(doubts=1))
 def doubled(found: Sequence[Entry], evidence: Evidence, known: Records = DOUBTED, rules: Rules = RULES) -> bool:
     """Whether it is a fault."""
     result = account(found, known, rules=rules, evidence={KEYS[0]: evidence})
-    assert result.replies[Verdict.DOUBLED] + result.replies[Verdict.DOUBLED_BY_POLICY] == 1
-    return Verdict.DOUBLED in result.replies
+    assert result.replies[Fate.DOUBLED] + result.replies[Fate.DOUBLED_BY_POLICY] == 1
+    return Fate.DOUBLED in result.replies
 
 
 def test_a_double_out_of_a_doubt_without_a_receipt_is_as_the_policy_says() -> None:
@@ -283,7 +284,7 @@ def test_a_double_that_is_dead_in_doubt_is_told_as_both() -> None:
 
     result = account(twice(), known, evidence={KEYS[0]: Evidence(doubted_at=at(1))})
 
-    assert result.replies[Verdict.DOUBLED_BY_POLICY] == 1
+    assert result.replies[Fate.DOUBLED_BY_POLICY] == 1
     assert result.reasons == {"outbound: in_doubt": 1}
 
 
@@ -317,7 +318,7 @@ def test_of_many_findings_the_first_are_kept_and_all_are_counted() -> None:
 
     result = take_account(others, Books({}, {}.get, frozenset(), RULES))
 
-    assert result.received[Verdict.UNACCOUNTED] == 100
+    assert result.received[Fate.UNACCOUNTED] == 100
     assert 0 < len(result.findings) <= 20
 
 
@@ -343,11 +344,11 @@ def test_of_a_run_that_was_ended_early_what_is_on_its_way_is_not_judged(known: R
 def test_of_a_run_that_was_ended_early_what_has_ended_is_judged() -> None:
     books = Books(by_key(ledger(0, 2)), records().get, frozenset(), RULES, ended_at=at(100))
 
-    assert take_account([INBOUND], books).replies == {Verdict.DELIVERED: 2, Verdict.LOST: 1}
+    assert take_account([INBOUND], books).replies == {Fate.DELIVERED: 2, Fate.LOST: 1}
 
 
-def test_every_verdict_is_either_bad_or_honest() -> None:
-    honest = {Verdict.HANDLED, Verdict.DELIVERED, Verdict.DEAD_AS_PLANNED, Verdict.DEAD_LETTER}
+def test_every_fate_is_either_bad_or_honest() -> None:
+    honest = {Fate.HANDLED, Fate.DELIVERED, Fate.DEAD_AS_PLANNED, Fate.DEAD_LETTER}
 
-    assert {*honest, Verdict.DOUBLED_BY_POLICY, *BAD} == set(Verdict)
+    assert {*honest, Fate.DOUBLED_BY_POLICY, *BAD} == set(Fate)
     assert LIMITS.doubt_window == WINDOW

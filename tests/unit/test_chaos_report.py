@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from builders import at
 
-from local.chaos.account import Account, Evidence, Finding, Verdict
+from local.chaos.account import Account, Evidence, Fate, Finding
 from local.chaos.command import again
 from local.chaos.handler import HANDLER
 from local.chaos.logs import Told, read_logs
@@ -142,16 +142,16 @@ def result(**changes: Any) -> Result:
         dealt={(Kind.KILL, "webhook"): 3, (Kind.STALL, "store"): 2},
         swallowed=0,
         made={"task duplicate": 5},
-        account=Account(received=Counter({Verdict.HANDLED: 10}), replies=Counter({Verdict.DELIVERED: 25})),
+        account=Account(received=Counter({Fate.HANDLED: 10}), replies=Counter({Fate.DELIVERED: 25})),
         told=Told(events=Counter({"started": 4})),
         needs=[Need("kills of webhook", 3, 1)],
     )
     return replace(well, **changes)
 
 
-def with_verdict(verdict: Verdict) -> Account:
+def with_fate(fate: Fate) -> Account:
     account = Account()
-    account.note(account.replies, verdict, KEY, "A sentence.")
+    account.note(account.replies, fate, KEY, "A sentence.")
     return account
 
 
@@ -159,17 +159,17 @@ def with_verdict(verdict: Verdict) -> Account:
     ("changes", "code"),
     [
         ({}, 0),
-        ({"account": with_verdict(Verdict.LOST)}, 1),
-        ({"account": with_verdict(Verdict.DOUBLED)}, 1),
-        ({"account": with_verdict(Verdict.OUT_OF_ORDER)}, 1),
-        ({"account": with_verdict(Verdict.WRONG)}, 1),
-        ({"account": with_verdict(Verdict.UNACCOUNTED)}, 1),
-        ({"account": with_verdict(Verdict.DOUBLED_BY_POLICY)}, 0),
-        ({"account": with_verdict(Verdict.DEAD_LETTER)}, 0),
+        ({"account": with_fate(Fate.LOST)}, 1),
+        ({"account": with_fate(Fate.DOUBLED)}, 1),
+        ({"account": with_fate(Fate.OUT_OF_ORDER)}, 1),
+        ({"account": with_fate(Fate.WRONG)}, 1),
+        ({"account": with_fate(Fate.UNACCOUNTED)}, 1),
+        ({"account": with_fate(Fate.DOUBLED_BY_POLICY)}, 0),
+        ({"account": with_fate(Fate.DEAD_LETTER)}, 0),
         ({"told": Told(stray_count=1)}, 1),
         ({"end": replace(QUIET, is_quiet=False)}, 1),
         ({"needs": [Need("kills of webhook", 0, 1)]}, 2),
-        ({"needs": [Need("kills of webhook", 0, 1)], "account": with_verdict(Verdict.LOST)}, 1),
+        ({"needs": [Need("kills of webhook", 0, 1)], "account": with_fate(Fate.LOST)}, 1),
         ({"end": replace(QUIET, is_quiet=False, early=at(0))}, 130),
     ],
 )
@@ -194,17 +194,17 @@ def test_too_quiet_a_run_says_what_it_lacks() -> None:
 
 
 def test_a_bad_message_is_told_with_its_key_and_its_timeline() -> None:
-    text = as_text(result(account=with_verdict(Verdict.LOST), timelines=["Message abc: the timeline"]))
+    text = as_text(result(account=with_fate(Fate.LOST), timelines=["Message abc: the timeline"]))
 
     assert KEY in text
     assert "Message abc: the timeline" in text
-    assert as_dict(result(account=with_verdict(Verdict.LOST)))["findings"] == [
-        {"verdict": "lost", "key": KEY, "sentence": "A sentence."}
+    assert as_dict(result(account=with_fate(Fate.LOST)))["findings"] == [
+        {"fate": "lost", "key": KEY, "sentence": "A sentence."}
     ]
 
 
 def test_a_finding_names_no_contact_and_no_text() -> None:
-    assert set(Finding.__slots__) == {"verdict", "key", "sentence"}
+    assert set(Finding.__slots__) == {"fate", "key", "sentence"}
 
 
 @pytest.mark.parametrize(
