@@ -113,6 +113,16 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "shared.cli.main", *arguments]
 
 
+def fails(result: subprocess.CompletedProcess[str], code: int = 1, only_error: bool = False) -> str:
+    """The one line that a failed command says, on standard error."""
+    assert result.returncode == code, result.stdout + result.stderr
+    assert only_error or result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("pombo: ")
+    assert "Traceback" not in line
+    return line
+
+
 def clean_environment(**settings: str) -> dict[str, str]:
     """This process's environment without settings of Pombo's, and these ones."""
     kept = {name: value for name, value in os.environ.items() if name not in POMBO_VARIABLES}

@@ -15,8 +15,7 @@ from click.testing import CliRunner
 from dead_desk import PRIVATE, Desk, ago, failed, said_of, tried
 from parts import free_port
 from payloads import text
-from stack import SENDER, Stack, wait_until
-from test_stack_command_line import fails
+from stack import SENDER, Stack, fails, wait_until
 
 from shared.cli.commands import pombo, run
 from shared.domain.record import Attempt, Delivery, State
@@ -141,6 +140,14 @@ def test_neither_a_list_nor_a_preview_nor_a_replay_shows_anything_private(
     told += desk.run("replay", "--tenant", "shelf", "--dry-run", *form).stdout
     assert shelf["in doubt"].key in told
     assert [one for one in PRIVATE if one in told.replace("CORRELATION", "")] == []
+
+
+def test_what_a_newer_version_wrote_is_said_to_be_there(desk: Desk, contact: str) -> None:
+    kind: Any = "sideways"
+    for changes in ({}, {"kind": kind}):
+        desk.put(contact, tenant="newer", **changes)
+    assert [desk.listed("--tenant", "newer")[name] for name in ("total", "unread")] == [1, 1]
+    assert "1 more were written by a newer Pombo" in desk.look("list", "--tenant", "newer")
 
 
 # ---- show
@@ -442,6 +449,15 @@ def test_records_of_a_project_are_not_replayed_into_the_queue_of_this_machine(de
     environment = {"STORE": "firestore", "GOOGLE_CLOUD_PROJECT": "somebodys-project"}
     line = fails(desk.run("replay", "--all", "--yes", **environment))
     assert "CLOUD_TASKS" in line
+
+
+def test_where_the_environment_names_the_stack_the_log_lines_go_to_standard_error(desk: Desk, contact: str) -> None:
+    letter = desk.put(contact)
+    result = desk.run("replay", letter.key, **desk.stack.environment)
+    assert result.returncode == 0
+    (line,) = [json.loads(line) for line in result.stderr.splitlines()]
+    assert (line["event"], line["delivery"], line["round"]) == ("replayed", letter.key, 1)
+    desk.wait_done(letter)
 
 
 # ---- a person at a terminal

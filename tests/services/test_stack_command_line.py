@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stack import ROOT, Stack, clean_environment, cli, command, processes_of, wait_until
+from stack import ROOT, Stack, clean_environment, cli, command, fails, processes_of, wait_until
 
 linux_only = pytest.mark.skipif(not Path("/proc").is_dir(), reason="only Linux ends a child with its parent")
 
@@ -21,16 +21,6 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """As `pombo up` is without a setting: real time, the echo handler, the sweep."""
     with Stack(tmp_path_factory.mktemp("plain") / "data", options=()) as stack:
         yield stack
-
-
-def fails(result: subprocess.CompletedProcess[str], code: int = 1, only_error: bool = False) -> str:
-    """The one line that a failed command says, on standard error."""
-    assert result.returncode == code, result.stdout + result.stderr
-    assert only_error or result.stdout == ""
-    (line,) = result.stderr.splitlines()
-    assert line.startswith("pombo: ")
-    assert "Traceback" not in line
-    return line
 
 
 # ---- up
