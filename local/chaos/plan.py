@@ -7,6 +7,9 @@ from itertools import chain
 
 from local.chaos.script import Script
 
+FIRST_CONTACT = 15552000000
+"""Far from the business's own number: what comes from that is an echo of what it wrote itself."""
+
 REFUSED_SHARE = 20
 """One contact in so many has a number that WhatsApp never delivers to,"""
 
@@ -66,7 +69,7 @@ class Plan:
 
 def make_plan(order: Order) -> Plan:
     chance = random.Random(f"plan {order.seed}")
-    contacts = [f"1555{number:07}" for number in range(1, order.contacts + 1)]
+    contacts = [str(FIRST_CONTACT + number) for number in range(order.contacts)]
     batches: list[Batch] = []
     planned = 0
     while planned < order.messages:

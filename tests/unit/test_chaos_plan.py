@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from local.chaos import handler
-from local.chaos.plan import Batch, Order, make_plan
+from local.chaos.plan import FIRST_CONTACT, Batch, Order, make_plan
 from local.chaos.schedule import KILLED, STORE, Blow, Kind, Weather, blows
 from local.chaos.script import CANARY, Script
 from local.faults import fault_from
 from local.whatsapp.inbound import order_from
+from local.whatsapp.payloads import DISPLAY_PHONE_NUMBER
 from shared.domain.messages import Message
 
 ORDER = Order(messages=1000, seconds=100, contacts=50, seed=7)
@@ -78,6 +79,14 @@ def test_a_plan_has_webhooks_that_come_several_times_and_contacts_who_are_refuse
     assert {batch.rebatch for batch in batches} == {True, False}
     assert 0 < len(plan.refused) < 5
     assert any(message.contact in plan.refused for message in plan.messages)
+
+
+def test_no_contact_is_the_business_itself_whose_messages_are_echoes() -> None:
+    contacts = {message.contact for message in make_plan(replace(ORDER, messages=3000, contacts=100_000)).messages}
+
+    assert DISPLAY_PHONE_NUMBER not in contacts
+    assert all(len(contact) == len(DISPLAY_PHONE_NUMBER) for contact in contacts)
+    assert int(DISPLAY_PHONE_NUMBER) < FIRST_CONTACT
 
 
 def test_of_very_many_contacts_only_some_are_refused() -> None:
