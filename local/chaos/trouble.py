@@ -26,7 +26,8 @@ LOOK_EVERY = 0.25
 """Seconds between two looks at who is up, and until a kill is tried again whose target was not."""
 
 UP_SECONDS = 2.0
-"""How long a process has to have been up for a kill: on a slow machine too something shall be in its hands."""
+"""How long a process has to have been up for a kill, and as long as it was down before: on a slow machine too something
+shall get done in between, or nothing could be interrupted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,14 @@ class _Due:
     deal: Callable[[], None] = field(compare=False)
 
 
+@dataclass(frozen=True, slots=True)
+class _Up:
+    """A process takes connections, since then; for so long it is spared."""
+
+    since: float
+    spared: float
+
+
 class Trouble:
     """Runs in a thread of its own. `dealt` counts by kind and target."""
 
@@ -57,7 +66,9 @@ class Trouble:
         self._due: list[_Due] = []
         self._place = count()
         self._began = 0.0
-        self._up_since: dict[str, float] = {}
+        self._up: dict[str, _Up] = {}
+        self._down_since: dict[str, float] = {}
+        self._awaited: set[str] = set()  # targets of a kill that waits until they are up; a second one is dropped
         self.dealt: Counter[tuple[Kind, str]] = Counter()
 
     def run(self, over: threading.Event) -> None:
@@ -98,17 +109,23 @@ class Trouble:
                 self._strike(blow)
 
     def _kill(self, blow: Blow) -> None:
-        names = blow.target.split("+")
-        if self._breath.is_taken or not all(self._is_up(name) for name in names):
-            self._later(self._now() + LOOK_EVERY, lambda: self._deal(blow))
+        if not self._breath.is_taken and blow.target not in self._awaited:
+            self._awaited.add(blow.target)
+            self._kill_once_up(blow.target)
+
+    def _kill_once_up(self, target: str) -> None:
+        names = target.split("+")
+        if not all(self._is_up(name) for name in names):
+            self._later(self._now() + LOOK_EVERY, lambda: self._kill_once_up(target))
             return
+        self._awaited.discard(target)
         pids = self._parts.pids()
         for name in names:
             if pid := pids[name]:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
                     self.dealt[Kind.KILL, name] += 1
-            self._up_since.pop(name, None)
+            self._is_down(name)
 
     def _stall(self, blow: Blow) -> None:
         if pid := self._parts.pids()[blow.target]:
@@ -139,15 +156,21 @@ class Trouble:
                 self._later(self._now() + blow.seconds, proxy.restore)
 
     def _look(self) -> None:
+        now = self._now()
         for name in self._parts.ports:
             if not self._answers(name):
-                self._up_since.pop(name, None)
-            else:
-                self._up_since.setdefault(name, self._now())
-        self._later(self._now() + LOOK_EVERY, self._look)
+                self._is_down(name)
+            elif name not in self._up:
+                was_down = now - self._down_since.pop(name, now)
+                self._up[name] = _Up(now, max(UP_SECONDS, was_down))
+        self._later(now + LOOK_EVERY, self._look)
+
+    def _is_down(self, name: str) -> None:
+        self._up.pop(name, None)
+        self._down_since.setdefault(name, self._now())
 
     def _is_up(self, name: str) -> bool:
-        return name in self._up_since and self._now() - self._up_since[name] >= UP_SECONDS
+        return name in self._up and self._now() - self._up[name].since >= self._up[name].spared
 
     def _answers(self, name: str) -> bool:
         with socket.socket() as probe:

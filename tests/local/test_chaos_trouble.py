@@ -1,0 +1,180 @@
+"""Trouble on real processes: who is killed, how often, and what is undone at the end."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local.chaos.breath import Breath
+from local.chaos.schedule import Blow, Kind
+from local.chaos.trouble import Parts, Trouble
+from local.cut_proxy import CutProxy
+from local.faults import FaultBook
+
+LISTEN = """
+import socket, sys, time
+with socket.create_server(("127.0.0.1", int(sys.argv[1])), backlog=64):
+    time.sleep(600)
+"""
+
+
+class Process:
+    """Something that listens on a port of its own, and leads a group as each child of the stack does."""
+
+    def __init__(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self.start()
+
+    def start(self) -> None:
+        self.popen = subprocess.Popen([sys.executable, "-c", LISTEN, str(self.port)], start_new_session=True)
+
+    def end(self) -> None:
+        self.popen.kill()
+        self.popen.wait()
+
+    @property
+    def state(self) -> str:
+        """R, S, T (stopped)… https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html"""
+        return Path(f"/proc/{self.popen.pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+class Posted:
+    """A control address that takes faults and keeps them."""
+
+    def __init__(self, waiting: int = 0) -> None:
+        self.faults: list[Any] = [{"times": 1}] * waiting
+
+    def get(self, _: str) -> Any:
+        return self.faults
+
+    def post(self, _: str, fault: Any) -> None:
+        self.faults = [*self.faults, {"times": 1, **fault}]
+
+
+@pytest.fixture
+def process() -> Iterator[Process]:
+    process = Process()
+    yield process
+    process.end()
+
+
+def trouble(
+    tmp_path: Path,
+    process: Process,
+    *schedule: Blow,
+    control: Any = None,
+    breath: Breath | None = None,
+    proxy: Any = None,
+) -> Trouble:
+    parts = Parts(
+        pids=lambda: {"internal": process.popen.pid},
+        ports={"internal": process.port},
+        control=control or Posted(),
+        faults=FaultBook(tmp_path / "faults.sqlite"),
+        proxy=proxy,
+    )
+    never = Blow(10_000, Kind.FAULT)
+    return Trouble(parts, iter([*schedule, never]), breath or Breath())
+
+
+def during(trouble: Trouble, condition: Any, seconds: float = 30) -> Any:
+    """Run it until the condition is true, and then end it; what the condition gave."""
+    over = threading.Event()
+    thread = threading.Thread(target=trouble.run, args=(over,))
+    thread.start()
+    deadline = time.monotonic() + seconds
+    try:
+        while not (value := condition()):
+            assert time.monotonic() < deadline, "it did not come about"
+            time.sleep(0.01)
+        return value
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_a_process_is_killed_once_it_has_been_up_for_a_while_and_no_blow_piles_up(
+    tmp_path: Path, process: Process
+) -> None:
+    kills = [Blow(0.1, Kind.KILL, "internal"), Blow(0.2, Kind.KILL, "internal"), Blow(0.3, Kind.KILL, "internal")]
+    made = trouble(tmp_path, process, *kills)
+    began = time.monotonic()
+
+    during(made, lambda: process.popen.poll() is not None)
+
+    assert time.monotonic() - began >= 2
+    assert process.popen.returncode == -signal.SIGKILL
+    assert made.dealt == {(Kind.KILL, "internal"): 1}
+
+
+def test_nothing_is_killed_while_a_breath_is_drawn(tmp_path: Path, process: Process) -> None:
+    breath = Breath()
+    breath.look(5000, now=0)
+    control = Posted()
+    blows = (
+        Blow(0, Kind.KILL, "internal"),
+        Blow(2.5, Kind.KILL, "internal"),
+        Blow(2.6, Kind.FAULT, fault={"on": "task"}),
+    )
+
+    during(made := trouble(tmp_path, process, *blows, control=control, breath=breath), lambda: control.faults)
+
+    assert (process.popen.poll(), made.dealt) == (None, {})
+
+
+def test_what_stands_still_goes_on_after_its_time(tmp_path: Path, process: Process) -> None:
+    seen: set[str] = set()
+
+    def has_stopped_and_gone_on() -> bool:
+        seen.add(process.state)
+        return "T" in seen and process.state != "T"
+
+    during(trouble(tmp_path, process, Blow(0, Kind.STALL, "internal", seconds=0.3)), has_stopped_and_gone_on)
+
+
+def test_what_stands_still_when_the_trouble_ends_goes_on(tmp_path: Path, process: Process) -> None:
+    during(trouble(tmp_path, process, Blow(0, Kind.STALL, "internal", seconds=600)), lambda: process.state == "T")
+
+    deadline = time.monotonic() + 10
+    while process.state == "T":
+        assert time.monotonic() < deadline
+    os.kill(process.popen.pid, 0)
+
+
+def test_no_more_faults_are_posted_than_somebody_meets(tmp_path: Path, process: Process) -> None:
+    control = Posted(waiting=29)
+    faults = [Blow(0, Kind.FAULT, fault={"on": "send", "number": number}) for number in range(5)]
+    at_last = Blow(0.2, Kind.STALL, "internal", seconds=0)
+
+    during(made := trouble(tmp_path, process, *faults, at_last, control=control), lambda: made.dealt)
+
+    assert [fault.get("number") for fault in control.faults[29:]] == [0]
+
+
+def test_faults_that_never_end_leave_room_for_others(tmp_path: Path, process: Process) -> None:
+    control = Posted()
+    control.faults = [{"times": 0}] * 50
+
+    during(
+        trouble(tmp_path, process, Blow(0, Kind.FAULT, fault={"on": "send"}), control=control),
+        lambda: len(control.faults) == 51,
+    )
+
+
+def test_the_way_to_the_store_is_open_again_at_the_end(tmp_path: Path, process: Process) -> None:
+    with CutProxy("127.0.0.1", process.port) as proxy:
+        blows = Blow(0, Kind.SWALLOW, "store"), Blow(0, Kind.CUT, "store", seconds=600), Blow(0, Kind.SILENCE, "store")
+
+        during(made := trouble(tmp_path, process, *blows, proxy=proxy), lambda: (Kind.CUT, "store") in made.dealt)
+
+        assert proxy.is_open
+        assert made.dealt == {(Kind.SWALLOW, "store"): 1, (Kind.CUT, "store"): 1}, "one strike at a time"
