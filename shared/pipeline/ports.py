@@ -84,7 +84,11 @@ class Store(Protocol):
         """Keys of open records whose sweep_at has passed, the longest overdue first."""
         ...
 
-    def backlog(self) -> Backlog: ...
+    def backlog(self) -> Backlog:
+        """How much is open. Exact where nothing is written meanwhile. Else each number is of some moment of the call: a
+        record that nobody writes counts once, and one that changes its state may count in both, or in neither.
+        """
+        ...
 
     def listed(self, listing: Listing, tenant: str | None, after: Cursor | None, limit: int) -> Page:
         """A page of a listing, of one tenant or of all, in an order of the store's own: what nobody writes meanwhile

@@ -1,11 +1,13 @@
 """sweep: whatever is overdue gets another task. Bounded, fair, re-entrant; it decides nothing else."""
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import asdict, dataclass
+from enum import StrEnum
 
 from shared import logs
 from shared.domain import delivery
 from shared.domain.delivery import Ensure
-from shared.domain.errors import UnknownState
+from shared.domain.errors import QueueUnavailable, UnknownState
 from shared.domain.limits import Limits
 from shared.domain.record import State
 from shared.pipeline.clock import Clock
@@ -16,6 +18,19 @@ PAGE = 200
 PURGE_AT_MOST = 5_000
 PASSED_AT_MOST = 5_000
 """Records that a newer version wrote and only it can read: more of them than this, and the sweep is its business."""
+
+MISSED_AT_MOST = 3
+"""Tasks that could not be made. One record's own trouble stops nobody else; that many in a sweep are the queue's, and
+each further try would take seconds and put one more record off for nothing."""
+
+
+class Outcome(StrEnum):
+    """What a sweep did with one record that it found overdue."""
+
+    ENQUEUED = "enqueued"  # it has another task
+    HELD = "held"  # somebody is at work on it: it is looked at again later
+    MISSED = "missed"  # its task could not be made: it is overdue again after its doubled wait
+    PASSED = "passed"  # there was nothing to do any more, or only a newer version can read it
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,58 +56,67 @@ class Sweep:
     clock: Clock
 
     def __call__(self) -> Swept:
-        """Pages of the longest overdue until none is left or the budget is spent. Raises StoreUnavailable, and
-        QueueUnavailable: what was not enqueued is overdue again after its doubled wait.
-        """
-        ends = self.clock.monotonic() + self.limits.sweep_budget.total_seconds()
-        selected = enqueued = 0
-        passed: set[str] = set()
-        while self.clock.monotonic() < ends:
-            page = [key for key in self.store.overdue(self.clock.now(), PAGE + len(passed)) if key not in passed]
-            moved = {key: self._sweep(key) for key in page}
-            selected += sum(outcome is not None for outcome in moved.values())
-            enqueued += sum(outcome is True for outcome in moved.values())
-            # What cannot be moved stays the longest overdue: without this a page of it would starve all the others.
-            passed |= {key for key, outcome in moved.items() if outcome is None}
-            if not page or len(passed) > PASSED_AT_MOST:
-                break
-        self.store.purge(self.clock.now(), PURGE_AT_MOST)
-        return self._report(selected, enqueued)
+        """Pages of the longest overdue until none is left or the budget is spent.
 
-    def _sweep(self, key: str) -> bool | None:
-        """Whether the record got a task; None where there was nothing to do any more."""
+        Raises StoreUnavailable; and QueueUnavailable where a task could not be made, but first it goes on with the
+        others, up to MISSED_AT_MOST, and reports: what is open is never as interesting as then.
+        """
+        found: Counter[Outcome] = Counter()
+        failure = self._give_tasks(found)
+        self.store.purge(self.clock.now(), PURGE_AT_MOST)
+        swept = self._report(found)
+        if failure:
+            raise failure
+        return swept
+
+    def _give_tasks(self, found: Counter[Outcome]) -> QueueUnavailable | None:
+        """Count what was done with each record; the queue's last failure, if any."""
+        ends = self.clock.monotonic() + self.limits.sweep_budget.total_seconds()
+        failure: QueueUnavailable | None = None
+        passed: set[str] = set()
+        while len(passed) <= PASSED_AT_MOST:
+            # What cannot be moved stays the longest overdue: without this a page of it would starve all the others.
+            page = [key for key in self.store.overdue(self.clock.now(), PAGE + len(passed)) if key not in passed]
+            for key in page:
+                if self.clock.monotonic() >= ends or found[Outcome.MISSED] == MISSED_AT_MOST:
+                    return failure
+                try:
+                    outcome = self._sweep(key)
+                except QueueUnavailable as error:
+                    outcome, failure = Outcome.MISSED, error
+                found[outcome] += 1
+                if outcome is Outcome.PASSED:
+                    passed.add(key)
+            if not page:
+                break
+        return failure
+
+    def _sweep(self, key: str) -> Outcome:
+        """Move one record, then make its task. Raises StoreUnavailable and QueueUnavailable."""
         try:
             step = self.store.change(key, lambda record: delivery.sweep(record, self.limits, self.clock.now()))
         except UnknownState:
             logs.event("state_unknown", severity="WARNING", delivery=key)
-            return None
+            return Outcome.PASSED
         if isinstance(step.next, Ensure):
             self.follow.ensure(step.next.record)
-            return True
-        return None if step.write is None else False
+            return Outcome.ENQUEUED
+        return Outcome.PASSED if step.write is None else Outcome.HELD
 
-    def _report(self, selected: int, enqueued: int) -> Swept:
+    def _report(self, found: Counter[Outcome]) -> Swept:
         backlog = self.store.backlog()
         counts = backlog.counts
         oldest = backlog.oldest_pending
         age = (self.clock.now() - oldest).total_seconds() if oldest else 0.0
         swept = Swept(
-            selected=selected,
-            enqueued=enqueued,
+            selected=found.total() - found[Outcome.PASSED],
+            enqueued=found[Outcome.ENQUEUED],
             pending=counts.get(State.PENDING, 0),
             leased=counts.get(State.LEASED, 0),
             in_doubt=counts.get(State.IN_DOUBT, 0),
             dead=counts.get(State.DEAD, 0),
             oldest_pending_seconds=round(age, 3),
         )
-        logs.event(
-            "swept",
-            selected=selected,
-            enqueued=enqueued,
-            pending=swept.pending,
-            leased=swept.leased,
-            in_doubt=swept.in_doubt,
-            dead=swept.dead,
-            oldest_pending_seconds=swept.oldest_pending_seconds,
-        )
+        missed = found[Outcome.MISSED]
+        logs.event("swept", severity="WARNING" if missed else "INFO", **asdict(swept), missed=missed or None)
         return swept

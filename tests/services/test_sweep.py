@@ -16,7 +16,7 @@ from parts import NOW, TOKEN, InternalParts, a_reply, an_event, doubtful, ended,
 from services.internal.main import create_app
 from shared.domain.errors import QueueUnavailable, StoreUnavailable
 from shared.domain.record import Delivery, State, Task
-from shared.pipeline.sweep import PAGE
+from shared.pipeline.sweep import MISSED_AT_MOST, PAGE
 
 PAST, FUTURE = NOW - timedelta(seconds=1), NOW + timedelta(seconds=1)
 
@@ -129,10 +129,12 @@ def test_the_longest_overdue_comes_first_and_all_of_them_come(client: FlaskClien
 
 
 def test_a_sweep_ends_when_its_time_is_over(client: FlaskClient, internal: InternalParts) -> None:
+    """Not only between two pages: a page of slow writes would take longer than the request may."""
     put_many(internal, PAGE + 50)
     internal.store.after = lambda name, *_: internal.clock.go(1) if name == "change" else None
     status, body = sweep(client)
-    assert (status, body["selected"], body["pending"]) == (200, PAGE, PAGE + 50)
+    assert (status, body["selected"], body["pending"]) == (200, 45, PAGE + 50)
+    assert sweep(client)[1]["selected"] == 45, "the next one goes on"
 
 
 def test_two_sweeps_at_once_make_no_more_tasks_than_one(client: FlaskClient, internal: InternalParts) -> None:
@@ -179,31 +181,67 @@ def test_a_queue_that_is_away_is_answered_503_and_what_it_missed_is_overdue_agai
     assert ensured(internal)[-1].generation == 2
 
 
-@pytest.mark.parametrize("port", ["store", "queue"])
-def test_what_a_failure_in_the_middle_has_left_is_swept_by_the_next_call(
-    client: FlaskClient, internal: InternalParts, port: str
+def test_a_store_that_goes_away_in_the_middle_leaves_the_rest_to_the_next_call(
+    client: FlaskClient, internal: InternalParts
 ) -> None:
     records = put_many(internal, 5)
     third = records[2].key
-    broken = {"store": (internal.store, StoreUnavailable), "queue": (internal.queue, QueueUnavailable)}[port]
-    tapped, error = broken
-    tapped.before = lambda _, *given: error() if given and third in (given[0], _key(given[0])) else None
-    assert sweep(client) == (503, {"error": f"{port}_unavailable"})
-    assert len([task for task in ensured(internal) if task.key != third]) == 2, "the two before it have theirs"
+    internal.store.before = lambda _, *given: StoreUnavailable() if given and given[0] == third else None
+    assert sweep(client) == (503, {"error": "store_unavailable"})
+    assert [task.key for task in ensured(internal)] == [record.key for record in records[:2]]
 
-    tapped.before = lambda *_: None
+    internal.store.before = lambda *_: None
     status, body = sweep(client)
 
-    assert (status, body["enqueued"]) == (200, 3 if port == "store" else 2)
+    assert (status, body["enqueued"]) == (200, 3)
+    assert [(task.key, task.generation) for task in ensured(internal)] == [(record.key, 1) for record in records]
+
+
+def without_tasks_for(internal: InternalParts, *keys: str) -> None:
+    internal.queue.before = lambda _, *given: QueueUnavailable() if given and given[0].key in keys else None
+
+
+def test_one_record_whose_task_cannot_be_made_holds_back_none_of_the_others(
+    client: FlaskClient, internal: InternalParts
+) -> None:
+    records = put_many(internal, 5)
+    third = records[2].key
+    without_tasks_for(internal, third)
+    assert sweep(client) == (503, {"error": "queue_unavailable"})
+    assert [task.key for task in ensured(internal)] == [record.key for record in records], "each was tried once"
+
+    without_tasks_for(internal)
+    assert sweep(client)[1]["enqueued"] == 0, "not before its wait is over"
     internal.clock.go(60)
-    sweep(client)
-    assert {task.key for task in ensured(internal)} == {record.key for record in records}
-    for key in {record.key for record in records} - {third}:
-        assert next(task.generation for task in ensured(internal) if task.key == key) == 1
+    status, body = sweep(client)
+
+    assert (status, body["enqueued"]) == (200, 5), "it, and those whose tasks nobody has run yet"
+    assert [task.generation for task in ensured(internal) if task.key == third] == [1, 2]
 
 
-def _key(given: Any) -> str | None:
-    return getattr(given, "key", None)
+def test_a_queue_that_goes_away_in_the_middle_puts_only_a_few_records_off(
+    client: FlaskClient, internal: InternalParts, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """And the report is made all the same: nobody else says how much is waiting then."""
+    records = put_many(internal, 20)
+    without_tasks_for(internal, *(record.key for record in records[10:]))
+    assert sweep(client) == (503, {"error": "queue_unavailable"})
+    assert len(ensured(internal)) == 10 + MISSED_AT_MOST
+    (line,) = [line for line in parts.lines(capfd.readouterr().out) if line["event"] == "swept"]
+    assert {name: line[name] for name in ("severity", "selected", "enqueued", "missed", "pending")} == {
+        "severity": "WARNING",
+        "selected": 10 + MISSED_AT_MOST,
+        "enqueued": 10,
+        "missed": MISSED_AT_MOST,
+        "pending": 20,
+    }
+
+    without_tasks_for(internal)
+    status, body = sweep(client)
+
+    assert (status, body["enqueued"]) == (200, 10 - MISSED_AT_MOST), "the others kept their place"
+    internal.clock.go(60)
+    assert sweep(client)[1]["enqueued"] == 20
 
 
 def test_a_record_that_a_newer_version_wrote_does_not_stop_the_others(
