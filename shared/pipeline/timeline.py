@@ -68,7 +68,11 @@ def build(
         )
     ]
     moments += timeline_logs.moments(lines, records, explain)
-    moments += [moment for record in records for moment in timeline_records.release(record, records)]
+    moments += [
+        moment
+        for record in records
+        for moment in timeline_records.release(record, records, timeline_logs.deaths(lines, record.after))
+    ]
     first = records[0]
     return Timeline(
         correlation_id=first.correlation_id,

@@ -84,6 +84,11 @@ def replays(lines: Sequence[Line], key: str) -> dict[int, datetime]:
     return began
 
 
+def deaths(lines: Sequence[Line], key: str | None) -> list[datetime]:
+    """When a delivery died, each time."""
+    return [line.at for line in lines if (line.delivery, line.event) == (key, "dead_lettered")]
+
+
 def waits_for(lines: Sequence[Line], record: Delivery) -> str:
     """What a message waits for now, or nothing."""
     own = list(waits([line for line in lines if line.delivery == record.key], record))

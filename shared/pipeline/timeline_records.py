@@ -75,14 +75,39 @@ def beginning_of_event(record: Delivery) -> str:
     return say.DOCTOR if record.key == DOCTOR_KEY else say.RECEIVED
 
 
-def release(record: Delivery, records: Sequence[Delivery]) -> Iterator[Moment]:
-    """When a message was let go by one before it that was not sent; one that was sent lets go without a word."""
+def release(record: Delivery, records: Sequence[Delivery], deaths: Sequence[datetime]) -> Iterator[Moment]:
+    """When a message was let go by one before it that was not sent; one that was sent lets go without a word.
+
+    `deaths`: when the one before it died, from the log. The record of one that was replayed or discarded since says no
+    more of it, and what it let go has gone all the same.
+    """
     before = next((other for other in records if other.key == record.after), None)
-    if before is None or before.state not in (State.DEAD, State.DROPPED) or before.finished_at is None:
+    if before is None:
         return
-    moved = record.started_at or record.finished_at
-    if moved is None or moved >= before.finished_at:
-        yield Moment(max(before.finished_at, record.received_at), "released", say.RELEASED, record.key)
+    moved = _first_moved(record)
+    ends = [at for at in _unsent_ends(before, deaths) if moved is None or at <= moved]
+    waits_again = moved is None and not before.final
+    was_sent = before.state is State.DONE and _is_until(before.finished_at, moved)
+    if ends and not waits_again and not was_sent:
+        yield Moment(max(*ends, record.received_at), "released", say.RELEASED, record.key)
+
+
+def _first_moved(record: Delivery) -> datetime | None:
+    """When a message had surely stopped waiting for the one before it; None while it may wait still."""
+    first = record.attempts_log[0].at if record.attempts_log else None
+    return min((at for at in (first, record.started_at or record.finished_at) if at), default=None)
+
+
+def _unsent_ends(before: Delivery, deaths: Sequence[datetime]) -> Sequence[datetime]:
+    """A discard is no end of its own: it had died before."""
+    if before.reason == "discarded" and deaths:
+        return deaths
+    own = before.finished_at if before.state in (State.DEAD, State.DROPPED) else None
+    return [*deaths, own] if own else deaths
+
+
+def _is_until(at: datetime | None, then: datetime | None) -> bool:
+    return then is None or (at is not None and at <= then)
 
 
 def tries(record: Delivery) -> list[Try]:

@@ -2,8 +2,9 @@
 
 import re
 import string
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, get_args
 
 import pytest
@@ -25,7 +26,7 @@ from builders import (
     pending,
 )
 
-from shared.domain.delivery import create, discard
+from shared.domain.delivery import create, discard, replay
 from shared.domain.identity import DOCTOR_KEY, outbound_key
 from shared.domain.limits import Limits
 from shared.domain.record import Attempt, Delivery, Kind, Receipts, State
@@ -592,6 +593,54 @@ def test_a_reply_says_when_one_that_was_not_sent_let_it_go(end: Any, then: Any) 
 )
 def test_a_reply_that_was_not_held_up_by_an_end_says_nothing_of_it(before: Delivery, then: Delivery) -> None:
     assert "released" not in {moment.what for moment in build(two(before, then)).events}
+
+
+def deaths_of(before: Delivery, *seconds: float) -> list[dict[str, Any]]:
+    died = line(event="dead_lettered", delivery=before.key, reason="permanent")
+    return [died | {"time": at(second).isoformat()} for second in seconds]
+
+
+def releases(before: Delivery, record: Delivery, *deaths: float) -> list[datetime]:
+    """When the second of two was let go, by the records and the deaths in the log."""
+    events = build([before, record], deaths_of(before, *deaths)).events
+    return [moment.at for moment in events if (moment.what, moment.delivery) == ("released", record.key)]
+
+
+DECISIONS: dict[str, Callable[[Delivery], Any]] = {
+    "discarded": lambda letter: discard(letter, Limits(), at(40), "a wrong number"),
+    "replayed": lambda letter: replay(letter, Limits(), at(40)),
+    "found to have been sent": lambda letter: replay(with_receipts(letter, SENT), Limits(), at(40)),
+}
+
+
+@pytest.mark.parametrize("decision", DECISIONS)
+def test_what_a_death_let_go_stays_told_whatever_a_person_does_with_the_dead_one(decision: str) -> None:
+    before, record = two(replace(dead(), finished_at=at(-5)), replace(done(), started_at=at(-2)))
+    decided = DECISIONS[decision](before).write
+    assert releases(decided, record, -5) == [at(-5)]
+
+
+def test_a_reply_that_has_not_gone_when_the_dead_one_is_discarded_was_let_go_by_the_death() -> None:
+    before, record = two(replace(dead(), finished_at=at(-5)), pending())
+    discarded = discard(before, Limits(), at(40)).write
+    assert discarded is not None
+    assert releases(discarded, record, -5) == [at(-5)]
+    assert releases(discarded, record) == [at(40)], "without a log its end is all that is known"
+
+
+def test_a_reply_that_waits_again_for_one_that_was_replayed_is_not_let_go() -> None:
+    before, record = two(replace(dead(), finished_at=at(-5)), pending())
+    replayed = replay(before, Limits(), at(40)).write
+    assert replayed is not None
+    assert releases(replayed, record, -5) == []
+    sent = replace(replayed, state=State.DONE, finished_at=at(50))
+    assert releases(sent, replace(record, started_at=at(60), state=State.LEASED), -5) == [], "it was sent after all"
+
+
+def test_a_later_death_of_a_replayed_one_let_nobody_go_who_had_gone_before() -> None:
+    tries = (Attempt(at(-2), 1, "retry"), Attempt(at(90), 2, "accepted"))
+    before, record = two(replace(dead(), finished_at=at(80)), replace(done(), started_at=at(89), attempts_log=tries))
+    assert releases(before, record, -5, 80) == [at(-5)]
 
 
 def test_waits_for_other_reasons_or_between_other_tries_are_told_apart() -> None:
