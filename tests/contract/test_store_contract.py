@@ -802,6 +802,42 @@ def test_the_backlog_counts_what_is_open_and_since_when(store, a_record):
     assert backlog.oldest_pending == at(-10)
 
 
+def test_the_backlog_counts_what_nobody_writes_once_whatever_else_is_written(backend, a_record):
+    """What changes its state meanwhile may count in both or in neither, and hides nobody else's age."""
+    store, other = backend.client(), backend.client()
+    still = [State.PENDING] * 5 + [State.IN_DOUBT] * 3
+    for record in [a_record(state=state, received_at=at(-100 - n)) for n, state in enumerate(still)]:
+        store.create(record)
+    moving = [a_record(received_at=at(-1)) for _ in range(4)]
+    for record in moving:
+        store.create(record)
+    over, flips = threading.Event(), []
+
+    def move() -> None:
+        while not over.is_set():
+            for state in (State.IN_DOUBT, State.PENDING):
+                for record in moving:
+                    other.change(record.key, writing(state=state))
+                flips.append(state)
+
+    mover = threading.Thread(target=move)
+    mover.start()
+    try:
+        seen = [store.backlog() for _ in range(12)]
+        until = time.monotonic() + 30
+        while len(flips) < 4 and time.monotonic() < until:
+            seen.append(store.backlog())
+    finally:
+        over.set()
+        mover.join()
+    assert len(flips) >= 4, "it was counted while records moved"
+    assert {backlog.oldest_pending for backlog in seen} == {at(-104)}
+    for state, fixed in ((State.PENDING, 5), (State.IN_DOUBT, 3)):
+        assert {backlog.counts[state] for backlog in seen} <= set(range(fixed, fixed + 5))
+    exact = store.backlog().counts
+    assert (exact[State.PENDING], exact[State.IN_DOUBT]) == (9, 3)
+
+
 # ---- listings
 
 
@@ -1090,6 +1126,15 @@ def test_the_receipts_of_a_deleted_record_go_with_it(backend, store, a_record):
     backend.expire(store, at(A_DAY))
     store.create(record)
     assert store.get(record.key).receipts == {}
+
+
+def test_a_receipt_of_a_deleted_record_is_told_as_unknown_and_brings_nothing_back(backend, store, a_record):
+    record = a_record(state=State.DONE, expire_at=NOW)
+    store.create(record)
+    backend.expire(store, at(A_DAY))
+    assert store.note_receipt(echo_of(record), receipt(ReceiptKind.FAILED, code=131026)) is False
+    assert store.get(record.key) is None
+    assert all_of(store, Listing.REFUSED) == []
 
 
 def test_receipts_without_an_echo_are_deleted_after_their_retention(backend, store, a_record):

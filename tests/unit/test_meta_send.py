@@ -3,6 +3,7 @@
 import json
 import re
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -312,7 +313,18 @@ def hold(start: bytes) -> Reply:
     return send
 
 
-@pytest.mark.parametrize("rest", [trickle, half, hold])
+def reset(start: bytes) -> Reply:
+    """The connection is torn down rather than closed, as by a machine that died or a middleman that gave up."""
+
+    def send(connection: socket.socket) -> None:
+        connection.sendall(start)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        raise ConnectionError
+
+    return send
+
+
+@pytest.mark.parametrize("rest", [trickle, half, hold, reset])
 def test_a_2xx_whose_body_never_ends_is_accepted_without_an_id(server: Server, rest: Callable[[bytes], Reply]) -> None:
     server.reply = rest(b'HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n{"messages":[{"id":"wam')
     with closing(channel(server.url, PostTimes(read=timedelta(seconds=1), total=timedelta(seconds=1.5)))) as meta:
@@ -334,6 +346,9 @@ SLOW: dict[str, Reply] = {
 }
 LOST: dict[str, Reply] = {
     "the connection is closed without a word": half(b""),
+    "the connection is reset without a word": reset(b""),
+    "the connection is reset in the headers": reset(HEADERS),
+    "the connection is reset in the body of an error": reset(b"HTTP/1.1 400 X\r\nContent-Length: 99\r\n\r\n{"),
     "the headers break off": half(HEADERS),
     "the body of an error breaks off": half(b"HTTP/1.1 400 X\r\nContent-Length: 99\r\n\r\n{"),
     "the answer is no HTTP": half(b"+OK hello\r\n\r\n"),
@@ -373,6 +388,23 @@ def test_an_answer_that_is_too_slow_is_lost_in_bounded_time(server: Server, name
     assert type(refused_with(server.url, times=HASTY)) is AnswerLost
     assert time.monotonic() - began < OVER
     assert len(server.bodies) == 1
+
+
+def test_a_request_that_had_begun_to_leave_when_the_connection_broke_is_lost() -> None:
+    """Whether enough of it arrived is for nobody here to know."""
+
+    def read_some(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with closing(connection):
+            connection.recv(100)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    larger_than_any_buffer = delivery(content={"body": "x" * 16_000_000})
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener, ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(read_some, listener)
+        with closing(channel(f"http://127.0.0.1:{listener.getsockname()[1]}")) as meta, pytest.raises(AnswerLost):
+            meta.send(larger_than_any_buffer, ECHO)
+        reading.result(5)
 
 
 def test_the_whole_post_is_given_up_by_our_own_clock(server: Server) -> None:
