@@ -93,9 +93,11 @@ def release(record: Delivery, records: Sequence[Delivery], deaths: Sequence[date
 
 
 def _first_moved(record: Delivery) -> datetime | None:
-    """When a message had surely stopped waiting for the one before it; None while it may wait still."""
-    first = record.attempts_log[0].at if record.attempts_log else None
-    return min((at for at in (first, record.started_at or record.finished_at) if at), default=None)
+    """When a message had surely stopped waiting for the one before it; None while it may wait still.
+
+    The end of its first try rather than the beginning: the log tells of a death a moment after the store knows.
+    """
+    return record.attempts_log[0].at if record.attempts_log else record.started_at or record.finished_at
 
 
 def _unsent_ends(before: Delivery, deaths: Sequence[datetime]) -> Sequence[datetime]:

@@ -265,6 +265,32 @@ def test_an_echo_that_names_nothing_is_counted(webhook: WebhookParts, capfd: pyt
     assert webhook.store.port.get("0" * 40) is None
 
 
+def test_a_receipt_of_a_record_that_has_expired_is_counted_and_brings_nothing_back(
+    webhook: WebhookParts, capfd: pytest.CaptureFixture[str]
+) -> None:
+    record = an_outbound_record(webhook)
+    put(webhook, replace(record, state=State.DONE, sweep_at=None, expire_at=NOW))
+    webhook.store.port.purge(NOW, 10)
+    capfd.readouterr()
+    echo = str(Echo(record.key, 0, record.correlation_id))
+    accept(webhook, post(statuses=(receipt("wamid.out", biz_opaque_callback_data=echo),)))
+    (line,) = [line for line in parts.lines(capfd.readouterr().out) if line["event"] == "receipt_unknown"]
+    assert (line["delivery"], line["severity"]) == (record.key, "WARNING")
+    assert webhook.store.port.get(record.key) is None
+
+
+def test_a_receipt_to_a_number_that_is_nobodys_is_kept_for_whom_its_echo_names(webhook: WebhookParts) -> None:
+    """Nobody is asked whose the number is: it may have been taken away since the message went."""
+    record = an_outbound_record(webhook)
+    echo = str(Echo(record.key, 0, record.correlation_id))
+    statuses = (receipt("wamid.out", biz_opaque_callback_data=echo), receipt("wamid.foreign"))
+    webhook.store.calls.clear()
+    webhook.parts = replace(webhook.parts, accept=replace(webhook.parts.accept, tenants=None))
+    accept(webhook, post(statuses=statuses, to=STRANGER))
+    assert sorted(name for name, *_ in webhook.store.calls) == ["note_receipt", "note_unechoed_receipt"]
+    assert record_of(webhook, "wamid.1").word.delivered is not None
+
+
 def test_messages_and_receipts_of_several_numbers_in_one_post_are_told_apart(webhook: WebhookParts) -> None:
     ours, theirs = json.loads(post(text("wamid.1"))), json.loads(post(text("wamid.1"), to=STRANGER))
     ours["entry"] += theirs["entry"]

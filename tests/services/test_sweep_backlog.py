@@ -1,29 +1,40 @@
 """A backlog behind a slow queue: the sweep hurries nobody who only waits his turn, and nobody starves.
 
-Time is virtual, the queue a model of Cloud Tasks (a name once, a rate, the oldest due first); the sweep, the processing
-of events and the store are the real ones.
+Time is virtual, the queue a model of Cloud Tasks (a name once, a rate, the oldest due first), WhatsApp a list of what
+it was given; the sweep, the processing of events and of messages, and the store are the real ones.
 """
 
 import heapq
+import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import count
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import parts
 import pytest
-from parts import NOW, InternalParts, an_event
+from parts import NOW, InternalParts, a_receipt, a_reply, an_event, doubtful
 
 from shared.domain import delivery
 from shared.domain.delivery import Answer, Step
-from shared.domain.record import Delivery, State, Task
+from shared.domain.errors import AnswerLost, LimitReached
+from shared.domain.guards import Block
+from shared.domain.identity import Echo
+from shared.domain.limits import Limits
+from shared.domain.record import Delivery, Kind, ReceiptKind, State, Task
 from shared.pipeline import process_inbound
 
+MEMORY = Path("/dev/shm")
 SWEEP_EVERY = 60
 """Seconds between two calls of the scheduler."""
 
 RETRY = timedelta(seconds=5)
+CHAIN = 4
+"""Messages that wait for each other."""
 
 
 @dataclass
@@ -33,15 +44,16 @@ class SlowQueue:
     per_second: int
     names: set[str] = field(default_factory=set)
     waiting: list[tuple[datetime, int, Task]] = field(default_factory=list)
-    made: int = 0
+    begun: int = 0
+    """Tasks that are no hop of another: a record's first, and those of each new generation."""
     _order: Iterator[int] = field(default_factory=count)
 
     def ensure(self, task: Task, at: datetime | None) -> None:
         if task.name in self.names:
             return
         self.names.add(task.name)
-        self.made += 1
-        heapq.heappush(self.waiting, (at or NOW, next(self._order), task))
+        self.begun += task.hop == 0
+        self.again(task, at or NOW)
 
     def due(self, now: datetime) -> Iterator[Task]:
         """This second's."""
@@ -57,12 +69,37 @@ class SlowQueue:
         pass
 
 
+@dataclass
+class Taker:
+    """A channel that takes every message, and may first refuse one, or lose the answer and let a receipt tell."""
+
+    internal: InternalParts | None = None
+    trouble: Callable[[str], str] = lambda _: ""
+    taken: list[str] = field(default_factory=list)
+    tried: Counter[str] = field(default_factory=Counter)
+
+    def fingerprint(self, sender: str) -> str:
+        return sender
+
+    def send(self, record: Delivery, echo: Echo) -> str:
+        self.tried[record.key] += 1
+        trouble = self.trouble(record.key) if self.tried[record.key] == 1 else ""
+        if trouble == "limited":
+            raise LimitReached(131056)
+        self.taken.append(record.key)
+        if trouble == "lost" and self.internal:
+            self.internal.store.port.note_receipt(echo, a_receipt(f"wamid.{record.key}", ReceiptKind.SENT))
+            raise AnswerLost
+        return f"wamid.{record.key}"
+
+
 @dataclass(frozen=True)
 class Backlog:
     """The internal service behind a slow queue, and what became of its records after so many seconds."""
 
     internal: InternalParts
     queue: SlowQueue
+    taker: Taker
     records: list[Delivery]
 
     def run(self, seconds: int) -> int:
@@ -73,7 +110,7 @@ class Backlog:
             if second % SWEEP_EVERY == 0:
                 self.internal.parts.sweep()
             for task in self.queue.due(clock.now()):
-                answer = self.internal.parts.process_inbound(task)
+                answer = self._process(task)
                 if answer.status != 200:
                     self.queue.again(task, clock.now() + RETRY)
                 elif answer.state == State.DONE:
@@ -83,33 +120,48 @@ class Backlog:
             clock.go(1)
         return seconds
 
+    def _process(self, task: Task) -> Answer:
+        parts_ = self.internal.parts
+        return (parts_.process_inbound if task.kind is Kind.INBOUND else parts_.process_outbound)(task)
+
     @property
     def extra(self) -> int:
-        """Tasks beyond each record's first."""
-        return self.queue.made - len(self.records)
+        """Tasks beyond each record's first, hops apart."""
+        return self.queue.begun - len(self.records)
 
     def states(self) -> dict[str, int]:
         return {str(state): n for state, n in self.internal.store.port.backlog().counts.items() if n}
 
 
-Make = Callable[[int, int], Backlog]
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Path]:
+    """Without a disk behind it, where there is such a one: the store waits for the disk at every commit."""
+    if not os.access(MEMORY, os.W_OK):
+        yield tmp_path
+        return
+    with TemporaryDirectory(prefix="pombo-test-", dir=MEMORY) as name:
+        yield Path(name)
+
+
+Make = Callable[[list[Delivery], int], Backlog]
 
 
 @pytest.fixture
-def backlog(tmp_path: Path) -> Iterator[Make]:
-    """Makes one of so many events, at so many a second. SWEEP_AFTER is 600 s, as in a project."""
+def backlog(directory: Path) -> Iterator[Make]:
+    """Makes one of these records, at so many a second. SWEEP_AFTER is 600 s, as in a project."""
     made: list[InternalParts] = []
 
-    def make(events: int, per_second: int) -> Backlog:
-        queue = SlowQueue(per_second)
-        internal = parts.internal_parts(tmp_path, lambda _: None, queue, SWEEP_AFTER="600s", LOG_LEVEL="ERROR")
+    def make(records: list[Delivery], per_second: int) -> Backlog:
+        queue, taker = SlowQueue(per_second), Taker()
+        internal = parts.internal_parts(directory, lambda _: None, queue, SWEEP_AFTER="600s", LOG_LEVEL="ERROR")
         made.append(internal)
-        due = NOW + timedelta(seconds=600)
-        records = [an_event(number, sweep_at=due) for number in range(events)]
+        taker.internal = internal
+        sending = replace(internal.parts.process_outbound, channel=taker)
+        internal.parts = replace(internal.parts, process_outbound=sending)
         internal.store.port.change(records[0].key, lambda _: replace(parts.step(records[0]), create=tuple(records[1:])))
         for record in records:
             queue.ensure(Task.of(record), NOW)
-        return Backlog(internal, queue, records)
+        return Backlog(internal, queue, taker, records)
 
     with parts.logged():
         yield make
@@ -117,64 +169,169 @@ def backlog(tmp_path: Path) -> Iterator[Make]:
         internal.store.port.close()
 
 
+def events(number: int) -> list[Delivery]:
+    return [an_event(n, sweep_at=NOW + timedelta(seconds=600)) for n in range(number)]
+
+
+def messages(number: int) -> list[Delivery]:
+    """In chains, the first of all before the second of any: whoever comes too early has to hop."""
+    chains = [[a_reply(chain * CHAIN + place) for place in range(CHAIN)] for chain in range(number // CHAIN)]
+    return [
+        replace(chain[place], after=chain[place - 1].key if place else None, sweep_at=NOW + timedelta(seconds=600))
+        for place in range(CHAIN)
+        for chain in chains
+    ]
+
+
+KINDS: dict[str, Callable[[int], list[Delivery]]] = {"events": events, "messages": messages}
+
+
+def check_all_finish_at_the_queues_pace(behind: Backlog) -> None:
+    turns = len(behind.records) // behind.queue.per_second
+    seconds = behind.run(turns * 2)
+    assert behind.states() == {}, f"open after {seconds} s"
+    assert seconds <= turns, "the further tasks cost the queue no time"
+
+
+def check_one_task_more_for_each_doubling(behind: Backlog, extra: int) -> None:
+    check_all_finish_at_the_queues_pace(behind)
+    assert behind.extra <= extra
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    ("events", "per_second", "extra"),
+    ("number", "per_second", "extra"),
     [
-        pytest.param(1_000, 1, 400, id="1,000 at 1 a second"),
+        pytest.param(1_300, 1, 700, id="1,300 at 1 a second"),
         pytest.param(5_000, 5, 2_000, id="5,000 at 5 a second", marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
     ],
 )
 def test_a_record_gets_at_most_one_task_more_for_each_doubling(
-    backlog: Make, events: int, per_second: int, extra: int
+    backlog: Make, kind: str, number: int, per_second: int, extra: int
 ) -> None:
-    behind = backlog(events, per_second)
-
-    seconds = behind.run(events // per_second * 2)
-
-    assert seconds <= events // per_second, "the further tasks cost the queue no time"
-    assert behind.extra <= extra
-    assert behind.states() == {}
+    check_one_task_more_for_each_doubling(backlog(KINDS[kind](number), per_second), extra)
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    ("events", "per_second"),
+    ("number", "per_second"),
     [
-        pytest.param(900, 1, id="900 at 1 a second"),
+        pytest.param(1_200, 1, id="1,200 at 1 a second"),
         pytest.param(12_000, 5, id="12,000 at 5 a second", marks=[pytest.mark.slow, pytest.mark.timeout(900)]),
     ],
 )
 def test_all_of_a_backlog_that_outlasts_the_sweep_finish_at_the_queues_own_pace(
-    backlog: Make, events: int, per_second: int
+    backlog: Make, kind: str, number: int, per_second: int
 ) -> None:
-    behind = backlog(events, per_second)
+    check_all_finish_at_the_queues_pace(backlog(KINDS[kind](number), per_second))
 
-    seconds = behind.run(events // per_second * 2)
 
-    assert seconds <= events // per_second
+def test_a_backlog_of_messages_in_trouble_is_handed_over_once_each_and_in_order(backlog: Make) -> None:
+    """Every fifth is limited at first, and of every seventh the answer is lost and a receipt comes."""
+    records = messages(600)
+    numbers = {record.key: number for number, record in enumerate(records)}
+    behind = backlog(records, 1)
+    behind.taker.trouble = lambda key: "limited" if numbers[key] % 5 == 0 else "lost" if numbers[key] % 7 == 0 else ""
+
+    behind.run(3_600)
+
     assert behind.states() == {}
+    assert sorted(behind.taker.taken) == sorted(numbers), "each of them once"
+    assert behind.taker.tried.total() == 600 + 120, "and the limited ones were tried once more"
+    place = {key: index for index, key in enumerate(behind.taker.taken)}
+    assert all(record.after is None or place[record.after] < place[record.key] for record in records)
+
+
+# ---- planted: the checks above can fail
+
+
+def impatient(record: Delivery | None, limits: Limits, now: datetime) -> Step:
+    """A sweep that never waits longer."""
+    step = RIGHT_SWEEP(record, limits, now)
+    if step.write is None:
+        return step
+    return replace(step, write=replace(step.write, sweeps=0, sweep_at=now + limits.sweep_after))
+
+
+def forgetful(record: Delivery | None, task: Task, *more: Any) -> Step:
+    """A task of an older generation does nothing."""
+    if record is not None and task.generation < record.generation:
+        return Step(Answer(200, "stale"))
+    return RIGHT_LEASE(record, task, *more)
+
+
+def counted_from_the_doubt(record: Delivery | None, limits: Limits, now: datetime) -> Step:
+    """A sweep whose wait begins when the record was due, and so may be over as it is written."""
+    step = RIGHT_SWEEP(record, limits, now)
+    if record is None or step.write is None or step.write.sweep_at is None:
+        return step
+    begins = record.doubt_until or record.due_at or now
+    return replace(step, write=replace(step.write, sweep_at=begins + (step.write.sweep_at - now)))
+
+
+RIGHT_SWEEP, RIGHT_LEASE = delivery.sweep, process_inbound.lease
+
+
+def test_a_sweep_that_never_waits_longer_makes_too_many_tasks(backlog: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "sweep", impatient)
+    behind = backlog(events(1_300), 1)
+
+    with pytest.raises(AssertionError, match="<= 700"):
+        check_one_task_more_for_each_doubling(behind, 700)
 
 
 def test_a_sweep_that_never_waits_longer_and_drops_older_tasks_starves_them(
     backlog: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The trap that the test above is for, planted: most records are bumped before their task is at the head."""
-    right_sweep, right_lease = delivery.sweep, process_inbound.lease
-
-    def impatient(record: Delivery | None, limits: object, now: datetime) -> Step:
-        step = right_sweep(record, limits, now)  # type: ignore[arg-type]
-        if step.write is None:
-            return step
-        return replace(step, write=replace(step.write, sweeps=0, sweep_at=now + timedelta(seconds=600)))
-
-    def forgetful(record: Delivery | None, task: Task, *more: object) -> Step:
-        if record is not None and task.generation < record.generation:
-            return Step(Answer(200, "stale"))
-        return right_lease(record, task, *more)  # type: ignore[arg-type]
-
+    """Most records are bumped before their task is at the head."""
     monkeypatch.setattr(delivery, "sweep", impatient)
     monkeypatch.setattr(process_inbound, "lease", forgetful)
-    behind = backlog(1_200, 1)
+    behind = backlog(events(1_200), 1)
 
-    behind.run(2_400)
+    with pytest.raises(AssertionError, match="open after 2400 s"):
+        check_all_finish_at_the_queues_pace(behind)
 
     assert behind.states()["pending"] == 600, "those whose task came before the first sweep are all there are"
+
+
+# ---- one that waits longer than the longest wait
+
+
+def check_is_swept_a_few_times(behind: Backlog, sweeps: int) -> None:
+    """A sweep a minute, at 20 writes a second of virtual time; nobody takes the tasks."""
+    internal = behind.internal
+    internal.store.after = lambda name, *_: internal.clock.go(0.05) if name == "change" else None
+    for _ in range(sweeps):
+        internal.parts.sweep()
+        internal.clock.go(SWEEP_EVERY)
+    assert len(internal.store.asked("change")) <= 6, "at once, then after 20, 40, 80, 160 and 320 minutes"
+    assert behind.extra <= 6
+
+
+WAITING_LONG = {
+    "a message in doubt whose number is blocked": lambda: a_reply(**doubtful(-7 * 3600)),
+    "what no sweep came for, for a day": lambda: a_reply(sweep_at=NOW - timedelta(days=1)),
+    "what is at work, for hours": lambda: a_reply(
+        **parts.held(20 * 3600, sweep_at=NOW - timedelta(hours=7), due_at=NOW - timedelta(hours=8))
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WAITING_LONG)
+def test_what_waits_for_hours_is_swept_a_few_times(backlog: Make, name: str) -> None:
+    behind = backlog([WAITING_LONG[name]()], 1)
+    behind.internal.store.port.mark_block(
+        "default", parts.SENDER, Block(NOW + timedelta(days=1), timedelta(days=1), 131031)
+    )
+
+    check_is_swept_a_few_times(behind, 12 * 60)
+
+
+def test_a_wait_that_is_counted_from_the_doubt_is_no_wait(backlog: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "sweep", counted_from_the_doubt)
+    behind = backlog([WAITING_LONG["a message in doubt whose number is blocked"]()], 1)
+
+    with pytest.raises(AssertionError, match="320 minutes"):
+        check_is_swept_a_few_times(behind, 1)
+
+    assert behind.extra > 800, "one sweep makes hundreds of tasks of one record"

@@ -10,9 +10,12 @@ import pytest
 from internal_service import FINAL, LAST, OLDER, PLUS, T0, Make, Service, note, said
 from parts import NOW, a_reply, doubtful, ended, held
 
+from shared.domain.delivery import replay
 from shared.domain.errors import QueueUnavailable
 from shared.domain.guards import Block
+from shared.domain.identity import Echo
 from shared.domain.record import ReceiptKind, State, Task
+from shared.pipeline.timeline import shown
 
 # ---- process_outbound: what a task finds
 
@@ -172,3 +175,70 @@ def test_a_predecessor_that_is_out_of_the_way_lets_it_go(service: Service, befor
 def test_a_predecessor_with_a_receipt_lets_it_go(service: Service) -> None:
     note(service, service.put(a_reply(2, **doubtful(100))), ReceiptKind.SENT)
     assert service.arrive(service.put(a_reply(after=a_reply(2).key))) == (200, {"state": "done"})
+
+
+def test_a_predecessor_that_has_expired_and_was_deleted_lets_it_go(service: Service) -> None:
+    """As after a replay of the successor alone, weeks later."""
+    service.put(a_reply(2, **ended(State.DONE, expire_at=NOW)))
+    after = service.put(a_reply(after=a_reply(2).key))
+    service.internal.parts.sweep()
+    assert service.internal.store.port.get(a_reply(2).key) is None
+    assert service.arrive(after) == (200, {"state": "done"})
+
+
+def test_a_message_that_is_replayed_comes_after_those_it_had_let_go(service: Service, provider: parts.Provider) -> None:
+    """And while it is on its way again it holds up those that have not gone yet."""
+    first, second, third = (
+        service.put(a_reply(1, payload=a_text("1"), **ended(State.DEAD, reason="permanent"))),
+        service.put(a_reply(2, payload=a_text("2"), after=a_reply(1).key)),
+        service.put(a_reply(3, payload=a_text("3"), after=a_reply(1).key)),
+    )
+    assert service.arrive(second) == (200, {"state": "done"})
+    replayed = service.internal.store.port.change(first.key, lambda found: replay(found, parts.LIMITS, NOW)).write
+    assert service.arrive(third) == (200, {"state": "waiting"})
+    assert service.arrive(replayed) == (200, {"state": "done"})
+    assert service.arrive(third) == (200, {"state": "done"})
+    assert [request["text"]["body"] for request in provider.requests] == ["2", "1", "3"]
+
+
+def a_text(body: str) -> dict[str, Any]:
+    return {**a_reply().payload, "content": {"body": body}}
+
+
+# ---- receipts that come late, and of another round
+
+
+@pytest.mark.parametrize("kind", list(ReceiptKind))
+def test_a_receipt_after_its_death_assigns_no_state_and_is_believed(
+    service: Service, provider: parts.Provider, kind: ReceiptKind
+) -> None:
+    record = service.put(a_reply(**ended(State.DEAD, reason="in_doubt", doubts=2)))
+    for _ in range(2):
+        note(service, record, kind)
+    assert service.arrive(record) == (200, {"state": "dead"})
+    after = service.get(record)
+    assert (after.state, after.finished_at, provider.requests) == (State.DEAD, NOW, [])
+    assert shown(after) == ("failed" if kind is ReceiptKind.FAILED else "sent", None)
+
+
+def test_a_receipt_of_the_round_before_lets_no_replayed_message_off(service: Service, provider: parts.Provider) -> None:
+    record = service.put(a_reply(round=1))
+    late = Echo(record.key, 0, record.correlation_id)
+    assert service.internal.store.port.note_receipt(late, parts.a_receipt("wamid.old", ReceiptKind.DELIVERED))
+    assert service.arrive(record) == (200, {"state": "done"})
+    assert [request["biz_opaque_callback_data"] for request in provider.requests] == [
+        str(Echo(record.key, 1, record.correlation_id))
+    ]
+
+
+def test_a_failed_receipt_settles_a_doubt_and_is_shown_with_its_reason(
+    service: Service, provider: parts.Provider
+) -> None:
+    """WhatsApp had it: it is not sent again. What became of it is another matter."""
+    record = service.put(a_reply(**doubtful(100)))
+    echo = Echo(record.key, 0, record.correlation_id)
+    failed = replace(parts.a_receipt("wamid.1", ReceiptKind.FAILED), code=131026)
+    assert service.internal.store.port.note_receipt(echo, failed)
+    assert service.arrive(record) == (200, {"state": "done"})
+    after = service.get(record)
+    assert (shown(after), after.word.failed_code, provider.requests) == (("failed", None), 131026, [])
