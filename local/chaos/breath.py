@@ -3,7 +3,7 @@
 import threading
 
 OPEN_AT_MOST = 1000
-"""Records. More are in nobody's hands, and with every kill the next one finds less done."""
+"""Records and webhooks. More are in nobody's hands, and with every kill the next one finds less done."""
 
 OPEN_AGAIN = 300
 
@@ -24,17 +24,17 @@ class Breath:
     def is_taken(self) -> bool:
         return not self._may_go_on.is_set()
 
-    def look(self, records: int | None, now: float) -> None:
+    def look(self, still_open: int | None, now: float) -> None:
         """So many are open; None, while the store cannot be asked, changes nothing. `now` in seconds."""
-        if records is None:
+        if self.is_taken and now - self._since > LONGEST:
+            self._stuck = still_open or self._stuck
+            self._may_go_on.set()
+        elif still_open is None:
             return
-        if not self.is_taken and records - self._stuck > OPEN_AT_MOST:
+        elif still_open - self._stuck > OPEN_AT_MOST and not self.is_taken:
             self._may_go_on.clear()
             self._since = now
-        elif self.is_taken and now - self._since > LONGEST:
-            self._stuck = records
-            self._may_go_on.set()
-        elif records - self._stuck < OPEN_AGAIN:
+        elif still_open - self._stuck < OPEN_AGAIN:
             self._may_go_on.set()
 
     def wait(self, seconds: float) -> bool:

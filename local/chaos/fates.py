@@ -89,7 +89,7 @@ def judge_event(inbound: Inbound, event: Delivery | None) -> Judgement:
             return Fate.WRONG, f"The handler gave {planned} replies, and {event.plan_size} were planned."
         case State.DONE:
             return Fate.HANDLED, FINE
-        case State.DEAD if inbound.script.raises is None and event.reason == "error":
+        case State.DEAD if inbound.script.raises is None and event.reason in ("error", "attempts"):
             return Fate.DEAD_AS_PLANNED, FINE
         case State.DEAD:
             return Fate.DEAD_LETTER, FINE

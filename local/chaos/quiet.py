@@ -39,6 +39,14 @@ class Backlog:
     records: int | None
     webhooks: int
 
+    def __str__(self) -> str:
+        records = "an unknown number of" if self.records is None else self.records
+        return f"{records} records and {self.webhooks} webhooks open"
+
+    @property
+    def sum(self) -> int | None:
+        return None if self.records is None else self.records + self.webhooks
+
     @property
     def is_over(self) -> bool:
         return self.records == 0 and self.webhooks == 0
@@ -70,7 +78,7 @@ class Watch:
                 last, changed = backlog, time.monotonic()
             elif time.monotonic() - changed > self._scaled(STANDSTILL_SECONDS):
                 return False, self.tasks()
-            tell(f"{backlog.records} records and {backlog.webhooks} webhooks are open")
+            tell(f"{backlog}")
             time.sleep(LOOK_EVERY)
         deadline = time.monotonic() + self._scaled(TASKS_SECONDS)
         while (left := self.tasks()) != 0 and time.monotonic() < deadline:

@@ -1,34 +1,38 @@
-"""The dead letters that nobody planned are replayed, as a person would: by `pombo dead replay`.
+"""The dead letters that nobody planned are replayed, by the code of `pombo dead replay`.
 
 Those of which no copy can have arrived: what was in doubt is left to a person, and what was to be dead stays so.
 """
 
-import json
 import os
-import subprocess
-import sys
-from pathlib import Path
+from collections.abc import Collection
 
 import click
 
-REASONS = ("attempts", "waited")
-"""For these a message dies of bad luck; the handler's errors and WhatsApp's refusals are the plan's."""
+from local.chaos.site import Site
+from shared import config, logs
+from shared.cli.dead_parts import NEEDED, Deciding
+from shared.domain.dead_letters import DeadLetter, Wanted
+from shared.pipeline import dead_letters
+from shared.pipeline.dead_letters import Done
 
-SECONDS = 300
+BAD_LUCK = Wanted(errors=frozenset({"attempts", "waited"}))
+"""Why a message dies of it; the handler's errors and WhatsApp's refusals are the plan's."""
 
 
-def replay(data_dir: Path) -> int:
-    """How many were replayed. Raises ClickException where it cannot be done."""
-    words = ["dead", "replay", *(word for reason in REASONS for word in ("--error", reason)), "--yes", "--json"]
-    environment = {name: value for name, value in os.environ.items() if name != "STORE"}  # the stack's own says which
-    ended = subprocess.run(
-        [sys.executable, "-m", "shared.cli.main", *words, "--data-dir", str(data_dir)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
-    if ended.returncode:
-        raise click.ClickException(f"The dead letters could not be replayed: {ended.stderr.strip()}")
-    return int(json.loads(ended.stdout)["replayed"])
+def replay(site: Site, planned: Collection[str]) -> int:
+    """Replay all but those planned to be dead, by their keys; how many there were. Raises ClickException."""
+    store = site.running.store
+    letters = [letter for page in dead_letters.find(store, BAD_LUCK) for letter in page.letters]
+    unplanned = [letter for letter in letters if letter.key not in planned]
+    return sum(_replayed(site, unplanned)) if unplanned else 0
+
+
+def _replayed(site: Site, letters: Collection[DeadLetter]) -> list[bool]:
+    try:
+        settings = config.load({**os.environ, **site.environment}, config.INTERNAL, only=NEEDED)
+    except config.ConfigError as error:
+        raise click.ClickException(str(error)) from error
+    if site.running.logs is not None:
+        logs.write_to(os.open(site.running.logs, os.O_WRONLY | os.O_APPEND))
+    again = Deciding(site.running, settings).replay(may_double=False)
+    return [again(letter.key).done is Done.REPLAYED for letter in letters]

@@ -23,6 +23,7 @@ from local.chaos.site import Door, Site
 from local.chaos.trouble import Trouble
 from local.chaos.wishes import Wishes
 from local.stack import Options, Stack
+from shared.domain.identity import message_event_id
 
 LOOK_EVERY = 1.0
 """Seconds between two looks at what is open."""
@@ -95,7 +96,7 @@ class Chaos:
         breaking.result()
         self._say("No more trouble; waiting until it is quiet")
         is_quiet, tasks_left = self._watch.wait(self._tell)
-        replayed = replay(self._wishes.data_dir) if is_quiet else 0
+        replayed = replay(self._site, self._dead_as_planned()) if is_quiet else 0
         if replayed:
             self._say(f"{replayed} dead letters replayed; waiting until it is quiet")
             is_quiet, tasks_left = self._watch.wait(self._tell)
@@ -119,17 +120,23 @@ class Chaos:
         if self._wishes.withhold_receipts:
             self._site.control.post("faults", {"on": "receipt", "kind": "withhold", "times": 0})
 
+    def _dead_as_planned(self) -> set[str]:
+        """The keys of what always raises. Its last try may have been cut short: then it is dead for its attempts."""
+        sender = self._site.running.phone_number_id
+        raising = (message for message in self._plan.messages if message.script.raises is None)
+        return {message_event_id("meta", sender, message.id) for message in raising}
+
     def _wait_while_sending(self, sending: "Future[None]", breaking: "Future[None]") -> None:
         while not (sending.done() and self._is_enough()):
             for ended in (future for future in (sending, breaking) if future.done()):
                 ended.result()
             time.sleep(LOOK_EVERY)
-            records = self._watch.look().records
-            self._breath.look(records, time.monotonic())
+            backlog = self._watch.look()
+            self._breath.look(backlog.sum, time.monotonic())
             kills = sum(number for (kind, _), number in self._trouble.dealt.copy().items() if kind is Kind.KILL)
             sent = f"{self._driver.sent} of {self._wishes.order.messages} messages sent"
             drawing = "; drawing breath" if self._breath.is_taken else ""
-            self._tell(f"{sent}, {records} records open, {kills} kills{drawing}")
+            self._tell(f"{sent}, {backlog}, {kills} kills{drawing}")
 
     def _is_enough(self) -> bool:
         """The time is over, and each process was killed as often as is asked; on a slow machine that takes longer."""

@@ -73,8 +73,9 @@ def test_others_may_be_sent_in_between() -> None:
     assert account(found, records()).bad == 0
 
 
-def test_a_handler_that_always_raises_is_dead_as_planned() -> None:
-    result = account([], {EVENT: dead("error", Kind.INBOUND)}, RAISING)
+@pytest.mark.parametrize("reason", ["error", "attempts"])
+def test_a_handler_that_always_raises_is_dead_as_planned_also_if_its_last_try_was_cut_short(reason: str) -> None:
+    result = account([], {EVENT: dead(reason, Kind.INBOUND)}, RAISING)
 
     assert (result.received, result.replies) == ({Fate.DEAD_AS_PLANNED: 1}, {})
     assert not result.reasons

@@ -39,3 +39,10 @@ def test_for_what_is_stuck_nobody_waits_for_ever_nor_again() -> None:
         taken.append(breath.is_taken)
 
     assert taken == [True, True, False, False, True, False]
+
+
+def test_a_store_that_can_never_be_asked_ends_a_breath_too() -> None:
+    breath = Breath()
+    breath.look(1500, now=0)
+    breath.look(None, now=181)
+    assert not breath.is_taken
