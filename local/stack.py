@@ -380,7 +380,7 @@ class Told:
 def _locked(data_dir: Path) -> Iterator[TextIO]:
     """One stack a data directory, which is made if it is not there."""
     try:
-        data_dir.mkdir(parents=True, exist_ok=True)
+        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)  # what is in it is people's, here too
         lock = (data_dir / "lock").open("w")
     except OSError as error:
         raise click.ClickException(f"No data can be kept in {data_dir}: {error.strerror}.") from error

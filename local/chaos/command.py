@@ -82,6 +82,10 @@ def _directory(store: str, data_dir: Path | None) -> Path:
         return Path(tempfile.mkdtemp(prefix="pombo-chaos-")) / "data"
     if data_dir.exists():
         raise click.ClickException(f"{data_dir} is there already; name a new directory for the run's data.")
+    try:
+        data_dir.mkdir(mode=0o700, parents=True)
+    except OSError as error:
+        raise click.ClickException(f"No data can be kept in {data_dir}: {error.strerror}.") from error
     return data_dir.resolve()
 
 

@@ -1,5 +1,6 @@
 """pombo chaos: many messages through all of Pombo while it is being broken, and an account of each."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +9,21 @@ import click
 from shared import config
 
 
+class _Number(click.FloatRange):
+    """NaN is within every range, as it is neither below nor above anything."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value!r} is no number.", param, ctx)
+        return number
+
+
 @click.command()
 @click.option("--messages", type=click.IntRange(1, 100_000), default=1000, show_default=True, help="How many.")
 @click.option(
     "--seconds",
-    type=click.FloatRange(5, 86_400),
+    type=_Number(5, 86_400),
     help="Over how long they are sent and trouble is made.  [default: 1 s for every 10 messages, 30 at least]",
 )
 @click.option("--seed", type=click.IntRange(0, 2**32), help="The same plan and trouble again.  [default: a new one]")
@@ -27,7 +38,7 @@ from shared import config
 )
 @click.option(
     "--time-scale",
-    type=click.FloatRange(1, 20),
+    type=_Number(1, 20),
     default=10,
     show_default=True,
     help="Divides the protocol's durations.",

@@ -14,7 +14,7 @@ from shared.cli.dead_filters import Search, filter_options
 from shared.cli.dead_parts import Deciding, deciding
 from shared.cli.dead_preview import Preview
 from shared.cli.dead_run import Tally, in_parallel
-from shared.cli.dead_show import find_letter, replay_sentence
+from shared.cli.dead_show import dry_run_sentence, find_letter
 from shared.cli.running import data_dir_option, text_only
 from shared.cli.screen import Counting
 from shared.domain.dead_letters import Wanted, dead_letter
@@ -88,7 +88,8 @@ def replay(asked: Asked, may_double: bool, data_dir: Path) -> None:
     """Try a dead letter anew, or all that match.
 
     ID is a key, or whatever pombo trace takes where that leads to one letter. What a receipt has confirmed since is not
-    sent again: it becomes done. A replay that was killed may be run again: each letter is tried anew once.
+    sent again: it becomes done. A replay that was killed may be run again: each letter is tried anew once. One that
+    dies again is a dead letter again, and the next replay means it too.
 
     \b
     Examples:
@@ -102,7 +103,7 @@ def replay(asked: Asked, may_double: bool, data_dir: Path) -> None:
         record = find_letter(parts.running, asked.id)
         letter = dead_letter(record)
         preview = Preview.of_replay([letter] if letter else [], may_double)
-        _decide_one(record, asked, again, preview, replay_sentence(record, letter))
+        _decide_one(record, asked, again, preview, dry_run_sentence(record, letter, may_double))
         return
     preview = Preview.of_replay(_search(parts, asked), may_double, sum(1 for _ in untried(parts.running.store)))
     if again is None:

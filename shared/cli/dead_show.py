@@ -143,3 +143,10 @@ def replay_sentence(record: Delivery, letter: DeadLetter | None) -> str:
             return "A replay reads it again."
         case Replays.AGAIN:
             return f"A replay tries it anew, in round {letter.round + 1}."
+
+
+def dry_run_sentence(record: Delivery, letter: DeadLetter | None, may_double: bool) -> str:
+    """The same, for a person who has given the leave that it needs."""
+    if letter is not None and letter.replays is Replays.MAY_DOUBLE and may_double:
+        return f"A replay tries it anew, in round {letter.round + 1}; it may arrive twice."
+    return replay_sentence(record, letter)

@@ -4,7 +4,6 @@ A dead letter is a record in state `dead`; a message that WhatsApp took and a re
 and an event of an unknown sender by its own name alone.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -26,13 +25,8 @@ ERRORS = (
 )
 """Why a letter is one: the reasons of state dead, a receipt that came later, a sender of nobody's."""
 
-_CODE_OF: Mapping[str, frozenset[str]] = {
-    "permanent": frozenset({"refused"}),
-    "attempts": frozenset({"retry", "provider_down"}),
-    "in_doubt": frozenset({"lost"}),
-}
-"""The answers whose code says why, by reason; any other last answer may be of a round before."""
-
+_CODED = frozenset({"permanent", "attempts", "in_doubt", "waited"})
+"""Reasons that the code of the round's last try says more of: what refused it, or what it waited for."""
 
 DISCARDED_BECAUSE = "discarded_because"
 """Where the metadata hold what a person said of a letter that was given up. Never logged, as all of them."""
@@ -132,7 +126,8 @@ def _error(record: Delivery) -> tuple[str, int | None]:
         return REFUSED, record.word.failed_code
     reason = record.reason or ""
     last = record.attempts_log[-1] if record.attempts_log else None
-    return reason, last.code if last and last.answer in _CODE_OF.get(reason, ()) else None
+    tells = last is not None and last.round == record.round and reason in _CODED
+    return reason, last.code if last and tells else None
 
 
 def _replays(record: Delivery) -> Replays:

@@ -560,5 +560,5 @@ def _final(record: Delivery, state: State, limits: Limits, now: datetime, reason
 def _logged(
     record: Delivery, answer: str, now: datetime, code: int | None = None, provider_id: str | None = None
 ) -> Delivery:
-    attempt = Attempt(now, record.attempt, answer, code, provider_id)
+    attempt = Attempt(now, record.attempt, answer, code, provider_id, record.round)
     return replace(record, attempts_log=(*record.attempts_log, attempt)[-ATTEMPTS_KEPT:])

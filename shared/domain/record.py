@@ -104,6 +104,7 @@ class Attempt:
     answer: str
     code: int | None = None
     provider_id: str | None = None
+    round: int = 0
 
 
 @dataclass(frozen=True, slots=True)

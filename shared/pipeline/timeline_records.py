@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import accumulate, pairwise
 
 from shared.domain.dead_letters import DISCARDED_BECAUSE, is_refused_later
 from shared.domain.identity import DOCTOR_KEY
@@ -116,13 +115,12 @@ def tries(record: Delivery) -> list[Try]:
     """Every attempt that is remembered, the one that left no verdict too."""
     unsettled = _unsettled(record)
     attempts = [*record.attempts_log, *([unsettled] if unsettled else [])]
-    rounds = _rounds(record, attempts)
-    return [_try(record, attempts, rounds, index) for index in range(len(attempts))]
+    return [_try(record, attempts, index) for index in range(len(attempts))]
 
 
-def _try(record: Delivery, attempts: Sequence[Attempt], rounds: Sequence[int], index: int) -> Try:
-    attempt, round_, last = attempts[index], rounds[index], index == len(attempts) - 1
-    before = attempts[index - 1] if index and rounds[index - 1] == round_ else None
+def _try(record: Delivery, attempts: Sequence[Attempt], index: int) -> Try:
+    attempt, last = attempts[index], index == len(attempts) - 1
+    before = attempts[index - 1] if index and attempts[index - 1].round == attempt.round else None
     is_whole = index > 0 or len(record.attempts_log) < ATTEMPTS_KEPT
     cut_off = is_whole and attempt.attempt > (_next_number(before) if before else 1)
     doubted = cut_off or (before is not None and before.answer in UNCERTAIN)
@@ -130,8 +128,8 @@ def _try(record: Delivery, attempts: Sequence[Attempt], rounds: Sequence[int], i
     return Try(
         attempt=attempt,
         began=began,
-        round=round_,
-        opens_round=round_ > (rounds[index - 1] if index else 0),
+        round=attempt.round,
+        opens_round=attempt.round > (attempts[index - 1].round if index else 0),
         follows_doubt=doubted and _can_double(record),
         after_cut_off=cut_off,
         error=record.last_error if _left_the_last_error(attempts, index) else None,
@@ -142,19 +140,6 @@ def _try(record: Delivery, attempts: Sequence[Attempt], rounds: Sequence[int], i
 def _left_the_last_error(attempts: Sequence[Attempt], index: int) -> bool:
     """The next try may be under way, or over, and the error still be this one's."""
     return index == max((i for i, attempt in enumerate(attempts) if attempt.answer == "handler_failed"), default=None)
-
-
-def _rounds(record: Delivery, attempts: Sequence[Attempt]) -> list[int]:
-    """The round of each attempt, counted back from the record's own: a number that does not go on from the one before
-    begins a new one.
-    """
-    if not attempts:
-        return []
-    anew = (attempt.attempt < _next_number(before) for before, attempt in pairwise(attempts))
-    counted = list(accumulate(anew, initial=0))
-    is_tried = record.attempt > 0 or attempts[-1].answer in GIVEN_BACK
-    shift = max(0, record.round - (not is_tried) - counted[-1])
-    return [round_ + shift for round_ in counted]
 
 
 def _next_number(before: Attempt) -> int:
@@ -172,10 +157,12 @@ def _unsettled(record: Delivery) -> Attempt | None:
     if started is None or (record.attempts_log and record.attempts_log[-1].at >= started):
         return None
     if record.state is State.LEASED:
-        return Attempt(started, record.attempt, "started")
-    if record.token is None:
-        return Attempt(started, record.attempt + 1, "put_back")
-    return Attempt(started, record.attempt, _cut_off(record))
+        number, answer = record.attempt, "started"
+    elif record.token is None:
+        number, answer = record.attempt + 1, "put_back"
+    else:
+        number, answer = record.attempt, _cut_off(record)
+    return Attempt(started, number, answer, round=record.round)
 
 
 def _cut_off(record: Delivery) -> str:

@@ -165,6 +165,8 @@ def test_ctrl_c_ends_it_cleanly_with_the_table_so_far(tmp_path: Path) -> None:
         (("--messages", "0"), "messages"),
         (("--store", "mysql"), "store"),
         (("--seconds", "1"), "seconds"),
+        (("--seconds", "nan"), "seconds"),
+        (("--time-scale", "nan"), "time-scale"),
     ],
 )
 def test_a_wrong_call_is_refused_in_a_sentence(options: tuple[str, ...], sentence: str, tmp_path: Path) -> None:
@@ -174,6 +176,17 @@ def test_a_wrong_call_is_refused_in_a_sentence(options: tuple[str, ...], sentenc
 
     assert ended.returncode == 2
     assert sentence in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1
+
+
+def test_a_directory_that_cannot_be_made_is_said_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    ended = subprocess.run(
+        command(tmp_path / "file" / "data"), cwd=ROOT, env=environment(), capture_output=True, text=True
+    )
+
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("pombo: No data can be kept in ")
     assert len(ended.stderr.splitlines()) == 1
 
 

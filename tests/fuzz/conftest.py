@@ -1,53 +1,16 @@
-"""The hunt: every target is tried with a few hundred inputs, always the same, and by `make test-all` with many more."""
+"""What the hunts share: how long they last, and where their stores are."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol
 
-import hypothesis
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis.strategies import SearchStrategy
-
-LONG_EXAMPLES, LONG_SECONDS = 50_000, 120.0
-"""A long hunt is over when it has had as many, or gone on for as long."""
-
-ROUND = 2500
-QUIETLY: dict[str, Any] = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
-
-
-class Hunt(Protocol):
-    def __call__(self, check: Callable[[Any], None], inputs: SearchStrategy[Any], quick: int) -> None:
-        """Call `check` with inputs: `quick` of them, or, in a long hunt, as many as it takes."""
-        ...
+from hunt import Hunt, hunt_long, hunt_quick
 
 
 @pytest.fixture(params=["quick", pytest.param("long", marks=[pytest.mark.slow, pytest.mark.timeout(1200)])])
 def hunt(request: pytest.FixtureRequest) -> Hunt:
-    return _hunt_long if request.param == "long" else _hunt_quick
-
-
-def _hunt_quick(check: Callable[[Any], None], inputs: SearchStrategy[Any], quick: int) -> None:
-    settings(max_examples=quick, derandomize=True, **QUIETLY)(_test_of(check, inputs))()
-
-
-def _hunt_long(check: Callable[[Any], None], inputs: SearchStrategy[Any], quick: int) -> None:
-    began, examples = time.monotonic(), 0
-    while examples < LONG_EXAMPLES and time.monotonic() - began < LONG_SECONDS:
-        test = hypothesis.seed(time.time_ns())(_test_of(check, inputs))
-        settings(max_examples=ROUND, print_blob=True, **QUIETLY)(test)()
-        examples += ROUND
-    print(f"{check.__name__}: {examples:,} inputs in {time.monotonic() - began:.0f} s")
-
-
-def _test_of(check: Callable[[Any], None], inputs: SearchStrategy[Any]) -> Callable[[], None]:
-    def test(one: Any) -> None:
-        check(one)
-
-    test.__name__ = test.__qualname__ = check.__name__
-    return given(inputs)(test)
+    return hunt_long if request.param == "long" else hunt_quick
 
 
 @pytest.fixture(scope="session")

@@ -18,9 +18,9 @@ import mutation
 import parts
 import pytest
 from builders import leased
-from conftest import Hunt
 from google.cloud.firestore_v1 import types
 from google.protobuf.timestamp_pb2 import Timestamp
+from hunt import Hunt
 from hypothesis import strategies as st
 from test_callers import AUDIENCE, GOOGLE, TASKS
 from test_callers import TOKEN as CALLERS_TOKEN

@@ -13,7 +13,7 @@ from pathlib import Path
 import mutation
 import parts
 import pytest
-from conftest import Hunt
+from hunt import Hunt
 from hypothesis import strategies as st
 from parts import signed
 

@@ -21,8 +21,8 @@ import corpus
 import mutation
 import parts
 import pytest
-from conftest import Hunt
 from flask.testing import FlaskClient
+from hunt import Hunt
 from hypothesis import strategies as st
 from parts import key_of, signed, text
 from werkzeug.test import create_environ, run_wsgi_app

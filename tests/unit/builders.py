@@ -170,7 +170,7 @@ def due(moment: datetime) -> dict[str, Any]:
 
 def tried(record: Delivery, word: str, code: int | None = None, provider_id: str | None = None) -> dict[str, Any]:
     """The line that a verdict leaves in the attempts_log."""
-    line = Attempt(NOW, record.attempt, word, code, provider_id)
+    line = Attempt(NOW, record.attempt, word, code, provider_id, record.round)
     return {"attempts_log": (*record.attempts_log, line)}
 
 

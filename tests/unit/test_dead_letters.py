@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from shared.cli.dead_show import dry_run_sentence
 from shared.domain.dead_letters import ERRORS, DeadLetter, Listing, Replays, Wanted, dead_letter, mark_of
 from shared.domain.delivery import NotAllowed, replay
 from shared.domain.record import Attempt, Delivery, Kind, Receipts, State
@@ -25,6 +26,10 @@ LETTERS = {
     "dead(waited), refused in the round before": (
         dead(reason="waited", round=1, attempt=0, attempts_log=(Attempt(at(-90), 1, "refused", 131026),)),
         ("waited", None, Replays.AGAIN),
+    ),
+    "dead(waited), for the credential": (
+        dead(reason="waited", attempts_log=(Attempt(at(-90), 1, "credential_refused", 190),)),
+        ("waited", 190, Replays.AGAIN),
     ),
     "dead(in_doubt)": (dead(reason="in_doubt", doubts=2), ("in_doubt", None, Replays.MAY_DOUBLE)),
     "dead(in_doubt), confirmed since": (
@@ -183,3 +188,12 @@ def test_a_letter_without_a_code_is_not_meant_by_any_code() -> None:
 )
 def test_only_what_may_hold_a_letter_is_looked_through(given: dict[str, Any], listings: set[Listing]) -> None:
     assert set(Wanted(**given).listings) == listings
+
+
+def test_what_a_replay_would_do_knows_of_the_leave_that_was_given() -> None:
+    record = dead(reason="in_doubt", doubts=2)
+    letter = dead_letter(record)
+    assert "needs --may-double" in dry_run_sentence(record, letter, may_double=False)
+    assert (
+        dry_run_sentence(record, letter, may_double=True) == "A replay tries it anew, in round 1; it may arrive twice."
+    )

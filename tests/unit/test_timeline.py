@@ -457,7 +457,8 @@ def replayed(*log: Attempt, **changes: Any) -> Delivery:
 
 
 def test_tries_of_another_round_are_told_apart() -> None:
-    record = replayed(Attempt(NOW, 1, "refused"), Attempt(at(60), 1, "accepted"), state=State.DONE, finished_at=at(60))
+    log = (Attempt(NOW, 1, "refused"), Attempt(at(60), 1, "accepted", round=1))
+    record = replayed(*log, state=State.DONE, finished_at=at(60))
     events = build([record]).events
     assert [moment.what for moment in events] == ["planned", "refused", "replayed", "accepted"]
     assert events[2].sentence == "A person had it tried anew (round 1)."
@@ -486,13 +487,13 @@ def test_when_a_person_began_a_round_is_told_by_the_log() -> None:
 
 
 def test_a_replay_of_what_was_never_tried_before_is_told_too() -> None:
-    record = replayed(Attempt(at(60), 1, "accepted"), state=State.DONE, started_at=at(59))
+    record = replayed(Attempt(at(60), 1, "accepted", round=1), state=State.DONE, started_at=at(59))
     assert what(build([record])) == ["planned", "replayed", "accepted"]
     assert sentences(record)["accepted"].endswith("(round 1)")
 
 
 def test_what_died_again_after_a_replay_died_twice() -> None:
-    log = (Attempt(at(-20), 1, "refused", 131047), Attempt(at(60), 1, "refused", 131047))
+    log = (Attempt(at(-20), 1, "refused", 131047), Attempt(at(60), 1, "refused", 131047, round=1))
     record = replayed(*log, state=State.DEAD, reason="permanent", finished_at=at(60))
     deaths = [line(event="dead_lettered", delivery=record.key, reason="permanent"), line_at(60, record)]
     assert what(build([record], deaths)) == ["planned", "refused", "dead", "replayed", "refused", "dead"]
@@ -503,8 +504,18 @@ def line_at(seconds: float, record: Delivery) -> dict[str, Any]:
 
 
 def test_a_limit_does_not_look_like_a_new_round() -> None:
-    record = replayed(Attempt(NOW, 1, "refused"), Attempt(at(9), 1, "limited"), Attempt(at(12), 1, "accepted"))
+    later = (Attempt(at(9), 1, "limited", round=1), Attempt(at(12), 1, "accepted", round=1))
+    record = replayed(Attempt(NOW, 1, "refused"), *later)
     assert what(build([record])) == ["planned", "refused", "replayed", "limited", "accepted"]
+
+
+@pytest.mark.parametrize("answer", ["limited", "blocked", "credential_refused"])
+def test_a_last_try_that_did_not_count_stays_in_its_round_when_the_next_begins(answer: str) -> None:
+    """It had waited too long, and was replayed before anything else was tried."""
+    record = replayed(Attempt(at(-20), 1, answer, 131042), attempt=0, due_at=at(60), started_at=at(-20))
+    events = build([record]).events
+    assert [(moment.what, moment.at) for moment in events[1:]] == [(answer, at(-20)), ("replayed", at(60))]
+    assert "round" not in events[1].sentence
 
 
 def test_an_earlier_end_of_a_replayed_message_comes_from_the_log() -> None:
@@ -516,7 +527,7 @@ def test_an_earlier_end_of_a_replayed_message_comes_from_the_log() -> None:
 
 
 def test_a_receipt_of_a_round_is_no_earlier_than_its_own_acceptance() -> None:
-    log = (Attempt(at(-50), 1, "accepted"), Attempt(at(60), 1, "accepted"))
+    log = (Attempt(at(-50), 1, "accepted"), Attempt(at(60), 1, "accepted", round=1))
     record = replayed(*log, receipts={0: Receipts(failed=at(-51)), 1: Receipts(sent=at(59))}, state=State.DONE)
     events = build([record]).events
     assert [moment.what for moment in events] == [
