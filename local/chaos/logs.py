@@ -14,7 +14,7 @@ from local.chaos.script import CANARY
 from shared.config import LOCAL_SECRETS
 
 PRIVATE = re.compile(
-    r"(?<![0-9a-zA-Z])\+?1555\d{7}(?!\d)|wamid\.|US\.\d{10}|"
+    r"(?<![0-9a-zA-Z])\+?1555\d{7}(?![0-9a-zA-Z])|wamid\.|US\.\d{10}|"
     + "|".join(re.escape(word) for word in (CANARY, *LOCAL_SECRETS.values()))
 )
 """Of the run's own data: what no log line may hold."""

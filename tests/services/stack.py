@@ -62,7 +62,9 @@ LOCAL_EVENTS = frozenset(
 
 UNAVAILABLE = ("store_unavailable", "queue_unavailable")
 
-_PRIVATE = re.compile(r"(?<![0-9a-zA-Z])\+?1555\d{7}(?!\d)|wamid\.|US\.\d{10}|test_app_secret|test_internal_token")
+_PRIVATE = re.compile(
+    r"(?<![0-9a-zA-Z])\+?1555\d{7}(?![0-9a-zA-Z])|wamid\.|US\.\d{10}|test_app_secret|test_internal_token"
+)
 """Of the tests' own data: what no log line may hold."""
 
 POMBO_VARIABLES = frozenset(setting.name for setting in config.SETTINGS) | {"K_SERVICE"}

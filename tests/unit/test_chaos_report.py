@@ -66,6 +66,10 @@ def test_what_went_wrong_because_something_was_taken_away_is_no_stray(tmp_path: 
     assert read(tmp_path, {"event": "unexpected_error", "reason": reason}).stray_count == 0
 
 
+def test_a_hash_that_begins_like_a_number_is_no_number(tmp_path: Path) -> None:
+    assert read(tmp_path, {"event": "started", "task_name": "15557197731cb666883a0f091efd895a5aaf2b7d"}).strays == []
+
+
 def test_standard_error_is_looked_at_too(tmp_path: Path) -> None:
     (tmp_path / "internal.stderr.log").write_text("a handler prints pigeon 000017\n")
 
