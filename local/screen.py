@@ -10,7 +10,7 @@ import click
 
 _COLOURS = {"WARNING": "yellow", "ERROR": "red", "CRITICAL": "red"}
 _SHOWN = ("state", "reason", "attempt", "code", "verdict", "count", "outbound_planned", "duration_ms")
-_QUIET = frozenset({"swept", "started", "inbound_enqueued", "webhook_received"})
+_QUIET = frozenset({"swept", "sender_checked", "started", "inbound_enqueued", "webhook_received"})
 
 
 class LogFollower:

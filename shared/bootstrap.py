@@ -23,9 +23,10 @@ from shared.pipeline.follow import Follow
 from shared.pipeline.ports import Queue, Store, Tenants
 from shared.pipeline.process_inbound import ProcessInbound
 from shared.pipeline.process_outbound import ProcessOutbound
+from shared.pipeline.senders import Sender, Senders
 from shared.pipeline.sweep import Sweep
 from shared.queues.cloud_tasks import CloudTasksQueue, QueueSettings
-from shared.tenants.environment import EnvironmentTenants
+from shared.tenants.environment import DEFAULT, EnvironmentTenants
 from shared.wire.reach import ANYWHERE
 
 P = TypeVar("P")
@@ -112,7 +113,7 @@ def build_internal(environ: Mapping[str, str]) -> Internal:
         config=settings,
         process_inbound=ProcessInbound(store, tenants, channel, handler, follow, limits, clock, shutdown),
         process_outbound=ProcessOutbound(store, channel, follow, limits, clock, shutdown),
-        sweep=Sweep(store, follow, limits, clock),
+        sweep=Sweep(store, Senders(_known_senders(settings), store, channel), follow, limits, clock),
         handler=handler,
         store=store,
         queue=queue,
@@ -237,6 +238,10 @@ def _channel(settings: Config, **secrets: Any) -> MetaChannel:
 
 def _tenants(settings: Config) -> Tenants:
     return _port(settings, "tenants", EnvironmentTenants(settings["WHATSAPP_PHONE_NUMBER_ID"]))
+
+
+def _known_senders(settings: Config) -> tuple[Sender, ...]:
+    return (Sender(DEFAULT.id, settings["WHATSAPP_PHONE_NUMBER_ID"]),)
 
 
 def _clock(settings: Config) -> Clock:

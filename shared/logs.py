@@ -47,6 +47,7 @@ EVENTS: Mapping[str, str] = {
     "tenant_needs_reauth": "The provider refuses the credential; reconnect the number.",
     "tenant_reconnected": "Another credential is in use.",
     "sender_blocked": "The provider has blocked a sender.",
+    "sender_checked": "Whether a sender is connected, as far as is known.",
     "replayed": "A dead letter is tried again.",
     "discarded": "A dead letter was given up.",
     "config_error": "The configuration is not complete.",

@@ -74,6 +74,16 @@ def outbound_guard(
     return Go()
 
 
+def disconnected(marks: TenantMarks, fingerprint: str, sender: str) -> str | None:
+    """Why a sender is known to reach nobody, in a word; None where nothing speaks against it.
+
+    A block counts beyond its end: only a send that is accepted, or the provider's own word, lifts it.
+    """
+    if marks.refused_credential == fingerprint:
+        return "needs_reauth"
+    return "blocked" if sender in marks.blocks else None
+
+
 def next_block(marks: TenantMarks, sender: str, code: int, backoff: Backoff, now: datetime) -> Block:
     """The block that follows a refusal: twice as long as the last one, if that one has passed; else it stands."""
     old = marks.blocks.get(sender)

@@ -108,6 +108,7 @@ class ProcessOutbound:
             if not step.write
             else "outbound_attempt",
             delivery=task.key,
+            stage=task.kind,
             state=step.answer.state,
             reason=_arrival_reason(step, guard),
             until=step.next.until.isoformat() if isinstance(step.next, Hop) else None,

@@ -13,6 +13,7 @@ from shared.domain.record import State
 from shared.pipeline.clock import Clock
 from shared.pipeline.follow import Follow
 from shared.pipeline.ports import Store
+from shared.pipeline.senders import Senders
 
 PAGE = 200
 PURGE_AT_MOST = 5_000
@@ -51,6 +52,7 @@ class Sweep:
     """The scheduler's call."""
 
     store: Store
+    senders: Senders
     follow: Follow
     limits: Limits
     clock: Clock
@@ -65,6 +67,7 @@ class Sweep:
         failure = self._give_tasks(found)
         self.store.purge(self.clock.now(), PURGE_AT_MOST)
         swept = self._report(found)
+        self.senders.report()
         if failure:
             raise failure
         return swept

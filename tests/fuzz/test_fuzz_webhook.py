@@ -49,7 +49,7 @@ FOLLOWED = 12
 EVENTS = {
     "webhook_received", "webhook_refused", "webhook_ignored", "inbound_new", "inbound_enqueued", "inbound_duplicate",
     "receipt_applied", "receipt_unknown", "inbound_processing_started", "inbound_processing_finished", "dead_lettered",
-    "outbound_enqueued", "outbound_sent", "task_refused", "task_gone", "state_unknown", "swept",
+    "outbound_enqueued", "outbound_sent", "task_refused", "task_gone", "state_unknown", "swept", "sender_checked",
 }  # fmt: skip
 """All that may be said of any webhook, while store, queue and provider are well."""
 

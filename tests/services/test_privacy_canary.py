@@ -162,7 +162,7 @@ EXPECTED_EVENTS = {
     "inbound_enqueued", "inbound_processing_started", "inbound_processing_finished", "inbound_rescheduled",
     "outbound_enqueued", "outbound_waiting", "outbound_sent", "outbound_rescheduled", "outbound_in_doubt",
     "outbound_failed", "receipt_applied", "receipt_unknown", "dead_lettered", "swept", "task_refused", "task_gone",
-    "tenant_needs_reauth", "sender_blocked", "unexpected_error",
+    "tenant_needs_reauth", "sender_blocked", "sender_checked", "unexpected_error",
 }  # fmt: skip
 
 

@@ -15,6 +15,8 @@ from parts import NOW, TOKEN, InternalParts, a_reply, an_event, doubtful, ended,
 
 from services.internal.main import create_app
 from shared.domain.errors import QueueUnavailable, StoreUnavailable
+from shared.domain.guards import Block
+from shared.domain.identity import stable_hash
 from shared.domain.record import Delivery, State, Task
 from shared.pipeline.sweep import MISSED_AT_MOST, PAGE
 
@@ -305,6 +307,46 @@ def test_the_report_counts_what_is_open_and_says_how_old_the_oldest_is(
 def test_the_report_of_an_empty_store_is_all_zero(client: FlaskClient) -> None:
     names = ("selected", "enqueued", "pending", "leased", "in_doubt", "dead", "oldest_pending_seconds")
     assert sweep(client) == (200, dict.fromkeys(names, 0))
+
+
+CREDENTIAL_OF_TODAY, ANOTHER_NUMBER = stable_hash("credential", "of-today"), "100000000000009"
+
+
+@pytest.mark.parametrize(
+    ("refused", "blocked", "connected", "reason"),
+    [
+        (None, None, 1, None),
+        (CREDENTIAL_OF_TODAY, None, 0, "needs_reauth"),
+        ("the credential of before", None, 1, None),
+        (None, parts.SENDER, 0, "blocked"),
+        (None, ANOTHER_NUMBER, 1, None),
+        (CREDENTIAL_OF_TODAY, parts.SENDER, 0, "needs_reauth"),
+    ],
+)
+def test_a_sweep_says_of_each_sender_whether_it_is_connected(
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    refused: str | None,
+    blocked: str | None,
+    connected: int,
+    reason: str | None,
+) -> None:
+    with parts.logged():
+        internal = parts.internal_parts(tmp_path, queue=parts.NoQueue(), WHATSAPP_ACCESS_TOKEN="of-today")
+        store = internal.store.port
+        if refused:
+            store.mark_credential("default", refused)
+        if blocked:  # its time is over, and nobody knows yet whether it may send again
+            store.mark_block("default", blocked, Block(PAST, timedelta(minutes=10), 368))
+        assert sweep(create_app(internal.parts).test_client())[0] == 200
+        store.close()
+    (line,) = [line for line in parts.lines(capfd.readouterr().out) if line["event"] == "sender_checked"]
+    assert (line["connected"], line.get("reason"), line["severity"]) == (
+        connected,
+        reason,
+        "INFO" if connected else "WARNING",
+    )
+    assert (line["phone_number_id"], line["tenant"]) == (parts.SENDER, "default")
 
 
 def test_a_sweep_deletes_what_has_expired_where_the_store_does_not(
