@@ -93,10 +93,13 @@ def member(**arguments: Any) -> Change:
 
 SERVICE, QUEUE, JOB = "google_cloud_run_v2_service", "google_cloud_tasks_queue", "google_cloud_scheduler_job"
 FIELD, INDEX, DATABASE = "google_firestore_field", "google_firestore_index", "google_firestore_database"
+METRIC, POLICY, DASHBOARD = "google_logging_metric", "google_monitoring_alert_policy", "google_monitoring_dashboard"
+CHANNEL, UPTIME = "google_monitoring_notification_channel", "google_monitoring_uptime_check_config"
 REDIS, BUCKET = "google_redis_instance", "google_storage_bucket"
 INVOKE, ENQUEUE = "google_cloud_run_v2_service_iam_member", "google_cloud_tasks_queue_iam_member"
 ACT_AS, READ = "google_service_account_iam_member", "google_secret_manager_secret_iam_member"
 PROJECT, PULL = "google_project_iam_member", "google_artifact_registry_repository_iam_member"
+ASKED = ("conditions", "condition_prometheus_query_language")
 STEP: Mapping[str, Any] = {"path": "/", "http_headers": []}
 
 MUTATIONS = (
@@ -460,5 +463,101 @@ MUTATIONS = (
         "run.developer",
     ),
     Mutation("the build may not act", ACT_AS, 'build_acts_as["webhook"]', None, "build needs iam.serviceAccountUser"),
+    # What tells of it
+    Mutation("a lost alert", POLICY, '["sweep_silent"]', None, "tells of sweep-silent (critical), and no alert does"),
+    Mutation(
+        "an alert of another severity", POLICY, '["needs_reauth"]', put("CRITICAL", "severity"), "no such section"
+    ),
+    Mutation("an alert nobody has to read", POLICY, "webhook_down", put("", "documentation", "content"), "no section"),
+    Mutation("an alert that is off", POLICY, '["oldest_pending"]', put(False, "enabled"), "is turned off"),
+    Mutation("an alert that tells nobody", POLICY, "webhook_down", put([], "notification_channels"), "tells 0 of 1"),
+    Mutation("an address without a channel", CHANNEL, "email", None, "have a channel"),
+    Mutation(
+        "an alert that waits for its metric",
+        POLICY,
+        '["queue_depth_warning"]',
+        put(False, *ASKED, "disable_metric_validation"),
+        "refused at the first apply",
+    ),
+    Mutation(
+        "an alert on a metric that is none",
+        POLICY,
+        '["queue_depth_warning"]',
+        put('sum(increase(logging_googleapis_com:user_depth{monitored_resource="x"}[3m])) > 1', *ASKED, "query"),
+        "user_depth, which is not there",
+    ),
+    Mutation(
+        "the mean of a count",
+        POLICY,
+        '["sweep_silent"]',
+        put('whatsapp_sweeps_total_sum{monitored_resource="x"} < 1', *ASKED, "query"),
+        "is not there",
+    ),
+    Mutation(
+        "an alert on a label that is none",
+        POLICY,
+        '["needs_reauth"]',
+        put(
+            "sum by (contact) (increase(logging_googleapis_com:user_whatsapp_evolution_connected_count"
+            '{monitored_resource="x"}[3m])) > 0',
+            *ASKED,
+            "query",
+        ),
+        "looks at contact",
+    ),
+    Mutation(
+        "a metric of any resource",
+        POLICY,
+        '["sweep_silent"]',
+        put("logging_googleapis_com:user_whatsapp_sweeps_total < 1", *ASKED, "query"),
+        "does not say of which resource",
+    ),
+    Mutation(
+        "a query that breaks off", POLICY, '["webhook_slow"]', put("sum(rate(x[5m]) > 1", *ASKED, "query"), "no PromQL"
+    ),
+    Mutation(
+        "an alert that looks at less than two sweeps",
+        POLICY,
+        '["queue_depth_critical"]',
+        put(
+            'increase(logging_googleapis_com:user_whatsapp_queue_depth_sum{monitored_resource="x"}[1m]) > 1',
+            *ASKED,
+            "query",
+        ),
+        "in which there may be no sweep",
+    ),
+    Mutation(
+        "a filter with OR", METRIC, "queue_depth", put('severity="INFO" OR trace="x"', "filter"), "only AND joins"
+    ),
+    Mutation(
+        "a filter by a pattern",
+        METRIC,
+        "sweeps_total",
+        put('jsonPayload.event=~"swe.*"', "filter"),
+        "not what we allow",
+    ),
+    Mutation(
+        "a value by a pattern",
+        METRIC,
+        "in_doubt",
+        put("REGEXP_EXTRACT(jsonPayload.in_doubt, x)", "value_extractor"),
+        "only EXTRACT",
+    ),
+    Mutation(
+        "a depth that is a count", METRIC, "queue_depth", put("INT64", "metric_descriptor", "value_type"), "DELTA"
+    ),
+    Mutation("a label from nowhere", METRIC, "dead_lettered", put({}, "label_extractors"), "takes others out"),
+    Mutation("a metric nobody looks at", METRIC, "queue_depth", put("depth_of_queues", "name"), "on no chart"),
+    Mutation("a word that is none", POLICY, "webhook_down", put("URGENT", "severity"), "is no google_monitoring_alert"),
+    Mutation("a check that is none", UPTIME, "webhook", put("soon", "period"), "is no google_monitoring_uptime"),
+    Mutation(
+        "a dashboard that comes back otherwise",
+        DASHBOARD,
+        "this",
+        lambda values: values.update(
+            dashboard_json=values["dashboard_json"].replace('"height":16', '"xPos":0,"height":16', 1)
+        ),
+        "in another form",
+    ),
     Mutation("images out of reach", PULL, "run_pulls", None, "artifactregistry.reader on repository pombo"),
 )

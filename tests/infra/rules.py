@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 
 import rules_edges
+import rules_monitoring
 import rules_queues
 import rules_services
 import rules_stores
@@ -11,7 +12,13 @@ from plans import Plan
 
 Rule = Callable[[Plan, Code], Iterator[str]]
 
-RULES: tuple[Rule, ...] = (*rules_services.RULES, *rules_queues.RULES, *rules_stores.RULES, *rules_edges.RULES)
+RULES: tuple[Rule, ...] = (
+    *rules_services.RULES,
+    *rules_queues.RULES,
+    *rules_stores.RULES,
+    *rules_edges.RULES,
+    *rules_monitoring.RULES,
+)
 
 
 def faults(plan: Plan, code: Code | None = None) -> list[str]:

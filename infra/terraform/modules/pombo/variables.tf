@@ -71,6 +71,10 @@ variable "settings" {
     ])
     error_message = "handler_timeout and in_doubt_seconds are whole seconds, threads, dedupe_ttl_days, max_attempts and webhook_max_bytes whole numbers."
   }
+  validation {
+    condition     = contains(["DEBUG", "INFO"], lookup(var.settings, "log_level", "INFO"))
+    error_message = "log_level is DEBUG or INFO: metrics and alerts are made of lines of severity INFO."
+  }
 }
 
 variable "secret_versions" {

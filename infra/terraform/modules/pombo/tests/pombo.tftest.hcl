@@ -83,6 +83,14 @@ run "a_wrong_variable_is_refused" {
   ]
 }
 
+run "a_service_that_says_too_little_to_be_watched_is_refused" {
+  command = plan
+  variables {
+    settings = { log_level = "WARNING" }
+  }
+  expect_failures = [var.settings]
+}
+
 # Apart from those above: a check that looks at another variable is not made where that one is wrong.
 run "two_handlers_are_refused" {
   command = plan

@@ -1,0 +1,184 @@
+# The alerts. PromQL, for three reasons: a policy is made before its metric has a point, or even exists
+# (disable_metric_validation), so that the first apply is right without waiting; the mean of a distribution can be asked
+# for; and "vector(0)" is a value where there is nothing, so that a sweep that never came is noticed like one that stopped.
+# (A condition for absence begins to count at the first point: https://cloud.google.com/monitoring/alerts/metric-absence.)
+# A metric's name in PromQL: https://cloud.google.com/monitoring/promql/promql-mapping.
+
+locals {
+  # Numbers that alert_thresholds may replace. Depth and dead letters are counts; minutes where it says so.
+  default_thresholds = {
+    queue_depth_warning     = 100
+    queue_depth_critical    = 1000
+    dead_letters_warning    = 10
+    dead_letters_critical   = 50
+    disconnected_warning    = 2  # minutes
+    disconnected_critical   = 10 # minutes
+    sweep_silent            = 15 # minutes; a count may come 10 minutes late, and nothing is overdue before 10 (SWEEP_AFTER)
+    processed_per_second    = 0.5
+    waiting                 = 30  # what a minute would do at that rate: with less, a low rate is only little to do
+    oldest_pending          = 30  # minutes; all eight attempts of a delivery together wait for 15
+    webhook_errors          = 5   # in 5 minutes
+    webhook_p95             = 200 # milliseconds
+    webhook_p95_of_at_least = 100 # requests in 10 minutes: of a few, the slowest is a cold start
+  }
+  threshold_names = keys(local.default_thresholds)
+  above           = merge(local.default_thresholds, var.alert_thresholds)
+
+  from   = "{monitored_resource=\"cloud_run_revision\"}"
+  series = { for name in keys(local.metrics) : name => "logging_googleapis_com:user_${name}" }
+  # Of the last three sweeps: one that was late, or whose line was, leaves no gap in which the alert would begin anew.
+  mean = {
+    for name, it in local.metrics : name =>
+    "sum(increase(${local.series[name]}_sum${local.from}[3m])) / sum(increase(${local.series[name]}_count${local.from}[3m]))"
+    if can(it.value)
+  }
+  connected = local.series["whatsapp_evolution_connected"]
+  connected_share = join(" / ", [
+    for part in ["sum", "count"] : "sum by (phone_number_id) (increase(${local.connected}_${part}${local.from}[3m]))"
+  ])
+  sweeps    = "sum(increase(${local.series["whatsapp_sweeps_total"]}${local.from}[${local.above["sweep_silent"]}m]))"
+  processed = "sum(rate(${local.series["whatsapp_messages_processed_total"]}${local.from}[5m]))"
+
+  # Cloud Run's own metrics: they count what never reached our code too.
+  webhook  = "monitored_resource=\"cloud_run_revision\",service_name=\"${var.services["webhook"]}\""
+  requests = "run_googleapis_com:request_count"
+  p95      = "histogram_quantile(0.95, sum by (le) (rate(run_googleapis_com:request_latencies_bucket{${local.webhook}}[10m])))"
+
+  # query: what is wrong while it has a value. lasts: for how many minutes before anybody is told.
+  alerts = {
+    queue_depth_critical = {
+      severity = "CRITICAL", section = "queue-depth", lasts = 5
+      says     = "More than ${local.above["queue_depth_critical"]} events and messages wait"
+      query    = "${local.mean["whatsapp_queue_depth"]} > ${local.above["queue_depth_critical"]}"
+    }
+    queue_depth_warning = {
+      severity = "WARNING", section = "queue-depth", lasts = 5
+      says     = "More than ${local.above["queue_depth_warning"]} events and messages wait"
+      query    = "${local.mean["whatsapp_queue_depth"]} > ${local.above["queue_depth_warning"]}"
+    }
+    dead_letters_critical = {
+      severity = "CRITICAL", section = "dead-letters", lasts = 0
+      says     = "More than ${local.above["dead_letters_critical"]} dead letters"
+      query    = "${local.mean["whatsapp_dead_letters"]} > ${local.above["dead_letters_critical"]}"
+    }
+    dead_letters_warning = {
+      severity = "WARNING", section = "dead-letters", lasts = 0
+      says     = "More than ${local.above["dead_letters_warning"]} dead letters"
+      query    = "${local.mean["whatsapp_dead_letters"]} > ${local.above["dead_letters_warning"]}"
+    }
+    sender_disconnected_critical = {
+      severity = "CRITICAL", section = "sender-disconnected", lasts = local.above["disconnected_critical"]
+      says     = "A sender has been disconnected for ${local.above["disconnected_critical"]} minutes"
+      query    = "${local.connected_share} < 0.5"
+    }
+    sender_disconnected_warning = {
+      severity = "WARNING", section = "sender-disconnected", lasts = local.above["disconnected_warning"]
+      says     = "A sender has been disconnected for ${local.above["disconnected_warning"]} minutes"
+      query    = "${local.connected_share} < 0.5"
+    }
+    sweep_silent = {
+      severity = "CRITICAL", section = "sweep-silent", lasts = 0
+      says     = "No sweep (job ${var.sweep_job}) for ${local.above["sweep_silent"]} minutes"
+      query    = "(${local.sweeps} or vector(0)) < 1"
+    }
+    processing_slow = {
+      severity = "WARNING", section = "processing-slow", lasts = 5
+      says     = "Fewer than ${local.above["processed_per_second"]} a second are processed while more than ${local.above["waiting"]} wait"
+      query    = "${local.mean["whatsapp_queue_depth"]} > ${local.above["waiting"]} and (${local.processed} or vector(0)) < ${local.above["processed_per_second"]}"
+    }
+    oldest_pending = {
+      severity = "WARNING", section = "oldest-pending", lasts = 0
+      says     = "Something has waited for more than ${local.above["oldest_pending"]} minutes"
+      query    = "${local.mean["whatsapp_oldest_pending_seconds"]} > ${local.above["oldest_pending"] * 60}"
+    }
+    needs_reauth = {
+      severity = "WARNING", section = "needs-reauth", lasts = 0
+      says     = "The provider refuses a sender's credential"
+      query    = "sum by (phone_number_id) (increase(${local.connected}_count{monitored_resource=\"cloud_run_revision\",reason=\"needs_reauth\"}[3m])) > 0"
+    }
+    webhook_errors = {
+      severity = "WARNING", section = "webhook-errors", lasts = 0
+      says     = "The webhook answered 5xx ${local.above["webhook_errors"]} times or more in 5 minutes"
+      query    = "sum(increase(${local.requests}{${local.webhook},response_code_class=\"5xx\"}[5m])) >= ${local.above["webhook_errors"]}"
+    }
+    webhook_slow = {
+      severity = "WARNING", section = "webhook-slow", lasts = 5
+      says     = "One webhook in twenty took longer than ${local.above["webhook_p95"]} ms"
+      query    = "${local.p95} > ${local.above["webhook_p95"]} and sum(increase(${local.requests}{${local.webhook}}[10m])) > ${local.above["webhook_p95_of_at_least"]}"
+    }
+  }
+}
+
+resource "google_monitoring_alert_policy" "this" {
+  for_each = local.alerts
+
+  project               = var.project
+  display_name          = "Pombo ${var.environment}: ${each.value.says}"
+  severity              = each.value.severity
+  combiner              = "OR"
+  notification_channels = [for channel in google_monitoring_notification_channel.email : channel.name]
+
+  conditions {
+    display_name = each.value.says
+
+    condition_prometheus_query_language {
+      query                     = each.value.query
+      duration                  = "${each.value.lasts * 60}s"
+      evaluation_interval       = "60s" # as often as the sweep reports
+      disable_metric_validation = true
+    }
+  }
+  documentation {
+    subject   = "Pombo ${var.environment}: ${each.value.says}"
+    content   = "${each.value.says}. What it means and what to do: docs/runbook.md#${each.value.section}"
+    mime_type = "text/markdown"
+  }
+  # Of what is no longer measured nobody knows that it is wrong.
+  alert_strategy {
+    auto_close           = "1800s"
+    notification_prompts = ["OPENED", "CLOSED"]
+  }
+  depends_on = [google_logging_metric.this]
+}
+
+# As the console makes it for an uptime check: told when it fails from two places at once. Named by its host and not by its
+# id, which is known only afterwards.
+resource "google_monitoring_alert_policy" "webhook_down" {
+  project               = var.project
+  display_name          = "Pombo ${var.environment}: The webhook does not answer, or not without its store and queue"
+  severity              = "CRITICAL"
+  combiner              = "OR"
+  notification_channels = [for channel in google_monitoring_notification_channel.email : channel.name]
+
+  conditions {
+    display_name = "The uptime check fails"
+
+    condition_threshold {
+      filter          = "resource.type=\"uptime_url\" AND metric.type=\"monitoring.googleapis.com/uptime_check/check_passed\" AND resource.labels.host=\"${var.webhook_host}\""
+      comparison      = "COMPARISON_GT"
+      threshold_value = 1
+      duration        = "60s"
+
+      # The last answer of each place within 20 minutes; places that say false are counted.
+      aggregations {
+        alignment_period     = "1200s"
+        per_series_aligner   = "ALIGN_NEXT_OLDER"
+        cross_series_reducer = "REDUCE_COUNT_FALSE"
+        group_by_fields      = ["resource.label.host"]
+      }
+      trigger {
+        count = 1
+      }
+    }
+  }
+  documentation {
+    subject   = "Pombo ${var.environment}: The webhook is down"
+    content   = "The webhook does not answer /readyz with 200. What it means and what to do: docs/runbook.md#webhook-down"
+    mime_type = "text/markdown"
+  }
+  alert_strategy {
+    auto_close           = "1800s"
+    notification_prompts = ["OPENED", "CLOSED"]
+  }
+  depends_on = [google_monitoring_uptime_check_config.webhook]
+}

@@ -1,0 +1,123 @@
+# The dashboard: a row a question. What wait, what ends well, what ends badly, who can send, what Meta meets.
+# Written as the API would give it back (a zero is left out), so that no plan sees a change.
+
+locals {
+  charts = [
+    {
+      title  = "Waiting: events and messages"
+      lines  = [{ legend = "waiting", query = local.mean["whatsapp_queue_depth"] }]
+      limits = [local.above["queue_depth_warning"], local.above["queue_depth_critical"]]
+    },
+    {
+      title  = "Waiting: the oldest, in seconds"
+      lines  = [{ legend = "oldest", query = local.mean["whatsapp_oldest_pending_seconds"] }]
+      limits = [local.above["oldest_pending"] * 60]
+    },
+    {
+      title = "Tasks in the queues"
+      lines = [
+        for kind, queue in var.queues : { legend = kind, query = "sum(cloudtasks_googleapis_com:queue_depth{monitored_resource=\"cloud_tasks_queue\",queue_id=\"${queue}\"})" }
+      ]
+      limits = []
+    },
+    {
+      title  = "Processed, a second"
+      lines  = [{ query = "sum by (stage) (rate(${local.series["whatsapp_messages_processed_total"]}${local.from}[5m]))" }]
+      limits = []
+    },
+    {
+      title = "How long it took, in seconds"
+      # Half are quicker than the lower line of each stage, nineteen of twenty than the upper one.
+      lines = [
+        for share in [0.5, 0.95] : { query = "histogram_quantile(${share}, sum by (le, stage) (rate(${local.series["whatsapp_message_latency_seconds"]}_bucket${local.from}[5m])))" }
+      ]
+      limits = []
+    },
+    {
+      title  = "Sweeps in 5 minutes"
+      lines  = [{ legend = "sweeps", query = "sum(increase(${local.series["whatsapp_sweeps_total"]}${local.from}[5m]))" }]
+      limits = []
+    },
+    {
+      title = "Dead letters, and messages in doubt"
+      lines = [
+        { legend = "dead", query = local.mean["whatsapp_dead_letters"] },
+        { legend = "in doubt", query = local.mean["whatsapp_in_doubt"] },
+      ]
+      limits = [local.above["dead_letters_warning"], local.above["dead_letters_critical"]]
+    },
+    {
+      title  = "What died, and of what"
+      lines  = [{ query = "sum by (stage, reason, code) (increase(${local.series["whatsapp_dead_lettered_total"]}${local.from}[5m]))" }]
+      limits = []
+    },
+    {
+      title  = "Connected senders (1), disconnected (0)"
+      lines  = [{ query = local.connected_share }]
+      limits = []
+    },
+    {
+      title = "Sends refused: credential, blocked sender"
+      lines = [
+        { query = "sum by (tenant, code) (increase(${local.series["whatsapp_needs_reauth_total"]}${local.from}[5m]))" },
+        { query = "sum by (phone_number_id, code) (increase(${local.series["whatsapp_sender_blocked_total"]}${local.from}[5m]))" },
+      ]
+      limits = []
+    },
+    {
+      title = "Webhook: answers a second, and refused"
+      lines = [
+        { query = "sum by (response_code_class) (rate(${local.requests}{${local.webhook}}[5m]))" },
+        { query = "sum by (reason) (rate(${local.series["whatsapp_webhooks_refused_total"]}${local.from}[5m]))" },
+      ]
+      limits = []
+    },
+    {
+      title  = "Webhook: 19 of 20 are answered within, in ms"
+      lines  = [{ legend = "19 of 20", query = local.p95 }]
+      limits = [local.above["webhook_p95"]]
+    },
+  ]
+  tiles = [
+    for at, chart in local.charts : merge(
+      {
+        width  = 16
+        height = 16
+        widget = {
+          title = chart.title
+          xyChart = merge({
+            dataSets = [
+              for line in chart.lines : merge({
+                plotType        = "LINE"
+                targetAxis      = "Y1"
+                timeSeriesQuery = { prometheusQuery = line.query }
+              }, can(line.legend) ? { legendTemplate = line.legend } : {})
+            ]
+          }, length(chart.limits) == 0 ? {} : { thresholds = [for limit in chart.limits : { value = limit, targetAxis = "Y1" }] })
+        }
+      },
+      at % 3 == 0 ? {} : { xPos = at % 3 * 16 },
+      at < 3 ? {} : { yPos = floor(at / 3) * 16 },
+    )
+  ]
+  errors = {
+    width  = 48
+    height = 16
+    yPos   = ceil(length(local.charts) / 3) * 16
+    widget = {
+      title = "Errors"
+      logsPanel = {
+        filter        = "${local.ours} AND severity>=\"ERROR\""
+        resourceNames = ["projects/${var.project}"]
+      }
+    }
+  }
+}
+
+resource "google_monitoring_dashboard" "this" {
+  project = var.project
+  dashboard_json = jsonencode({
+    displayName  = "Pombo ${var.environment}"
+    mosaicLayout = { columns = 48, tiles = concat(local.tiles, [local.errors]) }
+  })
+}

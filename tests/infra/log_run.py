@@ -1,0 +1,159 @@
+"""A run of the stack in which something of everything happens, for the lines that it leaves."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from stack import ROOT, SECRET, SENDER, TASK_TOKEN, TEAM, Stack, clean_environment
+
+from shared.logs import EVENTS
+
+Line = Mapping[str, Any]
+SETTINGS = {
+    "TIME_SCALE": "20",
+    "MAX_ATTEMPTS": "2",
+    "IN_DOUBT_SECONDS": "6000",  # a doubt lasts for the whole run
+    "HANDLER": "scripted:handle",
+    "PYTHONPATH": str(TEAM),
+    "WHATSAPP_PHONE_NUMBER_ID": SENDER,
+    "META_APP_SECRET": SECRET,
+    "INTERNAL_TASK_TOKEN": TASK_TOKEN,
+}
+MENDED = {
+    "object": "whatsapp_business_account",
+    "entry": [
+        {
+            "id": "300000000000003",
+            "time": 1700000000,
+            "changes": [
+                {
+                    "field": "account_update",
+                    "value": {"event": "DISABLED_UPDATE", "ban_info": {"waba_ban_state": "REINSTATE"}},
+                }
+            ],
+        }
+    ],
+}
+"""WhatsApp's own news, that the account may send again."""
+
+UNREADABLE = {
+    "object": "whatsapp_business_account",
+    "entry": [
+        {
+            "id": "300000000000003",
+            "changes": [
+                {"field": "messages", "value": {"metadata": {"phone_number_id": SENDER}, "messages": [{"id": 7}]}}
+            ],
+        }
+    ],
+}
+
+
+def lines_of_a_run(directory: Path) -> list[Line]:
+    """Every line that a service wrote."""
+    settings = {**SETTINGS, "HANDLER_CALLS": str(directory / "calls.jsonl")}
+    with Stack(directory / "data", settings=settings) as stack:
+        _all_that_happens(stack)
+        lines = stack.logs()
+    return [line for line in (*lines, *_lines_without_a_configuration()) if _is_a_services(line)]
+
+
+def _is_a_services(line: Line) -> bool:
+    """And not the local cloud's, which logs into the same file in words of its own."""
+    return line.get("message") == EVENTS.get(line["event"], "")
+
+
+def _all_that_happens(stack: Stack) -> None:
+    _sweep(stack)
+    well = [stack.say("15550000001", "hello"), stack.say("15550000002", "!hang 1.1"), stack.say("15550000003", "!drop")]
+    dead = stack.say("15550000005", "!raise always")
+    stack.fault("send", "error", code=131026, match={"to": "15550000006"})
+    stack.fault("send", "error", code=131056, match={"to": "15550000007"})
+    stack.fault("receipt", "withhold", times=0, match={"to": "15550000008"})
+    stack.fault("send", "accept_then_drop", match={"to": "15550000008"})
+    ended = [stack.say("15550000006", "refused"), stack.say("15550000007", "limited")]
+    stack.fault("send", "accept_then_drop", match={"to": "15550000004"})
+    lost, found = stack.say("15550000008", "lost"), stack.say("15550000004", "lost, and a receipt comes")
+    stack.post(json.dumps(UNREADABLE).encode())
+    stack.post(b"{}", headers={})
+    stack.get("webhook", "/webhooks/whatsapp?hub.mode=subscribe&hub.verify_token=wrong&hub.challenge=1")
+    stack.task("inbound", {"v": 1}, token=None)
+    stack.wait_settled([*well, dead, *ended, found])
+    stack.wait_until(lambda: (reply := stack.reply(lost)) and reply.state == "in_doubt", "an answer is lost")
+    _slow_and_failing_queue(stack)
+    _blocked_and_back(stack)
+    _refused_credential(stack)
+
+
+def _sweep(stack: Stack) -> None:
+    answer = stack.http.post(stack.described["internal"] + "/internal/sweep", headers={"X-Internal-Token": TASK_TOKEN})
+    assert answer.status_code == 200, answer.text
+
+
+def _slow_and_failing_queue(stack: Stack) -> None:
+    """The queue stands still, for longer than a webhook waits, and then for less."""
+    body = _message("15550000009", "wamid.slow")
+    with _stopped(stack.pids()["tasks"]):
+        assert stack.post(body).status_code == 500
+    with _stopped(stack.pids()["tasks"]) as go_on:
+        threading.Timer(0.5, go_on).start()
+        assert stack.post(body).status_code == 200
+    stack.wait_logs("inbound_processing_finished", inbound_event_id=stack.event_key("wamid.slow"))
+    assert stack.post(body).status_code == 200, "a duplicate"
+
+
+@contextmanager
+def _stopped(pid: int) -> Iterator[Any]:
+    def go_on() -> None:
+        os.kill(pid, signal.SIGCONT)
+
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield go_on
+    finally:
+        go_on()
+
+
+def _message(contact: str, message_id: str) -> bytes:
+    message = {"from": contact, "id": message_id, "timestamp": "1700000000", "type": "text", "text": {"body": "hello"}}
+    value = {"messaging_product": "whatsapp", "metadata": {"phone_number_id": SENDER}, "messages": [message]}
+    entry = {"id": "300000000000003", "changes": [{"field": "messages", "value": value}]}
+    return json.dumps({"object": "whatsapp_business_account", "entry": [entry]}).encode()
+
+
+def _blocked_and_back(stack: Stack) -> None:
+    stack.fault("send", "error", code=368, match={"to": "15550000010"})
+    stack.say("15550000010", "hello")
+    stack.wait_logs("sender_blocked")
+    stack.say("15550000011", "hello")
+    stack.wait_logs("outbound_waiting", reason="blocked")
+    _sweep(stack)
+    assert stack.post(json.dumps(MENDED).encode()).status_code == 200
+    stack.wait_until(lambda: not stack.store.marks("default").blocks, "the block is lifted")
+
+
+def _refused_credential(stack: Stack) -> None:
+    stack.fault("send", "error", code=190, match={"to": "15550000012"})
+    stack.say("15550000012", "hello")
+    stack.wait_logs("tenant_needs_reauth")
+    _sweep(stack)
+
+
+def _lines_without_a_configuration() -> list[Line]:
+    done = subprocess.run(
+        [sys.executable, "-m", "services.webhook"],
+        cwd=ROOT,
+        env=clean_environment(APP_ENV="prod", PORT="0"),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]

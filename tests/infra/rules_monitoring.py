@@ -1,0 +1,275 @@
+"""Rules for monitoring: metrics that are used, alerts that can speak, somebody who is told, a page for each."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import promql_parser as promql
+from code_side import Code
+from google.cloud.logging_v2.types import LogMetric
+from google.cloud.monitoring_dashboard_v1 import Dashboard
+from google.cloud.monitoring_v3 import AlertPolicy, NotificationChannel, UptimeCheckConfig
+from google.protobuf import json_format
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
+from log_filters import FilterInvalid, extracted_path, parse
+from plans import Plan, Resource
+
+RUNBOOK = Path(__file__).parents[2] / "docs" / "runbook.md"
+METRIC, POLICY, DASHBOARD = "google_logging_metric", "google_monitoring_alert_policy", "google_monitoring_dashboard"
+CHANNEL, UPTIME = "google_monitoring_notification_channel", "google_monitoring_uptime_check_config"
+MESSAGES: Mapping[str, Any] = {
+    METRIC: LogMetric,
+    POLICY: AlertPolicy,
+    CHANNEL: NotificationChannel,
+    UPTIME: UptimeCheckConfig,
+}
+TERRAFORMS_OWN = {"project", "deletion_policy", "force_delete", "id", "timeouts", "uptime_check_id", "creation_record"}
+"""Arguments that are no part of what the API is sent."""
+
+UNKNOWN = "known after the apply"
+
+OURS = "logging_googleapis_com:user_"
+THEIRS = {
+    "run_googleapis_com:request_count": {"response_code_class"},
+    "run_googleapis_com:request_latencies": {"response_code_class"},
+    "cloudtasks_googleapis_com:queue_depth": set[str](),
+}
+"""Metrics of Google's that we ask for, and their labels: https://cloud.google.com/monitoring/api/metrics_gcp."""
+
+OF_RESOURCES = {"monitored_resource", "service_name", "queue_id", "le"}
+SUFFIXES = ("_sum", "_count", "_bucket")
+
+
+def message_of(resource: Resource) -> Message:
+    """What the API would be sent. Raises json_format.ParseError for what it does not know."""
+    if resource.type == DASHBOARD:
+        return json_format.Parse(resource["dashboard_json"], Dashboard.pb(Dashboard()))
+    made = MESSAGES[resource.type]
+    message: Message = made.pb(made())
+    values = {name: value for name, value in resource.values.items() if name not in TERRAFORMS_OWN}
+    return json_format.ParseDict(_unfolded(values, message.DESCRIPTOR), message)
+
+
+def _unfolded(values: Mapping[str, Any], about: Descriptor) -> dict[str, Any]:
+    """Terraform's values as JSON for a message: a block that may be there once is a list of one in a plan."""
+    found = {}
+    for name, value in values.items():
+        field = about.fields_by_name.get(name)
+        if value is None or value == []:
+            continue
+        found[name] = value if field is None else _of_field(value, field)
+    return found
+
+
+def _of_field(value: Any, field: FieldDescriptor) -> Any:
+    inner = field.message_type
+    if inner is None and isinstance(value, list):
+        return [UNKNOWN if element is None else element for element in value]
+    if inner is None or inner.GetOptions().map_entry or not isinstance(value, list):
+        return value
+    elements = [_unfolded(element or {}, inner) for element in value]
+    return elements if field.is_repeated else elements[0]
+
+
+def queries_of(plan: Plan) -> dict[str, str]:
+    """Every PromQL query: of alerts by their address, of charts by their title."""
+    found = {}
+    for policy in plan.of(POLICY):
+        for condition in policy["conditions"]:
+            for it in condition["condition_prometheus_query_language"]:
+                found[policy.address] = it["query"]
+    for tile in json.loads(plan.one(DASHBOARD)["dashboard_json"])["mosaicLayout"]["tiles"]:
+        for number, line in enumerate(tile["widget"].get("xyChart", {"dataSets": []})["dataSets"]):
+            found[f"{tile['widget']['title']} {number}"] = line["timeSeriesQuery"]["prometheusQuery"]
+    return found
+
+
+def selectors_of(query: str) -> Iterator[tuple[promql.VectorSelector, float | None]]:
+    """What a query asks for, and over how many seconds."""
+    yield from _selectors(promql.parse(query))
+
+
+def asked_of(plan: Plan) -> Iterator[tuple[str, promql.VectorSelector, float | None]]:
+    """The same of every query that can be read; of the others a rule of its own speaks."""
+    for about, query in queries_of(plan).items():
+        with suppress(ValueError):
+            yield from ((about, *asked) for asked in selectors_of(query))
+
+
+def _selectors(node: Any) -> Iterator[tuple[promql.VectorSelector, float | None]]:
+    match node:
+        case promql.VectorSelector():
+            yield node, None
+        case promql.MatrixSelector():
+            yield node.vector_selector, node.range.total_seconds()
+        case promql.BinaryExpr():
+            yield from _selectors(node.lhs)
+            yield from _selectors(node.rhs)
+        case promql.Call():
+            for argument in node.args:
+                yield from _selectors(argument)
+        case promql.AggregateExpr() | promql.ParenExpr():
+            yield from _selectors(node.expr)
+        case promql.NumberLiteral():
+            pass
+        case _:
+            raise ValueError(f"{node} is a form of PromQL that is not known here.")
+
+
+def grouped_by(node: Any) -> set[str]:
+    """All labels by which a query's sums are kept apart."""
+    found: set[str] = set()
+    for text in re.findall(r"\bby \(([^)]*)\)", str(node)):
+        found |= {label.strip() for label in text.split(",")}
+    return found
+
+
+def metric_of(name: str, plan: Plan) -> Resource | None:
+    """The metric of ours that a name in PromQL means."""
+    base = name.removeprefix(OURS)
+    for metric in plan.of(METRIC):
+        is_distribution = metric.block("metric_descriptor")["value_type"] == "DISTRIBUTION"
+        names = [metric["name"] + suffix for suffix in SUFFIXES] if is_distribution else [metric["name"]]
+        if name.startswith(OURS) and base in names:
+            return metric
+    return None
+
+
+# ---- rules
+
+
+def the_api_knows_every_word(plan: Plan, code: Code) -> Iterator[str]:
+    for resource in plan.of(*MESSAGES, DASHBOARD):
+        try:
+            message = message_of(resource)
+        except json_format.ParseError as error:
+            yield f"{resource.address} is no {resource.type} of the API: {error}"
+            continue
+        if resource.type == DASHBOARD:
+            given, back = json.loads(resource["dashboard_json"]), json_format.MessageToDict(message)
+            if given != back:
+                yield f"{resource.address} comes back from the API in another form, which is a change in every plan."
+
+
+def filters_say_only_what_is_known(plan: Plan, code: Code) -> Iterator[str]:
+    for metric in plan.of(METRIC):
+        extractors = [*(metric.get("label_extractors") or {}).values(), metric.get("value_extractor")]
+        try:
+            parse(metric["filter"])
+            for extractor in filter(None, extractors):
+                extracted_path(extractor)
+        except FilterInvalid as error:
+            yield f"The filter of {metric['name']} is not what we allow: {error}"
+
+
+def metrics_are_what_they_can_be(plan: Plan, code: Code) -> Iterator[str]:
+    for metric in plan.of(METRIC):
+        about = metric.block("metric_descriptor")
+        wanted = "DISTRIBUTION" if metric.get("value_extractor") else "INT64"
+        if about["metric_kind"] != "DELTA" or about["value_type"] != wanted:
+            yield f"{metric['name']} is {about['metric_kind']} {about['value_type']}: of logs it can be DELTA {wanted}."
+        labels = {it["key"] for it in about["labels"]}
+        if labels != set(metric.get("label_extractors") or {}):
+            yield f"{metric['name']} has the labels {sorted(labels)} and takes others out of a line."
+
+
+def queries_ask_for_what_is_there(plan: Plan, code: Code) -> Iterator[str]:
+    for about, query in queries_of(plan).items():
+        try:
+            asked = list(selectors_of(query))
+        except ValueError as error:
+            yield f"{about} is no PromQL: {error}"
+            continue
+        labels = set(grouped_by(promql.parse(query)))
+        known: set[str] = set(OF_RESOURCES)
+        for selector, _ in asked:
+            name = str(selector.name)
+            metric = metric_of(name, plan)
+            base = next((name.removesuffix(it) for it in SUFFIXES if name.removesuffix(it) in THEIRS), name)
+            if metric is None and base not in THEIRS:
+                yield f"{about} asks for {name}, which is not there."
+                continue
+            known |= (
+                THEIRS[base] if metric is None else {it["key"] for it in metric.block("metric_descriptor")["labels"]}
+            )
+            matchers = {it.name for it in selector.matchers.matchers}
+            if "monitored_resource" not in matchers:
+                yield f"{about} does not say of which resource {name} is: the API refuses a metric of several."
+            labels |= matchers
+        if labels - known:
+            yield f"{about} looks at {', '.join(sorted(labels - known))}, which no metric in it has."
+
+
+def every_metric_is_looked_at(plan: Plan, code: Code) -> Iterator[str]:
+    asked = {str(selector.name) for _, selector, _ in asked_of(plan)}
+    seen = {metric["name"] for name in asked if (metric := metric_of(name, plan))}
+    for name in sorted({it["name"] for it in plan.of(METRIC)} - seen):
+        yield f"{name} is in no alert and on no chart."
+
+
+def windows_hold_two_sweeps(plan: Plan, code: Code) -> Iterator[str]:
+    schedule = plan.one("google_cloud_scheduler_job")["schedule"]
+    every = re.fullmatch(r"(?:\*/([0-9]+)|\*) \* \* \* \*", schedule)
+    between = 60 * int(every[1] or 1) if every else 3600
+    for about, selector, seconds in asked_of(plan):
+        metric = metric_of(str(selector.name), plan)
+        by_sweep = metric is not None and re.search('"(swept|sender_checked)"', metric["filter"])
+        if by_sweep and (seconds or 0) < 2 * between:
+            yield f"{about} looks back {seconds} s, in which there may be no sweep: they come each {between} s."
+
+
+def alerts_are_made_before_their_metrics_have_a_point(plan: Plan, code: Code) -> Iterator[str]:
+    for policy in plan.of(POLICY):
+        for condition in policy["conditions"]:
+            for it in condition["condition_prometheus_query_language"]:
+                if not it["disable_metric_validation"]:
+                    yield f"{policy.address} is refused at the first apply: its metric has no point yet."
+
+
+def every_alert_tells_somebody(plan: Plan, code: Code) -> Iterator[str]:
+    emails = set(plan.variables.get("alert_emails") or ())
+    told = {it["labels"]["email_address"] for it in plan.of(CHANNEL)}
+    if told != emails:
+        yield f"alert_emails are {sorted(emails)}, and {sorted(told)} have a channel."
+    for policy in plan.of(POLICY):
+        # A name that is known only after the apply is None here, and counts.
+        if len(policy.get("notification_channels") or []) != len(emails):
+            yield f"{policy.address} tells {len(policy.get('notification_channels') or [])} of {len(emails)}."
+        if policy.get("enabled") is False:
+            yield f"{policy.address} is turned off."
+
+
+def the_runbook_and_the_alerts_are_the_same(plan: Plan, code: Code) -> Iterator[str]:
+    there: set[tuple[str, str]] = set()
+    for policy in plan.of(POLICY):
+        named = re.search(r"docs/runbook\.md#([a-z0-9-]+)$", policy.block("documentation").get("content", ""))
+        there.add((named[1] if named else f"no section ({policy.address})", str(policy["severity"]).lower()))
+    told = set(sections(RUNBOOK.read_text()))
+    for section, severity in sorted(told - there):
+        yield f"docs/runbook.md tells of {section} ({severity}), and no alert does."
+    for section, severity in sorted(there - told):
+        yield f"An alert leads to {section} ({severity}), and docs/runbook.md has no such section."
+
+
+def sections(markdown: str) -> Iterator[tuple[str, str]]:
+    """The alerts of the runbook: each second heading with a bold word beneath it, `**Critical, warning.**`."""
+    for title, words in re.findall(r"^## (.+)\n\n\*\*([A-Za-z, ]+)\.\*\*", markdown, re.M):
+        for severity in words.lower().split(", "):
+            yield title.lower().replace(" ", "-"), severity
+
+
+RULES = (
+    the_api_knows_every_word,
+    filters_say_only_what_is_known,
+    metrics_are_what_they_can_be,
+    queries_ask_for_what_is_there,
+    every_metric_is_looked_at,
+    windows_hold_two_sweeps,
+    alerts_are_made_before_their_metrics_have_a_point,
+    every_alert_tells_somebody,
+    the_runbook_and_the_alerts_are_the_same,
+)

@@ -1,0 +1,289 @@
+"""Every filter of the metrics, the dashboard and the pages, before the lines that the services really write."""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from log_filters import Entry, FilterInvalid, entry_of, extracted_path, field_of, parse
+from log_run import Line, lines_of_a_run
+from mutations import Mutation, put
+from plans import Plan
+from rules_monitoring import DASHBOARD, METRIC
+
+from shared.logs import EVENTS
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.fixture(scope="module")
+def lines(tmp_path_factory: pytest.TempPathFactory) -> list[Line]:
+    return lines_of_a_run(tmp_path_factory.mktemp("run"))
+
+
+# ---- the language
+
+ENTRY: Entry = entry_of(
+    {
+        "time": "2026-11-28T10:15:02Z",
+        "severity": "WARNING",
+        "message": "A message waits.",
+        "event": "outbound_waiting",
+        "attempt": 3,
+        "final": False,
+        "logging.googleapis.com/labels": {"tenant": "default"},
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "matches"),
+    [
+        ('jsonPayload.event="outbound_waiting"', True),
+        ('jsonPayload.event = "Outbound_Waiting"', True),
+        ('jsonPayload.event="outbound"', False),
+        ('labels.tenant="default" AND severity="WARNING"', True),
+        ('labels.tenant="default" AND severity="ERROR"', False),
+        ('severity>="INFO"', True),
+        ('severity<"WARNING"', False),
+        ("jsonPayload.attempt>2", True),
+        ("jsonPayload.attempt>=3", True),
+        ("jsonPayload.attempt<3", False),
+        ("jsonPayload.attempt<=3.5", True),
+        ("jsonPayload.attempt=3", True),
+        ("jsonPayload.absent>=0", False),
+        ('jsonPayload.absent.deeper="x"', False),
+        ('resource.type="cloud_run_revision"', True),
+        ('resource.type="cloud_run_job"', False),
+        ('severity="WARNING"\n  AND jsonPayload.attempt=3', True),
+    ],
+)
+def test_a_filter_matches_what_google_says_it_matches(text: str, matches: bool) -> None:
+    assert parse(text)(ENTRY) is matches
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "outbound_waiting",
+        '"outbound_waiting"',
+        'jsonPayload.event="a" OR jsonPayload.event="b"',
+        'jsonPayload.event="a" and jsonPayload.event="b"',
+        'jsonPayload.event="a" jsonPayload.event="b"',
+        'jsonPayload.event="a" AND',
+        'AND jsonPayload.event="a"',
+        'NOT jsonPayload.event="a"',
+        '-jsonPayload.event="a"',
+        '(jsonPayload.event="a")',
+        'jsonPayload.event!="a"',
+        'jsonPayload.event:"a"',
+        "jsonPayload.event:*",
+        'jsonPayload.event=~"a.*"',
+        'jsonPayload.event!~"a.*"',
+        'jsonPayload.event>"a"',
+        "jsonPayload.event=a",
+        "severity>=INFO",
+        "jsonPayload.event='a'",
+        'jsonPayload.event="a\\"b"',
+        'jsonPayload.event=("a" "b")',
+        'jsonPayload."event"="a"',
+        'event="a"',
+        'jsonPayload="a"',
+        'severity.x="INFO"',
+        'severity="BAD"',
+        'timestamp>="2026-01-01"',
+        'jsonPayload.event="a" -- a comment',
+        "sample(insertId, 0.1)",
+        "jsonPayload.attempt=3x",
+        "jsonPayload.attempt==3",
+        'jsonPayload.event="a" AND AND severity="INFO"',
+        'jsonPayload.event="a',
+    ],
+)
+def test_what_else_the_language_can_say_is_refused(text: str) -> None:
+    with pytest.raises(FilterInvalid):
+        parse(text)
+
+
+@pytest.mark.parametrize("text", ['jsonPayload.attempt="3"', "jsonPayload.event>=3", "jsonPayload.final=1"])
+def test_a_value_of_another_kind_than_the_fields_is_refused(text: str) -> None:
+    with pytest.raises(FilterInvalid, match="another kind"):
+        parse(text)(ENTRY)
+
+
+@pytest.mark.parametrize("text", ["jsonPayload.event", 'REGEXP_EXTRACT(jsonPayload.event, "(.*)")', "EXTRACT()"])
+def test_an_extractor_of_another_form_is_refused(text: str) -> None:
+    with pytest.raises(FilterInvalid):
+        extracted_path(text)
+
+
+# ---- the metrics
+
+
+def _is(*events: str, **fields: Any) -> Callable[[Line], bool]:
+    return lambda line: line["event"] in events and fields.items() <= line.items()
+
+
+MEANT: Mapping[str, Callable[[Line], bool]] = {
+    **dict.fromkeys(
+        (
+            "whatsapp_queue_depth",
+            "whatsapp_in_doubt",
+            "whatsapp_dead_letters",
+            "whatsapp_oldest_pending_seconds",
+            "whatsapp_sweeps_total",
+        ),
+        _is("swept"),
+    ),
+    "whatsapp_evolution_connected": _is("sender_checked"),
+    "whatsapp_messages_processed_total": _is(
+        "inbound_processing_finished", "outbound_sent", "outbound_attempt", state="done"
+    ),
+    "whatsapp_message_latency_seconds": _is("inbound_processing_finished", "outbound_sent", state="done"),
+    "whatsapp_dead_lettered_total": _is("dead_lettered"),
+    "whatsapp_needs_reauth_total": _is("tenant_needs_reauth"),
+    "whatsapp_sender_blocked_total": _is("sender_blocked"),
+    "whatsapp_webhooks_refused_total": _is("webhook_refused"),
+}
+"""Of which lines each metric is made, said once more and in another way than by its filter."""
+
+
+def faults_before(lines: list[Line], plan: Plan) -> list[str]:
+    """What is wrong with the metrics, seen from the lines."""
+    found = []
+    for metric in plan.of(METRIC):
+        name, matches = metric["name"], parse(metric["filter"])
+        meant = [line for line in lines if MEANT[name](line)]
+        matched = [line for line in lines if matches(entry_of(line))]
+        if not meant:
+            found.append(f"The run has no line for {name}.")
+        found += [f"{name} leaves out {line['event']}." for line in meant if line not in matched]
+        found += [f"{name} counts {line['event']} too." for line in matched if line not in meant]
+        found += _unextracted(name, metric, [entry_of(line) for line in matched])
+    return found
+
+
+def _unextracted(name: str, metric: Any, entries: list[Entry]) -> list[str]:
+    found = []
+    if metric.get("value_extractor"):
+        path = extracted_path(metric["value_extractor"])
+        values = [field_of(entry, path) for entry in entries]
+        found += [f"{name} takes {value!r} for a number." for value in values if type(value) not in (int, float)]
+    for label, extractor in (metric.get("label_extractors") or {}).items():
+        if entries and not any(field_of(entry, extracted_path(extractor)) for entry in entries):
+            found.append(f"{name} finds its label {label} in no line.")
+    return found
+
+
+def test_every_metric_is_fed_by_the_lines_it_is_meant_for_and_by_no_other(
+    lines: list[Line], plan_of: Callable[[str], Plan]
+) -> None:
+    plan = plan_of("bare")
+    assert {it["name"] for it in plan.of(METRIC)} == set(MEANT)
+    assert faults_before(lines, plan) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "fault"),
+    [
+        ("queue_depth", put('jsonPayload.event="sweept"', "filter"), "whatsapp_queue_depth leaves out swept"),
+        ("queue_depth", put('severity="INFO"', "filter"), "whatsapp_queue_depth counts webhook_received too"),
+        ("dead_letters", put("EXTRACT(jsonPayload.dead_letters)", "value_extractor"), "takes None for a number"),
+        ("connected", put("EXTRACT(jsonPayload.reason)", "value_extractor"), "takes 'blocked' for a number"),
+        (
+            "dead_lettered",
+            put({"code": "EXTRACT(jsonPayload.error_code)"}, "label_extractors"),
+            "label code in no",
+        ),
+        ("processed", put('jsonPayload.state="done"', "filter"), "processed_total counts lease_lost too"),
+    ],
+)
+def test_a_metric_that_is_fed_by_something_else_is_found(
+    lines: list[Line], plan_of: Callable[[str], Plan], name: str, change: Callable[[Any], None], fault: str
+) -> None:
+    late: Line = {**next(it for it in lines if _is("outbound_sent")(it)), "event": "lease_lost", "severity": "WARNING"}
+    wrong = Mutation(name, METRIC, name, change, fault).of(plan_of("bare"))
+    assert any(fault in found for found in faults_before([*lines, late], wrong))
+
+
+def test_both_sides_of_each_metric_are_in_the_run(lines: list[Line]) -> None:
+    """A sender is connected, blocked and refused; a delivery dies of a code and of none; both stages come to an end."""
+    assert {line.get("reason") for line in lines if _is("sender_checked")(line)} == {None, "blocked", "needs_reauth"}
+    assert {line.get("code") for line in lines if _is("dead_lettered")(line)} >= {None, 131026}
+    done = [line for line in lines if MEANT["whatsapp_messages_processed_total"](line)]
+    assert {line["stage"] for line in done} == {"inbound", "outbound"}
+    assert {line["event"] for line in done} >= {"inbound_processing_finished", "outbound_sent", "outbound_attempt"}
+
+
+def test_nothing_private_becomes_a_label(plan_of: Callable[[str], Plan]) -> None:
+    labels = {label for it in plan_of("bare").of(METRIC) for label in it.get("label_extractors") or {}}
+    assert labels == {"phone_number_id", "tenant", "reason", "stage", "code"}, "think of I7 before there is another"
+
+
+# ---- the pages, and the dashboard
+
+_COMMAND = re.compile(r"gcloud logging read '([^']+)'((?:[^\n]*\\\n)*[^\n]*)")
+_SHORTENED = re.compile(r'(\w+)\.(\w+)="\w*…"')
+
+
+def _commands(page: str) -> list[tuple[str, str]]:
+    """The filters of a page, and the rest of each command."""
+    return [(found[1], found[2]) for found in _COMMAND.finditer((DOCS / page).read_text())]
+
+
+def _filled(text: str, lines: list[Line]) -> str:
+    """A filter with an id of the run's in place of one that the page has shortened."""
+    rest = parse(" AND ".join(part for part in text.split(" AND ") if "…" not in part) or 'severity>="DEBUG"')
+
+    def known(found: re.Match[str]) -> str:
+        entries = (entry_of(line) for line in lines)
+        values = (field_of(entry, (found[1], found[2])) for entry in entries if rest(entry))
+        return f'{found[1]}.{found[2]}="{next(value for value in values if value)}"'
+
+    return _SHORTENED.sub(known, text)
+
+
+PAGES = ("runbook.md", "operating.md")
+OF_THE_RUN = [(page, text) for page in PAGES for text, _ in _commands(page) if "cloud_scheduler_job" not in text]
+
+
+@pytest.mark.parametrize(("page", "text"), dict.fromkeys(OF_THE_RUN), ids=lambda it: re.sub(r"\W+", "-", it)[-60:])
+def test_a_filter_on_a_page_finds_lines_of_the_event_it_names_and_no_others(
+    page: str, text: str, lines: list[Line]
+) -> None:
+    filled = _filled(text, lines)
+    matches = parse(filled)
+    found = [line for line in lines if matches(entry_of(line))]
+    assert found, "it finds nothing in a run that has everything"
+    assert len(found) < len(lines), "it finds everything"
+    named = re.findall(r'jsonPayload\.event="(\w+)"', text)
+    assert set(named) <= set(EVENTS)
+    assert not named or {line["event"] for line in found} == set(named)
+
+
+def test_each_column_that_a_page_shows_is_in_the_lines(lines: list[Line]) -> None:
+    for page in ("runbook.md",):
+        for text, more in _commands(page):
+            table = re.search(r"table\(([^)]*)\)", more)
+            matches = parse(_filled(text, lines))
+            # What a page asks by an id may be anybody's, and need not have all that another has.
+            entries = [entry_of(line) for line in lines if "…" in text or matches(entry_of(line))]
+            for column in table[1].split(", ") if table else ():
+                assert any(field_of(entry, tuple(column.split("."))) is not None for entry in entries), (text, column)
+
+
+def test_what_the_scheduler_logs_is_asked_for_in_the_language_that_we_know() -> None:
+    """Google's own lines, of which a run has none: https://cloud.google.com/scheduler/docs/logging."""
+    (text,) = {text for text, _ in _commands("runbook.md") if "cloud_scheduler_job" in text}
+    assert parse(text).paths == {("resource", "type"), ("severity",)}
+
+
+def test_the_dashboard_lists_the_errors(lines: list[Line], plan_of: Callable[[str], Plan]) -> None:
+    tiles = json.loads(plan_of("bare").one(DASHBOARD)["dashboard_json"])["mosaicLayout"]["tiles"]
+    (text,) = [it["widget"]["logsPanel"]["filter"] for it in tiles if "logsPanel" in it["widget"]]
+    matches = parse(text)
+    found = {line["event"] for line in lines if matches(entry_of(line))}
+    assert found == {"dead_lettered", "tenant_needs_reauth", "sender_blocked", "config_error"}
