@@ -15,6 +15,8 @@ def make_app() -> flask.Flask:
     source = str(Path(__file__).with_name("main.py"))
     app: flask.Flask = functions_framework.create_app("webhook", source)  # type: ignore[no-untyped-call]
     app.after_request_funcs.clear()  # it would read the rest of any request into memory, to /robots.txt say
+    for rule in app.url_map.iter_rules():
+        rule.strict_slashes = False  # a request without a path would be redirected, to whatever it says in Host
     return app
 
 

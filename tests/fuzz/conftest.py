@@ -1,6 +1,7 @@
 """What the hunts share: how long they last, and where their stores are."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -10,7 +11,7 @@ from hunt import Hunt, hunt_long, hunt_quick
 
 @pytest.fixture(params=["quick", pytest.param("long", marks=[pytest.mark.slow, pytest.mark.timeout(1200)])])
 def hunt(request: pytest.FixtureRequest) -> Hunt:
-    return hunt_long if request.param == "long" else hunt_quick
+    return partial(hunt_long if request.param == "long" else hunt_quick, str(request.node.originalname))
 
 
 @pytest.fixture(scope="session")

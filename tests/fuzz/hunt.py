@@ -21,22 +21,22 @@ class Hunt(Protocol):
         ...
 
 
-def hunt_quick(check: Callable[[Any], None], inputs: SearchStrategy[Any], quick: int) -> None:
-    settings(max_examples=quick, derandomize=True, **QUIETLY)(_test_of(check, inputs))()
+def hunt_quick(name: str, check: Callable[[Any], None], inputs: SearchStrategy[Any], quick: int) -> None:
+    settings(max_examples=quick, derandomize=True, **QUIETLY)(_test(name, check, inputs))()
 
 
-def hunt_long(check: Callable[[Any], None], inputs: SearchStrategy[Any], quick: int) -> None:
+def hunt_long(name: str, check: Callable[[Any], None], inputs: SearchStrategy[Any], quick: int) -> None:
     began, examples = time.monotonic(), 0
     while examples < LONG_EXAMPLES and time.monotonic() - began < LONG_SECONDS:
-        test = hypothesis.seed(time.time_ns())(_test_of(check, inputs))
+        test = hypothesis.seed(time.time_ns())(_test(name, check, inputs))
         settings(max_examples=ROUND, print_blob=True, **QUIETLY)(test)()
         examples += ROUND
-    print(f"{check.__name__}: {examples:,} inputs in {time.monotonic() - began:.0f} s")
+    print(f"{name}: {examples:,} inputs in {time.monotonic() - began:.0f} s")
 
 
-def _test_of(check: Callable[[Any], None], inputs: SearchStrategy[Any]) -> Callable[[], None]:
+def _test(name: str, check: Callable[[Any], None], inputs: SearchStrategy[Any]) -> Callable[[], None]:
     def test(one: Any) -> None:
         check(one)
 
-    test.__name__ = test.__qualname__ = check.__name__
+    test.__name__ = test.__qualname__ = name  # by which hypothesis finds the same inputs again
     return given(inputs)(test)

@@ -43,6 +43,7 @@ from shared.wire.bounded_http import Answer
 
 PATH = "/webhooks/whatsapp"
 CAP = 1024 * 1024
+TRIES = 5
 FOLLOWED = 12
 """Events of one POST that are followed to their end; a list may have been made a thousand."""
 
@@ -102,16 +103,17 @@ class Pombo:
         return found
 
     def post(self, body: bytes) -> int:
-        return self.client.post(PATH, data=body, headers={"X-Hub-Signature-256": signed(body)}).status_code
+        """Again where the store was too slow, as Meta does: a busy machine may hold it up for seconds."""
+        headers = {"X-Hub-Signature-256": signed(body)}
+        statuses = (self.client.post(PATH, data=body, headers=headers).status_code for _ in range(TRIES))
+        return next((status for status in statuses if status != 500), 500)
 
     def run(self, record: Delivery) -> tuple[int, Any]:
-        """The record's task arrives."""
-        answered = self.tasks.post(
-            f"/internal/process_{record.kind}",
-            json=task_body(Task.of(record)),
-            headers={"X-Internal-Token": parts.TOKEN},
-        )
-        return answered.status_code, answered.json
+        """The record's task arrives; again where the store was too slow, as the queue does."""
+        path, headers = f"/internal/process_{record.kind}", {"X-Internal-Token": parts.TOKEN}
+        answers = (self.tasks.post(path, json=task_body(Task.of(record)), headers=headers) for _ in range(TRIES))
+        answered = next((answer for answer in answers if answer.status_code != 503), None)
+        return (answered.status_code, answered.json) if answered else (503, None)
 
 
 @pytest.fixture(scope="module")
@@ -195,7 +197,7 @@ def webhooks(draw: st.DrawFn) -> Webhook:
 REASONS = {
     "not_json", "unknown_object", "no_entry", "malformed_entry", "malformed_change", "unknown_field", "no_items",
     "unknown_receipt", "too_many", "unparsable", "unknown_sender", "no_echo", "too_large", "signature", "verify_token",
-    "forbidden",
+    "forbidden", "store_unavailable",
 }  # fmt: skip
 SENTENCE = re.compile(r"A (task|newer version) [A-Za-z_, ]+(40 hex digits|from 0|)\.")
 HEX = re.compile(r"[0-9a-f]{32,40}")
@@ -225,7 +227,7 @@ OURS = {"time", "severity", "message", "event", "logging.googleapis.com/labels",
 def check_log(lines: list[str]) -> None:
     for line in lines:
         said = json.loads(line)
-        assert said["event"] in EVENTS, line
+        assert said["event"] in EVENTS or said["reason"] == "store_unavailable", line
         for name in said.keys() - OURS:
             value = said[name]
             assert abs(value) < 10**9 if isinstance(value, int | float) else SAID[name](value), line
@@ -300,9 +302,12 @@ class Request:
     headers: Mapping[str, str]
     body: bytes
 
+    def header(self, name: str) -> str:
+        return NOT_IN_A_HEADER.sub("", self.headers.get(name, ""))
+
     def send(self, client: FlaskClient) -> tuple[int, bytes]:
         environ = create_environ(method="POST", data=self.body)
-        given = {f"HTTP_{name}": NOT_IN_A_HEADER.sub("", value) for name, value in self.headers.items()}
+        given = {f"HTTP_{name}": self.header(name) for name in self.headers}
         line = {
             "REQUEST_METHOD": NOT_IN_A_METHOD.sub("", self.method) or "GET",
             "PATH_INFO": self.path,
@@ -354,9 +359,9 @@ requests = st.builds(
 def check_request(pombo: Pombo, request: Request) -> None:
     pombo.webhook.store.calls.clear()
     status, _ = request.send(pombo.client)
-    assert status < 500
+    assert status < 500 or request.path == "/readyz"
     assert {name for name, *_ in pombo.webhook.store.calls} <= {"ping"}
-    is_signed = request.headers.get(HEADERS[0]) == signed(request.body)
+    is_signed = request.header(HEADERS[0]) == signed(request.body)
     if (request.path, request.method) == (PATH, "POST") and status != 400:
         assert (status == 200) is is_signed
     if (request.path, request.method, status) == (PATH, "GET", 200):
@@ -402,9 +407,9 @@ tasks = st.builds(
 def check_task(pombo: Pombo, request: Request) -> None:
     pombo.internal.store.calls.clear()
     status, body = request.send(pombo.tasks)
-    assert status < 500
+    assert status < 500 or json.loads(body) == {"error": "store_unavailable"}
     assert isinstance(json.loads(body), dict) or request.method == "HEAD"
-    if request.headers["X_INTERNAL_TOKEN"] != parts.TOKEN:
+    if request.header("X_INTERNAL_TOKEN") != parts.TOKEN:
         assert status in (400, 403, 404, 405)
         assert pombo.internal.store.calls == []
     pombo.provider.sent.clear()

@@ -188,6 +188,13 @@ def test_nobody_is_believed_about_the_path_or_the_connection(served: Served, hea
     assert answer.endswith(b'{"status":"ok"}\n')
 
 
+@pytest.mark.parametrize("target", ["http://c4n4ry", "http://c4n4ry?x=y", "//c4n4ry//livez", "/livez/"])
+def test_nobody_is_led_to_whatever_host_a_request_names(served: Served, target: str) -> None:
+    answer = served.ask(ALIVE.replace(b"/livez", target.encode()).replace(b"here", CANARY))
+    assert answer.startswith(b"HTTP/1.1 404 ")
+    assert CANARY not in answer
+
+
 def test_no_answer_tells_a_version(served: Served) -> None:
     refused = parts.post(parts.text("wamid.1"), to=SENDER)
     head = b"POST /webhooks/whatsapp HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"

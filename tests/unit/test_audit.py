@@ -111,21 +111,15 @@ def test_every_package_of_both_locks_is_asked_for_by_its_version(advisories: Adv
 def test_a_vulnerability_fails_and_says_of_what_and_what_mends_it(
     advisories: Advisories, lock: Path, tmp_path: Path
 ) -> None:
-    advisories.about["flask"] = ADVISORY
-    for _ in range(2):  # it is no answer to be remembered
-        ended = audit(advisories, tmp_path, lock)
-        assert (ended.returncode, ended.stdout) == (1, "")
-        assert ended.stderr == (
-            "pombo: flask 3.1.0 has a known vulnerability: CVE-2026-00000, GHSA-0000-0000-0000, "
-            "mended in 9.9.9; raise it in pyproject.toml, then make lock.\n"
-        )
-
-
-def test_what_nothing_mends_yet_fails_too(advisories: Advisories, lock: Path, tmp_path: Path) -> None:
-    advisories.about["flask"] = ADVISORY | {"affected": []}
+    advisories.about |= {"flask": ADVISORY, "click": ADVISORY | {"affected": []}}
     ended = audit(advisories, tmp_path, lock)
-    assert ended.returncode == 1
-    assert "GHSA-0000-0000-0000, not mended yet." in ended.stderr
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert sorted(ended.stderr.splitlines()) == [
+        "pombo: click 8.1.8 has a known vulnerability: CVE-2026-00000, GHSA-0000-0000-0000, not mended yet.",
+        "pombo: flask 3.1.0 has a known vulnerability: CVE-2026-00000, GHSA-0000-0000-0000, mended in 9.9.9; "
+        "raise it in pyproject.toml, then make lock.",
+    ]
+    assert list(tmp_path.glob("*.good")) == [], "that is no answer to be remembered"
 
 
 def test_a_good_answer_is_good_for_a_day_and_for_the_same_locks(
@@ -142,8 +136,8 @@ def test_a_good_answer_is_good_for_a_day_and_for_the_same_locks(
     audit(advisories, cache, lock)
     assert len(advisories.asked) == 2 * times
     lock.write_text(lock.read_text().replace("3.1.0", "3.1.1"))
-    advisories.about["flask"] = ADVISORY
-    assert audit(advisories, cache, lock).returncode == 1
+    audit(advisories, cache, lock)
+    assert len(advisories.asked) == 3 * times
 
 
 @pytest.mark.parametrize("in_ci", ["", "true"])
