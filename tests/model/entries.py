@@ -1,0 +1,145 @@
+"""Entry points: the project's own code, run from its start each time, as far as a worker's answers go.
+
+It is deterministic given the answers, since time, chance and tokens are ports too. So nothing has to be kept of a run
+that is under way, no thread and no frame: it is run again.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from services import errors
+from shared.domain.errors import PomboError
+from shared.domain.record import Task
+from shared.pipeline.accept import Accept
+from shared.pipeline.dead_letters import Discard, Replay
+from shared.pipeline.follow import Follow
+from shared.pipeline.process_inbound import ProcessInbound
+from shared.pipeline.process_outbound import ProcessOutbound
+from shared.pipeline.senders import Senders
+from shared.pipeline.sweep import Sweep
+from tests.model.ports import (
+    Call,
+    Inline,
+    OneTenant,
+    Paused,
+    Play,
+    Script,
+    ScriptedChannel,
+    ScriptedClock,
+    ScriptedHandler,
+    ScriptedQueue,
+    ScriptedStore,
+)
+from tests.model.world import Ended, Worker
+
+WEBHOOK, RECEIPT, SWEEP = "webhook", "receipt", "sweep"
+OF_TASKS = frozenset({"inbound", "outbound"})
+REPLAY, REPLAY_MAY_DOUBLE, DISCARD = "replay", "replay --may-double", "discard"
+
+
+class Reached(NamedTuple):
+    """How far a worker has come: the calls that its answers belong to, and the next one."""
+
+    asked: tuple[Call, ...]
+    call: Call
+
+
+class Unexpected(Exception):
+    """The code raised what nobody expects of it."""
+
+
+def run(worker: Worker, play: Play) -> Reached:
+    """Run the code with the answers there are."""
+    if worker.answers and isinstance(worker.answers[0], Ended):
+        return Reached((), Call("answer", (worker.answers[0].status,)))
+    script = Script(worker, play)
+    try:
+        status = _ENTRIES[worker.entry](script)
+    except Paused:
+        *asked, call = script.asked
+        return Reached(tuple(asked), call)
+    except PomboError as error:
+        _, status = errors.answer(error, unavailable=500 if worker.entry == WEBHOOK else 503)
+    except Exception as error:
+        raise Unexpected(f"{worker.entry}: {error!r}") from error
+    return Reached(tuple(script.asked), Call("answer", (status,)))
+
+
+def _webhook(script: Script) -> int:
+    Accept(
+        store=ScriptedStore(script),
+        queue=ScriptedQueue(script),
+        tenants=OneTenant(),
+        channel=ScriptedChannel(script),
+        limits=script.play.limits,
+        clock=ScriptedClock(script),
+        pool=Inline,
+    )(b"", None)
+    return 200
+
+
+def _inbound(script: Script) -> int:
+    process = ProcessInbound(
+        store=ScriptedStore(script),
+        tenants=OneTenant(),
+        channel=ScriptedChannel(script),
+        handler=ScriptedHandler(script),
+        follow=_follow(script),
+        limits=script.play.limits,
+        clock=ScriptedClock(script),
+        stopping=script.stopping,
+    )
+    return process(_task(script)).status
+
+
+def _outbound(script: Script) -> int:
+    process = ProcessOutbound(
+        store=ScriptedStore(script),
+        channel=ScriptedChannel(script),
+        follow=_follow(script),
+        limits=script.play.limits,
+        clock=ScriptedClock(script),
+        stopping=script.stopping,
+    )
+    return process(_task(script)).status
+
+
+def _sweep(script: Script) -> int:
+    store = ScriptedStore(script)
+    nobody = Senders((), store, ScriptedChannel(script))  # what it reports of senders is for those who watch
+    Sweep(store, nobody, _follow(script), script.play.limits, ScriptedClock(script))()
+    return 200
+
+
+def _replay(script: Script, may_double: bool = False) -> int:
+    replay = Replay(ScriptedStore(script), ScriptedQueue(script), script.play.limits, ScriptedClock(script), may_double)
+    replay(_task(script).key)
+    return 200
+
+
+def _discard(script: Script) -> int:
+    discard = Discard(ScriptedStore(script), script.play.limits, ScriptedClock(script), "nobody needs it")
+    discard(_task(script).key)
+    return 200
+
+
+def _follow(script: Script) -> Follow:
+    return Follow(ScriptedQueue(script), ScriptedClock(script), script.play.limits)
+
+
+def _task(script: Script) -> Task:
+    assert isinstance(script.worker.subject, Task)
+    return script.worker.subject
+
+
+_ENTRIES: Mapping[str, Callable[[Script], int]] = {
+    WEBHOOK: _webhook,
+    RECEIPT: _webhook,
+    "inbound": _inbound,
+    "outbound": _outbound,
+    SWEEP: _sweep,
+    REPLAY: _replay,
+    REPLAY_MAY_DOUBLE: lambda script: _replay(script, may_double=True),
+    DISCARD: _discard,
+}
+"""Each gives the status that its caller is answered; 200 also to a person who is told that it cannot be done."""

@@ -1,0 +1,204 @@
+"""The invariants: of every state, of every write, task, send and answer. Each says what is broken; None: nothing is."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from shared.domain.delivery import Run, Step
+from shared.domain.guards import predecessor_finished
+from shared.domain.limits import DoubtPolicy
+from shared.domain.record import Delivery, State, Task
+from tests.model.entries import WEBHOOK, Reached
+from tests.model.ports import NOT_SENT, WRITTEN, Call, fingerprint
+from tests.model.setting import IN_TIME, Setting
+from tests.model.world import FUTURE, PAST, Mishap, Row, Worker, World
+
+# ---- of every state
+
+
+def of_state(setting: Setting, world: World) -> str | None:
+    """What must hold at any moment."""
+    for place, row in enumerate(world.rows):
+        name = setting.names[place]
+        if sum(task.key == setting.keys[place] for task in world.tasks) > setting.most_tasks:
+            return f"I5: more than {setting.most_tasks} live tasks of {name}"
+        if place < setting.events:
+            fault = _of_event(setting, world, name, row)
+        else:
+            fault = _of_reply(setting, world, place, row)
+        if fault:
+            return fault
+    return None
+
+
+def _of_event(setting: Setting, world: World, name: str, row: Row | None) -> str | None:
+    if row is not None and row.record.state is State.DEAD and any(world.rows[setting.events :]):
+        return f"I2: {name} is dead although its plan is committed"
+    return None
+
+
+def _of_reply(setting: Setting, world: World, place: int, row: Row | None) -> str | None:
+    name, handed, event = setting.names[place], world.ledger[place], world.rows[0]
+    if row is None:
+        expired = world.left[Mishap.EXPIRY] < setting.budget[Mishap.EXPIRY]
+        is_planned = event is not None and event.record.state is State.DONE
+        return f"I2: the event is done, but {name} is not there" if is_planned and not expired else None
+    record = row.record
+    if place < setting.first_message:
+        return None  # a call may be repeated
+    if handed.this_round > 1 + handed.resent:
+        return f"I3: {name} is handed over {handed.this_round} times in one round"
+    if handed.reach > handed.allowed + (handed.resent and setting.receipts != IN_TIME):
+        return f"I3: {handed.reach} copies of {name} reach the customer"
+    if record.state is State.DONE and not handed.this_round:
+        return f"I2: {name} is done, but was not handed over in this round"
+    if record.state is State.DEAD and record.word.any and handed.this_round and setting.receipts == IN_TIME:
+        return f"I2: {name} is dead although its receipt came in time"
+    return None
+
+
+# ---- of every write
+
+
+def of_write(
+    setting: Setting, world: World, worker: Worker, reached: Reached, found: Delivery, step: Step
+) -> str | None:
+    """What must hold when a write is applied; `found` is the record as it is now."""
+    after = step.write
+    assert after is not None
+    place = setting.place(after.key)
+    name = setting.names[place]
+    if _has_leased(worker, reached) and world.holders[place] != worker.token:
+        return f"I4: {name} is written by a worker whose token stands no more"
+    if after.state is State.DEAD and found.word.any:
+        return f"I2: {name} is written dead over a receipt of its round"
+    if after.state is State.DEAD and after.reason == "waited" and world.gave_up[place] != after.round:
+        return f"I2: {name} ends by the give_up_at of an earlier round, without a try"
+    if isinstance(step.next, Run) and place >= setting.events:
+        return _of_lease(setting, name, worker, reached, found)
+    return None
+
+
+def _of_lease(setting: Setting, name: str, worker: Worker, reached: Reached, found: Delivery) -> str | None:
+    """What must hold when a message is leased, which means that it will be sent."""
+    if why := _held_back(worker, reached, found):
+        return f"guards: {name} is leased although it has to wait ({why})"
+    if found.word.any:
+        return f"I3: {name} is leased although a receipt of its round is there"
+    if found.state is State.IN_DOUBT and not (setting.policy is DoubtPolicy.RESEND and found.doubt_until == PAST):
+        return f"I3: {name} is leased out of a doubt that is not over"
+    return None
+
+
+def _held_back(worker: Worker, reached: Reached, found: Delivery) -> str | None:
+    """What this worker has read that forbids it to send."""
+    for call, answer in _story(worker, reached):
+        if call.name == "store.get" and call.args[0] == found.after:
+            if not predecessor_finished(found, answer.record if answer else None):
+                return "predecessor"
+        elif call.name == "store.marks":
+            if answer.refused_credential == fingerprint(credential_of(worker, reached)):
+                return "credential"
+            if any(block.until == FUTURE for block in answer.blocks.values()):
+                return "blocked"
+    return None
+
+
+# ---- of every task, send and answer
+
+
+def of_task(setting: Setting, worker: Worker, reached: Reached, task: Task) -> str | None:
+    """What must hold when a task is made: one that knows of a newer generation starts no hop."""
+    seen = [_shown(call, answer) for call, answer in _story(worker, reached)]
+    newest = next((record for record in reversed(seen) if record and record.key == task.key), None)
+    if task.hop and newest is not None and task.generation < newest.generation:
+        return f"I5: an older task of {setting.name_of(task.key)} keeps a chain of its own"
+    return None
+
+
+def of_send(setting: Setting, world: World, worker: Worker, place: int) -> str | None:
+    """What must hold when a send begins."""
+    if not is_standing(world, worker, place):
+        return f"I4: the send of {setting.names[place]} begins though its lease has run out"
+    return None
+
+
+def of_handover(setting: Setting, world: World, place: int) -> str | None:
+    """What must hold when the provider takes a message, before it is counted. Calls have no order; a replayed message
+    may come after its successor, and so may a resend.
+    """
+    row = world.rows[place]
+    if place < setting.first_message or row is None or row.record.round or world.ledger[place].this_round:
+        return None
+    for other in range(setting.first_message, len(world.rows)):
+        before = world.rows[other]
+        if other < place and before and not before.record.round and not before.record.finished:
+            return f"I9: {setting.names[place]} is handed over before {setting.names[other]}"
+        if other > place and world.ledger[other].this_round:
+            return f"I9: {setting.names[place]} is handed over after {setting.names[other]}"
+    return None
+
+
+def of_answer(setting: Setting, world: World, worker: Worker, reached: Reached, status: int) -> str | None:
+    """What must hold when a worker answers."""
+    if worker.entry == WEBHOOK and status == 200:
+        for place in range(setting.events):
+            if not _is_durable(world, place):
+                return f"I1: Meta is answered 200, but {setting.names[place]} is not stored with its task"
+    if setting.patient and status == 409:
+        return _thrown_away(setting, world, worker, reached)
+    return None
+
+
+def _is_durable(world: World, place: int) -> bool:
+    """Whether the record is there, and its task too, unless somebody has worked on it already."""
+    row = world.rows[place]
+    if row is None:
+        return False
+    is_new = row.record.state is State.PENDING and not row.record.attempt and not row.record.generation
+    name = Task.of(row.record).name
+    return not is_new or any(task.name == name for task in world.tasks | world.used)
+
+
+def _thrown_away(setting: Setting, world: World, worker: Worker, reached: Reached) -> str | None:
+    for call, answer in _story(worker, reached):
+        if call.name == "channel.send" and answer not in NOT_SENT:
+            sent, echo = call.args
+            row = world.rows[setting.place(sent.key)]
+            if row and row.record.round == echo.round and row.record.state is not State.DONE:
+                return f"I2: the answer to {setting.name_of(sent.key)} is thrown away"
+    return None
+
+
+# ---- what a worker has done and seen
+
+
+def is_standing(world: World, worker: Worker, place: int) -> bool:
+    """Whether the lease that this worker took is there and has time left."""
+    row = world.rows[place]
+    is_held = row is not None and row.record.state is State.LEASED and row.record.lease_until == FUTURE
+    return is_held and world.holders[place] == worker.token
+
+
+def credential_of(worker: Worker, reached: Reached) -> int:
+    """The one that the worker's process has."""
+    looked: int = next(answer for call, answer in _story(worker, reached) if call.name == "channel.fingerprint")
+    return looked
+
+
+def _has_leased(worker: Worker, reached: Reached) -> bool:
+    return any(
+        call.name == "store.commit" and answer == WRITTEN and isinstance(call.args[2].next, Run)
+        for call, answer in _story(worker, reached)
+    )
+
+
+def _shown(call: Call, answer: object) -> Delivery | None:
+    """The record that a call has shown, if any."""
+    if call.name == "store.commit" and answer == WRITTEN:
+        written: Delivery = call.args[2].write
+        return written
+    return answer.record if isinstance(answer, Row) else None
+
+
+def _story(worker: Worker, reached: Reached) -> Iterator[tuple[Call, Any]]:
+    return zip(reached.asked, worker.answers, strict=True)

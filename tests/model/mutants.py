@@ -1,0 +1,472 @@
+"""Mutants: mistakes that somebody made, or could, planted in the project's own source. Each must be caught."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tests.model.planting import Patch
+
+DELIVERY, RECORD = "shared/domain/delivery.py", "shared/domain/record.py"
+GUARDS, IDENTITY = "shared/domain/guards.py", "shared/domain/identity.py"
+ACCEPT, FOLLOW, RECEIPTS = "shared/pipeline/accept.py", "shared/pipeline/follow.py", "shared/pipeline/receipts.py"
+INBOUND, OUTBOUND = "shared/pipeline/process_inbound.py", "shared/pipeline/process_outbound.py"
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A mistake, the setting that shows it, and the invariant that it breaks."""
+
+    name: str
+    breaks: str
+    setting: str
+    patches: tuple[Patch, ...]
+
+
+def _mutant(name: str, breaks: str, setting: str, file: str, old: str, new: str) -> Mutant:
+    return Mutant(name, breaks, setting, (Patch(file, old, new),))
+
+
+# ---- the fence
+
+FENCE = (
+    _mutant(
+        "settle does not ask for the token",
+        "I4",
+        "event: handler drops it, shutdown, killed",
+        DELIVERY,
+        """
+    if record.token != token:
+        return Step(Answer(409, record.state))
+""",
+        "\n",
+    ),
+    Mutant(
+        "the attempt number is the fence, and is given back",
+        "I4",
+        "reply: released, own write refused",
+        (
+            Patch(
+                DELIVERY,
+                "attempt=record.attempt + 1, token=token,",
+                "attempt=record.attempt + 1, token=str(record.attempt + 1),",
+            ),
+            Patch(OUTBOUND, "(self.store, leased, token,", "(self.store, leased, leased.token or token,"),
+            Patch(INBOUND, "(self.store, record, token,", "(self.store, record, record.token or token,"),
+        ),
+    ),
+    _mutant(
+        "any live lease is taken for one's own",
+        "I4",
+        "reply: killed, answer lost",
+        DELIVERY,
+        """
+    if record.token == token:
+        return Step(Answer(200, record.state), next=Run(""",
+        """
+    if token:
+        return Step(Answer(200, record.state), next=Run(""",
+    ),
+    _mutant(
+        "a send begins however late it is",
+        "I4",
+        "reply: killed, answer lost",
+        OUTBOUND,
+        "if late or self.stopping():",
+        "if self.stopping():",
+    ),
+    _mutant(
+        "a release keeps the token",
+        "I3",
+        "resend: released twice, own write refused",
+        DELIVERY,
+        "token=None, lease_until=None, doubt_until=doubt_until",
+        "lease_until=None, doubt_until=doubt_until",
+    ),
+)
+
+# ---- durable before ack
+
+DURABLE = (
+    _mutant(
+        "marker, then drop: what is stored already needs no task",
+        "I1",
+        "event: two webhooks at once, killed twice, own write refused",
+        DELIVERY,
+        "return record.state is State.PENDING and record.attempt == 0\n\n\n# ---- lease",
+        "return False\n\n\n# ---- lease",
+    ),
+    _mutant(
+        "an event that cannot be stored is passed over",
+        "I1",
+        "event: two in one POST, store and queue away",
+        ACCEPT,
+        "todo.fail(error, stop=error.retryable)",
+        "pass",
+    ),
+)
+
+# ---- nothing lost
+
+LOST = (
+    _mutant(
+        "a task's name has no generation",
+        "I2",
+        "event: handler fails, two workers",
+        IDENTITY,
+        'stable_hash("task", key, generation, hop)',
+        'stable_hash("task", key, hop)',
+    ),
+    _mutant(
+        "a hop has the name of the task that makes it",
+        "I2",
+        "order: two replies, two workers",
+        FOLLOW,
+        "hop=task.hop + 1",
+        "hop=task.hop",
+    ),
+    _mutant(
+        "settle before enqueue: 200 although the task could not be made",
+        "I2",
+        "plan: store and queue away",
+        FOLLOW,
+        "return Answer(503, step.answer.state)",
+        "return step.answer",
+    ),
+    _mutant(
+        "an event that is done has its tasks, it is thought",
+        "I2",
+        "plan: two replies, killed",
+        DELIVERY,
+        """
+        return Step(Answer(200, "done"), next=EnsureReplies(record))
+    if record.final:""",
+        """
+        return Step(Answer(200, "done"))
+    if record.final:""",
+    ),
+    _mutant(
+        "a plan of one's own that was told refused is not followed up",
+        "I2",
+        "plan: killed, own write refused",
+        DELIVERY,
+        """
+        return Step(Answer(200, "done"), next=EnsureReplies(record))
+    if record.state is not State.LEASED:""",
+        """
+        return Step(Answer(200, "done"))
+    if record.state is not State.LEASED:""",
+    ),
+    Mutant(
+        "the plan is committed before the event is done",
+        "I2",
+        "plan: killed in the last attempt",
+        (
+            Patch(
+                DELIVERY,
+                "done = _final(replace(logged, plan_size=len(payloads)), State.DONE, limits, now)",
+                "done = replace(logged, plan_size=len(payloads))",
+            ),
+            Patch(
+                INBOUND,
+                """
+        answer = self.follow(step, task)
+""",
+                """
+        answer = self.follow(step, task)
+        if step.write is not None and step.write.plan_size is not None:
+            done = replace(step.write, state=State.DONE, lease_until=None, sweep_at=None)
+            self.store.change(record.key, lambda now: Step(answer, done if now == step.write else None))
+""",
+            ),
+        ),
+    ),
+    _mutant(
+        "a task that comes early makes itself anew",
+        "I2",
+        "reply: limited, own write refused",
+        DELIVERY,
+        "    if _older(task, record) and not record.due(now):",
+        "    if not record.due(now):",
+    ),
+    _mutant(
+        "a task of an older generation does nothing",
+        "I2",
+        "reply: limited, own write refused",
+        DELIVERY,
+        """
+    if _older(task, record) and not record.due(now):
+        return Step(Answer(200, "waiting"), next=Ensure(record))
+    match guard:""",
+        """
+    if _older(task, record):
+        return Step(Answer(200, "waiting"))
+    match guard:""",
+    ),
+    _mutant(
+        "a task of an older generation keeps a chain of its own",
+        "I5",
+        "reply: blocked, killed",
+        DELIVERY,
+        "follows: Next = Ensure(record) if _older(task, record) else Hop(until)",
+        "follows: Next = Hop(until)",
+    ),
+    _mutant(
+        "what waits is parked without a task",
+        "I2",
+        "order: two replies, two workers",
+        DELIVERY,
+        'return _wait(record, task, "waiting", until)',
+        'return Step(Answer(200, "waiting"))',
+    ),
+    _mutant(
+        "a provider that refused as a whole is answered 200",
+        "I2",
+        "reply: our backoff, provider down, killed",
+        DELIVERY,
+        "return Step(Answer(503, waiting.state, retry_after=retry_after), write=waiting)",
+        "return Step(Answer(200, waiting.state), write=waiting)",
+    ),
+    _mutant(
+        "the sweep begins no generation",
+        "I2",
+        "event: lost by the queue, racing sweep, killed",
+        DELIVERY,
+        "moved = replace(moved, generation=record.generation + 1, due_at=now)",
+        "moved = replace(moved, due_at=now)",
+    ),
+    _mutant(
+        "a late refusal is put on the credential that is in use now",
+        "I2",
+        "reply: credential refused and replaced, killed",
+        OUTBOUND,
+        "self.store.mark_credential(record.tenant, fingerprint)",
+        "self.store.mark_credential(record.tenant, self.channel.fingerprint(record.sender))",
+    ),
+    _mutant(
+        "what is dead expires",
+        "I2",
+        "replay: expired, discarded",
+        DELIVERY,
+        "expire_at = None if state is State.DEAD else now + retention(record.kind, limits)",
+        "expire_at = now + retention(record.kind, limits)",
+    ),
+)
+
+# ---- nothing twice
+
+TWICE = (
+    _mutant(
+        "an expired send is pending again",
+        "I3",
+        "reply: killed, answer lost",
+        DELIVERY,
+        "case State.LEASED if not is_call(record.payload):",
+        "case State.LEASED if record.plan_size:",
+    ),
+    _mutant(
+        "a lost answer is retried",
+        "I3",
+        "resend: receipts late, three answers lost",
+        DELIVERY,
+        "if isinstance(verdict, Lost) and is_call(record.payload):",
+        "if isinstance(verdict, Lost):",
+    ),
+    _mutant(
+        "resends are bounded by the attempts alone",
+        "I3",
+        "resend: receipts late, three answers lost",
+        DELIVERY,
+        """
+        or record.doubts >= limits.max_doubts
+""",
+        "\n",
+    ),
+    _mutant(
+        "hold resends too",
+        "I3",
+        "reply: a slow answer is kept",
+        DELIVERY,
+        """
+        limits.doubt_policy is DoubtPolicy.HOLD
+        or record.doubts""",
+        """
+        record.doubts""",
+    ),
+    _mutant(
+        "a receipt is kept only while in doubt",
+        "I3",
+        "resend: receipts in time",
+        RECEIPTS,
+        "    elif store.note_receipt(echo, receipt):",
+        '    elif (found := store.get(echo.key)) and found.state == "in_doubt" and store.note_receipt(echo, receipt):',
+    ),
+    _mutant(
+        "a receipt settles nothing but a doubt",
+        "I3",
+        "resend: put off once more",
+        DELIVERY,
+        """
+    if record.word.any:
+        return _written(_final(record, State.DONE, limits, now))
+    match record.state:""",
+        """
+    if record.word.any and record.state is State.IN_DOUBT:
+        return _written(_final(record, State.DONE, limits, now))
+    match record.state:""",
+    ),
+)
+
+# ---- receipts and late answers are not thrown away
+
+THROWN_AWAY = (
+    _mutant(
+        "the lease of the last attempt expires into dead",
+        "I2",
+        "reply: killed in its last attempt",
+        DELIVERY,
+        """
+            doubtful = _doubtful(record, limits, now)
+            return _wait(""",
+        """
+            if record.attempt >= limits.max_attempts:
+                return _written(_final(record, State.DEAD, limits, now, reason="attempts"))
+            doubtful = _doubtful(record, limits, now)
+            return _wait(""",
+    ),
+    _mutant(
+        "settle is taken from leased alone",
+        "I2",
+        "reply: a slow answer is kept",
+        DELIVERY,
+        "if record.state not in (State.LEASED, State.IN_DOUBT):",
+        "if record.state is not State.LEASED:",
+    ),
+    _mutant(
+        "dead over a receipt of the round",
+        "I2",
+        "resend: refused for good over a receipt",
+        DELIVERY,
+        """
+    if record.word.any:
+        return _written(_final(record, State.DONE, limits, now))
+    dead =""",
+        """
+    dead =""",
+    ),
+)
+
+# ---- rounds of replay
+
+REPLAYS = (
+    _mutant(
+        "a replay begins no round",
+        "I3",
+        "replay: its receipt said failed, without an echo",
+        DELIVERY,
+        "round=record.round + 1",
+        "round=record.round",
+    ),
+    _mutant(
+        "receipts of an earlier round count",
+        "I2",
+        "replay: its receipt said failed",
+        RECORD,
+        "return self.receipts.get(self.round, Receipts())",
+        "return self.receipts.get(self.round) or self.receipts.get(0, Receipts())",
+    ),
+    _mutant(
+        "no replay asks for --may-double",
+        "I3",
+        "replay: resent, one copy failed",
+        DELIVERY,
+        "if record.doubts and not may_double:",
+        "if False:",
+    ),
+    _mutant(
+        "a replay asks for --may-double only where no receipt came",
+        "I3",
+        "replay: resent, one copy failed",
+        DELIVERY,
+        "if record.doubts and not may_double:",
+        "if record.doubts and not record.word.any and not may_double:",
+    ),
+    _mutant(
+        "a replay keeps give_up_at",
+        "I2",
+        "replay: after give_up_at",
+        DELIVERY,
+        """
+        round=record.round + 1,
+        give_up_at=now + limits.message_max_age if record.kind is Kind.OUTBOUND else None,
+""",
+        """
+        round=record.round + 1,
+""",
+    ),
+    _mutant(
+        "a replay keeps expire_at",
+        "I2",
+        "replay: expired, discarded",
+        DELIVERY,
+        """
+        provider_id=None,
+        expire_at=None,
+""",
+        """
+        provider_id=None,
+""",
+    ),
+    _mutant(
+        "a replay keeps the provider's id",
+        "I2",
+        "replay: its receipt said failed, without an echo",
+        DELIVERY,
+        """
+        provider_id=None,
+        expire_at=None,
+""",
+        """
+        expire_at=None,
+""",
+    ),
+    _mutant(
+        "a replay that was killed cannot be repeated",
+        "I2",
+        "replay: refused for good, the command killed",
+        DELIVERY,
+        """
+    if record.state in OPEN_STATES:
+        return Step(Answer(200, record.state), next=Ensure(record))
+    if is_confirmed(record):""",
+        """
+    if record.state in OPEN_STATES:
+        raise NotAllowed("It is no dead letter.")
+    if is_confirmed(record):""",
+    ),
+)
+
+# ---- guards and order
+
+GUARDED = (
+    _mutant(
+        "no guard at the resend",
+        "guards",
+        "resend: a guard is false for now",
+        DELIVERY,
+        """
+    if isinstance(guard, Wait):
+        return _wait(record, task, "in_doubt", guard.until)
+""",
+        "\n",
+    ),
+    _mutant(
+        "a reply does not wait for the one before it",
+        "I9",
+        "order: two replies, two workers",
+        GUARDS,
+        "return record.after is None or predecessor is None or predecessor.finished",
+        "return True",
+    ),
+)
+
+MUTANTS: Sequence[Mutant] = (*FENCE, *DURABLE, *LOST, *TWICE, *THROWN_AWAY, *REPLAYS, *GUARDED)
+BY_NAME: Mapping[str, Mutant] = {mutant.name: mutant for mutant in MUTANTS}

@@ -1,0 +1,274 @@
+"""The ports, played from a script: a call gets the next answer, and the first without an answer stops the code."""
+
+# ruff: noqa: ARG002 - a scripted port has the signatures of the port
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from shared.domain.delivery import Ensure, EnsureReplies, Run, Step
+from shared.domain.errors import (
+    AnswerLost,
+    CredentialInvalid,
+    LimitReached,
+    ProviderUnavailable,
+    QueueUnavailable,
+    SenderBlocked,
+    SendError,
+    SendRefused,
+    StoreUnavailable,
+    TryLater,
+)
+from shared.domain.events import Event, Parsed, ReceiptReceived
+from shared.domain.guards import Block, TenantMarks
+from shared.domain.identity import Echo
+from shared.domain.limits import Limits
+from shared.domain.messages import Contact, Drop, Message
+from shared.domain.outbound_messages import OutboundMessage
+from shared.domain.record import Delivery, Task
+from shared.pipeline.ports import Backlog, Created, Decide, Exists, HandlerCall, HandlerFault, Tenant
+from tests.model.world import CORRELATION, NOW, TENANT, Row, Shelf, Worker, normal_marks
+
+READS = frozenset({"store.get", "store.marks", "store.overdue", "channel.fingerprint"})
+CHOICES = frozenset({"clock.monotonic", "process.stopping", "handler.call"})
+"""Calls that change nothing outside. All others are effects."""
+
+CREATED, WRITTEN, REFUSED, MADE, AWAY = "created", "written", "refused", "made", "away"
+FRESH, LATE, EXHAUSTED = 0.0, 45.0, 1000.0
+"""Seconds of the monotonic clock: time enough to begin a send, too late to, and beyond all patience."""
+
+NOT_SENT: Mapping[str, SendError] = {
+    "answer lost": AnswerLost(),
+    "refused": SendRefused(131026, status=400),
+    "our backoff": TryLater(131000),
+    "provider down": ProviderUnavailable(),
+    "limited": LimitReached(130429),
+    "blocked": SenderBlocked(368),
+    "credential refused": CredentialInvalid(190),
+}
+
+
+class Call(NamedTuple):
+    """A call of a port; or "answer", the end of the code, with its HTTP status."""
+
+    name: str
+    args: tuple[Any, ...]
+
+    @property
+    def reads(self) -> bool:
+        return self.name in READS
+
+    @property
+    def chooses(self) -> bool:
+        return self.name in CHOICES
+
+    @property
+    def ends(self) -> bool:
+        return self.name == "answer"
+
+
+class Paused(BaseException):
+    """There is no answer yet. No Exception: the code must not catch it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """What is the same for all workers of a setting."""
+
+    events: tuple[Event, ...]
+    replies: tuple[OutboundMessage, ...]
+    limits: Limits
+    may_stop: bool
+    shelf: Shelf
+
+
+class Script:
+    """The answers to one worker's calls, in order."""
+
+    def __init__(self, worker: Worker, play: Play) -> None:
+        self.worker = worker
+        self.play = play
+        self.asked: list[Call] = []
+        self.times = ""
+        """What makes the time matter: "lease" after one was taken, "away" after an unavailable store."""
+        self._stopping = False
+
+    def ask(self, name: str, *args: Any) -> Any:
+        place = len(self.asked)
+        self.asked.append(Call(name, args))
+        if place == len(self.worker.answers):
+            raise Paused
+        return self.worker.answers[place]
+
+    def write(self, name: str, *args: Any) -> Any:
+        self.times = ""
+        answer = self.ask(name, *args)
+        if answer == AWAY:
+            self.times = "away"
+            raise StoreUnavailable
+        return answer
+
+    def stopping(self) -> bool:
+        """Once told to end, a process stays told."""
+        self._stopping = self._stopping or (self.play.may_stop and bool(self.ask("process.stopping")))
+        return self._stopping
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedStore:
+    """Optimistic, as all stores are: read, decide, write if it is still what was read; else again."""
+
+    script: Script
+
+    def create(self, record: Delivery) -> Created | Exists:
+        found = self.script.write("store.create", record)
+        return Exists(found.record) if isinstance(found, Row) else Created()
+
+    def get(self, key: str) -> Delivery | None:
+        found: Row | None = self.script.ask("store.get", key)
+        return found.record if found else None
+
+    def change(self, key: str, decide: Decide, seen: Delivery | None = None) -> Step:
+        found = seen or self.get(key)
+        while True:
+            step = decide(found)
+            if step.write is None:
+                return step
+            if self.script.write("store.commit", key, found, step) == WRITTEN:
+                return self._written(step, step.write)
+            found = self.get(key)
+
+    def _written(self, step: Step, write: Delivery) -> Step:
+        record = self.script.play.shelf.row(write).record
+        follows = step.next
+        if isinstance(follows, Ensure | EnsureReplies | Run):
+            follows = replace(follows, record=record)
+        self.script.times = "lease" if isinstance(follows, Run) else ""
+        return replace(step, write=record, next=follows)
+
+    def note_receipt(self, echo: Echo, receipt: ReceiptReceived) -> bool:
+        return bool(self.script.write("store.note_receipt", echo, receipt))
+
+    def note_unechoed_receipt(self, receipt: ReceiptReceived) -> None:
+        self.script.write("store.note_unechoed_receipt", receipt)
+
+    def overdue(self, before: datetime, limit: int) -> Sequence[str]:
+        return list(self.script.ask("store.overdue"))
+
+    def backlog(self) -> Backlog:
+        return Backlog({}, None)
+
+    def purge(self, now: datetime, limit: int) -> int:
+        return 0
+
+    def marks(self, tenant: str) -> TenantMarks:
+        marks: TenantMarks = self.script.ask("store.marks")
+        return marks
+
+    def mark_credential(self, tenant: str, fingerprint: str) -> None:
+        self.script.write("store.mark_credential", fingerprint)
+
+    def mark_block(self, tenant: str, sender: str, block: Block | None) -> None:
+        marks = TenantMarks(None, {sender: block} if block else {})
+        self.script.write("store.mark_block", normal_marks(marks).blocks)
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedQueue:
+    script: Script
+
+    def ensure(self, task: Task, at: datetime | None) -> None:
+        self.script.times = ""
+        if self.script.ask("queue.ensure", task) == AWAY:
+            raise QueueUnavailable
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedChannel:
+    script: Script
+
+    def verify(self, body: bytes, signature: str | None) -> None: ...
+
+    def parse(self, body: bytes) -> Parsed:
+        """One receipt, or all the events of the setting."""
+        subject = self.script.worker.subject
+        return Parsed((subject,) if isinstance(subject, ReceiptReceived) else self.script.play.events)
+
+    def read(self, record: Delivery) -> Message:
+        return Message("text", "hello", "wamid.0", Contact(record.contact), record.sender, record.tenant, NOW)
+
+    def address(self, message: Message) -> Mapping[str, str]:
+        return {}
+
+    def fingerprint(self, sender: str) -> str:
+        return fingerprint(self.script.ask("channel.fingerprint"))
+
+    def send(self, record: Delivery, echo: Echo) -> str:
+        self.script.times = ""
+        answer: str = self.script.ask("channel.send", record, echo)
+        if answer in NOT_SENT:
+            raise NOT_SENT[answer]
+        return answer
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedHandler:
+    script: Script
+
+    def handles(self, kind: str) -> bool:
+        return True
+
+    def __call__(self, call: HandlerCall) -> Sequence[OutboundMessage]:
+        match self.script.ask("handler.call"):
+            case "raises":
+                raise HandlerFault("it failed")
+            case "drops":
+                raise Drop("not for us")
+            case _:
+                return self.script.play.replies
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedClock:
+    script: Script
+
+    def now(self) -> datetime:
+        return NOW
+
+    def monotonic(self) -> float:
+        if not self.script.times:
+            return FRESH
+        seconds: float = self.script.ask("clock.monotonic", self.script.times)
+        return seconds
+
+    def sleep(self, seconds: float) -> None: ...
+
+    def jitter(self) -> float:
+        return 0.5
+
+    def token(self) -> str:
+        """A webhook's is the correlation id, of which there is one."""
+        return CORRELATION if self.script.worker.entry == "webhook" else self.script.worker.token
+
+
+class OneTenant:
+    def owner_of(self, provider: str, sender: str) -> Tenant:
+        return Tenant(TENANT)
+
+    def owner_of_account(self, provider: str, account: str) -> Tenant:
+        return Tenant(TENANT)
+
+
+class Inline(Executor):
+    """A pool whose work is done at once, in the caller's thread."""
+
+    def submit(self, work: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(work(*args, **named))
+        return future
+
+
+def fingerprint(credential: int) -> str:
+    return f"credential {credential}"

@@ -1,0 +1,82 @@
+"""A setting: what is there at the start, and how often each thing may go wrong. Small, so that all is explored."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from shared.domain.events import MessageReceived
+from shared.domain.identity import outbound_key
+from shared.domain.limits import DoubtPolicy, Limits
+from shared.domain.record import Task
+from tests.model.world import SENDER, Frozen, Mishap
+
+HOLD, RESEND = DoubtPolicy.HOLD, DoubtPolicy.RESEND
+IN_TIME, LATE, NEVER = "in time", "late", "never"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """`name` says what is explored. `states`, how many there are, is checked by the tests, so that a setting that has
+    become empty does not pass unseen.
+    """
+
+    name: str
+    states: int
+    mishaps: Mapping[Mishap, int]
+    begins: str = "webhook"  # or "planned": the event is done, its replies have their tasks
+    events: int = 1  # in one POST
+    replies: int = 1  # to the first of them
+    calls: int = 0  # of the replies, the first ones: typing, which may be repeated
+    webhooks: int = 1  # at once
+    workers: int = 2  # tasks at once
+    policy: DoubtPolicy = HOLD
+    receipts: str = IN_TIME  # before the doubt window is over; LATE: whenever; NEVER
+    echo: bool = True  # receipts carry our key; else the provider's id alone
+    attempts: int = 2
+    hops: int = 1  # what hops further is refused by the queue and comes back
+    most_tasks: int = 2  # live ones of one record
+    sweep: bool = False  # comes where a record has neither task nor worker
+    patient: bool = False  # a doubt window outlives every worker, as it does by the real numbers
+    every_call: bool = False  # something may happen between any two calls, not only between two that change something
+
+    @cached_property
+    def messages(self) -> tuple[MessageReceived, ...]:
+        return tuple(
+            MessageReceived("meta", SENDER, f"wamid.{number}", "15550002222", Frozen(text="hello"))
+            for number in range(self.events)
+        )
+
+    @cached_property
+    def keys(self) -> tuple[str, ...]:
+        """Of all records there may be: the events, then the replies."""
+        events = tuple(message.key for message in self.messages)
+        return events + tuple(outbound_key(events[0], index) for index in range(self.replies))
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """What a trace calls them."""
+        events = ["the event"] if self.events == 1 else [f"event {number + 1}" for number in range(self.events)]
+        return (*events, *(f"reply {number + 1}" for number in range(self.replies)))
+
+    @cached_property
+    def limits(self) -> Limits:
+        return Limits(max_attempts=self.attempts, doubt_policy=self.policy)
+
+    @cached_property
+    def budget(self) -> tuple[int, ...]:
+        return tuple(self.mishaps.get(mishap, 0) for mishap in Mishap)
+
+    @property
+    def first_message(self) -> int:
+        """The place of the first reply that is no call."""
+        return self.events + self.calls
+
+    def place(self, key: str) -> int:
+        return self.keys.index(key)
+
+    def name_of(self, key: str) -> str:
+        return self.names[self.place(key)]
+
+    def task_name(self, task: Task) -> str:
+        """In a trace: g is its generation, h its hop."""
+        return f"{self.name_of(task.key)} g{task.generation}.h{task.hop}"

@@ -1,0 +1,283 @@
+"""The settings that are explored. The quick ones are part of every test run, the slow ones of `make test-all`.
+
+They run without the sweep, which would hide a lost task behind ten minutes, but for those where the queue itself loses
+one or where the sweep races the rest.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tests.model.setting import LATE, NEVER, RESEND, Setting
+from tests.model.world import Mishap as M
+
+
+def _event(name: str, states: int, mishaps: Mapping[M, int], **more: Any) -> Setting:
+    """From the webhook on; the handler has nothing to say."""
+    return Setting(name, states, mishaps, **{"replies": 0, **more})
+
+
+def _plan(name: str, states: int, mishaps: Mapping[M, int], **more: Any) -> Setting:
+    """From the webhook to the end of the replies."""
+    return Setting(name, states, mishaps, **more)
+
+
+def _reply(name: str, states: int, mishaps: Mapping[M, int], **more: Any) -> Setting:
+    """From the plan on: its replies have their tasks."""
+    return Setting(name, states, mishaps, begins="planned", **more)
+
+
+def _resend(name: str, states: int, mishaps: Mapping[M, int], **more: Any) -> Setting:
+    """The same, where a doubt that is over is resent."""
+    return _reply(name, states, mishaps, policy=RESEND, **more)
+
+
+QUICK: Sequence[Setting] = (
+    _event(
+        "event: two webhooks at once, killed twice, own write refused", 889, {M.CRASH: 2, M.AMBIGUOUS: 1}, webhooks=2
+    ),
+    _event(
+        "event: delivered again by Meta and the queue, killed",
+        241,
+        {M.CRASH: 1, M.POSTED_AGAIN: 1, M.DELIVERED_AGAIN: 1},
+        webhooks=2,
+    ),
+    _event("event: store and queue away", 207, {M.STORE_AWAY: 1, M.QUEUE_AWAY: 1}),
+    _event(
+        "event: two in one POST, store and queue away", 465, {M.QUEUE_AWAY: 1, M.STORE_AWAY: 1}, events=2, workers=1
+    ),
+    _event("event: handler drops it, shutdown, killed", 224, {M.CRASH: 1, M.HANDLER_DROPS: 1, M.SHUTDOWN: 1}),
+    _event("event: handler fails to the end, replayed", 166, {M.HANDLER_RAISES: 2, M.REPLAY: 1, M.CRASH: 1}, workers=1),
+    _event("event: handler fails, two workers", 310, {M.HANDLER_RAISES: 2, M.CRASH: 1}),
+    _event(
+        "event: lost by the queue, racing sweep, killed",
+        1_091,
+        {M.CRASH: 1, M.TASK_LOST: 1, M.SWEEP: 1},
+        sweep=True,
+        workers=1,
+    ),
+    _plan("plan: killed, own write refused", 369, {M.CRASH: 1, M.AMBIGUOUS: 1}, workers=1),
+    _plan("plan: store and queue away", 366, {M.STORE_AWAY: 1, M.QUEUE_AWAY: 1}, workers=1),
+    _plan("plan: killed in the last attempt", 83, {M.CRASH: 1}, attempts=1, workers=1),
+    _plan("plan: two replies, killed", 1_202, {M.CRASH: 1}, replies=2, workers=1),
+    _reply("reply: killed, answer lost", 2_432, {M.CRASH: 1, M.ANSWER_LOST: 1, M.DELIVERED_AGAIN: 1}),
+    _reply("reply: killed, answer lost, no receipt ever", 771, {M.CRASH: 1, M.ANSWER_LOST: 1}, receipts=NEVER),
+    _reply("reply: killed, answer lost, receipts without an echo", 1_024, {M.CRASH: 1, M.ANSWER_LOST: 1}, echo=False),
+    _reply("reply: refused, limited, killed", 276, {M.CRASH: 1, M.REFUSED: 1, M.LIMITED: 1}, workers=1),
+    _reply("reply: our backoff, provider down, killed", 340, {M.CRASH: 1, M.RETRY: 1, M.PROVIDER_DOWN: 1}, workers=1),
+    _reply("reply: limited, own write refused", 191, {M.LIMITED: 1, M.AMBIGUOUS: 1}, workers=1),
+    _reply("reply: blocked, killed", 626, {M.BLOCKED: 1, M.CRASH: 1}, workers=1),
+    _reply("reply: credential refused and replaced, killed", 631, {M.CREDENTIAL: 1, M.CRASH: 1}, workers=1),
+    _reply("reply: late to begin, shutdown", 469, {M.STALL: 1, M.SHUTDOWN: 1}),
+    _reply("reply: released, own write refused", 1_112, {M.SHUTDOWN: 1, M.AMBIGUOUS: 1}, receipts=NEVER),
+    _reply("reply: killed in its last attempt", 540, {M.CRASH: 1}, attempts=1),
+    _reply("reply: store and queue away", 79, {M.STORE_AWAY: 1, M.QUEUE_AWAY: 1}, workers=1),
+    _reply("reply: give_up_at passes", 674, {M.GIVE_UP: 1, M.BLOCKED_ELSEWHERE: 1, M.RETRY: 1}, workers=1),
+    _reply("reply: a slow answer is kept", 140, {M.ANSWER_LOST: 1}, receipts=NEVER, patient=True),
+    _reply(
+        "reply: lost by the queue, its name freed, killed",
+        726,
+        {M.CRASH: 1, M.TASK_LOST: 1, M.NAME_FREED: 1},
+        sweep=True,
+        workers=1,
+    ),
+    _reply("reply: two racing sweeps", 1_539, {M.SWEEP: 2}, workers=1, most_tasks=3),
+    _reply("reply: limited, racing sweep", 955, {M.SWEEP: 1, M.LIMITED: 1}, workers=1),
+    _resend("resend: receipts in time", 244, {M.ANSWER_LOST: 1, M.CRASH: 1}, workers=1),
+    _resend("resend: receipts late, two answers lost", 797, {M.ANSWER_LOST: 2, M.CRASH: 1}, receipts=LATE, workers=1),
+    _resend("resend: receipts late, three answers lost", 200, {M.ANSWER_LOST: 3}, receipts=LATE, workers=1, attempts=3),
+    _resend("resend: refused for good over a receipt", 154, {M.ANSWER_LOST: 1, M.REFUSED: 1}, receipts=LATE, workers=1),
+    _resend("resend: put off once more", 516, {M.ANSWER_LOST: 1, M.RETRY: 1}, receipts=LATE, workers=1, attempts=3),
+    _resend(
+        "resend: a guard is false for now", 490, {M.ANSWER_LOST: 1, M.BLOCKED_ELSEWHERE: 1}, receipts=LATE, workers=1
+    ),
+    _resend(
+        "resend: released twice, own write refused",
+        1_210,
+        {M.SHUTDOWN: 2, M.ANSWER_LOST: 2, M.AMBIGUOUS: 1},
+        receipts=NEVER,
+        workers=1,
+        attempts=3,
+    ),
+    _reply("order: two replies, answer lost", 564, {M.ANSWER_LOST: 1}, replies=2, workers=1),
+    _reply("order: two replies, two workers", 1_489, {}, replies=2, receipts=NEVER),
+    _reply("order: the first is refused, replayed", 1_536, {M.REFUSED: 1, M.REPLAY: 1}, replies=2, workers=1),
+    _reply("order: a call and a message, answer lost", 656, {M.ANSWER_LOST: 1}, replies=2, calls=1, workers=1),
+    _reply("replay: refused for good, the command killed", 329, {M.REFUSED: 1, M.REPLAY: 1, M.CRASH: 1}, workers=1),
+    _reply(
+        "replay: in doubt, --may-double",
+        362,
+        {M.ANSWER_LOST: 1, M.MAY_DOUBLE: 1, M.RECEIPT_TWICE: 1},
+        receipts=LATE,
+        workers=1,
+    ),
+    _reply(
+        "replay: its receipt said failed",
+        84,
+        {M.FAILED_RECEIPT: 1, M.REPLAY: 1, M.RECEIPT_TWICE: 1},
+        receipts=LATE,
+        workers=1,
+    ),
+    _reply(
+        "replay: its receipt said failed, without an echo",
+        33,
+        {M.FAILED_RECEIPT: 1, M.REPLAY: 1},
+        receipts=LATE,
+        echo=False,
+        workers=1,
+    ),
+    _resend(
+        "replay: resent, one copy failed",
+        339,
+        {M.ANSWER_LOST: 1, M.FAILED_RECEIPT: 1, M.REPLAY: 1},
+        receipts=LATE,
+        workers=1,
+    ),
+    _reply("replay: after give_up_at", 48, {M.GIVE_UP: 2, M.REPLAY: 1}, workers=1),
+    _reply(
+        "replay: expired, discarded",
+        176,
+        {M.FAILED_RECEIPT: 1, M.REPLAY: 1, M.EXPIRY: 1, M.REFUSED: 1, M.DISCARD: 1},
+        receipts=LATE,
+        workers=1,
+    ),
+    _event("every call: an event", 585, {}, every_call=True),
+    _reply("every call: a reply, killed, answer lost", 583, {M.CRASH: 1, M.ANSWER_LOST: 1}, every_call=True, workers=1),
+)
+
+SLOW: Sequence[Setting] = (
+    _event(
+        "event: three webhooks at once, killed twice, own write refused twice",
+        1_896,
+        {M.CRASH: 2, M.AMBIGUOUS: 2},
+        webhooks=3,
+    ),
+    _event(
+        "event: handler fails to the end, replayed, two workers", 5_541, {M.HANDLER_RAISES: 2, M.REPLAY: 1, M.CRASH: 1}
+    ),
+    _event(
+        "event: three workers, lost by the queue, racing sweep",
+        5_575,
+        {M.CRASH: 1, M.TASK_LOST: 1, M.SWEEP: 1},
+        sweep=True,
+        workers=3,
+    ),
+    _plan("end to end: killed, own write refused, two webhooks", 26_291, {M.CRASH: 1, M.AMBIGUOUS: 1}, webhooks=2),
+    _plan("end to end: killed, answer lost", 4_087, {M.CRASH: 1, M.ANSWER_LOST: 1}),
+    _plan("end to end: racing sweep, killed", 2_281, {M.CRASH: 1, M.SWEEP: 1}, workers=1),
+    _plan("end to end: two replies, killed", 99_162, {M.CRASH: 1}, replies=2),
+    _plan("end to end: handler fails, killed, queue away", 20_601, {M.CRASH: 1, M.HANDLER_RAISES: 1, M.QUEUE_AWAY: 1}),
+    _reply(
+        "reply: killed twice, answer lost, receipts late",
+        5_809,
+        {M.CRASH: 2, M.ANSWER_LOST: 1, M.DELIVERED_AGAIN: 1},
+        receipts=LATE,
+    ),
+    _reply("reply: killed, answer lost, racing sweep", 79_027, {M.CRASH: 1, M.ANSWER_LOST: 1, M.SWEEP: 1}),
+    _reply(
+        "reply: lost by the queue, its name freed, racing sweep",
+        1_993,
+        {M.TASK_LOST: 1, M.NAME_FREED: 1, M.SWEEP: 1},
+        sweep=True,
+        workers=1,
+    ),
+    _reply("reply: refused, limited, killed, two workers", 15_274, {M.CRASH: 1, M.REFUSED: 1, M.LIMITED: 1}),
+    _reply(
+        "reply: our backoff, provider down, killed, two workers", 16_542, {M.CRASH: 1, M.RETRY: 1, M.PROVIDER_DOWN: 1}
+    ),
+    _reply(
+        "reply: limited, own write refused, racing sweep",
+        3_203,
+        {M.LIMITED: 1, M.AMBIGUOUS: 1, M.SWEEP: 1},
+        receipts=NEVER,
+        workers=1,
+    ),
+    _reply("reply: blocked, also elsewhere, killed", 180_587, {M.BLOCKED: 1, M.CRASH: 1, M.BLOCKED_ELSEWHERE: 1}),
+    _reply("reply: credential refused and replaced, killed, two workers", 53_222, {M.CREDENTIAL: 1, M.CRASH: 1}),
+    _reply("reply: credential refused, two replies", 1_160, {M.CREDENTIAL: 2}, replies=2, workers=1),
+    _reply("reply: three workers, killed, answer lost", 5_337, {M.CRASH: 1, M.ANSWER_LOST: 1}, workers=3),
+    _resend(
+        "resend: receipts in time, racing sweep, killed", 5_628, {M.CRASH: 1, M.ANSWER_LOST: 1, M.SWEEP: 1}, workers=1
+    ),
+    _resend(
+        "resend: receipts in time, killed, two workers", 10_830, {M.CRASH: 1, M.ANSWER_LOST: 1, M.DELIVERED_AGAIN: 1}
+    ),
+    _resend(
+        "resend: receipts late, two answers lost, two workers", 14_648, {M.CRASH: 1, M.ANSWER_LOST: 2}, receipts=LATE
+    ),
+    _resend(
+        "resend: a guard is false for now, killed, give_up_at, two workers",
+        158_448,
+        {M.CRASH: 1, M.ANSWER_LOST: 1, M.BLOCKED_ELSEWHERE: 1, M.GIVE_UP: 1},
+        receipts=LATE,
+    ),
+    _resend("resend: limited, two answers lost", 60_184, {M.LIMITED: 1, M.ANSWER_LOST: 2}, receipts=LATE),
+    _resend(
+        "resend: a slow answer is kept, refused for good",
+        6_739,
+        {M.ANSWER_LOST: 1, M.REFUSED: 1, M.CRASH: 1},
+        receipts=LATE,
+        patient=True,
+    ),
+    _resend(
+        "resend: released twice, own write refused, replayed",
+        8_711,
+        {M.SHUTDOWN: 2, M.ANSWER_LOST: 2, M.AMBIGUOUS: 1, M.MAY_DOUBLE: 1},
+        receipts=LATE,
+        workers=1,
+        attempts=3,
+    ),
+    _resend(
+        "resend: order, behind a replayed first",
+        20_084,
+        {M.ANSWER_LOST: 1, M.REFUSED: 1, M.REPLAY: 1},
+        receipts=LATE,
+        replies=2,
+        workers=1,
+    ),
+    _reply("order: two replies, killed, two workers", 33_383, {M.CRASH: 1}, replies=2),
+    _reply("order: two replies, killed, answer lost", 3_560, {M.CRASH: 1, M.ANSWER_LOST: 1}, replies=2, workers=1),
+    _resend(
+        "order: two replies, answer lost, refused, two workers",
+        68_461,
+        {M.ANSWER_LOST: 1, M.REFUSED: 1},
+        replies=2,
+        receipts=NEVER,
+    ),
+    _reply("order: three replies", 732, {M.REFUSED: 1}, replies=3, receipts=NEVER, workers=1),
+    _reply(
+        "order: a call and a message, killed, answer lost", 135_268, {M.CRASH: 1, M.ANSWER_LOST: 1}, replies=2, calls=1
+    ),
+    _reply(
+        "replay: refused for good, answer lost, killed",
+        30_179,
+        {M.CRASH: 1, M.REFUSED: 1, M.REPLAY: 1, M.ANSWER_LOST: 1},
+    ),
+    _reply(
+        "replay: its receipt said failed, twice over",
+        58_053,
+        {M.FAILED_RECEIPT: 2, M.REPLAY: 2, M.RECEIPT_TWICE: 1},
+        receipts=LATE,
+    ),
+    _reply(
+        "replay: its receipt said failed, without an echo, answer lost",
+        9_573,
+        {M.FAILED_RECEIPT: 1, M.REPLAY: 1, M.RECEIPT_TWICE: 1, M.ANSWER_LOST: 1},
+        receipts=LATE,
+        echo=False,
+    ),
+    _resend(
+        "replay: resent, one copy failed, --may-double",
+        469,
+        {M.ANSWER_LOST: 1, M.FAILED_RECEIPT: 1, M.REPLAY: 1, M.MAY_DOUBLE: 1},
+        receipts=LATE,
+        workers=1,
+    ),
+    _reply(
+        "replay: after give_up_at, blocked, our backoff",
+        2_104,
+        {M.GIVE_UP: 2, M.REPLAY: 1, M.BLOCKED_ELSEWHERE: 1, M.RETRY: 1},
+        workers=1,
+    ),
+)
+
+BY_NAME: Mapping[str, Setting] = {setting.name: setting for setting in (*QUICK, *SLOW)}

@@ -1,0 +1,265 @@
+"""Steps: what a call of a port may be answered, and what it does to the world. Each thing that may happen is one."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from shared.domain.delivery import Run, Step
+from shared.domain.guards import TenantMarks
+from shared.domain.identity import Echo
+from shared.domain.record import OPEN_STATES, Delivery, ReceiptKind, State, Task
+from tests.model import invariants
+from tests.model.entries import REPLAY_MAY_DOUBLE, Reached
+from tests.model.ports import AWAY, CREATED, EXHAUSTED, FRESH, LATE, MADE, REFUSED, WRITTEN, Call
+from tests.model.setting import NEVER, Setting
+from tests.model.world import PAST, REVOKED, Flying, Handed, Mishap, Row, Shelf, Worker, World, noted, put
+
+NOT_TAKEN = {
+    "refused": Mishap.REFUSED,
+    "our backoff": Mishap.RETRY,
+    "provider down": Mishap.PROVIDER_DOWN,
+    "limited": Mishap.LIMITED,
+    "blocked": Mishap.BLOCKED,
+    "credential refused": Mishap.CREDENTIAL,
+}
+"""Answers of the provider that did not take a message."""
+
+
+class Outcome(NamedTuple):
+    """One thing that may happen: what the trace says of it, what the worker is told, and the world after it."""
+
+    said: str
+    answer: Any
+    world: World
+    ordinary: bool = True
+    broken: str | None = None
+
+
+class Steps:
+    """What the calls of workers do, in one setting. Every world here is without the worker that calls."""
+
+    def __init__(self, setting: Setting, shelf: Shelf) -> None:
+        self._setting = setting
+        self._shelf = shelf
+
+    def outcomes(self, world: World, worker: Worker, reached: Reached) -> Iterator[Outcome]:
+        """All that may happen at the worker's next call."""
+        call = reached.call
+        match call.name:
+            case "store.get":
+                yield Outcome("", self.read(world, call.args[0]), world)
+            case "store.marks":
+                yield Outcome("", world.marks, world)
+            case "store.overdue":
+                yield Outcome("", _overdue(world), world)
+            case "channel.fingerprint":
+                yield Outcome("", world.credential, world)
+            case "clock.monotonic":
+                yield from self._times(world, worker, call)
+            case "process.stopping":
+                yield Outcome("", False, world)
+                yield from _mishap(world, Mishap.SHUTDOWN, "is told to end", True)
+            case "handler.call":
+                yield Outcome("the handler replies", "replies", world)
+                yield from _mishap(world, Mishap.HANDLER_RAISES, "the handler raises", "raises")
+                yield from _mishap(world, Mishap.HANDLER_DROPS, "the handler drops it", "drops")
+            case "store.create":
+                yield from self._creates(world, call.args[0])
+            case "store.commit":
+                yield from self._commits(world, worker, reached)
+            case "queue.ensure":
+                yield from self._ensures(world, worker, reached)
+            case "channel.send":
+                yield from self._sends(world, worker, reached)
+            case _:
+                yield self._blind(world, call)
+
+    # ---- reads and choices
+
+    def read(self, world: World, key: str) -> Row | None:
+        """The record with its receipts, those without an echo too."""
+        row = world.rows[self._setting.place(key)]
+        if row is None or not world.unechoed:
+            return row
+        record = row.record
+        for provider_id, kind in world.unechoed:
+            if provider_id == record.provider_id:
+                record = noted(record, record.round, kind)
+        return self._shelf.row(record)
+
+    def _times(self, world: World, worker: Worker, call: Call) -> Iterator[Outcome]:
+        """A worker whose lease has run out knows by its own clock that it is late."""
+        if call.args[0] == "away":
+            yield Outcome("has time to try again", FRESH, world)
+            yield Outcome("has no time to try again", EXHAUSTED, world)
+        elif any(invariants.is_standing(world, worker, place) for place in range(len(world.rows))):
+            yield Outcome("", FRESH, world)
+            yield from _mishap(world, Mishap.STALL, "is late", LATE)
+        else:
+            yield Outcome("is late", LATE, world)
+
+    # ---- the store's writes
+
+    def _creates(self, world: World, record: Delivery) -> Iterator[Outcome]:
+        place = self._setting.place(record.key)
+        name, there = self._setting.names[place], world.rows[place]
+        if there is not None:
+            yield Outcome(f"finds {name} stored already", there, world)
+            return
+        row = self._shelf.row(record)
+        after = world.with_row(place, row)
+        yield Outcome(f"stores {name}", CREATED, after)
+        yield from _mishap(after, Mishap.AMBIGUOUS, f"stores {name}, told that it was there already", row)
+        yield from _away(world, after)
+
+    def _commits(self, world: World, worker: Worker, reached: Reached) -> Iterator[Outcome]:
+        """Applied only to what was read."""
+        key, found, step = reached.call.args
+        current = self.read(world, key)
+        now = current.record if current else None
+        if now is None or now != found:
+            yield Outcome("" if _is_only_later(now, found) else "finds another write before its own", REFUSED, world)
+            return
+        broken = invariants.of_write(self._setting, world, worker, reached, now, step)
+        after = self._written(world, worker, now, step)
+        said = _changed(self._setting.name_of(key), now, step)
+        yield Outcome(said, WRITTEN, after, broken=broken)
+        yield from _mishap(after, Mishap.AMBIGUOUS, f"{said}, told that it was refused", REFUSED)
+        yield from _away(world, after)
+
+    def _written(self, world: World, worker: Worker, found: Delivery, step: Step) -> World:
+        write = step.write
+        assert write is not None
+        place = self._setting.place(write.key)
+        stored = world.rows[place]
+        assert stored is not None
+        row = self._shelf.changed(self._shelf.row(write), receipts=stored.record.receipts)  # no write touches those
+        after = world.with_row(place, row)
+        for record in step.create:
+            other = self._setting.place(record.key)
+            if after.rows[other] is None:
+                after = after.with_row(other, self._shelf.row(record))
+        handed = _replayed(world.ledger[place], worker) if write.round > found.round else world.ledger[place]
+        if isinstance(step.next, Run):
+            after = after._replace(holders=put(world.holders, place, worker.token))
+            handed = handed._replace(resent=handed.resent or found.state is State.IN_DOUBT)
+        return after._replace(ledger=put(world.ledger, place, handed))
+
+    def _blind(self, world: World, call: Call) -> Outcome:
+        """A write that asks for nothing."""
+        marks = world.marks
+        match call.name:
+            case "store.note_receipt":
+                echo, receipt = call.args
+                place = self._setting.place(echo.key)
+                row = world.rows[place]
+                if row is None:
+                    return Outcome("names no record", False, world)
+                row = self._shelf.row(noted(row.record, echo.round, receipt.kind))
+                return Outcome("is noted", True, world.with_row(place, row))
+            case "store.note_unechoed_receipt":
+                one = (call.args[0].provider_id, call.args[0].kind)
+                return Outcome("is kept by its id", WRITTEN, world._replace(unechoed=world.unechoed | {one}))
+            case "store.mark_credential":
+                marks = TenantMarks(call.args[0], marks.blocks)
+                return Outcome(f"marks {call.args[0]} refused", WRITTEN, world._replace(marks=marks))
+            case "store.mark_block":
+                marks = TenantMarks(marks.refused_credential, call.args[0])
+                said = f"marks the sender {'blocked' if marks.blocks else 'free'}"
+                return Outcome(said, WRITTEN, world._replace(marks=marks))
+            case name:
+                raise AssertionError(f"nobody says what {name} does")
+
+    # ---- the queue and the provider
+
+    def _ensures(self, world: World, worker: Worker, reached: Reached) -> Iterator[Outcome]:
+        task: Task = reached.call.args[0]
+        name = self._setting.task_name(task)
+        if task.hop > self._setting.hops:
+            yield Outcome("cannot hop any further", AWAY, world)
+        elif any(_name_of(other) == _name_of(task) for other in world.tasks | world.used):
+            yield Outcome(f"finds task {name} made already", MADE, world)
+        else:
+            broken = invariants.of_task(self._setting, worker, reached, task)
+            after = world._replace(tasks=world.tasks | {task})
+            yield Outcome(f"makes task {name}", MADE, after, broken=broken)
+            yield from _mishap(world, Mishap.QUEUE_AWAY, f"cannot make task {name}", AWAY)
+            yield from _mishap(after, Mishap.QUEUE_AWAY, f"makes task {name}, told that it could not", AWAY)
+
+    def _sends(self, world: World, worker: Worker, reached: Reached) -> Iterator[Outcome]:
+        record, echo = reached.call.args
+        place = self._setting.place(record.key)
+        broken = invariants.of_send(self._setting, world, worker, place)
+        broken = broken or invariants.of_handover(self._setting, world, place)
+        provider_id = f"{place}/{echo.round}/{world.ledger[place].this_round}"
+        after = self._taken(world, place, echo, provider_id, ReceiptKind.DELIVERED)
+        yield Outcome("sends it, accepted", provider_id, after, broken=broken)
+        yield from _mishap(after, Mishap.ANSWER_LOST, "sends it, accepted, answer lost", "answer lost")
+        yield from _mishap(world, Mishap.ANSWER_LOST, "sends it, not taken, no answer", "answer lost")
+        if world.may(Mishap.FAILED_RECEIPT):
+            fails = self._taken(world, place, echo, provider_id, ReceiptKind.FAILED).spent(Mishap.FAILED_RECEIPT)
+            said = "sends it, accepted, to fail later"
+            yield Outcome(said, provider_id, fails, ordinary=False, broken=broken)
+            yield from _mishap(fails, Mishap.ANSWER_LOST, f"{said}, answer lost", "answer lost")
+        for answer, mishap in NOT_TAKEN.items():
+            if mishap is not Mishap.CREDENTIAL or invariants.credential_of(worker, reached) == REVOKED:
+                yield from _mishap(world, mishap, f"sends it: {answer}", answer)
+
+    def _taken(self, world: World, place: int, echo: Echo, provider_id: str, kind: ReceiptKind) -> World:
+        """The provider has it; its receipt is on its way."""
+        handed = world.ledger[place]
+        reach = handed.reach + (kind is ReceiptKind.DELIVERED)
+        ledger = put(world.ledger, place, handed._replace(this_round=handed.this_round + 1, reach=reach))
+        flying = world.flying
+        if self._setting.receipts != NEVER and place >= self._setting.first_message:
+            flying |= {Flying(place, echo.round, "" if self._setting.echo else provider_id, kind)}
+        return world._replace(ledger=ledger, flying=flying)
+
+
+def _mishap(world: World, mishap: Mishap, said: str, answer: Any) -> Iterator[Outcome]:
+    if world.may(mishap):
+        yield Outcome(said, answer, world.spent(mishap), ordinary=False)
+
+
+def _away(before: World, after: World) -> Iterator[Outcome]:
+    yield from _mishap(before, Mishap.STORE_AWAY, "the store is away", AWAY)
+    yield from _mishap(after, Mishap.STORE_AWAY, "the store is away, but has it", AWAY)
+
+
+def _overdue(world: World) -> tuple[str, ...]:
+    records = [row.record for row in world.rows if row]
+    return tuple(record.key for record in records if record.sweep_at == PAST and record.state in OPEN_STATES)
+
+
+def _replayed(handed: Handed, worker: Worker) -> Handed:
+    """A new round: one more copy is allowed if the person said so, else none beyond those that may be out."""
+    may_double = worker.entry == REPLAY_MAY_DOUBLE
+    return Handed(0, handed.reach, handed.reach + 1 if may_double else max(handed.allowed, handed.reach))
+
+
+@lru_cache(maxsize=10_000)
+def _name_of(task: Task) -> str:
+    return task.name
+
+
+def _is_only_later(now: Delivery | None, found: Delivery | None) -> bool:
+    """Time that passes is no write, but here it changes a record. What was decided is decided again, as it is in truth,
+    where the time is read last.
+    """
+    deadlines = ("lease_until", "due_at", "sweep_at", "give_up_at", "doubt_until")
+    return now is not None and found is not None and replace(now, **{d: getattr(found, d) for d in deadlines}) == found
+
+
+def _changed(name: str, before: Delivery, step: Step) -> str:
+    """What a write changes, in words."""
+    after = step.write
+    assert after is not None
+    words = [f"{before.state} → {after.state}" if before.state is not after.state else f"{after.state} still"]
+    for field in ("attempt", "generation", "round", "doubts", "reason"):
+        value = getattr(after, field)
+        if value != getattr(before, field) and value is not None:
+            words.append(f"{field} {value}")
+    if step.create:
+        words.append(f"replies planned: {len(step.create)}")
+    return f"{name}: {', '.join(words)}"

@@ -1,0 +1,83 @@
+"""The mutants: each planted mistake is caught, by the invariant that it breaks; and no patch rots unseen."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.model import settings
+from tests.model.mutants import MUTANTS, Mutant
+from tests.model.planting import ROOT, Patch, Rotten, plant
+
+PAGE = (ROOT / "docs" / "model.md").read_text()
+
+
+def program(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """In a process of its own: what was imported once stays as it is."""
+    command = [sys.executable, "-m", "tests.model", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_planted_mistake_is_caught(mutant: Mutant) -> None:
+    ended = program("--mutant", mutant.name, "--json")
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    found = json.loads(ended.stdout)
+    assert found["setting"] == mutant.setting
+    assert found["broken"].startswith(f"{mutant.breaks}:"), found["broken"]
+    assert found["trace"]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_mistake_is_planted_in_a_small_setting_and_told_on_the_page(mutant: Mutant) -> None:
+    assert mutant.setting in {setting.name for setting in settings.QUICK}
+    assert re.search(rf"^\| {re.escape(mutant.name)} \| {mutant.breaks} \| {re.escape(mutant.setting)} \|", PAGE, re.M)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_mistake_fits_the_code_as_it_is(mutant: Mutant) -> None:
+    for patch in mutant.patches:
+        assert patch.apply((ROOT / patch.file).read_text())
+
+
+@pytest.mark.parametrize("source", ["a = 1\n", "b = 2\nb = 2\n"], ids=["gone", "there twice"])
+def test_a_patch_that_does_not_stand_exactly_once_has_rotted(source: str) -> None:
+    with pytest.raises(Rotten):
+        Patch("shared/domain/waits.py", "b = 2", "b = 3").apply(source)
+
+
+def test_nothing_is_planted_in_a_module_that_is_there_already() -> None:
+    with pytest.raises(ImportError, match="imported already"):
+        plant([Patch("tests/model/settings.py", "QUICK", "SLOW")])
+
+
+# ---- the program
+
+
+def test_the_program_tells_that_a_setting_holds() -> None:
+    ended = program("replay: after give_up_at")
+    assert ended.returncode == 0
+    assert "every invariant holds" in ended.stdout
+
+
+def test_the_program_tells_what_breaks_step_by_step_and_where_everything_stands() -> None:
+    ended = program("--mutant", "hold resends too")
+    assert ended.returncode == 1
+    first, *steps = ended.stdout.splitlines()
+    assert "I3: reply 1 is leased out of a doubt that is not over" in first
+    assert steps[0].split(maxsplit=1)[0] == "1"
+    assert steps[steps.index("Then:") + 2].strip().startswith("reply 1: leased, attempt 2")
+
+
+def test_the_program_lists_what_there_is() -> None:
+    listed = program().stdout.splitlines()
+    assert {*settings.BY_NAME, *(mutant.name for mutant in MUTANTS)} <= set(listed)
+
+
+@pytest.mark.parametrize("arguments", [("no such setting",), ("--mutant", "no such mutant")])
+def test_the_program_says_what_it_does_not_know(arguments: tuple[str, ...]) -> None:
+    ended = program(*arguments)
+    assert ended.returncode == 2
+    assert f"there is no {'mutant' if len(arguments) > 1 else 'setting'}" in ended.stderr.splitlines()[-1]
