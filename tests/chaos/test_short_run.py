@@ -120,6 +120,7 @@ def test_what_died_of_bad_luck_is_replayed_and_arrives(tmp_path: Path) -> None:
     assert found["Replies"]["delivered once"] > 300
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_handler_that_disobeys_is_found_out(tmp_path: Path) -> None:
     code, found = chaos(
