@@ -385,7 +385,10 @@ def test_the_sweep_counts_what_is_open_and_makes_up_for_a_lost_task(stack: Stack
     assert stack.state_of(key) == "pending"
 
     first = sweep(stack)
-    stack.wait_until(lambda: sweep(stack)["enqueued"] > 0, "it is overdue and gets another task")
+    stack.wait_until(
+        lambda: sweep(stack)["enqueued"] > 0 and stack.store.get(key).generation > 0,
+        "it is overdue and gets another task",
+    )
 
     counts = {"selected", "enqueued", "pending", "leased", "in_doubt", "dead", "oldest_pending_seconds"}
     assert first.keys() == counts
