@@ -35,7 +35,7 @@ READS = frozenset({"store.get", "store.marks", "store.overdue", "channel.fingerp
 CHOICES = frozenset({"clock.monotonic", "process.stopping", "handler.call"})
 """Calls that change nothing outside. All others are effects."""
 
-CREATED, WRITTEN, REFUSED, MADE, AWAY = "created", "written", "refused", "made", "away"
+CREATED, WRITTEN, MADE, AWAY = "created", "written", "made", "away"
 FRESH, LATE, EXHAUSTED = 0.0, 45.0, 1000.0
 """Seconds of the monotonic clock: time enough to begin a send, too late to, and beyond all patience."""
 

@@ -11,9 +11,9 @@ from shared.domain.identity import Echo
 from shared.domain.record import OPEN_STATES, Delivery, ReceiptKind, State, Task
 from tests.model import invariants
 from tests.model.entries import REPLAY_MAY_DOUBLE, Reached
-from tests.model.ports import AWAY, CREATED, EXHAUSTED, FRESH, LATE, MADE, REFUSED, WRITTEN, Call
+from tests.model.ports import AWAY, CREATED, EXHAUSTED, FRESH, LATE, MADE, WRITTEN, Call
 from tests.model.setting import NEVER, Setting
-from tests.model.world import PAST, REVOKED, Flying, Handed, Mishap, Row, Shelf, Worker, World, noted, put
+from tests.model.world import PAST, REFUSED, REVOKED, Flying, Handed, Mishap, Row, Shelf, Worker, World, noted, put
 
 NOT_TAKEN = {
     "refused": Mishap.REFUSED,

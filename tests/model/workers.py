@@ -62,6 +62,7 @@ class Workers:
             if outcome.broken:
                 yield Move(words, outcome.world, is_ordinary, outcome.broken)
             elif self._pauses(reached, self._reach(further), outcome.world is not others):
+                words = words if outcome.said else said + reached.call.name
                 yield Move(words, self._paused(outcome.world, further), is_ordinary)
             else:
                 yield from self._go(outcome.world, further, words + ", " if outcome.said else words, is_ordinary)

@@ -25,6 +25,9 @@ REVOKED, GOOD = 0, 1
 NOBODY = "nobody's"
 """The token of a worker that is no more: no other can have it, and all such are alike."""
 
+REFUSED = "write refused"
+"""The answer to a write whose record is no longer what was read: it is read again."""
+
 Subject = Task | ReceiptReceived | None
 
 
@@ -179,7 +182,10 @@ class Shelf:
         return self._workers.setdefault(key, Worker(*key, serial=len(self._workers)))
 
     def answered(self, worker: Worker, answer: Any) -> Worker:
-        return self.worker(worker.entry, worker.subject, worker.token, (*worker.answers, answer))
+        answers = worker.answers
+        if answer == REFUSED and answers[-2:-1] == (REFUSED,):
+            answers = answers[:-2]  # refused, read, refused again: how often matters to nobody
+        return self.worker(worker.entry, worker.subject, worker.token, (*answers, answer))
 
     def ended(self, worker: Worker, status: int) -> Worker:
         return self.worker(worker.entry, worker.subject, "", (Ended(status),))
