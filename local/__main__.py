@@ -2,15 +2,17 @@
 
 import sys
 
-from shared.cli.main import INTERRUPTED, end_quietly
+from shared.cli.main import INTERRUPTED, end_at_once, end_quietly
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["samples"]:
-        end_quietly(INTERRUPTED)
+    is_samples = sys.argv[1:2] == ["samples"]
+    code = INTERRUPTED if is_samples else 0
+    end_at_once(code)
+    if is_samples:
         del sys.argv[1]
         from local.samples import main
     else:
-        end_quietly(0)
         from local.tour import main
 
+    end_quietly(code)
     main()
