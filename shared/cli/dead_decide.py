@@ -14,18 +14,17 @@ from shared.cli.dead_filters import Search, filter_options
 from shared.cli.dead_parts import Deciding, deciding
 from shared.cli.dead_preview import Preview
 from shared.cli.dead_run import Tally, in_parallel
-from shared.cli.dead_show import dry_run_sentence, find_letter
+from shared.cli.dead_show import find_letter, replay_sentence
 from shared.cli.running import data_dir_option, text_only
 from shared.cli.screen import Counting
 from shared.domain.dead_letters import Wanted, dead_letter
+from shared.domain.delivery import NOT_DEAD
 from shared.domain.record import Delivery, State
 from shared.pipeline.dead_letters import Done, Outcome, Replay, untried
 
 LONGEST_REASON = 500
 """Characters. It lies in the record's metadata, which hold 4 KB at most."""
 
-
-NOT_DEAD = "Only a dead letter can be discarded."
 
 Act = Callable[[str], Outcome]
 
@@ -103,7 +102,7 @@ def replay(asked: Asked, may_double: bool, data_dir: Path) -> None:
         record = find_letter(parts.running, asked.id)
         letter = dead_letter(record)
         preview = Preview.of_replay([letter] if letter else [], may_double)
-        _decide_one(record, asked, again, preview, dry_run_sentence(record, letter, may_double))
+        _decide_one(record, asked, again, preview, replay_sentence(record, letter, may_double))
         return
     preview = Preview.of_replay(_search(parts, asked), may_double, sum(1 for _ in untried(parts.running.store)))
     if again is None:

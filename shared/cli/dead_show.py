@@ -127,14 +127,16 @@ def as_lines(record: Delivery, events: Sequence[Moment]) -> Iterator[str]:
     yield f"  {replay_sentence(record, letter)}"
 
 
-def replay_sentence(record: Delivery, letter: DeadLetter | None) -> str:
-    """What a replay would do, in words."""
+def replay_sentence(record: Delivery, letter: DeadLetter | None, may_double: bool = False) -> str:
+    """What a replay would do, in words; `may_double`: the leave that it was given."""
     if letter is None:
         under_way = "It is under way; a replay would only make sure of its task."
         return f"There is nothing to replay: it is {record.state}." if record.final else under_way
     match letter.replays:
         case Replays.DONE:
             return "A replay sends nothing: a receipt shows that WhatsApp has it, and it becomes done."
+        case Replays.MAY_DOUBLE if may_double:
+            return f"A replay tries it anew, in round {letter.round + 1}; it may arrive twice."
         case Replays.MAY_DOUBLE:
             return "A copy of it may have arrived: a replay needs --may-double, and it may arrive twice."
         case Replays.AGAIN if letter.error == UNKNOWN_SENDER:
@@ -143,10 +145,3 @@ def replay_sentence(record: Delivery, letter: DeadLetter | None) -> str:
             return "A replay reads it again."
         case Replays.AGAIN:
             return f"A replay tries it anew, in round {letter.round + 1}."
-
-
-def dry_run_sentence(record: Delivery, letter: DeadLetter | None, may_double: bool) -> str:
-    """The same, for a person who has given the leave that it needs."""
-    if letter is not None and letter.replays is Replays.MAY_DOUBLE and may_double:
-        return f"A replay tries it anew, in round {letter.round + 1}; it may arrive twice."
-    return replay_sentence(record, letter)

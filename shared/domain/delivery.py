@@ -44,6 +44,7 @@ from shared.domain.verdicts import (
 
 Token = str
 PERMANENT_ERROR = "whatsapp_permanent_error"
+NOT_DEAD = "Only a dead letter can be discarded."
 
 # ---- what a step says: one write, what follows it, the answer
 
@@ -494,7 +495,7 @@ def discard(record: Delivery, limits: Limits, now: datetime, because: str | None
     if record.state is State.DROPPED and record.reason == "discarded":
         return Step(Answer(200, record.state))
     if record.state is not State.DEAD:
-        raise NotAllowed("Only a dead letter can be discarded.")
+        raise NotAllowed(NOT_DEAD)
     metadata = {**record.metadata, DISCARDED_BECAUSE: because} if because else record.metadata
     return _written(_final(replace(record, metadata=metadata), State.DROPPED, limits, now, reason="discarded"))
 

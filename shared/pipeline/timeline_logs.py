@@ -16,11 +16,12 @@ from shared.pipeline import timeline_sentences as say
 from shared.pipeline.timeline_records import Moment
 from shared.pipeline.timeline_sentences import Explain, with_details
 
-READ = frozenset({"inbound_duplicate", "outbound_waiting", "outbound_in_doubt", "dead_lettered", "replayed"})
-"""The events that add to what the records say."""
-
 LEASE_EXPIRED = "lease_expired"
 WAITING, DUPLICATE, DOUBT = "outbound_waiting", "inbound_duplicate", "outbound_in_doubt"
+DEATH, REPLAY = "dead_lettered", "replayed"
+
+READ = frozenset({WAITING, DUPLICATE, DOUBT, DEATH, REPLAY})
+"""The events that add to what the records say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +80,14 @@ def replays(lines: Sequence[Line], key: str) -> dict[int, datetime]:
     """When a person began which round of a delivery: the first time, where a killed command said so again."""
     began: dict[int, datetime] = {}
     for line in lines:
-        if (line.delivery, line.event) == (key, "replayed") and line.round is not None:
+        if (line.delivery, line.event) == (key, REPLAY) and line.round is not None:
             began.setdefault(line.round, line.at)
     return began
 
 
 def deaths(lines: Sequence[Line], key: str | None) -> list[datetime]:
     """When a delivery died, each time."""
-    return [line.at for line in lines if (line.delivery, line.event) == (key, "dead_lettered")]
+    return [line.at for line in lines if (line.delivery, line.event) == (key, DEATH)]
 
 
 def waits_for(lines: Sequence[Line], record: Delivery) -> str:
@@ -130,8 +131,8 @@ def _earlier_deaths(lines: Sequence[Line], record: Delivery | None, explain: Exp
     """The record keeps its last end alone; a replay or a discard forgets the one before."""
     if record is None:
         return
-    deaths = [line for line in lines if line.event == "dead_lettered"]
-    for line in deaths[: len(deaths) - (record.state is State.DEAD)]:
+    died = [line for line in lines if line.event == DEATH]
+    for line in died[: len(died) - (record.state is State.DEAD)]:
         meaning = explain(record.provider, line.code, "") if line.code is not None else None
         said = say.dead(line.reason or None) + (f" {meaning}" if meaning else "")
         yield Moment(line.at, "dead", with_details(said, code=line.code), line.delivery)

@@ -1,35 +1,29 @@
 """`pombo chaos` as a person runs it: a short run that proves something, and runs that it must not believe."""
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
+import stack
+from stack import ROOT, clean_environment, need_server_of
 
 from local.chaos.fates import BAD
-from local.stores import PROGRAMS
-from shared import config
 
-ROOT = Path(__file__).parents[2]
 TEAM = Path(__file__).with_name("team")
 SHORT = ("--no-sweep", "--time-scale", "20")
 
 
 def environment(**settings: str) -> dict[str, str]:
     """This process's own, with these settings of Pombo's and no others, and with the tests' handlers."""
-    names = {setting.name for setting in config.SETTINGS}
-    kept = {name: value for name, value in os.environ.items() if name not in names}
-    return {**kept, "PYTHONPATH": str(TEAM), **settings}
+    return clean_environment(PYTHONPATH=str(TEAM), **settings)
 
 
 def command(data_dir: Path, *options: str) -> list[str]:
-    return [sys.executable, "-m", "shared.cli.main", "chaos", "--data-dir", str(data_dir), *options]
+    return stack.command("chaos", "--data-dir", str(data_dir), *options)
 
 
 def chaos(data_dir: Path, *options: str, **settings: str) -> tuple[int, dict[str, Any]]:
@@ -43,16 +37,6 @@ def chaos(data_dir: Path, *options: str, **settings: str) -> tuple[int, dict[str
     )
     assert ended.stdout, ended.stderr
     return ended.returncode, json.loads(ended.stdout)
-
-
-def need_server_of(store: str) -> None:
-    """Skip the test where this machine lacks what serves the store; in CI it fails then."""
-    try:
-        PROGRAMS[store].command(0, Path())
-    except click.ClickException as missing:
-        if os.environ.get("CI") == "true":
-            pytest.fail(missing.message)
-        pytest.skip(missing.message)
 
 
 def none_of(counts: dict[str, int]) -> dict[str, int]:

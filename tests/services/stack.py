@@ -21,6 +21,7 @@ import click
 import httpx
 import pytest
 
+from local.chaos.logs import OF_PEOPLE, UNAVAILABLE
 from local.stores import PROGRAMS
 from shared import bootstrap, config
 from shared.cli import running, trace
@@ -60,11 +61,7 @@ LOCAL_EVENTS = frozenset(
 )
 """What the local cloud logs into the same file; it is no service."""
 
-UNAVAILABLE = ("store_unavailable", "queue_unavailable")
-
-_PRIVATE = re.compile(
-    r"(?<![0-9a-zA-Z])\+?1555\d{7}(?![0-9a-zA-Z])|wamid\.|US\.\d{10}|test_app_secret|test_internal_token"
-)
+_PRIVATE = re.compile("|".join((OF_PEOPLE, "test_app_secret", "test_internal_token")))
 """Of the tests' own data: what no log line may hold."""
 
 POMBO_VARIABLES = frozenset(setting.name for setting in config.SETTINGS) | {"K_SERVICE"}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shared.cli.dead_show import dry_run_sentence
+from shared.cli.dead_show import replay_sentence
 from shared.domain.dead_letters import ERRORS, DeadLetter, Listing, Replays, Wanted, dead_letter, mark_of
 from shared.domain.delivery import NotAllowed, replay
 from shared.domain.record import Attempt, Delivery, Kind, Receipts, State
@@ -193,7 +193,7 @@ def test_only_what_may_hold_a_letter_is_looked_through(given: dict[str, Any], li
 def test_what_a_replay_would_do_knows_of_the_leave_that_was_given() -> None:
     record = dead(reason="in_doubt", doubts=2)
     letter = dead_letter(record)
-    assert "needs --may-double" in dry_run_sentence(record, letter, may_double=False)
+    assert "needs --may-double" in replay_sentence(record, letter, may_double=False)
     assert (
-        dry_run_sentence(record, letter, may_double=True) == "A replay tries it anew, in round 1; it may arrive twice."
+        replay_sentence(record, letter, may_double=True) == "A replay tries it anew, in round 1; it may arrive twice."
     )
