@@ -1,5 +1,5 @@
 # The services, one entry each, and the environment that they are given. A variable that the code reads and that is not
-# here, or the other way round, fails a test that names both (tests/infra/test_agreement.py).
+# here, or the other way round, fails a test that names both (tests/infra/test_rules.py).
 
 locals {
   # Answers 200 on every path, whatever the probes ask.
