@@ -275,6 +275,12 @@ def test_each_column_that_the_runbook_shows_is_in_the_lines(lines: list[Line]) -
             assert any(field_of(entry, tuple(column.split("."))) is not None for entry in entries), (text, column)
 
 
+def test_the_first_look_at_a_deployment_shows_every_line(lines: list[Line]) -> None:
+    ((text, _),) = _commands("deploy.md")
+    matches = parse(text)
+    assert all(matches(entry_of(line)) for line in lines)
+
+
 def test_what_the_scheduler_logs_is_asked_for_in_the_language_that_we_know() -> None:
     """Google's own lines, of which a run has none: https://cloud.google.com/scheduler/docs/logging."""
     (text,) = {text for text, _ in _commands("runbook.md") if "cloud_scheduler_job" in text}
