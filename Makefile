@@ -102,7 +102,7 @@ chaos: setup ## break everything while messages come in, and account for each: S
 	@exec $(BIN)/pombo chaos $(if $(STORE),--store $(STORE)) $(if $(MESSAGES),--messages $(MESSAGES)) \
 		$(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
 
-rollback: ## give the traffic back to what ran before: make rollback PROJECT=my-project REGION=europe-west1
+rollback: ## serve the image from before the last build again: make rollback PROJECT=my-project REGION=europe-west1
 	@test -n "$(PROJECT)" -a -n "$(REGION)" \
 		|| { echo "pombo: say where: make rollback PROJECT=my-project REGION=europe-west1" >&2; exit 2; }
 	@$(PYTHON) -m infra.release.candidate rollback $(SERVICES) --project="$(PROJECT)" --region="$(REGION)"

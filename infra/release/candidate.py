@@ -52,7 +52,16 @@ class Service:
     @property
     def serving(self) -> str:
         """The revision with the most traffic."""
-        return str(max(self.status["traffic"], key=lambda target: target.get("percent", 0))["revisionName"])
+        return str(self._most()["revisionName"])
+
+    @property
+    def follows_the_latest(self) -> bool:
+        """Whether the next revision gets the traffic of itself."""
+        return bool(self._most().get("latestRevision"))
+
+    def _most(self) -> dict[str, Any]:
+        most: dict[str, Any] = max(self.status["traffic"], key=lambda target: target.get("percent", 0))
+        return most
 
     def tagged(self, tag: str) -> dict[str, Any] | None:
         """The traffic target of this tag: revisionName, url."""
@@ -62,6 +71,10 @@ class Service:
         return gcloud(
             "run", "revisions", "describe", revision, *self.place, "--format=value(spec.containers[0].image)"
         ).strip()
+
+    def deploy(self, image: str) -> None:
+        """Make a revision of this image, with everything else as it is now, and wait until it is ready."""
+        gcloud("run", "services", "update", self.name, *self.place, f"--image={image}", "--quiet")
 
     def move(self, *how: str) -> None:
         """Change which revision gets the traffic."""
@@ -78,12 +91,8 @@ def check(service: Service) -> str:
     if service.name != "pombo-webhook":
         return f"{found['revisionName']} is ready: Cloud Run's startup probe has reached its store and its queues."
     url = str(found["url"])
-    body = _until_ready(lambda: _ask(f"{url}/readyz"))
-    words = json.loads(body).get("services")
-    if not words or set(words.values()) != {"connected"}:
-        raise Refused(
-            f"{found['revisionName']} says that it is ready, and names no store and queue that are connected."
-        )
+    # Not /readyz: some paths that end in z are Google's own (https://cloud.google.com/run/docs/known-issues).
+    _until_connected(lambda: _ask(f"{url}/health"))
     for what, status in (
         ("a handshake with a wrong token", _ask(f"{url}/webhooks/whatsapp?{NO_MESSAGE}")[0]),
         ("an unsigned webhook", _ask(f"{url}/webhooks/whatsapp", b"{}")[0]),
@@ -102,21 +111,38 @@ def promote(service: Service) -> str:
     if revision == serving:
         return f"{revision} has the traffic already."
     image, before = service.image_of(revision), service.image_of(serving)
-    if image.partition("@")[0] == before.partition("@")[0]:
+    if before != image and _repository(before) == _repository(image):
         service.move("--to-latest", f"--update-tags={PREVIOUS}={serving}")
-    else:  # the first apply's placeholder, which would tell Meta that it has every message
+    else:  # the same again; or the first apply's placeholder, which would tell Meta that it has every message
         service.move("--to-latest")
     return f"{revision} has the traffic; before it, {serving} had."
 
 
 def rollback(service: Service) -> str:
-    """Give the traffic back to who had it before the candidate. Done again, it changes nothing. Raises Refused."""
-    previous = service.tagged(PREVIOUS)
-    if previous is None:
-        raise Refused(f"{service.name} has no revision tagged {PREVIOUS}: only one build was ever promoted.")
-    if previous["revisionName"] != service.serving:
-        service.move(f"--to-tags={PREVIOUS}=100")
-    return f"{previous['revisionName']} has the traffic. New revisions get none until a build promotes one."
+    """Serve the image from before the last build again. Done again, it changes nothing. Raises Refused.
+
+    As a new revision: the old one names the secrets and settings of its day, and a secret that was rotated since would
+    come back with it. Where the build was never promoted, what serves stays; but the next apply would have deployed the
+    build's image, and to nobody.
+    """
+    serving, previous = service.serving, service.tagged(PREVIOUS)
+    serves, newest = service.image_of(serving), service.image_of(service.status["latestCreatedRevisionName"])
+    if newest != serves:
+        good, kept = serves, serving
+    else:
+        kept = previous["revisionName"] if previous else ""
+        good = service.image_of(kept) if kept else ""
+    if _repository(good) != _repository(newest):
+        raise Refused(f"{service.name} has nothing to go back to: only one build was ever promoted, or none.")
+    if newest == serves == good and service.follows_the_latest:
+        return f"{service.name} serves the image from before the last build already."
+    service.deploy(good)
+    service.move("--to-latest", f"--update-tags={PREVIOUS}={kept}")
+    return f"{service.name} serves the image from before the last build, with the settings and secrets of today."
+
+
+def _repository(image: str) -> str:
+    return image.partition("@")[0]
 
 
 def _candidate(service: Service) -> dict[str, Any]:
@@ -133,13 +159,24 @@ def _candidate(service: Service) -> dict[str, Any]:
     return found
 
 
-def _until_ready(ask: Callable[[], tuple[int, bytes]]) -> bytes:
+def _until_connected(ask: Callable[[], tuple[int, bytes]]) -> None:
+    """Until its store and its queue are connected. Raises Refused."""
     deadline = time.monotonic() + READY_SECONDS
-    while (answer := ask())[0] != 200:
+    while not _is_connected(*(answer := ask())):
         if time.monotonic() > deadline:
-            raise Refused(f"The candidate answers {answer[0] or 'nothing'} to /readyz after {READY_SECONDS} s.")
+            raise Refused(
+                f"The candidate answers {answer[0] or 'nothing'} to /health after {READY_SECONDS} s, and not that its "
+                "store and its queue are connected."
+            )
         time.sleep(1)
-    return answer[1]
+
+
+def _is_connected(status: int, body: bytes) -> bool:
+    try:
+        words = json.loads(body).get("services") if status == 200 else None
+    except (ValueError, AttributeError):
+        return False
+    return isinstance(words, dict) and set(words) == {"store", "queue"} and set(words.values()) == {"connected"}
 
 
 def _ask(url: str, body: bytes | None = None) -> tuple[int, bytes]:

@@ -11,21 +11,7 @@ from pathlib import Path
 
 import pytest
 from dockerfile import Image, build, context
-
-ROOT = Path(__file__).parents[2]
-SERVICES = ("webhook", "internal")
-NOT_OURS = {".git", ".venv", ".pombo", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis"}
-
-sys.path.insert(0, str(ROOT / "tests" / "services"))  # its stack, which the images are put into
-
-
-def files_of(root: Path) -> list[Path]:
-    """Every file of the work tree, tracked or not."""
-    found = []
-    for directory, below, names in os.walk(root):
-        below[:] = [name for name in below if name not in NOT_OURS]
-        found += [Path(directory, name) for name in names]
-    return found
+from tree import ROOT, SERVICES, files_of
 
 
 @pytest.fixture(scope="session")
@@ -62,15 +48,6 @@ def _python() -> Path:
         if os.geteuid() != 0 or all(parent.stat().st_mode & 0o001 for parent in path.parents):
             return path
     pytest.fail("There is no Python here that a user without rights may run; install the system's python3.")
-
-
-def need_gcloud() -> None:
-    """Skip the test where gcloud is not there to be asked; in CI it fails then."""
-    if shutil.which("gcloud") is None:
-        sentence = "gcloud is not here: its commands cannot be checked; install the Google Cloud CLI"
-        if os.environ.get("CI") == "true":
-            pytest.fail(sentence)
-        pytest.skip(sentence)
 
 
 @pytest.fixture(scope="session")

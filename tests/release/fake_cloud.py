@@ -28,7 +28,7 @@ def new(url: str) -> dict[str, Any]:
 def add_revision(state: dict[str, Any], name: str, image: str) -> str:
     service = state["services"][name]
     revision = f"{name}-{len(service['revisions']) + 1:05}"
-    service["revisions"].append({"name": revision, "image": image})
+    service["revisions"].append({"name": revision, "image": image, "settings": service.get("settings")})
     if name not in state["unready"]:
         service["ready"] = revision
     return revision
@@ -46,11 +46,19 @@ def status(state: Mapping[str, Any], name: str) -> dict[str, Any]:
     }
 
 
-def serving(state: Mapping[str, Any], name: str) -> str:
-    """The image that gets the traffic."""
+def serving(state: Mapping[str, Any], name: str, what: str = "image") -> str:
+    """The image that gets the traffic, or the settings of its revision."""
     (target,) = [target for target in status(state, name)["traffic"] if target.get("percent")]
     assert target["percent"] == 100
-    return next(one["image"] for one in state["services"][name]["revisions"] if one["name"] == target["revisionName"])
+    return next(one[what] for one in state["services"][name]["revisions"] if one["name"] == target["revisionName"])
+
+
+def apply(state: dict[str, Any], name: str, settings: str) -> None:
+    """What terraform apply does: other settings, the image that is there. It sends back the name that it found."""
+    if state["services"][name].get("named"):
+        _fail(f"409 revision named '{state['services'][name]['named']}' with different configuration already exists.")
+    state["services"][name]["settings"] = settings
+    add_revision(state, name, state["services"][name]["revisions"][-1]["image"])
 
 
 def _fail(sentence: str) -> None:
@@ -67,32 +75,31 @@ def _tag(traffic: list[dict[str, Any]], tag: str, revision: str) -> list[dict[st
 
 def _update(state: dict[str, Any], name: str, flags: Mapping[str, str]) -> None:
     service = state["services"][name]
-    if "--no-traffic" not in flags or flags["--image"] not in state["pushed"]:
-        _fail(f"traffic for a new revision, or an image that is not in the registry: {flags}")
-    for target in service["traffic"]:
+    if flags["--image"] not in state["pushed"]:
+        _fail(f"an image that is not in the registry: {flags}")
+    for target in service["traffic"] if "--no-traffic" in flags else ():
         if target.pop("latestRevision", None):
             target["revisionName"] = service["ready"]
     revision = add_revision(state, name, flags["--image"])
-    service["traffic"] = _tag(service["traffic"], flags["--tag"], revision)
+    # Asked for a tag or a suffix, gcloud names the revision in the service's template, where the name stays.
+    service["named"] = revision if {"--tag", "--revision-suffix"} & set(flags) else None
     if name in state["unready"]:
         _fail(f"(gcloud.run.services.update) Revision '{revision}' is not ready and cannot serve traffic.")
 
 
 def _traffic(state: dict[str, Any], name: str, flags: Mapping[str, str]) -> None:
     service = state["services"][name]
+    follows = [target for target in service["traffic"] if "tag" not in target]
     targets = [
         {key: value for key, value in one.items() if key == "tag" or key == "revisionName"}
         for one in service["traffic"]
         if "tag" in one
     ]
     if "--to-latest" in flags:
-        targets.append({"latestRevision": True, "percent": 100})
-    elif "--to-tags" in flags:
-        tag, percent = flags["--to-tags"].split("=")
-        next(target for target in targets if target["tag"] == tag)["percent"] = int(percent)
+        follows = [{"latestRevision": True, "percent": 100}]
     if "--update-tags" in flags:
         targets = _tag(targets, *flags["--update-tags"].split("="))
-    service["traffic"] = targets
+    service["traffic"] = [*targets, *follows]
 
 
 def gcloud(state: dict[str, Any], words: list[str], flags: Mapping[str, str]) -> str:
@@ -109,6 +116,8 @@ def gcloud(state: dict[str, Any], words: list[str], flags: Mapping[str, str]) ->
             _update(state, name, flags)
         case ["run", "services", "update-traffic", name]:
             _traffic(state, name, flags)
+        case ["run", "services", "describe", name] if flags["--format"].startswith("value("):
+            return status(state, name)[flags["--format"].removeprefix("value(status.").rstrip(")")]
         case ["run", "services", "describe", name] if flags["--format"] == "json":
             return json.dumps({"status": status(state, name)})
         case ["run", "revisions", "describe", revision]:

@@ -20,11 +20,11 @@ from typing import Any
 import fake_cloud
 import pytest
 import yaml
-from conftest import ROOT, need_gcloud
 from fake_cloud import PLACEHOLDER, REPOSITORY, serving
 from gcloud_lines import complaints
 from google.cloud.devtools import cloudbuild_v1
 from google.protobuf import json_format
+from tree import ROOT, need_gcloud
 
 from infra.release import candidate
 
@@ -61,10 +61,14 @@ def _step_faults(build: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name}: the script goes on after a command that failed"
         for line in re.sub(r"\\\n\s*", " ", script).splitlines():
             if re.search(r"gcloud run (deploy|services (update|replace)) ", line):
-                if '--image="$(cat ".release/$service")"' not in line:
+                if '--image="$(cat ".release/$1")"' not in line:
                     yield f"{name}: an image is not deployed by the digest that was pushed"
-                if "--no-traffic" not in line or "--tag=candidate" not in line:
+                if "--no-traffic" not in line:
                     yield f"{name}: what was deployed gets traffic before it was checked"
+                if "--tag" in line or "--revision-suffix" in line:
+                    yield f"{name}: it names the revision, so that every later terraform apply is refused"
+        if name == "deploy" and '--update-tags="candidate=$revision"' not in script:
+            yield f"{name}: what was deployed cannot be asked"
 
 
 def _order_faults(build: Mapping[str, Any]) -> Iterator[str]:
@@ -161,10 +165,11 @@ MUTATIONS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "traffic without a check": (lambda b: step(b, "promote").update(waitFor=["deploy"]), "wait for check"),
     "a misspelt substitution": (replaced("deploy", "$_REGION", "$_REGOIN"), "$_REGOIN is used and not defined"),
     "a substitution that nobody uses": (lambda b: b["substitutions"].update(_OLD="x"), "$_OLD is defined and not"),
-    "a mutable tag": (replaced("deploy", '"$(cat ".release/$service")"', '"x/$service:latest"'), "by the digest"),
-    "the tag that was built": (replaced("deploy", '$(cat ".release/$service")', "x:$BUILD_ID"), "by the digest"),
+    "a mutable tag": (replaced("deploy", '"$(cat ".release/$1")"', '"x/$1:latest"'), "by the digest"),
+    "the tag that was built": (replaced("deploy", '$(cat ".release/$1")', "x:$BUILD_ID"), "by the digest"),
     "traffic at once": (replaced("deploy", " --no-traffic", ""), "gets traffic"),
-    "a deployment that cannot be asked": (replaced("deploy", " --tag=candidate", ""), "gets traffic"),
+    "a deployment that cannot be asked": (replaced("deploy", '"candidate=', '"'), "cannot be asked"),
+    "a revision with a name": (replaced("deploy", " --no-traffic", " --no-traffic --tag=candidate"), "terraform apply"),
     "an image without a tag": (lambda b: step(b, "test").update(name="gcr.io/a/cli"), "no image by a tag"),
     "an image by latest": (lambda b: step(b, "test").update(name="gcr.io/a/cli:latest"), "no image by a tag"),
     "a script that goes on": (replaced("push", "set -euo pipefail\n", ""), "goes on"),
@@ -190,7 +195,7 @@ def test_a_rule_of_ours_can_fail(name: str) -> None:
 class Candidate:
     """What answers at a candidate's address."""
 
-    ready: tuple[int, str] = (200, '{"services": {"store": "connected", "queue": "connected"}}')
+    health: tuple[int, str] = (200, '{"services": {"store": "connected", "queue": "connected"}}')
     handshake: int = 403
     unsigned: int = 403
     url: str = ""
@@ -207,7 +212,7 @@ def answering(says: Candidate) -> Iterator[Candidate]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self._answer(*(says.ready if self.path == "/readyz" else (says.handshake, "")))
+            self._answer(*(says.health if self.path == "/health" else (says.handshake, "")))
 
         def do_POST(self) -> None:
             assert "X-Hub-Signature-256" not in self.headers
@@ -361,7 +366,7 @@ def test_after_a_build_new_revisions_of_terraforms_get_the_traffic(project_after
 @pytest.mark.parametrize(
     ("fault", "stops_at", "pushes"),
     [
-        ({"severities": ["LOW", "CRITICAL"]}, "scan", False),
+        ({"severities": ["LOW\t", "CRITICAL\tTrue"]}, "scan", False),
         ({"unready": ["pombo-internal"]}, "deploy", True),
         ({"unready": ["pombo-webhook"]}, "deploy", True),
     ],
@@ -387,16 +392,18 @@ def test_nothing_is_pushed_unless_the_tests_pass(project_after: ProjectAfter) ->
 @pytest.mark.parametrize(
     ("stop_at", "found", "stops"),
     [
-        ("CRITICAL", ["HIGH", "", "LOW"], False),
-        ("HIGH", ["HIGH"], True),
-        ("HIGH", ["CRITICAL"], True),
-        ("HIGH", ["MEDIUM"], False),
+        ("CRITICAL", ["HIGH\tTrue", "\t", "LOW\t"], False),
+        ("CRITICAL", ["CRITICAL\t"], False),
+        ("CRITICAL", ["CRITICAL\tFalse", "LOW\tTrue"], False),
+        ("HIGH", ["HIGH\tTrue"], True),
+        ("HIGH", ["CRITICAL\tTrue"], True),
+        ("HIGH", ["MEDIUM\tTrue"], False),
         ("HIGH", [], False),
-        ("NONE", ["CRITICAL", ""], False),
+        ("NONE", ["CRITICAL\tTrue", ""], False),
         ("SEVERE", [], True),
     ],
 )
-def test_a_vulnerability_stops_a_build_by_its_severity(
+def test_a_vulnerability_that_can_be_mended_stops_a_build_by_its_severity(
     stop_at: str, found: list[str], stops: bool, project_after: ProjectAfter
 ) -> None:
     project = project_after(0)
@@ -404,17 +411,9 @@ def test_a_vulnerability_stops_a_build_by_its_severity(
     assert project.build(1, ("build", "scan"), _STOP_AT=stop_at) == ("scan" if stops else None)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"ready": (200, "{}")},
-        {"ready": (200, '{"services": {"store": "connected", "queue": "unavailable"}}')},
-        {"handshake": 200},
-        {"unsigned": 200},
-    ],
-)
+@pytest.mark.parametrize("wrong", [{"handshake": 200}, {"unsigned": 200}])
 def test_a_candidate_that_answers_wrongly_gets_no_traffic(
-    wrong: dict[str, Any], project_after: ProjectAfter, answers: Candidate
+    wrong: dict[str, int], project_after: ProjectAfter, answers: Candidate
 ) -> None:
     for name, value in wrong.items():
         setattr(answers, name, value)
@@ -423,10 +422,24 @@ def test_a_candidate_that_answers_wrongly_gets_no_traffic(
     assert project.serves() == both(1)
 
 
-def test_a_candidate_that_is_never_ready_is_given_up(answers: Candidate, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "health",
+    [
+        (503, "{}"),
+        (200, "{}"),
+        (200, "[]"),
+        (200, "<html>"),
+        (200, '{"services": {}}'),
+        (200, '{"services": {"store": "connected"}}'),
+        (200, '{"services": {"store": "connected", "queue": "unavailable"}}'),
+    ],
+)
+def test_a_candidate_that_is_never_connected_is_given_up(
+    health: tuple[int, str], answers: Candidate, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(candidate, "READY_SECONDS", 0)
-    answers.ready = (503, "{}")
-    with pytest.raises(candidate.Refused, match="answers 503 to /readyz"):
+    answers.health = health
+    with pytest.raises(candidate.Refused, match=f"answers {health[0]} to /health"):
         candidate.check(candidate.Service("pombo-webhook", ("", ""), a_status(answers.url)))
 
 
@@ -436,13 +449,72 @@ def a_status(url: str) -> dict[str, Any]:
     return {"latestCreatedRevisionName": "r", "latestReadyRevisionName": "r", "traffic": [target]}
 
 
-def test_a_rollback_gives_the_traffic_back_and_stays_when_done_again(project_after: ProjectAfter) -> None:
+def test_a_rollback_serves_the_image_before_and_changes_nothing_when_done_again(project_after: ProjectAfter) -> None:
     project = project_after(2)
+    done = project.run("rollback", "webhook", "internal")
+    assert done.returncode == 0, done.stderr
+    assert project.serves() == both(1)
+    there = project.state["services"]
+    again = project.run("rollback", "webhook", "internal")
+    assert again.stdout.count("serves the image from before the last build already.") == 2
+    assert project.state["services"] == there
+
+
+def test_a_rollback_does_not_bring_back_the_secrets_of_then(project_after: ProjectAfter) -> None:
+    project = project_after(2)
+    project.change(lambda state: fake_cloud.apply(state, "pombo-webhook", "META_APP_SECRET=2"))
+    assert project.run("rollback", "webhook").returncode == 0
+    assert project.serves()[0] == image("webhook", 1)
+    assert serving(project.state, "pombo-webhook", "settings") == "META_APP_SECRET=2"
+
+
+def test_after_a_rollback_what_is_applied_gets_the_traffic_and_the_good_image(project_after: ProjectAfter) -> None:
+    project = project_after(2)
+    assert project.run("rollback", "webhook").returncode == 0
+    project.change(lambda state: fake_cloud.apply(state, "pombo-webhook", "META_APP_SECRET=2"))
+    assert project.run("rollback", "webhook").returncode == 0
+    assert project.serves()[0] == image("webhook", 1)
+    assert serving(project.state, "pombo-webhook", "settings") == "META_APP_SECRET=2"
+
+
+@pytest.mark.parametrize(
+    ("fault", "stops_at"),
+    [
+        ({}, "check"),
+        ({"unready": ["pombo-internal"]}, "deploy"),
+        ({"unready": ["pombo-webhook", "pombo-internal"]}, "deploy"),
+    ],
+)
+def test_a_rollback_of_a_build_that_was_never_promoted_goes_no_further_than_what_serves(
+    fault: dict[str, Any], stops_at: str, project_after: ProjectAfter, answers: Candidate
+) -> None:
+    project = project_after(2)
+    answers.unsigned = 200
+    project.change(lambda state: state.update(fault))
+    assert project.build(3) == stops_at
+    project.change(lambda state: state.update(unready=[]))
+    project.change(lambda state: fake_cloud.apply(state, "pombo-internal", "META_APP_SECRET=2"))
+    assert serving(project.state, "pombo-internal", "settings") is None, "the traffic is pinned"
     for _ in range(2):
-        done = project.run("rollback", "webhook", "internal")
-        assert done.returncode == 0, done.stderr
-        assert project.serves() == both(1)
-    assert "New revisions get none until a build promotes one." in done.stdout
+        assert project.run("rollback", "webhook", "internal").returncode == 0
+        assert project.serves() == both(2)
+        assert serving(project.state, "pombo-internal", "settings") == "META_APP_SECRET=2"
+
+
+def test_what_terraform_applies_after_a_build_is_taken(project_after: ProjectAfter) -> None:
+    """A build that names its revision leaves the name in the template, and every apply after it is refused with 409."""
+    project = project_after(2)
+    project.change(lambda state: fake_cloud.apply(state, "pombo-webhook", "META_APP_SECRET=2"))
+    assert serving(project.state, "pombo-webhook", "settings") == "META_APP_SECRET=2"
+
+
+def test_a_rollback_whose_image_does_not_start_leaves_the_traffic_where_it_was(project_after: ProjectAfter) -> None:
+    project = project_after(2)
+    project.change(lambda state: state.update(unready=["pombo-webhook"]))
+    done = project.run("rollback", "webhook", "internal")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "is not ready" in done.stderr
+    assert project.serves() == both(2)
 
 
 def test_the_build_after_a_rollback_gets_the_traffic_and_can_be_rolled_back_in_turn(
@@ -462,7 +534,9 @@ def test_nobody_is_rolled_back_to_the_placeholder_which_would_take_every_webhook
     project = project_after(1)
     done = project.run("rollback", "webhook", "internal")
     assert done.returncode == 1
-    assert done.stderr == "pombo: pombo-webhook has no revision tagged previous: only one build was ever promoted.\n"
+    assert done.stderr == (
+        "pombo: pombo-webhook has nothing to go back to: only one build was ever promoted, or none.\n"
+    )
     assert project.serves() == both(1)
 
 

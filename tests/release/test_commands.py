@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import ROOT, need_gcloud
 from gcloud_lines import commands_in, complaints, shell_of_page
+from tree import ROOT, need_gcloud
 
 PAGES = ("README.md", "infra/terraform/README.md", *(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/*.md")))
 SCRIPTS = ("Makefile", ".ci/run")

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from conftest import ROOT
+from tree import ROOT
 
 from shared.config import SETTINGS
 
@@ -76,20 +76,23 @@ def test_a_price_is_the_count_times_what_one_costs(row: list[str]) -> None:
     assert float(total) == pytest.approx(times * many * each / unit, abs=0.006), per
 
 
-def test_a_month_is_its_messages_and_its_sweeps() -> None:
+def test_a_month_is_its_messages_its_sweeps_and_its_uptime_checks() -> None:
     a_million = sum(float(row[3]) for row in table("for each message"))
-    minutes, reads, seconds = numbers(table("a month")[1][0])
-    sweeps = minutes * reads * 0.03 / 1e5 + minutes * 0.40 / 1e6 + minutes * seconds * 25.25 / 1e6
-    messages, sweep, together, _ = table("a month")
+    messages, sweep, uptime, together, _ = table("a month")
+    times, reads, seconds = numbers(sweep[0])
+    sweeps = times * (reads * 0.03 / 1e5 + 0.40 / 1e6 + seconds * 25.25 / 1e6)
+    times, calls, seconds = numbers(uptime[0])
+    checks = times * (0.03 / 1e5 + calls * 0.40 / 1e6 + 0.40 / 1e6 + seconds * 25.25 / 1e6)
     for at, count in enumerate(A_MONTH.values(), 1):
         assert float(messages[at]) == pytest.approx(a_million * count / 1e6, abs=0.006)
         assert float(sweep[at]) == pytest.approx(sweeps, abs=0.006)
-        assert float(together[at].strip("*")) == pytest.approx(a_million * count / 1e6 + sweeps, abs=0.006)
+        assert float(uptime[at]) == pytest.approx(checks, abs=0.006)
+        assert float(together[at].strip("*")) == pytest.approx(a_million * count / 1e6 + sweeps + checks, abs=0.006)
 
 
 def test_an_instance_that_is_always_there_costs_its_idle_time() -> None:
     idle = 30 * 86400 * (0.0000025 + 0.5 * 0.0000025)
-    assert [numbers(cell)[0] for cell in table("a month")[3][1:]] == pytest.approx([idle] * 3, abs=0.006)
+    assert [numbers(cell)[0] for cell in table("a month")[4][1:]] == pytest.approx([idle] * 3, abs=0.006)
 
 
 # ---- the rest

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, SERVICES, files_of
 from dockerfile import Image, Unknown, build, context, ignore_rules, parse
+from tree import ROOT, SERVICES, files_of
 
 DOCKERFILES = {service: (ROOT / "services" / service / "Dockerfile").read_text() for service in SERVICES}
 BASE = (ROOT / "services" / "base-image.txt").read_text()

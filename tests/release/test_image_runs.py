@@ -14,9 +14,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from conftest import SERVICES
 from dockerfile import Image, start
 from stack import SECRET, SENDER, TEAM, Stack, signed, wait_until
+from tree import SERVICES
 
 from infra.release import candidate
 from shared.config import SETTINGS

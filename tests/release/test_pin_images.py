@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import yaml
-from conftest import ROOT
+from tree import ROOT
 
 from infra.release.pin_images import Reference, images_in
 

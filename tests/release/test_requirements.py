@@ -8,10 +8,10 @@ from functools import cache
 from importlib import metadata, util
 
 import pytest
-from conftest import ROOT, SERVICES
 from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from tree import ROOT, SERVICES
 
 sys.path.insert(0, str(ROOT / "tests" / "unit"))
 from test_import_directions import PROJECT, imports_of, modules

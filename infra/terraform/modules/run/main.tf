@@ -105,14 +105,14 @@ resource "google_cloud_run_v2_service" "this" {
   }
 
   lifecycle {
-    # gcloud, with which the build deploys, also leaves its name, its version, and a label on each revision.
+    # gcloud, with which the build deploys, also leaves its name, its version, and a label on each revision. Not the revision's
+    # name: one that was found is sent back with the next change, and refused (hashicorp/terraform-provider-google #14569).
     ignore_changes = [
       client,
       client_version,
       template[0].annotations,
       template[0].containers[0].image,
       template[0].labels,
-      template[0].revision,
       traffic,
     ]
     # 429 for want of an instance slows the whole queue down: leave a fifth to spare.

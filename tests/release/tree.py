@@ -1,0 +1,29 @@
+"""The tree that is released, and what a machine has for testing that."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SERVICES = ("webhook", "internal")
+NOT_OURS = {".git", ".venv", ".pombo", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis"}
+
+
+def files_of(root: Path) -> list[Path]:
+    """Every file of the work tree, tracked or not."""
+    found = []
+    for directory, below, names in os.walk(root):
+        below[:] = [name for name in below if name not in NOT_OURS]
+        found += [Path(directory, name) for name in names]
+    return found
+
+
+def need_gcloud() -> None:
+    """Skip the test where gcloud is not there to be asked; in CI it fails then."""
+    if shutil.which("gcloud") is None:
+        sentence = "gcloud is not here: its commands cannot be checked; install the Google Cloud CLI"
+        if os.environ.get("CI") == "true":
+            pytest.fail(sentence)
+        pytest.skip(sentence)
