@@ -15,6 +15,11 @@ from shared.domain.errors import CertificatesUnavailable, Forbidden
 
 CERTIFICATES_SECONDS = 3600
 FETCH_SECONDS = 3
+UNSIGNED = "SIGNATURE_REMOVED_BY_GOOGLE"
+"""What Cloud Run puts in place of a signature where it has checked it itself. Such a token proves nothing to us.
+https://cloud.google.com/run/docs/troubleshooting#signature-removed
+"""
+
 ISSUERS = ("https://accounts.google.com", "accounts.google.com")
 
 
@@ -31,7 +36,7 @@ class Callers:
     def check_task(self, headers: Headers) -> None:
         """Raises Forbidden unless it is our queue, CertificatesUnavailable where that cannot be told."""
         if not self._has_token(headers):
-            raise Forbidden
+            raise Forbidden("token")
         if self._tasks_account:
             self._check_account(headers, self._tasks_account)
 
@@ -40,7 +45,7 @@ class Callers:
         if self._has_token(headers):
             return
         if not self._scheduler_account:
-            raise Forbidden
+            raise Forbidden("token")
         self._check_account(headers, self._scheduler_account)
 
     def _has_token(self, headers: Headers) -> bool:
@@ -50,13 +55,13 @@ class Callers:
     def _check_account(self, headers: Headers, account: str) -> None:
         scheme, _, token = headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token:
-            raise Forbidden
+            raise Forbidden("no_identity")
         claims = self._claims(token)
         proven = (
             claims.get("email") == account and claims.get("email_verified") is True and claims.get("iss") in ISSUERS
         )
         if not proven:
-            raise Forbidden
+            raise Forbidden("another_identity")
 
     def _claims(self, token: str) -> Mapping[str, Any]:
         try:
@@ -67,7 +72,7 @@ class Callers:
         except CertificatesUnavailable:
             raise
         except Exception as error:
-            raise Forbidden from error
+            raise Forbidden("unsigned_identity" if token.endswith(UNSIGNED) else "invalid_identity") from error
         return claims
 
 

@@ -65,7 +65,7 @@ def create_app(parts: bootstrap.Internal) -> Flask:
     def failed(error: Exception) -> tuple[Response, int]:
         with logs.context(**g.get("about", {})):
             if isinstance(error, Forbidden):
-                logs.event("task_refused", severity="WARNING", reason="forbidden")
+                logs.event("task_refused", severity="WARNING", reason="forbidden", cause=error.cause)
             body, status = errors.answer(error, unavailable=503)
         return jsonify(body), status
 

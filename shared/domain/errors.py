@@ -75,6 +75,11 @@ class Forbidden(PomboError):
 
     code = "forbidden"
 
+    def __init__(self, cause: str = "") -> None:
+        super().__init__()
+        self.cause = cause
+        """What was wrong, a word for the log. The caller is not told."""
+
 
 class TaskInvalid(PomboError):
     """This is no task."""

@@ -216,6 +216,7 @@ SAID: Mapping[str, Callable[[Any], object]] = {
         said in REASONS or re.fullmatch(r"A (task|newer version) [A-Za-z_, ]+(40 hex digits|0|)\.", said)
     ),
     "verdict": lambda said: said in ("replied", "accepted"),
+    "cause": lambda said: re.fullmatch(r"token|(no|another|unsigned|invalid)_identity", said),
 }
 """Each text in a log line, and all that it may say: none has room for what a person wrote. A number has none anyway, if
 it is shorter than that of a phone.

@@ -211,6 +211,23 @@ def test_another_scheme_is_refused(certificates: Certificates, scheme: str) -> N
         callers(certificates).check_task(headers(TOKEN, GOOGLE.sign(), scheme))
 
 
+@pytest.mark.parametrize(
+    ("given", "cause"),
+    [
+        (headers("another", GOOGLE.sign()), "token"),
+        (headers(TOKEN), "no_identity"),
+        (headers(TOKEN, GOOGLE.sign(email=SCHEDULER)), "another_identity"),
+        (headers(TOKEN, GOOGLE.sign(aud="https://another.example.com")), "invalid_identity"),
+        (headers(TOKEN, GOOGLE.sign().rpartition(".")[0] + ".SIGNATURE_REMOVED_BY_GOOGLE"), "unsigned_identity"),
+    ],
+    ids=lambda it: it if isinstance(it, str) else "",
+)
+def test_what_was_wrong_is_kept_for_the_log(certificates: Certificates, given: Headers, cause: str) -> None:
+    with pytest.raises(Forbidden) as refused:
+        callers(certificates).check_task(given)
+    assert refused.value.cause == cause
+
+
 # ---- the scheduler
 
 

@@ -20,11 +20,15 @@ ROUTES = ["process_inbound", "process_outbound", "sweep"]
 
 @pytest.mark.parametrize("route", ROUTES)
 @pytest.mark.parametrize("token", [None, "", "wrong", TOKEN + "x"])
-def test_without_the_internal_token_nothing_is_read(service: Service, route: str, token: str | None) -> None:
+def test_without_the_internal_token_nothing_is_read(
+    service: Service, route: str, token: str | None, capfd: pytest.CaptureFixture[str]
+) -> None:
     headers = {} if token is None else {"X-Internal-Token": token}
     answer = service.client.post(f"/internal/{route}", data=b"c4n4ry", headers=headers)
     assert (answer.status_code, answer.json) == (403, {"error": "forbidden"})
     assert service.internal.store.calls == []
+    line = said(capfd, "task_refused")
+    assert (line["reason"], line["cause"]) == ("forbidden", "token")
 
 
 @pytest.mark.parametrize("route", ["process_inbound", "process_outbound"])
