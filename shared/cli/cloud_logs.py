@@ -1,4 +1,4 @@
-"""Cloud Logging: the log lines of a deployment, for a timeline. An extra (pombo[cloud]) that no service imports.
+"""Cloud Logging: the log lines of a deployment, for a timeline. An extra (cloud) that no service imports.
 
 https://cloud.google.com/logging/docs/reference/v2/rest/v2/entries/list and
 https://cloud.google.com/logging/docs/structured-logging (seen November 2026): severity, time and labels are lifted
@@ -77,7 +77,9 @@ def connect(project: str) -> Any:
     try:
         from google.cloud import logging
     except ImportError as error:
-        raise click.ClickException("--cloud needs google-cloud-logging: pip install 'pombo[cloud]'.") from error
+        raise click.ClickException(
+            "--cloud needs google-cloud-logging: .venv/bin/pip install -e '.[cloud]' in the clone."
+        ) from error
     from google.auth.exceptions import GoogleAuthError
 
     try:

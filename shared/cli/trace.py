@@ -45,7 +45,7 @@ def trace(id: str, as_json: bool, cloud: str | None, data_dir: Path) -> None:
     Examples:
       pombo trace 4f1c2a90b7de4f64a3c2c7bf7a0f2f5e
       pombo trace wamid.HBgL... --json
-      STORE=firestore GOOGLE_CLOUD_PROJECT=my-project pombo trace ID --cloud my-project
+      STORE=firestore GOOGLE_CLOUD_PROJECT=my-project FIRESTORE_DATABASE=pombo pombo trace ID --cloud my-project
     """
     running = find(data_dir)
     records = find_records(running, id)

@@ -82,6 +82,7 @@ def _all_that_happens(stack: Stack) -> None:
     stack.fault("send", "accept_then_drop", match={"to": "15550000004"})
     lost, found = stack.say("15550000008", "lost"), stack.say("15550000004", "lost, and a receipt comes")
     stack.post(json.dumps(UNREADABLE).encode())
+    stack.post(_message("15550000013", "wamid.elsewhere", sender="100000000000002"))
     stack.post(b"{}", headers={})
     stack.get("webhook", "/webhooks/whatsapp?hub.mode=subscribe&hub.verify_token=wrong&hub.challenge=1")
     stack.task("inbound", {"v": 1}, token=None)
@@ -121,9 +122,9 @@ def _stopped(pid: int) -> Iterator[Any]:
         go_on()
 
 
-def _message(contact: str, message_id: str) -> bytes:
+def _message(contact: str, message_id: str, sender: str = SENDER) -> bytes:
     message = {"from": contact, "id": message_id, "timestamp": "1700000000", "type": "text", "text": {"body": "hello"}}
-    value = {"messaging_product": "whatsapp", "metadata": {"phone_number_id": SENDER}, "messages": [message]}
+    value = {"messaging_product": "whatsapp", "metadata": {"phone_number_id": sender}, "messages": [message]}
     entry = {"id": "300000000000003", "changes": [{"field": "messages", "value": value}]}
     return json.dumps({"object": "whatsapp_business_account", "entry": [entry]}).encode()
 

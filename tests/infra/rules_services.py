@@ -57,11 +57,17 @@ def secrets_are_given_by_reference(plan: Plan, code: Code) -> Iterator[str]:
                 yield f"{name} is no secret (shared/config.py), and {SERVICES_TF} gives it to {service.key} as one."
             if reference["secret"] != name:
                 yield f"{name} of {service.key} comes from the secret {reference['secret']}."
-            if not str(reference["version"]).isdigit():
+            # The one that Terraform writes itself has no number before the first apply.
+            by_terraform = reference.get("version") is None and _writes(plan, name)
+            if not by_terraform and not str(reference.get("version")).isdigit():
                 yield f"{name} of {service.key} is version {reference['version']}: instances may differ."
     for version in plan.of("google_secret_manager_secret_version"):
         if version.get("secret_data"):
             yield f"{version.address} has its value in the state."
+
+
+def _writes(plan: Plan, secret: str) -> bool:
+    return any(str(it["secret"]).endswith(f"/{secret}") for it in plan.of("google_secret_manager_secret_version"))
 
 
 def only_the_webhook_is_public(plan: Plan, code: Code) -> Iterator[str]:

@@ -104,6 +104,8 @@ CASES = (
     Case("needs_reauth", "a credential is refused", connected(0, "needs_reauth"), 0, SENDER),
     Case("needs_reauth", "a sender is blocked", connected(0, "blocked"), None),
     Case("needs_reauth", "all is well", connected(1), None),
+    Case("unknown_sender", "one a minute", counted("unknown_sender_total", 1, **SENDER), 0, SENDER),
+    Case("unknown_sender", "none", {}, None),
     Case("webhook_errors", "three 5xx each minute", answered(3, response_code_class="5xx"), 0),
     Case("webhook_errors", "5xx now and then", answered(0.5, response_code_class="5xx"), None),
     Case("webhook_errors", "4xx each minute", answered(60, response_code_class="4xx"), None),
@@ -139,7 +141,7 @@ def alerts_of(plan: Plan) -> dict[str, Mapping[str, str]]:
 
 
 WARM_UP, END = 3, 60
-"""Minutes: the queries look back over three, and the first two of them hold no difference yet."""
+"""Minutes: the first two hold no difference yet."""
 
 
 def _times(case: Case) -> dict[int, bool]:

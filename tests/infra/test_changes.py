@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from offline.workspace import TERRAFORM, TerraformFailed, Workspace
 from plans import Plan
-from variants import BOOTSTRAP, EVERYTHING, PROD, given
+from variants import BOOTSTRAP, BOOTSTRAPPED, EVERYTHING, PROD, given
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +54,7 @@ USERS_CHANGE: dict[str, Any] = {
     "store": "firestore",
     "alert_emails": ["oncall@example.com", "second@example.com"],
     "alert_thresholds": {"queue_depth_critical": 500, "disconnected_warning": 5},
+    "runbook": "https://example.com/elsewhere/docs/runbook.md",
 }
 GUARDED: dict[str, Any] = {
     "project": "my-project-2",
@@ -107,9 +108,9 @@ def test_a_destroy_is_stopped(deployed: Workspace) -> None:
 
 def test_a_destroy_of_bootstrap_is_stopped(make_workspace: Callable[[], Workspace]) -> None:
     workspace = make_workspace()
-    workspace.apply(BOOTSTRAP, "-var=project=my-project-1")
+    workspace.apply(BOOTSTRAP, *given(BOOTSTRAPPED))
     with pytest.raises(TerraformFailed, match="Instance cannot be destroyed"):
-        workspace.run(BOOTSTRAP, "plan", "-destroy", "-no-color", "-var=project=my-project-1")
+        workspace.run(BOOTSTRAP, "plan", "-destroy", "-no-color", *given(BOOTSTRAPPED))
 
 
 KEEPS_SOMETHING = {
@@ -136,6 +137,13 @@ def test_no_secret_value_lies_in_the_state(deployed: Workspace) -> None:
     assert "redis://" not in state
 
 
+def test_the_services_read_the_address_of_redis_that_terraform_wrote(deployed: Workspace) -> None:
+    plan = Plan(deployed.plan(PROD, *given(EVERYTHING)))
+    written = plan.one("google_secret_manager_secret_version")["version"]
+    assert written
+    assert {it.secrets["REDIS_URL"]["version"] for it in plan.services} == {written}
+
+
 SERVICE, JOB = "google_cloud_run_v2_service", "google_cloud_scheduler_job"
 COMES_BEHIND = [
     (SERVICE, "google_secret_manager_secret_iam_member"),
@@ -153,8 +161,6 @@ COMES_BEHIND = [
     ("google_firestore_field.indexed", "google_firestore_field.expiring"),
     ("google_firestore_field.expiring", "google_firestore_field.exempt"),
     ("google_firestore_field.exempt", "google_firestore_database"),
-    ("google_redis_instance", "google_project_service"),
-    ("google_compute_network", "google_project_service"),
     ("google_project_iam_member", "google_service_account"),
     ("google_storage_bucket_iam_member", "google_service_account"),
 ]

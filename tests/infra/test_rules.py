@@ -1,5 +1,6 @@
 """Every plan keeps every rule, and the code and the infrastructure say the same."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -135,4 +136,9 @@ def test_the_webhook_service_answers_each_path_that_is_named(
     for probe in ("startup_probe", "liveness_probe"):
         path = plan.service("webhook").container[probe][0]["http_get"][0]["path"]
         assert client.get(path).status_code in (200, 503), f"{probe} asks for {path}"
+    check = plan.one("google_monitoring_uptime_check_config")
+    (match,), said = check["content_matchers"], client.get(check.block("http_check")["path"])
+    (path,) = {it["json_path"] for it in match["json_path_matcher"]}
+    assert said.status_code == 200, "the queue is away, and that is told by the body"
+    assert (path, json.loads(match["content"]), said.get_json()["status"]) == ("$.status", "ok", "degraded")
     bootstrap.webhook.cache_clear()

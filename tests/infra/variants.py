@@ -15,6 +15,7 @@ def given(variables: Mapping[str, Any]) -> tuple[str, ...]:
 
 BARE: Mapping[str, Any] = {
     "project": "my-project-1",
+    "region": "europe-west1",
     "whatsapp_phone_number_id": "100000000000001",
     "handler": "handlers.echo:handle",
 }
@@ -41,8 +42,11 @@ EVERYTHING: Mapping[str, Any] = {
     "media_bucket": True,
     "alert_emails": ["oncall@example.com"],
     "alert_thresholds": {},
+    "runbook": "https://example.com/docs/runbook.md",
 }
 """Every variable, and every part that is optional."""
+
+BOOTSTRAPPED: Mapping[str, Any] = {"project": "my-project-1", "region": "europe-west1", "redis": True}
 
 ENVIRONMENTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "staging": (STAGING, ("-var-file=example.tfvars",)),
@@ -52,5 +56,5 @@ ENVIRONMENTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 }
 VARIANTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     **ENVIRONMENTS,
-    "bootstrap": (BOOTSTRAP, given({"project": "my-project-1"})),
+    "bootstrap": (BOOTSTRAP, given(BOOTSTRAPPED)),
 }

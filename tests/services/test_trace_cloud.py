@@ -309,7 +309,9 @@ def test_without_the_extra_trace_says_what_to_install(stack: Stack, contact: str
         timeout=60,
     )
 
-    assert fails(result) == "pombo: --cloud needs google-cloud-logging: pip install 'pombo[cloud]'."
+    assert (
+        fails(result) == "pombo: --cloud needs google-cloud-logging: .venv/bin/pip install -e '.[cloud]' in the clone."
+    )
 
 
 def test_without_a_store_trace_says_so(tmp_path: Path) -> None:

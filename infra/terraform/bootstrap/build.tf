@@ -6,10 +6,9 @@ resource "google_artifact_registry_repository" "images" {
   repository_id = "pombo"
   format        = "DOCKER"
 
-  docker_config {
-    immutable_tags = true
-  }
-  # Rollback goes to one of these.
+  # Tags may move: what is deployed is named by its digest, and a repository whose tags are immutable does not let the rules
+  # below delete what is tagged, which is everything.
+  # Rollback goes to one of these. What is younger than the second rule says stays besides.
   cleanup_policies {
     id     = "keep-recent"
     action = "KEEP"

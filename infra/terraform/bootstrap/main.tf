@@ -41,6 +41,8 @@ locals {
     "serviceusage",
     "storage",
   ]
+  # Not for everybody: in a project outside an organization, compute makes a network "default" that lets SSH in.
+  apis_of_redis = ["compute", "redis"]
   # Every secret of the services' configuration (shared/config.py), also those that are not used yet.
   secrets = [
     "HANDLER_URL_SECRET",
@@ -53,7 +55,7 @@ locals {
 }
 
 resource "google_project_service" "this" {
-  for_each = toset(local.apis)
+  for_each = toset(concat(local.apis, var.redis ? local.apis_of_redis : []))
 
   project = var.project
   service = "${each.key}.googleapis.com"

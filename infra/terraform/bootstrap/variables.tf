@@ -4,7 +4,12 @@ variable "project" {
 }
 
 variable "region" {
-  description = "The region of the images and of the state, and of the environment after them."
+  description = "The region of the images and of the state, and of the environment after them. It cannot be changed later."
   type        = string
-  default     = "europe-west1"
+}
+
+variable "redis" {
+  description = "Whether the environment will have a Memorystore: turns its APIs on."
+  type        = bool
+  default     = false
 }

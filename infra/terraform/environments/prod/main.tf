@@ -45,4 +45,5 @@ module "pombo" {
   media_bucket             = var.media_bucket
   alert_emails             = var.alert_emails
   alert_thresholds         = var.alert_thresholds
+  runbook                  = var.runbook
 }

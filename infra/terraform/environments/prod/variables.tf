@@ -21,9 +21,8 @@ variable "handler_url" {
 }
 
 variable "region" {
-  description = "The region of everything."
+  description = "The region of everything, the same as bootstrap's. It cannot be changed later."
   type        = string
-  default     = "europe-west1"
 }
 
 variable "firestore_location" {
@@ -114,6 +113,12 @@ variable "alert_emails" {
   description = "Whom the alerts tell."
   type        = list(string)
   default     = []
+}
+
+variable "runbook" {
+  description = "Where docs/runbook.md is read: the alerts lead there."
+  type        = string
+  default     = "docs/runbook.md"
 }
 
 variable "alert_thresholds" {

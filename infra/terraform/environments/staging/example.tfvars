@@ -1,5 +1,6 @@
-# Copy to terraform.tfvars, which git leaves alone, and put your own in.
+# Copy to terraform.tfvars, put your own in, and commit it: it holds no secret, and whoever is on call needs it.
 project                  = "my-project-staging"
+region                   = "europe-west1"
 whatsapp_phone_number_id = "100000000000001"
 handler                  = "handlers.echo:handle"
 alert_emails             = ["oncall@example.com"]

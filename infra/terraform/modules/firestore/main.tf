@@ -47,7 +47,8 @@ resource "google_firestore_database" "this" {
 }
 
 # The three kinds below come one after the other: changes of one collection's fields at once refuse one another with 409
-# (hashicorp/terraform-provider-google #16599). Within a kind the provider waits and tries again.
+# (hashicorp/terraform-provider-google #16599). Within a kind the provider tries again where it knows the refusal by its
+# words; where it does not, the apply ends, and the next one goes on from there.
 
 # No field of a collection is indexed of itself. "*" takes no ttl_config (#17163).
 resource "google_firestore_field" "exempt" {

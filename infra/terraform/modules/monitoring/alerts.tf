@@ -17,6 +17,7 @@ locals {
     processed_per_second    = 0.5
     waiting                 = 30  # what a minute would do at that rate: with less, a low rate is only little to do
     oldest_pending          = 30  # minutes; all eight attempts of a delivery together wait for 15
+    unknown_sender          = 0   # events in 10 minutes
     webhook_errors          = 5   # in 5 minutes
     webhook_p95             = 200 # milliseconds
     webhook_p95_of_at_least = 100 # requests in 10 minutes: of a few, the slowest is a cold start
@@ -26,18 +27,20 @@ locals {
 
   from   = "{monitored_resource=\"cloud_run_revision\"}"
   series = { for name in keys(local.metrics) : name => "logging_googleapis_com:user_${name}" }
-  # Of the last three sweeps: one that was late, or whose line was, leaves no gap in which the alert would begin anew.
+  # Of the last five sweeps: lines are counted some minutes late (at worst ten, Google says), and a gap would begin the time
+  # anew for which a thing has to last.
   mean = {
     for name, it in local.metrics : name =>
-    "sum(increase(${local.series[name]}_sum${local.from}[3m])) / sum(increase(${local.series[name]}_count${local.from}[3m]))"
+    "sum(increase(${local.series[name]}_sum${local.from}[5m])) / sum(increase(${local.series[name]}_count${local.from}[5m]))"
     if can(it.value)
   }
   connected = local.series["whatsapp_evolution_connected"]
   connected_share = join(" / ", [
-    for part in ["sum", "count"] : "sum by (phone_number_id) (increase(${local.connected}_${part}${local.from}[3m]))"
+    for part in ["sum", "count"] : "sum by (phone_number_id) (increase(${local.connected}_${part}${local.from}[5m]))"
   ])
-  sweeps    = "sum(increase(${local.series["whatsapp_sweeps_total"]}${local.from}[${local.above["sweep_silent"]}m]))"
-  processed = "sum(rate(${local.series["whatsapp_messages_processed_total"]}${local.from}[5m]))"
+  sweeps = "sum(increase(${local.series["whatsapp_sweeps_total"]}${local.from}[${local.above["sweep_silent"]}m]))"
+  # Over longer than the depth beside which it is asked for: what has been counted late must not look like nothing.
+  processed = "sum(rate(${local.series["whatsapp_messages_processed_total"]}${local.from}[10m]))"
 
   # Cloud Run's own metrics: they count what never reached our code too.
   webhook  = "monitored_resource=\"cloud_run_revision\",service_name=\"${var.services["webhook"]}\""
@@ -94,7 +97,12 @@ locals {
     needs_reauth = {
       severity = "WARNING", section = "needs-reauth", lasts = 0
       says     = "The provider refuses a sender's credential"
-      query    = "sum by (phone_number_id) (increase(${local.connected}_count{monitored_resource=\"cloud_run_revision\",reason=\"needs_reauth\"}[3m])) > 0"
+      query    = "sum by (phone_number_id) (increase(${local.connected}_count{monitored_resource=\"cloud_run_revision\",reason=\"needs_reauth\"}[5m])) > 0"
+    }
+    unknown_sender = {
+      severity = "WARNING", section = "unknown-sender", lasts = 0
+      says     = "Events come for a number that is nobody's here"
+      query    = "sum by (phone_number_id) (increase(${local.series["whatsapp_unknown_sender_total"]}${local.from}[10m])) > ${local.above["unknown_sender"]}"
     }
     webhook_errors = {
       severity = "WARNING", section = "webhook-errors", lasts = 0
@@ -130,7 +138,7 @@ resource "google_monitoring_alert_policy" "this" {
   }
   documentation {
     subject   = "Pombo ${var.environment}: ${each.value.says}"
-    content   = "${each.value.says}. What it means and what to do: docs/runbook.md#${each.value.section}"
+    content   = "${each.value.says}. What it means and what to do: ${var.runbook}#${each.value.section}"
     mime_type = "text/markdown"
   }
   # Of what is no longer measured nobody knows that it is wrong.
@@ -173,7 +181,7 @@ resource "google_monitoring_alert_policy" "webhook_down" {
   }
   documentation {
     subject   = "Pombo ${var.environment}: The webhook is down"
-    content   = "The webhook does not answer /readyz with 200. What it means and what to do: docs/runbook.md#webhook-down"
+    content   = "The webhook does not answer /health, or not with status ok. What it means and what to do: ${var.runbook}#webhook-down"
     mime_type = "text/markdown"
   }
   alert_strategy {

@@ -69,6 +69,11 @@ locals {
       unit   = "s"
       labels = { stage = "stage" }
     }
+    whatsapp_unknown_sender_total = {
+      says   = "Events for a number that is nobody's here: stored, and handled by nobody."
+      filter = "${local.ours} AND jsonPayload.event=\"inbound_new\" AND jsonPayload.reason=\"unknown_sender\""
+      labels = { phone_number_id = "phone_number_id" }
+    }
     whatsapp_dead_lettered_total = {
       says   = "Deliveries that died, by what they died of."
       filter = "${local.ours} AND jsonPayload.event=\"dead_lettered\""
@@ -142,7 +147,8 @@ resource "google_monitoring_notification_channel" "email" {
   force_delete = true
 }
 
-# The store and the queue behind it are asked too (/readyz). Five minutes: each call may start an instance.
+# The store and the queue behind it are asked too. Five minutes: each call may start an instance. Not /readyz, from outside:
+# some paths that end in z are Google's own (https://cloud.google.com/run/docs/known-issues).
 resource "google_monitoring_uptime_check_config" "webhook" {
   project      = var.project
   display_name = "Pombo ${var.environment}: webhook"
@@ -151,10 +157,18 @@ resource "google_monitoring_uptime_check_config" "webhook" {
 
   http_check {
     request_method = "GET"
-    path           = "/readyz"
+    path           = "/health"
     port           = 443
     use_ssl        = true
     validate_ssl   = true
+  }
+  content_matchers {
+    content = "\"ok\""
+    matcher = "MATCHES_JSON_PATH"
+    json_path_matcher {
+      json_path    = "$.status"
+      json_matcher = "EXACT_MATCH"
+    }
   }
   monitored_resource {
     type = "uptime_url"

@@ -29,6 +29,11 @@ variable "alert_emails" {
   type = list(string)
 }
 
+variable "runbook" {
+  description = "Where docs/runbook.md is read."
+  type        = string
+}
+
 variable "alert_thresholds" {
   type = map(number)
   validation {

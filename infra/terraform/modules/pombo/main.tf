@@ -59,7 +59,7 @@ module "run" {
   invokers           = { for name in each.value.invokers : name => local.accounts[name] }
   build_account      = local.accounts["build"]
   env                = merge(local.common_env, each.value.env)
-  secrets            = { for secret in each.value.secrets : secret => lookup(var.secret_versions, secret, 1) }
+  secrets            = { for secret in each.value.secrets : secret => lookup(local.secret_versions, secret, "1") }
   threads            = local.threads
   timeout            = each.value.timeout
   memory             = lookup(var.memory, each.key, "512Mi")

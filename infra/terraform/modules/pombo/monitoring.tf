@@ -11,4 +11,5 @@ module "monitoring" {
   webhook_host     = local.hosts["webhook"]
   alert_emails     = var.alert_emails
   alert_thresholds = var.alert_thresholds
+  runbook          = var.runbook
 }

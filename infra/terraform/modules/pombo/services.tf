@@ -64,6 +64,12 @@ locals {
   store_secrets   = var.store == "redis" ? ["REDIS_URL"] : []
   handler_secrets = var.handler_url == null ? [] : ["HANDLER_URL_SECRET"]
 
+  # A person writes every secret but that one.
+  secret_versions = merge(
+    var.redis ? { REDIS_URL = module.redis[0].url_version } : {},
+    { for name, version in var.secret_versions : name => tostring(version) },
+  )
+
   # The names of all secrets that the services are given.
   secrets = distinct(flatten([for it in local.services : it.secrets]))
 

@@ -133,6 +133,10 @@ variable "alert_emails" {
   type = list(string)
 }
 
+variable "runbook" {
+  type = string
+}
+
 variable "alert_thresholds" {
   type = map(number)
 }

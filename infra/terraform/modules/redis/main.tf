@@ -1,18 +1,9 @@
 # A Memorystore and the network it is in. docs/stores.md says what a Redis is worth as the store: less than Firestore.
 
-resource "google_project_service" "this" {
-  for_each = toset(["compute.googleapis.com", "redis.googleapis.com"])
-
-  project            = var.project
-  service            = each.key
-  disable_on_destroy = false
-}
-
 resource "google_compute_network" "this" {
   project                 = var.project
   name                    = "pombo"
   auto_create_subnetworks = false
-  depends_on              = [google_project_service.this]
 }
 
 # Each instance of a service takes addresses, and keeps them for a while after its end: /24 is enough for 60 instances.
@@ -50,12 +41,20 @@ resource "google_redis_instance" "this" {
   lifecycle {
     prevent_destroy = true
   }
-  depends_on = [google_project_service.this]
 }
 
-# The address as the services read it. Write-only: not in the state.
+locals {
+  address = "${google_redis_instance.this.host}:${google_redis_instance.this.port}"
+}
+
+# The address as the services read it. Write-only: not in the state. What is write-only is not compared either, so its
+# number follows from it: another instance makes another version.
 resource "google_secret_manager_secret_version" "url" {
   secret                 = "projects/${var.project}/secrets/REDIS_URL"
-  secret_data_wo         = "redis://${google_redis_instance.this.host}:${google_redis_instance.this.port}/0"
-  secret_data_wo_version = 1
+  secret_data_wo         = "redis://${local.address}/0"
+  secret_data_wo_version = parseint(substr(sha256(local.address), 0, 7), 16)
+
+  lifecycle {
+    create_before_destroy = true
+  }
 }

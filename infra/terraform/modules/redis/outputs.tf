@@ -5,3 +5,8 @@ output "network" {
     subnetwork = google_compute_subnetwork.this.name
   }
 }
+
+output "url_version" {
+  description = "The version of the secret REDIS_URL that holds its address."
+  value       = google_secret_manager_secret_version.url.version
+}

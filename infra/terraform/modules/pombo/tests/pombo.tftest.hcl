@@ -30,6 +30,7 @@ variables {
   media_bucket             = false
   alert_emails             = []
   alert_thresholds         = {}
+  runbook                  = "docs/runbook.md"
 }
 
 run "addresses_are_known_before_there_is_anything" {
