@@ -6,8 +6,8 @@ resource "google_artifact_registry_repository" "images" {
   repository_id = "pombo"
   format        = "DOCKER"
 
-  # Tags may move: what is deployed is named by its digest, and a repository whose tags are immutable does not let the rules
-  # below delete what is tagged, which is everything.
+  # Tags may move: what is deployed is named by its digest, and a repository whose tags are immutable may keep what is tagged,
+  # which is everything, from the rules below.
   # Rollback goes to one of these. What is younger than the second rule says stays besides.
   cleanup_policies {
     id     = "keep-recent"
