@@ -16,11 +16,11 @@ TOGETHER = -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore tests/c
 MESSAGES ?=
 SECONDS ?=
 SEED ?=
-# make rollback: which
+# make rollback, drop-candidate: which
 SERVICES ?= webhook internal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev run demo try test test-all check format lock images pin-images rollback chaos bench clean
+.PHONY: help setup setup-dev run demo try test test-all check format lock images pin-images rollback drop-candidate chaos bench clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -102,10 +102,17 @@ chaos: setup ## break everything while messages come in, and account for each: S
 	@exec $(BIN)/pombo chaos $(if $(STORE),--store $(STORE)) $(if $(MESSAGES),--messages $(MESSAGES)) \
 		$(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
 
-rollback: ## serve the image from before the last build again: make rollback PROJECT=my-project REGION=europe-west1
+rollback: ## serve the image from before the last promotion again: make rollback PROJECT=my-project REGION=europe-west1
+	$(call of-a-service,rollback)
+
+drop-candidate: ## take the image of a build that broke off out of the services again: PROJECT=, REGION=
+	$(call of-a-service,drop)
+
+define of-a-service
 	@test -n "$(PROJECT)" -a -n "$(REGION)" \
-		|| { echo "pombo: say where: make rollback PROJECT=my-project REGION=europe-west1" >&2; exit 2; }
-	@$(PYTHON) -m infra.release.candidate rollback $(SERVICES) --project="$(PROJECT)" --region="$(REGION)"
+		|| { echo "pombo: say where: make $@ PROJECT=my-project REGION=europe-west1" >&2; exit 2; }
+	@$(PYTHON) -m infra.release.candidate $(1) $(SERVICES) --project="$(PROJECT)" --region="$(REGION)"
+endef
 
 bench: setup-dev ## the webhook path and the cold start, against a baseline in the same run
 	@$(BIN)/python -m bench

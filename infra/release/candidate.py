@@ -2,6 +2,7 @@
 
 python3 -m infra.release.candidate check webhook --project my-project --region europe-west1
 python3 -m infra.release.candidate promote internal webhook --project my-project --region europe-west1
+python3 -m infra.release.candidate drop internal webhook --project my-project --region europe-west1
 python3 -m infra.release.candidate rollback webhook internal --project my-project --region europe-west1
 
 Python's own library and gcloud are all it needs: it also runs where nothing else is, in the image of a build's step.
@@ -53,6 +54,11 @@ class Service:
     def serving(self) -> str:
         """The revision with the most traffic."""
         return str(self._most()["revisionName"])
+
+    @property
+    def newest(self) -> str:
+        """The revision that was made last, ready or not."""
+        return str(self.status["latestCreatedRevisionName"])
 
     @property
     def follows_the_latest(self) -> bool:
@@ -118,31 +124,50 @@ def promote(service: Service) -> str:
     return f"{revision} has the traffic; before it, {serving} had."
 
 
+def drop(service: Service) -> str:
+    """Take the image of a build that was not promoted out again, and end the pinning of the traffic. What serves stays.
+
+    Done again, it changes nothing. Without it, the next apply would deploy that build's image, and to nobody.
+    """
+    serves = service.image_of(service.serving)
+    if service.image_of(service.newest) == serves and service.follows_the_latest:
+        return f"{service.name} has nothing to drop: it serves {_short(serves)}, and will serve what is applied."
+    _serve(service, serves)
+    return f"{service.name} goes on with {_short(serves)}, and will serve what is applied."
+
+
 def rollback(service: Service) -> str:
-    """Serve the image from before the last build again. Done again, it changes nothing. Raises Refused.
+    """Serve the image from before the last promotion again. Done again, it changes nothing. Raises Refused.
 
     As a new revision: the old one names the secrets and settings of its day, and a secret that was rotated since would
-    come back with it. Where the build was never promoted, what serves stays; but the next apply would have deployed the
-    build's image, and to nobody.
+    come back with it.
     """
-    serving, previous = service.serving, service.tagged(PREVIOUS)
-    serves, newest = service.image_of(serving), service.image_of(service.status["latestCreatedRevisionName"])
-    if newest != serves:
-        good, kept = serves, serving
-    else:
-        kept = previous["revisionName"] if previous else ""
-        good = service.image_of(kept) if kept else ""
-    if _repository(good) != _repository(newest):
-        raise Refused(f"{service.name} has nothing to go back to: only one build was ever promoted, or none.")
-    if newest == serves == good and service.follows_the_latest:
-        return f"{service.name} serves the image from before the last build already."
-    service.deploy(good)
-    service.move("--to-latest", f"--update-tags={PREVIOUS}={kept}")
-    return f"{service.name} serves the image from before the last build, with the settings and secrets of today."
+    previous = service.tagged(PREVIOUS)
+    if previous is None:
+        raise Refused(f"{service.name} has no revision tagged {PREVIOUS}: at most one build was ever promoted.")
+    good, serves = service.image_of(previous["revisionName"]), service.image_of(service.serving)
+    if serves == good == service.image_of(service.newest) and service.follows_the_latest:
+        return f"{service.name} serves {_short(good)}, from before the last promotion, already."
+    _serve(service, good)
+    return f"{service.name} serves {_short(good)} in place of {_short(serves)}, with the settings and secrets of today."
+
+
+def _serve(service: Service, image: str) -> None:
+    """Raises Refused where it does not start; then what serves goes on."""
+    newest = service.newest
+    if service.image_of(newest) != image or newest != service.status.get("latestReadyRevisionName"):
+        service.deploy(image)
+    service.move("--to-latest")
 
 
 def _repository(image: str) -> str:
     return image.partition("@")[0]
+
+
+def _short(image: str) -> str:
+    """An image as a person tells it from another."""
+    name, _, digest = image.partition("@")
+    return digest[: len("sha256:") + 12] or name
 
 
 def _candidate(service: Service) -> dict[str, Any]:
@@ -207,7 +232,9 @@ def main(given: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, prog="candidate"
     )
-    actions: dict[str, Callable[[Service], str]] = {"check": check, "promote": promote, "rollback": rollback}
+    actions: dict[str, Callable[[Service], str]] = {
+        action.__name__: action for action in (check, promote, drop, rollback)
+    }
     parser.add_argument("action", choices=actions)
     parser.add_argument("services", nargs="+", choices=SERVICES, metavar="SERVICE", help="webhook, internal, in order")
     parser.add_argument("--project", required=True)

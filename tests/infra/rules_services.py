@@ -58,7 +58,7 @@ def secrets_are_given_by_reference(plan: Plan, code: Code) -> Iterator[str]:
             if reference["secret"] != name:
                 yield f"{name} of {service.key} comes from the secret {reference['secret']}."
             # The one that Terraform writes itself has no number before the first apply.
-            by_terraform = reference.get("version") is None and _writes(plan, name)
+            by_terraform = "version" not in reference and _writes(plan, name)
             if not by_terraform and not str(reference.get("version")).isdigit():
                 yield f"{name} of {service.key} is version {reference['version']}: instances may differ."
     for version in plan.of("google_secret_manager_secret_version"):

@@ -18,7 +18,16 @@ PLACEHOLDER = "us-docker.pkg.dev/cloudrun/container/hello"
 def new(url: str) -> dict[str, Any]:
     """After the first terraform apply: a placeholder serves. `url`: where candidates are."""
     services = {f"pombo-{kind}": {"revisions": [], "traffic": [], "ready": None} for kind in ("webhook", "internal")}
-    state = {"url": url, "services": services, "calls": [], "built": [], "pushed": [], "severities": [], "unready": []}
+    state = {
+        "url": url,
+        "services": services,
+        "calls": [],
+        "built": [],
+        "pushed": [],
+        "severities": [],
+        "unready": [],
+        "away": [],
+    }
     for name in services:
         add_revision(state, name, PLACEHOLDER)
         services[name]["traffic"] = [{"latestRevision": True, "percent": 100}]
@@ -29,7 +38,7 @@ def add_revision(state: dict[str, Any], name: str, image: str) -> str:
     service = state["services"][name]
     revision = f"{name}-{len(service['revisions']) + 1:05}"
     service["revisions"].append({"name": revision, "image": image, "settings": service.get("settings")})
-    if name not in state["unready"]:
+    if not {name, image} & set(state["unready"]):
         service["ready"] = revision
     return revision
 
@@ -54,9 +63,8 @@ def serving(state: Mapping[str, Any], name: str, what: str = "image") -> str:
 
 
 def apply(state: dict[str, Any], name: str, settings: str) -> None:
-    """What terraform apply does: other settings, the image that is there. It sends back the name that it found."""
-    if state["services"][name].get("named"):
-        _fail(f"409 revision named '{state['services'][name]['named']}' with different configuration already exists.")
+    """What terraform apply does: other settings, the image that is there."""
+    assert not state["services"][name].get("named"), "a plan without a change wants to take the revision's name away"
     state["services"][name]["settings"] = settings
     add_revision(state, name, state["services"][name]["revisions"][-1]["image"])
 
@@ -75,7 +83,7 @@ def _tag(traffic: list[dict[str, Any]], tag: str, revision: str) -> list[dict[st
 
 def _update(state: dict[str, Any], name: str, flags: Mapping[str, str]) -> None:
     service = state["services"][name]
-    if flags["--image"] not in state["pushed"]:
+    if flags["--image"] not in (*state["pushed"], PLACEHOLDER):
         _fail(f"an image that is not in the registry: {flags}")
     for target in service["traffic"] if "--no-traffic" in flags else ():
         if target.pop("latestRevision", None):
@@ -83,7 +91,7 @@ def _update(state: dict[str, Any], name: str, flags: Mapping[str, str]) -> None:
     revision = add_revision(state, name, flags["--image"])
     # Asked for a tag or a suffix, gcloud names the revision in the service's template, where the name stays.
     service["named"] = revision if {"--tag", "--revision-suffix"} & set(flags) else None
-    if name in state["unready"]:
+    if service["ready"] != revision:
         _fail(f"(gcloud.run.services.update) Revision '{revision}' is not ready and cannot serve traffic.")
 
 
@@ -104,6 +112,9 @@ def _traffic(state: dict[str, Any], name: str, flags: Mapping[str, str]) -> None
 
 def gcloud(state: dict[str, Any], words: list[str], flags: Mapping[str, str]) -> str:
     match words:
+        case ["run", "services", action, name] if [action, name] in state["away"]:
+            state["away"].remove([action, name])
+            _fail(f"(gcloud.run.services.{action}) UNAVAILABLE: The service is currently unavailable.")
         case ["run", "services", action, name] if name not in state["services"]:
             _fail(f"(gcloud.run.services.{action}) Cannot find service [{name}]")
         case ["artifacts", "docker", "images", "scan", image]:

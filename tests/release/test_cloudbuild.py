@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -61,12 +60,12 @@ def _step_faults(build: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name}: the script goes on after a command that failed"
         for line in re.sub(r"\\\n\s*", " ", script).splitlines():
             if re.search(r"gcloud run (deploy|services (update|replace)) ", line):
-                if '--image="$(cat ".release/$1")"' not in line:
+                if '--image="$(cat ".release/$service")"' not in line:
                     yield f"{name}: an image is not deployed by the digest that was pushed"
                 if "--no-traffic" not in line:
                     yield f"{name}: what was deployed gets traffic before it was checked"
                 if "--tag" in line or "--revision-suffix" in line:
-                    yield f"{name}: it names the revision, so that every later terraform apply is refused"
+                    yield f"{name}: it names the revision, and Terraform wants to take the name away"
         if name == "deploy" and '--update-tags="candidate=$revision"' not in script:
             yield f"{name}: what was deployed cannot be asked"
 
@@ -165,11 +164,14 @@ MUTATIONS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "traffic without a check": (lambda b: step(b, "promote").update(waitFor=["deploy"]), "wait for check"),
     "a misspelt substitution": (replaced("deploy", "$_REGION", "$_REGOIN"), "$_REGOIN is used and not defined"),
     "a substitution that nobody uses": (lambda b: b["substitutions"].update(_OLD="x"), "$_OLD is defined and not"),
-    "a mutable tag": (replaced("deploy", '"$(cat ".release/$1")"', '"x/$1:latest"'), "by the digest"),
-    "the tag that was built": (replaced("deploy", '$(cat ".release/$1")', "x:$BUILD_ID"), "by the digest"),
+    "a mutable tag": (replaced("deploy", '"$(cat ".release/$service")"', '"x/$service:latest"'), "by the digest"),
+    "the tag that was built": (replaced("deploy", '$(cat ".release/$service")', "x:$BUILD_ID"), "by the digest"),
     "traffic at once": (replaced("deploy", " --no-traffic", ""), "gets traffic"),
     "a deployment that cannot be asked": (replaced("deploy", '"candidate=', '"'), "cannot be asked"),
-    "a revision with a name": (replaced("deploy", " --no-traffic", " --no-traffic --tag=candidate"), "terraform apply"),
+    "a revision with a name": (
+        replaced("deploy", " --no-traffic", " --no-traffic --tag=candidate"),
+        "names the revision",
+    ),
     "an image without a tag": (lambda b: step(b, "test").update(name="gcr.io/a/cli"), "no image by a tag"),
     "an image by latest": (lambda b: step(b, "test").update(name="gcr.io/a/cli:latest"), "no image by a tag"),
     "a script that goes on": (replaced("push", "set -euo pipefail\n", ""), "goes on"),
@@ -453,11 +455,17 @@ def test_a_rollback_serves_the_image_before_and_changes_nothing_when_done_again(
     project = project_after(2)
     done = project.run("rollback", "webhook", "internal")
     assert done.returncode == 0, done.stderr
+    assert f"pombo-webhook serves {named(both(1)[0])} in place of {named(both(2)[0])}" in done.stdout
     assert project.serves() == both(1)
     there = project.state["services"]
     again = project.run("rollback", "webhook", "internal")
-    assert again.stdout.count("serves the image from before the last build already.") == 2
+    assert again.stdout.count("from before the last promotion, already.") == 2
     assert project.state["services"] == there
+
+
+def named(image: str) -> str:
+    """As a person is told it."""
+    return image.partition("@")[2][:19]
 
 
 def test_a_rollback_does_not_bring_back_the_secrets_of_then(project_after: ProjectAfter) -> None:
@@ -477,44 +485,91 @@ def test_after_a_rollback_what_is_applied_gets_the_traffic_and_the_good_image(pr
     assert serving(project.state, "pombo-webhook", "settings") == "META_APP_SECRET=2"
 
 
+def test_what_terraform_applies_after_a_build_is_taken(project_after: ProjectAfter) -> None:
+    """A build that names its revision leaves the name in the service, where no plan of Terraform's leaves it."""
+    project = project_after(2)
+    project.change(lambda state: fake_cloud.apply(state, "pombo-webhook", "META_APP_SECRET=2"))
+    assert serving(project.state, "pombo-webhook", "settings") == "META_APP_SECRET=2"
+
+
+def test_a_rollback_whose_image_does_not_start_leaves_the_traffic_and_can_be_tried_again(
+    project_after: ProjectAfter,
+) -> None:
+    project = project_after(2)
+    project.change(lambda state: state.update(unready=["pombo-webhook"]))
+    for _ in range(2):
+        done = project.run("rollback", "webhook")
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "is not ready" in done.stderr
+        assert project.serves() == both(2)
+    project.change(lambda state: state.update(unready=[]))
+    assert project.run("rollback", "webhook").returncode == 0
+    assert project.serves() == (image("webhook", 1), image("internal", 2))
+
+
+@pytest.mark.parametrize(("action", "serves"), [("rollback", 1), ("drop", 2)])
+def test_what_breaks_off_between_the_image_and_the_traffic_goes_on_from_there(
+    action: str, serves: int, project_after: ProjectAfter
+) -> None:
+    project = project_after(2)
+    assert project.build(3, ("build", "push", "deploy")) is None
+    project.change(lambda state: state.update(away=[["update-traffic", "pombo-webhook"]]))
+    assert "UNAVAILABLE" in project.run(action, "webhook").stderr
+    for _ in range(2):
+        assert project.run(action, "webhook").returncode == 0
+        assert project.serves()[0] == image("webhook", serves)
+        assert applied(project)
+
+
+def applied(project: Project) -> bool:
+    """Whether what Terraform applies now takes effect, with the image that serves."""
+    serves = project.serves()[0]
+    project.change(lambda state: fake_cloud.apply(state, "pombo-webhook", "META_APP_SECRET=2"))
+    assert project.serves()[0] == serves
+    return serving(project.state, "pombo-webhook", "settings") == "META_APP_SECRET=2"
+
+
 @pytest.mark.parametrize(
     ("fault", "stops_at"),
     [
         ({}, "check"),
-        ({"unready": ["pombo-internal"]}, "deploy"),
-        ({"unready": ["pombo-webhook", "pombo-internal"]}, "deploy"),
+        ({"unready": [image("internal", 3)]}, "deploy"),
+        ({"unready": [image("webhook", 3)]}, "deploy"),
+        ({"away": [["update", "pombo-internal"]]}, "deploy"),
+        ({"away": [["update", "pombo-webhook"]]}, "deploy"),
+        ({"away": [["describe", "pombo-webhook"]]}, "deploy"),
+        ({"away": [["update-traffic", "pombo-webhook"]]}, "deploy"),
+        ({"severities": ["CRITICAL\tTrue"]}, "scan"),
     ],
 )
-def test_a_rollback_of_a_build_that_was_never_promoted_goes_no_further_than_what_serves(
+def test_a_build_that_goes_wrong_leaves_nothing_of_itself_behind(
     fault: dict[str, Any], stops_at: str, project_after: ProjectAfter, answers: Candidate
 ) -> None:
     project = project_after(2)
     answers.unsigned = 200
     project.change(lambda state: state.update(fault))
     assert project.build(3) == stops_at
-    project.change(lambda state: state.update(unready=[]))
-    project.change(lambda state: fake_cloud.apply(state, "pombo-internal", "META_APP_SECRET=2"))
-    assert serving(project.state, "pombo-internal", "settings") is None, "the traffic is pinned"
-    for _ in range(2):
-        assert project.run("rollback", "webhook", "internal").returncode == 0
-        assert project.serves() == both(2)
-        assert serving(project.state, "pombo-internal", "settings") == "META_APP_SECRET=2"
-
-
-def test_what_terraform_applies_after_a_build_is_taken(project_after: ProjectAfter) -> None:
-    """A build that names its revision leaves the name in the template, and every apply after it is refused with 409."""
-    project = project_after(2)
-    project.change(lambda state: fake_cloud.apply(state, "pombo-webhook", "META_APP_SECRET=2"))
-    assert serving(project.state, "pombo-webhook", "settings") == "META_APP_SECRET=2"
-
-
-def test_a_rollback_whose_image_does_not_start_leaves_the_traffic_where_it_was(project_after: ProjectAfter) -> None:
-    project = project_after(2)
-    project.change(lambda state: state.update(unready=["pombo-webhook"]))
-    done = project.run("rollback", "webhook", "internal")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "is not ready" in done.stderr
     assert project.serves() == both(2)
+    assert applied(project)
+    done = project.run("drop", "internal", "webhook")
+    assert done.stdout.count("has nothing to drop") == 2
+
+
+def test_a_first_build_that_goes_wrong_leaves_the_placeholder(project_after: ProjectAfter, answers: Candidate) -> None:
+    project = project_after(0)
+    answers.unsigned = 200
+    assert project.build(1) == "check"
+    assert project.serves() == (PLACEHOLDER, PLACEHOLDER)
+    assert applied(project)
+
+
+def test_a_build_that_was_cancelled_can_be_dropped_by_one_command_of_make(project_after: ProjectAfter) -> None:
+    project = project_after(2)
+    assert project.build(3, ("build", "push", "deploy")) is None
+    done = make(project, "drop-candidate", "REGION=europe-west1")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert project.serves() == both(2)
+    assert applied(project)
 
 
 def test_the_build_after_a_rollback_gets_the_traffic_and_can_be_rolled_back_in_turn(
@@ -535,7 +590,7 @@ def test_nobody_is_rolled_back_to_the_placeholder_which_would_take_every_webhook
     done = project.run("rollback", "webhook", "internal")
     assert done.returncode == 1
     assert done.stderr == (
-        "pombo: pombo-webhook has nothing to go back to: only one build was ever promoted, or none.\n"
+        "pombo: pombo-webhook has no revision tagged previous: at most one build was ever promoted.\n"
     )
     assert project.serves() == both(1)
 
@@ -573,12 +628,19 @@ def test_what_gcloud_complains_of_is_passed_on_in_a_sentence(project_after: Proj
     assert project.run("check", "webhook").stderr == "pombo: gcloud is not here; install the Google Cloud CLI.\n"
 
 
+@pytest.mark.parametrize("target", ["rollback", "drop-candidate"])
+def test_where_has_to_be_said(target: str, project_after: ProjectAfter) -> None:
+    done = make(project_after(2), target)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"pombo: say where: make {target} PROJECT=my-project REGION=europe-west1")
+
+
 def test_rollback_is_one_command_of_make(project_after: ProjectAfter) -> None:
     project = project_after(2)
-    command = ["make", "--no-print-directory", "rollback", "PROJECT=my-project"]
-    run = partial(subprocess.run, cwd=ROOT, env=project.environment, capture_output=True, text=True, timeout=60)
-    done = run(command)
-    assert done.returncode == 2
-    assert done.stderr.startswith("pombo: say where: make rollback")
-    assert run([*command, "REGION=europe-west1"]).returncode == 0
+    assert make(project, "rollback", "REGION=europe-west1").returncode == 0
     assert project.serves() == both(1)
+
+
+def make(project: Project, *words: str) -> subprocess.CompletedProcess[str]:
+    command = ["make", "--no-print-directory", *words, "PROJECT=my-project"]
+    return subprocess.run(command, cwd=ROOT, env=project.environment, capture_output=True, text=True, timeout=60)

@@ -38,9 +38,8 @@ locals {
   connected_share = join(" / ", [
     for part in ["sum", "count"] : "sum by (phone_number_id) (increase(${local.connected}_${part}${local.from}[5m]))"
   ])
-  sweeps = "sum(increase(${local.series["whatsapp_sweeps_total"]}${local.from}[${local.above["sweep_silent"]}m]))"
-  # Over longer than the depth beside which it is asked for: what has been counted late must not look like nothing.
-  processed = "sum(rate(${local.series["whatsapp_messages_processed_total"]}${local.from}[10m]))"
+  sweeps    = "sum(increase(${local.series["whatsapp_sweeps_total"]}${local.from}[${local.above["sweep_silent"]}m]))"
+  processed = "sum(rate(${local.series["whatsapp_messages_processed_total"]}${local.from}[5m]))"
 
   # Cloud Run's own metrics: they count what never reached our code too.
   webhook  = "monitored_resource=\"cloud_run_revision\",service_name=\"${var.services["webhook"]}\""
@@ -85,7 +84,7 @@ locals {
       query    = "(${local.sweeps} or vector(0)) < 1"
     }
     processing_slow = {
-      severity = "WARNING", section = "processing-slow", lasts = 5
+      severity = "WARNING", section = "processing-slow", lasts = 2
       says     = "Fewer than ${local.above["processed_per_second"]} a second are processed while more than ${local.above["waiting"]} wait"
       query    = "${local.mean["whatsapp_queue_depth"]} > ${local.above["waiting"]} and (${local.processed} or vector(0)) < ${local.above["processed_per_second"]}"
     }

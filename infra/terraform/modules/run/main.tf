@@ -106,7 +106,8 @@ resource "google_cloud_run_v2_service" "this" {
 
   lifecycle {
     # gcloud, with which the build deploys, also leaves its name, its version, and a label on each revision. Not the revision's
-    # name: one that was found is sent back with the next change, and refused (hashicorp/terraform-provider-google #14569).
+    # name: were it ignored, the one that is there would be sent with each change, and refused with 409
+    # (hashicorp/terraform-provider-google #14569).
     ignore_changes = [
       client,
       client_version,
