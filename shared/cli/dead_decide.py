@@ -109,7 +109,7 @@ def replay(asked: Asked, may_double: bool, data_dir: Path) -> None:
         preview.say(asked.as_json)
         return
     if preview.total:
-        _ask(preview, asked)
+        _agree(preview, asked)
     with Tally(Done.REPLAYED).said(asked.as_json) as tally:
         _ensure(parts, again, preview.untried, tally)
         _decide_all(parts, asked, again, preview, tally)
@@ -142,7 +142,7 @@ def discard(asked: Asked, reason: str, data_dir: Path) -> None:
         preview.say(asked.as_json)
         return
     if preview.total:
-        _ask(preview, asked)
+        _agree(preview, asked)
     with Tally(Done.DISCARDED).said(asked.as_json) as tally:
         _decide_all(parts, asked, give_up, preview, tally)
 
@@ -151,11 +151,11 @@ def _search(parts: Deciding, asked: Asked) -> Search:
     return Search(parts.running.store, asked.wanted, asked.limit)
 
 
-def _ask(preview: Preview, asked: Asked) -> None:
-    """Show what it means, and ask unless told not to. Raises ClickException where the answer is no."""
+def _agree(preview: Preview, asked: Asked) -> None:
+    """Show what it means, and ask if that is anything. Raises ClickException where the answer is no."""
     if not asked.as_json or sys.stderr.isatty():
         preview.say(as_json=False, is_error=asked.as_json)
-    if not asked.yes and not click.confirm("Go on?", err=True):
+    if not asked.yes and not preview.does_nothing and not click.confirm("Go on?", err=True):
         raise click.ClickException("Nothing was done.")
 
 

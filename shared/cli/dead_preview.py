@@ -19,37 +19,46 @@ SENT_ALREADY = "would be left as they are: they are not dead, and are deleted by
 
 @dataclass(slots=True)
 class Preview:
-    """How many there are by error, and what would become of some of them."""
+    """How many there are by error, and what would become of them."""
 
     verb: str
-    counts: Counts = field(default_factory=Counts)
+    matching: Counts = field(default_factory=Counts)
+    meant: Counts = field(default_factory=Counts)
+    """Those of the matching that would be replayed, or discarded."""
     notes: "Counter[str]" = field(default_factory=Counter)
     untried: int = 0
     """Replayed by an earlier run, and not tried since."""
 
     @property
     def total(self) -> int:
-        return self.counts.total()
+        return self.matching.total()
+
+    @property
+    def does_nothing(self) -> bool:
+        """Nobody has to agree to it."""
+        return not self.meant and not self.notes[CONFIRMED]
 
     @classmethod
     def of_replay(cls, letters: Iterable[DeadLetter], may_double: bool, untried: int = 0) -> Self:
         preview = cls("replayed", untried=untried)
+        notes = {Replays.DONE: CONFIRMED, Replays.MAY_DOUBLE: DOUBLED if may_double else LEFT_IN_DOUBT}
         for letter in letters:
-            preview.counts[letter.error, letter.code] += 1
-            if letter.replays is Replays.DONE:
-                preview.notes[CONFIRMED] += 1
-            elif letter.replays is Replays.MAY_DOUBLE:
-                preview.notes[DOUBLED if may_double else LEFT_IN_DOUBT] += 1
+            preview._add(letter, notes.get(letter.replays))
         return preview
 
     @classmethod
     def of_discard(cls, letters: Iterable[DeadLetter]) -> Self:
         preview = cls("discarded")
         for letter in letters:
-            preview.counts[letter.error, letter.code] += 1
-            if letter.error in (REFUSED, UNKNOWN_SENDER):
-                preview.notes[SENT_ALREADY] += 1
+            preview._add(letter, SENT_ALREADY if letter.error in (REFUSED, UNKNOWN_SENDER) else None)
         return preview
+
+    def _add(self, letter: DeadLetter, note: str | None) -> None:
+        self.matching[letter.error, letter.code] += 1
+        if note in (None, DOUBLED):
+            self.meant[letter.error, letter.code] += 1
+        if note is not None:
+            self.notes[note] += 1
 
     def say(self, as_json: bool, is_error: bool = False) -> None:
         text = json.dumps(self.as_dict()) if as_json else "\n".join(self.as_lines())
@@ -58,14 +67,21 @@ class Preview:
     def as_dict(self) -> dict[str, Any]:
         notes = [{"what": what, "count": count} for what, count in self.notes.most_common()]
         untried = {"untried": self.untried} if self.verb == "replayed" else {}
-        return {"dry_run": True, "total": self.total, "counts": counts_as_dicts(self.counts), "notes": notes, **untried}
+        return {
+            "dry_run": True,
+            "total": self.total,
+            self.verb: self.meant.total(),
+            "counts": counts_as_dicts(self.matching),
+            "notes": notes,
+            **untried,
+        }
 
     def as_lines(self) -> Iterator[str]:
-        if self.total:
-            yield f"{self.total:,} would be {self.verb}: {counts_as_text(self.counts)}."
-        else:
+        if self.meant:
+            yield f"{self.meant.total():,} would be {self.verb}: {counts_as_text(self.meant)}."
+        elif not self.matching:
             yield "No dead letter is like that."
         for what, count in self.notes.most_common():
-            yield f"{count:,} of them {what}."
+            yield f"{count:,} {what}."
         if self.untried:
             yield f"{self.untried:,} were replayed before and not tried since: their tasks would be made sure of."

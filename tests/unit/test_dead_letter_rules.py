@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from shared.cli.dead_preview import Preview
 from shared.cli.dead_show import replay_sentence
 from shared.domain.dead_letters import ERRORS, DeadLetter, Listing, Replays, Wanted, dead_letter, mark_of
 from shared.domain.delivery import NotAllowed, replay
@@ -197,3 +198,25 @@ def test_what_a_replay_would_do_knows_of_the_leave_that_was_given() -> None:
     assert (
         replay_sentence(record, letter, may_double=True) == "A replay tries it anew, in round 1; it may arrive twice."
     )
+
+
+def test_a_preview_counts_what_would_be_replayed_apart_from_what_would_be_left() -> None:
+    refused = dead_letter(dead(reason="permanent", attempts_log=(Attempt(at(-10), 1, "refused", 131026),)))
+    doubt = dead_letter(dead(reason="in_doubt", doubts=2))
+    assert refused
+    assert doubt
+    assert list(Preview.of_replay([refused, refused, doubt], may_double=False).as_lines()) == [
+        "2 would be replayed: permanent (131026) 2.",
+        "1 would be left as they are: a copy may have arrived, and --may-double was not given.",
+    ]
+    assert list(Preview.of_replay([refused, refused, doubt], may_double=True).as_lines()) == [
+        "3 would be replayed: permanent (131026) 2, in_doubt 1.",
+        "1 may arrive twice.",
+    ]
+
+
+def test_nobody_is_asked_to_agree_to_nothing() -> None:
+    doubt = dead_letter(dead(reason="in_doubt", doubts=2))
+    assert doubt
+    assert Preview.of_replay([doubt], may_double=False).does_nothing
+    assert not Preview.of_replay([doubt], may_double=True).does_nothing
