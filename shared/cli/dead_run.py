@@ -23,18 +23,20 @@ def in_parallel(act: Callable[[T], R], things: Iterable[T], take: Callable[[R], 
     """Act on each, AT_ONCE at the same time, and take what became of it, one by one. The first that raises stops the
     rest, and so does Ctrl-C; what is under way then comes to its end, and is taken.
     """
-    lock, is_over = threading.Lock(), threading.Event()
+    at_work = _AtWork()
 
     def one(thing: T) -> None:
-        if is_over.is_set():
+        if not at_work.begin():
             return
         try:
             became = act(thing)
+            with at_work.lock:  # here and not where it is awaited: Ctrl-C may come at any moment there
+                take(became)
         except BaseException:
-            is_over.set()
+            at_work.stop()
             raise
-        with lock:  # here and not where it is awaited: Ctrl-C may come at any moment there
-            take(became)
+        finally:
+            at_work.end()
 
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="pombo-dead") as pool:
         under_way: deque[Future[None]] = deque()
@@ -46,7 +48,37 @@ def in_parallel(act: Callable[[T], R], things: Iterable[T], take: Callable[[R], 
             while under_way:
                 under_way.popleft().result()
         finally:
-            is_over.set()
+            at_work.stop()
+            at_work.wait()
+
+
+class _AtWork:
+    """How many are at work. The pool itself does not know of a thread in whose start Ctrl-C came."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self._ended = threading.Condition(self.lock)
+        self._count, self._is_over = 0, False
+
+    def begin(self) -> bool:
+        """Whether there is still work to begin."""
+        with self.lock:
+            self._count += not self._is_over
+            return not self._is_over
+
+    def end(self) -> None:
+        with self.lock:
+            self._count -= 1
+            self._ended.notify_all()
+
+    def stop(self) -> None:
+        with self.lock:
+            self._is_over = True
+
+    def wait(self) -> None:
+        """Until nobody is at work."""
+        with self.lock:
+            self._ended.wait_for(lambda: self._count == 0)
 
 
 class Tally:

@@ -4,6 +4,7 @@ import ast
 import re
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -12,7 +13,7 @@ import crash_scenarios as scenarios
 import pytest
 from crash_scenarios import Outcome
 from crashing import Rig
-from stack import ROOT, Stack, clean_environment, cli, need_server_of
+from stack import ROOT, Stack, clean_environment, cli, need_server_of, server_of
 
 from shared import crash
 from shared.config import STORES
@@ -154,8 +155,10 @@ CASES = [
 class Crew:
     """Runs the cases that were asked for, several at once, and keeps what became of each."""
 
-    def __init__(self, cases: list[Case], make_stack: Callable[..., Stack]) -> None:
-        self._make_stack = make_stack
+    def __init__(
+        self, cases: list[Case], make_stack: Callable[..., Stack], make_directory: Callable[[str], Path]
+    ) -> None:
+        self._make_stack, self._make_directory = make_stack, make_directory
         self._lock = Lock()
         self._idle: dict[str, list[Rig]] = {case.store: [] for case in cases}
         self._pools = {store: ThreadPoolExecutor(AT_ONCE[store], "crash") for store in self._idle}
@@ -165,24 +168,33 @@ class Crew:
         }
 
     def _run(self, case: Case) -> None:
-        rig = self._rig(case)
-        try:
-            survive(rig, case)
-        except BaseException:
-            rig.close(failed=True)
-            raise
-        if case.passing.alone:
-            rig.close()
-        else:
-            self._idle[case.store].append(rig)
+        with ExitStack() as ending:
+            rig = self._rig(case, ending)
+            try:
+                survive(rig, case)
+            except BaseException:
+                rig.close(failed=True)
+                raise
+            if case.passing.alone:
+                rig.close()
+            else:
+                self._idle[case.store].append(rig)
 
-    def _rig(self, case: Case) -> Rig:
+    def _rig(self, case: Case, ending: ExitStack) -> Rig:
+        """A stack of one's own may be restarted, and so has a store's server that stays up: one keeps all in memory."""
+        server: Mapping[str, str] = {}
+        if case.passing.alone:
+            server = ending.enter_context(server_of(case.store, self._directory()))
         with self._lock:
             idle = self._idle[case.store]
             if idle and not case.passing.alone:
                 return idle.pop()
-            stack = self._make_stack("--no-restart", store=case.store, **SETTINGS)
+            stack = self._make_stack("--no-restart", store=case.store, **SETTINGS, **server)
         return Rig(stack)
+
+    def _directory(self) -> Path:
+        with self._lock:
+            return self._make_directory("server")
 
     def close(self) -> None:
         for pool in self._pools.values():
@@ -203,10 +215,12 @@ def survive(rig: Rig, case: Case) -> None:
 
 
 @pytest.fixture(scope="module")
-def crew(request: pytest.FixtureRequest, make_stack: Callable[..., Stack]) -> Iterator[Crew]:
+def crew(
+    request: pytest.FixtureRequest, make_stack: Callable[..., Stack], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Crew]:
     """At work on all cases of this run from the first that is asked for."""
     asked = [item.callspec.params["case"] for item in request.session.items if "case" in _params(item)]
-    crew = Crew([case for case in asked if isinstance(case, Case)], make_stack)
+    crew = Crew([case for case in asked if isinstance(case, Case)], make_stack, tmp_path_factory.mktemp)
     yield crew
     crew.close()
 

@@ -1,0 +1,63 @@
+"""A run over many letters: several at once, each once, and what was begun is counted."""
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from shared.cli.dead_run import AT_ONCE, in_parallel
+
+
+def test_each_is_acted_on_once_and_taken() -> None:
+    taken: list[int] = []
+    in_parallel(lambda number: -number, range(1000), taken.append)
+    assert sorted(taken) == sorted(-number for number in range(1000))
+
+
+def test_the_first_that_raises_stops_the_rest() -> None:
+    begun: list[int] = []
+
+    def act(number: int) -> None:
+        begun.append(number)
+        if number == 3:
+            raise LookupError("the store is away")
+
+    with pytest.raises(LookupError):
+        in_parallel(act, range(10_000), lambda _: None)
+    assert len(begun) < 10_000
+
+
+@pytest.mark.parametrize("started", [1, AT_ONCE // 2, AT_ONCE])
+def test_what_is_under_way_is_taken_where_ctrl_c_comes_in_the_start_of_a_thread(
+    started: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pool does not wait for a thread that it could not write down."""
+    is_interrupted, acted, taken = threading.Event(), set[int](), set[int]()
+
+    def act(number: int) -> int:
+        acted.add(number)
+        assert is_interrupted.wait(10)
+        return number
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted_at(started, threading.Thread.start, is_interrupted))
+    with pytest.raises(KeyboardInterrupt):
+        in_parallel(act, range(1000), taken.add)
+    assert taken == acted
+    assert acted
+
+
+def interrupted_at(
+    number: int, start: Callable[[threading.Thread], None], is_interrupted: threading.Event
+) -> Callable[[threading.Thread], None]:
+    """Thread.start, in which Ctrl-C comes once, when that many have begun."""
+    count = 0
+
+    def started(thread: threading.Thread) -> None:
+        nonlocal count
+        start(thread)
+        count += 1
+        if count == number:
+            start(threading.Timer(0.2, is_interrupted.set))
+            raise KeyboardInterrupt
+
+    return started
