@@ -1,6 +1,7 @@
 """Callers: who may call the private service. Checked before anything is read."""
 
 import hmac
+import math
 import threading
 import time
 from collections.abc import Mapping
@@ -69,10 +70,14 @@ class Callers:
             claims: Mapping[str, Any] = jwt.decode(  # type: ignore[no-untyped-call]
                 token, certs=self._certificates.holding(key_id), audience=self._audience, clock_skew_in_seconds=10
             )
+            # The library asks whether exp is past; of NaN, which JSON's reader lets in, nothing is.
+            is_of_its_time = all(math.isfinite(claims[name]) for name in ("iat", "exp"))
         except CertificatesUnavailable:
             raise
         except Exception as error:
             raise Forbidden("unsigned_identity" if token.endswith(UNSIGNED) else "invalid_identity") from error
+        if not is_of_its_time:
+            raise Forbidden("invalid_identity")
         return claims
 
 

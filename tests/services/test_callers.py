@@ -1,6 +1,7 @@
 """Callers: who may call the private service, and what happens where that cannot be told."""
 
 import json
+import math
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -164,6 +165,10 @@ def test_google_writes_its_name_in_two_ways(certificates: Certificates) -> None:
     [
         {"exp": -60},
         {"exp": None},
+        {"exp": math.nan},
+        {"exp": math.inf},
+        {"exp": 10**400},
+        {"iat": math.nan},
         {"iat": 600, "exp": 1200},
         {"iat": None},
         {"aud": None},
