@@ -130,9 +130,8 @@ def drop(service: Service) -> str:
     Done again, it changes nothing. Without it, the next apply would deploy that build's image, and to nobody.
     """
     serves = service.image_of(service.serving)
-    if service.image_of(service.newest) == serves and service.follows_the_latest:
+    if not _serve(service, serves, serves):
         return f"{service.name} has nothing to drop: it serves {_short(serves)}, and will serve what is applied."
-    _serve(service, serves)
     return f"{service.name} goes on with {_short(serves)}, and will serve what is applied."
 
 
@@ -146,18 +145,23 @@ def rollback(service: Service) -> str:
     if previous is None:
         raise Refused(f"{service.name} has no revision tagged {PREVIOUS}: at most one build was ever promoted.")
     good, serves = service.image_of(previous["revisionName"]), service.image_of(service.serving)
-    if serves == good == service.image_of(service.newest) and service.follows_the_latest:
+    if not _serve(service, good, serves):
         return f"{service.name} serves {_short(good)}, from before the last promotion, already."
-    _serve(service, good)
     return f"{service.name} serves {_short(good)} in place of {_short(serves)}, with the settings and secrets of today."
 
 
-def _serve(service: Service, image: str) -> None:
-    """Raises Refused where it does not start; then what serves goes on."""
-    newest = service.newest
-    if service.image_of(newest) != image or newest != service.status.get("latestReadyRevisionName"):
+def _serve(service: Service, image: str, serves: str) -> bool:
+    """Have it serve an image in place of what serves, now and at the next apply; whether anything had to be done.
+
+    Raises Refused where the image does not start; then what serves goes on.
+    """
+    newest = service.image_of(service.newest)
+    if newest == image == serves and service.follows_the_latest:
+        return False
+    if newest != image or service.newest != service.status.get("latestReadyRevisionName"):
         service.deploy(image)
     service.move("--to-latest")
+    return True
 
 
 def _repository(image: str) -> str:
