@@ -1,12 +1,11 @@
 """Terraform beside a stand-in for the google provider, and each plan made once for all tests that look at it."""
 
-import os
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
+from machine import missing
 from offline.toolchain import Toolchain, Unavailable, set_up, types_in
 from offline.workspace import TERRAFORM, Workspace
 from plans import Plan
@@ -21,13 +20,7 @@ def toolchain() -> Toolchain:
     try:
         return set_up(CACHE, types_in(TERRAFORM))
     except Unavailable as error:
-        _missing(f"The checks of infra/terraform need Terraform and its provider's schema: {error}")
-
-
-def _missing(what: str) -> NoReturn:
-    if os.environ.get("CI") == "true":
-        pytest.fail(what)
-    pytest.skip(what)
+        missing(f"The checks of infra/terraform need Terraform and its provider's schema: {error}")
 
 
 @pytest.fixture(scope="session")
