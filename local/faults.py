@@ -13,13 +13,14 @@ import time
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 
 BOOK = "faults.sqlite"
 """The book's name in the data directory, for all who share it."""
 
 KINDS: Mapping[str, frozenset[str]] = {
+    "provider": frozenset({"error", "refuse", "unreachable", "hang"}),
     "send": frozenset({"error", "slow", "refuse", "drop", "accept_then_drop"}),
     "receipt": frozenset({"withhold", "duplicate", "reorder", "slow", "error"}),
     "webhook": frozenset({"withhold", "duplicate", "reorder", "slow", "drop"}),
@@ -30,6 +31,14 @@ KINDS: Mapping[str, frozenset[str]] = {
 MATCHED = frozenset({"to", "type", "phone_number_id"})
 """What a fault of WhatsApp's may ask for; tasks have facts of their own, which are not checked here."""
 
+PROVIDER_FIELDS: Mapping[str, frozenset[str]] = {
+    "error": frozenset({"times", "match", "code", "status", "subcode", "transient", "retry_after"}),
+    "refuse": frozenset({"times", "match", "retry_after"}),
+    "unreachable": frozenset({"times", "seconds"}),
+    "hang": frozenset({"times", "match", "seconds"}),
+}
+"""What each kind of provider fault can be given, beside on and kind."""
+
 LONGEST_SECONDS = 3600.0
 """An hour outlives every timeout that a test could be after."""
 
@@ -39,7 +48,7 @@ class Fault:
     """One fault. `times` 0 means until cleared; `seconds` is how long a slow one takes; an empty `match` fits all.
 
     `subcode`, `transient` and `retry_after` (seconds) complete an error answer: error_subcode, is_transient and the
-    header Retry-After.
+    header Retry-After. `until` (Unix time) is when an unreachable provider comes back; the book sets it.
     """
 
     on: str
@@ -52,6 +61,7 @@ class Fault:
     subcode: int | None = None
     transient: bool = False
     retry_after: int | None = None
+    until: float | None = None
 
     @property
     def delay(self) -> float:
@@ -69,7 +79,7 @@ def fault_from(document: object) -> Fault:
     """The fault that a JSON document asks for; ValueError with one sentence if it makes no sense."""
     if not isinstance(document, dict):
         raise ValueError("A fault is a JSON object.")
-    known = {one.name for one in fields(Fault)}
+    known = {one.name for one in fields(Fault)} - {"until"}
     if unknown := sorted(set(document) - known):
         raise ValueError(f"A fault has no field {unknown[0]!r}; it has {', '.join(sorted(known))}.")
     on, kind = str(document.get("on")), str(document.get("kind"))
@@ -80,7 +90,10 @@ def fault_from(document: object) -> Fault:
     _check_numbers(document)
     if (match := document.get("match")) is not None:
         _check_match(on, match)
-    if (on, kind) == ("send", "error") and document.get("code") is None and document.get("status") is None:
+    if on == "provider":
+        _check_provider(kind, document)
+    says = document.get("code") is not None or document.get("status") is not None
+    if on in ("send", "provider") and kind == "error" and not says:
         raise ValueError("An error needs a code (Meta's error), a status (a plain answer) or both.")
     return Fault(**{name: value for name, value in document.items() if value is not None})
 
@@ -108,6 +121,17 @@ def _check_match(on: str, match: object) -> None:
         raise ValueError("match is an object of strings.")
     if on != "task" and (unknown := sorted(set(match) - MATCHED)):
         raise ValueError(f"match has no {unknown[0]!r}; it has {', '.join(sorted(MATCHED))}.")
+    if on == "send" and match.get("type") == "read":
+        raise ValueError("A fault on send spares read calls; use on provider.")
+
+
+def _check_provider(kind: str, document: Mapping[str, object]) -> None:
+    given = {name for name, value in document.items() if value} - {"on", "kind"}
+    if unused := sorted(given - PROVIDER_FIELDS[kind]):
+        allowed = ", ".join(sorted(PROVIDER_FIELDS[kind]))
+        raise ValueError(f"{kind} on provider has no {unused[0]}; it has {allowed}.")
+    if kind == "unreachable" and document.get("times") not in (None, 0, 1):
+        raise ValueError("times is 0 or 1 for unreachable: it lasts for seconds, or until cleared, not for calls.")
 
 
 PATIENCE_SECONDS = 60.0
@@ -122,6 +146,8 @@ class FaultBook:
         # the question costs microseconds, opening a file anew a hundred times that.
         self._db = sqlite3.connect(path, timeout=PATIENCE_SECONDS, isolation_level=None, check_same_thread=False)
         self._lock = threading.Lock()
+        self.clearings = 0
+        """How often this process cleared the book; a fault that was met before ends by the next."""
         self.close = weakref.finalize(self, self._db.close)
         self._db.execute("PRAGMA synchronous=OFF")  # it has to outlive a killed process, not a power cut
         self._let_readers_be()
@@ -133,8 +159,23 @@ class FaultBook:
             self._db.execute("CREATE TABLE IF NOT EXISTS made (what TEXT PRIMARY KEY, count INTEGER NOT NULL)")
 
     def add(self, fault: Fault) -> None:
+        if lasts := fault.kind == "unreachable":
+            fault = replace(fault, until=None if fault.seconds is None else time.time() + fault.seconds)
         with self.held():
             self._db.execute("INSERT INTO faults (place, fault) VALUES (?, ?)", (fault.on, json.dumps(asdict(fault))))
+            if lasts:
+                self._count(fault)
+
+    def unreachable(self) -> bool:
+        """Whether the provider is unreachable now. A fault whose time is over is removed."""
+        with self._lock:
+            rows = self._db.execute("SELECT id, fault FROM faults WHERE place = 'provider'").fetchall()
+        faults = [(row, fault) for row, text in rows if (fault := Fault(**json.loads(text))).kind == "unreachable"]
+        over = [(row,) for row, fault in faults if fault.until is not None and fault.until <= time.time()]
+        if over:
+            with self.held():
+                self._db.executemany("DELETE FROM faults WHERE id = ?", over)
+        return len(faults) > len(over)
 
     def active(self) -> list[Fault]:
         """Every fault with turns left, oldest first."""
@@ -150,6 +191,7 @@ class FaultBook:
     def clear(self) -> None:
         with self.held():
             self._db.execute("DELETE FROM faults")
+        self.clearings += 1
 
     def take(
         self, on: str, facts: Mapping[str, str], kinds: frozenset[str] | None = None, named: str | None = None
@@ -171,10 +213,12 @@ class FaultBook:
                 self._db.execute("DELETE FROM faults WHERE id = ?", (row,))
             else:
                 self._db.execute("UPDATE faults SET used = used + 1 WHERE id = ?", (row,))
-            self._db.execute(
-                "INSERT INTO made VALUES (?, 1) ON CONFLICT DO UPDATE SET count = count + 1", (f"{on} {fault.kind}",)
-            )
+            self._count(fault)
             return fault
+
+    def _count(self, fault: Fault) -> None:
+        made = (f"{fault.on} {fault.kind}",)
+        self._db.execute("INSERT INTO made VALUES (?, 1) ON CONFLICT DO UPDATE SET count = count + 1", made)
 
     def _oldest(
         self, on: str, facts: Mapping[str, str], kinds: frozenset[str] | None, named: str | None

@@ -2,7 +2,7 @@
 
 import json
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,17 +11,17 @@ import click
 LOOPBACK = "127.0.0.1"
 
 
-def choose(names: Sequence[str], first: int, last_run: Path) -> dict[str, int]:
-    """A port for each name: from `first` on, or with 0 those of the last run if they still are free, and free ones."""
+def choose(offsets: Mapping[str, int], first: int, last_run: Path) -> dict[str, int]:
+    """A port for each name: `first` plus its offset; with 0 those of the last run if still free, and free ones."""
     if first:
-        return {name: first + offset for offset, name in enumerate(names)}
+        return {name: first + offset for name, offset in offsets.items()}
     known: dict[str, int] = {}
     with suppress(OSError, ValueError, TypeError, AttributeError, click.ClickException):
         of_last_run = json.loads(last_run.read_text())
-        ports = {name: int(of_last_run[name]) for name in names if name in of_last_run}
+        ports = {name: int(of_last_run[name]) for name in offsets if name in of_last_run}
         check_free(ports.values())
         known = ports
-    return known | _free([name for name in names if name not in known])
+    return known | _free([name for name in offsets if name not in known])
 
 
 def _free(names: Sequence[str]) -> dict[str, int]:

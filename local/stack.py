@@ -37,9 +37,11 @@ FOREIGN_STORE_SECONDS = 10
 
 WATCH_SECONDS = 0.1
 SWEEP_EVERY_SECONDS = 10
-NAMES = ("webhook", "internal", "whatsapp", "tasks")
 STORE = "store"
-"""The child that is there where the store has a server and it is ours; its port is the one after the four."""
+"""The child that is there where the store has a server and it is ours."""
+
+PORTS: Mapping[str, int] = {"webhook": 0, "internal": 1, "whatsapp": 2, "tasks": 3, STORE: 4, "control": 7}
+"""How far each is from the first: 8080 to 8084, and 8087. The control address is the simulator's second port."""
 
 PORTS_FILE = "ports.json"
 
@@ -79,8 +81,8 @@ class Stack:
         self._program = PROGRAMS.get(self._store)
         is_theirs = self._program is not None and os.environ.get(self._program.setting)
         self._own_program = None if is_theirs else self._program
-        names = (*NAMES, STORE) if self._own_program else NAMES
-        self._ports = ports.choose(names, options.first_port, options.data_dir / PORTS_FILE)
+        offsets = {name: offset for name, offset in PORTS.items() if name != STORE or self._own_program}
+        self._ports = ports.choose(offsets, options.first_port, options.data_dir / PORTS_FILE)
         self._logs = options.data_dir / "logs.jsonl"
         self._environment = self._make_environment()
         self._children = {child.name: child for child in self._make_children()}
@@ -92,13 +94,12 @@ class Stack:
 
     def describe(self) -> dict[str, Any]:
         """What `pombo up --json` prints."""
-        control = self._url("whatsapp")
         return {
             "webhook": self._url("webhook"),
             "internal": self._url("internal"),
             "tasks": f"{LOOPBACK}:{self._ports['tasks']}",
-            "whatsapp": self._options.whatsapp_url or control,
-            "control": control,
+            "whatsapp": self._options.whatsapp_url or self._url("whatsapp"),
+            "control": self._url("control"),
             "store": self._store,
             "data_dir": str(self._options.data_dir),
             "pids": self._pids(),
@@ -173,8 +174,12 @@ class Stack:
         except TimeoutError as error:
             raise click.ClickException(str(error)) from error
         self._say("Waiting until all of it answers")
-        for name, path in (("webhook", "/readyz"), ("internal", "/readyz"), ("whatsapp", "/control/faults")):
-            self._wait_ready(name, path)
+        for name, port, path in (
+            ("webhook", "webhook", "/readyz"),
+            ("internal", "internal", "/readyz"),
+            ("whatsapp", "control", "/control/faults"),
+        ):
+            self._wait_ready(name, self._url(port) + path)
         self._write("pids.json", self._pids())
         self._write("stack.json", {**self.describe(), "environment": self._cli_environment()})
         if self._options.sweep:
@@ -210,12 +215,12 @@ class Stack:
         if faults:
             raise click.ClickException(" ".join(faults))
 
-    def _wait_ready(self, name: str, path: str) -> None:
+    def _wait_ready(self, name: str, url: str) -> None:
         deadline = time.monotonic() + READY_SECONDS
         while time.monotonic() < deadline:
             self._look()
             try:
-                if httpx.get(self._url(name) + path, timeout=2, trust_env=False).status_code == 200:
+                if httpx.get(url, timeout=2, trust_env=False).status_code == 200:
                     return
             except httpx.HTTPError:
                 pass
@@ -278,7 +283,7 @@ class Stack:
             "INBOUND_TASK_QUEUE_NAME": "inbound",
             "OUTBOUND_TASK_QUEUE_NAME": "outbound",
             "INTERNAL_TASK_BASE_URL": self._url("internal"),
-            "OIDC_CERTS_URL": self._url("whatsapp") + "/control/oidc-certs",
+            "OIDC_CERTS_URL": self._url("control") + "/control/oidc-certs",
             "WHATSAPP_PHONE_NUMBER_ID": "100000000000001",
             "WHATSAPP_API_BASE_URL": self._options.whatsapp_url or self._url("whatsapp"),
         }
@@ -302,7 +307,10 @@ class Stack:
             "tasks": ("local.tasks", ["--port", str(at["tasks"]), "--data-dir", data_dir, *scale]),
             "whatsapp": (
                 "local.whatsapp",
-                ["--port", str(at["whatsapp"]), "--data-dir", data_dir, "--webhook-url", webhook_url, *scale],
+                [
+                    *("--port", str(at["whatsapp"]), "--control-port", str(at["control"])),
+                    *("--data-dir", data_dir, "--webhook-url", webhook_url, *scale),
+                ],
             ),
             "webhook": ("services.webhook", []),
             "internal": ("services.internal", []),
@@ -351,8 +359,9 @@ def run(options: Options, as_json: bool = False) -> None:
 
 
 def _serve(stack: Stack) -> None:
-    for name in (*NAMES, STORE):
-        click.echo(f"  {name:<9} {stack.describe()[name]}")
+    described = stack.describe()
+    for name in PORTS:
+        click.echo(f"  {name:<9} {described[name]}")
     step('Pombo is up. In another terminal: pombo say "hello" --wait.  Ctrl-C ends it.')
     follower = LogFollower(stack.logs)
     follower.start()

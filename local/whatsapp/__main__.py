@@ -1,6 +1,9 @@
-"""The WhatsApp simulator is a program: Meta's send API, its webhooks, and a control address, on one loopback port.
+"""The WhatsApp simulator is a program: Meta's send API, its webhooks, and a control address, on two loopback ports.
 
     python -m local.whatsapp --port 8082 --data-dir .pombo --webhook-url http://127.0.0.1:8080/webhooks/whatsapp
+
+Graph listens on --port. The control address listens there too, and on --control-port (8087 beside 8082), which stays
+open while a fault closes Graph's port.
 
 From the environment: META_APP_SECRET (a list; the first signs), WHATSAPP_ACCESS_TOKEN, WHATSAPP_PHONE_NUMBER_ID,
 WHATSAPP_API_VERSION. It prints one JSON line when it listens. SIGTERM and SIGINT end it with exit 0; a SIGKILL loses
@@ -10,7 +13,6 @@ neither the ledger nor a webhook still to be delivered. The control address is d
 import argparse
 import asyncio
 import os
-import re
 import signal
 import sys
 from collections.abc import Mapping
@@ -21,21 +23,24 @@ from urllib.parse import urlsplit
 from local.faults import BOOK, FaultBook
 from local.whatsapp.control import Control
 from local.whatsapp.delivery import Deliveries
-from local.whatsapp.errors import UNKNOWN_PATH, GraphError
+from local.whatsapp.listener import Listener
 from local.whatsapp.log import log
+from local.whatsapp.provider import GraphPort, Provider
 from local.whatsapp.send_api import Account, SendApi
 from local.whatsapp.store import Store
-from local.whatsapp.wire import Answer, Handle, Poster, Request, json_answer, serve
+from local.whatsapp.wire import Answer, Handle, Poster, Request
 
 RECEIPT_DELAYS = (0.05, 0.2, 0.5)
 """Seconds until sent, delivered and read: soon, in order for whoever is quick, and not before most answers."""
 
-MESSAGES = re.compile(r"/(v[0-9]+\.[0-9]+)/([^/]+)/messages")
+CONTROL_AFTER = 5
+"""How far the control port is from Graph's where none is given: 8087 beside 8082."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     port: int
+    control_port: int
     data_dir: Path
     webhook_url: str
     time_scale: float
@@ -47,6 +52,11 @@ def settings_from(arguments: list[str], environment: Mapping[str, str]) -> Setti
     """Ends the program, naming every fault, if something is missing."""
     parser = argparse.ArgumentParser(prog="python -m local.whatsapp", description="WhatsApp on one machine.")
     parser.add_argument("--port", type=int, default=8082, help="0 takes a free one")
+    parser.add_argument(
+        "--control-port",
+        type=int,
+        help=f"0 takes a free one; without it {CONTROL_AFTER} after --port, or a free one where that is 0",
+    )
     parser.add_argument("--data-dir", type=Path, required=True)
     parser.add_argument("--webhook-url", type=_http_url, required=True, help="where webhooks are delivered")
     parser.add_argument("--time-scale", type=_positive, default=1.0, help="divides the waits between redeliveries")
@@ -67,7 +77,10 @@ def settings_from(arguments: list[str], environment: Mapping[str, str]) -> Setti
         given.receipt_delays,
     )
     secret = environment["META_APP_SECRET"].split(",")[0].strip()
-    return Settings(given.port, given.data_dir, given.webhook_url, given.time_scale, secret, account)
+    control_port = given.control_port
+    if control_port is None:
+        control_port = given.port and given.port + CONTROL_AFTER
+    return Settings(given.port, control_port, given.data_dir, given.webhook_url, given.time_scale, secret, account)
 
 
 def _http_url(text: str) -> str:
@@ -98,31 +111,35 @@ async def run(settings: Settings) -> None:
     poster = Poster(settings.webhook_url)
     deliveries = Deliveries(store, poster, faults, settings.app_secret, settings.time_scale)
     sends = SendApi(settings.account, store, deliveries, faults)
+    graph, control = Listener(settings.port), Listener(settings.control_port)
+    port = GraphPort(graph, faults)
     certs = settings.data_dir / "oidc-certs.json"
-    control = Control(store, deliveries, faults, settings.account.phone_number_id, certs)
+    control.handle = Control(store, deliveries, faults, port, settings.account.phone_number_id, certs).handle
+    graph.handle = either(control.handle, Provider(faults, store, sends.handle).handle)
     stop = asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(name, stop.set)
     deliveries.resume()
-    server = await serve(settings.port, routed(sends, control))
-    log("started", "The simulator listens.", address=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    await control.open()
+    await port.settle()
+    log("started", "The simulator listens.", address=graph.address, control=control.address)
     async with asyncio.TaskGroup() as tasks:
-        delivering = tasks.create_task(deliveries.run())
+        running = [tasks.create_task(deliveries.run()), tasks.create_task(port.run())]
         await stop.wait()
-        delivering.cancel()
-    server.close()
+        for task in running:
+            task.cancel()
+    await graph.close()
+    await control.close()
     store.close()
     faults.close()
     log("stopping", "The simulator ends; what waits is delivered after the next start.")
 
 
-def routed(sends: SendApi, control: Control) -> Handle:
+def either(control: Handle, provider: Handle) -> Handle:
+    """What Graph's port serves."""
+
     async def handle(request: Request) -> Answer | None:
-        if request.path.startswith("/control/"):
-            return await control.handle(request)
-        if request.method == "POST" and (path := MESSAGES.fullmatch(request.path)):
-            return await sends.post(request, path[1], path[2])
-        return json_answer(400, GraphError(UNKNOWN_PATH, "There is no such call here.").document())
+        return await (control if request.path.startswith("/control/") else provider)(request)
 
     return handle
 

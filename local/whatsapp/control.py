@@ -3,8 +3,9 @@
     POST   /control/inbound     a person writes: {"from"|"user_id", "type", "content" with "batch"?, or "contents": […],
                                 "id"?, "times"?, "rebatch"?, "fields"?, "phone_number_id"?} → {"message_ids": […]}
     GET    /control/ledger      every accepted message, oldest first; DELETE clears it, and the calls
-    GET    /control/calls       every API call: {"at", "call", "type", "status", "code"}; status null: dropped
-    POST   /control/faults      one fault (local/faults.py); GET lists those with turns left, DELETE clears
+    GET    /control/calls       every API call: {"at", "call", "type", "status", "code"}; status null: dropped; call is
+                                message, read, typing, refused, or other: met by a provider fault, not understood
+    POST   /control/faults      one fault (local/faults.py); GET lists those with turns left, DELETE ends them all
     GET    /control/faults/made how many faults were made so far: {"send error": 3}; clearing leaves it
     GET    /control/webhooks    {"pending", "delivered", "attempts", "given_up"}; DELETE forgets the pending
     POST   /control/webhooks    whatever failed and waits to be delivered again is delivered now → {"hurried"}
@@ -12,7 +13,8 @@
                                 null: no answer
     GET    /control/oidc-certs  the certificates that the tasks emulator wrote
 
-A wish that makes no sense is answered 400 with one sentence. There is no password: it listens on loopback only.
+A wish that makes no sense is answered 400 with one sentence. There is no password: it listens on loopback only. It
+is served on a port of its own, which stays open, and on Graph's, which a fault may close.
 """
 
 import json
@@ -23,6 +25,8 @@ from pathlib import Path
 from local.faults import FaultBook, fault_from
 from local.whatsapp.delivery import Deliveries
 from local.whatsapp.inbound import order_from
+from local.whatsapp.payloads import message_ids
+from local.whatsapp.provider import GraphPort
 from local.whatsapp.store import Store
 from local.whatsapp.wire import Answer, Request, json_answer
 
@@ -32,6 +36,7 @@ class Control:
     store: Store
     deliveries: Deliveries
     faults: FaultBook
+    port: GraphPort
     sender: str
     certs: Path
 
@@ -62,6 +67,7 @@ class Control:
     async def _inbound(self, request: Request) -> Answer:
         order = order_from(_document(request), self.sender)
         ids = order.message_ids()
+        self.store.remember(ids)
         self.deliveries.add(order.webhooks(ids))
         return json_answer(200, {"message_ids": ids})
 
@@ -78,6 +84,7 @@ class Control:
     async def _add_fault(self, request: Request) -> Answer:
         fault = fault_from(_document(request))
         self.faults.add(fault)
+        await self.port.settle()
         return json_answer(200, asdict(fault))
 
     async def _active_faults(self, _: Request) -> Answer:
@@ -88,6 +95,7 @@ class Control:
 
     async def _clear_faults(self, _: Request) -> Answer:
         self.faults.clear()
+        await self.port.settle()
         return json_answer(200, {})
 
     async def _webhooks(self, _: Request) -> Answer:
@@ -101,6 +109,7 @@ class Control:
         return json_answer(200, {})
 
     async def _webhook(self, request: Request) -> Answer:
+        self.store.remember(message_ids(request.body))
         status, body = await self.deliveries.post(request.body)
         return json_answer(200, {"status": status, "body": body.decode("utf-8", "replace")})
 

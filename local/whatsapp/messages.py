@@ -5,7 +5,7 @@ reference (September 2026).
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from local.whatsapp.checks import Fields, no_nul, one_of, optional_string, part, string
@@ -47,6 +47,7 @@ class ReadCall:
     """A message is marked as read, and perhaps "typing…" shown. Not a message itself."""
 
     type: str
+    message_id: str = field(default="", compare=False)
 
 
 def parse_call(fields: Fields) -> Message | ReadCall:
@@ -58,12 +59,17 @@ def parse_call(fields: Fields) -> Message | ReadCall:
 
 def _read_call(fields: Fields) -> ReadCall:
     one_of(fields, "status", "", {"read"})
-    if not string(fields, "message_id", "", ID).startswith("wamid."):
-        raise GraphError(INVALID, "message_id must be the id of a message that was received.")
+    message_id = string(fields, "message_id", "", ID)
+    if not message_id.startswith("wamid."):
+        raise unknown_message()
     if fields.get("typing_indicator") is None:
-        return ReadCall("read")
+        return ReadCall("read", message_id)
     one_of(part(fields, "typing_indicator", ""), "type", "typing_indicator", {"text"})
-    return ReadCall("typing")
+    return ReadCall("typing", message_id)
+
+
+def unknown_message() -> GraphError:
+    return GraphError(INVALID, "message_id must be the id of a message that was received.")
 
 
 def _message(fields: Fields) -> Message:

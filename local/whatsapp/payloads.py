@@ -131,6 +131,17 @@ def count_messages(body: bytes) -> int:
     return len(json.loads(body)["entry"][0]["changes"][0]["value"]["messages"])
 
 
+def message_ids(body: bytes) -> list[str]:
+    """The ids of the messages in a webhook; none where the body is no webhook."""
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return []
+    changes = [change for entry in _objects(document, "entry") for change in _objects(entry, "changes")]
+    messages = [message for change in changes for message in _objects(change.get("value"), "messages")]
+    return [id for message in messages if isinstance(id := message.get("id"), str)]
+
+
 def signature_headers(secret: str, body: bytes) -> dict[str, str]:
     """HMAC-SHA256 over the exact bytes, with the app's secret."""
     return {"X-Hub-Signature-256": "sha256=" + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()}
@@ -138,6 +149,11 @@ def signature_headers(secret: str, body: bytes) -> dict[str, str]:
 
 def rfc3339(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _objects(holder: object, name: str) -> list[Document]:
+    items = holder.get(name) if isinstance(holder, dict) else None
+    return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
 
 
 def _value(sender: str) -> Document:

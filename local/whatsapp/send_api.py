@@ -1,28 +1,25 @@
 """The send API is the one Graph call that matters here: POST /{version}/{phone_number_id}/messages.
 
-A request is checked first, as Meta would; only one that would be accepted meets a fault. A message that is accepted
-is in the ledger, with its receipts' webhooks, before anything is answered.
+A request is checked first, as Meta would; only one that would be accepted meets a fault on send. A message that is
+accepted is in the ledger, with its receipts' webhooks, before anything is answered.
 """
 
 import asyncio
 import hmac
-import json
 import time
 from dataclasses import dataclass, replace
 from typing import Any
 
 from local.faults import Fault, FaultBook
-from local.whatsapp import receipts
+from local.whatsapp import calls, receipts
 from local.whatsapp.delivery import Deliveries
 from local.whatsapp.errors import INVALID_REQUEST, OBJECT_GONE, PROVIDER_DOWN, TOKEN, UNKNOWN_PATH, GraphError
 from local.whatsapp.log import log
-from local.whatsapp.messages import Message, ReadCall, parse_call
+from local.whatsapp.messages import Message, ReadCall, parse_call, unknown_message
 from local.whatsapp.payloads import new_wamid, rfc3339
+from local.whatsapp.provider import down, error_answer
 from local.whatsapp.store import Store
 from local.whatsapp.wire import Answer, Request, json_answer
-
-HTML_ERROR = b"<!DOCTYPE html><html><head><title>Error</title></head><body>Sorry, something went wrong.</body></html>\n"
-"""What stands before Graph answers so when Graph itself cannot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +39,20 @@ class SendApi:
     deliveries: Deliveries
     faults: FaultBook
 
-    async def post(self, request: Request, version: str, sender: str) -> Answer | None:
+    async def handle(self, request: Request) -> Answer | None:
         """Answer one request; None hangs up."""
+        path = calls.MESSAGES.fullmatch(request.path)
+        if path is None or request.method != "POST":
+            return _refusal(GraphError(UNKNOWN_PATH, "There is no such call here."))
         try:
-            self._admit(request, version, sender)
-            call = parse_call(_fields(request.body))
-        except GraphError as refusal:
-            log("call_refused", "A request was refused, as Meta would.", code=refusal.code)
-            answer = json_answer(refusal.http_status, refusal.document())
-            return self._noted(answer, "refused", code=refusal.code)
-        return await (self._read(call) if isinstance(call, ReadCall) else self._send(call))
+            self._admit(request, path[1], path[2])
+            call = parse_call(calls.fields_of(request.body))
+        except GraphError as error:
+            log("call_refused", "A request was refused, as Meta would.", code=error.code)
+            return self._noted(_refusal(error), "refused", code=error.code)
+        if isinstance(call, Message):
+            return await self._send(call)
+        return await self._typing() if call.type == "typing" else self._read(call)
 
     def _admit(self, request: Request, version: str, sender: str) -> None:
         if version != self.account.version:
@@ -62,30 +63,39 @@ class SendApi:
         if sender != self.account.phone_number_id:
             raise GraphError(INVALID_REQUEST, "There is no such phone number id.", subcode=OBJECT_GONE)
 
-    async def _read(self, call: ReadCall) -> Answer | None:
-        """Read and typing calls meet only those faults whose match names them: others were meant for messages."""
-        facts = {"type": call.type, "phone_number_id": self.account.phone_number_id}
+    def _read(self, call: ReadCall) -> Answer | None:
+        """The message must exist. No fault on send is met: the call may be a probe."""
+        if self.store.knows(call.message_id):
+            return self._noted(json_answer(200, {"success": True}), "read", "read")
+        error = unknown_message()
+        return self._noted(_refusal(error), "read", "read", error.code)
+
+    async def _typing(self) -> Answer | None:
+        """Only a fault whose match names the type is met: others were meant for messages. The message may be unknown
+        here: a webhook that was signed elsewhere brought it.
+        """
+        facts = {"type": "typing", "phone_number_id": self.account.phone_number_id}
         fault = self.faults.take("send", facts, named="type")
         if fault and fault.kind == "error":
-            return self._noted(_fault_answer(fault), call.type, call.type, fault.code)
+            return self._noted(error_answer(fault), "typing", "typing", fault.code)
         if fault and fault.kind == "slow":
             await asyncio.sleep(fault.delay)
         elif fault:
-            return self._noted(None, call.type, call.type)
-        return self._noted(json_answer(200, {"success": True}), call.type, call.type)
+            return self._noted(None, "typing", "typing")
+        return self._noted(json_answer(200, {"success": True}), "typing", "typing")
 
     async def _send(self, message: Message) -> Answer | None:
         facts = {"to": message.given, "type": message.type, "phone_number_id": self.account.phone_number_id}
         fault = self.faults.take("send", facts)
         if fault and fault.kind == "error":
-            return self._noted(_fault_answer(fault), "message", message.type, fault.code)
+            return self._noted(error_answer(fault), "message", message.type, fault.code)
         if fault and fault.kind == "refuse":
-            return self._noted(_down(), "message", message.type, PROVIDER_DOWN)
+            return self._noted(down(fault), "message", message.type, PROVIDER_DOWN)
         if fault and fault.kind == "drop":
             return self._noted(None, "message", message.type)
         wamid = new_wamid(message.contact, outbound=True)
         dropped = fault is not None and fault.kind == "accept_then_drop"
-        row = self._accept(message, wamid, _call("message", message.type, None if dropped else 200))
+        row = self._accept(message, wamid, calls.line("message", message.type, None if dropped else 200))
         if fault and fault.kind == "slow":
             await asyncio.sleep(fault.delay)
         if dropped:
@@ -109,23 +119,12 @@ class SendApi:
     def _noted(
         self, answer: Answer | None, call: str, kind: str | None = None, code: int | None = None
     ) -> Answer | None:
-        self.store.note_call(_call(call, kind, answer.status if answer else None, code))
+        self.store.note_call(calls.line(call, kind, answer.status if answer else None, code))
         return answer
 
 
-def _call(call: str, kind: str | None, status: int | None, code: int | None = None) -> dict[str, Any]:
-    """One line of /control/calls; the status is None where the connection is dropped."""
-    return {"at": rfc3339(time.time()), "call": call, "type": kind, "status": status, "code": code}
-
-
-def _fields(body: bytes) -> dict[str, Any]:
-    try:
-        fields = json.loads(body)
-    except (ValueError, RecursionError):
-        fields = None
-    if not isinstance(fields, dict):
-        raise GraphError(INVALID_REQUEST, "The body must be a JSON object.")
-    return fields
+def _refusal(error: GraphError) -> Answer:
+    return json_answer(error.http_status, error.document())
 
 
 def _accepted(message: Message, wamid: str) -> dict[str, Any]:
@@ -153,21 +152,3 @@ def _key(echo: str | None) -> str | None:
     """The second part of `pombo1.<key>.<round>.<correlation_id>`."""
     parts = (echo or "").split(".")
     return parts[1] if len(parts) == 4 and parts[0] == "pombo1" else None
-
-
-def _down() -> Answer:
-    """What Meta says when it takes nothing from anybody: certainly not accepted, as a connection that never opens."""
-    error = GraphError(PROVIDER_DOWN, "The service is down for the moment.", 503)
-    return json_answer(error.http_status, error.document())
-
-
-def _fault_answer(fault: Fault) -> Answer:
-    """Meta's error if the fault has a code; else what a proxy says: text for 4xx, HTML for 5xx."""
-    headers = {} if fault.retry_after is None else {"Retry-After": str(fault.retry_after)}
-    if fault.code is not None:
-        error = GraphError(fault.code, "A fault was asked for.", fault.status, fault.subcode, fault.transient)
-        return replace(json_answer(error.http_status, error.document()), headers=headers)
-    status = fault.status or 500
-    if status < 500:
-        return Answer(status, b"Request refused.\n", "text/plain", headers)
-    return Answer(status, HTML_ERROR, "text/html; charset=utf-8", headers)

@@ -1,4 +1,4 @@
-"""What outlives a killed simulator: the ledger, the calls, and every webhook not yet delivered.
+"""What outlives a killed simulator: the ledger, the calls, the ids of messages, and every webhook not yet delivered.
 
 One connection, used by the event loop alone. A commit in WAL mode with synchronous NORMAL is a write to the page
 cache, which a killed process does not take along (a power cut may); it costs some 50 µs, so each is made where it
@@ -15,6 +15,7 @@ from typing import Any
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS ledger (id INTEGER PRIMARY KEY AUTOINCREMENT, entry TEXT NOT NULL, answered TEXT);
 CREATE TABLE IF NOT EXISTS calls (id INTEGER PRIMARY KEY, entry TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS messages (id BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS webhooks (
     id INTEGER PRIMARY KEY AUTOINCREMENT, due_at REAL NOT NULL, first_at REAL NOT NULL,
     attempts INTEGER NOT NULL, regroup INTEGER NOT NULL, facts TEXT NOT NULL, body BLOB NOT NULL);
@@ -51,6 +52,7 @@ class Store:
         """A message, its receipts and the call, all or nothing: the ledger's row and the webhooks' ids."""
         with self._db:
             self._db.execute("INSERT INTO calls (entry) VALUES (?)", (json.dumps(call),))
+            self._remember([entry["wamid"]])
             row = self._db.execute("INSERT INTO ledger (entry) VALUES (?)", (json.dumps(entry),)).lastrowid
             return row or 0, [self._insert(webhook) for webhook in webhooks]
 
@@ -61,6 +63,15 @@ class Store:
     def note_call(self, call: Mapping[str, Any]) -> None:
         with self._db:
             self._db.execute("INSERT INTO calls (entry) VALUES (?)", (json.dumps(call),))
+
+    def remember(self, ids: Iterable[str]) -> None:
+        """These messages exist: they came in, or will. Clearing the ledger does not forget them."""
+        with self._db:
+            self._remember(ids)
+
+    def knows(self, id: str) -> bool:
+        """Whether there is such a message, of either direction."""
+        return self._db.execute("SELECT 1 FROM messages WHERE id = ?", (_bytes(id),)).fetchone() is not None
 
     def ledger(self) -> list[dict[str, Any]]:
         rows = self._db.execute("SELECT entry, answered FROM ledger ORDER BY id")
@@ -134,5 +145,13 @@ class Store:
         )
         return cursor.lastrowid or 0
 
+    def _remember(self, ids: Iterable[str]) -> None:
+        self._db.executemany("INSERT OR IGNORE INTO messages VALUES (?)", [(_bytes(id),) for id in ids])
+
     def _count(self, name: str) -> None:
         self._db.execute("UPDATE counts SET count = count + 1 WHERE name = ?", (name,))
+
+
+def _bytes(id: str) -> bytes:
+    """SQLite takes no text with a lone surrogate, which JSON may hold."""
+    return id.encode("utf-8", "surrogatepass")

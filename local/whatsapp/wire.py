@@ -1,4 +1,4 @@
-"""HTTP/1.1 on one event loop: a server that can hang up, and a poster that keeps its connections.
+"""HTTP/1.1 on one event loop: a conversation that can hang up, and a poster that keeps its connections.
 
 Neither the standard library's server nor Werkzeug's was chosen: both spend a thread on each connection and parse
 headers as e-mail, and the simulator shares two cores with everything that it tests. What is spoken here is the
@@ -33,6 +33,8 @@ class Request:
     path: str
     headers: Mapping[str, str]
     body: bytes
+    is_abandoned: Callable[[], bool]
+    """Whether the client has left meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,42 +60,38 @@ class BadRequest(Exception):
     """The bytes are no request that this server reads; the text says why."""
 
 
-async def serve(port: int, handle: Handle) -> asyncio.Server:
-    """Listen on loopback alone; port 0 takes a free one."""
-
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            await _converse(reader, writer, handle)
-        except (OSError, EOFError, asyncio.LimitOverrunError):
-            pass  # the client left, or never spoke HTTP
-        except asyncio.CancelledError:
-            pass  # the program ends; this is the top of its task, and Python 3.11 would print a traceback
-        finally:
-            writer.transport.abort()
-
-    return await asyncio.start_server(connected, "127.0.0.1", port, limit=HEAD_LIMIT, backlog=1024)
-
-
-async def _converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handle: Handle) -> None:
-    while True:
+async def converse(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    handle: Handle,
+    idle: set[asyncio.StreamWriter],
+    goes_on: Callable[[], bool],
+) -> None:
+    """Answer requests as long as it `goes_on`. The writer is in `idle` while it waits for a request."""
+    while goes_on():
+        idle.add(writer)
         try:
             request = await _read_request(reader)
         except BadRequest as error:
             writer.write(_answer_bytes(Answer(400, str(error).encode(), "text/plain"), close=True))
             await writer.drain()
             writer.close()
-            return await writer.wait_closed()
+            await writer.wait_closed()
+            return
+        finally:
+            idle.discard(writer)
         answer = await handle(request)
         if answer is None or reader.at_eof():
-            return None
-        close = request.headers.get("connection", "").lower() == "close"
+            return
+        close = request.headers.get("connection", "").lower() == "close" or not goes_on()
         writer.write(_answer_bytes(answer, close))
         await writer.drain()
         if answer.handed:
             answer.handed()
         if close:
             writer.close()
-            return await writer.wait_closed()
+            await writer.wait_closed()
+            return
 
 
 async def _read_request(reader: asyncio.StreamReader) -> Request:
@@ -104,7 +102,8 @@ async def _read_request(reader: asyncio.StreamReader) -> Request:
     length = headers.get("content-length", "0")
     if not length.isdecimal() or int(length) > BODY_LIMIT:
         raise BadRequest(f"The Content-Length is a number of at most {BODY_LIMIT}.\n")
-    return Request(parts[0], urlsplit(parts[1]).path, headers, await reader.readexactly(int(length)))
+    body = await reader.readexactly(int(length))
+    return Request(parts[0], urlsplit(parts[1]).path, headers, body, reader.at_eof)
 
 
 def _parse_head(head: bytes) -> tuple[str, dict[str, str]]:

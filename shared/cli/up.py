@@ -25,8 +25,9 @@ def ports_option(command: Any) -> Any:
     """--ports, likewise."""
     return click.option(
         "--ports",
-        type=click.IntRange(0, LAST_PORT - 4),
-        help="Four ports from N on, and N+4 for a store's own server; 0 takes free ones.  [default: 8080]",
+        type=click.IntRange(0, LAST_PORT - 7),
+        help="Ports from N on: four services, N+4 for a store's own server, N+7 for the simulator's control address; "
+        "0 takes free ones.  [default: 8080]",
     )(command)
 
 

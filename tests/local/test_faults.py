@@ -103,6 +103,12 @@ def test_no_turn_is_taken_by_two_processes_that_open_the_book_at_once(tmp_path: 
         {"on": "send", "kind": "error", "status": 429, "retry_after": 5},
         {"on": "receipt", "kind": "slow", "seconds": 0.5, "match": None},
         {"on": "task", "kind": "early", "match": {"queue": "inbound"}},
+        {"on": "provider", "kind": "error", "status": 429, "retry_after": 5, "match": {"type": "read"}},
+        {"on": "provider", "kind": "error", "code": 2, "subcode": 1, "transient": True, "times": 3},
+        {"on": "provider", "kind": "refuse", "times": 0, "retry_after": 5},
+        {"on": "provider", "kind": "unreachable"},
+        {"on": "provider", "kind": "unreachable", "times": 0, "seconds": 3},
+        {"on": "provider", "kind": "hang", "times": 3, "seconds": 3, "match": {"to": "+15550002222"}},
     ],
 )
 def test_what_a_test_may_ask_for_becomes_a_fault(document: dict) -> None:
@@ -132,12 +138,63 @@ def test_what_a_test_may_ask_for_becomes_a_fault(document: dict) -> None:
         {"on": "send", "kind": "refuse", "match": {"from": "15550002222"}},
         {"on": "send", "kind": "refuse", "transient": 1},
         {"on": "send", "kind": "refuse", "time": 2},
+        {"on": "send", "kind": "unreachable"},
+        {"on": "send", "kind": "drop", "match": {"type": "read"}},
+        {"on": "provider", "kind": "drop"},
+        {"on": "provider", "kind": "error"},
+        {"on": "provider", "kind": "error", "code": 2, "seconds": 1},
+        {"on": "provider", "kind": "refuse", "code": 2},
+        {"on": "provider", "kind": "hang", "status": 500},
+        {"on": "provider", "kind": "hang", "seconds": -1},
+        {"on": "provider", "kind": "unreachable", "match": {"type": "read"}},
+        {"on": "provider", "kind": "unreachable", "until": 5},
     ],
 )
 def test_what_makes_no_sense_is_refused_with_one_sentence(document: object) -> None:
     with pytest.raises(ValueError) as refusal:
         fault_from(document)
     assert str(refusal.value).endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("document", "sentence"),
+    [
+        (
+            {"on": "provider", "kind": "unreachable", "times": 2},
+            "times is 0 or 1 for unreachable: it lasts for seconds, or until cleared, not for calls.",
+        ),
+        (
+            {"on": "provider", "kind": "refuse", "seconds": 2},
+            "refuse on provider has no seconds; it has match, retry_after, times.",
+        ),
+    ],
+)
+def test_a_provider_fault_says_which_field_is_wrong(document: dict, sentence: str) -> None:
+    with pytest.raises(ValueError) as refusal:
+        fault_from(document)
+    assert str(refusal.value) == sentence
+
+
+def test_unreachable_without_seconds_lasts_until_cleared(book: FaultBook) -> None:
+    assert not book.unreachable()
+    book.add(Fault("provider", "unreachable"))
+    assert book.unreachable()
+    book.clear()
+    assert not book.unreachable()
+
+
+def test_unreachable_that_is_over_leaves_the_book(book: FaultBook) -> None:
+    book.add(Fault("provider", "unreachable", seconds=0))
+    assert not book.unreachable()
+    assert book.active() == []
+
+
+def test_the_longest_of_two_unreachable_faults_counts(book: FaultBook) -> None:
+    book.add(Fault("provider", "unreachable", seconds=3600))
+    book.add(Fault("provider", "unreachable", seconds=0))
+    assert book.unreachable()
+    assert [fault.seconds for fault in book.active()] == [3600]
+    assert book.made() == {"provider unreachable": 2}
 
 
 def test_what_was_made_is_counted_by_place_and_kind_and_outlives_clearing(book: FaultBook) -> None:

@@ -1,7 +1,11 @@
-"""What a command that breaks the stack may ask of it: settings before the user's own, and a door before the store."""
+"""What a command that breaks the stack may ask of it: settings before the user's own, a door before the store, and a
+control address that outlives the provider.
+"""
 
+import json
 from pathlib import Path
 
+import httpx
 import pytest
 
 from local.stack import Options, Stack
@@ -47,3 +51,27 @@ def test_the_services_find_the_stores_server_at_the_door(
     assert "4242" in environment[setting]
     assert len(behind) == 1
     assert str(behind[0]) not in environment[setting]
+
+
+def test_ports_move_with_the_first_one_and_control_is_the_eighth(tmp_path: Path) -> None:
+    described = Stack(Options(tmp_path, first_port=9000)).describe()
+
+    assert (described["whatsapp"], described["control"]) == ("http://127.0.0.1:9002", "http://127.0.0.1:9007")
+
+
+def test_certificates_are_fetched_from_the_port_that_stays_open(tmp_path: Path) -> None:
+    stack = Stack(Options(tmp_path, first_port=0))
+
+    assert environment_of(stack)["OIDC_CERTS_URL"] == stack.describe()["control"] + "/control/oidc-certs"
+
+
+def test_control_of_a_running_stack_answers_while_whatsapp_is_unreachable(tmp_path: Path) -> None:
+    stack = Stack(Options(tmp_path, first_port=0, sweep=False), say=lambda _: None)
+    with stack.running(), httpx.Client(trust_env=False) as client:
+        described = json.loads((tmp_path / "stack.json").read_text())
+        faults = described["control"] + "/control/faults"
+        client.post(faults, json={"on": "provider", "kind": "unreachable"}).raise_for_status()
+        with pytest.raises(httpx.ConnectError):
+            client.get(described["whatsapp"])
+        client.delete(faults).raise_for_status()
+        assert client.get(described["whatsapp"] + "/control/faults").json() == []

@@ -108,12 +108,25 @@ def test_a_refused_request_uses_up_no_fault(simulator: Simulator) -> None:
     assert simulator.send().status_code == 500
 
 
-def test_a_read_call_meets_only_a_fault_that_names_it(simulator: Simulator) -> None:
-    read = {"messaging_product": "whatsapp", "status": "read", "message_id": "wamid.A"}
+@pytest.mark.parametrize("match", [{}, {"phone_number_id": SENDER}])
+def test_a_read_call_meets_no_fault_on_send(simulator: Simulator, match: dict) -> None:
+    (received,) = simulator.inbound()
+    simulator.fault(on="send", kind="error", code=131016, match=match)
+    assert simulator.read(received).json() == {"success": True}
+    assert simulator.send().status_code == 500
+
+
+def test_a_fault_on_send_that_names_read_calls_is_refused(simulator: Simulator) -> None:
+    fault = {"on": "send", "kind": "error", "code": 131009, "match": {"type": "read"}}
+    assert simulator.refusal(fault) == "A fault on send spares read calls; use on provider."
+
+
+def test_a_typing_call_meets_only_a_fault_on_send_that_names_it(simulator: Simulator) -> None:
+    (received,) = simulator.inbound()
     simulator.fault(on="send", kind="error", code=131016)
-    assert simulator.call(read).status_code == 200
-    simulator.fault(on="send", kind="error", code=131009, match={"type": "read"})
-    assert simulator.call(read).status_code == 400
+    assert simulator.read(received, typing=True).status_code == 200
+    simulator.fault(on="send", kind="error", code=131009, match={"type": "typing"})
+    assert simulator.read(received, typing=True).status_code == 400
     assert simulator.send().status_code == 500
 
 
@@ -222,6 +235,5 @@ def test_a_task_fault_waits_in_the_book_for_the_tasks_emulator(simulator: Simula
 
 
 def test_a_fault_that_makes_no_sense_is_answered_with_a_sentence(simulator: Simulator) -> None:
-    answer = simulator.client.post(f"{simulator.address}/control/faults", json={"on": "send", "kind": "early"})
-    assert answer.status_code == 400
-    assert answer.json()["error"] == "kind is one of accept_then_drop, drop, error, refuse, slow where on is send."
+    refusal = simulator.refusal({"on": "send", "kind": "early"})
+    assert refusal == "kind is one of accept_then_drop, drop, error, refuse, slow where on is send."

@@ -5,7 +5,9 @@ developers.facebook.com/documentation/business-messaging/whatsapp/support/error-
 """
 
 import base64
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from whatsapp_harness import BSUID, CUSTOMER, SENDER, Simulator, message, running
@@ -283,12 +285,53 @@ def test_the_ledger_reads_the_key_from_our_echo(simulator: Simulator, echo: str 
     assert entry["accepted_at"].endswith("Z")
 
 
-@pytest.mark.parametrize("typing", [{}, {"typing_indicator": {"type": "text"}}], ids=["read", "typing"])
-def test_a_read_call_succeeds_and_is_no_message(simulator: Simulator, typing: dict) -> None:
-    fields = {"messaging_product": "whatsapp", "status": "read", "message_id": "wamid.DUP1"} | typing
-    answer = simulator.call(fields)
+@pytest.mark.parametrize("typing", [False, True], ids=["read", "typing"])
+def test_a_read_call_succeeds_and_is_no_message(simulator: Simulator, typing: bool) -> None:
+    (received,) = simulator.inbound()
+    answer = simulator.read(received, typing)
     assert (answer.status_code, answer.json()) == (200, {"success": True})
     assert simulator.ledger() == []
+
+
+def test_a_read_call_for_an_unknown_message_is_refused_with_131009(simulator: Simulator) -> None:
+    answer = simulator.read("wamid.UNKNOWN")
+    assert answer.json()["error"]["message"] == "(#131009) Parameter value is not valid"
+    assert (answer.status_code, simulator.calls()) == (400, [("read", 400, 131009)])
+
+
+def test_a_typing_call_may_be_for_a_message_that_came_from_elsewhere(simulator: Simulator) -> None:
+    """examples/requests/send.py signs webhooks of its own, past the simulator."""
+    assert simulator.read("wamid.UNKNOWN", typing=True).json() == {"success": True}
+
+
+def test_every_message_of_a_batch_can_be_marked_as_read(simulator: Simulator) -> None:
+    ids = simulator.inbound(batch=3)
+    assert [simulator.read(id).status_code for id in ids] == [200] * 3
+
+
+def test_a_message_that_was_sent_can_be_marked_as_read(simulator: Simulator) -> None:
+    assert simulator.read(simulator.send().json()["messages"][0]["id"]).status_code == 200
+
+
+def test_a_message_of_a_raw_webhook_can_be_marked_as_read(simulator: Simulator) -> None:
+    value = {"messages": [{"id": "wamid.RAW"}, {"id": "wamid.\ud800"}, {"id": 5}, "no message"]}
+    webhook = {"entry": [{"changes": [{"value": value}, None]}, {"changes": "none"}]}
+    simulator.client.post(f"{simulator.control_address}/control/webhook", content=json.dumps(webhook))
+    assert [simulator.read(id).status_code for id in ("wamid.RAW", "wamid.\ud800", "wamid.5")] == [200, 200, 400]
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"[" * 100_000, b'{"entry": {}}', b"\xff"])
+def test_a_raw_webhook_may_be_anything(simulator: Simulator, body: bytes) -> None:
+    assert simulator.client.post(f"{simulator.control_address}/control/webhook", content=body).json()["status"] == 200
+
+
+def test_a_message_can_be_marked_as_read_after_a_restart_and_a_cleared_ledger(tmp_path: Path) -> None:
+    with running(tmp_path) as (simulator, _):
+        (received,) = simulator.inbound()
+        simulator.control("DELETE", "ledger")
+        simulator.kill()
+        simulator.start()
+        assert simulator.read(received).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -302,7 +345,7 @@ def test_a_read_call_that_names_no_message_is_refused_with_131009(simulator: Sim
 def test_every_call_is_listed_without_private_data(simulator: Simulator) -> None:
     simulator.send("something private")
     simulator.call(message(text={}))
-    simulator.call({"messaging_product": "whatsapp", "status": "read", "message_id": "wamid.A"})
+    simulator.read(*simulator.inbound())
     calls = simulator.control("GET", "calls")
     assert [(call["call"], call["type"], call["status"], call["code"]) for call in calls] == [
         ("message", "text", 200, None),

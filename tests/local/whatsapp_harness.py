@@ -147,7 +147,8 @@ class Simulator:
             self.log.seek(begin)
             return self.log.readline()
 
-        self.address = json.loads(until(line, "the line that says it listens"))["address"]
+        started = json.loads(until(line, "the line that says it listens"))
+        self.address, self.control_address = started["address"], started["control"]
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
@@ -172,8 +173,23 @@ class Simulator:
     def send(self, body: str = "hi", **fields: Any) -> httpx.Response:
         return self.call(message(text={"body": body}) | fields)
 
+    def read(self, message_id: str, typing: bool = False) -> httpx.Response:
+        """Mark a message as read, or show that somebody types."""
+        indicator = {"typing_indicator": {"type": "text"}} if typing else {}
+        return self.call({"messaging_product": "whatsapp", "status": "read", "message_id": message_id} | indicator)
+
+    def calls(self) -> list[tuple[str, int | None, int | None]]:
+        """Each call with its status and code."""
+        return [(call["call"], call["status"], call["code"]) for call in self.control("GET", "calls")]
+
+    def refusal(self, fault: Any) -> str:
+        """The one sentence with which a fault is refused."""
+        answer = self.client.post(f"{self.control_address}/control/faults", json=fault)
+        assert answer.status_code == 400, answer.text
+        return answer.json()["error"]
+
     def control(self, method: str, path: str, document: Any = None) -> Any:
-        answer = self.client.request(method, f"{self.address}/control/{path}", json=document)
+        answer = self.client.request(method, f"{self.control_address}/control/{path}", json=document)
         assert answer.status_code == 200, answer.text
         return answer.json()
 
@@ -188,6 +204,11 @@ class Simulator:
 
     def ledger(self) -> list[dict[str, Any]]:
         return self.control("GET", "ledger")
+
+    def sockets(self) -> int:
+        """How many the process has open."""
+        descriptors = Path(f"/proc/{self.process.pid}/fd").iterdir()
+        return sum(str(fd.readlink()).startswith("socket:") for fd in descriptors if fd.is_symlink())
 
     def quiet(self) -> dict[str, int]:
         """Wait until every webhook is delivered."""

@@ -1,0 +1,103 @@
+"""The provider is the Graph API as a whole. When it is down, every call meets the fault before anything is checked."""
+
+import asyncio
+import math
+import time
+from dataclasses import dataclass, field, replace
+
+from local.faults import Fault, FaultBook
+from local.whatsapp import calls
+from local.whatsapp.errors import PROVIDER_DOWN, GraphError
+from local.whatsapp.listener import Listener
+from local.whatsapp.store import Store
+from local.whatsapp.wire import Answer, Handle, Request, json_answer
+
+LOOK_SECONDS = 0.1
+"""How late a fault may end, or Graph's port may follow the book: short beside every timeout, and cheap."""
+
+MET_BY_CALLS = frozenset({"error", "refuse", "hang"})
+
+HTML_ERROR = b"<!DOCTYPE html><html><head><title>Error</title></head><body>Sorry, something went wrong.</body></html>\n"
+"""What stands before Graph answers so when Graph itself cannot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """Meets each call with a fault of the provider, or lets `graph` answer it."""
+
+    faults: FaultBook
+    store: Store
+    graph: Handle
+
+    async def handle(self, request: Request) -> Answer | None:
+        call, facts = calls.described(request)
+        fault = self.faults.take("provider", facts, MET_BY_CALLS)
+        if fault is None:
+            return await self.graph(request)
+        answer, code = None, None
+        if fault.kind == "error":
+            answer, code = error_answer(fault), fault.code
+        elif fault.kind == "refuse":
+            answer, code = down(fault), PROVIDER_DOWN
+        self.store.note_call(calls.line(call, facts.get("type"), answer.status if answer else None, code))
+        if answer is None:
+            await self._hang(fault, request)
+        return answer
+
+    async def _hang(self, fault: Fault, request: Request) -> None:
+        """Return when the fault's seconds are over, faults were cleared, or the client has left."""
+        end = time.monotonic() + (math.inf if fault.seconds is None else fault.seconds)
+        before = self.faults.clearings
+        while (left := end - time.monotonic()) > 0 and not request.is_abandoned():
+            await asyncio.sleep(min(LOOK_SECONDS, left))
+            if self.faults.clearings > before:
+                return
+
+
+@dataclass(frozen=True, slots=True)
+class GraphPort:
+    """Opens and closes Graph's port as the book of faults says, which also holds what was asked before a restart."""
+
+    listener: Listener
+    faults: FaultBook
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def settle(self) -> None:
+        """Open or close the port now."""
+        async with self._lock:
+            if self.faults.unreachable():
+                await self.listener.close()
+            else:
+                await self.listener.open()
+
+    async def run(self) -> None:
+        """Follow the book until cancelled: an outage ends by itself."""
+        while True:
+            await self.settle()
+            await asyncio.sleep(LOOK_SECONDS)
+
+
+def down(fault: Fault) -> Answer:
+    """What Meta says when it takes nothing from anybody: certainly not accepted, as a connection that never opens."""
+    error = GraphError(PROVIDER_DOWN, "The service is down for the moment.", 503)
+    return replace(json_answer(error.http_status, error.document()), headers=_retry_after(fault))
+
+
+def error_answer(fault: Fault) -> Answer:
+    """Meta's error if the fault has a code; else what a proxy says: text for 4xx, HTML for 5xx. A provider that is
+    down answers a plain 500 with an empty body.
+    """
+    headers = _retry_after(fault)
+    if fault.code is not None:
+        error = GraphError(fault.code, "A fault was asked for.", fault.status, fault.subcode, fault.transient)
+        return replace(json_answer(error.http_status, error.document()), headers=headers)
+    status = fault.status or 500
+    if status < 500:
+        return Answer(status, b"Request refused.\n", "text/plain", headers)
+    if fault.on == "provider" and status == 500:
+        return Answer(status, b"", "text/plain", headers)
+    return Answer(status, HTML_ERROR, "text/html; charset=utf-8", headers)
+
+
+def _retry_after(fault: Fault) -> dict[str, str]:
+    return {} if fault.retry_after is None else {"Retry-After": str(fault.retry_after)}
