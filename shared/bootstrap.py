@@ -18,15 +18,16 @@ from shared.domain.record import Kind
 from shared.handlers.loader import HandlerNotFound, TeamFunction, load_handler
 from shared.handlers.runner import HandlerRunner
 from shared.pipeline.accept import PARALLEL, Accept
+from shared.pipeline.backend_marks import BackendMarks
 from shared.pipeline.clock import Clock, SystemClock
 from shared.pipeline.follow import Follow
 from shared.pipeline.ports import Queue, Store, Tenants
 from shared.pipeline.process_inbound import ProcessInbound
 from shared.pipeline.process_outbound import ProcessOutbound
-from shared.pipeline.senders import Sender, Senders
+from shared.pipeline.senders import Senders
 from shared.pipeline.sweep import Sweep
 from shared.queues.cloud_tasks import CloudTasksQueue, QueueSettings
-from shared.tenants.environment import DEFAULT, EnvironmentTenants
+from shared.tenants.environment import EnvironmentTenants
 from shared.wire.reach import ANYWHERE
 
 P = TypeVar("P")
@@ -64,6 +65,7 @@ class Internal:
     process_inbound: ProcessInbound
     process_outbound: ProcessOutbound
     sweep: Sweep
+    senders: Senders
     handler: HandlerRunner
     store: Store
     queue: Queue
@@ -109,11 +111,14 @@ def build_internal(environ: Mapping[str, str]) -> Internal:
     channel = _channel(settings, credentials={settings["WHATSAPP_PHONE_NUMBER_ID"]: settings["WHATSAPP_ACCESS_TOKEN"]})
     follow = Follow(queue, clock, limits)
     tenants = _tenants(settings)
+    backend = BackendMarks(handler.backend, store, limits, clock)
+    senders = Senders(tenants, store, channel, handler.backend)
     return Internal(
         config=settings,
-        process_inbound=ProcessInbound(store, tenants, channel, handler, follow, limits, clock, shutdown),
+        process_inbound=ProcessInbound(store, tenants, channel, handler, backend, follow, limits, clock, shutdown),
         process_outbound=ProcessOutbound(store, channel, follow, limits, clock, shutdown),
-        sweep=Sweep(store, Senders(_known_senders(settings), store, channel), follow, limits, clock),
+        sweep=Sweep(store, senders, follow, limits, clock),
+        senders=senders,
         handler=handler,
         store=store,
         queue=queue,
@@ -238,10 +243,6 @@ def _channel(settings: Config, **secrets: Any) -> MetaChannel:
 
 def _tenants(settings: Config) -> Tenants:
     return _port(settings, "tenants", EnvironmentTenants(settings["WHATSAPP_PHONE_NUMBER_ID"]))
-
-
-def _known_senders(settings: Config) -> tuple[Sender, ...]:
-    return (Sender(DEFAULT.id, settings["WHATSAPP_PHONE_NUMBER_ID"]),)
 
 
 def _clock(settings: Config) -> Clock:

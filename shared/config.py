@@ -352,9 +352,9 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "MESSAGE_MAX_AGE",
-        (INTERNAL,),
+        BOTH,
         _duration(_second(60), timedelta(days=30)),
-        "after which a message is given up",
+        "after which an event or a message is given up, from when it is first due",
         always="24h",
     ),
     Setting("DEDUPE_TTL_DAYS", ALL, _whole(1, 365), "how long an event is remembered", always="8"),
@@ -398,13 +398,14 @@ class Config:
         """The limits of the protocol, scaled: the one place where TIME_SCALE is applied."""
         values = self.values
         given: dict[str, Any] = {}
+        if "MESSAGE_MAX_AGE" in values:  # the command line reads some of a service's settings alone
+            given = {"message_max_age": values["MESSAGE_MAX_AGE"]}
         if self.service == INTERNAL:
-            given = {
+            given |= {
                 "max_attempts": values["MAX_ATTEMPTS"],
                 "handler_timeout": values["HANDLER_TIMEOUT"],
                 "doubt_window": values["IN_DOUBT_SECONDS"],
                 "doubt_policy": DoubtPolicy(values["IN_DOUBT_POLICY"]),
-                "message_max_age": values["MESSAGE_MAX_AGE"],
             }
         return Limits(
             sweep_after=values["SWEEP_AFTER"], inbound_retention=timedelta(days=values["DEDUPE_TTL_DAYS"]), **given

@@ -27,6 +27,7 @@ def close(wishes: Wishes, plan: Plan, site: Site, trouble: Trouble, end: End) ->
     made = site.control.get("faults/made")
     kills = {name: trouble.dealt[Kind.KILL, name] for name in wishes.killed}
     interrupted, twice = sum(told.interrupted.values()), made.get("task duplicate", 0)
+    outages = made.get("provider unreachable", 0)
     return Result(
         wishes=wishes,
         end=end,
@@ -35,6 +36,6 @@ def close(wishes: Wishes, plan: Plan, site: Site, trouble: Trouble, end: End) ->
         made=made,
         account=account,
         told=told,
-        needs=list(needs(wishes.order.messages, kills, interrupted, account.doubted, twice)),
+        needs=list(needs(wishes.order.messages, kills, interrupted, account.doubted, twice, outages)),
         timelines=[site.timeline(finding.key) for finding in account.findings[:TIMELINES]],
     )

@@ -26,6 +26,7 @@ BROKEN = ("IncompleteReadError", "ConnectionResetError", "BrokenPipeError", "EOF
 """How a webhook's connection ends if the service is killed while it works on it; never opened is another matter."""
 
 STRAYS_KEPT = 5
+RECEIPTS = frozenset({"receipt_applied", "receipt_failed"})
 UNREAD = "unread"
 
 
@@ -98,5 +99,5 @@ def _note_evidence(evidence: dict[str, Evidence], event: str, line: Mapping[str,
     at = datetime.fromisoformat(line["time"])
     if event == "outbound_in_doubt" and known.doubted_at is None:
         evidence[key] = Evidence(at, known.receipt_at)
-    elif event == "receipt_applied" and known.receipt_at is None:
+    elif event in RECEIPTS and known.receipt_at is None:
         evidence[key] = Evidence(known.doubted_at, at)

@@ -28,10 +28,13 @@ def share(number: int, messages: int) -> int:
     return math.ceil(number * min(1.0, messages / WHOLE))
 
 
-def needs(messages: int, kills: Mapping[str, int], interrupted: int, in_doubt: int, twice: int) -> Iterator[Need]:
+def needs(
+    messages: int, kills: Mapping[str, int], interrupted: int, in_doubt: int, twice: int, outages: int
+) -> Iterator[Need]:
     """`kills` has every process that the run kills."""
     for name, count in kills.items():
         yield Need(f"kills of {name}", count, share(KILLS, messages))
     yield Need("attempts interrupted", interrupted, share(INTERRUPTED, messages))
     yield Need("messages in doubt", in_doubt, share(IN_DOUBT, messages))
     yield Need("tasks delivered twice", twice, share(TWICE, messages))
+    yield Need("outages longer than eight attempts", outages, 1)

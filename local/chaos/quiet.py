@@ -18,8 +18,10 @@ from shared.pipeline.ports import Store
 PAGE = 1000
 LOOK_EVERY = 0.5
 
-STANDSTILL_SECONDS = 1200.0
-"""Of the protocol's time, without any change: then it will never be quiet. It is twice a queue's longest backoff."""
+STANDSTILL_SECONDS = 2400.0
+"""Of the protocol's time, without any change: then it will never be quiet. It is twice as long as a queue's longest
+backoff, or as an outage and the longest wait that follows it.
+"""
 
 TASKS_SECONDS = 900.0
 """Likewise, for tasks of records that are final: they change nothing, and may wait out a queue's backoff."""

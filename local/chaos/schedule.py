@@ -40,7 +40,8 @@ class Blow:
 class Weather:
     """How rough it is. `kill_every`: the mean time between two kills of one process; `fault_every` likewise. A lease of
     an outbound message takes `lease`, a doubt `doubt`. `server`: the store has one, which `keeps` its data or not.
-    `loses_tasks`: the queue does, which only a sweep makes good.
+    `loses_tasks`: the queue does, which only a sweep makes good. An outage of the provider takes `outage`, and the
+    first one begins in the first half of `length`, which is that of the run; 0: there is none.
     """
 
     kill_every: float
@@ -51,6 +52,8 @@ class Weather:
     keeps: bool = False
     loses_tasks: bool = False
     receipts: bool = True
+    outage: float = 0.0
+    length: float = 0.0
 
 
 def blows(seed: int, weather: Weather) -> Iterator[Blow]:
@@ -60,6 +63,8 @@ def blows(seed: int, weather: Weather) -> Iterator[Blow]:
     rows.append(_row(f"{seed} kill all", weather.kill_every * 6, _kill(TOGETHER)))
     rows += [_row(f"{seed} stall {name}", weather.kill_every * 3, _stall(name, weather.lease)) for name in KILLED]
     rows.append(_row(f"{seed} fault", weather.fault_every, _fault(weather)))
+    if weather.outage:
+        rows.append(_outages(f"{seed} outage", weather))
     if weather.server:
         rows.append(_row(f"{seed} stall store", weather.kill_every * 2, _stall(STORE, weather.lease)))
         rows.append(_row(f"{seed} cut", weather.kill_every * 1.5, _away(Kind.CUT)))
@@ -77,6 +82,16 @@ def _row(seed: str, every: float, make: Make) -> Iterator[Blow]:
     while True:
         yield make(chance, at)
         at += every * chance.uniform(0.5, 1.5)
+
+
+def _outages(seed: str, weather: Weather) -> Iterator[Blow]:
+    """WhatsApp cannot be reached at all, each time for as long as eight attempts would take, and a little longer."""
+    chance = random.Random(seed)
+    at = weather.length * chance.uniform(0.1, 0.5)
+    while True:
+        fault = {"on": "provider", "kind": "unreachable", "seconds": round(weather.outage * chance.uniform(1, 1.2), 3)}
+        yield Blow(at, Kind.FAULT, "provider", fault=fault)
+        at += weather.outage * chance.uniform(3, 6)
 
 
 def _kill(name: str) -> Make:
@@ -116,6 +131,8 @@ def _menu(weather: Weather) -> Iterator[tuple[int, Mapping[str, Any]]]:
         {"code": 199999, "status": 400, "transient": True},
     )
     limited = (130429, 131056, 80007, 4)
+    yield 1, {"on": "provider", "kind": "refuse", "times": 4}
+    yield 1, {"on": "provider", "kind": "hang", "longest": weather.lease / 2}
     yield 9, {"on": "send", "kind": "accept_then_drop"}
     yield 4, {"on": "send", "kind": "slow", "longest": weather.lease / 4}
     yield 8, {"on": "send", "kind": "slow", "longest": weather.lease / 12, "times": 3}  # within its time, for a kill

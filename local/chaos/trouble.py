@@ -136,7 +136,7 @@ class Trouble:
 
     def _fault(self, blow: Blow) -> None:
         waiting = [fault for fault in self._parts.control.get("faults") if fault["times"]]
-        if len(waiting) < OPEN_FAULTS_AT_MOST:
+        if len(waiting) < OPEN_FAULTS_AT_MOST or blow.target == "provider":
             self._parts.control.post("faults", blow.fault)
 
     def _strike(self, blow: Blow) -> None:

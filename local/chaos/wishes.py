@@ -1,6 +1,7 @@
 """The wishes for a chaos run, and what follows from them."""
 
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 from local.chaos.plan import Order
@@ -40,7 +41,15 @@ class Wishes:
             keeps=program is not None and not program.forgets,
             loses_tasks=self.sweep,
             receipts=not self.withhold_receipts,
+            outage=self.eight_attempts.total_seconds(),
+            length=order.seconds,
         )
+
+    @property
+    def eight_attempts(self) -> timedelta:
+        """How long a message would be tried if an outage spent its attempts."""
+        retry = self.limits.waits.retry
+        return sum((retry.after(number) for number in range(self.limits.max_attempts - 1)), timedelta())
 
     @property
     def killed(self) -> list[str]:

@@ -1,6 +1,5 @@
 """The private service: what Cloud Tasks and the scheduler call."""
 
-import math
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
@@ -25,6 +24,7 @@ def create_app(parts: bootstrap.Internal) -> Flask:
     app.config.update(MAX_CONTENT_LENGTH=LARGEST_TASK, PROVIDE_AUTOMATIC_OPTIONS=False)
     app.url_map.merge_slashes = False  # there is nothing at //livez; nor a redirect to whatever Host says
     callers = Callers(parts.config)
+    outages = health.Outages(parts.senders)
 
     def _process(kind: Kind, process: Callable[[Task], Answer]) -> Response:
         task = parse_task(kind, _document())
@@ -59,7 +59,7 @@ def create_app(parts: bootstrap.Internal) -> Flask:
 
     @app.get("/health")
     def whole_health() -> Response:
-        return jsonify(health.readyz(parts.store, parts.queue)[0])
+        return jsonify(health.readyz(parts.store, parts.queue)[0] | {"outages": outages()})
 
     @app.errorhandler(Exception)
     def failed(error: Exception) -> tuple[Response, int]:
@@ -98,8 +98,4 @@ def _answer(answer: Answer) -> Response:
         body |= {"error": answer.error, "code": answer.code}
     response = jsonify(body)
     response.status_code = answer.status
-    if answer.retry_after is not None:
-        # Cloud Tasks considers it on a 503:
-        # https://cloud.google.com/tasks/docs/reference/rest/v2/projects.locations.queues.tasks#HttpRequest
-        response.headers["Retry-After"] = str(max(1, math.ceil(answer.retry_after.total_seconds())))
     return response

@@ -11,40 +11,37 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
+from datetime import timedelta
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from shared.channels import meta_changes, meta_messages, meta_webhook
-from shared.channels.meta_errors import error_for, graph_error
-from shared.channels.meta_requests import message_id, request_body
+from shared.channels.meta_errors import error_for, error_in_success, graph_error
+from shared.channels.meta_requests import message_id, probe_body, request_body
 from shared.domain.errors import (
     AnswerLost,
     CredentialInvalid,
     ProviderUnavailable,
+    SendError,
     SignatureInvalid,
 )
 from shared.domain.events import Parsed, StateChange
 from shared.domain.identity import Echo, stable_hash
 from shared.domain.limits import PostTimes
+from shared.domain.marks import is_outage
 from shared.domain.messages import Message
 from shared.domain.record import Delivery
 from shared.wire.reach import PUBLIC, Reach
+from shared.wire.retry_after import retry_after
 
 if TYPE_CHECKING:
     from shared.wire.bounded_http import Answer, Poster
-
-LONGEST_RETRY_AFTER = timedelta(hours=24)
-"""No limit of Meta's lasts longer, and a queue schedules at most 30 days ahead."""
 
 _SIGNATURE = re.compile(r"sha256=([0-9a-f]{64})")
 """Meta writes lower case; what is written otherwise was not written by Meta."""
 
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 """What can stand in a header. A token with a line break at its end, say, opens no door."""
-
-_SECONDS = re.compile(r"[0-9]{1,9}")
 
 
 class MetaChannel:
@@ -118,23 +115,43 @@ class MetaChannel:
 
     def send(self, record: Delivery, echo: Echo) -> str | None:
         """Post one message or call, once. The wamid, or None where a 2xx holds none to read. Raises a SendError."""
+        answer = self._post(record.sender, request_body(record.payload, echo))
+        error = self._error(answer)
+        if error is not None:
+            raise error
+        return message_id(answer.body)
+
+    def probe(self, sender: str) -> None:
+        """Mark a message as read that does not exist: Meta answers 131009, on the endpoint that sends.
+
+        A GET would be answered by other machines than those that send. Raises ProviderUnavailable, AnswerLost or
+        CredentialInvalid; returns at any other word of Meta's.
+        """
+        error = self._error(self._post(sender, probe_body()))
+        if error is not None and is_outage(error.verdict):
+            raise error
+
+    def _error(self, answer: "Answer") -> SendError | None:
+        """What went wrong by this answer; None for a 2xx that reports no error."""
+        error, wait = graph_error(answer.body), retry_after(answer.headers)
+        if not 200 <= answer.status < 300:
+            return error_for(answer.status, error, wait, self._minute)
+        return error_in_success(answer.status, error, wait, self._minute) if error else None
+
+    def _post(self, sender: str, body: bytes) -> "Answer":
         from shared.wire.bounded_http import NoAnswer, NotSent
 
-        token = self._credentials.get(record.sender, "")
+        token = self._credentials.get(sender, "")
         if not _TOKEN.fullmatch(token):
             raise CredentialInvalid
-        body = request_body(record.payload, echo)
-        url = f"{self._root}/{quote(record.sender, safe='')}/messages"
+        url = f"{self._root}/{quote(sender, safe='')}/messages"
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         try:
-            answer = self._connections().post(url, headers, body)
+            return self._connections().post(url, headers, body)
         except NotSent as error:
             raise ProviderUnavailable from error
         except NoAnswer as error:
             raise AnswerLost from error
-        if 200 <= answer.status < 300:
-            return message_id(answer.body)
-        raise error_for(answer.status, graph_error(answer.body), _retry_after(answer), self._minute)
 
     def close(self) -> None:
         """Close the connections; a later send opens new ones."""
@@ -150,26 +167,3 @@ class MetaChannel:
             if self._poster is None:
                 self._poster = Poster(self._times, self._monotonic, reach=self._reach)
             return self._poster
-
-
-def _retry_after(answer: "Answer") -> timedelta | None:
-    """The wait that the answer asks for, in seconds or as a date, which is read by the clock of the answer.
-
-    Meta promises no such header for messages; it is honoured where it comes.
-    """
-    value = answer.headers.get("retry-after", "").strip()
-    if _SECONDS.fullmatch(value):
-        return min(timedelta(seconds=int(value)), LONGEST_RETRY_AFTER)
-    until = _date(value)
-    if until is None:
-        return None
-    now = _date(answer.headers.get("date", "")) or datetime.now(UTC)
-    return max(timedelta(), min(until - now, LONGEST_RETRY_AFTER))
-
-
-def _date(text: str) -> datetime | None:
-    try:
-        date = parsedate_to_datetime(text)
-    except (ValueError, TypeError, OverflowError):
-        return None
-    return date.replace(tzinfo=UTC) if date.tzinfo is None else date

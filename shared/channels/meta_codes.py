@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from shared.domain.errors import (
+    AccessDenied,
     AnswerLost,
     CredentialInvalid,
     LimitReached,
@@ -53,16 +54,14 @@ _CODES: Mapping[int, Meaning] = {
     133004: Meaning(ProviderUnavailable, "provider", "Meta's server is down for a moment."),
     # our access
     0: Meaning(CredentialInvalid, "tenant", "Meta no longer accepts the access token: reconnect the number."),
-    3: Meaning(CredentialInvalid, "tenant", "The access token lacks a permission: reconnect the number."),
+    3: Meaning(AccessDenied, "tenant", "The access token lacks a permission: reconnect the number."),
     10: Meaning(
-        CredentialInvalid, "tenant", "The access token lacks a permission, or it was taken back: reconnect the number."
+        AccessDenied, "tenant", "The access token lacks a permission, or it was taken back: reconnect the number."
     ),
     102: Meaning(CredentialInvalid, "tenant", "The session of the access token has ended: reconnect the number."),
     190: Meaning(CredentialInvalid, "tenant", "The access token has expired or was revoked: reconnect the number."),
     467: Meaning(CredentialInvalid, "tenant", "The access token is invalid: reconnect the number."),
-    131005: Meaning(
-        CredentialInvalid, "tenant", "The access token has no access to this number: reconnect the number."
-    ),
+    131005: Meaning(AccessDenied, "tenant", "The access token has no access to this number: reconnect the number."),
     # limits: by whose, how long follows (shared/domain/waits.py)
     4: Meaning(LimitReached, "provider", "Our app has called Meta too often; all its numbers wait."),
     17: Meaning(LimitReached, "tenant", "Meta was called too often with this access token."),
@@ -174,7 +173,7 @@ _CODES: Mapping[int, Meaning] = {
 }
 
 _RANGES: tuple[tuple[range, Meaning], ...] = (
-    (range(200, 300), Meaning(CredentialInvalid, "tenant", "A permission was not given or was taken back: reconnect.")),
+    (range(200, 300), Meaning(AccessDenied, "tenant", "A permission was not given or was taken back: reconnect.")),
     (range(131200, 131300), Meaning(SendRefused, "message", "Meta refused it because of its group.")),  # reported
     (range(138000, 139000), Meaning(SendRefused, "message", "Meta refused it: a rule of calls stands against it.")),
     (range(139000, 140000), Meaning(SendRefused, "tenant", "Meta refused to change the list of blocked people.")),
@@ -203,6 +202,12 @@ def meaning_of(code: int, subcode: int | None = None) -> Meaning | None:
     if code == INVALID_PARAMETER and subcode == OBJECT_GONE:
         return _CODES[OBJECT_GONE]
     return _CODES.get(code) or next((meaning for codes, meaning in _RANGES if code in codes), None)
+
+
+def concerns_sender(code: int) -> bool:
+    """Whether a code in a failed receipt speaks of the sender or its account, so that further sends would fail too."""
+    meaning = meaning_of(code)
+    return meaning is not None and issubclass(meaning.error, SenderBlocked | CredentialInvalid)
 
 
 def sentence_for(code: int, answer: str = "") -> str | None:

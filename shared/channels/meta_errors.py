@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from shared.channels.meta_codes import UNKNOWN, Meaning, meaning_of, number
-from shared.domain.errors import AnswerLost, LimitReached, ProviderUnavailable, SendError, SendRefused, TryLater
+from shared.domain.errors import (
+    AnswerLost,
+    LimitReached,
+    OutageInSuccess,
+    ProviderUnavailable,
+    SendError,
+    SendRefused,
+    TryLater,
+)
 from shared.wire import bounded_json
 
 
@@ -47,6 +55,20 @@ def error_for(
     wait = max(retry_after or timedelta(), least) or retry_after
     waits = wait if kind in (LimitReached, ProviderUnavailable, TryLater) else None
     return kind(error.code if error else None, status=status, retry_after=waits)
+
+
+def error_in_success(
+    status: int, error: GraphError, retry_after: timedelta | None, minute: timedelta = timedelta(minutes=1)
+) -> SendError:
+    """What a 2xx means that holds an error all the same. Whatever would be tried again may have been taken."""
+    found = error_for(status, error, retry_after, minute)
+    match found:
+        case ProviderUnavailable():
+            return OutageInSuccess(error.code, status=status)
+        case TryLater():
+            return AnswerLost(error.code, status=status)
+        case _:
+            return found
 
 
 def _meaning(status: int, error: GraphError) -> Meaning:

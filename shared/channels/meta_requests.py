@@ -12,6 +12,9 @@ from shared.domain.identity import Echo
 from shared.domain.outbound_checks import is_call
 from shared.wire import bounded_json
 
+PROBED = "wamid.pombo-probe"
+"""No id of Meta's: theirs are wamid. and base64."""
+
 
 def request_body(payload: Mapping[str, Any], echo: Echo) -> bytes:
     """The JSON of one message or call. Raises TryLater where the stored reply makes none.
@@ -48,6 +51,11 @@ def _call(payload: Mapping[str, Any]) -> Mapping[str, Any]:
         raise TryLater
     indicator = {"typing_indicator": {"type": "text"}} if payload["type"] == "typing" else {}
     return {"status": "read", "message_id": message_id, **indicator}
+
+
+def probe_body() -> bytes:
+    """A read call for a message that cannot exist: nobody sees anything of it."""
+    return json.dumps({"messaging_product": "whatsapp", "status": "read", "message_id": PROBED}).encode()
 
 
 def message_id(body: bytes | None) -> str | None:

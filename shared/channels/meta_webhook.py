@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any
 
 from shared.channels.meta_changes import ACCOUNT_FIELDS, OTHER_FIELDS, account_of
-from shared.channels.meta_codes import number
+from shared.channels.meta_codes import concerns_sender, number
 from shared.channels.meta_fields import identifier, mapping, moment, phone
 from shared.channels.meta_messages import person
 from shared.domain.events import Change, Event, MessageReceived, Parsed, ReceiptReceived, Unparsable
@@ -116,7 +116,10 @@ def _messages(account: str, value: Any, ignored: Counter[str]) -> Iterator[Event
     for item in messages:
         yield _message(item, around)
     for item in _items(statuses):
-        yield from _receipt(item, around, ignored)
+        if _is_of_message(item):
+            yield from _receipt(item, around, ignored)
+        else:
+            yield _other({"id": account}, MESSAGES, {"metadata": metadata, "statuses": [item]})
     if any(value.get(name) for name in NEWS):
         beside = {name: part for name, part in value.items() if name not in ("messages", "statuses")}
         yield _other({"id": account}, MESSAGES, beside)
@@ -199,6 +202,11 @@ def _message(item: Any, around: _Around) -> Event:
     return Unparsable(PROVIDER, around.sender or around.account, MESSAGES, _bounded(payload), message_id)
 
 
+def _is_of_message(item: Any) -> bool:
+    """A payment or a call has statuses too, by other words: `type` tells, and a message's needs none."""
+    return mapping(item).get("type") in (None, "message")
+
+
 def _receipt(item: Any, around: _Around, ignored: Counter[str]) -> Iterator[Event]:
     """The provider's word on a message of ours. The recipient is not looked at: the echo or the id says whose it is."""
     fields = mapping(item)
@@ -212,7 +220,9 @@ def _receipt(item: Any, around: _Around, ignored: Counter[str]) -> Iterator[Even
     else:
         at = moment(fields.get("timestamp")) or TIME_UNKNOWN
         code = _first_code(fields.get("errors")) if kind is ReceiptKind.FAILED else None
-        yield ReceiptReceived(PROVIDER, sender, provider_id or "", kind, at, code, echo)
+        yield ReceiptReceived(
+            PROVIDER, sender, provider_id or "", kind, at, code, echo, code is not None and concerns_sender(code)
+        )
 
 
 def _first_code(errors: Any) -> int | None:

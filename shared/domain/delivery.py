@@ -18,7 +18,7 @@ from typing import Any, assert_never
 
 from shared.domain import waits
 from shared.domain.dead_letters import DISCARDED_BECAUSE, is_confirmed, is_refused_later, is_replayable
-from shared.domain.guards import Go, Guard, Never, Wait
+from shared.domain.guards import Elect, Go, Guard, Never, Wait
 from shared.domain.identity import outbound_key
 from shared.domain.limits import DoubtPolicy, Limits
 from shared.domain.outbound_checks import is_call
@@ -26,6 +26,7 @@ from shared.domain.record import ATTEMPTS_KEPT, OPEN_STATES, Attempt, Delivery, 
 from shared.domain.retention import retention
 from shared.domain.verdicts import (
     Accepted,
+    BackendDown,
     Blocked,
     CredentialRefused,
     Dropped,
@@ -44,6 +45,9 @@ from shared.domain.verdicts import (
 
 Token = str
 PERMANENT_ERROR = "whatsapp_permanent_error"
+LEASE_EXPIRED = "lease_expired"
+"""Why a doubt begins: the attempt that was sending did not come to its end."""
+
 NOT_DEAD = "Only a dead letter can be discarded."
 
 # ---- what a step says: one write, what follows it, the answer
@@ -51,15 +55,12 @@ NOT_DEAD = "Only a dead letter can be discarded."
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the caller is told: an HTTP status and one word for the state; more for a permanent refusal. `retry_after`
-    is the least wait before the same task comes back, where the provider asked for one.
-    """
+    """What the caller is told: an HTTP status and one word for the state; more for a permanent refusal."""
 
     status: int
     state: str
     error: str | None = None
     code: int | None = None
-    retry_after: timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ class Run:
     resend: bool = False
 
 
-Next = Ensure | EnsureReplies | Hop | Run | None
+Next = Ensure | EnsureReplies | Hop | Run | Elect | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,8 @@ class Step:
     write: Delivery | None = None
     create: tuple[Delivery, ...] = ()
     next: Next = None
+    why: str | None = None
+    """Why it waits, in a word for the log and the timeline."""
 
 
 class NotAllowed(Exception):
@@ -127,7 +130,11 @@ def create(
     after: str | None = None,
     refused: str | None = None,
 ) -> Delivery:
-    """A new record: pending, or final from the start where `refused` says unparsable or unknown_sender."""
+    """A new record: pending, or final from the start where `refused` says unparsable or unknown_sender.
+
+    It is given up MESSAGE_MAX_AGE after its first attempt is due: a message for next week does not die of age that day.
+    """
+    first_due = due_at or now
     record = Delivery(
         key=key,
         kind=kind,
@@ -139,12 +146,12 @@ def create(
         received_at=now,
         payload=payload,
         after=after,
-        give_up_at=now + limits.message_max_age if kind is Kind.OUTBOUND else None,
+        give_up_at=first_due + limits.message_max_age,
         provider=provider,
     )
     match refused:
         case None:
-            return _scheduled(record, due_at or now, limits)
+            return _scheduled(record, first_due, limits)
         case "unparsable":
             return _final(record, State.DEAD, limits, now, reason=refused)
         case _:
@@ -160,15 +167,15 @@ def seen_again(record: Delivery) -> bool:
 
 
 def lease(record: Delivery | None, task: Task, token: Token, guard: Guard, limits: Limits, now: datetime) -> Step:
-    """What a task finds and does. `guard` counts for outbound records only."""
+    """What a task finds and does. Where only an elected attempt may go, it writes nothing and says what to claim."""
     if record is None:
         return Step(Answer(200, "gone"))
     if record.kind is Kind.INBOUND:
-        return _lease_inbound(record, task, token, limits, now)
+        return _lease_inbound(record, task, token, guard, limits, now)
     return _lease_outbound(record, task, token, guard, limits, now)
 
 
-def _lease_inbound(record: Delivery, task: Task, token: Token, limits: Limits, now: datetime) -> Step:
+def _lease_inbound(record: Delivery, task: Task, token: Token, guard: Guard, limits: Limits, now: datetime) -> Step:
     if record.state is State.DONE:
         return Step(Answer(200, "done"), next=EnsureReplies(record))
     if record.final:
@@ -177,9 +184,11 @@ def _lease_inbound(record: Delivery, task: Task, token: Token, limits: Limits, n
         return _held(record, token)
     if record.attempt >= limits.max_attempts:
         return _written(_final(record, State.DEAD, limits, now, reason="attempts"))
-    if record.state is State.PENDING and _older(task, record) and not record.due(now):
-        return Step(Answer(200, "waiting"), next=Ensure(record))
-    return _leased(record, token, now + limits.inbound_lease, now)
+    if _too_old(record, now):
+        return _written(_final(record, State.DEAD, limits, now, reason="waited"))
+    if record.state is State.PENDING and not record.due(now):
+        return _wait_until_due(record, task)
+    return _guarded(record, task, token, guard, now + limits.inbound_lease, limits, now)
 
 
 def _lease_outbound(record: Delivery, task: Task, token: Token, guard: Guard, limits: Limits, now: datetime) -> Step:
@@ -192,7 +201,8 @@ def _lease_outbound(record: Delivery, task: Task, token: Token, guard: Guard, li
     match record.state:
         case State.LEASED if not is_call(record.payload):
             doubtful = _doubtful(record, limits, now)
-            return _wait(doubtful, task, "in_doubt", _doubt_hop(doubtful, task, limits, now), write=doubtful)
+            until = _doubt_hop(doubtful, task, limits, now)
+            return _wait(doubtful, task, "in_doubt", until, LEASE_EXPIRED, write=doubtful)
         case State.IN_DOUBT:
             return _lease_doubtful(record, task, token, guard, limits, now)
         case _:
@@ -202,18 +212,16 @@ def _lease_outbound(record: Delivery, task: Task, token: Token, guard: Guard, li
 def _lease_doubtful(record: Delivery, task: Task, token: Token, guard: Guard, limits: Limits, now: datetime) -> Step:
     if record.doubt_until is not None and now < record.doubt_until:
         return _wait(record, task, "in_doubt", _doubt_hop(record, task, limits, now))
+    is_unclear = isinstance(guard, Wait | Elect) and guard.unclear
     hopeless = (
         limits.doubt_policy is DoubtPolicy.HOLD
         or record.doubts >= limits.max_doubts
         or record.attempt >= limits.max_attempts
-        or _too_old(record, now)
         or isinstance(guard, Never)
     )
-    if hopeless:
+    if _too_old(record, now) or (hopeless and not is_unclear):
         return _written(_final(record, State.DEAD, limits, now, reason="in_doubt"))
-    if isinstance(guard, Wait):
-        return _wait(record, task, "in_doubt", guard.until)
-    return _leased(record, token, now + limits.outbound_lease, now)
+    return _guarded(record, task, token, guard, now + limits.outbound_lease, limits, now)
 
 
 def _lease_pending(record: Delivery, task: Task, token: Token, guard: Guard, limits: Limits, now: datetime) -> Step:
@@ -221,16 +229,32 @@ def _lease_pending(record: Delivery, task: Task, token: Token, guard: Guard, lim
         return _written(_final(record, State.DEAD, limits, now, reason="waited"))
     if record.attempt >= limits.max_attempts:
         return _written(_final(record, State.DEAD, limits, now, reason="attempts"))
-    if _older(task, record) and not record.due(now):
-        return Step(Answer(200, "waiting"), next=Ensure(record))
+    if not record.due(now):
+        return _wait_until_due(record, task)
+    return _guarded(record, task, token, guard, now + limits.outbound_lease, limits, now)
+
+
+def _wait_until_due(record: Delivery, task: Task) -> Step:
+    """It came back from a 503, or too early: what the last attempt met may not have passed."""
+    assert record.due_at is not None
+    why = record.attempts_log[-1].answer if record.attempts_log else None
+    return _wait(record, task, "waiting", record.due_at, why)
+
+
+def _guarded(
+    record: Delivery, task: Task, token: Token, guard: Guard, lease_until: datetime, limits: Limits, now: datetime
+) -> Step:
+    """What the guards say: it ends, it waits, it asks to be elected, or it is leased."""
     match guard:
         case Never(reason):
             state = State.DROPPED if reason == "opt_out" else State.DEAD
             return _written(_final(record, state, limits, now, reason=reason))
-        case Wait(_, until):
-            return _wait(record, task, "waiting", until)
+        case Wait(why, until):
+            return _wait(record, task, "in_doubt" if record.state is State.IN_DOUBT else "waiting", until, why)
+        case Elect():
+            return Step(Answer(409, record.state), next=guard)
         case Go():
-            return _leased(record, token, now + limits.outbound_lease, now)
+            return _leased(record, token, lease_until, now)
         case _:
             assert_never(guard)
 
@@ -250,10 +274,12 @@ def _held(record: Delivery, token: Token) -> Step:
     return Step(Answer(409, record.state))
 
 
-def _wait(record: Delivery, task: Task, word: str, until: datetime, write: Delivery | None = None) -> Step:
+def _wait(
+    record: Delivery, task: Task, word: str, until: datetime, why: str | None = None, write: Delivery | None = None
+) -> Step:
     """A current task hops; an older one only makes sure of the record's own."""
     follows: Next = Ensure(record) if _older(task, record) else Hop(until)
-    return Step(Answer(200, word), write=write, next=follows)
+    return Step(Answer(200, word), write=write, next=follows, why=why)
 
 
 def _doubt_hop(record: Delivery, task: Task, limits: Limits, now: datetime) -> datetime:
@@ -302,10 +328,15 @@ def _settle_inbound(record: Delivery, verdict: Verdict, limits: Limits, now: dat
         case StillUnknown():
             return _written(_final(_logged(record, verdict.word, now), State.DROPPED, limits, now, reason=verdict.word))
         case HandlerFailed(error):
-            failed = replace(_logged(record, verdict.word, now), last_error=error)
+            failed = replace(_logged(record, verdict.word, now), last_error=error, throttled=0)
             if record.attempt >= limits.max_attempts:
                 return _written(_final(failed, State.DEAD, limits, now, reason="error"))
             return _again(failed, now + waits.before_retry(record.attempt, limits.waits, jitter), limits)
+        case BackendDown(error, until, retry_after):
+            waiting = replace(_put_off(record, verdict.word, None, now), last_error=error)
+            return _again(
+                waiting, waits.after_outage(record.throttled, until, retry_after, limits.waits, now, jitter), limits
+            )
         case _:
             raise TypeError(f"{type(verdict).__name__} is no verdict on an event")
 
@@ -342,7 +373,8 @@ def _settle_outbound(record: Delivery, verdict: Verdict, limits: Limits, now: da
     if record.state not in (State.LEASED, State.IN_DOUBT):
         return Step(Answer(409, record.state))
     if isinstance(verdict, Lost) and is_call(record.payload):
-        verdict = Retry(verdict.code)
+        # A call may be repeated, so that nothing is in doubt: an outage costs it no attempt either.
+        verdict = ProviderDown(verdict.code) if verdict.outage else Retry(verdict.code)
     if isinstance(verdict, Lost):
         return _settle_lost(record, verdict, limits, now)
     if isinstance(verdict, Accepted):
@@ -374,12 +406,10 @@ def _settle_not_accepted(record: Delivery, verdict: Verdict, limits: Limits, now
     match verdict:
         case Released(resend):
             return _released(record, State.IN_DOUBT if resend else State.PENDING)
-        case ProviderDown(code, retry_after):
-            tried = replace(_logged(record, verdict.word, now, code=code), throttled=0)
-            if record.attempt >= limits.max_attempts:
-                return _dead(tried, "attempts", limits, now)
-            waiting = _open(tried, State.PENDING)
-            return Step(Answer(503, waiting.state, retry_after=retry_after), write=waiting)
+        case ProviderDown(code, retry_after, until):
+            due_at = waits.after_outage(record.throttled, until, retry_after, limits.waits, now, jitter)
+            waiting = _scheduled(_open(_put_off(record, verdict.word, code, now), State.PENDING), due_at, limits)
+            return Step(Answer(503, waiting.state), write=waiting)
         case Retry(code, retry_after):
             tried = replace(_logged(record, verdict.word, now, code=code), throttled=0)
             if record.attempt >= limits.max_attempts:
@@ -387,9 +417,9 @@ def _settle_not_accepted(record: Delivery, verdict: Verdict, limits: Limits, now
             wait = max(waits.before_retry(record.attempt, limits.waits, jitter), retry_after or timedelta())
             return _again(tried, now + wait, limits)
         case Limited(code):
-            given_back = _given_back(record, verdict.word, code, now, throttled=record.throttled + 1)
-            wait = waits.before_limited(verdict, given_back.throttled, limits.waits, jitter)
-            return _again(given_back, now + wait, limits)
+            waiting = _put_off(record, verdict.word, code, now)
+            wait = waits.before_limited(verdict, waiting.throttled, limits.waits, jitter)
+            return _again(waiting, now + wait, limits)
         case CredentialRefused(code):
             return _again(_given_back(record, verdict.word, code, now), now + limits.waits.credential, limits)
         case Blocked(code, until):
@@ -426,9 +456,14 @@ def _released(record: Delivery, state: State) -> Step:
     return Step(Answer(409, released.state), write=released)
 
 
-def _given_back(record: Delivery, word: str, code: int, now: datetime, throttled: int = 0) -> Delivery:
+def _given_back(record: Delivery, word: str, code: int | None, now: datetime, throttled: int = 0) -> Delivery:
     """The attempt does not count: it was no fault of this message."""
     return replace(_logged(record, word, now, code=code), attempt=record.attempt - 1, throttled=throttled)
+
+
+def _put_off(record: Delivery, word: str, code: int | None, now: datetime) -> Delivery:
+    """The same, once more in a row: the wait grows with each."""
+    return _given_back(record, word, code, now, throttled=record.throttled + 1)
 
 
 # ---- sweep: no other state, only another task
@@ -472,7 +507,7 @@ def replay(record: Delivery, limits: Limits, now: datetime, may_double: bool = F
         doubts=0,
         throttled=0,
         round=record.round + 1,
-        give_up_at=now + limits.message_max_age if record.kind is Kind.OUTBOUND else None,
+        give_up_at=now + limits.message_max_age,
         provider_id=None,
         expire_at=None,
         reason=None,

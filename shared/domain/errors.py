@@ -125,11 +125,30 @@ class SendError(PomboError):
         """What this means for the message. Of an error that says no more the provider may have it."""
         return Lost(self.provider_code)
 
+    @property
+    def answered(self) -> bool:
+        """Whether the provider said anything: a status came back."""
+        return self.status is not None
+
 
 class AnswerLost(SendError):
     """The provider's answer was lost; it may or may not have the message."""
 
     code = "answer_lost"
+
+    @property
+    def verdict(self) -> SendVerdict:
+        return Lost(self.provider_code, outage=self.provider_code is None)
+
+
+class OutageInSuccess(AnswerLost):
+    """The provider reported an outage in a response that says success; it may or may not have the message."""
+
+    code = "outage_in_success"
+
+    @property
+    def verdict(self) -> SendVerdict:
+        return Lost(self.provider_code, outage=True)
 
 
 class ProviderUnavailable(SendError):
@@ -178,6 +197,16 @@ class CredentialInvalid(SendError):
     @property
     def verdict(self) -> SendVerdict:
         return CredentialRefused(self.provider_code or 0)
+
+
+class AccessDenied(CredentialInvalid):
+    """The provider denies access with this credential: grant the permission, or reconnect the number."""
+
+    code = "access_denied"
+
+    @property
+    def verdict(self) -> SendVerdict:
+        return CredentialRefused(self.provider_code or 0, curable=True)
 
 
 class SenderBlocked(SendError):

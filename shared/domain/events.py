@@ -37,6 +37,8 @@ class ReceiptReceived:
     at: datetime
     code: int | None = None
     echo: str | None = None
+    concerns_sender: bool = False
+    """The code speaks of the sender: it is blocked, or its account or credential is refused."""
 
 
 @dataclass(frozen=True, slots=True)

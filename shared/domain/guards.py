@@ -1,28 +1,13 @@
-"""Guards: what must hold before an outbound lease. Waiting for one spends no attempt and writes nothing."""
+"""Guards: what must hold before a lease. Waiting for one spends no attempt and writes nothing."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from dataclasses import dataclass
+from datetime import datetime
 
-from shared.domain.limits import Backoff, Limits
-from shared.domain.record import Delivery
+from shared.domain.limits import Limits
+from shared.domain.marks import BLOCK, DOWN, REFUSED, Marks, Outage, holds, holds_back
+from shared.domain.record import Delivery, State
 
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """The provider's word that a sender may not send: until when, how long that was, and its code."""
-
-    until: datetime
-    wait: timedelta
-    code: int
-
-
-@dataclass(frozen=True, slots=True)
-class TenantMarks:
-    """What refusals taught us about a tenant: the credential that was refused, the senders that are blocked."""
-
-    refused_credential: str | None = None
-    blocks: Mapping[str, Block] = field(default_factory=dict)
+PROVIDER_DOWN, BACKEND_DOWN, REAUTH_REQUIRED = "provider_down", "backend_down", "WHATSAPP_REAUTH_REQUIRED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +17,28 @@ class Go:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """False for now. `why` is the word the outside is shown."""
+    """False for now. `why` is the word the outside is shown. `unclear`: the provider is marked as down, so that a doubt
+    cannot be judged: its receipt may be kept back too.
+    """
 
     why: str
     until: datetime
+    unclear: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Elect:
+    """Only an elected attempt may go: it claims these marks first. `probe`: where it claims the breaker, it then asks
+    the provider something that harms nothing. `why` the others wait, and `unclear`, are as of Wait.
+    """
+
+    claims: frozenset[str]
+    why: str
+    unclear: bool = False
+
+    @property
+    def probe(self) -> bool:
+        return DOWN in self.claims
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,52 +48,73 @@ class Never:
     reason: str
 
 
-Guard = Go | Wait | Never
+Guard = Go | Wait | Elect | Never
 
 
 def outbound_guard(
-    marks: TenantMarks,
+    marks: Marks,
     fingerprint: str,
+    record: Delivery,
     predecessor_finished: bool,
-    sender: str,
     hop: int,
     limits: Limits,
     now: datetime,
 ) -> Guard:
     """The first guard that is false, or Go.
 
-    A refused credential holds only while it is the one in use: another one in its place *is* the reconnect.
-    The first send after a block has passed is the probe: nobody hops past its end, which refusals that came together
-    may have moved by a moment.
+    A refused credential holds only while it is the one in use: another one in its place *is* the reconnect. No hop goes
+    past the end of a mark. Elected is only who could send: an attempt that has to wait anyway claims nothing.
     """
-    waits = limits.waits
-    if marks.refused_credential == fingerprint:
-        return Wait("WHATSAPP_REAUTH_REQUIRED", now + waits.credential)
-    block = marks.blocks.get(sender)
-    if block and now < block.until:
-        return Wait("blocked", min(now + waits.credential, block.until))
+    waits, claims = limits.waits, list[tuple[str, str]]()
+    unclear = record.state is State.IN_DOUBT and marks.down is not None
+    refused = marks.refused
+    if refused and refused.fingerprint == fingerprint:
+        if holds(refused, now):
+            look = now + (waits.claimed if refused.claim else waits.credential)
+            until = look if refused.until is None else min(look, refused.until)
+            return Wait(REAUTH_REQUIRED, until, unclear)
+        claims.append((REFUSED, REAUTH_REQUIRED))
+    if marks.block:
+        if holds(marks.block, now):
+            look = now + (waits.claimed if marks.block.claim else waits.credential)
+            return Wait("blocked", min(look, marks.block.until), unclear)
+        claims.append((BLOCK, "blocked"))
+    if marks.down and now < (probe_from := _probe_from(marks.down, record, limits)):
+        return Wait(PROVIDER_DOWN, now + waits.claimed if marks.down.claim else probe_from, unclear)
     if not predecessor_finished:
-        return Wait("predecessor", now + waits.predecessor.after(hop))
-    return Go()
+        return Wait("predecessor", now + waits.predecessor.after(hop), unclear)
+    if marks.down or record.doubts:
+        claims.append((DOWN, PROVIDER_DOWN))
+    return Elect(frozenset(name for name, _ in claims), claims[0][1], unclear) if claims else Go()
 
 
-def disconnected(marks: TenantMarks, fingerprint: str, sender: str) -> str | None:
+def _probe_from(down: Outage, record: Delivery, limits: Limits) -> datetime:
+    """When this message may probe. One that may be with the provider already lets a fresh one be the trial."""
+    return down.until + limits.waits.doubtful_trial if record.doubts else down.until
+
+
+def inbound_guard(down: Outage | None, event: str, limits: Limits, now: datetime) -> Guard:
+    """Whether the backend may be asked about this event. `down` is its mark, as it was last read."""
+    if down is None or not holds_back(down, event):
+        return Go()
+    if holds(down, now):
+        return Wait(BACKEND_DOWN, now + limits.waits.claimed if down.claim else down.until)
+    return Elect(frozenset({DOWN}), BACKEND_DOWN)
+
+
+def disconnected(marks: Marks, fingerprint: str) -> str | None:
     """Why a sender is known to reach nobody, in a word; None where nothing speaks against it.
 
     A block counts beyond its end: only a send that is accepted, or the provider's own word, lifts it.
     """
-    if marks.refused_credential == fingerprint:
+    if marks.refused and marks.refused.fingerprint == fingerprint:
         return "needs_reauth"
-    return "blocked" if sender in marks.blocks else None
+    return "blocked" if marks.block or marks.receipt_block else None
 
 
-def next_block(marks: TenantMarks, sender: str, code: int, backoff: Backoff, now: datetime) -> Block:
-    """The block that follows a refusal: twice as long as the last one, if that one has passed; else it stands."""
-    old = marks.blocks.get(sender)
-    if old and now < old.until:
-        return old
-    wait = min(backoff.longest, old.wait * backoff.factor) if old else backoff.first
-    return Block(now + wait, wait, code)
+def is_down(marks: Marks) -> bool:
+    """Whether a provider or a backend counts as down. One lost answer does not: it makes the next attempt probe."""
+    return marks.down is not None and bool(marks.down.wait)
 
 
 def predecessor_finished(record: Delivery, predecessor: Delivery | None) -> bool:

@@ -45,6 +45,13 @@ class Waits:
     credential: timedelta = timedelta(seconds=600)
     block: Backoff = Backoff(timedelta(seconds=600), 2, timedelta(seconds=6 * 3600))
     predecessor: Backoff = Backoff(timedelta(seconds=1), 2, timedelta(seconds=32))
+    outage: Backoff = Backoff(timedelta(seconds=10), 2, timedelta(seconds=300))  # the provider or the backend is down
+    claimed: timedelta = timedelta(seconds=15)  # another attempt probes
+    doubtful_trial: timedelta = timedelta(seconds=60)  # by which a message in doubt lets a fresh one be the trial
+    credential_probe: timedelta = timedelta(hours=2)  # of a refused credential that may be cured at the provider
+    confirmation: timedelta = timedelta(
+        seconds=60
+    )  # an accepted send, until its receipt would have said that it failed
     doubt: Backoff = Backoff(timedelta(seconds=15), 2, timedelta(seconds=240))
     reply_spacing: timedelta = timedelta(seconds=1)  # reply i is first tried i seconds after the plan
 
@@ -74,6 +81,8 @@ class Limits:
     outbound_lease: timedelta = timedelta(seconds=60)  # 60 >= 30 (begin) + 26 (post) + 4: no send outlives its lease
     begin_within: timedelta = timedelta(seconds=30)
     post: PostTimes = PostTimes()
+    marks_age: timedelta = timedelta(seconds=5)  # of a backend's mark, as an instance remembers it
+    claim: timedelta = timedelta(seconds=90)  # >= 26 (probe) + 10 (lease) + 30 (begin) + 26 (post): one trial at a time
     request_budget: timedelta = timedelta(seconds=90)  # process_outbound ends itself, settle retries included
     doubt_window: timedelta = timedelta(seconds=300)
     doubt_policy: DoubtPolicy = DoubtPolicy.RESEND

@@ -37,6 +37,16 @@ class HandlerFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class BackendDown:
+    """The backend takes nothing at all: no fault of this event. `until` is when it may be asked again."""
+
+    error: str
+    until: datetime | None = None
+    retry_after: timedelta | None = None
+    word: ClassVar[str] = "backend_down"
+
+
+@dataclass(frozen=True, slots=True)
 class StillUnparsable:
     """A replayed item is read again and still makes no sense."""
 
@@ -63,20 +73,22 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The provider may or may not have it."""
+    """The provider may or may not have it. `outage`: it said nothing about the message, so it may be down."""
 
     code: int | None = None
+    outage: bool = False
     word: ClassVar[str] = "lost"
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderDown:
-    """The provider refused as a whole, and certainly took nothing: the queue's pace decides, after the least wait that
-    the provider asks for.
+    """The provider refused as a whole, and certainly took nothing. `until` is when its breaker lets the next attempt
+    probe, where the caller knows; `retry_after` is the least wait that the provider asks for.
     """
 
     code: int | None = None
     retry_after: timedelta | None = None
+    until: datetime | None = None
     word: ClassVar[str] = "provider_down"
 
 
@@ -100,9 +112,10 @@ class Limited:
 
 @dataclass(frozen=True, slots=True)
 class CredentialRefused:
-    """The credential in use no longer opens the door."""
+    """The provider refused the credential in use. `curable`: the same credential may be accepted again later."""
 
     code: int
+    curable: bool = False
     word: ClassVar[str] = "credential_refused"
 
 
@@ -137,6 +150,6 @@ class Released:
     word: ClassVar[str] = "released"
 
 
-HandlerVerdict = Replied | Dropped | HandlerFailed | StillUnparsable | StillUnknown | Released
+HandlerVerdict = Replied | Dropped | HandlerFailed | BackendDown | StillUnparsable | StillUnknown | Released
 SendVerdict = Accepted | Lost | ProviderDown | Retry | Limited | CredentialRefused | Blocked | Refused | Released
 Verdict = HandlerVerdict | SendVerdict

@@ -1,6 +1,6 @@
 """Waits: how long until the next attempt. Jitter comes in, a number from 0 to 1, like time."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from shared.domain.limits import Waits
 from shared.domain.verdicts import Limited
@@ -17,6 +17,22 @@ def jittered(wait: timedelta, jitter: float) -> timedelta:
 def before_retry(attempt: int, waits: Waits, jitter: float) -> timedelta:
     """After attempt n: min(300, 5 * 2^n) s, which is 10, 20, 40 and so on."""
     return jittered(waits.retry.after(attempt - 1), jitter)
+
+
+def after_outage(
+    throttled: int,
+    until: datetime | None,
+    retry_after: timedelta | None,
+    waits: Waits,
+    now: datetime,
+    jitter: float,
+) -> datetime:
+    """When an attempt that met an outage, after `throttled` others in a row, is due again: at the breaker's end, at the
+    end of a wait that grows from 10 s to 5 min, or when the provider asks for, whichever is latest.
+    """
+    grown = now + jittered(waits.outage.after(throttled), jitter)
+    asked = now + (retry_after or timedelta())
+    return max(grown, asked, until or now)
 
 
 def before_limited(verdict: Limited, throttled: int, waits: Waits, jitter: float) -> timedelta:

@@ -70,6 +70,10 @@ class TeamFunction:
     max_replies: int
 
     @property
+    def backend(self) -> None:
+        """It runs in this process."""
+
+    @property
     def kinds(self) -> frozenset[str]:
         """Those it asked for by @handles, else the default ones."""
         kinds: frozenset[str] = getattr(self.handle, KINDS_ATTRIBUTE, DEFAULT_KINDS)

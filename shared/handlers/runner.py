@@ -9,7 +9,7 @@ from typing import Protocol
 
 from shared.domain.messages import Drop
 from shared.domain.outbound_messages import OutboundMessage
-from shared.pipeline.ports import HandlerCall, HandlerFault, HandlerInterrupted
+from shared.pipeline.ports import BackendUnavailable, HandlerCall, HandlerFault, HandlerInterrupted
 
 LOOK_SECONDS = 0.1
 """How often a waiting request looks whether the process is ending."""
@@ -20,6 +20,11 @@ ERROR_CHARACTERS = 500
 
 class TeamCode(Protocol):
     """What is run: a function of the team's, or a backend of theirs."""
+
+    @property
+    def backend(self) -> str | None:
+        """The id of the backend's marks; None for code in this process."""
+        ...
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -53,6 +58,10 @@ class HandlerRunner:
         self._lock = threading.Lock()
         self._hung = 0
 
+    @property
+    def backend(self) -> str | None:
+        return self._code.backend
+
     def handles(self, kind: str) -> bool:
         return kind in self._code.kinds
 
@@ -62,7 +71,8 @@ class HandlerRunner:
         return self._hung >= self._threads
 
     def __call__(self, call: HandlerCall) -> Sequence[OutboundMessage]:
-        """The replies. Raises Drop, HandlerFault (raised, overran, no answer) or HandlerInterrupted (shutdown, or too
+        """The replies. Raises Drop, HandlerFault (raised, overran, no answer; of a backend
+        that gave none, BackendUnavailable) or HandlerInterrupted (shutdown, or too
         many hang already)."""
         if self.exhausted:
             raise HandlerInterrupted  # no fault of this message: another process, or a later try, takes it
@@ -79,7 +89,8 @@ class HandlerRunner:
             if time.monotonic() >= ends and outcome.abandon():
                 with self._lock:
                     self._hung += 1
-                raise HandlerFault(f"The handler took longer than {self._timeout:g} s.")
+                sentence = f"The handler took longer than {self._timeout:g} s."
+                raise BackendUnavailable(sentence, took=True) if self.backend else HandlerFault(sentence)
         return outcome.result()
 
     def _work(self, call: HandlerCall, outcome: "_Outcome") -> None:
@@ -116,6 +127,8 @@ class _Outcome:
     def result(self) -> list[OutboundMessage]:
         if isinstance(self._error, Drop):
             raise Drop(_words(getattr(self._error, "reason", ""))) from self._error
+        if isinstance(self._error, BackendUnavailable):
+            raise self._error
         if isinstance(self._error, HandlerFault):
             raise HandlerFault(str(self._error)) from self._error
         if self._error is not None:

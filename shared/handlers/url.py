@@ -14,13 +14,15 @@ from typing import Any
 import httpcore
 
 from shared.domain.limits import PostTimes
+from shared.domain.marks import backend_id
 from shared.domain.messages import DEFAULT_KINDS, Drop, to_json
 from shared.domain.outbound_messages import OutboundMessage, from_json
 from shared.handlers.signature import signed_headers
-from shared.pipeline.ports import HandlerCall, HandlerFault
+from shared.pipeline.ports import BackendUnavailable, HandlerCall, HandlerFault
 from shared.wire import bounded_json
 from shared.wire.bounded_http import Answer, NoAnswer, NotSent, Poster
 from shared.wire.reach import PUBLIC, NotPublic, Reach
+from shared.wire.retry_after import retry_after
 
 VERSION = 1
 """Of the wire form. A backend may refuse one that it does not know."""
@@ -36,6 +38,11 @@ _HINTS: Mapping[int, str] = {
     405: "it must take a POST",
 }
 
+_UNAVAILABLE: Mapping[int, bool] = {429: False, 503: False, 502: True, 504: True}
+"""Statuses that say that the backend is away, and whether it may have taken the call all the same: what stands before
+it answers 502 and 504 when the backend broke off or was silent.
+"""
+
 
 class Backend:
     """One address and the secrets that sign for it; called for the default kinds of message.
@@ -46,6 +53,11 @@ class Backend:
     """
 
     kinds: frozenset[str] = DEFAULT_KINDS
+
+    @property
+    def backend(self) -> str:
+        """The id of its marks."""
+        return backend_id(self._url)
 
     def __init__(
         self,
@@ -70,7 +82,7 @@ class Backend:
         self._poster: Poster | None = None
 
     def __call__(self, call: HandlerCall) -> list[OutboundMessage]:
-        """The replies, within the timeout. Raises Drop and HandlerFault."""
+        """The replies, within the timeout. Raises Drop, BackendUnavailable and HandlerFault."""
         body = bounded_json.dumps(_document(call)).encode()
         headers = {
             "Content-Type": "application/json; charset=utf-8",
@@ -82,7 +94,7 @@ class Backend:
         try:
             answer = self._pool().post(self._url, headers, body)
         except (NotSent, NoAnswer) as error:
-            raise HandlerFault(f"The backend {self._why(error)}.") from error
+            raise BackendUnavailable(f"The backend {self._why(error)}.", took=isinstance(error, NoAnswer)) from error
         match answer.status:
             case 200:
                 return list(self._replies(answer))
@@ -90,6 +102,12 @@ class Backend:
                 return []
             case 410:
                 raise Drop(_reason(answer))
+            case status if status in _UNAVAILABLE:
+                raise BackendUnavailable(
+                    f"The backend answered {status}.",
+                    took=_UNAVAILABLE[status],
+                    retry_after=retry_after(answer.headers),
+                )
             case status:
                 raise HandlerFault(f"The backend answered {status}{_hint(status)}.")
 

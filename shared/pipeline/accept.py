@@ -13,6 +13,7 @@ from shared.domain.delivery import create, seen_again
 from shared.domain.errors import PomboError, StoreUnavailable
 from shared.domain.events import Change, Event, MessageReceived, ReceiptReceived, Unparsable
 from shared.domain.limits import Limits
+from shared.domain.marks import ReceiptBlock
 from shared.domain.record import Delivery, Kind, State, Task
 from shared.domain.retention import UNKNOWN_SENDER_PAYLOAD_BYTES
 from shared.pipeline import receipts
@@ -53,6 +54,8 @@ class Seen:
 
 
 Mark = New | Seen | SeenUnqueued
+SenderNews = tuple[str, ReceiptBlock]
+"""What the failed receipts of a POST say of one sender, with the id of its marks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +104,7 @@ class Accept:
 
     def _accept_all(self, events: tuple[Event, ...], started: float) -> None:
         """All of them, several at once. What needs no store stops nothing; a store that is gone stops what is left."""
-        todo = _Todo(events)
+        todo = _Todo((*events, *receipts.blocks(events).items()))
 
         def drain() -> None:
             for event in todo:
@@ -124,7 +127,10 @@ class Accept:
         if any(not helper.cancel() for helper in unfinished):
             raise StoreUnavailable("The store is too slow.")
 
-    def _accept(self, event: Event) -> None:
+    def _accept(self, event: Event | SenderNews) -> None:
+        if isinstance(event, tuple):
+            self.store.note_receipt_block(*event)
+            return
         if isinstance(event, ReceiptReceived):
             receipts.note(event, self.store)
             return
@@ -194,13 +200,13 @@ class Accept:
 class _Todo:
     """The events of one POST, handed out one by one until a failure says stop."""
 
-    def __init__(self, events: tuple[Event, ...]) -> None:
+    def __init__(self, events: tuple[Event | SenderNews, ...]) -> None:
         self._events = iter(events)
         self._lock = threading.Lock()
         self.failure: Exception | None = None
         self.stopped = False
 
-    def __iter__(self) -> Iterator[Event]:
+    def __iter__(self) -> Iterator[Event | SenderNews]:
         while True:
             with self._lock:
                 event = None if self.stopped else next(self._events, None)

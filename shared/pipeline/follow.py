@@ -79,6 +79,7 @@ def log_dead(record: Delivery) -> None:
         tenant=record.tenant,
         stage=record.kind,
         reason=record.reason,
+        status="failed",
         attempt=record.attempt,
         code=last.code if last else None,
     )

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from shared.domain.dead_letters import Listing
 from shared.domain.delivery import Step
 from shared.domain.events import Parsed, ReceiptReceived, StateChange
-from shared.domain.guards import Block, TenantMarks
 from shared.domain.identity import Echo
+from shared.domain.marks import Marks, ReceiptBlock
 from shared.domain.messages import Message
 from shared.domain.outbound_messages import OutboundMessage
 from shared.domain.record import Delivery, State, Task
@@ -33,6 +33,8 @@ class Backlog:
 
     counts: Mapping[State, int]
     oldest_pending: datetime | None
+    receipts_failed: int = 0
+    """Messages that the provider accepted and then could not deliver, as `listed` knows them: until a replay."""
 
 
 Cursor = tuple[str, ...]
@@ -51,6 +53,7 @@ class Page:
 
 
 Decide = Callable[[Delivery | None], Step]
+DecideMarks = Callable[[Marks], Marks]
 
 
 class Store(Protocol):
@@ -107,14 +110,21 @@ class Store(Protocol):
 
     def by_provider_id(self, provider: str, provider_id: str) -> Delivery | None: ...
 
-    def marks(self, tenant: str) -> TenantMarks: ...
-
-    def mark_credential(self, tenant: str, fingerprint: str) -> None:
-        """This credential was refused. Blind: the last one stands."""
+    def marks(self, id: str) -> Marks:
+        """The marks of a sender or a backend (shared.domain.marks); empty ones where nothing is stored."""
         ...
 
-    def mark_block(self, tenant: str, sender: str, block: Block | None) -> None:
-        """The sender is blocked, or (None) no longer."""
+    def change_marks(self, id: str, decide: DecideMarks, seen: Marks | None = None) -> tuple[Marks, Marks]:
+        """Read, decide, write; again from the new marks if another write came between. `decide` is pure and may run
+        several times; what equals what was read is not written. `seen`: the marks as they were last read or written,
+        which saves the first read. The marks before, and those that stand now.
+        """
+        ...
+
+    def note_receipt_block(self, id: str, noted: ReceiptBlock) -> None:
+        """Keep what a failed receipt says of a sender, beside its other marks. Blind: the last one stands, until a
+        change takes it away.
+        """
         ...
 
     def ping(self) -> None:
@@ -145,6 +155,15 @@ class Tenant:
     id: str
 
 
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """A number of ours, by the provider's id, and whose it is."""
+
+    tenant: str
+    provider: str
+    id: str
+
+
 class Tenants(Protocol):
     """The registry: who owns a sender, by the provider's own id."""
 
@@ -154,6 +173,10 @@ class Tenants(Protocol):
 
     def owner_of_account(self, provider: str, account: str) -> Tenant | None:
         """The tenant of an account (a WABA, say), for news that names no sender. Raises RegistryUnavailable."""
+        ...
+
+    def senders(self, tenant: str | None = None) -> Sequence[Sender]:
+        """The senders of a tenant, or of all. Raises RegistryUnavailable."""
         ...
 
 
@@ -188,9 +211,26 @@ class Channel(Protocol):
         """Hand one message over; the provider's id, None where the answer was unreadable. Raises a SendError."""
         ...
 
+    def probe(self, sender: str) -> None:
+        """Ask the provider something that harms nothing, on the endpoint that sends. Returns once the provider answers,
+        whatever it says about the question. Raises a SendError: an outage, or a credential that cannot be used.
+        """
+        ...
+
 
 class HandlerFault(Exception):
     """The team's code raised, overran, or gave what is no answer. The message is for its timeline, not for a log."""
+
+
+class BackendUnavailable(HandlerFault):
+    """The backend gave no answer. `took`: it may have taken the call; else it took nothing. `retry_after` is the least
+    wait that it asks for.
+    """
+
+    def __init__(self, sentence: str, *, took: bool, retry_after: timedelta | None = None) -> None:
+        super().__init__(sentence)
+        self.took = took
+        self.retry_after = retry_after
 
 
 class HandlerInterrupted(Exception):
@@ -209,6 +249,11 @@ class HandlerCall:
 
 class Handler(Protocol):
     """The team's code."""
+
+    @property
+    def backend(self) -> str | None:
+        """The id of the backend's marks, where the code is behind an address; None where it runs in this process."""
+        ...
 
     def handles(self, kind: str) -> bool: ...
 

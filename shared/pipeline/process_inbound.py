@@ -5,15 +5,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shared import logs
-from shared.domain.delivery import Answer, Run, Step, lease
+from shared.domain.delivery import Answer, Hop, Run, Step, lease
 from shared.domain.errors import ItemUnparsable
 from shared.domain.events import AccountConnected, AccountReinstated
-from shared.domain.guards import Go
+from shared.domain.guards import Elect, Go, Guard
 from shared.domain.limits import Limits
+from shared.domain.marks import Marks, sender_id, unblocked
 from shared.domain.messages import Drop, Message
 from shared.domain.outbound_messages import OutboundMessage
 from shared.domain.record import Delivery, State, Task
 from shared.domain.verdicts import (
+    BackendDown,
     Dropped,
     HandlerFailed,
     HandlerVerdict,
@@ -22,10 +24,21 @@ from shared.domain.verdicts import (
     StillUnknown,
     StillUnparsable,
 )
+from shared.pipeline.backend_marks import BackendMarks
 from shared.pipeline.clock import Clock
 from shared.pipeline.follow import Follow
 from shared.pipeline.patience import settle_patiently
-from shared.pipeline.ports import Channel, Handler, HandlerCall, HandlerFault, HandlerInterrupted, Store, Tenants
+from shared.pipeline.ports import (
+    BackendUnavailable,
+    Channel,
+    DecideMarks,
+    Handler,
+    HandlerCall,
+    HandlerFault,
+    HandlerInterrupted,
+    Store,
+    Tenants,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +49,7 @@ class ProcessInbound:
     tenants: Tenants
     channel: Channel
     handler: Handler
+    backend: BackendMarks
     follow: Follow
     limits: Limits
     clock: Clock
@@ -45,47 +59,88 @@ class ProcessInbound:
         """Do what a task finds to do, and answer it. Raises StoreUnavailable and UnknownState."""
         began = self.clock.monotonic()
         token = self.clock.token()
-        step = self.store.change(
-            task.key, lambda record: lease(record, task, token, Go(), self.limits, self.clock.now())
-        )
+        seen = self.backend.read()
+        step = self._lease(task, token, lambda record: self._guard(seen, record))
+        elected = False
+        if isinstance(step.next, Elect):
+            seen, guard = self.backend.elect(seen, step.next, token)
+            elected = isinstance(guard, Go)
+            step = self._lease(task, token, lambda _: guard)
         if not isinstance(step.next, Run):
-            if step.answer.state == "gone":
-                logs.event("task_gone", severity="WARNING", inbound_event_id=task.key)
+            if elected:
+                self.backend.give_back(token)
+            self._log_arrival(step, task)
             return self.follow(step, task)
-        return self._run(step.next.record, task, token, began)
+        return self._run(step.next.record, seen, elected, task, token, began)
 
-    def _run(self, record: Delivery, task: Task, token: str, began: float) -> Answer:
+    def _lease(self, task: Task, token: str, guards: Callable[[Delivery], Guard]) -> Step:
+        return self.store.change(
+            task.key,
+            lambda now: lease(now, task, token, guards(now) if now else Go(), self.limits, self.clock.now()),
+        )
+
+    def _guard(self, seen: Marks, record: Delivery) -> Guard:
+        """Only an event that the backend is asked about waits for the backend."""
+        if seen.down is None or not self._is_for_handler(record):
+            return Go()
+        return self.backend.guard(seen, record.key)
+
+    def _is_for_handler(self, record: Delivery) -> bool:
+        try:
+            message = self.channel.read(record)
+        except ItemUnparsable:
+            return False
+        return message is not None and self._asks_handler(message)
+
+    def _run(self, record: Delivery, seen: Marks, elected: bool, task: Task, token: str, began: float) -> Answer:
         logs.event("inbound_processing_started", **_about(record), attempt=record.attempt, task_name=task.name)
-        verdict = self._verdict(record)
+        verdict, change = self._verdict(record, seen, token)
         until = began + self.limits.inbound_lease.total_seconds()
         step = settle_patiently(self.store, record, token, verdict, self.limits, self.clock, until, self.stopping)
+        if change:
+            self.backend.change(change)
+        elif elected:
+            self.backend.give_back(token)
         answer = self.follow(step, task)
         self._log_end(record, verdict, step, answer, began)
         return answer
 
-    def _verdict(self, record: Delivery) -> HandlerVerdict:
-        """Read the event, ask the handler, say what it means."""
+    def _verdict(self, record: Delivery, seen: Marks, token: str) -> tuple[HandlerVerdict, DecideMarks | None]:
+        """Read the event, ask the handler, say what it means; and what it means for the mark of the backend."""
         if self.stopping():
-            return Released()
+            return Released(), None
         if record.tenant == "":  # an unknown sender's, replayed: perhaps it is somebody's by now
             owner = self.tenants.owner_of(record.provider, record.sender)
             if owner is None:
-                return StillUnknown()
+                return StillUnknown(), None
             record = replace(record, tenant=owner.id)
         try:
             message = self.channel.read(record)
         except ItemUnparsable:
-            return StillUnparsable()
+            return StillUnparsable(), None
         if message is None:
             self._apply(record)
-            return Replied((), record.tenant)
-        # A handler that takes a group for a private chat would tell all of it what is one person's.
-        if message.group_id is not None or not self.handler.handles(message.kind):
-            return Replied((), record.tenant, message.contact.id)
+            return Replied((), record.tenant), None
+        if not self._asks_handler(message):
+            return Replied((), record.tenant, message.contact.id), None
+        try:
+            verdict = self._asked(record, message)
+        except HandlerInterrupted:
+            return Released(), None
+        except BackendUnavailable as failure:
+            return self.backend.failed(seen, failure, record.key, token)
+        return verdict, self.backend.answered(seen, record.key, token)
+
+    def _asks_handler(self, message: Message) -> bool:
+        """A handler that takes a group for a private chat would tell all of it what is one person's."""
+        return message.group_id is None and self.handler.handles(message.kind)
+
+    def _asked(self, record: Delivery, message: Message) -> HandlerVerdict:
+        """What the team's code answers. Raises HandlerInterrupted and BackendUnavailable."""
         try:
             replies = self.handler(HandlerCall(record.key, record.correlation_id, record.attempt, message))
-        except HandlerInterrupted:
-            return Released()
+        except BackendUnavailable:
+            raise
         except Drop as drop:
             return Dropped(drop.reason)
         except HandlerFault as fault:
@@ -99,8 +154,8 @@ class ProcessInbound:
         """
         changes = self.channel.changes(record)
         if any(isinstance(change, AccountConnected | AccountReinstated) for change in changes):
-            for sender in self.store.marks(record.tenant).blocks:
-                self.store.mark_block(record.tenant, sender, None)
+            for sender in self.tenants.senders(record.tenant):
+                self.store.change_marks(sender_id(sender.provider, sender.id), unblocked)
 
     def _payloads(self, message: Message, replies: Sequence[OutboundMessage]) -> tuple[Mapping[str, Any], ...]:
         address = self.channel.address(message)
@@ -108,10 +163,26 @@ class ProcessInbound:
             {"type": reply.type, "content": reply.content, "reply_to": reply.reply_to, **address} for reply in replies
         )
 
+    def _log_arrival(self, step: Step, task: Task) -> None:
+        """A task that found nothing to run says so: waiting leaves no other trace."""
+        match step.answer.state:
+            case "gone":
+                logs.event("task_gone", severity="WARNING", inbound_event_id=task.key)
+            case "waiting" if isinstance(step.next, Hop):
+                logs.event(
+                    "inbound_waiting",
+                    inbound_event_id=task.key,
+                    reason=step.why,
+                    until=step.next.until.isoformat(),
+                    hop=task.hop,
+                )
+            case _:
+                pass
+
     def _log_end(self, record: Delivery, verdict: HandlerVerdict, step: Step, answer: Answer, began: float) -> None:
         names = {200: "inbound_processing_finished", 503: "inbound_processing_finished", 409: "lease_lost"}
         name = names[answer.status]
-        if isinstance(verdict, HandlerFailed) and step.write:
+        if isinstance(verdict, HandlerFailed | BackendDown) and step.write:
             name = "inbound_failed" if step.write.state is State.DEAD else "inbound_rescheduled"
         elif isinstance(verdict, Released):
             name = "inbound_rescheduled"
@@ -122,6 +193,7 @@ class ProcessInbound:
             **_about(record),
             attempt=record.attempt,
             state=answer.state,
+            status="success" if name == "inbound_processing_finished" and answer.state == State.DONE else None,
             reason=step.write.reason if step.write and not isinstance(verdict, Dropped) else None,  # the team's words
             verdict=verdict.word,
             outbound_planned=planned,

@@ -1,34 +1,37 @@
-"""Senders: whether each number that is ours is connected, as far as the provider has told us."""
+"""Senders: whether each number that is ours is connected, and what is down, as far as answers have told us."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shared import logs
-from shared.domain.guards import disconnected
-from shared.pipeline.ports import Channel, Store
+from shared.domain.guards import disconnected, is_down
+from shared.domain.marks import sender_id
+from shared.pipeline.ports import Channel, Store, Tenants
 
 
 @dataclass(frozen=True, slots=True)
-class Sender:
-    """A number, by the provider's id, and whose it is."""
+class Outages:
+    """How many senders' providers and how many backends are down."""
 
-    tenant: str
-    id: str
+    provider_down: int
+    backend_down: int
 
 
 @dataclass(frozen=True, slots=True)
 class Senders:
-    """The numbers that are ours."""
+    """The numbers that are ours, and the backend that their messages are answered by (None: there is none)."""
 
-    known: Sequence[Sender]
+    tenants: Tenants
     store: Store
     channel: Channel
+    backend: str | None = None
 
     def report(self) -> None:
-        """Log one line for each, of which a monitor makes a curve. Asks no provider. Raises StoreUnavailable."""
-        for sender in self.known:
-            marks = self.store.marks(sender.tenant)
-            reason = disconnected(marks, self.channel.fingerprint(sender.id), sender.id)
+        """Log one line for each sender, of which a monitor makes a curve. Asks no provider. Raises StoreUnavailable and
+        RegistryUnavailable.
+        """
+        for sender in self.tenants.senders():
+            marks = self.store.marks(sender_id(sender.provider, sender.id))
+            reason = disconnected(marks, self.channel.fingerprint(sender.id))
             logs.event(
                 "sender_checked",
                 severity="WARNING" if reason else "INFO",
@@ -37,3 +40,12 @@ class Senders:
                 connected=0 if reason else 1,
                 reason=reason,
             )
+
+    def outages(self) -> Outages:
+        """What is down by the marks as they stand. Raises StoreUnavailable and RegistryUnavailable."""
+        ids = [sender_id(sender.provider, sender.id) for sender in self.tenants.senders()]
+        backends = [self.backend] if self.backend else []
+        return Outages(
+            provider_down=sum(is_down(self.store.marks(id)) for id in ids),
+            backend_down=sum(is_down(self.store.marks(id)) for id in backends),
+        )

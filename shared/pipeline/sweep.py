@@ -44,6 +44,7 @@ class Swept:
     leased: int
     in_doubt: int
     dead: int
+    receipts_failed: int
     oldest_pending_seconds: float
 
 
@@ -118,8 +119,16 @@ class Sweep:
             leased=counts.get(State.LEASED, 0),
             in_doubt=counts.get(State.IN_DOUBT, 0),
             dead=counts.get(State.DEAD, 0),
+            receipts_failed=backlog.receipts_failed,
             oldest_pending_seconds=round(age, 3),
         )
         missed = found[Outcome.MISSED]
-        logs.event("swept", severity="WARNING" if missed else "INFO", **asdict(swept), missed=missed or None)
+        outages = self.senders.outages()
+        logs.event(
+            "swept",
+            severity="WARNING" if missed else "INFO",
+            **asdict(swept),
+            **asdict(outages),
+            missed=missed or None,
+        )
         return swept

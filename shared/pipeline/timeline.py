@@ -134,13 +134,14 @@ def _why(record: Delivery) -> str:
         "limited": "limited",
         "blocked": "blocked",
         "credential_refused": "WHATSAPP_REAUTH_REQUIRED",
+        "provider_down": "provider_down",
     }.get(last, "waiting")
 
 
 def _reply(record: Delivery, waits_for: str) -> Reply:
     """`waits_for`: what its last task found in the way; the record itself knows only what was tried."""
     word, why = shown(record)
-    if why == "waiting" and waits_for in ("blocked", "WHATSAPP_REAUTH_REQUIRED"):
+    if why == "waiting" and waits_for in ("blocked", "WHATSAPP_REAUTH_REQUIRED", "provider_down"):
         why = waits_for
     return Reply(record.key, str(record.payload.get("type", "")), _text(record.payload.get("content")), word, why)
 

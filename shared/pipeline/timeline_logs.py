@@ -10,17 +10,18 @@ from datetime import datetime
 from itertools import groupby
 from typing import Any
 
+from shared.domain.delivery import LEASE_EXPIRED
 from shared.domain.record import Delivery, State
 from shared.logs import EVENTS
 from shared.pipeline import timeline_sentences as say
 from shared.pipeline.timeline_records import Moment
 from shared.pipeline.timeline_sentences import Explain, with_details
 
-LEASE_EXPIRED = "lease_expired"
-WAITING, DUPLICATE, DOUBT = "outbound_waiting", "inbound_duplicate", "outbound_in_doubt"
+DUPLICATE, DOUBT = "inbound_duplicate", "outbound_in_doubt"
+WAITING = frozenset({"inbound_waiting", "outbound_waiting"})
 DEATH, REPLAY = "dead_lettered", "replayed"
 
-READ = frozenset({WAITING, DUPLICATE, DOUBT, DEATH, REPLAY})
+READ = frozenset({*WAITING, DUPLICATE, DOUBT, DEATH, REPLAY})
 """The events that add to what the records say."""
 
 
@@ -108,7 +109,7 @@ class WaitSeen:
 def waits(lines: Sequence[Line], record: Delivery | None) -> Iterator[WaitSeen]:
     """The waits of one delivery, each between two tries of it."""
     tried = [attempt.at for attempt in record.attempts_log] if record else []
-    looks = [line for line in lines if line.event == WAITING or (line.event == DOUBT and not line.settled)]
+    looks = [line for line in lines if line.event in WAITING or (line.event == DOUBT and not line.settled)]
     for (reason, tries), group in groupby(looks, lambda line: (_reason(line), bisect_right(tried, line.at))):
         seen = list(group)
         first, last = seen[0], seen[-1]

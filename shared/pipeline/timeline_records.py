@@ -11,10 +11,12 @@ from shared.domain.record import ATTEMPTS_KEPT, Attempt, Delivery, Kind, State
 from shared.pipeline import timeline_sentences as say
 from shared.pipeline.timeline_sentences import Explain, clock, with_details
 
-GIVEN_BACK = frozenset({"limited", "credential_refused", "blocked", "put_back"})
+GIVEN_BACK = frozenset({"limited", "credential_refused", "blocked", "provider_down", "backend_down", "put_back"})
 """A try that did not count: the next one has its number."""
 
 UNCERTAIN = frozenset({"lost", "in_doubt"})
+FAILURES = frozenset({"handler_failed", "backend_down"})
+"""Tries that leave an error's own words with the record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +141,7 @@ def _try(record: Delivery, attempts: Sequence[Attempt], index: int) -> Try:
 
 def _left_the_last_error(attempts: Sequence[Attempt], index: int) -> bool:
     """The next try may be under way, or over, and the error still be this one's."""
-    return index == max((i for i, attempt in enumerate(attempts) if attempt.answer == "handler_failed"), default=None)
+    return index == max((i for i, attempt in enumerate(attempts) if attempt.answer in FAILURES), default=None)
 
 
 def _next_number(before: Attempt) -> int:
@@ -196,7 +198,9 @@ def sentence_of_try(record: Delivery, one: Try, explain: Explain) -> str:
     sentence = unsettled or say.TRIES.get(answer, answer)
     if code is not None:
         sentence = explain(record.provider, code, answer) or sentence
-    if one.error:
+    if one.error and answer == "backend_down":
+        sentence = f"{one.error.rstrip('.')}. This try does not count."
+    elif one.error:
         sentence = f"The handler failed: {one.error.rstrip('.')}."
     if answer == "replied" and record.plan_size == 0:
         sentence = say.WITHOUT_REPLY
@@ -212,8 +216,6 @@ def _follows(record: Delivery, one: Try) -> str:
         return f" It waits for a receipt until {clock(record.doubt_until, at)}."
     if record.state is not State.PENDING or answer not in say.RETRIED:
         return ""
-    if answer == "provider_down":
-        return " The queue brings it again within minutes."
     if record.due_at is None:
         return ""
     due = clock(record.due_at, at)

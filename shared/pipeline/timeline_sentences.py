@@ -23,12 +23,13 @@ TRIES: Mapping[str, str] = {
     "replied": "The handler answered.",
     "dropped": "The handler wants nothing more done with it.",
     "handler_failed": "The handler failed.",
+    "backend_down": "The handler's backend did not answer. This try does not count.",
     "unparsable": "It was read again and still makes no sense.",
     "unknown_sender": "The number it was sent to is still unknown.",
     # of a message
     "accepted": "WhatsApp took it.",
     "lost": "It was handed to WhatsApp and the answer was lost: WhatsApp may or may not have it.",
-    "provider_down": "WhatsApp takes no messages at the moment.",
+    "provider_down": "WhatsApp did not take it: WhatsApp is down or cannot be reached. This try does not count.",
     "retry": "WhatsApp could not take it this time.",
     "limited": "WhatsApp allows no more for the moment; the try does not count.",
     "credential_refused": "WhatsApp refuses the access token: reconnect the number.",
@@ -37,10 +38,12 @@ TRIES: Mapping[str, str] = {
 }
 """By the verdict's word."""
 
-NUMBERED = frozenset({"handler_failed", "lost", "provider_down", "retry"})
+NUMBERED = frozenset({"handler_failed", "lost", "retry"})
 """Where the number of the try matters: those that count and are not the last."""
 
-RETRIED = frozenset({"handler_failed", "provider_down", "retry", "limited", "credential_refused", "blocked"})
+RETRIED = frozenset(
+    {"handler_failed", "backend_down", "provider_down", "retry", "limited", "credential_refused", "blocked"}
+)
 """After these it is tried again, unless it has come to its end."""
 
 UNSETTLED: Mapping[tuple[str, str], str] = {
@@ -60,7 +63,7 @@ DEAD: Mapping[str, str] = {
     "error": "The handler failed at the last try. It is dead: a person may have it tried again.",
     "permanent": "It will not be sent. It is dead: a person may change what was wrong and have it tried again.",
     "in_doubt": "No receipt came. WhatsApp may or may not have it; a person has to decide.",
-    "waited": "It waited too long to be sent.",
+    "waited": "It waited longer than MESSAGE_MAX_AGE. Moved to dead letters; `pombo dead replay` retries it.",
     "window": "More than 24 hours have passed since the person wrote last; only a template may be sent.",
 }
 
@@ -79,6 +82,14 @@ WAITS: Mapping[str, tuple[str, str]] = {
     "WHATSAPP_REAUTH_REQUIRED": (
         "It waits: the number has to be reconnected",
         "It waited for the number to be reconnected",
+    ),
+    "provider_down": (
+        "WhatsApp is down or cannot be reached. The message waits; nothing is lost",
+        "WhatsApp was down or could not be reached. The message waited",
+    ),
+    "backend_down": (
+        "The handler's backend does not answer. The event waits; nothing is lost",
+        "The handler's backend did not answer. The event waited",
     ),
     "in_doubt": ("It waits for a receipt", "It waited for a receipt"),
     "": ("It waits", "It waited"),

@@ -6,42 +6,42 @@ commit. So an operation may be repeated: what was refused is read again and deci
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from shared.domain.dead_letters import Listing
 from shared.domain.delivery import Step
 from shared.domain.errors import StoreUnavailable, UnknownState
 from shared.domain.events import ReceiptReceived
-from shared.domain.guards import Block, TenantMarks
 from shared.domain.identity import Echo, provider_id_hash
 from shared.domain.limits import Limits
+from shared.domain.marks import Marks, ReceiptBlock
 from shared.domain.record import OPEN_STATES, Delivery, State
-from shared.pipeline.ports import Backlog, Created, Cursor, Decide, Exists, Page
+from shared.pipeline.ports import Backlog, Created, Cursor, Decide, DecideMarks, Exists, Page
 from shared.stores.firestore_documents import (
     Write,
     changing,
     creating,
     echoed_in,
     lean_record_of,
-    marking_block,
-    marking_credential,
-    marks_of,
     noting,
     noting_unechoed,
     receipts_name,
     record_name,
     record_of,
-    tenant_name,
     time_of,
     unechoed_in,
 )
 from shared.stores.firestore_documents import id_hash_of as record_id_hash
 from shared.stores.firestore_listings import documents_of_page
+from shared.stores.firestore_marks import changing_marks, marks_name, marks_of, noting_block
 from shared.stores.firestore_queries import equal, oldest_pending, overdue_page
 from shared.stores.firestore_rpc import FirestoreRpc, LostRace, Patience
 from shared.stores.records import id_hash_of, in_order, with_receipts, written
 from shared.stores.turn import Turn
+
+T = TypeVar("T")
 
 _PROBE = record_name("ping")
 """A document that never exists: to ask for it costs one read."""
@@ -100,14 +100,13 @@ class FirestoreStore:
         found = seen if _current(seen) else self._find(key, patience)
         with suppress(LostRace):
             return self._apply(key, found, decide(found), (), patience)
-        with self._in_turn(key, patience):
-            while True:
-                found = self._find(key, patience)
-                step = decide(found)
-                try:
-                    return self._apply(key, found, step, self._existing(step.create, patience), patience)
-                except LostRace as lost:
-                    patience.pause(lost)
+
+        def again() -> Step:
+            now = self._find(key, patience)
+            step = decide(now)
+            return self._apply(key, now, step, self._existing(step.create, patience), patience)
+
+        return self._until_won(key, again, patience)
 
     def note_receipt(self, echo: Echo, receipt: ReceiptReceived) -> bool:
         patience = self._rpc.patience()
@@ -140,8 +139,11 @@ class FirestoreStore:
         patience = self._rpc.patience()
         states = [*sorted(OPEN_STATES), State.DEAD]
         counts = {state: self._rpc.count(equal("state", state, then="tenant"), patience) for state in states}
+        # Not those that only a receipt without an echo marks: they would have to be looked up, each by its provider id.
+        receipts_failed = self._rpc.count(equal("mark", Listing.REFUSED, then="tenant"), patience)
         oldest = self._rpc.query(oldest_pending(), patience)
-        return Backlog(counts, time_of(oldest[0].fields["pending_since"].timestamp_value) if oldest else None)
+        since = time_of(oldest[0].fields["pending_since"].timestamp_value) if oldest else None
+        return Backlog(counts, since, receipts_failed)
 
     def listed(self, listing: Listing, tenant: str | None, after: Cursor | None, limit: int) -> Page:
         patience = self._rpc.patience()
@@ -162,16 +164,24 @@ class FirestoreStore:
     def by_provider_id(self, provider: str, provider_id: str) -> Delivery | None:
         return next(iter(self._all(equal("id_hash", provider_id_hash(provider, provider_id)))), None)
 
-    def marks(self, tenant: str) -> TenantMarks:
-        name = tenant_name(tenant)
-        found = self._rpc.read([name], self._rpc.patience())
-        return marks_of(found[name]) if found else TenantMarks()
+    def marks(self, id: str) -> Marks:
+        return self._find_marks(id, self._rpc.patience())
 
-    def mark_credential(self, tenant: str, fingerprint: str) -> None:
-        self._write(marking_credential(tenant, fingerprint))
+    def change_marks(self, id: str, decide: DecideMarks, seen: Marks | None = None) -> tuple[Marks, Marks]:
+        """As `change`."""
+        patience = self._rpc.patience()
+        before = self._find_marks(id, patience) if seen is None else seen
+        with suppress(LostRace):
+            return self._apply_marks(id, before, decide(before), patience)
 
-    def mark_block(self, tenant: str, sender: str, block: Block | None) -> None:
-        self._write(marking_block(tenant, sender, block))
+        def again() -> tuple[Marks, Marks]:
+            now = self._find_marks(id, patience)
+            return self._apply_marks(id, now, decide(now), patience)
+
+        return self._until_won(id, again, patience)
+
+    def note_receipt_block(self, id: str, noted: ReceiptBlock) -> None:
+        self._write(noting_block(id, noted))
 
     def ping(self) -> None:
         self.time()
@@ -210,6 +220,27 @@ class FirestoreStore:
         """The step, committed. Raises LostRace."""
         writes = _writes(key, found, step, existing)
         return written(step, self._rpc.commit(writes, patience)[0]) if writes else step
+
+    def _find_marks(self, id: str, patience: Patience) -> Marks:
+        name = marks_name(id)
+        found = self._rpc.read([name], patience)
+        return marks_of(found[name]) if found else Marks()
+
+    def _apply_marks(self, id: str, before: Marks, after: Marks, patience: Patience) -> tuple[Marks, Marks]:
+        """The marks before and after, committed. Raises LostRace."""
+        if after == before:
+            return before, before
+        version = self._rpc.commit([changing_marks(id, before, after)], patience)[0]
+        return before, replace(after, version=version)
+
+    def _until_won(self, key: str, again: Callable[[], T], patience: Patience) -> T:
+        """`again`, until it loses no race."""
+        with self._in_turn(key, patience):
+            while True:
+                try:
+                    return again()
+                except LostRace as lost:
+                    patience.pause(lost)
 
     def _write(self, write: Write) -> None:
         """A blind write: it may be made twice."""

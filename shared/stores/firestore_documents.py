@@ -1,4 +1,4 @@
-"""Documents: what is stored of a record, of its receipts and of a tenant's marks, and the writes that change them.
+"""Documents: what is stored of a record and of its receipts, and the writes that change them.
 
 A record's fields are fields of its document, times are timestamps, so that queries, TTL and a person at the console can
 use them. Payload, metadata and the log of attempts are JSON text: Firestore has no arrays in arrays, no integers over
@@ -9,14 +9,12 @@ would hold a null. Requests are plain dicts in the form of google.firestore.v1; 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from urllib.parse import quote
 
 from shared.domain.dead_letters import Listing, mark_of
-from shared.domain.guards import Block, TenantMarks
 from shared.domain.identity import provider_id_hash
 from shared.domain.record import Delivery, ReceiptKind, Receipts, State
 from shared.stores.codec import FIELDS, MOMENTS, as_moment, decode, encode, from_json, moment, to_json
-from shared.stores.firestore_schema import RECEIPTS, RECORDS, TENANTS
+from shared.stores.firestore_schema import RECEIPTS, RECORDS
 from shared.stores.records import receipts_of, without_content
 
 Fields = Mapping[str, Any]
@@ -36,11 +34,6 @@ def record_name(key: str) -> str:
 
 def receipts_name(id_hash: str) -> str:
     return f"{RECEIPTS.name}/{id_hash}"
-
-
-def tenant_name(tenant: str) -> str:
-    """Prefixed and quoted: not every text may be the id of a document."""
-    return f"{TENANTS.name}/tenant:{quote(tenant, safe='')}"
 
 
 # ---- a record
@@ -99,12 +92,19 @@ def changing(before: Delivery, after: Delivery) -> Write:
     """
     old, new = fields_of(before), fields_of(after)
     mask = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
-    seconds, nanos = divmod(before.version or 0, 1_000_000_000)
     return {
         "update": _document(record_name(before.key), {name: new[name] for name in mask if name in new}),
         "update_mask": {"field_paths": mask},
-        "current_document": {"update_time": {"seconds": seconds, "nanos": nanos}},
+        "current_document": unless_changed(before.version or 0),
     }
+
+
+def unless_changed(version: int | None) -> dict[str, Any]:
+    """The precondition that a document still has this version; None: that there is none."""
+    if version is None:
+        return {"exists": False}
+    seconds, nanos = divmod(version, 1_000_000_000)
+    return {"update_time": {"seconds": seconds, "nanos": nanos}}
 
 
 # ---- receipts: a map from kind, provider id and code to the earliest time, which the server itself keeps the least
@@ -167,39 +167,6 @@ def _receipts_in(entries: Any) -> Iterator[Receipts]:
 
 def _earliest(path: str, at: datetime) -> dict[str, Any]:
     return {"field_path": path, "minimum": value_of((at - _EPOCH) // _MICROSECOND)}
-
-
-# ---- marks
-
-
-def marking_credential(tenant: str, fingerprint: str) -> Write:
-    return {
-        "update": _document(tenant_name(tenant), {"refused_credential": value_of(fingerprint)}),
-        "update_mask": {"field_paths": ["refused_credential"]},
-    }
-
-
-def marking_block(tenant: str, sender: str, block: Block | None) -> Write:
-    """The write of a block, or of none; the other senders' stay as they are."""
-    fields: dict[str, Any] = {}
-    if block is not None:
-        wait_us = block.wait // _MICROSECOND
-        fields = {"blocks": value_of({sender: {"until": block.until, "wait_us": wait_us, "code": block.code}})}
-    return {
-        "update": _document(tenant_name(tenant), fields),
-        "update_mask": {"field_paths": [f"blocks.{_quoted(sender)}"]},
-    }
-
-
-def marks_of(document: Any) -> TenantMarks:
-    fields = {name: plain_of(value) for name, value in document.fields.items()}
-    return TenantMarks(
-        fields.get("refused_credential"),
-        {
-            sender: Block(block["until"], block["wait_us"] * _MICROSECOND, block["code"])
-            for sender, block in fields.get("blocks", {}).items()
-        },
-    )
 
 
 # ---- values

@@ -32,7 +32,7 @@ RECORDS = Collection(
 RECEIPTS = Collection("receipts", indexed=("mark",), ttl="expire_at")
 """Receipts without an echo: one document per provider id, named by its hash. Those with a failed one have a `mark`."""
 
-TENANTS = Collection("tenants")
-"""What refusals taught us about a tenant: one document each."""
+MARKS = Collection("marks")
+"""What answers taught us about a sender or a backend: one document each, by its id."""
 
-COLLECTIONS = (RECORDS, RECEIPTS, TENANTS)
+COLLECTIONS = (RECORDS, RECEIPTS, MARKS)

@@ -1,5 +1,6 @@
 """Records as every store hands them out: with their receipts, in order, and with the version just written."""
 
+import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -30,6 +31,11 @@ def with_receipts(record: Delivery, echoed: Iterable[tuple[int, Receipts]], unec
 
 def id_hash_of(receipt: ReceiptReceived) -> str:
     return provider_id_hash(receipt.provider, receipt.provider_id)
+
+
+def new_version() -> int:
+    """Random, so that a record that was deleted and made anew is no earlier version of itself."""
+    return secrets.randbits(62)
 
 
 def written(step: Step, version: int | None) -> Step:

@@ -3,45 +3,53 @@
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from shared.domain.dead_letters import Listing
 from shared.domain.delivery import Step
 from shared.domain.errors import StoreUnavailable, UnknownState
 from shared.domain.events import ReceiptReceived
-from shared.domain.guards import Block, TenantMarks
 from shared.domain.identity import Echo, provider_id_hash
 from shared.domain.limits import Limits
+from shared.domain.marks import Marks, ReceiptBlock
 from shared.domain.record import Delivery
-from shared.pipeline.ports import Backlog, Created, Cursor, Decide, Exists, Page
-from shared.stores.records import id_hash_of, in_order
+from shared.pipeline.ports import Backlog, Created, Cursor, Decide, DecideMarks, Exists, Page
+from shared.stores.records import id_hash_of, in_order, new_version
 from shared.stores.redis_client import RedisClient
+from shared.stores.redis_marks import as_marks, changed, marks_name, noted_block
 from shared.stores.redis_records import (
     COUNTED,
     Stored,
-    as_block,
     as_page,
     as_stored,
-    as_text,
     as_time,
     asking_for,
     commit,
     creation,
     handed_on,
     microseconds,
-    new_version,
     noted,
     noted_unechoed,
+    pairs,
     seen_before,
 )
-from shared.stores.redis_scripts import BACKLOG, COMMIT, FIND, FIND_ALL, LISTED, NOTE, NOTE_UNECHOED, OVERDUE
+from shared.stores.redis_scripts import (
+    BACKLOG,
+    CHANGE_MARKS,
+    COMMIT,
+    FIND,
+    FIND_ALL,
+    LISTED,
+    NOTE,
+    NOTE_UNECHOED,
+    OVERDUE,
+)
 
 CONTENTION = 10.0
 """Seconds that a change may lose one race after another, while others get through."""
 
 _LONGEST_PAUSE = 0.05
-_CREDENTIAL = "credential"
-_BLOCK = "block:"
 
 
 class RedisStore:
@@ -99,8 +107,8 @@ class RedisStore:
         return keys
 
     def backlog(self) -> Backlog:
-        oldest, counts = self._client.run(BACKLOG, *COUNTED)
-        return Backlog(dict(zip(COUNTED, counts, strict=True)), as_time(oldest) if oldest else None)
+        oldest, counts, refused = self._client.run(BACKLOG, *COUNTED)
+        return Backlog(dict(zip(COUNTED, counts, strict=True)), as_time(oldest) if oldest else None, refused)
 
     def listed(self, listing: Listing, tenant: str | None, after: Cursor | None, limit: int) -> Page:
         return as_page(self._client.run(LISTED, *asking_for(listing, after, limit)), tenant)
@@ -115,20 +123,25 @@ class RedisStore:
     def by_provider_id(self, provider: str, provider_id: str) -> Delivery | None:
         return next(iter(self._all(f"pombo:id:{provider_id_hash(provider, provider_id)}")), None)
 
-    def marks(self, tenant: str) -> TenantMarks:
-        marks: dict[str, str] = self._client.command("HGETALL", _marks(tenant))
-        blocks = {name.removeprefix(_BLOCK): as_block(text) for name, text in marks.items() if name.startswith(_BLOCK)}
-        return TenantMarks(marks.get(_CREDENTIAL), blocks)
+    def marks(self, id: str) -> Marks:
+        return as_marks(self._client.command("HGETALL", marks_name(id)))
 
-    def mark_credential(self, tenant: str, fingerprint: str) -> None:
-        self._client.command("HSET", _marks(tenant), _CREDENTIAL, fingerprint)
+    def change_marks(self, id: str, decide: DecideMarks, seen: Marks | None = None) -> tuple[Marks, Marks]:
+        """As `change`."""
+        before = self.marks(id) if seen is None else seen
+        for _ in _tries():
+            after = decide(before)
+            if after == before:
+                return before, before
+            version = new_version()
+            done, found = self._client.run(CHANGE_MARKS, *changed(id, before, after, version))
+            if done:
+                return before, replace(after, version=version)
+            before = as_marks(pairs(found))
+        raise StoreUnavailable("The store is busy.")
 
-    def mark_block(self, tenant: str, sender: str, block: Block | None) -> None:
-        field = _BLOCK + sender
-        if block is None:
-            self._client.command("HDEL", _marks(tenant), field)
-        else:
-            self._client.command("HSET", _marks(tenant), field, as_text(block))
+    def note_receipt_block(self, id: str, noted: ReceiptBlock) -> None:
+        self._client.command(*noted_block(id, noted))
 
     def ping(self) -> None:
         """Writes, since a server that can only be read takes no message; and asks whether it keeps what it is given."""
@@ -155,7 +168,3 @@ def _tries() -> Iterator[None]:
             return
         time.sleep(random.uniform(0, pause))  # noqa: S311 — a pause, no secret
         pause = min(_LONGEST_PAUSE, pause * 2)
-
-
-def _marks(tenant: str) -> str:
-    return f"pombo:marks:{tenant}"

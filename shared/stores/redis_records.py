@@ -1,6 +1,5 @@
 """Records as the scripts of the Redis store take them and give them."""
 
-import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -10,12 +9,11 @@ from shared.domain.dead_letters import Listing, mark_of
 from shared.domain.delivery import Step
 from shared.domain.errors import UnknownState
 from shared.domain.events import ReceiptReceived
-from shared.domain.guards import Block
 from shared.domain.identity import Echo, provider_id_hash
 from shared.domain.record import OPEN_STATES, Delivery, ReceiptKind, Receipts, State
 from shared.pipeline.ports import Cursor, Page
 from shared.stores.codec import FIELDS, decode, encode, from_json, to_json
-from shared.stores.records import receipts_of, with_receipts, without_content, written
+from shared.stores.records import new_version, receipts_of, with_receipts, without_content, written
 
 COUNTED = (*sorted(OPEN_STATES), State.DEAD)
 
@@ -49,7 +47,7 @@ def as_stored(found: Sequence[Sequence[str]] | None) -> Stored | None:
     """What the scripts say of a record. Raises UnknownState."""
     if found is None:
         return None
-    fields, unechoed = (_pairs(flat) for flat in found)
+    fields, unechoed = (pairs(flat) for flat in found)
     plain = from_json(fields["body"])
     # One with fields of a newer version is handed out without a version: whoever brings it back as seen does not have
     # those, so that the record is read again before it is written.
@@ -57,11 +55,6 @@ def as_stored(found: Sequence[Sequence[str]] | None) -> Stored | None:
     echoed = [_echoed(name, value) for name, value in fields.items() if name.startswith("receipt:")]
     by_id = [_receipts(kind, value, _id_hash(record)) for kind, value in unechoed.items()]
     return Stored(with_receipts(record, echoed, by_id), plain, fields["version"])
-
-
-def new_version() -> int:
-    """Random, so that a record that was deleted and made anew is no earlier version of itself."""
-    return secrets.randbits(62)
 
 
 def creation(record: Delivery, version: int, now: datetime) -> list[Value]:
@@ -135,15 +128,6 @@ def as_time(since_1970: str | int) -> datetime:
     return _EPOCH + int(since_1970) * _MICROSECOND
 
 
-def as_text(block: Block) -> str:
-    return f"{microseconds(block.until)} {block.wait // _MICROSECOND} {block.code}"
-
-
-def as_block(text: str) -> Block:
-    until, wait, code = text.split(" ")
-    return Block(as_time(until), int(wait) * _MICROSECOND, int(code))
-
-
 def _row(record: Delivery, now: datetime, over: Mapping[str, Any] | None = None) -> list[Value]:
     plain = encode(record, over)
     return [
@@ -187,6 +171,7 @@ def _receipts(kind: str, value: str, id_hash: str) -> Receipts:
     return receipts_of(kind, as_time(at), int(code) if code else None, id_hash)
 
 
-def _pairs(flat: Iterable[str]) -> dict[str, str]:
+def pairs(flat: Iterable[str]) -> dict[str, str]:
+    """A hash as Redis gives it to a script: names and values in turn."""
     each = iter(flat)
     return dict(zip(each, each, strict=True))

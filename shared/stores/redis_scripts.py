@@ -7,7 +7,7 @@
     pombo:correlation:<id>        zset  keys of the records of one event, by the moment they expire (or never)
     pombo:id:<id hash>            zset  the same, by the hash of the provider's id
     pombo:listed:<mark>           zset  keys of the records with this mark, by the moment they expire (or never)
-    pombo:marks:<tenant>          hash  the refused credential, the blocked senders
+    pombo:marks:<id>              hash  version, and the marks of one sender or backend, a field for each
 
 Redis runs one script at a time, so there is no lock and no race inside one. It undoes nothing: a script checks all
 there is to check before its first write, and that write is an HSET, which Redis refuses when it is out of memory, a
@@ -57,12 +57,15 @@ local function forget(key)
 end
 """
 
-_INDEXED = (
-    _SHARED
-    + """
+_NOW = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
+"""
 
+_INDEXED = (
+    _SHARED
+    + _NOW
+    + """
 -- An index lives as long as the last record it names.
 local function live_with_the_last(index)
   local last = redis.call('ZRANGE', index, -1, -1, 'WITHSCORES')
@@ -226,6 +229,7 @@ return keys
 
 BACKLOG = (
     _SHARED
+    + _NOW
     + """
 local oldest = nil
 repeat
@@ -239,10 +243,34 @@ local counts = {}
 for i, state in ipairs(ARGV) do
   counts[i] = redis.call('ZCARD', 'pombo:state:' .. state)
 end
-return {oldest[2] or false, counts}
+-- A key that went by a DEL counts until a listing comes across it.
+return {oldest[2] or false, counts, redis.call('ZCOUNT', 'pombo:listed:refused', '(' .. now, '+inf')}
 """
 )
-"""ARGV: the states to count. {received_at of the oldest pending record, counts}."""
+"""ARGV: the states to count. {received_at of the oldest pending record, counts, how many a failed receipt marked}."""
+
+CHANGE_MARKS = """
+local marks, expected, version = unpack(ARGV, 1, 3)
+local stored = redis.call('HGET', marks, 'version') or ''
+-- Its own version: this very change was sent before, and its answer was lost.
+if stored ~= version then
+  if stored ~= expected then
+    return {0, redis.call('HGETALL', marks)}
+  end
+  redis.call('HSET', marks, 'version', version)
+  for at = 4, #ARGV, 2 do
+    if ARGV[at + 1] ~= '' then
+      redis.call('HSET', marks, ARGV[at], ARGV[at + 1])
+    else
+      redis.call('HDEL', marks, ARGV[at])
+    end
+  end
+end
+return {1, {}}
+"""
+"""ARGV: the hash, the version it must have ('' none at all), the new version; then the marks that differ, each by name
+and text ('' where it is gone). {1, nothing} or {0, what is there}.
+"""
 
 LISTED = (
     _SHARED

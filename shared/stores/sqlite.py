@@ -2,22 +2,23 @@
 
 import sqlite3
 from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 
 from shared.domain.dead_letters import Listing
 from shared.domain.delivery import Step
 from shared.domain.errors import UnknownState
 from shared.domain.events import ReceiptReceived
-from shared.domain.guards import Block, TenantMarks
 from shared.domain.identity import Echo, provider_id_hash
 from shared.domain.limits import Limits
+from shared.domain.marks import Marks, ReceiptBlock
 from shared.domain.record import OPEN_STATES, Delivery, State
-from shared.pipeline.ports import Backlog, Created, Cursor, Decide, Exists, Page
+from shared.pipeline.ports import Backlog, Created, Cursor, Decide, DecideMarks, Exists, Page
 from shared.stores.codec import as_moment, moment
 from shared.stores.records import id_hash_of, in_order
 from shared.stores.sqlite_file import SqliteFile
-from shared.stores.sqlite_listings import page
+from shared.stores.sqlite_listings import count_refused, page
+from shared.stores.sqlite_marks import commit_marks, find_marks, note_receipt_block
 from shared.stores.sqlite_records import commit, find, insert
 from shared.stores.sqlite_schema import VERSION
 
@@ -115,10 +116,10 @@ class SqliteStore:
         return [key for (key,) in rows]
 
     def backlog(self) -> Backlog:
-        rows = self._file.read(lambda db: db.execute(_BACKLOG).fetchall())
+        rows, receipts_failed = self._file.read(lambda db: (db.execute(_BACKLOG).fetchall(), count_refused(db)))
         oldest = {State(state): as_moment(received_at) for state, _, received_at in rows}
         counts = dict.fromkeys([*OPEN_STATES, State.DEAD], 0) | {State(state): count for state, count, _ in rows}
-        return Backlog(counts, oldest.get(State.PENDING))
+        return Backlog(counts, oldest.get(State.PENDING), receipts_failed)
 
     def listed(self, listing: Listing, tenant: str | None, after: Cursor | None, limit: int) -> Page:
         return self._file.read(lambda db: page(db, listing, tenant, after, limit))
@@ -137,27 +138,26 @@ class SqliteStore:
     def by_provider_id(self, provider: str, provider_id: str) -> Delivery | None:
         return next(iter(self._all("id_hash", provider_id_hash(provider, provider_id))), None)
 
-    def marks(self, tenant: str) -> TenantMarks:
-        def work(db: sqlite3.Connection) -> TenantMarks:
-            refused = db.execute("SELECT fingerprint FROM credentials WHERE tenant = ?", (tenant,)).fetchone()
-            blocks = db.execute(
-                "SELECT sender, until, wait_us, code FROM blocks WHERE tenant = ?", (tenant,)
-            ).fetchall()
-            return TenantMarks(refused[0] if refused else None, {row[0]: _block(*row[1:]) for row in blocks})
+    def marks(self, id: str) -> Marks:
+        return self._file.read(lambda db: find_marks(db, id)).marks
 
-        return self._file.read(work)
+    def change_marks(self, id: str, decide: DecideMarks, seen: Marks | None = None) -> tuple[Marks, Marks]:
+        """As `change`: decided without a lock first, and again under it if the marks are no longer what was read."""
+        before = self.marks(id) if seen is None else seen
+        after = decide(before)
+        if after == before:
+            return before, before
 
-    def mark_credential(self, tenant: str, fingerprint: str) -> None:
-        self._file.write(lambda db: db.execute("REPLACE INTO credentials VALUES (?, ?)", (tenant, fingerprint)))
+        def work(db: sqlite3.Connection) -> tuple[Marks, Marks]:
+            found = find_marks(db, id)
+            now = found.marks
+            wanted = after if now.version == before.version else decide(now)
+            return now, now if wanted == now else commit_marks(db, id, found, wanted)
 
-    def mark_block(self, tenant: str, sender: str, block: Block | None) -> None:
-        if block is None:
-            self._file.write(
-                lambda db: db.execute("DELETE FROM blocks WHERE (tenant, sender) = (?, ?)", (tenant, sender))
-            )
-            return
-        row = (tenant, sender, moment(block.until), block.wait // timedelta(microseconds=1), block.code)
-        self._file.write(lambda db: db.execute("REPLACE INTO blocks VALUES (?, ?, ?, ?, ?)", row))
+        return self._file.write(work)
+
+    def note_receipt_block(self, id: str, noted: ReceiptBlock) -> None:
+        self._file.write(lambda db: note_receipt_block(db, id, noted))
 
     def ping(self) -> None:
         """Writes, since a store that can only be read takes no message: a full disk, a file that is locked."""
@@ -186,7 +186,3 @@ def _same(before: Delivery | None, now: Delivery | None) -> bool:
     if before is None or now is None:
         return before is now
     return before.version == now.version and before.receipts == now.receipts
-
-
-def _block(until: str, wait_us: int, code: int) -> Block:
-    return Block(as_moment(until), timedelta(microseconds=wait_us), code)

@@ -30,6 +30,23 @@ SELECT key FROM (
 ORDER BY key LIMIT :limit
 """  # noqa: S608 — our own words
 
+# By the failed receipts, which are few, whatever the number of records. Those of a record that this version cannot read
+# count too, where its round can be told.
+_COUNT_REFUSED = f"""
+SELECT count(*) FROM (
+    SELECT records.key FROM receipts CROSS JOIN records USING (key)
+    WHERE {_FAILED} AND round = iif(json_valid(body), ifnull(json_extract(body, '$.round'), 0), NULL)
+    UNION
+    SELECT records.key FROM unechoed CROSS JOIN records USING (id_hash) WHERE {_FAILED}
+)
+"""  # noqa: S608
+
+
+def count_refused(db: sqlite3.Connection) -> int:
+    """How many records Listing.REFUSED holds."""
+    count: int = db.execute(_COUNT_REFUSED).fetchone()[0]
+    return count
+
 
 def page(db: sqlite3.Connection, listing: Listing, tenant: str | None, after: Cursor | None, limit: int) -> Page:
     """A page of a listing, as the port promises it."""

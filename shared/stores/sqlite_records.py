@@ -1,6 +1,5 @@
 """One record in the SQLite file: found with its receipts, written with all it creates; in the caller's transaction."""
 
-import secrets
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from shared.domain.errors import UnknownState
 from shared.domain.identity import provider_id_hash
 from shared.domain.record import Delivery, Receipts
 from shared.stores.codec import as_moment, decode, encode, from_json, moment_or_none, to_json
-from shared.stores.records import receipts_of, with_receipts, written
+from shared.stores.records import new_version, receipts_of, with_receipts, written
 
 _COLUMNS = (
     "key", "version", "state", "tenant", "correlation_id", "id_hash", "received_at", "sweep_at", "expire_at", "body"
@@ -55,7 +54,7 @@ def find_lean(db: sqlite3.Connection, key: str) -> Delivery | None:
 
 def insert(db: sqlite3.Connection, record: Delivery) -> bool:
     """Whether it is new. One that is there already is left as it is."""
-    return db.execute(_INSERT, _row(record, _version())).rowcount > 0
+    return db.execute(_INSERT, _row(record, new_version())).rowcount > 0
 
 
 def commit(db: sqlite3.Connection, key: str, found: Stored | None, step: Step) -> Step:
@@ -66,7 +65,7 @@ def commit(db: sqlite3.Connection, key: str, found: Stored | None, step: Step) -
         return step
     if step.write.key != key:
         raise ValueError("A change writes the record that it was asked to change.")
-    version = _version()
+    version = new_version()
     if found is None:
         db.execute(_INSERT, _row(step.write, version))
     else:
@@ -78,11 +77,6 @@ def _joined(db: sqlite3.Connection, record: Delivery) -> Delivery:
     echoed = [(round_, _receipts(*rest)) for round_, *rest in db.execute(_ECHOED, (record.key,)).fetchall()]
     unechoed = [_receipts(*row) for row in db.execute(_UNECHOED, (_id_hash(record),)).fetchall()]
     return with_receipts(record, echoed, unechoed)
-
-
-def _version() -> int:
-    """Random, so that a record that was deleted and made anew is no earlier version of itself."""
-    return secrets.randbits(62)
 
 
 def _row(record: Delivery, version: int, over: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -3,13 +3,28 @@
 import sqlite3
 from collections.abc import Mapping
 
-VERSION = 2
+VERSION = 3
 
 _SINCE_2 = (
     "CREATE INDEX IF NOT EXISTS receipts_failed ON receipts (key) WHERE kind = 'failed'",
     "CREATE INDEX IF NOT EXISTS unechoed_failed ON unechoed (id_hash) WHERE kind = 'failed'",
 )
-"""What a file of layout 1 lacks. IF NOT EXISTS: an older Pombo that still runs on it may set its own number again."""
+_SINCE_3 = (
+    "DROP TABLE IF EXISTS credentials",
+    "DROP TABLE IF EXISTS blocks",
+    """
+    CREATE TABLE IF NOT EXISTS marks (
+        id TEXT PRIMARY KEY,       -- of a sender or a backend
+        version INTEGER NOT NULL,  -- random, new with every write
+        body TEXT NOT NULL,        -- all marks but the next one, as the codec wrote them
+        receipt_block TEXT         -- written blind
+    ) WITHOUT ROWID
+    """,
+)
+"""What files of layouts 1 and 2 lack, and what layout 3 has no use for: the marks of before are forgotten. IF (NOT)
+EXISTS: an older Pombo that still runs on the file may set its own number again.
+"""
+_NUMBER = f"PRAGMA user_version = {VERSION}"
 
 _SCHEMA = (
     """
@@ -53,21 +68,16 @@ _SCHEMA = (
     ) WITHOUT ROWID
     """,
     "CREATE INDEX unechoed_by_expiry ON unechoed (expire_at)",
-    "CREATE TABLE credentials (tenant TEXT PRIMARY KEY, fingerprint TEXT NOT NULL) WITHOUT ROWID",
-    """
-    CREATE TABLE blocks (
-        tenant TEXT NOT NULL,
-        sender TEXT NOT NULL,
-        until TEXT NOT NULL,
-        wait_us INTEGER NOT NULL,
-        code INTEGER NOT NULL,
-        PRIMARY KEY (tenant, sender)
-    ) WITHOUT ROWID
-    """,
     *_SINCE_2,
-    f"PRAGMA user_version = {VERSION}",
+    *_SINCE_3,
+    _NUMBER,
 )
-_FROM: Mapping[int, tuple[str, ...]] = {0: _SCHEMA, 1: (*_SINCE_2, f"PRAGMA user_version = {VERSION}"), VERSION: ()}
+_FROM: Mapping[int, tuple[str, ...]] = {
+    0: _SCHEMA,
+    1: (*_SINCE_2, *_SINCE_3, _NUMBER),
+    2: (*_SINCE_3, _NUMBER),
+    VERSION: (),
+}
 """What makes a file of each layout that is known one of this."""
 
 

@@ -1,10 +1,13 @@
 """The registry of a team with one number: tenant `default`, from the environment."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shared.pipeline.ports import Tenant
+from shared.pipeline.ports import Sender, Tenant
 
 DEFAULT = Tenant("default")
+PROVIDER = "meta"
+"""Whose number the environment names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,3 +21,6 @@ class EnvironmentTenants:
 
     def owner_of_account(self, provider: str, account: str) -> Tenant | None:  # noqa: ARG002 - see the class
         return DEFAULT
+
+    def senders(self, tenant: str | None = None) -> Sequence[Sender]:
+        return (Sender(DEFAULT.id, PROVIDER, self.sender),) if tenant in (None, DEFAULT.id) else ()

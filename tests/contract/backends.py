@@ -29,6 +29,8 @@ class Backend:
     expire: Callable[[Any, datetime], None]
     """`expire(client, then)` deletes what has expired by then, in the back end's own way; a day late is soon enough."""
     clock: Clock = field(default_factory=Clock)
+    counts_unechoed: bool = True
+    """Whether the backlog counts a message that only a failed receipt without an echo speaks of."""
     clients: list[Any] = field(default_factory=list)
 
     def client(self) -> Any:

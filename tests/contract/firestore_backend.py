@@ -110,7 +110,10 @@ def backend(tmp_path: Path) -> Backend:
                         database.delete(document)
 
     return Backend(
-        lambda clock: FirestoreStore(project, DATABASE, Limits(), clock, emulator=proxy.address), proxy.silent, expire
+        lambda clock: FirestoreStore(project, DATABASE, Limits(), clock, emulator=proxy.address),
+        proxy.silent,
+        expire,
+        counts_unechoed=False,
     )
 
 

@@ -21,9 +21,10 @@ from shared.domain.dead_letters import Listing
 from shared.domain.delivery import Answer, EnsureReplies, Run, Step, create, discard, lease, replay, settle
 from shared.domain.errors import StoreUnavailable, UnknownState
 from shared.domain.events import ReceiptReceived
-from shared.domain.guards import Block, Go, TenantMarks
+from shared.domain.guards import Go
 from shared.domain.identity import Echo, provider_id_hash
 from shared.domain.limits import Limits
+from shared.domain.marks import DOWN, Credential, Marks, Outage, ReceiptBlock, claimed, is_elected
 from shared.domain.record import Delivery, Kind, ReceiptKind, State, Task
 from shared.domain.verdicts import Accepted, Replied
 from shared.pipeline.ports import Created, Exists, Store
@@ -37,6 +38,9 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LIMITS = Limits()
 OK = Answer(200, "ok")
 CODES = grpc.StatusCode
+ID = "a" * 40
+"""Of marks."""
+NOTED = ReceiptBlock(131031, NOW)
 WITHIN = 5.0
 """Seconds that a call to a store that is away may take: twice what is promised, and all that a webhook has."""
 
@@ -118,6 +122,10 @@ def adding(found: Delivery | None) -> Step:
     return Step(OK, write=replace(found, attempt=found.attempt + 1))
 
 
+def failing(current: Marks) -> Marks:
+    return replace(current, down=Outage(NOW, (current.down or Outage(NOW)).wait + timedelta(seconds=1)))
+
+
 def lease_with(token: str) -> Callable[[Delivery | None], Step]:
     return lambda found: lease(found, Task("", Kind.OUTBOUND, "", 0), token, Go(), LIMITS, NOW)
 
@@ -139,9 +147,9 @@ def calls_of(store: FirestoreStore, record: Delivery) -> dict[str, Callable[[], 
         "listed": lambda: store.listed(Listing.REFUSED, None, None, 10),
         "by_correlation": lambda: store.by_correlation(record.correlation_id),
         "by_provider_id": lambda: store.by_provider_id("meta", "wamid.1"),
-        "marks": lambda: store.marks("default"),
-        "mark_credential": lambda: store.mark_credential("default", "f1"),
-        "mark_block": lambda: store.mark_block("default", "1", Block(NOW, timedelta(seconds=1), 368)),
+        "marks": lambda: store.marks(ID),
+        "change_marks": lambda: store.change_marks(ID, failing),
+        "note_receipt_block": lambda: store.note_receipt_block(ID, NOTED),
         "ping": store.ping,
         "time": store.time,
     }
@@ -197,6 +205,22 @@ def test_a_plan_whose_answer_was_lost_is_made_once(proxy, far, a_record):
     assert len(far.by_correlation(event.correlation_id)) == 3
 
 
+def test_claim_whose_answer_was_lost_is_elected_once(proxy, far):
+    seen = far.change_marks(ID, failing)[1]
+    found: list[Marks] = []
+
+    def claim(current: Marks) -> Marks:
+        found.append(current)
+        return claimed(current, seen, {DOWN}, "mine", NOW)
+
+    proxy.swallow_next_answer(holding=ID.encode())
+    before, after = far.change_marks(ID, claim, seen)
+    assert proxy.swallowed == 1
+    assert is_elected(after, {DOWN}, "mine")
+    assert before == after == far.marks(ID)
+    assert found == [seen, after], "its own write, refused when it was sent again"
+
+
 def test_a_person_s_word_whose_answer_was_lost_is_said_once(proxy, far, a_record):
     """A replay, one that finds it confirmed, and a discard: each recognises its own write."""
     again, confirmed, given_up = (a_record(state=State.DEAD, reason="attempts") for _ in range(3))
@@ -220,19 +244,17 @@ def test_a_person_s_word_whose_answer_was_lost_is_said_once(proxy, far, a_record
 def test_what_is_blind_may_be_sent_twice(proxy, far, a_record):
     record = a_record(provider_id="wamid.1")
     far.create(record)
-    block = Block(NOW, timedelta(seconds=1), 368)
     calls: dict[str, Callable[[], Any]] = {
         record.key: lambda: far.note_receipt(echo_of(record), receipt()),
         provider_id_hash("meta", "wamid.1"): lambda: far.note_unechoed_receipt(receipt(ReceiptKind.READ)),
-        "f1": lambda: far.mark_credential("default", "f1"),
-        "sender-1": lambda: far.mark_block("default", "sender-1", block),
+        ID: lambda: far.note_receipt_block(ID, NOTED),
     }
     for mark, call in calls.items():
         proxy.swallow_next_answer(holding=mark.encode())
         call()
     assert proxy.swallowed == len(calls)
     assert (far.get(record.key).word.sent, far.get(record.key).word.read) == (NOW, NOW)
-    assert far.marks("default") == TenantMarks("f1", {"sender-1": block})
+    assert far.marks(ID) == Marks(receipt_block=NOTED)
 
 
 def test_an_answer_that_never_comes_is_unavailable_and_the_next_try_finds_its_own_write(proxy, far, a_record):
@@ -380,7 +402,7 @@ def test_no_call_goes_out_without_our_deadline(watched, middleman, a_record, met
 # ---- what a message costs
 
 
-def test_a_message_and_its_reply_cost_6_writes_5_commits_2_reads_and_the_tenants_marks(watched, middleman):
+def test_a_message_and_its_reply_cost_6_writes_5_commits_2_reads_and_the_senders_marks(watched, middleman):
     event = create(
         Kind.INBOUND,
         "e" * 40,
@@ -398,7 +420,7 @@ def test_a_message_and_its_reply_cost_6_writes_5_commits_2_reads_and_the_tenants
     plan = watched.change(event.key, settle_with("in", Replied(({"body": "hi"},))), run.record)
     reply = plan.create[0]
     found = watched.get(reply.key)
-    watched.marks(found.tenant)
+    watched.marks(ID)
     run = watched.change(reply.key, lease_with("out"), found).next
     assert watched.change(reply.key, settle_with("out", Accepted("wamid.1")), run.record).answer == Answer(200, "done")
     commits = [call for call in middleman.calls if call.method == "Commit"]
@@ -430,6 +452,28 @@ def test_a_replay_and_the_lease_after_it_cost_one_write_each(watched, middleman,
     again = watched.change(record.key, lambda found: replay(found, LIMITS, NOW), seen).write
     watched.change(record.key, lease_with("mine"), again)
     assert [(call.method, call.writes) for call in middleman.calls] == [("Commit", 1)] * 2
+
+
+def test_marks_cost_a_read_and_a_write_and_nothing_where_nothing_changes(watched, middleman):
+    def asked(call: Callable[[], Any]) -> list[tuple[str, int, int]]:
+        middleman.calls.clear()
+        call()
+        return [(call.method, call.reads, call.writes) for call in middleman.calls]
+
+    read, write = ("BatchGetDocuments", 1, 0), ("Commit", 0, 1)
+    assert asked(lambda: watched.marks(ID)) == [read]
+    assert asked(lambda: watched.change_marks(ID, failing)) == [read, write]
+    seen = watched.marks(ID)
+    assert asked(lambda: watched.change_marks(ID, lambda marks: marks, seen)) == []
+    assert asked(lambda: watched.change_marks(ID, lambda marks: marks)) == [read]
+    assert asked(lambda: watched.change_marks(ID, failing, seen)) == [write]
+    assert asked(lambda: watched.change_marks(ID, failing, seen)) == [write, read, write], "a lost race"
+    assert asked(lambda: watched.note_receipt_block(ID, NOTED)) == [write]
+
+
+def test_backlog_is_six_queries(watched, middleman):
+    watched.backlog()
+    assert [call.method for call in middleman.calls] == ["RunAggregationQuery"] * 5 + ["RunQuery"]
 
 
 def test_a_page_of_a_listing_is_one_query_and_does_not_bring_the_payload(watched, middleman, a_record):
@@ -527,6 +571,22 @@ def test_what_a_newer_version_added_is_kept(store, database, a_record):
     assert database.get(f"records/{record.key}").fields["novelty"].string_value == "kept"
 
 
+def test_marks_and_fields_of_a_newer_version_are_ignored_and_its_marks_are_kept(store, database):
+    credential = Credential("f1", NOW)
+    store.change_marks(ID, lambda marks: replace(marks, credential=credential))
+    stored = database.get(f"marks/{ID}").fields["credential"].map_value.fields
+    inside = {name: {"string_value": value.string_value} for name, value in stored.items()}
+    added = {"map_value": {"fields": inside | {"novelty": {"integer_value": 1}}}}
+    database.put(f"marks/{ID}", {"credential": added, "novelty": {"string_value": "kept"}})
+    assert store.marks(ID) == Marks(credential=credential)
+    store.change_marks(ID, failing)
+    store.note_receipt_block(ID, NOTED)
+    fields = database.get(f"marks/{ID}").fields
+    assert fields["novelty"].string_value == "kept"
+    assert fields["credential"].map_value.fields["novelty"].integer_value == 1
+    assert set(fields) == {"novelty", "credential", "down", "receipt_block"}
+
+
 def test_a_receipt_of_a_newer_versions_kind_says_nothing_yet(store, database, a_record):
     record = a_record()
     store.create(record)
@@ -552,16 +612,6 @@ def test_a_field_that_makes_no_sense_is_an_unknown_state(store, database, a_reco
     with pytest.raises(UnknownState):
         store.get(record.key)
     assert store.create(record) == Exists(None)
-
-
-@pytest.mark.parametrize("name", ["", ".", "..", "__x__", "a/b", "ação `q` \\", "x" * 300])
-def test_a_tenant_and_a_sender_may_have_any_name(store, name):
-    block = Block(NOW, timedelta(seconds=1), 368)
-    store.mark_credential(name, "f1")
-    store.mark_block(name, f"s{name}", block)
-    assert store.marks(name) == TenantMarks("f1", {f"s{name}": block})
-    store.mark_block(name, f"s{name}", None)
-    assert store.marks(name) == TenantMarks("f1")
 
 
 def test_a_receipt_is_seen_by_a_change_that_is_on_its_way(store, a_record):

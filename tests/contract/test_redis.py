@@ -26,11 +26,12 @@ from redis_backend import RedisServer
 from local.cut_proxy import CutProxy
 from shared.domain.dead_letters import Listing
 from shared.domain.delivery import Answer, Ensure, Run, Step, lease, settle
-from shared.domain.errors import StoreUnavailable
+from shared.domain.errors import StoreUnavailable, UnknownState
 from shared.domain.events import ReceiptReceived
-from shared.domain.guards import Block, Go
+from shared.domain.guards import Go
 from shared.domain.identity import Echo, provider_id_hash
 from shared.domain.limits import Limits
+from shared.domain.marks import Credential, Marks, Outage, ReceiptBlock
 from shared.domain.record import Delivery, Kind, ReceiptKind, State, Task
 from shared.domain.verdicts import Accepted, Replied
 from shared.pipeline.ports import Created, Exists
@@ -41,6 +42,9 @@ ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LIMITS = Limits()
 OK = Answer(200, "ok")
+ID = "a" * 40
+"""Of marks."""
+NOTED = ReceiptBlock(131031, NOW)
 WITHIN = 5.0
 """Seconds that a call to a server that is away may take: twice what is promised."""
 
@@ -86,6 +90,7 @@ def far(opened: Callable[..., RedisStore], proxy: CutProxy, a_record: Callable[.
     far.get(known.key)
     far.note_receipt(echo_of(known), receipt())
     far.note_unechoed_receipt(receipt(provider_id="another"))
+    far.change_marks("b" * 40, failing)
     return far
 
 
@@ -96,6 +101,10 @@ def adding(found: Delivery | None) -> Step:
 
 def writing(**changes: Any) -> Callable[[Delivery | None], Step]:
     return lambda found: Step(OK, write=replace(found, **changes))
+
+
+def failing(current: Marks) -> Marks:
+    return replace(current, down=Outage(NOW, (current.down or Outage(NOW)).wait + timedelta(seconds=1)))
 
 
 def lease_with(token: str) -> Callable[[Delivery | None], Step]:
@@ -235,21 +244,29 @@ def test_a_change_whose_answer_was_lost_is_made_once(proxy, far, a_record):
     assert far.change(record.key, adding, step.write).write.attempt == 2
 
 
+def test_change_of_marks_whose_answer_was_lost_is_made_once(proxy, far):
+    seen = far.change_marks(ID, failing)[1]
+    proxy.swallow_next_answer()
+    before, after = far.change_marks(ID, failing, seen)
+    assert proxy.swallowed == 1
+    assert (before, after) == (seen, failing(seen))
+    assert (far.marks(ID), far.marks(ID).version) == (after, after.version)
+
+
 def test_what_is_blind_may_be_sent_twice(proxy, far, a_record):
-    record, block = a_record(provider_id="SM1"), Block(NOW, timedelta(seconds=1), 368)
+    record = a_record(provider_id="SM1")
     far.create(record)
     calls: list[Callable[[], Any]] = [
         lambda: far.note_receipt(echo_of(record), receipt(ReceiptKind.SENT)),
         lambda: far.note_unechoed_receipt(receipt(ReceiptKind.READ, 1, "SM1")),
-        lambda: far.mark_credential("default", "f1"),
-        lambda: far.mark_block("default", "s", block),
+        lambda: far.note_receipt_block(ID, NOTED),
     ]
     for call in calls:
         proxy.swallow_next_answer()
         call()
     assert proxy.swallowed == len(calls)
     assert (far.get(record.key).word.sent, far.get(record.key).word.read) == (NOW, NOW + timedelta(seconds=1))
-    assert (far.marks("default").refused_credential, far.marks("default").blocks) == ("f1", {"s": block})
+    assert far.marks(ID) == Marks(receipt_block=NOTED)
 
 
 def test_an_answer_that_never_comes_is_unavailable_and_the_next_try_finds_its_own_write(proxy, far, a_record):
@@ -309,7 +326,10 @@ def test_a_frozen_server_is_unavailable_in_time_and_works_again(server, store, o
         *(lambda listing=listing: store.listed(listing, None, None, 10) for listing in Listing),
         lambda: store.by_correlation("c"),
         lambda: store.by_provider_id("meta", "w"),
-        lambda: store.marks("default"),
+        lambda: store.marks(ID),
+        lambda: store.change_marks(ID, failing),
+        lambda: store.change_marks(ID, failing, Marks()),
+        lambda: store.note_receipt_block(ID, NOTED),
         store.ping,
         store.time,
         fresh.ping,
@@ -362,6 +382,7 @@ def test_a_full_server_is_unavailable_and_nothing_is_half_written(server, store,
     event, replies = a_record(), [a_record(payload={"body": "x" * 50_000}) for _ in range(30)]
     store.create(event)
     store.note_receipt(echo_of(event), receipt())
+    marks = store.change_marks(ID, failing)[1]
     before = store.get(event.key)
     keys = server.raw.dbsize()
     server.raw.config_set("maxmemory", 1024)
@@ -370,12 +391,15 @@ def test_a_full_server_is_unavailable_and_nothing_is_half_written(server, store,
         lambda: store.create(replies[0]),
         lambda: store.note_receipt(echo_of(event), receipt(ReceiptKind.READ)),
         lambda: store.note_unechoed_receipt(receipt(ReceiptKind.READ)),
-        lambda: store.mark_credential("default", "f1"),
+        lambda: store.change_marks(ID, lambda _: Marks(credential=Credential("f1", NOW))),
+        lambda: store.change_marks(ID, lambda _: Marks(), marks),
+        lambda: store.note_receipt_block(ID, NOTED),
         store.ping,
     ]
     for call in full:
         assert unavailable(call).sentence == "Redis is out of memory."
     assert store.get(event.key) == before
+    assert (store.marks(ID), store.marks(ID).version) == (marks, marks.version)
     assert server.raw.dbsize() == keys
     server.raw.config_set("maxmemory", 0)
     store.change(event.key, plan(event, replies))
@@ -564,6 +588,15 @@ def test_a_mark_lives_as_long_as_the_last_record_that_has_it(server, store, a_re
     assert server.raw.zrange("pombo:listed:refused", 0, -1) == [records[1].key], "what is gone is forgotten"
 
 
+def test_backlog_does_not_count_failed_receipts_of_what_has_expired(server, store, a_record):
+    for expire_at in (None, NOW + timedelta(days=1)):
+        record = a_record(state=State.DONE, expire_at=expire_at)
+        store.create(record)
+        store.note_receipt(echo_of(record), receipt(ReceiptKind.FAILED))
+    server.raw.zadd("pombo:listed:refused", {"gone": (time.time() - 1) * 1000})
+    assert store.backlog().receipts_failed == 2
+
+
 def test_what_no_longer_expires_leads_to_it_for_good(server, store, a_record):
     record = a_record(state=State.DONE, expire_at=NOW + timedelta(days=1), provider_id="SM1")
     store.create(record)
@@ -695,6 +728,7 @@ def test_every_call_is_one_round_trip(server, store, a_record):
         *(lambda listing=listing: store.listed(listing, None, None, 10) for listing in Listing),
         lambda: store.by_correlation(record.correlation_id),
         lambda: store.by_provider_id("meta", "SM1"),
+        lambda: store.change_marks(ID, failing, store.marks(ID)),
     ]
 
     def asked() -> int:
@@ -723,6 +757,26 @@ def test_fields_of_a_newer_version_are_ignored_when_read_and_kept_when_written(s
     assert step.write.attempt == 2
     stored = json.loads(server.raw.hget(name(record.key), "body"))
     assert (stored["colour"], stored["attempt"]) == ({"red": None}, 3)
+
+
+def test_marks_and_fields_of_a_newer_version_are_ignored_and_its_marks_are_kept(server, store):
+    credential, name = Credential("f1", NOW), f"pombo:marks:{ID}"
+    store.change_marks(ID, lambda marks: replace(marks, credential=credential))
+    added = json.loads(server.raw.hget(name, "credential")) | {"novelty": 1}
+    server.raw.hset(name, mapping={"credential": json.dumps(added), "novelty": "kept"})
+    assert store.marks(ID) == Marks(credential=credential)
+    store.change_marks(ID, failing)
+    store.note_receipt_block(ID, NOTED)
+    assert server.raw.hget(name, "novelty") == "kept"
+    assert json.loads(server.raw.hget(name, "credential")) == added
+    assert store.marks(ID) == Marks(credential=credential, down=failing(Marks()).down, receipt_block=NOTED)
+
+
+def test_a_mark_that_is_no_json_is_an_unknown_state(server, store):
+    store.change_marks(ID, failing)
+    server.raw.hset(f"pombo:marks:{ID}", "down", "no JSON")
+    with pytest.raises(UnknownState):
+        store.marks(ID)
 
 
 def test_a_kind_of_receipt_of_a_newer_version_is_passed_over(server, store, a_record):

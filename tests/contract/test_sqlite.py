@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,10 @@ from shared.domain.errors import StoreUnavailable, UnknownState
 from shared.domain.events import ReceiptReceived
 from shared.domain.identity import Echo
 from shared.domain.limits import Limits
+from shared.domain.marks import Credential, Marks, Outage, ReceiptBlock
 from shared.domain.record import Delivery, Kind, ReceiptKind, State
 from shared.pipeline.ports import Created
-from shared.stores import sqlite_listings
+from shared.stores import marks_codec, sqlite_listings
 from shared.stores.codec import decode, encode, from_json
 from shared.stores.sqlite import SqliteStore
 from shared.stores.sqlite_schema import VERSION, UnknownVersion
@@ -32,6 +33,9 @@ from shared.stores.turn import Turn
 ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 OK = Answer(200, "ok")
+ID = "a" * 40
+"""Of marks."""
+NOTED = ReceiptBlock(131031, NOW)
 
 PREAMBLE = """
 import os, resource, signal, sys
@@ -102,6 +106,10 @@ def sql(path: Path) -> Iterator[sqlite3.Connection]:
         yield db
     finally:
         db.close()
+
+
+def failing(current: Marks) -> Marks:
+    return replace(current, down=Outage(NOW, (current.down or Outage(NOW)).wait + timedelta(seconds=1)))
 
 
 def adding(found: Delivery | None) -> Step:
@@ -273,22 +281,59 @@ def test_a_file_of_an_unknown_version_stops_the_start_with_a_sentence(path, stor
         assert db.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
 
 
-def test_a_file_of_layout_1_is_brought_to_this_one_and_keeps_its_records(path, store, opened, a_record):
+def schema(path: Path) -> dict[str, str]:
+    with sql(path) as db:
+        return dict(db.execute("SELECT name, sql FROM sqlite_master"))
+
+
+def as_layout(version: int, path: Path) -> None:
+    """Make the file one that an older Pombo left behind."""
+    with sql(path) as db:
+        db.execute("DROP TABLE marks")
+        db.execute("CREATE TABLE credentials (tenant TEXT PRIMARY KEY, fingerprint TEXT NOT NULL) WITHOUT ROWID")
+        db.execute("CREATE TABLE blocks (tenant TEXT, sender TEXT, PRIMARY KEY (tenant, sender)) WITHOUT ROWID")
+        db.execute("INSERT INTO credentials VALUES ('default', 'f1')")
+        db.execute("INSERT INTO blocks VALUES ('default', 's')")
+        if version == 1:
+            db.execute("DROP INDEX receipts_failed")
+            db.execute("DROP INDEX unechoed_failed")
+        db.execute(f"PRAGMA user_version = {version}")
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_file_of_an_older_layout_is_brought_to_this_one_and_keeps_its_records(path, store, opened, a_record, version):
     record = a_record(state=State.DONE)
     store.create(record)
     failed = ReceiptReceived("meta", "1", "wamid.1", ReceiptKind.FAILED, NOW)
     store.note_receipt(Echo(record.key, 0, record.correlation_id), failed)
     store.close()
-    with sql(path) as db:
-        indexes = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'index'")}
-        db.execute("DROP INDEX receipts_failed")
-        db.execute("DROP INDEX unechoed_failed")
-        db.execute("PRAGMA user_version = 1")
+    fresh = schema(path)
+    as_layout(version, path)
     again = opened()
     assert [found.key for found in again.listed(Listing.REFUSED, None, None, 10).records] == [record.key]
+    assert again.marks(ID) == Marks()
+    again.note_receipt_block(ID, NOTED)
+    assert schema(path) == fresh
     with sql(path) as db:
         assert db.execute("PRAGMA user_version").fetchone() == (VERSION,)
-        assert {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'index'")} == indexes
+
+
+def test_empty_file_gets_the_tables(path, store):
+    path.touch()
+    store.note_receipt_block(ID, NOTED)
+    assert store.marks(ID) == Marks(receipt_block=NOTED)
+    assert "marks" in schema(path)
+    assert not {"credentials", "blocks"} & schema(path).keys()
+
+
+def test_number_of_an_older_layout_set_again_loses_no_marks(path, store, opened):
+    """An older Pombo that still runs on the file sets its own number whenever it is asked whether it works."""
+    store.note_receipt_block(ID, NOTED)
+    store.close()
+    for version in (1, 2):
+        with sql(path) as db:
+            db.execute(f"PRAGMA user_version = {version}")
+        assert opened().marks(ID) == Marks(receipt_block=NOTED)
 
 
 @pytest.mark.parametrize("listing", Listing)
@@ -302,6 +347,22 @@ def test_a_listing_reads_by_an_index_and_not_the_whole_file(path, store, listing
         plan = [step for query in asked for *_, step in db.execute(f"EXPLAIN QUERY PLAN {query}")]
     assert plan
     assert not [step for step in plan if step.startswith("SCAN") and "INDEX" not in step and "subquery" not in step]
+
+
+def test_failed_receipts_are_counted_by_an_index_and_not_by_reading_all_records(path, store):
+    store.ping()
+    with sql(path) as db:
+        asked = []
+        db.set_trace_callback(asked.append)
+        sqlite_listings.count_refused(db)
+        db.set_trace_callback(None)
+        (query,) = asked
+        plan = [step for *_, step in db.execute(f"EXPLAIN QUERY PLAN {query}")]
+    scans = {step for step in plan if step.startswith("SCAN") and "subquery" not in step}
+    assert scans == {
+        "SCAN receipts USING COVERING INDEX receipts_failed",
+        "SCAN unechoed USING COVERING INDEX unechoed_failed",
+    }
 
 
 def test_a_body_that_makes_no_sense_hides_nothing_beside_it(path, store, a_record):
@@ -518,6 +579,64 @@ def test_fields_of_a_newer_version_are_ignored_when_read_and_kept_when_written(p
     assert body["attempt"] == 2
 
 
+def test_backlog_counts_failed_receipts_beside_bodies_that_make_no_sense(path, store, a_record):
+    good, bad, older = (a_record(state=State.DONE) for _ in range(3))
+    for record in (good, bad, older):
+        store.create(record)
+        failed = ReceiptReceived("meta", "1", "wamid.1", ReceiptKind.FAILED, NOW)
+        store.note_receipt(Echo(record.key, 0, record.correlation_id), failed)
+    with sql(path) as db:
+        db.execute("UPDATE records SET body = 'no JSON' WHERE key = ?", (bad.key,))
+        db.execute("UPDATE records SET body = json_remove(body, '$.round') WHERE key = ?", (older.key,))
+    assert store.backlog().receipts_failed == 2
+
+
+def test_change_of_marks_that_changes_nothing_does_not_wait_for_the_file(path, store):
+    marks = store.change_marks(ID, failing)[1]
+    with sql(path) as db:
+        db.execute("BEGIN IMMEDIATE")
+        assert store.change_marks(ID, lambda current: current) == (marks, marks)
+
+
+def test_change_of_marks_decides_at_most_twice_however_many_others_write(store):
+    calls: list[int] = []
+
+    def decide(current: Marks) -> Marks:
+        calls.append(1)
+        if len(calls) == 1:
+            for _ in range(5):
+                store.change_marks(ID, failing)
+        return failing(current)
+
+    assert store.change_marks(ID, decide)[1].down.wait == timedelta(seconds=6)
+    assert len(calls) == 2
+
+
+def test_marks_and_fields_of_a_newer_version_are_ignored_and_its_marks_are_kept(path, store):
+    credential = Credential("f1", NOW)
+    store.change_marks(ID, lambda marks: replace(marks, credential=credential))
+    with sql(path) as db:
+        db.execute("UPDATE marks SET body = json_set(body, '$.novelty', 'kept', '$.credential.novelty', 1)")
+    assert store.marks(ID) == Marks(credential=credential)
+    store.change_marks(ID, failing)
+    store.note_receipt_block(ID, NOTED)
+    with sql(path) as db:
+        body = from_json(db.execute("SELECT body FROM marks").fetchone()[0])
+    assert body["novelty"] == "kept"
+    assert body["credential"]["novelty"] == 1
+    assert store.marks(ID) == Marks(credential=credential, down=failing(Marks()).down, receipt_block=NOTED)
+
+
+@pytest.mark.parametrize("column", ["body", "receipt_block"])
+@pytest.mark.parametrize("text", ["{", "[]", "7", '"down"', "null", '{"down": 7}', '{"down": null}'])
+def test_marks_that_make_no_sense_are_an_unknown_state(path, store, column, text):
+    store.note_receipt_block(ID, NOTED)
+    with sql(path) as db:
+        db.execute(f"UPDATE marks SET {column} = ?", (text,))
+    with pytest.raises(UnknownState):
+        store.marks(ID)
+
+
 def test_a_kind_of_receipt_of_a_newer_version_is_passed_over(path, store, a_record):
     record = a_record()
     store.create(record)
@@ -563,6 +682,45 @@ def test_a_field_that_was_emptied_is_not_taken_for_an_unknown_one(a_record):
 def test_the_codec_gives_plain_values_only(a_record):
     plain = encode(a_record(state=State.LEASED, kind=Kind.INBOUND))
     assert (type(plain["state"]), type(plain["kind"])) == (str, str)
+
+
+@pytest.mark.parametrize(
+    ("name", "mark"),
+    [
+        ("down", {}),
+        ("down", {"until": "soon"}),
+        ("down", {"until": 7}),
+        ("down", {"until": None}),
+        ("down", {"until": NOW.isoformat(), "wait": "long"}),
+        ("down", {"until": NOW.isoformat(), "wait": 10**30}),
+        ("down", {"until": NOW.isoformat(), "claim": 7}),
+        ("block", {"until": NOW.isoformat(), "wait": 1}),
+        ("block", {"until": NOW.isoformat(), "wait": 1, "code": 1, "by_receipt": "yes"}),
+        ("receipt_block", {"code": None, "at": NOW.isoformat()}),
+        ("credential", ["fingerprint", "since"]),
+        ("credential", "fingerprint"),
+        ("credential", 7),
+        ("credential", None),
+    ],
+    ids=str,
+)
+def test_mark_that_this_version_cannot_read_is_an_unknown_state(name, mark):
+    with pytest.raises(UnknownState):
+        marks_codec.decode({name: mark}, 1)
+
+
+def test_mark_is_plain_and_without_what_is_none():
+    mark = Outage(NOW.astimezone(timezone(timedelta(hours=5, minutes=30))), timedelta(seconds=1.5), by="e")
+    assert marks_codec.encode(mark) == {"until": "2026-03-01T12:00:00.000000+00:00", "wait": 1_500_000, "by": "e"}
+
+
+def test_changes_of_marks_are_those_that_differ():
+    before = Marks(down=Outage(NOW), credential=Credential("f1", NOW))
+    after = replace(before, down=None, receipt_block=ReceiptBlock(1, NOW))
+    assert marks_codec.changes(before, after) == {
+        "down": None,
+        "receipt_block": {"code": 1, "at": "2026-03-01T12:00:00.000000+00:00"},
+    }
 
 
 # ---- the turn

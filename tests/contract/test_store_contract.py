@@ -16,17 +16,30 @@ from shared.domain.dead_letters import Listing
 from shared.domain.delivery import Answer, Ensure, EnsureReplies, Run, Step, create, lease, replay, settle, sweep
 from shared.domain.errors import StoreUnavailable, UnknownState
 from shared.domain.events import ReceiptReceived
-from shared.domain.guards import Block, Go, TenantMarks
+from shared.domain.guards import Go
 from shared.domain.identity import Echo, outbound_key, provider_id_hash
 from shared.domain.limits import Limits
+from shared.domain.marks import (
+    DOWN,
+    Block,
+    Credential,
+    Marks,
+    Outage,
+    ReceiptBlock,
+    RefusedCredential,
+    claimed,
+    is_elected,
+)
 from shared.domain.record import FINAL_STATES, Attempt, Delivery, Kind, ReceiptKind, Receipts, State, Task
 from shared.domain.verdicts import Accepted, Limited, Refused, Released, Replied
-from shared.pipeline.ports import Created, Exists
+from shared.pipeline.ports import Created, DecideMarks, Exists
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LIMITS = Limits()
 OK = Answer(200, "ok")
 THREADS = 64
+ID, OTHER_ID = "a" * 40, "b" * 40
+"""Of marks."""
 A_DAY = 86_400
 """Seconds that a back end may be late in deleting what has expired."""
 TEXTS = [
@@ -131,10 +144,10 @@ def test_a_second_client_sees_everything_at_once(backend, store, a_record):
     store.create(record)
     other.change(record.key, writing(attempt=3))
     other.note_receipt(echo_of(record), receipt(ReceiptKind.SENT))
-    other.mark_credential("default", "f1")
+    other.note_receipt_block(ID, NOTED)
     assert store.get(record.key).attempt == 3
     assert store.get(record.key).word.sent == NOW
-    assert store.marks("default").refused_credential == "f1"
+    assert store.marks(ID) == Marks(receipt_block=NOTED)
 
 
 # ---- what is stored is what is read
@@ -802,6 +815,48 @@ def test_the_backlog_counts_what_is_open_and_since_when(store, a_record):
     assert backlog.oldest_pending == at(-10)
 
 
+def test_backlog_counts_each_message_with_a_failed_receipt_once_until_its_replay(backend, store, a_record):
+    failed_as = itertools.count(1)
+
+    def failed(provider_id: str) -> ReceiptReceived:
+        return receipt(ReceiptKind.FAILED, next(failed_as), provider_id, 131026)
+
+    assert store.backlog().receipts_failed == 0
+    delivered = a_record(state=State.DONE, provider_id="SM0")
+    store.create(delivered)
+    store.note_receipt(echo_of(delivered), receipt(ReceiptKind.DELIVERED))
+    store.note_unechoed_receipt(receipt(ReceiptKind.READ, 1, "SM0"))
+    store.note_unechoed_receipt(failed("foreign"))
+    assert store.backlog().receipts_failed == 0
+    twice = a_refused(store, a_record)
+    a_refused(store, a_record, provider_id="SM1", tenant="another")
+    store.note_receipt(echo_of(twice), failed("wamid.2"))
+    store.note_unechoed_receipt(failed("SM1"))
+    assert store.backlog().receipts_failed == 2
+    unechoed = a_record(state=State.DONE, provider_id="SM2")
+    store.create(unechoed)
+    store.note_unechoed_receipt(failed("SM2"))
+    assert store.backlog().receipts_failed == 2 + backend.counts_unechoed
+    store.change(twice.key, lambda found: replay(found, LIMITS, NOW))
+    assert store.backlog().receipts_failed == 1 + backend.counts_unechoed
+    store.change(unechoed.key, lambda found: replay(found, LIMITS, NOW))
+    assert store.backlog().receipts_failed == len(all_of(store, Listing.REFUSED)) == 1
+
+
+def test_backlog_counts_a_late_failure_of_an_earlier_round_only_if_it_is_listed(store, a_record):
+    record = a_record(state=State.DONE, round=1)
+    store.create(record)
+    store.note_receipt(echo_of(record, 0), receipt(ReceiptKind.FAILED, 1, code=131026))
+    assert store.backlog().receipts_failed == len(all_of(store, Listing.REFUSED))
+
+
+def test_backlog_counts_a_failure_of_a_later_round(store, a_record):
+    record = a_record(state=State.DONE, round=2)
+    store.create(record)
+    store.note_receipt(echo_of(record, 2), receipt(ReceiptKind.FAILED, 1, code=131026))
+    assert store.backlog().receipts_failed == 1
+
+
 def test_the_backlog_counts_what_nobody_writes_once_whatever_else_is_written(backend, a_record):
     """What changes its state meanwhile may count in both or in neither, and hides nobody else's age."""
     store, other = backend.client(), backend.client()
@@ -1051,28 +1106,304 @@ def test_64_replays_of_one_letter_at_once_are_one(store, a_record):
 # ---- marks
 
 
-def test_a_tenant_without_marks_has_none(store):
-    assert store.marks("default") == TenantMarks()
+NOTED = ReceiptBlock(131031, at(0.000001), "c" * 40)
+MARKS: dict[str, tuple[Any, Any]] = {
+    "down": (Outage(at(1)), Outage(at(1.000001), timedelta(microseconds=1), "token", "d" * 40)),
+    "block": (
+        Block(at(2), timedelta(seconds=600), 368),
+        Block(at(2.000002), timedelta(hours=6, microseconds=1), 131031, "token", by_receipt=True, confirming=True),
+    ),
+    "refused": (
+        RefusedCredential("f1", 190, at(3)),
+        RefusedCredential("f2", 0, at(3.000003), at(7203.000003), "token"),
+    ),
+    "credential": (Credential("f1", at(4)), Credential("f2", at(4.000004), "f1")),
+    "receipt_block": (ReceiptBlock(131031, at(5)), NOTED),
+}
+"""Of each mark one with its required fields alone, and one with every field."""
 
 
-def test_the_last_mark_stands_and_each_is_of_its_tenant_alone(store):
-    block = Block(at(600), timedelta(seconds=600.000001), 368)
-    store.mark_credential("one", "f1")
-    store.mark_credential("one", "f2")
-    store.mark_block("one", "sender-1", Block(at(1), timedelta(seconds=1), 1))
-    store.mark_block("one", "sender-1", block)
-    store.mark_block("one", "sender-2", block)
-    store.mark_block("one", "sender-2", None)
-    store.mark_block("one", "sender-3", None)
-    store.mark_block("two", "sender-1", Block(at(5), timedelta(seconds=5), 2))
-    assert store.marks("one") == TenantMarks("f2", {"sender-1": block})
-    assert store.marks("two") == TenantMarks(None, {"sender-1": Block(at(5), timedelta(seconds=5), 2)})
+def setting(**marks: Any) -> DecideMarks:
+    """A decision that sets these marks, whatever it finds."""
+    return lambda current: replace(current, **marks)
 
 
-def test_marks_of_many_senders_at_once_are_all_there(store):
-    block = Block(at(600), timedelta(seconds=600), 368)
-    together([lambda n=n: store.mark_block("one", f"sender-{n}", block) for n in range(16)])
-    assert set(store.marks("one").blocks) == {f"sender-{n}" for n in range(16)}
+def claim_with(token: str, seen: Marks) -> DecideMarks:
+    return lambda current: claimed(current, seen, {DOWN}, token, at(90))
+
+
+def recording(decide: DecideMarks, found: list[Marks]) -> DecideMarks:
+    """The decision, which also keeps what it was given."""
+    return lambda current: found.append(current) or decide(current)
+
+
+def test_marks_tried_below_have_every_field():
+    assert MARKS.keys() == {field.name for field in fields(Marks)} - {"version"}
+    for _, full in MARKS.values():
+        assert [field.name for field in fields(full) if getattr(full, field.name) == field.default] == []
+
+
+def test_marks_are_empty_where_nothing_is_stored(store):
+    assert (store.marks(ID), store.marks(ID).version) == (Marks(), None)
+
+
+@pytest.mark.parametrize("name", MARKS)
+def test_mark_comes_back_with_and_without_its_optional_fields_and_goes(store, name):
+    bare, full = MARKS[name]
+    before = Marks()
+    for mark in (bare, full, bare, None, full):
+        after = Marks(**{name: mark})
+        assert store.change_marks(ID, setting(**{name: mark})) == (before, after)
+        assert store.marks(ID) == after
+        before = after
+
+
+words_or_none = st.none() | words
+spans = st.timedeltas(timedelta(), timedelta(days=4000))
+codes = st.integers(0, 2**53)
+all_marks = st.builds(
+    Marks,
+    st.none() | st.builds(Outage, moments, spans, words_or_none, words_or_none),
+    st.none() | st.builds(Block, moments, spans, codes, words_or_none, st.booleans(), st.booleans()),
+    st.none() | st.builds(RefusedCredential, words, codes, moments, st.none() | moments, words_or_none),
+    st.none() | st.builds(Credential, words, moments, words_or_none),
+    st.none() | st.builds(ReceiptBlock, codes, moments, words_or_none),
+)
+
+
+@many
+@given(before=all_marks, after=all_marks)
+def test_all_marks_of_a_change_come_back_as_they_were(store, before, after):
+    id = next(keys)
+    seen = store.change_marks(id, lambda _: before)[1]
+    assert seen == store.marks(id) == before
+    assert store.change_marks(id, lambda _: after, seen) == (before, after)
+    assert store.marks(id) == after
+
+
+def test_change_of_one_mark_leaves_the_others(store):
+    full = Marks(**{name: full for name, (_, full) in MARKS.items()})
+    store.change_marks(ID, lambda _: full)
+    for name, (bare, _) in MARKS.items():
+        store.change_marks(ID, setting(**{name: bare}))
+        full = replace(full, **{name: bare})
+        assert store.marks(ID) == full
+
+
+def test_change_of_marks_that_changes_nothing_writes_nothing(store):
+    same = setting()
+    assert store.change_marks(ID, same) == store.change_marks(ID, same, Marks()) == (Marks(), Marks())
+    assert store.marks(ID).version is None
+    stored = store.change_marks(ID, setting(down=Outage(NOW)))[1]
+    equal = replace(stored, version=None)
+    for before, after in (
+        store.change_marks(ID, same),
+        store.change_marks(ID, same, stored),
+        store.change_marks(ID, lambda _: equal),
+        store.change_marks(ID, lambda _: equal, stored),
+    ):
+        assert before == after == stored
+        assert before.version == after.version == store.marks(ID).version == stored.version
+
+
+def test_change_from_seen_that_writes_nothing_does_not_ask_the_store(backend, store):
+    seen = store.change_marks(ID, setting(down=Outage(NOW)))[1]
+    with backend.unreachable():
+        assert store.change_marks(ID, setting(), seen) == (seen, seen)
+
+
+def test_written_marks_are_current_for_the_next_change(store):
+    found: list[Marks] = []
+    seen = store.change_marks(ID, setting(down=Outage(NOW)))[1]
+    for wait in range(3):
+        mark = Outage(NOW, timedelta(seconds=wait + 1))
+        seen = store.change_marks(ID, recording(setting(down=mark), found), seen)[1]
+        assert (seen, seen.version) == (store.marks(ID), store.marks(ID).version)
+    assert len(found) == 3
+    store.change_marks(ID, recording(setting(down=None), found), store.marks(ID))
+    assert len(found) == 4
+
+
+def test_stale_seen_is_read_again(backend, store):
+    old = store.change_marks(ID, setting(down=Outage(NOW)))[1]
+    now = backend.client().change_marks(ID, setting(credential=Credential("f1", NOW)))[1]
+    found: list[Marks] = []
+    before, after = store.change_marks(ID, recording(setting(down=None), found), old)
+    assert found == [old, now]
+    assert (before, after) == (now, Marks(credential=Credential("f1", NOW)))
+    assert store.marks(ID) == after
+
+
+def test_stale_seen_whose_second_decision_changes_nothing_writes_nothing(backend, store):
+    old = store.change_marks(ID, setting(down=Outage(NOW)))[1]
+    now = backend.client().change_marks(ID, setting(down=Outage(at(1))))[1]
+    before, after = store.change_marks(ID, claim_with("late", old), old)
+    assert (before, after) == (now, now)
+    assert before.version == after.version == store.marks(ID).version == now.version
+
+
+def test_marks_are_decided_again_when_another_write_came_between(store):
+    found: list[Marks] = []
+
+    def decide(current: Marks) -> Marks:
+        if not found:
+            store.change_marks(ID, setting(credential=Credential("f1", NOW)))
+        found.append(current)
+        return replace(current, down=Outage(NOW))
+
+    before, after = store.change_marks(ID, decide)
+    assert found == [Marks(), before] == [Marks(), Marks(credential=Credential("f1", NOW))]
+    assert store.marks(ID) == after == replace(before, down=Outage(NOW))
+
+
+@pytest.mark.parametrize("start", [Marks(), Marks(down=Outage(NOW))], ids=["no mark", "a mark that is over"])
+def test_one_of_64_claims_is_elected(backend, start):
+    clients = [backend.client(), backend.client()]
+    clients[0].change_marks(ID, lambda _: start)
+    seen = clients[0].marks(ID)
+    calls = [
+        lambda token=f"token-{n}", client=clients[n % 2]: client.change_marks(ID, claim_with(token, seen), seen)
+        for n in range(THREADS)
+    ]
+    results = together(calls)
+    elected = [n for n, (_, after) in enumerate(results) if is_elected(after, {DOWN}, f"token-{n}")]
+    stored = clients[0].marks(ID)
+    assert elected == [n for n in range(THREADS) if stored.down.claim == f"token-{n}"]
+    assert len(elected) == 1
+    assert {after for _, after in results} == {stored}
+    assert [n for n, (before, after) in enumerate(results) if before != after] == elected
+
+
+def test_claim_that_was_written_and_not_answered_is_recognised(backend, store):
+    """As after an answer that was lost: what is there is this very attempt's own write."""
+    seen = store.change_marks(ID, setting(down=Outage(NOW)))[1]
+    applied = backend.client().change_marks(ID, claim_with("mine", seen), seen)[1]
+    after = store.change_marks(ID, claim_with("mine", seen), seen)[1]
+    assert is_elected(after, {DOWN}, "mine")
+    assert (after, after.version) == (applied, applied.version)
+
+
+def test_marks_that_do_not_exist_are_created_once_and_the_other_decides_again(backend, store):
+    found: list[Marks] = []
+    first = backend.client().change_marks(ID, claim_with("first", Marks()), Marks())
+    assert is_elected(first[1], {DOWN}, "first")
+    second = store.change_marks(ID, recording(claim_with("second", Marks()), found), Marks())
+    assert found == [Marks(), first[1]]
+    assert second == (first[1], first[1])
+    assert store.marks(ID).version == second[1].version == first[1].version
+
+
+def test_no_change_of_marks_and_no_noted_receipt_is_lost_among_threads(backend):
+    clients = [backend.client(), backend.client()]
+
+    def longer(current: Marks) -> Marks:
+        return replace(current, down=Outage(NOW, (current.down or Outage(NOW)).wait + timedelta(seconds=1)))
+
+    noted = [ReceiptBlock(131031, at(n)) for n in range(8)]
+    results = together(
+        [lambda c=client: c.change_marks(ID, longer) for client in clients * 16]
+        + [lambda n=each: clients[0].note_receipt_block(ID, n) for each in noted]
+    )
+    assert sorted(after.down.wait.seconds for _, after in results[:32]) == list(range(1, 33))
+    stored = clients[1].marks(ID)
+    assert stored.down.wait == timedelta(seconds=32)
+    assert stored.receipt_block in noted
+
+
+def test_marks_of_one_id_do_not_touch_anothers(store):
+    other = store.change_marks(OTHER_ID, setting(down=Outage(NOW)))[1]
+    store.change_marks(ID, setting(down=Outage(at(1))))
+    store.note_receipt_block(ID, NOTED)
+    assert store.marks(ID) == Marks(down=Outage(at(1)), receipt_block=NOTED)
+    assert (store.marks(OTHER_ID), store.marks(OTHER_ID).version) == (other, other.version)
+
+
+def test_last_noted_receipt_stands_beside_the_other_marks(store):
+    store.note_receipt_block(ID, ReceiptBlock(1, NOW))
+    store.note_receipt_block(ID, NOTED)
+    assert store.marks(ID) == Marks(receipt_block=NOTED)
+    rest = {name: full for name, (_, full) in MARKS.items() if name != "receipt_block"}
+    store.change_marks(ID, setting(**rest))
+    store.note_receipt_block(ID, ReceiptBlock(2, NOW))
+    assert store.marks(ID) == Marks(**rest, receipt_block=ReceiptBlock(2, NOW))
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+@pytest.mark.parametrize("is_seen", [False, True])
+def test_noted_receipt_and_a_change_beside_it_are_both_kept(backend, store, is_stored, is_seen):
+    if is_stored:
+        store.change_marks(ID, setting(credential=Credential("f1", NOW)))
+    start, found = store.marks(ID), []
+
+    def decide(current: Marks) -> Marks:
+        if not found:
+            backend.client().note_receipt_block(ID, NOTED)
+        found.append(current)
+        return replace(current, down=Outage(NOW))
+
+    both = replace(start, down=Outage(NOW), receipt_block=NOTED)
+    assert store.change_marks(ID, decide, start if is_seen else None) == (replace(start, receipt_block=NOTED), both)
+    assert found == [start, replace(start, receipt_block=NOTED)]
+    assert store.marks(ID) == both
+
+
+def test_change_takes_away_only_the_noted_receipt_that_it_decided_on(backend, store):
+    old = ReceiptBlock(1, NOW)
+    store.note_receipt_block(ID, old)
+    seen = store.marks(ID)
+    take = setting(receipt_block=None)
+
+    def decide(current: Marks) -> Marks:
+        return take(current) if current.receipt_block == old else current
+
+    backend.client().note_receipt_block(ID, NOTED)
+    assert store.change_marks(ID, decide, seen)[1] == store.marks(ID) == Marks(receipt_block=NOTED)
+    store.change_marks(ID, take)
+    assert store.marks(ID) == Marks()
+    store.note_receipt_block(ID, old)
+    assert store.marks(ID) == Marks(receipt_block=old)
+
+
+def test_decision_on_marks_that_raises_changes_nothing_and_is_heard(store):
+    def decide(current: Marks) -> Marks:
+        raise LookupError("no")
+
+    with pytest.raises(LookupError):
+        store.change_marks(ID, decide)
+    assert store.marks(ID).version is None
+
+
+@pytest.mark.parametrize("name", MARKS)
+def test_marks_that_cannot_be_stored_leave_no_trace(store, name):
+    times = {"down": "until", "block": "until", "refused": "since", "credential": "since", "receipt_block": "at"}
+    without_zone = replace(MARKS[name][0], **{times[name]: NOW.replace(tzinfo=None)})
+    with pytest.raises(ValueError):
+        store.change_marks(ID, setting(**{name: without_zone}))
+    assert store.marks(ID).version is None
+
+
+@pytest.mark.parametrize(
+    "mark", [{"block": Block(NOW, timedelta(), "368")}, {"credential": Credential(7, NOW)}], ids=str
+)
+def test_mark_that_makes_no_sense_is_an_unknown_state(store, mark):
+    """As a newer version might have written it."""
+    store.change_marks(ID, setting(**mark))
+    with pytest.raises(UnknownState):
+        store.marks(ID)
+    with pytest.raises(UnknownState):
+        store.change_marks(ID, setting(down=Outage(NOW)))
+    with pytest.raises(UnknownState):
+        store.change_marks(ID, setting(down=Outage(NOW)), Marks())
+    store.note_receipt_block(ID, NOTED)
+    with pytest.raises(UnknownState):
+        store.marks(ID)
+
+
+def test_marks_never_expire(backend, store):
+    store.change_marks(ID, setting(down=Outage(NOW)))
+    store.note_receipt_block(ID, NOTED)
+    backend.expire(store, at(4000 * A_DAY))
+    assert store.marks(ID) == Marks(down=Outage(NOW), receipt_block=NOTED)
 
 
 # ---- what has expired
@@ -1164,8 +1495,9 @@ def test_an_unreachable_store_says_so_within_its_bound_and_recovers(backend, sto
         lambda: store.change(record.key, writing(attempt=1), record),
         lambda: store.note_receipt(echo_of(record), receipt(ReceiptKind.SENT)),
         lambda: store.note_unechoed_receipt(receipt(ReceiptKind.SENT)),
-        lambda: store.mark_credential("default", "f1"),
-        lambda: store.mark_block("default", "1", None),
+        lambda: store.change_marks(ID, setting(down=Outage(NOW))),
+        lambda: store.change_marks(ID, setting(down=Outage(NOW)), Marks()),
+        lambda: store.note_receipt_block(ID, NOTED),
         store.ping,
     ]
     with backend.unreachable():
@@ -1175,6 +1507,7 @@ def test_an_unreachable_store_says_so_within_its_bound_and_recovers(backend, sto
     assert [type(result) for result in results] == [StoreUnavailable] * len(results)
     assert took < 3, "about 2 s, and a slow machine's slack"
     assert store.get(record.key) == record
+    assert store.marks(ID) == Marks()
     assert store.create(other) == Created()
     store.ping()
 

@@ -11,6 +11,7 @@ from services import errors
 from shared.domain.errors import PomboError
 from shared.domain.record import Task
 from shared.pipeline.accept import Accept
+from shared.pipeline.backend_marks import BackendMarks
 from shared.pipeline.dead_letters import Discard, Replay
 from shared.pipeline.follow import Follow
 from shared.pipeline.process_inbound import ProcessInbound
@@ -20,6 +21,7 @@ from shared.pipeline.sweep import Sweep
 from tests.model.ports import (
     Call,
     Inline,
+    NoSenders,
     OneTenant,
     Paused,
     Play,
@@ -84,6 +86,7 @@ def _inbound(script: Script) -> int:
         tenants=OneTenant(),
         channel=ScriptedChannel(script),
         handler=ScriptedHandler(script),
+        backend=BackendMarks(script.play.backend, ScriptedStore(script), script.play.limits, ScriptedClock(script)),
         follow=_follow(script),
         limits=script.play.limits,
         clock=ScriptedClock(script),
@@ -106,7 +109,7 @@ def _outbound(script: Script) -> int:
 
 def _sweep(script: Script) -> int:
     store = ScriptedStore(script)
-    nobody = Senders((), store, ScriptedChannel(script))  # what it reports of senders is for those who watch
+    nobody = Senders(NoSenders(), store, ScriptedChannel(script))  # what it reports is for those who watch
     Sweep(store, nobody, _follow(script), script.play.limits, ScriptedClock(script))()
     return 200
 

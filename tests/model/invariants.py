@@ -6,11 +6,14 @@ from typing import Any
 from shared.domain.delivery import Run, Step
 from shared.domain.guards import predecessor_finished
 from shared.domain.limits import DoubtPolicy
-from shared.domain.record import Delivery, State, Task
+from shared.domain.marks import Marks, sender_id
+from shared.domain.record import Delivery, Kind, State, Task
 from tests.model.entries import WEBHOOK, Reached
-from tests.model.ports import NOT_SENT, WRITTEN, Call, fingerprint
+from tests.model.ports import AWAY, NOT_SENT, WRITTEN, Call, fingerprint
 from tests.model.setting import IN_TIME, Setting
-from tests.model.world import FUTURE, PAST, Mishap, Row, Worker, World
+from tests.model.world import FUTURE, PAST, SENDER, Mishap, Row, Worker, World, claims
+
+SENDER_MARKS = sender_id("meta", SENDER)
 
 # ---- of every state
 
@@ -73,8 +76,64 @@ def of_write(
         return f"I2: {name} is written dead over a receipt of its round"
     if after.state is State.DEAD and after.reason == "waited" and world.gave_up[place] != after.round:
         return f"I2: {name} ends by the give_up_at of an earlier round, without a try"
+    if _is_swept_early(setting, found, after):
+        return f"I5: the sweep comes to {name} before it is due"
+    if fault := _of_outage(setting, world, worker, reached, found, after):
+        return fault
     if isinstance(step.next, Run) and place >= setting.events:
         return _of_lease(setting, name, worker, reached, found)
+    if isinstance(step.next, Run) and setting.backend:
+        return _of_event_lease(setting.backend, name, worker, reached, found)
+    return None
+
+
+def _of_outage(
+    setting: Setting, world: World, worker: Worker, reached: Reached, found: Delivery, after: Delivery
+) -> str | None:
+    """I10: an outage spends no attempt and kills nothing before give_up_at, save what was lost twice."""
+    place = setting.place(after.key)
+    name, is_given_up = setting.names[place], world.gave_up[place] == after.round
+    is_settled = _has_leased(worker, reached) and after.state is State.PENDING
+    if is_settled and _met_outage(worker, reached) and after.attempt != found.attempt - 1:
+        return f"I10: an outage spends an attempt of {name}"
+    if after.state is not State.DEAD:
+        return None
+    # A lease may run out here while its worker lives: that spends an attempt of an event.
+    is_reply = place >= setting.events
+    reason, spending = (
+        ("attempts", (Mishap.RETRY,)) if is_reply else ("error", (Mishap.HANDLER_RAISES, Mishap.BACKEND_LOST))
+    )
+    if after.reason == reason and not any(setting.budget[mishap] for mishap in spending):
+        return f"I10: {name} is dead though nothing but outages met it"
+    if after.reason == "in_doubt" and not is_given_up:
+        is_last = after.attempt >= setting.attempts or after.doubts >= setting.limits.max_doubts
+        if setting.policy is DoubtPolicy.RESEND and not is_last:
+            return f"I10: {name} is dead after one lost answer"
+        seen = marks_seen(worker, reached, SENDER_MARKS)
+        if seen and seen.down and not _has_probed(worker, reached):
+            return f"I10: a doubt about {name} is judged while the provider is down"
+    return None
+
+
+def _is_swept_early(setting: Setting, found: Delivery, after: Delivery) -> bool:
+    """Whether a new due time has no new time for the sweep after it; the sweep itself sets a longer one."""
+    if after.state is not State.PENDING or after.due_at is None or after.due_at == found.due_at or after.sweeps:
+        return False
+    return after.sweep_at != after.due_at + setting.limits.sweep_after
+
+
+def _met_outage(worker: Worker, reached: Reached) -> bool:
+    outages = {"channel.send": "provider down", "handler.call": "takes nothing"}
+    return any(outages.get(call.name) == answer for call, answer in _story(worker, reached))
+
+
+def _of_event_lease(backend: str, name: str, worker: Worker, reached: Reached, found: Delivery) -> str | None:
+    """What must hold when an event is leased, which means that the backend will be asked."""
+    seen = marks_seen(worker, reached, backend)
+    if seen is None:
+        return f"guards: {name} is leased and nobody looked at the mark of the backend"
+    if seen.down and seen.down.by in (None, found.key) and seen.down.claim != worker.token:
+        return f"guards: {name} is leased although the backend is down"
     return None
 
 
@@ -92,15 +151,79 @@ def _of_lease(setting: Setting, name: str, worker: Worker, reached: Reached, fou
 def _held_back(worker: Worker, reached: Reached, found: Delivery) -> str | None:
     """What this worker has read that forbids it to send."""
     for call, answer in _story(worker, reached):
-        if call.name == "store.get" and call.args[0] == found.after:
-            if not predecessor_finished(found, answer.record if answer else None):
-                return "predecessor"
-        elif call.name == "store.marks":
-            if answer.refused_credential == fingerprint(credential_of(worker, reached)):
-                return "credential"
-            if any(block.until == FUTURE for block in answer.blocks.values()):
-                return "blocked"
+        looked = call.name == "store.get" and call.args[0] == found.after
+        if looked and not predecessor_finished(found, answer.record if answer else None):
+            return "predecessor"
+    seen = marks_seen(worker, reached, SENDER_MARKS)
+    if seen is None:
+        return "nobody looked at the marks"
+    in_use = fingerprint(credential_of(worker, reached))
+    if seen.refused and seen.refused.fingerprint == in_use and seen.refused.claim != worker.token:
+        return "credential"
+    if seen.block and seen.block.claim != worker.token:
+        return "blocked"
+    if seen.down and seen.down.claim != worker.token:
+        return "provider down"
+    if (found.doubts or seen.down) and not _has_probed(worker, reached):
+        return "not probed"
     return None
+
+
+def _has_probed(worker: Worker, reached: Reached) -> bool:
+    return any(call.name == "channel.probe" and answer == "answered" for call, answer in _story(worker, reached))
+
+
+def of_marks(setting: Setting, worker: Worker, reached: Reached, whose: str, before: Marks, after: Marks) -> str | None:
+    """What must hold when marks are written; `before` are those that stand now."""
+    for name in ("down", "block", "refused"):
+        old, new = getattr(before, name), getattr(after, name)
+        is_claim = new is not None and new.claim == worker.token and (old is None or old.claim != worker.token)
+        if is_claim and old is not None and old.until != PAST:
+            return f"O4: an attempt is elected while the mark {name} is in force"
+    if before.down and after.down is None:
+        if not _was_answered(worker, reached):
+            return f"O4: the breaker of the {whose} is closed without an answer"
+        if _first_marks(worker, reached, whose).down is None:
+            return f"O2: the breaker of the {whose} is closed by an answer to a call that began before it opened"
+    subject = worker.subject
+    if whose == "backend" and before.down and after.down and isinstance(subject, Task) and _failed(worker, reached):
+        is_second = before.down.by not in (None, subject.key)
+        if is_second and after.down.by is not None:
+            return "O7: two events have failed, and the mark holds back one of them alone"
+    return None
+
+
+def _first_marks(worker: Worker, reached: Reached, whose: str) -> Marks:
+    """The marks that the worker acted by: as it read or claimed them before its call."""
+    id = SENDER_MARKS if whose == "marks" else whose
+    acted = Marks()
+    for call, answer in _story(worker, reached):
+        if call.name in ("channel.send", "handler.call"):
+            break
+        if call.name == "store.marks" and call.args[0] == id:
+            acted = answer
+        elif call.name == "store.commit_marks" and call.args[0] == id and answer == WRITTEN:
+            acted = call.args[2]
+    return acted
+
+
+def _failed(worker: Worker, reached: Reached) -> bool:
+    failures = ("takes nothing", "does not answer")
+    return any(call.name == "handler.call" and answer in failures for call, answer in _story(worker, reached))
+
+
+def _was_answered(worker: Worker, reached: Reached) -> bool:
+    for call, answer in _story(worker, reached):
+        match call.name:
+            case "channel.probe" if answer == "answered":
+                return True
+            case "channel.send" if answer not in ("answer lost", "provider down"):
+                return True
+            case "handler.call" if answer not in ("takes nothing", "does not answer"):
+                return True
+            case _:
+                pass
+    return False
 
 
 # ---- of every task, send and answer
@@ -112,6 +235,10 @@ def of_task(setting: Setting, worker: Worker, reached: Reached, task: Task) -> s
     newest = next((record for record in reversed(seen) if record and record.key == task.key), None)
     if task.hop and newest is not None and task.generation < newest.generation:
         return f"I5: an older task of {setting.name_of(task.key)} keeps a chain of its own"
+    if task.hop and setting.backend and newest is not None and newest.kind is Kind.INBOUND:
+        backend = marks_seen(worker, reached, setting.backend)
+        if backend and backend.down and backend.down.by not in (None, task.key) and newest.due_at == PAST:
+            return f"O7: {setting.name_of(task.key)} waits though only another event failed"
     return None
 
 
@@ -144,6 +271,8 @@ def of_answer(setting: Setting, world: World, worker: Worker, reached: Reached, 
         for place in range(setting.events):
             if not _is_durable(world, place):
                 return f"I1: Meta is answered 200, but {setting.names[place]} is not stored with its task"
+    if worker.token in claims(world) and not any(answer == AWAY for answer in worker.answers):
+        return f"O4: an attempt answers {status} and keeps its claim"
     if setting.patient and status == 409:
         return _thrown_away(setting, world, worker, reached)
     return None
@@ -170,6 +299,17 @@ def _thrown_away(setting: Setting, world: World, worker: Worker, reached: Reache
 
 
 # ---- what a worker has done and seen
+
+
+def marks_seen(worker: Worker, reached: Reached, id: str) -> Marks | None:
+    """The marks of this id as the worker has read or written them last."""
+    last: Marks | None = None
+    for call, answer in _story(worker, reached):
+        if call.name == "store.marks" and call.args[0] == id:
+            last = answer
+        elif call.name == "store.commit_marks" and call.args[0] == id and answer == WRITTEN:
+            last = call.args[2]
+    return last
 
 
 def is_standing(world: World, worker: Worker, place: int) -> bool:

@@ -6,12 +6,13 @@ from datetime import timedelta
 
 from shared.domain import delivery
 from shared.domain.events import ReceiptReceived
-from shared.domain.guards import Block, TenantMarks
 from shared.domain.identity import Echo
-from shared.domain.record import OPEN_STATES, Delivery, State, Task
+from shared.domain.marks import Block, Credential, Marks, Outage
+from shared.domain.record import OPEN_STATES, Delivery, ReceiptKind, State, Task
 from tests.model import invariants
 from tests.model.engine import Move
 from tests.model.entries import DISCARD, OF_TASKS, RECEIPT, REPLAY, REPLAY_MAY_DOUBLE, SWEEP, WEBHOOK
+from tests.model.ports import fingerprint
 from tests.model.setting import IN_TIME, Setting
 from tests.model.workers import Workers
 from tests.model.world import (
@@ -22,7 +23,6 @@ from tests.model.world import (
     PAST,
     REVOKED,
     SENDER,
-    Frozen,
     Handed,
     Mishap,
     Shelf,
@@ -30,6 +30,7 @@ from tests.model.world import (
     put,
 )
 
+WHOSE = {"marks": "sender", "backend": "backend"}
 COMMANDS = {REPLAY: Mishap.REPLAY, REPLAY_MAY_DOUBLE: Mishap.MAY_DOUBLE, DISCARD: Mishap.DISCARD}
 
 
@@ -50,13 +51,15 @@ class Model:
             ledger=(Handed(),) * places,
             gave_up=(-1,) * places,
             left=self._setting.budget,
-            marks=TenantMarks(None, Frozen()),
+            marks=Marks(credential=Credential(fingerprint(REVOKED), PAST)),
         )
         if self._setting.begins == "webhook":
             return world
         world = self._workers.through(world, WEBHOOK, None)
         (task,) = world.tasks
-        return self._workers.through(world, task.kind, task)
+        planned = self._workers.through(world, task.kind, task)
+        down = Outage(PAST) if self._setting.down else None
+        return planned._replace(marks=replace(planned.marks, down=down))
 
     def final(self, world: World) -> bool:
         """Whether all has come to an end: nothing under way, every record final or deleted."""
@@ -129,7 +132,14 @@ class Model:
                 continue
             echo = str(Echo(self._setting.keys[flying.place], flying.round, CORRELATION))
             receipt = ReceiptReceived(
-                "meta", SENDER, flying.provider_id, flying.kind, PAST, echo=echo if self._setting.echo else None
+                "meta",
+                SENDER,
+                flying.provider_id,
+                flying.kind,
+                PAST,
+                code=131042,
+                echo=echo if self._setting.echo else None,
+                concerns_sender=self._setting.blocking and flying.kind is ReceiptKind.FAILED,
             )
             said = f"a receipt for {self._setting.names[flying.place]}, round {flying.round}: {flying.kind}"
             after = self._workers.through(world, RECEIPT, receipt)
@@ -140,15 +150,22 @@ class Model:
 
     def _guards(self, world: World) -> Iterator[Move[World]]:
         marks = world.marks
-        if any(block.until == FUTURE for block in marks.blocks.values()):
-            blocks = Frozen({sender: replace(block, until=PAST) for sender, block in marks.blocks.items()})
-            yield Move("the block is over", world._replace(marks=replace(marks, blocks=blocks)))
-        elif world.may(Mishap.BLOCKED_ELSEWHERE):
-            blocks = Frozen({SENDER: Block(FUTURE, timedelta(minutes=10), 0)})
-            after = world.spent(Mishap.BLOCKED_ELSEWHERE)._replace(marks=replace(marks, blocks=blocks))
+        for name in ("down", "block", "refused"):
+            yield from self._mark_ends(world, "marks", name)
+        yield from self._mark_ends(world, "backend", "down")
+        if marks.block is None and world.may(Mishap.BLOCKED_ELSEWHERE):
+            blocked = replace(marks, block=Block(FUTURE, timedelta(), 0))
+            after = self._shelf.outdated(world.spent(Mishap.BLOCKED_ELSEWHERE), marks, blocked)._replace(marks=blocked)
             yield Move("another message finds the sender blocked", after, False)
         if self._setting.budget[Mishap.CREDENTIAL] and world.credential == REVOKED:
             yield Move("another credential is put in use", world._replace(credential=GOOD))
+
+    def _mark_ends(self, world: World, whose: str, name: str) -> Iterator[Move[World]]:
+        marks: Marks = getattr(world, whose)
+        mark = getattr(marks, name)
+        if mark is not None and mark.until == FUTURE:
+            over = replace(marks, **{name: replace(mark, until=PAST)})
+            yield Move(f"time: the mark {name} of the {WHOSE[whose]} is over", world._replace(**{whose: over}))
 
     # ---- time
 

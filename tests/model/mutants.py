@@ -8,6 +8,7 @@ from tests.model.planting import Patch
 DELIVERY, RECORD = "shared/domain/delivery.py", "shared/domain/record.py"
 GUARDS, IDENTITY = "shared/domain/guards.py", "shared/domain/identity.py"
 ACCEPT, FOLLOW, RECEIPTS = "shared/pipeline/accept.py", "shared/pipeline/follow.py", "shared/pipeline/receipts.py"
+MARKS, BACKEND = "shared/domain/marks.py", "shared/pipeline/backend_marks.py"
 INBOUND, OUTBOUND = "shared/pipeline/process_inbound.py", "shared/pipeline/process_outbound.py"
 
 
@@ -49,7 +50,7 @@ FENCE = (
                 "attempt=record.attempt + 1, token=token,",
                 "attempt=record.attempt + 1, token=str(record.attempt + 1),",
             ),
-            Patch(OUTBOUND, "(self.store, leased, token,", "(self.store, leased, leased.token or token,"),
+            Patch(OUTBOUND, "self.store, leased, token,", "self.store, leased, leased.token or token,"),
             Patch(INBOUND, "(self.store, record, token,", "(self.store, record, record.token or token,"),
         ),
     ),
@@ -184,22 +185,16 @@ LOST = (
         "I2",
         "reply: limited, own write refused",
         DELIVERY,
-        "    if _older(task, record) and not record.due(now):",
-        "    if not record.due(now):",
+        'return _wait(record, task, "waiting", record.due_at, why)',
+        'return Step(Answer(200, "waiting"), next=Ensure(record), why=why)',
     ),
     _mutant(
         "a task of an older generation does nothing",
         "I2",
         "reply: limited, own write refused",
         DELIVERY,
-        """
-    if _older(task, record) and not record.due(now):
-        return Step(Answer(200, "waiting"), next=Ensure(record))
-    match guard:""",
-        """
-    if _older(task, record):
-        return Step(Answer(200, "waiting"))
-    match guard:""",
+        "follows: Next = Ensure(record) if _older(task, record) else Hop(until)",
+        "follows: Next = None if _older(task, record) else Hop(until)",
     ),
     _mutant(
         "a task of an older generation keeps a chain of its own",
@@ -214,7 +209,7 @@ LOST = (
         "I2",
         "order: two replies, two workers",
         DELIVERY,
-        'return _wait(record, task, "waiting", until)',
+        'return _wait(record, task, "in_doubt" if record.state is State.IN_DOUBT else "waiting", until, why)',
         'return Step(Answer(200, "waiting"))',
     ),
     _mutant(
@@ -222,7 +217,7 @@ LOST = (
         "I2",
         "reply: our backoff, provider down, killed",
         DELIVERY,
-        "return Step(Answer(503, waiting.state, retry_after=retry_after), write=waiting)",
+        "return Step(Answer(503, waiting.state), write=waiting)",
         "return Step(Answer(200, waiting.state), write=waiting)",
     ),
     _mutant(
@@ -238,8 +233,8 @@ LOST = (
         "I2",
         "reply: credential refused and replaced, killed",
         OUTBOUND,
-        "self.store.mark_credential(record.tenant, fingerprint)",
-        "self.store.mark_credential(record.tenant, self.channel.fingerprint(record.sender))",
+        "self._senders.learned(seen, verdict, answered, fingerprint, token)",
+        "self._senders.learned(seen, verdict, answered, self.channel.fingerprint(record.sender), token)",
     ),
     _mutant(
         "what is dead expires",
@@ -320,17 +315,17 @@ TWICE = (
 THROWN_AWAY = (
     _mutant(
         "the lease of the last attempt expires into dead",
-        "I2",
+        "I10",
         "reply: killed in its last attempt",
         DELIVERY,
         """
             doubtful = _doubtful(record, limits, now)
-            return _wait(""",
+            until =""",
         """
             if record.attempt >= limits.max_attempts:
                 return _written(_final(record, State.DEAD, limits, now, reason="attempts"))
             doubtful = _doubtful(record, limits, now)
-            return _wait(""",
+            until =""",
     ),
     _mutant(
         "settle is taken from leased alone",
@@ -396,7 +391,7 @@ REPLAYS = (
         DELIVERY,
         """
         round=record.round + 1,
-        give_up_at=now + limits.message_max_age if record.kind is Kind.OUTBOUND else None,
+        give_up_at=now + limits.message_max_age,
 """,
         """
         round=record.round + 1,
@@ -453,10 +448,11 @@ GUARDED = (
         "resend: a guard is false for now",
         DELIVERY,
         """
-    if isinstance(guard, Wait):
-        return _wait(record, task, "in_doubt", guard.until)
-""",
-        "\n",
+        return _written(_final(record, State.DEAD, limits, now, reason="in_doubt"))
+    return _guarded(record, task, token, guard,""",
+        """
+        return _written(_final(record, State.DEAD, limits, now, reason="in_doubt"))
+    return _guarded(record, task, token, Go(),""",
     ),
     _mutant(
         "a reply does not wait for the one before it",
@@ -468,5 +464,130 @@ GUARDED = (
     ),
 )
 
-MUTANTS: Sequence[Mutant] = (*FENCE, *DURABLE, *LOST, *TWICE, *THROWN_AWAY, *REPLAYS, *GUARDED)
+# ---- outages, blocks, credentials
+
+OUTAGES = (
+    _mutant(
+        "an outage spends an attempt",
+        "I10",
+        "outage: provider down again and again",
+        DELIVERY,
+        "return _given_back(record, word, code, now, throttled=record.throttled + 1)",
+        "return replace(_logged(record, word, now, code=code), throttled=record.throttled + 1)",
+    ),
+    _mutant(
+        "the sweep comes while a retry is not due",
+        "I5",
+        "outage: provider down, racing sweep",
+        DELIVERY,
+        "waiting = _scheduled(_open(_put_off(record, verdict.word, code, now), State.PENDING), due_at, limits)",
+        "waiting = replace(_open(_put_off(record, verdict.word, code, now), State.PENDING), due_at=due_at)",
+    ),
+    _mutant(
+        "nobody is elected",
+        "guards",
+        "outage: provider down again and again",
+        GUARDS,
+        "return Elect(frozenset(name for name, _ in claims), claims[0][1], unclear) if claims else Go()",
+        "return Go()",
+    ),
+    _mutant(
+        "a claim does not ask whether the mark still stands",
+        "O4",
+        "every call: two workers after an outage",
+        MARKS,
+        "if any(getattr(current, name) != getattr(seen, name) for name in names):",
+        "if not names:",
+    ),
+    _mutant(
+        "a resend ignores the breaker",
+        "O4",
+        "outage: resend, answer lost, provider down",
+        GUARDS,
+        "if marks.down and now < (probe_from",
+        "if marks.down and not record.doubts and now < (probe_from",
+    ),
+    _mutant(
+        "a resend does not probe",
+        "guards",
+        "resend: receipts late, two answers lost",
+        GUARDS,
+        "if marks.down or record.doubts:",
+        "if marks.down:",
+    ),
+    _mutant(
+        "a doubt is judged while the provider is down",
+        "I10",
+        "outage: hold, answer lost, provider down",
+        GUARDS,
+        "unclear = record.state is State.IN_DOUBT and marks.down is not None",
+        "unclear = False",
+    ),
+    _mutant(
+        "an elected attempt whose lease is refused keeps its claim",
+        "O4",
+        "outage: two workers",
+        OUTBOUND,
+        "if isinstance(elected, Go) and not isinstance(step.next, Run):",
+        "if isinstance(elected, Go) and not isinstance(step.next, Run) and step.write:",
+    ),
+    _mutant(
+        "a probe that fails leaves the claim",
+        "O4",
+        "outage: provider down again and again",
+        MARKS,
+        "wait=wait, claim=None)",
+        "wait=wait)",
+    ),
+    _mutant(
+        "everybody probes at the end of a block",
+        "guards",
+        "reply: blocked, killed",
+        GUARDS,
+        'claims.append((BLOCK, "blocked"))',
+        "pass",
+    ),
+    _mutant(
+        "a refused credential is never tried again",
+        "I2",
+        "credential: access denied, then granted, killed",
+        MARKS,
+        "until = now + limits.waits.credential_probe if is_curable else None",
+        "until = None",
+    ),
+    _mutant(
+        "a backend that takes nothing costs an attempt",
+        "I10",
+        "backend: takes nothing again and again",
+        BACKEND,
+        "if failure.took and current.down is None:",
+        "if current.down is None:",
+    ),
+    _mutant(
+        "the mark of one event holds back all",
+        "O7",
+        "backend: two events, one fails",
+        MARKS,
+        "return mark is not None and mark.by in (None, event)",
+        "return mark is not None",
+    ),
+    _mutant(
+        "a second event that fails changes nothing",
+        "O7",
+        "backend: two events, one fails",
+        MARKS,
+        "joint = replace(mark, by=None)",
+        "joint = mark",
+    ),
+    _mutant(
+        "an event is sent to a backend that is down",
+        "guards",
+        "backend: takes nothing again and again",
+        INBOUND,
+        "return self.backend.guard(seen, record.key)",
+        "return Go()",
+    ),
+)
+
+MUTANTS: Sequence[Mutant] = (*FENCE, *DURABLE, *LOST, *TWICE, *THROWN_AWAY, *REPLAYS, *GUARDED, *OUTAGES)
 BY_NAME: Mapping[str, Mutant] = {mutant.name: mutant for mutant in MUTANTS}

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from shared.domain.delivery import Ensure, EnsureReplies, Run, Step
 from shared.domain.errors import (
+    AccessDenied,
     AnswerLost,
     CredentialInvalid,
     LimitReached,
@@ -22,14 +23,25 @@ from shared.domain.errors import (
     TryLater,
 )
 from shared.domain.events import Event, Parsed, ReceiptReceived
-from shared.domain.guards import Block, TenantMarks
 from shared.domain.identity import Echo
 from shared.domain.limits import Limits
+from shared.domain.marks import Marks, ReceiptBlock
 from shared.domain.messages import Contact, Drop, Message
 from shared.domain.outbound_messages import OutboundMessage
 from shared.domain.record import Delivery, Task
-from shared.pipeline.ports import Backlog, Created, Decide, Exists, HandlerCall, HandlerFault, Tenant
-from tests.model.world import CORRELATION, NOW, TENANT, Row, Shelf, Worker, normal_marks
+from shared.pipeline.ports import (
+    BackendUnavailable,
+    Backlog,
+    Created,
+    Decide,
+    DecideMarks,
+    Exists,
+    HandlerCall,
+    HandlerFault,
+    Sender,
+    Tenant,
+)
+from tests.model.world import CORRELATION, NOW, SENDER, TENANT, Row, Shelf, Worker, at_times_of, normal_marks
 
 READS = frozenset({"store.get", "store.marks", "store.overdue", "channel.fingerprint"})
 CHOICES = frozenset({"clock.monotonic", "process.stopping", "handler.call"})
@@ -42,11 +54,12 @@ FRESH, LATE, EXHAUSTED = 0.0, 45.0, 1000.0
 NOT_SENT: Mapping[str, SendError] = {
     "answer lost": AnswerLost(),
     "refused": SendRefused(131026, status=400),
-    "our backoff": TryLater(131000),
+    "our backoff": TryLater(131000, status=400),
     "provider down": ProviderUnavailable(),
-    "limited": LimitReached(130429),
-    "blocked": SenderBlocked(368),
-    "credential refused": CredentialInvalid(190),
+    "limited": LimitReached(130429, status=400),
+    "blocked": SenderBlocked(368, status=400),
+    "credential refused": CredentialInvalid(190, status=401),
+    "access denied": AccessDenied(10, status=403),
 }
 
 
@@ -81,6 +94,7 @@ class Play:
     replies: tuple[OutboundMessage, ...]
     limits: Limits
     may_stop: bool
+    backend: str | None
     shelf: Shelf
 
 
@@ -94,6 +108,8 @@ class Script:
         self.times = ""
         """What makes the time matter: "lease" after one was taken, "away" after an unavailable store."""
         self._stopping = False
+        self.marks_seen: dict[str, Marks] = {}
+        """Of each id the marks that this worker has read or written last."""
 
     def ask(self, name: str, *args: Any) -> Any:
         place = len(self.asked)
@@ -163,16 +179,27 @@ class ScriptedStore:
     def purge(self, now: datetime, limit: int) -> int:
         return 0
 
-    def marks(self, tenant: str) -> TenantMarks:
-        marks: TenantMarks = self.script.ask("store.marks")
+    def marks(self, id: str) -> Marks:
+        found: Marks = self.script.ask("store.marks", id)
+        seen = self.script.marks_seen.get(id)
+        return self._seen(id, at_times_of(found, seen) if seen else found)
+
+    def change_marks(self, id: str, decide: DecideMarks, seen: Marks | None = None) -> tuple[Marks, Marks]:
+        found = self.marks(id) if seen is None else seen
+        while True:
+            after = normal_marks(decide(found))
+            if after == found:
+                return found, found
+            if self.script.write("store.commit_marks", id, found, after) == WRITTEN:
+                return found, self._seen(id, after)
+            found = self.marks(id)
+
+    def _seen(self, id: str, marks: Marks) -> Marks:
+        self.script.marks_seen[id] = marks
         return marks
 
-    def mark_credential(self, tenant: str, fingerprint: str) -> None:
-        self.script.write("store.mark_credential", fingerprint)
-
-    def mark_block(self, tenant: str, sender: str, block: Block | None) -> None:
-        marks = TenantMarks(None, {sender: block} if block else {})
-        self.script.write("store.mark_block", normal_marks(marks).blocks)
+    def note_receipt_block(self, id: str, noted: ReceiptBlock) -> None:
+        self.script.write("store.note_receipt_block", noted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,16 +239,30 @@ class ScriptedChannel:
             raise NOT_SENT[answer]
         return answer
 
+    def probe(self, sender: str) -> None:
+        self.script.times = ""
+        answer: str = self.script.ask("channel.probe")
+        if answer in NOT_SENT:
+            raise NOT_SENT[answer]
+
 
 @dataclass(frozen=True, slots=True)
 class ScriptedHandler:
     script: Script
+
+    @property
+    def backend(self) -> str | None:
+        return self.script.play.backend
 
     def handles(self, kind: str) -> bool:
         return True
 
     def __call__(self, call: HandlerCall) -> Sequence[OutboundMessage]:
         match self.script.ask("handler.call"):
+            case "takes nothing":
+                raise BackendUnavailable("it takes nothing", took=False)
+            case "does not answer":
+                raise BackendUnavailable("it does not answer", took=True)
             case "raises":
                 raise HandlerFault("it failed")
             case "drops":
@@ -259,6 +300,14 @@ class OneTenant:
 
     def owner_of_account(self, provider: str, account: str) -> Tenant:
         return Tenant(TENANT)
+
+    def senders(self, tenant: str | None = None) -> Sequence[Sender]:
+        return (Sender(TENANT, "meta", SENDER),)
+
+
+class NoSenders(OneTenant):
+    def senders(self, tenant: str | None = None) -> Sequence[Sender]:
+        return ()
 
 
 class Inline(Executor):

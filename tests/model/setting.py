@@ -35,6 +35,9 @@ class Setting:
     attempts: int = 2
     hops: int = 1  # what hops further is refused by the queue and comes back
     most_tasks: int = 2  # live ones of one record
+    backend: str | None = None  # the id of the backend's marks, where the handler is behind an address
+    down: bool = False  # the provider is marked as down at the start, and its wait is over
+    blocking: bool = False  # a failed receipt speaks of the sender
     sweep: bool = False  # comes where a record has neither task nor worker
     patient: bool = False  # a doubt window outlives every worker, as it does by the real numbers
     every_call: bool = False  # something may happen between any two calls, not only between two that change something

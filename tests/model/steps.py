@@ -6,14 +6,30 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from shared.domain.delivery import Run, Step
-from shared.domain.guards import TenantMarks
 from shared.domain.identity import Echo
+from shared.domain.marks import Marks, ReceiptBlock
 from shared.domain.record import OPEN_STATES, Delivery, ReceiptKind, State, Task
 from tests.model import invariants
 from tests.model.entries import REPLAY_MAY_DOUBLE, Reached
 from tests.model.ports import AWAY, CREATED, EXHAUSTED, FRESH, LATE, MADE, WRITTEN, Call
 from tests.model.setting import NEVER, Setting
-from tests.model.world import PAST, REFUSED, REVOKED, Flying, Handed, Mishap, Row, Shelf, Worker, World, noted, put
+from tests.model.world import (
+    FUTURE,
+    PAST,
+    REFUSED,
+    REVOKED,
+    Flying,
+    Handed,
+    Mishap,
+    Row,
+    Shelf,
+    Worker,
+    World,
+    at_times_of,
+    normal_marks,
+    noted,
+    put,
+)
 
 NOT_TAKEN = {
     "refused": Mishap.REFUSED,
@@ -22,6 +38,7 @@ NOT_TAKEN = {
     "limited": Mishap.LIMITED,
     "blocked": Mishap.BLOCKED,
     "credential refused": Mishap.CREDENTIAL,
+    "access denied": Mishap.ACCESS_DENIED,
 }
 """Answers of the provider that did not take a message."""
 
@@ -50,7 +67,13 @@ class Steps:
             case "store.get":
                 yield Outcome("", self.read(world, call.args[0]), world)
             case "store.marks":
-                yield Outcome("", world.marks, world)
+                yield Outcome("", self._marks(world, call.args[0]), world)
+            case "store.commit_marks":
+                yield from self._commits_marks(world, worker, reached)
+            case "channel.probe":
+                yield Outcome("probes, answered", "answered", world)
+                yield from _mishap(world, Mishap.PROVIDER_DOWN, "probes: provider down", "provider down")
+                yield from _mishap(world, Mishap.ANSWER_LOST, "probes, no answer", "answer lost")
             case "store.overdue":
                 yield Outcome("", _overdue(world), world)
             case "channel.fingerprint":
@@ -64,6 +87,8 @@ class Steps:
                 yield Outcome("the handler replies", "replies", world)
                 yield from _mishap(world, Mishap.HANDLER_RAISES, "the handler raises", "raises")
                 yield from _mishap(world, Mishap.HANDLER_DROPS, "the handler drops it", "drops")
+                yield from _mishap(world, Mishap.BACKEND_DOWN, "the backend takes nothing", "takes nothing")
+                yield from _mishap(world, Mishap.BACKEND_LOST, "the backend does not answer", "does not answer")
             case "store.create":
                 yield from self._creates(world, call.args[0])
             case "store.commit":
@@ -128,6 +153,24 @@ class Steps:
         yield from _mishap(after, Mishap.AMBIGUOUS, f"{said}, told that it was refused", REFUSED)
         yield from _away(world, after)
 
+    def _commits_marks(self, world: World, worker: Worker, reached: Reached) -> Iterator[Outcome]:
+        """Applied only to what was read; that time has passed is no write."""
+        id, found, after = reached.call.args
+        whose = "backend" if id == self._setting.backend else "marks"
+        current: Marks = getattr(world, whose)
+        if at_times_of(current, found) != found:
+            yield Outcome("finds other marks", REFUSED, world)
+            return
+        broken = invariants.of_marks(self._setting, worker, reached, whose, current, after)
+        written = self._shelf.outdated(world, found, after)._replace(**{whose: after})
+        said = f"marks: {_told(found)} → {_told(after)}"
+        yield Outcome(said, WRITTEN, written, broken=broken)
+        yield from _mishap(written, Mishap.AMBIGUOUS, f"{said}, told that it was refused", REFUSED)
+        yield from _away(world, written)
+
+    def _marks(self, world: World, id: str) -> Marks:
+        return world.backend if id == self._setting.backend else world.marks
+
     def _written(self, world: World, worker: Worker, found: Delivery, step: Step) -> World:
         write = step.write
         assert write is not None
@@ -148,7 +191,6 @@ class Steps:
 
     def _blind(self, world: World, call: Call) -> Outcome:
         """A write that asks for nothing."""
-        marks = world.marks
         match call.name:
             case "store.note_receipt":
                 echo, receipt = call.args
@@ -161,13 +203,10 @@ class Steps:
             case "store.note_unechoed_receipt":
                 one = (call.args[0].provider_id, call.args[0].kind)
                 return Outcome("is kept by its id", WRITTEN, world._replace(unechoed=world.unechoed | {one}))
-            case "store.mark_credential":
-                marks = TenantMarks(call.args[0], marks.blocks)
-                return Outcome(f"marks {call.args[0]} refused", WRITTEN, world._replace(marks=marks))
-            case "store.mark_block":
-                marks = TenantMarks(marks.refused_credential, call.args[0])
-                said = f"marks the sender {'blocked' if marks.blocks else 'free'}"
-                return Outcome(said, WRITTEN, world._replace(marks=marks))
+            case "store.note_receipt_block":
+                noted_block: ReceiptBlock = call.args[0]
+                marks = normal_marks(replace(world.marks, receipt_block=noted_block))
+                return Outcome("is noted beside the marks of the sender", WRITTEN, world._replace(marks=marks))
             case name:
                 raise AssertionError(f"nobody says what {name} does")
 
@@ -249,6 +288,17 @@ def _is_only_later(now: Delivery | None, found: Delivery | None) -> bool:
     """
     deadlines = ("lease_until", "due_at", "sweep_at", "give_up_at", "doubt_until")
     return now is not None and found is not None and replace(now, **{d: getattr(found, d) for d in deadlines}) == found
+
+
+def _told(marks: Marks) -> str:
+    """Marks in words."""
+    words = []
+    for name in ("down", "block", "refused"):
+        mark = getattr(marks, name)
+        if mark:
+            by = f" by {mark.by}" if getattr(mark, "by", None) else ""
+            words.append(f"{name}{by} {'in force' if mark.until == FUTURE else 'over'}, claim {mark.claim}")
+    return "; ".join(words) or "none"
 
 
 def _changed(name: str, before: Delivery, step: Step) -> str:

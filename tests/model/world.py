@@ -4,14 +4,14 @@ Time has no numbers here. Of a deadline in a record it only counts whether it ha
 other: every order of lease, due time, doubt window and the rest is explored, also those that the real numbers forbid.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum, auto
 from typing import Any, NamedTuple
 
 from shared.domain.events import ReceiptReceived
-from shared.domain.guards import Block, TenantMarks
+from shared.domain.marks import Marks
 from shared.domain.record import Delivery, ReceiptKind, Receipts, State, Task
 from shared.stores.records import receipts_of
 
@@ -24,6 +24,9 @@ REVOKED, GOOD = 0, 1
 
 NOBODY = "nobody's"
 """The token of a worker that is no more: no other can have it, and all such are alike."""
+
+OUTDATED, OUTDATED_CODE = timedelta(days=999), 999
+"""In a mark that a worker has read: it was written since."""
 
 REFUSED = "write refused"
 """The answer to a write whose record is no longer what was read: it is read again."""
@@ -53,7 +56,10 @@ class Mishap(IntEnum):
     LIMITED = auto()
     BLOCKED = auto()  # the sender, as the answer to a send
     BLOCKED_ELSEWHERE = auto()  # the sender, as another message found
-    CREDENTIAL = auto()  # refused
+    CREDENTIAL = auto()  # refused for good
+    ACCESS_DENIED = auto()  # refused, and perhaps not for good
+    BACKEND_DOWN = auto()  # the backend takes nothing
+    BACKEND_LOST = auto()  # the backend does not answer in time
     GIVE_UP = auto()  # give_up_at passes
     FAILED_RECEIPT = auto()  # accepted, but its receipt will say failed
     RECEIPT_TWICE = auto()
@@ -120,7 +126,8 @@ class World(NamedTuple):
     ledger: tuple[Handed, ...]
     gave_up: tuple[int, ...]  # in which round give_up_at passed; -1: never
     left: tuple[int, ...]  # how often each mishap may still happen
-    marks: TenantMarks
+    marks: Marks = Marks()  # of the sender
+    backend: Marks = Marks()
     acknowledged: bool = False  # Meta has its 200
     credential: int = REVOKED  # the one in use
     workers: tuple[Worker, ...] = ()
@@ -192,19 +199,35 @@ class Shelf:
 
     def without(self, token: str, world: World) -> World:
         """The world once nobody has this token any more."""
-        if token not in world.holders and not world.workers:
+        if token not in world.holders and token not in claims(world) and not world.workers:
             return world
         rows = tuple(self._renamed(row, token) for row in world.rows)
         holders = tuple(NOBODY if holder == token else holder for holder in world.holders)
-        after = world._replace(rows=rows, holders=holders, workers=())
-        for other in world.workers:
-            answers = tuple(self._renamed(answer, token) for answer in other.answers)
-            after = after.plus(self.worker(other.entry, other.subject, other.token, answers))
-        return after
+        marks, backend = self._renamed(world.marks, token), self._renamed(world.backend, token)
+        after = world._replace(rows=rows, holders=holders, marks=marks, backend=backend, workers=())
+        return self._with_answers(after, world.workers, lambda answer: self._renamed(answer, token))
+
+    def outdated(self, world: World, before: Marks, after: Marks) -> World:
+        """The world once marks were written: what other workers have read of them is never equal to them again. In
+        truth every mark has its own times; here only whether those have passed is told.
+        """
+        return self._with_answers(
+            world._replace(workers=()),
+            world.workers,
+            lambda answer: outdated(answer, before, after) if isinstance(answer, Marks) else answer,
+        )
+
+    def _with_answers(self, world: World, workers: Iterable[Worker], change: Callable[[Any], Any]) -> World:
+        for other in workers:
+            answers = tuple(change(answer) for answer in other.answers)
+            world = world.plus(self.worker(other.entry, other.subject, other.token, answers))
+        return world
 
     def _renamed(self, answer: Any, token: str) -> Any:
         if isinstance(answer, Row) and answer.record.token == token:
             return self.changed(answer, token=NOBODY)
+        if isinstance(answer, Marks):
+            return each_mark(answer, lambda mark: replace(mark, claim=NOBODY) if mark.claim == token else mark)
         return answer
 
 
@@ -236,12 +259,73 @@ def passed_or_not(deadline: datetime | None) -> datetime | None:
     return None if deadline is None else PAST if deadline <= NOW else FUTURE
 
 
-def normal_marks(marks: TenantMarks) -> TenantMarks:
-    blocks = {
-        sender: Block(PAST if block.until <= NOW else FUTURE, timedelta(minutes=10), 0)
-        for sender, block in marks.blocks.items()
-    }
-    return TenantMarks(marks.refused_credential, Frozen(blocks))
+def normal_marks(marks: Marks) -> Marks:
+    """The marks with their deadlines told only as passed or not, and without codes and the length of waits."""
+    down, block, refused, credential = marks.down, marks.block, marks.refused, marks.credential
+    return Marks(
+        down=down and replace(down, until=_passed_or_not(down.until), wait=_kept(down.wait)),
+        block=block and replace(block, until=_passed_or_not(block.until), wait=_kept(block.wait), code=0),
+        refused=refused
+        and replace(
+            refused,
+            code=OUTDATED_CODE if refused.code == OUTDATED_CODE else 0,
+            since=PAST,
+            until=passed_or_not(refused.until),
+        ),
+        credential=credential and replace(credential, since=PAST),
+        receipt_block=marks.receipt_block and replace(marks.receipt_block, code=0, at=PAST),
+    )
+
+
+def claims(world: World) -> set[str | None]:
+    """Whose claims there are."""
+    marks = (world.marks.down, world.marks.block, world.marks.refused, world.backend.down)
+    return {mark.claim for mark in marks if mark is not None}
+
+
+def each_mark(marks: Marks, change: Callable[[Any], Any]) -> Marks:
+    """The marks that can be claimed, each changed."""
+    down, block, refused = marks.down, marks.block, marks.refused
+    return replace(
+        marks, down=down and change(down), block=block and change(block), refused=refused and change(refused)
+    )
+
+
+def outdated(seen: Marks, before: Marks, after: Marks) -> Marks:
+    """What was read of marks, where a write has changed it since."""
+    return replace(
+        seen,
+        down=seen.down and (seen.down if before.down == after.down else replace(seen.down, wait=OUTDATED)),
+        block=seen.block and (seen.block if before.block == after.block else replace(seen.block, wait=OUTDATED)),
+        refused=seen.refused
+        and (seen.refused if before.refused == after.refused else replace(seen.refused, code=OUTDATED_CODE)),
+    )
+
+
+def at_times_of(current: Marks, seen: Marks) -> Marks:
+    """The current marks, told with the deadlines of those that were seen before where nothing else differs: time that
+    passes changes no mark in truth.
+    """
+    return replace(
+        current,
+        down=_at_time_of(current.down, seen.down),
+        block=_at_time_of(current.block, seen.block),
+        refused=_at_time_of(current.refused, seen.refused),
+    )
+
+
+def _at_time_of(current: Any, seen: Any) -> Any:
+    if current is None or seen is None:
+        return current
+    return seen if replace(current, until=seen.until) == seen else current
+
+
+def _passed_or_not(deadline: datetime) -> datetime:
+    return PAST if deadline <= NOW else FUTURE
+
+
+def _kept(wait: timedelta) -> timedelta:
+    return wait if wait == OUTDATED else timedelta()
 
 
 def noted(record: Delivery, round_: int, kind: ReceiptKind) -> Delivery:

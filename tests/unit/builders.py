@@ -31,9 +31,8 @@ def at(seconds: float) -> datetime:
 
 
 def pending(kind: Kind = Kind.OUTBOUND, **changes: Any) -> Delivery:
-    inbound = kind is Kind.INBOUND
     record = Delivery(
-        key=EVENT_KEY if inbound else REPLY_KEY,
+        key=EVENT_KEY if kind is Kind.INBOUND else REPLY_KEY,
         kind=kind,
         provider="meta",
         tenant="default",
@@ -47,7 +46,7 @@ def pending(kind: Kind = Kind.OUTBOUND, **changes: Any) -> Delivery:
         due_at=at(-60),
         sweep_at=at(540),
         sweeps=1,
-        give_up_at=None if inbound else at(24 * 3600 - 60),
+        give_up_at=at(24 * 3600 - 60),
     )
     return replace(record, **changes)
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
-from itertools import islice, takewhile
+from itertools import islice, pairwise, takewhile
 from pathlib import Path
 
 import pytest
@@ -185,8 +185,25 @@ def test_a_server_that_forgets_is_cut_off_and_frozen_and_never_killed() -> None:
 def test_every_fault_of_the_schedule_is_one_that_the_local_cloud_knows() -> None:
     faults = [fault_from(dict(blow.fault)) for blow in first(SERVER) if blow.kind is Kind.FAULT]
 
-    assert {fault.on for fault in faults} == {"send", "receipt", "webhook", "task"}
-    assert all(fault.times > 0 for fault in faults), "none is left for good"
+    assert {fault.on for fault in faults} == {"provider", "send", "receipt", "webhook", "task"}
+    assert all(fault.times > 0 or fault.seconds for fault in faults), "none is left for good"
+
+
+def test_whatsapp_is_away_for_longer_than_eight_attempts_take_from_the_first_half_of_a_run_on() -> None:
+    weather = replace(SERVER, outage=45.0, length=100.0)
+    for seed in range(20):
+        outages = [
+            blow
+            for blow in islice(blows(seed, weather), 3000)
+            if blow.fault.get("on") == "provider" and blow.fault["kind"] == "unreachable"
+        ]
+        assert 10 <= outages[0].at <= 50
+        assert all(45 <= blow.fault["seconds"] <= 54 for blow in outages)
+        assert all(later.at - one.at >= 3 * 45 for one, later in pairwise(outages)), "it comes back in between"
+
+
+def test_without_a_length_no_outage_is_scheduled() -> None:
+    assert not [blow for blow in first(SERVER) if blow.fault.get("kind") == "unreachable"]
 
 
 def test_tasks_are_lost_only_where_a_sweep_makes_good_for_a_real_queue_loses_none() -> None:

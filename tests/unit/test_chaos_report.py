@@ -117,10 +117,14 @@ def test_a_whole_run_has_to_show_all_and_a_shorter_one_its_share_but_never_nothi
 
 
 def test_every_process_and_every_number_is_asked_for() -> None:
-    asked = list(needs(3000, {"webhook": 20, "store": 19}, 200, 49, 100))
+    asked = list(needs(3000, {"webhook": 20, "store": 19}, 200, 49, 100, 0))
 
-    assert [need.least for need in asked] == [20, 20, 200, 50, 100]
-    assert [need.what for need in asked if not need.met] == ["kills of store", "messages in doubt"]
+    assert [need.least for need in asked] == [20, 20, 200, 50, 100, 1]
+    assert [need.what for need in asked if not need.met] == [
+        "kills of store",
+        "messages in doubt",
+        "outages longer than eight attempts",
+    ]
 
 
 # ---- the end
@@ -230,3 +234,10 @@ def test_the_command_that_makes_the_same_run_is_understood_as_the_same(changes: 
     assert (given["store"], given["policy"], given["time_scale"]) == (wishes.store, wishes.policy, wishes.time_scale)
     assert (given["no_sweep"], given["withhold_receipts"]) == (not wishes.sweep, wishes.withhold_receipts)
     assert (given["handler"] or HANDLER) == wishes.handler
+
+
+def test_a_run_has_an_outage_longer_than_the_waits_of_eight_attempts() -> None:
+    scaled = replace(WISHES, time_scale=10)
+    waits = 10 + 20 + 40 + 80 + 160 + 300 + 300
+    assert scaled.weather.outage == waits / 10
+    assert scaled.weather.length == 31.5

@@ -45,6 +45,7 @@ BOTH_LOCAL: Mapping[str, Any] = {
     "INTERNAL_TASK_BASE_URL": "http://127.0.0.1:8081",
     "INTERNAL_TASK_TOKEN": ("local-internal-token",),
     "DEDUPE_TTL_DAYS": 8,
+    "MESSAGE_MAX_AGE": timedelta(hours=24),
     "SWEEP_AFTER": timedelta(seconds=30),
     "TIME_SCALE": 1.0,
 }
@@ -66,7 +67,6 @@ LOCAL: Mapping[str, Mapping[str, Any]] = {
         "MAX_ATTEMPTS": 8,
         "IN_DOUBT_SECONDS": timedelta(seconds=300),
         "IN_DOUBT_POLICY": "resend",
-        "MESSAGE_MAX_AGE": timedelta(hours=24),
     },
 }
 
@@ -522,6 +522,14 @@ def test_the_limits_of_the_internal_service_are_those_it_was_given() -> None:
         sweep_after=timedelta(seconds=20),
         inbound_retention=timedelta(days=9),
     )
+
+
+@pytest.mark.parametrize("service", [WEBHOOK, INTERNAL])
+def test_both_services_give_up_at_the_same_age(service: str) -> None:
+    """The webhook creates the events, the internal service the messages."""
+    assert load({"MESSAGE_MAX_AGE": "1h"}, service).limits.message_max_age == timedelta(hours=1)
+    assert load({"MESSAGE_MAX_AGE": "1h", "TIME_SCALE": "20"}, service).limits.message_max_age == timedelta(minutes=3)
+    assert named(faults({"MESSAGE_MAX_AGE": "31d"}, service)) == {"MESSAGE_MAX_AGE"}
 
 
 @pytest.mark.parametrize("service", SERVICES)

@@ -53,8 +53,8 @@ def test_the_points_are_before_and_after_every_method_of_every_port() -> None:
     methods = {
         f"{name}.{'call' if method == '__call__' else method}"
         for name, protocol in protocols.items()
-        for method in vars(protocol)
-        if method == "__call__" or not method.startswith("_")
+        for method, value in vars(protocol).items()
+        if callable(value) and (method == "__call__" or not method.startswith("_"))
     }
 
     assert set(crash.points()) == {f"{moment}:{method}" for method in methods for moment in ("before", "after")}

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from shared.domain.delivery import Answer, Ensure, EnsureReplies, Next, Run, create, lease, seen_again, settle
-from shared.domain.guards import Go, Never, Wait
+from shared.domain.delivery import Answer, Ensure, EnsureReplies, Next, Run, Step, create, lease, seen_again, settle
+from shared.domain.guards import Elect, Go, Guard, Wait
 from shared.domain.identity import outbound_key
 from shared.domain.record import Attempt, Delivery, Kind, State
 from shared.domain.verdicts import (
     Accepted,
+    BackendDown,
     Blocked,
     CredentialRefused,
     Dropped,
@@ -53,6 +54,7 @@ from tests.unit.builders import (
     due,
     ends,
     expired,
+    hop_at,
     leased,
     nothing,
     pending,
@@ -61,6 +63,7 @@ from tests.unit.builders import (
 )
 
 IN = Kind.INBOUND
+GO = Go()
 
 # ---- webhook, as far as the domain decides it
 
@@ -95,6 +98,7 @@ FRESH = Delivery(
     payload={"text": "hello"},
     due_at=NOW,
     sweep_at=at(600),
+    give_up_at=at(24 * 3600),
 )
 
 
@@ -118,10 +122,19 @@ def test_what_a_webhook_creates(refused: str | None, expected: Delivery) -> None
     assert created(refused) == expected
 
 
-def test_a_message_going_out_is_given_up_after_its_greatest_age() -> None:
-    message = created(kind=Kind.OUTBOUND, due_at=at(3), after="0d" * 20)
+DAY = 24 * 3600
+
+
+@pytest.mark.parametrize("seconds", [3, 7 * DAY], ids=["in 3 s", "next week"])
+def test_a_message_is_given_up_a_day_after_it_is_first_due(seconds: float) -> None:
+    message = created(kind=Kind.OUTBOUND, due_at=at(seconds), after="0d" * 20)
     assert message == replace(
-        FRESH, kind=Kind.OUTBOUND, due_at=at(3), sweep_at=at(603), give_up_at=at(24 * 3600), after="0d" * 20
+        FRESH,
+        kind=Kind.OUTBOUND,
+        due_at=at(seconds),
+        sweep_at=at(seconds + 600),
+        give_up_at=at(seconds + DAY),
+        after="0d" * 20,
     )
 
 
@@ -155,6 +168,7 @@ class Arrival:
     changes: Mapping[str, Any] | None = None
     then: Callable[[Delivery], Next] = nothing
     tasks: tuple[int, ...] = ANY_TASK
+    guard: Guard = GO
 
 
 def takes_lease(attempt: int) -> dict[str, Any]:
@@ -166,6 +180,10 @@ def takes_lease(attempt: int) -> dict[str, Any]:
         "started_at": NOW,
     }
 
+
+TOO_OLD = {"give_up_at": NOW}
+WAITING, WAITED = Answer(200, "waiting"), ends(State.DEAD, IN, "waited")
+DOWN, ELECTED = Wait("backend_down", at(7)), Elect(frozenset({"down"}), "backend_down")
 
 ARRIVALS = (
     Arrival("absent", None, Answer(200, "gone")),
@@ -205,12 +223,28 @@ ARRIVALS = (
         tasks=(OLDER,),
     ),
     Arrival(
-        "pending, T0, early: goes on",
-        pending(IN, **due(at(50))),
-        Answer(200, "leased"),
-        takes_lease(1),
-        Run,
-        CURRENT_TASK,
+        "pending, T0, early: hop to due_at", pending(IN, **due(at(50))), WAITING, None, hop_at(at(50)), CURRENT_TASK
+    ),
+    Arrival(
+        "pending, early, backend down", pending(IN, **due(at(50))), WAITING, None, hop_at(at(50)), CURRENT_TASK, DOWN
+    ),
+    Arrival("pending, early, could be elected", pending(IN, **due(at(5))), WAITING, None, Ensure, (OLDER,), ELECTED),
+    Arrival("pending, past give_up_at", pending(IN, **TOO_OLD), Answer(200, "dead"), WAITED),
+    Arrival("pending, past give_up_at, early", pending(IN, **TOO_OLD, **due(at(50))), Answer(200, "dead"), WAITED),
+    Arrival("pending, past give_up_at, backend down", pending(IN, **TOO_OLD), Answer(200, "dead"), WAITED, guard=DOWN),
+    Arrival("leased expired, past give_up_at", expired(IN, **TOO_OLD), Answer(200, "dead"), WAITED),
+    Arrival("leased live, past give_up_at: the lease comes first", leased(IN, **TOO_OLD), Answer(409, "leased")),
+    Arrival("done, past give_up_at", done(IN, **TOO_OLD), Answer(200, "done"), then=EnsureReplies),
+    *(
+        Arrival(f"{state}, backend down: {then}", make(IN), WAITING, None, follows, tasks, DOWN)
+        for state, make in (("pending", pending), ("leased expired", expired))
+        for then, follows, tasks in (("hop", hop_at(at(7)), CURRENT_TASK), ("ensure_task", Ensure, (OLDER,)))
+    ),
+    *(
+        Arrival(
+            f"{state}, to be elected: no write", make(IN), Answer(409, word), None, lambda _: ELECTED, guard=ELECTED
+        )
+        for state, make, word in (("pending", pending, "pending"), ("leased expired", expired, "leased"))
     ),
     Arrival("pending, due", pending(IN), Answer(200, "leased"), takes_lease(1), Run),
     Arrival("pending, due just now", pending(IN, **due(NOW)), Answer(200, "leased"), takes_lease(1), Run),
@@ -237,18 +271,25 @@ ARRIVALS = (
     [pytest.param(row, age, id=f"{row.row} [{TASK_WORDS[age]}]") for row in ARRIVALS for age in row.tasks],
 )
 def test_what_a_task_finds(row: Arrival, age: int) -> None:
-    step = lease(row.before, task_for(row.before, age), MINE, Go(), LIMITS, NOW)
+    step = lease(row.before, task_for(row.before, age), MINE, row.guard, LIMITS, NOW)
     check(step, row.before, row.changes, row.then, row.answer)
     assert step.create == ()
 
 
-@pytest.mark.parametrize("state", STATES[IN])
-@pytest.mark.parametrize("guard", [Wait("blocked", at(600)), Never("window")], ids=["for now", "for good"])
-def test_a_guard_of_sends_means_nothing_to_an_event(state: str, guard: Wait | Never) -> None:
+@pytest.mark.parametrize("state", [state for state in STATES[IN] if state not in ("pending", "leased expired")])
+@pytest.mark.parametrize("guard", [DOWN, ELECTED], ids=["backend down", "to be elected"])
+def test_a_guard_means_nothing_to_an_event_that_cannot_run(state: str, guard: Guard) -> None:
     record = STATES[IN][state]()
     for age in ANY_TASK:
         task = task_for(record, age)
         assert lease(record, task, MINE, guard, LIMITS, NOW) == lease(record, task, MINE, Go(), LIMITS, NOW)
+
+
+def test_waiting_for_a_backend_writes_nothing_however_long_it_takes() -> None:
+    record = pending(IN)
+    for hop in range(100):
+        wait = Wait("backend_down", at(hop + 1))
+        assert lease(record, task_for(record, T0, hop), MINE, wait, LIMITS, at(hop)).write is None
 
 
 def test_the_lease_outlives_the_handler_by_thirty_seconds() -> None:
@@ -276,6 +317,7 @@ class Settled:
 HELD = leased(IN, token=MINE)
 LAST_HELD = leased(IN, token=MINE, attempt=LAST)
 OVERRUN = expired(IN, token=MINE)
+PUT_OFF = leased(IN, token=MINE, throttled=3)
 PAYLOADS = ({"n": 0}, {"n": 1}, {"n": 2})
 
 
@@ -337,6 +379,14 @@ VERDICTS = (
         {**tried(LAST_HELD, "handler_failed"), "last_error": "ValueError", **ends(State.DEAD, IN, "error")},
     ),
     Settled(
+        "handler raised after outages: the waits begin anew",
+        PUT_OFF,
+        HandlerFailed("ValueError"),
+        Answer(200, "rescheduled"),
+        {**tried(PUT_OFF, "handler_failed"), "last_error": "ValueError", "throttled": 0, **again(1, 10)},
+        Ensure,
+    ),
+    Settled(
         "shutdown before the handler ended (Release)",
         HELD,
         Released(),
@@ -360,6 +410,59 @@ def test_what_becomes_of_my_lease(row: Settled) -> None:
     assert step.create == ()
 
 
+def seconds(number: float) -> timedelta:
+    return timedelta(seconds=number)
+
+
+@pytest.mark.parametrize(
+    ("throttled", "verdict", "jitter", "wait"),
+    [
+        *((n, BackendDown("503"), NO_JITTER, wait) for n, wait in enumerate((10, 20, 40, 80, 160, 300, 300))),
+        (1000, BackendDown("503"), NO_JITTER, 300),
+        (0, BackendDown("503"), 0, 8),
+        (0, BackendDown("503"), 1, 12),
+        (0, BackendDown("503", at(90)), NO_JITTER, 90),
+        (5, BackendDown("503", at(90)), NO_JITTER, 300),
+        (0, BackendDown("503", None, seconds(70)), NO_JITTER, 70),
+        (0, BackendDown("503", at(90), seconds(70)), NO_JITTER, 90),
+        (0, BackendDown("503", at(60), seconds(70)), NO_JITTER, 70),
+        (3, BackendDown("503", at(60), seconds(70)), NO_JITTER, 80),
+        (0, BackendDown("503", at(-60), seconds(0)), NO_JITTER, 10),
+    ],
+)
+@pytest.mark.parametrize("attempt", [1, LAST], ids=["first attempt", "last attempt"])
+def test_a_backend_that_is_down_spends_no_attempt(
+    throttled: int, verdict: BackendDown, jitter: float, wait: float, attempt: int
+) -> None:
+    """Due at the latest of: the mark's end, 10 s doubling to 5 min (±20 %), Retry-After."""
+    held = leased(IN, token=MINE, attempt=attempt, throttled=throttled)
+    changes = {
+        **tried(held, "backend_down"),
+        **again(attempt, wait),
+        "last_error": "503",
+        "attempt": attempt - 1,
+        "throttled": throttled + 1,
+    }
+    check(settle(held, MINE, verdict, LIMITS, NOW, jitter), held, changes, Ensure, Answer(200, "rescheduled"))
+
+
+def test_an_event_waits_for_its_backend_until_it_is_given_up() -> None:
+    """However often the backend is asked in a day, no attempt is spent; then the event is dead(waited)."""
+    record, now, asked = pending(IN), NOW, 0
+    while True:
+        step = lease(record, task_for(record), MINE, Go(), LIMITS, now)
+        if not isinstance(step.next, Run):
+            break
+        asked += 1
+        put_off = settle(step.next.record, MINE, BackendDown("503"), LIMITS, now, NO_JITTER).write
+        assert put_off is not None
+        assert put_off.due_at is not None
+        record, now = put_off, put_off.due_at
+    assert step == Step(Answer(200, "dead"), step.write)
+    assert step.write is not None
+    assert (step.write.reason, step.write.attempt, asked > 250) == ("waited", 0, True)
+
+
 @pytest.mark.parametrize("held", [HELD, LAST_HELD, OVERRUN], ids=["first attempt", "last attempt", "overrun"])
 def test_a_plan_is_one_commit_of_done_and_its_replies(held: Delivery) -> None:
     step = settle(held, MINE, Replied(PAYLOADS), LIMITS, NOW, NO_JITTER)
@@ -380,7 +483,7 @@ def test_a_plan_is_one_commit_of_done_and_its_replies(held: Delivery) -> None:
             payload=payload,
             due_at=at(index),
             sweep_at=at(600 + index),
-            give_up_at=at(24 * 3600),
+            give_up_at=at(DAY + index),
             after=outbound_key(EVENT_KEY, index - 1) if index else None,
         )
         for index, payload in enumerate(PAYLOADS)
@@ -437,6 +540,7 @@ EVERY_VERDICT = {
     "replied": Replied(PAYLOADS),
     "dropped": Dropped("spam"),
     "failed": HandlerFailed("no"),
+    "backend down": BackendDown("no"),
     "still unparsable": StillUnparsable(),
     "still unknown": StillUnknown(),
     "released": Released(),
@@ -446,6 +550,7 @@ BECOMES = {
     "dropped": (State.DROPPED, 200),
     "failed": (State.PENDING, 200),
     "failed, last attempt": (State.DEAD, 200),
+    "backend down": (State.PENDING, 200),
     "still unparsable": (State.DEAD, 200),
     "still unknown": (State.DROPPED, 200),
     "released": (State.PENDING, 409),
@@ -512,12 +617,16 @@ def test_a_verdict_on_a_message_is_none_on_an_event(verdict: Accepted) -> None:
 
 @pytest.mark.parametrize("state", STATES[IN])
 def test_a_task_of_the_generation_never_answers_200_and_leaves_nothing_behind(state: str) -> None:
-    """Final, or at work, or held by another: it never ends because it came early, nor after a failed one."""
+    """Final, or at work, or held by another, or early and hopping; it never ends after a failed one."""
     for attempt, moment, age in product((0, 1, LAST), (at(-60), at(50)), CURRENT_TASK):
         record = STATES[IN][state](attempt=attempt, due_at=moment)
         step = lease(record, task_for(record, age), MINE, Go(), LIMITS, NOW)
         after = step.write or record
-        assert step.answer.status == 409 or after.final or isinstance(step.next, Run)
+        early = after.state is State.PENDING and moment > NOW
+        if early and attempt < LAST:
+            check(step, record, None, hop_at(moment), WAITING)
+        else:
+            assert step.answer.status == 409 or after.final or isinstance(step.next, Run)
 
 
 def test_no_receipt_counts_for_an_event() -> None:

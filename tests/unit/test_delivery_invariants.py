@@ -37,13 +37,15 @@ from shared.domain.delivery import (
     settle,
     sweep,
 )
-from shared.domain.guards import Go, Guard, Never, TenantMarks, Wait, outbound_guard, predecessor_finished
+from shared.domain.guards import Elect, Go, Guard, Never, Wait, outbound_guard, predecessor_finished
 from shared.domain.identity import outbound_key
 from shared.domain.limits import DoubtPolicy, Limits
+from shared.domain.marks import Marks, Outage
 from shared.domain.outbound_checks import is_call
 from shared.domain.record import Delivery, Kind, ReceiptKind, Receipts, State, Task
 from shared.domain.verdicts import (
     Accepted,
+    BackendDown,
     Blocked,
     CredentialRefused,
     Dropped,
@@ -72,12 +74,14 @@ NOT_ACCEPTED: dict[str, SendVerdict] = {
     "blocked": Blocked(368),
     "refused": Refused(131026),
 }
-SENDS = ("accepted", "unreadable", "accepted, answer lost", "lost", *NOT_ACCEPTED, "shutdown")
+SENDS = ("accepted", "unreadable", "accepted, answer lost", "lost", "lost in an outage", *NOT_ACCEPTED, "shutdown")
 HANDLINGS: dict[str, HandlerVerdict] = {
     "fails": HandlerFailed("no"),
+    "backend down": BackendDown("no"),
     "drops": Dropped("spam"),
     "shutdown": Released(),
 }
+SPENDS_NONE = {"limited", "credential_refused", "blocked", "provider_down", "backend_down"}
 GUARDS = {"open": Go(), "closed": Wait("blocked", NOW), "closed for good": Never("window")}
 
 PICK = st.integers(0, 99)
@@ -199,6 +203,13 @@ class Deliveries(RuleBasedStateMachine):
             assert after.round >= before.round
             assert after.attempts_log[: len(before.attempts_log)] == before.attempts_log
             assert before.state is not State.DROPPED, "what is dropped here is dropped for good"
+        if (
+            before
+            and after.attempts_log
+            and after.attempts_log[-1].answer in SPENDS_NONE
+            and after.token == before.token
+        ):
+            assert after.reason != "attempts", "an outage spent the attempts"
         if after.state is State.DEAD:
             assert not after.word.any, "a receipt of the round is thrown away"
         if after.state is State.DONE and after.kind is Kind.OUTBOUND:
@@ -234,13 +245,16 @@ class Deliveries(RuleBasedStateMachine):
                 self.answered(task, step.answer.status)
 
     def guard_of(self, record: Delivery | None, hop: int) -> Guard:
-        if record is None or record.kind is Kind.INBOUND:
+        if record is None:
             return Go()
-        if self.guard != "open":
+        if record.kind is Kind.INBOUND:
+            return Wait("backend_down", self.now + timedelta(seconds=10)) if self.guard == "down" else Go()
+        down = Outage(self.now + timedelta(seconds=10), timedelta(seconds=10)) if self.guard == "down" else None
+        if self.guard not in ("open", "down"):
             guard = GUARDS[self.guard]
             return replace(guard, until=self.now + timedelta(seconds=600)) if isinstance(guard, Wait) else guard
         finished = predecessor_finished(record, self.records.get(record.after or ""))
-        return outbound_guard(TenantMarks(), "fingerprint", finished, record.sender, hop, self.limits, self.now)
+        return outbound_guard(Marks(down=down), "fingerprint", record, finished, hop, self.limits, self.now)
 
     # ---- Meta and the webhook
 
@@ -283,6 +297,13 @@ class Deliveries(RuleBasedStateMachine):
         token, task, before = f"token-{self.tokens}", self.task_of(name), self.records.get(name[0])
         guard = self.guard_of(before, task.hop)
         step = lease(before, task, token, guard, self.limits, self.now)
+        if isinstance(step.next, Elect):
+            assert step.write is None, "written by an attempt that is not elected"
+            assert before is not None
+            assert before.doubts, "where nothing is marked only a doubt makes an attempt probe"
+            is_elected = mishap in ("none", "ambiguous", "answer lost")
+            guard = Go() if is_elected else Wait("provider_down", self.now + timedelta(seconds=15), guard.unclear)
+            step = lease(before, task, token, guard, self.limits, self.now)
         self.write(before, step)
         if mishap == "ambiguous" and step.write:
             stored = self.records[task.key]
@@ -291,6 +312,8 @@ class Deliveries(RuleBasedStateMachine):
             assert again.next == step.next or stored.final
             step = again
         if isinstance(step.next, Run):
+            assert self.guard != "down", "sent in an outage"
+            assert before is None or before.state is not State.PENDING or before.due(self.now), "sent early"
             if step.next.resend:
                 assert not self.records[task.key].word.any, "resent though a receipt came"
             if mishap != "crash":
@@ -333,9 +356,10 @@ class Deliveries(RuleBasedStateMachine):
         elif outcome in NOT_ACCEPTED:
             worker.verdict = NOT_ACCEPTED[outcome]
         else:
-            self.hand_over(worker) if outcome != "lost" else None
+            self.hand_over(worker) if not outcome.startswith("lost") else None
             wamid = f"wamid.{len(self.handed)}.{self.handed.total()}"
-            worker.verdict = {"accepted": Accepted(wamid), "unreadable": Accepted(None)}.get(outcome, Lost(1))
+            lost = Lost(outage=True) if outcome == "lost in an outage" else Lost(1)
+            worker.verdict = {"accepted": Accepted(wamid), "unreadable": Accepted(None)}.get(outcome, lost)
 
     def hand_over(self, worker: Worker) -> None:
         """The provider takes it. A call it may take as often as it is tried."""
@@ -396,7 +420,7 @@ class Deliveries(RuleBasedStateMachine):
         replies = sorted(key for key in self.records if key != EVENT_KEY)
         return self.records[replies[pick % len(replies)]]
 
-    @rule(guard=st.sampled_from(["open", "open", "closed", "closed for good"]))
+    @rule(guard=st.sampled_from(["open", "open", "closed", "closed for good", "down"]))
     def a_guard_changes(self, guard: str) -> None:
         self.guard = guard
 

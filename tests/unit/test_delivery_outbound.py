@@ -10,20 +10,23 @@ import pytest
 
 from shared.domain.delivery import Answer, Ensure, Hop, Next, Run, lease, settle
 from shared.domain.errors import (
+    AccessDenied,
     AnswerLost,
     CredentialInvalid,
     LimitReached,
+    OutageInSuccess,
     ProviderUnavailable,
     SenderBlocked,
     SendError,
     SendRefused,
     TryLater,
 )
-from shared.domain.guards import Go, Guard, Never, Wait
+from shared.domain.guards import Elect, Go, Guard, Never, Wait
 from shared.domain.limits import DoubtPolicy, Limits
-from shared.domain.record import Delivery, Kind, State
+from shared.domain.record import Attempt, Delivery, Kind, State
 from shared.domain.verdicts import (
     Accepted,
+    BackendDown,
     Blocked,
     CredentialRefused,
     Dropped,
@@ -80,6 +83,9 @@ from tests.unit.builders import (
 OUT = Kind.OUTBOUND
 GO, FOR_NOW = Go(), Wait("predecessor", at(7))
 WINDOW, OPT_OUT = Never("window"), Never("opt_out")
+PROVIDER_DOWN, UNCLEAR = Wait("provider_down", at(9)), Wait("provider_down", at(9), unclear=True)
+ELECTION = Elect(frozenset({"down"}), "provider_down")
+UNCLEAR_ELECTION = Elect(frozenset({"down"}), "provider_down", unclear=True)
 TOO_OLD = {"give_up_at": at(-1)}
 
 # ---- what a task finds
@@ -256,6 +262,91 @@ DOUBT_ROWS = (
     ),
 )
 
+HOPELESS = {
+    "policy hold": (past_doubt(), HOLD),
+    "doubts 2": (past_doubt(doubts=2), LIMITS),
+    "no attempts left": (past_doubt(attempt=LAST), LIMITS),
+    "all three": (past_doubt(attempt=LAST, doubts=2), HOLD),
+}
+OUTAGE_ROWS = (
+    *(
+        row
+        for why, (before, limits) in HOPELESS.items()
+        for row in (
+            Arrival(f"{why}, down: hop", before, DOUBTFUL, None, hop_at(at(9)), CURRENT_TASK, UNCLEAR, limits),
+            Arrival(f"{why}, down: ensure_task", before, DOUBTFUL, None, Ensure, (OLDER,), UNCLEAR, limits),
+            Arrival(
+                f"{why}, down, to be elected: it probes first",
+                before,
+                Answer(409, "in_doubt"),
+                None,
+                lambda _: UNCLEAR_ELECTION,
+                guard=UNCLEAR_ELECTION,
+                limits=limits,
+            ),
+            Arrival(f"{why}, down, but too old", replace(before, **TOO_OLD), DEAD, DIES_OF_DOUBT, guard=UNCLEAR),
+            Arrival(f"{why}, elected", before, DEAD, DIES_OF_DOUBT, limits=limits),
+            Arrival(f"{why}, not down, must be elected", before, DEAD, DIES_OF_DOUBT, guard=ELECTION, limits=limits),
+            Arrival(f"{why}, waits for another reason", before, DEAD, DIES_OF_DOUBT, guard=FOR_NOW, limits=limits),
+        )
+    ),
+    Arrival(
+        "in_doubt, past it, down, too old and to be elected", past_doubt(**TOO_OLD), DEAD, DIES_OF_DOUBT, guard=ELECTION
+    ),
+    Arrival(
+        "in_doubt, before doubt_until, down: it waits for its receipt",
+        in_doubt(),
+        DOUBTFUL,
+        None,
+        hop_at(at(15)),
+        CURRENT_TASK,
+        UNCLEAR,
+    ),
+    Arrival(
+        "in_doubt, past it, to be elected: no write",
+        past_doubt(),
+        Answer(409, "in_doubt"),
+        None,
+        lambda _: ELECTION,
+        guard=ELECTION,
+    ),
+    Arrival("pending, provider down: hop", pending(), WAITING, None, hop_at(at(9)), CURRENT_TASK, PROVIDER_DOWN),
+    Arrival("pending, provider down: ensure_task", pending(), WAITING, None, Ensure, (OLDER,), PROVIDER_DOWN),
+    Arrival(
+        "pending, to be elected: no write", pending(), Answer(409, "pending"), None, lambda _: ELECTION, guard=ELECTION
+    ),
+    Arrival(
+        "pending, early, could be elected: hop to due_at",
+        pending(**due(at(50))),
+        WAITING,
+        None,
+        hop_at(at(50)),
+        CURRENT_TASK,
+        ELECTION,
+    ),
+    Arrival(
+        "pending, past give_up_at in an outage",
+        pending(**TOO_OLD),
+        DEAD,
+        ends(State.DEAD, OUT, "waited"),
+        guard=PROVIDER_DOWN,
+    ),
+    Arrival(
+        "pending, no attempts left in an outage",
+        pending(attempt=LAST),
+        DEAD,
+        ends(State.DEAD, OUT, "attempts"),
+        guard=ELECTION,
+    ),
+    Arrival(
+        "pending, provider down, with a receipt",
+        pending(receipts={0: SENT}),
+        DONE_200,
+        ends(State.DONE),
+        guard=PROVIDER_DOWN,
+    ),
+)
+
 PENDING_ROWS = (
     Arrival("pending, past give_up_at", pending(**TOO_OLD), DEAD, ends(State.DEAD, OUT, "waited")),
     Arrival(
@@ -304,26 +395,35 @@ PENDING_ROWS = (
         guard=OPT_OUT,
     ),
     Arrival(
-        "pending, T0 early, opted out",
-        pending(**due(at(50))),
-        Answer(200, "dropped"),
-        ends(State.DROPPED, OUT, "opt_out"),
-        tasks=CURRENT_TASK,
-        guard=OPT_OUT,
-    ),
-    Arrival("pending, guard false for now: hop", pending(), WAITING, None, hop_at(at(7)), CURRENT_TASK, FOR_NOW),
-    Arrival(
-        "pending, T0 early, guard false for now: hop",
+        "pending, T0 early, opted out: hop to due_at",
         pending(**due(at(50))),
         WAITING,
         None,
-        hop_at(at(7)),
+        hop_at(at(50)),
+        CURRENT_TASK,
+        OPT_OUT,
+    ),
+    Arrival("pending, guard false for now: hop", pending(), WAITING, None, hop_at(at(7)), CURRENT_TASK, FOR_NOW),
+    Arrival(
+        "pending, T0 early, guard false for now: hop to due_at",
+        pending(**due(at(50))),
+        WAITING,
+        None,
+        hop_at(at(50)),
         CURRENT_TASK,
         FOR_NOW,
     ),
     Arrival("pending, guard false for now: ensure_task", pending(), WAITING, None, Ensure, (OLDER,), FOR_NOW),
     Arrival("pending, guards true", pending(), LEASED, takes_lease(1), Run),
-    Arrival("pending, guards true, T0 early", pending(**due(at(50))), LEASED, takes_lease(1), Run, CURRENT_TASK),
+    Arrival(
+        "pending, guards true, T0 early: hop to due_at",
+        pending(**due(at(50))),
+        WAITING,
+        None,
+        hop_at(at(50)),
+        CURRENT_TASK,
+    ),
+    Arrival("pending, guards true, due just now", pending(**due(NOW)), LEASED, takes_lease(1), Run),
     Arrival(
         "pending, guards true, after an attempt and a doubt",
         pending(attempt=LAST - 1, doubts=1, token=OTHERS, started_at=at(-90)),
@@ -347,11 +447,11 @@ CALL_ROWS = (
     Arrival("a call, leased live", leased(**CALL), Answer(409, "leased")),
     Arrival("a call, leased expired, guards true: as pending", expired(**CALL), LEASED, takes_lease(2), Run),
     Arrival(
-        "a call, leased expired, T0 early: as pending",
+        "a call, leased expired, T0 early: as pending, hop to due_at",
         expired(**CALL, **due(at(50))),
-        LEASED,
-        takes_lease(2),
-        Run,
+        WAITING,
+        None,
+        hop_at(at(50)),
         CURRENT_TASK,
     ),
     Arrival(
@@ -399,7 +499,7 @@ CALL_ROWS = (
     Arrival("a call, pending, guards true", pending(**CALL), LEASED, takes_lease(1), Run),
 )
 
-ARRIVALS = FINAL_ROWS + RECEIPT_ROWS + DOUBT_ROWS + PENDING_ROWS + CALL_ROWS
+ARRIVALS = FINAL_ROWS + RECEIPT_ROWS + DOUBT_ROWS + OUTAGE_ROWS + PENDING_ROWS + CALL_ROWS
 
 
 @pytest.mark.parametrize(
@@ -485,6 +585,17 @@ def given_back(word: str, code: int, moment: Any, throttled: bool = False) -> Ca
     }
 
 
+def put_off(before: Delivery, code: int | None, wait: float) -> Mapping[str, Any]:
+    """By an outage: the same generation, no attempt spent."""
+    return {
+        **tried(before, "provider_down", code),
+        "attempt": before.attempt - 1,
+        "throttled": before.throttled + 1,
+        **waits_again(before, at(wait)),
+        "generation": GENERATION,
+    }
+
+
 def dies(word: str, code: int | None, reason: str) -> Callable[[Delivery], Mapping[str, Any]]:
     return lambda before: {
         **tried(before, word, code),
@@ -519,25 +630,18 @@ VERDICTS = (
         lambda _: None,
     ),
     Settled(
-        "Retry, provider as a whole; attempts left",
+        "ProviderDown, whatever attempts are left",
         ProviderDown(2),
-        MINE_OPEN,
+        ALL_MINE,
         Answer(503, "pending"),
-        lambda before: {
-            **tried(before, "provider_down", 2),
-            "throttled": 0,
-            "state": State.PENDING,
-            "lease_until": None,
-            "doubt_until": None,
-            **own_doubt_back(before),
-        },
+        lambda before: put_off(before, 2, 10 * 2**before.throttled),
     ),
     Settled(
-        "Retry, provider as a whole; last attempt",
-        ProviderDown(2),
+        "ProviderDown, without a code",
+        ProviderDown(),
         MINE_LAST,
-        DEAD,
-        dies("provider_down", 2, "attempts"),
+        Answer(503, "pending"),
+        lambda b: put_off(b, None, 10),
     ),
     Settled(
         "Retry, our backoff; attempts left",
@@ -639,11 +743,25 @@ VERDICTS = (
 )
 
 CALLED = {"leased": replace(HELD, **CALL), "leased, expired": expired(token=MINE, **CALL)}
-CALLED_LAST = {"leased": replace(HELD_LAST, **CALL)}
+CALLED_LAST = {"leased, last attempt": replace(HELD_LAST, **CALL)}
 
 CALL_VERDICTS = (
     Settled("a call, Lost: as Retry", Lost(131000), CALLED, RESCHEDULED, retried("retry", 131000, 10), Ensure),
     Settled("a call, Lost without a code: as Retry", Lost(), CALLED, RESCHEDULED, retried("retry", None, 10), Ensure),
+    Settled(
+        "a call, Lost in an outage: as ProviderDown, whatever attempts are left",
+        Lost(outage=True),
+        CALLED | CALLED_LAST,
+        Answer(503, "pending"),
+        lambda before: put_off(before, None, 10 * 2**before.throttled),
+    ),
+    Settled(
+        "a call, an outage reported in a success: as ProviderDown",
+        Lost(2, outage=True),
+        CALLED,
+        Answer(503, "pending"),
+        lambda before: put_off(before, 2, 10 * 2**before.throttled),
+    ),
     Settled("a call, Lost; last attempt", Lost(1), CALLED_LAST, DEAD, dies("retry", 1, "attempts")),
     Settled("a call, Accepted: done without an id", Accepted(None), CALLED, Answer(200, "done"), accepted(None)),
     Settled("a call, Permanent", Refused(131009), CALLED, permanent(400, 131009), dies("refused", 131009, "permanent")),
@@ -683,7 +801,6 @@ def test_what_becomes_of_my_lease(row: Settled, before: Delivery) -> None:
 
 
 WOULD_DIE = {
-    "Retry, provider as a whole; last attempt": (ProviderDown(2), MINE_LAST),
     "Retry, our backoff; last attempt": (Retry(2), MINE_LAST),
     "Permanent": (Refused(131026), ALL_MINE),
 }
@@ -742,26 +859,78 @@ def test_the_last_accepted_id_stands_and_all_are_in_the_log() -> None:
         pytest.param(Retry(2, retry_after=timedelta(seconds=3)), 10, id="shorter than our backoff"),
         pytest.param(Limited(130429, timedelta(seconds=90)), 90, id="longer than the limit's wait"),
         pytest.param(Limited(80007, timedelta(seconds=3)), 60, id="shorter than the limit's wait"),
+        pytest.param(ProviderDown(2, timedelta(seconds=90)), 90, id="longer than the wait of an outage"),
+        pytest.param(ProviderDown(2, timedelta(seconds=3)), 10, id="shorter than the wait of an outage"),
     ],
 )
-def test_a_retry_after_is_the_least_wait(verdict: Retry | Limited, wait: float) -> None:
+def test_a_retry_after_is_the_least_wait(verdict: Retry | Limited | ProviderDown, wait: float) -> None:
     step = settle(leased(token=MINE), MINE, verdict, LIMITS, NOW, NO_JITTER)
     assert step.write is not None
     assert step.write.due_at == at(wait)
 
 
-@pytest.mark.parametrize("before", MINE_OPEN.values(), ids=MINE_OPEN)
-def test_the_wait_that_a_provider_as_a_whole_asks_for_is_the_queues_and_changes_nothing_else(before: Delivery) -> None:
-    wait = timedelta(seconds=90)
-    step = settle(before, MINE, ProviderDown(2, wait), LIMITS, NOW, NO_JITTER)
-    assert step.answer == Answer(503, "pending", retry_after=wait)
-    assert replace(step, answer=Answer(503, "pending")) == settle(before, MINE, ProviderDown(2), LIMITS, NOW, NO_JITTER)
+def seconds(number: float) -> timedelta:
+    return timedelta(seconds=number)
 
 
-@pytest.mark.parametrize("before", MINE_LAST.values(), ids=MINE_LAST)
-def test_a_message_whose_last_attempt_it_was_waits_for_no_provider(before: Delivery) -> None:
-    step = settle(before, MINE, ProviderDown(2, timedelta(seconds=90)), LIMITS, NOW, NO_JITTER)
-    assert step.answer == DEAD
+@pytest.mark.parametrize(
+    ("throttled", "verdict", "jitter", "wait"),
+    [
+        *((n, ProviderDown(), NO_JITTER, wait) for n, wait in enumerate((10, 20, 40, 80, 160, 300, 300))),
+        (100_000, ProviderDown(), NO_JITTER, 300),
+        (0, ProviderDown(), 0, 8),
+        (0, ProviderDown(), 1, 12),
+        (9, ProviderDown(), 1, 360),
+        (0, ProviderDown(until=at(90)), NO_JITTER, 90),
+        (5, ProviderDown(until=at(90)), NO_JITTER, 300),
+        (0, ProviderDown(until=at(90), retry_after=seconds(70)), NO_JITTER, 90),
+        (0, ProviderDown(until=at(60), retry_after=seconds(70)), NO_JITTER, 70),
+        (3, ProviderDown(until=at(60), retry_after=seconds(70)), NO_JITTER, 80),
+        (0, ProviderDown(until=at(-60), retry_after=seconds(0)), NO_JITTER, 10),
+        (9, ProviderDown(retry_after=timedelta(hours=1)), NO_JITTER, 3600),
+    ],
+)
+@pytest.mark.parametrize("attempt", [1, LAST], ids=["first attempt", "last attempt"])
+def test_an_outage_is_waited_out_and_spends_no_attempt(
+    throttled: int, verdict: ProviderDown, jitter: float, wait: float, attempt: int
+) -> None:
+    """Due at the latest of: the breaker's end, 10 s doubling to 5 min (±20 %), Retry-After. The sweep follows."""
+    before = leased(token=MINE, attempt=attempt, throttled=throttled)
+    step = settle(before, MINE, verdict, LIMITS, NOW, jitter)
+    check(step, before, put_off(before, None, wait), nothing, Answer(503, "pending"))
+
+
+def test_a_message_waits_for_the_provider_until_it_is_given_up() -> None:
+    """However often it is tried in a day, no attempt is spent; then it is dead(waited), never dead(attempts)."""
+    record, now, tries = pending(), NOW, 0
+    while True:
+        step = lease(record, task_for(record), MINE, GO, LIMITS, now)
+        if not isinstance(step.next, Run):
+            break
+        tries += 1
+        waiting = settle(step.next.record, MINE, ProviderDown(2), LIMITS, now, NO_JITTER).write
+        assert waiting is not None
+        assert waiting.due_at is not None
+        record, now = waiting, waiting.due_at
+    assert step.write is not None
+    assert (step.answer, step.write.reason, step.write.attempt, tries > 250) == (DEAD, "waited", 0, True)
+
+
+@pytest.mark.parametrize(
+    "verdict", [Retry(131053), CredentialRefused(190), Blocked(368), Refused(131026), Lost(), Accepted(None)]
+)
+def test_the_wait_of_an_outage_begins_anew_after_any_other_verdict(verdict: SendVerdict) -> None:
+    after = settle(HELD, MINE, verdict, LIMITS, NOW, NO_JITTER).write
+    assert HELD.throttled == 3
+    assert after is not None
+    assert after.throttled == 0
+
+
+@pytest.mark.parametrize("verdict", [Limited(131056), ProviderDown(2)])
+def test_outages_and_limits_in_a_row_wait_longer_each(verdict: SendVerdict) -> None:
+    after = settle(HELD, MINE, verdict, LIMITS, NOW, NO_JITTER).write
+    assert after is not None
+    assert after.throttled == 4
 
 
 # ---- every starting state × every verdict
@@ -770,6 +939,7 @@ EVERY_VERDICT: Mapping[str, SendVerdict] = {
     "accepted": Accepted("wamid.9"),
     "accepted, unreadable": Accepted(None),
     "lost": Lost(1),
+    "lost in an outage": Lost(outage=True),
     "provider down": ProviderDown(),
     "retry": Retry(2),
     "limited": Limited(4),
@@ -797,8 +967,8 @@ BECOMES = {
     "accepted": Becomes(State.DONE, 200),
     "accepted, unreadable": Becomes(State.DONE, 200),
     "lost": Becomes(State.IN_DOUBT, 503),
-    "provider down": Becomes(State.PENDING, 503, counts=False),
-    "provider down, last attempt": Becomes(State.DEAD, 200, counts=False),
+    "lost in an outage": Becomes(State.IN_DOUBT, 503),
+    "provider down": Becomes(State.PENDING, 503, attempt=-1, counts=False),
     "retry": Becomes(State.PENDING, 200, generation=1, counts=False),
     "retry, last attempt": Becomes(State.DEAD, 200, counts=False),
     "limited": Becomes(State.PENDING, 200, attempt=-1, generation=1, counts=False),
@@ -829,7 +999,7 @@ def test_every_state_and_verdict(state: str, verdict: str) -> None:
             added = verdict == "accepted"
             changes = {**tried(before, "accepted", provider_id="wamid.9"), "provider_id": "wamid.9"}
             check(step, before, changes if added else None, nothing, DONE_200)
-        elif verdict == "lost" and before.state is State.IN_DOUBT:
+        elif verdict.startswith("lost") and before.state is State.IN_DOUBT:
             check(step, before, None, nothing, Answer(503, "in_doubt"))
         else:
             row = BECOMES.get(f"{verdict}, last attempt" if attempt == LAST else verdict, BECOMES[verdict])
@@ -840,7 +1010,7 @@ def test_every_state_and_verdict(state: str, verdict: str) -> None:
             assert step.answer.status == (200 if saved else row.status)
             assert after.attempt == attempt + row.attempt
             assert after.generation == before.generation + row.generation
-            lost_now, unfounded = verdict == "lost", not row.counts and before.state is State.IN_DOUBT
+            lost_now, unfounded = verdict.startswith("lost"), not row.counts and before.state is State.IN_DOUBT
             assert after.doubts == doubts + lost_now - unfounded
             assert step.next == (Ensure(after) if row.generation else None)
             assert (after.round, after.receipts) == (1, RECEIPTS[receipts])
@@ -869,7 +1039,7 @@ def test_an_own_settle_reported_refused_changes_nothing_when_it_runs_again(found
 
 @pytest.mark.parametrize(
     "verdict",
-    [Replied(()), Dropped("spam"), HandlerFailed("no"), StillUnparsable(), StillUnknown()],
+    [Replied(()), Dropped("spam"), HandlerFailed("no"), BackendDown("no"), StillUnparsable(), StillUnknown()],
     ids=lambda verdict: verdict.word,
 )
 @pytest.mark.parametrize("before", [HELD, DOUBTED], ids=["leased", "in_doubt"])
@@ -880,7 +1050,16 @@ def test_a_verdict_on_an_event_is_none_on_a_message(before: Delivery, verdict: R
 
 # ---- rules that hold in every row
 
-GUARDS = {"go": GO, "for now": FOR_NOW, "window": WINDOW, "opt_out": OPT_OUT}
+GUARDS = {
+    "go": GO,
+    "for now": FOR_NOW,
+    "window": WINDOW,
+    "opt_out": OPT_OUT,
+    "down": PROVIDER_DOWN,
+    "down, unclear": UNCLEAR,
+    "to be elected": ELECTION,
+    "to be elected, unclear": UNCLEAR_ELECTION,
+}
 
 
 @pytest.mark.parametrize("guard", GUARDS)
@@ -908,10 +1087,37 @@ def test_every_state_and_task(state: str, guard: str) -> None:
             assert after.token == MINE
             assert step.next.resend is (before.state is State.IN_DOUBT)
             assert not (step.next.resend and (policy is DoubtPolicy.HOLD or doubts >= 2))
+            assert before.state is not State.PENDING or moment <= NOW
+        elif isinstance(step.next, Elect):
+            assert (step.next, step.write, step.answer) == (GUARDS[guard], None, Answer(409, before.state))
         elif step.answer.status == 200 and not after.final:
             assert isinstance(step.next, Ensure if age == OLDER else Hop)
         else:
             assert step.next is None
+
+
+TRIED = {"attempts_log": (Attempt(at(-9), 1, "retry"), Attempt(at(-1), 1, "provider_down"))}
+
+
+@pytest.mark.parametrize(
+    ("before", "guard", "why"),
+    [
+        (pending(), FOR_NOW, "predecessor"),
+        (pending(**TRIED), PROVIDER_DOWN, "provider_down"),
+        (pending(**TRIED), FOR_NOW, "predecessor"),
+        (pending(**due(at(5))), FOR_NOW, None),
+        (pending(**due(at(5)), **TRIED), FOR_NOW, "provider_down"),
+        (expired(**TRIED), GO, "lease_expired"),
+        (in_doubt(**TRIED), FOR_NOW, None),
+        (past_doubt(**TRIED), UNCLEAR, "provider_down"),
+        (pending(**TRIED), GO, None),
+        (leased(**TRIED), GO, None),
+        (done(**TRIED), GO, None),
+    ],
+)
+def test_a_step_says_what_it_waits_for(before: Delivery, guard: Guard, why: str | None) -> None:
+    for age in ANY_TASK:
+        assert lease(before, task_for(before, age), MINE, guard, LIMITS, NOW).why == why
 
 
 def test_waiting_writes_nothing_however_long_it_takes() -> None:
@@ -928,7 +1134,10 @@ def test_waiting_writes_nothing_however_long_it_takes() -> None:
     ("error", "verdict"),
     [
         (AnswerLost(131000), Lost(131000)),
-        (AnswerLost(), Lost()),
+        (AnswerLost(), Lost(outage=True)),
+        (AnswerLost(status=502), Lost(outage=True)),
+        (AnswerLost(999_001, status=500), Lost(999_001)),
+        (OutageInSuccess(2, status=200), Lost(2, outage=True)),
         (ProviderUnavailable(2), ProviderDown(2)),
         (ProviderUnavailable(), ProviderDown()),
         (ProviderUnavailable(2, retry_after=timedelta(seconds=9)), ProviderDown(2, timedelta(seconds=9))),
@@ -936,6 +1145,7 @@ def test_waiting_writes_nothing_however_long_it_takes() -> None:
         (LimitReached(130429, retry_after=timedelta(seconds=9)), Limited(130429, timedelta(seconds=9))),
         (CredentialInvalid(190), CredentialRefused(190)),
         (CredentialInvalid(0), CredentialRefused(0)),
+        (AccessDenied(131005), CredentialRefused(131005, curable=True)),
         (SenderBlocked(368), Blocked(368)),
         (SendRefused(131026, status=500), Refused(131026, 500)),
         (SendRefused(131026), Refused(131026, 400)),
@@ -946,3 +1156,10 @@ def test_an_error_of_a_send_carries_its_verdict(error: SendError, verdict: SendV
     assert error.verdict == verdict
     assert error.sentence == (type(error).__doc__ or "")
     assert error.scope in ("message", "contact", "sender", "tenant", "provider", "us")
+
+
+@pytest.mark.parametrize(
+    ("error", "answered"), [(AnswerLost(), False), (TryLater(131053), False), (AnswerLost(status=502), True)]
+)
+def test_an_error_says_whether_the_provider_answered_at_all(error: SendError, answered: bool) -> None:
+    assert error.answered is answered

@@ -2,15 +2,17 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from itertools import product
 from typing import Any
 
 import pytest
 
-from shared.domain.delivery import Answer, Ensure, Next, NotAllowed, discard, lease, replay, sweep
+from shared.domain.delivery import Answer, Ensure, Next, NotAllowed, discard, lease, replay, settle, sweep
 from shared.domain.guards import Go
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery, Kind, Receipts, State
+from shared.domain.verdicts import Limited, ProviderDown
 from tests.unit.builders import (
     DELIVERED,
     EVERY_RECEIPT,
@@ -143,6 +145,14 @@ def test_a_sweep_started_again_right_after_finds_nothing_to_do(make: Callable[..
     assert sweep(swept, LIMITS, at(1)).write is None
 
 
+@pytest.mark.parametrize("verdict", [ProviderDown(2, timedelta(hours=1)), Limited(80007, timedelta(hours=1))])
+def test_a_retry_after_binds_the_sweep_too(verdict: ProviderDown | Limited) -> None:
+    waiting = settle(leased(token=MINE), MINE, verdict, LIMITS, NOW, 0.5).write
+    assert waiting is not None
+    assert waiting.sweep_at == at(3600 + 600)
+    assert sweep(waiting, LIMITS, at(3600 + 599)).write is None
+
+
 def test_a_lease_touches_neither_sweeps_nor_sweep_at() -> None:
     record = pending(sweeps=3, sweep_at=at(4000))
     step = lease(record, task_for(record), MINE, Go(), LIMITS, NOW)
@@ -152,7 +162,7 @@ def test_a_lease_touches_neither_sweeps_nor_sweep_at() -> None:
 
 # ---- replay
 
-MESSAGE_AGAIN = {
+AGAIN = {
     "state": State.PENDING,
     "attempt": 0,
     "doubts": 0,
@@ -165,7 +175,6 @@ MESSAGE_AGAIN = {
     "reason": None,
     "finished_at": None,
 } | due(NOW)
-EVENT_AGAIN = MESSAGE_AGAIN | {"give_up_at": None}
 
 
 @dataclass(frozen=True)
@@ -180,15 +189,12 @@ class Replayed:
     may_double: tuple[bool, ...] = (False, True)
 
 
-def again(before: Delivery) -> Mapping[str, Any]:
-    return EVENT_AGAIN if before.kind is Kind.INBOUND else MESSAGE_AGAIN
-
-
 TRIED_ALL = {"attempt": LAST, "throttled": 4, "sweeps": 5, "give_up_at": at(-1), "last_error": "no"}
 FIRST_TIME = [
     ("dead message", dead(**TRIED_ALL)),
     ("dead(waited)", dead(reason="waited", attempt=0, token=None, give_up_at=at(-1))),
     ("dead(permanent)", dead(reason="permanent")),
+    ("dead(waited) event", dead(Kind.INBOUND, reason="waited", attempt=0, give_up_at=at(-1))),
     ("dead event", dead(Kind.INBOUND, reason="error", attempt=LAST)),
     ("dead(unparsable)", dead(Kind.INBOUND, reason="unparsable", attempt=0, token=None, due_at=None)),
     ("dead message with a failed receipt of its round", dead(receipts={0: FAILED})),
@@ -211,9 +217,9 @@ OPEN = {
 }
 
 REPLAYED = (
-    *(Replayed(row, before, Answer(200, "pending"), again(before), Ensure) for row, before in FIRST_TIME),
+    *(Replayed(row, before, Answer(200, "pending"), AGAIN, Ensure) for row, before in FIRST_TIME),
     *(
-        Replayed(f"{row}, --may-double", before, Answer(200, "pending"), again(before), Ensure, (True,))
+        Replayed(f"{row}, --may-double", before, Answer(200, "pending"), AGAIN, Ensure, (True,))
         for row, before in AFTER_DOUBT
     ),
     *(

@@ -1,11 +1,21 @@
-"""Guards: what keeps a message from its lease, for how long, and what a refusal leaves behind."""
+"""Guards: what keeps a message or an event from its lease, for how long, and who is elected to go."""
 
 from datetime import timedelta
 
 import pytest
 
-from shared.domain.guards import Block, Go, Guard, TenantMarks, Wait, next_block, outbound_guard, predecessor_finished
-from shared.domain.limits import Backoff
+from shared.domain.guards import (
+    Elect,
+    Go,
+    Guard,
+    Wait,
+    disconnected,
+    inbound_guard,
+    is_down,
+    outbound_guard,
+    predecessor_finished,
+)
+from shared.domain.marks import Block, Marks, Outage, ReceiptBlock, RefusedCredential
 from shared.domain.record import Delivery, Kind
 from tests.unit.builders import (
     EVERY_RECEIPT,
@@ -15,95 +25,209 @@ from tests.unit.builders import (
     STATES,
     at,
     done,
+    past_doubt,
     pending,
 )
 
-SENDER, OTHER_SENDER = "100000000000001", "100000000000002"
 IN_USE, FORMER = "fingerprint-in-use", "fingerprint-of-before"
-MINUTES = timedelta(minutes=1)
+REAUTH_REQUIRED = "WHATSAPP_REAUTH_REQUIRED"
+FRESH = pending(after="0d" * 20)
+DOUBTED = pending(after="0d" * 20, doubts=1)
+IN_DOUBT = past_doubt(after="0d" * 20)
 
 
-def block(until: float, wait: float = 600) -> Block:
-    return Block(at(until), timedelta(seconds=wait), 368)
+def down(until: float, claim: str | None = None, wait: float = 10, by: str | None = None) -> Outage:
+    return Outage(at(until), timedelta(seconds=wait), claim, by)
 
 
-def guard(marks: TenantMarks, finished: bool = True, hop: int = 0) -> Guard:
-    return outbound_guard(marks, IN_USE, finished, SENDER, hop, LIMITS, NOW)
+def block(until: float, claim: str | None = None) -> Block:
+    return Block(at(until), timedelta(seconds=600), 368, claim)
 
 
-REAUTH = Wait("WHATSAPP_REAUTH_REQUIRED", at(600))
-BLOCKED = Wait("blocked", at(600))
+def refused(until: float | None, claim: str | None = None, fingerprint: str = IN_USE) -> RefusedCredential:
+    return RefusedCredential(fingerprint, 190, at(-60), None if until is None else at(until), claim)
+
+
+def guard(marks: Marks, record: Delivery = FRESH, finished: bool = True, hop: int = 0) -> Guard:
+    return outbound_guard(marks, IN_USE, record, finished, hop, LIMITS, NOW)
+
+
+def elect(*claims: str, why: str, unclear: bool = False) -> Elect:
+    return Elect(frozenset(claims), why, unclear)
+
+
+REAUTH, BLOCKED = Wait(REAUTH_REQUIRED, at(600)), Wait("blocked", at(600))
+OPEN = Marks(down=down(40))
+
+
+@pytest.mark.parametrize(
+    ("marks", "expected"),
+    [
+        pytest.param(Marks(), Go(), id="nothing is in the way"),
+        pytest.param(Marks(refused=refused(None)), REAUTH, id="refused for good: looked at again in 10 min"),
+        pytest.param(Marks(refused=refused(7200)), REAUTH, id="refused until its probe: looked at again in 10 min"),
+        pytest.param(Marks(refused=refused(7)), Wait(REAUTH_REQUIRED, at(7)), id="refused: no hop past its probe"),
+        pytest.param(Marks(refused=refused(80, "x")), Wait(REAUTH_REQUIRED, at(15)), id="refused, being probed: 15 s"),
+        pytest.param(Marks(refused=refused(7, "x")), Wait(REAUTH_REQUIRED, at(7)), id="refused, its claim runs out"),
+        pytest.param(Marks(refused=refused(0)), elect("refused", why=REAUTH_REQUIRED), id="refused, to be probed"),
+        pytest.param(
+            Marks(refused=refused(0, "x")), elect("refused", why=REAUTH_REQUIRED), id="refused, claim run out"
+        ),
+        pytest.param(Marks(refused=refused(None, fingerprint=FORMER)), Go(), id="another credential was refused"),
+        pytest.param(Marks(block=block(1)), Wait("blocked", at(1)), id="blocked for a moment more"),
+        pytest.param(Marks(block=block(20_000)), BLOCKED, id="blocked for long: 10 min"),
+        pytest.param(Marks(block=block(80, "x")), Wait("blocked", at(15)), id="blocked, being probed: 15 s"),
+        pytest.param(Marks(block=block(7, "x")), Wait("blocked", at(7)), id="blocked, its claim runs out"),
+        pytest.param(Marks(block=block(0)), elect("block", why="blocked"), id="its block has passed: one probes"),
+        pytest.param(Marks(block=block(-900, "x")), elect("block", why="blocked"), id="blocked, claim run out"),
+        pytest.param(OPEN, Wait("provider_down", at(40)), id="breaker open: hop to its end"),
+        pytest.param(Marks(down=down(80, "x")), Wait("provider_down", at(15)), id="breaker claimed: 15 s"),
+        pytest.param(Marks(down=down(0)), elect("down", why="provider_down"), id="breaker over: one probes"),
+        pytest.param(Marks(down=down(0, wait=0)), elect("down", why="provider_down"), id="an answer was lost: probe"),
+        pytest.param(Marks(down=down(-1, "x")), elect("down", why="provider_down"), id="breaker, claim run out"),
+        pytest.param(
+            Marks(down=down(0), block=block(0), refused=refused(0)),
+            elect("down", "block", "refused", why=REAUTH_REQUIRED),
+            id="all are over: all are claimed",
+        ),
+    ],
+)
+def test_the_first_guard_that_is_false(marks: Marks, expected: Guard) -> None:
+    assert guard(marks) == expected
 
 
 @pytest.mark.parametrize(
     ("marks", "finished", "expected"),
     [
-        pytest.param(TenantMarks(), True, Go(), id="nothing is in the way"),
-        pytest.param(TenantMarks(IN_USE), True, REAUTH, id="the credential in use was refused: 10 min"),
-        pytest.param(TenantMarks(FORMER), True, Go(), id="another credential was refused: it is the reconnect"),
-        pytest.param(
-            TenantMarks(None, {SENDER: block(1)}), True, Wait("blocked", at(1)), id="blocked for a moment more"
-        ),
-        pytest.param(
-            TenantMarks(None, {SENDER: block(20_000)}), True, BLOCKED, id="the sender is blocked for long: 10 min"
-        ),
-        pytest.param(TenantMarks(None, {SENDER: block(0)}), True, Go(), id="its block has passed: the probe goes"),
-        pytest.param(TenantMarks(None, {OTHER_SENDER: block(500)}), True, Go(), id="another sender is blocked"),
-        pytest.param(TenantMarks(), False, Wait("predecessor", at(1)), id="its predecessor is not finished"),
-        pytest.param(TenantMarks(IN_USE, {SENDER: block(500)}), False, REAUTH, id="all three: the credential first"),
-        pytest.param(TenantMarks(None, {SENDER: block(900)}), False, BLOCKED, id="blocked before the predecessor"),
+        (Marks(down=down(9), block=block(9), refused=refused(9)), False, REAUTH_REQUIRED),
+        (Marks(down=down(9), block=block(9), refused=refused(0)), False, "blocked"),
+        (Marks(down=down(9), block=block(0), refused=refused(0)), False, "provider_down"),
+        (Marks(down=down(0), block=block(0), refused=refused(0)), False, "predecessor"),
+        (Marks(down=down(9)), True, "provider_down"),
+        (Marks(block=block(9)), True, "blocked"),
     ],
 )
-def test_the_first_guard_that_is_false(marks: TenantMarks, finished: bool, expected: Guard) -> None:
-    assert guard(marks, finished) == expected
+def test_guards_come_in_their_order_and_who_has_to_wait_claims_nothing(
+    marks: Marks, finished: bool, expected: str
+) -> None:
+    found = guard(marks, finished=finished)
+    assert isinstance(found, Wait)
+    assert found.why == expected
 
 
 @pytest.mark.parametrize(("hop", "wait"), list(enumerate((1, 2, 4, 8, 16, 32, 32, 32))))
 def test_waiting_for_a_predecessor_slows_down(hop: int, wait: int) -> None:
-    assert guard(TenantMarks(), finished=False, hop=hop) == Wait("predecessor", at(wait))
+    assert guard(Marks(), finished=False, hop=hop) == Wait("predecessor", at(wait))
 
 
 @pytest.mark.parametrize("hop", [0, 1, 100])
-def test_waiting_for_a_person_does_not_grow(hop: int) -> None:
-    assert guard(TenantMarks(IN_USE), hop=hop) == REAUTH
-    assert guard(TenantMarks(None, {SENDER: block(900)}), hop=hop) == BLOCKED
+def test_waiting_for_a_mark_does_not_grow(hop: int) -> None:
+    assert guard(Marks(refused=refused(None)), hop=hop) == REAUTH
+    assert guard(Marks(block=block(900)), hop=hop) == BLOCKED
+    assert guard(OPEN, hop=hop) == Wait("provider_down", at(40))
 
 
-# ---- blocks
-
-BACKOFF = Backoff(10 * MINUTES, 2, 360 * MINUTES)
+# ---- messages that may have arrived
 
 
-def test_the_first_block_lasts_ten_minutes() -> None:
-    assert next_block(TenantMarks(), SENDER, 131031, BACKOFF, NOW) == Block(at(600), 10 * MINUTES, 131031)
+@pytest.mark.parametrize("record", [DOUBTED, IN_DOUBT], ids=["pending after a doubt", "in_doubt"])
+def test_a_message_with_a_doubt_always_probes_before_it_is_sent(record: Delivery) -> None:
+    assert guard(Marks(), record) == elect("down", why="provider_down")
+    assert guard(Marks(block=block(0)), record) == elect("block", "down", why="blocked")
+    assert guard(Marks(refused=refused(0)), record) == elect("refused", "down", why=REAUTH_REQUIRED)
 
 
-def test_a_block_doubles_only_once_the_old_one_has_passed() -> None:
-    standing = block(1, wait=1200)
-    assert next_block(TenantMarks(None, {SENDER: standing}), SENDER, 131031, BACKOFF, NOW) == standing
+@pytest.mark.parametrize("record", [DOUBTED, IN_DOUBT], ids=["pending after a doubt", "in_doubt"])
+@pytest.mark.parametrize(("until", "wait"), [(40, 100), (0, 60), (-59, 1), (-60, None), (-3600, None)])
+def test_a_message_with_a_doubt_probes_a_minute_later_than_others(
+    record: Delivery, until: float, wait: float | None
+) -> None:
+    """So that a fresh message is the trial."""
+    unclear = record is IN_DOUBT
+    expected = elect("down", why="provider_down", unclear=unclear)
+    found = guard(Marks(down=down(until)), record)
+    assert found == (expected if wait is None else Wait("provider_down", at(wait), unclear))
+    assert isinstance(guard(Marks(down=down(until))), Wait if until > 0 else Elect)
 
-    passed = TenantMarks(None, {SENDER: block(0, wait=1200)})
-    assert next_block(passed, SENDER, 131031, BACKOFF, NOW) == Block(at(2400), 40 * MINUTES, 131031)
+
+def test_a_message_with_a_doubt_looks_again_in_15_s_while_another_probes() -> None:
+    assert guard(Marks(down=down(80, "x")), DOUBTED) == Wait("provider_down", at(15))
+    assert guard(Marks(down=down(80, "x")), IN_DOUBT) == Wait("provider_down", at(15), unclear=True)
 
 
-def test_a_block_of_another_sender_does_not_count() -> None:
-    marks = TenantMarks(None, {OTHER_SENDER: block(0, wait=1200)})
-    assert next_block(marks, SENDER, 368, BACKOFF, NOW) == Block(at(600), 10 * MINUTES, 368)
+@pytest.mark.parametrize(
+    ("marks", "finished"),
+    [
+        (Marks(refused=refused(None)), True),
+        (Marks(block=block(9)), True),
+        (Marks(), True),
+        (Marks(), False),
+    ],
+)
+def test_a_doubt_is_unclear_only_while_the_breaker_is_marked(marks: Marks, finished: bool) -> None:
+    for mark in (None, down(9), down(-90), down(-90, "x"), down(-90, wait=0)):
+        marked = Marks(down=mark, block=marks.block, refused=marks.refused)
+        found = guard(marked, IN_DOUBT, finished)
+        assert isinstance(found, Wait | Elect)
+        assert found.unclear is (mark is not None)
+        fresh = guard(marked, FRESH, finished)
+        assert isinstance(fresh, Go) or not fresh.unclear
 
 
-def test_blocks_grow_to_six_hours() -> None:
-    marks, now, minutes = TenantMarks(), NOW, []
-    for _ in range(8):
-        following = next_block(marks, SENDER, 368, LIMITS.waits.block, now)
-        minutes.append(following.wait / MINUTES)
-        assert following.until == now + following.wait
-        marks, now = TenantMarks(None, {SENDER: following}), following.until
-    assert minutes == [10, 20, 40, 80, 160, 320, 360, 360]
+def test_only_an_election_of_the_breaker_asks_for_a_probe() -> None:
+    assert elect("down", why="x").probe
+    assert elect("down", "block", why="x").probe
+    assert not elect("block", "refused", why="x").probe
+
+
+# ---- backends
+
+
+@pytest.mark.parametrize(
+    ("mark", "expected"),
+    [
+        pytest.param(None, Go(), id="no mark"),
+        pytest.param(down(9), Wait("backend_down", at(9)), id="open: hop to its end"),
+        pytest.param(down(80, "x"), Wait("backend_down", at(15)), id="claimed: 15 s"),
+        pytest.param(down(0), elect("down", why="backend_down"), id="over: one is the trial"),
+        pytest.param(down(-1, "x"), elect("down", why="backend_down"), id="claim run out"),
+        pytest.param(down(9, by="this"), Wait("backend_down", at(9)), id="made by this event: it waits"),
+        pytest.param(down(0, by="this"), elect("down", why="backend_down"), id="made by this event: it is the trial"),
+        pytest.param(down(9, by="another"), Go(), id="made by another event: this one goes"),
+        pytest.param(down(80, "x", by="another"), Go(), id="made by another event, which probes"),
+    ],
+)
+def test_an_event_waits_for_its_backend(mark: Outage | None, expected: Guard) -> None:
+    assert inbound_guard(mark, "this", LIMITS, NOW) == expected
+
+
+# ---- what the marks say of a sender
+
+
+@pytest.mark.parametrize(
+    ("marks", "said"),
+    [
+        (Marks(), None),
+        (Marks(refused=refused(None)), "needs_reauth"),
+        (Marks(refused=refused(-9), block=block(9)), "needs_reauth"),
+        (Marks(refused=refused(None, fingerprint=FORMER)), None),
+        (Marks(block=block(9)), "blocked"),
+        (Marks(block=block(-9)), "blocked"),
+        (Marks(receipt_block=ReceiptBlock(131042, NOW)), "blocked"),
+        (Marks(receipt_block=ReceiptBlock(190, NOW)), "blocked"),
+        (Marks(down=down(9)), None),
+    ],
+)
+def test_a_sender_is_disconnected_by_its_block_or_its_credential(marks: Marks, said: str | None) -> None:
+    assert disconnected(marks, IN_USE) == said
+
+
+@pytest.mark.parametrize(("mark", "said"), [(None, False), (down(9), True), (down(-9), True), (down(0, wait=0), False)])
+def test_one_lost_answer_is_no_outage_yet(mark: Outage | None, said: bool) -> None:
+    assert is_down(Marks(down=mark)) is said
 
 
 # ---- order
-
-REPLY = pending(after="0d" * 20)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +247,7 @@ REPLY = pending(after="0d" * 20)
     ],
 )
 def test_a_reply_waits_until_the_one_before_it_is_finished(predecessor: Delivery | None, finished: bool) -> None:
-    assert predecessor_finished(REPLY, predecessor) is finished
+    assert predecessor_finished(FRESH, predecessor) is finished
 
 
 @pytest.mark.parametrize("other", [None, pending(), done()], ids=["nothing", "pending", "done"])

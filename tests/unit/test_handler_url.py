@@ -24,12 +24,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from shared import bootstrap, config
 from shared.domain.limits import PostTimes
+from shared.domain.marks import backend_id
 from shared.domain.messages import DEFAULT_KINDS, KINDS, Contact, Drop, Message, to_json
 from shared.domain.outbound_messages import OutboundMessage
 from shared.handlers.runner import HandlerRunner
 from shared.handlers.signature import signed_headers
 from shared.handlers.url import GRACE, Backend
-from shared.pipeline.ports import HandlerCall, HandlerFault, HandlerInterrupted
+from shared.pipeline.ports import BackendUnavailable, HandlerCall, HandlerFault, HandlerInterrupted
 from shared.wire.bounded_http import NoAnswer, Poster
 from shared.wire.reach import ANYWHERE, PUBLIC, Reach
 
@@ -379,6 +380,53 @@ def test_any_other_status_counts_as_raised_and_its_body_is_not_repeated(server: 
     assert len(server.bodies) == 1
 
 
+def unavailable(url: str, timeout: timedelta = PATIENT) -> BackendUnavailable:
+    """The failure of a call that got no answer, as the runner passes it on."""
+    with pytest.raises(BackendUnavailable) as caught:
+        ask(url, timeout)
+    return caught.value
+
+
+@pytest.mark.parametrize(("status", "took"), [(429, False), (503, False), (502, True), (504, True)])
+@pytest.mark.parametrize(
+    ("headers", "wait"),
+    [
+        ({}, None),
+        ({"Retry_After": "7"}, 7),
+        ({"retry_after": "0"}, 0),
+        ({"Retry_After": "Fri, 27 Nov 2026 12:01:00 GMT", "Date": "Fri, 27 Nov 2026 12:00:00 GMT"}, 60),
+        ({"Retry_After": "999999999"}, 24 * 3600),
+        ({"Retry_After": "soon"}, None),
+        ({"Retry_After": "-5"}, None),
+    ],
+)
+def test_a_status_that_says_that_the_backend_is_away_is_no_answer(
+    server: Server, status: int, took: bool, headers: dict[str, str], wait: float | None
+) -> None:
+    """429 and 503: it took nothing. 502 and 504: what stands before it cannot know."""
+    server.reply = answer(status, {"replies": [CANARY]}, **headers)
+    failure = unavailable(server.url)
+    assert (str(failure), failure.took) == (f"The backend answered {status}.", took)
+    assert failure.retry_after == (None if wait is None else timedelta(seconds=wait))
+
+
+@pytest.mark.parametrize(
+    "reply", [answer(500), answer(400), answer(413), answer(501), answer(599), answer(302), answer(200)]
+)
+def test_any_other_answer_is_one_however_bad(server: Server, reply: Reply) -> None:
+    """A backend that fails at one message is there."""
+    server.reply = reply
+    with pytest.raises(HandlerFault) as caught:
+        ask(server.url)
+    assert not isinstance(caught.value, BackendUnavailable)
+
+
+def test_the_marks_of_a_backend_are_its_addresses() -> None:
+    with closing(backend("http://127.0.0.1:1/a")) as one, closing(backend("http://127.0.0.1:1/b")) as other:
+        assert one.backend == a_runner(one).backend == backend_id("http://127.0.0.1:1/a")
+        assert one.backend != other.backend
+
+
 @pytest.mark.parametrize("status", [300, 301, 302, 303, 304, 307, 308])
 def test_a_redirect_counts_as_raised_and_where_it_leads_is_never_asked(server: Server, status: int) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as elsewhere:
@@ -505,6 +553,9 @@ BROKEN: dict[str, tuple[Reply, str]] = {
 def test_an_answer_that_is_broken_counts_as_raised(server: Server, name: str) -> None:
     server.reply, said = BROKEN[name]
     assert fault_of(server.url) == said
+    if said == HUNG_UP:
+        failure = unavailable(server.url)
+        assert (failure.took, failure.retry_after) == (True, None)
 
 
 def test_an_answer_before_the_whole_call_was_read_is_an_answer() -> None:
@@ -525,7 +576,8 @@ def test_an_answer_before_the_whole_call_was_read_is_an_answer() -> None:
 def test_a_refused_connection_counts_as_raised() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         port = listener.getsockname()[1]
-    assert fault_of(f"http://127.0.0.1:{port}") == "The backend refused the connection."
+    failure = unavailable(f"http://127.0.0.1:{port}")
+    assert (str(failure), failure.took) == ("The backend refused the connection.", False)
 
 
 def test_a_name_that_is_not_resolved_counts_as_raised(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -533,8 +585,8 @@ def test_a_name_that_is_not_resolved_counts_as_raised(monkeypatch: pytest.Monkey
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
-    said = fault_of("http://backend.c4n4ry.example.com/")
-    assert said == "The backend cannot be found: its name was not resolved."
+    failure = unavailable("http://backend.c4n4ry.example.com/")
+    assert (str(failure), failure.took) == ("The backend cannot be found: its name was not resolved.", False)
 
 
 @pytest.mark.parametrize("host", ["x" * 64, "a..b", "xn--\u00e9"])
@@ -584,7 +636,8 @@ def test_a_certificate_that_nobody_signed_counts_as_raised_and_nothing_is_sent(o
 
 def test_a_server_without_tls_behind_https_counts_as_raised() -> None:
     with one_connection(lambda connection: connection.sendall(response(400))) as address:
-        assert fault_of(f"https://{address}/") == UNTRUSTED
+        failure = unavailable(f"https://{address}/")
+        assert (str(failure), failure.took) == (UNTRUSTED, False)
 
 
 # ---- time
@@ -648,6 +701,8 @@ def test_a_backend_that_hangs_is_given_up_in_time_and_leaves_nothing_behind(serv
                 runner(CALL)
             assert time.monotonic() - began < OVER
             assert str(caught.value) == said
+            is_silent = isinstance(caught.value, BackendUnavailable) and caught.value.took
+            assert is_silent is (said == NO_ANSWER)
             assert server.ended.acquire(timeout=OVER)
             for thread in handler_threads():
                 thread.join(OVER)
@@ -685,8 +740,9 @@ def test_a_name_that_takes_for_ever_is_given_up_by_the_runners_own_clock(monkeyp
     monkeypatch.setattr(socket, "getaddrinfo", hang)
     with closing(backend("http://backend.example.com/", HASTY)) as code:
         runner = a_runner(code, HASTY)
-        with pytest.raises(HandlerFault, match=r"The handler took longer than 1\.1 s\."):
+        with pytest.raises(BackendUnavailable, match=r"The handler took longer than 1\.1 s\.") as caught:
             runner(CALL)
+        assert caught.value.took
         assert runner.exhausted
         held.set()
         for thread in handler_threads():

@@ -6,24 +6,28 @@ import pytest
 
 from shared.channels import meta_codes
 from shared.channels.meta_codes import UNKNOWN as UNKNOWN_MEANINGS
-from shared.channels.meta_codes import Meaning, meaning_of, sentence_for
-from shared.channels.meta_errors import GraphError, error_for
+from shared.channels.meta_codes import Meaning, concerns_sender, meaning_of, sentence_for
+from shared.channels.meta_errors import GraphError, error_for, error_in_success
 from shared.domain.errors import (
+    AccessDenied,
     AnswerLost,
     CredentialInvalid,
     LimitReached,
+    OutageInSuccess,
     ProviderUnavailable,
     SenderBlocked,
     SendError,
     SendRefused,
     TryLater,
 )
+from shared.domain.verdicts import Lost
 
 MEANING: dict[type[SendError], tuple[int, ...]] = {
     AnswerLost: (1, 131000),
     ProviderUnavailable: (2, 131016, 133004),
     LimitReached: (4, 17, 613, 80007, 130429, 131056, 131057, 131208, 132069),
-    CredentialInvalid: (0, 3, 10, 102, 190, 200, 210, 299, 467, 131005),
+    CredentialInvalid: (0, 102, 190, 467),
+    AccessDenied: (3, 10, 200, 210, 299, 131005),
     SenderBlocked: (33, 368, 131031, 131037, 131042, 131044, 131045, 131048, 131064, 133000, 133010, 134011),
     TryLater: (133015, 134101, 2494100),
     SendRefused: (
@@ -106,6 +110,55 @@ def test_an_answer_without_an_error_is_lost_save_for_too_many_requests(status: i
     assert type(error_for(status, None, None)) is kind
 
 
+# ---- an error inside a 2xx
+
+
+@pytest.mark.parametrize(("kind", "code"), [(kind, code) for kind, codes in MEANING.items() for code in codes])
+def test_an_error_in_a_success_is_its_own_verdict_and_what_would_be_repeated_is_lost(
+    kind: type[SendError], code: int
+) -> None:
+    expected = {ProviderUnavailable: OutageInSuccess, TryLater: AnswerLost}.get(kind, kind)
+    error = error_in_success(200, GraphError(code), WAIT)
+    assert (type(error), error.provider_code, error.status, error.answered) == (expected, code, 200, True)
+    repeated = kind in (AnswerLost, ProviderUnavailable, TryLater)
+    assert isinstance(error.verdict, Lost) is repeated
+    assert error.verdict == error_for(200, GraphError(code), WAIT).verdict or repeated
+
+
+@pytest.mark.parametrize("code", UNKNOWN)
+def test_an_unknown_error_in_a_success_is_lost(code: int) -> None:
+    for transient in (True, False):
+        assert error_in_success(200, GraphError(code, transient=transient), None).verdict == Lost(code)
+
+
+@pytest.mark.parametrize(
+    ("error", "outage"),
+    [
+        (error_for(503, None, None), True),
+        (error_for(400, GraphError(131000), None), False),
+        (error_for(500, GraphError(999_001), None), False),
+        (error_in_success(200, GraphError(2), None), True),
+        (error_in_success(200, GraphError(133015), None), False),
+    ],
+)
+def test_an_answer_that_is_lost_is_an_outage_where_it_says_nothing_of_the_message(
+    error: SendError, outage: bool
+) -> None:
+    assert error.verdict == Lost(error.provider_code, outage=outage)
+
+
+# ---- failed receipts
+
+
+def test_the_codes_of_blocks_and_of_access_concern_the_sender_and_no_others() -> None:
+    """Any other failed receipt, a window that has closed say, is that message's own."""
+    speaking = {kind for kind, codes in MEANING.items() for code in codes if concerns_sender(code)}
+    assert speaking == {SenderBlocked, CredentialInvalid, AccessDenied}
+    for kind, codes in MEANING.items():
+        assert {concerns_sender(code) for code in codes} == {kind in speaking}
+    assert not any(concerns_sender(code) for code in (*UNKNOWN, 131052, 131060))
+
+
 # ---- least waits of Meta's own
 
 
@@ -149,7 +202,7 @@ def known(code: int) -> Meaning:
 
 def test_every_credential_concerns_the_tenant_and_every_block_its_number_or_tenant() -> None:
     for _, meaning in meta_codes.table():
-        if meaning.error is CredentialInvalid:
+        if issubclass(meaning.error, CredentialInvalid):
             assert meaning.scope == "tenant"
         if meaning.error is SenderBlocked:
             assert meaning.scope in ("sender", "tenant")
@@ -186,7 +239,7 @@ def test_a_sentence_says_what_the_verdict_will_do() -> None:
     for _, meaning in ALL:
         assert ("may or may not" in meaning.sentence) is (meaning.error is AnswerLost)
         if "reconnect the number" in meaning.sentence:
-            assert meaning.error is CredentialInvalid
+            assert issubclass(meaning.error, CredentialInvalid)
 
 
 def test_a_code_has_its_sentence_wherever_it_comes_from() -> None:

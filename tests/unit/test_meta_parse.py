@@ -455,6 +455,58 @@ def test_a_receipt_that_nothing_names_is_kept_as_it_came(echo: dict[str, Any]) -
     assert isinstance(event, Unparsable)
 
 
+@pytest.mark.parametrize("type", ["payment", "call", "something newer", "", 5, ["message"]])
+def test_a_status_of_something_else_is_news_and_no_receipt(type: Any) -> None:
+    """A payment's "failed" would show a message that arrived as failed, and offer it for a second time."""
+    item = {"id": "wamid.m1", "status": "failed", "timestamp": "1790500000", "errors": [{"code": 131042}], "type": type}
+    receipt = {**item, "type": "message"}
+    other, (kept, *more) = (
+        parse(envelope(value_of(statuses=[item]))).events,
+        parse(envelope(value_of(statuses=[receipt, item]))).events,
+    )
+    assert isinstance(kept, ReceiptReceived)
+    for events in (other, more):
+        (change,) = events
+        assert isinstance(change, Change)
+        assert (change.field, change.value["statuses"]) == ("messages", [item])
+        assert "phone_number_id" in change.value["metadata"]
+        assert "messages" not in change.value
+
+
+def test_two_statuses_of_something_else_are_two_events() -> None:
+    items = [{"id": "p", "status": status, "type": "payment"} for status in ("pending", "captured")]
+    first, second = parse(envelope(value_of(statuses=items))).events
+    assert isinstance(first, Change)
+    assert isinstance(second, Change)
+    assert first.key != second.key
+    assert [event.key for event in parse(envelope(value_of(statuses=items))).events] == [first.key, second.key]
+
+
+@pytest.mark.parametrize("type", [{}, {"type": None}, {"type": "message"}])
+def test_a_status_of_a_message_is_a_receipt_whether_or_not_it_says_so(type: dict[str, Any]) -> None:
+    (receipt,) = parse(envelope(value_of(statuses=[{"id": "wamid.m1", "status": "sent", **type}]))).events
+    assert isinstance(receipt, ReceiptReceived)
+    assert receipt.kind == "sent"
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "said"),
+    [
+        ("failed", 131042, True),
+        ("failed", 190, True),
+        ("failed", 131047, False),
+        ("failed", None, False),
+        ("sent", 368, False),
+    ],
+)
+def test_a_failed_receipt_says_whether_it_concerns_its_sender(status: str, code: int | None, said: bool) -> None:
+    errors = {} if code is None else {"errors": [{"code": code}]}
+    (receipt,) = parse(envelope(value_of(statuses=[{"id": "wamid.m1", "status": status, **errors}]))).events
+    assert isinstance(receipt, ReceiptReceived)
+    assert receipt.concerns_sender is said
+    assert receipt.code == (code if status == "failed" else None)
+
+
 @pytest.mark.parametrize("news", ["errors", "user_actions"])
 def test_news_of_the_number_is_kept_alone_and_beside_messages(news: str) -> None:
     said = {news: [{"anything": 1}]}

@@ -17,9 +17,11 @@ import pytest
 
 from shared.channels.meta import MetaChannel
 from shared.domain.errors import (
+    AccessDenied,
     AnswerLost,
     CredentialInvalid,
     LimitReached,
+    OutageInSuccess,
     ProviderUnavailable,
     SenderBlocked,
     SendError,
@@ -30,6 +32,7 @@ from shared.domain.identity import Echo
 from shared.domain.limits import PostTimes
 from shared.domain.messages import Contact, Message
 from shared.domain.record import Delivery, Kind, State
+from shared.domain.verdicts import CredentialRefused, Lost, ProviderDown
 from shared.wire.reach import ANYWHERE
 
 SENDER = "200000000000001"
@@ -273,15 +276,45 @@ def test_a_closed_channel_opens_again_when_it_sends(server: Server) -> None:
         (200, b"<html>", None),
         (200, b"[" * 100_000, None),
         (204, b"", None),
-        (200, graph_error(131026), None),
+        (200, {"error": "no error of Graph's", "messages": [{"id": "wamid.a"}]}, "wamid.a"),
+        (200, graph_error("E1"), None),
         (200, b" " * (1024 * 1024 + 1), None),
         (200, b'{"messages":[{"id":"wamid.a"}]}' + b" " * 1_000_000, "wamid.a"),
     ],
 )
-def test_a_2xx_is_accepted_whatever_it_says(server: Server, status: int, body: Any, message_id: str | None) -> None:
+def test_a_2xx_without_a_readable_error_is_accepted(
+    server: Server, status: int, body: Any, message_id: str | None
+) -> None:
     server.reply = answer(status, body)
     with closing(channel(server.url)) as meta:
         assert meta.send(delivery(), ECHO) == message_id
+
+
+@pytest.mark.parametrize("status", [200, 202])
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (131026, SendRefused),
+        (130429, LimitReached),
+        (190, CredentialInvalid),
+        (10, AccessDenied),
+        (368, SenderBlocked),
+        (131000, AnswerLost),
+        (133015, AnswerLost),
+        (2, OutageInSuccess),
+        (131016, OutageInSuccess),
+        (133004, OutageInSuccess),
+        (999_001, AnswerLost),
+    ],
+)
+def test_a_readable_error_inside_a_2xx_is_that_errors_verdict(
+    server: Server, code: int, error: type[SendError], status: int
+) -> None:
+    """What would be sent again counts as lost: a success may be one all the same."""
+    server.reply = answer(status, {**graph_error(code), "messages": [{"id": "wamid.a"}]})
+    raised = refused_with(server.url)
+    assert (type(raised), raised.provider_code, raised.status) == (error, code, status)
+    assert isinstance(raised.verdict, Lost) is issubclass(error, AnswerLost)
 
 
 def trickle(start: bytes, drop: bytes = b"x", seconds: float = 20) -> Reply:
@@ -572,6 +605,91 @@ def test_a_minute_of_a_codes_own_wait_is_as_long_as_we_are_told(server: Server) 
     server.reply = answer(400, graph_error(133015))
     assert refused_with(server.url).retry_after == timedelta(minutes=5)
     assert refused_with(server.url, minute=timedelta(seconds=3)).retry_after == timedelta(seconds=15)
+
+
+# ---- the probe: a call that harms nothing, on the endpoint that sends
+
+
+def probed(url: str, **more: Any) -> SendError | None:
+    with closing(channel(url, **more)) as meta:
+        try:
+            meta.probe(SENDER)
+        except SendError as error:
+            return error
+    return None
+
+
+def test_a_probe_marks_a_message_as_read_that_does_not_exist(server: Server) -> None:
+    """A GET might be answered by machines that do not send. https://developers.facebook.com/docs/whatsapp/cloud-api"""
+    server.reply = answer(400, graph_error(131009))
+    assert probed(server.url) is None
+    (head,), (body,) = server.heads, server.bodies
+    assert head.startswith(f"POST /v25.0/{SENDER}/messages HTTP/1.1\r\n")
+    assert "\r\nAuthorization: Bearer token-1\r\n" in head
+    assert body == {"messaging_product": "whatsapp", "status": "read", "message_id": "wamid.pombo-probe"}
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (400, graph_error(131009)),
+        (401, graph_error(190)),
+        (403, graph_error(10)),
+        (429, graph_error(130429)),
+        (403, graph_error(368)),
+        (500, graph_error(131000)),
+        (500, graph_error(1)),
+        (500, graph_error(999_001)),
+        (400, graph_error(999_001, is_transient=True)),
+        (400, graph_error(133015)),
+        (200, {"success": True}),
+        (200, b""),
+        (200, graph_error(131009)),
+    ],
+)
+def test_a_provider_that_answers_a_probe_is_up_whatever_it_says(server: Server, status: int, body: Any) -> None:
+    server.reply = answer(status, body)
+    assert probed(server.url) is None
+
+
+DOWN_SAYS: dict[str, tuple[Reply, Any]] = {
+    "code 2": (answer(503, graph_error(2)), ProviderDown(2)),
+    "code 131016": (answer(500, graph_error(131016)), ProviderDown(131016)),
+    "code 133004": (answer(400, graph_error(133004)), ProviderDown(133004)),
+    "a bare 429": (answer(429, b""), ProviderDown()),
+    "a bare 429 with a wait": (answer(429, b"", Retry_After="7"), ProviderDown(retry_after=timedelta(seconds=7))),
+    "500 without a body": (answer(500, b""), Lost(outage=True)),
+    "a bad gateway": (answer(502, b"<html>"), Lost(outage=True)),
+    "unavailable, by somebody": (answer(503, {}), Lost(outage=True)),
+    "hangs up": (half(b""), Lost(outage=True)),
+    "is reset": (reset(b""), Lost(outage=True)),
+    "code 2 in a success": (answer(200, graph_error(2)), Lost(2, outage=True)),
+}
+
+
+@pytest.mark.parametrize("name", DOWN_SAYS)
+def test_a_probe_that_is_lost_or_refused_as_a_whole_raises_the_outage(server: Server, name: str) -> None:
+    server.reply, verdict = DOWN_SAYS[name]
+    error = probed(server.url)
+    assert error is not None
+    assert error.verdict == verdict
+    assert len(server.bodies) == 1
+
+
+def test_a_probe_that_is_not_answered_in_time_raises_the_outage(server: Server) -> None:
+    server.reply = hold(b"")
+    assert type(probed(server.url, times=HASTY)) is AnswerLost
+
+
+def test_a_probe_that_cannot_connect_raises_the_outage() -> None:
+    assert type(probed(f"http://127.0.0.1:{closed_port()}")) is ProviderUnavailable
+
+
+def test_a_probe_without_a_usable_token_asks_nothing(server: Server) -> None:
+    error = probed(server.url, token="")
+    assert error is not None
+    assert (error.verdict, error.answered) == (CredentialRefused(0), False)
+    assert server.connections == 0
 
 
 def test_nothing_private_stands_in_an_error(server: Server) -> None:

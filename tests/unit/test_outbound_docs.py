@@ -8,6 +8,7 @@ import pytest
 
 from shared.channels import meta_codes
 from shared.domain.errors import (
+    AccessDenied,
     AnswerLost,
     CredentialInvalid,
     LimitReached,
@@ -24,10 +25,11 @@ PAGE = (Path(__file__).parents[2] / "docs" / "outbound.md").read_text()
 
 WORDS: dict[type[SendError], str] = {
     AnswerLost: "in doubt",
-    ProviderUnavailable: "tried again at the queue's pace",
+    ProviderUnavailable: "waits, spends no try",
     TryLater: "tried again",
     LimitReached: "waits, spends no try",
     CredentialInvalid: "waits for another token",
+    AccessDenied: "waits for another token, or 2 h",
     SenderBlocked: "waits for the block's end",
     SendRefused: "refused",
 }

@@ -1,17 +1,29 @@
 """Receipts: the provider's word, which commutes, repeats harmlessly, and counts for its own round only."""
 
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import permutations
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pipelines import Channel, Clock, Queue, Store, lines_of
 
-from shared.domain.record import Delivery, Kind, Receipts, State
+from shared.domain.events import MessageReceived, Parsed, ReceiptReceived
+from shared.domain.identity import Echo
+from shared.domain.marks import ReceiptBlock, sender_id
+from shared.domain.record import Delivery, Kind, ReceiptKind, Receipts, State
+from shared.pipeline.accept import Accept
+from shared.pipeline.receipts import blocks, note
+from shared.tenants.environment import EnvironmentTenants
 from tests.unit.builders import (
     DELIVERED,
     EVERY_RECEIPT,
     FAILED,
+    LIMITS,
     NOW,
     PLAYED,
     READ,
@@ -117,6 +129,110 @@ def test_a_receipt_never_assigns_state(state: str) -> None:
         noted = STATES[Kind.OUTBOUND][state](receipts={0: receipt})
         assert (noted.state, noted.final, noted.leased_at(NOW)) == (plain.state, plain.final, plain.leased_at(NOW))
         assert noted.finished
+
+
+# ---- failed receipts
+
+
+def receipt(code: int | None = 131042, seconds: float = 0, **more: Any) -> ReceiptReceived:
+    """A failed one, as the channel reads it."""
+    concerns = code in (131042, 368, 190)
+    given = {"provider": "meta", "sender": "1", "provider_id": "wamid.1", "kind": ReceiptKind.FAILED, "at": at(seconds)}
+    return ReceiptReceived(**({**given, "code": code, "echo": ECHO, "concerns_sender": concerns} | more))
+
+
+KEY = "0f" * 20
+ECHO = f"pombo1.{KEY}.0.correlation_1"
+PRIVATE = "15550002222"
+
+
+def test_of_the_receipts_of_one_post_each_sender_keeps_its_latest_block() -> None:
+    others = (
+        replace(receipt(131047), sender="3"),
+        replace(receipt(None), sender="3"),
+        MessageReceived("meta", "1", "m", "c", {}),
+    )
+    posted = [
+        receipt(368, 5),
+        receipt(131042, 9, echo=None),
+        receipt(190, 7),
+        receipt(131047, 99),
+        receipt(368, 1, sender="2"),
+        receipt(368, 2, sender="1", provider="twilio"),
+        *others,
+    ]
+    for order in (posted, posted[::-1]):
+        assert blocks(order) == {
+            sender_id("meta", "1"): ReceiptBlock(131042, at(9), None),
+            sender_id("meta", "2"): ReceiptBlock(368, at(1), KEY),
+            sender_id("twilio", "1"): ReceiptBlock(368, at(2), KEY),
+        }
+    assert blocks([]) == {}
+
+
+@pytest.mark.parametrize(
+    ("echo", "is_known", "names"),
+    [
+        (ECHO, True, ["receipt_failed"]),
+        (ECHO, False, ["receipt_unknown", "receipt_failed"]),
+        (None, False, ["receipt_failed"]),
+        ("somebody else's", False, ["receipt_failed"]),
+    ],
+)
+@pytest.mark.parametrize("code", [131042, 131047, None])
+def test_every_failed_receipt_is_a_line_of_its_own_and_none_is_private(
+    caplog: pytest.LogCaptureFixture, echo: str | None, is_known: bool, names: list[str], code: int | None
+) -> None:
+    lines = lines_of(caplog)
+    note(receipt(code, echo=echo, sender=PRIVATE, provider_id="wamid.private"), Noted(is_known))  # type: ignore[arg-type]
+    found = lines("receipt_failed", "receipt_applied", "receipt_unknown")
+    assert [line["event"] for line in found] == names
+    for line in found:
+        if line["event"] == "receipt_failed":
+            assert (line["event_type"], line.get("code")) == ("failed", code)
+            assert line.get("delivery") == (KEY if echo == ECHO else None)
+    assert not any(word in str(found) for word in (PRIVATE, "wamid"))
+    assert {record.levelname for record in caplog.records} == {"WARNING"}
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ReceiptKind if kind is not ReceiptKind.FAILED])
+def test_a_receipt_that_is_good_news_is_no_failed_one(caplog: pytest.LogCaptureFixture, kind: ReceiptKind) -> None:
+    lines = lines_of(caplog)
+    note(receipt(None, kind=kind), Noted(True))  # type: ignore[arg-type]
+    assert lines("receipt_failed") == []
+    assert len(lines("receipt_applied")) == 1
+
+
+@pytest.mark.parametrize("codes", [(131042, 368, 368), (131047, None)], ids=["about the sender", "about the message"])
+def test_the_receipts_of_one_post_write_one_mark_for_each_sender(tmp_path: Path, codes: tuple[int | None, ...]) -> None:
+    clock = Clock()
+    store = Store(tmp_path, clock)
+    events = [receipt(code, seconds, echo=None) for seconds, code in enumerate(codes)]
+
+    class Posted(Channel):
+        def verify(self, body: bytes, signature: str | None) -> None: ...
+
+        def parse(self, body: bytes) -> Parsed:  # noqa: ARG002 - of the port
+            return Parsed(tuple(events), {})
+
+    with ThreadPoolExecutor(4) as pool:
+        accept = Accept(store, Queue(), EnvironmentTenants("1"), Posted(), LIMITS, clock, lambda: pool)  # type: ignore[arg-type]
+        accept(b"", None)
+    concerns = 131042 in codes
+    assert store.asked["note_receipt_block"] == concerns
+    assert store.marks(sender_id("meta", "1")).receipt_block == (ReceiptBlock(368, at(2)) if concerns else None)
+
+
+@dataclass
+class Noted:
+    """A store that knows the record, or does not."""
+
+    is_known: bool
+
+    def note_receipt(self, echo: Echo, receipt: ReceiptReceived) -> bool:  # noqa: ARG002 - of the port
+        return self.is_known
+
+    def note_unechoed_receipt(self, receipt: ReceiptReceived) -> None: ...
 
 
 # ---- what a record says of itself

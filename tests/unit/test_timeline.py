@@ -110,7 +110,7 @@ def test_a_receipt_of_an_earlier_round_says_nothing_of_this_one(receipts: Receip
         (after(pending(), "blocked"), "blocked"),
         (after(pending(), "credential_refused"), "WHATSAPP_REAUTH_REQUIRED"),
         (after(pending(), "retry"), "waiting"),
-        (after(pending(), "provider_down"), "waiting"),
+        (after(pending(), "provider_down"), "provider_down"),
     ],
 )
 def test_a_message_that_waits_says_why(record: Delivery, why: str) -> None:
@@ -319,14 +319,60 @@ def tried(*answers: str, **changes: Any) -> Delivery:
     number, log = 1, []
     for index, answer in enumerate(answers):
         log.append(Attempt(at(10 * index), number, answer))
-        number += answer not in ("limited", "blocked", "credential_refused")
+        number += answer not in ("limited", "blocked", "credential_refused", "provider_down", "backend_down")
     fields = {"attempts_log": tuple(log), "attempt": number - 1, "due_at": at(300), "token": OTHERS}
     return pending(**(fields | changes))
 
 
-@pytest.mark.parametrize("answer", ["retry", "limited", "credential_refused"])
+@pytest.mark.parametrize("answer", ["retry", "limited", "credential_refused", "provider_down"])
 def test_what_is_tried_again_says_when(answer: str) -> None:
     assert "It is tried again at 12:05:00 UTC." in sentences(tried(answer))[answer]
+
+
+def test_a_try_in_an_outage_says_that_it_does_not_count_and_has_no_number() -> None:
+    record = tried("provider_down", "provider_down", "accepted", state=State.DONE, finished_at=at(20))
+    events = build([record]).events
+    assert [moment.what for moment in events] == ["planned", "provider_down", "provider_down", "accepted"], (
+        "none cut off"
+    )
+    for moment in events[1:3]:
+        assert moment.sentence.endswith("This try does not count.")
+    assert "try 2" in sentences(tried("provider_down", "retry", "provider_down", "retry"))["retry"]
+
+
+def test_a_call_of_a_backend_that_is_down_says_that_it_does_not_count_and_when_it_is_tried_again() -> None:
+    log = (Attempt(at(0), 1, "backend_down"), Attempt(at(10), 1, "backend_down"))
+    record = pending(Kind.INBOUND, attempts_log=log, attempt=0, due_at=at(300), token=OTHERS)
+    first, last = [moment.sentence for moment in build([record]).events if moment.what == "backend_down"]
+    assert first.endswith("This try does not count.")
+    assert last.endswith("This try does not count. It is tried again at 12:05:00 UTC.")
+    done_then = replace(record, attempts_log=(*log, Attempt(at(20), 1, "replied")), state=State.DONE, plan_size=0)
+    assert "cut_off" not in what(build([done_then]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer", "told"),
+    [
+        (Kind.OUTBOUND, "provider_down", ["in_doubt", "resent", "accepted"]),
+        (Kind.INBOUND, "backend_down", ["cut_off", "accepted"]),
+    ],
+)
+def test_a_try_that_was_cut_off_after_an_outage_is_told_by_its_number(kind: Kind, answer: str, told: list[str]) -> None:
+    log = (Attempt(at(0), 1, answer), Attempt(at(99), 2, "accepted"))
+    record = replace(pending(kind), attempts_log=log, state=State.DONE, plan_size=1)
+    assert what(build([record]))[1:4] == [answer, *told][:3]
+
+
+@pytest.mark.parametrize("later", [(), ("handler_failed",)])
+def test_a_failed_handler_is_not_quoted_with_the_error_of_an_outage(later: tuple[str, ...]) -> None:
+    answers = ("handler_failed", "backend_down", *later, "backend_down")
+    log = tuple(Attempt(at(-40 + 10 * n), 1, answer) for n, answer in enumerate(answers))
+    record = replace(pending(Kind.INBOUND), last_error="The backend answered 503.", attempts_log=log)
+    said = [moment.sentence for moment in build([record]).events if moment.what == "handler_failed"]
+    assert not any("503" in sentence for sentence in said)
+    outages = [moment.sentence for moment in build([record]).events if moment.what == "backend_down"]
+    assert ["The backend answered 503." in sentence for sentence in outages] == [False, True]
+    assert all("This try does not count." in sentence for sentence in outages)
 
 
 def test_a_blocked_message_says_until_when() -> None:
@@ -509,7 +555,7 @@ def test_a_limit_does_not_look_like_a_new_round() -> None:
     assert what(build([record])) == ["planned", "refused", "replayed", "limited", "accepted"]
 
 
-@pytest.mark.parametrize("answer", ["limited", "blocked", "credential_refused"])
+@pytest.mark.parametrize("answer", ["limited", "blocked", "credential_refused", "provider_down"])
 def test_a_last_try_that_did_not_count_stays_in_its_round_when_the_next_begins(answer: str) -> None:
     """It had waited too long, and was replayed before anything else was tried."""
     record = replayed(Attempt(at(-20), 1, answer, 131042), attempt=0, due_at=at(60), started_at=at(-20))
@@ -561,6 +607,35 @@ def test_waiting_is_told_from_the_log(reason: str | None) -> None:
     said = sentences(pending(), lines=(waiting(0, reason),))
     assert is_a_sentence(said["waiting"])
     assert said["waiting"].startswith("It waits")
+
+
+@pytest.mark.parametrize(
+    ("kind", "event", "reason", "begins", "began"),
+    [
+        (Kind.OUTBOUND, "outbound_waiting", "provider_down", "WhatsApp is down", "WhatsApp was down"),
+        (
+            Kind.INBOUND,
+            "inbound_waiting",
+            "backend_down",
+            "The handler's backend does not",
+            "The handler's backend did not",
+        ),
+    ],
+)
+def test_an_outage_is_told_while_it_lasts_and_when_it_is_over(
+    kind: Kind, event: str, reason: str, begins: str, began: str
+) -> None:
+    name = "inbound_event_id" if kind is Kind.INBOUND else "delivery"
+    found = {"event": event, name: pending(kind).key, "reason": reason, "until": at(40).isoformat()}
+    looks = [found | {"time": at(n).isoformat()} for n in (0, 20)]
+    lasts = sentences(pending(kind), lines=tuple(looks))["waiting"]
+    assert lasts.startswith(begins)
+    assert "looked 2 times" in lasts
+    assert lasts.endswith("the next look is at 12:00:40 UTC.")
+    over = replace(done(kind), attempts_log=(Attempt(at(50), 1, "accepted"),), started_at=at(49), finished_at=at(50))
+    told = [moment for moment in build([over], looks).events if moment.what == "waiting"]
+    assert [(moment.at, moment.sentence.startswith(began)) for moment in told] == [(NOW, True)]
+    assert "next look" not in told[0].sentence
 
 
 def test_forty_looks_are_one_wait() -> None:
@@ -670,7 +745,7 @@ def test_looks_while_in_doubt_are_a_wait_for_the_receipt() -> None:
     assert moment.sentence == "It waits for a receipt; looked 2 times, the last at 12:00:02 UTC."
 
 
-@pytest.mark.parametrize("reason", ["blocked", "WHATSAPP_REAUTH_REQUIRED"])
+@pytest.mark.parametrize("reason", ["blocked", "WHATSAPP_REAUTH_REQUIRED", "provider_down"])
 def test_a_message_that_was_not_tried_says_why_it_waits(reason: str) -> None:
     (reply,) = build([pending()], [waiting(0, reason)]).replies
     assert (reply.shown, reply.why) == ("pending", reason)

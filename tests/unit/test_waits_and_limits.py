@@ -11,7 +11,8 @@ from shared.domain.limits import Backoff, Limits
 from shared.domain.record import Kind
 from shared.domain.retention import RAW_PAYLOAD_BYTES, UNKNOWN_SENDER_PAYLOAD_BYTES, retention
 from shared.domain.verdicts import Limited
-from shared.domain.waits import before_limited, before_retry, jittered
+from shared.domain.waits import after_outage, before_limited, before_retry, jittered
+from tests.unit.builders import NOW
 
 LIMITS = Limits()
 WAITS = LIMITS.waits
@@ -74,6 +75,27 @@ def test_a_retry_after_is_the_least_wait(code: int, jitter: float) -> None:
     assert before_limited(Limited(code, timedelta()), 1, WAITS, jitter) == ours
 
 
+@pytest.mark.parametrize(
+    ("throttled", "until", "asked", "jitter", "wait"),
+    [
+        *((n, None, None, 0.5, wait) for n, wait in enumerate((10, 20, 40, 80, 160, 300, 300))),
+        (100_000, None, None, 0.5, 300),
+        (0, None, None, 0, 8),
+        (0, None, None, 1, 12),
+        (0, 9, 5, 0, 9),
+        (0, 5, 9, 0, 9),
+        (0, 5, 5, 1, 12),
+        (0, -5, 0, 0, 8),
+    ],
+)
+def test_an_outage_is_waited_out_until_the_latest_of_its_ends(
+    throttled: int, until: float | None, asked: float | None, jitter: float, wait: float
+) -> None:
+    ends = None if until is None else NOW + seconds(until)
+    least = None if asked is None else seconds(asked)
+    assert after_outage(throttled, ends, least, WAITS, NOW, jitter) == NOW + seconds(wait)
+
+
 @pytest.mark.parametrize(("jitter", "wait"), [(0, 80), (0.25, 90), (0.5, 100), (0.75, 110), (1, 120)])
 def test_jitter_spreads_a_wait_by_a_fifth(jitter: float, wait: float) -> None:
     assert jittered(seconds(100), jitter) == seconds(wait)
@@ -83,6 +105,7 @@ def test_jitter_spreads_a_wait_by_a_fifth(jitter: float, wait: float) -> None:
     ("backoff", "waits"),
     [
         pytest.param(WAITS.predecessor, (1, 2, 4, 8, 16, 32, 32), id="predecessor: 1 s, k 5"),
+        pytest.param(WAITS.outage, (10, 20, 40, 80, 160, 300, 300), id="outage: 10 s doubling to 5 min"),
         pytest.param(WAITS.doubt, (15, 30, 60, 120, 240, 240), id="doubt: 15 s, k 4"),
         pytest.param(WAITS.block, (600, 1200, 2400, 4800, 9600, 19200, 21600), id="blocked: 10 min doubling to 6 h"),
     ],
@@ -120,6 +143,12 @@ def test_what_grows_grows_to_its_cap(backoff: Backoff, waits: tuple[int, ...]) -
         (lambda limits: limits.receipt_retention, timedelta(days=35)),
         (lambda limits: limits.waits.credential, timedelta(minutes=10)),
         (lambda limits: limits.waits.reply_spacing, seconds(1)),
+        (lambda limits: limits.claim, seconds(90)),
+        (lambda limits: limits.marks_age, seconds(5)),
+        (lambda limits: limits.waits.claimed, seconds(15)),
+        (lambda limits: limits.waits.doubtful_trial, seconds(60)),
+        (lambda limits: limits.waits.confirmation, seconds(60)),
+        (lambda limits: limits.waits.credential_probe, timedelta(hours=2)),
     ],
 )
 def test_the_numbers_of_the_protocol(read: Callable[[Limits], Any], value: Any) -> None:
@@ -184,6 +213,10 @@ class TestSafetyAtEveryScale:
         limits = LIMITS.scaled(scale)
         margin = limits.outbound_lease - limits.begin_within - limits.post.longest
         assert margin >= seconds(4 / scale) - ROUNDING
+
+    def test_a_claim_outlasts_the_probe_and_the_trial(self, scale: float) -> None:
+        limits = LIMITS.scaled(scale)
+        assert limits.claim >= limits.post.longest * 2 + limits.begin_within - ROUNDING
 
     def test_a_doubt_outlives_the_worker_that_left_it(self, scale: float) -> None:
         limits = LIMITS.scaled(scale)

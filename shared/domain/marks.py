@@ -1,0 +1,379 @@
+"""Marks: what answers taught us about a sender or a backend, beside the records, and who may probe.
+
+A mark holds sends back until `until`. After that one attempt is elected: it writes its token as the `claim` and a new
+`until`, which keeps the others waiting while it probes. A claim that nobody gives back runs out by itself.
+
+The functions here are pure: marks in, marks out. A store applies them as one conditional write, and reads and decides
+again if another write came first. Each function recognises what its own attempt has already written, by the claim, and
+leaves alone a mark that is no longer the one that its attempt saw: then somebody knows more.
+"""
+
+from collections.abc import Set
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Protocol, TypeVar
+
+from shared.domain.identity import stable_hash
+from shared.domain.limits import Limits
+from shared.domain.verdicts import (
+    Accepted,
+    Blocked,
+    CredentialRefused,
+    Lost,
+    ProviderDown,
+    SendVerdict,
+)
+from shared.domain.waits import jittered
+
+M = TypeVar("M", "Outage", "Block", "RefusedCredential")
+
+DOWN, BLOCK, REFUSED = "down", "block", "refused"
+"""The names of the marks that one attempt can be elected to probe."""
+
+
+def sender_id(provider: str, sender: str) -> str:
+    """The id of a sender, and of its marks: the provider's own id may be a phone number."""
+    return stable_hash("sender", provider, sender)
+
+
+def backend_id(url: str) -> str:
+    """The id of a backend's marks."""
+    return stable_hash("backend", url)
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """The provider or the backend is down, as far as the last call shows: the state of a circuit breaker.
+
+    `wait` is how long the last wait was, before jitter; the next one is twice as long. `by`: the one event that failed
+    at a backend; until a second one fails, the mark holds back that event alone.
+    """
+
+    until: datetime
+    wait: timedelta = timedelta()
+    claim: str | None = None
+    by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The provider's word that a sender may not send: until when, how long that wait was, and its code.
+
+    `by_receipt`: the provider said so after it had accepted a message. Then an accepted send proves little: it puts the
+    end off by a minute (`confirming`), and only the first send accepted after that lifts the block.
+    """
+
+    until: datetime
+    wait: timedelta
+    code: int
+    claim: str | None = None
+    by_receipt: bool = False
+    confirming: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedCredential:
+    """A credential that the provider refused. `until`: when one message tries it again; None: never."""
+
+    fingerprint: str
+    code: int
+    since: datetime
+    until: datetime | None = None
+    claim: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """The credential in use since when, and the one before it, which instances of an earlier revision may still use."""
+
+    fingerprint: str
+    since: datetime
+    previous: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiptBlock:
+    """A failed receipt that speaks of the sender: its code, its time, and the key of the message that failed."""
+
+    code: int
+    at: datetime
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """All marks of one sender; of a backend, `down` alone."""
+
+    down: Outage | None = None
+    block: Block | None = None
+    refused: RefusedCredential | None = None
+    credential: Credential | None = None
+    receipt_block: ReceiptBlock | None = None
+    version: int | None = field(default=None, compare=False)
+    """The store's mark of what was read; a write is refused when another one came between. None: nothing is stored."""
+
+
+class _Claimable(Protocol):
+    @property
+    def until(self) -> datetime | None: ...
+    @property
+    def claim(self) -> str | None: ...
+
+
+def holds(mark: _Claimable | None, now: datetime) -> bool:
+    """Whether a mark is in the way now; once it is over, one attempt may be elected."""
+    return mark is not None and (mark.until is None or now < mark.until)
+
+
+# ---- before a send
+
+
+def of_credential_in_use(marks: Marks, fingerprint: str, now: datetime) -> Marks:
+    """The marks once it is known which credential is in use. Another credential is a reconnect: a block is over, and
+    the next send probes it.
+
+    The credential before this one changes nothing: during a rollout, instances of both revisions send.
+    """
+    known = marks.credential
+    if not fingerprint or (known and fingerprint in (known.fingerprint, known.previous)):
+        return marks
+    block, refused = marks.block, marks.refused
+    if known and block and holds(block, now):
+        block = replace(block, until=now, claim=None)
+    if refused and refused.fingerprint != fingerprint:
+        refused = None
+    credential = Credential(fingerprint, now, known.fingerprint if known else None)
+    return replace(marks, credential=credential, block=block, refused=refused)
+
+
+def of_receipt(marks: Marks, began: datetime | None, limits: Limits, now: datetime) -> Marks:
+    """The marks once a failed receipt about the sender was taken into account. `began`: when the last attempt of that
+    message began; None where it is unknown.
+
+    A message that was sent before the credential in use came speaks of the old connection: its receipt blocks nothing.
+    """
+    noted = marks.receipt_block
+    if noted is None:
+        return marks
+    heard = replace(marks, receipt_block=None)
+    since = marks.credential.since if marks.credential else None
+    if since and (began or noted.at) < since:
+        return heard
+    old = marks.block
+    if old and holds(old, now) and not old.confirming:
+        return heard
+    return replace(heard, block=replace(_next_block(old, noted.code, limits, now), by_receipt=True))
+
+
+def claimed(current: Marks, seen: Marks, names: Set[str], token: str, until: datetime) -> Marks:
+    """The marks with this attempt elected, until then, to probe those named, unless one of them is not as it was seen.
+
+    A breaker that is closed can be claimed too: a message that is in doubt always probes first.
+    """
+    if any(getattr(current, name) != getattr(seen, name) for name in names):
+        return current
+    return replace(
+        current,
+        down=_held_by(current.down or Outage(until), token, until) if DOWN in names else current.down,
+        block=_held_by(current.block, token, until) if current.block and BLOCK in names else current.block,
+        refused=_held_by(current.refused, token, until) if current.refused and REFUSED in names else current.refused,
+    )
+
+
+def is_elected(marks: Marks, names: Set[str], token: str) -> bool:
+    """Whether the claims of all these marks are this attempt's."""
+    return all((mark := getattr(marks, name)) is not None and mark.claim == token for name in names)
+
+
+def given_back(current: Marks, token: str, now: datetime) -> Marks:
+    """The marks without this attempt's claims: the next attempt may be elected at once."""
+    down, block, refused = current.down, current.block, current.refused
+    return replace(
+        current,
+        down=_over(down, now) if down and down.claim == token else down,
+        block=_over(block, now) if block and block.claim == token else block,
+        refused=_over(refused, now) if refused and refused.claim == token else refused,
+    )
+
+
+def answered_without_send(current: Marks, token: str, now: datetime) -> Marks:
+    """The provider answered the probe, and there is nothing to send any more: the breaker closes."""
+    closed = _is_mine(current.down, token)
+    rest = given_back(current, token, now)
+    return replace(rest, down=None) if closed else rest
+
+
+def unblocked(marks: Marks) -> Marks:
+    """The marks once the provider itself says that the account is connected or reinstated."""
+    return replace(marks, block=None, receipt_block=None)
+
+
+# ---- after a send
+
+
+def is_outage(verdict: SendVerdict) -> bool:
+    """Whether an answer, or its absence, speaks of the provider as a whole rather than of this message."""
+    return isinstance(verdict, ProviderDown) or (isinstance(verdict, Lost) and verdict.outage)
+
+
+def after_send(
+    current: Marks,
+    seen: Marks,
+    verdict: SendVerdict,
+    answered: bool,
+    fingerprint: str,
+    token: str,
+    limits: Limits,
+    now: datetime,
+    jitter: float,
+) -> Marks:
+    """The marks after an attempt, or a probe, that saw `seen` before it began. `answered`: the provider answered it."""
+    return replace(
+        current,
+        down=_down_after(current.down, seen.down, verdict, answered, token, limits, now, jitter),
+        block=_block_after(current.block, seen.block, verdict, token, limits, now),
+        refused=_refused_after(current.refused, seen.refused, verdict, fingerprint, token, limits, now),
+    )
+
+
+def _down_after(
+    current: Outage | None,
+    seen: Outage | None,
+    verdict: SendVerdict,
+    answered: bool,
+    token: str,
+    limits: Limits,
+    now: datetime,
+    jitter: float,
+) -> Outage | None:
+    if current != seen:
+        return current
+    if is_outage(verdict):
+        if current is None:
+            is_refused = isinstance(verdict, ProviderDown)
+            first = limits.waits.outage.first
+            return Outage(now + first, first) if is_refused else Outage(now)
+        return _longer(current, limits, now, jitter) if _is_mine(current, token) else current
+    if current is None or current.claim != token:
+        return current
+    return None if answered else _over(current, now)
+
+
+def _block_after(
+    current: Block | None, seen: Block | None, verdict: SendVerdict, token: str, limits: Limits, now: datetime
+) -> Block | None:
+    is_mine = _is_mine(current, token)
+    match verdict:
+        case Blocked(code):
+            if current and holds(current, now) and not is_mine:
+                return current
+            return _next_block(current, code, limits, now)
+        case Accepted() if current == seen and current is not None:
+            if current.by_receipt and not current.confirming:
+                return replace(current, until=now + limits.waits.confirmation, claim=None, confirming=True)
+            return None
+        case _:
+            return _over(current, now) if is_mine and current else current
+
+
+def _refused_after(
+    current: RefusedCredential | None,
+    seen: RefusedCredential | None,
+    verdict: SendVerdict,
+    fingerprint: str,
+    token: str,
+    limits: Limits,
+    now: datetime,
+) -> RefusedCredential | None:
+    match verdict:
+        case CredentialRefused(code, is_curable):
+            if current != seen:
+                return current
+            until = now + limits.waits.credential_probe if is_curable else None
+            return RefusedCredential(fingerprint, code, now, until)
+        case Accepted() if current == seen and current and current.fingerprint == fingerprint:
+            return None
+        case _:
+            return _over(current, now) if current and _is_mine(current, token) else current
+
+
+def _next_block(old: Block | None, code: int, limits: Limits, now: datetime) -> Block:
+    """Twice as long as the one before."""
+    backoff = limits.waits.block
+    wait = min(backoff.longest, old.wait * backoff.factor) if old else backoff.first
+    return Block(now + wait, wait, code)
+
+
+# ---- after a call of a backend
+
+
+@dataclass(frozen=True, slots=True)
+class BackendAnswered:
+    """The backend said something, if only that it cannot."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackendFailed:
+    """The backend said nothing of use. `took`: it may have taken the call, and its answer is lost; else it took
+    nothing (no connection, 429, 503).
+    """
+
+    took: bool
+
+
+def holds_back(mark: Outage | None, event: str) -> bool:
+    """Whether the mark concerns this event: one that names another event holds back that one only."""
+    return mark is not None and mark.by in (None, event)
+
+
+def after_call(
+    current: Marks,
+    seen: Marks,
+    outcome: BackendAnswered | BackendFailed,
+    event: str,
+    token: str,
+    limits: Limits,
+    now: datetime,
+    jitter: float,
+) -> Marks:
+    """The marks of a backend after a call for this event, which saw `seen` before it began."""
+    mark = current.down
+    if isinstance(outcome, BackendAnswered):
+        # Another event's failure may have changed the mark during the trial: its answer is the latest all the same.
+        return replace(current, down=None) if mark == seen.down or _is_mine(mark, token) else current
+    first = limits.waits.outage.first
+    if mark is None:
+        if seen.down is not None:
+            return current  # somebody has had an answer meanwhile
+        fresh = Outage(now, by=event) if outcome.took else Outage(now + first, first, by=event)
+        return replace(current, down=fresh)
+    if _is_mine(mark, token):
+        return replace(current, down=_longer(mark, limits, now, jitter))
+    if mark.by in (None, event):
+        return current
+    joint = replace(mark, by=None)
+    if not outcome.took:
+        joint = replace(joint, until=max(mark.until, now + first), wait=max(mark.wait, first))
+    return replace(current, down=joint)
+
+
+# ---- the small changes that marks share
+
+
+def _longer(mark: Outage, limits: Limits, now: datetime, jitter: float) -> Outage:
+    """The trial failed: the wait doubles, and the claim goes."""
+    backoff = limits.waits.outage
+    wait = max(backoff.first, min(backoff.longest, mark.wait * backoff.factor))
+    return replace(mark, until=now + jittered(wait, jitter), wait=wait, claim=None)
+
+
+def _held_by(mark: M, token: str, until: datetime) -> M:
+    return replace(mark, until=until, claim=token)
+
+
+def _over(mark: M, now: datetime) -> M:
+    return replace(mark, until=now, claim=None)
+
+
+def _is_mine(mark: _Claimable | None, token: str) -> bool:
+    return mark is not None and mark.claim == token

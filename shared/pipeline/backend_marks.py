@@ -1,0 +1,99 @@
+"""The mark of the team's backend around a call: read before it, claimed for a trial, corrected by what came of it."""
+
+import threading
+
+from shared.domain import marks
+from shared.domain.guards import BACKEND_DOWN, Elect, Go, Guard, Wait, inbound_guard
+from shared.domain.limits import Limits
+from shared.domain.marks import BackendAnswered, BackendFailed, Marks
+from shared.domain.verdicts import BackendDown, HandlerFailed, HandlerVerdict
+from shared.pipeline.clock import Clock
+from shared.pipeline.ports import BackendUnavailable, DecideMarks, Store
+from shared.pipeline.sender_marks import log_outage
+
+Outcome = BackendAnswered | BackendFailed
+
+
+class BackendMarks:
+    """Reads and writes the mark of one backend, and keeps it for a few seconds: so that where all is well an event
+    costs no read for it. Without a backend (`id` None) nothing is ever in the way. Raises StoreUnavailable.
+    """
+
+    def __init__(self, id: str | None, store: Store, limits: Limits, clock: Clock) -> None:
+        self._id = id
+        self._store = store
+        self._limits = limits
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._kept = Marks()
+        self._read_at: float | None = None
+
+    def read(self) -> Marks:
+        """The mark, at most `Limits.marks_age` old: what rests on it is written only if it still stands."""
+        if self._id is None:
+            return Marks()
+        with self._lock:
+            age = self._clock.monotonic() - self._read_at if self._read_at is not None else None
+            if age is not None and age < self._limits.marks_age.total_seconds():
+                return self._kept
+        return self._keep(self._store.marks(self._id))
+
+    def guard(self, seen: Marks, event: str) -> Guard:
+        """Whether the backend may be asked about this event."""
+        return inbound_guard(seen.down, event, self._limits, self._clock.now())
+
+    def elect(self, seen: Marks, election: Elect, token: str) -> tuple[Marks, Guard]:
+        """Claim the trial. Go: this attempt is elected."""
+        lasts = max(self._limits.claim, self._limits.inbound_lease)
+        until = self._clock.now() + lasts
+        after = self._change(lambda now: marks.claimed(now, seen, election.claims, token, until), seen)
+        if marks.is_elected(after, election.claims, token):
+            return after, Go()
+        return after, Wait(BACKEND_DOWN, self._clock.now() + self._limits.waits.claimed)
+
+    def give_back(self, token: str) -> None:
+        """The claim goes, since the backend was not asked."""
+        now = self._clock.now()
+        self._change(lambda current: marks.given_back(current, token, now))
+
+    def failed(
+        self, seen: Marks, failure: BackendUnavailable, event: str, token: str
+    ) -> tuple[HandlerVerdict, DecideMarks]:
+        """What a call without an answer means, by the mark as it stands now, and the change of it that follows.
+
+        A backend that certainly took nothing costs no attempt. One whose answer is lost costs an attempt, unless it
+        counts as down already.
+        """
+        assert self._id is not None
+        current = self._keep(self._store.marks(self._id))
+        change = self._after(seen, BackendFailed(failure.took), event, token)
+        if failure.took and current.down is None:
+            return HandlerFailed(str(failure)), change
+        after = change(current).down
+        held = after is not None and marks.holds_back(after, event)
+        until = after.until if after and held else None
+        return BackendDown(str(failure), until, failure.retry_after), change
+
+    def answered(self, seen: Marks, event: str, token: str) -> DecideMarks | None:
+        """The change of the mark that an answer asks for; None where there is nothing to change."""
+        change = self._after(seen, BackendAnswered(), event, token)
+        return None if change(seen) == seen else change
+
+    def change(self, decide: DecideMarks) -> None:
+        """Write what a call taught: a second write after the record's, lost at worst until the next call."""
+        self._change(decide)
+
+    def _after(self, seen: Marks, outcome: Outcome, event: str, token: str) -> DecideMarks:
+        now, jitter = self._clock.now(), self._clock.jitter()
+        return lambda current: marks.after_call(current, seen, outcome, event, token, self._limits, now, jitter)
+
+    def _change(self, decide: DecideMarks, seen: Marks | None = None) -> Marks:
+        assert self._id is not None
+        before, after = self._store.change_marks(self._id, decide, seen)
+        log_outage("backend", before, after)
+        return self._keep(after)
+
+    def _keep(self, fresh: Marks) -> Marks:
+        with self._lock:
+            self._kept, self._read_at = fresh, self._clock.monotonic()
+        return fresh

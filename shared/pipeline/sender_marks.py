@@ -1,0 +1,141 @@
+"""The marks of senders around a send: read before it, claimed where it has to probe, corrected by what came of it."""
+
+from dataclasses import dataclass, replace
+
+from shared import logs
+from shared.domain import marks
+from shared.domain.errors import SendError
+from shared.domain.guards import PROVIDER_DOWN, Elect, Go, Guard, Wait, is_down
+from shared.domain.limits import Limits
+from shared.domain.marks import Marks
+from shared.domain.record import Delivery
+from shared.domain.verdicts import Blocked, CredentialRefused, ProviderDown, SendVerdict
+from shared.pipeline.clock import Clock
+from shared.pipeline.ports import Channel, DecideMarks, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What an attempt learned of its sender: its verdict, with the time until which others wait, and the change of the
+    marks that follows once the record is settled; None where they stay as they are.
+    """
+
+    verdict: SendVerdict
+    change: DecideMarks | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SenderMarks:
+    """Reads and writes the marks of one sender at a time. All methods raise StoreUnavailable."""
+
+    store: Store
+    channel: Channel
+    limits: Limits
+    clock: Clock
+
+    def read(self, record: Delivery, fingerprint: str) -> Marks:
+        """The marks as they count now: with the credential in use, and with what a failed receipt said."""
+        id = _id(record)
+        seen = self.store.marks(id)
+        noted, now = seen.receipt_block, self.clock.now()
+        failed = self.store.get(noted.key) if noted and noted.key else None
+        began = failed.started_at if failed else None
+
+        def counting(current: Marks) -> Marks:
+            in_use = marks.of_credential_in_use(current, fingerprint, now)
+            # Another receipt may have come meanwhile: the next attempt looks at its message.
+            return marks.of_receipt(in_use, began, self.limits, now) if in_use.receipt_block == noted else in_use
+
+        if counting(seen) == seen:
+            return seen
+        before, after = self.store.change_marks(id, counting, seen)
+        if noted and after.block and after.block != before.block:
+            logs.event("sender_blocked", severity="ERROR", phone_number_id=record.sender, code=noted.code, by="receipt")
+        return after
+
+    def elect(self, record: Delivery, seen: Marks, election: Elect, token: str) -> tuple[Marks, Guard]:
+        """Claim what the election asks for, and probe. Go: this attempt is elected, and the provider answers."""
+        until = self.clock.now() + self.limits.claim
+        _, after = self.store.change_marks(
+            _id(record), lambda current: marks.claimed(current, seen, election.claims, token, until), seen
+        )
+        if not marks.is_elected(after, election.claims, token):
+            return after, Wait(election.why, self.clock.now() + self.limits.waits.claimed, election.unclear)
+        if not election.probe:
+            return after, Go()
+        try:
+            self.channel.probe(record.sender)
+        except SendError as error:
+            if marks.is_outage(error.verdict):
+                return self._probe_failed(record, after, error.verdict, token)
+        return after, Go()
+
+    def give_back(self, record: Delivery, token: str, ended: bool) -> None:
+        """The claims go, since nothing is sent. `ended`: the message has come to its end; an answered probe closes the
+        breaker then.
+        """
+        now = self.clock.now()
+        change = marks.answered_without_send if ended else marks.given_back
+        self._change(record, lambda current: change(current, token, now))
+
+    def learned(self, seen: Marks, verdict: SendVerdict, answered: bool, fingerprint: str, token: str) -> Learned:
+        """What an answer says of the sender, by the marks that the attempt saw. Writes nothing."""
+        change = self._after_send(seen, verdict, answered, fingerprint, token)
+        after = change(seen)
+        match verdict:
+            case Blocked() if after.block:
+                verdict = replace(verdict, until=after.block.until)
+            case ProviderDown() if after.down:
+                verdict = replace(verdict, until=after.down.until)
+            case _:
+                pass
+        return Learned(verdict, None if after == seen else change)
+
+    def keep(self, record: Delivery, learned: Learned) -> None:
+        """Write what was learned: a second write after the record's, lost at worst until the next answer says it."""
+        match learned.verdict:
+            case CredentialRefused(code):
+                logs.event("tenant_needs_reauth", severity="ERROR", tenant=record.tenant, code=code)
+            case Blocked(code):
+                logs.event("sender_blocked", severity="ERROR", phone_number_id=record.sender, code=code)
+            case _:
+                pass
+        if learned.change:
+            self._change(record, learned.change)
+
+    def _after_send(
+        self, seen: Marks, verdict: SendVerdict, answered: bool, fingerprint: str, token: str
+    ) -> DecideMarks:
+        now, jitter = self.clock.now(), self.clock.jitter()
+        return lambda current: marks.after_send(
+            current, seen, verdict, answered, fingerprint, token, self.limits, now, jitter
+        )
+
+    def _probe_failed(self, record: Delivery, claimed: Marks, verdict: SendVerdict, token: str) -> tuple[Marks, Guard]:
+        after = self._change(record, self._after_send(claimed, verdict, False, "", token), claimed)
+        until = after.down.until if after.down else self.clock.now() + self.limits.waits.claimed
+        return after, Wait(PROVIDER_DOWN, until, unclear=True)
+
+    def _change(self, record: Delivery, decide: DecideMarks, seen: Marks | None = None) -> Marks:
+        before, after = self.store.change_marks(_id(record), decide, seen)
+        log_outage("provider", before, after, phone_number_id=record.sender)
+        return after
+
+
+def _id(record: Delivery) -> str:
+    return marks.sender_id(record.provider, record.sender)
+
+
+def log_outage(whose: str, before: Marks, after: Marks, phone_number_id: str | None = None) -> None:
+    """Say that an outage began, or goes on, and until when nobody tries; or that it is over."""
+    down = after.down
+    if down and is_down(after) and not down.claim and down != before.down:
+        logs.event(
+            f"{whose}_down",
+            severity="WARNING",
+            until=down.until.isoformat(),
+            wait_seconds=round(down.wait.total_seconds(), 3),
+            phone_number_id=phone_number_id,
+        )
+    elif is_down(before) and after.down is None:
+        logs.event(f"{whose}_up", phone_number_id=phone_number_id)

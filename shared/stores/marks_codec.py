@@ -1,0 +1,75 @@
+"""The codec of marks: each mark as a plain dict that JSON can hold, and back; the same for every back end.
+
+A back end stores each mark by its name, and a change writes only the marks that differ: a mark that a newer version of
+Pombo added stays as it is. A field that a newer version added inside a mark is ignored when the mark is read, and lost
+when the mark is written.
+"""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from datetime import datetime, timedelta
+from typing import Any, get_type_hints
+
+from shared.domain.errors import UnknownState
+from shared.domain.marks import Block, Credential, Marks, Outage, ReceiptBlock, RefusedCredential
+from shared.stores.codec import as_moment, moment
+
+Plain = dict[str, Any]
+
+KINDS: Mapping[str, type] = {
+    "down": Outage,
+    "block": Block,
+    "refused": RefusedCredential,
+    "credential": Credential,
+    "receipt_block": ReceiptBlock,
+}
+"""The class of each mark, by its name in `Marks`."""
+
+_TYPES = {name: get_type_hints(kind) for name, kind in KINDS.items()}
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def encode(mark: Any) -> Plain:
+    """The fields of a mark, without those that are None: times as text, waits in microseconds."""
+    values = {field.name: getattr(mark, field.name) for field in fields(mark)}
+    return {name: _plain(value) for name, value in values.items() if value is not None}
+
+
+def changes(before: Marks, after: Marks) -> dict[str, Plain | None]:
+    """The marks that differ, by name; None for one that is gone."""
+    pairs = {name: (getattr(before, name), getattr(after, name)) for name in KINDS}
+    return {name: None if new is None else encode(new) for name, (old, new) in pairs.items() if old != new}
+
+
+def decode(plain: Mapping[str, Any], version: int | None) -> Marks:
+    """The marks, from what `encode` made of each. Raises UnknownState."""
+    try:
+        return Marks(**{name: _mark(name, plain[name]) for name in KINDS if name in plain}, version=version)
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise UnknownState from error
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case datetime():
+            return moment(value)
+        case timedelta():
+            return value // _MICROSECOND
+        case _:
+            return value
+
+
+def _mark(name: str, plain: Mapping[str, Any]) -> Any:
+    types = _TYPES[name]
+    return KINDS[name](**{field: _typed(types[field], plain[field]) for field in types if field in plain})
+
+
+def _typed(wanted: Any, value: Any) -> Any:
+    """Raises TypeError for a value of another type: a mark that makes no sense must not reach the rules."""
+    if wanted in (datetime, datetime | None):
+        value = as_moment(value)
+    elif wanted is timedelta:
+        value = value * _MICROSECOND
+    if not isinstance(value, wanted):
+        raise TypeError
+    return value

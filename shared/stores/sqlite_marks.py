@@ -1,0 +1,58 @@
+"""The marks of one sender or backend in the SQLite file; in the caller's transaction.
+
+What a failed receipt says has a column of its own, so that it can be written without a look at the rest.
+"""
+
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from shared.domain.errors import UnknownState
+from shared.domain.marks import Marks, ReceiptBlock
+from shared.stores.codec import from_json, to_json
+from shared.stores.marks_codec import changes, decode, encode
+from shared.stores.records import new_version
+
+_FIND = "SELECT version, body, receipt_block FROM marks WHERE id = ?"
+_WRITE = "REPLACE INTO marks (id, version, body, receipt_block) VALUES (?, ?, ?, ?)"
+_NOTE = """
+INSERT INTO marks (id, version, body, receipt_block) VALUES (?, ?, '{}', ?)
+ON CONFLICT (id) DO UPDATE SET version = excluded.version, receipt_block = excluded.receipt_block
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMarks:
+    """Marks as they were found, and all that is stored of them, what only a newer version knows included."""
+
+    marks: Marks
+    plain: Mapping[str, Any]
+
+
+def find_marks(db: sqlite3.Connection, id: str) -> StoredMarks:
+    """The marks, empty ones where there are none. Raises UnknownState."""
+    row = db.execute(_FIND, (id,)).fetchone()
+    if row is None:
+        return StoredMarks(Marks(), {})
+    version, body, receipt_block = row
+    plain = from_json(body)
+    if not isinstance(plain, dict):
+        raise UnknownState
+    if receipt_block is not None:
+        plain["receipt_block"] = from_json(receipt_block)
+    return StoredMarks(decode(plain, version), plain)
+
+
+def commit_marks(db: sqlite3.Connection, id: str, found: StoredMarks, after: Marks) -> Marks:
+    """The marks as they stand then. `found` is what is there now."""
+    version = new_version()
+    plain = {**found.plain, **changes(found.marks, after)}
+    receipt_block = plain.pop("receipt_block", None)
+    body = {name: mark for name, mark in plain.items() if mark is not None}
+    db.execute(_WRITE, (id, version, to_json(body), None if receipt_block is None else to_json(receipt_block)))
+    return replace(after, version=version)
+
+
+def note_receipt_block(db: sqlite3.Connection, id: str, noted: ReceiptBlock) -> None:
+    db.execute(_NOTE, (id, new_version(), to_json(encode(noted))))

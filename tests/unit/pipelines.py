@@ -1,0 +1,133 @@
+# ruff: noqa: ARG002 - the methods of ports, which use what they need
+"""What the pipelines are put together from in the unit tests: a clock that a test moves, a channel and a queue that do
+as they are told, and a SQLite store that counts what it is asked.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.domain.errors import ItemUnparsable, SendError
+from shared.domain.events import StateChange
+from shared.domain.identity import Echo
+from shared.domain.messages import Contact, Message
+from shared.domain.record import Delivery, Task
+from shared.stores.sqlite import SqliteStore
+from tests.unit.builders import LIMITS, NO_JITTER, NOW
+
+IN_USE = "fingerprint-in-use"
+SENDER, ADDRESS = "100000000000001", "a" * 40
+
+
+@dataclass
+class Clock:
+    at: datetime = NOW
+    seconds: float = 0.0
+    tokens: int = 0
+
+    def now(self) -> datetime:
+        return self.at
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.go(seconds)
+
+    def go(self, seconds: float) -> None:
+        self.at += timedelta(seconds=seconds)
+        self.seconds += seconds
+
+    def jitter(self) -> float:
+        return NO_JITTER
+
+    def token(self) -> str:
+        self.tokens += 1
+        return f"token-{self.tokens}"
+
+
+class Store(SqliteStore):
+    """Counts the calls of its methods, and the writes of marks."""
+
+    def __init__(self, directory: Path, clock: Clock) -> None:
+        super().__init__(directory / "pombo.sqlite", LIMITS, clock.now)
+        self.asked: Counter[str] = Counter()
+
+    def __getattribute__(self, name: str) -> Any:
+        value = super().__getattribute__(name)
+        if name in ("get", "change", "marks", "change_marks", "note_receipt_block"):
+            self.asked[name] += 1
+        return value
+
+
+@dataclass
+class Channel:
+    """Sends and probes by the next answer of its list, an error or a provider's id; the last one stands."""
+
+    sends: list[SendError | str] = field(default_factory=lambda: ["wamid.1"])
+    probes: list[SendError | None] = field(default_factory=lambda: [None])
+    used: str = IN_USE
+    calls: list[str] = field(default_factory=list)
+    during: Callable[[str], None] = lambda _: None
+    kind: str | None = "text"
+    news: Sequence[StateChange] = ()
+
+    def fingerprint(self, sender: str) -> str:
+        return self.used
+
+    def send(self, record: Delivery, echo: Echo) -> str | None:
+        return self._said("send", self.sends)
+
+    def probe(self, sender: str) -> None:
+        self._said("probe", self.probes)
+
+    def _said(self, call: str, answers: list[Any]) -> Any:
+        self.calls.append(call)
+        self.during(call)
+        said = answers.pop(0) if len(answers) > 1 else answers[0]
+        if isinstance(said, SendError):
+            raise said
+        return said
+
+    def read(self, record: Delivery) -> Message | None:
+        if self.kind == "unparsable":
+            raise ItemUnparsable
+        if self.kind is None:
+            return None
+        return Message(self.kind, "hello", "wamid.in", Contact("c", phone="1555"), SENDER, "default", NOW)
+
+    def address(self, message: Message) -> dict[str, str]:
+        return {"to": "+1555"}
+
+    def changes(self, record: Delivery) -> Sequence[StateChange]:
+        return self.news
+
+
+@dataclass
+class Queue:
+    """The tasks that were made, with the moment of each."""
+
+    made: list[tuple[Task, datetime | None]] = field(default_factory=list)
+
+    def ensure(self, task: Task, at: datetime | None) -> None:
+        self.made.append((task, at))
+
+
+Lines = Callable[..., list[dict[str, Any]]]
+
+
+def lines_of(caplog: pytest.LogCaptureFixture) -> Lines:
+    """The events of these names that were logged so far."""
+    caplog.set_level(logging.DEBUG, "pombo")
+
+    def read(*names: str) -> list[dict[str, Any]]:
+        events = [vars(record)["pombo"] for record in caplog.records if hasattr(record, "pombo")]
+        return [{k: v for k, v in event.items() if v is not None} for event in events if event["event"] in names]
+
+    return read

@@ -1,0 +1,490 @@
+"""Marks of a sender around its sends: read, claimed and probed before, written after, by the outbound pipeline."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipelines import IN_USE, SENDER, Channel, Clock, Lines, Queue, Store, lines_of
+
+from shared.domain.delivery import Answer, lease
+from shared.domain.errors import (
+    AccessDenied,
+    AnswerLost,
+    CredentialInvalid,
+    LimitReached,
+    ProviderUnavailable,
+    SenderBlocked,
+    SendError,
+    SendRefused,
+    TryLater,
+)
+from shared.domain.guards import Elect, Go, Wait
+from shared.domain.limits import DoubtPolicy
+from shared.domain.marks import Block, Credential, Marks, Outage, ReceiptBlock, RefusedCredential, sender_id
+from shared.domain.record import Delivery, State, Task
+from shared.domain.verdicts import Accepted, Blocked, CredentialRefused, ProviderDown
+from shared.pipeline.follow import Follow
+from shared.pipeline.process_outbound import ProcessOutbound
+from shared.pipeline.sender_marks import SenderMarks
+from shared.pipeline.senders import Outages, Senders
+from shared.tenants.environment import EnvironmentTenants
+from tests.unit.builders import LIMITS, MINE, NOW, OTHERS, at, past_doubt, pending, task_for
+
+ID = sender_id("meta", SENDER)
+USED = Credential(IN_USE, at(-900))
+DOWN = Elect(frozenset({"down"}), "provider_down")
+
+
+def seconds(number: float) -> timedelta:
+    return timedelta(seconds=number)
+
+
+@dataclass
+class World:
+    """One sender, its messages, and what happens to them."""
+
+    store: Store
+    channel: Channel
+    clock: Clock
+    queue: Queue
+    lines: Lines
+    limits: Any = LIMITS
+    stops: bool = False
+
+    @property
+    def senders(self) -> SenderMarks:
+        return SenderMarks(self.store, self.channel, self.limits, self.clock)
+
+    @property
+    def marks(self) -> Marks:
+        return self.store.marks(ID)
+
+    def mark(self, **given: Any) -> Marks:
+        """These marks and no others, with a credential that has been in use for long."""
+        return self.store.change_marks(ID, lambda _: Marks(**({"credential": USED} | given)))[1]
+
+    def add(self, key: str, make: Callable[..., Delivery] = pending, **changes: Any) -> Delivery:
+        record = make(**({"key": key * 40, "generation": 0} | changes))
+        self.store.create(record)
+        return record
+
+    def process(self, record: Delivery, hop: int = 0) -> Answer:
+        """The record's own task arrives."""
+        follow = Follow(self.queue, self.clock, self.limits)
+        run = ProcessOutbound(self.store, self.channel, follow, self.limits, self.clock, lambda: self.stops)
+        return run(task_for(self.read(record), hop=hop))
+
+    def read(self, record: Delivery) -> Delivery:
+        found = self.store.get(record.key)
+        assert found is not None
+        return found
+
+    def hops(self) -> list[tuple[int, datetime | None]]:
+        return [(task.hop, at) for task, at in self.queue.made]
+
+
+@pytest.fixture
+def world(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> World:
+    clock = Clock()
+    return World(Store(tmp_path, clock), Channel(), clock, Queue(), lines_of(caplog))
+
+
+# ---- before a send: the marks as they count now
+
+
+def test_the_first_send_notes_its_credential_and_the_second_writes_nothing(world: World) -> None:
+    for key in "ab":
+        world.process(world.add(key))
+    assert world.marks == Marks(credential=Credential(IN_USE, NOW))
+    assert world.store.asked["change_marks"] == 1
+    assert world.channel.calls == ["send", "send"], "where all is well nothing is probed"
+
+
+def test_a_message_that_has_ended_reads_no_marks(world: World) -> None:
+    record = world.add("a")
+    world.process(record)
+    before = world.store.asked["marks"]
+    assert world.process(record) == Answer(200, "done")
+    assert world.store.asked["marks"] == before
+
+
+@pytest.mark.parametrize(
+    ("started", "blocks"), [(-901, False), (-899, True), (None, True)], ids=["before", "after", "unknown"]
+)
+def test_the_next_send_makes_the_block_of_a_receipt(world: World, started: float | None, blocks: bool) -> None:
+    """Unless the message that failed was last sent before the credential in use came."""
+    failed = world.add("f", started_at=None if started is None else at(started))
+    world.mark()
+    world.store.note_receipt_block(ID, ReceiptBlock(131042, at(-5), failed.key))
+    record = world.add("a")
+    assert world.process(record) == Answer(200, "waiting" if blocks else "done")
+    found = world.marks
+    assert (found.receipt_block, found.refused) == (None, None)
+    assert found.block == (Block(at(600), seconds(600), 131042, by_receipt=True) if blocks else None)
+    assert world.lines("sender_blocked") == (
+        [{"event": "sender_blocked", "phone_number_id": SENDER, "code": 131042, "by": "receipt"}] if blocks else []
+    )
+    assert world.hops() == ([(1, at(600))] if blocks else [])
+
+
+def test_a_receipt_that_names_no_message_of_ours_counts_by_its_own_time(world: World) -> None:
+    world.mark()
+    world.store.note_receipt_block(ID, ReceiptBlock(368, at(-5), "9" * 40))
+    assert world.senders.read(pending(), IN_USE).block is not None
+    world.mark()
+    world.store.note_receipt_block(ID, ReceiptBlock(368, at(-901)))
+    assert world.senders.read(pending(), IN_USE).block is None
+
+
+def test_a_receipt_that_comes_while_another_is_looked_at_waits_for_the_next_send(world: World) -> None:
+    world.mark()
+    first, second = ReceiptBlock(131042, at(-9)), ReceiptBlock(368, at(-5))
+    world.store.note_receipt_block(ID, first)
+    decide = world.store.change_marks
+
+    def interrupted(*given: Any) -> Any:
+        world.store.note_receipt_block(ID, second)
+        return decide(*given)
+
+    world.store.change_marks = interrupted  # type: ignore[method-assign]
+    world.senders.read(pending(), IN_USE)
+    del world.store.change_marks
+    assert world.marks.receipt_block == second
+    assert world.marks.block is None
+
+
+# ---- O4: the election
+
+
+def test_the_claim_stands_before_the_provider_is_probed(world: World) -> None:
+    seen = world.mark(down=Outage(NOW, seconds(40)))
+    claims: list[Any] = []
+    world.channel.during = lambda _: claims.append(world.marks.down)
+    after, guard = world.senders.elect(pending(), seen, DOWN, MINE)
+    assert guard == Go()
+    assert claims == [Outage(at(90), seconds(40), MINE)] == [after.down]
+    assert world.channel.calls == ["probe"]
+
+
+def test_who_is_not_elected_probes_nothing_and_comes_again_in_15_s(world: World) -> None:
+    seen = world.mark(down=Outage(NOW, seconds(40)))
+    world.senders.elect(pending(), seen, DOWN, OTHERS)
+    world.channel.calls.clear()
+    for unclear in (False, True):
+        after, guard = world.senders.elect(pending(), seen, replace(DOWN, unclear=unclear), MINE)
+        assert guard == Wait("provider_down", at(15), unclear)
+        assert after == world.marks
+    assert world.channel.calls == []
+
+
+@pytest.mark.parametrize("error", [ProviderUnavailable(2), ProviderUnavailable(), AnswerLost(), AnswerLost(status=502)])
+def test_a_probe_that_fails_doubles_the_wait_and_gives_every_claim_back(world: World, error: SendError) -> None:
+    seen = world.mark(down=Outage(NOW, seconds(40)), block=Block(NOW, seconds(600), 368))
+    world.channel.probes = [error]
+    election = Elect(frozenset({"down", "block"}), "blocked")
+    after, guard = world.senders.elect(pending(), seen, election, MINE)
+    assert guard == Wait("provider_down", at(80), unclear=True)
+    assert after == world.marks
+    assert (after.down, after.block) == (Outage(at(80), seconds(80)), Block(NOW, seconds(600), 368))
+    (line,) = world.lines("provider_down")
+    assert line == {
+        "event": "provider_down", "until": at(80).isoformat(), "wait_seconds": 80.0, "phone_number_id": SENDER
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("error", [None, CredentialInvalid(), AnswerLost(131000, status=500)])
+def test_a_probe_with_any_answer_lets_the_trial_go(world: World, error: SendError | None) -> None:
+    world.channel.probes = [error]
+    after, guard = world.senders.elect(pending(), world.mark(down=Outage(NOW, seconds(40))), DOWN, MINE)
+    assert (guard, after.down) == (Go(), Outage(at(90), seconds(40), MINE))
+
+
+@pytest.mark.parametrize(
+    ("name", "mark"),
+    [("block", Block(NOW, seconds(600), 368)), ("refused", RefusedCredential(IN_USE, 10, at(-7200), NOW))],
+)
+def test_the_probe_of_a_block_or_a_credential_is_the_message_itself(world: World, name: str, mark: Any) -> None:
+    seen = world.mark(**{name: mark})
+    after, guard = world.senders.elect(pending(), seen, Elect(frozenset({name}), "why"), MINE)
+    assert (guard, world.channel.calls) == (Go(), [])
+    assert getattr(after, name) == replace(mark, until=at(90), claim=MINE)
+
+
+# ---- what an answer says, and its second write
+
+
+@pytest.mark.parametrize(
+    ("verdict", "seen", "until"),
+    [
+        (ProviderDown(2), Marks(), at(10)),
+        (ProviderDown(2), Marks(down=Outage(at(90), seconds(40), MINE)), at(80)),
+        (ProviderDown(2), Marks(down=Outage(at(33), seconds(40))), at(33)),
+        (Blocked(368), Marks(), at(600)),
+        (Blocked(368), Marks(block=Block(at(90), seconds(600), 368, MINE)), at(1200)),
+    ],
+)
+def test_a_verdict_waits_for_the_end_of_its_mark(
+    world: World, verdict: ProviderDown | Blocked, seen: Marks, until: datetime
+) -> None:
+    learned = world.senders.learned(seen, verdict, True, IN_USE, MINE)
+    assert learned.verdict == replace(verdict, until=until)
+    assert world.store.asked["change_marks"] == 0, "it says so before it writes"
+
+
+def test_an_accepted_message_of_a_sound_sender_writes_no_marks(world: World) -> None:
+    learned = world.senders.learned(Marks(credential=USED), Accepted("wamid.1"), True, IN_USE, MINE)
+    assert learned.change is None
+    world.senders.keep(pending(), learned)
+    assert world.store.asked["change_marks"] == 0
+
+
+@pytest.mark.parametrize(
+    ("verdict", "event"),
+    [
+        (CredentialRefused(190), "tenant_needs_reauth"),
+        (Blocked(368), "sender_blocked"),
+        (ProviderDown(2), "provider_down"),
+    ],
+)
+def test_what_a_refusal_means_is_logged_and_written(world: World, verdict: Any, event: str) -> None:
+    world.senders.keep(pending(), world.senders.learned(Marks(), verdict, True, IN_USE, MINE))
+    assert len(world.lines(event)) == 1
+    assert world.marks != Marks()
+
+
+def test_a_lost_answer_is_no_outage_until_the_probe_fails(world: World) -> None:
+    world.channel.sends = [AnswerLost()]
+    world.process(world.add("a"))
+    assert world.marks.down == Outage(NOW)
+    assert world.lines("provider_down") == []
+    world.channel.probes = [ProviderUnavailable(2)]
+    world.process(world.add("b"))
+    assert [line["wait_seconds"] for line in world.lines("provider_down")] == [10.0]
+
+
+# ---- a message through an outage
+
+
+def test_a_message_in_an_outage_spends_nothing_and_is_the_trial_in_the_end(world: World) -> None:
+    world.channel.sends = [ProviderUnavailable(2), "wamid.1"]
+    record = world.add("a")
+    assert world.process(record) == Answer(503, "pending")
+    waiting = world.read(record)
+    assert (waiting.attempt, waiting.generation, waiting.throttled, waiting.due_at) == (0, 0, 1, at(10))
+    assert world.marks.down == Outage(at(10), seconds(10))
+
+    assert world.process(record) == Answer(200, "waiting"), "the queue brings the same task again, early"
+    assert world.hops() == [(1, at(10))]
+    assert world.channel.calls == ["send"]
+    world.clock.go(10)
+    assert world.process(record, hop=1) == Answer(200, "done")
+    assert world.channel.calls == ["send", "probe", "send"]
+    assert world.marks == Marks(credential=Credential(IN_USE, NOW))
+    assert [line["event"] for line in world.lines("provider_down", "provider_up")] == ["provider_down", "provider_up"]
+    assert world.read(record).attempt == 1
+
+
+def test_the_others_wait_for_the_end_of_the_breaker_without_a_write(world: World) -> None:
+    world.mark(down=Outage(at(40), seconds(40)))
+    record = world.add("a")
+    before = world.store.asked["change_marks"]
+    assert world.process(record) == Answer(200, "waiting")
+    assert world.hops() == [(1, at(40))]
+    assert world.read(record) == record
+    assert (world.channel.calls, world.store.asked["change_marks"]) == ([], before)
+    (line,) = world.lines("outbound_waiting")
+    assert (line["reason"], line["until"]) == ("provider_down", at(40).isoformat())
+
+
+def test_a_probe_that_is_lost_takes_no_lease(world: World) -> None:
+    world.mark(down=Outage(NOW, seconds(40)))
+    world.channel.probes = [AnswerLost()]
+    record = world.add("a")
+    assert world.process(record) == Answer(200, "waiting")
+    assert world.read(record) == record
+    assert (world.channel.calls, world.hops()) == (["probe"], [(1, at(80))])
+
+
+@pytest.mark.parametrize("error", [ProviderUnavailable(2), AnswerLost()])
+def test_a_trial_that_fails_after_an_answered_probe_doubles_the_wait(world: World, error: SendError) -> None:
+    world.mark(down=Outage(NOW, seconds(40)))
+    world.channel.sends = [error]
+    record = world.add("a")
+    world.process(record)
+    assert world.marks.down == Outage(at(80), seconds(80))
+    after = world.read(record)
+    assert after.state is (State.PENDING if isinstance(error, ProviderUnavailable) else State.IN_DOUBT)
+    if after.state is State.PENDING:
+        assert (after.due_at, after.attempt) == (at(80), 0)
+
+
+@pytest.mark.parametrize(
+    "error", [SendRefused(131026, status=400), LimitReached(130429, status=429), TryLater(133015, status=400)]
+)
+def test_a_refusal_of_the_trial_closes_the_breaker(world: World, error: SendError) -> None:
+    world.mark(down=Outage(NOW, seconds(40)))
+    world.channel.sends = [error]
+    world.process(world.add("a"))
+    assert world.marks.down is None
+
+
+@pytest.mark.parametrize("fault", ["it makes no request", "no usable token", "the process ends", "it is too late"])
+def test_a_trial_that_never_left_gives_the_claim_back(world: World, fault: str) -> None:
+    world.mark(down=Outage(NOW, seconds(40)))
+    match fault:
+        case "it makes no request":
+            world.channel.sends = [TryLater()]
+        case "no usable token":
+            world.channel.sends = [CredentialInvalid()]
+        case "the process ends":
+            world.channel.during = lambda _: setattr(world, "stops", True)
+        case _:
+            decide = world.store.change
+
+            def slow(*given: Any, **named: Any) -> Any:
+                step = decide(*given, **named)
+                world.clock.go(30 if step.write and step.write.state is State.LEASED else 0)
+                return step
+
+            world.store.change = slow  # type: ignore[method-assign]
+    world.process(world.add("a"))
+    assert world.marks.down == Outage(world.clock.now(), seconds(40))
+
+
+def test_an_elected_attempt_whose_lease_is_refused_gives_the_claim_back(world: World) -> None:
+    """Another task of the same message was quicker."""
+    world.mark(down=Outage(NOW, seconds(40)))
+    record = world.add("a")
+
+    def another(call: str) -> None:
+        if call == "probe":
+            world.store.change(record.key, lambda now: lease(now, Task.of(record), OTHERS, Go(), LIMITS, NOW))
+
+    world.channel.during = another
+    assert world.process(record) == Answer(409, "leased")
+    assert (world.channel.calls, world.marks.down) == (["probe"], Outage(NOW, seconds(40)))
+
+
+# ---- O5: messages that may have arrived
+
+
+def test_a_message_in_doubt_probes_before_it_is_sent_again(world: World) -> None:
+    world.mark()
+    record = world.add("a", past_doubt)
+    assert world.process(record) == Answer(200, "done")
+    assert (world.channel.calls, world.marks.down) == (["probe", "send"], None)
+    assert world.lines("provider_down", "provider_up") == [], "there was no outage"
+
+
+def test_a_probe_for_a_message_in_doubt_that_fails_opens_the_breaker(world: World) -> None:
+    world.mark()
+    world.channel.probes = [AnswerLost()]
+    record = world.add("a", past_doubt)
+    assert world.process(record) == Answer(200, "in_doubt")
+    assert (world.read(record), world.channel.calls) == (record, ["probe"])
+    assert (world.marks.down, world.hops()) == (Outage(at(10), seconds(10)), [(1, at(10))])
+
+
+@pytest.mark.parametrize("ends", [{"attempt": LIMITS.max_attempts}, {"doubts": 2}])
+def test_what_cannot_be_sent_again_dies_after_an_answered_probe_alone(world: World, ends: dict[str, Any]) -> None:
+    """While the provider is down its receipt may be kept back; nothing to send: the mark is deleted."""
+    world.mark(down=Outage(at(-60), seconds(40)))
+    record = world.add("a", past_doubt, **ends)
+    world.channel.probes = [AnswerLost(), None]
+    assert world.process(record) == Answer(200, "in_doubt")
+    world.clock.go(80 + 60)
+    assert world.process(record, hop=1) == Answer(200, "dead")
+    assert world.read(record).reason == "in_doubt"
+    assert (world.channel.calls, world.marks.down) == (["probe", "probe"], None)
+
+
+def test_by_policy_hold_a_doubt_is_judged_once_the_provider_answers(world: World) -> None:
+    world.limits = replace(LIMITS, doubt_policy=DoubtPolicy.HOLD)
+    world.mark(down=Outage(at(40), seconds(40)))
+    record = world.add("a", past_doubt)
+    assert world.process(record) == Answer(200, "in_doubt")
+    assert world.hops() == [(1, at(100))], "a minute after others"
+    world.clock.go(100)
+    assert world.process(record, hop=1) == Answer(200, "dead")
+    assert (world.channel.calls, world.marks.down) == (["probe"], None)
+
+
+# ---- blocks and credentials in the pipeline
+
+
+def test_ten_messages_at_the_end_of_a_block_are_one_probe(world: World) -> None:
+    world.mark(block=Block(NOW, seconds(600), 131048))
+    records = [world.add(key) for key in "0123456789"]
+    during: list[Answer] = []
+    world.channel.during = lambda _: during.extend(world.process(record) for record in records[1:])
+    world.channel.sends = [SenderBlocked(131048, status=400)]
+    assert world.process(records[0]) == Answer(200, "rescheduled")
+    assert (during, world.channel.calls) == ([Answer(200, "waiting")] * 9, ["send"])
+    assert world.marks.block == Block(at(1200), seconds(1200), 131048)
+    assert world.read(records[0]).due_at == at(1200)
+    assert {at for _, at in world.hops()} == {at(15)} | {at(1200)}
+
+
+def test_a_refused_credential_is_probed_after_two_hours_by_one_message(world: World) -> None:
+    world.channel.sends = [AccessDenied(10, status=403), AccessDenied(131005, status=403), "wamid.1"]
+    first, second = world.add("a"), world.add("b")
+    world.process(first)
+    assert world.process(second) == Answer(200, "waiting")
+    for since, code in ((0, 10), (7200, 131005)):
+        expected = RefusedCredential(IN_USE, code, at(since), at(since + 7200))
+        assert world.marks.refused == expected
+        world.clock.go(7200)
+        world.process(second)
+    assert world.marks.refused is None
+    assert world.channel.calls == ["send"] * 3
+
+
+def test_another_credential_sends_at_once_and_one_of_the_revision_before_changes_nothing(world: World) -> None:
+    world.channel.sends = [CredentialInvalid(190, status=401), "wamid.1"]
+    record = world.add("a")
+    world.process(record)
+    world.clock.go(86_000)
+    assert world.process(record) == Answer(200, "waiting"), "190 is never probed"
+    world.channel.used = "another"
+    assert world.process(record) == Answer(200, "done")
+    connected = Marks(credential=Credential("another", at(86_000), IN_USE))
+    assert world.marks == connected
+    world.channel.used = IN_USE
+    world.process(world.add("b"))
+    assert world.marks == connected
+
+
+# ---- what is told of senders
+
+
+def test_a_sender_is_reported_with_its_reason(world: World) -> None:
+    senders = Senders(EnvironmentTenants(SENDER), world.store, world.channel)
+    said = []
+    for given in ({}, {"block": Block(NOW, seconds(600), 368)}, {"refused": RefusedCredential(IN_USE, 190, NOW)}):
+        world.mark(**given)
+        senders.report()
+        said.append((world.lines("sender_checked")[-1]["connected"], world.lines("sender_checked")[-1].get("reason")))
+    assert said == [(1, None), (0, "blocked"), (0, "needs_reauth")]
+
+
+@pytest.mark.parametrize(
+    ("mark", "down"),
+    [(None, 0), (Outage(at(40), seconds(40)), 1), (Outage(at(-40), seconds(40)), 1), (Outage(NOW), 0)],
+)
+def test_outages_are_counted_by_sender_and_backend(world: World, mark: Outage | None, down: int) -> None:
+    world.mark(down=mark)
+    world.store.change_marks("b" * 40, lambda _: Marks(down=mark))
+    tenants = EnvironmentTenants(SENDER)
+    assert Senders(tenants, world.store, world.channel, "b" * 40).outages() == Outages(down, down)
+    assert Senders(tenants, world.store, world.channel).outages() == Outages(down, 0)
+
+
+def test_the_senders_of_the_environment_are_those_of_its_tenant() -> None:
+    tenants = EnvironmentTenants(SENDER)
+    (sender,) = tenants.senders()
+    assert (sender.tenant, sender.provider, sender.id) == ("default", "meta", SENDER)
+    assert list(tenants.senders("default")) == [sender]
+    assert list(tenants.senders("another")) == []
