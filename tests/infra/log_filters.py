@@ -1,7 +1,7 @@
 """Log filters: the part of Cloud Logging's query language that we write, and what it makes of a line.
 
-https://cloud.google.com/logging/docs/view/logging-query-language. Only comparisons of a field with a value, joined by
-AND. Whatever else the language can say is refused and not guessed at.
+https://cloud.google.com/logging/docs/view/logging-query-language. Only comparisons of a field with a value, or with
+several texts of which one must match, joined by AND. Whatever else the language can say is refused and not guessed at.
 """
 
 import re
@@ -19,10 +19,12 @@ _TOKEN = re.compile(
     r"""\s*(?: (?P<path>[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*)
              | (?P<op>>=|<=|=|>|<)(?![~=])
              | (?P<text>"[^"\\]*")
+             | (?P<texts>\("[^"\\]*"(?:\ OR\ "[^"\\]*")+\))
              | (?P<number>-?[0-9]+(?:\.[0-9]+)?)(?![\w.])
            )""",
     re.X,
 )
+_VALUES = ("text", "texts", "number")
 _ROOTS = ("jsonPayload", "labels", "resource", "severity", "trace")
 _EXTRACT = re.compile(r"EXTRACT\(([A-Za-z0-9_.]+)\)")
 
@@ -37,7 +39,8 @@ class Comparison:
 
     path: tuple[str, ...]
     op: str
-    value: str | float
+    value: str | float | tuple[str, ...]
+    """With several texts, one of them must match."""
 
     def __call__(self, entry: Entry) -> bool:
         """Whether the entry has the field, and it compares so. Raises FilterInvalid where the kinds do not meet."""
@@ -46,8 +49,9 @@ class Comparison:
             return False
         if self.path == ("severity",):
             return _compare(SEVERITIES.index(found), self.op, SEVERITIES.index(str(self.value)))
-        if isinstance(found, str) and isinstance(self.value, str) and self.op == "=":
-            return found.casefold() == self.value.casefold()  # letters' case counts in regular expressions alone
+        if isinstance(found, str) and isinstance(self.value, str | tuple) and self.op == "=":
+            texts = (self.value,) if isinstance(self.value, str) else self.value
+            return found.casefold() in {text.casefold() for text in texts}  # case counts in regular expressions alone
         if isinstance(found, int | float) and not isinstance(found, bool) and isinstance(self.value, float):
             return _compare(found, self.op, self.value)
         raise FilterInvalid(f"{'.'.join(self.path)} is {found!r} in a line; {self.op} {self.value!r} is another kind.")
@@ -70,7 +74,7 @@ class Filter:
 
 
 def parse(text: str) -> Filter:
-    """Raises FilterInvalid for any syntax but `field op value AND field op value`."""
+    """Raises FilterInvalid for any syntax but `field op value AND field=("text" OR "text")`."""
     tokens = list(_tokens(text))
     comparisons = []
     while tokens:
@@ -96,7 +100,7 @@ def _tokens(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _comparison(tokens: list[tuple[str, str]], text: str) -> Comparison:
-    if [kind for kind, _ in tokens][:2] != ["path", "op"] or len(tokens) != 3 or tokens[2][0] not in ("text", "number"):
+    if [kind for kind, _ in tokens][:2] != ["path", "op"] or len(tokens) != 3 or tokens[2][0] not in _VALUES:
         raise FilterInvalid(
             f"{' '.join(it for _, it in tokens)} compares no field with a quoted text or number: {text}"
         )
@@ -107,8 +111,10 @@ def _comparison(tokens: list[tuple[str, str]], text: str) -> Comparison:
     if parts == ("severity",):
         if value.strip('"') not in SEVERITIES:
             raise FilterInvalid(f"{value} is no severity: {text}")
-    elif kind == "text" and op != "=":
+    elif kind != "number" and op != "=":
         raise FilterInvalid(f"{op} is for numbers: {text}")
+    if kind == "texts":
+        return Comparison(parts, op, tuple(re.findall(r'"([^"]*)"', value)))
     return Comparison(parts, op, float(value) if kind == "number" else value[1:-1])
 
 

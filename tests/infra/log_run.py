@@ -1,18 +1,21 @@
-"""A run of the stack in which something of everything happens, for the lines that it leaves."""
+"""Two runs of the stack in which something of everything happens, for the lines that they leave."""
 
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from stack import ROOT, SECRET, SENDER, TASK_TOKEN, TEAM, Stack, clean_environment
 
+from shared.domain.marks import Marks, sender_id
 from shared.logs import EVENTS
 
 Line = Mapping[str, Any]
@@ -26,23 +29,7 @@ SETTINGS = {
     "META_APP_SECRET": SECRET,
     "INTERNAL_TASK_TOKEN": TASK_TOKEN,
 }
-MENDED = {
-    "object": "whatsapp_business_account",
-    "entry": [
-        {
-            "id": "300000000000003",
-            "time": 1700000000,
-            "changes": [
-                {
-                    "field": "account_update",
-                    "value": {"event": "DISABLED_UPDATE", "ban_info": {"waba_ban_state": "REINSTATE"}},
-                }
-            ],
-        }
-    ],
-}
-"""WhatsApp's own news, that the account may send again."""
-
+BACKEND_SECRET = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 UNREADABLE = {
     "object": "whatsapp_business_account",
     "entry": [
@@ -62,6 +49,7 @@ def lines_of_a_run(directory: Path) -> list[Line]:
     with Stack(directory / "data", settings=settings) as stack:
         _all_that_happens(stack)
         lines = stack.logs()
+    lines += _lines_of_a_backend_outage(directory)
     return [line for line in (*lines, *_lines_without_a_configuration()) if _is_a_services(line)]
 
 
@@ -89,6 +77,8 @@ def _all_that_happens(stack: Stack) -> None:
     stack.wait_settled([*well, dead, *ended, found])
     stack.wait_until(lambda: (reply := stack.reply(lost)) and reply.state == "in_doubt", "an answer is lost")
     _slow_and_failing_queue(stack)
+    _provider_outage(stack)
+    _failed_receipt(stack)
     _blocked_and_back(stack)
     _refused_credential(stack)
 
@@ -129,15 +119,51 @@ def _message(contact: str, message_id: str, sender: str = SENDER) -> bytes:
     return json.dumps({"object": "whatsapp_business_account", "entry": [entry]}).encode()
 
 
+def _provider_outage(stack: Stack) -> None:
+    stack.fault("provider", "refuse", times=0)
+    waiting = [stack.say("15550000014", "hello")]
+    stack.wait_logs("provider_down")
+    waiting.append(stack.say("15550000015", "hello"))
+    stack.wait_logs("outbound_waiting", reason="provider_down")
+    _sweep(stack)
+    stack.control("DELETE", "faults")
+    stack.wait_logs("provider_up")
+    stack.wait_settled(waiting)
+
+
+def _failed_receipt(stack: Stack) -> None:
+    """WhatsApp accepts a message, then reports that a payment is missing: that blocks the sender too."""
+    stack.fault("receipt", "error", code=131042, match={"to": "15550000016"})
+    stack.say("15550000016", "hello")
+    stack.wait_logs("receipt_failed", code=131042)
+    stack.say("15550000017", "hello")
+    stack.wait_logs("sender_blocked", code=131042)
+    _sweep(stack)
+    _mend(stack, at=1700000000)
+
+
 def _blocked_and_back(stack: Stack) -> None:
     stack.fault("send", "error", code=368, match={"to": "15550000010"})
     stack.say("15550000010", "hello")
-    stack.wait_logs("sender_blocked")
+    stack.wait_until(lambda: _marks(stack).block, "the sender is blocked")
     stack.say("15550000011", "hello")
     stack.wait_logs("outbound_waiting", reason="blocked")
     _sweep(stack)
-    assert stack.post(json.dumps(MENDED).encode()).status_code == 200
-    stack.wait_until(lambda: not stack.store.marks("default").blocks, "the block is lifted")
+    _mend(stack, at=1700000001)
+
+
+def _marks(stack: Stack) -> Marks:
+    found: Marks = stack.store.marks(sender_id("meta", SENDER))
+    return found
+
+
+def _mend(stack: Stack, at: int) -> None:
+    """WhatsApp's own news, that the account may send again. With the time of an earlier one it is a duplicate."""
+    news = {"event": "DISABLED_UPDATE", "ban_info": {"waba_ban_state": "REINSTATE"}}
+    entry = {"id": "300000000000003", "time": at, "changes": [{"field": "account_update", "value": news}]}
+    body = json.dumps({"object": "whatsapp_business_account", "entry": [entry]}).encode()
+    assert stack.post(body).status_code == 200
+    stack.wait_until(lambda: not _marks(stack).block and not _marks(stack).receipt_block, "the block is lifted")
 
 
 def _refused_credential(stack: Stack) -> None:
@@ -145,6 +171,53 @@ def _refused_credential(stack: Stack) -> None:
     stack.say("15550000012", "hello")
     stack.wait_logs("tenant_needs_reauth")
     _sweep(stack)
+
+
+def _lines_of_a_backend_outage(directory: Path) -> list[Line]:
+    """The handler is behind an address at which nothing listens at first."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        port = holder.getsockname()[1]
+    settings = {
+        **SETTINGS,
+        "HANDLER": "",
+        "HANDLER_URL": f"http://127.0.0.1:{port}/",
+        "HANDLER_URL_SECRET": BACKEND_SECRET,
+    }
+    with Stack(directory / "backend", settings=settings) as stack:
+        waiting = [stack.say("15550000020", "hello"), stack.say("15550000021", "hello")]
+        stack.wait_logs("backend_down")
+        stack.wait_logs("inbound_waiting", reason="backend_down")
+        _sweep(stack)
+        with _backend(port):
+            stack.wait_logs("backend_up")
+            stack.wait_settled(waiting)
+        return stack.logs()
+
+
+class _NoReply(BaseHTTPRequestHandler):
+    """A backend that handles each event and sends no reply."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def _backend(port: int) -> Iterator[None]:
+    server = ThreadingHTTPServer(("127.0.0.1", port), _NoReply)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 def _lines_without_a_configuration() -> list[Line]:

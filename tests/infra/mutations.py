@@ -1,6 +1,7 @@
 """Mutations: a plan with one thing wrong."""
 
 import copy
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -91,6 +92,62 @@ def member(**arguments: Any) -> Change:
     return change
 
 
+def without_chart(title: str) -> Change:
+    """Take a chart off the dashboard."""
+
+    def change(values: Values) -> None:
+        document = json.loads(values["dashboard_json"])
+        tiles = document["mosaicLayout"]["tiles"]
+        kept = [tile for tile in tiles if tile["widget"]["title"] != title]
+        if len(kept) == len(tiles):
+            raise LookupError(f"There is no chart {title}.")
+        document["mosaicLayout"]["tiles"] = kept
+        values["dashboard_json"] = json.dumps(document)
+
+    return change
+
+
+def asked(old: str, new: str) -> Change:
+    """Change a text of an alert's query."""
+
+    def change(values: Values) -> None:
+        rule = values["conditions"][0]["condition_prometheus_query_language"][0]
+        if old not in rule["query"]:
+            raise LookupError(f"{old} is not in {rule['query']}")
+        rule["query"] = rule["query"].replace(old, new)
+
+    return change
+
+
+def without_label(name: str, where: str = "both") -> Change:
+    """Take a label away from a metric: from what is extracted, from the descriptor, or from both."""
+
+    def change(values: Values) -> None:
+        if where in ("extractors", "both"):
+            del values["label_extractors"][name]
+        if where in ("descriptor", "both"):
+            about = values["metric_descriptor"][0]
+            about["labels"] = [it for it in about["labels"] if it["key"] != name]
+
+    return change
+
+
+def charting(title: str, old: str, new: str) -> Change:
+    """Change a text of a chart's queries."""
+
+    def change(values: Values) -> None:
+        document = json.loads(values["dashboard_json"])
+        (tile,) = [it for it in document["mosaicLayout"]["tiles"] if it["widget"]["title"] == title]
+        for line in tile["widget"]["xyChart"]["dataSets"]:
+            query = line["timeSeriesQuery"]["prometheusQuery"]
+            if old not in query:
+                raise LookupError(f"{old} is not in {query}")
+            line["timeSeriesQuery"]["prometheusQuery"] = query.replace(old, new)
+        values["dashboard_json"] = json.dumps(document)
+
+    return change
+
+
 SERVICE, QUEUE, JOB = "google_cloud_run_v2_service", "google_cloud_tasks_queue", "google_cloud_scheduler_job"
 FIELD, INDEX, DATABASE = "google_firestore_field", "google_firestore_index", "google_firestore_database"
 METRIC, POLICY, DASHBOARD = "google_logging_metric", "google_monitoring_alert_policy", "google_monitoring_dashboard"
@@ -101,6 +158,176 @@ ACT_AS, READ = "google_service_account_iam_member", "google_secret_manager_secre
 PROJECT, PULL = "google_project_iam_member", "google_artifact_registry_repository_iam_member"
 ASKED = ("conditions", "condition_prometheus_query_language")
 STEP: Mapping[str, Any] = {"path": "/", "http_headers": []}
+
+METRICS_CHANGED = (
+    "messages_processed_total",
+    "receipt_failed_total",
+    "receipts_failed",
+    "provider_down",
+    "backend_down",
+)
+CHARTS = (
+    "Processed, a second",
+    "Failed receipts that wait for a replay",
+    "Failed receipts in 5 minutes, by code",
+    "Failed receipts in 15 minutes, in % of the accepted messages",
+    "Providers down",
+    "Backends down",
+)
+OUTAGES = tuple(f"{whose}_down_{severity}" for whose in ("provider", "backend") for severity in ("warning", "critical"))
+
+OF_OUTAGES_AND_RECEIPTS = (
+    *(Mutation(f"no metric {name}", METRIC, f'"whatsapp_{name}"', None, "is not there") for name in METRICS_CHANGED),
+    *(
+        Mutation(
+            f"{name} by another name", METRIC, f'"whatsapp_{name}"', put("whatsapp_other", "name"), "whatsapp_other"
+        )
+        for name in METRICS_CHANGED
+    ),
+    *(
+        Mutation(
+            f"a {name} that is a count",
+            METRIC,
+            f'"whatsapp_{name}"',
+            put("INT64", "metric_descriptor", "value_type"),
+            "DELTA DISTRIBUTION",
+        )
+        for name in ("receipts_failed", "provider_down", "backend_down")
+    ),
+    Mutation(
+        "no status", METRIC, "messages_processed", without_label("status"), "looks at status, which no metric in it has"
+    ),
+    Mutation(
+        "a status that is not declared",
+        METRIC,
+        "messages_processed",
+        without_label("status", "descriptor"),
+        "takes others out of a line",
+    ),
+    Mutation(
+        "a status that is not extracted",
+        METRIC,
+        "messages_processed",
+        without_label("status", "extractors"),
+        "takes others out of a line",
+    ),
+    Mutation(
+        "failed receipts without their code",
+        METRIC,
+        "receipt_failed_total",
+        without_label("code"),
+        "looks at code, which no metric in it has",
+    ),
+    *(
+        Mutation(
+            f"no alert {name}",
+            POLICY,
+            f'["{name}"]',
+            None,
+            f"tells of {name.rpartition('_')[0].replace('_', '-')} ({name.rpartition('_')[2]}), and no alert does",
+        )
+        for name in OUTAGES
+    ),
+    *(
+        Mutation(
+            f"{name} after another time",
+            POLICY,
+            f'["{name}"]',
+            put("0s", *ASKED, "duration"),
+            f"does not go by {name}",
+        )
+        for name in OUTAGES
+    ),
+    *(
+        Mutation(
+            f"{name} of another severity",
+            POLICY,
+            f'["{name}"]',
+            put("ERROR", "severity"),
+            "(error), and docs/runbook.md has no such section",
+        )
+        for name in OUTAGES
+    ),
+    Mutation(
+        "an outage that nobody can look up",
+        POLICY,
+        '["provider_down_warning"]',
+        put("Look.", "documentation", "content"),
+        "leads to no section",
+    ),
+    Mutation(
+        "no alert on failed receipts",
+        POLICY,
+        '["failed_receipts"]',
+        None,
+        "tells of failed-receipts (warning), and no alert does",
+    ),
+    Mutation(
+        "another share of failed receipts",
+        POLICY,
+        '["failed_receipts"]',
+        asked("> 10 *", "> 20 *"),
+        "does not go by failed_receipts_percent",
+    ),
+    Mutation(
+        "another least number of failed receipts",
+        POLICY,
+        '["failed_receipts"]',
+        asked(">= 5", ">= 0"),
+        "does not go by failed_receipts_least",
+    ),
+    Mutation(
+        "failed receipts by a status that is none",
+        POLICY,
+        '["failed_receipts"]',
+        asked('status="success"', 'state="success"'),
+        "looks at state, which no metric in it has",
+    ),
+    Mutation(
+        "an outage within one sweep",
+        POLICY,
+        '["backend_down_warning"]',
+        asked("[5m]", "[1m]"),
+        "in which there may be no sweep",
+    ),
+    *(
+        Mutation(f"no chart {title}", DASHBOARD, "this", without_chart(title), f"{title!r}, which is not")
+        for title in CHARTS
+    ),
+    Mutation(
+        "backends shown as providers",
+        DASHBOARD,
+        "this",
+        charting("Providers down", "provider_down", "backend_down"),
+        "The chart 'Providers down' shows",
+    ),
+    Mutation(
+        "dead letters shown as failed receipts",
+        DASHBOARD,
+        "this",
+        charting("Failed receipts that wait for a replay", "receipts_failed", "dead_letters"),
+        "The chart 'Failed receipts that wait for a replay' shows",
+    ),
+    Mutation(
+        "a chart that no page tells of",
+        DASHBOARD,
+        "this",
+        lambda values: values.update(dashboard_json=values["dashboard_json"].replace("Providers down", "Providers")),
+        "does not tell of it",
+    ),
+    *(
+        Mutation(
+            f"no MESSAGE_MAX_AGE for {service}",
+            SERVICE,
+            f'["{service}"]',
+            unset("MESSAGE_MAX_AGE"),
+            f"MESSAGE_MAX_AGE is read by the {service} service",
+        )
+        for service in ("webhook", "internal")
+    ),
+    Mutation("marks are not exempt", FIELD, 'exempt["marks"]', None, "marks.* is exempt by shared/stores"),
+)
+"""Metrics, labels, alerts, thresholds and charts of outages and failed receipts."""
 
 MUTATIONS = (
     # Who reaches what
@@ -352,7 +579,7 @@ MUTATIONS = (
     Mutation(
         "receipts never expire", FIELD, 'expiring["receipts"]', None, "receipts.expire_at expires by shared/stores"
     ),
-    Mutation("tenants expire", FIELD, 'exempt["tenants"]', put([{}], "ttl_config"), "expires by infra/terraform"),
+    Mutation("marks expire", FIELD, 'exempt["marks"]', put([{}], "ttl_config"), "expires by infra/terraform"),
     Mutation(
         "another field expires",
         FIELD,
@@ -560,4 +787,5 @@ MUTATIONS = (
         "in another form",
     ),
     Mutation("images out of reach", PULL, "run_pulls", None, "artifactregistry.reader on repository pombo"),
+    *OF_OUTAGES_AND_RECEIPTS,
 )

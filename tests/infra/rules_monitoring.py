@@ -18,7 +18,8 @@ from google.protobuf.message import Message
 from log_filters import FilterInvalid, extracted_path, parse
 from plans import Plan, Resource
 
-RUNBOOK = Path(__file__).parents[2] / "docs" / "runbook.md"
+DOCS = Path(__file__).parents[2] / "docs"
+RUNBOOK, OPERATING = DOCS / "runbook.md", DOCS / "operating.md"
 METRIC, POLICY, DASHBOARD = "google_logging_metric", "google_monitoring_alert_policy", "google_monitoring_dashboard"
 CHANNEL, UPTIME = "google_monitoring_notification_channel", "google_monitoring_uptime_check_config"
 MESSAGES: Mapping[str, Any] = {
@@ -39,6 +40,30 @@ THEIRS = {
     "cloudtasks_googleapis_com:queue_depth": set[str](),
 }
 """Metrics of Google's that we ask for, and their labels: https://cloud.google.com/monitoring/api/metrics_gcp."""
+
+USES: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "queue_depth_critical": (("number", "queue_depth_critical"),),
+    "queue_depth_warning": (("number", "queue_depth_warning"),),
+    "dead_letters_critical": (("number", "dead_letters_critical"),),
+    "dead_letters_warning": (("number", "dead_letters_warning"),),
+    "sender_disconnected_critical": (("lasts", "disconnected_critical"),),
+    "sender_disconnected_warning": (("lasts", "disconnected_warning"),),
+    "provider_down_critical": (("lasts", "provider_down_critical"),),
+    "provider_down_warning": (("lasts", "provider_down_warning"),),
+    "backend_down_critical": (("lasts", "backend_down_critical"),),
+    "backend_down_warning": (("lasts", "backend_down_warning"),),
+    "failed_receipts": (("number", "failed_receipts_percent"), ("number", "failed_receipts_least")),
+    "sweep_silent": (("window", "sweep_silent"),),
+    "processing_slow": (("number", "processed_per_second"), ("number", "waiting")),
+    "oldest_pending": (("seconds", "oldest_pending"),),
+    "needs_reauth": (),
+    "unknown_sender": (("number", "unknown_sender"),),
+    "webhook_errors": (("number", "webhook_errors"),),
+    "webhook_slow": (("number", "webhook_p95"), ("number", "webhook_p95_of_at_least")),
+}
+"""The thresholds of each alert, and where each is: a number in the query, minutes as seconds in it, the minutes of a
+window, or the minutes for which the query has to hold.
+"""
 
 OF_RESOURCES = {"monitored_resource", "service_name", "queue_id", "le"}
 SUFFIXES = ("_sum", "_count", "_bucket")
@@ -139,6 +164,67 @@ def metric_of(name: str, plan: Plan) -> Resource | None:
     return None
 
 
+def alerts_of(plan: Plan) -> dict[str, Mapping[str, Any]]:
+    """The alerts that are PromQL, by name: query, duration."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for policy in plan.of(POLICY):
+        name = re.search(r'\["(\w+)"\]$', policy.address)
+        for condition in policy["conditions"]:
+            for it in condition["condition_prometheus_query_language"]:
+                assert name
+                found[name[1]] = it
+    return found
+
+
+def thresholds(markdown: str) -> dict[str, float]:
+    """The runbook's table of thresholds: name → default."""
+    rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| ([0-9., ]+) \|", markdown, re.M)
+    return {
+        name: float(value)
+        for names, values in rows
+        for name, value in zip(re.findall(r"\w+", names), values.split(", "), strict=True)
+    }
+
+
+def charts_of(plan: Plan) -> dict[str, set[str]]:
+    """The charts of the dashboard: title → the metrics in it, ours by their own names."""
+    found = {}
+    for tile in json.loads(plan.one(DASHBOARD)["dashboard_json"])["mosaicLayout"]["tiles"]:
+        lines = tile["widget"].get("xyChart", {"dataSets": []})["dataSets"]
+        queries = [line["timeSeriesQuery"]["prometheusQuery"] for line in lines]
+        if queries:
+            found[tile["widget"]["title"]] = {name for query in queries for name in _metrics_in(query, plan)}
+    return found
+
+
+def _metrics_in(query: str, plan: Plan) -> Iterator[str]:
+    with suppress(ValueError):  # of which a rule of its own speaks
+        for selector, _ in selectors_of(query):
+            metric = metric_of(str(selector.name), plan)
+            yield metric["name"] if metric else str(selector.name).removesuffix("_bucket")
+
+
+def charts_told(markdown: str) -> dict[str, set[str]]:
+    """The same by the operator's page: a table of chart and metrics."""
+    section = re.search(r"^## The dashboard\n(.*?)(?=^## |\Z)", markdown, re.M | re.S)
+    rows = re.findall(r"^\| ([^|`]+) \| (`[^|]+) \|", section[1] if section else "", re.M)
+    return {title: set(re.findall(r"`([^`]+)`", metrics)) for title, metrics in rows}
+
+
+def _literals(node: Any) -> Iterator[float]:
+    """The numbers of a query that its values are compared with."""
+    match node:
+        case promql.NumberLiteral():
+            yield node.val
+        case promql.BinaryExpr():
+            yield from _literals(node.lhs)
+            yield from _literals(node.rhs)
+        case promql.ParenExpr():
+            yield from _literals(node.expr)
+        case _:
+            pass
+
+
 # ---- rules
 
 
@@ -211,6 +297,37 @@ def every_metric_is_looked_at(plan: Plan, code: Code) -> Iterator[str]:
         yield f"{name} is in no alert and on no chart."
 
 
+def the_dashboard_is_the_one_that_the_page_tells_of(plan: Plan, code: Code) -> Iterator[str]:
+    there, told = charts_of(plan), charts_told(OPERATING.read_text())
+    for title in sorted(told.keys() - there.keys()):
+        yield f"docs/operating.md tells of the chart {title!r}, which is not on the dashboard."
+    for title in sorted(there.keys() - told.keys()):
+        yield f"The chart {title!r} is on the dashboard, and docs/operating.md does not tell of it."
+    for title in sorted(there.keys() & told.keys()):
+        if there[title] != told[title]:
+            yield f"The chart {title!r} shows {sorted(there[title])}; docs/operating.md says {sorted(told[title])}."
+
+
+def alerts_use_their_thresholds(plan: Plan, code: Code) -> Iterator[str]:
+    wanted = {**thresholds(RUNBOOK.read_text()), **(plan.variables.get("alert_thresholds") or {})}
+    for alert, rule in alerts_of(plan).items():
+        try:
+            windows = [seconds for _, seconds in selectors_of(rule["query"])]
+            numbers = list(_literals(promql.parse(rule["query"])))
+        except ValueError:
+            continue  # of which a rule of its own speaks
+        for where, name in USES[alert]:
+            value = wanted[name]
+            is_used = {
+                "number": value in numbers,
+                "seconds": value * 60 in numbers,
+                "window": value * 60 in windows,
+                "lasts": rule["duration"] == f"{value * 60:g}s",
+            }[where]
+            if not is_used:
+                yield f"The alert {alert} does not go by {name}, which is {value:g}."
+
+
 def windows_hold_two_sweeps(plan: Plan, code: Code) -> Iterator[str]:
     schedule = plan.one("google_cloud_scheduler_job")["schedule"]
     every = re.fullmatch(r"(?:\*/([0-9]+)|\*) \* \* \* \*", schedule)
@@ -268,6 +385,8 @@ RULES = (
     metrics_are_what_they_can_be,
     queries_ask_for_what_is_there,
     every_metric_is_looked_at,
+    the_dashboard_is_the_one_that_the_page_tells_of,
+    alerts_use_their_thresholds,
     windows_hold_two_sweeps,
     alerts_are_made_before_their_metrics_have_a_point,
     every_alert_tells_somebody,

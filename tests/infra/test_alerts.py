@@ -4,7 +4,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import pytest
 from machine import missing
 from offline.workspace import TERRAFORM
 from plans import Plan
-from rules_monitoring import OURS, POLICY, RUNBOOK
+from rules_monitoring import OURS, RUNBOOK, USES, alerts_of, thresholds
 
 ALERTS_TF = TERRAFORM / "modules" / "monitoring" / "alerts.tf"
 OF_A_REVISION = {"monitored_resource": "cloud_run_revision"}
@@ -64,12 +64,64 @@ class Case:
     after: int | None
     """Minutes until it speaks; None for never."""
     about: Mapping[str, str] = field(default_factory=dict)
+    over: int | None = None
+    """The minute by which it is silent again; None: it speaks to the end."""
+    never: bool = False
+    """Whether each minute is looked at, and not the last one alone."""
 
 
 def connected(value: float, reason: str = "") -> Series:
     return reported("evolution_connected", value, tenant="default", reason=reason, **SENDER)
 
 
+SWEEPS = counted("sweeps_total", 1)
+
+
+def down(whose: str, each_sweep: str, of_sweeps: str) -> Series:
+    """The sum of what the sweeps found, and how many found one, as they grow."""
+    return {
+        series(f"{OURS}whatsapp_{whose}_down_sum", OF_A_REVISION): each_sweep,
+        series(f"{OURS}whatsapp_{whose}_down_count", OF_A_REVISION): of_sweeps,
+        **SWEEPS,
+    }
+
+
+def _outages(whose: str, severity: str, minutes: int) -> Iterator[Case]:
+    alert, onset = f"{whose}_down_{severity}", 3
+    yield Case(alert, "one is down", down(whose, "0+1x60", "0+1x60"), minutes)
+    yield Case(alert, "ten are down", down(whose, "0+10x60", "0+1x60"), minutes)
+    yield Case(
+        alert,
+        "one is down until minute 40",
+        down(whose, "0+1x40 40x20", "0+1x40 40x20"),
+        minutes,
+        over=40 + onset,
+    )
+    short = minutes - 1
+    yield Case(
+        alert,
+        f"ten are down for {short} minutes",
+        down(whose, f"0x10 0+10x{short} {10 * short}x60", f"0x10 0+1x{short} {short}x60"),
+        None,
+        never=True,
+    )
+    yield Case(alert, "none is down any more", down(whose, "100x60", "100x60"), None)
+    yield Case(alert, "none was ever down", SWEEPS, None)
+    yield Case(alert, "nothing is known", {}, None)
+    yield Case(
+        alert,
+        "the sweeps stop while one is down",
+        {**down(whose, "0+1x2 2x58", "0+1x2 2x58"), **counted("sweeps_total", "0+1x2 2x58")},
+        None,
+    )
+
+
+def receipts(failed: float | str, accepted: float | str | None) -> Series:
+    of_accepted = {} if accepted is None else counted(ENDED, accepted, stage="outbound", status="success")
+    return {**counted("receipt_failed_total", failed, code="131042"), **of_accepted}
+
+
+ENDED = "messages_processed_total"
 CASES = (
     Case("queue_depth_critical", "1001 wait", reported("queue_depth", 1001), 5),
     Case("queue_depth_critical", "1000 wait", reported("queue_depth", 1000), None),
@@ -83,26 +135,56 @@ CASES = (
     Case("sender_disconnected_critical", "one is here", connected(1), None),
     Case("sender_disconnected_warning", "one is away", connected(0, "blocked"), 2, SENDER),
     Case("sender_disconnected_warning", "one is here", connected(1), None),
+    *(
+        case
+        for whose in ("provider", "backend")
+        for severity, minutes in (("warning", 5), ("critical", 30))
+        for case in _outages(whose, severity, minutes)
+    ),
+    Case("failed_receipts", "21 of 100 a minute fail", receipts(21, 100), 0),
+    Case("failed_receipts", "20 of 100 a minute fail", receipts(20, 100), None),
+    Case("failed_receipts", "each of 6 in 15 minutes fails", receipts(0.4, 0.4), 13),
+    Case("failed_receipts", "each of 4 in 15 minutes fails", receipts(0.28, 0.28), None),
+    Case("failed_receipts", "6 of 600 in 15 minutes fail", receipts(0.4, 40), None),
+    Case("failed_receipts", "6 in 15 minutes fail and none was ever accepted", receipts(0.4, None), 13),
+    Case("failed_receipts", "each fails until minute 30", receipts("0+5x30 150x30", 5), 0, over=46),
+    Case("failed_receipts", "none fails any more", receipts("100x60", 5), None),
+    Case("failed_receipts", "nothing is known", {}, None),
+    Case(
+        "failed_receipts",
+        "events are handled, and each message fails",
+        {**receipts(1, 1), **counted(ENDED, 100, stage="inbound", status="success")},
+        5,
+    ),
     Case("sweep_silent", "no sweep ever came", {}, 0),
     Case("sweep_silent", "a sweep a minute", counted("sweeps_total", 1), None),
     Case(
         "processing_slow",
         "31 wait and 24 a minute end",
-        {**reported("queue_depth", 31), **counted("messages_processed_total", 24, stage="inbound")},
+        {**reported("queue_depth", 31), **counted(ENDED, 24, stage="inbound", status="success")},
         2,
     ),
     Case("processing_slow", "31 wait and none ever ended", reported("queue_depth", 31), 2),
     Case(
         "processing_slow",
         "100 a second came to an end until it stopped at minute 30",
-        {**reported("queue_depth", 31), **counted("messages_processed_total", "0+6000x30 180000x30", stage="inbound")},
+        {
+            **reported("queue_depth", 31),
+            **counted(ENDED, "0+6000x30 180000x30", stage="inbound", status="success"),
+        },
         30 + 5,
     ),
     Case(
         "processing_slow",
         "31 wait and 36 a minute end",
-        {**reported("queue_depth", 31), **counted("messages_processed_total", 36, stage="inbound")},
+        {**reported("queue_depth", 31), **counted(ENDED, 36, stage="inbound", status="success")},
         None,
+    ),
+    Case(
+        "processing_slow",
+        "31 wait and 36 a minute fail",
+        {**reported("queue_depth", 31), **counted(ENDED, 36, stage="outbound", status="failed")},
+        2,
     ),
     Case("processing_slow", "there is little to do", reported("queue_depth", 30), None),
     Case("oldest_pending", "one waits for 31 minutes", reported("oldest_pending_seconds", 31 * 60), 0),
@@ -131,18 +213,6 @@ def promtool() -> str:
     return found
 
 
-def alerts_of(plan: Plan) -> dict[str, Mapping[str, str]]:
-    """The alerts that are PromQL, by name: query, duration."""
-    found: dict[str, Mapping[str, str]] = {}
-    for policy in plan.of(POLICY):
-        name = re.search(r'\["(\w+)"\]$', policy.address)
-        for condition in policy["conditions"]:
-            for it in condition["condition_prometheus_query_language"]:
-                assert name
-                found[name[1]] = it
-    return found
-
-
 WARM_UP, END = 3, 60
 """Minutes: the first two hold no difference yet."""
 
@@ -150,9 +220,10 @@ WARM_UP, END = 3, 60
 def _times(case: Case) -> dict[int, bool]:
     """Minutes at which to look, and whether it speaks by then."""
     if case.after is None:
-        return {END: False}
+        return dict.fromkeys(range(1, END + 1) if case.never else (END,), False)
     early = {} if case.after == 0 else {case.after - 1: False}
-    return {**early, case.after + WARM_UP: True, END: True}
+    late = {} if case.over is None else {case.over: False}
+    return {**early, case.after + WARM_UP: True, **late, END: case.over is None}
 
 
 def _complaint(promtool: str, folder: Path, rule: Mapping[str, str], case: Case) -> str:
@@ -214,10 +285,9 @@ def test_the_runbook_names_every_threshold_with_its_default() -> None:
     block = re.search(r"default_thresholds = \{\n(.*?)\n  \}", ALERTS_TF.read_text(), re.S)
     assert block
     made = {name: float(value) for name, value in re.findall(r"^    (\w+)\s+= ([0-9.]+)", block[1], re.M)}
-    rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| ([0-9., ]+) \|", RUNBOOK.read_text(), re.M)
-    told = {
-        name: float(value)
-        for names, values in rows
-        for name, value in zip(re.findall(r"\w+", names), values.split(", "), strict=True)
-    }
-    assert told == made
+    assert thresholds(RUNBOOK.read_text()) == made
+
+
+def test_every_threshold_is_some_alerts(plan_of: Callable[[str], Plan]) -> None:
+    assert set(USES) == set(alerts_of(plan_of("bare")))
+    assert {name for uses in USES.values() for _, name in uses} == set(thresholds(RUNBOOK.read_text()))

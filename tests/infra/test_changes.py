@@ -53,7 +53,7 @@ USERS_CHANGE: dict[str, Any] = {
     "queue_log_sampling": 0.1,
     "store": "firestore",
     "alert_emails": ["oncall@example.com", "second@example.com"],
-    "alert_thresholds": {"queue_depth_critical": 500, "disconnected_warning": 5},
+    "alert_thresholds": {"queue_depth_critical": 500, "disconnected_warning": 5, "provider_down_critical": 60},
     "runbook": "https://example.com/elsewhere/docs/runbook.md",
 }
 GUARDED: dict[str, Any] = {

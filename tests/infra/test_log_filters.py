@@ -44,6 +44,11 @@ ENTRY: Entry = entry_of(
         ('jsonPayload.event="outbound_waiting"', True),
         ('jsonPayload.event = "Outbound_Waiting"', True),
         ('jsonPayload.event="outbound"', False),
+        ('jsonPayload.event=("outbound_sent" OR "outbound_waiting")', True),
+        ('jsonPayload.event=("outbound_sent" OR "Outbound_Waiting" OR "swept")', True),
+        ('jsonPayload.event=("outbound_sent" OR "outbound")', False),
+        ('jsonPayload.absent=("a" OR "b")', False),
+        ('jsonPayload.event=("swept" OR "outbound_waiting") AND severity="INFO"', False),
         ('labels.tenant="default" AND severity="WARNING"', True),
         ('labels.tenant="default" AND severity="ERROR"', False),
         ('severity>="INFO"', True),
@@ -89,6 +94,13 @@ def test_a_filter_matches_what_google_says_it_matches(text: str, matches: bool) 
         "jsonPayload.event='a'",
         'jsonPayload.event="a\\"b"',
         'jsonPayload.event=("a" "b")',
+        'jsonPayload.event=("a")',
+        'jsonPayload.event=("a" or "b")',
+        'jsonPayload.event=("a" AND "b")',
+        'jsonPayload.event=("a" OR "b"',
+        'jsonPayload.event>("a" OR "b")',
+        "jsonPayload.attempt=(1 OR 2)",
+        'severity=("INFO" OR "ERROR")',
         'jsonPayload."event"="a"',
         'event="a"',
         'jsonPayload="a"',
@@ -108,7 +120,10 @@ def test_what_else_the_language_can_say_is_refused(text: str) -> None:
         parse(text)
 
 
-@pytest.mark.parametrize("text", ['jsonPayload.attempt="3"', "jsonPayload.event>=3", "jsonPayload.final=1"])
+@pytest.mark.parametrize(
+    "text",
+    ['jsonPayload.attempt="3"', "jsonPayload.event>=3", "jsonPayload.final=1", 'jsonPayload.attempt=("3" OR "4")'],
+)
 def test_a_value_of_another_kind_than_the_fields_is_refused(text: str) -> None:
     with pytest.raises(FilterInvalid, match="another kind"):
         parse(text)(ENTRY)
@@ -127,29 +142,52 @@ def _is(*events: str, **fields: Any) -> Callable[[Line], bool]:
     return lambda line: line["event"] in events and fields.items() <= line.items()
 
 
+_SUCCESS = _is("inbound_processing_finished", "outbound_sent", "outbound_attempt", state="done")
+_FAILED = _is("receipt_failed", "dead_lettered")
+
+
+def _found_down(whose: str) -> Callable[[Line], bool]:
+    return lambda line: line["event"] == "swept" and line[f"{whose}_down"] >= 1
+
+
 MEANT: Mapping[str, Callable[[Line], bool]] = {
     **dict.fromkeys(
         (
             "whatsapp_queue_depth",
             "whatsapp_in_doubt",
             "whatsapp_dead_letters",
+            "whatsapp_receipts_failed",
             "whatsapp_oldest_pending_seconds",
             "whatsapp_sweeps_total",
         ),
         _is("swept"),
     ),
     "whatsapp_evolution_connected": _is("sender_checked"),
-    "whatsapp_messages_processed_total": _is(
-        "inbound_processing_finished", "outbound_sent", "outbound_attempt", state="done"
-    ),
+    "whatsapp_provider_down": _found_down("provider"),
+    "whatsapp_backend_down": _found_down("backend"),
+    "whatsapp_messages_processed_total": lambda line: _SUCCESS(line) or _FAILED(line),
     "whatsapp_message_latency_seconds": _is("inbound_processing_finished", "outbound_sent", state="done"),
     "whatsapp_unknown_sender_total": _is("inbound_new", state="dropped", reason="unknown_sender"),
     "whatsapp_dead_lettered_total": _is("dead_lettered"),
+    "whatsapp_receipt_failed_total": _is("receipt_failed"),
     "whatsapp_needs_reauth_total": _is("tenant_needs_reauth"),
     "whatsapp_sender_blocked_total": _is("sender_blocked"),
     "whatsapp_webhooks_refused_total": _is("webhook_refused"),
 }
 """Of which lines each metric is made, said once more and in another way than by its filter."""
+
+TAKEN = {
+    "whatsapp_queue_depth": "pending",
+    "whatsapp_in_doubt": "in_doubt",
+    "whatsapp_dead_letters": "dead",
+    "whatsapp_receipts_failed": "receipts_failed",
+    "whatsapp_provider_down": "provider_down",
+    "whatsapp_backend_down": "backend_down",
+    "whatsapp_oldest_pending_seconds": "oldest_pending_seconds",
+    "whatsapp_evolution_connected": "connected",
+    "whatsapp_message_latency_seconds": "latency_seconds",
+}
+"""The number that each distribution takes."""
 
 
 def faults_before(lines: list[Line], plan: Plan) -> list[str]:
@@ -173,9 +211,18 @@ def _unextracted(name: str, metric: Any, entries: list[Entry]) -> list[str]:
         path = extracted_path(metric["value_extractor"])
         values = [field_of(entry, path) for entry in entries]
         found += [f"{name} takes {value!r} for a number." for value in values if type(value) not in (int, float)]
+        if path != ("jsonPayload", TAKEN[name]):
+            found.append(f"{name} takes {path[-1]}, not {TAKEN[name]}.")
     for label, extractor in (metric.get("label_extractors") or {}).items():
         if entries and not any(field_of(entry, extracted_path(extractor)) for entry in entries):
             found.append(f"{name} finds its label {label} in no line.")
+        if label == "status":
+            said = [(entry, field_of(entry, extracted_path(extractor))) for entry in entries]
+            found += [
+                f"{name} takes {status!r} for the status of {entry['jsonPayload']['event']}."
+                for entry, status in said
+                if status != ("failed" if _FAILED(entry["jsonPayload"]) else "success")
+            ]
     return found
 
 
@@ -200,6 +247,26 @@ def test_every_metric_is_fed_by_the_lines_it_is_meant_for_and_by_no_other(
             "label code in no",
         ),
         ("processed", put('jsonPayload.state="done"', "filter"), "processed_total counts lease_lost too"),
+        ("processed", put('jsonPayload.status="success"', "filter"), "processed_total leaves out receipt_failed"),
+        ("processed", put('jsonPayload.status="success"', "filter"), "processed_total leaves out dead_lettered"),
+        ("processed", put('jsonPayload.status="failed"', "filter"), "processed_total leaves out outbound_sent"),
+        (
+            "processed",
+            put({"status": "EXTRACT(jsonPayload.state)", "stage": "EXTRACT(jsonPayload.stage)"}, "label_extractors"),
+            "takes 'done' for the status of outbound_sent",
+        ),
+        (
+            "receipt_failed_total",
+            put('jsonPayload.event="receipt_applied"', "filter"),
+            "receipt_failed_total leaves out receipt_failed",
+        ),
+        ("receipt_failed_total", put({"code": "EXTRACT(jsonPayload.reason)"}, "label_extractors"), "label code in no"),
+        ("receipts_failed", put("EXTRACT(jsonPayload.dead)", "value_extractor"), "takes dead, not receipts_failed"),
+        ("receipts_failed", put('jsonPayload.event="sender_checked"', "filter"), "receipts_failed leaves out swept"),
+        ("provider_down", put('jsonPayload.event="swept"', "filter"), "provider_down counts swept too"),
+        ("backend_down", put('jsonPayload.event="swept"', "filter"), "backend_down counts swept too"),
+        ("provider_down", put("jsonPayload.backend_down>0", "filter"), "provider_down leaves out swept"),
+        ("backend_down", put("EXTRACT(jsonPayload.provider_down)", "value_extractor"), "takes provider_down, not"),
     ],
 )
 def test_a_metric_that_is_fed_by_something_else_is_found(
@@ -214,14 +281,38 @@ def test_both_sides_of_each_metric_are_in_the_run(lines: list[Line]) -> None:
     """A sender is connected, blocked and refused; a delivery dies of a code and of none; both stages come to an end."""
     assert {line.get("reason") for line in lines if _is("sender_checked")(line)} == {None, "blocked", "needs_reauth"}
     assert {line.get("code") for line in lines if _is("dead_lettered")(line)} >= {None, 131026}
-    done = [line for line in lines if MEANT["whatsapp_messages_processed_total"](line)]
+    done = [line for line in lines if _SUCCESS(line)]
     assert {line["stage"] for line in done} == {"inbound", "outbound"}
     assert {line["event"] for line in done} >= {"inbound_processing_finished", "outbound_sent", "outbound_attempt"}
 
 
+def test_both_sides_of_an_outage_are_in_the_run(lines: list[Line]) -> None:
+    swept = [line for line in lines if line["event"] == "swept"]
+    for whose in ("provider", "backend"):
+        assert {line[f"{whose}_down"] > 0 for line in swept} == {True, False}
+        assert any(_is(f"{whose}_down")(line) for line in lines)
+        assert any(_is(f"{whose}_up")(line) for line in lines)
+    assert {line["receipts_failed"] > 0 for line in swept} == {True, False}
+
+
+def test_a_message_that_a_receipt_reports_as_failed_counts_in_both_statuses(
+    lines: list[Line], plan_of: Callable[[str], Plan]
+) -> None:
+    """The internal service logs that it was sent, the webhook service that it failed."""
+    (metric,) = [it for it in plan_of("bare").of(METRIC) if it["name"] == "whatsapp_messages_processed_total"]
+    matches, status = parse(metric["filter"]), extracted_path(metric["label_extractors"]["status"])
+    failed = [line for line in lines if line["event"] == "receipt_failed"]
+    assert failed
+    for one in failed:
+        own = [entry_of(line) for line in lines if line.get("delivery") == one["delivery"]]
+        assert sorted(field_of(entry, status) for entry in own if matches(entry)) == ["failed", "success"]
+
+
 def test_nothing_private_becomes_a_label(plan_of: Callable[[str], Plan]) -> None:
     labels = {label for it in plan_of("bare").of(METRIC) for label in it.get("label_extractors") or {}}
-    assert labels == {"phone_number_id", "tenant", "reason", "stage", "code"}, "think of I7 before there is another"
+    assert labels == {"phone_number_id", "tenant", "reason", "stage", "code", "status"}, (
+        "think of I7 before there is another"
+    )
 
 
 # ---- the pages, and the dashboard

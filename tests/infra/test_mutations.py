@@ -12,7 +12,7 @@ from plans import Plan
 from rules import RULES, faults
 
 from shared.config import INTERNAL, SETTINGS, WEBHOOK, Setting
-from shared.stores.firestore_schema import RECEIPTS, RECORDS, TENANTS, Collection
+from shared.stores.firestore_schema import MARKS, RECEIPTS, RECORDS, Collection
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda it: it.name.replace(" ", "-"))
@@ -53,22 +53,22 @@ CHANGES_OF_THE_CODE = [
     ("a service more", Code(services=(WEBHOOK, INTERNAL, "api")), ("api", "shared/config.py", "services.tf")),
     (
         "a collection more",
-        Code(collections=(RECORDS, RECEIPTS, TENANTS, Collection("keys", ttl="expire_at"))),
+        Code(collections=(RECORDS, RECEIPTS, MARKS, Collection("keys", ttl="expire_at"))),
         ("keys.expire_at", "firestore_schema.py", "modules/firestore/main.tf"),
     ),
     (
         "a collection that expires no more",
-        Code(collections=(RECORDS, replace(RECEIPTS, ttl=None), TENANTS)),
+        Code(collections=(RECORDS, replace(RECEIPTS, ttl=None), MARKS)),
         ("receipts.expire_at", "modules/firestore/main.tf", "firestore_schema.py"),
     ),
     (
         "an index more",
-        Code(collections=(replace(RECORDS, indexed=(*RECORDS.indexed, "refused_at")), RECEIPTS, TENANTS)),
+        Code(collections=(replace(RECORDS, indexed=(*RECORDS.indexed, "refused_at")), RECEIPTS, MARKS)),
         ("records.refused_at", "firestore_schema.py", "modules/firestore/main.tf"),
     ),
     (
         "an index over more fields",
-        Code(collections=(replace(RECORDS, composite=(("state", "tenant", "due_at"),)), RECEIPTS, TENANTS)),
+        Code(collections=(replace(RECORDS, composite=(("state", "tenant", "due_at"),)), RECEIPTS, MARKS)),
         ("due_at", "firestore_schema.py", "modules/firestore/main.tf"),
     ),
     (

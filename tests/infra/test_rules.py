@@ -107,7 +107,7 @@ def test_what_is_finished_expires_where_the_retention_table_says_so(plan_of: Cal
     kept = {RECORDS.name: [retention(kind, limits) for kind in Kind], RECEIPTS.name: [limits.receipt_retention]}
     assert all(length.days >= 8 for lengths in kept.values() for length in lengths)
     expiring = {it["collection"] for it in plan_of("bare").of("google_firestore_field") if it.get("ttl_config")}
-    assert expiring == set(kept), "tenants, senders, keys and conversations never expire"
+    assert expiring == set(kept), "marks, senders, keys and conversations never expire"
 
 
 def _path_of(url: str) -> str:

@@ -184,6 +184,13 @@ REFUSED = [
         "raise max_instances of internal",
     ),
     ("a handler longer than a request", {**BARE, "settings": {"handler_timeout": 3600}}, "lower handler_timeout"),
+    ("a threshold that is none", {**BARE, "alert_thresholds": {"provider_down": 5}}, "has names that are none"),
+    ("a threshold below nothing", {**BARE, "alert_thresholds": {"unknown_sender": -1}}, "are numbers from 0"),
+    ("more than all receipts", {**BARE, "alert_thresholds": {"failed_receipts_percent": 101}}, "from 0 to 100"),
+    ("no failed receipt", {**BARE, "alert_thresholds": {"failed_receipts_least": 0}}, "is at least 1"),
+    ("half a minute", {**BARE, "alert_thresholds": {"backend_down_warning": 0.5}}, "are whole minutes"),
+    ("a warning that comes last", {**BARE, "alert_thresholds": {"provider_down_warning": 31}}, "is above its"),
+    ("an alert before its warning", {**BARE, "alert_thresholds": {"queue_depth_critical": 99}}, "is above its"),
     ("a Redis that is not there", {**BARE, "store": "redis"}, "needs redis = true"),
 ]
 

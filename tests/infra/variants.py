@@ -41,7 +41,7 @@ EVERYTHING: Mapping[str, Any] = {
     "redis": True,
     "media_bucket": True,
     "alert_emails": ["oncall@example.com"],
-    "alert_thresholds": {},
+    "alert_thresholds": {"backend_down_critical": 20, "failed_receipts_percent": 10},
     "runbook": "https://example.com/docs/runbook.md",
 }
 """Every variable, and every part that is optional."""

@@ -13,7 +13,7 @@ locals {
       composite = []
       ttl       = "expire_at"
     }
-    tenants = {
+    marks = {
       indexed   = []
       composite = []
       ttl       = null

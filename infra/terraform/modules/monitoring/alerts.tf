@@ -13,6 +13,12 @@ locals {
     dead_letters_critical   = 50
     disconnected_warning    = 2  # minutes
     disconnected_critical   = 10 # minutes
+    provider_down_warning   = 5  # minutes
+    provider_down_critical  = 30 # minutes
+    backend_down_warning    = 5  # minutes
+    backend_down_critical   = 30 # minutes
+    failed_receipts_percent = 20 # of the messages that the provider accepted, in 15 minutes
+    failed_receipts_least   = 5  # in 15 minutes: one failed message of two at night tells nobody
     sweep_silent            = 15 # minutes; a count may come 10 minutes late, and nothing is overdue before 10 (SWEEP_AFTER)
     processed_per_second    = 0.5
     waiting                 = 30  # what a minute would do at that rate: with less, a low rate is only little to do
@@ -23,6 +29,7 @@ locals {
     webhook_p95_of_at_least = 100 # requests in 10 minutes: of a few, the slowest is a cold start
   }
   threshold_names = keys(local.default_thresholds)
+  warnings        = [for name in local.threshold_names : name if endswith(name, "_warning")]
   above           = merge(local.default_thresholds, var.alert_thresholds)
 
   from   = "{monitored_resource=\"cloud_run_revision\"}"
@@ -38,15 +45,29 @@ locals {
   connected_share = join(" / ", [
     for part in ["sum", "count"] : "sum by (phone_number_id) (increase(${local.connected}_${part}${local.from}[5m]))"
   ])
-  sweeps    = "sum(increase(${local.series["whatsapp_sweeps_total"]}${local.from}[${local.above["sweep_silent"]}m]))"
-  processed = "sum(rate(${local.series["whatsapp_messages_processed_total"]}${local.from}[5m]))"
+  sweeps       = "sum(increase(${local.series["whatsapp_sweeps_total"]}${local.from}[${local.above["sweep_silent"]}m]))"
+  sweeps_of_5m = "sum(increase(${local.series["whatsapp_sweeps_total"]}${local.from}[5m]))"
+  # The share of the last five sweeps that found the provider or the backend down. It has no value without a sweep, and none
+  # before the first outage. Above a half it begins and ends with the outage, each about three minutes later.
+  down_share = {
+    for what in ["provider", "backend"] : what =>
+    "sum(increase(${local.series["whatsapp_${what}_down"]}_count${local.from}[5m])) / ${local.sweeps_of_5m}"
+  }
+  ended     = local.series["whatsapp_messages_processed_total"]
+  processed = "sum(rate(${local.ended}{monitored_resource=\"cloud_run_revision\",status=\"success\"}[5m]))"
+  accepted  = "sum(increase(${local.ended}{monitored_resource=\"cloud_run_revision\",stage=\"outbound\",status=\"success\"}[15m]))"
+  # A message that a receipt reports as failed was accepted before, and counts in both.
+  failed_receipts = "sum(increase(${local.series["whatsapp_receipt_failed_total"]}${local.from}[15m]))"
 
   # Cloud Run's own metrics: they count what never reached our code too.
   webhook  = "monitored_resource=\"cloud_run_revision\",service_name=\"${var.services["webhook"]}\""
   requests = "run_googleapis_com:request_count"
   p95      = "histogram_quantile(0.95, sum by (le) (rate(run_googleapis_com:request_latencies_bucket{${local.webhook}}[10m])))"
 
-  # query: what is wrong while it has a value. lasts: for how many minutes before anybody is told.
+  in_an_outage = "Nothing is lost: what waits is stored, one attempt probes from time to time, and no attempt is spent. What waits longer than MESSAGE_MAX_AGE becomes a dead letter (waited)."
+
+  # query: what is wrong while it has a value. lasts: for how many minutes before anybody is told. meanwhile: what Pombo does
+  # about it by itself.
   alerts = {
     queue_depth_critical = {
       severity = "CRITICAL", section = "queue-depth", lasts = 5
@@ -77,6 +98,32 @@ locals {
       severity = "WARNING", section = "sender-disconnected", lasts = local.above["disconnected_warning"]
       says     = "A sender has been disconnected for ${local.above["disconnected_warning"]} minutes"
       query    = "${local.connected_share} < 0.5"
+    }
+    provider_down_critical = {
+      severity = "CRITICAL", section = "provider-down", lasts = local.above["provider_down_critical"]
+      says     = "The provider has not taken a sender's messages for ${local.above["provider_down_critical"]} minutes"
+      query    = "${local.down_share["provider"]} > 0.5", meanwhile = local.in_an_outage
+    }
+    provider_down_warning = {
+      severity = "WARNING", section = "provider-down", lasts = local.above["provider_down_warning"]
+      says     = "The provider has not taken a sender's messages for ${local.above["provider_down_warning"]} minutes"
+      query    = "${local.down_share["provider"]} > 0.5", meanwhile = local.in_an_outage
+    }
+    backend_down_critical = {
+      severity = "CRITICAL", section = "backend-down", lasts = local.above["backend_down_critical"]
+      says     = "The handler's backend has not answered for ${local.above["backend_down_critical"]} minutes"
+      query    = "${local.down_share["backend"]} > 0.5", meanwhile = local.in_an_outage
+    }
+    backend_down_warning = {
+      severity = "WARNING", section = "backend-down", lasts = local.above["backend_down_warning"]
+      says     = "The handler's backend has not answered for ${local.above["backend_down_warning"]} minutes"
+      query    = "${local.down_share["backend"]} > 0.5", meanwhile = local.in_an_outage
+    }
+    failed_receipts = {
+      severity  = "WARNING", section = "failed-receipts", lasts = 0
+      says      = "More than ${local.above["failed_receipts_percent"]} % of the accepted messages failed within 15 minutes"
+      query     = "100 * ${local.failed_receipts} > ${local.above["failed_receipts_percent"]} * (${local.accepted} or vector(0)) and ${local.failed_receipts} >= ${local.above["failed_receipts_least"]}"
+      meanwhile = "The provider accepted these messages and then reported that it could not deliver them. Pombo keeps each one and does not send it again by itself: an operator decides."
     }
     sweep_silent = {
       severity = "CRITICAL", section = "sweep-silent", lasts = 0
@@ -137,7 +184,7 @@ resource "google_monitoring_alert_policy" "this" {
   }
   documentation {
     subject   = "Pombo ${var.environment}: ${each.value.says}"
-    content   = "${each.value.says}. What it means and what to do: ${var.runbook}#${each.value.section}"
+    content   = "${each.value.says}. ${can(each.value.meanwhile) ? "${each.value.meanwhile} " : ""}What it means and what to do: ${var.runbook}#${each.value.section}"
     mime_type = "text/markdown"
   }
   # Of what is no longer measured nobody knows that it is wrong.

@@ -1,7 +1,13 @@
-# The dashboard: a row a question. What wait, what ends well, what ends badly, who can send, what Meta meets.
+# The dashboard: a row a question. What waits, what ends well, what ends badly, what WhatsApp refuses, what is down, what
+# Meta meets.
 # Written as the API would give it back (a zero is left out), so that no plan sees a change.
 
 locals {
+  # How many on average of the last five sweeps: 0 where no sweep found one.
+  down_count = {
+    for what in ["provider", "backend"] : what =>
+    "(sum(increase(${local.series["whatsapp_${what}_down"]}_sum${local.from}[5m])) or vector(0)) / ${local.sweeps_of_5m}"
+  }
   charts = [
     {
       title  = "Waiting: events and messages"
@@ -22,7 +28,7 @@ locals {
     },
     {
       title  = "Processed, a second"
-      lines  = [{ query = "sum by (stage) (rate(${local.series["whatsapp_messages_processed_total"]}${local.from}[5m]))" }]
+      lines  = [{ query = "sum by (stage, status) (rate(${local.ended}${local.from}[5m]))" }]
       limits = []
     },
     {
@@ -35,7 +41,7 @@ locals {
     },
     {
       title  = "Sweeps in 5 minutes"
-      lines  = [{ legend = "sweeps", query = "sum(increase(${local.series["whatsapp_sweeps_total"]}${local.from}[5m]))" }]
+      lines  = [{ legend = "sweeps", query = local.sweeps_of_5m }]
       limits = []
     },
     {
@@ -52,9 +58,19 @@ locals {
       limits = []
     },
     {
-      title  = "Connected senders (1), disconnected (0)"
-      lines  = [{ query = local.connected_share }]
+      title  = "Failed receipts that wait for a replay"
+      lines  = [{ legend = "waiting", query = local.mean["whatsapp_receipts_failed"] }]
       limits = []
+    },
+    {
+      title  = "Failed receipts in 5 minutes, by code"
+      lines  = [{ query = "sum by (code) (increase(${local.series["whatsapp_receipt_failed_total"]}${local.from}[5m]))" }]
+      limits = []
+    },
+    {
+      title  = "Failed receipts in 15 minutes, in % of the accepted messages"
+      lines  = [{ legend = "failed", query = "100 * ${local.failed_receipts} / ${local.accepted}" }]
+      limits = [local.above["failed_receipts_percent"]]
     },
     {
       title = "Sends refused: credential, blocked sender"
@@ -62,6 +78,21 @@ locals {
         { query = "sum by (tenant, code) (increase(${local.series["whatsapp_needs_reauth_total"]}${local.from}[5m]))" },
         { query = "sum by (phone_number_id, code) (increase(${local.series["whatsapp_sender_blocked_total"]}${local.from}[5m]))" },
       ]
+      limits = []
+    },
+    {
+      title  = "Connected senders (1), disconnected (0)"
+      lines  = [{ query = local.connected_share }]
+      limits = []
+    },
+    {
+      title  = "Providers down"
+      lines  = [{ legend = "senders", query = local.down_count["provider"] }]
+      limits = []
+    },
+    {
+      title  = "Backends down"
+      lines  = [{ legend = "backends", query = local.down_count["backend"] }]
       limits = []
     },
     {

@@ -5,7 +5,8 @@
 # mean of a distribution is exact: sum over count, whatever its buckets. A percentile would be a guess within a bucket.
 # https://cloud.google.com/logging/docs/logs-based-metrics
 #
-# A filter has only field = value, comparisons and AND. Tests hold each to the lines of a run, and know no other syntax.
+# A filter has only field = value (or one of several values), comparisons and AND. Tests hold each to the lines of a run, and
+# know no other syntax.
 
 terraform {
   required_providers {
@@ -40,6 +41,22 @@ locals {
       filter = "${local.ours} AND jsonPayload.event=\"swept\""
       value  = "dead"
     }
+    whatsapp_receipts_failed = {
+      says   = "Messages that a receipt reports as failed and that no operator has replayed yet, at each sweep."
+      filter = "${local.ours} AND jsonPayload.event=\"swept\""
+      value  = "receipts_failed"
+    }
+    # Only of sweeps that find one: their share of all sweeps is how long it lasted, whether one sender was down or ten.
+    whatsapp_provider_down = {
+      says   = "Senders whose provider is down, at each sweep that finds one."
+      filter = "${local.ours} AND jsonPayload.event=\"swept\" AND jsonPayload.provider_down>0"
+      value  = "provider_down"
+    }
+    whatsapp_backend_down = {
+      says   = "Backends that are down, at each sweep that finds one."
+      filter = "${local.ours} AND jsonPayload.event=\"swept\" AND jsonPayload.backend_down>0"
+      value  = "backend_down"
+    }
     whatsapp_oldest_pending_seconds = {
       says   = "How long the oldest that waits has been here, at each sweep."
       filter = "${local.ours} AND jsonPayload.event=\"swept\""
@@ -57,10 +74,12 @@ locals {
       value  = "connected"
       labels = { phone_number_id = "phone_number_id", tenant = "tenant", reason = "reason" }
     }
+    # An extractor takes a label out of a line and cannot translate it, so the line says the status. The two values are named
+    # here as well: a handler may print a field of this name with any value.
     whatsapp_messages_processed_total = {
-      says   = "Events that were handled (stage inbound), messages that the provider has (stage outbound)."
-      filter = local.done
-      labels = { stage = "stage" }
+      says   = "success: events handled (stage inbound), messages accepted by the provider (stage outbound). failed: dead letters, and accepted messages that a receipt reports as failed."
+      filter = "${local.ours} AND jsonPayload.status=(\"success\" OR \"failed\")"
+      labels = { stage = "stage", status = "status" }
     }
     whatsapp_message_latency_seconds = {
       says   = "From the webhook to the handler's end (stage inbound), from there to the provider (stage outbound)."
@@ -78,6 +97,11 @@ locals {
       says   = "Deliveries that died, by what they died of."
       filter = "${local.ours} AND jsonPayload.event=\"dead_lettered\""
       labels = { stage = "stage", reason = "reason", code = "code" }
+    }
+    whatsapp_receipt_failed_total = {
+      says   = "Receipts by which the provider reports an accepted message as failed, by its error code."
+      filter = "${local.ours} AND jsonPayload.event=\"receipt_failed\""
+      labels = { code = "code" }
     }
     whatsapp_needs_reauth_total = {
       says   = "Sends for which the provider refused the credential."

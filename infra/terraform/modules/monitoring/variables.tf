@@ -40,4 +40,30 @@ variable "alert_thresholds" {
     condition     = length(setsubtract(keys(var.alert_thresholds), local.threshold_names)) == 0
     error_message = "alert_thresholds has names that are none: ${join(", ", setsubtract(keys(var.alert_thresholds), local.threshold_names))}. There are ${join(", ", local.threshold_names)}."
   }
+  validation {
+    condition     = alltrue([for number in values(var.alert_thresholds) : number >= 0])
+    error_message = "alert_thresholds are numbers from 0."
+  }
+  validation {
+    condition     = lookup(var.alert_thresholds, "failed_receipts_percent", 0) <= 100
+    error_message = "failed_receipts_percent is a number from 0 to 100."
+  }
+  validation {
+    condition     = lookup(var.alert_thresholds, "failed_receipts_least", 1) >= 1
+    error_message = "failed_receipts_least is at least 1: without a failed receipt there is nothing to tell."
+  }
+  validation {
+    condition = alltrue([
+      for name, minutes in var.alert_thresholds : minutes == floor(minutes) if can(regex("_down_", name))
+    ])
+    error_message = "provider_down_* and backend_down_* are whole minutes."
+  }
+  validation {
+    condition = alltrue([
+      for name in local.warnings : lookup(var.alert_thresholds, name, local.default_thresholds[name]) <= lookup(
+        var.alert_thresholds, replace(name, "_warning", "_critical"), local.default_thresholds[replace(name, "_warning", "_critical")]
+      )
+    ])
+    error_message = "A *_warning of alert_thresholds is above its *_critical; what is not given has its default."
+  }
 }

@@ -56,6 +56,7 @@ locals {
     OUTBOUND_TASK_QUEUE_NAME = module.tasks.names["outbound"]
     INTERNAL_TASK_BASE_URL   = local.urls["internal"]
     TASKS_SERVICE_ACCOUNT    = local.callers["tasks"]
+    MESSAGE_MAX_AGE          = local.tuning["message_max_age"]
     DEDUPE_TTL_DAYS          = local.tuning["dedupe_ttl_days"]
     SWEEP_AFTER              = local.tuning["sweep_after"]
   }
@@ -98,7 +99,6 @@ locals {
         MAX_ATTEMPTS              = local.tuning["max_attempts"]
         IN_DOUBT_SECONDS          = local.tuning["in_doubt_seconds"]
         IN_DOUBT_POLICY           = local.tuning["in_doubt_policy"]
-        MESSAGE_MAX_AGE           = local.tuning["message_max_age"]
       })
       secrets  = concat(["WHATSAPP_ACCESS_TOKEN", "INTERNAL_TASK_TOKEN"], local.handler_secrets, local.store_secrets)
       enqueues = concat(["inbound", "outbound"], [for tenant in var.tenants : "outbound-${tenant}"])
