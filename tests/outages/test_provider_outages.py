@@ -1,0 +1,104 @@
+"""An outage of the provider is a quiet night: no attempt is spent, nothing dies, nothing is sent twice, in order."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from outage_runs import KINDS, LOSING, Account, Outage, faults_of, make_stack, run
+from stack import Stack, need_server_of
+
+STORES = ("sqlite", "redis", "firestore")
+Running = Callable[..., Stack]
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """The stack of a store, with the sweep or without; started once, and used by all tests of this file."""
+    with ExitStack() as ending:
+        started: dict[tuple[str, bool, str], Stack] = {}
+
+        def stack_of(store: str, sweep: bool, sweep_after: str = "") -> Stack:
+            key = (store, sweep, sweep_after)
+            if key not in started:
+                need_server_of(store)
+                settings = {"SWEEP_AFTER": sweep_after} if sweep_after else {}
+                data_dir: Path = tmp_path_factory.mktemp("outage") / "data"
+                stack = ending.enter_context(make_stack(data_dir, store, sweep, **settings))
+                stack.wait_settled([stack.say("15557999999", "hello")])
+                started[key] = stack
+            return started[key]
+
+        yield stack_of
+
+
+def check(stack: Stack, outage: Outage) -> Account:
+    account = run(stack, outage)
+    assert faults_of(outage, account) == [], json.dumps(asdict(account))
+    return account
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("messages", [200, 1])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_minute_without_whatsapp_kills_and_doubles_nothing(running: Running, kind: str, messages: int) -> None:
+    account = check(running("sqlite", True), Outage(kind, 1, messages))
+
+    assert account.sent == messages
+    if kind not in LOSING:
+        assert (account.attempts_spent, account.in_doubt) == (1, 0), "an outage spends no attempt"
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("kind", sorted(KINDS.keys() - {"unreachable"}))
+def test_a_probe_that_is_answered_while_sends_fail_kills_no_message_either(running: Running, kind: str) -> None:
+    assert check(running("sqlite", True), Outage(kind, 1, 200, probe_answered=True)).sent == 200
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("kind", ["refuse", "hang"])
+@pytest.mark.parametrize("store", ["redis", "firestore"])
+def test_the_other_stores_bring_messages_through_a_minute_without_whatsapp(
+    running: Running, store: str, kind: str
+) -> None:
+    assert check(running(store, True), Outage(kind, 1, 200)).sent == 200
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("sweep_after", ["30s", "600s"])
+def test_two_minutes_of_503_drain_by_themselves(running: Running, sweep_after: str) -> None:
+    assert check(running("sqlite", True, sweep_after), Outage("refuse", 2, 200)).sent == 200
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("messages", [200, 1])
+@pytest.mark.parametrize("minutes", [1, 15])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("sweep", [True, False], ids=["sweep", "no sweep"])
+@pytest.mark.parametrize("store", STORES)
+def test_no_outage_of_a_quarter_of_an_hour_kills_or_doubles_a_message(
+    running: Running, store: str, sweep: bool, kind: str, minutes: int, messages: int
+) -> None:
+    assert check(running(store, sweep), Outage(kind, minutes, messages)).sent == messages
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("messages", [200, 1])
+@pytest.mark.parametrize("kind", sorted(KINDS.keys() - {"unreachable"}))
+@pytest.mark.parametrize("store", STORES)
+def test_sends_that_fail_for_a_quarter_of_an_hour_while_probes_are_answered_kill_no_more_than_one_alone(
+    running: Running, store: str, kind: str, messages: int
+) -> None:
+    check(running(store, True), Outage(kind, 15, messages, probe_answered=True))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize("kind", ["refuse", "hang"])
+@pytest.mark.parametrize("store", STORES)
+def test_three_hours_without_whatsapp_kill_and_double_nothing(running: Running, store: str, kind: str) -> None:
+    assert check(running(store, True), Outage(kind, 180, 200)).sent == 200
