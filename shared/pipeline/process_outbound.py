@@ -54,7 +54,7 @@ class ProcessOutbound:
             return self.follow(step, task)
         leased = step.next.record
         verdict, answered = self._send(step.next, asked)
-        learned = self._senders.learned(seen, verdict, answered, fingerprint, token)
+        learned = self._senders.learned(leased, seen, verdict, answered, fingerprint, token)
         until = began + self.limits.request_budget.total_seconds()
         settled = settle_patiently(
             self.store, leased, token, learned.verdict, self.limits, self.clock, until, self.stopping

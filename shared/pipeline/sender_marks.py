@@ -8,8 +8,9 @@ from shared.domain.errors import SendError
 from shared.domain.guards import PROVIDER_DOWN, Elect, Go, Guard, Wait, is_down
 from shared.domain.limits import Limits
 from shared.domain.marks import Marks
+from shared.domain.outbound_checks import is_call
 from shared.domain.record import Delivery
-from shared.domain.verdicts import Blocked, CredentialRefused, ProviderDown, SendVerdict
+from shared.domain.verdicts import Accepted, Blocked, CredentialRefused, ProviderDown, Released, SendVerdict
 from shared.pipeline.clock import Clock
 from shared.pipeline.ports import Channel, DecideMarks, Store
 
@@ -49,6 +50,8 @@ class SenderMarks:
         if counting(seen) == seen:
             return seen
         before, after = self.store.change_marks(id, counting, seen)
+        if before.refused and after.refused is None:
+            logs.event("tenant_reconnected", tenant=record.tenant, phone_number_id=record.sender)
         if noted and after.block and after.block != before.block:
             logs.event("sender_blocked", severity="ERROR", phone_number_id=record.sender, code=noted.code, by="receipt")
         return after
@@ -78,9 +81,16 @@ class SenderMarks:
         change = marks.answered_without_send if ended else marks.given_back
         self._change(record, lambda current: change(current, token, now))
 
-    def learned(self, seen: Marks, verdict: SendVerdict, answered: bool, fingerprint: str, token: str) -> Learned:
-        """What an answer says of the sender, by the marks that the attempt saw. Writes nothing."""
-        change = self._after_send(seen, verdict, answered, fingerprint, token)
+    def learned(
+        self, record: Delivery, seen: Marks, verdict: SendVerdict, answered: bool, fingerprint: str, token: str
+    ) -> Learned:
+        """What an answer says of the sender, by the marks that the attempt saw. Writes nothing.
+
+        A call (read, typing) that is answered proves nothing about sends: it closes no breaker and lifts no block.
+        """
+        is_trial = not is_call(record.payload)
+        proven = verdict if is_trial or not isinstance(verdict, Accepted) else Released()
+        change = self._after_send(seen, proven, answered and is_trial, fingerprint, token)
         after = change(seen)
         match verdict:
             case Blocked() if after.block:

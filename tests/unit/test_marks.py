@@ -369,7 +369,7 @@ def test_a_receipt_while_an_accepted_send_is_being_confirmed_doubles_the_block()
 
 
 @pytest.mark.parametrize("wait", [600, 21600])
-def test_a_block_by_receipt_is_lifted_by_the_first_send_accepted_a_minute_after_another(wait: float) -> None:
+def test_a_block_by_receipt_is_lifted_by_a_send_accepted_a_minute_after_another(wait: float) -> None:
     seen = Marks(block=block(80, wait, MINE, by_receipt=True))
     first = after(Accepted("wamid.1"), seen)
     assert first.block == block(60, wait, by_receipt=True, confirming=True)

@@ -229,13 +229,13 @@ def test_the_probe_of_a_block_or_a_credential_is_the_message_itself(world: World
 def test_a_verdict_waits_for_the_end_of_its_mark(
     world: World, verdict: ProviderDown | Blocked, seen: Marks, until: datetime
 ) -> None:
-    learned = world.senders.learned(seen, verdict, True, IN_USE, MINE)
+    learned = world.senders.learned(pending(), seen, verdict, True, IN_USE, MINE)
     assert learned.verdict == replace(verdict, until=until)
     assert world.store.asked["change_marks"] == 0, "it says so before it writes"
 
 
 def test_an_accepted_message_of_a_sound_sender_writes_no_marks(world: World) -> None:
-    learned = world.senders.learned(Marks(credential=USED), Accepted("wamid.1"), True, IN_USE, MINE)
+    learned = world.senders.learned(pending(), Marks(credential=USED), Accepted("wamid.1"), True, IN_USE, MINE)
     assert learned.change is None
     world.senders.keep(pending(), learned)
     assert world.store.asked["change_marks"] == 0
@@ -250,7 +250,7 @@ def test_an_accepted_message_of_a_sound_sender_writes_no_marks(world: World) -> 
     ],
 )
 def test_what_a_refusal_means_is_logged_and_written(world: World, verdict: Any, event: str) -> None:
-    world.senders.keep(pending(), world.senders.learned(Marks(), verdict, True, IN_USE, MINE))
+    world.senders.keep(pending(), world.senders.learned(pending(), Marks(), verdict, True, IN_USE, MINE))
     assert len(world.lines(event)) == 1
     assert world.marks != Marks()
 
@@ -442,7 +442,7 @@ def test_a_refused_credential_is_probed_after_two_hours_by_one_message(world: Wo
     assert world.channel.calls == ["send"] * 3
 
 
-def test_another_credential_sends_at_once_and_one_of_the_revision_before_changes_nothing(world: World) -> None:
+def test_another_credential_sends_at_once_and_the_previous_one_changes_nothing(world: World) -> None:
     world.channel.sends = [CredentialInvalid(190, status=401), "wamid.1"]
     record = world.add("a")
     world.process(record)
@@ -488,3 +488,48 @@ def test_the_senders_of_the_environment_are_those_of_its_tenant() -> None:
     assert (sender.tenant, sender.provider, sender.id) == ("default", "meta", SENDER)
     assert list(tenants.senders("default")) == [sender]
     assert list(tenants.senders("another")) == []
+
+
+# ---- a call (read, typing)
+
+TYPING = {"type": "typing", "content": {"message_id": "wamid.in"}, "to": "+15550002222"}
+
+
+def test_a_call_that_is_answered_closes_no_breaker(world: World) -> None:
+    """Reads may be answered while sends fail: only a message is a trial."""
+    world.mark(down=Outage(at(-1), seconds(40)))
+
+    world.process(world.add("a", payload=TYPING))
+
+    assert world.channel.calls == ["probe", "send"]
+    assert world.marks.down == Outage(NOW, seconds(40)), "the claim goes back, and the next message is the trial"
+
+
+def test_a_call_that_is_answered_lifts_no_block_and_clears_no_credential(world: World) -> None:
+    block = Block(at(-1), seconds(600), 131042, by_receipt=True)
+    refused = RefusedCredential(IN_USE, 10, at(-9000), at(-1))
+    world.mark(block=block, refused=refused)
+
+    world.process(world.add("a", payload=TYPING))
+
+    assert world.marks.block == replace(block, until=NOW)
+    assert world.marks.refused == replace(refused, until=NOW)
+
+
+def test_a_call_that_meets_an_outage_makes_the_breaker_wait_longer(world: World) -> None:
+    world.mark(down=Outage(at(-1), seconds(40)))
+    world.channel.sends = [AnswerLost()]
+
+    world.process(world.add("a", payload=TYPING))
+
+    assert world.marks.down == Outage(at(80), seconds(80))
+
+
+def test_another_credential_in_place_of_a_refused_one_is_told_as_the_reconnect(world: World) -> None:
+    world.mark(refused=RefusedCredential(IN_USE, 190, at(-60)))
+    world.channel.used = "another-fingerprint"
+
+    world.process(world.add("a"))
+
+    assert len(world.lines("tenant_reconnected")) == 1
+    assert world.marks.refused is None

@@ -340,7 +340,7 @@ def test_a_try_in_an_outage_says_that_it_does_not_count_and_has_no_number() -> N
     assert "try 2" in sentences(tried("provider_down", "retry", "provider_down", "retry"))["retry"]
 
 
-def test_a_call_of_a_backend_that_is_down_says_that_it_does_not_count_and_when_it_is_tried_again() -> None:
+def test_a_call_of_a_backend_that_is_down_does_not_count_and_says_when_it_returns() -> None:
     log = (Attempt(at(0), 1, "backend_down"), Attempt(at(10), 1, "backend_down"))
     record = pending(Kind.INBOUND, attempts_log=log, attempt=0, due_at=at(300), token=OTHERS)
     first, last = [moment.sentence for moment in build([record]).events if moment.what == "backend_down"]
