@@ -27,7 +27,7 @@ EVENTS: Mapping[str, str] = {
     "inbound_enqueued": "The event has its task.",
     "inbound_processing_started": "The event goes to the handler.",
     "inbound_processing_finished": "The event was handled.",
-    "inbound_rescheduled": "The handler failed; the event will be tried again.",
+    "inbound_rescheduled": "The event will be tried again.",
     "inbound_waiting": "An event waits.",
     "inbound_failed": "The event could not be handled.",
     "outbound_enqueued": "The replies have their tasks.",
