@@ -112,7 +112,7 @@ def build_internal(environ: Mapping[str, str]) -> Internal:
     follow = Follow(queue, clock, limits)
     tenants = _tenants(settings)
     backend = BackendMarks(handler.backend, store, limits, clock)
-    senders = Senders(tenants, store, channel, handler.backend)
+    senders = Senders(tenants, store, channel, limits, clock, handler.backend)
     return Internal(
         config=settings,
         process_inbound=ProcessInbound(store, tenants, channel, handler, backend, follow, limits, clock, shutdown),

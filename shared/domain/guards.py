@@ -93,12 +93,18 @@ def _probe_from(down: Outage, record: Delivery, limits: Limits) -> datetime:
     return down.until + limits.waits.doubtful_trial if record.doubts else down.until
 
 
-def inbound_guard(down: Outage | None, event: str, limits: Limits, now: datetime) -> Guard:
-    """Whether the backend may be asked about this event. `down` is its mark, as it was last read."""
-    if down is None or not holds_back(down, event):
+def inbound_guard(down: Outage | None, record: Delivery, limits: Limits, now: datetime) -> Guard:
+    """Whether the backend may be asked about this event. `down` is its mark, as it was last read.
+
+    Where several events have failed, one that was tried before lets a fresh one be the trial: poisonous events, which
+    always fail, would else keep the breaker open for all.
+    """
+    if down is None or not holds_back(down, record.key):
         return Go()
-    if holds(down, now):
-        return Wait(BACKEND_DOWN, now + limits.waits.claimed if down.claim else down.until)
+    was_tried = down.by is None and bool(record.attempts_log)
+    trial_from = down.until + limits.waits.doubtful_trial if was_tried else down.until
+    if now < trial_from:
+        return Wait(BACKEND_DOWN, now + limits.waits.claimed if down.claim else trial_from)
     return Elect(frozenset({DOWN}), BACKEND_DOWN)
 
 
@@ -112,9 +118,12 @@ def disconnected(marks: Marks, fingerprint: str) -> str | None:
     return "blocked" if marks.block or marks.receipt_block else None
 
 
-def is_down(marks: Marks) -> bool:
-    """Whether a provider or a backend counts as down. One lost answer does not: it makes the next attempt probe."""
-    return marks.down is not None and bool(marks.down.wait)
+def is_down(marks: Marks, limits: Limits, now: datetime) -> bool:
+    """Whether a provider or a backend counts as down. One lost answer does not: it makes the next attempt probe. Nor
+    does a mark that nobody has probed for long: where nothing waits, nothing is known.
+    """
+    down = marks.down
+    return down is not None and bool(down.wait) and now < down.until + limits.waits.outage.longest
 
 
 def predecessor_finished(record: Delivery, predecessor: Delivery | None) -> bool:

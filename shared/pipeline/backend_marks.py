@@ -3,13 +3,15 @@
 import threading
 
 from shared.domain import marks
+from shared.domain.errors import StoreUnavailable
 from shared.domain.guards import BACKEND_DOWN, Elect, Go, Guard, Wait, inbound_guard
 from shared.domain.limits import Limits
 from shared.domain.marks import BackendAnswered, BackendFailed, Marks
+from shared.domain.record import Delivery
 from shared.domain.verdicts import BackendDown, HandlerFailed, HandlerVerdict
 from shared.pipeline.clock import Clock
 from shared.pipeline.ports import BackendUnavailable, DecideMarks, Store
-from shared.pipeline.sender_marks import log_outage
+from shared.pipeline.sender_marks import log_outage, lost_at_worst
 
 Outcome = BackendAnswered | BackendFailed
 
@@ -38,9 +40,9 @@ class BackendMarks:
                 return self._kept
         return self._keep(self._store.marks(self._id))
 
-    def guard(self, seen: Marks, event: str) -> Guard:
+    def guard(self, seen: Marks, record: Delivery) -> Guard:
         """Whether the backend may be asked about this event."""
-        return inbound_guard(seen.down, event, self._limits, self._clock.now())
+        return inbound_guard(seen.down, record, self._limits, self._clock.now())
 
     def elect(self, seen: Marks, election: Elect, token: str) -> tuple[Marks, Guard]:
         """Claim the trial. Go: this attempt is elected."""
@@ -65,7 +67,10 @@ class BackendMarks:
         counts as down already.
         """
         assert self._id is not None
-        current = self._keep(self._store.marks(self._id))
+        try:
+            current = self._keep(self._store.marks(self._id))
+        except StoreUnavailable:  # the event must be settled all the same, once the store is back
+            current = seen
         change = self._after(seen, BackendFailed(failure.took), event, token)
         if failure.took and current.down is None:
             return HandlerFailed(str(failure)), change
@@ -81,7 +86,8 @@ class BackendMarks:
 
     def change(self, decide: DecideMarks) -> None:
         """Write what a call taught: a second write after the record's, lost at worst until the next call."""
-        self._change(decide)
+        with lost_at_worst():
+            self._change(decide)
 
     def _after(self, seen: Marks, outcome: Outcome, event: str, token: str) -> DecideMarks:
         now, jitter = self._clock.now(), self._clock.jitter()
@@ -90,7 +96,7 @@ class BackendMarks:
     def _change(self, decide: DecideMarks, seen: Marks | None = None) -> Marks:
         assert self._id is not None
         before, after = self._store.change_marks(self._id, decide, seen)
-        log_outage("backend", before, after)
+        log_outage("backend", before, after, self._clock.now())
         return self._keep(after)
 
     def _keep(self, fresh: Marks) -> Marks:

@@ -83,7 +83,7 @@ class ProcessInbound:
         """Only an event that the backend is asked about waits for the backend."""
         if seen.down is None or not self._is_for_handler(record):
             return Go()
-        return self.backend.guard(seen, record.key)
+        return self.backend.guard(seen, record)
 
     def _is_for_handler(self, record: Delivery) -> bool:
         try:

@@ -1,13 +1,16 @@
 """The marks of senders around a send: read before it, claimed where it has to probe, corrected by what came of it."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from shared import logs
 from shared.domain import marks
-from shared.domain.errors import SendError
-from shared.domain.guards import PROVIDER_DOWN, Elect, Go, Guard, Wait, is_down
+from shared.domain.errors import SendError, StoreUnavailable, UnknownState
+from shared.domain.guards import PROVIDER_DOWN, Elect, Go, Guard, Wait
 from shared.domain.limits import Limits
-from shared.domain.marks import Marks
+from shared.domain.marks import Marks, holds
 from shared.domain.outbound_checks import is_call
 from shared.domain.record import Delivery
 from shared.domain.verdicts import Accepted, Blocked, CredentialRefused, ProviderDown, Released, SendVerdict
@@ -39,8 +42,7 @@ class SenderMarks:
         id = _id(record)
         seen = self.store.marks(id)
         noted, now = seen.receipt_block, self.clock.now()
-        failed = self.store.get(noted.key) if noted and noted.key else None
-        began = failed.started_at if failed else None
+        began = self._began(noted.key) if noted and noted.key else None
 
         def counting(current: Marks) -> Marks:
             in_use = marks.of_credential_in_use(current, fingerprint, now)
@@ -52,9 +54,17 @@ class SenderMarks:
         before, after = self.store.change_marks(id, counting, seen)
         if before.refused and after.refused is None:
             logs.event("tenant_reconnected", tenant=record.tenant, phone_number_id=record.sender)
-        if noted and after.block and after.block != before.block:
+        if noted and after.block and after.block != marks.of_credential_in_use(before, fingerprint, now).block:
             logs.event("sender_blocked", severity="ERROR", phone_number_id=record.sender, code=noted.code, by="receipt")
         return after
+
+    def _began(self, key: str) -> datetime | None:
+        """When the last attempt of a message began, as far as it can be read."""
+        try:
+            failed = self.store.get(key)
+        except UnknownState:
+            return None
+        return failed.started_at if failed else None
 
     def elect(self, record: Delivery, seen: Marks, election: Elect, token: str) -> tuple[Marks, Guard]:
         """Claim what the election asks for, and probe. Go: this attempt is elected, and the provider answers."""
@@ -111,7 +121,8 @@ class SenderMarks:
             case _:
                 pass
         if learned.change:
-            self._change(record, learned.change)
+            with lost_at_worst():
+                self._change(record, learned.change)
 
     def _after_send(
         self, seen: Marks, verdict: SendVerdict, answered: bool, fingerprint: str, token: str
@@ -128,7 +139,7 @@ class SenderMarks:
 
     def _change(self, record: Delivery, decide: DecideMarks, seen: Marks | None = None) -> Marks:
         before, after = self.store.change_marks(_id(record), decide, seen)
-        log_outage("provider", before, after, phone_number_id=record.sender)
+        log_outage("provider", before, after, self.clock.now(), phone_number_id=record.sender)
         return after
 
 
@@ -136,10 +147,21 @@ def _id(record: Delivery) -> str:
     return marks.sender_id(record.provider, record.sender)
 
 
-def log_outage(whose: str, before: Marks, after: Marks, phone_number_id: str | None = None) -> None:
+@contextmanager
+def lost_at_worst() -> Iterator[None]:
+    """Around a write of marks after a record was settled: where the store is away, the next answer teaches it again,
+    and a claim runs out. What became of the record is said and answered all the same.
+    """
+    try:
+        yield
+    except StoreUnavailable as error:
+        logs.event("unexpected_error", severity="WARNING", reason=error.code, stage="marks")
+
+
+def log_outage(whose: str, before: Marks, after: Marks, now: datetime, phone_number_id: str | None = None) -> None:
     """Say that an outage began, or goes on, and until when nobody tries; or that it is over."""
     down = after.down
-    if down and is_down(after) and not down.claim and down != before.down:
+    if down and down.wait and holds(down, now) and not down.claim and down != before.down:
         logs.event(
             f"{whose}_down",
             severity="WARNING",
@@ -147,5 +169,5 @@ def log_outage(whose: str, before: Marks, after: Marks, phone_number_id: str | N
             wait_seconds=round(down.wait.total_seconds(), 3),
             phone_number_id=phone_number_id,
         )
-    elif is_down(before) and after.down is None:
+    elif before.down and before.down.wait and down is None:
         logs.event(f"{whose}_up", phone_number_id=phone_number_id)

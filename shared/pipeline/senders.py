@@ -3,8 +3,11 @@
 from dataclasses import dataclass
 
 from shared import logs
+from shared.domain.errors import UnknownState
 from shared.domain.guards import disconnected, is_down
-from shared.domain.marks import sender_id
+from shared.domain.limits import Limits
+from shared.domain.marks import Marks, sender_id
+from shared.pipeline.clock import Clock
 from shared.pipeline.ports import Channel, Store, Tenants
 
 
@@ -23,6 +26,8 @@ class Senders:
     tenants: Tenants
     store: Store
     channel: Channel
+    limits: Limits
+    clock: Clock
     backend: str | None = None
 
     def report(self) -> None:
@@ -30,7 +35,7 @@ class Senders:
         RegistryUnavailable.
         """
         for sender in self.tenants.senders():
-            marks = self.store.marks(sender_id(sender.provider, sender.id))
+            marks = self._marks(sender_id(sender.provider, sender.id))
             reason = disconnected(marks, self.channel.fingerprint(sender.id))
             logs.event(
                 "sender_checked",
@@ -46,6 +51,17 @@ class Senders:
         ids = [sender_id(sender.provider, sender.id) for sender in self.tenants.senders()]
         backends = [self.backend] if self.backend else []
         return Outages(
-            provider_down=sum(is_down(self.store.marks(id)) for id in ids),
-            backend_down=sum(is_down(self.store.marks(id)) for id in backends),
+            provider_down=sum(self._is_down(id) for id in ids),
+            backend_down=sum(self._is_down(id) for id in backends),
         )
+
+    def _is_down(self, id: str) -> bool:
+        return is_down(self._marks(id), self.limits, self.clock.now())
+
+    def _marks(self, id: str) -> Marks:
+        """None of what a newer version wrote and only it can read."""
+        try:
+            return self.store.marks(id)
+        except UnknownState:
+            logs.event("state_unknown", severity="WARNING", reason="marks")
+            return Marks()

@@ -109,7 +109,8 @@ def _outbound(script: Script) -> int:
 
 def _sweep(script: Script) -> int:
     store = ScriptedStore(script)
-    nobody = Senders(NoSenders(), store, ScriptedChannel(script))  # what it reports is for those who watch
+    # What it reports of senders is for those who watch.
+    nobody = Senders(NoSenders(), store, ScriptedChannel(script), script.play.limits, ScriptedClock(script))
     Sweep(store, nobody, _follow(script), script.play.limits, ScriptedClock(script))()
     return 200
 

@@ -584,7 +584,7 @@ OUTAGES = (
         "guards",
         "backend: takes nothing again and again",
         INBOUND,
-        "return self.backend.guard(seen, record.key)",
+        "return self.backend.guard(seen, record)",
         "return Go()",
     ),
 )

@@ -294,9 +294,9 @@ SLOW: Sequence[Setting] = (
         "reply: refused, limited, killed, two workers", 15_274, {M.CRASH: 1, M.REFUSED: 1, M.LIMITED: 1}, most_tasks=3
     ),
     _reply(
-        "reply: our backoff, provider down, killed, two workers",
+        "reply: our backoff, provider down, two workers",
         16_542,
-        {M.CRASH: 1, M.RETRY: 1, M.PROVIDER_DOWN: 1},
+        {M.RETRY: 1, M.PROVIDER_DOWN: 1},
         most_tasks=3,
     ),
     _reply(
@@ -318,6 +318,7 @@ SLOW: Sequence[Setting] = (
         180_587,
         {M.BLOCKED: 1, M.CRASH: 1, M.BLOCKED_ELSEWHERE: 1},
         most_tasks=3,
+        workers=1,
     ),
     _reply(
         "reply: credential refused and replaced, killed, two workers",
@@ -337,16 +338,15 @@ SLOW: Sequence[Setting] = (
     _resend(
         "resend: receipts in time, killed, two workers", 10_830, {M.CRASH: 1, M.ANSWER_LOST: 1, M.DELIVERED_AGAIN: 1}
     ),
+    _resend("resend: receipts late, two answers lost, two workers", 14_648, {M.ANSWER_LOST: 2}, receipts=LATE),
     _resend(
-        "resend: receipts late, two answers lost, two workers", 14_648, {M.CRASH: 1, M.ANSWER_LOST: 2}, receipts=LATE
-    ),
-    _resend(
-        "resend: a guard is false for now, killed, give_up_at, two workers",
+        "resend: a guard is false for now, killed, give_up_at",
         158_448,
         {M.CRASH: 1, M.ANSWER_LOST: 1, M.BLOCKED_ELSEWHERE: 1, M.GIVE_UP: 1},
         receipts=LATE,
+        workers=1,
     ),
-    _resend("resend: limited, two answers lost", 60_184, {M.LIMITED: 1, M.ANSWER_LOST: 2}, receipts=LATE),
+    _resend("resend: limited, two answers lost", 60_184, {M.LIMITED: 1, M.ANSWER_LOST: 2}, receipts=LATE, workers=1),
     _resend(
         "resend: a slow answer is kept, refused for good",
         6_739,
@@ -375,21 +375,28 @@ SLOW: Sequence[Setting] = (
         "order: two replies, killed, answer lost", 26_409, {M.CRASH: 1, M.ANSWER_LOST: 1}, replies=2, receipts=NEVER
     ),
     _resend(
-        "order: two replies, answer lost, refused, two workers",
+        "order: two replies, answer lost, refused",
         68_461,
         {M.ANSWER_LOST: 1, M.REFUSED: 1},
         replies=2,
         receipts=NEVER,
+        workers=1,
     ),
     _reply("order: three replies", 15_887, {}, replies=3, receipts=NEVER),
     _reply(
-        "order: a call and a message, killed, answer lost", 135_268, {M.CRASH: 1, M.ANSWER_LOST: 1}, replies=2, calls=1
+        "order: a call and a message, killed, answer lost",
+        135_268,
+        {M.CRASH: 1, M.ANSWER_LOST: 1},
+        replies=2,
+        calls=1,
+        workers=1,
     ),
     _reply(
         "replay: refused for good, answer lost, killed",
         30_179,
         {M.CRASH: 1, M.REFUSED: 1, M.REPLAY: 1, M.ANSWER_LOST: 1},
         most_tasks=3,
+        workers=1,
     ),
     _reply(
         "replay: in doubt, --may-double, killed",
@@ -397,6 +404,7 @@ SLOW: Sequence[Setting] = (
         {M.ANSWER_LOST: 1, M.MAY_DOUBLE: 1, M.CRASH: 1},
         receipts=LATE,
         most_tasks=3,
+        workers=1,
     ),
     _reply(
         "replay: its receipt said failed, twice over",
@@ -548,7 +556,7 @@ SLOW: Sequence[Setting] = (
     _reply(
         "every call: a reply, limited", 43_085, {M.LIMITED: 1}, every_call=True, receipts=NEVER, hops=0, most_tasks=3
     ),
-    _resend("every call: a resend", 94_974, {M.ANSWER_LOST: 1}, every_call=True, receipts=NEVER),
+    _resend("every call: a resend", 94_974, {M.ANSWER_LOST: 1}, every_call=True, receipts=NEVER, workers=1),
     _reply("every call: two replies", 63_874, {}, every_call=True, replies=2, receipts=NEVER, hops=0),
     _reply(
         "every call: two replies, killed", 1_918, {M.CRASH: 1}, every_call=True, replies=2, receipts=NEVER, workers=1

@@ -10,6 +10,7 @@ import pytest
 from pipelines import ADDRESS, SENDER, Channel, Clock, Lines, Queue, Store, lines_of
 
 from shared.domain.delivery import Answer, lease
+from shared.domain.errors import StoreUnavailable
 from shared.domain.events import AccountBanned, AccountConnected, AccountReinstated, StateChange
 from shared.domain.guards import Elect, Go, Wait
 from shared.domain.limits import Limits
@@ -394,3 +395,33 @@ def test_the_end_of_an_event_is_logged_by_what_became_of_it(world: World) -> Non
     assert world.read(record).state is State.PENDING
     (line,) = world.lines("inbound_rescheduled", "inbound_failed", "inbound_processing_finished")
     assert line["event"] == "inbound_rescheduled"
+
+
+def test_a_store_that_is_away_while_a_call_fails_costs_the_event_nothing_more(world: World) -> None:
+    """The verdict rests on the mark as it was seen, and is settled once the store is back."""
+
+    class Away:
+        def __getattr__(self, name: str) -> Any:
+            raise StoreUnavailable
+
+    marks_of = world.marks_of
+    marks_of._store = Away()  # type: ignore[assignment]
+    verdict, change = marks_of.failed(Marks(), TOOK_NOTHING, A, MINE)
+    assert verdict == BackendDown("503.", at(10))
+    marks_of.change(change)
+    (line,) = world.lines("unexpected_error")
+    assert (line["reason"], line["stage"]) == ("store_unavailable", "marks")
+
+
+def test_several_poisonous_events_hold_up_the_others_for_one_wait(world: World) -> None:
+    """A fresh event is the trial, and its answer closes the breaker: not the poisonous ones, which would double it."""
+    world.handler.poison = {"a": TOOK_NOTHING, "b": TOOK_NOTHING}
+    poison = [world.add(key) for key in "ab"]
+    for record in poison:
+        world.process(record)
+    assert world.down is not None
+    world.clock.go(10)
+    assert [world.process(record) for record in poison] == [Answer(200, "waiting")] * 2
+    fine = world.add("c")
+    assert world.process(fine) == Answer(200, "done")
+    assert world.down is None

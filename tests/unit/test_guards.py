@@ -1,6 +1,7 @@
 """Guards: what keeps a message or an event from its lease, for how long, and who is elected to go."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from shared.domain.guards import (
     predecessor_finished,
 )
 from shared.domain.marks import Block, Marks, Outage, ReceiptBlock, RefusedCredential
-from shared.domain.record import Delivery, Kind
+from shared.domain.record import Attempt, Delivery, Kind
 from tests.unit.builders import (
     EVERY_RECEIPT,
     FAILED,
@@ -183,6 +184,10 @@ def test_only_an_election_of_the_breaker_asks_for_a_probe() -> None:
 # ---- backends
 
 
+def an_event(**changes: Any) -> Delivery:
+    return pending(**{"key": "this", "kind": Kind.INBOUND, **changes})
+
+
 @pytest.mark.parametrize(
     ("mark", "expected"),
     [
@@ -198,7 +203,23 @@ def test_only_an_election_of_the_breaker_asks_for_a_probe() -> None:
     ],
 )
 def test_an_event_waits_for_its_backend(mark: Outage | None, expected: Guard) -> None:
-    assert inbound_guard(mark, "this", LIMITS, NOW) == expected
+    assert inbound_guard(mark, an_event(), LIMITS, NOW) == expected
+
+
+@pytest.mark.parametrize(
+    ("mark", "expected"),
+    [
+        pytest.param(down(0), Wait("backend_down", at(60)), id="over: a fresh event is the trial"),
+        pytest.param(down(-61), elect("down", why="backend_down"), id="no fresh one came for a minute"),
+        pytest.param(down(80, "x"), Wait("backend_down", at(15)), id="claimed: 15 s"),
+        pytest.param(down(0, by="this"), elect("down", why="backend_down"), id="it alone has failed"),
+        pytest.param(down(9, by="another"), Go(), id="made by another event"),
+    ],
+)
+def test_an_event_that_was_tried_before_lets_a_fresh_one_be_the_trial(mark: Outage, expected: Guard) -> None:
+    """Several poisonous events would else keep the breaker open for all the others."""
+    tried = an_event(attempts_log=(Attempt(at(-60), 1, "backend_down"),))
+    assert inbound_guard(mark, tried, LIMITS, NOW) == expected
 
 
 # ---- what the marks say of a sender
@@ -222,9 +243,18 @@ def test_a_sender_is_disconnected_by_its_block_or_its_credential(marks: Marks, s
     assert disconnected(marks, IN_USE) == said
 
 
-@pytest.mark.parametrize(("mark", "said"), [(None, False), (down(9), True), (down(-9), True), (down(0, wait=0), False)])
-def test_one_lost_answer_is_no_outage_yet(mark: Outage | None, said: bool) -> None:
-    assert is_down(Marks(down=mark)) is said
+@pytest.mark.parametrize(
+    ("mark", "said"),
+    [
+        pytest.param(None, False, id="no mark"),
+        pytest.param(down(9), True, id="open"),
+        pytest.param(down(-9), True, id="over, and not probed yet"),
+        pytest.param(down(0, wait=0), False, id="one lost answer, not probed yet"),
+        pytest.param(down(-300), False, id="nobody probed it for long, so nothing is known"),
+    ],
+)
+def test_what_counts_as_down(mark: Outage | None, said: bool) -> None:
+    assert is_down(Marks(down=mark), LIMITS, NOW) is said
 
 
 # ---- order

@@ -19,7 +19,9 @@ from shared.domain.errors import (
     SenderBlocked,
     SendError,
     SendRefused,
+    StoreUnavailable,
     TryLater,
+    UnknownState,
 )
 from shared.domain.guards import Elect, Go, Wait
 from shared.domain.limits import DoubtPolicy
@@ -461,7 +463,7 @@ def test_another_credential_sends_at_once_and_the_previous_one_changes_nothing(w
 
 
 def test_a_sender_is_reported_with_its_reason(world: World) -> None:
-    senders = Senders(EnvironmentTenants(SENDER), world.store, world.channel)
+    senders = Senders(EnvironmentTenants(SENDER), world.store, world.channel, LIMITS, world.clock)
     said = []
     for given in ({}, {"block": Block(NOW, seconds(600), 368)}, {"refused": RefusedCredential(IN_USE, 190, NOW)}):
         world.mark(**given)
@@ -478,8 +480,8 @@ def test_outages_are_counted_by_sender_and_backend(world: World, mark: Outage | 
     world.mark(down=mark)
     world.store.change_marks("b" * 40, lambda _: Marks(down=mark))
     tenants = EnvironmentTenants(SENDER)
-    assert Senders(tenants, world.store, world.channel, "b" * 40).outages() == Outages(down, down)
-    assert Senders(tenants, world.store, world.channel).outages() == Outages(down, 0)
+    assert Senders(tenants, world.store, world.channel, LIMITS, world.clock, "b" * 40).outages() == Outages(down, down)
+    assert Senders(tenants, world.store, world.channel, LIMITS, world.clock).outages() == Outages(down, 0)
 
 
 def test_the_senders_of_the_environment_are_those_of_its_tenant() -> None:
@@ -533,3 +535,74 @@ def test_another_credential_in_place_of_a_refused_one_is_told_as_the_reconnect(w
 
     assert len(world.lines("tenant_reconnected")) == 1
     assert world.marks.refused is None
+
+
+# ---- a store that fails beside a send
+
+
+class FailingMarks:
+    """A store whose marks cannot be written, or read."""
+
+    def __init__(self, store: Any, **failures: Exception) -> None:
+        self._store, self._failures = store, failures
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._failures:
+            return self._fail
+        return getattr(self._store, name)
+
+    def _fail(self, *_: Any) -> Any:
+        raise next(iter(self._failures.values()))
+
+
+def test_a_mark_that_cannot_be_written_after_a_send_takes_nothing_from_its_answer(world: World) -> None:
+    world.mark()
+    record = world.add("a")
+    world.channel.sends = [SenderBlocked(368, status=403)]
+    world.store = FailingMarks(world.store, change_marks=StoreUnavailable())  # type: ignore[assignment]
+
+    assert world.process(record) == Answer(200, "rescheduled")
+
+    assert world.read(record).attempts_log[-1].answer == "blocked"
+    assert len(world.queue.made) == 1, "its next task is made all the same"
+    (line,) = world.lines("unexpected_error")
+    assert (line["reason"], line["stage"]) == ("store_unavailable", "marks")
+
+
+def test_a_failed_message_that_only_a_newer_version_can_read_stops_no_send(world: World) -> None:
+    world.mark(receipt_block=ReceiptBlock(131042, at(-5), "f" * 40))
+    record = world.add("a")
+    plain = world.store
+
+    class Unread(FailingMarks):
+        def get(self, key: str) -> Delivery | None:
+            if key == "f" * 40:
+                raise UnknownState
+            return plain.get(key)
+
+    world.store = Unread(plain)  # type: ignore[assignment]
+    assert world.process(record) == Answer(200, "waiting")
+    assert world.marks.block is not None
+    assert world.marks.block.code == 131042
+
+
+def test_marks_that_only_a_newer_version_can_read_hide_no_report(world: World) -> None:
+    store = FailingMarks(world.store, marks=UnknownState())
+    senders = Senders(EnvironmentTenants(SENDER), store, world.channel, LIMITS, world.clock, "b" * 40)  # type: ignore[arg-type]
+    senders.report()
+    assert senders.outages() == Outages(0, 0)
+    assert [line["connected"] for line in world.lines("sender_checked")] == [1]
+
+
+def test_a_reconnect_is_not_logged_as_a_block(world: World) -> None:
+    """Though the receipt that was noted with it is taken away, and the block ends."""
+    world.mark(block=Block(at(600), seconds(600), 368), receipt_block=ReceiptBlock(131042, at(-5)))
+    world.channel.used = "another-fingerprint"
+    world.process(world.add("a"))
+    assert world.lines("sender_blocked") == []
+
+
+def test_a_claim_that_is_given_back_is_no_news_of_an_outage(world: World) -> None:
+    world.mark(down=Outage(at(-1), seconds(40)))
+    world.process(world.add("a", payload=TYPING))
+    assert world.lines("provider_down", "provider_up") == []
