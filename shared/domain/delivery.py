@@ -186,7 +186,7 @@ def _lease_inbound(record: Delivery, task: Task, token: Token, guard: Guard, lim
         return _written(_final(record, State.DEAD, limits, now, reason="attempts"))
     if _too_old(record, now):
         return _written(_final(record, State.DEAD, limits, now, reason="waited"))
-    if record.state is State.PENDING and not record.due(now):
+    if record.state is State.PENDING and not record.due(now + limits.early):
         return _wait_until_due(record, task)
     return _guarded(record, task, token, guard, now + limits.inbound_lease, limits, now)
 
@@ -229,7 +229,7 @@ def _lease_pending(record: Delivery, task: Task, token: Token, guard: Guard, lim
         return _written(_final(record, State.DEAD, limits, now, reason="waited"))
     if record.attempt >= limits.max_attempts:
         return _written(_final(record, State.DEAD, limits, now, reason="attempts"))
-    if not record.due(now):
+    if not record.due(now + limits.early):
         return _wait_until_due(record, task)
     return _guarded(record, task, token, guard, now + limits.outbound_lease, limits, now)
 

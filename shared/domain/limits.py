@@ -81,6 +81,7 @@ class Limits:
     outbound_lease: timedelta = timedelta(seconds=60)  # 60 >= 30 (begin) + 26 (post) + 4: no send outlives its lease
     begin_within: timedelta = timedelta(seconds=30)
     post: PostTimes = PostTimes()
+    early: timedelta = timedelta(milliseconds=100)  # by which the queue's clock may be ahead: such a task is on time
     marks_age: timedelta = timedelta(seconds=5)  # of a backend's mark, as an instance remembers it
     claim: timedelta = timedelta(seconds=90)  # >= 26 (probe) + 10 (lease) + 30 (begin) + 26 (post): one trial at a time
     request_budget: timedelta = timedelta(seconds=90)  # process_outbound ends itself, settle retries included

@@ -29,9 +29,6 @@ ENSURE_SECONDS = 2.2
 LEAST_DEADLINE = timedelta(seconds=15)
 """The service refuses a shorter dispatch_deadline, and a time scale can make ours shorter."""
 
-SOON = timedelta(milliseconds=50)
-"""A time this near is now: a schedule_time in the past is allowed, and pointless."""
-
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
@@ -109,7 +106,7 @@ class CloudTasksQueue:
             "http_request": request,
             "dispatch_deadline": max(settings.dispatch_deadline, LEAST_DEADLINE),
         }
-        if at is not None and at > datetime.now(UTC) + SOON:
+        if at is not None and at > datetime.now(UTC):
             made["schedule_time"] = at
         return made
 

@@ -487,14 +487,6 @@ SLOW: Sequence[Setting] = (
         most_tasks=3,
         workers=1,
     ),
-    _resend(
-        "outage: resend, answer lost, provider down, two workers",
-        1,
-        {M.ANSWER_LOST: 1, M.PROVIDER_DOWN: 1},
-        receipts=NEVER,
-        attempts=4,
-        most_tasks=3,
-    ),
     _reply(
         "outage: blocked, access denied, provider down",
         4_898,
@@ -521,15 +513,6 @@ SLOW: Sequence[Setting] = (
         events=2,
         attempts=3,
         workers=1,
-    ),
-    _event(
-        "backend: two events, both ways, two workers",
-        1,
-        {M.BACKEND_DOWN: 1, M.BACKEND_LOST: 1},
-        backend=BACKEND,
-        events=2,
-        attempts=3,
-        most_tasks=3,
     ),
     _event(
         "backend: three events",

@@ -11,8 +11,8 @@ from crashing import SERVICES, Rig
 from payloads import envelope, of_texts, receipt, text, value, wire
 from stack import SENDER
 
-from shared.domain.guards import Block
-from shared.domain.identity import change_event_id, message_event_id, outbound_key
+from shared.domain.identity import Echo, change_event_id, message_event_id, outbound_key
+from shared.domain.marks import Block
 from shared.domain.record import Delivery
 
 STRANGER = "200000000000008"
@@ -212,20 +212,68 @@ def a_number_that_is_blocked(rig: Rig) -> Outcome:
 def a_block_that_is_over(rig: Rig) -> Outcome:
     """The first send that is accepted lifts the block; where the crash prevents that, the next one does."""
     ended = datetime.now(UTC) - timedelta(seconds=1)
-    rig.stack.store.mark_block("default", SENDER, Block(ended, timedelta(seconds=30), 368))
+    rig.stack.put_marks(block=Block(ended, timedelta(seconds=30), 368))
     first, second = Person(rig), Person(rig)
     first.writes("hello")
     rig.wait_until(rig.has_crashed, "the crash")
     second.writes("hello")
-    return lambda: first.has("hello") and second.has("hello") and not rig.stack.store.marks("default").blocks
+    return lambda: first.has("hello") and second.has("hello") and rig.stack.marks.block is None
 
 
 def news_that_lifts_a_block(rig: Rig) -> Outcome:
     """The account is reinstated: its numbers may send again at once."""
     ends = datetime.now(UTC) + timedelta(hours=1)
-    rig.stack.store.mark_block("default", SENDER, Block(ends, timedelta(hours=1), 368))
+    rig.stack.put_marks(block=Block(ends, timedelta(hours=1), 368))
     is_done = _news(rig, {"event": "DISABLED_UPDATE", "ban_info": {"waba_ban_state": "REINSTATE"}})
-    return lambda: is_done() and not rig.stack.store.marks("default").blocks
+    return lambda: is_done() and rig.stack.marks.block is None
+
+
+def a_provider_that_refuses_for_a_while(rig: Rig) -> Outcome:
+    """The others wait, one probes, and its message is refused once more. Then all of it goes, once."""
+    people = [Person(rig) for _ in range(2)]
+    for one in people:
+        one.meets("send", "refuse")
+    for one in people:
+        one.writes("hello")
+    return lambda: all(one.has("hello") for one in people)
+
+
+def a_message_that_probes_before_it_is_resent(rig: Rig) -> Outcome:
+    """Its answer is lost, and its receipt never comes: after the window it asks whether WhatsApp is there."""
+    person = Person(rig)
+    person.meets("send", "accept_then_drop")
+    person.meets("receipt", "withhold", times=0)
+    person.writes("hello")
+    return lambda: person.has("hello", "hello")
+
+
+def a_failed_receipt_that_blocks(rig: Rig) -> Outcome:
+    """It comes after WhatsApp has accepted a message, and speaks of the number: the next message waits, and probes."""
+    first, second = Person(rig), Person(rig)
+    first.meets("receipt", "withhold", times=0)
+    first.writes("hello")
+    rig.wait_until(lambda: first.has("hello"), "the first is sent")
+    reply = first.reply()
+    assert reply is not None
+    refusal = {
+        "errors": [{"code": 131042}],
+        "biz_opaque_callback_data": str(Echo(reply.key, reply.round, reply.correlation_id)),
+        "timestamp": str(int(datetime.now(UTC).timestamp()) + 1),
+    }
+    wamid = rig.stack.ledger(first.number)[0]["wamid"]
+    rig.deliver(wire(envelope(value(statuses=[receipt(wamid, "failed", **refusal)]))))
+    second.writes("hello")
+    rig.wait_until(lambda: second.event and second.event.final, "the second is handled")
+
+    def has_failed() -> bool:
+        failed = first.reply()
+        return failed is not None and failed.word.failed_code == 131042
+
+    def is_blocked() -> bool:
+        block = rig.stack.marks.block
+        return block is not None and block.by_receipt
+
+    return lambda: has_failed() and second.has("hello") and is_blocked()
 
 
 def a_sweep(rig: Rig) -> Outcome:

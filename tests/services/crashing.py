@@ -46,7 +46,10 @@ class Rig:
     # ---- the crash
 
     def arm(self, service: str, crash_at: str) -> None:
-        """Put a service that will crash in the place of the one that runs. Nothing may be under way."""
+        """Put a service that will crash in the place of the one that runs. Nothing may be under way, and what was
+        learned of the number before is forgotten.
+        """
+        self.stack.put_marks(down=None, block=None, receipt_block=None)
         self.mark = crash.mark_of(self.stack.data_dir, crash_at)
         self.mark.unlink(missing_ok=True)
         if service in self._own:

@@ -29,10 +29,12 @@ from shared.domain.delivery import Answer, Step, create
 from shared.domain.events import ReceiptReceived
 from shared.domain.identity import message_event_id, outbound_key
 from shared.domain.limits import Limits
+from shared.domain.marks import Marks, sender_id
 from shared.domain.record import Delivery, Kind, ReceiptKind, State
 from shared.handlers.loader import TeamFunction
 from shared.handlers.runner import HandlerRunner
 from shared.pipeline.accept import PARALLEL
+from shared.pipeline.backend_marks import BackendMarks
 from shared.pipeline.follow import Follow
 
 ROOT = Path(__file__).parents[2]
@@ -373,11 +375,14 @@ def internal_parts(
             stopping=built.shutdown,
         )
     changed = {"store": store, "follow": follow, "clock": clock}
+    backend = BackendMarks(handler.backend, store, limits, clock)
+    senders = replace(built.senders, store=store, clock=clock, backend=handler.backend)
     parts = replace(
         built,
-        process_inbound=replace(built.process_inbound, handler=handler, **changed),
+        process_inbound=replace(built.process_inbound, handler=handler, backend=backend, **changed),
         process_outbound=replace(built.process_outbound, **changed),
-        sweep=replace(built.sweep, **changed),
+        sweep=replace(built.sweep, senders=senders, **changed),
+        senders=senders,
         handler=handler,
         store=store,
         queue=tapped,
@@ -385,7 +390,18 @@ def internal_parts(
     return InternalParts(parts, store, tapped, clock)
 
 
-# ---- records
+# ---- records and marks
+
+
+def marks_of(store: Any, sender: str = SENDER) -> Marks:
+    """What is known of a sender."""
+    marks: Marks = store.marks(sender_id("meta", sender))
+    return marks
+
+
+def put_marks(store: Any, sender: str = SENDER, **changes: Any) -> None:
+    """Change what is known of a sender, as an answer or a receipt would."""
+    store.change_marks(sender_id("meta", sender), lambda marks: replace(marks, **changes))
 
 
 def step(record: Delivery) -> Step:

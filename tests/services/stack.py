@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -27,6 +27,7 @@ from shared import bootstrap, config
 from shared.cli import running, trace
 from shared.domain.errors import StoreUnavailable
 from shared.domain.identity import message_event_id, outbound_key
+from shared.domain.marks import Marks, sender_id
 from shared.domain.record import Delivery
 from shared.logs import EVENTS
 
@@ -350,8 +351,22 @@ class Stack:
             self._store = bootstrap.build_store(config.load(self.environment, config.CLI))
         return self._store
 
+    @property
+    def marks(self) -> Marks:
+        """What is known of its sender."""
+        marks: Marks = self.store.marks(sender_id("meta", self._sender))
+        return marks
+
+    def put_marks(self, **changes: Any) -> None:
+        """Change what is known of its sender, as an answer or a receipt would."""
+        self.store.change_marks(sender_id("meta", self._sender), lambda marks: replace(marks, **changes))
+
+    @property
+    def _sender(self) -> str:
+        return self.settings.get("WHATSAPP_PHONE_NUMBER_ID", "100000000000001")
+
     def event_key(self, message_id: str) -> str:
-        return message_event_id("meta", self.settings.get("WHATSAPP_PHONE_NUMBER_ID", "100000000000001"), message_id)
+        return message_event_id("meta", self._sender, message_id)
 
     def event(self, message_id: str) -> Delivery | None:
         """The record of an inbound message."""

@@ -252,14 +252,14 @@ def test_what_may_have_arrived_is_sent_again_with_leave_only_and_what_did_arrive
 
 
 def test_a_message_that_was_refused_later_is_replayed_sent_and_no_letter_any_more(desk: Desk, contact: str) -> None:
-    message_id, letter = refused_after_all(desk, contact, code=131048)
-    assert keys(desk.listed("--error", "131048")) == {letter.key}
+    message_id, letter = refused_after_all(desk, contact, code=131053)
+    assert keys(desk.listed("--error", "131053")) == {letter.key}
 
-    assert desk.json("replay", "--error", "131048", "--yes")["replayed"] == 1
+    assert desk.json("replay", "--error", "131053", "--yes")["replayed"] == 1
     desk.stack.wait_until(lambda: desk.get(letter).word.read, "it was read")
     assert desk.stack.texts(contact) == ["hello", "hello"]
     assert desk.stack.timeline(message_id)["replies"][0]["shown"] == "sent"
-    assert keys(desk.listed("--error", "131048")) == set()
+    assert keys(desk.listed("--error", "131053")) == set()
     (line,) = desk.stack.logs("replayed", delivery=letter.key)
     assert (line["round"], line["correlation_id"], line["tenant"]) == (1, letter.correlation_id, "default")
 

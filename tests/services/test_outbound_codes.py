@@ -13,6 +13,7 @@ from local.whatsapp.errors import status_of
 from shared.channels.meta_codes import Meaning, table
 from shared.domain.delivery import Answer
 from shared.domain.errors import (
+    AccessDenied,
     AnswerLost,
     CredentialInvalid,
     LimitReached,
@@ -26,6 +27,8 @@ from shared.domain.record import Delivery, State, Task
 CODES = [(int(name.partition("-")[0]), meaning) for name, meaning in table()]
 LEAST = {130429: 1.5, 131056: 1, 131057: 45, 132069: 3600, 133015: 300, 134101: 600}
 """Seconds until the next try, in the middle of their jitter, where they are not the class's own."""
+
+USUAL = {LimitReached: 60, TryLater: 10, AccessDenied: 600, CredentialInvalid: 600, SenderBlocked: 600}
 
 
 @pytest.fixture(scope="module")
@@ -67,10 +70,13 @@ def test_a_code_does_what_its_class_says(
 
     answer, record = send(internal, a_reply())
 
-    marks = internal.store.port.marks("default")
+    marks = parts.marks_of(internal.store.port)
     assert [attempt.code for attempt in record.attempts_log] == [code]
-    assert (marks.refused_credential is not None) is (meaning.error is CredentialInvalid)
-    assert bool(marks.blocks) is (meaning.error is SenderBlocked)
+    assert (marks.refused is not None) is issubclass(meaning.error, CredentialInvalid)
+    assert (marks.block is not None) is (meaning.error is SenderBlocked)
+    assert (marks.down is not None) is (meaning.error is ProviderUnavailable)
+    if marks.refused:
+        assert marks.refused.until == (NOW + timedelta(hours=2) if meaning.error is AccessDenied else None)
     told: tuple[Any, ...] = (answer.status, record.state, record.attempt, record.reason)
     if meaning.error is SendRefused:
         assert told == (502 if status_of(code) >= 500 else 400, State.DEAD, 1, "permanent")
@@ -78,17 +84,26 @@ def test_a_code_does_what_its_class_says(
     elif meaning.error is AnswerLost:
         assert told == (503, State.IN_DOUBT, 1, None)
     elif meaning.error is ProviderUnavailable:
-        assert told == (503, State.PENDING, 1, None)
+        assert told == (503, State.PENDING, 0, None)
+        assert wait(record) == 10
     else:
         given_back = meaning.error is not TryLater
         assert told == (200, State.PENDING, 0 if given_back else 1, None)
-        usual = {LimitReached: 60, TryLater: 10, CredentialInvalid: 600, SenderBlocked: 600}[meaning.error]
-        assert wait(record) == LEAST.get(code, usual)
+        assert wait(record) == LEAST.get(code, USUAL[meaning.error])
 
 
 def test_every_class_has_codes() -> None:
     assert {meaning.error for _, meaning in CODES} == {
-        *(AnswerLost, CredentialInvalid, LimitReached, ProviderUnavailable, SenderBlocked, SendRefused, TryLater)
+        *(
+            AccessDenied,
+            AnswerLost,
+            CredentialInvalid,
+            LimitReached,
+            ProviderUnavailable,
+            SenderBlocked,
+            SendRefused,
+            TryLater,
+        )
     }
 
 
@@ -130,27 +145,35 @@ def test_a_call_that_was_taken_is_done_without_an_id(internal: InternalParts, pr
 
 
 LOST: dict[str, tuple[int, Any]] = {
-    "the connection breaks": (0, b""),
-    "a bad gateway": (502, b"<html>"),
     "code 1": error(1),
     "code 131000": error(131000, 500),
     "an unknown code with 500": error(999_001, 500),
 }
+OUTAGE: dict[str, tuple[int, Any]] = {
+    "the connection breaks": (0, b""),
+    "a bad gateway": (502, b"<html>"),
+    "a server error without a body": (500, b""),
+}
 
 
-@pytest.mark.parametrize("name", LOST)
-def test_a_call_whose_answer_was_lost_is_made_again_by_our_backoff(
+@pytest.mark.parametrize("name", [*LOST, *OUTAGE])
+def test_a_call_whose_answer_was_lost_is_made_again(
     internal: InternalParts, provider: Provider, name: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    provider.answers.append(LOST[name])
+    """By our backoff. Where the provider said nothing at all it is down, and the call costs no attempt."""
+    is_outage = name in OUTAGE
+    provider.answers.append({**LOST, **OUTAGE}[name])
     answer, record = send(internal, a_reply(**CALL))
-    assert (answer.status, record.state, record.doubts, record.generation) == (200, State.PENDING, 0, 1)
+    assert (answer.status, record.state, record.doubts) == (503 if is_outage else 200, State.PENDING, 0)
+    assert (record.attempt, record.generation) == ((0, 0) if is_outage else (1, 1))
+    assert record.attempts_log[-1].answer == ("provider_down" if is_outage else "retry")
     assert wait(record) == 10
     assert "outbound_in_doubt" not in parts.events(capfd.readouterr().out)
 
     internal.clock.go(10)
     again = internal.parts.process_outbound(Task.of(record))
-    assert (again.status, again.state, len(provider.requests)) == (200, "done", 2)
+    assert (again.status, again.state) == (200, "done")
+    assert len(provider.requests) == (3 if is_outage else 2), "a probe goes before it"
 
 
 def test_a_call_whose_worker_was_lost_is_made_again(internal: InternalParts, provider: Provider) -> None:

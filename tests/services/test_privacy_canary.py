@@ -161,7 +161,8 @@ EXPECTED_EVENTS = {
     "started", "webhook_received", "webhook_refused", "webhook_ignored", "inbound_new", "inbound_duplicate",
     "inbound_enqueued", "inbound_processing_started", "inbound_processing_finished", "inbound_rescheduled",
     "outbound_enqueued", "outbound_waiting", "outbound_sent", "outbound_rescheduled", "outbound_in_doubt",
-    "outbound_failed", "receipt_applied", "receipt_unknown", "dead_lettered", "swept", "task_refused", "task_gone",
+    "outbound_failed", "receipt_applied", "receipt_failed", "receipt_unknown", "dead_lettered", "provider_down",
+    "provider_up", "swept", "task_refused", "task_gone",
     "tenant_needs_reauth", "sender_blocked", "sender_checked", "unexpected_error",
 }  # fmt: skip
 
@@ -218,7 +219,10 @@ class Graph(parts.Provider):
         self.answered: set[str] = set()
 
     def __call__(self, body: bytes) -> tuple[int, bytes]:
-        said = json.loads(body)["text"]["body"]
+        request = json.loads(body)
+        if "text" not in request:  # a probe
+            return 400, json.dumps({"error": {**QUOTING, "code": 131009}}).encode()
+        said = request["text"]["body"]
         for asked, (status, document) in {**ANSWERS, **LAST_ANSWERS}.items():
             if asked in said and asked not in self.answered:
                 self.answered.add(asked)
@@ -345,17 +349,17 @@ def ask_the_handler_for_trouble(world: World) -> None:
 
 
 def let_the_provider_quote_what_it_was_sent(world: World) -> None:
-    numbers = range(300, 300 + len(ANSWERS))
-    items = [item(number, asked) for number, asked in zip(numbers, ANSWERS, strict=True)]
-    assert world.deliver(webhook(*items)) == 200
-    for number in numbers:
-        world.until(number, lambda records: len(records) == 2 and bool(records[1].attempts_log))
+    outage = "gets an outage"  # before any other answer is lost: so that it is the beginning of one
+    for first, asked in ((300, [outage]), (310, [one for one in ANSWERS if one != outage])):
+        assert world.deliver(webhook(*(item(number, one) for number, one in enumerate(asked, first)))) == 200
+        for number in range(first, first + len(asked)):
+            world.until(number, lambda records: len(records) == 2 and bool(records[1].attempts_log))
     for number, asked in enumerate(LAST_ANSWERS, start=400):
         assert world.deliver(webhook(item(number, asked))) == 200
         world.until(number, lambda records: len(records) == 2 and bool(records[1].attempts_log))
         assert world.deliver(webhook(item(number + 50, "waits"))) == 200
         parts.until(lambda: '"outbound_waiting"' in world.programs["internal"].out.read_text())
-        world.store.mark_block("default", SENDER, None)
+        parts.put_marks(world.store, block=None, refused=None)
     assert world.graph.answered == {*ANSWERS, *LAST_ANSWERS}
 
 

@@ -139,7 +139,7 @@ def test_say_that_gets_no_answer_ends_with_the_timeline_so_far(plain: Stack) -> 
         result = plain.cli("say", "hello", "--from", "15550004444", "--wait", "--json")
     finally:
         plain.control("DELETE", "faults")
-        plain.store.mark_credential("default", "")
+        plain.put_marks(refused=None)
 
     assert result.returncode == 1
     said = json.loads(result.stdout)

@@ -76,13 +76,14 @@ def failures(stack: Stack, message_id: str) -> list[str]:
     """What the timeline says of the tries that failed."""
     event = stack.event(message_id)
     assert event is not None
-    return [m["sentence"] for m in stack.timeline(message_id)["events"] if m["what"] == "handler_failed"]
+    moments = stack.timeline(message_id)["events"]
+    return [m["sentence"] for m in moments if m["what"] in ("handler_failed", "backend_down")]
 
 
 def wait_failed(stack: Stack, message_id: str, said: str, times: int = 1) -> None:
     def has_failed() -> bool:
         event = stack.event(message_id)
-        return event is not None and event.attempt >= times and event.last_error == said
+        return event is not None and len(event.attempts_log) >= times and event.last_error == said
 
     stack.wait_until(has_failed, f"failed {times} times: {said}")
     assert any(said in sentence for sentence in failures(stack, message_id))
@@ -119,6 +120,11 @@ def test_a_backend_that_is_gone_is_asked_again_until_it_is_back(asking: Stack, b
     asking.wait_quiet(contact, ["is anybody there?"])
     assert len(failures(asking, message_id)) >= 2
     assert asking.timeline(message_id)["shown"] == "processed"
+    event = asking.event(message_id)
+    assert event is not None
+    assert event.attempt == 1, "while it was gone no attempt was spent"
+    asking.wait_logs("backend_down", severity="WARNING")
+    asking.wait_logs("backend_up")
 
 
 def test_a_backend_with_another_secret_refuses_until_it_has_ours(asking: Stack, backend: Backend, contact: str) -> None:

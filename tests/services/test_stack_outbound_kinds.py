@@ -105,11 +105,11 @@ def test_a_typing_call_whose_answer_is_lost_is_made_again_and_holds_nothing_back
 
     stack.wait_settled([message_id], 60)
     assert stack.texts(contact) == ["before", "after"]
-    assert answers(stack, message_id, 1) == ["retry", "retry", "accepted"]
+    assert answers(stack, message_id, 1) == ["provider_down", "provider_down", "accepted"]
     typing, after = stack.reply(message_id, 1), stack.reply(message_id, 2)
     assert typing is not None
     assert after is not None
-    assert (typing.state, typing.doubts, typing.provider_id) == ("done", 0, None)
+    assert (typing.state, typing.attempt, typing.doubts, typing.provider_id) == ("done", 1, 0, None)
     assert after.finished_at is not None
     assert typing.finished_at is not None
     assert after.finished_at < typing.finished_at, "the text waited for the call"

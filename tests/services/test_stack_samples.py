@@ -21,7 +21,7 @@ from shared.channels.meta_kinds import ANSWERS, READERS
 from shared.channels.meta_messages import read
 from shared.channels.meta_webhook import RECEIPTS, parse
 from shared.domain.events import Change, ContactChanged, MessageReceived, ReceiptReceived, StateChange
-from shared.domain.guards import Block
+from shared.domain.marks import Block
 from shared.domain.messages import KINDS
 from shared.pipeline.clock import SystemClock
 
@@ -196,6 +196,7 @@ def test_a_receipt_is_kept_by_its_id_and_one_with_an_echo_of_no_record_is_counte
     for word in set(RECEIPTS) - {"failed"}:
         curious.wait_logs("receipt_applied", event_type=word, reason="no_echo")
     curious.wait_logs("receipt_unknown", event_type="failed")
+    curious.wait_logs("receipt_failed", event_type="failed")
 
 
 def test_an_unknown_field_is_no_event_and_counted(sent: dict[str, list[str]], curious: Stack) -> None:
@@ -229,25 +230,24 @@ def test_new_ones_are_no_duplicates(sent: dict[str, list[str]], curious: Stack) 
 @pytest.mark.parametrize("name", ["account_update", "account_update_reinstated"])
 def test_news_that_lift_a_block_clear_it(curious: Stack, name: str) -> None:
     now = SystemClock().now()
-    for sender in (LOCAL_SENDER, "100000000000002"):
-        curious.store.mark_block("default", sender, Block(now + timedelta(hours=6), timedelta(hours=6), 368))
+    curious.put_marks(block=Block(now + timedelta(hours=6), timedelta(hours=6), 368))
 
     (key,) = send(f"{name}.json", "--new", stack=curious).stdout.split()[2:]
 
     curious.wait_until(lambda: curious.state_of(key) == "done", "it is applied")
-    assert curious.store.marks("default").blocks == {}
+    assert curious.marks.block is None
 
 
 @pytest.mark.parametrize("name", ["account_update_violation", "account_update_restricted", "account_review_update"])
 def test_other_news_lift_no_block(curious: Stack, name: str) -> None:
     block = Block(SystemClock().now() + timedelta(hours=6), timedelta(hours=6), 368)
-    curious.store.mark_block("default", "100000000000002", block)
+    curious.put_marks(block=block)
     try:
         (key,) = send(f"{name}.json", "--new", stack=curious).stdout.split()[2:]
         curious.wait_until(lambda: curious.state_of(key) == "done", "it is done")
-        assert curious.store.marks("default").blocks == {"100000000000002": block}
+        assert curious.marks.block == block
     finally:
-        curious.store.mark_block("default", "100000000000002", None)
+        curious.put_marks(block=None)
 
 
 # ---- the script itself

@@ -11,13 +11,13 @@ from typing import Any
 import parts
 import pytest
 from flask.testing import FlaskClient
-from parts import NOW, TOKEN, InternalParts, a_reply, an_event, doubtful, ended, held
+from parts import NOW, TOKEN, InternalParts, a_reply, an_event, doubtful, ended, held, put_marks
 
 from services.internal.main import create_app
 from shared.domain.errors import QueueUnavailable, StoreUnavailable
-from shared.domain.guards import Block
-from shared.domain.identity import stable_hash
-from shared.domain.record import Delivery, State, Task
+from shared.domain.identity import Echo, stable_hash
+from shared.domain.marks import Block, Outage, ReceiptBlock, RefusedCredential, sender_id
+from shared.domain.record import Delivery, ReceiptKind, State, Task
 from shared.pipeline.sweep import MISSED_AT_MOST, PAGE
 
 PAST, FUTURE = NOW - timedelta(seconds=1), NOW + timedelta(seconds=1)
@@ -297,16 +297,32 @@ def test_the_report_counts_what_is_open_and_says_how_old_the_oldest_is(
         "leased": 1,
         "in_doubt": 2,
         "dead": 1,
+        "receipts_failed": 1,
         "oldest_pending_seconds": 90.0,
     }
+    failed = a_reply(4)
+    echo = Echo(failed.key, 0, failed.correlation_id)
+    internal.store.port.note_receipt(echo, parts.a_receipt("wamid.4", ReceiptKind.FAILED))
+    down = Outage(NOW + timedelta(seconds=10), timedelta(seconds=10))
+    put_marks(internal.store.port, down=down)
     assert sweep(client) == (200, expected)
     (line,) = [line for line in parts.lines(capfd.readouterr().out) if line["event"] == "swept"]
-    assert {name: line[name] for name in expected} == expected
+    in_log = {**expected, "provider_down": 1, "backend_down": 0}
+    assert {name: line[name] for name in in_log} == in_log
+
+
+def test_lost_answer_that_was_not_probed_yet_is_no_outage(
+    client: FlaskClient, internal: InternalParts, capfd: pytest.CaptureFixture[str]
+) -> None:
+    put_marks(internal.store.port, down=Outage(NOW))
+    assert sweep(client)[0] == 200
+    (line,) = [line for line in parts.lines(capfd.readouterr().out) if line["event"] == "swept"]
+    assert line["provider_down"] == 0
 
 
 def test_the_report_of_an_empty_store_is_all_zero(client: FlaskClient) -> None:
-    names = ("selected", "enqueued", "pending", "leased", "in_doubt", "dead", "oldest_pending_seconds")
-    assert sweep(client) == (200, dict.fromkeys(names, 0))
+    names = ("selected", "enqueued", "pending", "leased", "in_doubt", "dead", "receipts_failed")
+    assert sweep(client) == (200, dict.fromkeys((*names, "oldest_pending_seconds"), 0))
 
 
 CREDENTIAL_OF_TODAY, ANOTHER_NUMBER = stable_hash("credential", "of-today"), "100000000000009"
@@ -321,6 +337,7 @@ CREDENTIAL_OF_TODAY, ANOTHER_NUMBER = stable_hash("credential", "of-today"), "10
         (None, parts.SENDER, 0, "blocked"),
         (None, ANOTHER_NUMBER, 1, None),
         (CREDENTIAL_OF_TODAY, parts.SENDER, 0, "needs_reauth"),
+        (None, "by receipt", 0, "blocked"),
     ],
 )
 def test_a_sweep_says_of_each_sender_whether_it_is_connected(
@@ -335,9 +352,11 @@ def test_a_sweep_says_of_each_sender_whether_it_is_connected(
         internal = parts.internal_parts(tmp_path, queue=parts.NoQueue(), WHATSAPP_ACCESS_TOKEN="of-today")
         store = internal.store.port
         if refused:
-            store.mark_credential("default", refused)
-        if blocked:  # its time is over, and nobody knows yet whether it may send again
-            store.mark_block("default", blocked, Block(PAST, timedelta(minutes=10), 368))
+            put_marks(store, refused=RefusedCredential(refused, 190, PAST))
+        if blocked == "by receipt":  # which the next send makes a block of
+            store.note_receipt_block(sender_id("meta", parts.SENDER), ReceiptBlock(131042, PAST))
+        elif blocked:  # its time is over, and nobody knows yet whether it may send again
+            put_marks(store, blocked, block=Block(PAST, timedelta(minutes=10), 368))
         assert sweep(create_app(internal.parts).test_client())[0] == 200
         store.close()
     (line,) = [line for line in parts.lines(capfd.readouterr().out) if line["event"] == "sender_checked"]

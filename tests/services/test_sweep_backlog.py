@@ -22,9 +22,9 @@ from parts import NOW, InternalParts, a_receipt, a_reply, an_event, doubtful
 from shared.domain import delivery
 from shared.domain.delivery import Answer, Step
 from shared.domain.errors import AnswerLost, LimitReached
-from shared.domain.guards import Block
 from shared.domain.identity import Echo
 from shared.domain.limits import Limits
+from shared.domain.marks import Block
 from shared.domain.record import Delivery, Kind, ReceiptKind, State, Task
 from shared.pipeline import process_inbound
 
@@ -91,6 +91,9 @@ class Taker:
             self.internal.store.port.note_receipt(echo, a_receipt(f"wamid.{record.key}", ReceiptKind.SENT))
             raise AnswerLost
         return f"wamid.{record.key}"
+
+    def probe(self, sender: str) -> None:
+        """It is there."""
 
 
 @dataclass(frozen=True)
@@ -320,9 +323,8 @@ WAITING_LONG = {
 @pytest.mark.parametrize("name", WAITING_LONG)
 def test_what_waits_for_hours_is_swept_a_few_times(backlog: Make, name: str) -> None:
     behind = backlog([WAITING_LONG[name]()], 1)
-    behind.internal.store.port.mark_block(
-        "default", parts.SENDER, Block(NOW + timedelta(days=1), timedelta(days=1), 131031)
-    )
+    block = Block(NOW + timedelta(days=1), timedelta(days=1), 131031)
+    parts.put_marks(behind.internal.store.port, block=block)
 
     check_is_swept_a_few_times(behind, 12 * 60)
 

@@ -1163,3 +1163,14 @@ def test_an_error_of_a_send_carries_its_verdict(error: SendError, verdict: SendV
 )
 def test_an_error_says_whether_the_provider_answered_at_all(error: SendError, answered: bool) -> None:
     assert error.answered is answered
+
+
+@pytest.mark.parametrize(
+    ("ahead", "goes"), [(0.0, True), (0.1, True), (0.101, False), (60.0, False)], ids=["due", "skew", "early", "far"]
+)
+def test_a_task_that_is_early_by_no_more_than_the_clocks_differ_goes(ahead: float, goes: bool) -> None:
+    """A hop for so short a time would be early again, and hop again."""
+    record = pending(due_at=at(ahead), generation=0)
+    step = lease(record, task_for(record), MINE, Go(), LIMITS, NOW)
+    assert isinstance(step.next, Run) is goes
+    assert goes or step.next == Hop(at(ahead))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import parts
 import pytest
@@ -30,10 +31,12 @@ def provider(shared_provider: parts.Provider) -> parts.Provider:
 def make(tmp_path: Path, provider: parts.Provider) -> Iterator[Make]:
     made: list[InternalParts] = []
 
-    def make(**environ: str) -> Service:
+    def make(queue: Any = None, is_asking: bool = False, **environ: str) -> Service:
+        """`is_asking`: the team's code is behind an address."""
         handler = Handler()
         given = {"WHATSAPP_API_BASE_URL": provider.url, **environ}
-        internal = parts.internal_parts(tmp_path, handler, queue=parts.NoQueue(), **given)
+        code = None if is_asking else handler
+        internal = parts.internal_parts(tmp_path, code, queue=queue or parts.NoQueue(), **given)
         made.append(internal)
         return Service(create_app(internal.parts).test_client(), internal, handler)
 

@@ -1,22 +1,29 @@
 """The private service in one process, on tapped ports, with a handler and a provider that do what a test says."""
 
-from collections.abc import Callable
+import heapq
+import itertools
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import parts
 import pytest
 from flask.testing import FlaskClient
-from parts import TOKEN, InternalParts
+from parts import NOW, TOKEN, InternalParts
 from werkzeug.test import TestResponse
 
 from shared.domain.identity import Echo
+from shared.domain.marks import Credential, Marks
 from shared.domain.record import Delivery, ReceiptKind, State, Task
 from shared.domain.tasks import task_body
 from shared.handlers import Message
 
+T = TypeVar("T")
 PLUS = timedelta(seconds=1)
+QUEUE_RETRY = timedelta(seconds=1)
 T0, OLDER = 0, -1
 LAST = 8
 FINAL = (State.DONE, State.DROPPED, State.DEAD)
@@ -52,6 +59,23 @@ class Service:
         """A task for this record comes, of its generation or of one before."""
         return self.process(replace(Task.of(record), generation=record.generation + age, hop=hop))
 
+    def use_credential(self) -> None:
+        """As the first send with the credential in use does."""
+        fingerprint = self.internal.parts.process_outbound.channel.fingerprint(parts.SENDER)
+        parts.put_marks(self.internal.store.port, credential=Credential(fingerprint, NOW - timedelta(days=1)))
+
+    @property
+    def marks(self) -> Marks:
+        """What is known of the sender."""
+        return parts.marks_of(self.internal.store.port)
+
+    @staticmethod
+    def asked_of(provider: parts.Provider) -> list[str]:
+        """What the provider was asked: "probe", or the type of what it was to send."""
+        return [
+            "probe" if asked == PROBE else str(asked.get("type", asked.get("status"))) for asked in provider.requests
+        ]
+
     @property
     def made(self) -> list[tuple[Task, datetime | None]]:
         return self.internal.queue.asked("ensure")
@@ -73,7 +97,66 @@ class Handler:
         return self.answer(message)
 
 
+@dataclass
+class TaskRun:
+    """A queue that a test works off in the order of time, which it moves. As in the real one a name is taken once, and
+    a task that is not answered 2xx comes back.
+    """
+
+    waiting: list[tuple[datetime, int, Task]] = field(default_factory=list)
+    names: set[str] = field(default_factory=set)
+    order: Iterator[int] = field(default_factory=itertools.count)
+
+    def ensure(self, task: Task, at: datetime | None) -> None:
+        if task.name not in self.names:
+            self.names.add(task.name)
+            self._put(task, at or NOW)
+
+    def ping(self) -> None:
+        pass
+
+    def work(self, service: Service, until: datetime) -> None:
+        """All that comes up to then."""
+        clock = service.internal.clock
+        while self.waiting and self.waiting[0][0] <= until:
+            at, _, task = heapq.heappop(self.waiting)
+            clock.go(max(0.0, (at - clock.at).total_seconds()))
+            status, _ = service.process(task)
+            if not 200 <= status < 300:
+                self._put(task, clock.at + QUEUE_RETRY)
+        clock.go((until - clock.at).total_seconds())
+
+    def _put(self, task: Task, at: datetime) -> None:
+        heapq.heappush(self.waiting, (at, next(self.order), task))
+
+
+def at_once(calls: Sequence[Callable[[], T]]) -> list[T]:
+    """What each gives, each in a thread of its own."""
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return [future.result() for future in [pool.submit(call) for call in calls]]
+
+
+def meet(internal: InternalParts, method: str, count: int) -> None:
+    """So many threads leave their first call of this method of the store together."""
+    barrier, seen = threading.Barrier(count, timeout=30), set[int]()
+
+    def wait_for_the_others(name: str, *_: Any) -> None:
+        if name == method and threading.get_ident() not in seen:
+            seen.add(threading.get_ident())
+            barrier.wait()
+
+    internal.store.after = wait_for_the_others
+
+
+PROBE = {"messaging_product": "whatsapp", "status": "read", "message_id": "wamid.pombo-probe"}
+"""What a probe asks: to mark a message as read that does not exist."""
+
 Make = Callable[..., Service]
+
+
+def told(capfd: pytest.CaptureFixture[str], *events: str) -> list[dict[str, Any]]:
+    """The lines of these events."""
+    return [line for line in parts.lines(capfd.readouterr().out) if line["event"] in events]
 
 
 def said(capfd: pytest.CaptureFixture[str], event: str) -> dict[str, Any]:

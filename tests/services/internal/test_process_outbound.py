@@ -2,19 +2,19 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import parts
 import pytest
 from internal_service import FINAL, LAST, OLDER, PLUS, T0, Make, Service, note, said
-from parts import NOW, a_reply, doubtful, ended, held
+from parts import NOW, a_reply, doubtful, ended, error, held, put_marks
 
-from shared.domain.delivery import replay
+from shared.domain.delivery import create, replay
 from shared.domain.errors import QueueUnavailable
-from shared.domain.guards import Block
 from shared.domain.identity import Echo
-from shared.domain.record import ReceiptKind, State, Task
+from shared.domain.marks import Block, Outage, RefusedCredential
+from shared.domain.record import Delivery, Kind, ReceiptKind, State, Task
 from shared.pipeline.timeline import shown
 
 # ---- process_outbound: what a task finds
@@ -91,8 +91,39 @@ def test_a_doubt_that_cannot_be_resolved_is_dead(make: Make, provider: parts.Pro
 def test_a_doubt_past_its_window_is_resent_once(service: Service, provider: parts.Provider) -> None:
     record = service.put(a_reply(**doubtful(-1)))
     assert service.arrive(record) == (200, {"state": "done"})
-    assert len(provider.requests) == 1
+    assert service.asked_of(provider) == ["probe", "text"]
     assert (service.get(record).attempt, service.get(record).doubts) == (2, 1)
+
+
+def test_early_task_of_pending_message_hops_to_its_due_time(service: Service, provider: parts.Provider) -> None:
+    """As the one that comes back from a 503 does: the queue's pace is quicker than the provider's."""
+    record = service.put(a_reply(due_at=NOW + timedelta(seconds=90)))
+    assert service.arrive(record) == (200, {"state": "waiting"})
+    assert service.made == [(replace(Task.of(record), hop=1), record.due_at)]
+    assert (service.get(record), provider.requests) == (record, [])
+
+
+def test_message_for_next_week_is_given_up_one_max_age_after_it_is_due(
+    service: Service, provider: parts.Provider
+) -> None:
+    """It neither dies of age on the day it is due, nor waits longer than another."""
+    due_at = NOW + timedelta(days=7)
+    record = service.put(a_later_reply(due_at))
+    assert record.give_up_at == due_at + timedelta(hours=24)
+    service.internal.clock.go(timedelta(days=7, hours=23).total_seconds())
+    provider.answers.append(error(2, 503))
+    assert service.arrive(record) == (503, {"state": "pending"})
+    service.internal.clock.go(3600)
+    assert service.arrive(record) == (200, {"state": "dead"})
+    assert (service.get(record).reason, service.get(record).attempt) == ("waited", 0)
+
+
+def a_later_reply(due_at: datetime) -> Delivery:
+    first = a_reply()
+    return create(
+        Kind.OUTBOUND, first.key, provider="meta", tenant=first.tenant, sender=first.sender, contact=first.contact,
+        correlation_id=first.correlation_id, payload=first.payload, limits=parts.LIMITS, now=NOW, due_at=due_at,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -113,40 +144,54 @@ def test_an_older_task_of_a_message_that_is_not_due_makes_sure_of_the_current_on
 
 
 def blocked(service: Service) -> None:
-    service.internal.store.port.mark_block(
-        "default", parts.SENDER, Block(NOW + timedelta(hours=1), timedelta(hours=1), 131031)
-    )
+    put_marks(service.internal.store.port, block=Block(NOW + timedelta(hours=1), timedelta(hours=1), 131031))
 
 
 def refused_credential(service: Service) -> None:
     fingerprint = service.internal.parts.process_outbound.channel.fingerprint(parts.SENDER)
-    service.internal.store.port.mark_credential("default", fingerprint)
+    put_marks(service.internal.store.port, refused=RefusedCredential(fingerprint, 190, NOW))
+
+
+def provider_down(service: Service) -> None:
+    put_marks(service.internal.store.port, down=Outage(NOW + timedelta(seconds=80), timedelta(seconds=80)))
+
+
+def probing(service: Service) -> None:
+    down = Outage(NOW + timedelta(seconds=80), timedelta(seconds=80), claim="another attempt")
+    put_marks(service.internal.store.port, down=down)
 
 
 def unfinished_predecessor(service: Service) -> None:
     service.put(a_reply(2))
 
 
-GUARDS: dict[str, tuple[Callable[[Service], None], str | None, float]] = {
-    "blocked": (blocked, None, 600),
-    "WHATSAPP_REAUTH_REQUIRED": (refused_credential, None, 600),
-    "predecessor": (unfinished_predecessor, a_reply(2).key, 1),
+GUARDS: dict[str, tuple[Callable[[Service], None], str, str | None, float]] = {
+    "blocked": (blocked, "blocked", None, 600),
+    "needs reauth": (refused_credential, "WHATSAPP_REAUTH_REQUIRED", None, 600),
+    "predecessor": (unfinished_predecessor, "predecessor", a_reply(2).key, 1),
+    "provider down": (provider_down, "provider_down", None, 80),
+    "another probes": (probing, "provider_down", None, 15),
 }
 
 
-@pytest.mark.parametrize("why", GUARDS)
+@pytest.mark.parametrize("name", GUARDS)
 @pytest.mark.parametrize("age", [T0, OLDER])
 @pytest.mark.parametrize("fields", [{}, doubtful(-1)], ids=["pending", "in_doubt"])
 def test_a_guard_that_is_false_for_now_makes_it_wait_and_writes_nothing(
-    service: Service, provider: parts.Provider, why: str, age: int, fields: dict[str, Any],
+    service: Service, provider: parts.Provider, name: str, age: int, fields: dict[str, Any],
     capfd: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    forbid, after, seconds = GUARDS[why]
+    forbid, why, after, seconds = GUARDS[name]
+    service.use_credential()
     forbid(service)
+    if fields and why == "provider_down" and name != "another probes":
+        seconds += 60  # a message in doubt lets a fresh one be the trial
     record = service.put(a_reply(after=after, generation=1, due_at=NOW, **fields))
+    service.internal.store.calls.clear()
     word = "in_doubt" if fields else "waiting"
     assert service.arrive(record, age) == (200, {"state": word})
     assert (service.get(record), provider.requests) == (record, [])
+    assert service.internal.store.asked("change_marks") == []
     if age == T0:
         assert service.made == [(replace(Task.of(record), hop=1), NOW + timedelta(seconds=seconds))]
     else:

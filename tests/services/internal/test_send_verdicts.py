@@ -9,8 +9,7 @@ import pytest
 from internal_service import LAST, Make, Service, note, said
 from parts import NOW, PERSON, a_reply, doubtful, error
 
-from services.internal.main import create_app
-from shared.domain.delivery import Answer
+from shared.domain.marks import Outage
 from shared.domain.record import State, Task
 
 # ---- process_outbound: what the provider says
@@ -53,6 +52,10 @@ LOST = {
 }
 
 
+SILENT = {"no answer", "a page", "a 4xx that cannot be read"}
+"""Nothing of them speaks of this message."""
+
+
 @pytest.mark.parametrize("name", LOST)
 def test_an_answer_that_was_lost_is_a_doubt_and_the_same_task_comes_back(
     service: Service, provider: parts.Provider, name: str
@@ -63,6 +66,7 @@ def test_an_answer_that_was_lost_is_a_doubt_and_the_same_task_comes_back(
     after = service.get(record)
     assert (after.state, after.doubts, after.generation, after.attempt) == (State.IN_DOUBT, 1, 0, 1)
     assert service.made == []
+    assert service.marks.down == (Outage(NOW) if name in SILENT else None), "the next message probes"
     assert service.arrive(record) == (200, {"state": "in_doubt"})
     assert len(provider.requests) == 1
 
@@ -71,43 +75,40 @@ DOWN = {"a plain 429": (429, b"slow down"), "code 2": error(2, 503), "code 13101
 
 
 @pytest.mark.parametrize("name", DOWN)
-def test_a_provider_that_took_nothing_sets_the_queues_pace(
-    service: Service, provider: parts.Provider, name: str
-) -> None:
+def test_a_provider_that_took_nothing_costs_no_attempt(service: Service, provider: parts.Provider, name: str) -> None:
     provider.answers.append(DOWN[name])
     record = service.put(a_reply())
     assert service.arrive(record) == (503, {"state": "pending"})
     after = service.get(record)
-    assert (after.generation, after.attempt, after.doubts) == (0, 1, 0)
+    assert (after.generation, after.attempt, after.throttled, after.doubts) == (0, 0, 1, 0)
+    assert (after.due_at, after.sweep_at) == (NOW + timedelta(seconds=10), NOW + timedelta(seconds=40))
     assert service.made == []
+    assert service.marks.down == Outage(NOW + timedelta(seconds=10), timedelta(seconds=10))
+    assert service.arrive(record) == (200, {"state": "waiting"})
+    assert service.made == [(replace(Task.of(record), hop=1), after.due_at)], "the task that comes back waits"
+    assert len(provider.requests) == 1
 
 
 @pytest.mark.parametrize("name", DOWN)
-@pytest.mark.parametrize(("asked", "told"), [("90", "90"), ("0", "1"), ("soon", None), (None, None)])
-def test_the_queue_is_told_the_wait_that_such_a_provider_asks_for(
-    service: Service, provider: parts.Provider, name: str, asked: str | None, told: str | None
+@pytest.mark.parametrize(("asked", "seconds"), [("90", 90), ("0", 10), ("soon", 10)])
+def test_retry_after_is_the_least_wait_and_binds_the_sweep(
+    service: Service, provider: parts.Provider, name: str, asked: str, seconds: int
 ) -> None:
     provider.answers.append(DOWN[name])
-    provider.headers |= {"Retry-After": asked} if asked else {}
-    answer = service.post(Task.of(service.put(a_reply())))
-    assert (answer.status_code, answer.json) == (503, {"state": "pending"})
-    assert answer.headers.get("Retry-After") == told
-
-
-@pytest.mark.parametrize(("seconds", "told"), [(0, "1"), (0.4, "1"), (1, "1"), (1.000001, "2"), (86400, "86400")])
-def test_a_wait_is_told_in_whole_seconds_and_never_cut_short(service: Service, seconds: float, told: str) -> None:
-    answer = Answer(503, "pending", retry_after=timedelta(seconds=seconds))
-    app = create_app(replace(service.internal.parts, process_outbound=lambda _: answer))
-    told_answer = replace(service, client=app.test_client()).post(Task.of(a_reply()))
-    assert told_answer.headers["Retry-After"] == told
+    provider.headers["Retry-After"] = asked
+    record = service.put(a_reply())
+    answer = service.post(Task.of(record))
+    assert (answer.status_code, answer.json, "Retry-After" in answer.headers) == (503, {"state": "pending"}, False)
+    after, wait = service.get(record), timedelta(seconds=seconds)
+    assert (after.due_at, after.sweep_at) == (NOW + wait, NOW + wait + timedelta(seconds=30))
+    service.internal.clock.go(seconds - 1)
+    assert service.internal.parts.sweep().enqueued == 0
 
 
 @pytest.mark.parametrize(
     "answer", [error(1, 503), error(130429, 429), error(131026)], ids=["lost", "limited", "refused"]
 )
-def test_no_other_answer_tells_the_queue_to_wait(
-    service: Service, provider: parts.Provider, answer: tuple[int, Any]
-) -> None:
+def test_no_answer_tells_the_queue_to_wait(service: Service, provider: parts.Provider, answer: tuple[int, Any]) -> None:
     """A limit's wait is the due time of a new task; a doubt's is its window."""
     provider.answers.append(answer)
     provider.headers["Retry-After"] = "90"
@@ -121,14 +122,37 @@ def test_a_provider_that_cannot_be_reached_took_nothing(make: Make) -> None:
     assert "Retry-After" not in answer.headers
 
 
-@pytest.mark.parametrize("answer", [error(2, 503), error(999999, 400, is_transient=True)], ids=["down", "retry"])
-def test_the_last_attempt_that_was_not_taken_is_dead(
-    service: Service, provider: parts.Provider, answer: tuple[int, Any]
-) -> None:
-    provider.answers.append(answer)
+def test_the_last_attempt_that_was_not_taken_is_dead(service: Service, provider: parts.Provider) -> None:
+    provider.answers.append(error(999999, 400, is_transient=True))
     record = service.put(a_reply(attempt=LAST - 1))
     assert service.arrive(record) == (200, {"state": "dead"})
     assert service.get(record).reason == "attempts"
+
+
+def test_an_outage_is_no_last_attempt(service: Service, provider: parts.Provider) -> None:
+    provider.answers.append(error(2, 503))
+    record = service.put(a_reply(attempt=LAST - 1))
+    assert service.arrive(record) == (503, {"state": "pending"})
+    assert service.get(record).attempt == LAST - 1
+
+
+IN_SUCCESS = {
+    "refused": (error(131026, 200), (400, "dead")),
+    "limited": (error(130429, 200), (200, "rescheduled")),
+    "blocked": (error(368, 200), (200, "rescheduled")),
+    "credential": (error(190, 200), (200, "rescheduled")),
+    "retry counts as lost": (error(2494100, 200), (503, "in_doubt")),
+    "down counts as lost": (error(131016, 200), (503, "in_doubt")),
+}
+
+
+@pytest.mark.parametrize("name", IN_SUCCESS)
+def test_graph_error_in_a_2xx_is_that_errors_verdict(service: Service, provider: parts.Provider, name: str) -> None:
+    answer, (status, state) = IN_SUCCESS[name]
+    provider.answers.append(answer)
+    told = service.arrive(service.put(a_reply()))
+    assert (told[0], told[1]["state"]) == (status, state)
+    assert (service.marks.down is not None) is (name == "down counts as lost")
 
 
 def test_what_is_only_this_messages_trouble_is_tried_again_by_our_backoff(
@@ -153,7 +177,7 @@ def test_a_limit_spends_no_attempt(service: Service, provider: parts.Provider, c
 
 
 @pytest.mark.parametrize("code", [0, 3, 10, 102, 190, 200, 299, 467, 131005])
-def test_a_refused_credential_holds_the_tenant_until_there_is_another(
+def test_a_refused_credential_holds_the_sender_until_there_is_another(
     service: Service, make: Make, provider: parts.Provider, code: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
     provider.answers.append(error(code, 401))
@@ -181,7 +205,7 @@ def test_a_blocked_sender_waits_and_the_first_send_after_it_is_the_probe(
     assert service.arrive(service.put(a_reply(2))) == (200, {"state": "waiting"})
     service.internal.clock.go(601)
     assert service.arrive(after) == (200, {"state": "done"})
-    assert service.internal.store.port.marks("default").blocks == {}
+    assert service.marks.block is None
 
 
 @pytest.mark.parametrize(
@@ -230,7 +254,9 @@ def test_a_send_that_may_not_begin_any_more_puts_everything_back(
     after = service.get(record)
     assert (after.state, after.attempt, after.token, after.generation) == (state, attempt, None, 0)
     assert after.doubt_until == record.doubt_until
-    assert provider.requests == []
+    assert service.asked_of(provider) == (["probe"] if fields else [])
+    down = service.marks.down
+    assert (down is not None and down.until <= service.internal.clock.at and down.claim is None) is bool(fields)
 
 
 def test_a_receipt_while_it_is_sent_and_an_answer_that_is_lost_end_well(
@@ -244,7 +270,9 @@ def test_a_receipt_while_it_is_sent_and_an_answer_that_is_lost_end_well(
     assert len(provider.requests) == 1
 
 
-@pytest.mark.parametrize("answer", [error(131026), error(2, 503)], ids=["refused", "down at the last attempt"])
+@pytest.mark.parametrize(
+    "answer", [error(131026), error(999999, 400, is_transient=True)], ids=["refused", "the last attempt"]
+)
 def test_a_receipt_while_it_is_refused_for_good_is_the_truth(
     service: Service, provider: parts.Provider, answer: tuple[int, Any]
 ) -> None:

@@ -1,0 +1,78 @@
+"""What an inbound message and its reply cost where all is well: calls of the store, the queue and the provider."""
+
+from collections import Counter
+from pathlib import Path
+
+import parts
+from internal_service import Make, Service
+from parts import key_of, post, signed, text
+
+from shared.domain.identity import outbound_key
+from shared.domain.record import Delivery, Task
+
+WEBHOOK = ["create"]
+EVENT = ["change", "change"]
+"""The lease, and the end with the reply."""
+
+REPLY = ["get", "marks", "change", "change"]
+"""The record, the marks of its sender, the lease and the end: as before there were outages and elections."""
+
+
+def answer_one(service: Service, directory: Path, number: int) -> tuple[list[str], list[str], list[str]]:
+    """An inbound message is received, handled and answered: the calls of the store in each of the three."""
+    webhook = parts.webhook_parts(directory, queue=parts.NoQueue())
+    body = post(text(f"wamid.{number}"))
+    webhook.parts.accept(body, signed(body))
+    webhook.close()
+    received = [name for name, *_ in webhook.store.calls]
+    event = service.internal.store.port.get(key_of(f"wamid.{number}"))
+    handled = calls_of(service, event)
+    reply = service.internal.store.port.get(outbound_key(event.key, 0))
+    return received, handled, calls_of(service, reply)
+
+
+def calls_of(service: Service, record: Delivery) -> list[str]:
+    service.internal.store.calls.clear()
+    assert service.process(Task.of(record)) == (200, {"state": "done"})
+    return [name for name, *_ in service.internal.store.calls]
+
+
+def test_message_and_reply_cost_no_more_calls_than_without_marks_of_outages(
+    service: Service, provider: parts.Provider, tmp_path: Path
+) -> None:
+    service.handler.answer = lambda _: "hello to you"
+    assert answer_one(service, tmp_path, 1) == (WEBHOOK, EVENT, ["get", "marks", "change_marks", "change", "change"]), (
+        "the first send with a credential notes it"
+    )
+    for number in (2, 3):
+        service.internal.clock.go(3600)
+        assert answer_one(service, tmp_path, number) == (WEBHOOK, EVENT, REPLY)
+    assert service.asked_of(provider) == ["text"] * 3, "no probe"
+    assert Counter(task.kind for task, _ in service.made) == {"outbound": 3}
+
+
+def test_mark_of_a_backend_is_read_once_in_five_seconds(make: Make, tmp_path: Path) -> None:
+    with parts.a_provider() as backend:
+        backend.accepted = (200, {"replies": []})
+        secret = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
+        service = make(is_asking=True, HANDLER="", HANDLER_URL=backend.url, HANDLER_URL_SECRET=secret)
+        costs = []
+        for number in range(4):
+            costs.append(calls_of(service, service.put(parts.an_event(number))))
+            service.internal.clock.go(2)
+        service.internal.parts.handler._code.close()
+    assert costs == [["marks", *EVENT], EVENT, EVENT, ["marks", *EVENT]]
+    assert len(backend.requests) == 4
+
+
+def test_receipts_of_a_post_cost_one_write_each_and_none_for_the_sender(tmp_path: Path) -> None:
+    """Delivered or failed for the one message: only what speaks of the sender is a write more."""
+    webhook = parts.webhook_parts(tmp_path, queue=parts.NoQueue())
+    items = [parts.receipt(f"wamid.{number}") for number in range(3)]
+    items.append(parts.receipt("wamid.4", "failed", errors=[{"code": 131026}]))
+    items.append(parts.receipt("wamid.5", "failed", errors=[{"code": 131042}]))
+    body = post(statuses=tuple(items))
+    with parts.logged():
+        webhook.parts.accept(body, signed(body))
+    webhook.close()
+    assert Counter(name for name, *_ in webhook.store.calls) == {"note_unechoed_receipt": 5, "note_receipt_block": 1}
