@@ -8,9 +8,11 @@ from datetime import timedelta
 from shared.channels.meta_codes import UNKNOWN, Meaning, meaning_of, number
 from shared.domain.errors import (
     AnswerLost,
+    CredentialInvalid,
     LimitReached,
     OutageInSuccess,
     ProviderUnavailable,
+    SenderBlocked,
     SendError,
     SendRefused,
     TryLater,
@@ -25,6 +27,10 @@ class GraphError:
     code: int
     subcode: int | None = None
     transient: bool = False
+
+
+WAITING = (CredentialInvalid, LimitReached, ProviderUnavailable, SenderBlocked, TryLater)
+"""After these the message is tried again, no sooner than the provider asks."""
 
 
 def graph_error(body: bytes | None) -> GraphError | None:
@@ -53,7 +59,7 @@ def error_for(
         meaning = _meaning(status, error)
         kind, least = meaning.error, meaning.minutes * minute
     wait = max(retry_after or timedelta(), least) or retry_after
-    waits = wait if kind in (LimitReached, ProviderUnavailable, TryLater) else None
+    waits = wait if issubclass(kind, WAITING) else None
     return kind(error.code if error else None, status=status, retry_after=waits)
 
 

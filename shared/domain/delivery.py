@@ -210,7 +210,7 @@ def _lease_outbound(record: Delivery, task: Task, token: Token, guard: Guard, li
 
 
 def _lease_doubtful(record: Delivery, task: Task, token: Token, guard: Guard, limits: Limits, now: datetime) -> Step:
-    if record.doubt_until is not None and now < record.doubt_until:
+    if record.doubt_until is not None and now + limits.early < record.doubt_until:
         return _wait(record, task, "in_doubt", _doubt_hop(record, task, limits, now))
     is_unclear = isinstance(guard, Wait | Elect) and guard.unclear
     hopeless = (
@@ -421,9 +421,10 @@ def _settle_not_accepted(record: Delivery, verdict: Verdict, limits: Limits, now
             wait = waits.before_limited(verdict, waiting.throttled, limits.waits, jitter)
             return _again(waiting, now + wait, limits)
         case CredentialRefused(code):
-            return _again(_given_back(record, verdict.word, code, now), now + limits.waits.credential, limits)
+            wait = max(limits.waits.credential, verdict.retry_after or timedelta())
+            return _again(_given_back(record, verdict.word, code, now), now + wait, limits)
         case Blocked(code, until):
-            until = until or now + limits.waits.block.first
+            until = max(until or now + limits.waits.block.first, now + (verdict.retry_after or timedelta()))
             return _again(_given_back(record, verdict.word, code, now), until, limits)
         case Refused(code, status):
             refused = replace(_logged(record, verdict.word, now, code=code), throttled=0)

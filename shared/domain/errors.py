@@ -138,7 +138,8 @@ class AnswerLost(SendError):
 
     @property
     def verdict(self) -> SendVerdict:
-        return Lost(self.provider_code, outage=self.provider_code is None)
+        is_silent = self.status is None or self.status >= 500  # what is unreadable with 4xx speaks of this request
+        return Lost(self.provider_code, outage=self.provider_code is None and is_silent)
 
 
 class OutageInSuccess(AnswerLost):
@@ -196,7 +197,7 @@ class CredentialInvalid(SendError):
 
     @property
     def verdict(self) -> SendVerdict:
-        return CredentialRefused(self.provider_code or 0)
+        return CredentialRefused(self.provider_code or 0, retry_after=self.retry_after)
 
 
 class AccessDenied(CredentialInvalid):
@@ -206,7 +207,7 @@ class AccessDenied(CredentialInvalid):
 
     @property
     def verdict(self) -> SendVerdict:
-        return CredentialRefused(self.provider_code or 0, curable=True)
+        return CredentialRefused(self.provider_code or 0, curable=True, retry_after=self.retry_after)
 
 
 class SenderBlocked(SendError):
@@ -219,7 +220,7 @@ class SenderBlocked(SendError):
 
     @property
     def verdict(self) -> SendVerdict:
-        return Blocked(self.provider_code or 0)
+        return Blocked(self.provider_code or 0, retry_after=self.retry_after)
 
 
 class SendRefused(SendError):

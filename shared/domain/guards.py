@@ -5,6 +5,7 @@ from datetime import datetime
 
 from shared.domain.limits import Limits
 from shared.domain.marks import BLOCK, DOWN, REFUSED, Marks, Outage, holds, holds_back
+from shared.domain.outbound_checks import is_call
 from shared.domain.record import Delivery, State
 
 PROVIDER_DOWN, BACKEND_DOWN, REAUTH_REQUIRED = "provider_down", "backend_down", "WHATSAPP_REAUTH_REQUIRED"
@@ -66,20 +67,21 @@ def outbound_guard(
     past the end of a mark. Elected is only who could send: an attempt that has to wait anyway claims nothing.
     """
     waits, claims = limits.waits, list[tuple[str, str]]()
+    ahead = now + limits.early  # a hop to the end of a mark that comes a little early would else hop again and again
     unclear = record.state is State.IN_DOUBT and marks.down is not None
     refused = marks.refused
     if refused and refused.fingerprint == fingerprint:
-        if holds(refused, now):
+        if holds(refused, ahead):
             look = now + (waits.claimed if refused.claim else waits.credential)
             until = look if refused.until is None else min(look, refused.until)
             return Wait(REAUTH_REQUIRED, until, unclear)
         claims.append((REFUSED, REAUTH_REQUIRED))
     if marks.block:
-        if holds(marks.block, now):
+        if holds(marks.block, ahead):
             look = now + (waits.claimed if marks.block.claim else waits.credential)
             return Wait("blocked", min(look, marks.block.until), unclear)
         claims.append((BLOCK, "blocked"))
-    if marks.down and now < (probe_from := _probe_from(marks.down, record, limits)):
+    if marks.down and ahead < (probe_from := _probe_from(marks.down, record, limits)):
         return Wait(PROVIDER_DOWN, now + waits.claimed if marks.down.claim else probe_from, unclear)
     if not predecessor_finished:
         return Wait("predecessor", now + waits.predecessor.after(hop), unclear)
@@ -89,8 +91,12 @@ def outbound_guard(
 
 
 def _probe_from(down: Outage, record: Delivery, limits: Limits) -> datetime:
-    """When this message may probe. One that may be with the provider already lets a fresh one be the trial."""
-    return down.until + limits.waits.doubtful_trial if record.doubts else down.until
+    """When this message may probe. One that may be with the provider already lets a fresh one be the trial; and a call,
+    whose answer would close nothing, lets a message go first.
+    """
+    if record.doubts:
+        return down.until + limits.waits.doubtful_trial
+    return down.until + limits.waits.claimed if is_call(record.payload) else down.until
 
 
 def inbound_guard(down: Outage | None, record: Delivery, limits: Limits, now: datetime) -> Guard:
@@ -101,9 +107,9 @@ def inbound_guard(down: Outage | None, record: Delivery, limits: Limits, now: da
     """
     if down is None or not holds_back(down, record.key):
         return Go()
-    was_tried = down.by is None and bool(record.attempts_log)
-    trial_from = down.until + limits.waits.doubtful_trial if was_tried else down.until
-    if now < trial_from:
+    lets_others_go = down.by is None and record.tried
+    trial_from = down.until + limits.waits.claimed if lets_others_go else down.until
+    if now + limits.early < trial_from:
         return Wait(BACKEND_DOWN, now + limits.waits.claimed if down.claim else trial_from)
     return Elect(frozenset({DOWN}), BACKEND_DOWN)
 

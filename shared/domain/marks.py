@@ -148,7 +148,7 @@ def of_credential_in_use(marks: Marks, fingerprint: str, now: datetime) -> Marks
 
 def of_receipt(marks: Marks, began: datetime | None, limits: Limits, now: datetime) -> Marks:
     """The marks once a failed receipt about the sender was taken into account. `began`: when the last attempt of that
-    message began; None where it is unknown.
+    message began; None where it is unknown. A replay begins anew, so the receipt's own time counts as well.
 
     A message that was sent before the credential in use came speaks of the old connection: its receipt blocks nothing.
     """
@@ -157,7 +157,8 @@ def of_receipt(marks: Marks, began: datetime | None, limits: Limits, now: dateti
         return marks
     heard = replace(marks, receipt_block=None)
     since = marks.credential.since if marks.credential else None
-    if since and (began or noted.at) < since:
+    failed_until = noted.at + timedelta(seconds=1)  # the provider tells whole seconds
+    if since and min(began or failed_until, failed_until) < since:
         return heard
     old = marks.block
     if old and holds(old, now) and not old.confirming:
@@ -335,8 +336,11 @@ def after_call(
     limits: Limits,
     now: datetime,
     jitter: float,
+    is_retry: bool = False,
 ) -> Marks:
-    """The marks of a backend after a call for this event, which saw `seen` before it began."""
+    """The marks of a backend after a call for this event, which saw `seen` before it began. `is_retry`: the event had
+    failed before, so that its failure says nothing new of the others.
+    """
     mark = current.down
     if isinstance(outcome, BackendAnswered):
         # Another event's failure may have changed the mark during the trial: its answer is the latest all the same.
@@ -349,7 +353,7 @@ def after_call(
         return replace(current, down=fresh)
     if _is_mine(mark, token):
         return replace(current, down=_longer(mark, limits, now, jitter))
-    if mark.by in (None, event):
+    if mark.by in (None, event) or is_retry:
         return current
     joint = replace(mark, by=None)
     if not outcome.took:

@@ -161,6 +161,11 @@ class Delivery:
         """Whether a successor may go: final, or known to be with the provider."""
         return self.final or self.word.any
 
+    @property
+    def tried(self) -> bool:
+        """Whether an attempt of this round has left a verdict."""
+        return any(attempt.round == self.round for attempt in self.attempts_log)
+
     def leased_at(self, now: datetime) -> bool:
         """Whether an attempt holds it now."""
         return self.state is State.LEASED and self.lease_until is not None and now < self.lease_until

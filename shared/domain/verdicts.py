@@ -116,6 +116,7 @@ class CredentialRefused:
 
     code: int
     curable: bool = False
+    retry_after: timedelta | None = None
     word: ClassVar[str] = "credential_refused"
 
 
@@ -127,6 +128,7 @@ class Blocked:
 
     code: int
     until: datetime | None = None
+    retry_after: timedelta | None = None
     word: ClassVar[str] = "blocked"
 
 

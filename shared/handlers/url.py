@@ -20,7 +20,7 @@ from shared.domain.outbound_messages import OutboundMessage, from_json
 from shared.handlers.signature import signed_headers
 from shared.pipeline.ports import BackendUnavailable, HandlerCall, HandlerFault
 from shared.wire import bounded_json
-from shared.wire.bounded_http import Answer, NoAnswer, NotSent, Poster
+from shared.wire.bounded_http import Answer, NoAnswer, NotSent, Poster, Unread
 from shared.wire.reach import PUBLIC, NotPublic, Reach
 from shared.wire.retry_after import retry_after
 
@@ -165,9 +165,11 @@ def _document(call: HandlerCall) -> dict[str, Any]:
 
 
 def _json(answer: Answer) -> Any:
-    """What a 200 says. Raises HandlerFault."""
+    """What a 200 says. Raises HandlerFault, and BackendUnavailable where it broke off."""
     if answer.headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise HandlerFault("The backend's answer is compressed, which was not asked for.")
+    if answer.unread in (Unread.TOO_SLOW, Unread.BROKEN):
+        raise BackendUnavailable(f"The backend's answer {answer.unread}.", took=True)
     if answer.body is None:
         raise HandlerFault(f"The backend's answer {answer.unread}.")
     try:

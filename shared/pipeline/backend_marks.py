@@ -56,10 +56,11 @@ class BackendMarks:
     def give_back(self, token: str) -> None:
         """The claim goes, since the backend was not asked."""
         now = self._clock.now()
-        self._change(lambda current: marks.given_back(current, token, now))
+        with lost_at_worst():
+            self._change(lambda current: marks.given_back(current, token, now))
 
     def failed(
-        self, seen: Marks, failure: BackendUnavailable, event: str, token: str
+        self, seen: Marks, failure: BackendUnavailable, record: Delivery, token: str
     ) -> tuple[HandlerVerdict, DecideMarks]:
         """What a call without an answer means, by the mark as it stands now, and the change of it that follows.
 
@@ -71,11 +72,11 @@ class BackendMarks:
             current = self._keep(self._store.marks(self._id))
         except StoreUnavailable:  # the event must be settled all the same, once the store is back
             current = seen
-        change = self._after(seen, BackendFailed(failure.took), event, token)
+        change = self._after(seen, BackendFailed(failure.took), record.key, token, is_retry=record.tried)
         if failure.took and current.down is None:
             return HandlerFailed(str(failure)), change
         after = change(current).down
-        held = after is not None and marks.holds_back(after, event)
+        held = after is not None and marks.holds_back(after, record.key)
         until = after.until if after and held else None
         return BackendDown(str(failure), until, failure.retry_after), change
 
@@ -89,9 +90,11 @@ class BackendMarks:
         with lost_at_worst():
             self._change(decide)
 
-    def _after(self, seen: Marks, outcome: Outcome, event: str, token: str) -> DecideMarks:
+    def _after(self, seen: Marks, outcome: Outcome, event: str, token: str, is_retry: bool = False) -> DecideMarks:
         now, jitter = self._clock.now(), self._clock.jitter()
-        return lambda current: marks.after_call(current, seen, outcome, event, token, self._limits, now, jitter)
+        return lambda current: marks.after_call(
+            current, seen, outcome, event, token, self._limits, now, jitter, is_retry
+        )
 
     def _change(self, decide: DecideMarks, seen: Marks | None = None) -> Marks:
         assert self._id is not None

@@ -128,7 +128,7 @@ class ProcessInbound:
         except HandlerInterrupted:
             return Released(), None
         except BackendUnavailable as failure:
-            return self.backend.failed(seen, failure, record.key, token)
+            return self.backend.failed(seen, failure, record, token)
         return verdict, self.backend.answered(seen, record.key, token)
 
     def _asks_handler(self, message: Message) -> bool:

@@ -108,7 +108,7 @@ class ProcessOutbound:
             delivery=task.key,
             stage=task.kind,
             state=step.answer.state,
-            status="success" if step.answer.state == State.DONE else None,
+            status="success" if step.write is not None and _is_confirmed(step.write) else None,
             reason=step.why,
             until=step.next.until.isoformat() if isinstance(step.next, Hop) else None,
             hop=task.hop,
@@ -145,3 +145,8 @@ class ProcessOutbound:
             duration_ms=round((self.clock.monotonic() - began) * 1000, 1),
             latency_seconds=round((self.clock.now() - record.received_at).total_seconds(), 3),
         )
+
+
+def _is_confirmed(record: Delivery) -> bool:
+    """Whether a receipt settled it as sent; one that says failed has been counted as a failure by itself."""
+    return record.state is State.DONE and record.word.positive

@@ -89,7 +89,8 @@ class SenderMarks:
         """
         now = self.clock.now()
         change = marks.answered_without_send if ended else marks.given_back
-        self._change(record, lambda current: change(current, token, now))
+        with lost_at_worst():
+            self._change(record, lambda current: change(current, token, now))
 
     def learned(
         self, record: Delivery, seen: Marks, verdict: SendVerdict, answered: bool, fingerprint: str, token: str
@@ -149,12 +150,12 @@ def _id(record: Delivery) -> str:
 
 @contextmanager
 def lost_at_worst() -> Iterator[None]:
-    """Around a write of marks after a record was settled: where the store is away, the next answer teaches it again,
-    and a claim runs out. What became of the record is said and answered all the same.
+    """Around a write of marks beside a record's own: where the store is away, the next answer teaches it again, and a
+    claim runs out. What became of the record is said and answered all the same.
     """
     try:
         yield
-    except StoreUnavailable as error:
+    except (StoreUnavailable, UnknownState) as error:
         logs.event("unexpected_error", severity="WARNING", reason=error.code, stage="marks")
 
 

@@ -335,9 +335,7 @@ SLOW: Sequence[Setting] = (
         workers=1,
         most_tasks=3,
     ),
-    _resend(
-        "resend: receipts in time, killed, two workers", 10_830, {M.CRASH: 1, M.ANSWER_LOST: 1, M.DELIVERED_AGAIN: 1}
-    ),
+    _resend("resend: receipts in time, delivered again, two workers", 10_830, {M.ANSWER_LOST: 1, M.DELIVERED_AGAIN: 1}),
     _resend("resend: receipts late, two answers lost, two workers", 14_648, {M.ANSWER_LOST: 2}, receipts=LATE),
     _resend(
         "resend: a guard is false for now, killed, give_up_at",
@@ -350,7 +348,7 @@ SLOW: Sequence[Setting] = (
     _resend(
         "resend: a slow answer is kept, refused for good",
         6_739,
-        {M.ANSWER_LOST: 1, M.REFUSED: 1, M.CRASH: 1},
+        {M.ANSWER_LOST: 1, M.REFUSED: 1},
         receipts=LATE,
         patient=True,
     ),

@@ -31,6 +31,10 @@ TOOK, TOOK_NOTHING = BackendUnavailable("502.", took=True), BackendUnavailable("
 A, B = "a" * 40, "b" * 40
 
 
+def an_event(key: str, **changes: Any) -> Delivery:
+    return pending(**{"key": key, "kind": Kind.INBOUND, **changes})
+
+
 def seconds(number: float) -> timedelta:
     return timedelta(seconds=number)
 
@@ -204,7 +208,7 @@ def test_a_failure_counts_by_the_mark_as_it_stands_now(
     world: World, current: Outage | None, failure: BackendUnavailable, verdict: Any, is_seen: bool
 ) -> None:
     now = world.mark(current)
-    found, change = world.marks_of.failed(now if is_seen else Marks(), failure, A, MINE)
+    found, change = world.marks_of.failed(now if is_seen else Marks(), failure, an_event(A), MINE)
     assert found == verdict
     assert world.down == current, "the record comes first"
     world.marks_of.change(change)
@@ -213,7 +217,7 @@ def test_a_failure_counts_by_the_mark_as_it_stands_now(
 
 def test_a_failure_passes_on_how_long_the_backend_asks_to_wait(world: World) -> None:
     asks = BackendUnavailable("429.", took=False, retry_after=seconds(70))
-    assert world.marks_of.failed(Marks(), asks, A, MINE)[0] == BackendDown("429.", at(10), seconds(70))
+    assert world.marks_of.failed(Marks(), asks, an_event(A), MINE)[0] == BackendDown("429.", at(10), seconds(70))
 
 
 # ---- events through an outage
@@ -406,7 +410,7 @@ def test_a_store_that_is_away_while_a_call_fails_costs_the_event_nothing_more(wo
 
     marks_of = world.marks_of
     marks_of._store = Away()  # type: ignore[assignment]
-    verdict, change = marks_of.failed(Marks(), TOOK_NOTHING, A, MINE)
+    verdict, change = marks_of.failed(Marks(), TOOK_NOTHING, an_event(A), MINE)
     assert verdict == BackendDown("503.", at(10))
     marks_of.change(change)
     (line,) = world.lines("unexpected_error")
@@ -421,7 +425,24 @@ def test_several_poisonous_events_hold_up_the_others_for_one_wait(world: World) 
         world.process(record)
     assert world.down is not None
     world.clock.go(10)
-    assert [world.process(record) for record in poison] == [Answer(200, "waiting")] * 2
+    assert [world.process(record) for record in poison] == [Answer(200, "waiting")] * 2, "they let others go first"
     fine = world.add("c")
     assert world.process(fine) == Answer(200, "done")
     assert world.down is None
+
+
+def test_an_event_that_failed_before_makes_no_outage_of_all(world: World) -> None:
+    """Only a first failure says something new: several poisonous events are no outage."""
+    world.mark(Outage(at(-4), by=B))
+    again = an_event(A, attempts_log=(Attempt(at(-60), 1, "backend_down"),))
+    _, change = world.marks_of.failed(world.store.marks(ADDRESS), TOOK_NOTHING, again, MINE)
+    world.marks_of.change(change)
+    assert world.down == Outage(at(-4), by=B)
+
+
+def test_a_replayed_event_counts_as_fresh(world: World) -> None:
+    world.mark(Outage(at(-4), by=B))
+    replayed = an_event(A, round=1, attempts_log=(Attempt(at(-60), 1, "backend_down"),))
+    _, change = world.marks_of.failed(world.store.marks(ADDRESS), TOOK_NOTHING, replayed, MINE)
+    world.marks_of.change(change)
+    assert world.down == Outage(at(10), seconds(10))

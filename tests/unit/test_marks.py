@@ -392,7 +392,9 @@ def test_a_block_by_receipt_that_an_answer_confirms_grows_on() -> None:
         pytest.param(-9, -5, True, id="its last attempt began after it"),
         pytest.param(-11, 5, False, id="the attempt counts, not the receipt"),
         pytest.param(None, -5, True, id="no attempt known: the receipt's own time, after"),
-        pytest.param(None, -11, False, id="no attempt known: the receipt's own time, before"),
+        pytest.param(None, -12, False, id="no attempt known: the receipt's own time, before"),
+        pytest.param(None, -10.5, True, id="the provider tells whole seconds"),
+        pytest.param(-5, -12, False, id="replayed since: the receipt is of the attempt before"),
     ],
 )
 def test_a_receipt_of_an_old_connection_blocks_nothing(began: float | None, received: float, counts: bool) -> None:

@@ -51,7 +51,7 @@ def test_a_known_code_means_the_same_with_any_status(kind: type[SendError], code
 
 @pytest.mark.parametrize("kind", MEANING)
 def test_a_wait_that_is_asked_for_counts_where_it_is_tried_again_at_the_providers_word(kind: type[SendError]) -> None:
-    waits = kind in (LimitReached, ProviderUnavailable, TryLater)
+    waits = kind in (AccessDenied, CredentialInvalid, LimitReached, ProviderUnavailable, SenderBlocked, TryLater)
     for code in MEANING[kind]:
         assert error_for(400, GraphError(code), WAIT).retry_after == (WAIT if waits else None)
 

@@ -137,7 +137,7 @@ def test_a_receipt_that_names_no_message_of_ours_counts_by_its_own_time(world: W
     world.store.note_receipt_block(ID, ReceiptBlock(368, at(-5), "9" * 40))
     assert world.senders.read(pending(), IN_USE).block is not None
     world.mark()
-    world.store.note_receipt_block(ID, ReceiptBlock(368, at(-901)))
+    world.store.note_receipt_block(ID, ReceiptBlock(368, at(-902)))
     assert world.senders.read(pending(), IN_USE).block is None
 
 
@@ -499,7 +499,7 @@ TYPING = {"type": "typing", "content": {"message_id": "wamid.in"}, "to": "+15550
 
 def test_a_call_that_is_answered_closes_no_breaker(world: World) -> None:
     """Reads may be answered while sends fail: only a message is a trial."""
-    world.mark(down=Outage(at(-1), seconds(40)))
+    world.mark(down=Outage(at(-16), seconds(40)))
 
     world.process(world.add("a", payload=TYPING))
 
@@ -519,7 +519,7 @@ def test_a_call_that_is_answered_lifts_no_block_and_clears_no_credential(world: 
 
 
 def test_a_call_that_meets_an_outage_makes_the_breaker_wait_longer(world: World) -> None:
-    world.mark(down=Outage(at(-1), seconds(40)))
+    world.mark(down=Outage(at(-16), seconds(40)))
     world.channel.sends = [AnswerLost()]
 
     world.process(world.add("a", payload=TYPING))
@@ -603,6 +603,32 @@ def test_a_reconnect_is_not_logged_as_a_block(world: World) -> None:
 
 
 def test_a_claim_that_is_given_back_is_no_news_of_an_outage(world: World) -> None:
-    world.mark(down=Outage(at(-1), seconds(40)))
+    world.mark(down=Outage(at(-16), seconds(40)))
     world.process(world.add("a", payload=TYPING))
     assert world.lines("provider_down", "provider_up") == []
+
+
+def test_a_message_goes_before_a_call_when_the_breaker_is_over(world: World) -> None:
+    """The call would close nothing, and the message would wait for its claim."""
+    world.mark(down=Outage(NOW, seconds(40)))
+    assert world.process(world.add("a", payload=TYPING)) == Answer(200, "waiting")
+    assert world.hops() == [(1, at(15))]
+    assert world.process(world.add("b")) == Answer(200, "done")
+    assert world.marks.down is None
+
+
+def test_a_hop_that_comes_a_little_early_to_the_end_of_a_mark_does_not_hop_again(world: World) -> None:
+    world.mark(down=Outage(at(0.1), seconds(40)))
+    assert world.process(world.add("a")) == Answer(200, "done")
+    world.mark(block=Block(at(0.1), seconds(600), 368))
+    assert world.process(world.add("b")) == Answer(200, "done")
+
+
+def test_the_wait_that_a_refusal_asks_for_is_the_least(world: World) -> None:
+    for key, error in (("a", SenderBlocked(368, status=403)), ("b", AccessDenied(10, status=403))):
+        world.mark()
+        error.retry_after = seconds(3600)
+        world.channel.sends = [error]
+        record = world.add(key)
+        world.process(record)
+        assert world.read(record).due_at == at(3600)
