@@ -504,8 +504,8 @@ OUTAGES = (
         "O4",
         "outage: resend, answer lost, provider down",
         GUARDS,
-        "if marks.down and now < (probe_from",
-        "if marks.down and not record.doubts and now < (probe_from",
+        "if marks.down and ahead < (probe_from",
+        "if marks.down and not record.doubts and ahead < (probe_from",
     ),
     _mutant(
         "a resend does not probe",

@@ -48,8 +48,8 @@ QUICK: Sequence[Setting] = (
         "event: two in one POST, store and queue away", 465, {M.QUEUE_AWAY: 1, M.STORE_AWAY: 1}, events=2, workers=1
     ),
     _event("event: handler drops it, shutdown, killed", 224, {M.CRASH: 1, M.HANDLER_DROPS: 1, M.SHUTDOWN: 1}),
-    _event("event: handler fails to the end, replayed", 166, {M.HANDLER_RAISES: 2, M.REPLAY: 1, M.CRASH: 1}, workers=1),
-    _event("event: handler fails, two workers", 310, {M.HANDLER_RAISES: 2, M.CRASH: 1}),
+    _event("event: handler fails to the end, replayed", 278, {M.HANDLER_RAISES: 2, M.REPLAY: 1, M.CRASH: 1}, workers=1),
+    _event("event: handler fails, two workers", 418, {M.HANDLER_RAISES: 2, M.CRASH: 1}),
     _event(
         "event: lost by the queue, racing sweep, killed",
         1_091,
@@ -60,21 +60,21 @@ QUICK: Sequence[Setting] = (
     _plan("plan: killed, own write refused", 355, {M.CRASH: 1, M.AMBIGUOUS: 1}, workers=1),
     _plan("plan: store and queue away", 366, {M.STORE_AWAY: 1, M.QUEUE_AWAY: 1}, workers=1),
     _plan("plan: killed in the last attempt", 83, {M.CRASH: 1}, attempts=1, workers=1),
-    _plan("plan: two replies, killed", 1_202, {M.CRASH: 1}, replies=2, workers=1),
-    _reply("reply: killed, answer lost", 2_432, {M.CRASH: 1, M.ANSWER_LOST: 1, M.DELIVERED_AGAIN: 1}),
-    _reply("reply: killed, answer lost, no receipt ever", 771, {M.CRASH: 1, M.ANSWER_LOST: 1}, receipts=NEVER),
-    _reply("reply: killed, answer lost, receipts without an echo", 1_024, {M.CRASH: 1, M.ANSWER_LOST: 1}, echo=False),
-    _reply("reply: refused, limited, killed", 276, {M.CRASH: 1, M.REFUSED: 1, M.LIMITED: 1}, workers=1),
-    _reply("reply: our backoff, provider down, killed", 340, {M.CRASH: 1, M.RETRY: 1, M.PROVIDER_DOWN: 1}, workers=1),
-    _reply("reply: limited, own write refused", 179, {M.LIMITED: 1, M.AMBIGUOUS: 1}, workers=1),
-    _reply("reply: blocked, killed", 626, {M.BLOCKED: 1, M.CRASH: 1}, workers=1),
-    _reply("reply: credential refused and replaced, killed", 631, {M.CREDENTIAL: 1, M.CRASH: 1}, workers=1),
+    _plan("plan: two replies, killed", 842, {M.CRASH: 1}, replies=2, workers=1),
+    _reply("reply: killed, answer lost", 4_787, {M.CRASH: 1, M.ANSWER_LOST: 1, M.DELIVERED_AGAIN: 1}),
+    _reply("reply: killed, answer lost, no receipt ever", 2_105, {M.CRASH: 1, M.ANSWER_LOST: 1}, receipts=NEVER),
+    _reply("reply: killed, answer lost, receipts without an echo", 2_417, {M.CRASH: 1, M.ANSWER_LOST: 1}, echo=False),
+    _reply("reply: refused, limited, killed", 352, {M.CRASH: 1, M.REFUSED: 1, M.LIMITED: 1}, workers=1),
+    _reply("reply: our backoff, provider down, killed", 2_766, {M.CRASH: 1, M.RETRY: 1, M.PROVIDER_DOWN: 1}, workers=1),
+    _reply("reply: limited, own write refused", 185, {M.LIMITED: 1, M.AMBIGUOUS: 1}, workers=1),
+    _reply("reply: blocked, killed", 900, {M.BLOCKED: 1, M.CRASH: 1}, workers=1),
+    _reply("reply: credential refused and replaced, killed", 678, {M.CREDENTIAL: 1, M.CRASH: 1}, workers=1),
     _reply("reply: late to begin, shutdown", 469, {M.STALL: 1, M.SHUTDOWN: 1}),
     _reply("reply: released, own write refused", 978, {M.SHUTDOWN: 1, M.AMBIGUOUS: 1}, receipts=NEVER),
     _reply("reply: killed in its last attempt", 540, {M.CRASH: 1}, attempts=1),
     _reply("reply: store and queue away", 79, {M.STORE_AWAY: 1, M.QUEUE_AWAY: 1}, workers=1),
-    _reply("reply: give_up_at passes", 674, {M.GIVE_UP: 1, M.BLOCKED_ELSEWHERE: 1, M.RETRY: 1}, workers=1),
-    _reply("reply: a slow answer is kept", 140, {M.ANSWER_LOST: 1}, receipts=NEVER, patient=True),
+    _reply("reply: give_up_at passes", 1_026, {M.GIVE_UP: 1, M.BLOCKED_ELSEWHERE: 1, M.RETRY: 1}, workers=1),
+    _reply("reply: a slow answer is kept", 348, {M.ANSWER_LOST: 1}, receipts=NEVER, patient=True),
     _reply(
         "reply: lost by the queue, its name freed, killed",
         726,
@@ -83,31 +83,33 @@ QUICK: Sequence[Setting] = (
         workers=1,
     ),
     _reply("reply: two racing sweeps", 1_539, {M.SWEEP: 2}, workers=1, most_tasks=3),
-    _reply("reply: limited, racing sweep", 955, {M.SWEEP: 1, M.LIMITED: 1}, workers=1),
-    _resend("resend: receipts in time", 244, {M.ANSWER_LOST: 1, M.CRASH: 1}, workers=1),
-    _resend("resend: receipts late, two answers lost", 797, {M.ANSWER_LOST: 2, M.CRASH: 1}, receipts=LATE, workers=1),
-    _resend("resend: receipts late, three answers lost", 200, {M.ANSWER_LOST: 3}, receipts=LATE, workers=1, attempts=3),
-    _resend("resend: refused for good over a receipt", 154, {M.ANSWER_LOST: 1, M.REFUSED: 1}, receipts=LATE, workers=1),
-    _resend("resend: put off once more", 516, {M.ANSWER_LOST: 1, M.RETRY: 1}, receipts=LATE, workers=1, attempts=3),
+    _reply("reply: limited, racing sweep", 1_190, {M.SWEEP: 1, M.LIMITED: 1}, workers=1),
+    _resend("resend: receipts in time", 842, {M.ANSWER_LOST: 1, M.CRASH: 1}, workers=1),
+    _resend("resend: receipts late, two answers lost", 5_687, {M.ANSWER_LOST: 2, M.CRASH: 1}, receipts=LATE, workers=1),
     _resend(
-        "resend: a guard is false for now", 490, {M.ANSWER_LOST: 1, M.BLOCKED_ELSEWHERE: 1}, receipts=LATE, workers=1
+        "resend: receipts late, three answers lost", 1_481, {M.ANSWER_LOST: 3}, receipts=LATE, workers=1, attempts=3
+    ),
+    _resend("resend: refused for good over a receipt", 470, {M.ANSWER_LOST: 1, M.REFUSED: 1}, receipts=LATE, workers=1),
+    _resend("resend: put off once more", 1_678, {M.ANSWER_LOST: 1, M.RETRY: 1}, receipts=LATE, workers=1, attempts=3),
+    _resend(
+        "resend: a guard is false for now", 1_722, {M.ANSWER_LOST: 1, M.BLOCKED_ELSEWHERE: 1}, receipts=LATE, workers=1
     ),
     _resend(
         "resend: released twice, own write refused",
-        1_099,
+        7_679,
         {M.SHUTDOWN: 2, M.ANSWER_LOST: 2, M.AMBIGUOUS: 1},
         receipts=NEVER,
         workers=1,
         attempts=3,
     ),
-    _reply("order: two replies, answer lost", 564, {M.ANSWER_LOST: 1}, replies=2, workers=1),
-    _reply("order: two replies, two workers", 1_489, {}, replies=2, receipts=NEVER),
-    _reply("order: the first is refused, replayed", 1_536, {M.REFUSED: 1, M.REPLAY: 1}, replies=2, workers=1),
-    _reply("order: a call and a message, answer lost", 656, {M.ANSWER_LOST: 1}, replies=2, calls=1, workers=1),
+    _reply("order: two replies, answer lost", 856, {M.ANSWER_LOST: 1}, replies=2, workers=1),
+    _reply("order: two replies, two workers", 1_051, {}, replies=2, receipts=NEVER),
+    _reply("order: the first is refused, replayed", 1_186, {M.REFUSED: 1, M.REPLAY: 1}, replies=2, workers=1),
+    _reply("order: a call and a message, answer lost", 3_100, {M.ANSWER_LOST: 1}, replies=2, calls=1, workers=1),
     _reply("replay: refused for good, the command killed", 329, {M.REFUSED: 1, M.REPLAY: 1, M.CRASH: 1}, workers=1),
     _reply(
         "replay: in doubt, --may-double",
-        362,
+        492,
         {M.ANSWER_LOST: 1, M.MAY_DOUBLE: 1, M.RECEIPT_TWICE: 1},
         receipts=LATE,
         workers=1,
@@ -129,7 +131,7 @@ QUICK: Sequence[Setting] = (
     ),
     _resend(
         "replay: resent, one copy failed",
-        339,
+        1_163,
         {M.ANSWER_LOST: 1, M.FAILED_RECEIPT: 1, M.REPLAY: 1},
         receipts=LATE,
         workers=1,
@@ -153,7 +155,7 @@ QUICK: Sequence[Setting] = (
     ),
     _reply(
         "outage: provider down, store and queue away",
-        4_910,
+        5_842,
         {M.PROVIDER_DOWN: 2, M.STORE_AWAY: 1, M.QUEUE_AWAY: 1},
         workers=1,
         attempts=1,
@@ -174,7 +176,7 @@ QUICK: Sequence[Setting] = (
         attempts=1,
         receipts=NEVER,
     ),
-    _reply("outage: a call and a message, provider down", 2_008, {M.PROVIDER_DOWN: 1}, replies=2, calls=1, workers=1),
+    _reply("outage: a call and a message, provider down", 2_066, {M.PROVIDER_DOWN: 1}, replies=2, calls=1, workers=1),
     _reply(
         "outage: hold, answer lost, provider down",
         800,
@@ -244,7 +246,7 @@ QUICK: Sequence[Setting] = (
         workers=1,
     ),
     _event("every call: an event", 521, {}, every_call=True),
-    _reply("every call: a reply, killed, answer lost", 567, {M.CRASH: 1, M.ANSWER_LOST: 1}, every_call=True, workers=1),
+    _reply("every call: a reply, killed, answer lost", 833, {M.CRASH: 1, M.ANSWER_LOST: 1}, every_call=True, workers=1),
 )
 
 SLOW: Sequence[Setting] = (
@@ -255,7 +257,7 @@ SLOW: Sequence[Setting] = (
         webhooks=3,
     ),
     _event(
-        "event: handler fails to the end, replayed, two workers", 5_541, {M.HANDLER_RAISES: 2, M.REPLAY: 1, M.CRASH: 1}
+        "event: handler fails to the end, replayed, two workers", 9_511, {M.HANDLER_RAISES: 2, M.REPLAY: 1, M.CRASH: 1}
     ),
     _event(
         "event: three workers, lost by the queue, racing sweep",
@@ -265,23 +267,23 @@ SLOW: Sequence[Setting] = (
         workers=3,
     ),
     _plan("end to end: killed, own write refused, two webhooks", 22_935, {M.CRASH: 1, M.AMBIGUOUS: 1}, webhooks=2),
-    _plan("end to end: killed, answer lost", 4_087, {M.CRASH: 1, M.ANSWER_LOST: 1}),
+    _plan("end to end: killed, answer lost", 7_665, {M.CRASH: 1, M.ANSWER_LOST: 1}),
     _plan("end to end: racing sweep", 20_353, {M.SWEEP: 1}),
-    _plan("end to end: two replies, killed", 99_162, {M.CRASH: 1}, replies=2),
+    _plan("end to end: two replies, killed", 62_138, {M.CRASH: 1}, replies=2),
     _plan(
         "end to end: handler fails, killed, queue away",
-        20_601,
+        27_771,
         {M.CRASH: 1, M.HANDLER_RAISES: 1, M.QUEUE_AWAY: 1},
         most_tasks=3,
     ),
     _reply(
         "reply: killed twice, answer lost, receipts late",
-        5_809,
+        19_548,
         {M.CRASH: 2, M.ANSWER_LOST: 1, M.DELIVERED_AGAIN: 1},
         receipts=LATE,
     ),
     _reply(
-        "reply: killed, answer lost, racing sweep", 79_027, {M.CRASH: 1, M.ANSWER_LOST: 1, M.SWEEP: 1}, most_tasks=3
+        "reply: killed, answer lost, racing sweep", 167_062, {M.CRASH: 1, M.ANSWER_LOST: 1, M.SWEEP: 1}, most_tasks=3
     ),
     _reply(
         "reply: lost by the queue, its name freed, racing sweep",
@@ -291,70 +293,68 @@ SLOW: Sequence[Setting] = (
         workers=1,
     ),
     _reply(
-        "reply: refused, limited, killed, two workers", 15_274, {M.CRASH: 1, M.REFUSED: 1, M.LIMITED: 1}, most_tasks=3
+        "reply: refused, limited, killed, two workers", 16_674, {M.CRASH: 1, M.REFUSED: 1, M.LIMITED: 1}, most_tasks=3
     ),
     _reply(
         "reply: our backoff, provider down, two workers",
-        16_542,
+        302_835,
         {M.RETRY: 1, M.PROVIDER_DOWN: 1},
         most_tasks=3,
     ),
     _reply(
         "reply: limited, own write refused, racing sweep",
-        3_069,
+        3_621,
         {M.LIMITED: 1, M.AMBIGUOUS: 1, M.SWEEP: 1},
         receipts=NEVER,
         workers=1,
     ),
     _reply(
         "reply: limited, own write refused, killed",
-        51_791,
+        55_338,
         {M.LIMITED: 1, M.AMBIGUOUS: 1, M.CRASH: 1},
         receipts=NEVER,
         most_tasks=3,
     ),
     _reply(
         "reply: blocked, also elsewhere, killed",
-        180_587,
+        2_976,
         {M.BLOCKED: 1, M.CRASH: 1, M.BLOCKED_ELSEWHERE: 1},
         most_tasks=3,
         workers=1,
     ),
     _reply(
         "reply: credential refused and replaced, killed, two workers",
-        53_222,
+        142_251,
         {M.CREDENTIAL: 1, M.CRASH: 1},
         most_tasks=3,
     ),
-    _reply("reply: credential refused, two replies", 1_160, {M.CREDENTIAL: 2}, replies=2, workers=1),
-    _reply("reply: three workers, killed, answer lost", 5_337, {M.CRASH: 1, M.ANSWER_LOST: 1}, workers=3),
+    _reply("reply: credential refused, two replies", 998, {M.CREDENTIAL: 2}, replies=2, workers=1),
+    _reply("reply: three workers, killed, answer lost", 12_414, {M.CRASH: 1, M.ANSWER_LOST: 1}, workers=3),
     _resend(
         "resend: receipts in time, racing sweep, killed",
-        5_628,
+        26_486,
         {M.CRASH: 1, M.ANSWER_LOST: 1, M.SWEEP: 1},
         workers=1,
         most_tasks=3,
     ),
-    _resend("resend: receipts in time, delivered again, two workers", 10_830, {M.ANSWER_LOST: 1, M.DELIVERED_AGAIN: 1}),
-    _resend("resend: receipts late, two answers lost, two workers", 14_648, {M.ANSWER_LOST: 2}, receipts=LATE),
     _resend(
         "resend: a guard is false for now, killed, give_up_at",
-        158_448,
+        28_785,
         {M.CRASH: 1, M.ANSWER_LOST: 1, M.BLOCKED_ELSEWHERE: 1, M.GIVE_UP: 1},
         receipts=LATE,
         workers=1,
     ),
-    _resend("resend: limited, two answers lost", 60_184, {M.LIMITED: 1, M.ANSWER_LOST: 2}, receipts=LATE, workers=1),
+    _resend("resend: limited, two answers lost", 4_651, {M.LIMITED: 1, M.ANSWER_LOST: 2}, receipts=LATE, workers=1),
     _resend(
         "resend: a slow answer is kept, refused for good",
-        6_739,
+        46_650,
         {M.ANSWER_LOST: 1, M.REFUSED: 1},
         receipts=LATE,
         patient=True,
     ),
     _resend(
         "resend: released twice, own write refused, replayed",
-        8_093,
+        38_720,
         {M.SHUTDOWN: 2, M.ANSWER_LOST: 2, M.AMBIGUOUS: 1, M.MAY_DOUBLE: 1},
         receipts=LATE,
         workers=1,
@@ -362,28 +362,28 @@ SLOW: Sequence[Setting] = (
     ),
     _resend(
         "resend: order, behind a replayed first",
-        20_084,
+        46_826,
         {M.ANSWER_LOST: 1, M.REFUSED: 1, M.REPLAY: 1},
         receipts=LATE,
         replies=2,
         workers=1,
     ),
-    _reply("order: two replies, killed, two workers", 33_383, {M.CRASH: 1}, replies=2),
+    _reply("order: two replies, killed, two workers", 20_365, {M.CRASH: 1}, replies=2),
     _reply(
-        "order: two replies, killed, answer lost", 26_409, {M.CRASH: 1, M.ANSWER_LOST: 1}, replies=2, receipts=NEVER
+        "order: two replies, killed, answer lost", 364_638, {M.CRASH: 1, M.ANSWER_LOST: 1}, replies=2, receipts=NEVER
     ),
     _resend(
         "order: two replies, answer lost, refused",
-        68_461,
+        1_752,
         {M.ANSWER_LOST: 1, M.REFUSED: 1},
         replies=2,
         receipts=NEVER,
         workers=1,
     ),
-    _reply("order: three replies", 15_887, {}, replies=3, receipts=NEVER),
+    _reply("order: three replies", 9_577, {}, replies=3, receipts=NEVER),
     _reply(
         "order: a call and a message, killed, answer lost",
-        135_268,
+        33_777,
         {M.CRASH: 1, M.ANSWER_LOST: 1},
         replies=2,
         calls=1,
@@ -391,14 +391,14 @@ SLOW: Sequence[Setting] = (
     ),
     _reply(
         "replay: refused for good, answer lost, killed",
-        30_179,
+        1_460,
         {M.CRASH: 1, M.REFUSED: 1, M.REPLAY: 1, M.ANSWER_LOST: 1},
         most_tasks=3,
         workers=1,
     ),
     _reply(
         "replay: in doubt, --may-double, killed",
-        147_506,
+        6_459,
         {M.ANSWER_LOST: 1, M.MAY_DOUBLE: 1, M.CRASH: 1},
         receipts=LATE,
         most_tasks=3,
@@ -413,21 +413,21 @@ SLOW: Sequence[Setting] = (
     ),
     _reply(
         "replay: its receipt said failed, without an echo, answer lost",
-        9_573,
+        22_537,
         {M.FAILED_RECEIPT: 1, M.REPLAY: 1, M.RECEIPT_TWICE: 1, M.ANSWER_LOST: 1},
         receipts=LATE,
         echo=False,
     ),
     _resend(
         "replay: resent, one copy failed, --may-double",
-        469,
+        1_653,
         {M.ANSWER_LOST: 1, M.FAILED_RECEIPT: 1, M.REPLAY: 1, M.MAY_DOUBLE: 1},
         receipts=LATE,
         workers=1,
     ),
     _reply(
         "replay: after give_up_at, blocked, our backoff",
-        2_104,
+        3_892,
         {M.GIVE_UP: 2, M.REPLAY: 1, M.BLOCKED_ELSEWHERE: 1, M.RETRY: 1},
         workers=1,
     ),
@@ -439,7 +439,7 @@ SLOW: Sequence[Setting] = (
     ),
     _resend(
         "replay: resent, refused for good, --may-double",
-        1_157,
+        2_843,
         {M.ANSWER_LOST: 1, M.REFUSED: 1, M.REPLAY: 1, M.MAY_DOUBLE: 1},
         receipts=LATE,
         workers=1,
@@ -461,7 +461,7 @@ SLOW: Sequence[Setting] = (
     ),
     _reply(
         "outage: a call and a message, provider down, answer lost",
-        15_733,
+        16_010,
         {M.PROVIDER_DOWN: 1, M.ANSWER_LOST: 1},
         replies=2,
         calls=1,
@@ -501,7 +501,12 @@ SLOW: Sequence[Setting] = (
         most_tasks=3,
     ),
     _event(
-        "backend: takes nothing twice, two workers", 1, {M.BACKEND_DOWN: 2}, backend=BACKEND, attempts=1, most_tasks=3
+        "backend: takes nothing twice, two workers",
+        13_821,
+        {M.BACKEND_DOWN: 2},
+        backend=BACKEND,
+        attempts=1,
+        most_tasks=3,
     ),
     _event(
         "backend: two events, both ways, killed",
@@ -535,12 +540,12 @@ SLOW: Sequence[Setting] = (
     _reply("outage: over, two replies, two workers", 28_596, {}, replies=2, receipts=NEVER, hops=0, down=True),
     _reply("every call: a reply, receipts in time", 13_841, {}, every_call=True),
     _reply(
-        "every call: a reply, limited", 43_085, {M.LIMITED: 1}, every_call=True, receipts=NEVER, hops=0, most_tasks=3
+        "every call: a reply, limited", 25_570, {M.LIMITED: 1}, every_call=True, receipts=NEVER, hops=0, most_tasks=3
     ),
-    _resend("every call: a resend", 94_974, {M.ANSWER_LOST: 1}, every_call=True, receipts=NEVER, workers=1),
-    _reply("every call: two replies", 63_874, {}, every_call=True, replies=2, receipts=NEVER, hops=0),
+    _resend("every call: a resend", 421, {M.ANSWER_LOST: 1}, every_call=True, receipts=NEVER, workers=1),
+    _reply("every call: two replies", 36_225, {}, every_call=True, replies=2, receipts=NEVER, hops=0),
     _reply(
-        "every call: two replies, killed", 1_918, {M.CRASH: 1}, every_call=True, replies=2, receipts=NEVER, workers=1
+        "every call: two replies, killed", 1_491, {M.CRASH: 1}, every_call=True, replies=2, receipts=NEVER, workers=1
     ),
 )
 
