@@ -52,7 +52,7 @@ LOST = {
 }
 
 
-SILENT = {"no answer", "a page", "a 4xx that cannot be read"}
+SILENT = {"no answer", "a page"}
 """Nothing of them speaks of this message."""
 
 
