@@ -29,7 +29,7 @@ from werkzeug.datastructures import Headers
 from services.internal.callers import ISSUERS, Callers
 from shared import config, logs
 from shared.channels import meta_webhook
-from shared.channels.meta import LONGEST_RETRY_AFTER, MetaChannel
+from shared.channels.meta import MetaChannel
 from shared.channels.meta_requests import request_body
 from shared.domain.errors import Forbidden, ItemUnparsable, SendError, TaskInvalid, UnknownState
 from shared.domain.events import Parsed, ReceiptReceived
@@ -50,6 +50,7 @@ from shared.stores.records import id_hash_of
 from shared.tenants.environment import EnvironmentTenants
 from shared.wire import bounded_json
 from shared.wire.bounded_http import Answer, Unread
+from shared.wire.retry_after import LONGEST
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LIMITS = Limits()
@@ -297,7 +298,7 @@ def check_send(answer: Answer) -> None:
         error = raised
     assert error.verdict.word
     assert error.provider_code is None or abs(error.provider_code) < 10**9
-    assert error.retry_after is None or timedelta() <= error.retry_after <= LONGEST_RETRY_AFTER
+    assert error.retry_after is None or timedelta() <= error.retry_after <= LONGEST
 
 
 def test_any_answer_of_graphs_has_a_verdict(hunt: Hunt) -> None:
