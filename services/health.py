@@ -28,7 +28,7 @@ def readyz(store: Store, queue: Queue) -> Body:
     return {"status": "ok" if ok else "degraded", "timestamp": timestamp, "services": services}, 200 if ok else 503
 
 
-class Outages:
+class CachedOutages:
     """How many providers and backends are down, read again after 10 s; None where that cannot be read."""
 
     def __init__(self, senders: Senders) -> None:

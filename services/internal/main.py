@@ -24,7 +24,7 @@ def create_app(parts: bootstrap.Internal) -> Flask:
     app.config.update(MAX_CONTENT_LENGTH=LARGEST_TASK, PROVIDE_AUTOMATIC_OPTIONS=False)
     app.url_map.merge_slashes = False  # there is nothing at //livez; nor a redirect to whatever Host says
     callers = Callers(parts.config)
-    outages = health.Outages(parts.senders)
+    outages = health.CachedOutages(parts.senders)
 
     def _process(kind: Kind, process: Callable[[Task], Answer]) -> Response:
         task = parse_task(kind, _document())

@@ -33,7 +33,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_outages_are_at_most_ten_seconds_old(clock: list[float]) -> None:
     senders = Senders(Outages(0, 0))
-    outages = health.Outages(senders)  # type: ignore[arg-type]
+    outages = health.CachedOutages(senders)  # type: ignore[arg-type]
     assert outages() == {"provider_down": 0, "backend_down": 0}
     senders.now = Outages(2, 1)
     clock[0] += 9.9
@@ -49,7 +49,7 @@ def test_outages_that_cannot_be_read_are_unknown_and_not_asked_for_at_every_look
     clock: list[float], error: type[Exception]
 ) -> None:
     senders = Senders(error())
-    outages = health.Outages(senders)  # type: ignore[arg-type]
+    outages = health.CachedOutages(senders)  # type: ignore[arg-type]
     for _ in range(3):
         assert outages() == {"provider_down": None, "backend_down": None}
     assert senders.reads == 1
