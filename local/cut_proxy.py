@@ -79,6 +79,14 @@ class CutProxy:
         self.way = _Way.OPEN
         self._hang_up(lambda connection: connection.spoiled)
 
+    def silence(self) -> None:
+        """The connections that there are hold, and pass nothing on any more, as where a firewall forgot them; new ones
+        work.
+        """
+        with self._lock:
+            for connection in self._connections:
+                connection.spoiled = connection.silent = True
+
     @contextmanager
     def cut_off(self) -> Iterator[None]:
         """Every connection is closed, each new one at once; then all is as before."""
@@ -163,6 +171,7 @@ class _Connection:
         self._swallowed_at: float | None = None
         self.spoiled = False
         """Bytes of it are lost: no protocol can go on from here."""
+        self.silent = False
 
     def start(self) -> None:
         self._server.settimeout(_TICK)
@@ -191,7 +200,7 @@ class _Connection:
 
     def _requests(self) -> None:
         while data := self._client.recv(65536):
-            if self._proxy.way is _Way.BLACK_HOLE:
+            if self.silent or self._proxy.way is _Way.BLACK_HOLE:
                 self.spoiled = True
                 continue
             self._swallow = self._swallow or self._proxy.taken(data)
@@ -209,7 +218,7 @@ class _Connection:
                 return
             if self._swallow:
                 self._lose()
-            elif self._proxy.way is _Way.BLACK_HOLE:
+            elif self.silent or self._proxy.way is _Way.BLACK_HOLE:
                 self.spoiled = True
             else:
                 self._client.sendall(data)

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from shared.domain.dead_letters import Listing
+from shared.domain.deadline import Deadline
 from shared.domain.delivery import Step
 from shared.domain.events import Parsed, ReceiptReceived, StateChange
 from shared.domain.identity import Echo
@@ -52,6 +53,12 @@ class Page:
     """Where the next page begins; None where this is the last."""
 
 
+NotedReceipt = tuple[Echo | None, ReceiptReceived]
+"""A receipt and the record that its echo names; None where it carries no echo of ours."""
+
+DueTask = tuple[Task, datetime | None]
+"""A task and when it is to run; None: now."""
+
 Decide = Callable[[Delivery | None], Step]
 DecideMarks = Callable[[Marks], Marks]
 
@@ -61,6 +68,13 @@ class Store(Protocol):
 
     def create(self, record: Delivery) -> Created | Exists:
         """Store a new record, once, whoever else tries."""
+        ...
+
+    def create_all(self, records: Sequence[Delivery], deadline: Deadline) -> Sequence[Created | Exists | Exception]:
+        """As `create`, each record by itself and many at a time; no two have one key. What came of each, in order:
+        StoreUnavailable where that is not known, another exception where the store cannot hold the record. Raises
+        nothing.
+        """
         ...
 
     def get(self, key: str) -> Delivery | None:
@@ -81,6 +95,13 @@ class Store(Protocol):
 
     def note_unechoed_receipt(self, receipt: ReceiptReceived) -> None:
         """Keep a receipt that carries no key of ours, by the provider's id."""
+        ...
+
+    def note_receipts(self, receipts: Sequence[NotedReceipt], deadline: Deadline) -> Sequence[bool | Exception]:
+        """As `note_receipt` and, where there is no echo, `note_unechoed_receipt`: each by itself and many at a time.
+        What came of each, in order: whether there is such a record (True where there is no echo), or
+        StoreUnavailable. Raises nothing.
+        """
         ...
 
     def overdue(self, before: datetime, limit: int) -> Sequence[str]:
@@ -141,6 +162,12 @@ class Queue(Protocol):
 
     def ensure(self, task: Task, at: datetime | None) -> None:
         """Make the task, to run at `at` or now; one of that name is success. Raises QueueUnavailable."""
+        ...
+
+    def ensure_all(self, tasks: Sequence[DueTask], deadline: Deadline) -> Sequence[Exception | None]:
+        """As `ensure`, many at a time and in this order. What came of each: None once it is made, else
+        QueueUnavailable. Raises nothing.
+        """
         ...
 
     def ping(self) -> None:

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from shared.domain.dead_letters import Listing
+from shared.domain.deadline import Deadline
 from shared.domain.delivery import Step
 from shared.domain.errors import StoreUnavailable, UnknownState
 from shared.domain.events import ReceiptReceived
@@ -18,36 +19,55 @@ from shared.domain.identity import Echo, provider_id_hash
 from shared.domain.limits import Limits
 from shared.domain.marks import Marks, ReceiptBlock
 from shared.domain.record import OPEN_STATES, Delivery, State
-from shared.pipeline.ports import Backlog, Created, Cursor, Decide, DecideMarks, Exists, Page
+from shared.pipeline.ports import Backlog, Created, Cursor, Decide, DecideMarks, Exists, NotedReceipt, Page
+from shared.stores.firestore_batches import PORTION, PORTION_BYTES, Made, write_each
 from shared.stores.firestore_documents import (
     Write,
     changing,
     creating,
     echoed_in,
     lean_record_of,
+    name_of,
     noting,
     noting_unechoed,
     receipts_name,
     record_name,
     record_of,
+    size_of,
     time_of,
     unechoed_in,
 )
 from shared.stores.firestore_documents import id_hash_of as record_id_hash
 from shared.stores.firestore_listings import documents_of_page
 from shared.stores.firestore_marks import changing_marks, marks_name, marks_of, noting_block
+from shared.stores.firestore_notes import Note, notes_of
 from shared.stores.firestore_queries import equal, oldest_pending, overdue_page
-from shared.stores.firestore_rpc import FirestoreRpc, LostRace, Patience
-from shared.stores.records import id_hash_of, in_order, with_receipts, written
+from shared.stores.firestore_rpc import FirestoreRpc, LostRace, pause
+from shared.stores.records import (
+    each_storable,
+    id_hash_of,
+    in_order,
+    portions,
+    too_slow,
+    with_receipts,
+    written,
+)
 from shared.stores.turn import Turn
+from shared.wire.grpc_client import Patience
+from shared.wire.in_flight import CallsInFlight
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 _PROBE = record_name("ping")
 """A document that never exists: to ask for it costs one read."""
 
 _TURNS = 64
 """Keys share them, by their hash: more than there are threads, so that two keys seldom wait for one another."""
+
+
+IN_FLIGHT = 16
+"""Calls at once of all large POSTs of a process."""
 
 
 class FirestoreStore:
@@ -64,12 +84,14 @@ class FirestoreStore:
         emulator: str | None = None,
     ) -> None:
         self._rpc = FirestoreRpc(project, database, emulator)
+        self._in_flight = CallsInFlight(IN_FLIGHT, "pombo-firestore")
         self._limits = limits
         self._clock = clock
         self._turns = tuple(Turn() for _ in range(_TURNS))
 
     def close(self) -> None:
         """Close the connection; no other call may follow."""
+        self._in_flight.close()
         self._rpc.close()
 
     def create(self, record: Delivery) -> Created | Exists:
@@ -81,13 +103,18 @@ class FirestoreStore:
                 return Created()
             except LostRace as lost:
                 cause = lost
-            try:
-                found = self._find(record.key, patience)
-            except UnknownState:
-                return Exists(None)
-            if found is not None:
-                return Exists(found)
-            patience.pause(cause)
+            for document in self._rpc.read([name_of(write)], patience).values():
+                return self._exists(document, patience)
+            pause(patience, cause)
+
+    def create_all(self, records: Sequence[Delivery], deadline: Deadline) -> Sequence[Created | Exists | Exception]:
+        """One BatchWrite for each portion, several in flight."""
+
+        def write(writes: list[Write]) -> list[Created | Exists | Exception]:
+            parts = portions(writes, PORTION, size_of, PORTION_BYTES)
+            return self._each(self._create_portion, parts, deadline)
+
+        return each_storable(records, creating, write)
 
     def get(self, key: str) -> Delivery | None:
         return self._find(key, self._rpc.patience())
@@ -118,11 +145,21 @@ class FirestoreStore:
             except LostRace as lost:  # also the word on a database that does not exist: so look
                 if not self._rpc.read([record_name(echo.key)], patience):
                     return False
-                patience.pause(lost)
+                pause(patience, lost)
 
     def note_unechoed_receipt(self, receipt: ReceiptReceived) -> None:
         expire_at = self._clock() + self._limits.receipt_retention
         self._write(noting_unechoed(receipt.kind, receipt.at, receipt.code, id_hash_of(receipt), expire_at))
+
+    def note_receipts(self, receipts: Sequence[NotedReceipt], deadline: Deadline) -> Sequence[bool | Exception]:
+        """As `create_all`; the receipts of one message are one write."""
+        notes = notes_of(receipts, self._clock() + self._limits.receipt_retention)
+        parts = [part for layer in notes for part in portions(layer, PORTION)]
+        made = self._each(self._note_portion, parts, deadline)
+        results: dict[int, bool | Exception] = {}
+        for note, one in zip((note for layer in notes for note in layer), made, strict=True):
+            results |= dict.fromkeys(note.places, one)
+        return [results[place] for place in range(len(receipts))]
 
     def overdue(self, before: datetime, limit: int) -> Sequence[str]:
         """Goes on behind records of a newer version's states, which it leaves alone, until it has as many as asked."""
@@ -211,6 +248,41 @@ class FirestoreStore:
             with_receipts(record, echoed_in(document), _unechoed_of(record, unechoed)) for record, document in found
         ]
 
+    def _each(
+        self, work: Callable[[list[T]], list[R]], parts: Sequence[list[T]], deadline: Deadline
+    ) -> list[R | Exception]:
+        """What `work` makes of the items of each part, several parts at a time."""
+        results: list[R | Exception] = []
+        for part, made in zip(parts, self._in_flight.each(work, parts, deadline, too_slow()), strict=True):
+            results += [made] * len(part) if isinstance(made, Exception) else made
+        return results
+
+    def _create_portion(self, writes: list[Write]) -> list[Created | Exists | Exception]:
+        """Raises StoreUnavailable."""
+        patience = self._rpc.patience()
+        results: dict[int, Created | Exists | Exception] = {}
+        while places := [place for place in range(len(writes)) if place not in results]:
+            for place, made in zip(places, write_each(self._rpc, [writes[i] for i in places], patience), strict=True):
+                if made is not Made.REFUSED:
+                    results[place] = Created() if made is Made.WRITTEN else made
+            names = {name_of(writes[place]): place for place in places if place not in results}
+            found = self._rpc.read(names, patience) if names else {}
+            results |= {names[name]: self._exists(document, patience) for name, document in found.items()}
+            if len(found) < len(names):  # deleted since they were refused
+                pause(patience, LostRace())
+        return [results[place] for place in range(len(writes))]
+
+    def _exists(self, document: Any, patience: Patience) -> Exists:
+        try:
+            return Exists(self._joined([document], patience)[0])
+        except UnknownState:
+            return Exists(None)
+
+    def _note_portion(self, notes: list[Note]) -> list[bool | Exception]:
+        """Raises StoreUnavailable."""
+        made = write_each(self._rpc, [note.write for note in notes], self._rpc.patience())
+        return [one if isinstance(one, Exception) else one is Made.WRITTEN for one in made]
+
     def _existing(self, records: Sequence[Delivery], patience: Patience) -> Collection[str]:
         return self._rpc.read([record_name(record.key) for record in records], patience) if records else ()
 
@@ -240,7 +312,7 @@ class FirestoreStore:
                 try:
                     return again()
                 except LostRace as lost:
-                    patience.pause(lost)
+                    pause(patience, lost)
 
     def _write(self, write: Write) -> None:
         """A blind write: it may be made twice."""
@@ -250,7 +322,7 @@ class FirestoreStore:
                 self._rpc.commit([write], patience)
                 return
             except LostRace as lost:
-                patience.pause(lost)
+                pause(patience, lost)
 
     @contextmanager
     def _in_turn(self, key: str, patience: Patience) -> Iterator[None]:

@@ -21,6 +21,9 @@ Fields = Mapping[str, Any]
 Write = dict[str, Any]
 
 _TEXTS = frozenset({"payload", "metadata", "attempts_log"})
+_OTHER_BYTES = 2048
+"""Of a record's document without its texts; most have half of it."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -81,6 +84,17 @@ def version_of(update_time: Any) -> int:
     return int(update_time.seconds) * 1_000_000_000 + int(update_time.nanos)
 
 
+def name_of(write: Write) -> str:
+    name: str = write["update"]["name"]
+    return name
+
+
+def size_of(write: Write) -> int:
+    """About how many bytes a record's write has, its texts being the only parts that may be long."""
+    texts = (write["update"]["fields"].get(name, {}).get("string_value", "") for name in _TEXTS)
+    return _OTHER_BYTES + sum(len(text.encode()) for text in texts)
+
+
 def creating(record: Delivery) -> Write:
     """The write that makes a record, refused where there is one."""
     return {"update": _document(record_name(record.key), fields_of(record)), "current_document": {"exists": False}}
@@ -129,6 +143,26 @@ def noting_unechoed(kind: ReceiptKind, at: datetime, code: int | None, id_hash: 
         "update_mask": {"field_paths": [*fields]},
         "update_transforms": [_earliest(f"receipts.{_quoted(_entry(kind, code, id_hash))}", at)],
     }
+
+
+def noting_together(one: Write, other: Write) -> Write:
+    """Two such writes to one document as one: of two times for a receipt the earlier stands."""
+    earliest: dict[str, Any] = {}
+    for transform in (*one["update_transforms"], *other["update_transforms"]):
+        path = transform["field_path"]
+        if path not in earliest or _time_in(transform) < _time_in(earliest[path]):
+            earliest[path] = transform
+    fields = {**one["update"]["fields"], **other["update"]["fields"]}
+    return one | {
+        "update": _document(name_of(one), fields),
+        "update_mask": {"field_paths": [*fields]},
+        "update_transforms": [*earliest.values()],
+    }
+
+
+def _time_in(transform: Mapping[str, Any]) -> int:
+    at: int = transform["minimum"]["integer_value"]
+    return at
 
 
 def _marked(kind: ReceiptKind) -> Fields:

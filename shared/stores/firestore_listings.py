@@ -10,8 +10,9 @@ from typing import Any
 from shared.domain.dead_letters import Listing
 from shared.pipeline.ports import Cursor
 from shared.stores.firestore_queries import MOST_IN, listed_page, of_provider_ids, refused_unechoed_page
-from shared.stores.firestore_rpc import FirestoreRpc, Patience
+from shared.stores.firestore_rpc import FirestoreRpc
 from shared.stores.firestore_schema import RECEIPTS, RECORDS
+from shared.wire.grpc_client import Patience
 
 
 def documents_of_page(

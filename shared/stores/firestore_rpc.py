@@ -6,65 +6,46 @@ whose answer was lost may have been applied, and is then refused when it is made
 is there. `Conflict` is AlreadyExists and Aborted at once.
 """
 
-import random
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shared.domain.errors import StoreUnavailable
 from shared.stores.firestore_documents import Write, time_of, version_of
-from shared.wire.grpc_client import GrpcClient
+from shared.wire.grpc_client import GrpcClient, OutOfPatience, Patience
 
 if TYPE_CHECKING:
     from google.cloud.firestore_v1.services.firestore import FirestoreClient
 
 T = TypeVar("T")
 
-PATIENCE = 2.0
-"""Seconds without an answer, to this operation or another of the process, after which the store counts as unreachable;
-a healthy call takes tens of milliseconds. With the queue's 2.2 s this keeps the webhook's answer under 5 s.
-"""
-
 CONTENTION = 10.0
 """Seconds that one operation may take while there are answers, though only to say that another one was quicker."""
 
-_PAUSE = 0.01
-_LONGEST_PAUSE = 0.5
-_LEAST = 0.05
-"""Seconds. A try with less than that left is not worth making."""
+
+QUICK_READS = 10
+"""Documents that are read within milliseconds."""
 
 
 class LostRace(Exception):
     """What a write was to find is not what is there: another one came between, or this very one went through."""
 
 
-class Patience:
-    """How long one operation goes on: until nothing was answered for PATIENCE, and CONTENTION at most."""
-
-    def __init__(self, last_answer: Callable[[], float]) -> None:
-        self._began = time.monotonic()
-        self._last_answer = last_answer
-        self._pauses = 0
-
-    @property
-    def left(self) -> float:
-        """Seconds; none, or less than none, when it is over."""
-        last_sign = max(self._began, self._last_answer())
-        return min(self._began + CONTENTION, last_sign + PATIENCE) - time.monotonic()
-
-    def pause(self, cause: Exception) -> None:
-        """Wait before the next try, longer each time and never twice the same. Raises StoreUnavailable at the end."""
-        pause = random.uniform(0.2, 1) * min(_LONGEST_PAUSE, _PAUSE * 2**self._pauses)  # noqa: S311 — no secret
-        self._pauses += 1
-        if self.left <= pause + _LEAST:
-            raise unavailable(cause) from cause
-        time.sleep(pause)
+class InvalidWrite(StoreUnavailable):
+    """The store refuses a write as invalid."""
 
 
-def unavailable(cause: Exception) -> StoreUnavailable:
+def unavailable(cause: BaseException | None) -> StoreUnavailable:
     """By the name of its class alone: what a library says of it may hold a document's name or content."""
     return StoreUnavailable(f"The store cannot be reached: {type(cause).__name__}.")
+
+
+def pause(patience: Patience, cause: Exception) -> None:
+    """Wait before an operation begins anew. Raises StoreUnavailable once its patience is over."""
+    try:
+        patience.pause(cause)
+    except OutOfPatience as error:
+        raise unavailable(cause) from error
 
 
 class FirestoreRpc:
@@ -74,16 +55,16 @@ class FirestoreRpc:
         self._database = f"projects/{project}/databases/{database}"
         self._root = f"{self._database}/documents"
         self._client = GrpcClient(_load, emulator)
+        # The emulator takes BatchWrite of an administrator alone; to the real service the credential says who calls.
+        self._administrator = [("authorization", "Bearer owner")] if emulator else []
         self._closed = False
-        self._answered = 0.0
 
     def patience(self) -> Patience:
-        """That of an operation that begins now. The time to connect, which is ours, is no part of it."""
-        self._connected()
-        return Patience(lambda: self._answered)
+        """That of an operation that begins now."""
+        return self._guarded(lambda: self._client.patience(CONTENTION))
 
     def commit(self, writes: Sequence[Write], patience: Patience) -> list[int]:
-        """All of the writes or none of them; the version of each document then. Raises LostRace."""
+        """All of the writes or none of them; the version of each document then. Raises LostRace and InvalidWrite."""
         from google.api_core import exceptions
 
         request = {"database": self._database, "writes": [self._absolute(write) for write in writes]}
@@ -93,9 +74,35 @@ class FirestoreRpc:
             )
         except (exceptions.AlreadyExists, exceptions.FailedPrecondition, exceptions.NotFound) as error:
             raise LostRace from error
+        except exceptions.InvalidArgument as error:
+            raise InvalidWrite from error
+        except exceptions.GoogleAPICallError as error:
+            raise unavailable(error) from error
         return [version_of(result.update_time) for result in type(response).pb(response).write_results]
 
-    def read(self, names: Iterable[str], patience: Patience) -> dict[str, Any]:
+    def batch(self, writes: Sequence[Write], patience: Patience) -> list[int]:
+        """Each of the writes by itself, at most 500 of them and one for a document; the gRPC status code of each.
+        Raises InvalidWrite where the batch is refused because of one of them; others may have been made (the emulator,
+        2026-11).
+        """
+        from google.api_core import exceptions
+
+        request = {"database": self._database, "writes": [self._absolute(write) for write in writes]}
+        try:
+            response = self._call(
+                lambda client, timeout: client.batch_write(
+                    request=request, retry=None, timeout=timeout, metadata=self._administrator
+                ),
+                patience,
+                quick=False,
+            )
+        except exceptions.InvalidArgument as error:
+            raise InvalidWrite from error
+        except exceptions.GoogleAPICallError as error:
+            raise unavailable(error) from error
+        return [status.code for status in type(response).pb(response).status]
+
+    def read(self, names: Collection[str], patience: Patience) -> dict[str, Any]:
         """Those of the documents that exist, by name."""
         found, _ = self._read(names, patience)
         return {document.name.removeprefix(f"{self._root}/"): document for document in found}
@@ -129,15 +136,22 @@ class FirestoreRpc:
 
     # ---- one call
 
-    def _read(self, names: Iterable[str], patience: Patience) -> tuple[list[Any], datetime]:
+    def _read(self, names: Collection[str], patience: Patience) -> tuple[list[Any], datetime]:
         request = {"database": self._database, "documents": [f"{self._root}/{name}" for name in names]}
         responses = self._stream(
-            lambda client, timeout: client.batch_get_documents(request=request, retry=None, timeout=timeout), patience
+            lambda client, timeout: client.batch_get_documents(request=request, retry=None, timeout=timeout),
+            patience,
+            quick=len(names) <= QUICK_READS,
         )
         found = [response.found for response in responses if response.HasField("found")]
         return found, time_of(responses[-1].read_time)
 
-    def _stream(self, start: Callable[["FirestoreClient", float], Iterable[Any]], patience: Patience) -> list[Any]:
+    def _stream(
+        self,
+        start: Callable[["FirestoreClient", float], Iterable[Any]],
+        patience: Patience,
+        quick: bool = False,
+    ) -> list[Any]:
         """The whole of an answer that comes in parts; again from the start where it breaks off."""
         from google.api_core import exceptions
 
@@ -145,58 +159,32 @@ class FirestoreRpc:
             return [type(response).pb(response) for response in start(client, timeout)]
 
         try:
-            return self._call(collect, patience)
+            return self._call(collect, patience, quick)
         except exceptions.GoogleAPICallError as error:
             raise unavailable(error) from error
 
-    def _call(self, work: Callable[["FirestoreClient", float], T], patience: Patience) -> T:
+    def _call(self, work: Callable[["FirestoreClient", float], T], patience: Patience, quick: bool = True) -> T:
         """Raises, besides StoreUnavailable, whatever says that the call was understood and refused."""
-        from google.api_core import exceptions
+        return self._guarded(lambda: self._client.call(work, patience, quick))
 
-        passing = (
-            exceptions.ServiceUnavailable,
-            exceptions.DeadlineExceeded,
-            exceptions.InternalServerError,
-            exceptions.Unknown,
-            exceptions.ResourceExhausted,
-            exceptions.Cancelled,
-        )
-        while True:
-            began = time.monotonic()
-            client = self._connected()
-            try:
-                result = work(client, patience.left)
-                self._answered = time.monotonic()
-                return result
-            except (exceptions.AlreadyExists, exceptions.FailedPrecondition, exceptions.NotFound):
-                self._answered = time.monotonic()
-                raise
-            except exceptions.Aborted as error:
-                self._answered = time.monotonic()
-                patience.pause(error)
-            except passing as error:
-                if isinstance(error, exceptions.DeadlineExceeded) and self._answered < began:
-                    self._client.leave(client)
-                patience.pause(error)
-            except exceptions.GoogleAPIError as error:
-                raise unavailable(error) from error
-            except ValueError as error:  # grpc's word on a channel that was closed meanwhile
-                if not self._closed:
-                    raise
-                raise unavailable(error) from error
-
-    def _absolute(self, write: Write) -> Write:
-        return write | {"update": write["update"] | {"name": f"{self._root}/{write['update']['name']}"}}
-
-    def _connected(self) -> "FirestoreClient":
+    def _guarded(self, call: Callable[[], T]) -> T:
         from google.auth.exceptions import GoogleAuthError
 
         if self._closed:
             raise StoreUnavailable("The store is closed.")
         try:
-            return self._client.get()
+            return call()
+        except OutOfPatience as error:
+            raise unavailable(error.__cause__) from error
         except (GoogleAuthError, OSError) as error:
             raise unavailable(error) from error
+        except ValueError as error:  # grpc's word on a channel that was closed meanwhile
+            if not self._closed:
+                raise
+            raise unavailable(error) from error
+
+    def _absolute(self, write: Write) -> Write:
+        return write | {"update": write["update"] | {"name": f"{self._root}/{write['update']['name']}"}}
 
 
 def _load() -> tuple[type["FirestoreClient"], Any]:

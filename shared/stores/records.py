@@ -1,15 +1,21 @@
 """Records as every store hands them out: with their receipts, in order, and with the version just written."""
 
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
+from shared.domain.deadline import Deadline
 from shared.domain.delivery import Ensure, EnsureReplies, Run, Step
+from shared.domain.errors import StoreUnavailable
 from shared.domain.events import ReceiptReceived
 from shared.domain.identity import outbound_key, provider_id_hash
 from shared.domain.record import Delivery, Kind, ReceiptKind, Receipts
+
+T = TypeVar("T")
+S = TypeVar("S")
+R = TypeVar("R")
 
 
 def receipts_of(kind: str, at: datetime, code: int | None, id_hash: str) -> Receipts:
@@ -31,6 +37,60 @@ def with_receipts(record: Delivery, echoed: Iterable[tuple[int, Receipts]], unec
 
 def id_hash_of(receipt: ReceiptReceived) -> str:
     return provider_id_hash(receipt.provider, receipt.provider_id)
+
+
+def portions(items: Sequence[T], most: int, size: Callable[[T], int] = lambda _: 0, bytes_: int = 0) -> list[list[T]]:
+    """The items in order, at most so many together, and of so many bytes unless a single one has more."""
+    found: list[list[T]] = []
+    held = 0
+    for item in items:
+        length = size(item)
+        if not found or len(found[-1]) == most or held + length > bytes_ > 0:
+            found.append([])
+            held = 0
+        found[-1].append(item)
+        held += length
+    return found
+
+
+def too_slow() -> StoreUnavailable:
+    """What is said of the rest once a deadline has passed."""
+    return StoreUnavailable("The store is too slow.")
+
+
+def one_after_another(
+    items: Sequence[T], most: int, work: Callable[[list[T]], list[R | Exception]], deadline: Deadline
+) -> list[R | Exception]:
+    """What `work` makes of each item, portion by portion. After an outage, or once the deadline has passed, the rest is
+    not begun.
+    """
+    results: list[R | Exception] = []
+    outage: StoreUnavailable | None = None
+    for portion in portions(items, most):
+        if outage is None and deadline.has_passed:
+            outage = too_slow()
+        if outage is None:
+            try:
+                results += work(portion)
+                continue
+            except StoreUnavailable as error:
+                outage = error
+        results += [outage] * len(portion)
+    return results
+
+
+def each_storable(
+    items: Sequence[T], encode: Callable[[T], S], write: Callable[[list[S]], list[R]]
+) -> list[R | Exception]:
+    """What `write` makes of the encoded items; for one that cannot be encoded, why."""
+    encoded: list[S | Exception] = []
+    for item in items:
+        try:
+            encoded.append(encode(item))
+        except (TypeError, ValueError) as error:
+            encoded.append(error)
+    written_ = iter(write([each for each in encoded if not isinstance(each, Exception)]))
+    return [each if isinstance(each, Exception) else next(written_) for each in encoded]
 
 
 def new_version() -> int:

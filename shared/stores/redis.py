@@ -5,8 +5,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from shared.domain.dead_letters import Listing
+from shared.domain.deadline import Deadline
 from shared.domain.delivery import Step
 from shared.domain.errors import StoreUnavailable, UnknownState
 from shared.domain.events import ReceiptReceived
@@ -14,13 +16,14 @@ from shared.domain.identity import Echo, provider_id_hash
 from shared.domain.limits import Limits
 from shared.domain.marks import Marks, ReceiptBlock
 from shared.domain.record import Delivery
-from shared.pipeline.ports import Backlog, Created, Cursor, Decide, DecideMarks, Exists, Page
-from shared.stores.records import id_hash_of, in_order, new_version
+from shared.pipeline.ports import Backlog, Created, Cursor, Decide, DecideMarks, Exists, NotedReceipt, Page
+from shared.stores.records import each_storable, id_hash_of, in_order, new_version, one_after_another
 from shared.stores.redis_client import RedisClient
 from shared.stores.redis_marks import as_marks, changed, marks_name, noted_block
 from shared.stores.redis_records import (
     COUNTED,
     Stored,
+    Value,
     as_page,
     as_stored,
     as_time,
@@ -49,6 +52,9 @@ from shared.stores.redis_scripts import (
 CONTENTION = 10.0
 """Seconds that a change may lose one race after another, while others get through."""
 
+PORTION = 100
+"""Scripts in one round trip, which keep the server for some 10 ms: so long others wait."""
+
 _LONGEST_PAUSE = 0.05
 
 
@@ -68,14 +74,18 @@ class RedisStore:
         self._client.close()
 
     def create(self, record: Delivery) -> Created | Exists:
-        done, answer = self._client.run(COMMIT, *creation(record, new_version(), self._clock()))
-        if done:
-            return Created()
-        try:
-            found = as_stored(answer)
-        except UnknownState:
-            return Exists(None)
-        return Exists(found.record if found else None)
+        return _created(self._client.run(COMMIT, *creation(record, new_version(), self._clock())))
+
+    def create_all(self, records: Sequence[Delivery], deadline: Deadline) -> Sequence[Created | Exists | Exception]:
+        """One round trip for each portion."""
+
+        def arguments(record: Delivery) -> Sequence[Value]:
+            return creation(record, new_version(), self._clock())
+
+        def write(calls: list[Sequence[Value]]) -> list[Created | Exists]:
+            return [_created(answer) for answer in self._client.run_each(COMMIT, calls)] if calls else []
+
+        return one_after_another(records, PORTION, lambda part: each_storable(part, arguments, write), deadline)
 
     def get(self, key: str) -> Delivery | None:
         found = self._find(key)
@@ -101,6 +111,28 @@ class RedisStore:
     def note_unechoed_receipt(self, receipt: ReceiptReceived) -> None:
         """Those of one message live as long as the last of them."""
         self._client.run(NOTE_UNECHOED, *noted_unechoed(receipt, id_hash_of(receipt), self._limits.receipt_retention))
+
+    def note_receipts(self, receipts: Sequence[NotedReceipt], deadline: Deadline) -> Sequence[bool | Exception]:
+        """As `create_all`: those with an echo first, for one round trip runs one script."""
+        echoed = [(place, echo, receipt) for place, (echo, receipt) in enumerate(receipts) if echo]
+        unechoed = [(place, receipt) for place, (echo, receipt) in enumerate(receipts) if not echo]
+
+        def note(part: list[tuple[int, Echo, ReceiptReceived]]) -> list[bool | Exception]:
+            calls = [noted(echo, receipt, id_hash_of(receipt)) for _, echo, receipt in part]
+            return [bool(there) for there in self._client.run_each(NOTE, calls)]
+
+        def note_unechoed(part: list[tuple[int, ReceiptReceived]]) -> list[bool | Exception]:
+            life = self._limits.receipt_retention
+            calls = [noted_unechoed(receipt, id_hash_of(receipt), life) for _, receipt in part]
+            self._client.run_each(NOTE_UNECHOED, calls)
+            return [True] * len(part)
+
+        made = [
+            *one_after_another(echoed, PORTION, note, deadline),
+            *one_after_another(unechoed, PORTION, note_unechoed, deadline),
+        ]
+        by_place = dict(zip([place for place, *_ in (*echoed, *unechoed)], made, strict=True))
+        return [by_place[place] for place in range(len(receipts))]
 
     def overdue(self, before: datetime, limit: int) -> Sequence[str]:
         keys: list[str] = self._client.run(OVERDUE, microseconds(before), limit)
@@ -157,6 +189,17 @@ class RedisStore:
     def _all(self, index: str) -> list[Delivery]:
         found = [as_stored(each) for each in self._client.run(FIND_ALL, index)]
         return [stored.record for stored in found if stored]
+
+
+def _created(done_and_found: Sequence[Any]) -> Created | Exists:
+    done, found = done_and_found
+    if done:
+        return Created()
+    try:
+        stored = as_stored(found)
+    except UnknownState:
+        return Exists(None)
+    return Exists(stored.record if stored else None)
 
 
 def _tries() -> Iterator[None]:

@@ -3,7 +3,7 @@
 import hashlib
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shared.domain.errors import StoreUnavailable
@@ -15,9 +15,14 @@ T = TypeVar("T")
 Value = str | int
 
 CONNECT_SECONDS = 1.0
-ANSWER_SECONDS = 1.8
+PATIENCE = 2.0
 """A server that is frozen or gone is told from a slow one by then. A look-up of its name in the DNS is not bounded by
 this: give REDIS_URL an address, or a name that the machine itself resolves.
+"""
+
+FIRST_TRY = 0.7
+"""Of a call that takes milliseconds where all is well, on a connection that may have gone silent without a word: an
+instance slept for an hour, a firewall or a failover forgot it. The rest of the patience is for a new connection.
 """
 
 _MORE_THAN_THREADS = 10_000
@@ -31,7 +36,8 @@ class RedisClient:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._made: tuple[int, Redis | None] = (0, None)
+        self._made: dict[tuple[int, float], Redis] = {}
+        self._answered_in = 0
         self._closed = False
 
     def run(self, script: str, *arguments: Value) -> Any:
@@ -45,43 +51,83 @@ class RedisClient:
             except NoScriptError:  # a server that was started anew; EVAL loads it too
                 return redis.eval(script, 0, *arguments)
 
-        return self._call(work)
+        return self._quickly(work)
+
+    def run_each(self, script: str, calls: Sequence[Sequence[Value]]) -> list[Any]:
+        """What the script returns for each list of arguments, in one round trip. Raises StoreUnavailable."""
+
+        def work(redis: "Redis") -> list[Any]:
+            from redis.exceptions import NoScriptError
+
+            try:
+                return _piped(redis, script, calls)
+            except NoScriptError:  # none of them ran: it is the first one's answer
+                redis.script_load(script)
+                return _piped(redis, script, calls)
+
+        return self._call(work, PATIENCE)
 
     def command(self, *words: Value) -> Any:
         """What one command returns. Raises StoreUnavailable."""
-        return self._call(lambda redis: redis.execute_command(*words))  # type: ignore[no-untyped-call]  # it has none
+        return self._quickly(lambda redis: redis.execute_command(*words))  # type: ignore[no-untyped-call]  # it has none
 
     def check(self) -> None:
         """Raise StoreUnavailable where the server cannot be written to, or may throw away what it was given."""
         self.command("SET", "pombo:ping", "1")
-        self._call(_must_keep)
+        self._quickly(_must_keep)
 
     def close(self) -> None:
         """Close every connection, for good."""
         self._closed = True
-        pid, redis = self._made
-        if redis is not None and pid == os.getpid():
-            redis.connection_pool.disconnect()
+        for (pid, _), redis in list(self._made.items()):
+            if pid == os.getpid():
+                redis.connection_pool.disconnect()
 
-    def _call(self, work: Callable[["Redis"], T]) -> T:
+    def _quickly(self, work: Callable[["Redis"], T]) -> T:
+        """`work`, and where nothing is heard for FIRST_TRY once more on a new connection, for the rest of the patience.
+        What was sent may have been carried out: sent again it does no harm (see `retry` below).
+        """
+        from redis.exceptions import TimeoutError
+
+        if self._answered_in != os.getpid():  # a process's first call pays for the connection
+            return self._call(work, PATIENCE)
+        try:
+            return self._call(work, FIRST_TRY)
+        except StoreUnavailable as error:
+            if not isinstance(error.__cause__, TimeoutError):
+                raise
+        self._forget_idle()
+        return self._call(work, PATIENCE - FIRST_TRY)
+
+    def _forget_idle(self) -> None:
+        """What one connection met, those that have idled beside it have met too."""
+        for (pid, _), redis in list(self._made.items()):
+            if pid == os.getpid():
+                redis.connection_pool.disconnect(inuse_connections=False)
+
+    def _call(self, work: Callable[["Redis"], T], seconds: float) -> T:
         from redis.exceptions import RedisError
 
         if self._closed:
             raise StoreUnavailable("The store is closed.")
         try:
-            return work(self._redis())
+            result = work(self._redis(seconds))
         except (RedisError, OSError) as error:
             raise StoreUnavailable(_sentence(error)) from error
+        self._answered_in = os.getpid()
+        return result
 
-    def _redis(self) -> "Redis":
-        pid, redis = self._made
-        if redis is None or pid != os.getpid():
-            redis = self._connect()
+    def _redis(self, seconds: float) -> "Redis":
+        """The connections whose answers may take so long: redis-py keeps a timeout with a connection."""
+        known = (os.getpid(), seconds)
+        redis = self._made.get(known)
+        if redis is None:
+            redis = self._connect(seconds)
             _must_keep(redis)
-            self._made = (os.getpid(), redis)  # of two threads that come here at once, one pool is dropped again
+            self._made[known] = redis  # of two threads that come here at once, one pool is dropped again
         return redis
 
-    def _connect(self) -> "Redis":
+    def _connect(self, seconds: float) -> "Redis":
         from redis import ConnectionPool, Redis
         from redis.backoff import NoBackoff
         from redis.exceptions import ConnectionError
@@ -91,11 +137,11 @@ class RedisClient:
             pool = ConnectionPool.from_url(
                 self._url,
                 socket_connect_timeout=CONNECT_SECONDS,
-                socket_timeout=ANSWER_SECONDS,
+                socket_timeout=seconds,
                 # Once more where a connection broke, at once: an idle one that a firewall or a failover had cut. What
                 # was sent may have been carried out. Sent again it does no harm: a commit finds its own version and
                 # says so, a receipt and a mark are blind, and one that lost to a later write is refused and decided
-                # anew, where the token tells. Not after a timeout: the next one would only take as long.
+                # anew, where the token tells. Not after a timeout, which `_quickly` and the callers look after.
                 retry=Retry(NoBackoff(), 1, supported_errors=(ConnectionError,)),
                 # An idle connection is looked at before it is used, and kept alive by TCP: a PING could only fail
                 # where the command itself fails, at the price of a round trip.
@@ -108,6 +154,14 @@ class RedisClient:
         except (ValueError, TypeError):  # from None: it quotes the address, which may hold the password
             raise StoreUnavailable("REDIS_URL is no address like rediss://:password@10.0.0.3:6379/0.") from None
         return Redis(connection_pool=pool)
+
+
+def _piped(redis: "Redis", script: str, calls: Sequence[Sequence[Value]]) -> list[Any]:
+    """Raises the first error among the answers."""
+    with redis.pipeline(transaction=False) as pipeline:
+        for arguments in calls:
+            pipeline.evalsha(_sha(script), 0, *arguments)
+        return pipeline.execute()
 
 
 def _sha(script: str) -> str:

@@ -6,6 +6,7 @@ from datetime import datetime
 from pathlib import Path
 
 from shared.domain.dead_letters import Listing
+from shared.domain.deadline import Deadline
 from shared.domain.delivery import Step
 from shared.domain.errors import UnknownState
 from shared.domain.events import ReceiptReceived
@@ -13,27 +14,18 @@ from shared.domain.identity import Echo, provider_id_hash
 from shared.domain.limits import Limits
 from shared.domain.marks import Marks, ReceiptBlock
 from shared.domain.record import OPEN_STATES, Delivery, State
-from shared.pipeline.ports import Backlog, Created, Cursor, Decide, DecideMarks, Exists, Page
+from shared.pipeline.ports import Backlog, Created, Cursor, Decide, DecideMarks, Exists, NotedReceipt, Page
 from shared.stores.codec import as_moment, moment
-from shared.stores.records import id_hash_of, in_order
+from shared.stores.records import each_storable, in_order, one_after_another
 from shared.stores.sqlite_file import SqliteFile
 from shared.stores.sqlite_listings import count_refused, page
 from shared.stores.sqlite_marks import commit_marks, find_marks, note_receipt_block
-from shared.stores.sqlite_records import commit, find, insert
+from shared.stores.sqlite_receipts import note, note_unechoed
+from shared.stores.sqlite_records import Row, commit, find, insert, new_row
 from shared.stores.sqlite_schema import VERSION
 
-_EARLIER = """
-DO UPDATE SET at = excluded.at, code = excluded.code
-WHERE (excluded.at, ifnull(excluded.code, -1)) < (at, ifnull(code, -1))
-"""  # what Receipts.merged says
-_NOTE = f"""
-INSERT INTO receipts (key, round, kind, id_hash, at, code) VALUES (?, ?, ?, ?, ?, ?)
-ON CONFLICT (key, round, kind, id_hash) {_EARLIER}
-"""  # noqa: S608 — our own clause
-_NOTE_UNECHOED = f"""
-INSERT INTO unechoed (id_hash, kind, at, code, expire_at) VALUES (?, ?, ?, ?, ?)
-ON CONFLICT (id_hash, kind) {_EARLIER}
-"""  # noqa: S608
+PORTION = 200
+"""Records or receipts in one transaction, which takes some 10 ms: so long others wait for their turn."""
 
 _OPEN = ", ".join(f"'{state}'" for state in sorted(OPEN_STATES))
 _OVERDUE = f"""
@@ -64,16 +56,16 @@ class SqliteStore:
         self._file.close()
 
     def create(self, record: Delivery) -> Created | Exists:
-        def work(db: sqlite3.Connection) -> Created | Exists:
-            if insert(db, record):
-                return Created()
-            try:
-                found = find(db, record.key)
-            except UnknownState:
-                return Exists(None)
-            return Exists(found.record if found else None)
+        row = new_row(record)
+        return self._file.write(lambda db: _created(db, row))
 
-        return self._file.write(work)
+    def create_all(self, records: Sequence[Delivery], deadline: Deadline) -> Sequence[Created | Exists | Exception]:
+        """A transaction for each portion, so that a single message does not wait long for its turn."""
+
+        def write(rows: list[Row]) -> list[Created | Exists]:
+            return self._file.write(lambda db: [_created(db, row) for row in rows])
+
+        return one_after_another(records, PORTION, lambda portion: each_storable(portion, new_row, write), deadline)
 
     def get(self, key: str) -> Delivery | None:
         found = self._file.read(lambda db: find(db, key))
@@ -96,20 +88,26 @@ class SqliteStore:
         return self._file.write(work)
 
     def note_receipt(self, echo: Echo, receipt: ReceiptReceived) -> bool:
-        row = (echo.key, echo.round, receipt.kind.value, id_hash_of(receipt), moment(receipt.at), receipt.code)
-
-        def work(db: sqlite3.Connection) -> bool:
-            if db.execute("SELECT 1 FROM records WHERE key = ?", (echo.key,)).fetchone() is None:
-                return False
-            db.execute(_NOTE, row)
-            return True
-
-        return self._file.write(work)
+        return self._file.write(lambda db: note(db, echo, receipt))
 
     def note_unechoed_receipt(self, receipt: ReceiptReceived) -> None:
-        expire_at = moment(self._clock() + self._limits.receipt_retention)
-        row = (id_hash_of(receipt), receipt.kind.value, moment(receipt.at), receipt.code, expire_at)
-        self._file.write(lambda db: db.execute(_NOTE_UNECHOED, row))
+        expire_at = self._unechoed_expire_at()
+        self._file.write(lambda db: note_unechoed(db, receipt, expire_at))
+
+    def note_receipts(self, receipts: Sequence[NotedReceipt], deadline: Deadline) -> Sequence[bool | Exception]:
+        """As `create_all`."""
+        expire_at = self._unechoed_expire_at()
+
+        def note_one(db: sqlite3.Connection, echo: Echo | None, receipt: ReceiptReceived) -> bool:
+            return note(db, echo, receipt) if echo else note_unechoed(db, receipt, expire_at)
+
+        def write(portion: list[NotedReceipt]) -> list[bool | Exception]:
+            return self._file.write(lambda db: [note_one(db, *each) for each in portion])
+
+        return one_after_another(receipts, PORTION, write, deadline)
+
+    def _unechoed_expire_at(self) -> datetime:
+        return self._clock() + self._limits.receipt_retention
 
     def overdue(self, before: datetime, limit: int) -> Sequence[str]:
         rows = self._file.read(lambda db: db.execute(_OVERDUE, (moment(before), limit)).fetchall())
@@ -175,6 +173,16 @@ class SqliteStore:
             return [stored.record for stored in found if stored]
 
         return self._file.read(work)
+
+
+def _created(db: sqlite3.Connection, row: Row) -> Created | Exists:
+    if insert(db, row):
+        return Created()
+    try:
+        found = find(db, row["key"])
+    except UnknownState:
+        return Exists(None)
+    return Exists(found.record if found else None)
 
 
 def _writes_nothing(step: Step) -> bool:

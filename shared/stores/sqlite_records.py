@@ -24,6 +24,8 @@ _LEAN = "SELECT iif(json_valid(body), json_remove(body, '$.payload'), NULL) FROM
 _ECHOED = "SELECT round, kind, at, code, id_hash FROM receipts WHERE key = ?"
 _UNECHOED = "SELECT kind, at, code, id_hash FROM unechoed WHERE id_hash = ?"
 
+Row = Mapping[str, Any]
+
 
 @dataclass(frozen=True, slots=True)
 class Stored:
@@ -52,15 +54,20 @@ def find_lean(db: sqlite3.Connection, key: str) -> Delivery | None:
     return _joined(db, decode({**from_json(row[0]), "payload": {}}))
 
 
-def insert(db: sqlite3.Connection, record: Delivery) -> bool:
+def new_row(record: Delivery) -> Row:
+    """The row of a new record. Raises TypeError or ValueError for what cannot be stored."""
+    return _row(record, new_version())
+
+
+def insert(db: sqlite3.Connection, row: Row) -> bool:
     """Whether it is new. One that is there already is left as it is."""
-    return db.execute(_INSERT, _row(record, new_version())).rowcount > 0
+    return db.execute(_INSERT, row).rowcount > 0
 
 
 def commit(db: sqlite3.Connection, key: str, found: Stored | None, step: Step) -> Step:
     """The step, stored. `found` is what is there now."""
     for record in step.create:
-        insert(db, record)
+        insert(db, new_row(record))
     if step.write is None:
         return step
     if step.write.key != key:
@@ -79,7 +86,7 @@ def _joined(db: sqlite3.Connection, record: Delivery) -> Delivery:
     return with_receipts(record, echoed, unechoed)
 
 
-def _row(record: Delivery, version: int, over: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def _row(record: Delivery, version: int, over: Mapping[str, Any] | None = None) -> Row:
     plain = encode(record, over)
     return {
         "key": record.key,

@@ -3,14 +3,15 @@
 It sees what every client library has to show in the end: the method, the deadline, the bytes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
-from google.cloud.firestore_v1.types import BatchGetDocumentsRequest, CommitRequest
+from google.cloud.firestore_v1.types import BatchGetDocumentsRequest, BatchWriteRequest, CommitRequest
 
+UNARY = frozenset({"Commit", "BatchWrite"})
 _SERVICE = "/google.firestore.v1.Firestore/"
 PRIVATE = "15550002222"
 """What an error of the server's may well hold."""
@@ -27,7 +28,8 @@ class Call:
 
     @property
     def writes(self) -> int:
-        return len(CommitRequest.deserialize(self.request).writes) if self.method == "Commit" else 0
+        kinds = {"Commit": CommitRequest, "BatchWrite": BatchWriteRequest}
+        return len(kinds[self.method].deserialize(self.request).writes) if self.method in kinds else 0
 
     @property
     def reads(self) -> int:
@@ -45,6 +47,8 @@ class Middleman:
     """The codes of the next answers; none of these calls reaches the emulator."""
     always: grpc.StatusCode | None = None
     """The code of every answer after those."""
+    answer: Callable[[bytes], bytes] = lambda answer: answer
+    """What becomes of an answer that comes in one part."""
     answered: int = 0
     """Bytes of all streamed answers."""
 
@@ -69,7 +73,7 @@ class Middleman:
         def many(request: bytes, context: Any) -> Iterator[bytes]:
             yield from self._pass_on(method, request, context)
 
-        if method == "Commit":
+        if method in UNARY:
             return grpc.unary_unary_rpc_method_handler(one)
         return grpc.unary_stream_rpc_method_handler(many)
 
@@ -79,8 +83,9 @@ class Middleman:
         if code is not None:
             context.abort(code, f"c4n4ry {PRIVATE}")
         try:
-            if method == "Commit":
-                yield self._channel.unary_unary(_SERVICE + method)(request, timeout=20)
+            if method in UNARY:
+                metadata = [(key, value) for key, value in context.invocation_metadata() if key == "authorization"]
+                yield self.answer(self._channel.unary_unary(_SERVICE + method)(request, timeout=20, metadata=metadata))
             else:
                 for part in self._channel.unary_stream(_SERVICE + method)(request, timeout=20):
                     self.answered += len(part)

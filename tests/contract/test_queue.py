@@ -26,6 +26,7 @@ from werkzeug.datastructures import Headers
 from local.cut_proxy import CutProxy
 from services.internal.callers import Callers
 from shared import config
+from shared.domain.deadline import Deadline
 from shared.domain.errors import Forbidden, QueueUnavailable
 from shared.domain.record import Kind, Task
 from shared.queues.cloud_tasks import LEAST_DEADLINE, CloudTasksQueue, QueueSettings
@@ -278,16 +279,99 @@ def test_a_queue_that_takes_the_call_and_never_answers_is_unavailable_in_time(em
         assert_unavailable_in_time(queue.port.ping)
 
 
-def test_a_connection_on_which_nothing_more_is_heard_is_left_for_another(emulator: Emulator) -> None:
+@pytest.mark.parametrize("silenced", ["the answer", "the connection"])
+def test_a_connection_that_went_silent_costs_less_than_a_second_and_makes_one_task(
+    emulator: Emulator, silenced: str
+) -> None:
+    """As after an idle hour: the call is made again on a new connection."""
     with CutProxy("127.0.0.1", emulator.port) as proxy:
         queue = Queue(emulator, {"emulator": proxy.address})
         queue.port.ping()
         task = a_task()
-        proxy.swallow_next_answer(hang_up=False, holding=task.name.encode())
-        assert_unavailable_in_time(queue.port.ensure, task, None)
+        if silenced == "the answer":
+            proxy.swallow_next_answer(hang_up=False, holding=task.name.encode())
+        else:
+            proxy.silence()
+        began = time.monotonic()
         queue.port.ensure(task, None)
+        assert 0.6 < time.monotonic() - began < 1.4
         queue.port.ping()
         assert len(queue.made()) == 1
+
+
+def test_the_first_call_of_a_process_has_all_of_the_patience(emulator: Emulator) -> None:
+    with CutProxy("127.0.0.1", emulator.port) as proxy, proxy.silent():
+        queue = Queue(emulator, {"emulator": proxy.address})
+        began = time.monotonic()
+        with pytest.raises(QueueUnavailable):
+            queue.port.ensure(a_task(), None)
+        assert 1.5 < time.monotonic() - began < 3
+
+
+# ---- many at once: what a large POST brings
+
+
+def a_deadline(seconds: float = 30) -> Deadline:
+    return Deadline(time.monotonic, time.monotonic() + seconds, time.monotonic() + seconds)
+
+
+def test_many_tasks_are_made_each_once_and_each_when_it_is_due(emulator: Emulator, queue: Queue) -> None:
+    soon = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
+    tasks = [(a_task(), soon if number % 2 else None) for number in range(300)]
+    queue.port.ensure(*tasks[7])
+    for _ in range(2):
+        assert queue.port.ensure_all(tasks, a_deadline()) == [None] * 300
+    made = {task.name.rpartition("/")[2]: task for task in queue.made()}
+    assert set(made) == {task.name for task, _ in tasks}
+    assert {made[task.name].schedule_time == soon for task, at in tasks if at} == {True}
+
+
+def test_64_creations_are_in_flight_and_no_more(emulator: Emulator) -> None:
+    with a_slow_queue(0.2) as slow:
+        queue = Queue(emulator, {"emulator": slow.address})
+        began = time.monotonic()
+        assert queue.port.ensure_all([(a_task(), None)] * 256, a_deadline()) == [None] * 256
+        assert time.monotonic() - began < 2.5, "one after another they would take 51 s, 16 at a time 3.2"
+        assert 32 < slow.most <= 64
+
+
+def test_a_few_tasks_do_not_wait_behind_a_great_many(emulator: Emulator) -> None:
+    """As two POSTs do at once."""
+    with a_slow_queue(0.05) as slow, ThreadPoolExecutor(1) as other:
+        queue = Queue(emulator, {"emulator": slow.address})
+        great = other.submit(queue.port.ensure_all, [(a_task(), None)] * 2000, a_deadline())
+        until(lambda: slow.calls > 100)
+        began = time.monotonic()
+        queue.port.ensure_all([(a_task(), None)] * 20, a_deadline())
+        took = time.monotonic() - began
+        assert not great.done(), "nothing was there to wait behind"
+        assert took < 1
+        great.result()
+
+
+def test_tasks_of_a_queue_that_is_away_are_unavailable_in_time_and_few_are_tried(emulator: Emulator) -> None:
+    with a_moody_queue(*[CODES.PERMISSION_DENIED] * 999) as moody:
+        queue = Queue(emulator, {"emulator": moody.address})
+        made = queue.port.ensure_all([(a_task(), None)] * 500, a_deadline())
+        assert {type(one) for one in made} == {QueueUnavailable}
+        assert moody.calls <= 128
+
+
+def test_tasks_are_not_begun_once_the_deadline_has_passed(queue: Queue) -> None:
+    made = queue.port.ensure_all([(a_task(), None)] * 3, a_deadline(seconds=0))
+    assert [str(one) for one in made] == ["The task queue is too slow."] * 3
+    assert queue.made() == []
+
+
+def test_tasks_that_are_not_answered_by_the_deadline_are_too_slow(emulator: Emulator) -> None:
+    with a_slow_queue(1.0) as slow:
+        queue = Queue(emulator, {"emulator": slow.address})
+        queue.port.ping()
+        began = time.monotonic()
+        made = queue.port.ensure_all([(a_task(), None)] * 200, a_deadline(seconds=0.5))
+        assert time.monotonic() - began < 2
+        assert "The task queue is too slow." in {str(one) for one in made}
+        assert len([one for one in made if one]) >= 136
 
 
 @dataclass
@@ -318,11 +402,53 @@ def a_moody_queue(*codes: grpc.StatusCode) -> Iterator[Moody]:
     server.stop(0).wait()
 
 
+@dataclass
+class Slow:
+    """A queue that takes its time, and counts how many calls it has at once."""
+
+    seconds: float
+    calls: int = 0
+    open: int = 0
+    most: int = 0
+    address: str = ""
+    lock: Any = field(default_factory=threading.Lock)
+
+    def service(self, _: object) -> Any:
+        return grpc.unary_unary_rpc_method_handler(self._answer)
+
+    def _answer(self, _: bytes, __: Any) -> bytes:
+        with self.lock:
+            self.calls, self.open = self.calls + 1, self.open + 1
+            self.most = max(self.most, self.open)
+        time.sleep(self.seconds)
+        with self.lock:
+            self.open -= 1
+        return b""
+
+
+@contextmanager
+def a_slow_queue(seconds: float) -> Iterator[Slow]:
+    slow = Slow(seconds)
+    server = grpc.server(ThreadPoolExecutor(200), handlers=[slow])
+    slow.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    yield slow
+    server.stop(0).wait()
+
+
 CODES = grpc.StatusCode
 
 
 @pytest.mark.parametrize(
-    "code", [CODES.UNAVAILABLE, CODES.DEADLINE_EXCEEDED, CODES.INTERNAL, CODES.ABORTED, CODES.RESOURCE_EXHAUSTED]
+    "code",
+    [
+        CODES.UNAVAILABLE,
+        CODES.DEADLINE_EXCEEDED,
+        CODES.INTERNAL,
+        CODES.ABORTED,
+        CODES.RESOURCE_EXHAUSTED,
+        CODES.UNKNOWN,
+    ],
 )
 @pytest.mark.parametrize("then", [(), (CODES.ALREADY_EXISTS,)], ids=["made now", "was made"])
 def test_a_call_that_fails_for_a_moment_is_made_again(
@@ -335,7 +461,7 @@ def test_a_call_that_fails_for_a_moment_is_made_again(
 
 
 @pytest.mark.parametrize(
-    "code", [CODES.INVALID_ARGUMENT, CODES.NOT_FOUND, CODES.PERMISSION_DENIED, CODES.UNAUTHENTICATED, CODES.UNKNOWN]
+    "code", [CODES.INVALID_ARGUMENT, CODES.NOT_FOUND, CODES.PERMISSION_DENIED, CODES.UNAUTHENTICATED]
 )
 def test_a_call_that_is_refused_is_not_made_again(emulator: Emulator, code: grpc.StatusCode) -> None:
     with a_moody_queue(*[code] * 9) as moody:

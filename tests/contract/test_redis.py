@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -34,7 +35,7 @@ from shared.domain.limits import Limits
 from shared.domain.marks import Credential, Marks, Outage, ReceiptBlock
 from shared.domain.record import Delivery, Kind, ReceiptKind, State, Task
 from shared.domain.verdicts import Accepted, Replied
-from shared.pipeline.ports import Created, Exists
+from shared.pipeline.ports import Created
 from shared.stores.redis import RedisStore
 from shared.stores.redis_records import LEAST_LIFE
 
@@ -144,7 +145,9 @@ def run(program: str, url: str) -> None:
 PREAMBLE = """
 import os, sys
 from dataclasses import replace
+import time
 from datetime import UTC, datetime
+from shared.domain.deadline import Deadline
 from shared.domain.delivery import Answer, Step
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery, Kind, State
@@ -269,17 +272,44 @@ def test_what_is_blind_may_be_sent_twice(proxy, far, a_record):
     assert far.marks(ID) == Marks(receipt_block=NOTED)
 
 
-def test_an_answer_that_never_comes_is_unavailable_and_the_next_try_finds_its_own_write(proxy, far, a_record):
+def test_a_connection_that_went_silent_costs_less_than_a_second_and_nothing_is_done_twice(proxy, far, a_record):
+    """As after an idle hour: what was not answered is sent again on a new connection, and recognises itself."""
     record = a_record()
-    proxy.swallow_next_answer(hang_up=False)
-    assert unavailable(lambda: far.create(record)).sentence == "Redis did not answer in time."
-    assert far.create(record) == Exists(record)
-    seen = far.get(record.key)
-    proxy.swallow_next_answer(hang_up=False)
-    unavailable(lambda: far.change(record.key, lease_with("mine"), seen))
-    step = far.change(record.key, lease_with("mine"), seen)
-    assert isinstance(step.next, Run)
-    assert step.next.record.attempt == far.get(record.key).attempt == 1
+    far.ping()
+    for call in (
+        lambda: far.create(record),
+        lambda: far.get(record.key),
+        lambda: far.change(record.key, lease_with("mine")),
+        lambda: far.note_receipt(echo_of(record), receipt()),
+        lambda: far.change_marks(ID, failing),
+    ):
+        proxy.swallow_next_answer(hang_up=False)
+        began = time.monotonic()
+        call()
+        assert 0.6 < time.monotonic() - began < 1.4
+    found = far.get(record.key)
+    assert (found.attempt, found.token, found.word.sent) == (1, "mine", NOW)
+    assert far.marks(ID) == failing(Marks())
+
+
+def test_all_idle_connections_are_given_up_with_the_first_that_is_silent(proxy, far, a_record):
+    records = [a_record() for _ in range(8)]
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(far.create, records))
+    proxy.silence()
+    began = time.monotonic()
+    assert far.get(records[0].key) == records[0]
+    assert far.get(records[1].key) == records[1]
+    assert time.monotonic() - began < 1.4
+
+
+def test_the_first_call_of_a_process_has_all_of_the_patience(proxy, opened, a_record):
+    fresh = opened(f"redis://127.0.0.1:{proxy.port}/0")
+    proxy.blackhole()
+    began = time.monotonic()
+    unavailable(lambda: fresh.create(a_record()))
+    assert 1.9 < time.monotonic() - began < 3
+    proxy.restore()
 
 
 def test_a_connection_that_was_cut_while_idle_is_made_anew(proxy, far, a_record):
@@ -687,14 +717,14 @@ if child == 0:
     s.close()
     os._exit(0)
 assert os.waitpid(child, 0)[1] == 0
-made = s._client._made[1].connection_pool
+made = s._client._redis(2.0).connection_pool
 socket_before = made._available_connections[0]._sock
-s.change("one", add)
+s.create_all([record("two"), record("three")], Deadline.of_webhook(time.monotonic))
 assert made._available_connections[0]._sock is socket_before
 s.close()
 """
     run(program, server.url)
-    assert store.get("one").attempt == 1
+    assert store.get("three").attempt == 0
 
 
 def test_a_closed_store_refuses_and_leaves_no_connection_behind(server, opened, a_record):

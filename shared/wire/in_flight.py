@@ -1,0 +1,113 @@
+"""Calls in flight: many calls to one service at once, bounded by threads, by a deadline and by the first outage.
+
+Batches share the threads of a process in turn: a thread takes one item and then goes to the end of the line, so that a
+batch of twenty does not wait behind a batch of two thousand.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Generic, TypeVar
+
+from shared.domain.deadline import Deadline
+from shared.domain.errors import PomboError
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class CallsInFlight:
+    """At most `most` calls at once besides those that callers make in their own threads. Starts its threads when they
+    are first needed, and anew in a forked process.
+    """
+
+    def __init__(self, most: int, name: str) -> None:
+        self._most = most
+        self._name = name
+        self._lock = threading.Lock()
+        self._pool: ThreadPoolExecutor | None = None
+        self._pid = 0
+
+    def each(
+        self, call: Callable[[T], R], items: Sequence[T], deadline: Deadline, too_slow: PomboError
+    ) -> list[R | Exception]:
+        """What came of each item, in order: the result of `call`, or what it raised.
+
+        After an outage (a retryable PomboError) no further call begins, and the items that were never begun get the
+        same error. Once the deadline has passed, the items without a result get `too_slow`; calls that are still in
+        flight go on, and their results are thrown away.
+        """
+        batch = _Batch(call, items, deadline, too_slow)
+        for _ in range(min(self._most, len(items)) - 1):
+            self._executor().submit(self._help, batch)
+        while batch.take():
+            pass
+        return batch.results()
+
+    def close(self) -> None:
+        """End the threads once their calls are over."""
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None and self._pid == os.getpid():
+            pool.shutdown(wait=False)
+
+    def _help(self, batch: "_Batch[T, R]") -> None:
+        if batch.take():
+            self._executor().submit(self._help, batch)
+
+    def _executor(self) -> ThreadPoolExecutor:
+        with self._lock:
+            if self._pool is None or self._pid != os.getpid():
+                self._pool = ThreadPoolExecutor(self._most, thread_name_prefix=self._name)
+                self._pid = os.getpid()
+            return self._pool
+
+
+class _Batch(Generic[T, R]):
+    """The items of one `each`, handed out one by one."""
+
+    def __init__(self, call: Callable[[T], R], items: Sequence[T], deadline: Deadline, too_slow: PomboError) -> None:
+        self._call = call
+        self._deadline = deadline
+        self._too_slow = too_slow
+        self._waiting: Iterator[tuple[int, T]] = iter(enumerate(items))
+        self._results: list[R | Exception | None] = [None] * len(items)
+        self._has_result = [False] * len(items)
+        self._open = 0
+        self._outage: Exception | None = None
+        self._changed = threading.Condition()
+
+    def take(self) -> bool:
+        """Make the next call. Whether there was one to make."""
+        with self._changed:
+            if self._outage is None and self._deadline.has_passed:
+                self._outage = self._too_slow
+            taken = None if self._outage else next(self._waiting, None)
+            if taken is None:
+                return False
+            self._open += 1
+        place, item = taken
+        try:
+            result: R | Exception = self._call(item)
+        except Exception as error:  # noqa: BLE001 - it is the item's result: its caller raises it
+            result = error
+        with self._changed:
+            self._open -= 1
+            self._results[place], self._has_result[place] = result, True
+            if isinstance(result, PomboError) and result.retryable and self._outage is None:
+                self._outage = result
+            self._changed.notify_all()
+        return True
+
+    def results(self) -> list[R | Exception]:
+        """The results, once all calls are over or the deadline has passed."""
+        with self._changed:
+            while self._open:
+                left = self._deadline.left(has_failed=self._outage is not None)
+                if left <= 0:
+                    break
+                self._changed.wait(left)
+            missing = self._outage or self._too_slow
+            pairs = zip(self._results, self._has_result, strict=True)
+            return [result if there else missing for result, there in pairs]  # type: ignore[misc] # there: it is one
