@@ -3,7 +3,6 @@
 import os
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
@@ -17,7 +16,7 @@ from shared.domain.limits import Limits
 from shared.domain.record import Kind
 from shared.handlers.loader import HandlerNotFound, TeamFunction, load_handler
 from shared.handlers.runner import HandlerRunner
-from shared.pipeline.accept import PARALLEL, Accept
+from shared.pipeline.accept import Accept
 from shared.pipeline.backend_marks import BackendMarks
 from shared.pipeline.clock import Clock, SystemClock
 from shared.pipeline.follow import Follow
@@ -96,7 +95,6 @@ def build_webhook(environ: Mapping[str, str]) -> Webhook:
         channel=_channel(settings, app_secrets=settings["META_APP_SECRET"]),
         limits=settings.limits,
         clock=clock,
-        pool=_lazy_pool(),
     )
     return Webhook(settings, accept, store, queue, Shutdown())
 
@@ -257,13 +255,3 @@ def _port(settings: Config, name: str, port: P) -> P:
     from shared import crash
 
     return crash.wrap(name, port, crash_at, crash.mark_of(settings["SQLITE_PATH"].parent, crash_at))
-
-
-def _lazy_pool() -> Callable[[], Executor]:
-    """The webhook's one bounded pool, made on first use, after the fork."""
-
-    @cache
-    def pool() -> Executor:
-        return ThreadPoolExecutor(PARALLEL, thread_name_prefix="pombo-accept")
-
-    return pool

@@ -1,37 +1,30 @@
-"""Accept: a webhook is answered 200 only when every event in it is stored and has its task."""
+"""Accept: a webhook is answered 200 only when every event in it is stored and has its task.
+
+One event, as nearly every POST brings, takes one call to the store and one to the queue. Several take the plural calls,
+which carry many at once; new events get their tasks before those that were stored by an earlier delivery, so that each
+redelivery of a large POST gets further than the last.
+"""
 
 import json
-import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, wait
-from contextvars import copy_context
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from shared import logs
+from shared.domain.deadline import Deadline
 from shared.domain.delivery import create, seen_again
-from shared.domain.errors import PomboError, StoreUnavailable
 from shared.domain.events import Change, Event, MessageReceived, ReceiptReceived, Unparsable
 from shared.domain.limits import Limits
-from shared.domain.marks import ReceiptBlock
 from shared.domain.record import Delivery, Kind, State, Task
 from shared.domain.retention import UNKNOWN_SENDER_PAYLOAD_BYTES
 from shared.pipeline import receipts
 from shared.pipeline.clock import Clock
 from shared.pipeline.follow import log_dead
-from shared.pipeline.ports import Channel, Created, Exists, Queue, Store, Tenants
-
-PARALLEL = 16
-"""How many events of all POSTs are written at once, in one process."""
-
-PATIENCE_SECONDS = 9.5
-"""A healthy large POST may take 10 s; what is not done by then is left to the redelivery."""
+from shared.pipeline.outcomes import faults_in, outcome_of
+from shared.pipeline.ports import Channel, Created, DueTask, Exists, Queue, Store, Tenants
 
 _WRAPPING = 16
 """Bytes around the beginning of what is too large to be kept whole."""
-
-FAILURE_SECONDS = 4.5
-"""A POST that meets a dead store or queue is answered within 5 s, whatever is still under way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +47,8 @@ class Seen:
 
 
 Mark = New | Seen | SeenUnqueued
-SenderNews = tuple[str, ReceiptBlock]
-"""What the failed receipts of a POST say of one sender, with the id of its marks."""
+Arrival = MessageReceived | Change | Unparsable
+"""An event that gets a record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +61,6 @@ class Accept:
     channel: Channel
     limits: Limits
     clock: Clock
-    pool: Callable[[], Executor]
 
     def __call__(self, body: bytes, signature: str | None) -> None:
         """Store every event of one POST.
@@ -76,81 +68,75 @@ class Accept:
         Raises SignatureInvalid before anything is read, and StoreUnavailable, QueueUnavailable or
         RegistryUnavailable when not everything could be made durable: the provider will deliver all of it again.
         """
+        deadline = Deadline.of_webhook(self.clock.monotonic)
         started = self.clock.monotonic()
         self.channel.verify(body, signature)
         parsed = self.channel.parse(body)
         for reason, count in parsed.ignored.items():
             logs.event("webhook_ignored", severity="WARNING", reason=reason, count=count)
-        self._accept_all(parsed.events, started)
+        self._accept_all(parsed.events, deadline)
         logs.event(
             "webhook_received",
             count=len(parsed.events),
             duration_ms=round((self.clock.monotonic() - started) * 1000, 1),
         )
 
-    def mark_if_new(self, event: MessageReceived | Change | Unparsable) -> Mark:
+    def mark_if_new(self, event: Arrival) -> Mark:
         """Create the event's record, or say what is there already. "Exists" alone never means "drop it": the store
         may be reporting this very call's own write.
         """
         record = self._record(event)
-        made = self.store.create(record)
-        match made:
-            case Created():
-                return New(record)
-            case Exists(existing) if existing is not None and seen_again(existing):
-                return SeenUnqueued(existing)
-            case _:
-                return Seen()
+        return _mark(record, self.store.create(record))
 
-    def _accept_all(self, events: tuple[Event, ...], started: float) -> None:
-        """All of them, several at once. What needs no store stops nothing; a store that is gone stops what is left."""
-        todo = _Todo((*events, *receipts.blocks(events).items()))
+    def mark_all(self, events: Sequence[Arrival], deadline: Deadline) -> list[Mark | Exception]:
+        """As `mark_if_new`, for several events of which no two have one key. Raises RegistryUnavailable."""
+        records = [outcome_of(self._record, event) for event in events]
+        faults_in(records)
+        storable = [record for record in records if isinstance(record, Delivery)]
+        made = iter(self.store.create_all(storable, deadline))
+        return [_mark_or_fault(record, made) for record in records]
 
-        def drain() -> None:
-            for event in todo:
-                if self.clock.monotonic() - started > PATIENCE_SECONDS:
-                    todo.fail(StoreUnavailable("The store is too slow."), stop=True)
-                    return
-                try:
-                    self._accept(event)
-                except PomboError as error:
-                    todo.fail(error, stop=error.retryable)
-                except Exception as error:  # noqa: BLE001 - one event's own fault never stops the others
-                    todo.fail(error, stop=False)
+    def _accept_all(self, events: Sequence[Event], deadline: Deadline) -> None:
+        """All of them. One event's own fault stops no other; a store or a queue that is away stops what is left."""
+        arrivals, repeats = _by_key(events)
+        if len(arrivals) == 1:
+            marks = [outcome_of(self.mark_if_new, arrivals[0])]
+        else:
+            marks = self.mark_all(arrivals, deadline) if arrivals else []
+        for event, mark in zip(arrivals, marks, strict=True):
+            self._log(event, mark)
+        for event in repeats:
+            logs.event("inbound_duplicate", inbound_event_id=event.key)
+        faults = faults_in(marks) + receipts.note_all(events, self.store, deadline)
+        waiting = [mark for mark in marks if isinstance(mark, New) and not mark.record.final]
+        again = [mark for mark in marks if isinstance(mark, SeenUnqueued)]
+        faults += self._enqueue([mark.record for mark in waiting] + [mark.record for mark in again], deadline)
+        for fault in faults:
+            raise fault
 
-        helpers = [self.pool().submit(copy_context().run, drain) for _ in range(min(PARALLEL, len(events)) - 1)]
-        drain()
-        patience = FAILURE_SECONDS if todo.stopped else PATIENCE_SECONDS
-        unfinished = wait(helpers, timeout=max(0.0, started + patience - self.clock.monotonic())).not_done
-        if todo.failure is not None:
-            raise todo.failure
-        if any(not helper.cancel() for helper in unfinished):
-            raise StoreUnavailable("The store is too slow.")
+    def _enqueue(self, records: Sequence[Delivery], deadline: Deadline) -> list[Exception]:
+        """Make their tasks. What went wrong; raises an outage."""
+        tasks = [_due(record) for record in records]
+        made: Sequence[Exception | None] = []
+        if len(tasks) == 1:
+            made = [outcome_of(self.queue.ensure, *tasks[0])]
+        elif tasks:
+            made = self.queue.ensure_all(tasks, deadline)
+        for record, fault in zip(records, made, strict=True):
+            if fault is None:
+                logs.event("inbound_enqueued", inbound_event_id=record.key, correlation_id=record.correlation_id)
+        return faults_in(made)
 
-    def _accept(self, event: Event | SenderNews) -> None:
-        if isinstance(event, tuple):
-            self.store.note_receipt_block(*event)
-            return
-        if isinstance(event, ReceiptReceived):
-            receipts.note(event, self.store)
-            return
-        mark = self.mark_if_new(event)
+    def _log(self, event: Arrival, mark: Mark | Exception) -> None:
         match mark:
             case New(record):
                 self._log_new(record, event)
-                if not record.final:
-                    self._enqueue(record)
-            case SeenUnqueued(record):
-                self._enqueue(record)
             case Seen():
                 logs.event("inbound_duplicate", inbound_event_id=event.key)
+            case _:
+                pass
 
-    def _enqueue(self, record: Delivery) -> None:
-        task = Task.of(record)
-        self.queue.ensure(task, None if record.generation == 0 else record.due_at)
-        logs.event("inbound_enqueued", inbound_event_id=record.key, correlation_id=record.correlation_id)
-
-    def _record(self, event: MessageReceived | Change | Unparsable) -> Delivery:
+    def _record(self, event: Arrival) -> Delivery:
         match event:
             case MessageReceived():
                 owner = self.tenants.owner_of(event.provider, event.sender)
@@ -182,7 +168,7 @@ class Accept:
             refused=refused,
         )
 
-    def _log_new(self, record: Delivery, event: MessageReceived | Change | Unparsable) -> None:
+    def _log_new(self, record: Delivery, event: Arrival) -> None:
         logs.event(
             "inbound_new",
             inbound_event_id=record.key,
@@ -197,28 +183,36 @@ class Accept:
             log_dead(record)
 
 
-class _Todo:
-    """The events of one POST, handed out one by one until a failure says stop."""
+def _by_key(events: Iterable[Event]) -> tuple[list[Arrival], list[Arrival]]:
+    """The events that get a record, one for each key, and those that only repeat one of the same POST."""
+    first: dict[str, Arrival] = {}
+    repeats: list[Arrival] = []
+    for event in events:
+        if not isinstance(event, ReceiptReceived) and first.setdefault(event.key, event) is not event:
+            repeats.append(event)
+    return list(first.values()), repeats
 
-    def __init__(self, events: tuple[Event | SenderNews, ...]) -> None:
-        self._events = iter(events)
-        self._lock = threading.Lock()
-        self.failure: Exception | None = None
-        self.stopped = False
 
-    def __iter__(self) -> Iterator[Event | SenderNews]:
-        while True:
-            with self._lock:
-                event = None if self.stopped else next(self._events, None)
-            if event is None:
-                return
-            yield event
+def _mark(record: Delivery, made: Created | Exists) -> Mark:
+    match made:
+        case Created():
+            return New(record)
+        case Exists(existing) if existing is not None and seen_again(existing):
+            return SeenUnqueued(existing)
+        case _:
+            return Seen()
 
-    def fail(self, error: Exception, *, stop: bool) -> None:
-        with self._lock:
-            if self.failure is None or stop:
-                self.failure = error
-            self.stopped = self.stopped or stop
+
+def _mark_or_fault(record: Delivery | Exception, made: Iterator[Created | Exists | Exception]) -> Mark | Exception:
+    """`made` has one for each record."""
+    if isinstance(record, Exception):
+        return record
+    one = next(made)
+    return one if isinstance(one, Exception) else _mark(record, one)
+
+
+def _due(record: Delivery) -> DueTask:
+    return Task.of(record), None if record.generation == 0 else record.due_at
 
 
 def _bounded(payload: Any) -> Any:

@@ -1,12 +1,14 @@
 """Receipts: the provider's word on a message, one blind write each. A receipt never assigns state."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from shared import logs
+from shared.domain.deadline import Deadline
 from shared.domain.events import Event, ReceiptReceived
 from shared.domain.identity import Echo, parse_echo
 from shared.domain.marks import ReceiptBlock, sender_id
 from shared.domain.record import Kind, ReceiptKind
+from shared.pipeline.outcomes import faults_in, outcome_of
 from shared.pipeline.ports import Store
 
 
@@ -22,13 +24,35 @@ def blocks(events: Iterable[Event]) -> Mapping[str, ReceiptBlock]:
     return found
 
 
-def note(receipt: ReceiptReceived, store: Store) -> None:
-    """Keep a receipt where it will be found: in the record its echo names, else by the provider's id."""
-    echo = parse_echo(receipt.echo)
+def note_all(events: Iterable[Event], store: Store, deadline: Deadline) -> list[Exception]:
+    """Keep each receipt of a POST where it will be found: in the record that its echo names, else by the provider's id;
+    and what the failed ones say of their senders. What went wrong; raises an outage.
+    """
+    found = [(parse_echo(event.echo), event) for event in events if isinstance(event, ReceiptReceived)]
+    if len(found) == 1:
+        made: Sequence[bool | Exception] = [outcome_of(_note, *found[0], store)]
+    else:
+        made = store.note_receipts(found, deadline) if found else []
+    for (echo, receipt), there in zip(found, made, strict=True):
+        if not isinstance(there, Exception):
+            _log_noted(receipt, echo, there)
+    faults = faults_in(made)
+    for id, block in blocks(receipt for _, receipt in found).items():
+        store.note_receipt_block(id, block)
+    return faults
+
+
+def _note(echo: Echo | None, receipt: ReceiptReceived, store: Store) -> bool:
+    if echo is not None:
+        return store.note_receipt(echo, receipt)
+    store.note_unechoed_receipt(receipt)
+    return True
+
+
+def _log_noted(receipt: ReceiptReceived, echo: Echo | None, there: bool) -> None:
     if echo is None:
-        store.note_unechoed_receipt(receipt)
         _log(receipt, None, reason="no_echo")
-    elif store.note_receipt(echo, receipt):
+    elif there:
         _log(receipt, echo)
     else:
         logs.event("receipt_unknown", severity="WARNING", delivery=echo.key, event_type=receipt.kind)

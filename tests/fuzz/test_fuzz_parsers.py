@@ -7,8 +7,7 @@ import math
 import re
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable
-from concurrent.futures import Executor, Future
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -31,6 +30,7 @@ from shared import config, logs
 from shared.channels import meta_webhook
 from shared.channels.meta import MetaChannel
 from shared.channels.meta_requests import request_body
+from shared.domain.deadline import Deadline
 from shared.domain.errors import Forbidden, ItemUnparsable, SendError, TaskInvalid, UnknownState
 from shared.domain.events import Parsed, ReceiptReceived
 from shared.domain.identity import Echo, parse_echo
@@ -42,7 +42,7 @@ from shared.domain.tasks import parse_task, task_body
 from shared.handlers.url import Backend
 from shared.pipeline.accept import Accept
 from shared.pipeline.clock import SystemClock
-from shared.pipeline.ports import Created, Exists, HandlerCall, HandlerFault
+from shared.pipeline.ports import Created, Exists, HandlerCall, HandlerFault, NotedReceipt
 from shared.stores import firestore_documents, redis_records
 from shared.stores.codec import decode, encode, from_json
 from shared.stores.codec import to_json as stored_text
@@ -113,15 +113,6 @@ def test_any_text_is_json_that_can_be_stored_or_none(hunt: Hunt) -> None:
 # ---- webhooks
 
 
-class Inline(Executor):
-    """Runs what it is given at once."""
-
-    def submit(self, work: Any, /, *given: Any, **named: Any) -> "Future[Any]":
-        future: Future[Any] = Future()
-        future.set_result(work(*given, **named))
-        return future
-
-
 @dataclass
 class Kept:
     """A store that keeps what it is given."""
@@ -133,6 +124,17 @@ class Kept:
     def create(self, record: Delivery) -> Created | Exists:
         before = self.records.setdefault(record.key, record)
         return Created() if before is record else Exists(before)
+
+    def create_all(self, records: Sequence[Delivery], _: Deadline) -> list[Created | Exists]:
+        return [self.create(record) for record in records]
+
+    def note_receipts(self, receipts: Sequence[NotedReceipt], _: Deadline) -> list[bool]:
+        for echo, receipt in receipts:
+            if echo:
+                self.note_receipt(echo, receipt)
+            else:
+                self.note_unechoed_receipt(receipt)
+        return [True] * len(receipts)
 
     def note_receipt(self, echo: Echo, receipt: ReceiptReceived) -> bool:
         self.echoed.append((echo, receipt))
@@ -166,7 +168,6 @@ def check_records(body: bytes) -> None:
         channel=unsigned,
         limits=LIMITS,
         clock=SystemClock(),
-        pool=Inline,
     )(body, None)
     for record in kept.records.values():
         check_stores_agree(record)

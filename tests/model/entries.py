@@ -20,7 +20,6 @@ from shared.pipeline.senders import Senders
 from shared.pipeline.sweep import Sweep
 from tests.model.ports import (
     Call,
-    Inline,
     NoSenders,
     OneTenant,
     Paused,
@@ -75,7 +74,6 @@ def _webhook(script: Script) -> int:
         channel=ScriptedChannel(script),
         limits=script.play.limits,
         clock=ScriptedClock(script),
-        pool=Inline,
     )(b"", None)
     return 200
 

@@ -100,8 +100,8 @@ DURABLE = (
         "I1",
         "event: two in one POST, store and queue away",
         ACCEPT,
-        "todo.fail(error, stop=error.retryable)",
-        "pass",
+        "faults = faults_in(marks) + receipts.note_all(",
+        "faults: list[Exception] = receipts.note_all(",
     ),
 )
 
@@ -291,8 +291,9 @@ TWICE = (
         "I3",
         "resend: receipts in time",
         RECEIPTS,
-        "    elif store.note_receipt(echo, receipt):",
-        '    elif (found := store.get(echo.key)) and found.state == "in_doubt" and store.note_receipt(echo, receipt):',
+        "        return store.note_receipt(echo, receipt)",
+        "        found = store.get(echo.key)\n"
+        '        return bool(found and found.state == "in_doubt" and store.note_receipt(echo, receipt))',
     ),
     _mutant(
         "a receipt settles nothing but a doubt",

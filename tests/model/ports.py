@@ -3,17 +3,18 @@
 # ruff: noqa: ARG002 - a scripted port has the signatures of the port
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from shared.domain.deadline import Deadline
 from shared.domain.delivery import Ensure, EnsureReplies, Run, Step
 from shared.domain.errors import (
     AccessDenied,
     AnswerLost,
     CredentialInvalid,
     LimitReached,
+    PomboError,
     ProviderUnavailable,
     QueueUnavailable,
     SenderBlocked,
@@ -35,6 +36,7 @@ from shared.pipeline.ports import (
     Created,
     Decide,
     DecideMarks,
+    DueTask,
     Exists,
     HandlerCall,
     HandlerFault,
@@ -132,6 +134,17 @@ class Script:
         return self._stopping
 
 
+def _until_away(call: Callable[..., Any], items: Sequence[tuple[Any, ...]]) -> list[Any]:
+    """A plural call as its singular ones in a row, of which the first outage is the last."""
+    results: list[Any] = []
+    for item in items:
+        try:
+            results.append(call(*item))
+        except PomboError as error:
+            return results + [error] * (len(items) - len(results))
+    return results
+
+
 @dataclass(frozen=True, slots=True)
 class ScriptedStore:
     """Optimistic, as all stores are: read, decide, write if it is still what was read; else again."""
@@ -141,6 +154,9 @@ class ScriptedStore:
     def create(self, record: Delivery) -> Created | Exists:
         found = self.script.write("store.create", record)
         return Exists(found.record) if isinstance(found, Row) else Created()
+
+    def create_all(self, records: Sequence[Delivery], deadline: Deadline) -> Sequence[Created | Exists | Exception]:
+        return _until_away(self.create, [(record,) for record in records])
 
     def get(self, key: str) -> Delivery | None:
         found: Row | None = self.script.ask("store.get", key)
@@ -210,6 +226,9 @@ class ScriptedQueue:
         self.script.times = ""
         if self.script.ask("queue.ensure", task) == AWAY:
             raise QueueUnavailable
+
+    def ensure_all(self, tasks: Sequence[DueTask], deadline: Deadline) -> Sequence[Exception | None]:
+        return _until_away(self.ensure, tasks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,15 +327,6 @@ class OneTenant:
 class NoSenders(OneTenant):
     def senders(self, tenant: str | None = None) -> Sequence[Sender]:
         return ()
-
-
-class Inline(Executor):
-    """A pool whose work is done at once, in the caller's thread."""
-
-    def submit(self, work: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        future.set_result(work(*args, **named))
-        return future
 
 
 def fingerprint(credential: int) -> str:

@@ -45,7 +45,7 @@ QUICK: Sequence[Setting] = (
     ),
     _event("event: store and queue away", 207, {M.STORE_AWAY: 1, M.QUEUE_AWAY: 1}),
     _event(
-        "event: two in one POST, store and queue away", 465, {M.QUEUE_AWAY: 1, M.STORE_AWAY: 1}, events=2, workers=1
+        "event: two in one POST, store and queue away", 344, {M.QUEUE_AWAY: 1, M.STORE_AWAY: 1}, events=2, workers=1
     ),
     _event("event: handler drops it, shutdown, killed", 224, {M.CRASH: 1, M.HANDLER_DROPS: 1, M.SHUTDOWN: 1}),
     _event("event: handler fails to the end, replayed", 278, {M.HANDLER_RAISES: 2, M.REPLAY: 1, M.CRASH: 1}, workers=1),

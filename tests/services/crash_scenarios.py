@@ -104,6 +104,23 @@ def receipts(rig: Rig) -> Outcome:
     return lambda: person.has("hello") and has_all()
 
 
+def receipts_in_one_post(rig: Rig) -> Outcome:
+    """With our echo and without."""
+    person = Person(rig)
+    person.meets("receipt", "withhold")
+    person.writes("hello")
+    rig.wait_until(lambda: person.has("hello"), "the reply is sent")
+    reply = rig.stack.ledger(person.number)[0]
+    echoed = receipt(reply["wamid"], "delivered", biz_opaque_callback_data=reply["echo"])
+    rig.deliver(wire(envelope(value(statuses=[echoed, receipt(reply["wamid"], "read")]))))
+
+    def has_both() -> bool:
+        reply = person.reply()
+        return reply is not None and None not in (reply.word.delivered, reply.word.read)
+
+    return has_both
+
+
 def a_receipt_without_our_echo(rig: Rig) -> Outcome:
     """It is found by the provider's id."""
     person = Person(rig)

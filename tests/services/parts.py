@@ -11,8 +11,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -33,7 +32,6 @@ from shared.domain.marks import Marks, sender_id
 from shared.domain.record import Delivery, Kind, ReceiptKind, State
 from shared.handlers.loader import TeamFunction
 from shared.handlers.runner import HandlerRunner
-from shared.pipeline.accept import PARALLEL
 from shared.pipeline.backend_marks import BackendMarks
 from shared.pipeline.follow import Follow
 
@@ -155,6 +153,9 @@ class NoQueue:
 
     def ensure(self, *_: Any) -> None:
         pass
+
+    def ensure_all(self, tasks: Sequence[Any], _: Any) -> list[None]:
+        return [None] * len(tasks)
 
     def ping(self) -> None:
         pass
@@ -332,11 +333,8 @@ class WebhookParts:
     store: Tapped
     queue: Tapped
     clock: Clock
-    pool: ThreadPoolExecutor
 
     def close(self) -> None:
-        """Let what is still under way end."""
-        self.pool.shutdown()
         self.store.port.close()
 
 
@@ -344,9 +342,8 @@ def webhook_parts(directory: Path, queue: Any = None, **more: str) -> WebhookPar
     """`queue`: a stand-in for the real one."""
     built = bootstrap.build_webhook(environment(directory, **more))
     store, tapped, clock = Tapped(built.store), Tapped(queue or built.queue), Clock()
-    pool = ThreadPoolExecutor(PARALLEL, thread_name_prefix="test-accept")
-    accept = replace(built.accept, store=store, queue=tapped, clock=clock, pool=lambda: pool)
-    return WebhookParts(replace(built, accept=accept, store=store, queue=tapped), store, tapped, clock, pool)
+    accept = replace(built.accept, store=store, queue=tapped, clock=clock)
+    return WebhookParts(replace(built, accept=accept, store=store, queue=tapped), store, tapped, clock)
 
 
 @dataclass

@@ -15,12 +15,13 @@ import pytest
 from parts import NOW, SENDER, STRANGER, WebhookParts, changes, key_of, post, receipt, signed, text
 
 from shared import logs
+from shared.domain.deadline import HEALTHY_SECONDS
 from shared.domain.delivery import Answer, Step
 from shared.domain.errors import QueueUnavailable, RegistryUnavailable, SignatureInvalid, StoreUnavailable
 from shared.domain.identity import Echo, change_event_id
 from shared.domain.record import Delivery, State, Task
 from shared.domain.retention import UNKNOWN_SENDER_PAYLOAD_BYTES
-from shared.pipeline.accept import FAILURE_SECONDS, New, Seen, SeenUnqueued
+from shared.pipeline.accept import New, Seen, SeenUnqueued
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +52,10 @@ def put(webhook: WebhookParts, record: Delivery) -> None:
 
 
 def ensured(webhook: WebhookParts) -> list[Task]:
-    return [task for task, _ in webhook.queue.asked("ensure")]
+    """All tasks that the queue was asked for, in order."""
+    one_by_one = [(task,) for name, task, *_ in webhook.queue.calls if name == "ensure"]
+    many = [tuple(task for task, _ in due) for name, due, *_ in webhook.queue.calls if name == "ensure_all"]
+    return [task for tasks in (*one_by_one, *many) for task in tasks]
 
 
 # ---- the table, row by row
@@ -287,7 +291,7 @@ def test_a_receipt_to_a_number_that_is_nobodys_is_kept_for_whom_its_echo_names(w
     webhook.store.calls.clear()
     webhook.parts = replace(webhook.parts, accept=replace(webhook.parts.accept, tenants=None))
     accept(webhook, post(statuses=statuses, to=STRANGER))
-    assert sorted(name for name, *_ in webhook.store.calls) == ["note_receipt", "note_unechoed_receipt"]
+    assert [name for name, *_ in webhook.store.calls] == ["note_receipts"]
     assert record_of(webhook, "wamid.1").word.delivered is not None
 
 
@@ -312,7 +316,6 @@ def test_without_a_signature_nothing_is_read(webhook: WebhookParts, signature: s
 # ---- when a part fails
 
 MANY = 40
-"""More than there are threads, so that some are never begun."""
 
 
 def many(count: int = MANY) -> bytes:
@@ -334,45 +337,86 @@ def assert_all_accepted(webhook: WebhookParts, among: list[str]) -> None:
 
 def on_call(method: str, number: int, error: Exception) -> Callable[..., Exception | None]:
     """The error at the n-th call of this method."""
-    calls, lock = itertools.count(1), threading.Lock()
-
-    def fault(name: str, *_: Any) -> Exception | None:
-        with lock:
-            return error if name == method and next(calls) == number else None
-
-    return fault
+    calls = itertools.count(1)
+    return lambda name, *_: error if name == method and next(calls) == number else None
 
 
-def no_fault(*_: Any) -> None:
-    return None
+class FailsInTheMiddle:
+    """A port whose plural calls go wrong after so many items: the rest of a call fails with the error."""
+
+    def __init__(self, port: Any, after: int, error: Exception) -> None:
+        self._port, self._after, self._error = port, after, error
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._port, name)
+
+    def create_all(self, records: Any, deadline: Any) -> list[Any]:
+        return self._cut(self._port.create_all, records, deadline)
+
+    def note_receipts(self, receipts: Any, deadline: Any) -> list[Any]:
+        return self._cut(self._port.note_receipts, receipts, deadline)
+
+    def ensure_all(self, tasks: Any, deadline: Any) -> list[Any]:
+        return self._cut(self._port.ensure_all, tasks, deadline)
+
+    def _cut(self, call: Any, items: Any, deadline: Any) -> list[Any]:
+        return [*call(items[: self._after], deadline), *[self._error] * len(items[self._after :])]
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("number", [1, 2, MANY // 2, MANY])
 @pytest.mark.parametrize(
     ("port", "method", "error"),
     [("store", "create", StoreUnavailable()), ("queue", "ensure", QueueUnavailable())],
     ids=["store", "queue"],
 )
-def test_a_part_that_fails_at_any_point_refuses_the_post_and_the_redelivery_does_the_rest(
-    webhook: WebhookParts, port: str, method: str, error: Exception, number: int, when: str
+def test_a_single_event_is_refused_where_a_part_is_away_and_its_redelivery_does_the_rest(
+    webhook: WebhookParts, port: str, method: str, error: Exception, when: str
 ) -> None:
-    setattr(getattr(webhook, port), when, on_call(method, number, error))
+    setattr(getattr(webhook, port), when, on_call(method, 1, error))
+    with pytest.raises(type(error)):
+        accept(webhook, many(1))
+    accept(webhook, many(1))
+    assert_all_accepted(webhook, keys(1))
+
+
+@pytest.mark.parametrize("after", [0, 1, MANY // 2, MANY - 1])
+@pytest.mark.parametrize(
+    ("port", "error"), [("store", StoreUnavailable()), ("queue", QueueUnavailable())], ids=["store", "queue"]
+)
+def test_a_part_that_fails_at_any_event_refuses_the_post_and_the_redelivery_does_the_rest(
+    webhook: WebhookParts, port: str, error: Exception, after: int
+) -> None:
+    whole = getattr(webhook, port).port
+    getattr(webhook, port).port = FailsInTheMiddle(whole, after, error)
     with pytest.raises(type(error)):
         accept(webhook, many())
-    setattr(getattr(webhook, port), when, no_fault)
-    done = [task.key for task in ensured(webhook)]
+    assert len(stored(webhook, keys())) == (after if port == "store" else MANY)
+    getattr(webhook, port).port = whole
+    webhook.queue.calls.clear()
     accept(webhook, many())
     assert_all_accepted(webhook, keys())
-    assert set(done) <= stored(webhook, keys()), "a task was made for what is not stored"
 
 
-def test_once_the_store_is_away_nothing_new_is_begun(webhook: WebhookParts) -> None:
-    webhook.store.before = lambda *_: StoreUnavailable()
+def test_once_the_store_is_away_no_task_is_made(webhook: WebhookParts) -> None:
+    webhook.store.port = FailsInTheMiddle(webhook.store.port, 3, StoreUnavailable())
     with pytest.raises(StoreUnavailable):
-        accept(webhook, many(200))
-    assert len(webhook.store.asked("create")) <= 16
+        accept(webhook, many())
     assert ensured(webhook) == []
+
+
+def test_new_events_get_their_tasks_before_those_of_an_earlier_delivery(webhook: WebhookParts) -> None:
+    accept(webhook, many(3))
+    webhook.queue.calls.clear()
+    accept(webhook, many(5))
+    assert [task.key for task in ensured(webhook)] == [*keys(5)[3:], *keys(3)]
+
+
+def test_an_event_that_stands_twice_in_a_post_is_stored_and_queued_once(
+    webhook: WebhookParts, capfd: pytest.CaptureFixture[str]
+) -> None:
+    accept(webhook, post(text("wamid.1"), text("wamid.2"), text("wamid.1")))
+    assert sorted(task.key for task in ensured(webhook)) == sorted([key_of("wamid.1"), key_of("wamid.2")])
+    assert parts.events(capfd.readouterr().out).count("inbound_duplicate") == 1
 
 
 def test_a_receipt_that_cannot_be_written_refuses_the_post(webhook: WebhookParts) -> None:
@@ -381,7 +425,24 @@ def test_a_receipt_that_cannot_be_written_refuses_the_post(webhook: WebhookParts
         accept(webhook, post(statuses=(receipt("wamid.out"),)))
 
 
-def test_a_registry_that_is_away_refuses_the_post_and_stores_nothing(webhook: WebhookParts) -> None:
+@pytest.mark.parametrize("after", [0, 2])
+def test_receipts_that_cannot_be_written_refuse_the_post(webhook: WebhookParts, after: int) -> None:
+    webhook.store.port = FailsInTheMiddle(webhook.store.port, after, StoreUnavailable())
+    with pytest.raises(StoreUnavailable):
+        accept(webhook, post(statuses=tuple(receipt(f"wamid.out.{number}") for number in range(3))))
+
+
+def test_receipts_are_kept_even_where_the_queue_is_away(webhook: WebhookParts) -> None:
+    record = an_outbound_record(webhook)
+    webhook.queue.before = lambda *_: QueueUnavailable()
+    echo = str(Echo(record.key, 0, record.correlation_id))
+    with pytest.raises(QueueUnavailable):
+        accept(webhook, post(text("wamid.2"), statuses=(receipt("wamid.out", biz_opaque_callback_data=echo),)))
+    assert record_of(webhook, "wamid.1").word.delivered is not None
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_a_registry_that_is_away_refuses_the_post_and_stores_nothing(webhook: WebhookParts, count: int) -> None:
     class Away:
         def owner_of(self, *_: str) -> None:
             raise RegistryUnavailable
@@ -389,63 +450,66 @@ def test_a_registry_that_is_away_refuses_the_post_and_stores_nothing(webhook: We
         owner_of_account = owner_of
 
     webhook.parts = replace(webhook.parts, accept=replace(webhook.parts.accept, tenants=Away()))
-    for body in (post(text("wamid.1")), changes(("account_update", {"a": 1}))):
+    for body in (many(count), changes(*(("account_update", {"a": number}) for number in range(count)))):
         with pytest.raises(RegistryUnavailable):
             accept(webhook, body)
     assert webhook.store.calls == []
 
 
 @pytest.mark.parametrize("position", [0, 7, MANY - 1])
-def test_one_events_own_fault_does_not_stop_the_others(webhook: WebhookParts, position: int) -> None:
-    poisoned = keys()[position]
-    webhook.store.before = lambda name, *given: (
-        ValueError("c4n4ry") if name == "create" and given[0].key == poisoned else None
-    )
-    with pytest.raises(ValueError):
+def test_an_event_that_the_store_cannot_hold_does_not_stop_the_others(webhook: WebhookParts, position: int) -> None:
+    class Refuses(FailsInTheMiddle):
+        def _cut(self, call: Any, items: Any, deadline: Any) -> list[Any]:
+            made = call([*items[:position], *items[position + 1 :]], deadline)
+            return [*made[:position], ValueError("c4n4ry"), *made[position:]]
+
+    webhook.store.port = Refuses(webhook.store.port, 0, ValueError())
+    with pytest.raises(ValueError, match="c4n4ry"):
         accept(webhook, many())
-    assert_all_accepted(webhook, [key for key in keys() if key != poisoned])
+    assert_all_accepted(webhook, [key for number, key in enumerate(keys()) if number != position])
 
 
-def test_a_store_that_is_away_is_the_answer_even_beside_an_events_own_fault(webhook: WebhookParts) -> None:
+def test_an_event_that_cannot_be_made_a_record_does_not_stop_the_others(webhook: WebhookParts) -> None:
+    tenants = webhook.parts.accept.tenants
+
+    class Faulty:
+        def owner_of(self, provider: str, sender: str) -> Any:
+            if sender == STRANGER:
+                raise ValueError("c4n4ry")
+            return tenants.owner_of(provider, sender)
+
+    webhook.parts = replace(webhook.parts, accept=replace(webhook.parts.accept, tenants=Faulty()))
+    both = json.loads(many(3))
+    both["entry"] = [*json.loads(post(text("wamid.9"), to=STRANGER))["entry"], *both["entry"]]
+    with pytest.raises(ValueError, match="c4n4ry"):
+        accept(webhook, json.dumps(both).encode())
+    assert_all_accepted(webhook, keys(3))
+
+
+def test_a_part_that_is_away_is_the_answer_even_beside_an_events_own_fault(webhook: WebhookParts) -> None:
     """What can be mended by itself is said: the POST comes again."""
-    webhook.store.before = on_call("create", 1, ValueError())
-    webhook.queue.before = on_call("ensure", 5, QueueUnavailable())
+    webhook.store.port = FailsInTheMiddle(webhook.store.port, 3, ValueError())
+    webhook.queue.port = FailsInTheMiddle(webhook.queue.port, 1, QueueUnavailable())
     with pytest.raises(QueueUnavailable):
         accept(webhook, many())
 
 
-def test_a_failure_is_answered_while_another_event_still_hangs(webhook: WebhookParts) -> None:
-    """The clock of the test stands at the bound already, so that nothing is waited for."""
-    hangs, released, failed = threading.Event(), threading.Event(), threading.Event()
-    here = threading.current_thread()
+def test_a_post_that_takes_too_long_is_refused_in_time_and_goes_on_with_its_redelivery(webhook: WebhookParts) -> None:
+    """The first portion of the store's work takes all the time there is."""
+    create_all = webhook.store.port.create_all
 
-    def fault(name: str, *_: Any) -> Exception | None:
-        if name != "create":
-            return None
-        if threading.current_thread() is not here:
-            hangs.set()
-            assert released.wait(30)
-            return None
-        assert hangs.wait(30)
-        webhook.clock.go(FAILURE_SECONDS)
-        failed.set()
-        return StoreUnavailable()
+    def slow(records: Any, deadline: Any) -> Any:
+        made = create_all(records[:10], deadline)
+        webhook.clock.go(HEALTHY_SECONDS)
+        return [*made, *create_all(records[10:], deadline)]
 
-    webhook.store.before = fault
-    try:
-        with pytest.raises(StoreUnavailable):
-            accept(webhook, many())
-        assert failed.is_set()
-        assert not released.is_set()
-    finally:
-        released.set()
-
-
-def test_a_store_too_slow_for_all_of_it_is_answered_in_time_and_nothing_is_acknowledged(webhook: WebhookParts) -> None:
-    webhook.store.after = lambda *_: webhook.clock.go(1.0)
+    webhook.store.port.create_all = slow
     with pytest.raises(StoreUnavailable, match="too slow"):
-        accept(webhook, many(100))
-    assert len(stored(webhook, keys(100))) < 100
+        accept(webhook, many())
+    assert stored(webhook, keys()) == set(keys()[:10])
+    webhook.store.port.create_all = create_all
+    accept(webhook, many())
+    assert_all_accepted(webhook, keys())
 
 
 # ---- many, and at once

@@ -1,6 +1,6 @@
 """Receipts: the provider's word, which commutes, repeats harmlessly, and counts for its own round only."""
 
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import permutations
@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pipelines import Channel, Clock, Queue, Store, lines_of
 
+from shared.domain.deadline import Deadline
 from shared.domain.events import MessageReceived, Parsed, ReceiptReceived
 from shared.domain.identity import Echo
 from shared.domain.marks import ReceiptBlock, sender_id
 from shared.domain.record import Delivery, Kind, ReceiptKind, Receipts, State
 from shared.pipeline.accept import Accept
-from shared.pipeline.receipts import blocks, note
+from shared.pipeline.receipts import blocks, note_all
 from shared.tenants.environment import EnvironmentTenants
 from tests.unit.builders import (
     DELIVERED,
@@ -180,13 +181,19 @@ def test_of_the_receipts_of_one_post_each_sender_keeps_its_latest_block() -> Non
     ],
 )
 @pytest.mark.parametrize("code", [131042, 131047, None])
+@pytest.mark.parametrize("together", [1, 3])
 def test_every_failed_receipt_is_a_line_of_its_own_and_none_is_private(
-    caplog: pytest.LogCaptureFixture, echo: str | None, is_known: bool, names: list[str], code: int | None
+    caplog: pytest.LogCaptureFixture,
+    echo: str | None,
+    is_known: bool,
+    names: list[str],
+    code: int | None,
+    together: int,
 ) -> None:
     lines = lines_of(caplog)
-    note(receipt(code, echo=echo, sender=PRIVATE, provider_id="wamid.private"), Noted(is_known))  # type: ignore[arg-type]
+    note(*[receipt(code, echo=echo, sender=PRIVATE, provider_id="wamid.private")] * together, is_known=is_known)
     found = lines("receipt_failed", "receipt_applied", "receipt_unknown")
-    assert [line["event"] for line in found] == names
+    assert [line["event"] for line in found] == names * together
     for line in found:
         if line["event"] == "receipt_failed":
             assert (line["event_type"], line.get("code")) == ("failed", code)
@@ -198,7 +205,7 @@ def test_every_failed_receipt_is_a_line_of_its_own_and_none_is_private(
 @pytest.mark.parametrize("kind", [kind for kind in ReceiptKind if kind is not ReceiptKind.FAILED])
 def test_a_receipt_that_is_good_news_is_no_failed_one(caplog: pytest.LogCaptureFixture, kind: ReceiptKind) -> None:
     lines = lines_of(caplog)
-    note(receipt(None, kind=kind), Noted(True))  # type: ignore[arg-type]
+    note(receipt(None, kind=kind))
     assert lines("receipt_failed") == []
     assert len(lines("receipt_applied")) == 1
 
@@ -215,9 +222,8 @@ def test_the_receipts_of_one_post_write_one_mark_for_each_sender(tmp_path: Path,
         def parse(self, body: bytes) -> Parsed:  # noqa: ARG002 - of the port
             return Parsed(tuple(events), {})
 
-    with ThreadPoolExecutor(4) as pool:
-        accept = Accept(store, Queue(), EnvironmentTenants("1"), Posted(), LIMITS, clock, lambda: pool)  # type: ignore[arg-type]
-        accept(b"", None)
+    accept = Accept(store, Queue(), EnvironmentTenants("1"), Posted(), LIMITS, clock)  # type: ignore[arg-type]
+    accept(b"", None)
     concerns = 131042 in codes
     assert store.asked["note_receipt_block"] == concerns
     assert store.marks(sender_id("meta", "1")).receipt_block == (ReceiptBlock(368, at(2)) if concerns else None)
@@ -233,6 +239,15 @@ class Noted:
         return self.is_known
 
     def note_unechoed_receipt(self, receipt: ReceiptReceived) -> None: ...
+
+    def note_receipts(self, receipts: Sequence[Any], _: Any) -> list[bool]:
+        return [self.is_known or echo is None for echo, _ in receipts]
+
+
+def note(*receipts: ReceiptReceived, is_known: bool = True) -> None:
+    """As in one POST; with nothing else in it, so that nothing asks for the time."""
+    store: Any = Noted(is_known)
+    note_all(receipts, store, Deadline.of_webhook(lambda: 0.0))
 
 
 # ---- what a record says of itself
