@@ -6,6 +6,8 @@ AlreadyExists, of a live or of a used name, means that it was made. There is no 
 """
 
 import json
+import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -28,6 +30,13 @@ T = TypeVar("T")
 
 IN_FLIGHT = 64
 """Creations at once of all large POSTs of a process: at 150 ms each, 2,000 take 5 s."""
+
+REMEMBERED_SECONDS = 900.0
+REMEMBERED = 20_000
+"""How long, and how many of them, the tasks of large POSTs are remembered as made. The redelivery of a POST that could
+not be finished then goes on where it stopped, if it comes to the same process; to another, or later, all of its tasks
+are asked for again, which is harmless.
+"""
 
 LEAST_DEADLINE = timedelta(seconds=15)
 """The service refuses a shorter dispatch_deadline, and a time scale can make ours shorter."""
@@ -54,6 +63,7 @@ class CloudTasksQueue:
         self._settings = settings
         self._client = GrpcClient(_load, settings.emulator)
         self._in_flight = CallsInFlight(IN_FLIGHT, "pombo-tasks")
+        self._made = _Remembered(REMEMBERED, REMEMBERED_SECONDS)
 
     def ensure(self, task: Task, at: datetime | None) -> None:
         """Make the task, to run at `at` or now; one of that name is success. Raises QueueUnavailable."""
@@ -62,13 +72,19 @@ class CloudTasksQueue:
     def ensure_all(self, tasks: Sequence[DueTask], deadline: Deadline) -> Sequence[Exception | None]:
         """As `ensure`, many at a time and in this order. What came of each: None once it is made. Raises nothing."""
         too_slow = QueueUnavailable("The task queue is too slow.")
-        made = self._in_flight.each(lambda due: self._ensure(*due, quick=False), tasks, deadline, too_slow)
-        return [one if isinstance(one, Exception) else None for one in made]
+        missing = [due for due in tasks if due[0].name not in self._made]
+        made = self._in_flight.each(self._ensure_one_of_many, missing, deadline, too_slow)
+        faults = {task.name: one for (task, _), one in zip(missing, made, strict=True) if isinstance(one, Exception)}
+        return [faults.get(task.name) for task, _ in tasks]
 
     def ping(self) -> None:
         """Raise QueueUnavailable unless both queues answer."""
         for kind in self._settings.queues:
             self._call(partial(_get_queue, self._parent(kind)))
+
+    def _ensure_one_of_many(self, due: DueTask) -> None:
+        self._ensure(*due, quick=False)
+        self._made.add(due[0].name)
 
     def _ensure(self, task: Task, at: datetime | None, quick: bool) -> None:
         from google.api_core.exceptions import AlreadyExists
@@ -118,6 +134,25 @@ class CloudTasksQueue:
             raise
         except (OutOfPatience, GoogleAPIError, GoogleAuthError, OSError) as error:
             raise QueueUnavailable from (error.__cause__ if isinstance(error, OutOfPatience) else error)
+
+
+class _Remembered:
+    """Names, the newest of them, for a while."""
+
+    def __init__(self, most: int, seconds: float) -> None:
+        self._most = most
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        self._until: dict[str, float] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return self._until.get(name, 0.0) > time.monotonic()
+
+    def add(self, name: str) -> None:
+        with self._lock:
+            self._until[name] = time.monotonic() + self._seconds
+            while len(self._until) > self._most:
+                del self._until[next(iter(self._until))]
 
 
 def _get_queue(name: str, client: "CloudTasksClient", seconds: float) -> Any:

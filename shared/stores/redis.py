@@ -52,8 +52,8 @@ from shared.stores.redis_scripts import (
 CONTENTION = 10.0
 """Seconds that a change may lose one race after another, while others get through."""
 
-PORTION = 100
-"""Scripts in one round trip, which keep the server for some 10 ms: so long others wait."""
+PORTION = 250
+"""Scripts in one round trip, which keep the server for some 20 ms: so long others wait."""
 
 _LONGEST_PAUSE = 0.05
 

@@ -6,7 +6,8 @@ batch of twenty does not wait behind a batch of two thousand.
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, TypeVar
 
@@ -18,9 +19,7 @@ R = TypeVar("R")
 
 
 class CallsInFlight:
-    """At most `most` calls at once besides those that callers make in their own threads. Starts its threads when they
-    are first needed, and anew in a forked process.
-    """
+    """At most `most` calls at once. Starts its threads when they are first needed, and anew in a forked process."""
 
     def __init__(self, most: int, name: str) -> None:
         self._most = most
@@ -39,10 +38,8 @@ class CallsInFlight:
         flight go on, and their results are thrown away.
         """
         batch = _Batch(call, items, deadline, too_slow)
-        for _ in range(min(self._most, len(items)) - 1):
+        for _ in range(min(self._most, len(items))):
             self._executor().submit(self._help, batch)
-        while batch.take():
-            pass
         return batch.results()
 
     def close(self) -> None:
@@ -71,7 +68,7 @@ class _Batch(Generic[T, R]):
         self._call = call
         self._deadline = deadline
         self._too_slow = too_slow
-        self._waiting: Iterator[tuple[int, T]] = iter(enumerate(items))
+        self._waiting = deque(enumerate(items))
         self._results: list[R | Exception | None] = [None] * len(items)
         self._has_result = [False] * len(items)
         self._open = 0
@@ -83,11 +80,11 @@ class _Batch(Generic[T, R]):
         with self._changed:
             if self._outage is None and self._deadline.has_passed:
                 self._outage = self._too_slow
-            taken = None if self._outage else next(self._waiting, None)
-            if taken is None:
+                self._changed.notify_all()
+            if self._outage is not None or not self._waiting:
                 return False
+            place, item = self._waiting.popleft()
             self._open += 1
-        place, item = taken
         try:
             result: R | Exception = self._call(item)
         except Exception as error:  # noqa: BLE001 - it is the item's result: its caller raises it
@@ -101,13 +98,13 @@ class _Batch(Generic[T, R]):
         return True
 
     def results(self) -> list[R | Exception]:
-        """The results, once all calls are over or the deadline has passed."""
+        """The results, once all calls are over or the deadline has passed: from then on no call begins."""
         with self._changed:
-            while self._open:
+            while self._open or (self._waiting and self._outage is None):
                 left = self._deadline.left(has_failed=self._outage is not None)
                 if left <= 0:
                     break
                 self._changed.wait(left)
-            missing = self._outage or self._too_slow
+            self._outage = missing = self._outage or self._too_slow
             pairs = zip(self._results, self._has_result, strict=True)
             return [result if there else missing for result, there in pairs]  # type: ignore[misc] # there: it is one

@@ -20,6 +20,7 @@ import grpc
 import pytest
 from google.cloud import tasks_v2
 from google.cloud.tasks_v2.services.cloud_tasks.transports import CloudTasksGrpcTransport
+from pytest_mock import MockerFixture
 from real_servers import until
 from werkzeug.datastructures import Headers
 
@@ -29,7 +30,7 @@ from shared import config
 from shared.domain.deadline import Deadline
 from shared.domain.errors import Forbidden, QueueUnavailable
 from shared.domain.record import Kind, Task
-from shared.queues.cloud_tasks import LEAST_DEADLINE, CloudTasksQueue, QueueSettings
+from shared.queues.cloud_tasks import LEAST_DEADLINE, REMEMBERED_SECONDS, CloudTasksQueue, QueueSettings
 
 ROOT = Path(__file__).parents[2]
 PLACE = "projects/pombo-test/locations/local"
@@ -315,6 +316,10 @@ def a_deadline(seconds: float = 30) -> Deadline:
     return Deadline(time.monotonic, time.monotonic() + seconds, time.monotonic() + seconds)
 
 
+def some_tasks(count: int) -> list[tuple[Task, None]]:
+    return [(a_task(), None) for _ in range(count)]
+
+
 def test_many_tasks_are_made_each_once_and_each_when_it_is_due(emulator: Emulator, queue: Queue) -> None:
     soon = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
     tasks = [(a_task(), soon if number % 2 else None) for number in range(300)]
@@ -330,7 +335,7 @@ def test_64_creations_are_in_flight_and_no_more(emulator: Emulator) -> None:
     with a_slow_queue(0.2) as slow:
         queue = Queue(emulator, {"emulator": slow.address})
         began = time.monotonic()
-        assert queue.port.ensure_all([(a_task(), None)] * 256, a_deadline()) == [None] * 256
+        assert queue.port.ensure_all(some_tasks(256), a_deadline()) == [None] * 256
         assert time.monotonic() - began < 2.5, "one after another they would take 51 s, 16 at a time 3.2"
         assert 32 < slow.most <= 64
 
@@ -339,10 +344,10 @@ def test_a_few_tasks_do_not_wait_behind_a_great_many(emulator: Emulator) -> None
     """As two POSTs do at once."""
     with a_slow_queue(0.05) as slow, ThreadPoolExecutor(1) as other:
         queue = Queue(emulator, {"emulator": slow.address})
-        great = other.submit(queue.port.ensure_all, [(a_task(), None)] * 2000, a_deadline())
+        great = other.submit(queue.port.ensure_all, some_tasks(2000), a_deadline())
         until(lambda: slow.calls > 100)
         began = time.monotonic()
-        queue.port.ensure_all([(a_task(), None)] * 20, a_deadline())
+        queue.port.ensure_all(some_tasks(20), a_deadline())
         took = time.monotonic() - began
         assert not great.done(), "nothing was there to wait behind"
         assert took < 1
@@ -352,13 +357,53 @@ def test_a_few_tasks_do_not_wait_behind_a_great_many(emulator: Emulator) -> None
 def test_tasks_of_a_queue_that_is_away_are_unavailable_in_time_and_few_are_tried(emulator: Emulator) -> None:
     with a_moody_queue(*[CODES.PERMISSION_DENIED] * 999) as moody:
         queue = Queue(emulator, {"emulator": moody.address})
-        made = queue.port.ensure_all([(a_task(), None)] * 500, a_deadline())
+        made = queue.port.ensure_all(some_tasks(500), a_deadline())
         assert {type(one) for one in made} == {QueueUnavailable}
         assert moody.calls <= 128
 
 
+def test_a_redelivery_to_the_same_process_asks_only_for_the_tasks_that_are_missing(
+    emulator: Emulator, mocker: MockerFixture
+) -> None:
+    """For a while: then the name may be free again, and the task be needed."""
+    tasks = some_tasks(30)
+    with a_slow_queue(0) as slow:
+        queue = Queue(emulator, {"emulator": slow.address})
+        now = mocker.patch("shared.queues.cloud_tasks.time.monotonic", return_value=1000.0)
+        queue.port.ensure_all(tasks[:20], a_deadline())
+        assert queue.port.ensure_all(tasks, a_deadline()) == [None] * 30
+        assert slow.calls == 30
+        queue.port.ensure(*tasks[0])
+        assert slow.calls == 31, "a single event always asks"
+        now.return_value += REMEMBERED_SECONDS
+        queue.port.ensure_all(tasks, a_deadline())
+        assert slow.calls == 61
+
+
+def test_a_task_that_could_not_be_made_is_not_remembered(emulator: Emulator) -> None:
+    tasks = some_tasks(3)
+    with a_moody_queue(*[CODES.PERMISSION_DENIED] * 3) as moody:
+        queue = Queue(emulator, {"emulator": moody.address})
+        assert QueueUnavailable in {type(one) for one in queue.port.ensure_all(tasks, a_deadline())}
+        moody.codes = ()
+        assert queue.port.ensure_all(tasks, a_deadline()) == [None] * 3
+
+
+def test_only_so_many_tasks_are_remembered(emulator: Emulator, mocker: MockerFixture) -> None:
+    mocker.patch("shared.queues.cloud_tasks.REMEMBERED", 10)
+    tasks = some_tasks(15)
+    with a_slow_queue(0) as slow:
+        queue = Queue(emulator, {"emulator": slow.address})
+        for due in tasks:
+            queue.port.ensure_all([due], a_deadline())
+        queue.port.ensure_all(tasks[5:], a_deadline())
+        assert slow.calls == 15
+        queue.port.ensure_all(tasks[:5], a_deadline())
+        assert slow.calls == 20
+
+
 def test_tasks_are_not_begun_once_the_deadline_has_passed(queue: Queue) -> None:
-    made = queue.port.ensure_all([(a_task(), None)] * 3, a_deadline(seconds=0))
+    made = queue.port.ensure_all(some_tasks(3), a_deadline(seconds=0))
     assert [str(one) for one in made] == ["The task queue is too slow."] * 3
     assert queue.made() == []
 
@@ -368,7 +413,7 @@ def test_tasks_that_are_not_answered_by_the_deadline_are_too_slow(emulator: Emul
         queue = Queue(emulator, {"emulator": slow.address})
         queue.port.ping()
         began = time.monotonic()
-        made = queue.port.ensure_all([(a_task(), None)] * 200, a_deadline(seconds=0.5))
+        made = queue.port.ensure_all(some_tasks(200), a_deadline(seconds=0.5))
         assert time.monotonic() - began < 2
         assert "The task queue is too slow." in {str(one) for one in made}
         assert len([one for one in made if one]) >= 136

@@ -1,0 +1,37 @@
+"""python tests/large_posts/delay_proxy.py TARGET_PORT SECONDS: a TCP proxy whose server seems so many seconds away.
+
+Each piece of an answer arrives that much later, in order; what is sent arrives at once. It prints its port.
+"""
+
+import asyncio
+import sys
+from contextlib import suppress
+
+
+async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, delay: float) -> None:
+    loop = asyncio.get_running_loop()
+
+    def arrive(data: bytes) -> None:
+        if data and not writer.is_closing():
+            writer.write(data)
+        elif not data:
+            writer.close()
+
+    with suppress(ConnectionError):
+        while data := await reader.read(65536):
+            loop.call_later(delay, arrive, data)
+    loop.call_later(delay, arrive, b"")
+
+
+async def serve(target: int, delay: float) -> None:
+    async def connected(client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        server, to_server = await asyncio.open_connection("127.0.0.1", target)
+        await asyncio.gather(_pass_on(client, to_server, 0), _pass_on(server, to_client, delay))
+
+    proxy = await asyncio.start_server(connected, "127.0.0.1", 0)
+    print(proxy.sockets[0].getsockname()[1], flush=True)
+    await proxy.serve_forever()
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(int(sys.argv[1]), float(sys.argv[2])))
