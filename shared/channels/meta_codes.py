@@ -67,6 +67,7 @@ _CODES: Mapping[int, Meaning] = {
     17: Meaning(LimitReached, "tenant", "Meta was called too often with this access token."),
     613: Meaning(LimitReached, "tenant", "This kind of call was made too often."),
     80007: Meaning(LimitReached, "tenant", "The WhatsApp account has called Meta too often."),
+    80008: Meaning(LimitReached, "tenant", "The WhatsApp account has called Meta's management API too often."),
     130429: Meaning(LimitReached, "sender", "The number sends faster than Meta allows."),
     131056: Meaning(LimitReached, "contact", "Too many messages to this person in a short time."),
     131057: Meaning(LimitReached, "sender", "Meta is upgrading the number; that takes about a minute."),
@@ -173,6 +174,8 @@ _CODES: Mapping[int, Meaning] = {
 }
 
 _RANGES: tuple[tuple[range, Meaning], ...] = (
+    # Limits of business use cases: https://developers.facebook.com/docs/graph-api/overview/rate-limiting
+    (range(80000, 80015), Meaning(LimitReached, "tenant", "The business has called Meta too often.")),
     (range(200, 300), Meaning(AccessDenied, "tenant", "A permission was not given or was taken back: reconnect.")),
     (range(131200, 131300), Meaning(SendRefused, "message", "Meta refused it because of its group.")),  # reported
     (range(138000, 139000), Meaning(SendRefused, "message", "Meta refused it: a rule of calls stands against it.")),

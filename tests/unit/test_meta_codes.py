@@ -25,7 +25,7 @@ from shared.domain.verdicts import Lost
 MEANING: dict[type[SendError], tuple[int, ...]] = {
     AnswerLost: (1, 131000),
     ProviderUnavailable: (2, 131016, 133004),
-    LimitReached: (4, 17, 613, 80007, 130429, 131056, 131057, 131208, 132069),
+    LimitReached: (4, 17, 613, *range(80000, 80015), 130429, 131056, 131057, 131208, 132069),
     CredentialInvalid: (0, 102, 190, 467),
     AccessDenied: (3, 10, 200, 210, 299, 131005),
     SenderBlocked: (33, 368, 131031, 131037, 131042, 131044, 131045, 131048, 131064, 133000, 133010, 134011),
@@ -39,7 +39,7 @@ MEANING: dict[type[SendError], tuple[int, ...]] = {
     ),
 }
 WAIT = timedelta(hours=2)
-UNKNOWN = (-1, 5, 199, 300, 131199, 131300, 999_001)
+UNKNOWN = (-1, 5, 199, 300, 79999, 80015, 131199, 131300, 999_001)
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 429, 500, 503])
@@ -183,7 +183,7 @@ def test_no_other_code_asks_for_a_wait_by_itself() -> None:
 CONCERNS = {
     "contact": (131056, 131026, 131047, 131049, 131050, 131021, 131030, 131062, 130472, 137000),
     "sender": (130429, 131057, 131048, 131045, 133010, 33, 133015),
-    "tenant": (190, 0, 131005, 250, 80007, 368, 131031, 131042),
+    "tenant": (190, 0, 131005, 250, *range(80000, 80015), 368, 131031, 131042),
     "provider": (4, 2, 131016, 133004, 1, 131000),
     "message": (100, 131008, 131009, 131051, 131053, 132001, 132015, 134101),
 }
