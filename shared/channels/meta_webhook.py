@@ -4,7 +4,7 @@
 # up to 1,000 updates and 3 MB in one POST, of several accounts and numbers; everything below `value` may be missing.
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
@@ -12,7 +12,7 @@ from typing import Any
 
 from shared.channels.meta_changes import ACCOUNT_FIELDS, OTHER_FIELDS, account_of
 from shared.channels.meta_codes import concerns_sender, number
-from shared.channels.meta_fields import identifier, mapping, moment, phone
+from shared.channels.meta_fields import identifier, mapping, moment, phone, without_variant
 from shared.channels.meta_messages import person
 from shared.domain.events import Change, Event, MessageReceived, Parsed, ReceiptReceived, Unparsable
 from shared.domain.identity import parse_echo, stable_hash
@@ -111,7 +111,7 @@ def _messages(account: str, value: Any, ignored: Counter[str]) -> Iterator[Event
     metadata = mapping(value.get("metadata"))
     sender = identifier(metadata.get("phone_number_id"))
     messages, statuses = _items(value.get("messages")), value.get("statuses")
-    contacts = _Contacts.of(value.get("contacts"), len(messages))
+    contacts = _Contacts.of(value.get("contacts"), messages)
     around = _Around(account, sender, _digits(metadata.get("display_phone_number")), contacts)
     for item in messages:
         yield _message(item, around)
@@ -140,16 +140,21 @@ class _Contacts:
 
     by_user_id: Mapping[str, Mapping[str, Any]]
     by_phone: Mapping[str, Mapping[str, Any]]
+    by_line: Mapping[str, Mapping[str, Any]]
+    """By number without its country's variant; no entry that another item of the value names by its very number."""
     only: Mapping[str, Any]
 
     @classmethod
-    def of(cls, value: Any, messages: int) -> "_Contacts":
+    def of(cls, value: Any, messages: Sequence[Any]) -> "_Contacts":
         contacts = (
             [_brief(contact) for contact in value if isinstance(contact, dict)] if isinstance(value, list) else []
         )
         by_user_id = {key: c for c in contacts if (key := identifier(c.get("user_id")))}
-        by_phone = {key: c for c in contacts if (key := phone(c.get("wa_id")))}
-        return cls(by_user_id, by_phone, contacts[0] if len(contacts) == messages == 1 else {})
+        numbered = [(number, c) for c in contacts if (number := phone(c.get("wa_id")))]
+        named = {phone(mapping(item).get("from")) for item in messages}
+        by_line = _what_all_say((without_variant(number), c) for number, c in numbered if number not in named)
+        only = contacts[0] if len(contacts) == len(messages) == 1 else {}
+        return cls(by_user_id, _what_all_say(numbered), by_line, only)
 
     def of_item(self, item: Mapping[str, Any]) -> Mapping[str, Any]:
         """The entry of the person who sent it: one that shares an id with it. To guess would be to answer somebody
@@ -158,8 +163,23 @@ class _Contacts:
         user_id, number = identifier(item.get("from_user_id")), phone(item.get("from"))
         if user_id is None and number is None:
             return self.only
-        contact = self.by_user_id.get(user_id or "") or self.by_phone.get(number or "") or {}
+        contact = self.by_user_id.get(user_id or "") or self._of_number(number or "")
         return {} if _differ(user_id, identifier(contact.get("user_id"))) else contact
+
+    def _of_number(self, number: str) -> Mapping[str, Any]:
+        """The entry of this number, else of the same line in another form."""
+        if number in self.by_phone:
+            return self.by_phone[number]
+        return self.by_line.get(without_variant(number), {})
+
+
+def _what_all_say(contacts: Iterable[tuple[str, Mapping[str, Any]]]) -> Mapping[str, Mapping[str, Any]]:
+    """The entries by their keys; where several share one, only what they agree about: they may be two persons."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for key, contact in contacts:
+        known = found.get(key, contact)
+        found[key] = {name: part for name, part in contact.items() if name in known and known[name] == part}
+    return found
 
 
 def _brief(contact: Mapping[str, Any]) -> Mapping[str, Any]:

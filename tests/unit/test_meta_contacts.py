@@ -1,0 +1,153 @@
+"""Whose entry of contacts[] belongs to a message: a name, and an id, are never another person's."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from test_meta_parse import envelope, message_of, text_message, value_of
+
+from shared.channels.meta_fields import without_variant
+from shared.channels.meta_webhook import parse
+from shared.domain.messages import Contact
+
+VARIANTS = {
+    "Mexico": ("525550002222", "5215550002222"),
+    "Argentina": ("541155502222", "5491155502222"),
+    "Brazil": ("551155502222", "5511955502222"),
+}
+PAIRS = [pytest.param(*pair, id=country) for country, pair in VARIANTS.items()]
+PAIRS += [pytest.param(*pair[::-1], id=f"{country}, the other way round") for country, pair in VARIANTS.items()]
+
+
+def written(from_: str, number: int = 1, **more: Any) -> dict[str, Any]:
+    return text_message(id=f"wamid.{number}", **{"from": from_}, **more)
+
+
+def entry(wa_id: str | None, name: str, **more: Any) -> dict[str, Any]:
+    return {"profile": {"name": name}, **({"wa_id": wa_id} if wa_id else {}), **more}
+
+
+def contacts_of(messages: Sequence[Any], entries: Sequence[Any]) -> list[Contact]:
+    events = parse(envelope(value_of(*messages, contacts=list(entries)))).events
+    return [message_of(event).contact for event in events]
+
+
+def names_of(messages: Sequence[Any], entries: Sequence[Any]) -> list[str | None]:
+    return [contact.name for contact in contacts_of(messages, entries)]
+
+
+# ---- one line in two forms
+
+
+@pytest.mark.parametrize(("wa_id", "from_"), PAIRS)
+def test_a_single_message_in_the_other_form_of_a_number_has_its_name_and_is_answered_at_from(
+    wa_id: str, from_: str
+) -> None:
+    assert contacts_of([written(from_)], [entry(wa_id, "Ana")]) == [Contact(from_, from_, name="Ana")]
+
+
+@pytest.mark.parametrize(("wa_id", "from_"), PAIRS)
+def test_each_message_of_a_batch_has_the_name_of_its_own_person(wa_id: str, from_: str) -> None:
+    messages = [written("15550100001", 1), written(from_, 2), written("15550100002", 3), written(from_, 4)]
+    entries = [entry("15550100002", "Caio"), entry(wa_id, "Ana"), entry("15550100001", "Rui")]
+    assert names_of(messages, entries) == ["Rui", "Ana", "Caio", "Ana"]
+
+
+@pytest.mark.parametrize(("wa_id", "from_"), PAIRS)
+def test_the_user_id_of_the_other_form_is_taken_too(wa_id: str, from_: str) -> None:
+    (contact,) = contacts_of([written(from_)], [entry(wa_id, "Ana", user_id="BR.1")])
+    assert contact == Contact("BR.1", from_, "BR.1", "Ana")
+
+
+def test_three_countries_in_one_post_are_told_apart() -> None:
+    messages = [written(long, place) for place, (_, long) in enumerate(VARIANTS.values())]
+    entries = [entry(short, country) for country, (short, _) in VARIANTS.items()]
+    assert names_of(messages, entries[::-1]) == list(VARIANTS)
+
+
+@pytest.mark.parametrize(("wa_id", "from_"), PAIRS)
+def test_the_entry_of_the_very_number_is_taken_before_that_of_the_other_form(wa_id: str, from_: str) -> None:
+    entries = [entry(wa_id, "Other"), entry(from_, "Ana")]
+    for order in (entries, entries[::-1]):
+        assert names_of([written(from_)], order) == ["Ana"]
+
+
+@pytest.mark.parametrize(("wa_id", "from_"), PAIRS)
+def test_an_entry_that_another_message_names_by_its_number_is_that_persons_alone(wa_id: str, from_: str) -> None:
+    messages = [written(from_, 1), written(wa_id, 2)]
+    assert names_of(messages, [entry(wa_id, "Ana")]) == [None, "Ana"]
+
+
+@pytest.mark.parametrize(("wa_id", "from_"), PAIRS)
+def test_two_entries_of_one_number_that_differ_name_nobody(wa_id: str, from_: str) -> None:
+    two = [entry(wa_id, "Ana", user_id="MX.1"), entry(wa_id, "Eva", user_id="MX.2")]
+    for from_number in (from_, wa_id):
+        for order in (two, two[::-1]):
+            assert contacts_of([written(from_number)], order) == [Contact(from_number, from_number)]
+
+
+def test_of_two_entries_that_disagree_about_the_name_the_user_id_stays() -> None:
+    two = [entry("15550100001", "Ana", user_id="US.1"), entry("15550100001", "Ana Maria", user_id="US.1")]
+    assert contacts_of([written("15550100001")], two) == [Contact("US.1", "15550100001", "US.1")]
+
+
+def test_two_entries_that_disagree_are_not_made_good_by_a_third_in_the_other_form() -> None:
+    short, long = VARIANTS["Mexico"]
+    entries = [entry(f"+{long}", "Ana"), entry(long, "Eva"), entry(short, "Rui")]
+    assert names_of([written(long)], entries) == [None]
+
+
+def test_an_entry_that_comes_twice_is_one() -> None:
+    short, long = VARIANTS["Brazil"]
+    assert names_of([written(long), written(long, 2)], [entry(short, "Ana")] * 2) == ["Ana", "Ana"]
+
+
+@pytest.mark.parametrize(
+    ("wa_id", "from_"),
+    [
+        ("525550002222", "5225550002222"),
+        ("525550002222", "5215550002223"),
+        ("541155502222", "5481155502222"),
+        ("551155502222", "5511855502222"),
+        ("551155502222", "5512955502222"),
+        ("15550002222", "115550002222"),
+        ("34155502222", "341955502222"),
+        ("5255500022", "52155500022"),
+        ("551155502222", "55119555022222"),
+    ],
+)
+def test_a_number_that_is_no_form_of_the_other_names_nobody(wa_id: str, from_: str) -> None:
+    assert names_of([written(from_)], [entry(wa_id, "Ana")]) == [None]
+    assert names_of([written(wa_id)], [entry(from_, "Ana")]) == [None]
+
+
+def test_a_number_without_a_variant_stays_as_it_is() -> None:
+    numbers = ["15550002222", "525550002222", "541155502222", "551155502222", "", "52"]
+    assert [without_variant(number) for number in numbers] == numbers
+
+
+# ---- an entry of somebody else
+
+
+def test_an_entry_whose_user_id_is_another_than_the_messages_is_not_used() -> None:
+    (contact,) = contacts_of(
+        [written("15550100001", from_user_id="US.1")], [entry("15550100001", "Eva", user_id="US.2")]
+    )
+    assert contact == Contact("US.1", "15550100001", "US.1")
+
+
+def test_in_a_batch_an_entry_of_the_number_with_another_user_id_is_not_used() -> None:
+    """A number may have passed to another person between the message and the webhook."""
+    messages = [written("15550100001", 1, from_user_id="US.1"), written("15550100002", 2, from_user_id="US.2")]
+    entries = [entry("15550100001", "Eva", user_id="US.9"), entry("15550100002", "Rui", user_id="US.2")]
+    assert contacts_of(messages, entries) == [
+        Contact("US.1", "15550100001", "US.1"),
+        Contact("US.2", "15550100002", "US.2", "Rui"),
+    ]
+
+
+@pytest.mark.parametrize(("wa_id", "from_"), PAIRS)
+def test_the_other_form_of_a_number_with_another_user_id_is_not_used(wa_id: str, from_: str) -> None:
+    messages = [written(from_, 1, from_user_id="BR.1"), written("15550100002", 2)]
+    entries = [entry(wa_id, "Eva", user_id="BR.2"), entry("15550100002", "Rui")]
+    assert names_of(messages, entries) == [None, "Rui"]
