@@ -183,3 +183,6 @@ _READERS: Mapping[str, Callable[[str, Any], Iterator[StateChange]]] = {
     "phone_number_quality_update": _number_quality,
     "user_preferences": _preferences,
 }
+
+STATE_FIELDS = frozenset(_READERS)
+"""Those that say something of our own state. A value of theirs that cannot be kept whole needs an operator."""

@@ -10,12 +10,12 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
-from shared.channels.meta_changes import ACCOUNT_FIELDS, OTHER_FIELDS, account_of
+from shared.channels.meta_changes import ACCOUNT_FIELDS, OTHER_FIELDS, STATE_FIELDS, account_of
 from shared.channels.meta_codes import concerns_sender, number
 from shared.channels.meta_fields import identifier, mapping, moment, phone, without_variant
 from shared.channels.meta_messages import person
 from shared.domain.events import Change, Event, MessageReceived, Parsed, ReceiptReceived, Unparsable
-from shared.domain.identity import parse_echo, stable_hash
+from shared.domain.identity import canonical_json, parse_echo, stable_hash
 from shared.domain.record import ReceiptKind
 from shared.domain.retention import RAW_PAYLOAD_BYTES
 from shared.wire import bounded_json
@@ -33,6 +33,9 @@ RECEIPTS: Mapping[str, ReceiptKind] = {
     "played": ReceiptKind.PLAYED,  # a voice message, since 2026-03-17
     "failed": ReceiptKind.FAILED,
 }
+
+KEPT_IN_PART = OTHER_FIELDS - STATE_FIELDS
+"""Fields whose value may be kept in part: `history`, say, brings megabytes, and no operator could do more with them."""
 
 MOST_EVENTS = 2_000
 """Twice what Meta puts into one POST, and what every store takes within the time that a POST has: with more, each
@@ -96,8 +99,11 @@ def _change(entry: Mapping[str, Any], change: Any, ignored: Counter[str]) -> Ite
 def _other(entry: Mapping[str, Any], field: str, value: Any) -> Event:
     """News of an account or a number, not looked into here."""
     account = account_of(entry, field, value)
-    if account is None or bounded_json.size(value) > RAW_PAYLOAD_BYTES:
+    too_large = bounded_json.size(value) > RAW_PAYLOAD_BYTES
+    if account is None or (too_large and field not in KEPT_IN_PART):
         return Unparsable(PROVIDER, account or "", field, _bounded(value))
+    if too_large:
+        value = _beginning(canonical_json(value))
     time = entry.get("time")
     timed = field in ACCOUNT_FIELDS and isinstance(time, int) and not isinstance(time, bool)
     return Change(PROVIDER, account, field, value, time if timed else None)
@@ -250,11 +256,14 @@ def _first_code(errors: Any) -> int | None:
 
 
 def _bounded(raw: Any) -> Any:
-    """The raw form; of one that is too large its beginning, and what tells it from another one with the same."""
+    """The raw form; of one that is too large its beginning."""
     text = bounded_json.dumps(raw)
-    length = len(text.encode())
-    if length <= RAW_PAYLOAD_BYTES - _WRAPPING:
-        return raw
+    return raw if len(text.encode()) <= RAW_PAYLOAD_BYTES - _WRAPPING else _beginning(text)
+
+
+def _beginning(text: str) -> Mapping[str, Any]:
+    """The beginning of a text that is too large, and what tells it from another one with the same beginning."""
+    encoded = text.encode()
     # As a string in JSON the text grows to at most twice its length: only quotes and backslashes need escaping.
-    beginning = text.encode()[: (RAW_PAYLOAD_BYTES - _WRAPPING) // 2].decode(errors="ignore")
-    return {"truncated": beginning, "bytes": length, "hash": stable_hash(text)}
+    beginning = encoded[: (RAW_PAYLOAD_BYTES - _WRAPPING) // 2].decode(errors="ignore")
+    return {"truncated": beginning, "bytes": len(encoded), "hash": stable_hash(text)}

@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.channels import meta_webhook
+from shared.channels.meta_changes import OTHER_FIELDS, STATE_FIELDS
 from shared.channels.meta_messages import read
 from shared.channels.meta_webhook import parse
 from shared.domain.errors import ItemUnparsable
 from shared.domain.events import Change, Event, MessageReceived, Parsed, ReceiptReceived, Unparsable
-from shared.domain.identity import canonical_json
+from shared.domain.identity import canonical_json, stable_hash
 from shared.domain.messages import Contact, Message, to_json
 from shared.domain.record import Delivery, Kind, State
 from shared.domain.retention import RAW_PAYLOAD_BYTES
@@ -349,11 +350,66 @@ def test_two_large_items_with_the_same_beginning_have_two_keys() -> None:
     assert one.key != two.key
 
 
-def test_a_change_too_large_to_store_keeps_its_beginning() -> None:
-    (event,) = parse(envelope({"a": "x" * 300_000}, "account_update")).events
+@pytest.mark.parametrize("field", sorted(STATE_FIELDS))
+def test_a_change_of_our_state_too_large_to_store_needs_an_operator(field: str) -> None:
+    (event,) = parse(envelope({"a": "x" * 300_000}, field)).events
     assert isinstance(event, Unparsable)
-    assert event.field == "account_update"
+    assert event.field == field
     assert len(canonical_json(event.raw)) <= RAW_PAYLOAD_BYTES
+
+
+def history(messages: int, **more: Any) -> dict[str, Any]:
+    threads = [{"id": "15550100001", "messages": [text_message("x" * 100)] * messages}]
+    return {"metadata": {"phone_number_id": "2"}, "history": [{"metadata": {"phase": 0}, "threads": threads}], **more}
+
+
+@pytest.mark.parametrize("field", sorted(OTHER_FIELDS - STATE_FIELDS))
+def test_other_news_too_large_to_store_are_a_change_of_which_the_beginning_is_kept(field: str) -> None:
+    """A history sync brings megabytes: a dead letter and an alert for each would be noise."""
+    value = history(2_000)
+    parsed = parse(envelope(value, field))
+    (change,) = parsed.events
+    assert isinstance(change, Change)
+    assert (change.field, change.account) == (field, "100000000000001")
+    text = canonical_json(value)
+    assert text.startswith(change.value["truncated"])
+    assert len(change.value["truncated"]) > 100_000
+    assert (change.value["bytes"], change.value["hash"]) == (len(text.encode()), stable_hash(text))
+    assert_storable(parsed)
+
+
+def test_news_too_large_to_store_have_the_identity_of_their_whole() -> None:
+    def key(value: Any, time: int | None = None) -> str:
+        body = json.loads(envelope(value, "smb_app_state_sync"))
+        (change,) = parse(json.dumps(body).encode()).events
+        assert isinstance(change, Change)
+        return change.key
+
+    one = history(3_000, zz=1)
+    assert key(one) == key(json.loads(json.dumps(one))) == key(dict(reversed(one.items())))
+    assert len({key(one), key(history(3_000, zz=2)), key(history(3_001, zz=1))}) == 3
+
+
+def test_news_of_the_largest_size_that_fits_are_kept_whole() -> None:
+    filler = RAW_PAYLOAD_BYTES - len('{"a":""}')
+    for field in ("history", "account_update"):
+        (whole,) = parse(envelope({"a": "x" * filler}, field)).events
+        assert isinstance(whole, Change)
+        assert whole.value == {"a": "x" * filler}
+    (cut,) = parse(envelope({"a": "x" * (filler + 1)}, "history")).events
+    assert isinstance(cut, Change)
+    assert cut.value["bytes"] == RAW_PAYLOAD_BYTES + 1
+
+
+def test_large_news_of_no_account_are_unparsable() -> None:
+    (event,) = parse(envelope(history(3_000), "history", account=None)).events
+    assert isinstance(event, Unparsable)
+
+
+def test_large_news_beside_messages_stay_unparsable() -> None:
+    """The value of the field `messages` may hold what a person wrote under a name that nobody knows yet."""
+    (event,) = parse(envelope({"metadata": {"phone_number_id": "2"}, "errors": ["x" * 300_000]})).events
+    assert isinstance(event, Unparsable)
 
 
 def test_an_id_too_long_to_be_stored_is_no_id() -> None:
