@@ -31,6 +31,7 @@ ACCOUNT_FIELDS = frozenset(
         "account_settings_update",
         "account_update",
         "business_capability_update",
+        "business_username_update",  # in the JSON of Meta's page; the other name is its heading
         "business_username_updates",
         "flows",
         "message_template_components_update",

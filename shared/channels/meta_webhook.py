@@ -85,15 +85,22 @@ def _events(document: Any, ignored: Counter[str]) -> Iterator[Event]:
 
 
 def _change(entry: Mapping[str, Any], change: Any, ignored: Counter[str]) -> Iterator[Event]:
-    field = mapping(change).get("field")
-    if not isinstance(field, str):
+    value = mapping(change).get("value")
+    field = _field(mapping(change)) or _field(mapping(value))
+    if field is None:
         ignored["malformed_change"] += 1
     elif field == MESSAGES:
-        yield from _messages(identifier(entry.get("id")) or "", change.get("value"), ignored)
+        yield from _messages(identifier(entry.get("id")) or "", value, ignored)
     elif field in OTHER_FIELDS:
-        yield _other(entry, field, change.get("value"))
+        yield _other(entry, field, value)
     else:
         ignored["unknown_field"] += 1
+
+
+def _field(holder: Mapping[str, Any]) -> str | None:
+    """The name of a field. It stands beside the value; in two examples of Meta's page on account_update, inside."""
+    field = holder.get("field")
+    return field if isinstance(field, str) else None
 
 
 def _other(entry: Mapping[str, Any], field: str, value: Any) -> Event:

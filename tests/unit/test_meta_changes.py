@@ -154,6 +154,33 @@ def test_where_the_value_names_no_account_the_entry_does(info: Any) -> None:
     assert event.account == ACCOUNT
 
 
+@pytest.mark.parametrize(
+    ("event", "expected"),
+    [
+        ("PARTNER_APP_UNINSTALLED", AccountDisconnected(ACCOUNT, "PARTNER_APP_UNINSTALLED")),
+        ("PARTNER_APP_INSTALLED", AccountConnected(ACCOUNT, "PARTNER_APP_INSTALLED")),
+    ],
+)
+def test_an_update_whose_field_stands_inside_its_value_is_applied(event: str, expected: StateChange) -> None:
+    """As Meta's page on account_update shows these two."""
+    info = {"waba_id": ACCOUNT, "owner_business_id": "1"}
+    value = {"event": event, "waba_info": info, "field": "account_update", "object": "whatsapp_business_account"}
+    entry = {"id": "300000000000009", "time": 1790416800, "changes": [{"value": value}]}
+    (change,) = parse(json.dumps({"object": "whatsapp_business_account", "entry": [entry]}).encode()).events
+    assert isinstance(change, Change)
+    assert (change.account, change.time) == (ACCOUNT, 1790416800)
+    assert changes_in(stored(change)) == (expected,)
+
+
+def test_a_username_of_the_business_is_news_under_both_names_of_its_field() -> None:
+    value = {"display_phone_number": "15550001111", "username": "cafe.exemplo", "status": "approved"}
+    for field in ("business_username_update", "business_username_updates"):
+        (change,) = parse(envelope(value, field, ACCOUNT)).events
+        assert isinstance(change, Change)
+        assert (change.field, change.value, changes_in(stored(change))) == (field, value, ())
+        assert field in ACCOUNT_FIELDS
+
+
 def test_two_equal_news_of_an_account_at_two_times_are_two() -> None:
     def at(time: int) -> str:
         body = json.loads(envelope({"event": "ACCOUNT_RECONNECTED"}, "account_update", ACCOUNT))

@@ -461,11 +461,42 @@ def test_more_events_than_any_post_of_metas_are_kept_as_one_item(monkeypatch: py
         (b'{"object":"whatsapp_business_account","entry":[{"changes":{}}]}', "malformed_entry"),
         (b'{"object":"whatsapp_business_account","entry":[{"changes":[[]]}]}', "malformed_change"),
         (b'{"object":"whatsapp_business_account","entry":[{"changes":[{"field":{}}]}]}', "malformed_change"),
+        (b'{"object":"whatsapp_business_account","entry":[{"changes":[{"value":{"field":7}}]}]}', "malformed_change"),
+        (b'{"object":"whatsapp_business_account","entry":[{"changes":[{"value":{}}]}]}', "malformed_change"),
         (b'{"object":"whatsapp_business_account","entry":[{"changes":[{"field":"f"}]}]}', "unknown_field"),
+        (b'{"object":"whatsapp_business_account","entry":[{"changes":[{"value":{"field":"f"}}]}]}', "unknown_field"),
     ],
 )
 def test_what_is_no_webhook_of_ours_gives_no_event_and_is_counted(body: bytes, reason: str) -> None:
     assert parse(body) == Parsed((), {reason: 1})
+
+
+# ---- a field that stands inside its value
+
+
+def without_field(value: dict[str, Any], field: str) -> bytes:
+    change = {"value": value | {"field": field, "object": "whatsapp_business_account"}}
+    document = {"object": "whatsapp_business_account", "entry": [{"id": "100000000000001", "changes": [change]}]}
+    return json.dumps(document).encode()
+
+
+@pytest.mark.parametrize("field", sorted(OTHER_FIELDS))
+def test_a_field_may_stand_inside_its_value(field: str) -> None:
+    """Meta's page on account_update has two examples of it."""
+    (change,) = parse(without_field({"a": 1}, field)).events
+    assert isinstance(change, Change)
+    assert (change.field, change.value["a"]) == (field, 1)
+
+
+def test_messages_whose_field_stands_inside_the_value_are_read() -> None:
+    (event,) = parse(without_field(value_of(text_message()), "messages")).events
+    assert message_of(event).text == "Bom dia"
+
+
+def test_a_field_beside_the_value_stands_before_one_inside() -> None:
+    (change,) = parse(envelope({"field": "account_update"}, "history")).events
+    assert isinstance(change, Change)
+    assert change.field == "history"
 
 
 # ---- hostile bytes beside good ones: nothing good is lost
