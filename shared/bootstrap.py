@@ -194,6 +194,7 @@ def _handler(settings: Config, stopping: Callable[[], bool]) -> HandlerRunner:
             connections=threads,
             max_replies=limits.max_replies,
             now=SystemClock().now,
+            kinds=settings["HANDLER_KINDS"],
             reach=ANYWHERE,
         )
         return HandlerRunner(backend, timeout=limits.handler_timeout + GRACE, threads=threads, stopping=stopping)

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from shared.domain.limits import DoubtPolicy, Limits
+from shared.domain.messages import UnknownKind, kinds_named
 
 WEBHOOK, INTERNAL, CLI = "webhook", "internal", "cli"
 BOTH = (WEBHOOK, INTERNAL)
@@ -81,6 +82,13 @@ def _list(parse_item: Callable[[str], str]) -> Callable[[str], tuple[str, ...]]:
         return items
 
     return parse
+
+
+def _kinds(value: str) -> frozenset[str]:
+    try:
+        return kinds_named(_list(str)(value))
+    except UnknownKind as error:
+        raise _Fault(str(error)) from None
 
 
 def _host_and_port(value: str) -> str:
@@ -333,6 +341,13 @@ SETTINGS: tuple[Setting, ...] = (
         secret=True,
     ),
     Setting(
+        "HANDLER_KINDS",
+        (INTERNAL,),
+        _kinds,
+        "list; the kinds of message that HANDLER_URL is called for, or * for every kind",
+        always="text,media,location,contacts,interactive,button,order",
+    ),
+    Setting(
         "HANDLER_TIMEOUT",
         (INTERNAL,),
         _duration(_second(1), _second(1700)),
@@ -480,7 +495,15 @@ def _faults_together(environ: Mapping[str, str], values: Mapping[str, Any]) -> l
 
 def _handler_faults(environ: Mapping[str, str], values: dict[str, Any]) -> list[str]:
     """Exactly one of HANDLER and HANDLER_URL; the default of one machine gives way."""
-    named = {name for name in ("HANDLER", "HANDLER_URL", "HANDLER_URL_SECRET") if environ.get(name, "").strip()}
+    names = ("HANDLER", "HANDLER_URL", "HANDLER_URL_SECRET", "HANDLER_KINDS")
+    named = {name for name in names if environ.get(name, "").strip()}
+    faults = _one_handler(named, values)
+    if "HANDLER_KINDS" in named and "HANDLER_KINDS" in values and "HANDLER_URL" not in named:
+        faults.append("HANDLER_KINDS is set without HANDLER_URL; a Python handler names its kinds by @handles.")
+    return faults
+
+
+def _one_handler(named: set[str], values: dict[str, Any]) -> list[str]:
     if {"HANDLER", "HANDLER_URL"} <= named:
         return ["HANDLER and HANDLER_URL are both set; set exactly one of them."]
     if "HANDLER_URL" in named:

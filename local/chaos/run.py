@@ -65,6 +65,7 @@ def _settings(wishes: Wishes) -> dict[str, str]:
         "HANDLER": wishes.handler,
         "HANDLER_URL": "",
         "HANDLER_URL_SECRET": "",
+        "HANDLER_KINDS": "",
         "IN_DOUBT_POLICY": wishes.policy,
         "TIME_SCALE": f"{wishes.time_scale:g}",
         TRIES: str(tries),

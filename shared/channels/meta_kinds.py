@@ -65,6 +65,16 @@ def _media(type_: str) -> Reader:
     return read
 
 
+def _voice(bare: Message, item: Item) -> Message | None:
+    """A voice message as a type of its own (reported by users); Meta's page has `audio` with `voice` true."""
+    return READERS["audio"](bare, {"audio": {**mapping(item.get("voice")), "voice": True}})
+
+
+def _request_welcome(bare: Message, _item: Item) -> Message:
+    """The person opened the chat for the first time, and wrote nothing. There is no object."""
+    return replace(bare, kind="request_welcome")
+
+
 def _location(bare: Message, item: Item) -> Message | None:
     place = mapping(item.get("location"))
     latitude, longitude = decimal(place.get("latitude")), decimal(place.get("longitude"))
@@ -128,6 +138,15 @@ def _flow(type_: str, answer: Item) -> Interactive:
 def _permission(type_: str, answer: Item) -> Interactive:
     expires_at = moment(answer.get("expiration_timestamp"))
     return Interactive(type_, permission=words(answer.get("response")), expires_at=expires_at)
+
+
+def _payment(type_: str, answer: Item) -> Interactive:
+    """The person agreed to pay by a method on file.
+
+    https://developers.facebook.com/documentation/business-messaging/whatsapp/payments/payments-br/one-click-payments
+    (2026-05-21)
+    """
+    return Interactive(type_, response=answer)
 
 
 def _button(bare: Message, item: Item) -> Message | None:
@@ -204,12 +223,14 @@ def _unsupported(bare: Message, type_: str, item: Item) -> Message:
 READERS: Mapping[str, Reader] = {
     "text": _text,
     **{type_: _media(type_) for type_ in MEDIA_TYPES},
+    "voice": _voice,
     "location": _location,
     "contacts": _contacts,
     "interactive": _interactive,
     "button": _button,
     "order": _order,
     "reaction": _reaction,
+    "request_welcome": _request_welcome,
     "system": _system,
     "edit": _edit,
     "revoke": _revoke,
@@ -221,6 +242,7 @@ ANSWERS: Mapping[str, Callable[[str, Item], Interactive | None]] = {
     "list_reply": _choice,
     "nfm_reply": _flow,
     "call_permission_reply": _permission,
+    "payment_method": _payment,
 }
 """Every type of `interactive` that is read."""
 

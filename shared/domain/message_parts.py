@@ -59,11 +59,11 @@ class ContactCard:
 
 @dataclass(frozen=True, slots=True)
 class Interactive:
-    """The answer to buttons, a list, a flow or a request to call.
+    """The answer to buttons, a list, a flow, an order to pay or a request to call.
 
     `type` is button_reply or list_reply (`id`, `title`, `description`), nfm_reply (a flow: `name`, `response_json` as
-    it came and `response` where that is a JSON object), or call_permission_reply (`permission`: accept or reject;
-    `expires_at`).
+    it came and `response` where that is a JSON object), call_permission_reply (`permission`: accept or reject;
+    `expires_at`), or payment_method (the person agreed to pay: `response` is the provider's object).
     """
 
     type: str

@@ -1,6 +1,6 @@
 """Messages: what a person wrote, as a handler is given it."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -22,8 +22,30 @@ from shared.domain.message_parts import (
 DEFAULT_KINDS = frozenset({"text", "media", "location", "contacts", "interactive", "button", "order"})
 """What a handler is called for unless it says otherwise: what a person wrote to get an answer."""
 
-KINDS = DEFAULT_KINDS | {"reaction", "system", "edit", "revoke", "unsupported"}
+KINDS = DEFAULT_KINDS | {"reaction", "request_welcome", "system", "edit", "revoke", "unsupported"}
 """Every kind there is. What its kind promises is there: a `media` message has its media, a `text` its text."""
+
+EVERY_KIND = "*"
+"""Where kinds are named: each one there is, and each one that is added later."""
+
+
+class UnknownKind(ValueError):
+    """A name is no kind of message. The message is the rest of a sentence about the place that holds the name."""
+
+
+def kinds_named(names: Iterable[object]) -> frozenset[str]:
+    """The kinds by these names; EVERY_KIND stands for itself. Raises UnknownKind, which lists the kinds there are."""
+    given = tuple(names)
+    named = frozenset(name for name in given if isinstance(name, str) and (name in KINDS or name == EVERY_KIND))
+    if not given or not all(isinstance(name, str) and name in named for name in given):
+        kinds = ", ".join(sorted(KINDS))
+        raise UnknownKind(f"must name one or more of the kinds {kinds}, or {EVERY_KIND} for every kind")
+    return named
+
+
+def includes(kinds: Collection[str], kind: str) -> bool:
+    """Whether a handler of these kinds is called for a message of this kind."""
+    return EVERY_KIND in kinds or kind in kinds
 
 
 @dataclass(frozen=True, slots=True)

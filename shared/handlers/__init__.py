@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from shared.domain.message_parts import Button, ContactCard, Interactive, Location, Media, Order, Reaction, Referral
-from shared.domain.messages import DEFAULT_KINDS, Contact, Drop, Message
+from shared.domain.messages import DEFAULT_KINDS, Contact, Drop, Message, UnknownKind, kinds_named
 from shared.domain.outbound_messages import OutboundMessage
 
 __all__ = [
@@ -29,14 +29,20 @@ KINDS_ATTRIBUTE = "pombo_kinds"
 
 
 def handles(*kinds: str) -> Callable[[_Handle], _Handle]:
-    """Say for which kinds of message the handler is called, in place of the default ones.
+    """Say for which kinds of message the handler is called, in place of the default ones; "*" is every kind.
 
     @handles("text", "reaction")
     def handle(message: Message) -> str: ...
+
+    Raises UnknownKind for a name that is no kind: the handler would wait in vain for such a message.
     """
+    try:
+        named = kinds_named(kinds)
+    except UnknownKind as error:
+        raise UnknownKind(f"@handles {error}.") from None
 
     def mark(handle: _Handle) -> _Handle:
-        setattr(handle, KINDS_ATTRIBUTE, frozenset(kinds))
+        setattr(handle, KINDS_ATTRIBUTE, named)
         return handle
 
     return mark

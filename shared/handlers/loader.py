@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from shared.domain.messages import DEFAULT_KINDS, Message
+from shared.domain.messages import DEFAULT_KINDS, Message, UnknownKind
 from shared.domain.outbound_messages import OutboundMessage
 from shared.handlers import KINDS_ATTRIBUTE
 from shared.pipeline.ports import HandlerCall
@@ -26,6 +26,8 @@ def load_handler(name: str) -> Callable[[Message], Any]:
         raise HandlerNotFound(f"HANDLER is module:function, like handlers.echo:handle, not {name!r}.")
     try:
         module = importlib.import_module(module_name)
+    except UnknownKind as error:
+        raise HandlerNotFound(f"HANDLER: {error}") from error
     except Exception as error:
         raise HandlerNotFound(f"HANDLER: the module {module_name} cannot be imported ({_why(error)}).") from error
     function = getattr(module, function_name, None)
@@ -75,9 +77,13 @@ class TeamFunction:
 
     @property
     def kinds(self) -> frozenset[str]:
-        """Those it asked for by @handles, else the default ones."""
-        kinds: frozenset[str] = getattr(self.handle, KINDS_ATTRIBUTE, DEFAULT_KINDS)
-        return kinds
+        """Those it asked for by @handles, else the default ones.
+
+        The decorator may stand on the function itself, on one that a partial calls, or on a class's __call__.
+        """
+        places = (self.handle, getattr(self.handle, "func", None), type(self.handle).__call__)
+        asked = (getattr(place, KINDS_ATTRIBUTE, None) for place in places)
+        return next((kinds for kinds in asked if isinstance(kinds, frozenset)), DEFAULT_KINDS)
 
     def __call__(self, call: HandlerCall) -> list[OutboundMessage]:
         """Call it, and take its answer apart. Raises what it raises, and TypeError or ValueError for an answer that is

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Protocol
 
-from shared.domain.messages import Drop
+from shared.domain.messages import Drop, includes
 from shared.domain.outbound_messages import OutboundMessage
 from shared.pipeline.ports import BackendUnavailable, HandlerCall, HandlerFault, HandlerInterrupted
 
@@ -28,7 +28,7 @@ class TeamCode(Protocol):
 
     @property
     def kinds(self) -> frozenset[str]:
-        """The kinds of message it is called for."""
+        """The kinds of message it is called for, or EVERY_KIND."""
         ...
 
     def __call__(self, call: HandlerCall) -> list[OutboundMessage]:
@@ -63,7 +63,7 @@ class HandlerRunner:
         return self._code.backend
 
     def handles(self, kind: str) -> bool:
-        return kind in self._code.kinds
+        return includes(self._code.kinds, kind)
 
     @property
     def exhausted(self) -> bool:

@@ -45,14 +45,12 @@ it answers 502 and 504 when the backend broke off or was silent.
 
 
 class Backend:
-    """One address and the secrets that sign for it; called for the default kinds of message.
+    """One address, the secrets that sign for it, and the kinds of message it is called for.
 
     A redirect is not followed: it would take a message to where the configuration does not name. `reach`: where the
     address may lead; one of the deployment's own, anywhere. Connects to nothing before the first call, so it may be
     made before a fork.
     """
-
-    kinds: frozenset[str] = DEFAULT_KINDS
 
     @property
     def backend(self) -> str:
@@ -69,8 +67,10 @@ class Backend:
         connections: int,
         max_replies: int,
         now: Callable[[], datetime],
+        kinds: frozenset[str] = DEFAULT_KINDS,
         reach: Reach = PUBLIC,
     ) -> None:
+        self.kinds = kinds
         self._url = url
         self._secrets = secrets
         self._times = PostTimes(connect=min(connect, timeout), write=timeout, read=timeout, total=timeout)

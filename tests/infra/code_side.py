@@ -16,6 +16,7 @@ CONDITIONAL: Mapping[str, str] = {
     "HANDLER": "HANDLER_URL",
     "HANDLER_URL": "HANDLER",
     "HANDLER_URL_SECRET": "HANDLER",
+    "HANDLER_KINDS": "HANDLER",
     "REDIS_URL": "STORE=firestore",
 }
 """Variables that are rightly not set where another one is."""

@@ -90,6 +90,13 @@ def test_a_bare_deployment_is_tuned_as_the_code_is(plan_of: Callable[[str], Plan
                 )
 
 
+def test_a_backend_is_asked_for_the_kinds_that_the_code_has_for_it(plan_of: Callable[[str], Plan]) -> None:
+    (setting,) = [it for it in Code().settings if it.name == "HANDLER_KINDS"]
+    said = plan_of("everything").service("internal").env["HANDLER_KINDS"]
+    assert setting.parse(said or "") == setting.parse(setting.always or "")
+    assert "HANDLER_KINDS" not in plan_of("bare").service("internal").env
+
+
 def test_a_bare_deployment_scales_to_nothing(plan_of: Callable[[str], Plan]) -> None:
     assert {it.block("scaling")["min_instance_count"] for it in plan_of("bare").services} == {0}
     assert not plan_of("bare").of("google_redis_instance", "google_storage_bucket", "google_compute_network")

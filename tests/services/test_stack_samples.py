@@ -41,6 +41,7 @@ HANDED_OVER = {
     "video": "media",
     "audio": "media",
     "voice": "media",
+    "voice_type": "media",
     "document": "media",
     "sticker": "media",
     "location": "location",
@@ -49,15 +50,18 @@ HANDED_OVER = {
     "list_reply": "interactive",
     "flow_reply": "interactive",
     "call_permission_reply": "interactive",
+    "payment_method": "interactive",
     "button": "button",
     "order": "order",
     "reaction": "reaction",
     "reaction_removed": "reaction",
+    "request_welcome": "request_welcome",
     "system_changed_number": "system",
     "system_changed_user_id": "system",
     "edit": "edit",
     "revoke": "revoke",
     "unsupported": "unsupported",
+    "unknown_answer": "unsupported",
     "unknown_type": "unsupported",
     "batch": "text",
 }
@@ -128,7 +132,8 @@ def test_there_is_a_sample_of_every_type_kind_answer_field_and_receipt_that_the_
     messages = [item for name in HANDED_OVER for item in items(name)]
     assert set(READERS) <= {item["type"] for item in messages}
     assert set(HANDED_OVER.values()) == KINDS
-    assert set(ANSWERS) == {item["interactive"]["type"] for item in messages if "interactive" in item}
+    answers = {item["interactive"]["type"] for item in messages if "interactive" in item}
+    assert answers == {*ANSWERS, "hologram_reply"}
     fields = {json.loads(body)["entry"][0]["changes"][0]["field"] for body in SAMPLES.values()}
     assert fields == OTHER_FIELDS | {"messages", "surprises"}
     receipts = [event for name in RECEIPT for event in parse(SAMPLES[name]).events]

@@ -7,6 +7,7 @@ import pytest
 
 from shared import bootstrap
 from shared.domain.marks import backend_id
+from shared.domain.messages import DEFAULT_KINDS, KINDS
 
 URL = "http://127.0.0.1:9/handle"
 SECRET = "whsec_" + "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0"
@@ -30,6 +31,20 @@ def test_the_backend_of_the_configuration_has_marks_and_is_watched(internal: boo
     assert internal.sweep.senders is internal.senders
     assert internal.process_inbound.backend._id == backend_id(URL)
     assert internal.process_inbound.backend._limits == internal.config.limits
+
+
+def behind_an_address(tmp_path: Path, **more: str) -> bootstrap.Internal:
+    given = {"SQLITE_PATH": str(tmp_path / "pombo.sqlite"), "HANDLER_URL": URL, "HANDLER_URL_SECRET": SECRET}
+    return bootstrap.build_internal(given | more)
+
+
+def test_the_backend_is_asked_for_the_kinds_of_the_configuration(tmp_path: Path) -> None:
+    default = behind_an_address(tmp_path).handler
+    assert {kind for kind in KINDS if default.handles(kind)} == DEFAULT_KINDS
+    some = behind_an_address(tmp_path, HANDLER_KINDS="text,unsupported").handler
+    assert {kind for kind in KINDS if some.handles(kind)} == {"text", "unsupported"}
+    every = behind_an_address(tmp_path, HANDLER_KINDS="*").handler
+    assert all(every.handles(kind) for kind in (*KINDS, "a kind of tomorrow"))
 
 
 def test_a_handler_in_the_process_has_no_backend(tmp_path: Path) -> None:

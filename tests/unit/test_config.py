@@ -25,6 +25,7 @@ from shared.config import (
     load,
 )
 from shared.domain.limits import DoubtPolicy, Limits
+from shared.domain.messages import DEFAULT_KINDS, KINDS
 
 ROOT = Path(__file__).parents[2]
 SERVICES = (WEBHOOK, INTERNAL, CLI)
@@ -63,6 +64,7 @@ LOCAL: Mapping[str, Mapping[str, Any]] = {
         "WHATSAPP_API_VERSION": "v25.0",
         "OIDC_CERTS_URL": "https://www.googleapis.com/oauth2/v1/certs",
         "HANDLER": "handlers.echo:handle",
+        "HANDLER_KINDS": DEFAULT_KINDS,
         "HANDLER_TIMEOUT": timedelta(seconds=60),
         "MAX_ATTEMPTS": 8,
         "IN_DOUBT_SECONDS": timedelta(seconds=300),
@@ -268,6 +270,12 @@ BAD: tuple[tuple[str, str, str], ...] = (
     (WEBHOOK, "TIME_SCALE", "nan"),
     (INTERNAL, "WHATSAPP_API_BASE_URL", "graph"),
     (INTERNAL, "OIDC_CERTS_URL", "certs"),
+    (INTERNAL, "HANDLER_KINDS", "txt"),
+    (INTERNAL, "HANDLER_KINDS", "text,txt"),
+    (INTERNAL, "HANDLER_KINDS", "Text"),
+    (INTERNAL, "HANDLER_KINDS", "text;media"),
+    (INTERNAL, "HANDLER_KINDS", "**"),
+    (INTERNAL, "HANDLER_KINDS", ","),
     (INTERNAL, "HANDLER_TIMEOUT", "0"),
     (INTERNAL, "HANDLER_TIMEOUT", "1701"),
     (INTERNAL, "HANDLER_TIMEOUT", "29m"),
@@ -416,6 +424,37 @@ def test_two_handlers_stop_the_start(app_env: str) -> None:
 def test_an_address_without_the_secret_that_signs_its_calls_stops_the_start() -> None:
     assert named(faults({**BEHIND_AN_ADDRESS, "HANDLER_URL_SECRET": ""})) == {"HANDLER_URL_SECRET"}
     assert named(faults({**BEHIND_AN_ADDRESS, "HANDLER_URL": ""})) == {"HANDLER_URL_SECRET"}
+
+
+@pytest.mark.parametrize(
+    ("value", "kinds"),
+    [
+        ("*", {"*"}),
+        ("text", {"text"}),
+        (" text , unsupported,", {"text", "unsupported"}),
+        ("text,*", {"text", "*"}),
+        (",".join(KINDS), KINDS),
+    ],
+)
+def test_an_address_may_be_given_other_kinds_of_message(value: str, kinds: set[str]) -> None:
+    assert load({**BEHIND_AN_ADDRESS, "HANDLER_KINDS": value}, INTERNAL)["HANDLER_KINDS"] == kinds
+
+
+def test_an_address_is_given_the_default_kinds_unless_told_otherwise() -> None:
+    assert load(BEHIND_AN_ADDRESS, INTERNAL)["HANDLER_KINDS"] == DEFAULT_KINDS
+
+
+def test_an_unknown_kind_stops_the_start_with_the_kinds_there_are() -> None:
+    assert faults({**BEHIND_AN_ADDRESS, "HANDLER_KINDS": "text,txt"}) == [
+        f"HANDLER_KINDS must name one or more of the kinds {', '.join(sorted(KINDS))}, or * for every kind."
+    ]
+
+
+@pytest.mark.parametrize("handler", [{}, {"HANDLER": "handlers.echo:handle"}])
+def test_kinds_without_an_address_stop_the_start(handler: Mapping[str, str]) -> None:
+    assert faults({**handler, "HANDLER_KINDS": "*"}) == [
+        "HANDLER_KINDS is set without HANDLER_URL; a Python handler names its kinds by @handles."
+    ]
 
 
 def test_the_redis_store_needs_its_address() -> None:

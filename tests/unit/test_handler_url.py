@@ -150,6 +150,7 @@ def backend(
     secrets: tuple[str, ...] = (SECRET,),
     threads: int = 2,
     reach: Reach = ANYWHERE,
+    **more: Any,
 ) -> Backend:
     return Backend(
         url,
@@ -160,6 +161,7 @@ def backend(
         max_replies=30,
         now=lambda: NOW,
         reach=reach,
+        **more,
     )
 
 
@@ -282,6 +284,15 @@ def test_an_address_that_holds_a_password_stops_the_start_and_is_not_repeated(wh
 def test_a_backend_is_asked_for_the_default_kinds() -> None:
     runner = a_runner(backend("http://127.0.0.1:1/"))
     assert {kind for kind in KINDS if runner.handles(kind)} == DEFAULT_KINDS
+
+
+@pytest.mark.parametrize(
+    ("kinds", "handled"),
+    [(frozenset({"text", "unsupported"}), {"text", "unsupported"}), (frozenset({"*"}), {*KINDS, "a kind of tomorrow"})],
+)
+def test_a_backend_is_asked_for_the_kinds_it_is_given(kinds: frozenset[str], handled: set[str]) -> None:
+    runner = a_runner(backend("http://127.0.0.1:1/", kinds=kinds))
+    assert {kind for kind in (*KINDS, "a kind of tomorrow") if runner.handles(kind)} == handled
 
 
 def test_nothing_of_the_environment_changes_where_it_goes(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from handlers import echo
+from shared.domain.messages import KINDS
 from shared.handlers import DEFAULT_KINDS, Contact, Drop, Message, OutboundMessage, handles
 from shared.handlers.loader import HandlerNotFound, TeamFunction, load_handler
 from shared.handlers.runner import ERROR_CHARACTERS, HandlerRunner
@@ -210,6 +211,53 @@ def test_a_handler_may_choose_its_kinds() -> None:
     runner = a_runner(handle)
     assert [runner.handles(kind) for kind in ("text", "reaction", "media")] == [True, True, False]
     assert texts(handle) == ["yes"]
+
+
+@pytest.mark.parametrize("kinds", [("*",), ("*", "text")])
+def test_a_handler_of_every_kind_is_called_for_those_that_are_added_later_too(kinds: tuple[str, ...]) -> None:
+    @handles(*kinds)
+    def handle(message: Message) -> str:
+        return "yes"
+
+    assert all(a_runner(handle).handles(kind) for kind in (*KINDS, "a kind of tomorrow"))
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [("txt",), ("text", "txt"), ("Text",), (" text",), ("",), (), ("voice",), (None,), (7,), (["text"],), (print,)],
+)
+def test_a_name_that_is_no_kind_is_refused_with_the_kinds_there_are(kinds: tuple[Any, ...]) -> None:
+    with pytest.raises(ValueError) as caught:
+        handles(*kinds)
+    assert str(caught.value) == (
+        f"@handles must name one or more of the kinds {', '.join(sorted(KINDS))}, or * for every kind."
+    )
+
+
+@pytest.mark.parametrize("line", ["@handles('txt')", "@handles()", "@handles"])
+def test_a_handler_of_no_kind_stops_the_start_with_the_kinds_there_are(team: Callable[[str], str], line: str) -> None:
+    """The bare decorator would make its own inner function the handler, which answers nothing ever."""
+    source = f"from shared.handlers import handles\n\n{line}\ndef handle(message): ...\n"
+    with pytest.raises(HandlerNotFound) as caught:
+        load_handler(team(source))
+    assert str(caught.value).startswith("HANDLER: @handles must name one or more of the kinds button, contacts, ")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "@handles('reaction')\ndef handle(message): ...",
+        "class Handler:\n    @handles('reaction')\n    def __call__(self, message): ...\nhandle = Handler()",
+        "class Handler:\n    @handles('reaction')\n    def on(self, message): ...\nhandle = Handler().on",
+        "import functools\n@handles('reaction')\ndef on(context, message): ...\nhandle = functools.partial(on, 'c')",
+        "import functools\n@handles('reaction')\ndef on(message): ...\n"
+        "@functools.wraps(on)\ndef handle(message): return on(message)",
+    ],
+    ids=["function", "callable", "method", "partial", "wrapped"],
+)
+def test_a_handler_chooses_its_kinds_wherever_the_decorator_stands(team: Callable[[str], str], source: str) -> None:
+    runner = a_runner(load_handler(team(f"from shared.handlers import handles\n{source}\n")))
+    assert {kind for kind in KINDS if runner.handles(kind)} == {"reaction"}
 
 
 # ---- every shape of answer

@@ -1,8 +1,10 @@
 """Each of Meta's types, whole and broken: a kind that promises something has it, or the message is `unsupported`."""
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,6 +31,9 @@ from shared.domain.message_parts import (
     Unsupported,
 )
 from shared.domain.messages import DEFAULT_KINDS, KINDS, Message, to_json
+from shared.handlers import handles
+from shared.handlers.loader import TeamFunction
+from shared.pipeline.ports import HandlerCall
 
 PROMISES = {
     "text": "text",
@@ -39,6 +44,7 @@ PROMISES = {
     "button": "button",
     "order": "order",
     "reaction": "reaction",
+    "request_welcome": "contact",
     "system": "system",
     "edit": "original_id",
     "revoke": "original_id",
@@ -49,12 +55,14 @@ PROMISES = {
 WHOLE: dict[str, Any] = {
     "text": {"body": "Bom dia"},
     **{type_: {"id": "900000000000001", "mime_type": "x/y", "sha256": "AAAA"} for type_ in MEDIA_TYPES},
+    "voice": {"id": "900000000000009", "mime_type": "audio/ogg; codecs=opus", "sha256": "AAAA"},
     "location": {"latitude": -23.5, "longitude": -46.6},
     "contacts": [{"name": {"formatted_name": "Caio Exemplo"}}],
     "interactive": {"type": "button_reply", "button_reply": {"id": "yes", "title": "Sim"}},
     "button": {"payload": "YES", "text": "Sim"},
     "order": {"catalog_id": "7", "product_items": [{"product_retailer_id": "CAFE"}]},
     "reaction": {"message_id": "wamid.ours", "emoji": "👍"},
+    "request_welcome": None,
     "system": {"type": "user_changed_number", "wa_id": "15550100003"},
     "edit": {"original_message_id": "wamid.old", "message": {"type": "text", "text": {"body": "fixed"}}},
     "revoke": {"original_message_id": "wamid.old"},
@@ -87,7 +95,7 @@ def test_the_table_of_types_and_that_of_kinds_agree() -> None:
 @pytest.mark.parametrize("type_", WHOLE)
 def test_a_whole_message_is_of_its_kind_and_has_what_that_promises(type_: str) -> None:
     message = received(type_, WHOLE[type_])
-    assert message.kind == ("media" if type_ in MEDIA_TYPES else type_)
+    assert message.kind == ("media" if type_ in (*MEDIA_TYPES, "voice") else type_)
     assert getattr(message, PROMISES[message.kind])
 
 
@@ -99,7 +107,9 @@ BROKEN: list[Any] = [None, {}, [], "x", 7, True, [None], [{}], {"id": None}, {"t
 def test_a_broken_one_is_kept_and_never_half_of_what_its_kind_promises(type_: str, content: Any) -> None:
     message = received(type_, content)
     assert getattr(message, PROMISES[message.kind]) not in (None, ())
-    if not content:
+    if type_ == "request_welcome":
+        assert message.kind == "request_welcome", "it has no object that could be broken"
+    elif not content:
         assert (message.kind, message.unsupported) == ("unsupported", Unsupported(type_))
 
 
@@ -161,6 +171,20 @@ def test_a_voice_message_and_a_moving_sticker_are_told_from_others() -> None:
     assert received("audio", {"id": "9", "voice": True}).media == Media("audio", "9", voice=True)
     assert received("audio", {"id": "9", "voice": False}).media == Media("audio", "9")
     assert received("sticker", {"id": "9", "animated": True}).media == Media("sticker", "9", animated=True)
+
+
+def test_a_voice_message_may_be_a_type_of_its_own() -> None:
+    file = {"id": "9", "mime_type": "audio/ogg; codecs=opus", "sha256": "A"}
+    expected = Media("audio", "9", "audio/ogg; codecs=opus", "A", voice=True)
+    assert received("voice", file).media == expected
+    assert received("voice", file | {"voice": False}).media == expected
+    assert received("voice", {"mime_type": "audio/ogg"}).unsupported == Unsupported("voice")
+
+
+def test_a_first_visit_to_the_chat_is_a_kind_of_its_own_and_has_no_text() -> None:
+    message = received("request_welcome")
+    assert (message.kind, message.text, message.contact.phone) == ("request_welcome", None, "15550100001")
+    assert message.kind not in DEFAULT_KINDS
 
 
 def test_a_file_with_nothing_to_fetch_is_unsupported_and_says_why() -> None:
@@ -235,6 +259,37 @@ def test_a_permission_to_call_says_until_when() -> None:
     assert (answer.permission, str(answer.expires_at)) == ("accept", "2026-10-03 10:00:00+00:00")
 
 
+def test_an_agreement_to_pay_is_an_answer_with_the_object_whole() -> None:
+    agreed = {
+        "payment_method": "offsite_card_pay",
+        "payment_timestamp": 1790416800,
+        "reference_id": "ref-1",
+        "last_four_digits": "0000",
+        "credential_id": "1234567",
+    }
+    message = received(
+        "interactive", {"type": "payment_method", "payment_method": agreed}, context={"id": "wamid.ORDER"}
+    )
+    assert message.kind == "interactive"
+    assert message.interactive == Interactive("payment_method", response=agreed)
+    assert (message.text, message.reply_to) == (None, "wamid.ORDER")
+    assert to_json(message)["interactive"]["response"] == agreed
+    assert message.kind in DEFAULT_KINDS
+
+
+@pytest.mark.parametrize("agreed", [None, {}, [], "x", 7])
+def test_an_agreement_to_pay_without_its_object_is_unsupported(agreed: Any) -> None:
+    message = interactive({"type": "payment_method", "payment_method": agreed})
+    assert (message.kind, message.unsupported) == ("unsupported", Unsupported("interactive"))
+
+
+def test_an_answer_that_nobody_reads_is_unsupported_and_says_in_its_raw_form_which_it_is() -> None:
+    answer = {"type": "hologram_reply", "hologram_reply": {"id": "x"}}
+    message = interactive(answer)
+    assert message.unsupported == Unsupported("interactive")
+    assert message.raw["interactive"] == answer
+
+
 def test_every_answer_is_read_and_another_one_is_unsupported() -> None:
     for type_ in ANSWERS:
         assert interactive({"type": type_, type_: {"id": "x", "response": "accept"}}).kind == "interactive"
@@ -293,9 +348,27 @@ def test_what_meta_cannot_hand_over_says_what_it_was() -> None:
     assert received("unsupported", errors=["x"]).unsupported == Unsupported()
 
 
-@pytest.mark.parametrize("type_", ["media_placeholder", "request_welcome", "hologram", "Text", "text ", "__class__"])
+@pytest.mark.parametrize("type_", ["media_placeholder", "hologram", "Text", "text ", "__class__"])
 def test_a_type_that_nobody_reads_is_unsupported_by_its_name(type_: str) -> None:
     assert received(type_, {"x": 1}).unsupported == Unsupported(type_)
+
+
+def test_the_example_of_the_page_handles_a_type_that_pombo_does_not_know() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "inbound.md").read_text()
+    (source,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    told: dict[str, Any] = {"handles": handles, "Message": Message}
+    exec(source, told)
+    runner = TeamFunction(told["handle"], 30)
+    said = {
+        "You said: Bom dia": received("text", WHOLE["text"]),
+        "You voted for red.": received("poll", {"option": "red"}),
+        "Thank you for the rating.": interactive({"type": "rating_reply", "rating_reply": {"stars": 5}}),
+        None: received("hologram", {"depth": 3}),
+    }
+    for text, message in said.items():
+        assert message.kind in runner.kinds
+        replies = runner(HandlerCall("key", "corr_0001", 1, message))
+        assert [reply.content["body"] for reply in replies] == ([text] if text else [])
 
 
 # ---- what stands around it
@@ -349,4 +422,4 @@ def test_every_recorded_message_can_be_sent_on_as_json_with_every_field(name: st
 
 
 def test_a_handler_is_called_by_default_for_nothing_that_opens_no_turn() -> None:
-    assert {"reaction", "system", "edit", "revoke", "unsupported"} == KINDS - DEFAULT_KINDS
+    assert {"reaction", "request_welcome", "system", "edit", "revoke", "unsupported"} == KINDS - DEFAULT_KINDS

@@ -5,7 +5,8 @@ locals {
   # Answers 200 on every path, whatever the probes ask.
   placeholder = "us-docker.pkg.dev/cloudrun/container/hello"
 
-  # Tuning, with the code's own defaults. handler_timeout and in_doubt_seconds are numbers of seconds.
+  # Tuning, with the code's own defaults. handler_timeout and in_doubt_seconds are numbers of seconds; handler_kinds is
+  # for a handler_url alone.
   defaults = {
     log_level             = "INFO"
     threads               = "16"
@@ -13,6 +14,7 @@ locals {
     whatsapp_api_base_url = "https://graph.facebook.com"
     whatsapp_api_version  = "v25.0"
     oidc_certs_url        = "https://www.googleapis.com/oauth2/v1/certs"
+    handler_kinds         = "text,media,location,contacts,interactive,button,order"
     handler_timeout       = "60"
     max_attempts          = "8"
     in_doubt_seconds      = "300"
@@ -60,7 +62,10 @@ locals {
     DEDUPE_TTL_DAYS          = local.tuning["dedupe_ttl_days"]
     SWEEP_AFTER              = local.tuning["sweep_after"]
   }
-  handler_env = var.handler_url == null ? { HANDLER = var.handler } : { HANDLER_URL = var.handler_url }
+  handler_env = var.handler_url == null ? { HANDLER = var.handler } : {
+    HANDLER_URL   = var.handler_url
+    HANDLER_KINDS = local.tuning["handler_kinds"]
+  }
 
   store_secrets   = var.store == "redis" ? ["REDIS_URL"] : []
   handler_secrets = var.handler_url == null ? [] : ["HANDLER_URL_SECRET"]

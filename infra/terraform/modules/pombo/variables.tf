@@ -36,6 +36,10 @@ variable "handler" {
     condition     = (var.handler == null) != (var.handler_url == null)
     error_message = "Set exactly one of handler (module:function) and handler_url."
   }
+  validation {
+    condition     = var.handler == null || !contains(keys(var.settings), "handler_kinds")
+    error_message = "settings has handler_kinds, which is for a handler_url; a handler names its kinds by @handles."
+  }
 }
 
 variable "handler_url" {

@@ -101,6 +101,14 @@ run "two_handlers_are_refused" {
   expect_failures = [var.handler]
 }
 
+run "kinds_for_a_handler_in_the_process_are_refused" {
+  command = plan
+  variables {
+    settings = { handler_kinds = "*" }
+  }
+  expect_failures = [var.handler]
+}
+
 run "no_handler_is_refused" {
   command = plan
   variables {
