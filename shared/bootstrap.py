@@ -10,10 +10,11 @@ from typing import Any, TypeVar
 from shared import config, logs
 from shared.channels.meta import MetaChannel
 from shared.channels.meta_codes import sentence_for
+from shared.channels.meta_messages import remark as remark_of_meta
 from shared.config import Config
 from shared.domain.errors import StoreUnavailable
 from shared.domain.limits import Limits
-from shared.domain.record import Kind
+from shared.domain.record import Delivery, Kind
 from shared.handlers.loader import HandlerNotFound, TeamFunction, load_handler
 from shared.handlers.runner import HandlerRunner
 from shared.pipeline.accept import Accept
@@ -136,6 +137,11 @@ def explain(provider: str, code: int, answer: str) -> str | None:
     is known of it.
     """
     return sentence_for(code, answer) if provider == "meta" else None
+
+
+def remark(record: Delivery) -> str | None:
+    """What an operator has to know of a stored event, as its provider's channel reads it; None: nothing."""
+    return remark_of_meta(record) if record.provider == "meta" else None
 
 
 def build_store(settings: Config) -> Store:

@@ -5,13 +5,14 @@
 # is in every message. Meta's text says that the missing fields are omitted, an example shows them empty: both are
 # absent here. The shape of a user id is not checked: Meta's own examples disagree about it.
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from shared.channels.meta_fields import LONGEST_ID, identifier, mapping, moment, phone, words
 from shared.channels.meta_kinds import UNSUPPORTED, with_content
 from shared.domain.errors import ItemUnparsable
-from shared.domain.message_parts import Product, Referral
+from shared.domain.message_parts import Product, Referral, Unsupported
 from shared.domain.messages import Contact, Message
 from shared.domain.record import Delivery
 from shared.wire import bounded_json
@@ -31,6 +32,10 @@ REFERRAL = (
 """What Meta names as we do."""
 
 
+_TYPE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+"""A type as Meta names one. Another text in its place is not shown: nobody knows what it holds."""
+
+
 def read(record: Delivery) -> Message | None:
     """The message in a stored event; None where the event is no message of a person. Raises ItemUnparsable."""
     kept = record.payload
@@ -39,6 +44,32 @@ def read(record: Delivery) -> Message | None:
     elif "value" in kept:
         return None  # a change
     return None if kept.get("echo") is True else _message(kept, record)
+
+
+def remark(record: Delivery) -> str | None:
+    """What an operator has to know of a stored event: why no handler may have been called for it. None: nothing."""
+    kept = record.payload
+    value = mapping(kept.get("value"))
+    if "truncated" in value and type(value.get("bytes")) is int:
+        return f"Its value of {value['bytes']} bytes is too large; the beginning is kept."
+    try:
+        message = read(record)
+    except ItemUnparsable:
+        return None
+    if message is None or message.unsupported is None:
+        return None
+    return (
+        f"Pombo cannot read its content ({_named(message.unsupported, message.raw)}); "
+        "it reaches only a handler that asks for unsupported messages."
+    )
+
+
+def _named(unsupported: Unsupported, item: Mapping[str, Any]) -> str:
+    """An `interactive` says inside which one it is."""
+    given = (unsupported.type, mapping(item.get("interactive")).get("type"))
+    types = [type_ for type_ in given if isinstance(type_, str) and _TYPE.fullmatch(type_)]
+    code = f", code {unsupported.code}" if unsupported.code is not None else ""
+    return f"type {' '.join(types) or 'unknown'}{code}"
 
 
 def person(item: Mapping[str, Any], contact: Mapping[str, Any]) -> Contact | None:

@@ -80,7 +80,7 @@ def find_records(running: Running, id: str) -> Sequence[Delivery]:
 def timeline_of(running: Running, records: Sequence[Delivery], log_lines: LogLines | None = None) -> Timeline:
     """Records and log lines together; the lines are this machine's unless told otherwise."""
     ids = {record.key for record in records} | {records[0].correlation_id}
-    return build(records, (log_lines or running.log_lines)(READ, ids), bootstrap.explain)
+    return build(records, (log_lines or running.log_lines)(READ, ids), bootstrap.explain, bootstrap.remark)
 
 
 def from_logs(running: Running, id: str, log_lines: LogLines | None = None) -> Timeline | None:

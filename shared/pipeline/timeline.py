@@ -10,7 +10,7 @@ from typing import Any
 from shared.domain.record import Delivery, Kind, State
 from shared.pipeline import timeline_logs, timeline_records
 from shared.pipeline.timeline_records import Moment, Try
-from shared.pipeline.timeline_sentences import Explain
+from shared.pipeline.timeline_sentences import Explain, Remark
 
 __all__ = ["Moment", "Reply", "Timeline", "build", "shown", "told_by_logs", "tried"]
 
@@ -51,8 +51,15 @@ def _unexplained(_provider: str, _code: int, _answer: str) -> None:
     return None
 
 
+def _unremarked(_record: Delivery) -> None:
+    return None
+
+
 def build(
-    records: Sequence[Delivery], log_lines: Iterable[Mapping[str, Any]] = (), explain: Explain = _unexplained
+    records: Sequence[Delivery],
+    log_lines: Iterable[Mapping[str, Any]] = (),
+    explain: Explain = _unexplained,
+    remark: Remark = _unremarked,
 ) -> Timeline:
     """The timeline of an event's records (the event first, then its replies in order)."""
     lines = timeline_logs.read(log_lines)
@@ -61,7 +68,7 @@ def build(
         for record in records
         for moment in timeline_records.moments(
             record,
-            _beginning(record, records),
+            _beginning(record, records, remark),
             explain,
             timeline_logs.cut_offs(lines, record.key),
             timeline_logs.replays(lines, record.key),
@@ -156,9 +163,10 @@ def _text(content: Any) -> str | None:
     return next((word for word in words if isinstance(word, str)), None)
 
 
-def _beginning(record: Delivery, records: Sequence[Delivery]) -> str:
+def _beginning(record: Delivery, records: Sequence[Delivery], remark: Remark) -> str:
     if record.kind is Kind.INBOUND:
-        return timeline_records.beginning_of_event(record)
+        beginning, more = timeline_records.beginning_of_event(record), remark(record)
+        return f"{beginning} {more}" if more else beginning
     replies = [other.key for other in records if other.kind is Kind.OUTBOUND]
     type_ = record.payload.get("type")
     kind = "" if type_ in ("text", None) else f": {type_}"

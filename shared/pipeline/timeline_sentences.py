@@ -5,8 +5,13 @@ timeline_logs know when each is said.
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
+from shared.domain.record import Delivery
+
 Explain = Callable[[str, int, str], str | None]
 """What a provider's error code means to a person: provider and code in, a sentence out, None where nothing is known."""
+
+Remark = Callable[[Delivery], str | None]
+"""What an operator has to know of a stored event beside what became of it: a sentence, or None."""
 
 RECEIVED = "It came in, genuine and new, and was stored."
 DOCTOR = "pombo doctor made it, to see a task go to process_inbound and come back."

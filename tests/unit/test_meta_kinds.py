@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_meta_parse import RECORDED, envelope, message_of, text_message, value_of
+from test_meta_parse import RECORDED, envelope, message_of, stored, text_message, value_of
 
 from shared.channels.meta_kinds import ANSWERS, MEDIA_TYPES, READERS
+from shared.channels.meta_messages import remark
 from shared.channels.meta_webhook import parse
 from shared.domain.events import MessageReceived
 from shared.domain.message_parts import (
@@ -369,6 +370,46 @@ def test_the_example_of_the_page_handles_a_type_that_pombo_does_not_know() -> No
         assert message.kind in runner.kinds
         replies = runner(HandlerCall("key", "corr_0001", 1, message))
         assert [reply.content["body"] for reply in replies] == ([text] if text else [])
+
+
+# ---- what an operator is told
+
+
+@pytest.mark.parametrize(
+    ("type_", "more", "said"),
+    [
+        ("hologram", {}, "type hologram"),
+        ("text", {}, "type text"),
+        ("interactive", {"interactive": {"type": "rating_reply"}}, "type interactive rating_reply"),
+        ("interactive", {}, "type interactive"),
+        ("interactive", {"interactive": {"type": ["x"]}}, "type interactive"),
+        ("unsupported", {"unsupported": {"type": "gif"}, "errors": [{"code": 131051}]}, "type gif, code 131051"),
+        ("unsupported", {}, "type unknown"),
+        ("Ana wrote: call me", {}, "type unknown"),
+        ("x" * 65, {}, "type unknown"),
+    ],
+)
+def test_the_remark_on_a_message_that_cannot_be_read_names_its_type(type_: str, more: Any, said: str) -> None:
+    item = {name: part for name, part in text_message().items() if name != "text"} | {"type": type_} | more
+    (event,) = parse(envelope(value_of(item))).events
+    assert remark(stored(event)) == (
+        f"Pombo cannot read its content ({said}); it reaches only a handler that asks for unsupported messages."
+    )
+
+
+def test_there_is_no_remark_on_what_can_be_read_nor_on_what_is_no_message() -> None:
+    for type_, content in WHOLE.items():
+        item = {name: part for name, part in text_message().items() if name != "text"}
+        (event,) = parse(envelope(value_of(item | {"type": type_, type_: content}))).events
+        assert remark(stored(event)) is None
+    for body in (envelope({"a": 1}, "history"), envelope("x", "security"), envelope(value_of({"id": "wamid.x"}))):
+        (event,) = parse(body).events
+        assert remark(stored(event)) is None
+
+
+def test_the_remark_on_news_that_are_kept_in_part_says_how_large_they_were() -> None:
+    (event,) = parse(envelope({"a": "x" * 300_000}, "history")).events
+    assert remark(stored(event)) == "Its value of 300008 bytes is too large; the beginning is kept."
 
 
 # ---- what stands around it

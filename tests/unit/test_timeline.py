@@ -32,6 +32,7 @@ from shared.domain.limits import Limits
 from shared.domain.record import Attempt, Delivery, Kind, Receipts, State
 from shared.domain.verdicts import HandlerVerdict, Released, SendVerdict
 from shared.pipeline.timeline import Timeline, build, shown, told_by_logs
+from shared.pipeline.timeline_sentences import RECEIVED
 
 NONE = Receipts()
 POSITIVE = {"delivered": DELIVERED, "read": READ, "played": PLAYED}
@@ -813,3 +814,10 @@ def test_what_has_no_record_any_more_is_told_by_the_logs() -> None:
 
 def test_where_the_logs_say_nothing_either_there_is_no_timeline() -> None:
     assert told_by_logs([]) is None
+
+
+def test_a_remark_on_an_event_stands_behind_its_beginning_and_replies_have_none() -> None:
+    timeline = build([EVENT, reply(0)], remark=lambda record: f"A remark on {record.key}.")
+    said = [moment.sentence for moment in timeline.events if "A remark" in moment.sentence]
+    assert said == [f"{RECEIVED} A remark on {EVENT.key}."]
+    assert build([EVENT], remark=lambda _: None).events[0].sentence == RECEIVED
