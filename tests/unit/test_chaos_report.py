@@ -18,8 +18,10 @@ from local.chaos.logs import Told, read_logs
 from local.chaos.plan import Order
 from local.chaos.proof import Need, needs, share
 from local.chaos.report import End, Result, as_dict, as_text
+from local.chaos.run import _settings
 from local.chaos.schedule import Kind
 from local.chaos.wishes import Wishes
+from shared import config
 from shared.cli.chaos import chaos
 from shared.domain.limits import DoubtPolicy
 
@@ -155,6 +157,16 @@ def result(**changes: Any) -> Result:
         needs=[Need("kills of webhook", 3, 1)],
     )
     return replace(well, **changes)
+
+
+def test_a_run_takes_no_backend_from_the_environment(tmp_path: Path) -> None:
+    theirs = {
+        "HANDLER_URL": "http://127.0.0.1:9/handle",
+        "HANDLER_URL_SECRET": "whsec_" + "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0",
+        "HANDLER_KINDS": "*",
+    }
+    settings = config.load(theirs | _settings(replace(WISHES, data_dir=tmp_path)), config.INTERNAL)
+    assert (settings["HANDLER"], settings.get("HANDLER_URL")) == (HANDLER, None)
 
 
 def with_fate(fate: Fate) -> Account:

@@ -402,7 +402,11 @@ def test_there_is_no_remark_on_what_can_be_read_nor_on_what_is_no_message() -> N
         item = {name: part for name, part in text_message().items() if name != "text"}
         (event,) = parse(envelope(value_of(item | {"type": type_, type_: content}))).events
         assert remark(stored(event)) is None
-    for body in (envelope({"a": 1}, "history"), envelope("x", "security"), envelope(value_of({"id": "wamid.x"}))):
+    for body in (
+        envelope({"a": 1}, "history"),
+        envelope({"truncated": "x", "bytes": "15550100001"}, "flows"),
+        envelope(value_of({"id": "wamid.x"})),
+    ):
         (event,) = parse(body).events
         assert remark(stored(event)) is None
 
