@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -12,6 +13,8 @@ from stack import SENDER, Stack
 
 from local.whatsapp.payloads import ACCOUNT_ID, to_wire
 from shared.domain.identity import canonical_json, stable_hash
+from shared.domain.marks import Block
+from shared.pipeline.clock import SystemClock
 
 SECRET = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 
@@ -140,6 +143,20 @@ def test_an_agreement_to_pay_reaches_a_handler_that_names_no_kinds(stack: Stack,
     message_id = deliver(stack, contact, "an agreement to pay")
     stack.wait_texts(contact, ["interactive"])
     assert stack.calls(message_id) == 1
+
+
+# ---- news of an account whose field stands inside the value
+
+
+def test_an_update_whose_field_stands_inside_its_value_lifts_a_block(asking: Stack) -> None:
+    now = SystemClock().now()
+    asking.put_marks(block=Block(now + timedelta(hours=6), timedelta(hours=6), 368))
+    value = {"event": "PARTNER_APP_INSTALLED", "waba_info": {"waba_id": ACCOUNT_ID}, "field": "account_update"}
+    entry = {"id": "300000000000009", "time": int(now.timestamp()), "changes": [{"value": value}]}
+
+    assert asking.post(to_wire({"object": "whatsapp_business_account", "entry": [entry]})).status_code == 200
+
+    asking.wait_until(lambda: asking.marks.block is None, "the block is lifted")
 
 
 # ---- a history sync
