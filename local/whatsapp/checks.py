@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from local.whatsapp.errors import INVALID, MISSING, GraphError
+from local.whatsapp.errors import INVALID, INVALID_REQUEST, MISSING, GraphError
 
 Fields = Mapping[str, Any]
 
@@ -50,7 +50,7 @@ def optional_string(holder: Fields, name: str, path: str, most: int | None = Non
 
 
 def optional_flag(holder: Fields, name: str, path: str) -> None:
-    if not isinstance(holder.get(name, False), bool):
+    if holder.get(name) is not None and not isinstance(holder[name], bool):
         raise GraphError(INVALID, f"{_join(path, name)} must be true or false.")
 
 
@@ -73,6 +73,12 @@ def one_of(holder: Fields, name: str, path: str, options: Collection[str]) -> st
 def absent(holder: Fields, name: str, path: str) -> None:
     if holder.get(name) is not None:
         raise GraphError(INVALID, f"{_join(path, name)} is not allowed here.")
+
+
+def only(holder: Fields, path: str, *keys: str) -> None:
+    """Meta: (#100) Unexpected key "x" on param "text" (users' reports, 2023 to 2026). A null counts as not there."""
+    if any(value is not None and name not in keys for name, value in holder.items()):
+        raise GraphError(INVALID_REQUEST, f"Unexpected key on param {path}.")
 
 
 def no_nul(fields: Fields) -> None:

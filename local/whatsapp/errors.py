@@ -17,6 +17,8 @@ UNKNOWN_PATH = 2500
 MISSING = 131008
 INVALID = 131009
 UNSUPPORTED_TYPE = 131051
+NO_TEMPLATE = 132001
+TEMPLATE_PARAMETER = 132018
 
 STATUSES: Mapping[int, int] = {
     0: 401, 2: 503, 3: 500, 10: 403, 102: 401, 190: 401, 467: 401,
@@ -56,6 +58,7 @@ TITLES: Mapping[int, str] = {
     131057: "Account in maintenance mode",
     132000: "Template param count mismatch",
     132001: "Template does not exist",
+    132018: "Template validation error",
     133004: "Server temporarily unavailable",
     133010: "Phone number not registered",
 }

@@ -15,6 +15,7 @@ from local.whatsapp.checks import (
     distinct,
     number,
     one_of,
+    only,
     optional_flag,
     optional_string,
     part,
@@ -22,7 +23,7 @@ from local.whatsapp.checks import (
     present,
     string,
 )
-from local.whatsapp.errors import INVALID, MISSING, GraphError
+from local.whatsapp.errors import INVALID, MISSING, NO_TEMPLATE, TEMPLATE_PARAMETER, GraphError
 
 CAPTION = 1024
 TEXT = 4096
@@ -30,6 +31,7 @@ HEADER_FOOTER = 60  # Meta's page on direct send (31 July 2026) has these two
 TEMPLATE_NAME = 512  # unconfirmed
 SECTION_TITLE = 24
 ID = 1024  # ours: longer ones are no ids of messages
+LANGUAGE = r"[a-z]{2,3}(_([A-Z]{2}|[A-Z][a-z]{3}|[0-9]{3})){0,2}"
 CARDS = 257  # Meta's page on contacts messages (21 May 2026)
 NAME_PARTS = ("first_name", "last_name", "middle_name", "prefix", "suffix")
 
@@ -45,6 +47,7 @@ OTHER_INTERACTIVE = frozenset(
         "order_status",
         "product",
         "product_list",
+        "request_contact_info",
         "voice_call",
     }
 )
@@ -52,20 +55,35 @@ OTHER_INTERACTIVE = frozenset(
 
 HEADERS = frozenset({"text", "image", "video", "document"})
 
-COMPONENTS = frozenset({"header", "body", "footer", "button", "carousel", "limited_time_offer", "order_status"})
+COMPONENTS = frozenset(
+    {
+        "header",
+        "body",
+        "footer",
+        "button",
+        "carousel",
+        "limited_time_offer",
+        "order_status",
+        "tap_target_configuration",
+    }
+)
 
 
 def text(holder: Fields) -> None:
     content = part(holder, "text", "")
+    only(content, "text", "body", "preview_url")
     string(content, "body", "text", TEXT)
     optional_flag(content, "preview_url", "text")
 
 
 def media(kind: str) -> Callable[[Fields], None]:
-    """Exactly one of id and link; a caption unless it is audio or a sticker; a filename for documents alone."""
+    """Exactly one of id and link; a caption unless it is audio or a sticker; a filename for documents alone, and voice
+    for audio alone.
+    """
 
     def check(holder: Fields) -> None:
         content = part(holder, kind, "")
+        only(content, kind, "id", "link", "caption", "filename", "provider", "voice")
         source(content, kind)
         if kind in ("audio", "sticker"):
             absent(content, "caption", kind)
@@ -73,6 +91,8 @@ def media(kind: str) -> Callable[[Fields], None]:
         if kind != "document":
             absent(content, "filename", kind)
         optional_string(content, "filename", kind)
+        if kind != "audio":
+            absent(content, "voice", kind)
         optional_flag(content, "voice", kind)
 
     return check
@@ -101,6 +121,7 @@ def _is_port(written: str) -> bool:
 
 def location(holder: Fields) -> None:
     content = part(holder, "location", "")
+    only(content, "location", "latitude", "longitude", "name", "address")
     number(content, "latitude", "location", 90)
     number(content, "longitude", "location", 180)
     optional_string(content, "name", "location")
@@ -133,6 +154,7 @@ def _entry(entry: Fields, several: str, path: str) -> None:
 def reaction(holder: Fields) -> None:
     """An empty emoji takes the reaction back."""
     content = part(holder, "reaction", "")
+    only(content, "reaction", "message_id", "emoji")
     string(content, "message_id", "reaction", ID)
     emoji = string(content, "emoji", "reaction", least=0)
     if emoji and not _is_one_emoji(emoji):
@@ -224,25 +246,43 @@ ACTIONS: Mapping[str, Callable[[Fields], None]] = {"button": _buttons, "list": _
 
 def template(holder: Fields) -> None:
     content = part(holder, "template", "")
-    string(content, "name", "template", TEMPLATE_NAME)
-    string(part(content, "language", "template"), "code", "template.language")
-    if not content.get("components"):
-        return
-    for place, component in enumerate(parts(content, "components", "template")):
-        path = f"template.components[{place}]"
-        if string(component, "type", path).lower() not in COMPONENTS:
-            raise GraphError(INVALID, f"{path}.type must be one of {', '.join(sorted(COMPONENTS))}.")
-        if not component.get("parameters"):
-            continue
-        parameters = parts(component, "parameters", path)
-        for index, parameter in enumerate(parameters):
-            kind = string(parameter, "type", f"{path}.parameters[{index}]").lower()
-            if "parameter_name" in parameter:
-                string(parameter, "parameter_name", f"{path}.parameters[{index}]")
-            if kind in ("text", "payload"):
-                string(parameter, kind, f"{path}.parameters[{index}]")
-        if len({"parameter_name" in parameter for parameter in parameters}) > 1:
-            raise GraphError(INVALID, f"{path}.parameters must be all named or all positional.")
+    name = string(content, "name", "template", TEMPLATE_NAME)
+    code = string(part(content, "language", "template"), "code", "template.language")
+    if not re.fullmatch(r"[a-z0-9_]+", name) or not re.fullmatch(LANGUAGE, code):
+        raise GraphError(NO_TEMPLATE, "There can be no template of this name in this language.")
+    if content.get("components"):
+        _components(content, "template")
+
+
+def _components(holder: Fields, path: str) -> None:
+    for place, component in enumerate(parts(holder, "components", path)):
+        here = f"{path}.components[{place}]"
+        kind = string(component, "type", here).lower()
+        if kind not in COMPONENTS:
+            raise GraphError(INVALID, f"{here}.type must be one of {', '.join(sorted(COMPONENTS))}.")
+        if kind == "carousel" and path == "template":
+            for index, card in enumerate(parts(component, "cards", here)):
+                _components(card, f"{here}.cards[{index}]")
+        if component.get("parameters"):
+            _parameters(component, here)
+
+
+def _parameters(component: Fields, path: str) -> None:
+    parameters = parts(component, "parameters", path)
+    for index, parameter in enumerate(parameters):
+        here = f"{path}.parameters[{index}]"
+        kind = string(parameter, "type", here).lower()
+        if "parameter_name" in parameter:
+            string(parameter, "parameter_name", here)
+        if kind in ("text", "payload"):
+            value = string(parameter, kind, here)
+            if kind == "text" and re.search(r"[\r\n\t]| {5}", value):
+                raise GraphError(
+                    TEMPLATE_PARAMETER,
+                    "Param text cannot have new-line/tab characters or more than 4 consecutive spaces.",
+                )
+    if len({"parameter_name" in parameter for parameter in parameters}) > 1:
+        raise GraphError(INVALID, f"{path}.parameters must be all named or all positional.")
 
 
 KINDS: Mapping[str, Callable[[Fields], None]] = {

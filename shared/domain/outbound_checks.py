@@ -2,9 +2,11 @@
 
 `check` is one pure function over a type and its content, so that it does not matter who made them: a maker, a handler
 by hand, or a backend in JSON. A sentence names the part, how much was given and what is taken, and repeats no value.
+What is known is checked. A type that is not known here, of a message or of a part of one, is Meta's to judge.
 """
 
-from collections.abc import Callable, Collection, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from shared.domain.outbound_fields import (
@@ -16,6 +18,8 @@ from shared.domain.outbound_fields import (
     name_of,
     number,
     one_emoji,
+    only_keys,
+    open_type,
     optional,
     part,
     parts,
@@ -29,6 +33,35 @@ CALLS = frozenset({"read", "typing"})
 
 WITHOUT_REPLY_TO = CALLS | {"reaction"}
 
+KEYS: Mapping[str, frozenset[str]] = {
+    "text": frozenset({"body", "preview_url"}),
+    **dict.fromkeys(MEDIA, frozenset({"link", "id", "caption", "filename", "provider", "voice"})),
+    "location": frozenset({"latitude", "longitude", "name", "address"}),
+    "reaction": frozenset({"message_id", "emoji"}),
+}
+"""Every key of a content, by Meta's reference (November 2026), for types that have hardly changed since 2022. Those
+that Meta adds to often are left open: interactive, template, contacts."""
+
+REQUEST_FIELDS = frozenset(
+    {
+        "biz_opaque_callback_data",
+        "context",
+        "message_id",
+        "messaging_account_id",
+        "messaging_product",
+        "recipient",
+        "recipient_identity_key_hash",
+        "recipient_type",
+        "status",
+        "to",
+        "type",
+        "typing_indicator",
+    }
+)
+"""Fields that a request has beside the content. The content goes under its type's name, and must not replace one."""
+
+_TYPE_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
+
 OTHER_INTERACTIVE = frozenset(
     {
         "address_message",
@@ -41,12 +74,29 @@ OTHER_INTERACTIVE = frozenset(
         "order_status",
         "product",
         "product_list",
+        "request_contact_info",
         "voice_call",
     }
 )
 """Interactive types that no maker makes: what is special in them is Meta's to check."""
 
-COMPONENTS = frozenset({"header", "body", "footer", "button", "carousel", "limited_time_offer", "order_status"})
+COMPONENTS = frozenset(
+    {
+        "header",
+        "body",
+        "footer",
+        "button",
+        "carousel",
+        "limited_time_offer",
+        "order_status",
+        "tap_target_configuration",
+    }
+)
+
+_TEMPLATE_NAME = re.compile(r"[a-z0-9_]+")
+_LANGUAGE = re.compile(r"[a-z]{2,3}(_([A-Z]{2}|[A-Z][a-z]{3}|[0-9]{3})){0,2}")
+_NOT_IN_A_PARAMETER = re.compile(r"[\n\r\t]| {5}")
+"""Meta refuses it with 132018."""
 
 
 def is_call(payload: Mapping[str, Any]) -> bool:
@@ -56,16 +106,28 @@ def is_call(payload: Mapping[str, Any]) -> bool:
 
 def check(type: str, content: Any, reply_to: str | None = None) -> None:
     """Raises TypeError or ValueError with one sentence where WhatsApp would not take it."""
-    checked = _CHECKS.get(type)
-    if checked is None:
-        raise ValueError(f"That is no type of message; there are {', '.join(sorted(_CHECKS))}.")
+    checked = _CHECKS.get(_type_of_message(type))
     if reply_to is not None:
         id_of_message({"reply_to": reply_to}, "reply_to", "The id in reply_to")
     if reply_to is not None and type in WITHOUT_REPLY_TO:
         raise ValueError(f"A message of type {type} takes no reply_to: it names the message that it is about.")
+    if checked is None:
+        return
     if type != "contacts" and not isinstance(content, Mapping):
         raise TypeError(f"The content of type {type} is a mapping, not {name_of(content)}.")
+    if type in KEYS:
+        only_keys(content, f"The content of type {type}", KEYS[type])
     checked(content)
+
+
+def _type_of_message(type: str) -> str:
+    what = "The type of the message"
+    open_type({"type": type}, "type", what, _CHECKS)
+    if not _TYPE_NAME.fullmatch(type):
+        raise ValueError(f"{what} is no name: it begins with a lower-case letter; letters, digits and _ follow.")
+    if type in REQUEST_FIELDS:
+        raise ValueError(f"{what} is the name of another field of the request.")
+    return type
 
 
 def _text(content: Fields) -> None:
@@ -156,10 +218,13 @@ def _call(content: Fields) -> None:
 
 
 def _interactive(content: Fields) -> None:
-    kind = _one_of(content, "type", "The type of the interactive message", _ACTIONS.keys() | OTHER_INTERACTIVE)
+    known = _ACTIONS.keys() | OTHER_INTERACTIVE
+    kind = open_type(content, "type", "The type of the interactive message", known)
+    if kind not in known:
+        return
     action = part(content, "action", "The action of the interactive message")
     if content.get("header") is not None:
-        _header(part(content, "header", "The header"), {"text"} if kind == "list" else HEADERS)
+        _header(part(content, "header", "The header"), kind)
     if content.get("footer") is not None:
         text(part(content, "footer", "The footer"), "text", "The footer", "footer")
     if kind in _ACTIONS:
@@ -171,18 +236,22 @@ def _interactive(content: Fields) -> None:
 HEADERS = frozenset({"text", "image", "video", "document"})
 
 
-def _header(header: Fields, allowed: Collection[str]) -> None:
-    kind = _one_of(header, "type", "The type of the header", allowed)
+def _header(header: Fields, interactive: str) -> None:
+    what = "The type of the header"
+    kind = (
+        _one_of(header, "type", what, {"text"}) if interactive == "list" else open_type(header, "type", what, HEADERS)
+    )
     if kind == "text":
         text(header, "text", "The header", "header")
-    else:
+    elif kind in HEADERS:
         _source(part(header, kind, f"The {kind} of the header"), f"The header's {kind}")
 
 
 def _buttons(action: Fields) -> None:
     replies = []
     for place, button in enumerate(parts(action, "buttons", "buttons", "buttons"), start=1):
-        _one_of(button, "type", f"The type of button {place}", {"reply"})
+        if open_type(button, "type", f"The type of button {place}", {"reply"}) != "reply":
+            continue
         reply = part(button, "reply", f"The reply of button {place}")
         text(reply, "id", f"The id of button {place}", "button_id")
         text(reply, "title", f"The title of button {place}", "button_title")
@@ -215,22 +284,42 @@ def _link(action: Fields) -> None:
 
 
 def _template(content: Fields) -> None:
-    text(content, "name", "The name of the template", "template_name")
-    text(part(content, "language", "The language of the template"), "code", "The language code of the template")
-    if not content.get("components"):
-        return
-    for place, component in enumerate(parts(content, "components", "components"), start=1):
-        what = f"component {place} of the template"
-        text(component, "type", f"The type of {what}")
-        if component["type"].lower() not in COMPONENTS:
-            raise ValueError(f"The type of {what} is none of {', '.join(sorted(COMPONENTS))}.")
-        if not component.get("parameters"):
+    name = text(content, "name", "The name of the template", "template_name")
+    if not _TEMPLATE_NAME.fullmatch(name):
+        raise ValueError("The name of the template has other characters than lower-case letters, digits and _.")
+    code = text(part(content, "language", "The language of the template"), "code", "The language code of the template")
+    if not _LANGUAGE.fullmatch(code):
+        raise ValueError("The language code of the template is none like en, en_US or fil.")
+    if content.get("components"):
+        _components(parts(content, "components", "components"), "the template")
+
+
+def _components(components: Sequence[Fields], of: str, in_card: bool = False) -> None:
+    for place, component in enumerate(components, start=1):
+        what = f"component {place} of {of}"
+        kind = text(component, "type", f"The type of {what}").lower()
+        if kind not in COMPONENTS:
             continue
-        parameters = parts(component, "parameters", f"parameters of {what}")
-        for index, parameter in enumerate(parameters, start=1):
-            _parameter(parameter, f"parameter {index} of {what}")
-        if len({"parameter_name" in parameter for parameter in parameters}) > 1:
-            raise ValueError(f"Some parameters of {what} have names and some have not; WhatsApp takes all or none.")
+        if kind == "carousel" and not in_card:
+            _cards(component.get("cards"), what)
+        if component.get("parameters"):
+            _parameters(component, what)
+
+
+def _cards(cards: Any, of: str) -> None:
+    """A carousel's cards have components of their own. What is no such list is Meta's to judge."""
+    for place, card in enumerate(cards if isinstance(cards, list | tuple) else (), start=1):
+        if isinstance(card, Mapping) and card.get("components"):
+            what = f"card {place} of {of}"
+            _components(parts(card, "components", f"components of {what}"), what, in_card=True)
+
+
+def _parameters(component: Fields, of: str) -> None:
+    parameters = parts(component, "parameters", f"parameters of {of}")
+    for place, parameter in enumerate(parameters, start=1):
+        _parameter(parameter, f"parameter {place} of {of}")
+    if len({"parameter_name" in parameter for parameter in parameters}) > 1:
+        raise ValueError(f"Some parameters of {of} have names and some have not; WhatsApp takes all or none.")
 
 
 def _parameter(parameter: Fields, which: str) -> None:
@@ -238,7 +327,11 @@ def _parameter(parameter: Fields, which: str) -> None:
     if "parameter_name" in parameter:
         text(parameter, "parameter_name", f"The parameter_name of {which}")
     if kind in ("text", "payload"):
-        text(parameter, kind, f"The {kind} of {which}")
+        value = text(parameter, kind, f"The {kind} of {which}")
+        if kind == "text" and _NOT_IN_A_PARAMETER.search(value):
+            raise ValueError(
+                f"The text of {which} has a line break, a tab or more than four blanks in a row; WhatsApp takes none."
+            )
 
 
 def _one_of(holder: Fields, name: str, what: str, options: Collection[str]) -> str:
@@ -261,4 +354,4 @@ _CHECKS: Mapping[str, Callable[[Any], None]] = {
     **dict.fromkeys(sorted(CALLS), _call),
 }
 TYPES = frozenset(_CHECKS)
-"""Every type that a reply may have."""
+"""Every type that is checked."""

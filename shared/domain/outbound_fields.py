@@ -5,7 +5,7 @@ value: it may be private, and it ends in a timeline.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,6 +15,7 @@ Fields = Mapping[str, Any]
 
 _NOT_IN_AN_ADDRESS = re.compile(r"[\s\x00-\x20\x7f]")
 _SCHEMES = frozenset({"http", "https"})
+_DECIMAL = re.compile(r"-?[0-9]{1,3}(\.[0-9]+)?")
 
 _PICTOGRAPH = (
     "[\u00a9\u00ae\u203c\u2049\u2122\u2139\u2190-\u21ff\u2300-\u23ff\u24c2\u25a0-\u27bf\u2900-\u297f\u2b00-\u2bff"
@@ -58,6 +59,35 @@ def optional(holder: Fields, name: str, what: str, limit: str | None = None) -> 
         text(holder, name, what, limit)
 
 
+def open_type(holder: Fields, name: str, what: str, known: Collection[str]) -> str:
+    """A type, known or not: Meta adds types, so that an unknown one goes out as it is. But where one differs from a
+    known type in case, in - or a blank for _, in one letter, or in two that are swapped, the known one was meant.
+    """
+    value = text(holder, name, what)
+    meant = None if value in known else next((one for one in sorted(known) if _is_misspelling(value, one)), None)
+    if meant is not None:
+        raise ValueError(f"{what} is a misspelling of {meant}.")
+    return value
+
+
+def _is_misspelling(written: str, meant: str) -> bool:
+    plain = re.sub(r"[-\s]", "_", written.strip().lower())
+    shorter, longer = sorted((plain, meant), key=len)
+    if len(longer) > len(shorter) + 1:
+        return False
+    if len(longer) > len(shorter):
+        return any(longer[:place] + longer[place + 1 :] == shorter for place in range(len(longer)))
+    wrong = [place for place, letter in enumerate(plain) if letter != meant[place]]
+    are_swapped = len(wrong) == 2 and plain[wrong[0] : wrong[1] + 1] == meant[wrong[0] : wrong[1] + 1][::-1]
+    return len(wrong) <= 1 or are_swapped
+
+
+def only_keys(holder: Fields, what: str, known: Collection[str]) -> None:
+    """No key but these: Meta refuses any other (code 100), and what it was meant to say would be lost."""
+    if any(value is not None and name not in known for name, value in holder.items()):
+        raise ValueError(f"{what} has a key that WhatsApp does not take; it takes {', '.join(sorted(known))}.")
+
+
 def one_emoji(holder: Fields, name: str, what: str) -> None:
     """One emoji as a person sees it, however many characters it has; or none."""
     value = holder.get(name)
@@ -82,8 +112,12 @@ def flag(holder: Fields, name: str, what: str) -> None:
 
 
 def number(holder: Fields, name: str, what: str, bound: int) -> None:
-    """An int or a float from -bound to bound. Meta takes a str as well, of which one form is enough."""
+    """An int, a float or, as on Meta's own page, decimal digits in a str; from -bound to bound."""
     value = holder.get(name)
+    if isinstance(value, str):
+        if not _DECIMAL.fullmatch(value):
+            raise ValueError(f"{what} is no decimal number.")
+        value = float(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{what} is a number, not {name_of(value)}.")
     if not -bound <= value <= bound:  # nor is NaN
