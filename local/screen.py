@@ -9,7 +9,17 @@ from typing import Any
 import click
 
 _COLOURS = {"WARNING": "yellow", "ERROR": "red", "CRITICAL": "red"}
-_SHOWN = ("state", "reason", "attempt", "code", "verdict", "count", "outbound_planned", "duration_ms")
+_SHOWN = (
+    "state",
+    "reason",
+    "attempt",
+    "code",
+    "verdict",
+    "count",
+    "outbound_planned",
+    "outbound_invalid",
+    "duration_ms",
+)
 _QUIET = frozenset({"swept", "sender_checked", "started", "inbound_enqueued", "webhook_received"})
 
 

@@ -188,7 +188,7 @@ def _redis(settings: Config) -> Store:
 
 def _handler(settings: Config, stopping: Callable[[], bool]) -> HandlerRunner:
     """The team's code, in this process or behind HANDLER_URL."""
-    limits, threads = settings.limits, settings["THREADS"]
+    limits, threads, all_or_nothing = settings.limits, settings["THREADS"], settings["PLAN_ALL_OR_NOTHING"]
     if settings.get("HANDLER_URL"):
         from shared.handlers.url import GRACE, Backend
 
@@ -203,12 +203,24 @@ def _handler(settings: Config, stopping: Callable[[], bool]) -> HandlerRunner:
             kinds=settings["HANDLER_KINDS"],
             reach=ANYWHERE,
         )
-        return HandlerRunner(backend, timeout=limits.handler_timeout + GRACE, threads=threads, stopping=stopping)
+        return HandlerRunner(
+            backend,
+            timeout=limits.handler_timeout + GRACE,
+            threads=threads,
+            stopping=stopping,
+            all_or_nothing=all_or_nothing,
+        )
     try:
         function = TeamFunction(load_handler(settings["HANDLER"]), limits.max_replies)
     except HandlerNotFound as error:
         raise config.ConfigError([str(error)]) from error
-    return HandlerRunner(function, timeout=limits.handler_timeout, threads=threads, stopping=stopping)
+    return HandlerRunner(
+        function,
+        timeout=limits.handler_timeout,
+        threads=threads,
+        stopping=stopping,
+        all_or_nothing=all_or_nothing,
+    )
 
 
 def build_queue(settings: Config) -> Queue:

@@ -176,6 +176,12 @@ def _choice(*allowed: str) -> Callable[[str], str]:
     return parse
 
 
+def _flag(value: str) -> bool:
+    if value not in ("true", "false"):
+        raise _Fault("must be true or false")
+    return value == "true"
+
+
 def _spell(length: timedelta) -> str:
     seconds = int(length.total_seconds())
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
@@ -355,6 +361,13 @@ SETTINGS: tuple[Setting, ...] = (
         always="60s",
     ),
     Setting("MAX_ATTEMPTS", (INTERNAL,), _whole(1, 50), "tries of a handler or a send", always="8"),
+    Setting(
+        "PLAN_ALL_OR_NOTHING",
+        (INTERNAL,),
+        _flag,
+        "true: one reply that cannot be sent fails the handler; false: the others are sent",
+        always="false",
+    ),
     Setting(
         "IN_DOUBT_SECONDS",
         (INTERNAL,),

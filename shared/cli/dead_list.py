@@ -33,9 +33,9 @@ SHOWN = 50
 def list_letters(wanted: Wanted, limit: int, as_json: bool, data_dir: Path) -> None:
     """List dead letters, the newest first, and count all of them by error. Nothing private is shown.
 
-    ERROR is why it is dead: unparsable, attempts, error, permanent, in_doubt, waited, window; refused, of a message
-    that WhatsApp took and a receipt refused later; unknown_sender, which is shown where it is asked for alone; or a
-    code of the provider's.
+    ERROR is why it is dead: unparsable, attempts, error, permanent, in_doubt, waited, window, invalid; refused, of a
+    message that WhatsApp took and a receipt refused later; unknown_sender, which is shown where it is asked for alone;
+    or a code of the provider's.
 
     \b
     Examples:
@@ -86,7 +86,12 @@ def letter_as_dict(letter: DeadLetter) -> dict[str, Any]:
     }
 
 
-_REPLAYS = {Replays.AGAIN: "", Replays.DONE: "arrived", Replays.MAY_DOUBLE: "may double"}
+_REPLAYS = {
+    Replays.AGAIN: "",
+    Replays.DONE: "arrived",
+    Replays.MAY_DOUBLE: "may double",
+    Replays.NEVER: "no replay",
+}
 
 
 def as_lines(letters: Sequence[DeadLetter], counts: Counts, unread: int, is_filtered: bool) -> Iterator[str]:

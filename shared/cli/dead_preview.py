@@ -14,6 +14,7 @@ from shared.domain.dead_letters import REFUSED, UNKNOWN_SENDER, DeadLetter, Repl
 CONFIRMED = "would become done: a receipt shows that WhatsApp has them"
 LEFT_IN_DOUBT = "would be left as they are: a copy may have arrived, and --may-double was not given"
 DOUBLED = "may arrive twice"
+LEFT_INVALID = "would be left as they are: they cannot be sent as they are"
 SENT_ALREADY = "would be left as they are: they are not dead, and are deleted by themselves"
 
 
@@ -41,7 +42,11 @@ class Preview:
     @classmethod
     def of_replay(cls, letters: Iterable[DeadLetter], may_double: bool, untried: int = 0) -> Self:
         preview = cls("replayed", untried=untried)
-        notes = {Replays.DONE: CONFIRMED, Replays.MAY_DOUBLE: DOUBLED if may_double else LEFT_IN_DOUBT}
+        notes = {
+            Replays.DONE: CONFIRMED,
+            Replays.MAY_DOUBLE: DOUBLED if may_double else LEFT_IN_DOUBT,
+            Replays.NEVER: LEFT_INVALID,
+        }
         for letter in letters:
             preview._add(letter, notes.get(letter.replays))
         return preview

@@ -12,7 +12,7 @@ from shared.cli.dead_filters import error_of
 from shared.cli.dead_list import letter_as_dict
 from shared.cli.running import Running, data_dir_option, find, text_only
 from shared.cli.trace import find_records, moment_lines, stamp, timeline_of
-from shared.domain.dead_letters import UNKNOWN_SENDER, DeadLetter, Replays, dead_letter
+from shared.domain.dead_letters import UNKNOWN_SENDER, DeadLetter, Replays, dead_letter, why_never
 from shared.domain.record import Delivery, Kind, ReceiptKind
 from shared.pipeline.timeline import Moment, tried
 
@@ -133,6 +133,8 @@ def replay_sentence(record: Delivery, letter: DeadLetter | None, may_double: boo
         under_way = "It is under way; a replay would only make sure of its task."
         return f"There is nothing to replay: it is {record.state}." if record.final else under_way
     match letter.replays:
+        case Replays.NEVER:
+            return f"A replay would be refused. {why_never(record)}"
         case Replays.DONE:
             return "A replay sends nothing: a receipt shows that WhatsApp has it, and it becomes done."
         case Replays.MAY_DOUBLE if may_double:

@@ -12,6 +12,7 @@ from shared.domain.record import Delivery, Kind, State
 
 REFUSED = "refused"
 UNKNOWN_SENDER = "unknown_sender"
+INVALID = "invalid"
 ERRORS = (
     "unparsable",
     "attempts",
@@ -20,6 +21,7 @@ ERRORS = (
     "in_doubt",
     "waited",
     "window",
+    INVALID,
     REFUSED,
     UNKNOWN_SENDER,
 )
@@ -60,7 +62,18 @@ def is_refused_later(record: Delivery) -> bool:
     return record.state is State.DONE and record.word.failed is not None and not record.word.reached
 
 
-def is_replayable(record: Delivery) -> bool:
+def is_invalid(record: Delivery) -> bool:
+    """Dead, and never to be sent: a handler gave it in a form that makes no message."""
+    return record.state is State.DEAD and record.reason == INVALID
+
+
+def why_never(record: Delivery) -> str:
+    """Why a replay of an invalid reply is refused."""
+    return f"It cannot be sent as it is: {record.last_error or 'no reason was kept.'}"
+
+
+def is_letter(record: Delivery) -> bool:
+    """Whether a person may decide upon it."""
     unknown = record.state is State.DROPPED and record.reason == UNKNOWN_SENDER
     return record.state is State.DEAD or is_refused_later(record) or unknown
 
@@ -76,6 +89,7 @@ class Replays(StrEnum):
     AGAIN = "again"  # it is tried anew
     DONE = "done"  # nothing: a receipt shows that the provider has it
     MAY_DOUBLE = "may_double"  # it is tried anew, with leave to arrive twice
+    NEVER = "never"  # nothing: it cannot be sent as it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +117,7 @@ class DeadLetter:
 
 def dead_letter(record: Delivery) -> DeadLetter | None:
     """The letter in a record, or None where it is none."""
-    if not is_replayable(record):
+    if not is_letter(record):
         return None
     error, code = _error(record)
     ended = record.finished_at or record.received_at
@@ -131,6 +145,8 @@ def _error(record: Delivery) -> tuple[str, int | None]:
 
 
 def _replays(record: Delivery) -> Replays:
+    if is_invalid(record):
+        return Replays.NEVER
     if is_confirmed(record):
         return Replays.DONE
     return Replays.MAY_DOUBLE if record.doubts else Replays.AGAIN

@@ -17,7 +17,15 @@ from datetime import datetime, timedelta
 from typing import Any, assert_never
 
 from shared.domain import waits
-from shared.domain.dead_letters import DISCARDED_BECAUSE, is_confirmed, is_refused_later, is_replayable
+from shared.domain.dead_letters import (
+    DISCARDED_BECAUSE,
+    INVALID,
+    is_confirmed,
+    is_invalid,
+    is_letter,
+    is_refused_later,
+    why_never,
+)
 from shared.domain.guards import Elect, Go, Guard, Never, Wait
 from shared.domain.identity import outbound_key
 from shared.domain.limits import DoubtPolicy, Limits
@@ -129,8 +137,10 @@ def create(
     due_at: datetime | None = None,
     after: str | None = None,
     refused: str | None = None,
+    error: str | None = None,
 ) -> Delivery:
-    """A new record: pending, or final from the start where `refused` says unparsable or unknown_sender.
+    """A new record: pending, or final from the start where `refused` says unparsable, unknown_sender or invalid;
+    `error` is the sentence to that.
 
     It is given up MESSAGE_MAX_AGE after its first attempt is due: a message for next week does not die of age that day.
     """
@@ -147,12 +157,13 @@ def create(
         payload=payload,
         after=after,
         give_up_at=first_due + limits.message_max_age,
+        last_error=error,
         provider=provider,
     )
     match refused:
         case None:
             return _scheduled(record, first_due, limits)
-        case "unparsable":
+        case "unparsable" | "invalid":
             return _final(record, State.DEAD, limits, now, reason=refused)
         case _:
             return _final(record, State.DROPPED, limits, now, reason=refused)
@@ -316,11 +327,11 @@ def _settle_inbound(record: Delivery, verdict: Verdict, limits: Limits, now: dat
     match verdict:
         case Released():
             return _released(record, State.PENDING)
-        case Replied(payloads, tenant, contact):
+        case Replied(payloads, tenant, contact, invalid):
             event = replace(record, tenant=record.tenant or tenant or "", contact=record.contact or contact or "")
             logged = _logged(event, verdict.word, now)
             done = _final(replace(logged, plan_size=len(payloads)), State.DONE, limits, now)
-            return Step(Answer(200, "done"), done, _plan(event, payloads, limits, now), EnsureReplies(done))
+            return Step(Answer(200, "done"), done, _plan(event, payloads, invalid, limits, now), EnsureReplies(done))
         case Dropped(reason):
             return _written(_final(_logged(record, verdict.word, now), State.DROPPED, limits, now, reason=reason))
         case StillUnparsable():
@@ -342,12 +353,19 @@ def _settle_inbound(record: Delivery, verdict: Verdict, limits: Limits, now: dat
 
 
 def _plan(
-    event: Delivery, payloads: tuple[Mapping[str, Any], ...], limits: Limits, now: datetime
+    event: Delivery,
+    payloads: tuple[Mapping[str, Any], ...],
+    invalid: Mapping[int, str],
+    limits: Limits,
+    now: datetime,
 ) -> tuple[Delivery, ...]:
-    """The replies as records, each after the last message before it. Calls wait too; nothing waits for a call."""
+    """The replies as records, each after the last message before it. Calls wait too; nothing waits for a call, nor for
+    what cannot be sent, which is dead from the start.
+    """
     befores: list[str | None] = [None]
     for index, payload in enumerate(payloads):
-        befores.append(befores[-1] if is_call(payload) else outbound_key(event.key, index))
+        is_passed_over = is_call(payload) or index in invalid
+        befores.append(befores[-1] if is_passed_over else outbound_key(event.key, index))
     return tuple(
         create(
             Kind.OUTBOUND,
@@ -362,6 +380,8 @@ def _plan(
             due_at=now + limits.waits.reply_spacing * index,
             after=befores[index],
             provider=event.provider,
+            refused=INVALID if index in invalid else None,
+            error=invalid.get(index),
         )
         for index, payload in enumerate(payloads)
     )
@@ -494,11 +514,13 @@ def replay(record: Delivery, limits: Limits, now: datetime, may_double: bool = F
     """
     if record.state in OPEN_STATES:
         return Step(Answer(200, record.state), next=Ensure(record))
+    if is_invalid(record):
+        raise NotAllowed(why_never(record))
     if is_confirmed(record):
         return _written(_final(record, State.DONE, limits, now))
     if _was_confirmed(record, now):
         return Step(Answer(200, record.state))
-    if not is_replayable(record):
+    if not is_letter(record):
         raise NotAllowed("Only a dead letter, a refused one, or one from an unknown sender can be replayed.")
     if record.doubts and not may_double:
         raise NotAllowed("A copy of it may have arrived: replay it with --may-double only.")

@@ -36,18 +36,8 @@ class OutboundMessage:
             raise TypeError(f"reply_to is the id of a message, a str, not {type(self.reply_to).__name__}.")
         check(self.type, self.content, self.reply_to)
         content = dict(self.content) if isinstance(self.content, Mapping) else self.content
-        try:
-            plain = json.dumps([self.type, content, self.reply_to], ensure_ascii=False, allow_nan=False)
-            size = len(plain.encode())
-        except UnicodeEncodeError as error:
-            raise ValueError("The message holds half a character (a lone surrogate).") from error
-        except RecursionError as error:
-            raise ValueError("The content of the message is nested too deeply.") from error
-        if _NUL.search(plain):
-            raise ValueError("The message holds a NUL (U+0000); no text may have one.")
-        if size > MESSAGE_BYTES:
-            raise ValueError(f"The message has {size} bytes as JSON; {MESSAGE_BYTES} are taken.")
-        object.__setattr__(self, "content", json.loads(plain)[1])  # a copy: what was checked is what is sent
+        _, copy, _ = _storable([self.type, content, self.reply_to])
+        object.__setattr__(self, "content", copy)  # what was checked is what is sent
 
     # ---- makers
 
@@ -211,6 +201,33 @@ class OutboundMessage:
         return cls("typing", {"message_id": message_id})
 
 
+@dataclass(frozen=True, slots=True)
+class InvalidReply:
+    """An item of a plan that cannot be sent, in the place of a message. It ends dead(invalid); the others go.
+
+    `sentence` says why. `given` is a copy of the item, None where no store could hold it.
+    """
+
+    sentence: str
+    given: Any = None
+
+    @classmethod
+    def of(cls, item: object, error: Exception) -> Self:
+        """An item, and the error that it was refused with."""
+        try:
+            given = _storable(item)
+        except (TypeError, ValueError):
+            given = None
+        return cls(str(error)[:SENTENCE_CHARACTERS], given)
+
+
+SENTENCE_CHARACTERS = 500
+"""Of a sentence that is stored. Ours are shorter, but for the name of a type in one, which may have any length."""
+
+PlanItem = OutboundMessage | InvalidReply
+"""One reply of a plan, in its place."""
+
+
 def from_json(reply: object) -> OutboundMessage:
     """One reply in its wire form: a str is a text, an object is {"type", "content", "reply_to"?}.
 
@@ -226,6 +243,22 @@ def from_json(reply: object) -> OutboundMessage:
         return OutboundMessage(reply["type"], reply["content"], reply.get("reply_to"))
     except TypeError as error:
         raise ValueError(str(error)) from error
+
+
+def _storable(value: object) -> Any:
+    """A copy of a value as JSON has it, if a record can hold it. Raises TypeError or ValueError with a sentence."""
+    try:
+        plain = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        size = len(plain.encode())
+    except UnicodeEncodeError as error:
+        raise ValueError("The message holds half a character (a lone surrogate).") from error
+    except RecursionError as error:
+        raise ValueError("The content of the message is nested too deeply.") from error
+    if _NUL.search(plain):
+        raise ValueError("The message holds a NUL (U+0000); no text may have one.")
+    if size > MESSAGE_BYTES:
+        raise ValueError(f"The message has {size} bytes as JSON; {MESSAGE_BYTES} are taken.")
+    return json.loads(plain)
 
 
 def _interactive(

@@ -1,7 +1,7 @@
 """Verdicts: what an attempt's outcome means. Only `settle` knows what becomes of the record."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
@@ -11,12 +11,14 @@ from typing import Any, ClassVar
 @dataclass(frozen=True, slots=True)
 class Replied:
     """The handler answered; `payloads` are the replies, in order, ready to be stored. Tenant and contact count where
-    the event was stored without: its sender was nobody's then, or it could not be read.
+    the event was stored without: its sender was nobody's then, or it could not be read. `invalid` says by index why a
+    reply cannot be sent.
     """
 
     payloads: tuple[Mapping[str, Any], ...]
     tenant: str | None = None
     contact: str | None = None
+    invalid: Mapping[int, str] = field(default_factory=dict)
     word: ClassVar[str] = "replied"
 
 

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 from shared.domain.messages import DEFAULT_KINDS, Message, UnknownKind
-from shared.domain.outbound_messages import OutboundMessage
+from shared.domain.outbound_messages import InvalidReply, OutboundMessage, PlanItem
 from shared.handlers import KINDS_ATTRIBUTE
 from shared.pipeline.ports import HandlerCall
 
@@ -85,9 +85,9 @@ class TeamFunction:
         asked = (getattr(place, KINDS_ATTRIBUTE, None) for place in places)
         return next((kinds for kinds in asked if isinstance(kinds, frozenset)), DEFAULT_KINDS)
 
-    def __call__(self, call: HandlerCall) -> list[OutboundMessage]:
+    def __call__(self, call: HandlerCall) -> list[PlanItem]:
         """Call it, and take its answer apart. Raises what it raises, and TypeError or ValueError for an answer that is
-        none.
+        none: no reply and not several, more of them than allowed, or a single text that cannot be sent.
         """
         result = self.handle(call.message)
         if inspect.isawaitable(result):
@@ -111,17 +111,25 @@ async def _collected(items: AsyncIterator[Any], at_most: int) -> list[Any]:
     return collected
 
 
-def _replies(result: Any, at_most: int) -> list[OutboundMessage]:
+def _replies(result: Any, at_most: int) -> list[PlanItem]:
     if result is None:
         return []
     if isinstance(result, str | OutboundMessage):
-        return [_reply(result)]
+        return [_reply(result)]  # alone, it keeps no other from being sent: asked again, the handler may do better
     if isinstance(result, bytes | Mapping) or not isinstance(result, Iterable):
         raise TypeError(f"A handler gives None, str, OutboundMessage or several of them, not {type(result).__name__}.")
-    replies = [_reply(item) for item in islice(result, at_most + 1)]
+    replies = [_item(item) for item in islice(result, at_most + 1)]
     if len(replies) > at_most:
         raise ValueError(f"A handler may give {at_most} replies; this one gave more.")
     return replies
+
+
+def _item(item: Any) -> PlanItem:
+    """One of several: one that cannot be sent keeps its place."""
+    try:
+        return _reply(item)
+    except (TypeError, ValueError) as error:
+        return InvalidReply.of(item, error)
 
 
 def _reply(item: Any) -> OutboundMessage:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Protocol
 
 from shared.domain.messages import Drop, includes
-from shared.domain.outbound_messages import OutboundMessage
+from shared.domain.outbound_messages import InvalidReply, PlanItem
 from shared.pipeline.ports import BackendUnavailable, HandlerCall, HandlerFault, HandlerInterrupted
 
 LOOK_SECONDS = 0.1
@@ -31,7 +31,7 @@ class TeamCode(Protocol):
         """The kinds of message it is called for, or EVERY_KIND."""
         ...
 
-    def __call__(self, call: HandlerCall) -> list[OutboundMessage]:
+    def __call__(self, call: HandlerCall) -> list[PlanItem]:
         """The replies. May raise anything; what a HandlerFault says is kept word for word."""
         ...
 
@@ -41,6 +41,8 @@ class HandlerRunner:
 
     A thread cannot be killed: one that overran goes on, its result is thrown away, and `hung` counts it. When as many
     hang as there are request threads the process says so by /livez and is replaced.
+
+    `all_or_nothing`: a plan with a reply that cannot be sent counts as raised.
     """
 
     def __init__(
@@ -50,11 +52,13 @@ class HandlerRunner:
         timeout: timedelta,
         threads: int,
         stopping: Callable[[], bool],
+        all_or_nothing: bool = False,
     ) -> None:
         self._code = code
         self._timeout = timeout.total_seconds()
         self._threads = threads
         self._stopping = stopping
+        self._all_or_nothing = all_or_nothing
         self._lock = threading.Lock()
         self._hung = 0
 
@@ -70,7 +74,7 @@ class HandlerRunner:
         """Whether as many handlers hang as there are threads."""
         return self._hung >= self._threads
 
-    def __call__(self, call: HandlerCall) -> Sequence[OutboundMessage]:
+    def __call__(self, call: HandlerCall) -> Sequence[PlanItem]:
         """The replies. Raises Drop, HandlerFault (raised, overran, no answer; of a backend
         that gave none, BackendUnavailable) or HandlerInterrupted (shutdown, or too
         many hang already)."""
@@ -91,7 +95,14 @@ class HandlerRunner:
                     self._hung += 1
                 sentence = f"The handler took longer than {self._timeout:g} s."
                 raise BackendUnavailable(sentence, took=True) if self.backend else HandlerFault(sentence)
-        return outcome.result()
+        return self._checked(outcome.result())
+
+    def _checked(self, plan: list[PlanItem]) -> list[PlanItem]:
+        for number, item in enumerate(plan, start=1):
+            if self._all_or_nothing and isinstance(item, InvalidReply):
+                what = "The backend's reply" if self.backend else "Reply"
+                raise HandlerFault(f"{what} {number} cannot be sent: {item.sentence}")
+        return plan
 
     def _work(self, call: HandlerCall, outcome: "_Outcome") -> None:
         try:
@@ -110,10 +121,10 @@ class _Outcome:
         self.ended = threading.Event()
         self.abandoned = False
         self._lock = threading.Lock()
-        self._replies: list[OutboundMessage] | None = None
+        self._replies: list[PlanItem] | None = None
         self._error: BaseException | None = None
 
-    def end(self, replies: list[OutboundMessage] | None, error: BaseException | None) -> None:
+    def end(self, replies: list[PlanItem] | None, error: BaseException | None) -> None:
         with self._lock:
             self._replies, self._error = replies, error
             self.ended.set()
@@ -124,7 +135,7 @@ class _Outcome:
             self.abandoned = not self.ended.is_set()
             return self.abandoned
 
-    def result(self) -> list[OutboundMessage]:
+    def result(self) -> list[PlanItem]:
         if isinstance(self._error, Drop):
             raise Drop(_words(getattr(self._error, "reason", ""))) from self._error
         if isinstance(self._error, BackendUnavailable):

@@ -16,7 +16,7 @@ import httpcore
 from shared.domain.limits import PostTimes
 from shared.domain.marks import backend_id
 from shared.domain.messages import DEFAULT_KINDS, Drop, to_json
-from shared.domain.outbound_messages import OutboundMessage, from_json
+from shared.domain.outbound_messages import InvalidReply, PlanItem, from_json
 from shared.handlers.signature import signed_headers
 from shared.pipeline.ports import BackendUnavailable, HandlerCall, HandlerFault
 from shared.wire import bounded_json
@@ -81,7 +81,7 @@ class Backend:
         self._lock = threading.Lock()
         self._poster: Poster | None = None
 
-    def __call__(self, call: HandlerCall) -> list[OutboundMessage]:
+    def __call__(self, call: HandlerCall) -> list[PlanItem]:
         """The replies, within the timeout. Raises Drop, BackendUnavailable and HandlerFault."""
         body = bounded_json.dumps(_document(call)).encode()
         headers = {
@@ -97,7 +97,7 @@ class Backend:
             raise BackendUnavailable(f"The backend {self._why(error)}.", took=isinstance(error, NoAnswer)) from error
         match answer.status:
             case 200:
-                return list(self._replies(answer))
+                return self._replies(answer)
             case 204:
                 return []
             case 410:
@@ -124,18 +124,14 @@ class Backend:
                 self._poster = Poster(self._times, time.monotonic, self._connections, self._reach)
             return self._poster
 
-    def _replies(self, answer: Answer) -> Iterator[OutboundMessage]:
+    def _replies(self, answer: Answer) -> list[PlanItem]:
         document = _json(answer)
         replies = document.get("replies") if isinstance(document, dict) else None
         if not isinstance(replies, list):
             raise HandlerFault('The backend\'s answer is no object with a list of "replies".')
         if len(replies) > self._max_replies:
             raise HandlerFault(f"The backend may give {self._max_replies} replies; it gave {len(replies)}.")
-        for number, reply in enumerate(replies, 1):
-            try:
-                yield from_json(reply)
-            except (TypeError, ValueError) as error:
-                raise HandlerFault(f"The backend's reply {number} cannot be sent: {error}") from error
+        return [_item(reply) for reply in replies]
 
     def _why(self, error: NotSent | NoAnswer) -> str:
         """Why there is no answer, in words that go on from "The backend"."""
@@ -176,6 +172,14 @@ def _json(answer: Answer) -> Any:
         return bounded_json.loads(answer.body)
     except bounded_json.NotJson as error:
         raise HandlerFault("The backend's answer is no JSON.") from error
+
+
+def _item(reply: object) -> PlanItem:
+    """One that cannot be sent keeps its place."""
+    try:
+        return from_json(reply)
+    except ValueError as error:
+        return InvalidReply.of(reply, error)
 
 
 def _reason(answer: Answer) -> str:

@@ -22,8 +22,9 @@ class Follow:
 
     def __call__(self, step: Step, task: Task) -> Answer:
         """Do what comes next and say the answer."""
-        if step.write is not None and step.write.state is State.DEAD:
-            log_dead(step.write)
+        for record in (step.write, *step.create):
+            if record is not None and record.state is State.DEAD:
+                log_dead(record)
         try:
             match step.next:
                 case Ensure(record):
@@ -44,7 +45,9 @@ class Follow:
         self.queue.ensure(Task.of(record), record.due_at)
 
     def ensure_replies(self, record: Delivery) -> int:
-        """The first task of each reply of a plan, a second apart. One that fails does not stop the others."""
+        """The first task of each reply of a plan, a second apart. One that fails does not stop the others. The event
+        does not know which of them are invalid: their tasks find a final record, and do nothing.
+        """
         failure: QueueUnavailable | None = None
         made = 0
         now = self.clock.now()

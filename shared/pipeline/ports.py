@@ -12,7 +12,7 @@ from shared.domain.events import Parsed, ReceiptReceived, StateChange
 from shared.domain.identity import Echo
 from shared.domain.marks import Marks, ReceiptBlock
 from shared.domain.messages import Message
-from shared.domain.outbound_messages import OutboundMessage
+from shared.domain.outbound_messages import PlanItem
 from shared.domain.record import Delivery, State, Task
 
 
@@ -284,6 +284,8 @@ class Handler(Protocol):
 
     def handles(self, kind: str) -> bool: ...
 
-    def __call__(self, call: HandlerCall) -> Sequence[OutboundMessage]:
-        """The replies, in order. Raises Drop, HandlerFault or HandlerInterrupted, and nothing else."""
+    def __call__(self, call: HandlerCall) -> Sequence[PlanItem]:
+        """The replies in order; one that cannot be sent keeps its place. Raises Drop, HandlerFault or
+        HandlerInterrupted, and nothing else.
+        """
         ...

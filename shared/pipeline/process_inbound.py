@@ -1,10 +1,11 @@
 """process_inbound: take an event to the handler, and commit its end and the replies as one."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from shared import logs
+from shared.domain.dead_letters import INVALID
 from shared.domain.delivery import Answer, Hop, Run, Step, lease
 from shared.domain.errors import ItemUnparsable
 from shared.domain.events import AccountConnected, AccountReinstated
@@ -12,7 +13,7 @@ from shared.domain.guards import Elect, Go, Guard
 from shared.domain.limits import Limits
 from shared.domain.marks import Marks, sender_id, unblocked
 from shared.domain.messages import Drop, Message
-from shared.domain.outbound_messages import OutboundMessage
+from shared.domain.outbound_messages import InvalidReply, PlanItem
 from shared.domain.record import Delivery, State, Task
 from shared.domain.verdicts import (
     BackendDown,
@@ -145,7 +146,7 @@ class ProcessInbound:
             return Dropped(drop.reason)
         except HandlerFault as fault:
             return HandlerFailed(str(fault))
-        return Replied(self._payloads(message, replies), record.tenant, message.contact.id)
+        return self._replied(record, message, replies)
 
     def _apply(self, record: Delivery) -> None:
         """A change, as state, so that a repeat is harmless. Raises StoreUnavailable.
@@ -157,11 +158,17 @@ class ProcessInbound:
             for sender in self.tenants.senders(record.tenant):
                 self.store.change_marks(sender_id(sender.provider, sender.id), unblocked)
 
-    def _payloads(self, message: Message, replies: Sequence[OutboundMessage]) -> tuple[Mapping[str, Any], ...]:
+    def _replied(self, record: Delivery, message: Message, replies: Sequence[PlanItem]) -> Replied:
+        """The plan. What cannot be sent has no address: it goes nowhere."""
         address = self.channel.address(message)
-        return tuple(
-            {"type": reply.type, "content": reply.content, "reply_to": reply.reply_to, **address} for reply in replies
+        payloads = tuple(
+            {"type": INVALID, "given": reply.given}
+            if isinstance(reply, InvalidReply)
+            else {"type": reply.type, "content": reply.content, "reply_to": reply.reply_to, **address}
+            for reply in replies
         )
+        invalid = {index: reply.sentence for index, reply in enumerate(replies) if isinstance(reply, InvalidReply)}
+        return Replied(payloads, record.tenant, message.contact.id, invalid)
 
     def _log_arrival(self, step: Step, task: Task) -> None:
         """A task that found nothing to run says so: waiting leaves no other trace."""
@@ -187,6 +194,7 @@ class ProcessInbound:
         elif isinstance(verdict, Released):
             name = "inbound_rescheduled"
         planned = step.write.plan_size if step.write else None
+        invalid = sum(reply.state is State.DEAD for reply in step.create)
         logs.event(
             name,
             severity="INFO" if name == "inbound_processing_finished" else "WARNING",
@@ -197,6 +205,7 @@ class ProcessInbound:
             reason=step.write.reason if step.write and not isinstance(verdict, Dropped) else None,  # the team's words
             verdict=verdict.word,
             outbound_planned=planned,
+            outbound_invalid=invalid or None,
             outbound_enqueued=planned if answer.status == 200 else None,
             duration_ms=round((self.clock.monotonic() - began) * 1000, 1),
             latency_seconds=round((self.clock.now() - record.received_at).total_seconds(), 3),

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from shared.domain.dead_letters import DISCARDED_BECAUSE, is_refused_later
+from shared.domain.dead_letters import DISCARDED_BECAUSE, is_invalid, is_refused_later
 from shared.domain.identity import DOCTOR_KEY
 from shared.domain.outbound_checks import is_call
 from shared.domain.record import ATTEMPTS_KEPT, Attempt, Delivery, Kind, State
@@ -249,6 +249,8 @@ def _handed_over(record: Delivery, found: Sequence[Try], round_: int) -> datetim
 
 def _ending(record: Delivery, found: Sequence[Try]) -> tuple[str, str] | None:
     match record.state:
+        case State.DEAD if is_invalid(record):
+            return "dead", say.invalid(record.last_error)
         case State.DEAD:
             return "dead", with_details(say.dead(record.reason), round=record.round or None)
         case State.DROPPED if record.reason == "discarded":

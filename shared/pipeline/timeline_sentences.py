@@ -70,6 +70,7 @@ DEAD: Mapping[str, str] = {
     "in_doubt": "No receipt came. WhatsApp may or may not have it; a person has to decide.",
     "waited": "It waited longer than MESSAGE_MAX_AGE. Moved to dead letters; `pombo dead replay` retries it.",
     "window": "More than 24 hours have passed since the person wrote last; only a template may be sent.",
+    "invalid": "Moved to dead letters. Correct the handler; `pombo dead discard` removes the letter.",
 }
 
 DROPPED: Mapping[str, str] = {
@@ -117,6 +118,11 @@ def clock(at: datetime, beside: datetime) -> str:
 
 def dead(reason: str | None) -> str:
     return DEAD.get(reason or "", f"It is dead: {reason or 'nobody knows why'}.")
+
+
+def invalid(why: str | None) -> str:
+    """`why`: the sentence that it was refused with."""
+    return f"It cannot be sent: {(why or 'no reason was kept').rstrip('.')}. {DEAD['invalid']}"
 
 
 def dropped(reason: str | None) -> str:

@@ -418,6 +418,19 @@ def test_the_record_of_a_plan_is_current_too(store, a_record):
     assert len(calls) == 1
 
 
+def test_a_reply_of_a_plan_may_be_dead_from_the_start(store, a_record):
+    event = a_record(kind=Kind.INBOUND)
+    store.create(event)
+    store.change(event.key, lease_with("mine"))
+    replied = Replied(({"n": 0}, {"type": "invalid", "given": "x"}), invalid={1: "It is empty."})
+    plan = store.change(event.key, lambda found: settle(found, "mine", replied, LIMITS, NOW, 0.5))
+    assert [store.get(reply.key) for reply in plan.create] == list(plan.create)
+    assert [reply.state for reply in plan.create] == [State.PENDING, State.DEAD]
+    assert [record.key for record in store.listed(Listing.DEAD, None, None, 10).records] == [plan.create[1].key]
+    assert plan.create[1].key not in store.overdue(at(10 * A_DAY), 10)
+    assert store.backlog().counts[State.DEAD] == 1
+
+
 def test_what_was_seen_too_long_ago_only_loses_the_race(store, a_record):
     record = a_record()
     store.create(record)

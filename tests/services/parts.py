@@ -370,6 +370,7 @@ def internal_parts(
             timeout=limits.handler_timeout,
             threads=2,
             stopping=built.shutdown,
+            all_or_nothing=built.config["PLAN_ALL_OR_NOTHING"],
         )
     changed = {"store": store, "follow": follow, "clock": clock}
     backend = BackendMarks(handler.backend, store, limits, clock)

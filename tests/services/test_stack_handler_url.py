@@ -1,11 +1,14 @@
 """The running stack with the team's code behind an address: the example backend, a process of its own."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from stack import ROOT, Stack
@@ -156,6 +159,89 @@ def test_a_backend_that_hangs_is_given_up_and_its_late_answer_is_sent_by_nobody(
     event = asking.event(message_id)
     assert event is not None
     assert event.plan_size == 1
+
+
+# ---- replies that cannot be sent
+
+ANSWER = {
+    "replies": [
+        "1",
+        "",
+        {"type": "text", "content": {"boddy": "2"}},
+        {
+            "type": "interactive",
+            "content": {
+                "type": "request_contact_info",
+                "body": {"text": "Your number?"},
+                "action": {"name": "request_contact_info"},
+            },
+        },
+        {"type": "pin", "content": {"message_id": "wamid.A"}},
+        "6",
+    ]
+}
+
+
+class Answering(BaseHTTPRequestHandler):
+    """A backend that gives every message the same answer."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        body = json.dumps(ANSWER).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def mixed(make_stack: Callable[..., Stack]) -> Iterator[Stack]:
+    """A stack whose backend gives replies that can be sent, that cannot, and that only WhatsApp knows of."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answering) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        settings = {"HANDLER": "", "HANDLER_URL": f"http://127.0.0.1:{server.server_port}/"}
+        with make_stack(**settings, HANDLER_URL_SECRET=SECRET) as stack:
+            yield stack
+        server.shutdown()
+
+
+def test_replies_of_the_backend_that_cannot_be_sent_keep_no_other_from_being_sent(mixed: Stack, contact: str) -> None:
+    message_id = mixed.say(contact, "hello")
+
+    mixed.wait_settled([message_id])
+
+    assert [entry["type"] for entry in mixed.ledger(contact)] == ["text", "interactive", "text"]
+    replies = [mixed.reply(message_id, index) for index in range(6)]
+    assert [(reply.state, reply.reason) for reply in replies if reply] == [
+        ("done", None),
+        ("dead", "invalid"),
+        ("dead", "invalid"),
+        ("done", None),
+        ("dead", "permanent"),
+        ("done", None),
+    ]
+    assert replies[4] is not None
+    assert replies[4].attempts_log[-1].code == 131051, "an unknown type went out, and WhatsApp refused it"
+    told = " ".join(moment["sentence"] for moment in mixed.timeline(message_id)["events"])
+    assert "It cannot be sent: The text of a message is empty." in told
+    assert "It cannot be sent: The content of type text has a key that WhatsApp does not take" in told
+    assert failures(mixed, message_id) == []
+
+
+def test_with_all_or_nothing_a_reply_that_cannot_be_sent_fails_the_handler(mixed: Stack, contact: str) -> None:
+    mixed.restart(PLAN_ALL_OR_NOTHING="true")
+
+    message_id = mixed.say(contact, "hello")
+
+    mixed.wait_settled([message_id])
+    assert mixed.ledger(contact) == []
+    event = mixed.event(message_id)
+    assert event is not None
+    assert (event.state, event.reason, event.attempt) == ("dead", "error", 3)
+    assert event.last_error == "The backend's reply 2 cannot be sent: The text of a message is empty."
 
 
 def test_the_backend_ends_cleanly_by_ctrl_c() -> None:

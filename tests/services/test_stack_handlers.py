@@ -4,7 +4,8 @@ import json
 from collections.abc import Callable
 
 import pytest
-from stack import Stack
+from dead_desk import Desk
+from stack import Stack, fails
 
 ANSWERS: dict[str, list[str]] = {
     "!nothing": [],
@@ -124,6 +125,53 @@ def test_a_failing_handler_holds_back_no_other_message(stack: Stack, contacts: C
     stack.wait_settled(good)
     assert stack.texts(fine) == ["hello"] * 5
     stack.wait_settled(bad)
+
+
+def test_replies_that_cannot_be_sent_keep_no_other_from_being_sent(stack: Stack, contact: str) -> None:
+    message_id = stack.say(contact, "!wrong")
+
+    stack.wait_settled([message_id])
+
+    assert stack.texts(contact) == ["1", "4"]
+    assert stack.calls(message_id) == 1
+    timeline = stack.timeline(message_id)
+    assert timeline["shown"] == "processed"
+    assert [reply["shown"] for reply in timeline["replies"]] == ["sent", "failed", "failed", "sent"]
+    for index, sentence in (
+        (1, "The text of a message has 6000 characters; WhatsApp takes 4096."),
+        (2, "A reply is a str or an OutboundMessage, not int."),
+    ):
+        reply = stack.reply(message_id, index)
+        assert reply is not None
+        assert (reply.state, reply.reason, reply.attempt, reply.last_error) == ("dead", "invalid", 0, sentence)
+        told = [moment["sentence"] for moment in timeline["events"] if moment["delivery"] == reply.key]
+        assert told[-1].startswith(f"It cannot be sent: {sentence}")
+        assert stack.wait_logs("dead_lettered", delivery=reply.key, severity="ERROR", reason="invalid")
+    (finished,) = stack.logs("inbound_processing_finished", inbound_event_id=stack.event_key(message_id))
+    assert (finished["outbound_planned"], finished["outbound_invalid"]) == (4, 2)
+
+
+def test_a_reply_that_cannot_be_sent_is_listed_shown_not_replayed_and_given_up(stack: Stack, contact: str) -> None:
+    desk = Desk(stack)
+    message_id = stack.say(contact, "!wrong")
+    stack.wait_settled([message_id])
+    letter = stack.reply(message_id, 2)
+    assert letter is not None
+    sentence = "It cannot be sent as it is: A reply is a str or an OutboundMessage, not int."
+
+    (listed,) = [one for one in desk.listed("--error", "invalid")["letters"] if one["key"] == letter.key]
+    assert (listed["error"], listed["kind"], listed["replay"], listed["tries"]) == ("invalid", "outbound", "never", 0)
+    assert f"A replay would be refused. {sentence}" in desk.look("show", letter.key)
+    assert fails(desk.run("replay", letter.key)) == f"pombo: {sentence} It is dead."
+    assert desk.json("replay", "--error", "invalid", "--dry-run")["replayed"] == 0
+    said = desk.json("replay", "--error", "invalid", "--yes")
+    assert said["replayed"] == 0
+    assert sentence in [one["why"] for one in said["skipped"]]
+    assert desk.get(letter).round == 0
+
+    assert desk.run("discard", letter.key, "--reason", "seen").returncode == 0
+    assert (desk.get(letter).state, desk.get(letter).reason) == ("dropped", "discarded")
+    assert stack.texts(contact) == ["1", "4"]
 
 
 # ---- order

@@ -65,3 +65,17 @@ def test_both_services_give_up_after_the_same_age(internal: bootstrap.Internal, 
     environment = {"SQLITE_PATH": str(tmp_path / "webhook.sqlite"), "TIME_SCALE": "20", "MESSAGE_MAX_AGE": "2h"}
     webhook = bootstrap.build_webhook(environment)
     assert webhook.accept.limits.message_max_age == internal.config.limits.message_max_age == timedelta(minutes=6)
+
+
+CODE = {"in the process": {"HANDLER": "handlers.echo:handle"}, "behind an address": {"HANDLER_URL": URL}}
+
+
+@pytest.mark.parametrize(("setting", "is_set"), [({}, False), ({"PLAN_ALL_OR_NOTHING": "true"}, True)])
+@pytest.mark.parametrize("code", CODE)
+def test_the_handler_is_told_whether_a_plan_is_all_or_nothing(
+    code: str, setting: dict[str, str], is_set: bool, tmp_path: Path
+) -> None:
+    environment = {"SQLITE_PATH": str(tmp_path / "pombo.sqlite"), "HANDLER_URL_SECRET": SECRET, **CODE[code], **setting}
+    if code == "in the process":
+        del environment["HANDLER_URL_SECRET"]
+    assert bootstrap.build_internal(environment).handler._all_or_nothing is is_set

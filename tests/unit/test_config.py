@@ -67,6 +67,7 @@ LOCAL: Mapping[str, Mapping[str, Any]] = {
         "HANDLER_KINDS": DEFAULT_KINDS,
         "HANDLER_TIMEOUT": timedelta(seconds=60),
         "MAX_ATTEMPTS": 8,
+        "PLAN_ALL_OR_NOTHING": False,
         "IN_DOUBT_SECONDS": timedelta(seconds=300),
         "IN_DOUBT_POLICY": "resend",
     },
@@ -289,6 +290,8 @@ BAD: tuple[tuple[str, str, str], ...] = (
     (INTERNAL, "IN_DOUBT_SECONDS", "119"),
     (INTERNAL, "IN_DOUBT_SECONDS", "1m"),
     (INTERNAL, "IN_DOUBT_POLICY", "forget"),
+    (INTERNAL, "PLAN_ALL_OR_NOTHING", "yes"),
+    (INTERNAL, "PLAN_ALL_OR_NOTHING", "True"),
     (WEBHOOK, "INTERNAL_TASK_BASE_URL", "https://:8081"),
     (WEBHOOK, "INTERNAL_TASK_BASE_URL", "https://example.com:port"),
     (WEBHOOK, "INTERNAL_TASK_BASE_URL", "https://example.com:65536"),
@@ -561,6 +564,12 @@ def test_the_limits_of_the_internal_service_are_those_it_was_given() -> None:
         sweep_after=timedelta(seconds=20),
         inbound_retention=timedelta(days=9),
     )
+
+
+@pytest.mark.parametrize(("value", "is_set"), [("true", True), ("false", False), ("", False)])
+def test_a_plan_is_all_or_nothing_where_it_is_asked_for(value: str, is_set: bool) -> None:
+    assert load({"PLAN_ALL_OR_NOTHING": value}, INTERNAL)["PLAN_ALL_OR_NOTHING"] is is_set
+    assert load({**GIVEN, "APP_ENV": "prod", "PLAN_ALL_OR_NOTHING": value}, INTERNAL)["PLAN_ALL_OR_NOTHING"] is is_set
 
 
 @pytest.mark.parametrize("service", [WEBHOOK, INTERNAL])

@@ -39,6 +39,10 @@ LETTERS = {
     ),
     "dead(error)": (dead(Kind.INBOUND, reason="error"), ("error", None, Replays.AGAIN)),
     "dead(unparsable)": (dead(Kind.INBOUND, reason="unparsable"), ("unparsable", None, Replays.AGAIN)),
+    "dead(invalid)": (
+        dead(reason="invalid", attempt=0, last_error="It is empty."),
+        ("invalid", None, Replays.NEVER),
+    ),
     "dropped(unknown_sender)": (
         dropped(Kind.INBOUND, reason="unknown_sender"),
         ("unknown_sender", None, Replays.AGAIN),
@@ -70,6 +74,10 @@ def test_a_letter_says_why_it_is_one_and_what_a_replay_would_do(name: str) -> No
 @pytest.mark.parametrize("name", LETTERS)
 def test_what_a_letter_says_of_its_replay_is_what_a_replay_does(name: str) -> None:
     record, (_, _, replays) = LETTERS[name]
+    if replays is Replays.NEVER:
+        with pytest.raises(NotAllowed, match="It is empty"):
+            replay(record, LIMITS, NOW, may_double=True)
+        return
     if replays is Replays.MAY_DOUBLE:
         with pytest.raises(NotAllowed, match="--may-double"):
             replay(record, LIMITS, NOW)

@@ -509,6 +509,54 @@ def test_a_call_waits_for_the_message_before_it_and_nothing_waits_for_a_call(
     assert [reply.key for reply in step.create] == [outbound_key(EVENT_KEY, index) for index in range(len(types))]
 
 
+def test_a_reply_that_cannot_be_sent_is_dead_from_the_start_and_keeps_its_place() -> None:
+    """It has the key of its index, and all that leads to it; no task and no sweep has anything to do with it."""
+    held = leased(Kind.INBOUND, token=MINE)
+    step = settle(held, MINE, Replied(PAYLOADS, invalid={1: "It is empty."}), LIMITS, NOW, NO_JITTER)
+    assert step.write is not None
+    assert (step.write.state, step.write.plan_size) == (State.DONE, 3)
+    invalid = step.create[1]
+    assert invalid == Delivery(
+        key=outbound_key(EVENT_KEY, 1),
+        kind=Kind.OUTBOUND,
+        provider=held.provider,
+        tenant=held.tenant,
+        sender=held.sender,
+        contact=held.contact,
+        correlation_id=held.correlation_id,
+        state=State.DEAD,
+        reason="invalid",
+        last_error="It is empty.",
+        received_at=NOW,
+        finished_at=NOW,
+        payload=PAYLOADS[1],
+        give_up_at=at(DAY + 1),
+        after=outbound_key(EVENT_KEY, 0),
+    )
+    assert [reply.state for reply in step.create] == [State.PENDING, State.DEAD, State.PENDING]
+    assert lease(invalid, task_for(invalid), MINE, Go(), LIMITS, NOW) == Step(Answer(200, "dead"))
+
+
+@pytest.mark.parametrize(
+    ("types", "invalid", "afters"),
+    [
+        (("text", "invalid", "text"), {1}, (None, 0, 0)),
+        (("invalid", "text", "text"), {0}, (None, None, 1)),
+        (("text", "invalid", "typing", "invalid", "text"), {1, 3}, (None, 0, 0, 0, 0)),
+        (("text", "text"), {1}, (None, 0)),
+        (("typing", "text"), {0, 1}, (None, None)),
+    ],
+)
+def test_nothing_waits_for_a_reply_that_cannot_be_sent(
+    types: tuple[str, ...], invalid: set[int], afters: tuple[int | None, ...]
+) -> None:
+    replied = Replied(tuple({"type": type} for type in types), invalid=dict.fromkeys(invalid, "It is empty."))
+    step = settle(leased(Kind.INBOUND, token=MINE), MINE, replied, LIMITS, NOW, NO_JITTER)
+    expected = [None if before is None else outbound_key(EVENT_KEY, before) for before in afters]
+    assert [reply.after for reply in step.create] == expected
+    assert {index for index, reply in enumerate(step.create) if reply.state is State.DEAD} == invalid
+
+
 def test_the_keys_of_a_plan_do_not_depend_on_the_attempt() -> None:
     first = settle(HELD, MINE, Replied(PAYLOADS), LIMITS, NOW, NO_JITTER)
     later = settle(LAST_HELD, MINE, Replied(PAYLOADS), LIMITS, at(500), NO_JITTER)

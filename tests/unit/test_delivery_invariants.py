@@ -131,11 +131,14 @@ class Deliveries(RuleBasedStateMachine):
         replies=st.integers(1, 3),
         policy=st.sampled_from(list(DoubtPolicy)),
         start=st.sampled_from(list(STARTS)),
-        types=st.lists(st.sampled_from(["text", "text", "text", "typing", "read"]), min_size=3, max_size=3),
+        types=st.lists(st.sampled_from(["text", "text", "text", "typing", "read", "invalid"]), min_size=3, max_size=3),
     )
     def begin(self, replies: int, policy: DoubtPolicy, start: str, types: list[str]) -> None:
         self.limits = Limits(max_attempts=ATTEMPTS, doubt_policy=policy)
+        if STARTS[start] and types[0] == "invalid":
+            types[0] = "text"  # what happens at the start happens to the first reply
         self.payloads = tuple({"n": index, "type": types[index]} for index in range(replies))
+        self.invalid = {index: "It is empty." for index in range(replies) if types[index] == "invalid"}
         self.now = NOW
         self.records: dict[str, Delivery] = {}
         self.live: set[Name] = set()
@@ -350,7 +353,7 @@ class Deliveries(RuleBasedStateMachine):
 
     def work(self, worker: Worker, outcome: str, handling: str) -> None:
         if worker.task.kind is Kind.INBOUND:
-            worker.verdict = HANDLINGS.get(handling, Replied(self.payloads))
+            worker.verdict = HANDLINGS.get(handling, Replied(self.payloads, invalid=self.invalid))
         elif outcome == "shutdown" or self.now - worker.asked_at > self.limits.begin_within:
             worker.verdict = Released(worker.resend)
         elif outcome in NOT_ACCEPTED:
@@ -508,9 +511,18 @@ class Deliveries(RuleBasedStateMachine):
                 assert record.doubts == 0
 
     @invariant()
-    def nothing_waits_for_a_call(self) -> None:
+    def nothing_waits_for_a_call_nor_for_what_cannot_be_sent(self) -> None:
         for record in self.records.values():
-            assert record.after is None or not is_call(self.records[record.after].payload)
+            before = self.records[record.after].payload if record.after else {}
+            assert not is_call(before)
+            assert before.get("type") != "invalid"
+
+    @invariant()
+    def what_cannot_be_sent_is_dead_until_it_is_given_up(self) -> None:
+        for record in self.records.values():
+            if record.payload.get("type") == "invalid":
+                assert record.reason in ("invalid", "discarded")
+                assert (record.attempt, record.round) == (0, 0)
 
     @invariant()
     def what_is_not_final_has_a_task_or_somebody_who_still_owes_it_one(self) -> None:

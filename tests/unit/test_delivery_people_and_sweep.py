@@ -286,6 +286,8 @@ NOT_REPLAYABLE = {
     "dropped by the handler": dropped(Kind.INBOUND, reason="spam"),
     "dropped(opt_out)": dropped(reason="opt_out"),
     "dropped(discarded)": dropped(reason="discarded"),
+    "dead(invalid)": dead(reason="invalid", attempt=0, last_error="It is empty."),
+    "dead(invalid), with a receipt that nobody can have sent": dead(reason="invalid", receipts={0: DELIVERED}),
 }
 
 
@@ -294,6 +296,19 @@ NOT_REPLAYABLE = {
 def test_no_row_no_replay(name: str, may_double: bool) -> None:
     with pytest.raises(NotAllowed):
         replay(NOT_REPLAYABLE[name], LIMITS, NOW, may_double)
+
+
+def test_a_replay_of_what_cannot_be_sent_is_refused_with_the_reason() -> None:
+    with pytest.raises(NotAllowed, match=r"^It cannot be sent as it is: The text of a message is empty\.$"):
+        replay(dead(reason="invalid", last_error="The text of a message is empty."), LIMITS, NOW)
+    with pytest.raises(NotAllowed, match=r"^It cannot be sent as it is: no reason was kept\.$"):
+        replay(dead(reason="invalid"), LIMITS, NOW)
+
+
+def test_what_cannot_be_sent_can_be_given_up() -> None:
+    given_up = discard(dead(reason="invalid", last_error="It is empty."), LIMITS, NOW, "seen").write
+    assert given_up is not None
+    assert (given_up.state, given_up.reason, given_up.expire_at is None) == (State.DROPPED, "discarded", False)
 
 
 def test_the_receipts_of_the_round_before_count_no_more_after_a_replay() -> None:

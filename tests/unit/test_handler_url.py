@@ -26,7 +26,8 @@ from shared import bootstrap, config
 from shared.domain.limits import PostTimes
 from shared.domain.marks import backend_id
 from shared.domain.messages import DEFAULT_KINDS, KINDS, Contact, Drop, Message, to_json
-from shared.domain.outbound_messages import OutboundMessage
+from shared.domain.outbound_limits import MESSAGE_BYTES
+from shared.domain.outbound_messages import InvalidReply, OutboundMessage
 from shared.handlers.runner import HandlerRunner
 from shared.handlers.signature import signed_headers
 from shared.handlers.url import GRACE, Backend
@@ -166,9 +167,13 @@ def backend(
 
 
 def a_runner(
-    code: Backend, timeout: timedelta = PATIENT, stopping: Callable[[], bool] = lambda: False, threads: int = 1
+    code: Backend,
+    timeout: timedelta = PATIENT,
+    stopping: Callable[[], bool] = lambda: False,
+    threads: int = 1,
+    **more: bool,
 ) -> HandlerRunner:
-    return HandlerRunner(code, timeout=timeout + GRACE, threads=threads, stopping=stopping)
+    return HandlerRunner(code, timeout=timeout + GRACE, threads=threads, stopping=stopping, **more)
 
 
 def ask(url: str, timeout: timedelta = PATIENT, call: HandlerCall = CALL) -> list[OutboundMessage]:
@@ -467,25 +472,7 @@ BAD_BODIES: dict[str, tuple[Any, str]] = {
     "replies are a string": ({"replies": CANARY}, NO_LIST),
     "replies are an object": ({"replies": {"type": "text"}}, NO_LIST),
     "31 replies": ({"replies": [CANARY] * 31}, "The backend may give 30 replies; it gave 31."),
-    "a number": ({"replies": ["fine", 5]}, "The backend's reply 2 cannot be sent: "),
-    "a null": ({"replies": [None]}, "The backend's reply 1 cannot be sent: "),
-    "a list in the list": ({"replies": [[CANARY]]}, "The backend's reply 1 cannot be sent: "),
-    "an empty text": ({"replies": [" "]}, "The backend's reply 1 cannot be sent: The text of a message is empty."),
-    "too long a text": ({"replies": [CANARY * 1000]}, "The backend's reply 1 cannot be sent: "),
-    "no content": ({"replies": [{"type": "text"}]}, "The backend's reply 1 cannot be sent: "),
-    "no type": ({"replies": [{"content": {"body": CANARY}}]}, "The backend's reply 1 cannot be sent: "),
-    "more than there is": (
-        {"replies": [{"type": "text", "content": {"body": "x"}, CANARY: 1}]},
-        "The backend's reply 1 cannot be sent: ",
-    ),
-    "a type that is no string": ({"replies": [{"type": [CANARY], "content": {}}]}, "The backend's reply 1 cannot "),
-    "a bomb of brackets": (b'{"replies":' + b"[" * 300_000 + b"]" * 300_000 + b"}", "The backend's reply 1 cannot "),
-    "a bomb of objects": (
-        b'{"replies":[{"type":"text","content":' + b'{"body":' * 50_000 + b"1" + b"}" * 50_000 + b"}]}",
-        "The backend's reply 1 cannot be sent: ",
-    ),
     "a bomb that is not closed": (b'{"replies":' + b"[" * 1_000_000, "The backend's answer is no JSON."),
-    "a number of a million digits": (b'{"replies": [' + b"9" * 1_000_000 + b"]}", "The backend's reply 1 cannot "),
     "longer than 1 MiB": ({"replies": ["x" * 1024 * 1024]}, "The backend's answer is longer than 1 MiB."),
 }  # fmt: skip
 
@@ -498,6 +485,61 @@ def test_a_body_that_is_no_answer_counts_as_raised_and_is_not_repeated(server: S
     assert fault.startswith(said)
     assert fault == said or not said.endswith(".")
     assert CANARY not in fault
+
+
+BAD_REPLIES: dict[str, tuple[Any, str]] = {
+    "a number": (5, "A reply is a string or an object with type and content, not int."),
+    "a null": (None, "A reply is a string or an object with type and content, not NoneType."),
+    "a list in the list": ([CANARY], "A reply is a string or an object with type and content, not list."),
+    "an empty text": (" ", "The text of a message is empty."),
+    "too long a text": (CANARY * 1000, "The text of a message has 6000 characters; WhatsApp takes 4096."),
+    "no content": ({"type": "text"}, "A reply has a type and a content, perhaps a reply_to, and nothing else."),
+    "no type": ({"content": {"body": CANARY}}, "A reply has a type and a content, perhaps a reply_to, and nothing"),
+    "more than there is": (
+        {"type": "text", "content": {"body": "x"}, CANARY: 1},
+        "A reply has a type and a content, perhaps a reply_to, and nothing else.",
+    ),
+    "a type that is no string": ({"type": [CANARY], "content": {}}, "An OutboundMessage has a type, a str, and a"),
+    "a misspelt key": ({"type": "text", "content": {"boddy": CANARY}}, "The content of type text has a key that"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_REPLIES)
+def test_a_reply_that_cannot_be_sent_keeps_its_place_and_the_others_are_sent(server: Server, name: str) -> None:
+    reply, said = BAD_REPLIES[name]
+    server.reply = answer(200, {"replies": ["one", reply, "two"]})
+    one, invalid, two = ask(server.url)
+    assert (one, two) == (OutboundMessage.text("one"), OutboundMessage.text("two"))
+    assert isinstance(invalid, InvalidReply)
+    assert invalid.sentence.startswith(said)
+    assert CANARY not in invalid.sentence
+    assert invalid.given == reply
+
+
+BOMBS: dict[str, bytes] = {
+    "of brackets": b"[" * 300_000 + b"]" * 300_000,
+    "of objects": b'{"type":"text","content":' + b'{"body":' * 50_000 + b"1" + b"}" * 50_000 + b"}",
+    "of digits": b"9" * 900_000,
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_reply_that_is_a_bomb_is_kept_as_far_as_a_record_can_hold_it_and_the_others_are_sent(
+    server: Server, name: str
+) -> None:
+    server.reply = answer(200, b'{"replies":["one",' + BOMBS[name] + b"]}")
+    one, invalid = ask(server.url)
+    assert one == OutboundMessage.text("one")
+    assert isinstance(invalid, InvalidReply)
+    assert invalid.sentence.endswith(".")
+    assert len(json.dumps(invalid.given)) < MESSAGE_BYTES
+
+
+def test_an_answer_that_is_all_or_nothing_counts_as_raised_and_says_which_reply_it_was(server: Server) -> None:
+    server.reply = answer(200, {"replies": ["one", " "]})
+    with closing(backend(server.url)) as code, pytest.raises(HandlerFault) as caught:
+        a_runner(code, all_or_nothing=True)(CALL)
+    assert str(caught.value) == "The backend's reply 2 cannot be sent: The text of a message is empty."
 
 
 def test_what_half_a_character_was_is_mended_rather_than_refused(server: Server) -> None:

@@ -127,7 +127,7 @@ def test_only_what_waits_says_why(record: Delivery) -> None:
 
 HANDLER_WORDS = sorted({verdict.word for verdict in get_args(HandlerVerdict)} - {Released.word})
 SEND_WORDS = sorted({verdict.word for verdict in get_args(SendVerdict)} - {Released.word})
-DEAD_REASONS = ["unparsable", "attempts", "error", "permanent", "in_doubt", "waited", "window"]
+DEAD_REASONS = ["unparsable", "attempts", "error", "permanent", "in_doubt", "waited", "window", "invalid"]
 DROP_REASONS = ["unknown_sender", "opt_out", "discarded", "the team's own reason"]
 
 
@@ -157,6 +157,16 @@ def test_every_reason_to_be_dead_has_its_sentence(kind: Kind, reason: str) -> No
     said = sentences(dead(kind, reason=reason))["dead"]
     assert is_a_sentence(said)
     assert said != reason
+
+
+def test_a_reply_that_cannot_be_sent_says_why_and_what_to_do() -> None:
+    record = dead(reason="invalid", attempt=0, last_error="The text of a message is empty.")
+    assert sentences(record)["dead"] == (
+        "It cannot be sent: The text of a message is empty. Moved to dead letters. Correct the handler; "
+        "`pombo dead discard` removes the letter."
+    )
+    (reply,) = build([record]).replies
+    assert (reply.shown, reply.why) == ("failed", None)
 
 
 @pytest.mark.parametrize("kind", list(Kind))

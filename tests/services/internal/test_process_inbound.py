@@ -101,6 +101,59 @@ def test_the_end_and_the_replies_are_one_commit_and_then_the_tasks_are_made(serv
     assert service.made == [(Task.of(replies[0]), None), (Task.of(replies[1]), NOW + PLUS)]
 
 
+def test_one_reply_that_cannot_be_sent_keeps_no_other_from_being_sent(
+    service: Service, capfd: pytest.CaptureFixture[str]
+) -> None:
+    record = service.put(an_event())
+    service.handler.answer = lambda _: ["one", "c4n4ry" * 1000, "two"]
+    assert service.arrive(record) == (200, {"state": "done"})
+    logged = {line["event"]: line for line in parts.lines(capfd.readouterr().out)}
+    event, one, invalid, two = service.internal.store.port.by_correlation(record.correlation_id)
+    assert (event.state, event.plan_size, event.attempt) == (State.DONE, 3, 1)
+    assert [reply.state for reply in (one, invalid, two)] == [State.PENDING, State.DEAD, State.PENDING]
+    assert (invalid.reason, invalid.key) == ("invalid", outbound_key(record.key, 1))
+    assert invalid.last_error == "The text of a message has 6000 characters; WhatsApp takes 4096."
+    assert invalid.payload == {"type": "invalid", "given": "c4n4ry" * 1000}
+    assert (invalid.tenant, invalid.contact, invalid.correlation_id) == ("default", PERSON, record.correlation_id)
+    assert two.after == one.key
+    assert [task.key for task, _ in service.made] == [one.key, invalid.key, two.key]
+    finished, dead = logged["inbound_processing_finished"], logged["dead_lettered"]
+    assert (finished["outbound_planned"], finished["outbound_invalid"], finished["outbound_enqueued"]) == (3, 1, 3)
+    assert (dead["severity"], dead["reason"], dead["delivery"]) == ("ERROR", "invalid", invalid.key)
+    assert (dead["correlation_id"], dead["tenant"], dead["stage"]) == (record.correlation_id, "default", "outbound")
+    assert "c4n4ry" not in str(logged)
+
+
+def test_the_task_of_a_reply_that_cannot_be_sent_does_nothing(service: Service) -> None:
+    record = service.put(an_event())
+    service.handler.answer = lambda _: ["", "two"]
+    service.arrive(record)
+    (invalid,) = [task for task, _ in service.made if task.key == outbound_key(record.key, 0)]
+    assert service.process(invalid) == (200, {"state": "dead"})
+    assert service.arrive(record) == (200, {"state": "done"})
+    assert len(service.handler.called) == 1
+
+
+def test_a_whole_plan_says_nothing_of_invalid_replies(service: Service, capfd: pytest.CaptureFixture[str]) -> None:
+    service.handler.answer = lambda _: ["one", "two"]
+    service.arrive(service.put(an_event()))
+    logged = {line["event"]: line for line in parts.lines(capfd.readouterr().out)}
+    assert logged["inbound_processing_finished"]["outbound_planned"] == 2
+    assert "outbound_invalid" not in logged["inbound_processing_finished"]
+    assert "dead_lettered" not in logged
+
+
+def test_with_all_or_nothing_one_reply_that_cannot_be_sent_fails_the_handler(make: Make) -> None:
+    service = make(PLAN_ALL_OR_NOTHING="true")
+    record = service.put(an_event())
+    service.handler.answer = lambda _: ["one", "", "two"]
+    assert service.arrive(record) == (200, {"state": "rescheduled"})
+    after = service.get(record)
+    assert (after.state, after.attempt) == (State.PENDING, 1)
+    assert after.last_error == "Reply 2 cannot be sent: The text of a message is empty."
+    assert service.internal.store.port.by_correlation(record.correlation_id) == [after]
+
+
 def test_an_expired_lease_is_taken_over(service: Service) -> None:
     record = service.put(an_event(**held(-1)))
     assert service.arrive(record) == (200, {"state": "done"})

@@ -84,6 +84,11 @@ def _mixed(argument, earlier):
     return [OutboundMessage.text("made"), "plain"]
 
 
+def _wrong(argument, earlier):
+    """`!wrong`: a generator of four, of which two cannot be sent."""
+    yield from ("1", "c4n4ry" * 1000, 42, "4")
+
+
 def _generator(argument, earlier):
     yield from _list(argument, earlier)
 

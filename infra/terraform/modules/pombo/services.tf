@@ -17,6 +17,7 @@ locals {
     handler_kinds         = "text,media,location,contacts,interactive,button,order"
     handler_timeout       = "60"
     max_attempts          = "8"
+    plan_all_or_nothing   = "false"
     in_doubt_seconds      = "300"
     in_doubt_policy       = "resend"
     message_max_age       = "24h"
@@ -102,6 +103,7 @@ locals {
         OIDC_CERTS_URL            = local.tuning["oidc_certs_url"]
         HANDLER_TIMEOUT           = "${local.handler_timeout}s"
         MAX_ATTEMPTS              = local.tuning["max_attempts"]
+        PLAN_ALL_OR_NOTHING       = local.tuning["plan_all_or_nothing"]
         IN_DOUBT_SECONDS          = local.tuning["in_doubt_seconds"]
         IN_DOUBT_POLICY           = local.tuning["in_doubt_policy"]
       })
