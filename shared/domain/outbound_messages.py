@@ -98,14 +98,14 @@ class OutboundMessage:
     @classmethod
     def location(
         cls,
-        latitude: float,
-        longitude: float,
+        latitude: float | str,
+        longitude: float | str,
         *,
         name: str | None = None,
         address: str | None = None,
         reply_to: str | None = None,
     ) -> Self:
-        """A place, in degrees."""
+        """A place, in degrees: numbers, or decimal digits as a str."""
         place = {"latitude": latitude, "longitude": longitude}
         return cls("location", {**place, **_optional(name=name, address=address)}, reply_to)
 

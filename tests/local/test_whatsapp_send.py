@@ -82,6 +82,21 @@ VALID = {
     "ten rows": rows(*[row(n, description="d" * 72) for n in range(10)], button="b" * 20, text="t" * 4096),
     "a link": link(display_text="d" * 20),
     "another interactive type": {"interactive": {"type": "location_request_message", "action": {"name": "x"}}},
+    "a request for a number": {
+        "interactive": {
+            "type": "request_contact_info",
+            "body": {"text": "Your number?"},
+            "action": {"name": "request_contact_info"},
+        }
+    },
+    "a template with a target": template(
+        components=[
+            {
+                "type": "tap_target_configuration",
+                "parameters": [{"type": "tap_target_configuration", "tap_target_configuration": [{"title": "Offer"}]}],
+            }
+        ]
+    ),
     "a template": template(),
     "a template with values": template(components=[{"type": "body", "parameters": PARAMETERS}]),
     "an answer to a message": {"text": {"body": "hi"}, "context": {"message_id": "wamid.A"}},
@@ -124,6 +139,7 @@ INVALID = {
     "a caption of 1025 characters": {"image": {"id": "1", "caption": "c" * 1025}},
     "a caption on audio": {"audio": {"id": "1", "caption": "c"}},
     "a filename on an image": {"image": {"id": "1", "filename": "a.png"}},
+    "an image that is a voice note": {"image": {"id": "1", "voice": True}},
     "a latitude beyond the pole": {"location": {"latitude": 90.1, "longitude": 0}},
     "no cards": {"contacts": []},
     "258 cards": cards(258),
@@ -174,6 +190,27 @@ def test_what_lacks_a_required_part_is_refused_with_131008(simulator: Simulator,
 @pytest.mark.parametrize("fields", INVALID.values(), ids=INVALID)
 def test_what_is_beyond_a_limit_is_refused_with_131009(simulator: Simulator, fields: dict) -> None:
     assert_refused(simulator, message(**fields), 400, 131009)
+
+
+REFUSED = {
+    "an unknown key of a text": ({"text": {"body": "hi", "previw_url": True}}, 400, 100),
+    "an unknown key of an image": ({"image": {"id": "1", "captoin": "c"}}, 400, 100),
+    "an unknown key of a location": ({"location": {"latitude": 1, "longitude": 2, "adress": "Rua 1"}}, 400, 100),
+    "a line break in a value": (
+        template(components=[{"type": "body", "parameters": [{"type": "text", "text": "a\nb"}]}]),
+        400,
+        132018,
+    ),
+    "a name that no template has": (template(name="Reminder"), 404, 132001),
+    "a language that is none": (template(language={"code": "english"}), 404, 132001),
+}
+
+
+@pytest.mark.parametrize(("fields", "status", "code"), REFUSED.values(), ids=REFUSED)
+def test_what_meta_refuses_with_a_code_of_its_own_is_refused_with_it(
+    simulator: Simulator, fields: dict, status: int, code: int
+) -> None:
+    assert_refused(simulator, message(**fields), status, code)
 
 
 def test_an_unknown_type_is_refused_with_131051(simulator: Simulator) -> None:

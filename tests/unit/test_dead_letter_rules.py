@@ -1,11 +1,13 @@
 """Dead letters: which records are some, what is told of them, and which of them a filter means."""
 
+from collections import Counter
 from dataclasses import fields, replace
 from datetime import datetime
 from typing import Any
 
 import pytest
 
+from shared.cli.dead_list import as_lines
 from shared.cli.dead_preview import Preview
 from shared.cli.dead_show import replay_sentence
 from shared.domain.dead_letters import ERRORS, DeadLetter, Listing, Replays, Wanted, dead_letter, mark_of
@@ -228,3 +230,22 @@ def test_nobody_is_asked_to_agree_to_nothing() -> None:
     assert doubt
     assert Preview.of_replay([doubt], may_double=False).does_nothing
     assert not Preview.of_replay([doubt], may_double=True).does_nothing
+
+
+def test_what_cannot_be_sent_would_be_left_as_it_is_and_nobody_is_asked() -> None:
+    invalid = dead_letter(dead(reason="invalid", last_error="It is empty."))
+    assert invalid
+    preview = Preview.of_replay([invalid], may_double=True)
+    assert list(preview.as_lines()) == ["1 would be left as they are: they cannot be sent as they are."]
+    assert preview.does_nothing
+    assert list(Preview.of_discard([invalid]).as_lines()) == ["1 would be discarded: invalid 1."]
+
+
+@pytest.mark.parametrize(
+    ("replays", "word"),
+    [(Replays.AGAIN, ""), (Replays.DONE, "arrived"), (Replays.MAY_DOUBLE, "may double"), (Replays.NEVER, "no replay")],
+)
+def test_a_line_of_the_list_ends_with_what_a_replay_would_do(replays: Replays, word: str) -> None:
+    letter = replace(LETTER, replays=replays)
+    lines = "\n".join(as_lines([letter], Counter({("permanent", 131026): 1}), 0, False)).splitlines()
+    assert lines[1].rpartition(letter.correlation_id)[2].strip() == word
