@@ -6,7 +6,7 @@ What is known is checked. A type that is not known here, of a message or of a pa
 """
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from shared.domain.outbound_fields import (
@@ -25,6 +25,7 @@ from shared.domain.outbound_fields import (
     parts,
     text,
 )
+from shared.domain.outbound_templates import template
 
 MEDIA = ("image", "video", "audio", "document", "sticker")
 CAPTIONED = frozenset({"image", "video", "document"})
@@ -79,24 +80,6 @@ OTHER_INTERACTIVE = frozenset(
     }
 )
 """Interactive types that no maker makes: what is special in them is Meta's to check."""
-
-COMPONENTS = frozenset(
-    {
-        "header",
-        "body",
-        "footer",
-        "button",
-        "carousel",
-        "limited_time_offer",
-        "order_status",
-        "tap_target_configuration",
-    }
-)
-
-_TEMPLATE_NAME = re.compile(r"[a-z0-9_]+")
-_LANGUAGE = re.compile(r"[a-z]{2,3}(_([A-Z]{2}|[A-Z][a-z]{3}|[0-9]{3})){0,2}")
-_NOT_IN_A_PARAMETER = re.compile(r"[\n\r\t]| {5}")
-"""Meta refuses it with 132018."""
 
 
 def is_call(payload: Mapping[str, Any]) -> bool:
@@ -283,57 +266,6 @@ def _link(action: Fields) -> None:
     address(parameters, "url", "The button's link")
 
 
-def _template(content: Fields) -> None:
-    name = text(content, "name", "The name of the template", "template_name")
-    if not _TEMPLATE_NAME.fullmatch(name):
-        raise ValueError("The name of the template has other characters than lower-case letters, digits and _.")
-    code = text(part(content, "language", "The language of the template"), "code", "The language code of the template")
-    if not _LANGUAGE.fullmatch(code):
-        raise ValueError("The language code of the template is none like en, en_US or fil.")
-    if content.get("components"):
-        _components(parts(content, "components", "components"), "the template")
-
-
-def _components(components: Sequence[Fields], of: str, in_card: bool = False) -> None:
-    for place, component in enumerate(components, start=1):
-        what = f"component {place} of {of}"
-        kind = text(component, "type", f"The type of {what}").lower()
-        if kind not in COMPONENTS:
-            continue
-        if kind == "carousel" and not in_card:
-            _cards(component.get("cards"), what)
-        if component.get("parameters"):
-            _parameters(component, what)
-
-
-def _cards(cards: Any, of: str) -> None:
-    """A carousel's cards have components of their own. What is no such list is Meta's to judge."""
-    for place, card in enumerate(cards if isinstance(cards, list | tuple) else (), start=1):
-        if isinstance(card, Mapping) and card.get("components"):
-            what = f"card {place} of {of}"
-            _components(parts(card, "components", f"components of {what}"), what, in_card=True)
-
-
-def _parameters(component: Fields, of: str) -> None:
-    parameters = parts(component, "parameters", f"parameters of {of}")
-    for place, parameter in enumerate(parameters, start=1):
-        _parameter(parameter, f"parameter {place} of {of}")
-    if len({"parameter_name" in parameter for parameter in parameters}) > 1:
-        raise ValueError(f"Some parameters of {of} have names and some have not; WhatsApp takes all or none.")
-
-
-def _parameter(parameter: Fields, which: str) -> None:
-    kind = text(parameter, "type", f"The type of {which}").lower()
-    if "parameter_name" in parameter:
-        text(parameter, "parameter_name", f"The parameter_name of {which}")
-    if kind in ("text", "payload"):
-        value = text(parameter, kind, f"The {kind} of {which}")
-        if kind == "text" and _NOT_IN_A_PARAMETER.search(value):
-            raise ValueError(
-                f"The text of {which} has a line break, a tab or more than four blanks in a row; WhatsApp takes none."
-            )
-
-
 def _one_of(holder: Fields, name: str, what: str, options: Collection[str]) -> str:
     value = text(holder, name, what)
     if value not in options:
@@ -349,7 +281,7 @@ _CHECKS: Mapping[str, Callable[[Any], None]] = {
     "location": _location,
     "contacts": _contacts,
     "interactive": _interactive,
-    "template": _template,
+    "template": template,
     "reaction": _reaction,
     **dict.fromkeys(sorted(CALLS), _call),
 }
