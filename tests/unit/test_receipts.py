@@ -243,6 +243,8 @@ class Noted:
     def note_receipts(self, receipts: Sequence[Any], _: Any) -> list[bool]:
         return [self.is_known or echo is None for echo, _ in receipts]
 
+    def note_receipt_block(self, id: str, noted: ReceiptBlock) -> None: ...
+
 
 def note(*receipts: ReceiptReceived, is_known: bool = True) -> None:
     """As in one POST; with nothing else in it, so that nothing asks for the time."""
