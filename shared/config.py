@@ -214,6 +214,14 @@ def _second(count: float) -> timedelta:
     return timedelta(seconds=count)
 
 
+def _unchanged(value: Any) -> Any:
+    return value
+
+
+def _days(count: int) -> timedelta:
+    return timedelta(days=count)
+
+
 SETTINGS: tuple[Setting, ...] = (
     Setting("APP_ENV", ALL, _choice(*ENVIRONMENTS), "local, test, staging or prod", local="local"),
     Setting(
@@ -355,7 +363,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "HANDLER_TIMEOUT",
-        (INTERNAL,),
+        BOTH,
         _duration(_second(1), _second(1700)),
         "how long a handler may take",
         always="60s",
@@ -407,6 +415,18 @@ SETTINGS: tuple[Setting, ...] = (
 """The table. README.md prints it, and a test holds the two together."""
 
 
+_LIMITS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
+    "MAX_ATTEMPTS": ("max_attempts", _unchanged),
+    "HANDLER_TIMEOUT": ("handler_timeout", _unchanged),
+    "IN_DOUBT_SECONDS": ("doubt_window", _unchanged),
+    "IN_DOUBT_POLICY": ("doubt_policy", DoubtPolicy),
+    "MESSAGE_MAX_AGE": ("message_max_age", _unchanged),
+    "DEDUPE_TTL_DAYS": ("inbound_retention", _days),
+    "SWEEP_AFTER": ("sweep_after", _unchanged),
+}
+"""The settings that are limits. A service, or a command, that does not read one never uses that limit."""
+
+
 @dataclass(frozen=True, slots=True)
 class Config:
     """What a service was told, read and checked."""
@@ -424,20 +444,8 @@ class Config:
     @property
     def limits(self) -> Limits:
         """The limits of the protocol, scaled: the one place where TIME_SCALE is applied."""
-        values = self.values
-        given: dict[str, Any] = {}
-        if "MESSAGE_MAX_AGE" in values:  # the command line reads some of a service's settings alone
-            given = {"message_max_age": values["MESSAGE_MAX_AGE"]}
-        if self.service == INTERNAL:
-            given |= {
-                "max_attempts": values["MAX_ATTEMPTS"],
-                "handler_timeout": values["HANDLER_TIMEOUT"],
-                "doubt_window": values["IN_DOUBT_SECONDS"],
-                "doubt_policy": DoubtPolicy(values["IN_DOUBT_POLICY"]),
-            }
-        return Limits(
-            sweep_after=values["SWEEP_AFTER"], inbound_retention=timedelta(days=values["DEDUPE_TTL_DAYS"]), **given
-        ).scaled(values["TIME_SCALE"])
+        given = {field: of(self.values[name]) for name, (field, of) in _LIMITS.items() if name in self.values}
+        return Limits(**given).scaled(self.values["TIME_SCALE"])
 
 
 def load(environ: Mapping[str, str], service: str, only: Collection[str] | None = None) -> Config:

@@ -15,6 +15,7 @@ OF_QUEUE = frozenset(
     _OF_LIMITS
     | {"GOOGLE_CLOUD_PROJECT", "CLOUD_TASKS_LOCATION", "CLOUD_TASKS_EMULATOR_HOST", "INBOUND_TASK_QUEUE_NAME"}
     | {"OUTBOUND_TASK_QUEUE_NAME", "INTERNAL_TASK_BASE_URL", "INTERNAL_TASK_TOKEN", "TASKS_SERVICE_ACCOUNT"}
+    | {"HANDLER_TIMEOUT"}
 )
 """What has to be right before the part can be looked at; a fault in any other setting does not hide it."""
 

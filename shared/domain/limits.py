@@ -80,11 +80,14 @@ class Limits:
     inbound_lease_margin: timedelta = timedelta(seconds=30)
     outbound_lease: timedelta = timedelta(seconds=60)  # 60 >= 30 (begin) + 26 (post) + 4: no send outlives its lease
     begin_within: timedelta = timedelta(seconds=30)
+    clock_margin: timedelta = timedelta(seconds=4)  # by which the clocks of two instances may differ
     post: PostTimes = PostTimes()
     early: timedelta = timedelta(milliseconds=100)  # by which the queue's clock may be ahead: such a task is on time
     marks_age: timedelta = timedelta(seconds=5)  # of a backend's mark, as an instance remembers it
-    claim: timedelta = timedelta(seconds=90)  # >= 26 (probe) + 10 (lease) + 30 (begin) + 26 (post): one trial at a time
+    claim: timedelta = timedelta(seconds=90)  # >= 26 (probe) + 30 (begin) + 26 (post) + 4: one trial at a time
     request_budget: timedelta = timedelta(seconds=90)  # process_outbound ends itself, settle retries included
+    request_margin: timedelta = timedelta(seconds=30)  # from our own end of a request to Cloud Run's
+    dispatch_margin: timedelta = timedelta(seconds=15)  # from Cloud Run's end of a request to the queue's
     doubt_window: timedelta = timedelta(seconds=300)
     doubt_policy: DoubtPolicy = DoubtPolicy.RESEND
     max_doubts: int = 2  # the second doubt ends dead: a message is resent once
@@ -103,9 +106,14 @@ class Limits:
         return self.handler_timeout + self.inbound_lease_margin
 
     @property
+    def request_timeout(self) -> timedelta:
+        """When Cloud Run cuts a request of the internal service: after the longest lease and our own budget."""
+        return max(self.inbound_lease, self.outbound_lease, self.request_budget) + self.request_margin
+
+    @property
     def dispatch_deadline(self) -> timedelta:
-        """The longest lease, 30 s for the request around it, 15 s for the queue around that."""
-        return max(self.inbound_lease, self.outbound_lease) + self.inbound_lease_margin * 1.5
+        """When the queue stops waiting for an answer: after Cloud Run has cut the request. At most 30 minutes."""
+        return self.request_timeout + self.dispatch_margin
 
     def scaled(self, factor: float) -> Self:
         """The same limits with every duration divided by `factor` (TIME_SCALE)."""

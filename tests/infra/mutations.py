@@ -471,10 +471,21 @@ MUTATIONS = (
         SERVICE,
         '["internal"]',
         put("60s", "template", "timeout"),
-        "the longest lease",
+        "The inbound lease ends after",
     ),
     Mutation(
-        "a request that outlives its task", SERVICE, '["internal"]', put("900s", "template", "timeout"), "not within"
+        "a request that outlives its task",
+        SERVICE,
+        '["internal"]',
+        put("900s", "template", "timeout"),
+        "dispatch deadline after",
+    ),
+    Mutation(
+        "tasks that do not wait for the handler",
+        SERVICE,
+        '["webhook"]',
+        plain("HANDLER_TIMEOUT", "60s"),
+        "another dispatch deadline",
     ),
     Mutation(
         "a body without time to arrive", SERVICE, '["webhook"]', put("5s", "template", "timeout"), "webhook's timeout"

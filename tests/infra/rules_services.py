@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 
-from code_side import Code
+from code_side import Code, seconds
+from outlasting import outlasted
 from plans import Plan, Service
 
 from shared.config import ConfigError
@@ -107,16 +109,13 @@ def threads_serve_what_cloud_run_sends(plan: Plan, code: Code) -> Iterator[str]:
 
 
 def times_outlast_one_another(plan: Plan, code: Code) -> Iterator[str]:
-    internal = plan.service("internal")
-    limits = code.limits("internal", _plain(internal), internal.secrets)
-    lease = max(limits.inbound_lease, limits.outbound_lease).total_seconds()
-    deadline = limits.dispatch_deadline.total_seconds()
-    if internal.timeout != lease + 30:
-        wanted = f"the longest lease (shared/domain/limits.py) and 30 s are {lease + 30:g} s"
-        yield f"internal's timeout is {internal.timeout} s; {wanted}."
-    if internal.timeout >= deadline:
-        yield f"internal's timeout of {internal.timeout} s is not within the tasks' deadline of {deadline:g} s."
-    webhook = plan.service("webhook")
+    webhook, internal = plan.service("webhook"), plan.service("internal")
+    limits = {it.key: code.limits(it.key, _plain(it), it.secrets) for it in (webhook, internal)}
+    request = timedelta(seconds=internal.timeout)
+    if request != limits["internal"].request_timeout:
+        wanted = seconds(limits["internal"].request_timeout)
+        yield f"internal's timeout is {internal.timeout} s; by shared/domain/limits.py it is {wanted}."
+    yield from outlasted(limits["webhook"], limits["internal"], request)
     if not 20 <= webhook.timeout <= 300:
         yield f"webhook's timeout is {webhook.timeout} s: a body has 10 s to arrive and is answered within 10 more."
 

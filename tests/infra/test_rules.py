@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 from code_side import Code
-from offline.workspace import TERRAFORM
+from offline.workspace import TERRAFORM, Workspace
 from plans import Plan
 from rules import RULES, Rule
 from rules_edges import BUILD, Edge, edges_of
-from rules_services import SERVICES_TF
+from rules_services import SERVICES_TF, times_outlast_one_another
 from rules_stores import RULES as STORE_RULES
-from variants import ENVIRONMENTS
+from variants import BARE, ENVIRONMENTS, STAGING, given
 
 from services import health
 from services.internal.main import create_app
@@ -102,11 +102,17 @@ def test_a_bare_deployment_scales_to_nothing(plan_of: Callable[[str], Plan]) -> 
     assert not plan_of("bare").of("google_redis_instance", "google_storage_bucket", "google_compute_network")
 
 
-def test_a_longer_handler_lengthens_the_times_around_it(plan_of: Callable[[str], Plan]) -> None:
-    assert (plan_of("bare").service("internal").timeout, plan_of("everything").service("internal").timeout) == (
-        120,
-        360,
-    )
+@pytest.mark.parametrize(
+    ("handler", "request_timeout"), [(1, 120), (30, 120), (60, 120), (61, 121), (600, 660), (1700, 1760)]
+)
+def test_every_time_outlasts_what_it_has_to_whatever_time_a_handler_is_given(
+    handler: int, request_timeout: int, workspace: Workspace
+) -> None:
+    """Of both services, as they compute it from what the plan gives them, and of what surrounds them."""
+    plan = Plan(workspace.plan(STAGING, *given({**BARE, "settings": {"handler_timeout": handler}})))
+    assert list(times_outlast_one_another(plan, Code())) == []
+    assert {it.env["HANDLER_TIMEOUT"] for it in plan.services} == {f"{handler}s"}
+    assert plan.service("internal").timeout == request_timeout
 
 
 def test_what_is_finished_expires_where_the_retention_table_says_so(plan_of: Callable[[str], Plan]) -> None:

@@ -190,6 +190,7 @@ def test_every_fault_of_the_configuration_belongs_to_a_setting(setting: str) -> 
         ("STORE", "paper", {"store", "task", "clock"}),
         ("CLOUD_TASKS_LOCATION", "no region", {"task", "token"}),
         ("OUTBOUND_TASK_QUEUE_NAME", "inbound", {"task", "token"}),
+        ("HANDLER_TIMEOUT", "soon", {"task", "token"}),
         ("APP_ENV", "moon", set(PARTS)),
     ],
 )

@@ -132,7 +132,9 @@ def test_what_grows_grows_to_its_cap(backoff: Backoff, waits: tuple[int, ...]) -
         (lambda limits: limits.outbound_lease, seconds(60)),
         (lambda limits: limits.begin_within, seconds(30)),
         (lambda limits: limits.inbound_lease, seconds(90)),
+        (lambda limits: limits.request_timeout, seconds(120)),
         (lambda limits: limits.dispatch_deadline, seconds(135)),
+        (lambda limits: limits.clock_margin, seconds(4)),
         (lambda limits: limits.request_budget, seconds(90)),
         (lambda limits: limits.doubt_window, seconds(300)),
         (lambda limits: limits.message_max_age, timedelta(hours=24)),
@@ -158,8 +160,9 @@ def test_the_numbers_of_the_protocol(read: Callable[[Limits], Any], value: Any) 
 @pytest.mark.parametrize("timeout", [1, 30, 60, 1700])
 def test_the_dispatch_deadline_outlasts_the_request_and_the_request_the_lease(timeout: float) -> None:
     limits = Limits(handler_timeout=seconds(timeout))
-    longest = max(seconds(timeout + 30), limits.outbound_lease)
+    longest = max(seconds(timeout + 30), limits.outbound_lease, limits.request_budget)
     assert limits.inbound_lease == seconds(timeout + 30)
+    assert limits.request_timeout == longest + seconds(30)
     assert limits.dispatch_deadline == longest + seconds(30) + seconds(15)
 
 
@@ -198,7 +201,7 @@ def test_a_scale_divides_every_duration_and_nothing_else(scale: float) -> None:
 @pytest.mark.parametrize("scale", SCALES)
 def test_a_scale_divides_what_is_derived_too(scale: float) -> None:
     scaled = LIMITS.scaled(scale)
-    for derived in ("inbound_lease", "dispatch_deadline"):
+    for derived in ("inbound_lease", "request_timeout", "dispatch_deadline"):
         assert abs(getattr(scaled, derived) - getattr(LIMITS, derived) / scale) <= ROUNDING
     assert abs(scaled.post.longest - LIMITS.post.longest / scale) <= ROUNDING
 

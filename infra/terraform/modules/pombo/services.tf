@@ -29,8 +29,9 @@ locals {
 
   threads         = tonumber(local.tuning["threads"])
   handler_timeout = tonumber(local.tuning["handler_timeout"])
-  # The longest lease, and 30 s: the request's end never comes before the code's own.
-  internal_timeout = max(local.handler_timeout + 30, 60) + 30
+  # The longest lease, or process_outbound's own 90 s, and 30 s: the request's end never comes before the code's own
+  # (Limits.request_timeout in shared/domain/limits.py).
+  internal_timeout = max(local.handler_timeout + 30, 90) + 30
 
   # Deterministic addresses: nothing has to exist for another thing to know it.
   # https://cloud.google.com/run/docs/triggering/https-request#deterministic
@@ -59,6 +60,7 @@ locals {
     OUTBOUND_TASK_QUEUE_NAME = module.tasks.names["outbound"]
     INTERNAL_TASK_BASE_URL   = local.urls["internal"]
     TASKS_SERVICE_ACCOUNT    = local.callers["tasks"]
+    HANDLER_TIMEOUT          = "${local.handler_timeout}s" # the webhook's tasks wait as long as internal works
     MESSAGE_MAX_AGE          = local.tuning["message_max_age"]
     DEDUPE_TTL_DAYS          = local.tuning["dedupe_ttl_days"]
     SWEEP_AFTER              = local.tuning["sweep_after"]
@@ -101,7 +103,6 @@ locals {
         WHATSAPP_API_VERSION      = local.tuning["whatsapp_api_version"]
         SCHEDULER_SERVICE_ACCOUNT = local.callers["scheduler"]
         OIDC_CERTS_URL            = local.tuning["oidc_certs_url"]
-        HANDLER_TIMEOUT           = "${local.handler_timeout}s"
         MAX_ATTEMPTS              = local.tuning["max_attempts"]
         PLAN_ALL_OR_NOTHING       = local.tuning["plan_all_or_nothing"]
         IN_DOUBT_SECONDS          = local.tuning["in_doubt_seconds"]

@@ -76,6 +76,10 @@ variable "settings" {
     error_message = "handler_timeout and in_doubt_seconds are whole seconds, threads, dedupe_ttl_days, max_attempts and webhook_max_bytes whole numbers."
   }
   validation {
+    condition     = try(tonumber(var.settings["handler_timeout"]) >= 1 && tonumber(var.settings["handler_timeout"]) <= 1700, true)
+    error_message = "handler_timeout is from 1 to 1700: a task may be dispatched for 1800 s at most."
+  }
+  validation {
     condition     = contains(["DEBUG", "INFO"], lookup(var.settings, "log_level", "INFO"))
     error_message = "log_level is DEBUG or INFO: metrics and alerts are made of lines of severity INFO."
   }

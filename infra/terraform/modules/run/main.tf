@@ -121,10 +121,6 @@ resource "google_cloud_run_v2_service" "this" {
       condition     = var.dispatches_at_once <= 0.8 * var.max_instances * var.threads
       error_message = "The queues run ${var.dispatches_at_once} tasks at once, more than four fifths of ${var.max_instances} instances with ${var.threads} threads: raise max_instances of ${var.name}."
     }
-    precondition {
-      condition     = var.timeout <= 3600
-      error_message = "Cloud Run ends a request after 3600 s at the latest: lower handler_timeout."
-    }
   }
 }
 
