@@ -457,6 +457,12 @@ def load(environ: Mapping[str, str], service: str, only: Collection[str] | None 
     if app_env not in ENVIRONMENTS:
         faults.append(f"APP_ENV must be set to one of {', '.join(ENVIRONMENTS)}.")
         app_env = "prod"
+    elif environ.get("K_SERVICE") and app_env not in DEPLOYED:
+        faults.append(
+            f"APP_ENV must be {' or '.join(DEPLOYED)} on Cloud Run (K_SERVICE is set): the defaults of {app_env} are "
+            "secrets known to everybody."
+        )
+        app_env = "prod"
     values: dict[str, Any] = {"APP_ENV": app_env}
     for setting in SETTINGS:
         is_asked = only is None or setting.name in only

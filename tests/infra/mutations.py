@@ -403,7 +403,8 @@ MUTATIONS = (
         plain("MAX_ATTEMPTS", "8"),
         "MAX_ATTEMPTS is set for the webhook",
     ),
-    Mutation("a local environment", SERVICE, '["internal"]', plain("APP_ENV", "locale"), "APP_ENV must be set"),
+    Mutation("an unknown environment", SERVICE, '["internal"]', plain("APP_ENV", "locale"), "APP_ENV must be set"),
+    Mutation("a local environment", SERVICE, '["webhook"]', plain("APP_ENV", "local"), "APP_ENV must be staging"),
     Mutation("a store for one machine", SERVICE, '["internal"]', plain("STORE", "sqlite"), "STORE must not be sqlite"),
     Mutation("a scaled clock", SERVICE, '["internal"]', plain("TIME_SCALE", "2"), "TIME_SCALE is for one machine only"),
     Mutation(

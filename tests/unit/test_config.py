@@ -233,6 +233,25 @@ def test_on_cloud_run_an_unset_environment_stops_the_start() -> None:
     assert "APP_ENV must be set to one of local, test, staging, prod." in found
 
 
+@pytest.mark.parametrize("service", SERVICES)
+@pytest.mark.parametrize("app_env", ["local", "test"])
+def test_on_cloud_run_the_environment_of_one_machine_does_not_start(app_env: str, service: str) -> None:
+    """Its secrets are known to everybody."""
+    found = faults({**GIVEN, "K_SERVICE": service, "APP_ENV": app_env}, service)
+    assert found == [
+        f"APP_ENV must be staging or prod on Cloud Run (K_SERVICE is set): the defaults of {app_env} are secrets known "
+        "to everybody."
+    ]
+    assert faults({**GIVEN, "APP_ENV": app_env}, service) == []
+    for deployed in ("staging", "prod"):
+        assert faults({**GIVEN, "K_SERVICE": service, "APP_ENV": deployed}, service) == []
+
+
+@pytest.mark.parametrize("app_env", ["local", "test"])
+def test_on_cloud_run_the_environment_of_one_machine_gives_no_default(app_env: str) -> None:
+    assert named(faults({"K_SERVICE": "internal", "APP_ENV": app_env})) == REQUIRED[INTERNAL] | {"APP_ENV"}
+
+
 def test_on_cloud_run_without_an_environment_nothing_has_a_default() -> None:
     assert named(faults({"K_SERVICE": "internal"})) == REQUIRED[INTERNAL] | {"APP_ENV"}
 
