@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from shared.domain.limits import DoubtPolicy, Limits
 from shared.domain.messages import UnknownKind, kinds_named
+from shared.domain.record import ATTEMPTS_KEPT
 
 WEBHOOK, INTERNAL, CLI = "webhook", "internal", "cli"
 BOTH = (WEBHOOK, INTERNAL)
@@ -368,7 +369,7 @@ SETTINGS: tuple[Setting, ...] = (
         "how long a handler may take",
         always="60s",
     ),
-    Setting("MAX_ATTEMPTS", (INTERNAL,), _whole(1, 50), "tries of a handler or a send", always="8"),
+    Setting("MAX_ATTEMPTS", (INTERNAL,), _whole(1, ATTEMPTS_KEPT), "tries of a handler or a send", always="8"),
     Setting(
         "PLAN_ALL_OR_NOTHING",
         (INTERNAL,),

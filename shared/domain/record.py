@@ -8,8 +8,9 @@ from typing import Any
 
 from shared.domain.identity import task_name
 
-ATTEMPTS_KEPT = 20
-"""How many attempts a record remembers; more than any limit allows, so replays show what went before."""
+ATTEMPTS_KEPT = 50
+"""How many attempts a record remembers, the newest. MAX_ATTEMPTS may be no larger, so that every attempt of a round can
+be shown; with its default of 8 the rounds before a replay are shown too."""
 
 
 class Kind(StrEnum):
