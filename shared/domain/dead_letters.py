@@ -9,6 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from shared.domain.record import Delivery, Kind, State
+from shared.domain.verdicts import Dropped
 
 REFUSED = "refused"
 UNKNOWN_SENDER = "unknown_sender"
@@ -30,8 +31,15 @@ ERRORS = (
 _CODED = frozenset({"permanent", "attempts", "in_doubt", "waited"})
 """Reasons that the code of the round's last try says more of: what refused it, or what it waited for."""
 
+DISCARDED = "discarded"
 DISCARDED_BECAUSE = "discarded_because"
 """Where the metadata hold what a person said of a letter that was given up. Never logged, as all of them."""
+
+HANDLER = "handler"
+"""The reason of what the handler dropped. Its own words are kept apart from our reasons, or it could pass for them."""
+
+HANDLER_SAID = "handler_said"
+"""Where the metadata hold them. Never logged."""
 
 
 class Listing(StrEnum):
@@ -47,9 +55,30 @@ def mark_of(record: Delivery) -> Listing | None:
     """The listing that a record belongs to besides its state."""
     if is_untried(record):
         return Listing.REPLAYED
-    if record.state is State.DROPPED and record.reason == UNKNOWN_SENDER:
+    if is_of_unknown_sender(record):
         return Listing.UNKNOWN_SENDER
     return Listing.REFUSED if record.word.failed else None
+
+
+def is_dropped_by_handler(record: Delivery) -> bool:
+    """By its last attempt, for a record of an earlier version has the handler's own words as its reason."""
+    last = record.attempts_log[-1] if record.attempts_log else None
+    return record.state is State.DROPPED and last is not None and last.answer == Dropped.word
+
+
+def handler_said(record: Delivery) -> str | None:
+    """Why the handler dropped it, in its own words."""
+    return record.metadata.get(HANDLER_SAID, record.reason) if is_dropped_by_handler(record) else None
+
+
+def is_of_unknown_sender(record: Delivery) -> bool:
+    """Dropped because its sender is nobody's, and not by a handler that says so."""
+    return record.state is State.DROPPED and record.reason == UNKNOWN_SENDER and not is_dropped_by_handler(record)
+
+
+def is_discarded(record: Delivery) -> bool:
+    """Given up by a person, and not dropped by a handler that says so."""
+    return record.state is State.DROPPED and record.reason == DISCARDED and not is_dropped_by_handler(record)
 
 
 def is_untried(record: Delivery) -> bool:
@@ -74,8 +103,7 @@ def why_never(record: Delivery) -> str:
 
 def is_letter(record: Delivery) -> bool:
     """Whether a person may decide upon it."""
-    unknown = record.state is State.DROPPED and record.reason == UNKNOWN_SENDER
-    return record.state is State.DEAD or is_refused_later(record) or unknown
+    return record.state is State.DEAD or is_refused_later(record) or is_of_unknown_sender(record)
 
 
 def is_confirmed(record: Delivery) -> bool:

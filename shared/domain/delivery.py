@@ -18,9 +18,13 @@ from typing import Any, assert_never
 
 from shared.domain import waits
 from shared.domain.dead_letters import (
+    DISCARDED,
     DISCARDED_BECAUSE,
+    HANDLER,
+    HANDLER_SAID,
     INVALID,
     is_confirmed,
+    is_discarded,
     is_invalid,
     is_letter,
     is_refused_later,
@@ -327,13 +331,14 @@ def _settle_inbound(record: Delivery, verdict: Verdict, limits: Limits, now: dat
     match verdict:
         case Released():
             return _released(record, State.PENDING)
-        case Replied(payloads, tenant, contact, invalid):
-            event = replace(record, tenant=record.tenant or tenant or "", contact=record.contact or contact or "")
+        case Replied(payloads, contact, invalid):
+            event = replace(record, contact=record.contact or contact or "")
             logged = _logged(event, verdict.word, now)
             done = _final(replace(logged, plan_size=len(payloads)), State.DONE, limits, now)
             return Step(Answer(200, "done"), done, _plan(event, payloads, invalid, limits, now), EnsureReplies(done))
-        case Dropped(reason):
-            return _written(_final(_logged(record, verdict.word, now), State.DROPPED, limits, now, reason=reason))
+        case Dropped(said):
+            told = replace(record, metadata={**record.metadata, HANDLER_SAID: said})
+            return _written(_final(_logged(told, verdict.word, now), State.DROPPED, limits, now, reason=HANDLER))
         case StillUnparsable():
             return _written(_final(_logged(record, verdict.word, now), State.DEAD, limits, now, reason=verdict.word))
         case StillUnknown():
@@ -550,12 +555,12 @@ def discard(record: Delivery, limits: Limits, now: datetime, because: str | None
     """A person gives a dead letter up, and may say why: it is kept with the record. Raises NotAllowed for any other
     record but one that was discarded already, which stays as it is.
     """
-    if record.state is State.DROPPED and record.reason == "discarded":
+    if is_discarded(record):
         return Step(Answer(200, record.state))
     if record.state is not State.DEAD:
         raise NotAllowed(NOT_DEAD)
     metadata = {**record.metadata, DISCARDED_BECAUSE: because} if because else record.metadata
-    return _written(_final(replace(record, metadata=metadata), State.DROPPED, limits, now, reason="discarded"))
+    return _written(_final(replace(record, metadata=metadata), State.DROPPED, limits, now, reason=DISCARDED))
 
 
 # ---- the small changes that rows share

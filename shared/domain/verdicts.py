@@ -10,13 +10,11 @@ from typing import Any, ClassVar
 
 @dataclass(frozen=True, slots=True)
 class Replied:
-    """The handler answered; `payloads` are the replies, in order, ready to be stored. Tenant and contact count where
-    the event was stored without: its sender was nobody's then, or it could not be read. `invalid` says by index why a
-    reply cannot be sent.
+    """The handler answered; `payloads` are the replies, in order, ready to be stored. The contact counts where the
+    event was stored without, because it could not be read then. `invalid` says by index why a reply cannot be sent.
     """
 
     payloads: tuple[Mapping[str, Any], ...]
-    tenant: str | None = None
     contact: str | None = None
     invalid: Mapping[int, str] = field(default_factory=dict)
     word: ClassVar[str] = "replied"
@@ -24,9 +22,9 @@ class Replied:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """The handler wants nothing more done."""
+    """The handler wants nothing more done. `said` is why, in its own words: they are stored, never logged."""
 
-    reason: str
+    said: str
     word: ClassVar[str] = "dropped"
 
 

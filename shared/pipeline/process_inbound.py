@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from shared import logs
@@ -41,6 +42,8 @@ from shared.pipeline.ports import (
     Tenants,
 )
 
+OwnerOf = Callable[[str, str, bool], str]
+
 
 @dataclass(frozen=True, slots=True)
 class ProcessInbound:
@@ -57,16 +60,17 @@ class ProcessInbound:
     stopping: Callable[[], bool]
 
     def __call__(self, task: Task) -> Answer:
-        """Do what a task finds to do, and answer it. Raises StoreUnavailable and UnknownState."""
+        """Do what a task finds to do, and answer it. Raises StoreUnavailable, RegistryUnavailable and UnknownState."""
         began = self.clock.monotonic()
         token = self.clock.token()
         seen = self.backend.read()
-        step = self._lease(task, token, lambda record: self._guard(seen, record))
+        owner_of = cache(self._owner_of)  # the store may ask for the decision again, under a lock of its own
+        step = self._lease(task, token, owner_of, lambda record: self._guard(seen, record))
         elected = False
         if isinstance(step.next, Elect):
             seen, guard = self.backend.elect(seen, step.next, token)
             elected = isinstance(guard, Go)
-            step = self._lease(task, token, lambda _: guard)
+            step = self._lease(task, token, owner_of, lambda _: guard)
         if not isinstance(step.next, Run):
             if elected:
                 self.backend.give_back(token)
@@ -74,11 +78,23 @@ class ProcessInbound:
             return self.follow(step, task)
         return self._run(step.next.record, seen, elected, task, token, began)
 
-    def _lease(self, task: Task, token: str, guards: Callable[[Delivery], Guard]) -> Step:
-        return self.store.change(
-            task.key,
-            lambda now: lease(now, task, token, guards(now) if now else Go(), self.limits, self.clock.now()),
-        )
+    def _lease(self, task: Task, token: str, owner_of: OwnerOf, guards: Callable[[Delivery], Guard]) -> Step:
+        """An event of an unknown sender, replayed, gets its tenant with the lease: whatever becomes of it then, its
+        record, its dead letter and its log lines have it.
+        """
+
+        def decide(now: Delivery | None) -> Step:
+            if now is not None and not now.tenant:
+                now = replace(now, tenant=owner_of(now.provider, now.sender, "value" in now.payload))
+            return lease(now, task, token, guards(now) if now else Go(), self.limits, self.clock.now())
+
+        return self.store.change(task.key, decide)
+
+    def _owner_of(self, provider: str, sender: str, is_account: bool) -> str:
+        """The tenant's id, or "". News of an account has the account in the place of its sender."""
+        look = self.tenants.owner_of_account if is_account else self.tenants.owner_of
+        owner = look(provider, sender)
+        return owner.id if owner else ""
 
     def _guard(self, seen: Marks, record: Delivery) -> Guard:
         """Only an event that the backend is asked about waits for the backend."""
@@ -110,20 +126,17 @@ class ProcessInbound:
         """Read the event, ask the handler, say what it means; and what it means for the mark of the backend."""
         if self.stopping():
             return Released(), None
-        if record.tenant == "":  # an unknown sender's, replayed: perhaps it is somebody's by now
-            owner = self.tenants.owner_of(record.provider, record.sender)
-            if owner is None:
-                return StillUnknown(), None
-            record = replace(record, tenant=owner.id)
+        if not record.tenant:
+            return StillUnknown(), None
         try:
             message = self.channel.read(record)
         except ItemUnparsable:
             return StillUnparsable(), None
         if message is None:
             self._apply(record)
-            return Replied((), record.tenant), None
+            return Replied(()), None
         if not self._asks_handler(message):
-            return Replied((), record.tenant, message.contact.id), None
+            return Replied((), message.contact.id), None
         try:
             verdict = self._asked(record, message)
         except HandlerInterrupted:
@@ -146,7 +159,7 @@ class ProcessInbound:
             return Dropped(drop.reason)
         except HandlerFault as fault:
             return HandlerFailed(str(fault))
-        return self._replied(record, message, replies)
+        return self._replied(message, replies)
 
     def _apply(self, record: Delivery) -> None:
         """A change, as state, so that a repeat is harmless. Raises StoreUnavailable.
@@ -158,7 +171,7 @@ class ProcessInbound:
             for sender in self.tenants.senders(record.tenant):
                 self.store.change_marks(sender_id(sender.provider, sender.id), unblocked)
 
-    def _replied(self, record: Delivery, message: Message, replies: Sequence[PlanItem]) -> Replied:
+    def _replied(self, message: Message, replies: Sequence[PlanItem]) -> Replied:
         """The plan. What cannot be sent has no address: it goes nowhere."""
         address = self.channel.address(message)
         payloads = tuple(
@@ -168,7 +181,7 @@ class ProcessInbound:
             for reply in replies
         )
         invalid = {index: reply.sentence for index, reply in enumerate(replies) if isinstance(reply, InvalidReply)}
-        return Replied(payloads, record.tenant, message.contact.id, invalid)
+        return Replied(payloads, message.contact.id, invalid)
 
     def _log_arrival(self, step: Step, task: Task) -> None:
         """A task that found nothing to run says so: waiting leaves no other trace."""
@@ -202,7 +215,7 @@ class ProcessInbound:
             attempt=record.attempt,
             state=answer.state,
             status="success" if name == "inbound_processing_finished" and answer.state == State.DONE else None,
-            reason=step.write.reason if step.write and not isinstance(verdict, Dropped) else None,  # the team's words
+            reason=step.write.reason if step.write else None,
             verdict=verdict.word,
             outbound_planned=planned,
             outbound_invalid=invalid or None,

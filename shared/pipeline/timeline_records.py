@@ -4,7 +4,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from shared.domain.dead_letters import DISCARDED_BECAUSE, is_invalid, is_refused_later
+from shared.domain.dead_letters import (
+    DISCARDED_BECAUSE,
+    handler_said,
+    is_discarded,
+    is_dropped_by_handler,
+    is_invalid,
+    is_of_unknown_sender,
+    is_refused_later,
+)
 from shared.domain.identity import DOCTOR_KEY
 from shared.domain.outbound_checks import is_call
 from shared.domain.record import ATTEMPTS_KEPT, Attempt, Delivery, Kind, State
@@ -103,7 +111,7 @@ def _first_moved(record: Delivery) -> datetime | None:
 
 def _unsent_ends(before: Delivery, deaths: Sequence[datetime]) -> Sequence[datetime]:
     """A discard is no end of its own: it had died before."""
-    if before.reason == "discarded" and deaths:
+    if is_discarded(before) and deaths:
         return deaths
     own = before.finished_at if before.state in (State.DEAD, State.DROPPED) else None
     return [*deaths, own] if own else deaths
@@ -253,10 +261,12 @@ def _ending(record: Delivery, found: Sequence[Try]) -> tuple[str, str] | None:
             return "dead", say.invalid(record.last_error)
         case State.DEAD:
             return "dead", with_details(say.dead(record.reason), round=record.round or None)
-        case State.DROPPED if record.reason == "discarded":
+        case State.DROPPED if is_discarded(record):
             return "discarded", say.discarded(record.metadata.get(DISCARDED_BECAUSE))
+        case State.DROPPED if is_dropped_by_handler(record):
+            return "dropped", say.dropped_by_handler(handler_said(record))
         case State.DROPPED:
-            kept = record.expire_at if record.reason == "unknown_sender" else None
+            kept = record.expire_at if is_of_unknown_sender(record) else None
             until = f" It is kept until {kept:%Y-%m-%d}." if kept else ""
             return "dropped", say.dropped(record.reason) + until
         case State.DONE if record.kind is Kind.INBOUND:

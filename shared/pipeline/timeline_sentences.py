@@ -129,6 +129,10 @@ def dropped(reason: str | None) -> str:
     return DROPPED.get(reason or "", f"Nothing more is done with it: {(reason or 'no reason was given').rstrip('.')}.")
 
 
+def dropped_by_handler(said: str | None) -> str:
+    return f"Nothing more is done with it: {(said or 'the handler gave no reason').rstrip('.')}."
+
+
 def discarded(because: str | None) -> str:
     return f"A person gave it up: {because.rstrip('.')}." if because else DROPPED["discarded"]
 

@@ -353,7 +353,7 @@ VERDICTS = (
         HELD,
         Dropped("spam"),
         Answer(200, "dropped"),
-        {**tried(HELD, "dropped"), **ends(State.DROPPED, IN, "spam")},
+        {**tried(HELD, "dropped"), **ends(State.DROPPED, IN, "handler"), "metadata": {"handler_said": "spam"}},
     ),
     Settled(
         "handler raised, attempts left",
@@ -575,8 +575,8 @@ def test_a_failing_handler_is_asked_eight_times(attempt: int, wait: int | None) 
         assert step.write.due_at == at(wait)
 
 
-def test_only_the_last_twenty_attempts_are_remembered() -> None:
-    lines = tuple(Attempt(at(-n), n, "handler_failed") for n in range(20))
+def test_only_the_last_fifty_attempts_are_remembered() -> None:
+    lines = tuple(Attempt(at(-n), n, "handler_failed") for n in range(50))
     step = settle(leased(IN, token=MINE, attempts_log=lines), MINE, HandlerFailed("no"), LIMITS, NOW, NO_JITTER)
     assert step.write is not None
     assert step.write.attempts_log == (*lines[1:], Attempt(NOW, 1, "handler_failed"))

@@ -178,8 +178,10 @@ def test_a_handler_that_drops(service: Service, capfd: pytest.CaptureFixture[str
     record = service.put(an_event())
     service.handler.answer = drop
     assert service.arrive(record) == (200, {"state": "dropped"})
-    assert service.get(record).reason == "c4n4ry"
-    assert "c4n4ry" not in capfd.readouterr().out
+    after = service.get(record)
+    assert (after.reason, after.metadata) == ("handler", {"handler_said": "c4n4ry"})
+    line = said(capfd, "inbound_processing_finished")
+    assert (line["state"], line["reason"], "c4n4ry" in str(line)) == ("dropped", "handler", False)
 
 
 def failing(_: Message) -> None:

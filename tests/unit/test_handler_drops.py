@@ -1,0 +1,92 @@
+"""What a handler drops, whatever it says: its words are never taken for a reason of ours."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pipelines import Clock, Store
+
+from shared.domain.dead_letters import ERRORS, Listing, Wanted, dead_letter, is_letter, mark_of
+from shared.domain.delivery import NotAllowed, discard, replay, settle
+from shared.domain.record import Attempt, Delivery, Kind, State
+from shared.domain.verdicts import Dropped
+from shared.pipeline.dead_letters import find
+from shared.pipeline.timeline_records import moments
+from shared.pipeline.timeline_sentences import DEAD, DROPPED
+from shared.stores.codec import decode, encode, from_json, to_json
+from tests.unit.builders import LIMITS, MINE, NO_JITTER, NOW, at, dropped, leased
+
+OURS = sorted({*ERRORS, *DEAD, *DROPPED, "invalid", "cancelled", "collected", "handler"})
+WORDS = [*OURS, "", "He wrote in Latin."]
+each_word = pytest.mark.parametrize("words", WORDS)
+
+
+def now_dropped(words: str) -> Delivery:
+    """As this version leaves it."""
+    step = settle(leased(Kind.INBOUND, token=MINE), MINE, Dropped(words), LIMITS, NOW, NO_JITTER)
+    assert step.write is not None
+    return step.write
+
+
+def once_dropped(words: str) -> Delivery:
+    """As an earlier version left it: the handler's words as the reason."""
+    return dropped(Kind.INBOUND, reason=words, attempts_log=(Attempt(at(-10), 1, "dropped"),))
+
+
+each_version = pytest.mark.parametrize("drop", [now_dropped, once_dropped], ids=["now", "as it was stored once"])
+
+
+@each_word
+def test_the_reason_is_one_word_of_ours_and_the_handlers_are_beside_it(words: str) -> None:
+    record = now_dropped(words)
+    assert (record.state, record.reason, record.metadata) == (State.DROPPED, "handler", {"handler_said": words})
+    assert record.expire_at == NOW + LIMITS.inbound_retention
+
+
+@each_version
+@each_word
+def test_it_is_no_dead_letter_and_cannot_be_replayed_or_discarded(drop: Callable[[str], Delivery], words: str) -> None:
+    record = drop(words)
+    assert (mark_of(record), dead_letter(record), is_letter(record)) == (None, None, False)
+    with pytest.raises(NotAllowed):
+        replay(record, LIMITS, NOW)
+    with pytest.raises(NotAllowed):
+        discard(record, LIMITS, NOW)
+
+
+@each_version
+@each_word
+def test_its_timeline_says_that_the_handler_dropped_it_and_why(drop: Callable[[str], Delivery], words: str) -> None:
+    *_, last = moments(drop(words), "", lambda *_: None, (), {})
+    why = words.rstrip(".") or "the handler gave no reason"
+    assert (last.what, last.sentence) == ("dropped", f"Nothing more is done with it: {why}.")
+
+
+@each_version
+@each_word
+def test_it_is_stored_and_read_as_it_is(drop: Callable[[str], Delivery], words: str) -> None:
+    record = drop(words)
+    assert decode(from_json(to_json(encode(record)))) == record
+
+
+@each_version
+@pytest.mark.parametrize("words", OURS)
+def test_no_list_of_dead_letters_holds_it(drop: Callable[[str], Delivery], words: str, tmp_path: Path) -> None:
+    store = Store(tmp_path, Clock())
+    stranger = dropped(Kind.INBOUND, key="5" * 40, reason="unknown_sender", tenant="")
+    for record in (replace(drop(words), key="d" * 40), stranger):
+        store.create(record)
+    found = [letter.key for page in find(store, Wanted(errors=frozenset(ERRORS))) for letter in page.letters]
+    assert found == [stranger.key]
+    assert Listing.UNKNOWN_SENDER in Wanted(errors=frozenset(ERRORS)).listings
+
+
+@pytest.mark.parametrize("tenant", ["", "default"])
+def test_what_we_dropped_ourselves_is_still_taken_for_that(tenant: str) -> None:
+    fresh = dropped(Kind.INBOUND, reason="unknown_sender", tenant=tenant)
+    replayed = replace(fresh, attempts_log=(Attempt(at(-10), 1, "unknown_sender"),), round=1)
+    for record in (fresh, replayed):
+        assert (mark_of(record), is_letter(record)) == (Listing.UNKNOWN_SENDER, True)
+    given_up = dropped(Kind.INBOUND, reason="discarded", attempts_log=(Attempt(at(-10), 8, "handler_failed"),))
+    assert discard(given_up, LIMITS, NOW).write is None
