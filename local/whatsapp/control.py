@@ -13,8 +13,9 @@
                                 null: no answer
     GET    /control/oidc-certs  the certificates that the tasks emulator wrote
 
-A wish that makes no sense is answered 400 with one sentence. There is no password: it listens on loopback only. It
-is served on a port of its own, which stays open, and on Graph's, which a fault may close.
+A wish that makes no sense is answered 400 with one sentence. There is no password: it listens on loopback only, and
+refuses what a web page asks with 403 (origin.py). It is served on a port of its own, which stays open, and on Graph's,
+which a fault may close.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""A listener is one loopback port that can be closed and opened again.
+"""A listener is one loopback port that can be closed and opened again, and that answers no web page.
 
 While it is closed its number stays taken: neither a request for a free port nor an outgoing connection gets it.
 """
@@ -6,7 +6,8 @@ While it is closed its number stays taken: neither a request for a free port nor
 import asyncio
 import socket
 
-from local.whatsapp.wire import HEAD_LIMIT, Answer, Handle, Request, converse
+from local.whatsapp.origin import refusal
+from local.whatsapp.wire import HEAD_LIMIT, Answer, Handle, Request, converse, json_answer
 
 LOOPBACK = "127.0.0.1"
 BACKLOG = 1024
@@ -52,13 +53,18 @@ class Listener:
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            await converse(reader, writer, self.handle, self._idle, lambda: self.is_open)
+            await converse(reader, writer, self._answer, self._idle, lambda: self.is_open)
         except (OSError, EOFError, asyncio.LimitOverrunError):
             pass  # the client left, or never spoke HTTP
         except asyncio.CancelledError:
             pass  # the program ends; this is the top of its task, and Python 3.11 would print a traceback
         finally:
             writer.transport.abort()
+
+    async def _answer(self, request: Request) -> Answer | None:
+        """What `handle` says, where a program on this machine asks."""
+        refused = refusal(request.headers, self.port)
+        return await self.handle(request) if refused is None else json_answer(403, {"error": refused})
 
 
 def _bound(port: int) -> socket.socket:
