@@ -446,3 +446,29 @@ def test_a_replayed_event_counts_as_fresh(world: World) -> None:
     _, change = world.marks_of.failed(world.store.marks(ADDRESS), TOOK_NOTHING, replayed, MINE)
     world.marks_of.change(change)
     assert world.down == Outage(at(10), seconds(10))
+
+
+# ---- the order of what follows a call: the event, then the mark, then the task
+
+
+def killed(*_: Any) -> Any:
+    raise SystemExit
+
+
+def test_a_worker_that_is_killed_before_the_task_is_made_has_kept_the_outage(world: World) -> None:
+    world.handler.says = [TOOK_NOTHING]
+    record = world.add("a")
+    world.queue.ensure = killed  # type: ignore[method-assign]
+    with pytest.raises(SystemExit):
+        world.process(record)
+    assert world.down is not None
+    assert world.read(record).state is State.PENDING
+
+
+def test_a_worker_that_is_killed_before_the_mark_is_kept_has_settled_its_event(world: World) -> None:
+    world.handler.says = [TOOK_NOTHING]
+    record = world.add("a")
+    world.store.change_marks = killed  # type: ignore[method-assign]
+    with pytest.raises(SystemExit):
+        world.process(record)
+    assert (world.read(record).state, world.read(record).attempt) == (State.PENDING, 0)

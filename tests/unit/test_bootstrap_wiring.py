@@ -1,13 +1,22 @@
 """Bootstrap: what each part is given, which no test of the parts alone can see."""
 
-from datetime import timedelta
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from shared import bootstrap
+from shared.domain.limits import Limits, PostTimes
 from shared.domain.marks import backend_id
 from shared.domain.messages import DEFAULT_KINDS, KINDS
+from shared.domain.record import Kind
+from shared.handlers.url import GRACE
+from shared.queues.cloud_tasks import QueueSettings
+from shared.tenants.environment import EnvironmentTenants
+from shared.wire.reach import ANYWHERE
 
 URL = "http://127.0.0.1:9/handle"
 SECRET = "whsec_" + "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0"
@@ -79,3 +88,197 @@ def test_the_handler_is_told_whether_a_plan_is_all_or_nothing(
     if code == "in the process":
         del environment["HANDLER_URL_SECRET"]
     assert bootstrap.build_internal(environment).handler._all_or_nothing is is_set
+
+
+# ---- every part, with what it is given
+
+ENVIRONMENT = {
+    "TIME_SCALE": "20",
+    "HANDLER_TIMEOUT": "600s",
+    "MAX_ATTEMPTS": "5",
+    "IN_DOUBT_SECONDS": "200",
+    "IN_DOUBT_POLICY": "hold",
+    "DEDUPE_TTL_DAYS": "9",
+    "SWEEP_AFTER": "40s",
+    "THREADS": "7",
+    "META_APP_SECRET": "new-secret, old-secret",
+    "WHATSAPP_PHONE_NUMBER_ID": "200000000000002",
+    "WHATSAPP_ACCESS_TOKEN": "an-access-token",
+    "WHATSAPP_API_BASE_URL": "http://127.0.0.1:9/graph",
+    "WHATSAPP_API_VERSION": "v26.0",
+    "GOOGLE_CLOUD_PROJECT": "a-project",
+    "CLOUD_TASKS_LOCATION": "europe-west1",
+    "CLOUD_TASKS_EMULATOR_HOST": "127.0.0.1:9",
+    "INBOUND_TASK_QUEUE_NAME": "in",
+    "OUTBOUND_TASK_QUEUE_NAME": "out",
+    "INTERNAL_TASK_BASE_URL": "http://127.0.0.1:7",
+    "INTERNAL_TASK_TOKEN": "new-token, old-token",
+    "TASKS_SERVICE_ACCOUNT": "tasks@a-project.iam.gserviceaccount.com",
+}
+"""Each setting with a value of its own, so that one in another's place is noticed."""
+
+BEHIND_URL = {"HANDLER_URL": URL, "HANDLER_URL_SECRET": f"{SECRET}, whsec_" + "b3RoZXItc2VjcmV0LW90aGVyLXNlY3JldA=="}
+BUILT = {
+    "webhook": (bootstrap.build_webhook, {}),
+    "internal": (bootstrap.build_internal, {}),
+    "internal, with HANDLER_URL": (bootstrap.build_internal, BEHIND_URL),
+}
+Build = Callable[[dict[str, str]], Any]
+
+
+def built(build: Build, directory: Path, more: dict[str, str]) -> Any:
+    return build({"SQLITE_PATH": str(directory / "pombo.sqlite"), **ENVIRONMENT, **more})
+
+
+each_service = pytest.mark.parametrize(("build", "more"), BUILT.values(), ids=BUILT)
+
+
+def objects(part: Any, path: str = "", seen: frozenset[int] = frozenset()) -> Iterator[tuple[str, Any]]:
+    """Every object of ours that a part holds, or its parts do, by each way to it."""
+    if id(part) in seen or not type(part).__module__.startswith("shared."):
+        return
+    yield path, part
+    if isinstance(part, Limits):
+        return
+    names = [field.name for field in fields(part)] if is_dataclass(part) else [*getattr(part, "__dict__", {})]
+    for name in names:
+        yield from objects(getattr(part, name), f"{path}.{name}", seen | {id(part)})
+
+
+@each_service
+def test_every_part_that_has_limits_has_the_scaled_ones_of_the_configuration(
+    build: Build, more: dict[str, str], tmp_path: Path
+) -> None:
+    parts = built(build, tmp_path, more)
+    held = {path: it for path, it in objects(parts) if isinstance(it, Limits)}
+    assert set(held.values()) == {parts.config.limits}
+    owners = {path.split(".")[1] for path in held}
+    assert owners == ({"accept", "store"} if hasattr(parts, "accept") else {*INTERNAL_PARTS, "store"})
+    assert parts.config.limits.handler_timeout == timedelta(seconds=30)
+    assert (parts.config.limits.sweep_after, parts.config.limits.inbound_retention) == (
+        timedelta(seconds=2),
+        timedelta(days=9) / 20,
+    )
+
+
+INTERNAL_PARTS = ("process_inbound", "process_outbound", "sweep", "senders")
+
+
+@each_service
+def test_every_part_is_made_once_and_shared(build: Build, more: dict[str, str], tmp_path: Path) -> None:
+    """Two shutdowns, and half of the service would not know; two stores, and twice the connections."""
+    found: dict[str, set[int]] = {}
+    for _, it in objects(built(build, tmp_path, more)):
+        found.setdefault(type(it).__name__, set()).add(id(it))
+    assert {name for name, those in found.items() if len(those) > 1} <= {"Limits", "PostTimes"}
+    assert {"Shutdown", "SqliteStore", "CloudTasksQueue", "MetaChannel", "EnvironmentTenants", "SystemClock"} <= set(
+        found
+    )
+
+
+def test_all_that_wait_in_the_internal_service_know_of_its_shutdown(tmp_path: Path) -> None:
+    parts = built(bootstrap.build_internal, tmp_path, {})
+    waiting = (parts.process_inbound.stopping, parts.process_outbound.stopping, parts.handler._stopping)
+    assert [stopping() for stopping in waiting] == [False] * 3
+    parts.shutdown.begin()
+    assert [stopping() for stopping in waiting] == [True] * 3
+
+
+@each_service
+def test_the_queue_is_the_one_of_the_settings(build: Build, more: dict[str, str], tmp_path: Path) -> None:
+    parts = built(build, tmp_path, more)
+    assert parts.queue._settings == QueueSettings(
+        project="a-project",
+        location="europe-west1",
+        queues={Kind.INBOUND: "in", Kind.OUTBOUND: "out"},
+        base_url="http://127.0.0.1:7",
+        token="new-token",
+        dispatch_deadline=timedelta(seconds=675) / 20,
+        service_account="tasks@a-project.iam.gserviceaccount.com",
+        emulator="127.0.0.1:9",
+    )
+
+
+def test_the_channel_of_the_webhook_verifies_with_every_secret_and_sends_nothing(tmp_path: Path) -> None:
+    channel = built(bootstrap.build_webhook, tmp_path, {}).accept.channel
+    assert (channel._secrets, channel._credentials, channel._root) == ((b"new-secret", b"old-secret"), {}, "/")
+
+
+def test_the_channel_of_the_internal_service_sends_as_its_settings_say_and_verifies_nothing(tmp_path: Path) -> None:
+    parts = built(bootstrap.build_internal, tmp_path, {})
+    channel = parts.process_outbound.channel
+    assert channel is parts.process_inbound.channel is parts.senders.channel
+    assert (channel._secrets, channel._root) == ((), "http://127.0.0.1:9/graph/v26.0")
+    assert channel._credentials == {"200000000000002": "an-access-token"}
+    assert (channel._times, channel._minute) == (parts.config.limits.post, timedelta(seconds=3))
+    assert channel._reach is ANYWHERE
+
+
+def test_a_handler_in_the_process_has_its_time_its_threads_and_its_number_of_replies(tmp_path: Path) -> None:
+    handler = built(bootstrap.build_internal, tmp_path, {}).handler
+    assert (handler._timeout, handler._threads) == (30, 7)
+    assert handler._code.max_replies == 30
+
+
+def test_a_handler_behind_an_address_is_called_as_its_settings_say(tmp_path: Path) -> None:
+    handler = built(bootstrap.build_internal, tmp_path, BEHIND_URL).handler
+    backend, seconds = handler._code, timedelta(seconds=1)
+    assert (handler._timeout, handler._threads) == (30 + GRACE.total_seconds(), 7), "the socket's clock comes first"
+    assert (backend._url, len(backend._secrets), backend._secrets[0]) == (URL, 2, SECRET)
+    assert backend._times == PostTimes(
+        connect=0.15 * seconds, write=30 * seconds, read=30 * seconds, total=30 * seconds
+    )
+    assert (backend._connections, backend._max_replies, backend._reach) == (7, 30, ANYWHERE)
+
+
+@each_service
+def test_the_tenant_is_the_one_of_the_number(build: Build, more: dict[str, str], tmp_path: Path) -> None:
+    (tenants,) = {it for _, it in objects(built(build, tmp_path, more)) if isinstance(it, EnvironmentTenants)}
+    assert tenants.owner_of("meta", "200000000000002") is not None
+    assert tenants.owner_of("meta", "100000000000001") is None
+
+
+STORES: dict[str, tuple[dict[str, str], Callable[[Any], tuple[Any, ...]], tuple[Any, ...]]] = {
+    "firestore": (
+        {"STORE": "firestore", "FIRESTORE_DATABASE": "a-database", "FIRESTORE_EMULATOR_HOST": "127.0.0.1:9"},
+        lambda kept: kept[:2] + kept[4:],
+        ("a-project", "a-database", "127.0.0.1:9"),
+    ),
+    "redis": (
+        {"STORE": "redis", "REDIS_URL": "redis://127.0.0.1:9/3"},
+        lambda kept: kept[:1],
+        ("redis://127.0.0.1:9/3",),
+    ),
+}
+
+
+@each_service
+@pytest.mark.parametrize(("settings", "shown", "expected"), STORES.values(), ids=STORES)
+def test_each_store_is_made_of_its_settings(
+    build: Build,
+    more: dict[str, str],
+    settings: dict[str, str],
+    shown: Callable[[Any], tuple[Any, ...]],
+    expected: tuple[Any, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[tuple[Any, ...]] = []
+
+    def store(*given: Any, **named: Any) -> Any:
+        made.append((*given, *named.values()))
+        return object()
+
+    monkeypatch.setattr("shared.stores.firestore.FirestoreStore", store)
+    monkeypatch.setattr("shared.stores.redis.RedisStore", store)
+    parts = built(build, tmp_path, {**more, **settings})
+    (kept,) = made
+    assert shown(kept) == expected
+    assert parts.config.limits in kept
+    now = next(it for it in kept if callable(it))
+    assert abs(now() - datetime.now(UTC)) < timedelta(minutes=1)
+
+
+def test_the_store_on_one_machine_is_the_file_of_the_settings(tmp_path: Path) -> None:
+    built(bootstrap.build_webhook, tmp_path, {})
+    assert (tmp_path / "pombo.sqlite").exists()

@@ -22,7 +22,7 @@ from shared.domain.errors import (
     TryLater,
 )
 from shared.domain.guards import Elect, Go, Guard, Never, Wait
-from shared.domain.limits import DoubtPolicy, Limits
+from shared.domain.limits import Backoff, DoubtPolicy, Limits
 from shared.domain.record import Attempt, Delivery, Kind, State
 from shared.domain.verdicts import (
     Accepted,
@@ -1174,3 +1174,23 @@ def test_a_task_that_is_early_by_no_more_than_the_clocks_differ_goes(ahead: floa
     step = lease(record, task_for(record), MINE, Go(), LIMITS, NOW)
     assert isinstance(step.next, Run) is goes
     assert goes or step.next == Hop(at(ahead))
+
+
+FIRST_BLOCK = replace(LIMITS, waits=replace(LIMITS.waits, block=Backoff(timedelta(seconds=70), 2, timedelta(days=1))))
+
+
+@pytest.mark.parametrize(
+    ("verdict", "due_at"),
+    [
+        (Blocked(368), at(70)),
+        (Blocked(368, at(5)), at(5)),
+        (Blocked(368, retry_after=timedelta(seconds=71)), at(71)),
+        (Blocked(368, retry_after=timedelta(seconds=69)), at(70)),
+        (Blocked(368, at(5), timedelta(seconds=6)), at(6)),
+    ],
+    ids=["no end", "an end", "a longer wait asked for", "a shorter wait asked for", "an end before the wait"],
+)
+def test_a_block_without_its_end_is_looked_at_after_the_first_wait_of_a_block(verdict: Blocked, due_at: Any) -> None:
+    step = settle(HELD, MINE, verdict, FIRST_BLOCK, NOW, 0.5)
+    assert step.write is not None
+    assert (step.write.due_at, step.next) == (due_at, Ensure(step.write))

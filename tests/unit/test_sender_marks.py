@@ -632,3 +632,67 @@ def test_the_wait_that_a_refusal_asks_for_is_the_least(world: World) -> None:
         record = world.add(key)
         world.process(record)
         assert world.read(record).due_at == at(3600)
+
+
+# ---- the order of what follows a send: the record, then the marks, then the task
+
+
+REFUSALS: dict[str, SendError] = {
+    "credential": CredentialInvalid(190, status=401),
+    "block": SenderBlocked(368, status=403),
+}
+each_refusal = pytest.mark.parametrize("error", REFUSALS.values(), ids=REFUSALS)
+
+
+def killed(*_: Any) -> Any:
+    raise SystemExit
+
+
+@each_refusal
+def test_the_record_is_settled_then_the_marks_are_kept_then_its_task_is_made(world: World, error: SendError) -> None:
+    order: list[str] = []
+    world.mark()
+    record = world.add("a")
+    world.channel.sends = [error]
+    for port, name in ((world.store, "change"), (world.store, "change_marks"), (world.queue, "ensure")):
+        call = getattr(port, name)
+
+        def noted(*given: Any, name: str = name, call: Callable[..., Any] = call, **named: Any) -> Any:
+            order.append(name)
+            return call(*given, **named)
+
+        setattr(port, name, noted)
+    world.process(record)
+    assert order == ["change", "change", "change_marks", "ensure"], "the lease, the outcome, what it says, the task"
+
+
+@each_refusal
+def test_a_worker_that_is_killed_before_the_task_is_made_has_kept_what_it_learnt(
+    world: World, error: SendError
+) -> None:
+    """Else every other message of the sender would be refused as well, until one attempt came to its end."""
+    world.mark()
+    record = world.add("a")
+    world.channel.sends = [error]
+    world.queue.ensure = killed  # type: ignore[method-assign]
+    with pytest.raises(SystemExit):
+        world.process(record)
+    assert (world.marks.refused is not None, world.marks.block is not None) == (
+        isinstance(error, CredentialInvalid),
+        isinstance(error, SenderBlocked),
+    )
+
+
+@each_refusal
+def test_a_worker_that_is_killed_before_the_marks_are_kept_has_settled_its_message(
+    world: World, error: SendError
+) -> None:
+    """Else it would be in doubt, though it certainly was not sent."""
+    world.mark()
+    record = world.add("a")
+    world.channel.sends = [error]
+    world.store.change_marks = killed  # type: ignore[method-assign]
+    with pytest.raises(SystemExit):
+        world.process(record)
+    after = world.read(record)
+    assert (after.state, after.attempt, after.generation) == (State.PENDING, 0, 1)

@@ -1,0 +1,130 @@
+"""Settling an attempt while the store is away: as long as there is time, and at a shutdown once."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipelines import Clock, Store
+
+from shared.domain.delivery import Answer, Step
+from shared.domain.errors import StoreUnavailable
+from shared.domain.record import Delivery, State
+from shared.domain.verdicts import Accepted, Retry
+from shared.pipeline.patience import PAUSE_SECONDS, settle_patiently
+from tests.unit.builders import LIMITS, MINE, leased
+
+SENT = Accepted("wamid.1")
+
+
+@dataclass
+class Away:
+    """A store that is away for its first calls; `meanwhile` happens with each of those."""
+
+    port: Store
+    times: int
+    meanwhile: Callable[[], Any] = lambda: None
+    seen: list[Delivery | None] = field(default_factory=list)
+
+    def change(self, key: str, decide: Any, seen: Delivery | None = None) -> Step:
+        self.seen.append(seen)
+        if len(self.seen) <= self.times:
+            self.meanwhile()
+            raise StoreUnavailable
+        return self.port.change(key, decide, seen)
+
+
+@dataclass
+class World:
+    clock: Clock
+    store: Store
+    record: Delivery
+    stops: bool = False
+
+    def settle(self, away: Away, until: float = 60.0, verdict: Any = SENT) -> Step:
+        return settle_patiently(
+            away,  # type: ignore[arg-type] # one method of the port
+            self.record,
+            MINE,
+            verdict,
+            LIMITS,
+            self.clock,
+            until,
+            lambda: self.stops,
+        )
+
+    @property
+    def state(self) -> State:
+        found = self.store.get(self.record.key)
+        assert found is not None
+        return found.state
+
+    def stop(self) -> None:
+        self.stops = True
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    clock = Clock()
+    store = Store(tmp_path, clock)
+    store.create(leased(token=MINE))
+    record = store.get(leased().key)
+    assert record is not None
+    return World(clock, store, record)
+
+
+def test_a_store_that_is_away_for_a_moment_is_asked_again(world: World) -> None:
+    assert world.settle(Away(world.store, times=3)).answer == Answer(200, "done")
+    assert (world.state, world.clock.seconds) == (State.DONE, 3 * PAUSE_SECONDS)
+
+
+def test_the_record_as_it_was_leased_is_the_one_that_is_settled(world: World) -> None:
+    """It saves a read."""
+    away = Away(world.store, times=1)
+    world.settle(away)
+    assert away.seen == [world.record, world.record]
+
+
+def test_a_shutdown_leaves_the_outcome_one_try(world: World) -> None:
+    """What was sent must be written down, though the process has been told to end."""
+    world.stop()
+    assert world.settle(Away(world.store, times=0)).answer == Answer(200, "done")
+    assert (world.state, world.clock.seconds) == (State.DONE, 0)
+
+
+def test_a_shutdown_does_not_wait_for_a_store_that_is_away(world: World) -> None:
+    world.stop()
+    away = Away(world.store, times=1)
+    with pytest.raises(StoreUnavailable):
+        world.settle(away)
+    assert (len(away.seen), world.clock.seconds, world.state) == (1, 0, State.LEASED)
+
+
+def test_a_shutdown_in_between_ends_the_waiting_at_the_next_failure(world: World) -> None:
+    away = Away(world.store, times=9, meanwhile=lambda: len(away.seen) == 3 and world.stop())
+    with pytest.raises(StoreUnavailable):
+        world.settle(away)
+    assert (len(away.seen), world.clock.seconds) == (3, 2 * PAUSE_SECONDS)
+
+
+@pytest.mark.parametrize(("until", "tries"), [(0.0, 1), (0.24, 1), (0.25, 2), (1.0, 5)])
+def test_nothing_is_tried_again_after_the_time_is_over(world: World, until: float, tries: int) -> None:
+    away = Away(world.store, times=99)
+    with pytest.raises(StoreUnavailable):
+        world.settle(away, until)
+    assert len(away.seen) == tries
+    assert world.clock.seconds <= until
+
+
+def test_each_try_writes_the_outcome_with_the_same_jitter(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write that was made and not reported is recognised by what it wrote."""
+    drawn: list[float] = []
+
+    def jitter() -> float:
+        drawn.append(0.5)
+        return 0.5
+
+    monkeypatch.setattr(world.clock, "jitter", jitter)
+    world.settle(Away(world.store, times=4), verdict=Retry(131053))
+    assert len(drawn) == 1
