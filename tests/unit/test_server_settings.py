@@ -1,0 +1,164 @@
+"""The server around a service, and what its routes are wired to: each setting, where gunicorn and the apps take it."""
+
+import json
+import os
+import signal
+from base64 import urlsafe_b64encode
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import flask
+import pytest
+
+from services import server
+from services.bounded_worker import BoundedWorker
+from services.internal.main import _context, create_app
+from shared import bootstrap, config
+from shared.domain.record import Kind, Task
+from shared.stores.sqlite import SqliteStore
+
+SETTINGS = {"THREADS": "7", "GOOGLE_CLOUD_PROJECT": "a-project"}
+
+
+def internal(directory: Path, **settings: str) -> bootstrap.Internal:
+    return bootstrap.build_internal({"SQLITE_PATH": str(directory / "pombo.sqlite"), **SETTINGS, **settings})
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> bootstrap.Internal:
+    return internal(tmp_path)
+
+
+def a_server(parts: bootstrap.Internal, bind: str = "127.0.0.1:0") -> Any:
+    return server._Server(lambda: flask.Flask("test"), parts, bind)  # type: ignore[no-untyped-call]
+
+
+def test_one_worker_serves_as_many_requests_as_cloud_run_sends(parts: bootstrap.Internal) -> None:
+    cfg = a_server(parts).cfg
+    assert (cfg.workers, cfg.threads, cfg.worker_class) == (1, 7, BoundedWorker)
+
+
+def test_a_request_ends_by_its_own_budget_and_a_service_before_cloud_run_kills_it(parts: bootstrap.Internal) -> None:
+    cfg = a_server(parts).cfg
+    assert (cfg.timeout, cfg.graceful_timeout) == (0, server.GRACEFUL_SECONDS)
+    assert server.GRACEFUL_SECONDS < 10
+
+
+def test_a_connection_outlives_the_front_ends_idle_time(parts: bootstrap.Internal) -> None:
+    """Google's front end keeps one for 60 s."""
+    assert a_server(parts).cfg.keepalive == server.KEEPALIVE_SECONDS > 60
+
+
+def test_no_header_is_believed_and_nothing_else_listens_or_logs(parts: bootstrap.Internal) -> None:
+    cfg = a_server(parts, "127.0.0.1:1234").cfg
+    assert (cfg.bind, cfg.forwarded_allow_ips, cfg.control_socket_disable) == (["127.0.0.1:1234"], [], True)
+    assert (cfg.loglevel, cfg.accesslog) == ("error", None)
+    assert cfg.post_fork is server._die_with_parent
+
+
+@pytest.mark.parametrize(
+    ("environ", "settings", "bind"),
+    [
+        ({}, {}, "127.0.0.1:8081"),
+        ({}, {"PORT": "9000"}, "127.0.0.1:9000"),
+        ({"K_SERVICE": "internal"}, {"PORT": "8080"}, "0.0.0.0:8080"),
+    ],
+    ids=["on one machine", "at another port", "on Cloud Run"],
+)
+def test_it_listens_on_loopback_alone_except_on_cloud_run(
+    environ: dict[str, str],
+    settings: dict[str, str],
+    bind: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    served: list[Any] = []
+    monkeypatch.setattr(server._Server, "run", lambda it: served.append(it.cfg.bind))
+    monkeypatch.setattr("shared.logs.take_standard_output", lambda: None)
+    monkeypatch.delenv("K_SERVICE", raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    server.serve(lambda: internal(tmp_path, **settings), lambda: flask.Flask("test"), default_port=8081)
+    assert served == [[bind]]
+
+
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.usefixtures("handlers")
+def test_at_the_end_our_own_threads_are_told_before_gunicorn_winds_down(parts: bootstrap.Internal) -> None:
+    told: list[bool] = []
+    signal.signal(signal.SIGTERM, lambda *_: told.append(parts.shutdown()))
+    running = a_server(parts)
+    running.cfg.post_worker_init(type("Worker", (), {"pid": os.getpid()})())
+    assert (told, parts.shutdown()) == ([], False)
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert told == [True]
+
+
+# ---- routes
+
+
+def jwt() -> str:
+    """A token of the right shape, which no certificate proves."""
+    part = urlsafe_b64encode(json.dumps({"alg": "RS256", "kid": "1"}).encode()).decode().rstrip("=")
+    return f"{part}.{part}.{part}"
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [("/internal/sweep", 503), ("/internal/process_inbound", 403), ("/internal/process_outbound", 403)],
+)
+def test_the_scheduler_may_come_without_a_token_to_the_sweep_alone(path: str, status: int, tmp_path: Path) -> None:
+    """503: its identity is looked at, and the certificates cannot be fetched here."""
+    account = "scheduler@a-project.iam.gserviceaccount.com"
+    parts = internal(tmp_path, SCHEDULER_SERVICE_ACCOUNT=account, OIDC_CERTS_URL="http://127.0.0.1:9/certs")
+    answer = create_app(parts).test_client().post(path, json={}, headers={"Authorization": f"Bearer {jwt()}"})
+    assert answer.status_code == status
+
+
+def test_a_log_line_names_its_trace_in_the_project_of_the_settings(parts: bootstrap.Internal) -> None:
+    task = Task("1" * 40, Kind.INBOUND, "corr_0001", 0)
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    with create_app(parts).test_request_context(headers={"traceparent": f"00-{trace}-00f067aa0ba902b7-01"}):
+        assert _context(task, parts)["logging.googleapis.com/trace"] == f"projects/a-project/traces/{trace}"
+
+
+# ---- bootstrap: what has no part of its own
+
+
+@pytest.mark.parametrize("build", [bootstrap.build_webhook, bootstrap.build_internal], ids=config.BOTH)
+def test_each_service_logs_from_the_level_of_its_settings(
+    build: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    levels: list[str] = []
+    monkeypatch.setattr("shared.logs.configure", levels.append)
+    build({"SQLITE_PATH": str(tmp_path / "pombo.sqlite"), "LOG_LEVEL": "WARNING"})
+    assert levels == ["WARNING"]
+
+
+@pytest.mark.parametrize("damage", ["no database at all", "a damaged page"])
+def test_a_file_that_is_damaged_stops_the_start(damage: str, tmp_path: Path) -> None:
+    path = tmp_path / "pombo.sqlite"
+    if damage == "a damaged page":
+        bootstrap.build_webhook({"SQLITE_PATH": str(path)}).store.close()  # type: ignore[attr-defined]
+        whole = path.read_bytes()
+        path.write_bytes(whole[:100] + b"\xff" * 3900 + whole[4000:])
+    else:
+        path.write_bytes(b"no database" * 1000)
+    with pytest.raises(config.ConfigError, match="SQLITE_PATH names a file that is damaged"):
+        bootstrap.build_webhook({"SQLITE_PATH": str(path)})
+
+
+def test_the_mark_of_a_crash_lies_beside_the_store(tmp_path: Path) -> None:
+    """Else the crash would come again with every start."""
+    crash_at = "before:store.ping"
+    settings = config.load({"SQLITE_PATH": str(tmp_path / "p.sqlite"), "CRASH_AT": crash_at}, config.WEBHOOK)
+    assert not isinstance(bootstrap.build_store(settings), SqliteStore), "it would crash"
+    (tmp_path / f"crashed-{crash_at}").touch()
+    assert isinstance(bootstrap.build_store(settings), SqliteStore), "it has"
