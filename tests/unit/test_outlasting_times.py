@@ -16,8 +16,11 @@ from outlasting import LONGEST_DEADLINE, outlasted
 from shared import bootstrap, config
 from shared.cli.dead_parts import NEEDED
 from shared.cli.doctor_settings import OF_QUEUE
+from shared.domain import deadline
 from shared.domain.errors import QueueUnavailable
 from shared.domain.limits import Limits, PostTimes
+from shared.stores import redis_client, sqlite_file
+from shared.wire import grpc_client
 
 TIMEOUTS = ("1s", "29s", "30s", "60s", "600s", "1700s")
 """Of a handler: the least, around what the outbound half needs anyway, the default, long, and the most."""
@@ -175,5 +178,21 @@ def test_the_webhook_computes_from_no_limit_that_another_service_alone_is_told(
 class Unreachable:
     """A client that no call gets through."""
 
-    def get(self) -> Any:
+    def patience(self) -> Any:
         raise OSError
+
+
+# ---- what a webhook may take
+
+
+def test_a_single_event_is_answered_within_5_seconds_whatever_is_away() -> None:
+    """The store gives up, or answers at the last moment, and then the queue gives up."""
+    stores = (grpc_client.PATIENCE, redis_client.PATIENCE, sqlite_file.PATIENCE)
+    assert max(stores) + grpc_client.PATIENCE <= deadline.FAILURE_SECONDS < 5
+    assert deadline.FAILURE_SECONDS < deadline.HEALTHY_SECONDS < 10
+
+
+@pytest.mark.parametrize("client", [grpc_client, redis_client])
+def test_a_silent_connection_leaves_most_of_the_patience_for_a_new_one(client: Any) -> None:
+    assert client.FIRST_TRY == 0.7
+    assert client.PATIENCE == 2.0
