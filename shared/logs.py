@@ -18,49 +18,9 @@ from datetime import UTC, datetime
 from types import MappingProxyType, TracebackType
 from typing import Any
 
-EVENTS: Mapping[str, str] = {
-    "webhook_received": "A webhook was stored.",
-    "webhook_refused": "A webhook was refused.",
-    "webhook_ignored": "Part of a webhook was not for us.",
-    "inbound_new": "A new event was stored.",
-    "inbound_duplicate": "An event came again; nothing was done twice.",
-    "inbound_enqueued": "The event has its task.",
-    "inbound_processing_started": "The event goes to the handler.",
-    "inbound_processing_finished": "The event was handled.",
-    "inbound_rescheduled": "The event will be tried again.",
-    "inbound_waiting": "An event waits.",
-    "inbound_failed": "The event could not be handled.",
-    "outbound_enqueued": "The replies have their tasks.",
-    "outbound_waiting": "A message waits.",
-    "outbound_attempt": "A message was tried.",
-    "outbound_sent": "The provider took a message.",
-    "outbound_rescheduled": "A message will be tried again.",
-    "outbound_in_doubt": "The provider may or may not have a message.",
-    "outbound_failed": "A message could not be sent.",
-    "receipt_applied": "A receipt was stored.",
-    "receipt_failed": "The provider could not deliver a message that it had accepted.",
-    "receipt_unknown": "A receipt names nothing we know.",
-    "dead_lettered": "A delivery is dead; a person has to look.",
-    "swept": "Overdue deliveries got new tasks.",
-    "task_refused": "A task was refused.",
-    "task_gone": "A task came for a record that is no more.",
-    "lease_lost": "An attempt came too late; its result was thrown away.",
-    "state_unknown": "A newer version wrote this; it is left alone.",
-    "tenant_needs_reauth": "The provider refuses the credential; reconnect the number.",
-    "tenant_reconnected": "Another credential is in use.",
-    "sender_blocked": "The provider has blocked a sender.",
-    "provider_down": "The provider does not take messages of a sender; messages wait, and one of them probes.",
-    "provider_up": "The provider takes messages of a sender again.",
-    "backend_down": "The handler's backend does not answer; events wait, and one of them probes.",
-    "backend_up": "The handler's backend answers again.",
-    "sender_checked": "Whether a sender is connected, as far as is known.",
-    "replayed": "A dead letter is tried again.",
-    "discarded": "A dead letter was given up.",
-    "config_error": "The configuration is not complete.",
-    "started": "Ready.",
-    "stopping": "Ending.",
-    "unexpected_error": "Something went wrong that should not.",
-}
+from shared import log_events
+
+EVENTS: Mapping[str, str] = {name: event.sentence for name, event in log_events.EVENTS.items()}
 """Every event there is, and what it means."""
 
 _LABELLED = ("correlation_id", "inbound_event_id", "delivery", "tenant", "stage")

@@ -13,6 +13,7 @@ from shared.domain.delivery import Answer
 from shared.domain.errors import Forbidden
 from shared.domain.record import Kind, Task
 from shared.domain.tasks import parse_task
+from shared.pipeline import log_fields
 
 LARGEST_TASK = 100 * 1024
 """Cloud Tasks takes no larger one; ours have 200 bytes."""
@@ -81,12 +82,11 @@ def _document() -> Any:
 
 
 def _context(task: Task, parts: bootstrap.Internal) -> dict[str, Any]:
-    """What every log line about this task says. The queue's headers are for the log alone: anyone may send them."""
+    """What every log line of this request says. The queue's headers are for the log alone: anyone may send them."""
     trace = logs.trace_of(request.headers.get, parts.config["GOOGLE_CLOUD_PROJECT"])
     retries = request.headers.get("X-CloudTasks-TaskRetryCount", "")
     return {
-        "correlation_id": task.correlation_id,
-        "generation": task.generation,
+        **log_fields.of_task(task, parts.queue),
         "retry_count": int(retries) if retries.isascii() and retries.isdigit() and len(retries) < 10 else None,
         "logging.googleapis.com/trace": trace,
     }

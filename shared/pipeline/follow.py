@@ -8,6 +8,7 @@ from shared.domain.errors import QueueUnavailable
 from shared.domain.identity import outbound_key
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery, Kind, State, Task
+from shared.pipeline import log_fields
 from shared.pipeline.clock import Clock
 from shared.pipeline.ports import Queue
 
@@ -51,8 +52,8 @@ class Follow:
         failure: QueueUnavailable | None = None
         made = 0
         now = self.clock.now()
-        for index in range(record.plan_size or 0):
-            task = Task(outbound_key(record.key, index), Kind.OUTBOUND, record.correlation_id, generation=0)
+        tasks = [first_task_of_reply(record, index) for index in range(record.plan_size or 0)]
+        for index, task in enumerate(tasks):
             try:
                 self.queue.ensure(task, now + self.limits.waits.reply_spacing * index if index else None)
                 made += 1
@@ -62,7 +63,8 @@ class Follow:
             logs.event(
                 "outbound_enqueued",
                 severity="WARNING" if failure else "INFO",
-                inbound_event_id=record.key,
+                **log_fields.of_record(record),
+                **log_fields.in_queue(tasks[0], self.queue),
                 outbound_planned=record.plan_size,
                 outbound_enqueued=made,
             )
@@ -71,16 +73,18 @@ class Follow:
         return made
 
 
+def first_task_of_reply(record: Delivery, index: int) -> Task:
+    """The task with which reply `index` (from 0) to an event begins."""
+    return Task(outbound_key(record.key, index), Kind.OUTBOUND, record.correlation_id, generation=0)
+
+
 def log_dead(record: Delivery) -> None:
     """The alert: an error line that a monitor counts."""
     last = record.attempts_log[-1] if record.attempts_log else None
     logs.event(
         "dead_lettered",
         severity="ERROR",
-        delivery=record.key,
-        correlation_id=record.correlation_id,
-        tenant=record.tenant,
-        stage=record.kind,
+        **{**log_fields.of_record(record), "delivery": record.key},
         reason=record.reason,
         status="failed",
         attempt=record.attempt,

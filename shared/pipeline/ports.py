@@ -170,6 +170,10 @@ class Queue(Protocol):
         """
         ...
 
+    def queue_of(self, task: Task) -> str:
+        """The name of the queue that the task goes to, as it is configured. Asks nobody."""
+        ...
+
     def ping(self) -> None:
         """Raise QueueUnavailable unless the queues answer."""
         ...

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
 
 from shared import logs
 from shared.domain.dead_letters import INVALID
@@ -26,6 +25,7 @@ from shared.domain.verdicts import (
     StillUnknown,
     StillUnparsable,
 )
+from shared.pipeline import log_fields
 from shared.pipeline.backend_marks import BackendMarks
 from shared.pipeline.clock import Clock
 from shared.pipeline.follow import Follow
@@ -65,12 +65,16 @@ class ProcessInbound:
         token = self.clock.token()
         seen = self.backend.read()
         owner_of = cache(self._owner_of)  # the store may ask for the decision again, under a lock of its own
-        step = self._lease(task, token, owner_of, lambda record: self._guard(seen, record))
+        step, record = self._lease(task, token, owner_of, lambda record: self._guard(seen, record))
+        with logs.context(**log_fields.of_record(record) if record else {}):
+            return self._process(step, seen, owner_of, task, token, began)
+
+    def _process(self, step: Step, seen: Marks, owner_of: OwnerOf, task: Task, token: str, began: float) -> Answer:
         elected = False
         if isinstance(step.next, Elect):
             seen, guard = self.backend.elect(seen, step.next, token)
             elected = isinstance(guard, Go)
-            step = self._lease(task, token, owner_of, lambda _: guard)
+            step, _ = self._lease(task, token, owner_of, lambda _: guard)
         if not isinstance(step.next, Run):
             if elected:
                 self.backend.give_back(token)
@@ -78,17 +82,22 @@ class ProcessInbound:
             return self.follow(step, task)
         return self._run(step.next.record, seen, elected, task, token, began)
 
-    def _lease(self, task: Task, token: str, owner_of: OwnerOf, guards: Callable[[Delivery], Guard]) -> Step:
-        """An event of an unknown sender, replayed, gets its tenant with the lease: whatever becomes of it then, its
-        record, its dead letter and its log lines have it.
+    def _lease(
+        self, task: Task, token: str, owner_of: OwnerOf, guards: Callable[[Delivery], Guard]
+    ) -> tuple[Step, Delivery | None]:
+        """What the task's arrival does, and the record as it was found. An event of an unknown sender, replayed, gets
+        its tenant with the lease: whatever becomes of it then, its record, its dead letter and its log lines have it.
         """
+        found: Delivery | None = None
 
         def decide(now: Delivery | None) -> Step:
+            nonlocal found
             if now is not None and not now.tenant:
                 now = replace(now, tenant=owner_of(now.provider, now.sender, "value" in now.payload))
+            found = now
             return lease(now, task, token, guards(now) if now else Go(), self.limits, self.clock.now())
 
-        return self.store.change(task.key, decide)
+        return self.store.change(task.key, decide), found
 
     def _owner_of(self, provider: str, sender: str, is_account: bool) -> str:
         """The tenant's id, or "". News of an account has the account in the place of its sender."""
@@ -110,7 +119,7 @@ class ProcessInbound:
         return message is not None and self._asks_handler(message)
 
     def _run(self, record: Delivery, seen: Marks, elected: bool, task: Task, token: str, began: float) -> Answer:
-        logs.event("inbound_processing_started", **_about(record), attempt=record.attempt, task_name=task.name)
+        logs.event("inbound_processing_started", attempt=record.attempt)
         verdict, change = self._verdict(record, seen, token)
         until = began + self.limits.inbound_lease.total_seconds()
         step = settle_patiently(self.store, record, token, verdict, self.limits, self.clock, until, self.stopping)
@@ -191,10 +200,8 @@ class ProcessInbound:
             case "waiting" if isinstance(step.next, Hop):
                 logs.event(
                     "inbound_waiting",
-                    inbound_event_id=task.key,
                     reason=step.why,
                     until=step.next.until.isoformat(),
-                    hop=task.hop,
                 )
             case _:
                 pass
@@ -211,7 +218,6 @@ class ProcessInbound:
         logs.event(
             name,
             severity="INFO" if name == "inbound_processing_finished" else "WARNING",
-            **_about(record),
             attempt=record.attempt,
             state=answer.state,
             status="success" if name == "inbound_processing_finished" and answer.state == State.DONE else None,
@@ -223,12 +229,3 @@ class ProcessInbound:
             duration_ms=round((self.clock.monotonic() - began) * 1000, 1),
             latency_seconds=round((self.clock.now() - record.received_at).total_seconds(), 3),
         )
-
-
-def _about(record: Delivery) -> dict[str, Any]:
-    return {
-        "inbound_event_id": record.key,
-        "tenant": record.tenant or None,
-        "phone_number_id": record.sender,
-        "stage": record.kind,
-    }

@@ -13,6 +13,7 @@ from shared.domain.marks import Marks
 from shared.domain.outbound_checks import is_call
 from shared.domain.record import Delivery, State, Task
 from shared.domain.verdicts import Accepted, Lost, Refused, Released, SendVerdict
+from shared.pipeline import log_fields
 from shared.pipeline.clock import Clock
 from shared.pipeline.follow import Follow
 from shared.pipeline.patience import settle_patiently
@@ -38,6 +39,10 @@ class ProcessOutbound:
         if record is None:
             logs.event("task_gone", severity="WARNING", delivery=task.key)
             return Answer(200, "gone")
+        with logs.context(**log_fields.of_record(record)):
+            return self._process(record, task, began)
+
+    def _process(self, record: Delivery, task: Task, began: float) -> Answer:
         fingerprint = self.channel.fingerprint(record.sender)
         seen = Marks() if record.final else self._senders.read(record, fingerprint)
         token = self.clock.token()
@@ -50,7 +55,7 @@ class ProcessOutbound:
             if isinstance(elected, Go) and not isinstance(step.next, Run):
                 self._senders.give_back(record, token, ended=step.write is not None and step.write.final)
         if not isinstance(step.next, Run):
-            self._log_arrival(step, task)
+            self._log_arrival(step)
             return self.follow(step, task)
         leased = step.next.record
         verdict, answered = self._send(step.next, asked)
@@ -61,7 +66,7 @@ class ProcessOutbound:
         )
         self._senders.keep(leased, learned)
         answer = self.follow(settled, task)
-        self._log_attempt(leased, task, verdict, settled, began)
+        self._log_attempt(leased, verdict, settled, began)
         return answer
 
     @property
@@ -95,7 +100,7 @@ class ProcessOutbound:
         except SendError as error:
             return error.verdict, error.answered
 
-    def _log_arrival(self, step: Step, task: Task) -> None:
+    def _log_arrival(self, step: Step) -> None:
         """A task that found nothing to run says so: waiting leaves no other trace."""
         if step.write is None and step.answer.state not in ("waiting", "in_doubt"):
             return
@@ -105,22 +110,21 @@ class ProcessOutbound:
             else "outbound_waiting"
             if not step.write
             else "outbound_attempt",
-            delivery=task.key,
-            stage=task.kind,
             state=step.answer.state,
             status="success" if step.write is not None and _is_confirmed(step.write) else None,
             reason=step.why,
             until=step.next.until.isoformat() if isinstance(step.next, Hop) else None,
-            hop=task.hop,
         )
 
-    def _log_attempt(self, record: Delivery, task: Task, verdict: SendVerdict, settled: Step, began: float) -> None:
+    def _log_attempt(self, record: Delivery, verdict: SendVerdict, settled: Step, began: float) -> None:
         """One wide line per attempt."""
+        message_hash = None
         match verdict:
             case _ if settled.write is None and settled.answer.status == 409:
                 name = "lease_lost"
-            case Accepted():
+            case Accepted(provider_id):
                 name = "outbound_sent"
+                message_hash = log_fields.message_hash(record.provider, provider_id)
             case Lost() if not is_call(record.payload):
                 name = "outbound_in_doubt"
             case Refused():
@@ -132,12 +136,8 @@ class ProcessOutbound:
         logs.event(
             name,
             severity="INFO" if name == "outbound_sent" else "WARNING",
-            delivery=record.key,
-            tenant=record.tenant,
-            phone_number_id=record.sender,
-            stage=record.kind,
             attempt=record.attempt,
-            task_name=task.name,
+            message_hash=message_hash,
             verdict=verdict.word,
             code=getattr(verdict, "code", None),
             state=settled.write.state if settled.write else settled.answer.state,

@@ -72,6 +72,7 @@ def build(
             explain,
             timeline_logs.cut_offs(lines, record.key),
             timeline_logs.replays(lines, record.key),
+            timeline_logs.enqueued(lines, record.key),
         )
     ]
     moments += timeline_logs.moments(lines, records, explain)

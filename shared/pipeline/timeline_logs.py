@@ -20,8 +20,9 @@ from shared.pipeline.timeline_sentences import Explain, with_details
 DUPLICATE, DOUBT = "inbound_duplicate", "outbound_in_doubt"
 WAITING = frozenset({"inbound_waiting", "outbound_waiting"})
 DEATH, REPLAY = "dead_lettered", "replayed"
+ENQUEUED = "outbound_enqueued"
 
-READ = frozenset({*WAITING, DUPLICATE, DOUBT, DEATH, REPLAY})
+READ = frozenset({*WAITING, DUPLICATE, DOUBT, DEATH, REPLAY, ENQUEUED})
 """The events that add to what the records say."""
 
 
@@ -37,6 +38,7 @@ class Line:
     until: datetime | None = None
     code: int | None = None
     round: int | None = None
+    enqueued: int | None = None
     settled: bool = False
     """Whether it tells how an attempt ended, rather than what a task found."""
 
@@ -84,6 +86,14 @@ def replays(lines: Sequence[Line], key: str) -> dict[int, datetime]:
         if (line.delivery, line.event) == (key, REPLAY) and line.round is not None:
             began.setdefault(line.round, line.at)
     return began
+
+
+def enqueued(lines: Sequence[Line], key: str) -> int | None:
+    """How many replies to an event have their task; None where the log does not say. A task that came back after a
+    failure says it anew.
+    """
+    told = [line.enqueued for line in lines if (line.delivery, line.event) == (key, ENQUEUED)]
+    return max((number for number in told if number is not None), default=None)
 
 
 def deaths(lines: Sequence[Line], key: str | None) -> list[datetime]:
@@ -160,6 +170,7 @@ def _line(line: Mapping[str, Any]) -> Line | None:
         until=_moment(line.get("until")),
         code=_number(line.get("code")),
         round=_number(line.get("round")),
+        enqueued=_number(line.get(ENQUEUED)),
         settled="verdict" in line,
     )
 

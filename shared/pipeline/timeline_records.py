@@ -58,9 +58,10 @@ def moments(
     explain: Explain,
     cut_offs: Sequence[datetime],
     replays: Mapping[int, datetime],
+    enqueued: int | None,
 ) -> Iterator[Moment]:
-    """In causal order. `beginning`: how it came to be; from the log, `cut_offs`: when its tries were found cut off, and
-    `replays`: when a person began which round.
+    """In causal order. `beginning`: how it came to be; from the log, `cut_offs`: when its tries were found cut off,
+    `replays`: when a person began which round, and `enqueued`: how many of its replies have their task.
     """
     what = "received" if record.kind is Kind.INBOUND else "planned"
     yield Moment(record.received_at, what, beginning, record.key)
@@ -75,7 +76,7 @@ def moments(
         at = record.due_at or record.finished_at or record.received_at
         yield _replayed(record, record.round, at, replays)
     yield from _of_receipts(record, found, explain)
-    ending = _ending(record, found)
+    ending = _ending(record, found, enqueued)
     if ending is not None and record.finished_at is not None:
         yield Moment(record.finished_at, *ending, record.key)
 
@@ -255,7 +256,7 @@ def _handed_over(record: Delivery, found: Sequence[Try], round_: int) -> datetim
     return next(handed, began)
 
 
-def _ending(record: Delivery, found: Sequence[Try]) -> tuple[str, str] | None:
+def _ending(record: Delivery, found: Sequence[Try], enqueued: int | None) -> tuple[str, str] | None:
     match record.state:
         case State.DEAD if is_invalid(record):
             return "dead", say.invalid(record.last_error)
@@ -270,7 +271,7 @@ def _ending(record: Delivery, found: Sequence[Try]) -> tuple[str, str] | None:
             until = f" It is kept until {kept:%Y-%m-%d}." if kept else ""
             return "dropped", say.dropped(record.reason) + until
         case State.DONE if record.kind is Kind.INBOUND:
-            return "done", say.handled(record.plan_size or 0)
+            return "done", with_details(say.handled(record.plan_size or 0), enqueued=enqueued)
         case State.DONE if not any(one.attempt.answer == "accepted" and one.round == record.round for one in found):
             return "done", with_details(say.CONFIRMED, round=record.round or None)
         case _:

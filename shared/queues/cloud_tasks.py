@@ -77,6 +77,10 @@ class CloudTasksQueue:
         faults = {task.name: one for (task, _), one in zip(missing, made, strict=True) if isinstance(one, Exception)}
         return [faults.get(task.name) for task, _ in tasks]
 
+    def queue_of(self, task: Task) -> str:
+        """The name of the queue that the task goes to, as it is configured."""
+        return self._settings.queues[task.kind]
+
     def ping(self) -> None:
         """Raise QueueUnavailable unless both queues answer."""
         for kind in self._settings.queues:

@@ -153,6 +153,14 @@ def test_each_kind_has_its_queue(queue: Queue) -> None:
     assert (len(queue.made(Kind.INBOUND)), len(queue.made(Kind.OUTBOUND))) == (1, 0)
 
 
+@pytest.mark.parametrize("kind", list(Kind))
+def test_the_queue_of_a_task_is_the_one_in_which_it_is_made(queue: Queue, kind: Kind) -> None:
+    task = a_task(kind)
+    queue.port.ensure(task, None)
+    (made,) = queue.made(kind)
+    assert made.name.split("/")[-3] == queue.port.queue_of(task)
+
+
 def test_a_name_is_told_from_key_generation_and_hop(queue: Queue) -> None:
     task = a_task()
     for generation, hop in ((0, 0), (0, 1), (1, 0), (1, 1), (0, 0)):

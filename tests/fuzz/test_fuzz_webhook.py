@@ -36,6 +36,7 @@ from shared.domain.events import ReceiptReceived
 from shared.domain.identity import is_correlation_id, outbound_key
 from shared.domain.marks import unblocked
 from shared.domain.messages import KINDS, Message, to_json
+from shared.domain.outbound_checks import TYPES as MESSAGE_TYPES
 from shared.domain.record import Delivery, Kind, ReceiptKind, State, Task
 from shared.domain.tasks import task_body
 from shared.handlers import OutboundMessage, handles
@@ -204,11 +205,13 @@ REASONS = {
 }  # fmt: skip
 SENTENCE = re.compile(r"A (task|newer version) [A-Za-z_, ]+(40 hex digits|from 0|)\.")
 HEX = re.compile(r"[0-9a-f]{32,40}")
-TYPES = {"message", meta_webhook.MESSAGES, *OTHER_FIELDS, *ReceiptKind}
+TYPES = {"message", "other", meta_webhook.MESSAGES, *OTHER_FIELDS, *ReceiptKind, *MESSAGE_TYPES}
 SAID: Mapping[str, Callable[[Any], object]] = {
     "inbound_event_id": lambda said: HEX.fullmatch(said),
     "delivery": lambda said: HEX.fullmatch(said),
     "task_name": lambda said: HEX.fullmatch(said),
+    "message_hash": lambda said: HEX.fullmatch(said),
+    "queue": lambda said: said in set(Kind),
     "correlation_id": lambda said: is_correlation_id(said),
     "phone_number_id": lambda said: re.fullmatch(r"[A-Za-z0-9._-]{1,64}", said),
     "tenant": lambda said: said in ("", "default"),

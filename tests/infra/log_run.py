@@ -9,13 +9,18 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from stack import ROOT, SECRET, SENDER, TASK_TOKEN, TEAM, Stack, clean_environment
+from stack import ROOT, SECRET, SENDER, TASK_TOKEN, TEAM, Stack, clean_environment, cli
 
+from shared.domain.delivery import Answer, Step
+from shared.domain.identity import Echo
 from shared.domain.marks import Marks, sender_id
+from shared.domain.record import Delivery, Kind, State, Task
+from shared.domain.tasks import task_body
 from shared.logs import EVENTS
 
 Line = Mapping[str, Any]
@@ -48,7 +53,8 @@ def lines_of_a_run(directory: Path) -> list[Line]:
     settings = {**SETTINGS, "HANDLER_CALLS": str(directory / "calls.jsonl")}
     with Stack(directory / "data", settings=settings) as stack:
         _all_that_happens(stack)
-        lines = stack.logs()
+        _another_credential(stack)
+    lines = stack.logs()  # with those of its end
     lines += _lines_of_a_backend_outage(directory)
     return [line for line in (*lines, *_lines_without_a_configuration()) if _is_a_services(line)]
 
@@ -80,7 +86,54 @@ def _all_that_happens(stack: Stack) -> None:
     _provider_outage(stack)
     _failed_receipt(stack)
     _blocked_and_back(stack)
+    _strangers(stack)
+    _late_attempt(stack)
+    _decided_dead_letters(stack)
     _refused_credential(stack)
+
+
+def _strangers(stack: Stack) -> None:
+    """A receipt and a task of records that are not there, a task of a newer version, and a field that is not ours."""
+    echo = str(Echo("0" * 40, 0, "correlation-of-nobody"))
+    receipt = {"id": "wamid.nobodys", "status": "sent", "timestamp": "1700000000", "biz_opaque_callback_data": echo}
+    value = {"messaging_product": "whatsapp", "metadata": {"phone_number_id": SENDER}, "statuses": [receipt]}
+    assert stack.post(_webhook("messages", value)).status_code == 200
+    assert stack.post(_webhook("a_field_of_tomorrow", {})).status_code == 200
+    for kind in Kind:
+        body = task_body(Task("0" * 40, kind, "correlation-of-nobody", 0))
+        assert stack.task(kind, body).json() == {"state": "gone"}
+        assert stack.task(kind, {**body, "v": 99}).status_code == 409
+
+
+def _late_attempt(stack: Stack) -> None:
+    """While the handler works on an event, another attempt takes its lease."""
+    key = stack.event_key(stack.say("15550000018", "!hang 1.1"))
+    stack.wait_until(lambda: stack.state_of(key) == "leased", "the handler works on it")
+
+    def take(record: Delivery | None) -> Step:
+        assert record is not None
+        return Step(Answer(200, ""), write=replace(record, token="another"))
+
+    stack.store.change(key, take)
+    stack.wait_logs("lease_lost", inbound_event_id=key)
+
+
+def _decided_dead_letters(stack: Stack) -> None:
+    dead = [line["delivery"] for line in stack.logs("dead_lettered", reason="error")]
+    _dead(stack, "replay", dead[0])
+    stack.wait_until(lambda: stack.state_of(dead[0]) == State.DEAD, "it is dead again")
+    _dead(stack, "discard", dead[0], "--reason", "enough")
+
+
+def _dead(stack: Stack, *arguments: str) -> None:
+    done = cli("dead", *arguments, "--data-dir", str(stack.data_dir), env=clean_environment(**stack.settings))
+    assert done.returncode == 0, done.stderr
+
+
+def _another_credential(stack: Stack) -> None:
+    stack.restart(WHATSAPP_ACCESS_TOKEN="test_access_token_of_after")
+    stack.say("15550000019", "hello")
+    stack.wait_logs("tenant_reconnected")
 
 
 def _sweep(stack: Stack) -> None:
@@ -115,7 +168,11 @@ def _stopped(pid: int) -> Iterator[Any]:
 def _message(contact: str, message_id: str, sender: str = SENDER) -> bytes:
     message = {"from": contact, "id": message_id, "timestamp": "1700000000", "type": "text", "text": {"body": "hello"}}
     value = {"messaging_product": "whatsapp", "metadata": {"phone_number_id": sender}, "messages": [message]}
-    entry = {"id": "300000000000003", "changes": [{"field": "messages", "value": value}]}
+    return _webhook("messages", value)
+
+
+def _webhook(field: str, value: Any) -> bytes:
+    entry = {"id": "300000000000003", "changes": [{"field": field, "value": value}]}
     return json.dumps({"object": "whatsapp_business_account", "entry": [entry]}).encode()
 
 

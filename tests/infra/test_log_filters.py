@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import log_table
 import pytest
 from log_filters import Entry, FilterInvalid, entry_of, extracted_path, field_of, parse
 from log_run import Line, lines_of_a_run
@@ -13,6 +14,7 @@ from mutations import Mutation, put
 from plans import Plan
 from rules_monitoring import DASHBOARD, METRIC
 
+from shared.log_events import EVENTS as TABLE
 from shared.logs import EVENTS
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -133,6 +135,50 @@ def test_a_value_of_another_kind_than_the_fields_is_refused(text: str) -> None:
 def test_an_extractor_of_another_form_is_refused(text: str) -> None:
     with pytest.raises(FilterInvalid):
         extracted_path(text)
+
+
+# ---- the table of events
+
+
+def test_every_event_of_the_table_is_in_the_run(lines: list[Line]) -> None:
+    assert {line["event"] for line in lines} == set(EVENTS)
+
+
+def test_every_line_has_the_fields_of_the_table_and_no_other(lines: list[Line]) -> None:
+    assert {fault for line in lines for fault in log_table.faults(line)} == set()
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        pytest.param(it, marks=pytest.mark.xfail(strict=True, reason="its fields are awaited"))
+        for it in sorted(log_table.AWAITED)
+    ],
+)
+def test_an_awaited_event_has_its_fields(lines: list[Line], event: str) -> None:
+    """One that has them is taken out of log_table.AWAITED."""
+    own = [line for line in lines if line["event"] == event]
+    hashed = [line for line in own if "message_hash" in line or "message_hash" not in TABLE[event].may]
+    assert own == hashed
+    assert {fault for line in own for fault in log_table.faults(line, awaited=())} == set()
+
+
+def test_a_send_and_its_receipts_have_the_same_message_hash(lines: list[Line]) -> None:
+    hashed = {"outbound_sent", "receipt_applied", "receipt_failed", "receipt_unknown"} - log_table.AWAITED
+    of_events = [line for line in lines if line["event"] in hashed]
+    assert {line["event"] for line in of_events} == hashed
+    assert all(re.fullmatch(r"[0-9a-f]{40}", line["message_hash"]) for line in of_events)
+    sent = {line["delivery"]: line["message_hash"] for line in of_events if line["event"] == "outbound_sent"}
+    receipts = [line for line in of_events if line["event"].startswith("receipt_") and line.get("delivery") in sent]
+    assert all(line["message_hash"] == sent[line["delivery"]] for line in receipts)
+
+
+def test_each_line_of_a_task_names_the_queue_of_its_half(lines: list[Line]) -> None:
+    queues = {(line["event"].partition("_")[0], line["queue"]) for line in lines if "queue" in line}
+    assert {it for it in queues if it[0] in ("inbound", "outbound")} == {
+        ("inbound", "inbound"),
+        ("outbound", "outbound"),
+    }
 
 
 # ---- the metrics

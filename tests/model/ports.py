@@ -230,6 +230,9 @@ class ScriptedQueue:
     def ensure_all(self, tasks: Sequence[DueTask], deadline: Deadline) -> Sequence[Exception | None]:
         return _until_away(self.ensure, tasks)
 
+    def queue_of(self, task: Task) -> str:
+        return task.kind
+
 
 @dataclass(frozen=True, slots=True)
 class ScriptedChannel:

@@ -29,7 +29,7 @@ from shared.domain.events import ReceiptReceived
 from shared.domain.identity import message_event_id, outbound_key
 from shared.domain.limits import Limits
 from shared.domain.marks import Marks, sender_id
-from shared.domain.record import Delivery, Kind, ReceiptKind, State
+from shared.domain.record import Delivery, Kind, ReceiptKind, State, Task
 from shared.handlers.loader import TeamFunction
 from shared.handlers.runner import HandlerRunner
 from shared.pipeline.backend_marks import BackendMarks
@@ -123,7 +123,9 @@ Fault = Callable[..., Exception | None]
 
 
 class Tapped:
-    """A port, with what it was asked for, and errors on demand: before its effect, or after it."""
+    """A port, with what it was asked for, and errors on demand: before its effect, or after it. What a port answers
+    without asking anybody is no call and has no errors.
+    """
 
     def __init__(self, port: Any) -> None:
         self.port = port
@@ -132,6 +134,10 @@ class Tapped:
         self.after: Fault = lambda *_: None
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name == "queue_of":
+            found: Callable[..., Any] = getattr(self.port, name)
+            return found
+
         def call(*given: Any, **named: Any) -> Any:
             self.calls.append((name, *given))
             if error := self.before(name, *given):
@@ -156,6 +162,9 @@ class NoQueue:
 
     def ensure_all(self, tasks: Sequence[Any], _: Any) -> list[None]:
         return [None] * len(tasks)
+
+    def queue_of(self, task: Task) -> str:
+        return task.kind
 
     def ping(self) -> None:
         pass

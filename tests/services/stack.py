@@ -19,6 +19,7 @@ from typing import Any, Self, TypeVar
 
 import click
 import httpx
+import log_table
 from machine import missing
 
 from local.chaos.logs import OF_PEOPLE, UNAVAILABLE
@@ -470,6 +471,8 @@ class Stack:
                 assert {"time", "severity", "event", "message"} <= line.keys(), text
                 assert line["event"] in EVENTS or line["event"] in LOCAL_EVENTS, text
             # A store or queue that is away, or slow on a busy machine, is met with 5xx and the next delivery.
+            if line.get("message") == EVENTS.get(line["event"], ""):
+                assert log_table.faults(line) == [], text
             assert line["event"] != "unexpected_error" or line.get("reason") in UNAVAILABLE, text
         for path in (*self.data_dir.glob("*.stderr*"), *self.data_dir.glob("store.log")):
             assert not _PRIVATE.search(path.read_text(errors="replace")), f"private: {path.name}"

@@ -86,6 +86,7 @@ PASSINGS = (
     Passing("store.change", "internal", scenarios.a_handler_that_fails_four_times, (8,)),
     Passing("store.change", "internal", scenarios.account_news, (1, 2)),
     Passing("queue.ensure", "internal", scenarios.a_message, (1, 2)),
+    Passing("queue.queue_of", "internal", scenarios.a_message, (1, 2)),
     Passing("queue.ensure", "internal", scenarios.a_handler_that_fails_four_times, (4,)),
     Passing("clock.sleep", "internal", scenarios.a_store_that_is_away_at_the_end, alone=True, stores=("sqlite",)),
     # from the plan to WhatsApp

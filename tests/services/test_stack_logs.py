@@ -7,6 +7,8 @@ import pytest
 from payloads import of_texts, text
 from stack import Stack
 
+from shared.domain.identity import provider_id_hash, task_name
+from shared.domain.record import Task
 from shared.logs import EVENTS
 
 SEVERITIES = {"DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"}
@@ -64,6 +66,16 @@ def test_a_message_can_be_followed_by_its_correlation_id_from_the_webhook_to_the
             assert line["state"] == "done"
             wide = {"tenant", "phone_number_id", "stage", "attempt", "task_name", "duration_ms", "latency_seconds"}
             assert wide <= line.keys()
+            sent = stack.store.get(line["delivery"])
+            assert line["message_hash"] == provider_id_hash("meta", sent.provider_id)
+            assert line["task_name"] == task_name(sent.key, line["generation"], line["hop"])
+            assert (line["queue"], line["event_type"]) == ("outbound", "text")
+    assert (finished["queue"], finished["event_type"]) == ("inbound", "message")
+    assert finished["task_name"] == Task.of(event).name
+    (enqueued,) = [line for line in lines if line["event"] == "outbound_enqueued"]
+    first = stack.reply(message_id)
+    assert first is not None
+    assert (enqueued["task_name"], enqueued["queue"]) == (Task.of(first).name, "outbound")
 
 
 def test_a_failure_is_logged_where_it_happened_and_not_in_the_teams_words(stack: Stack, contact: str) -> None:

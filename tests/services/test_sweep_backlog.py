@@ -65,6 +65,9 @@ class SlowQueue:
     def again(self, task: Task, at: datetime) -> None:
         heapq.heappush(self.waiting, (at, next(self._order), task))
 
+    def queue_of(self, task: Task) -> str:
+        return task.kind
+
     def ping(self) -> None:
         pass
 

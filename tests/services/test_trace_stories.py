@@ -58,11 +58,12 @@ def whats(stack: Stack, message_id: str) -> list[str]:
 def test_a_new_message_that_is_answered_and_read(told: Stack, contact: str) -> None:
     message_id = told.say(contact, "hello")
     wait_for(told, message_id, "receipt_read")
+    told.wait_logs("outbound_enqueued", inbound_event_id=told.event_key(message_id))
 
     assert story(told, message_id) == [
         ("received", "It came in, genuine and new, and was stored."),
         ("replied", "The handler answered."),
-        ("done", "It was handled: 1 to send."),
+        ("done", "It was handled: 1 to send. (enqueued 1)"),
         ("planned", "Reply 1 of 1 was planned."),
         ("accepted", "WhatsApp took it."),
         ("receipt_sent", "WhatsApp confirms that it was sent."),

@@ -118,6 +118,9 @@ class Queue:
     def ensure(self, task: Task, at: datetime | None) -> None:
         self.made.append((task, at))
 
+    def queue_of(self, task: Task) -> str:
+        return task.kind
+
 
 Lines = Callable[..., list[dict[str, Any]]]
 

@@ -12,7 +12,7 @@ from shared import bootstrap
 from shared.domain.limits import Limits, PostTimes
 from shared.domain.marks import backend_id
 from shared.domain.messages import DEFAULT_KINDS, KINDS
-from shared.domain.record import Kind
+from shared.domain.record import Kind, Task
 from shared.handlers.url import GRACE
 from shared.queues.cloud_tasks import QueueSettings
 from shared.tenants.environment import EnvironmentTenants
@@ -282,3 +282,14 @@ def test_each_store_is_made_of_its_settings(
 def test_the_store_on_one_machine_is_the_file_of_the_settings(tmp_path: Path) -> None:
     built(bootstrap.build_webhook, tmp_path, {})
     assert (tmp_path / "pombo.sqlite").exists()
+
+
+def test_each_service_tells_its_queues_by_the_names_that_are_configured(tmp_path: Path) -> None:
+    environment = {
+        "SQLITE_PATH": str(tmp_path / "queues.sqlite"),
+        "INBOUND_TASK_QUEUE_NAME": "events-in",
+        "OUTBOUND_TASK_QUEUE_NAME": "messages-out",
+    }
+    tasks = [Task("0e" * 20, kind, "correlation-1", generation=0) for kind in (Kind.INBOUND, Kind.OUTBOUND)]
+    for parts in (bootstrap.build_webhook(environment), bootstrap.build_internal(environment)):
+        assert [parts.queue.queue_of(task) for task in tasks] == ["events-in", "messages-out"]

@@ -31,7 +31,8 @@ SERVICE_COMMON = ("services.errors", "services.health", "services.server")
 RULES: Mapping[str, Rule] = {
     "shared.domain": Rule(third_party=False),
     "shared.pipeline": Rule(may=("shared.domain", "shared.logs"), third_party=False),
-    "shared.logs": Rule(third_party=False),
+    "shared.logs": Rule(may=("shared.log_events",), third_party=False),
+    "shared.log_events": Rule(third_party=False),
     "shared.config": Rule(may=("shared.domain", "shared.logs"), third_party=False),
     "shared.crash": Rule(may=("shared.pipeline", "shared.config"), third_party=False),
     "shared.wire": Rule(may=("shared.domain",)),

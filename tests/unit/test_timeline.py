@@ -783,6 +783,26 @@ def test_duplicates_say_how_often() -> None:
     assert moment.sentence == "It came again 3 times, the last at 12:00:09 UTC; nothing was done twice."
 
 
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [
+        ([2], "It was handled: 2 to send. (enqueued 2)"),
+        ([1], "It was handled: 2 to send. (enqueued 1)"),
+        ([0], "It was handled: 2 to send. (enqueued 0)"),
+        ([1.0, 2.0], "It was handled: 2 to send. (enqueued 2)"),
+        ([2, 1], "It was handled: 2 to send. (enqueued 2)"),
+        ([None], "It was handled: 2 to send."),
+        ([], "It was handled: 2 to send."),
+    ],
+)
+def test_an_event_that_was_handled_says_how_many_replies_have_their_task(numbers: list[Any], said: str) -> None:
+    found = {"event": "outbound_enqueued", "inbound_event_id": EVENT.key}
+    lines = [line(**found, outbound_planned=2, outbound_enqueued=number) for number in numbers]
+    others = line(**{**found, "inbound_event_id": "0d" * 20}, outbound_enqueued=9)
+    (done,) = [m.sentence for m in build([EVENT, reply(0), reply(1)], (*lines, others)).events if m.what == "done"]
+    assert done == said
+
+
 def test_other_lines_are_no_part_of_the_timeline() -> None:
     assert build([EVENT], [line(event="outbound_sent")]) == build([EVENT])
 

@@ -112,6 +112,9 @@ class TaskRun:
             self.names.add(task.name)
             self._put(task, at or NOW)
 
+    def queue_of(self, task: Task) -> str:
+        return task.kind
+
     def ping(self) -> None:
         pass
 

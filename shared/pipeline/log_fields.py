@@ -1,0 +1,94 @@
+"""Log fields: what every line about a task, a record, an event or a receipt says of it. One place, so that a line
+never lacks what finds it again, and never holds anything private.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from shared.domain.events import Change, MessageReceived, ReceiptReceived, Unparsable
+from shared.domain.identity import Echo, provider_id_hash
+from shared.domain.outbound_checks import TYPES
+from shared.domain.record import Delivery, Kind, Task
+from shared.pipeline.ports import Queue
+
+Fields = Mapping[str, Any]
+
+KEY_NAME = {Kind.INBOUND: "inbound_event_id", Kind.OUTBOUND: "delivery"}
+"""Under which name a line has the key of its record."""
+
+MESSAGE = "message"
+"""The event type of a customer's message, whatever it holds."""
+
+OTHER = "other"
+"""The event type of what has no name that we know: a name made up by somebody may say anything."""
+
+
+def of_task(task: Task, queue: Queue) -> Fields:
+    """The task by its name, the queue that it is in, and the record that it refers to."""
+    return {
+        KEY_NAME[task.kind]: task.key,
+        "correlation_id": task.correlation_id or None,
+        "stage": task.kind,
+        **in_queue(task, queue),
+    }
+
+
+def in_queue(task: Task, queue: Queue) -> Fields:
+    """Which task it is, and of which queue."""
+    return {
+        "task_name": task.name,
+        "queue": queue.queue_of(task),
+        "generation": task.generation,
+        "hop": task.hop,
+    }
+
+
+def of_record(record: Delivery) -> Fields:
+    """Whose record it is, and what it carries. The sender of news of an account is no phone number id."""
+    event_type = type_of(record)
+    is_number = record.kind is Kind.OUTBOUND or event_type == MESSAGE
+    return {
+        KEY_NAME[record.kind]: record.key,
+        "correlation_id": record.correlation_id,
+        "stage": record.kind,
+        "event_type": event_type,
+        "tenant": record.tenant or None,
+        "phone_number_id": record.sender if is_number else None,
+    }
+
+
+def of_event(event: MessageReceived | Change | Unparsable, queue: Queue) -> Fields:
+    """An event of a webhook, which may have a record already: its key, its type, and the first task of its record."""
+    first = Task(event.key, Kind.INBOUND, correlation_id="", generation=0)
+    event_type = MESSAGE if isinstance(event, MessageReceived) else event.field or OTHER
+    return {**of_task(first, queue), "event_type": event_type}
+
+
+def of_receipt(receipt: ReceiptReceived, echo: Echo | None) -> Fields:
+    """A receipt: its kind, a hash in place of the provider's id, and what its echo names."""
+    return {
+        "delivery": echo.key if echo else None,
+        "correlation_id": echo.correlation_id if echo else None,
+        "stage": Kind.OUTBOUND,
+        "event_type": receipt.kind,
+        "message_hash": message_hash(receipt.provider, receipt.provider_id),
+        "code": receipt.code,
+    }
+
+
+def message_hash(provider: str, provider_id: str | None) -> str | None:
+    """What stands for the provider's message id, which holds a number: the same on a send and on its receipts."""
+    return provider_id_hash(provider, provider_id) if provider_id else None
+
+
+def type_of(record: Delivery) -> str:
+    """Of an event `message` or the webhook's field; of a message the type that is sent."""
+    if record.kind is Kind.OUTBOUND:
+        return _known(record.payload.get("type"))
+    if "item" in record.payload:
+        return MESSAGE
+    return str(record.payload.get("field") or OTHER)
+
+
+def _known(type: Any) -> str:
+    return type if isinstance(type, str) and type in TYPES else OTHER

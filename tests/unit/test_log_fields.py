@@ -1,0 +1,135 @@
+"""The log fields of a task, a record, an event and a receipt: complete, of one place, and nothing private in them."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from shared.domain.events import Change, MessageReceived, ReceiptReceived, Unparsable
+from shared.domain.identity import Echo, message_event_id, provider_id_hash, task_name
+from shared.domain.outbound_checks import TYPES
+from shared.domain.record import Kind, ReceiptKind, Task
+from shared.pipeline import log_fields
+from tests.unit.builders import pending
+from tests.unit.pipelines import Queue
+
+NUMBER, WAMID = "15550002222", "wamid.HBgLMTU1NTAwMDIyMjI="
+KEY, SENDER = "0e" * 20, "100000000000001"
+MESSAGE = {"field": "messages", "item": {"from": NUMBER, "id": WAMID}}
+
+
+def receipt(provider_id: str = WAMID, **changes: Any) -> ReceiptReceived:
+    at = datetime(2026, 3, 1, tzinfo=UTC)
+    return ReceiptReceived(**{"provider": "meta", "sender": SENDER, "provider_id": provider_id, "at": at, **changes})
+
+
+@pytest.mark.parametrize(
+    ("kind", "key_name"), [(Kind.INBOUND, "inbound_event_id"), (Kind.OUTBOUND, "delivery")], ids=["event", "message"]
+)
+def test_a_task_is_told_by_its_record_its_name_and_its_queue(kind: Kind, key_name: str) -> None:
+    task = Task(KEY, kind, "correlation-1", generation=2, hop=3)
+    assert log_fields.of_task(task, Queue()) == {
+        key_name: KEY,
+        "correlation_id": "correlation-1",
+        "stage": kind,
+        "task_name": task_name(KEY, 2, 3),
+        "queue": kind,
+        "generation": 2,
+        "hop": 3,
+    }
+
+
+def test_a_record_is_told_by_its_key_its_owner_and_its_type() -> None:
+    assert log_fields.of_record(pending(Kind.OUTBOUND, payload={"type": "template"})) == {
+        "delivery": "0f" * 20,
+        "correlation_id": "correlation-1",
+        "stage": "outbound",
+        "event_type": "template",
+        "tenant": "default",
+        "phone_number_id": SENDER,
+    }
+    event = log_fields.of_record(pending(Kind.INBOUND, payload=MESSAGE))
+    assert (event["inbound_event_id"], event["event_type"], event["phone_number_id"]) == (KEY, "message", SENDER)
+    assert "delivery" not in event
+
+
+def test_an_account_is_not_logged_as_a_phone_number_id() -> None:
+    record = pending(
+        Kind.INBOUND, payload={"field": "account_update", "value": {}}, sender="300000000000003", tenant=""
+    )
+    fields = log_fields.of_record(record)
+    assert (fields["event_type"], fields["phone_number_id"], fields["tenant"]) == ("account_update", None, None)
+
+
+@pytest.mark.parametrize("payload", [{"truncated": NUMBER}, {"field": ""}, {}])
+def test_an_event_without_a_field_is_of_the_type_other(payload: dict[str, Any]) -> None:
+    assert log_fields.type_of(pending(Kind.INBOUND, payload=payload)) == "other"
+
+
+@pytest.mark.parametrize("type", sorted(TYPES))
+def test_each_known_type_of_a_message_is_logged_as_it_is(type: str) -> None:
+    assert log_fields.type_of(pending(payload={"type": type})) == type
+
+
+@pytest.mark.parametrize("type", [NUMBER, "Text", "", None, 7, ["text"], {}])
+def test_a_type_that_a_team_made_up_is_logged_as_other(type: Any) -> None:
+    assert log_fields.type_of(pending(payload={"type": type})) == "other"
+    assert log_fields.type_of(pending(payload={})) == "other"
+
+
+@pytest.mark.parametrize(
+    ("event", "key", "event_type"),
+    [
+        (MessageReceived("meta", SENDER, WAMID, NUMBER, MESSAGE), message_event_id("meta", SENDER, WAMID), "message"),
+        (Unparsable("meta", SENDER, "messages", {}, WAMID), message_event_id("meta", SENDER, WAMID), "messages"),
+        (Unparsable("meta", "", "", "raw"), Unparsable("meta", "", "", "raw").key, "other"),
+        (Change("meta", "3", "account_update", {}), Change("meta", "3", "account_update", {}).key, "account_update"),
+    ],
+    ids=["message", "unparsable message", "unparsable webhook", "change"],
+)
+def test_an_event_is_told_by_its_first_task_whether_or_not_its_record_is_known(
+    event: MessageReceived | Change | Unparsable, key: str, event_type: str
+) -> None:
+    assert log_fields.of_event(event, Queue()) == {
+        "inbound_event_id": key,
+        "correlation_id": None,
+        "stage": "inbound",
+        "event_type": event_type,
+        "task_name": task_name(key, 0, 0),
+        "queue": "inbound",
+        "generation": 0,
+        "hop": 0,
+    }
+
+
+def test_a_receipt_is_told_by_its_echo_and_a_hash_of_the_provider_id() -> None:
+    echo = Echo(KEY, 0, "correlation-1")
+    assert log_fields.of_receipt(receipt(kind=ReceiptKind.FAILED, code=131026), echo) == {
+        "delivery": KEY,
+        "correlation_id": "correlation-1",
+        "stage": "outbound",
+        "event_type": "failed",
+        "message_hash": provider_id_hash("meta", WAMID),
+        "code": 131026,
+    }
+
+
+def test_a_receipt_without_our_echo_or_without_an_id_lacks_what_it_does_not_name() -> None:
+    fields = log_fields.of_receipt(receipt("", kind=ReceiptKind.READ), None)
+    assert {name for name, value in fields.items() if value is None} == {
+        "delivery", "correlation_id", "message_hash", "code",
+    }  # fmt: skip
+
+
+def test_no_fields_hold_the_number_or_the_providers_id() -> None:
+    record = pending(Kind.INBOUND, payload=MESSAGE, contact=NUMBER, provider_id=WAMID)
+    event = MessageReceived("meta", SENDER, WAMID, NUMBER, MESSAGE)
+    fields = [
+        log_fields.of_record(record),
+        log_fields.of_task(Task.of(record), Queue()),
+        log_fields.of_event(event, Queue()),
+        log_fields.of_receipt(receipt(kind=ReceiptKind.SENT), None),
+    ]
+    assert NUMBER not in json.dumps(fields)
+    assert "wamid" not in json.dumps(fields)
