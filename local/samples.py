@@ -17,6 +17,7 @@ import click
 
 from local.screen import run_command, step
 from local.stack import Options, Stack, Told
+from shared.cli import terminal
 from shared.cli.running import STACK_FILE, Running, find
 from shared.cli.say import watch
 from shared.config import DATA_DIRECTORY
@@ -65,7 +66,7 @@ def _try_all(data_dir: Path, webhook: str) -> None:
     width = max(len(one.name) for one in sent)
     for one, outcome in zip(sent, outcomes, strict=True):
         colour = None if outcome.well else "red"
-        click.echo(f"  {one.name:<{width}}  {one.status}  " + click.style(outcome.sentence, fg=colour))
+        click.echo(f"  {one.name:<{width}}  {one.status}  " + terminal.styled(outcome.sentence, fg=colour))
     bad = sum(not outcome.well for outcome in outcomes)
     if bad:
         raise click.ClickException(f"{bad} of {len(sent)} samples went wrong; they are shown in red above.")
@@ -81,7 +82,7 @@ def _running_webhook() -> str | None:
 def _send(url: str) -> list[Sent]:
     """Run send.py over all of them. Raises ClickException where it could not."""
     command = [sys.executable, str(SEND), "--all", "--new", "--url", url]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    ended = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=False)
     if ended.returncode not in (0, 1) or not ended.stdout:
         raise click.ClickException(ended.stderr.strip() or "The samples could not be sent.")
     lines = [line.split() for line in ended.stdout.splitlines()]

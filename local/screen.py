@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from shared.cli import terminal
+
 _COLOURS = {"WARNING": "yellow", "ERROR": "red", "CRITICAL": "red"}
 _SHOWN = (
     "state",
@@ -62,7 +64,7 @@ def pretty(text: str) -> str | None:
     who = str(line.get("correlation_id") or line.get("delivery") or line.get("inbound_event_id") or "")[:8]
     facts = " ".join(f"{name}={line[name]}" for name in _SHOWN if line.get(name) is not None)
     words = f"{str(line.get('time', ''))[11:23]}  {who:<8}  {event:<28} {facts}".rstrip()
-    return click.style(words, fg=_COLOURS.get(severity))
+    return terminal.styled(words, fg=_COLOURS.get(severity))
 
 
 def run_command(command: click.Command) -> None:
@@ -78,9 +80,9 @@ def run_command(command: click.Command) -> None:
 
 def shout(sentence: str) -> str:
     """The sentence as one that must not be overlooked."""
-    return click.style(sentence, fg="red", bold=True)
+    return terminal.styled(sentence, fg="red", bold=True)
 
 
 def step(sentence: str) -> None:
     """Say what is being done."""
-    click.echo(click.style("• ", fg="cyan") + sentence)
+    click.echo(terminal.styled("• ", fg="cyan") + sentence)

@@ -27,6 +27,7 @@ from local.screen import LogFollower, shout, step
 from local.stores import PROGRAMS
 from local.stores.program import last_line
 from shared import config
+from shared.cli import terminal
 from shared.config import LOCAL_SECRETS
 
 T = TypeVar("T")
@@ -350,7 +351,7 @@ def run(options: Options, as_json: bool = False) -> None:
     try:
         with stack.running():
             if as_json:
-                click.echo(json.dumps(stack.describe()))
+                click.echo(terminal.as_json(stack.describe()))
                 stack.watch()
             else:
                 _serve(stack)

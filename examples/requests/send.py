@@ -29,6 +29,7 @@ try:
     import httpx
 
     from shared.channels.meta_webhook import parse
+    from shared.cli import terminal
 except ImportError:
     sys.exit("send.py: run make setup, then .venv/bin/python examples/requests/send.py with what you gave it now.")
 
@@ -105,7 +106,8 @@ def renewed(body: bytes) -> bytes:
 
 def found(name: str) -> Path:
     """The sample of that name, with or without .json, or any other file."""
-    for path in (HERE / name, HERE / f"{name}.json", Path(name)):
+    file = terminal.native(name)
+    for path in (HERE / file, HERE / f"{file}.json", Path(file)):
         if path.is_file():
             return path
     raise click.UsageError(f"There is no sample {name!r}; --list prints the names.")
@@ -119,4 +121,4 @@ def _objects(value: Any) -> Iterator[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    main()
+    main(terminal.begin("send.py"))

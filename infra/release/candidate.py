@@ -222,7 +222,7 @@ def _ask(url: str, body: bytes | None = None) -> tuple[int, bytes]:
 def gcloud(*arguments: str) -> str:
     """What a command of gcloud's prints. Raises Refused with what it complains of."""
     try:
-        done = subprocess.run(["gcloud", *arguments], capture_output=True, text=True)
+        done = subprocess.run(["gcloud", *arguments], capture_output=True, encoding="utf-8", errors="replace")
     except FileNotFoundError:
         raise Refused("gcloud is not here; install the Google Cloud CLI.") from None
     if done.returncode != 0:

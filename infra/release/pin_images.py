@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 import click
 import httpx
 
+from shared.cli import terminal
+
 FILES = ("services/base-image.txt", "cloudbuild.yaml")
 SECONDS = 20.0
 LOOPBACK = ("localhost", "127.0.0.1")
@@ -69,12 +71,12 @@ def pinned(text: str, digests: Mapping[str, str]) -> str:
 
 def pin(paths: Sequence[Path]) -> Mapping[str, str]:
     """Pin what these files name, all of it or nothing; the digest of each image. Raises NotPinned."""
-    texts = {path: path.read_text() for path in paths}
+    texts = {path: path.read_text(encoding="utf-8") for path in paths}
     names = dict.fromkeys(name for text in texts.values() for name in images_in(text))
     with httpx.Client(timeout=SECONDS, follow_redirects=True) as client:
         digests = {name: digest_of(Reference.parse(name), client) for name in names}
     for path, text in texts.items():
-        path.write_text(pinned(text, digests))
+        path.write_text(pinned(text, digests), encoding="utf-8")
     return digests
 
 
@@ -109,7 +111,9 @@ def _token(challenge: str, client: httpx.Client) -> str:
 
 
 @click.command()
-@click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="[FILE]...")
+@click.argument(
+    "files", nargs=-1, type=terminal.FilePath(exists=True, dir_okay=False, path_type=Path), metavar="[FILE]..."
+)
 def main(files: tuple[Path, ...]) -> None:
     """Write today's digest behind each image's tag, in services/base-image.txt and cloudbuild.yaml.
 
@@ -130,4 +134,4 @@ def main(files: tuple[Path, ...]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(terminal.begin("pin_images"))

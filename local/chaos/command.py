@@ -1,6 +1,5 @@
 """The command around a chaos run: its directory, its words, its exit code."""
 
-import json
 import os
 import random
 import shutil
@@ -19,6 +18,7 @@ from local.chaos.wishes import Wishes
 from local.screen import step
 from local.stack import EndedAtStart, Told
 from local.stores import PROGRAMS
+from shared.cli import terminal
 from shared.domain.limits import DoubtPolicy
 
 SECONDS_LEAST = 30
@@ -65,7 +65,7 @@ def run(
         result = run_chaos(wishes, Told(), say)
     except EndedAtStart:
         sys.exit(130)
-    click.echo(json.dumps(as_dict(result), ensure_ascii=False) if as_json else as_text(result))
+    click.echo(terminal.as_json(as_dict(result)) if as_json else as_text(result))
     if result.exit_code in (0, 2) and data_dir is None:
         shutil.rmtree(wishes.data_dir.parent)
     else:

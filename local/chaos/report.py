@@ -6,14 +6,13 @@ from datetime import datetime
 from itertools import zip_longest
 from typing import Any
 
-import click
-
 from local.chaos.account import Account
 from local.chaos.fates import BAD, Fate
 from local.chaos.logs import Told
 from local.chaos.proof import Need
 from local.chaos.schedule import STORE, Kind
 from local.chaos.wishes import Wishes
+from shared.cli import terminal
 
 FAULTS: Mapping[str, str] = {
     "send accept_then_drop": "sends taken, and the answer dropped",
@@ -142,15 +141,15 @@ def as_text(result: Result) -> str:
     lines: list[str] = []
     for heading, facts in rows(result):
         if facts:
-            lines += ["", click.style(heading, bold=True)]
+            lines += ["", terminal.styled(heading, bold=True)]
         for name, value in facts:
             wrong = (name in BAD or name == "that should not be") and value
-            lines.append(click.style(f"  {name:<52} {value}", fg="red" if wrong else None))
+            lines.append(terminal.styled(f"  {name:<52} {value}", fg="red" if wrong else None))
     for finding, timeline in zip_longest(result.account.findings, result.timelines):
-        lines += ["", click.style(f"{finding.fate}: {finding.sentence} ({finding.key})", fg="red")]
+        lines += ["", terminal.styled(f"{finding.fate}: {finding.sentence} ({finding.key})", fg="red")]
         lines += [timeline] if timeline else []
     lines += ["", *(f"A log line that should not be: {stray}" for stray in result.told.strays)]
-    lines += [click.style(conclusion(result), bold=True, fg="green" if result.exit_code == 0 else "red")]
+    lines += [terminal.styled(conclusion(result), bold=True, fg="green" if result.exit_code == 0 else "red")]
     return "\n".join(lines)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from shared import config
+from shared.cli import terminal
 
 
 class _Number(click.FloatRange):
@@ -50,7 +51,7 @@ class _Number(click.FloatRange):
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object, and nothing else.")
 @click.option(
     "--data-dir",
-    type=click.Path(path_type=Path),
+    type=terminal.FilePath(path_type=Path),
     help="A new directory for the run's data, which is kept.  [default: a temporary one, kept if the run fails]",
 )
 def chaos(**wanted: Any) -> None:
@@ -76,4 +77,5 @@ def chaos(**wanted: Any) -> None:
     except ModuleNotFoundError as error:
         raise click.ClickException("pombo chaos needs the repository: the local cloud is in no image.") from error
 
-    run(**wanted)
+    handler = wanted.pop("handler")
+    run(handler=terminal.native(handler) if handler else None, **wanted)

@@ -4,6 +4,7 @@ import sys
 
 import click
 
+from shared.cli import terminal
 from shared.cli.chaos import chaos
 from shared.cli.dead import dead
 from shared.cli.doctor import doctor
@@ -38,8 +39,9 @@ pombo.add_command(chaos)
 
 def run(command: click.Command = pombo) -> None:
     """Run a command, or the whole command line, and say in one line what went wrong."""
+    arguments = terminal.begin("pombo")
     try:
-        command.main(standalone_mode=False)
+        command.main(arguments, standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
         sys.exit(2)

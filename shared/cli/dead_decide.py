@@ -1,6 +1,5 @@
 """pombo dead replay and pombo dead discard: one letter, or all that match, after a look at what that means."""
 
-import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,12 +9,13 @@ from typing import Any
 
 import click
 
+from shared.cli import terminal
 from shared.cli.dead_filters import Search, filter_options
 from shared.cli.dead_parts import Deciding, deciding
 from shared.cli.dead_preview import Preview
 from shared.cli.dead_run import Tally, in_parallel
 from shared.cli.dead_show import find_letter, replay_sentence
-from shared.cli.running import data_dir_option, text_only
+from shared.cli.running import data_dir_option
 from shared.cli.screen import Counting
 from shared.domain.dead_letters import Wanted, dead_letter
 from shared.domain.delivery import NOT_DEAD
@@ -46,7 +46,7 @@ def decision_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 _OPTIONS = (
-    click.argument("id", required=False, callback=text_only),
+    click.argument("id", required=False),
     click.option("--all", "all_of_them", is_flag=True, help="All of them, where no filter is given."),
     click.option("--limit", type=click.IntRange(1), help="So many of them at most."),
     click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing."),
@@ -117,7 +117,7 @@ def replay(asked: Asked, may_double: bool, data_dir: Path) -> None:
 
 @click.command()
 @decision_options
-@click.option("--reason", required=True, callback=text_only, help="Why; kept with the letter, and told in its story.")
+@click.option("--reason", required=True, help="Why; kept with the letter, and told in its story.")
 @data_dir_option
 def discard(asked: Asked, reason: str, data_dir: Path) -> None:
     """Give a dead letter up, or all that match: it will be deleted like what is done.
@@ -161,7 +161,7 @@ def _agree(preview: Preview, asked: Asked) -> None:
 
 def _decide_one(record: Delivery, asked: Asked, act: Act | None, preview: Preview, would: str) -> None:
     if act is None:
-        click.echo(json.dumps(preview.as_dict()) if asked.as_json else would)
+        click.echo(terminal.as_json(preview.as_dict()) if asked.as_json else would)
         return
     outcome = act(record.key)
     if outcome.done is Done.SKIPPED:
@@ -169,7 +169,7 @@ def _decide_one(record: Delivery, asked: Asked, act: Act | None, preview: Previe
     if asked.as_json:
         tally = Tally(Done.DISCARDED if outcome.done is Done.DISCARDED else Done.REPLAYED)
         tally.add(outcome)
-        click.echo(json.dumps(tally.as_dict(is_whole=True)))
+        click.echo(terminal.as_json(tally.as_dict(is_whole=True)))
     elif outcome.done is Done.REPLAYED and not record.final:
         click.echo("It is under way already; its task was made sure of.")
     else:

@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 
-from shared.cli.running import text_only
 from shared.domain.dead_letters import ERRORS, DeadLetter, Wanted
 from shared.domain.record import Kind
 from shared.pipeline.dead_letters import find
@@ -24,14 +23,14 @@ Counts = Counter[tuple[str, int | None]]
 """How many letters there are by error and the provider's code."""
 
 
-def _moment(context: click.Context, parameter: click.Parameter, value: str | None) -> datetime | None:
+def _moment(_context: click.Context, _parameter: click.Parameter, value: str | None) -> datetime | None:
     """A moment, or how long ago it was."""
-    if (text := text_only(context, parameter, value)) is None:
+    if value is None:
         return None
     try:
-        if match := _AGO.fullmatch(text.strip()):
+        if match := _AGO.fullmatch(value.strip()):
             return datetime.now(UTC) - timedelta(**{_UNITS[match[2]]: int(match[1])})
-        at = datetime.fromisoformat(text.strip())
+        at = datetime.fromisoformat(value.strip())
     except (ValueError, OverflowError):
         sentence = "it is no time like 2026-11-28, 2026-11-28T10:15 (UTC) or 2h (two hours ago)."
         raise click.BadParameter(sentence) from None
@@ -47,7 +46,7 @@ def _errors(_context: click.Context, _parameter: click.Parameter, values: tuple[
 
 
 _OPTIONS = (
-    click.option("--tenant", callback=text_only, help="Of this tenant alone."),
+    click.option("--tenant", help="Of this tenant alone."),
     click.option(
         "--since", callback=_moment, metavar="TIME", help="Dead since then: a time in UTC, or 2h, 3d, 90m ago."
     ),

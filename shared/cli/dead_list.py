@@ -1,13 +1,13 @@
 """pombo dead list: which letters there are, and why."""
 
 import heapq
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
+from shared.cli import terminal
 from shared.cli.dead_filters import (
     Counts,
     Search,
@@ -50,7 +50,7 @@ def list_letters(wanted: Wanted, limit: int, as_json: bool, data_dir: Path) -> N
             limit, counting.each(_counted(search, counts)), key=lambda letter: (letter.at, letter.key)
         )
     if as_json:
-        click.echo(json.dumps(as_dict(letters, counts, search.unread), ensure_ascii=False))
+        click.echo(terminal.as_json(as_dict(letters, counts, search.unread)))
     else:
         click.echo("\n".join(as_lines(letters, counts, search.unread, wanted.restricts)))
 

@@ -1,6 +1,5 @@
 """A preview: what a replay or a discard would do to the letters that are meant, before it is done."""
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -8,6 +7,7 @@ from typing import Any, Self
 
 import click
 
+from shared.cli import terminal
 from shared.cli.dead_filters import Counts, counts_as_dicts, counts_as_text
 from shared.domain.dead_letters import REFUSED, UNKNOWN_SENDER, DeadLetter, Replays
 
@@ -66,7 +66,7 @@ class Preview:
             self.notes[note] += 1
 
     def say(self, as_json: bool, is_error: bool = False) -> None:
-        text = json.dumps(self.as_dict()) if as_json else "\n".join(self.as_lines())
+        text = terminal.as_json(self.as_dict()) if as_json else "\n".join(self.as_lines())
         click.echo(text, err=is_error)
 
     def as_dict(self) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """A run over many dead letters: several at once, counted, and honest about where it stopped."""
 
-import json
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
@@ -10,6 +9,7 @@ from typing import Any, Self, TypeVar
 
 import click
 
+from shared.cli import terminal
 from shared.pipeline.dead_letters import Done, Outcome
 
 AT_ONCE = 16
@@ -107,7 +107,7 @@ class Tally:
         self._say(as_json, is_whole=True)
 
     def _say(self, as_json: bool, is_whole: bool) -> None:
-        click.echo(json.dumps(self.as_dict(is_whole)) if as_json else "\n".join(self.as_lines(is_whole)))
+        click.echo(terminal.as_json(self.as_dict(is_whole)) if as_json else "\n".join(self.as_lines(is_whole)))
 
     def as_dict(self, is_whole: bool) -> dict[str, Any]:
         skipped = [{"why": why, "count": count} for why, count in self._whys.most_common()]

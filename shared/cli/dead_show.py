@@ -1,6 +1,5 @@
 """pombo dead show: what was tried of one letter, and what a replay would do."""
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,9 +7,10 @@ from typing import Any
 import click
 
 from shared import bootstrap
+from shared.cli import terminal
 from shared.cli.dead_filters import error_of
 from shared.cli.dead_list import letter_as_dict
-from shared.cli.running import Running, data_dir_option, find, text_only
+from shared.cli.running import Running, data_dir_option, find
 from shared.cli.trace import find_records, moment_lines, stamp, timeline_of
 from shared.domain.dead_letters import UNKNOWN_SENDER, DeadLetter, Replays, dead_letter, why_never
 from shared.domain.record import Delivery, Kind, ReceiptKind
@@ -20,7 +20,7 @@ NOTHING_KNOWN = "Nothing is known by this id: give a key, a correlation id, an e
 
 
 @click.command()
-@click.argument("id", callback=text_only)
+@click.argument("id")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @data_dir_option
 def show(id: str, as_json: bool, data_dir: Path) -> None:
@@ -41,7 +41,7 @@ def show(id: str, as_json: bool, data_dir: Path) -> None:
     events = timeline_of(running, records).events
     shown = [(record, [one for one in events if one.delivery == record.key]) for record in meant(records, id)]
     if as_json:
-        click.echo(json.dumps({"letters": [as_dict(*one) for one in shown]}, ensure_ascii=False))
+        click.echo(terminal.as_json({"letters": [as_dict(*one) for one in shown]}))
     else:
         click.echo("\n\n".join("\n".join(as_lines(*one)) for one in shown))
 
@@ -121,7 +121,7 @@ def as_lines(record: Delivery, events: Sequence[Moment]) -> Iterator[str]:
     """The same for a person."""
     letter = dead_letter(record)
     what = f"Dead letter {record.key}: {error_of(letter.error, letter.code)}" if letter else f"{record.key}: no letter"
-    yield click.style(what, bold=True)
+    yield terminal.styled(what, bold=True)
     yield f"  {record.kind}, tenant {record.tenant or '-'}, correlation id {record.correlation_id}, now {record.state}"
     yield from moment_lines(events, {})
     yield f"  {replay_sentence(record, letter)}"

@@ -1,6 +1,5 @@
 """pombo doctor: is everything in place? Each check says what it found; none hides another."""
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from functools import cache
@@ -11,6 +10,7 @@ import click
 from shared import bootstrap, config
 from shared.cli import doctor_checks as checks
 from shared.cli import doctor_settings as settings
+from shared.cli import terminal
 from shared.cli.doctor_settings import OF_QUEUE, OF_STORE, CannotCheck, Check
 from shared.cli.running import Described, data_dir_option, describe, progress
 from shared.pipeline.clock import SystemClock
@@ -32,10 +32,10 @@ def doctor(points: bool, as_json: bool, data_dir: Path) -> None:
     """
     if points:
         names = bootstrap.crash_points()
-        click.echo(json.dumps(names) if as_json else "\n".join(names))
+        click.echo(terminal.as_json(names) if as_json else "\n".join(names))
         return
     found = list(examine(describe(data_dir)))
-    click.echo(json.dumps([asdict(check) for check in found], ensure_ascii=False) if as_json else as_text(found))
+    click.echo(terminal.as_json([asdict(check) for check in found]) if as_json else as_text(found))
     wrong = sum(not check.ok for check in found)
     if wrong:
         raise click.ClickException(f"{wrong} of {len(found)} checks are not right.")
@@ -44,7 +44,7 @@ def doctor(points: bool, as_json: bool, data_dir: Path) -> None:
 def as_text(found: Sequence[Check]) -> str:
     """A line for each check, with a mark."""
     width = max(len(check.check) for check in found)
-    marks = {True: click.style("ok", fg="green"), False: click.style("NO", fg="red", bold=True)}
+    marks = {True: terminal.styled("ok", fg="green"), False: terminal.styled("NO", fg="red", bold=True)}
     return "\n".join(f"{marks[check.ok]}  {check.check:<{width}}  {check.sentence}" for check in found)
 
 

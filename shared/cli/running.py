@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from shared import bootstrap, config
+from shared.cli import terminal
 from shared.pipeline.ports import Store
 
 STACK_FILE = "stack.json"
@@ -22,19 +23,10 @@ def data_dir_option(command: Any) -> Any:
     return click.option(
         "--data-dir",
         default=config.DATA_DIRECTORY,
-        type=click.Path(path_type=Path),
+        type=terminal.FilePath(path_type=Path),
         show_default=True,
         help="Where Pombo keeps its data on this machine.",
     )(command)
-
-
-def text_only(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
-    """Refuses an argument that is no text: a shell may pass any bytes."""
-    try:
-        (value or "").encode()
-    except UnicodeEncodeError as error:
-        raise click.BadParameter("it is no text in UTF-8.") from error
-    return value
 
 
 @dataclass(frozen=True, slots=True)

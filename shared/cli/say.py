@@ -1,6 +1,5 @@
 """pombo say: send a message as a customer would, through the WhatsApp simulator."""
 
-import json
 import re
 import time
 from collections.abc import Sequence
@@ -11,7 +10,8 @@ from typing import Any
 import click
 import httpx
 
-from shared.cli.running import Running, data_dir_option, find, text_only
+from shared.cli import terminal
+from shared.cli.running import Running, data_dir_option, find
 from shared.cli.trace import PROVIDER, as_text, replies_as_dicts, timeline_of
 from shared.domain.identity import message_event_id
 from shared.domain.record import Delivery
@@ -26,20 +26,20 @@ _NUMBER = re.compile(r"\+?[0-9]{5,15}")
 """As in E.164, without separators. https://www.itu.int/rec/T-REC-E.164"""
 
 
-def _number(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    if text_only(context, parameter, value) is not None and not _NUMBER.fullmatch(value or ""):
+def _number(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not _NUMBER.fullmatch(value):
         raise click.BadParameter("a phone number is 5 to 15 digits, with or without a + before them.")
     return value
 
 
-def _user_id(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    if text_only(context, parameter, value) is not None and not (value or "").strip():
+def _user_id(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not value.strip():
         raise click.BadParameter("a user id is not empty; leave the option out for a customer with a number.")
     return value
 
 
 @click.command()
-@click.argument("text", callback=text_only)
+@click.argument("text")
 @click.option("--from", "phone", callback=_number, help=f"The customer's number.  [default: {CALLER}]")
 @click.option(
     "--user-id", callback=_user_id, help="A customer with a username and no number: their business-scoped user id."
@@ -69,7 +69,7 @@ def say(text: str, phone: str | None, user_id: str | None, wait: bool, as_json: 
         "correlation_id": timeline.correlation_id,
         "replies": replies_as_dicts(timeline),
     }
-    click.echo(json.dumps(described, ensure_ascii=False) if as_json else as_text(timeline))
+    click.echo(terminal.as_json(described) if as_json else as_text(timeline))
     if wait and not timeline.answered:
         if as_json:
             click.echo(as_text(timeline), err=True)

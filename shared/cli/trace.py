@@ -1,6 +1,5 @@
 """pombo trace: what became of a message."""
 
-import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
@@ -11,8 +10,9 @@ from typing import Any
 import click
 
 from shared import bootstrap
+from shared.cli import terminal
 from shared.cli.cloud_logs import CloudLogs
-from shared.cli.running import Running, data_dir_option, find, progress, text_only
+from shared.cli.running import Running, data_dir_option, find, progress
 from shared.domain.identity import message_event_id
 from shared.domain.record import Delivery
 from shared.logs import EVENTS
@@ -27,12 +27,11 @@ LogLines = Callable[[Collection[str], Collection[str]], Iterable[Mapping[str, An
 
 
 @click.command(context_settings={"ignore_unknown_options": False})
-@click.argument("id", callback=text_only)
+@click.argument("id")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option(
     "--cloud",
     metavar="PROJECT",
-    callback=text_only,
     help="Read the log lines from Cloud Logging; the records come from the STORE of the environment.",
 )
 @data_dir_option
@@ -58,7 +57,7 @@ def trace(id: str, as_json: bool, cloud: str | None, data_dir: Path) -> None:
         raise click.ClickException(
             "Nothing is known by this id: give a correlation id, event id, outbound key or wamid."
         )
-    click.echo(json.dumps(as_dict(timeline), ensure_ascii=False) if as_json else as_text(timeline))
+    click.echo(terminal.as_json(as_dict(timeline)) if as_json else as_text(timeline))
 
 
 def _cloud_lines(project: str, since: datetime | None = None) -> LogLines:
@@ -107,7 +106,7 @@ def replies_as_dicts(timeline: Timeline) -> list[dict[str, Any]]:
 def as_text(timeline: Timeline) -> str:
     """The timeline for a person."""
     heading = f"Message {timeline.correlation_id or '(no correlation id)'}: {timeline.shown}"
-    lines = [click.style(heading, bold=True)]
+    lines = [terminal.styled(heading, bold=True)]
     if timeline.shown == GONE:
         lines.append("  Its record is no more; this is what the logs still say.")
     lines += moment_lines(timeline.events, _names(timeline))
@@ -128,7 +127,7 @@ def moment_lines(moments: Sequence[Moment], names: Mapping[str, str]) -> Iterato
             day = moment.at.date()
             yield f"  {day} (times are UTC)"
         name = f"{names[moment.delivery]:<{width}}  " if moment.delivery in names else ""
-        said = click.style(_plain(moment.sentence), fg=_COLOURS.get(moment.what))
+        said = terminal.styled(_plain(moment.sentence), fg=_COLOURS.get(moment.what))
         yield f"  {moment.at:%H:%M:%S.%f}"[:-3] + f"  {name}{said}"
 
 

@@ -191,7 +191,7 @@ def test_what_is_no_text_is_said_in_one_line(tmp_path: Path, arguments: tuple[st
         text=True,
     )
 
-    assert "is no text in UTF-8" in fails(result, code=2)
+    assert "An argument is not text in UTF-8." in fails(result, code=2)
 
 
 @pytest.mark.parametrize(
