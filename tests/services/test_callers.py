@@ -15,6 +15,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from google.auth import crypt, jwt
+from pytest_mock import MockerFixture, MockType
 from werkzeug.datastructures import Headers
 
 from services.internal import callers as callers_module
@@ -279,37 +280,28 @@ def test_an_address_without_a_server_is_as_good_as_none(certificates: Certificat
         checked.check_task(headers(TOKEN, GOOGLE.sign()))
 
 
-@dataclass
-class Monotonic:
-    """The clock of the certificates."""
-
-    seconds: float = 1000.0
-
-    def monotonic(self) -> float:
-        return self.seconds
-
-
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Monotonic:
-    clock = Monotonic()
-    monkeypatch.setattr(callers_module, "time", clock)
-    return clock
+def now(mocker: MockerFixture) -> MockType:
+    """The clock of the certificates: its return_value is the time."""
+    monotonic: MockType = mocker.patch.object(callers_module, "time").monotonic
+    monotonic.return_value = 1000.0
+    return monotonic
 
 
-def test_certificates_are_fetched_once_an_hour(certificates: Certificates, clock: Monotonic) -> None:
+def test_certificates_are_fetched_once_an_hour(certificates: Certificates, now: MockType) -> None:
     checked, good = callers(certificates), headers(TOKEN, GOOGLE.sign())
     for _ in range(3):
         checked.check_task(good)
-    clock.seconds += CERTIFICATES_SECONDS
+    now.return_value += CERTIFICATES_SECONDS
     checked.check_task(good)
     assert certificates.fetched == 1
-    clock.seconds += 1
+    now.return_value += 1
     checked.check_task(good)
     assert certificates.fetched == 2
 
 
 def test_a_new_key_is_looked_for_at_once_but_not_for_every_token_that_invents_one(
-    certificates: Certificates, clock: Monotonic
+    certificates: Certificates, now: MockType
 ) -> None:
     checked = callers(certificates)
     checked.check_task(headers(TOKEN, GOOGLE.sign()))
@@ -318,15 +310,15 @@ def test_a_new_key_is_looked_for_at_once_but_not_for_every_token_that_invents_on
         with pytest.raises(Forbidden):
             checked.check_task(headers(TOKEN, NEXT.sign()))
     assert certificates.fetched == 1
-    clock.seconds += FETCH_SECONDS + 1
+    now.return_value += FETCH_SECONDS + 1
     checked.check_task(headers(TOKEN, NEXT.sign()))
     assert certificates.fetched == 2
 
 
-def test_a_key_that_was_taken_back_no_longer_opens(certificates: Certificates, clock: Monotonic) -> None:
+def test_a_key_that_was_taken_back_no_longer_opens(certificates: Certificates, now: MockType) -> None:
     checked = callers(certificates)
     checked.check_task(headers(TOKEN, GOOGLE.sign()))
     certificates.body = json.dumps(NEXT.certificate).encode()
-    clock.seconds += CERTIFICATES_SECONDS + 1
+    now.return_value += CERTIFICATES_SECONDS + 1
     with pytest.raises(Forbidden):
         checked.check_task(headers(TOKEN, GOOGLE.sign()))

@@ -21,6 +21,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from pytest_mock import MockerFixture
 
 from shared import bootstrap, config
 from shared.domain.limits import PostTimes
@@ -633,11 +634,9 @@ def test_a_refused_connection_counts_as_raised() -> None:
     assert (str(failure), failure.took) == ("The backend refused the connection.", False)
 
 
-def test_a_name_that_is_not_resolved_counts_as_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unknown(*_: Any, **__: Any) -> Any:
-        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-
-    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+def test_a_name_that_is_not_resolved_counts_as_raised(mocker: MockerFixture) -> None:
+    unknown = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+    mocker.patch.object(socket, "getaddrinfo", side_effect=unknown)
     failure = unavailable("http://backend.c4n4ry.example.com/")
     assert (str(failure), failure.took) == ("The backend cannot be found: its name was not resolved.", False)
 

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from pytest_mock import MockerFixture
 
 from shared import logs
 
@@ -263,14 +264,12 @@ logging.getLogger("a.library").error("{CANARY}")
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
-def test_lines_do_not_wait_for_a_buffer(lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_do_not_wait_for_a_buffer(lines: Lines, monkeypatch: pytest.MonkeyPatch, mocker: MockerFixture) -> None:
     """A process that is killed loses no line that it has logged: it goes to the file, past sys.stdout."""
     monkeypatch.setattr(sys, "stdout", io.StringIO())
-    written: list[int] = []
-    write = os.write
-    monkeypatch.setattr(os, "write", lambda fd, data: written.append(fd) or write(fd, data))
+    write = mocker.spy(os, "write")
     logs.event("started")
-    assert written == [1]
+    assert [call.args[0] for call in write.call_args_list] == [1]
 
 
 # ---- the trace of a request
