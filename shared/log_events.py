@@ -58,6 +58,7 @@ FIELDS: Mapping[str, str] = {
     "until": "when it is looked at again, or probed again",
     "wait_seconds": "how long the outage is waited out, until the next probe",
     "outbound_planned": "how many replies the handler gave",
+    "outbound_invalid": "how many of them cannot be sent; absent if none",
     "outbound_enqueued": "how many of them have their task",
     "duration_ms": "how long the request took, up to this line",
     "latency_seconds": "how long ago the record was created",
@@ -120,7 +121,9 @@ EVENTS: Mapping[str, LogEvent] = {
     "inbound_enqueued": _accepted("The event has its task."),
     "inbound_processing_started": _inbound("The event goes to the handler.", "attempt"),
     "inbound_processing_finished": _inbound(
-        "The event was handled.", *_ATTEMPT, may=("status", "reason", "outbound_planned", "outbound_enqueued")
+        "The event was handled.",
+        *_ATTEMPT,
+        may=("status", "reason", "outbound_planned", "outbound_invalid", "outbound_enqueued"),
     ),
     "inbound_rescheduled": _inbound("The event will be tried again.", *_ATTEMPT, may=("reason",)),
     "inbound_waiting": _inbound("An event waits.", "reason", "until"),

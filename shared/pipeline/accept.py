@@ -6,7 +6,7 @@ redelivery of a large POST gets further than the last.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from shared.domain.events import Change, Event, MessageReceived, ReceiptReceived
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery, Kind, State, Task
 from shared.domain.retention import UNKNOWN_SENDER_PAYLOAD_BYTES
-from shared.pipeline import receipts
+from shared.pipeline import log_fields, receipts
 from shared.pipeline.clock import Clock
 from shared.pipeline.follow import log_dead
 from shared.pipeline.outcomes import faults_in, outcome_of
@@ -106,7 +106,7 @@ class Accept:
         for event, mark in zip(arrivals, marks, strict=True):
             self._log(event, mark)
         for event in repeats:
-            logs.event("inbound_duplicate", inbound_event_id=event.key)
+            self._log_duplicate(event)
         faults = faults_in(marks) + receipts.note_all(events, self.store, deadline)
         waiting = [mark for mark in marks if isinstance(mark, New) and not mark.record.final]
         again = [mark for mark in marks if isinstance(mark, SeenUnqueued)]
@@ -124,17 +124,23 @@ class Accept:
             made = self.queue.ensure_all(tasks, deadline)
         for record, fault in zip(records, made, strict=True):
             if fault is None:
-                logs.event("inbound_enqueued", inbound_event_id=record.key, correlation_id=record.correlation_id)
+                logs.event("inbound_enqueued", **self._about(record))
         return faults_in(made)
 
     def _log(self, event: Arrival, mark: Mark | Exception) -> None:
         match mark:
             case New(record):
-                self._log_new(record, event)
+                self._log_new(record)
             case Seen():
-                logs.event("inbound_duplicate", inbound_event_id=event.key)
+                self._log_duplicate(event)
             case _:
                 pass
+
+    def _log_duplicate(self, event: Arrival) -> None:
+        logs.event("inbound_duplicate", **log_fields.of_event(event, self.queue))
+
+    def _about(self, record: Delivery) -> Mapping[str, Any]:
+        return {**log_fields.of_record(record), **log_fields.in_queue(Task.of(record), self.queue)}
 
     def _record(self, event: Arrival) -> Delivery:
         match event:
@@ -168,17 +174,8 @@ class Accept:
             refused=refused,
         )
 
-    def _log_new(self, record: Delivery, event: Arrival) -> None:
-        logs.event(
-            "inbound_new",
-            inbound_event_id=record.key,
-            correlation_id=record.correlation_id,
-            tenant=record.tenant or None,
-            phone_number_id=record.sender if isinstance(event, MessageReceived) else None,
-            event_type="message" if isinstance(event, MessageReceived) else event.field,
-            state=record.state,
-            reason=record.reason,
-        )
+    def _log_new(self, record: Delivery) -> None:
+        logs.event("inbound_new", **self._about(record), state=record.state, reason=record.reason)
         if record.state is State.DEAD:
             log_dead(record)
 

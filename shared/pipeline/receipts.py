@@ -7,7 +7,8 @@ from shared.domain.deadline import Deadline
 from shared.domain.events import Event, ReceiptReceived
 from shared.domain.identity import Echo, parse_echo
 from shared.domain.marks import ReceiptBlock, sender_id
-from shared.domain.record import Kind, ReceiptKind
+from shared.domain.record import ReceiptKind
+from shared.pipeline import log_fields
 from shared.pipeline.outcomes import faults_in, outcome_of
 from shared.pipeline.ports import Store
 
@@ -50,27 +51,12 @@ def _note(echo: Echo | None, receipt: ReceiptReceived, store: Store) -> bool:
 
 
 def _log_noted(receipt: ReceiptReceived, echo: Echo | None, there: bool) -> None:
-    if echo is None:
-        _log(receipt, None, reason="no_echo")
-    elif there:
-        _log(receipt, echo)
-    else:
-        logs.event("receipt_unknown", severity="WARNING", delivery=echo.key, event_type=receipt.kind)
-        if receipt.kind is ReceiptKind.FAILED:
-            _log(receipt, echo)
-
-
-def _log(receipt: ReceiptReceived, echo: Echo | None, reason: str | None = None) -> None:
     """A failed receipt has an event of its own, which metrics count as a message that failed."""
-    failed = receipt.kind is ReceiptKind.FAILED
-    logs.event(
-        "receipt_failed" if failed else "receipt_applied",
-        severity="WARNING" if failed else "INFO",
-        delivery=echo.key if echo else None,
-        correlation_id=echo.correlation_id if echo else None,
-        event_type=receipt.kind,
-        code=receipt.code,
-        stage=Kind.OUTBOUND if failed else None,
-        status="failed" if failed else None,
-        reason=reason,
-    )
+    about = log_fields.of_receipt(receipt, echo)
+    if not there:
+        logs.event("receipt_unknown", severity="WARNING", **about)
+    reason = None if echo else "no_echo"
+    if receipt.kind is ReceiptKind.FAILED:
+        logs.event("receipt_failed", severity="WARNING", **about, status="failed", reason=reason)
+    elif there:
+        logs.event("receipt_applied", **about, reason=reason)

@@ -38,7 +38,9 @@ def exhausted(record: Delivery, limits: Limits, cut_off: int | None = None) -> D
 
 def numbers_shown(record: Delivery) -> list[int]:
     """Of the tries that failed or were cut off, as the timeline tells them."""
-    told = [one for one in moments(record, "", lambda *_: None, (), {}) if one.what in ("handler_failed", "retry")]
+    told = [
+        one for one in moments(record, "", lambda *_: None, (), {}, None) if one.what in ("handler_failed", "retry")
+    ]
     return [int(one.sentence.rpartition("try ")[2].split(",")[0].rstrip(")")) for one in told]
 
 
@@ -59,7 +61,7 @@ def test_the_timeline_shows_every_attempt_of_a_round(kind: Kind, limits: Limits)
 @pytest.mark.parametrize("limits", [Limits(), MOST], ids=["by default", "at most"])
 def test_the_timeline_shows_that_the_first_of_many_attempts_was_cut_off(limits: Limits) -> None:
     record = exhausted(replace(pending(Kind.INBOUND), give_up_at=None), limits, cut_off=1)
-    told = list(moments(record, "", lambda *_: None, (), {}))
+    told = list(moments(record, "", lambda *_: None, (), {}, None))
     assert [one.what for one in told[:3]] == ["received", "cut_off", "handler_failed"]
     assert numbers_shown(record) == list(range(2, limits.max_attempts + 1))
 

@@ -181,6 +181,8 @@ class Unreachable:
     def patience(self) -> Any:
         raise OSError
 
+    call = None
+
 
 # ---- what a webhook may take
 
