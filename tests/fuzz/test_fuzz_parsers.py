@@ -36,7 +36,7 @@ from shared.domain.events import Parsed, ReceiptReceived
 from shared.domain.identity import Echo, parse_echo
 from shared.domain.limits import Limits, PostTimes
 from shared.domain.messages import Contact, Drop, Message, to_json
-from shared.domain.outbound_messages import OutboundMessage
+from shared.domain.outbound_messages import InvalidReply, OutboundMessage, PlanItem
 from shared.domain.record import Delivery, Kind, Task
 from shared.domain.tasks import parse_task, task_body
 from shared.handlers.url import Backend
@@ -344,7 +344,7 @@ def check_backend(answer: Answer) -> None:
         now=lambda: NOW,
     )
     backend._poster = Stub(answer)  # type: ignore[assignment]
-    replies: list[OutboundMessage] = []
+    replies: list[PlanItem] = []
     try:
         replies = backend(CALL)
     except Drop as drop:
@@ -353,6 +353,10 @@ def check_backend(answer: Answer) -> None:
         check_sentence(str(fault))
     assert len(replies) <= 30
     for reply in replies:
+        if isinstance(reply, InvalidReply):
+            check_sentence(reply.sentence)
+            check_storable(reply.given, depth=-10)
+            continue
         payload = {"type": reply.type, "content": reply.content, "reply_to": reply.reply_to, "to": "+15550002222"}
         check_storable(payload, depth=-10)
         assert isinstance(json.loads(request_body(payload, Echo("0" * 40, 0, "corr_0001"))), dict)

@@ -458,15 +458,32 @@ def heard(capfd: pytest.CaptureFixture[str]) -> Iterator[Callable[[], str]]:
         yield lambda: "".join(capfd.readouterr())
 
 
-@pytest.mark.parametrize(("port", "method"), [("store", "create"), ("store", "note_receipt"), ("queue", "ensure")])
+@pytest.mark.parametrize(
+    ("port", "method", "messages", "receipts"),
+    [
+        ("store", "create", 1, 0),
+        ("store", "create_all", 2, 0),
+        ("store", "note_receipt", 0, 1),
+        ("store", "note_receipts", 0, 2),
+        ("queue", "ensure", 1, 0),
+        ("queue", "ensure_all", 2, 0),
+    ],
+)
 def test_an_exception_that_quotes_everything_is_not_quoted_by_the_webhook_service(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, heard: Callable[[], str], port: str, method: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    heard: Callable[[], str],
+    port: str,
+    method: str,
+    messages: int,
+    receipts: int,
 ) -> None:
     given = parts.webhook_parts(tmp_path, queue=parts.NoQueue(), META_APP_SECRET=CANARIES["app secret"])
     monkeypatch.setattr(bootstrap, "webhook", lambda: given.parts)
     app = functions_framework.create_app("webhook", str(ROOT / "services" / "webhook" / "main.py"))
     getattr(given, port).before = exploding(method)
-    body = webhook(item(1), item(2), statuses=(failed_receipt(1, str(Echo("0" * 40, 0, "corr_0001"))),))
+    failed = tuple(failed_receipt(number, str(Echo("0" * 40, 0, "corr_0001"))) for number in range(receipts))
+    body = webhook(*(item(number) for number in range(messages)), statuses=failed)
     headers = {"X-Hub-Signature-256": signed(body, CANARIES["app secret"])}
     answer = app.test_client().post("/webhooks/whatsapp", data=body, headers=headers)
     given.close()
