@@ -6,7 +6,6 @@ from typing import Any
 import click
 
 from shared import config
-from shared.cli import terminal
 from shared.cli.running import data_dir_option
 
 LAST_PORT = 65535
@@ -68,7 +67,7 @@ def up(
             data_dir=data_dir.resolve(),
             store=store,
             first_port=8080 if ports is None else ports,
-            whatsapp_url=terminal.native(whatsapp_url) if whatsapp_url else None,
+            whatsapp_url=whatsapp_url,
             sweep=not no_sweep,
             restart=not no_restart,
         ),
