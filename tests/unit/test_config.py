@@ -537,6 +537,69 @@ def test_a_value_as_google_and_meta_write_it_is_taken_as_it_is(name: str, value:
     assert load({name: value}, INTERNAL)[name] == value
 
 
+RANGES: Mapping[str, tuple[str, str, str, str]] = {
+    "PORT": ("0", "1", "65535", "65536"),
+    "THREADS": ("0", "1", "1000", "1001"),
+    "WEBHOOK_MAX_BYTES": ("1023", "1024", "67108864", "67108865"),
+    "HANDLER_TIMEOUT": ("0.9s", "1s", "1700s", "1700.1s"),
+    "MAX_ATTEMPTS": ("0", "1", "50", "51"),
+    "IN_DOUBT_SECONDS": ("119", "120", "24h", "86401"),
+    "MESSAGE_MAX_AGE": ("59s", "60s", "30d", "721h"),
+    "DEDUPE_TTL_DAYS": ("0", "1", "365", "366"),
+    "SWEEP_AFTER": ("0.9s", "1s", "24h", "86401s"),
+    "TIME_SCALE": ("0.9", "1", "20", "20.1"),
+}
+"""Below, least, most, above: of every setting that is a number or a duration."""
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_a_number_is_taken_from_its_least_to_its_most(name: str) -> None:
+    below, least, most, above = RANGES[name]
+    (setting,) = [it for it in SETTINGS if it.name == name]
+    for value in (least, most):
+        assert faults({name: value}, setting.services[0]) == []
+    for value in (below, above):
+        assert named(faults({name: value}, setting.services[0])) == {name}
+
+
+def test_every_number_has_its_range_tested() -> None:
+    """A number by what it takes: a plain 5 or a 500 and no word."""
+    numbers = {it.name for it in SETTINGS if any(_takes(it, str(n)) for n in (5, 500, 5000)) and not _takes(it, "a-b")}
+    texts = {"SQLITE_PATH", "WHATSAPP_PHONE_NUMBER_ID"}
+    assert numbers - texts == set(RANGES)
+
+
+def _takes(setting: Setting, value: str) -> bool:
+    try:
+        setting.parse(value)
+    except Exception:
+        return False
+    return True
+
+
+def test_what_is_secret_is_marked_as_that() -> None:
+    """So it is neither shown by doctor, nor given in plain sight by Terraform."""
+    assert {it.name for it in SETTINGS if it.secret} == {
+        "META_APP_SECRET", "META_VERIFY_TOKEN", "WHATSAPP_ACCESS_TOKEN", "INTERNAL_TASK_TOKEN", "HANDLER_URL_SECRET",
+        "REDIS_URL",
+    }  # fmt: skip
+
+
+@each_deployed
+def test_in_a_project_the_tuning_has_the_defaults_of_the_protocol(app_env: str, service: str) -> None:
+    settings = load({**GIVEN, "APP_ENV": app_env}, service)
+    assert settings.limits == Limits(), "with a sweep after 600 s, which is 30 s on one machine"
+    assert (settings["THREADS"], settings["LOG_LEVEL"], settings["FIRESTORE_DATABASE"]) == (16, "INFO", "(default)")
+
+
+def test_of_the_settings_that_a_command_needs_every_fault_is_reported_and_no_other() -> None:
+    environ = {"THREADS": "none", "DEDUPE_TTL_DAYS": "0", "LOG_LEVEL": "LOUD"}
+    with pytest.raises(ConfigError) as caught:
+        load(environ, WEBHOOK, only={"DEDUPE_TTL_DAYS", "LOG_LEVEL", "STORE"})
+    assert named(caught.value.faults) == {"DEDUPE_TTL_DAYS", "LOG_LEVEL"}
+    assert load(environ, WEBHOOK, only={"STORE"})["STORE"] == "sqlite"
+
+
 def test_an_address_loses_its_last_slash() -> None:
     environ = {"INTERNAL_TASK_BASE_URL": "https://internal.example.com/"}
     assert load(environ, WEBHOOK)["INTERNAL_TASK_BASE_URL"] == "https://internal.example.com"

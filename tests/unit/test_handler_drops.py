@@ -90,3 +90,10 @@ def test_what_we_dropped_ourselves_is_still_taken_for_that(tenant: str) -> None:
         assert (mark_of(record), is_letter(record)) == (Listing.UNKNOWN_SENDER, True)
     given_up = dropped(Kind.INBOUND, reason="discarded", attempts_log=(Attempt(at(-10), 8, "handler_failed"),))
     assert discard(given_up, LIMITS, NOW).write is None
+
+
+def test_what_else_the_metadata_hold_stays() -> None:
+    held = leased(Kind.INBOUND, token=MINE, metadata={"order": "1"})
+    step = settle(held, MINE, Dropped("spam"), LIMITS, NOW, NO_JITTER)
+    assert step.write is not None
+    assert step.write.metadata == {"order": "1", "handler_said": "spam"}

@@ -14,6 +14,7 @@ import pytest
 from services import server
 from services.bounded_worker import BoundedWorker
 from services.internal.main import _context, create_app
+from services.webhook.main import webhook
 from shared import bootstrap, config
 from shared.domain.record import Kind, Task
 from shared.stores.sqlite import SqliteStore
@@ -127,6 +128,18 @@ def test_a_log_line_names_its_trace_in_the_project_of_the_settings(parts: bootst
     trace = "4bf92f3577b34da6a3ce929d0e0e4736"
     with create_app(parts).test_request_context(headers={"traceparent": f"00-{trace}-00f067aa0ba902b7-01"}):
         assert _context(task, parts)["logging.googleapis.com/trace"] == f"projects/a-project/traces/{trace}"
+
+
+def test_a_log_line_of_the_webhook_names_its_trace_there_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    parts = bootstrap.build_webhook({"SQLITE_PATH": str(tmp_path / "pombo.sqlite"), **SETTINGS})
+    monkeypatch.setattr(bootstrap, "webhook", lambda: parts)
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    headers = {"traceparent": f"00-{trace}-00f067aa0ba902b7-01"}
+    with flask.Flask("test").test_request_context("/webhooks/whatsapp", method="POST", headers=headers):
+        assert webhook(flask.request).status_code == 403
+    assert f'"projects/a-project/traces/{trace}"' in capfd.readouterr().out
 
 
 # ---- bootstrap: what has no part of its own
