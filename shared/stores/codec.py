@@ -52,7 +52,14 @@ def decode(plain: Mapping[str, Any], version: int | None = None) -> Delivery:
 
 def to_json(plain: Any) -> str:
     """Compact JSON. Raises TypeError or ValueError for what JSON or UTF-8 cannot hold."""
-    return json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return storable(json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
+
+
+def storable(text: str) -> str:
+    """The text. Raises UnicodeEncodeError, a ValueError, where it holds half a character (a lone surrogate)."""
+    if not text.isascii():
+        text.encode()
+    return text
 
 
 def from_json(text: str) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 from shared.domain.dead_letters import Listing, mark_of
 from shared.domain.identity import provider_id_hash
 from shared.domain.record import Delivery, ReceiptKind, Receipts, State
-from shared.stores.codec import FIELDS, MOMENTS, as_moment, decode, encode, from_json, moment, to_json
+from shared.stores.codec import FIELDS, MOMENTS, as_moment, decode, encode, from_json, moment, storable, to_json
 from shared.stores.firestore_schema import RECEIPTS, RECORDS
 from shared.stores.records import receipts_of, without_content
 
@@ -214,7 +214,7 @@ def value_of(plain: Any) -> dict[str, Any]:
         case int():
             return {"integer_value": plain}
         case str():
-            return {"string_value": plain}
+            return {"string_value": storable(plain)}
         case datetime():
             seconds, micros = divmod((plain - _EPOCH) // _MICROSECOND, 1_000_000)
             return {"timestamp_value": {"seconds": seconds, "nanos": micros * 1000}}
