@@ -84,9 +84,12 @@ class Ensure:
 
 @dataclass(frozen=True, slots=True)
 class EnsureReplies:
-    """The first task of each reply of this plan must exist."""
+    """The first task of each reply of this plan must exist. `due_at`: when each is first tried, where that is known; a
+    redelivery knows only how many there are.
+    """
 
     record: Delivery
+    due_at: tuple[datetime | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,7 +338,8 @@ def _settle_inbound(record: Delivery, verdict: Verdict, limits: Limits, now: dat
             event = replace(record, contact=record.contact or contact or "")
             logged = _logged(event, verdict.word, now)
             done = _final(replace(logged, plan_size=len(payloads)), State.DONE, limits, now)
-            return Step(Answer(200, "done"), done, _plan(event, payloads, invalid, limits, now), EnsureReplies(done))
+            plan = _plan(event, payloads, invalid, limits, now)
+            return Step(Answer(200, "done"), done, plan, EnsureReplies(done, tuple(reply.due_at for reply in plan)))
         case Dropped(said):
             told = replace(record, metadata={**record.metadata, HANDLER_SAID: said})
             return _written(_final(_logged(told, verdict.word, now), State.DROPPED, limits, now, reason=HANDLER))
@@ -364,17 +368,20 @@ def _plan(
     limits: Limits,
     now: datetime,
 ) -> tuple[Delivery, ...]:
-    """The replies as records, each after the last message before it. Calls wait too; nothing waits for a call, nor for
-    what cannot be sent, which is dead from the start.
+    """The replies as records. A message waits for the message before it, a call (read, typing) for whatever stands
+    before it, so that calls keep their order too; nothing waits for what cannot be sent, which is dead from the start.
+
+    Each is first tried once the messages before it have had their time. Calls take none.
     """
-    befores: list[str | None] = [None]
+    replies: list[Delivery] = []
+    last_message: str | None = None
+    last: str | None = None
+    messages = 0
     for index, payload in enumerate(payloads):
-        is_passed_over = is_call(payload) or index in invalid
-        befores.append(befores[-1] if is_passed_over else outbound_key(event.key, index))
-    return tuple(
-        create(
+        key = outbound_key(event.key, index)
+        reply = create(
             Kind.OUTBOUND,
-            outbound_key(event.key, index),
+            key,
             tenant=event.tenant,
             sender=event.sender,
             contact=event.contact,
@@ -382,14 +389,19 @@ def _plan(
             payload=payload,
             limits=limits,
             now=now,
-            due_at=now + limits.waits.reply_spacing * index,
-            after=befores[index],
+            due_at=now + limits.waits.reply_spacing * messages,
+            after=last if is_call(payload) else last_message,
             provider=event.provider,
             refused=INVALID if index in invalid else None,
             error=invalid.get(index),
         )
-        for index, payload in enumerate(payloads)
-    )
+        replies.append(reply)
+        if index in invalid:
+            continue
+        last = key
+        if not is_call(payload):
+            last_message, messages = key, messages + 1
+    return tuple(replies)
 
 
 def _settle_outbound(record: Delivery, verdict: Verdict, limits: Limits, now: datetime, jitter: float) -> Step:

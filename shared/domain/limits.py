@@ -44,7 +44,7 @@ class Waits:
     minute: timedelta = timedelta(minutes=1)  # of the least waits that Meta states for a code, in its table of codes
     credential: timedelta = timedelta(seconds=600)
     block: Backoff = Backoff(timedelta(seconds=600), 2, timedelta(seconds=6 * 3600))
-    predecessor: Backoff = Backoff(timedelta(seconds=1), 2, timedelta(seconds=32))
+    predecessor: Backoff = Backoff(timedelta(milliseconds=300), 2, timedelta(milliseconds=38_400))  # 0.3 s, 7 doublings
     outage: Backoff = Backoff(timedelta(seconds=10), 2, timedelta(seconds=300))  # the provider or the backend is down
     claimed: timedelta = timedelta(seconds=15)  # another attempt probes
     doubtful_trial: timedelta = timedelta(seconds=60)  # by which a message in doubt lets a fresh one be the trial
@@ -53,7 +53,7 @@ class Waits:
         seconds=60
     )  # an accepted send, until its receipt would have said that it failed
     doubt: Backoff = Backoff(timedelta(seconds=15), 2, timedelta(seconds=240))
-    reply_spacing: timedelta = timedelta(seconds=1)  # reply i is first tried i seconds after the plan
+    reply_spacing: timedelta = timedelta(milliseconds=300)  # for each message before it, until a reply is first tried
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,8 @@
 """Follow: after the write, what the step says comes next. Write the record, then make its task."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from shared import logs
 from shared.domain.delivery import Answer, Ensure, EnsureReplies, Hop, Step
@@ -30,8 +32,8 @@ class Follow:
             match step.next:
                 case Ensure(record):
                     self.ensure(record)
-                case EnsureReplies(record):
-                    self.ensure_replies(record)
+                case EnsureReplies(record, due_at):
+                    self.ensure_replies(record, due_at)
                 case Hop(until):
                     self.queue.ensure(replace(task, hop=task.hop + 1), until)
                 case _:
@@ -45,17 +47,19 @@ class Follow:
         """The record's own task, when it is due."""
         self.queue.ensure(Task.of(record), record.due_at)
 
-    def ensure_replies(self, record: Delivery) -> int:
-        """The first task of each reply of a plan, a second apart. One that fails does not stop the others. The event
-        does not know which of them are invalid: their tasks find a final record, and do nothing.
+    def ensure_replies(self, record: Delivery, due_at: Sequence[datetime | None] = ()) -> int:
+        """The first task of each reply of a plan, when it is due; without times, each a little after the one before.
+        One that fails does not stop the others. The event does not know which of them are invalid: their tasks find a
+        final record, and do nothing.
         """
         failure: QueueUnavailable | None = None
         made = 0
-        now = self.clock.now()
+        now, spacing = self.clock.now(), self.limits.waits.reply_spacing
         tasks = [first_task_of_reply(record, index) for index in range(record.plan_size or 0)]
         for index, task in enumerate(tasks):
             try:
-                self.queue.ensure(task, now + self.limits.waits.reply_spacing * index if index else None)
+                at = due_at[index] if due_at else now + spacing * index
+                self.queue.ensure(task, at if at and at > now else None)
                 made += 1
             except QueueUnavailable as error:
                 failure = error

@@ -468,7 +468,8 @@ def test_a_plan_is_one_commit_of_done_and_its_replies(held: Delivery) -> None:
     step = settle(held, MINE, Replied(PAYLOADS), LIMITS, NOW, NO_JITTER)
 
     changes = {**tried(held, "replied"), "plan_size": 3, **ends(State.DONE, IN)}
-    check(step, held, changes, EnsureReplies, Answer(200, "done"))
+    due_at = (at(0), at(0.3), at(0.6))
+    check(step, held, changes, lambda done: EnsureReplies(done, due_at), Answer(200, "done"))
     assert step.create == tuple(
         Delivery(
             key=outbound_key(EVENT_KEY, index),
@@ -481,9 +482,9 @@ def test_a_plan_is_one_commit_of_done_and_its_replies(held: Delivery) -> None:
             state=State.PENDING,
             received_at=NOW,
             payload=payload,
-            due_at=at(index),
-            sweep_at=at(600 + index),
-            give_up_at=at(DAY + index),
+            due_at=at(0.3 * index),
+            sweep_at=at(600 + 0.3 * index),
+            give_up_at=at(DAY + 0.3 * index),
             after=outbound_key(EVENT_KEY, index - 1) if index else None,
         )
         for index, payload in enumerate(PAYLOADS)
@@ -494,12 +495,12 @@ def test_a_plan_is_one_commit_of_done_and_its_replies(held: Delivery) -> None:
     ("types", "afters"),
     [
         (("text", "typing", "text"), (None, 0, 0)),
-        (("read", "typing", "text", "reaction"), (None, None, None, 2)),
-        (("text", "read", "typing", "text", "typing"), (None, 0, 0, 0, 3)),
+        (("read", "typing", "text", "reaction"), (None, 0, None, 2)),
+        (("text", "read", "typing", "text", "typing"), (None, 0, 1, 0, 3)),
         (("typing",), (None,)),
     ],
 )
-def test_a_call_waits_for_the_message_before_it_and_nothing_waits_for_a_call(
+def test_a_call_waits_for_what_stands_before_it_and_no_message_waits_for_a_call(
     types: tuple[str, ...], afters: tuple[int | None, ...]
 ) -> None:
     replied = Replied(tuple({"type": type, "content": {}} for type in types))
@@ -507,6 +508,30 @@ def test_a_call_waits_for_the_message_before_it_and_nothing_waits_for_a_call(
     expected = [None if before is None else outbound_key(EVENT_KEY, before) for before in afters]
     assert [reply.after for reply in step.create] == expected
     assert [reply.key for reply in step.create] == [outbound_key(EVENT_KEY, index) for index in range(len(types))]
+
+
+@pytest.mark.parametrize(
+    ("types", "seconds"),
+    [
+        (("text", "text", "text"), (0, 0.3, 0.6)),
+        (("read", "typing", "text", "typing", "text"), (0, 0, 0, 0.3, 0.3)),
+        (("typing", "read"), (0, 0)),
+    ],
+)
+def test_a_reply_is_first_tried_300_ms_after_each_message_before_it_and_calls_take_no_time(
+    types: tuple[str, ...], seconds: tuple[float, ...]
+) -> None:
+    replied = Replied(tuple({"type": type, "content": {}} for type in types))
+    step = settle(leased(Kind.INBOUND, token=MINE), MINE, replied, LIMITS, NOW, NO_JITTER)
+    assert [reply.due_at for reply in step.create] == [at(each) for each in seconds]
+    assert isinstance(step.next, EnsureReplies)
+    assert step.next.due_at == tuple(reply.due_at for reply in step.create)
+
+
+def test_a_reply_that_cannot_be_sent_takes_no_time() -> None:
+    replied = Replied(PAYLOADS, invalid={1: "It is empty."})
+    step = settle(leased(Kind.INBOUND, token=MINE), MINE, replied, LIMITS, NOW, NO_JITTER)
+    assert [reply.due_at for reply in step.create if reply.state is State.PENDING] == [NOW, at(0.3)]
 
 
 def test_a_reply_that_cannot_be_sent_is_dead_from_the_start_and_keeps_its_place() -> None:
@@ -530,7 +555,7 @@ def test_a_reply_that_cannot_be_sent_is_dead_from_the_start_and_keeps_its_place(
         received_at=NOW,
         finished_at=NOW,
         payload=PAYLOADS[1],
-        give_up_at=at(DAY + 1),
+        give_up_at=at(DAY + 0.3),
         after=outbound_key(EVENT_KEY, 0),
     )
     assert [reply.state for reply in step.create] == [State.PENDING, State.DEAD, State.PENDING]
@@ -638,7 +663,8 @@ def test_an_own_settle_reported_refused_changes_nothing_when_it_runs_again(verdi
     assert second.write is None
     assert second.create == ()
     if verdict == "replied":
-        assert (second.answer, second.next) == (first.answer, first.next)
+        assert isinstance(first.next, EnsureReplies)
+        assert (second.answer, second.next) == (first.answer, EnsureReplies(first.next.record))
     else:
         assert second.answer.status == 409
         assert second.next is None

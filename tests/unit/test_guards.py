@@ -116,8 +116,8 @@ def test_guards_come_in_their_order_and_who_has_to_wait_claims_nothing(
     assert found.why == expected
 
 
-@pytest.mark.parametrize(("hop", "wait"), list(enumerate((1, 2, 4, 8, 16, 32, 32, 32))))
-def test_waiting_for_a_predecessor_slows_down(hop: int, wait: int) -> None:
+@pytest.mark.parametrize(("hop", "wait"), list(enumerate((0.3, 0.6, 1.2, 2.4, 4.8, 9.6, 19.2, 38.4, 38.4))))
+def test_waiting_for_a_predecessor_slows_down(hop: int, wait: float) -> None:
     assert guard(Marks(), finished=False, hop=hop) == Wait("predecessor", at(wait))
 
 

@@ -104,7 +104,7 @@ def test_jitter_spreads_a_wait_by_a_fifth(jitter: float, wait: float) -> None:
 @pytest.mark.parametrize(
     ("backoff", "waits"),
     [
-        pytest.param(WAITS.predecessor, (1, 2, 4, 8, 16, 32, 32), id="predecessor: 1 s, k 5"),
+        pytest.param(WAITS.predecessor, (0.3, 0.6, 1.2, 2.4, 4.8, 9.6, 19.2, 38.4, 38.4), id="predecessor: 0.3 s, k 7"),
         pytest.param(WAITS.outage, (10, 20, 40, 80, 160, 300, 300), id="outage: 10 s doubling to 5 min"),
         pytest.param(WAITS.doubt, (15, 30, 60, 120, 240, 240), id="doubt: 15 s, k 4"),
         pytest.param(WAITS.block, (600, 1200, 2400, 4800, 9600, 19200, 21600), id="blocked: 10 min doubling to 6 h"),
@@ -144,7 +144,7 @@ def test_what_grows_grows_to_its_cap(backoff: Backoff, waits: tuple[int, ...]) -
         (lambda limits: limits.outbound_retention, timedelta(days=35)),
         (lambda limits: limits.receipt_retention, timedelta(days=35)),
         (lambda limits: limits.waits.credential, timedelta(minutes=10)),
-        (lambda limits: limits.waits.reply_spacing, seconds(1)),
+        (lambda limits: limits.waits.reply_spacing, seconds(0.3)),
         (lambda limits: limits.claim, seconds(90)),
         (lambda limits: limits.marks_age, seconds(5)),
         (lambda limits: limits.waits.claimed, seconds(15)),
