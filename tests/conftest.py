@@ -1,11 +1,17 @@
 """What holds for every test, whoever starts them."""
 
+import os
 import signal
+
+from user_environment import clear
+
+pytest_plugins = ["watchdog"]
 
 
 def pytest_configure() -> None:
-    """Ctrl-C means something to the programs that tests start: a shell in the background has its children ignore it,
-    and who is started so hands that on.
+    """No test sees the settings of a stack that runs beside it. And Ctrl-C means something to the programs that tests
+    start: a shell in the background has its children ignore it, and who is started so hands that on.
     """
+    clear(os.environ)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

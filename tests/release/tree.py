@@ -8,7 +8,7 @@ from machine import missing
 
 ROOT = Path(__file__).parents[2]
 SERVICES = ("webhook", "internal")
-NOT_OURS = {".git", ".venv", ".pombo", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis"}
+NOT_OURS = {".git", ".venv", ".pombo", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", ".cache"}
 
 
 def files_of(root: Path) -> list[Path]:

@@ -1,0 +1,41 @@
+"""What a user's shell may hold for the stack that runs beside the tests, and what no test may see of it."""
+
+from collections.abc import MutableMapping
+
+from shared import config
+
+OF_CLOUD_RUN = frozenset({"K_SERVICE", "K_REVISION", "K_CONFIGURATION"})
+OF_PROGRAMS = frozenset({"AUDIT_CACHE", "AUDIT_URL", "FAKE_CLOUD", "HANDLER_CALLS"})
+"""Read by .ci/audit.py, and by what tests start."""
+
+OF_LIBRARIES = frozenset(
+    {
+        "CLICOLOR",
+        "CLICOLOR_FORCE",
+        "COLUMNS",
+        "FLASK_DEBUG",
+        "FORCE_COLOR",
+        "FORWARDED_ALLOW_IPS",
+        "FUNCTION_SIGNATURE_TYPE",
+        "FUNCTION_SOURCE",
+        "FUNCTION_TARGET",
+        "GCLOUD_PROJECT",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "GOOGLE_CLOUD_QUOTA_PROJECT",
+        "GRPC_TRACE",
+        "GRPC_VERBOSITY",
+        "GUNICORN_CMD_ARGS",
+        "LINES",
+        "NO_COLOR",
+        "WEB_CONCURRENCY",
+    }
+)
+"""Read by gunicorn, functions-framework, Flask, click, argparse, gRPC and Google's clients."""
+
+CLEARED = frozenset(setting.name for setting in config.SETTINGS) | OF_CLOUD_RUN | OF_PROGRAMS | OF_LIBRARIES
+
+
+def clear(environ: MutableMapping[str, str]) -> None:
+    """Remove what would change what a test shows."""
+    for name in CLEARED:
+        environ.pop(name, None)
