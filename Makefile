@@ -20,7 +20,7 @@ SEED ?=
 SERVICES ?= webhook internal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev run demo try test test-all check format lock images pin-images rollback drop-candidate chaos bench clean
+.PHONY: help setup setup-dev run demo try test test-all check format lock images pin-images rollback drop-candidate chaos mutants bench clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -101,6 +101,9 @@ pin-images: setup ## write the digests of the images that we build on and with
 chaos: setup ## break everything while messages come in, and account for each: STORE=, MESSAGES=, SECONDS=, SEED=
 	@exec $(BIN)/pombo chaos $(if $(STORE),--store $(STORE)) $(if $(MESSAGES),--messages $(MESSAGES)) \
 		$(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
+
+mutants: setup-dev ## plant small mistakes in the code and see which no test notices (hours): make mutants ARGS=--domain
+	@exec nice -n 15 $(BIN)/python -m tests.mutation $(ARGS)
 
 rollback: ## serve the image from before the last promotion again: make rollback PROJECT=my-project REGION=europe-west1
 	$(call of-a-service,rollback)

@@ -1,0 +1,93 @@
+"""What is mutated, and which tests have to notice."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Modules with their nearest tests. Tests in process are chosen line by line; those of `programs`, which start
+    processes of their own, run as whole files where the others noticed nothing.
+    """
+
+    name: str
+    modules: tuple[str, ...]
+    tests: tuple[str, ...]
+    programs: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    is_whole: bool = False
+    """Every mutant, not a sample."""
+
+    def paths(self, tree: Path) -> list[Path]:
+        """Its modules, sorted."""
+        return sorted(
+            path for pattern in self.modules for path in tree.glob(pattern) if path.suffix == ".py" and path.is_file()
+        )
+
+    def programs_of(self, name: str) -> Sequence[str]:
+        """The test files that start what this module is part of."""
+        return [file for pattern, files in self.programs if fnmatch(name, pattern) for file in files]
+
+
+SERVICES_IN_PROCESS = (
+    "tests/services/internal",
+    "tests/services/test_accept.py",
+    "tests/services/test_callers.py",
+    "tests/services/test_outbound_codes.py",
+    "tests/services/test_sweep.py",
+    "tests/services/test_webhook_app.py",
+)
+STACK = ("tests/services/test_stack_command_line.py", "tests/services/test_stack_health.py")
+
+TARGETS = (
+    Target("domain", ("shared/domain/*.py",), ("tests/unit",), is_whole=True),
+    Target(
+        "pipeline and adapters",
+        (
+            "shared/*.py",
+            "shared/pipeline/*.py",
+            "shared/channels/*.py",
+            "shared/handlers/*.py",
+            "shared/wire/*.py",
+            "shared/tenants/*.py",
+        ),
+        ("tests/unit", *SERVICES_IN_PROCESS),
+        (("shared/bootstrap.py", STACK),),
+    ),
+    Target("stores and queues", ("shared/stores/*.py", "shared/queues/*.py"), ("tests/contract",)),
+    Target(
+        "programs",
+        ("shared/cli/*.py", "services/**/*.py"),
+        ("tests/unit", *SERVICES_IN_PROCESS),
+        (
+            (
+                "shared/cli/dead*.py",
+                ("tests/services/test_dead_letters.py", "tests/services/test_dead_letters_decided.py"),
+            ),
+            ("shared/cli/doctor*.py", ("tests/services/test_doctor.py",)),
+            ("shared/cli/trace.py", ("tests/services/test_trace_stories.py",)),
+            ("shared/cli/cloud_logs.py", ("tests/services/test_trace_cloud.py",)),
+            ("shared/cli/chaos.py", ("tests/chaos/test_short_run.py",)),
+            ("shared/cli/[cmrsu]*.py", STACK),
+            ("services/bounded_worker.py", ("tests/services/test_bounded_worker.py",)),
+            ("services/*.py", STACK),
+        ),
+    ),
+)
+
+PRELOADED = (
+    "coverage",
+    "cryptography.x509",
+    "flask",
+    "functions_framework",
+    "google.cloud.firestore_v1",
+    "google.cloud.tasks_v2",
+    "grpc",
+    "gunicorn.app.base",
+    "httpcore",
+    "httpx",
+    "hypothesis.strategies",
+    "redis",
+)
+"""What the tests import and nobody mutates: once for all forks."""

@@ -1,0 +1,146 @@
+"""The delivery state machine and its guards at the edge of each condition: the very moment, the missing part."""
+
+from typing import Any
+
+import pytest
+
+from shared.domain.dead_letters import dead_letter
+from shared.domain.delivery import Answer, Run, Step, lease, settle, sweep
+from shared.domain.errors import (
+    AccessDenied,
+    AnswerLost,
+    CredentialInvalid,
+    Forbidden,
+    LimitReached,
+    OutageInSuccess,
+    ProviderUnavailable,
+    SenderBlocked,
+    SendError,
+    SendRefused,
+    TryLater,
+)
+from shared.domain.guards import DOWN, Elect, Go, Wait, inbound_guard
+from shared.domain.marks import Outage
+from shared.domain.record import Delivery, Kind
+from shared.domain.verdicts import (
+    Blocked,
+    CredentialRefused,
+    Limited,
+    Lost,
+    ProviderDown,
+    Refused,
+    Replied,
+    Retry,
+    SendVerdict,
+)
+from tests.unit.builders import (
+    FAILED,
+    LIMITS,
+    MINE,
+    NO_JITTER,
+    NOW,
+    at,
+    dead,
+    done,
+    in_doubt,
+    leased,
+    pending,
+    task_for,
+)
+
+EARLY = LIMITS.early
+SECONDS = LIMITS.waits.claimed
+
+
+def test_a_doubt_may_end_as_early_as_a_task_may_come() -> None:
+    record = in_doubt(doubt_until=NOW + EARLY)
+    step = lease(record, task_for(record), MINE, Go(), LIMITS, NOW)
+    assert isinstance(step.next, Run)
+
+
+def test_a_result_for_a_record_that_is_gone_writes_nothing() -> None:
+    assert settle(None, MINE, Replied(()), LIMITS, NOW, NO_JITTER) == Step(Answer(409, "gone"))
+
+
+@pytest.mark.parametrize(
+    ("stored", "told", "kept"),
+    [
+        ({"tenant": "", "contact": ""}, ("school", "15550009999"), ("school", "15550009999")),
+        ({"tenant": "", "contact": ""}, (None, None), ("", "")),
+        ({"tenant": "default", "contact": "15550002222"}, ("school", "15550009999"), ("default", "15550002222")),
+        ({"tenant": "default", "contact": "15550002222"}, (None, None), ("default", "15550002222")),
+    ],
+)
+def test_a_handlers_answer_fills_in_the_tenant_and_the_contact_of_an_event_stored_without(
+    stored: dict[str, str], told: tuple[str | None, str | None], kept: tuple[str, str]
+) -> None:
+    event = leased(Kind.INBOUND, token=MINE, **stored)
+    step = settle(event, MINE, Replied(({"type": "text"},), *told), LIMITS, NOW, NO_JITTER)
+    assert step.write is not None
+    (reply,) = step.create
+    assert [(record.tenant, record.contact) for record in (step.write, reply)] == [kept, kept]
+
+
+@pytest.mark.parametrize("record", [done(sweep_at=at(-1)), pending(sweep_at=None), pending(sweep_at=at(1)), None])
+def test_the_sweep_leaves_alone_what_is_final_or_not_overdue(record: Delivery | None) -> None:
+    assert sweep(record, LIMITS, NOW) == Step(Answer(200, record.state if record else "gone"))
+
+
+def test_the_sweep_takes_what_is_overdue_this_very_moment() -> None:
+    step = sweep(pending(sweep_at=NOW), LIMITS, NOW)
+    assert step.write is not None
+    assert step.write.sweeps == 2
+
+
+def test_a_dead_letter_ended_when_it_died_whatever_a_receipt_said_since() -> None:
+    letter = dead_letter(dead(reason="in_doubt", doubts=2, receipts={0: FAILED}))
+    assert letter is not None
+    assert letter.at == at(-10)
+
+
+def test_a_refused_letter_ended_with_the_receipt_that_refused_it() -> None:
+    letter = dead_letter(done(receipts={0: FAILED}))
+    assert letter is not None
+    assert letter.at == at(-5)
+
+
+def test_a_backend_may_be_probed_as_early_as_a_task_may_come() -> None:
+    down = Outage(NOW + EARLY, LIMITS.waits.claimed)
+    assert inbound_guard(down, pending(Kind.INBOUND), LIMITS, NOW) == Elect(frozenset({DOWN}), "backend_down")
+    later = Outage(at(1) + EARLY, LIMITS.waits.claimed)
+    assert isinstance(inbound_guard(later, pending(Kind.INBOUND), LIMITS, NOW), Wait)
+
+
+@pytest.mark.parametrize(
+    ("error", "verdict"),
+    [
+        (SendError(7, retry_after=SECONDS), Lost(7)),
+        (AnswerLost(), Lost(None, outage=True)),
+        (AnswerLost(status=499), Lost(None)),
+        (AnswerLost(status=500), Lost(None, outage=True)),
+        (AnswerLost(1, status=500), Lost(1)),
+        (OutageInSuccess(2, status=200), Lost(2, outage=True)),
+        (ProviderUnavailable(2, retry_after=SECONDS), ProviderDown(2, SECONDS)),
+        (TryLater(3, retry_after=SECONDS), Retry(3, SECONDS)),
+        (LimitReached(4, retry_after=SECONDS), Limited(4, SECONDS)),
+        (LimitReached(), Limited(0)),
+        (CredentialInvalid(190, retry_after=SECONDS), CredentialRefused(190, retry_after=SECONDS)),
+        (CredentialInvalid(), CredentialRefused(0)),
+        (AccessDenied(10, retry_after=SECONDS), CredentialRefused(10, curable=True, retry_after=SECONDS)),
+        (AccessDenied(), CredentialRefused(0, curable=True)),
+        (SenderBlocked(368, retry_after=SECONDS), Blocked(368, retry_after=SECONDS)),
+        (SenderBlocked(), Blocked(0)),
+        (SendRefused(131026, status=500), Refused(131026, 500)),
+        (SendRefused(), Refused(None, 400)),
+    ],
+    ids=repr,
+)
+def test_an_error_of_a_send_means_this_for_its_message(error: SendError, verdict: SendVerdict) -> None:
+    assert error.verdict == verdict
+
+
+def test_a_caller_that_proved_nothing_is_told_nothing_and_the_log_a_word() -> None:
+    error: Any = Forbidden("no_token")
+    assert error.cause == "no_token"
+    assert "no_token" not in str(error)
+    assert Forbidden().cause == ""
