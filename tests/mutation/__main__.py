@@ -33,7 +33,7 @@ from tests.mutation.mutants import Mutant, mutants_of
 from tests.mutation.targets import PRELOADED, TARGETS, Target
 
 SAMPLE, SEED = 300, 1
-BUDGET = 30.0
+BUDGET = 10.0
 """Seconds that the tests for one mutant take where nothing is wrong, quickest first; no more of them are run."""
 PATIENCE, TIMES = 20.0, 8
 """A mutant hangs after PATIENCE and TIMES as long as its tests take by themselves."""

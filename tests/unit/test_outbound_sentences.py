@@ -1,11 +1,14 @@
 """What the checks of outbound messages look at, part by part: each says which part, and where it is."""
 
+import json
 import re
 from typing import Any
 
 import pytest
 
 from shared.domain.outbound_checks import check
+from shared.domain.outbound_limits import MESSAGE_BYTES
+from shared.domain.outbound_messages import OutboundMessage
 from tests.unit.test_outbound_messages import a_list, buttons, card, cta_url, interactive, reply, row, template, value
 
 PLACE = {"latitude": 0, "longitude": 0}
@@ -77,3 +80,88 @@ def test_a_wrong_part_is_named_with_its_place(type: str, content: Any, sentence:
 )
 def test_a_part_that_may_be_there_is_taken(type: str, content: Any) -> None:
     check(type, content)
+
+
+@pytest.mark.parametrize(
+    ("rows", "sentence"),
+    [
+        ([("a", "b", "c", "d")], "One of the rows is a title, (id, title) or (id, title, description)."),
+        ([("Section", [7])], "One of the rows is a title, (id, title) or (id, title, description)."),
+        ([{"title": "Section", "rows": [7]}], "One of the rows is a title, (id, title) or (id, title, description)."),
+        (
+            [("Section", ["a"]), "b"],
+            "Either all items of a list are sections, each a pair of a title and rows, or none",
+        ),
+        ([("Section", ["a"]), 7], "Either all items of a list are sections, each a pair of a title and rows, or none"),
+        ([("Section", ["a"]), ("b", "B")], "Either all items of a list are sections, each a pair of a title and rows"),
+        ("rows", "The sections are a list or a mapping, not str."),
+        (7, "The sections are a list or a mapping, not int."),
+    ],
+)
+def test_rows_in_another_form_are_told_which(rows: Any, sentence: str) -> None:
+    with pytest.raises(TypeError, match=f"^{re.escape(sentence)}"):
+        OutboundMessage.list("Choose", "Open", rows)
+
+
+def test_buttons_in_another_form_are_told_which() -> None:
+    with pytest.raises(TypeError, match=re.escape("One of the buttons is a title, (id, title).")):
+        OutboundMessage.buttons("Choose", [("a", "b", "c")])
+
+
+def test_rows_of_three_make_a_section_of_a_title_with_a_description() -> None:
+    made = OutboundMessage.list("Choose", "Open", [("Section", [("id", "Title", "More")])])
+    assert made.content["action"]["sections"] == [
+        {"title": "Section", "rows": [{"id": "id", "title": "Title", "description": "More"}]}
+    ]
+
+
+def test_a_message_may_have_as_many_bytes_as_can_be_stored_and_no_more() -> None:
+    def of(length: int) -> OutboundMessage:
+        return OutboundMessage("interactive", {"type": "product", "action": {"note": "a" * length}})
+
+    around = len(json.dumps(["interactive", {"type": "product", "action": {"note": ""}}, None]))
+    of(MESSAGE_BYTES - around)
+    with pytest.raises(ValueError, match=f"The message has {MESSAGE_BYTES + 1} bytes as JSON"):
+        of(MESSAGE_BYTES - around + 1)
+
+
+@pytest.mark.parametrize(("latitude", "longitude"), [(-90, -180), (90, 180), (-90.0, 180.0)])
+def test_the_poles_and_the_date_line_are_places(latitude: float, longitude: float) -> None:
+    content = OutboundMessage.location(latitude, longitude, name="There", address="At the end").content
+    assert content == {"latitude": latitude, "longitude": longitude, "name": "There", "address": "At the end"}
+
+
+def test_what_a_media_maker_is_given_is_what_is_sent() -> None:
+    """Made here, and not while the tests are collected."""
+    link, id = "https://example.com/a", "9"
+    made = [
+        OutboundMessage.image(link=link, caption="C"),
+        OutboundMessage.image(id=id),
+        OutboundMessage.video(link=link, caption="C"),
+        OutboundMessage.video(id=id),
+        OutboundMessage.audio(link=link),
+        OutboundMessage.audio(id=id, voice=True),
+        OutboundMessage.document(link=link, caption="C", filename="f.pdf"),
+        OutboundMessage.document(id=id),
+        OutboundMessage.sticker(link=link),
+        OutboundMessage.sticker(id=id),
+    ]
+    assert [(message.type, message.content) for message in made] == [
+        ("image", {"link": link, "caption": "C"}),
+        ("image", {"id": id}),
+        ("video", {"link": link, "caption": "C"}),
+        ("video", {"id": id}),
+        ("audio", {"link": link}),
+        ("audio", {"id": id, "voice": True}),
+        ("document", {"link": link, "caption": "C", "filename": "f.pdf"}),
+        ("document", {"id": id}),
+        ("sticker", {"link": link}),
+        ("sticker", {"id": id}),
+    ]
+
+
+def test_a_footer_and_a_header_go_where_meta_reads_them() -> None:
+    content = OutboundMessage.buttons("Choose", ["Yes"], header="Top", footer="End").content
+    assert content["header"] == {"type": "text", "text": "Top"}
+    assert content["footer"] == {"text": "End"}
+    assert OutboundMessage.buttons("Choose", ["Yes"]).content.keys() == {"type", "body", "action"}

@@ -133,6 +133,17 @@ def test_passes():
         ("in a_thread_of_its_own",),
     ),
 }
+PASSES = """
+def test_passes():
+    time.sleep(5)
+"""
+LONG = {
+    "by its mark": "@pytest.mark.timeout(30)" + PASSES,
+    "by its mark's word": "@pytest.mark.timeout(timeout=30)" + PASSES,
+    "without a timeout": PASSES,
+}
+"""Longer than the default and than what collection may take: nobody ends them."""
+LONG_RUNS = [*((name, "0") for name in LONG), ("by its mark", "1")]
 IN_A_WORKER = ("a lock", "a call into C", "a teardown after the timeout", "a thread that stays")
 PASSED_ALREADY = ("a thread that stays", "1")
 """The worker has told all its results before it cannot end; it is ended, and the run is what the results make it."""
@@ -147,10 +158,11 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[str, str], 
 
     def run(name: str, workers: str) -> None:
         directory = tmp_path_factory.mktemp("hang")
-        (directory / "test_it.py").write_text(HEAD + HANGS[name][0])
+        (directory / "test_it.py").write_text(HEAD + (LONG.get(name) or HANGS[name][0]))
         command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "watchdog", "-n", workers, "-c"]
         command += [os.devnull, "--rootdir", str(directory), "-o", "timeout=1", "-o", "watchdog_grace=1"]
         command += ["-o", "watchdog_around=4", str(directory)]
+        command += ["--timeout", "0"] if name == "without a timeout" else []
         with turn:
             try:
                 done = subprocess.run(
@@ -166,7 +178,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[str, str], 
             except subprocess.TimeoutExpired as error:
                 found[name, workers] = None, str(error.stdout)
 
-    threads = [threading.Thread(target=run, args=both) for both in RUNS]
+    threads = [threading.Thread(target=run, args=both) for both in (*RUNS, *LONG_RUNS)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -191,6 +203,15 @@ def test_a_run_in_workers_names_the_test_whose_worker_was_ended(
 ) -> None:
     _, said = ended[name, "1"]
     assert "crashed while running 'test_it.py::test_hangs'" in said
+
+
+@pytest.mark.parametrize(("name", "workers"), LONG_RUNS, ids=[f"{name}, -n {workers}" for name, workers in LONG_RUNS])
+def test_a_long_test_that_may_be_long_passes(
+    ended: Mapping[tuple[str, str], tuple[int | None, str]], name: str, workers: str
+) -> None:
+    code, said = ended[name, workers]
+    assert code == 0, said
+    assert "1 passed" in said
 
 
 def test_the_watchdog_is_on_in_every_run_and_waits_longer_than_the_timeout(pytestconfig: pytest.Config) -> None:

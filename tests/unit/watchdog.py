@@ -23,9 +23,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    has_workers = bool(config.getoption("tx", None)) or config.getoption("dist", "no") != "no"
-    is_worker = hasattr(config, "workerinput")
-    if not has_workers or is_worker:  # the one that only waits for its workers has no test to watch
+    if config.getoption("dist", "no") == "no":  # who only waits for its workers has no test to watch
         config.pluginmanager.register(Watchdog(config), "pombo-watchdog")
 
 
@@ -34,7 +32,8 @@ class Watchdog:
         self._screen = os.fdopen(os.dup(2), "w")  # pytest captures 2 itself
         self._grace = float(config.getini("watchdog_grace"))
         self._around = float(config.getini("watchdog_around"))
-        self._default = float(config.getoption("timeout") or config.getini("timeout") or 0)
+        told = (config.getoption("timeout"), os.environ.get("PYTEST_TIMEOUT"), config.getini("timeout"))
+        self._default = next((float(limit) for limit in told if limit not in (None, "")), 0.0)
         self._watch(self._around)
 
     def _watch(self, seconds: float) -> None:

@@ -1,0 +1,277 @@
+"""Words and numbers that are stored, logged, answered or documented: a change breaks records of an earlier version,
+dashboards, or a promise. So they stand here once more, as literals.
+"""
+
+from collections.abc import Mapping
+from dataclasses import FrozenInstanceError, fields, is_dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any
+
+import pytest
+
+from shared.domain import (
+    dead_letters,
+    errors,
+    guards,
+    limits,
+    marks,
+    messages,
+    outbound_checks,
+    record,
+    retention,
+    tasks,
+    verdicts,
+    waits,
+)
+from shared.domain.limits import Backoff, Limits, PostTimes, Waits
+from tests.unit.builders import NOW, at, dead, pending, task_for
+
+ENUMS: Mapping[type[StrEnum], Mapping[str, str]] = {
+    record.State: {
+        "PENDING": "pending",
+        "LEASED": "leased",
+        "IN_DOUBT": "in_doubt",
+        "DONE": "done",
+        "DROPPED": "dropped",
+        "DEAD": "dead",
+    },
+    record.Kind: {"INBOUND": "inbound", "OUTBOUND": "outbound"},
+    record.ReceiptKind: {
+        "SENT": "sent",
+        "DELIVERED": "delivered",
+        "READ": "read",
+        "PLAYED": "played",
+        "FAILED": "failed",
+    },
+    dead_letters.Listing: {
+        "DEAD": "dead",
+        "REFUSED": "refused",
+        "UNKNOWN_SENDER": "unknown_sender",
+        "REPLAYED": "replayed",
+    },
+    dead_letters.Replays: {"AGAIN": "again", "DONE": "done", "MAY_DOUBLE": "may_double"},
+    limits.DoubtPolicy: {"RESEND": "resend", "HOLD": "hold"},
+}
+
+
+@pytest.mark.parametrize("words", ENUMS, ids=lambda words: words.__name__)
+def test_the_words_of_an_enum_stay(words: type[StrEnum]) -> None:
+    assert {name: words[name].value for name in ENUMS[words]} == ENUMS[words]
+
+
+@pytest.mark.parametrize(
+    ("word", "stays"),
+    [
+        (dead_letters.REFUSED, "refused"),
+        (dead_letters.UNKNOWN_SENDER, "unknown_sender"),
+        (dead_letters.DISCARDED_BECAUSE, "discarded_because"),
+        ((marks.DOWN, marks.BLOCK, marks.REFUSED), ("down", "block", "refused")),
+        (
+            (guards.PROVIDER_DOWN, guards.BACKEND_DOWN, guards.REAUTH_REQUIRED),
+            ("provider_down", "backend_down", "WHATSAPP_REAUTH_REQUIRED"),
+        ),
+        (tasks.VERSION, 1),
+        (tasks.KEY_FIELD, {record.Kind.INBOUND: "inbound_event_id", record.Kind.OUTBOUND: "outbound_key"}),
+        ((waits.THROUGHPUT, waits.PAIR, waits.MAINTENANCE), (130429, 131056, 131057)),
+        (retention.UNKNOWN_SENDER_PAYLOAD_BYTES, 16_384),
+        (retention.RAW_PAYLOAD_BYTES, 262_144),
+        (record.ATTEMPTS_KEPT, 20),
+        (marks.sender_id("meta", "1"), "09f3954d0395338ffabf326bd7a4c5c9c6b1353a"),
+        (marks.backend_id("https://example.com"), "44873a3aa7a9ef3397b65007caf758d506dad751"),
+    ],
+)
+def test_a_word_or_a_number_stays(word: object, stays: object) -> None:
+    assert word == stays
+
+
+@pytest.mark.parametrize(
+    ("words", "stay"),
+    [
+        (
+            dead_letters.ERRORS,
+            "unparsable attempts error permanent in_doubt waited window refused unknown_sender",
+        ),
+        (messages.DEFAULT_KINDS, "button text contacts order location media interactive"),
+        (
+            messages.KINDS,
+            "button text contacts order location media interactive revoke reaction edit unsupported system",
+        ),
+        (
+            outbound_checks.TYPES,
+            "text image video audio document sticker location contacts interactive template reaction read typing",
+        ),
+        (outbound_checks.CALLS, "read typing"),
+        (
+            outbound_checks.OTHER_INTERACTIVE,
+            "address_message call_permission_request carousel catalog_message flow location_request_message "
+            "order_details order_status product product_list voice_call",
+        ),
+        (outbound_checks.COMPONENTS, "header body footer button carousel limited_time_offer order_status"),
+        (outbound_checks.HEADERS, "text image video document"),
+        (outbound_checks.NAME_PARTS, "first_name last_name middle_name prefix suffix"),
+    ],
+)
+def test_the_words_of_a_set_stay(words: Any, stay: str) -> None:
+    assert set(stay.split()) <= set(words)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "word"),
+    [
+        (verdicts.Replied, "replied"),
+        (verdicts.Dropped, "dropped"),
+        (verdicts.HandlerFailed, "handler_failed"),
+        (verdicts.BackendDown, "backend_down"),
+        (verdicts.StillUnparsable, "unparsable"),
+        (verdicts.StillUnknown, "unknown_sender"),
+        (verdicts.Accepted, "accepted"),
+        (verdicts.Lost, "lost"),
+        (verdicts.ProviderDown, "provider_down"),
+        (verdicts.Retry, "retry"),
+        (verdicts.Limited, "limited"),
+        (verdicts.CredentialRefused, "credential_refused"),
+        (verdicts.Blocked, "blocked"),
+        (verdicts.Refused, "refused"),
+        (verdicts.Released, "released"),
+    ],
+)
+def test_the_word_of_a_verdict_in_the_attempts_stays(verdict: Any, word: str) -> None:
+    assert verdict.word == word
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "retryable", "scope", "alert"),
+    [
+        (errors.PomboError, "error", False, "us", False),
+        (errors.StoreUnavailable, "store_unavailable", True, "us", False),
+        (errors.QueueUnavailable, "queue_unavailable", True, "us", False),
+        (errors.RegistryUnavailable, "registry_unavailable", True, "us", False),
+        (errors.CertificatesUnavailable, "certificates_unavailable", True, "us", False),
+        (errors.UnknownState, "state_unknown", True, "us", False),
+        (errors.Forbidden, "forbidden", False, "us", False),
+        (errors.TaskInvalid, "task_invalid", False, "us", False),
+        (errors.SignatureInvalid, "signature_invalid", False, "us", False),
+        (errors.ItemUnparsable, "unparsable", False, "message", True),
+        (errors.AnswerLost, "answer_lost", False, "message", False),
+        (errors.OutageInSuccess, "outage_in_success", False, "message", False),
+        (errors.ProviderUnavailable, "provider_unavailable", True, "provider", False),
+        (errors.TryLater, "try_later", True, "message", False),
+        (errors.LimitReached, "limited", True, "sender", False),
+        (errors.CredentialInvalid, "credential_refused", True, "tenant", True),
+        (errors.AccessDenied, "access_denied", True, "tenant", True),
+        (errors.SenderBlocked, "sender_blocked", True, "sender", True),
+        (errors.SendRefused, "refused", False, "message", True),
+    ],
+)
+def test_what_an_error_says_of_itself_stays(error: Any, code: str, retryable: bool, scope: str, alert: bool) -> None:
+    assert (error.code, error.retryable, error.scope, error.alert) == (code, retryable, scope, alert)
+
+
+# ---- the numbers of the protocol
+
+
+def backoff(first: float, factor: int, longest: float) -> Backoff:
+    return Backoff(timedelta(seconds=first), factor, timedelta(seconds=longest))
+
+
+NUMBERS: Mapping[Any, Mapping[str, Any]] = {
+    Limits(): {
+        "max_attempts": 8,
+        "handler_timeout": 60,
+        "inbound_lease_margin": 30,
+        "outbound_lease": 60,
+        "begin_within": 30,
+        "early": 0.1,
+        "marks_age": 5,
+        "claim": 90,
+        "request_budget": 90,
+        "doubt_window": 300,
+        "doubt_policy": limits.DoubtPolicy.RESEND,
+        "max_doubts": 2,
+        "message_max_age": 86_400,
+        "sweep_after": 600,
+        "sweep_longest": 21_600,
+        "sweep_budget": 45,
+        "inbound_retention": 8 * 86_400,
+        "outbound_retention": 35 * 86_400,
+        "receipt_retention": 35 * 86_400,
+        "max_replies": 30,
+        "inbound_lease": 90,
+        "dispatch_deadline": 135,
+    },
+    PostTimes(): {"connect": 3, "write": 3, "read": 6, "total": 20, "longest": 26},
+    Waits(): {
+        "retry": backoff(10, 2, 300),
+        "throughput": 1,
+        "pair": backoff(1, 4, 256),
+        "account": backoff(60, 2, 3600),
+        "maintenance": 30,
+        "minute": 60,
+        "credential": 600,
+        "block": backoff(600, 2, 21_600),
+        "predecessor": backoff(1, 2, 32),
+        "outage": backoff(10, 2, 300),
+        "claimed": 15,
+        "doubtful_trial": 60,
+        "credential_probe": 7200,
+        "confirmation": 60,
+        "doubt": backoff(15, 2, 240),
+        "reply_spacing": 1,
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("of", "name"), [(of, name) for of, numbers in NUMBERS.items() for name in numbers], ids=lambda x: str(x)[:20]
+)
+def test_a_number_of_the_protocol_stays(of: Any, name: str) -> None:
+    stays, found = NUMBERS[of][name], getattr(of, name)
+    assert (found.total_seconds() if isinstance(found, timedelta) else found) == stays
+
+
+def test_every_number_of_the_protocol_is_held_here() -> None:
+    for of, numbers in NUMBERS.items():
+        assert {field.name for field in fields(of) if not is_dataclass(getattr(of, field.name))} <= (
+            numbers.keys() | {"post", "waits"}
+        )
+
+
+# ---- what a record and a task are by default
+
+
+def test_a_new_record_has_spent_and_waited_for_nothing() -> None:
+    new = record.Delivery(
+        key="k",
+        kind=record.Kind.OUTBOUND,
+        provider="meta",
+        tenant="t",
+        sender="s",
+        contact="c",
+        correlation_id="correlation-1",
+        state=record.State.PENDING,
+        received_at=NOW,
+        payload={},
+    )
+    counted = ("attempt", "generation", "sweeps", "doubts", "throttled", "round")
+    assert [getattr(new, name) for name in counted] == [0] * len(counted)
+    assert (new.attempts_log, dict(new.receipts), dict(new.metadata)) == ((), {}, {})
+
+
+def test_a_task_is_named_by_its_record_its_generation_and_its_hop() -> None:
+    task = task_for(pending(), hop=3)
+    assert task.name == "87e9db0dfba4a143503ec1e9f50661cfc46d8bd0"
+    assert record.Task.of(pending()) == task_for(pending(), hop=0)
+
+
+def test_a_record_is_never_changed_in_place() -> None:
+    with pytest.raises(FrozenInstanceError):
+        dead().attempt = 5  # type: ignore[misc]
+
+
+def test_of_two_failed_receipts_at_one_time_the_lower_code_stands_and_none_is_below_all() -> None:
+    without, with_code = record.Receipts(failed=at(-5)), record.Receipts(failed=at(-5), failed_code=0)
+    one = record.Receipts(failed=at(-5), failed_code=1)
+    for code in (with_code, one):
+        assert without.merged(code).failed_code is code.merged(without).failed_code is None
+    assert with_code.merged(one).failed_code == one.merged(with_code).failed_code == 0
