@@ -11,6 +11,7 @@ goes on where it stopped. Exit 1 where a mutant survived that equivalents.toml d
 """
 
 import argparse
+import ast
 import hashlib
 import json
 import os
@@ -262,11 +263,12 @@ class Run:
         return self._patience(names) if names is not None else 300.0 * len(tests)
 
     def _imported(self, tests: Sequence[str], names: Sequence[str] | None) -> int:
-        ended = session.pytest_session(
-            tests,
-            self.scratch,
-            lambda self: None if self.failed else self.run(list(self.items) if names is None else names),
-        )
+        def work(collected: session.Session) -> None:
+            changed = [name for name in collected.items if name not in self.covered["seconds"]]
+            if not collected.failed:  # a parameter's mutant changes the name of its test
+                collected.run(list(collected.items) if names is None else [*changed, *names])
+
+        ended = session.pytest_session(tests, self.scratch, work)
         session.note("".join(ended.failed[:1]))
         return ended.verdict()
 
@@ -275,17 +277,17 @@ _patched_times: list[float] = []
 
 
 def _importing(tree: Path, name: str, files: Iterable[str]) -> Iterator[str]:
-    """The files of tests that name this module in an import."""
-    package, _, module = name.removesuffix(".py").replace("/", ".").rpartition(".")
+    """The files of tests that import this module, or something of it."""
+    module = name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     for file in files:
-        text = (tree / file).read_text()
-        for line in text.splitlines():
-            if line.startswith((f"from {package}.{module} import", f"import {package}.{module}", f"import {module}")):
-                yield file
-                break
-            if line.startswith((f"from {package} import", f"from {module} import")) and module in line:
-                yield file
-                break
+        imported = set()
+        for node in ast.walk(ast.parse((tree / file).read_bytes())):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                imported |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        if module in imported:
+            yield file
 
 
 def _fingerprint(paths: Iterable[Path]) -> str:

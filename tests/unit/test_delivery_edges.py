@@ -21,7 +21,7 @@ from shared.domain.errors import (
 )
 from shared.domain.guards import DOWN, Elect, Go, Wait, inbound_guard
 from shared.domain.marks import Outage
-from shared.domain.record import Delivery, Kind
+from shared.domain.record import Attempt, Delivery, Kind
 from shared.domain.verdicts import (
     Blocked,
     CredentialRefused,
@@ -96,6 +96,21 @@ def test_a_dead_letter_ended_when_it_died_whatever_a_receipt_said_since() -> Non
     letter = dead_letter(dead(reason="in_doubt", doubts=2, receipts={0: FAILED}))
     assert letter is not None
     assert letter.at == at(-10)
+
+
+@pytest.mark.parametrize(
+    ("reason", "code"), [("in_doubt", 131000), ("permanent", 131000), ("attempts", 131000), ("waited", 131000)]
+)
+def test_a_letter_tells_the_code_of_its_last_try_where_that_is_why(reason: str, code: int) -> None:
+    letter = dead_letter(dead(reason=reason, doubts=2, attempts_log=(Attempt(at(-10), 1, "lost", 131000),)))
+    assert letter is not None
+    assert (letter.error, letter.code) == (reason, code)
+
+
+def test_a_letter_that_a_window_ended_tells_no_code() -> None:
+    letter = dead_letter(dead(reason="window", attempts_log=(Attempt(at(-10), 1, "retry", 131016),)))
+    assert letter is not None
+    assert (letter.error, letter.code) == ("window", None)
 
 
 def test_a_refused_letter_ended_with_the_receipt_that_refused_it() -> None:

@@ -21,6 +21,7 @@ CALC = '''"""Prices."""
 
 LIMIT = 10
 UNUSED = 20
+NAMED = 10
 
 
 def price(count: int, each: int = 2) -> int:
@@ -44,12 +45,16 @@ def untested(count: int) -> int:
 '''
 TESTS = """
 import pytest
-from calc import LIMIT, early, price, rounds
+from calc import LIMIT, NAMED, early, price, rounds
 
 EARLY = early(1)  # while it is collected
 
 def test_price():
     assert (price(3), price(LIMIT)) == (6, 20)
+
+@pytest.mark.parametrize("named", [NAMED])
+def test_named(named):
+    assert named == 10
 
 def test_too_many():
     with pytest.raises(ValueError):
@@ -107,6 +112,7 @@ def results(project: Path, ended: object) -> Mapping[tuple[str, str], Mapping[st
         ('raise ValueError("too many")', "pass", "killed"),
         ("def price(count: int, each: int = 2) -> int:", "def price(count: int, each: int = 3) -> int:", "killed"),
         ("LIMIT = 10", "LIMIT = 11", "killed"),
+        ("NAMED = 10", "NAMED = 11", "killed"),
         ("return count + count", "return count - count", "killed"),
         ("left.pop()", "pass", "timeout"),
         ("UNUSED = 20", "UNUSED = 21", "survived"),

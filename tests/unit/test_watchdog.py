@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ENDS = 60
+ENDS = 120
 """Seconds; each alone needs about three."""
 
 HEAD = """
