@@ -2,18 +2,22 @@
 dashboards, or a promise. So they stand here once more, as literals.
 """
 
+import importlib
+import pkgutil
 from collections.abc import Mapping
-from dataclasses import FrozenInstanceError, fields, is_dataclass
+from dataclasses import MISSING, FrozenInstanceError, fields, is_dataclass
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any
 
 import pytest
 
+from shared import domain
 from shared.domain import (
     dead_letters,
     errors,
     guards,
+    identity,
     limits,
     marks,
     messages,
@@ -77,6 +81,7 @@ def test_the_words_of_an_enum_stay(words: type[StrEnum]) -> None:
         (retention.UNKNOWN_SENDER_PAYLOAD_BYTES, 16_384),
         (retention.RAW_PAYLOAD_BYTES, 262_144),
         (record.ATTEMPTS_KEPT, 20),
+        (identity.DOCTOR_KEY, "doctor"),
         (marks.sender_id("meta", "1"), "09f3954d0395338ffabf326bd7a4c5c9c6b1353a"),
         (marks.backend_id("https://example.com"), "44873a3aa7a9ef3397b65007caf758d506dad751"),
     ],
@@ -256,6 +261,31 @@ def test_a_new_record_has_spent_and_waited_for_nothing() -> None:
     counted = ("attempt", "generation", "sweeps", "doubts", "throttled", "round")
     assert [getattr(new, name) for name in counted] == [0] * len(counted)
     assert (new.attempts_log, dict(new.receipts), dict(new.metadata)) == ((), {}, {})
+
+
+SAYS_SOMETHING = {
+    ("Refused", "status"): 400,
+    ("Limit", "seen"): "November 2026",
+    ("Limit", "confirmed"): True,
+}
+
+
+def test_what_nobody_set_says_nothing() -> None:
+    """No field of the domain has a default that means something, but those above; the limits are numbers, see there."""
+    modules = [
+        importlib.import_module(f"shared.domain.{found.name}") for found in pkgutil.iter_modules(domain.__path__)
+    ]
+    defaults = {
+        (kind.__name__, field.name): field.default
+        for module in modules
+        if module is not limits
+        for kind in vars(module).values()
+        if isinstance(kind, type) and is_dataclass(kind) and kind.__module__ == module.__name__
+        for field in fields(kind)
+        if field.default is not MISSING
+    }
+    assert len(defaults) > 150
+    assert {field: default for field, default in defaults.items() if default} == SAYS_SOMETHING
 
 
 def test_a_task_is_named_by_its_record_its_generation_and_its_hop() -> None:
