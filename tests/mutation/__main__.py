@@ -4,6 +4,7 @@ python -m tests.mutation                        all of the domain, and 300 mutan
 python -m tests.mutation --domain               the domain alone
 python -m tests.mutation --sample 50 --seed 2   other mutants of the rest
 python -m tests.mutation --only 'shared/domain/waits.py'
+python -m tests.mutation --target programs      of the sample, the mutants of one part
 python -m tests.mutation --report               what is known so far
 
 It works on a copy of the tree, in .cache/mutation, where each result is written as it comes: a run that was stopped
@@ -369,6 +370,7 @@ def main() -> int:
     parser.add_argument("--sample", type=int, default=SAMPLE, help="how many mutants of the rest (%(default)s)")
     parser.add_argument("--seed", type=int, default=SEED, help="which ones (%(default)s)")
     parser.add_argument("--only", default="*", metavar="PATTERN", help="of these files")
+    parser.add_argument("--target", choices=[target.name for target in TARGETS], help="this part of the same sample")
     parser.add_argument("--report", action="store_true", help="try nothing; print what is known")
     parser.add_argument("--tree", type=Path, help=argparse.SUPPRESS)  # another project, for the tests of this one
     parser.add_argument("--patience", type=float, default=PATIENCE, help=argparse.SUPPRESS)
@@ -379,10 +381,15 @@ def main() -> int:
         targets = [target for target in targets if target.is_whole]
     cache = root / ".cache" / "mutation"
     tree = cache / "tree"
-    tree.mkdir(parents=True, exist_ok=True)
-    copied(root, tree)
+    if asked.report:
+        tree = root  # another run may be at work in the copy
+    else:
+        tree.mkdir(parents=True, exist_ok=True)
+        copied(root, tree)
     results = Results(cache / "results.jsonl", _fingerprint(sorted((tree / "tests").rglob("*.py"))))
     cases = drawn(tree, targets, asked.sample, asked.seed, asked.only)
+    if asked.target:
+        cases = [case for case in cases if case.target.name == asked.target]
     if not asked.report:
         _work_in(tree, () if asked.tree else PRELOADED)
         with tempfile.TemporaryDirectory(prefix="pombo-mutation-") as scratch:

@@ -139,6 +139,13 @@ def test_survivors_are_told_with_their_line_and_make_it_exit_1(ended: "subproces
     assert "LIMIT = 10" not in ended.stdout
 
 
+def test_a_report_tells_the_same_and_tries_nothing(project: Path, ended: "subprocess.CompletedProcess[str]") -> None:
+    file = project / ".cache" / "mutation" / "results.jsonl"
+    before = file.read_text()
+    reported = tried(project, "--report")
+    assert (reported.returncode, reported.stdout, file.read_text()) == (1, ended.stdout, before)
+
+
 def test_the_tree_is_as_it_was(project: Path, ended: object) -> None:
     assert (project / "calc.py").read_text() == CALC
     assert (project / ".cache" / "mutation" / "tree" / "calc.py").read_text() == CALC

@@ -86,6 +86,7 @@ def test_a_part_that_may_be_there_is_taken(type: str, content: Any) -> None:
     ("rows", "sentence"),
     [
         ([("a", "b", "c", "d")], "One of the rows is a title, (id, title) or (id, title, description)."),
+        ([("Section", [("a", "b", "c", "d")])], "One of the rows is a title, (id, title) or (id, title, description)."),
         ([("Section", [7])], "One of the rows is a title, (id, title) or (id, title, description)."),
         ([{"title": "Section", "rows": [7]}], "One of the rows is a title, (id, title) or (id, title, description)."),
         (
