@@ -14,7 +14,6 @@ from mutations import Mutation, put
 from plans import Plan
 from rules_monitoring import DASHBOARD, METRIC
 
-from shared.log_events import EVENTS as TABLE
 from shared.logs import EVENTS
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -148,23 +147,8 @@ def test_every_line_has_the_fields_of_the_table_and_no_other(lines: list[Line]) 
     assert {fault for line in lines for fault in log_table.faults(line)} == set()
 
 
-@pytest.mark.parametrize(
-    "event",
-    [
-        pytest.param(it, marks=pytest.mark.xfail(strict=True, reason="its fields are awaited"))
-        for it in sorted(log_table.AWAITED)
-    ],
-)
-def test_an_awaited_event_has_its_fields(lines: list[Line], event: str) -> None:
-    """One that has them is taken out of log_table.AWAITED."""
-    own = [line for line in lines if line["event"] == event]
-    hashed = [line for line in own if "message_hash" in line or "message_hash" not in TABLE[event].may]
-    assert own == hashed
-    assert {fault for line in own for fault in log_table.faults(line, awaited=())} == set()
-
-
 def test_a_send_and_its_receipts_have_the_same_message_hash(lines: list[Line]) -> None:
-    hashed = {"outbound_sent", "receipt_applied", "receipt_failed", "receipt_unknown"} - log_table.AWAITED
+    hashed = {"outbound_sent", "receipt_applied", "receipt_failed", "receipt_unknown"}
     of_events = [line for line in lines if line["event"] in hashed]
     assert {line["event"] for line in of_events} == hashed
     assert all(re.fullmatch(r"[0-9a-f]{40}", line["message_hash"]) for line in of_events)

@@ -63,6 +63,7 @@ PASSINGS = (
     Passing("queue.ensure", "webhook", scenarios.a_message),
     Passing("queue.ensure_all", "webhook", scenarios.three_messages_in_one_post),
     Passing("queue.ensure", "webhook", scenarios.account_news),
+    Passing("queue.queue_of", "webhook", scenarios.a_message),
     Passing("store.note_receipt", "webhook", scenarios.receipts),
     Passing("store.note_unechoed_receipt", "webhook", scenarios.a_receipt_without_our_echo),
     Passing("store.note_receipts", "webhook", scenarios.receipts_in_one_post),

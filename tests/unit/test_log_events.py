@@ -62,11 +62,3 @@ def test_a_line_with_all_its_fields_has_no_fault() -> None:
 )
 def test_a_line_that_differs_from_the_table_is_found(line: dict[str, object], fault: str) -> None:
     assert log_table.faults(line) == [fault]
-
-
-def test_an_awaited_event_may_lack_fields_but_has_none_of_its_own_invention() -> None:
-    line = {**STARTED, "event": "inbound_new"}
-    assert log_table.faults(line, awaited={"inbound_new"}) == [
-        "inbound_new has pid, which the table does not know of it."
-    ]
-    assert "inbound_new lacks task_name." in log_table.faults(line, awaited=())
