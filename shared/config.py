@@ -22,6 +22,9 @@ BOTH = (WEBHOOK, INTERNAL)
 ALL = (WEBHOOK, INTERNAL, CLI)
 ENVIRONMENTS = ("local", "test", "staging", "prod")
 DEPLOYED = ("staging", "prod")
+CLOUD_RUN = ("K_SERVICE", "CLOUD_RUN_JOB")
+"""Set in a service and in a job of Cloud Run (https://cloud.google.com/run/docs/container-contract, 2026-11)."""
+
 DATA_DIRECTORY = ".pombo"
 STORES = ("sqlite", "firestore", "redis")
 
@@ -36,7 +39,7 @@ LOCAL_SECRETS: Mapping[str, str] = {
 LEAST_DOUBT_WINDOW = timedelta(seconds=120)
 """process_outbound ends itself 90 s after it began; the window must outlive it."""
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)")
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([smhd]?)")
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -141,7 +144,7 @@ def _webhook_secret(value: str) -> str:
 
 def _whole(least: int, most: int) -> Callable[[str], int]:
     def parse(value: str) -> int:
-        if not re.fullmatch(r"\d{1,12}", value.strip()) or not least <= int(value) <= most:
+        if not re.fullmatch(r"[0-9]{1,12}", value.strip()) or not least <= int(value) <= most:
             raise _Fault(f"is no whole number from {least} to {most}")
         return int(value)
 
@@ -150,7 +153,7 @@ def _whole(least: int, most: int) -> Callable[[str], int]:
 
 def _number(least: float, most: float) -> Callable[[str], float]:
     def parse(value: str) -> float:
-        if not re.fullmatch(r"\d{1,6}(\.\d{1,6})?", value.strip()) or not least <= float(value) <= most:
+        if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,6})?", value.strip()) or not least <= float(value) <= most:
             raise _Fault(f"is no number from {least:g} to {most:g}")
         return float(value)
 
@@ -454,15 +457,16 @@ def load(environ: Mapping[str, str], service: str, only: Collection[str] | None 
     with every fault.
     """
     faults: list[str] = []
-    app_env = environ.get("APP_ENV") or ("" if environ.get("K_SERVICE") else "local")
-    if app_env not in ENVIRONMENTS:
-        faults.append(f"APP_ENV must be set to one of {', '.join(ENVIRONMENTS)}.")
-        app_env = "prod"
-    elif environ.get("K_SERVICE") and app_env not in DEPLOYED:
+    on_cloud_run = [name for name in CLOUD_RUN if environ.get(name)]
+    app_env = environ.get("APP_ENV", "").strip() or ("" if on_cloud_run else "local")
+    if on_cloud_run and app_env not in DEPLOYED:
         faults.append(
-            f"APP_ENV must be {' or '.join(DEPLOYED)} on Cloud Run (K_SERVICE is set): the defaults of {app_env} are "
-            "secrets known to everybody."
+            f"APP_ENV must be {' or '.join(DEPLOYED)} on Cloud Run ({on_cloud_run[0]} is set): the defaults of one "
+            "machine are secrets known to everybody."
         )
+        app_env = "prod"
+    elif app_env not in ENVIRONMENTS:
+        faults.append(f"APP_ENV must be set to one of {', '.join(ENVIRONMENTS)}.")
         app_env = "prod"
     values: dict[str, Any] = {"APP_ENV": app_env}
     for setting in SETTINGS:

@@ -196,14 +196,19 @@ def _system(bare: Message, item: Item) -> Message | None:
 
 
 def _edit(bare: Message, item: Item) -> Message | None:
-    """The new content stands where that of a message of its type does; the kind says that it is no new message."""
+    """The new content stands where that of a message of its type does; the kind says that it is no new message. Of a
+    file's new caption the file may be missing. What cannot be read is still an edit: the message is not what it was.
+    """
     edit = mapping(item.get("edit"))
     original_id, message = identifier(edit.get("original_message_id")), mapping(edit.get("message"))
     if original_id is None:
         return None
     type_ = message.get("type")
-    reader = READERS.get(type_) if isinstance(type_, str) and type_ in EDITABLE else None
-    return replace((reader(bare, message) if reader else None) or bare, kind="edit", original_id=original_id)
+    content = None
+    if isinstance(type_, str) and type_ in EDITABLE:
+        caption = words(mapping(message.get(type_)).get("caption"))
+        content = READERS[type_](bare, message) or replace(bare, text=caption)
+    return replace(content or bare, kind="edit", original_id=original_id)
 
 
 def _revoke(bare: Message, item: Item) -> Message | None:

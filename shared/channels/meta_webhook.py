@@ -108,7 +108,7 @@ def _other(entry: Mapping[str, Any], field: str, value: Any) -> Event:
     account = account_of(entry, field, value)
     too_large = bounded_json.size(value) > RAW_PAYLOAD_BYTES
     if account is None or (too_large and field not in KEPT_IN_PART):
-        return Unparsable(PROVIDER, account or "", field, _bounded(value))
+        return Unparsable(PROVIDER, account or "", field, _bounded(value), of_account=True)
     if too_large:
         value = _beginning(canonical_json(value))
     time = entry.get("time")
@@ -119,7 +119,7 @@ def _other(entry: Mapping[str, Any], field: str, value: Any) -> Event:
 def _messages(account: str, value: Any, ignored: Counter[str]) -> Iterator[Event]:
     """The field `messages`: messages, receipts, or neither and an error of the number."""
     if not isinstance(value, dict):
-        yield Unparsable(PROVIDER, account, MESSAGES, _bounded(value))
+        yield Unparsable(PROVIDER, account, MESSAGES, _bounded(value), of_account=True)
         return
     metadata = mapping(value.get("metadata"))
     sender = identifier(metadata.get("phone_number_id"))
@@ -220,19 +220,24 @@ class _Around:
     own_number: str
     contacts: _Contacts
 
+    def unparsable(self, raw: Any, message_id: str | None = None) -> Unparsable:
+        """An item of this value that cannot be read."""
+        owner = self.sender or self.account
+        return Unparsable(PROVIDER, owner, MESSAGES, raw, message_id, of_account=self.sender is None)
+
 
 def _message(item: Any, around: _Around) -> Event:
     fields = mapping(item)
     message_id, kind = identifier(fields.get("id")), identifier(fields.get("type"))
     contact = around.contacts.of_item(fields)
     payload = {"field": MESSAGES, "item": item, "contact": contact, "phone_number_id": around.sender}
-    if around.own_number and _digits(fields.get("from")) == around.own_number:
+    if around.own_number and without_variant(_digits(fields.get("from"))) == without_variant(around.own_number):
         payload["echo"] = True  # the business wrote it: to answer it would be to answer ourselves
     who = person(fields, contact)
     if around.sender and message_id and kind and who and bounded_json.size(payload) <= RAW_PAYLOAD_BYTES:
         return MessageReceived(PROVIDER, around.sender, message_id, who.id, payload)
     del payload["field"]
-    return Unparsable(PROVIDER, around.sender or around.account, MESSAGES, _bounded(payload), message_id)
+    return around.unparsable(_bounded(payload), message_id)
 
 
 def _is_of_message(item: Any) -> bool:
@@ -247,7 +252,7 @@ def _receipt(item: Any, around: _Around, ignored: Counter[str]) -> Iterator[Even
     echo = identifier(fields.get("biz_opaque_callback_data"))
     sender = around.sender or around.account
     if not isinstance(word, str) or (provider_id is None and parse_echo(echo) is None):
-        yield Unparsable(PROVIDER, sender, MESSAGES, _bounded(item))
+        yield around.unparsable(_bounded(item))
     elif (kind := RECEIPTS.get(word)) is None:
         ignored["unknown_receipt"] += 1
     else:

@@ -58,13 +58,17 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Unparsable:
-    """An item that should be an event and cannot be read or stored. Its raw form is kept, so nothing is lost."""
+    """An item that should be an event and cannot be read or stored. Its raw form is kept, so nothing is lost.
+
+    `of_account`: what names its owner is an account, not a sender.
+    """
 
     provider: str
     account: str
     field: str
     raw: Any
     message_id: str | None = None
+    of_account: bool = False
 
     @property
     def key(self) -> str:
@@ -72,6 +76,9 @@ class Unparsable:
             return message_event_id(self.provider, self.account, self.message_id)
         return change_event_id(self.provider, self.account, self.field, self.raw, None)
 
+
+OF_ACCOUNT = "of_account"
+"""Where the payload of a stored Unparsable says so."""
 
 Event = MessageReceived | ReceiptReceived | Change | Unparsable
 

@@ -61,13 +61,13 @@ def _parameters(component: Fields, of: str) -> None:
     parameters = parts(component, "parameters", f"parameters of {of}")
     for place, parameter in enumerate(parameters, start=1):
         _parameter(parameter, f"parameter {place} of {of}")
-    if len({"parameter_name" in parameter for parameter in parameters}) > 1:
+    if len({parameter.get("parameter_name") is not None for parameter in parameters}) > 1:
         raise ValueError(f"Some parameters of {of} have names and some have not; WhatsApp takes all or none.")
 
 
 def _parameter(parameter: Fields, which: str) -> None:
     kind = text(parameter, "type", f"The type of {which}").lower()
-    if "parameter_name" in parameter:
+    if parameter.get("parameter_name") is not None:
         text(parameter, "parameter_name", f"The parameter_name of {which}")
     if kind in ("text", "payload"):
         value = text(parameter, kind, f"The {kind} of {which}")

@@ -13,7 +13,7 @@ from typing import Any
 from shared import logs
 from shared.domain.deadline import Deadline
 from shared.domain.delivery import create, seen_again
-from shared.domain.events import Change, Event, MessageReceived, ReceiptReceived, Unparsable
+from shared.domain.events import OF_ACCOUNT, Change, Event, MessageReceived, ReceiptReceived, Unparsable
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery, Kind, State, Task
 from shared.domain.retention import UNKNOWN_SENDER_PAYLOAD_BYTES
@@ -152,9 +152,11 @@ class Accept:
                 sender, contact = event.account, ""
                 payload = {"field": event.field, "value": event.value}
             case Unparsable():
-                owner = self.tenants.owner_of(event.provider, event.account)
+                look = self.tenants.owner_of_account if event.of_account else self.tenants.owner_of
+                owner = look(event.provider, event.account)
                 sender, contact = event.account, ""
                 payload = {"field": event.field, "unparsable": event.raw}
+                payload |= {OF_ACCOUNT: True} if event.of_account else {}
         refused = None
         if isinstance(event, Unparsable):
             refused = "unparsable"

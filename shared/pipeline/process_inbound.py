@@ -8,7 +8,7 @@ from shared import logs
 from shared.domain.dead_letters import INVALID
 from shared.domain.delivery import Answer, Hop, Run, Step, lease
 from shared.domain.errors import ItemUnparsable
-from shared.domain.events import AccountConnected, AccountReinstated
+from shared.domain.events import OF_ACCOUNT, AccountConnected, AccountReinstated
 from shared.domain.guards import Elect, Go, Guard
 from shared.domain.limits import Limits
 from shared.domain.marks import Marks, sender_id, unblocked
@@ -43,6 +43,11 @@ from shared.pipeline.ports import (
 )
 
 OwnerOf = Callable[[str, str, bool], str]
+
+
+def is_of_account(event: Delivery) -> bool:
+    """Whether an event names an account in the place of its sender: news, or what should have been news."""
+    return "value" in event.payload or event.payload.get(OF_ACCOUNT) is True
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +98,7 @@ class ProcessInbound:
         def decide(now: Delivery | None) -> Step:
             nonlocal found
             if now is not None and not now.tenant:
-                now = replace(now, tenant=owner_of(now.provider, now.sender, "value" in now.payload))
+                now = replace(now, tenant=owner_of(now.provider, now.sender, is_of_account(now)))
             found = now
             return lease(now, task, token, guards(now) if now else Go(), self.limits, self.clock.now())
 
@@ -135,12 +140,12 @@ class ProcessInbound:
         """Read the event, ask the handler, say what it means; and what it means for the mark of the backend."""
         if self.stopping():
             return Released(), None
-        if not record.tenant:
-            return StillUnknown(), None
         try:
             message = self.channel.read(record)
         except ItemUnparsable:
             return StillUnparsable(), None
+        if not record.tenant:
+            return StillUnknown(), None
         if message is None:
             self._apply(record)
             return Replied(()), None

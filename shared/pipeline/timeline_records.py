@@ -6,6 +6,7 @@ from datetime import datetime
 
 from shared.domain.dead_letters import (
     DISCARDED_BECAUSE,
+    INVALID,
     handler_said,
     is_discarded,
     is_dropped_by_handler,
@@ -263,7 +264,8 @@ def _ending(record: Delivery, found: Sequence[Try], enqueued: int | None) -> tup
         case State.DEAD:
             return "dead", with_details(say.dead(record.reason), round=record.round or None)
         case State.DROPPED if is_discarded(record):
-            return "discarded", say.discarded(record.metadata.get(DISCARDED_BECAUSE))
+            why = say.unsendable(record.last_error) + " " if record.payload.get("type") == INVALID else ""
+            return "discarded", why + say.discarded(record.metadata.get(DISCARDED_BECAUSE))
         case State.DROPPED if is_dropped_by_handler(record):
             return "dropped", say.dropped_by_handler(handler_said(record))
         case State.DROPPED:

@@ -122,7 +122,11 @@ def dead(reason: str | None) -> str:
 
 def invalid(why: str | None) -> str:
     """`why`: the sentence that it was refused with."""
-    return f"It cannot be sent: {(why or 'no reason was kept').rstrip('.')}. {DEAD['invalid']}"
+    return f"{unsendable(why)} {DEAD['invalid']}"
+
+
+def unsendable(why: str | None) -> str:
+    return f"It cannot be sent: {(why or 'no reason was kept').rstrip('.')}."
 
 
 def dropped(reason: str | None) -> str:

@@ -8,12 +8,13 @@ from test_meta_parse import envelope, message_of, text_message, value_of
 
 from shared.channels.meta_fields import without_variant
 from shared.channels.meta_webhook import parse
+from shared.domain.events import MessageReceived
 from shared.domain.messages import Contact
 
 VARIANTS = {
     "Mexico": ("525550002222", "5215550002222"),
     "Argentina": ("541155502222", "5491155502222"),
-    "Brazil": ("551155502222", "5511955502222"),
+    "Brazil": ("551185502222", "5511985502222"),
 }
 PAIRS = [pytest.param(*pair, id=country) for country, pair in VARIANTS.items()]
 PAIRS += [pytest.param(*pair[::-1], id=f"{country}, the other way round") for country, pair in VARIANTS.items()]
@@ -108,8 +109,8 @@ def test_an_entry_that_comes_twice_is_one() -> None:
         ("525550002222", "5225550002222"),
         ("525550002222", "5215550002223"),
         ("541155502222", "5481155502222"),
-        ("551155502222", "5511855502222"),
-        ("551155502222", "5512955502222"),
+        ("551185502222", "5511855502222"),
+        ("551185502222", "5512955502222"),
         ("15550002222", "115550002222"),
         ("34155502222", "341955502222"),
         ("5255500022", "52155500022"),
@@ -118,7 +119,7 @@ def test_an_entry_that_comes_twice_is_one() -> None:
         ("54115550222", "549115550222"),
         ("5411555022222", "54911555022222"),
         ("55115550222", "551195550222"),
-        ("551155502222", "55119555022222"),
+        ("551185502222", "55119855022222"),
     ],
 )
 def test_a_number_that_is_no_form_of_the_other_names_nobody(wa_id: str, from_: str) -> None:
@@ -126,8 +127,21 @@ def test_a_number_that_is_no_form_of_the_other_names_nobody(wa_id: str, from_: s
     assert names_of([written(wa_id)], [entry(from_, "Ana")]) == [None]
 
 
+@pytest.mark.parametrize(
+    ("own", "from_"),
+    [("+52 1 55 1234 9999", "525512349999"), ("525512349999", "5215512349999"), ("5511932345678", "551132345678")],
+)
+def test_what_the_business_wrote_itself_is_known_in_either_form_of_its_number(own: str, from_: str) -> None:
+    """To answer it would be to answer ourselves. (The last is a landline, of which no form has a ninth digit.)"""
+    value = value_of(text_message("hello", **{"from": from_}))
+    value["metadata"]["display_phone_number"] = own
+    (event,) = parse(envelope(value)).events
+    assert isinstance(event, MessageReceived)
+    assert event.payload.get("echo", False) is (from_ != "551132345678")
+
+
 def test_a_number_without_a_variant_stays_as_it_is() -> None:
-    numbers = ["15550002222", "525550002222", "541155502222", "551155502222", "", "52"]
+    numbers = ["15550002222", "525550002222", "541155502222", "551185502222", "", "52"]
     assert [without_variant(number) for number in numbers] == numbers
 
 

@@ -331,6 +331,9 @@ def test_an_edit_has_the_new_text_and_the_id_of_the_old_message() -> None:
     caption = {"type": "image", "image": {"id": "9", "caption": "new"}}
     edited = received("edit", {"original_message_id": "wamid.old", "message": caption})
     assert (edited.text, edited.media) == ("new", Media("image", "9"))
+    alone = {"type": "image", "image": {"caption": "new"}}
+    edited = received("edit", {"original_message_id": "wamid.old", "message": alone})
+    assert (edited.kind, edited.text, edited.media) == ("edit", "new", None)
 
 
 @pytest.mark.parametrize("inner", [None, {}, {"type": "edit"}, {"type": ["text"]}, {"type": "text", "text": {}}, "x"])

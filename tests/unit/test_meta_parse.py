@@ -354,8 +354,24 @@ def test_two_large_items_with_the_same_beginning_have_two_keys() -> None:
 def test_a_change_of_our_state_too_large_to_store_needs_an_operator(field: str) -> None:
     (event,) = parse(envelope({"a": "x" * 300_000}, field)).events
     assert isinstance(event, Unparsable)
-    assert event.field == field
+    assert (event.field, event.of_account) == (field, True)
     assert len(canonical_json(event.raw)) <= RAW_PAYLOAD_BYTES
+
+
+@pytest.mark.parametrize(
+    ("value", "of_account"),
+    [
+        (value_of({"type": "text"}), False),
+        (value_of(statuses=[{"status": "read"}]), False),
+        ({"messages": [{"type": "text"}]}, True),
+        ([], True),
+    ],
+    ids=["message", "receipt", "without a number", "no object"],
+)
+def test_what_cannot_be_read_says_whether_an_account_or_a_number_owns_it(value: Any, of_account: bool) -> None:
+    (event,) = parse(envelope(value)).events
+    assert isinstance(event, Unparsable)
+    assert event.of_account is of_account
 
 
 def history(messages: int, **more: Any) -> dict[str, Any]:

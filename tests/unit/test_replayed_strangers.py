@@ -167,6 +167,25 @@ def test_the_dead_letter_of_the_event_is_its_tenants(
     assert [line["tenant"] for line in world.lines("dead_lettered")] == ["late"]
 
 
+@pytest.mark.parametrize("tenant", ["", "late"])
+def test_what_still_cannot_be_read_is_dead_again_whoever_owns_it(world: World, tenant: str) -> None:
+    """Never dropped for want of an owner: what is dropped is deleted some day."""
+    record = world.add(sender="999", tenant=tenant)
+    world.channel.kind = "unparsable"
+    assert world.process(record).state == "dead"
+    assert (world.read(record).state, world.read(record).reason) == (State.DEAD, "unparsable")
+
+
+@pytest.mark.parametrize(("of_account", "tenant"), [({"of_account": True}, "late"), ({}, "")])
+def test_what_could_not_be_read_is_looked_up_by_its_account_where_it_names_one(
+    world: World, of_account: dict[str, bool], tenant: str
+) -> None:
+    record = world.add(sender=ACCOUNT, payload={"field": "account_update", "unparsable": {}, **of_account})
+    world.channel.kind = "unparsable"
+    world.process(record)
+    assert world.read(record).tenant == tenant
+
+
 def test_a_registry_that_cannot_be_asked_takes_no_lease_and_no_attempt(world: World) -> None:
     record = world.add()
     world.registry.fails = True

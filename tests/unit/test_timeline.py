@@ -187,6 +187,15 @@ def test_what_was_given_up_says_why_and_that_it_had_been_dead(kind: Kind) -> Non
     assert discarded.sentence == "A person gave it up: a wrong number."
 
 
+def test_a_reply_that_could_not_be_sent_and_was_given_up_still_says_why() -> None:
+    before = dead(
+        Kind.OUTBOUND, reason="invalid", payload={"type": "invalid", "given": None}, last_error="It is empty."
+    )
+    given_up = discard(before, Limits(), NOW, "our fault").write
+    assert given_up is not None
+    assert build([given_up]).events[-1].sentence == "It cannot be sent: It is empty. A person gave it up: our fault."
+
+
 @pytest.mark.parametrize("kind", ["sent", "delivered", "read", "played", "failed"])
 def test_every_receipt_has_its_sentence(kind: str) -> None:
     record = with_receipts(done(), Receipts(**{kind: at(-5)}, failed_code=131026 if kind == "failed" else None))
