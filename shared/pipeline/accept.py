@@ -13,6 +13,7 @@ from typing import Any
 from shared import logs
 from shared.domain.deadline import Deadline
 from shared.domain.delivery import create, seen_again
+from shared.domain.errors import StoreUnavailable
 from shared.domain.events import OF_ACCOUNT, Change, Event, MessageReceived, ReceiptReceived, Unparsable
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery, Kind, State, Task
@@ -111,8 +112,19 @@ class Accept:
         waiting = [mark for mark in marks if isinstance(mark, New) and not mark.record.final]
         again = [mark for mark in marks if isinstance(mark, SeenUnqueued)]
         faults += self._enqueue([mark.record for mark in waiting] + [mark.record for mark in again], deadline)
+        self._note_blocks(events, deadline)
         for fault in faults:
             raise fault
+
+    def _note_blocks(self, events: Sequence[Event], deadline: Deadline) -> None:
+        """What failed receipts say of our senders. Last, for all else is durable by then, and a redelivery quick."""
+        for id, block in receipts.blocks(events, self._is_ours).items():
+            if deadline.has_passed:
+                raise StoreUnavailable("The store is too slow.")
+            self.store.note_receipt_block(id, block)
+
+    def _is_ours(self, provider: str, sender: str) -> bool:
+        return self.tenants.owner_of(provider, sender) is not None
 
     def _enqueue(self, records: Sequence[Delivery], deadline: Deadline) -> list[Exception]:
         """Make their tasks. What went wrong; raises an outage."""

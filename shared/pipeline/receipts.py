@@ -1,6 +1,7 @@
 """Receipts: the provider's word on a message, one blind write each. A receipt never assigns state."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 
 from shared import logs
 from shared.domain.deadline import Deadline
@@ -12,12 +13,20 @@ from shared.pipeline import log_fields
 from shared.pipeline.outcomes import faults_in, outcome_of
 from shared.pipeline.ports import Store
 
+IsOurs = Callable[[str, str], bool]
+"""Whether a sender, by its provider and id, is anybody's."""
 
-def blocks(events: Iterable[Event]) -> Mapping[str, ReceiptBlock]:
-    """What the failed receipts of one POST say of senders, by the id of the sender's marks: of each the latest."""
+
+def blocks(events: Iterable[Event], is_ours: IsOurs = lambda *_: True) -> Mapping[str, ReceiptBlock]:
+    """What the failed receipts of one POST say of senders that are ours, by the id of the sender's marks: of each the
+    latest.
+    """
+    is_ours = cache(is_ours)
     found: dict[str, ReceiptBlock] = {}
     for receipt in events:
         if not (isinstance(receipt, ReceiptReceived) and receipt.concerns_sender and receipt.code is not None):
+            continue
+        if not is_ours(receipt.provider, receipt.sender):
             continue
         id, echo = sender_id(receipt.provider, receipt.sender), parse_echo(receipt.echo)
         if id not in found or found[id].at < receipt.at:
@@ -26,8 +35,8 @@ def blocks(events: Iterable[Event]) -> Mapping[str, ReceiptBlock]:
 
 
 def note_all(events: Iterable[Event], store: Store, deadline: Deadline) -> list[Exception]:
-    """Keep each receipt of a POST where it will be found: in the record that its echo names, else by the provider's id;
-    and what the failed ones say of their senders. What went wrong; raises an outage.
+    """Keep each receipt of a POST where it will be found: in the record that its echo names, else by the provider's id.
+    What went wrong; raises an outage.
     """
     found = [(parse_echo(event.echo), event) for event in events if isinstance(event, ReceiptReceived)]
     if len(found) == 1:
@@ -37,10 +46,7 @@ def note_all(events: Iterable[Event], store: Store, deadline: Deadline) -> list[
     for (echo, receipt), there in zip(found, made, strict=True):
         if not isinstance(there, Exception):
             _log_noted(receipt, echo, there)
-    faults = faults_in(made)
-    for id, block in blocks(receipt for _, receipt in found).items():
-        store.note_receipt_block(id, block)
-    return faults
+    return faults_in(made)
 
 
 def _note(echo: Echo | None, receipt: ReceiptReceived, store: Store) -> bool:

@@ -23,8 +23,8 @@ CONTENTION = 10.0
 """Seconds that one operation may take while there are answers, though only to say that another one was quicker."""
 
 
-QUICK_READS = 10
-"""Documents that are read within milliseconds."""
+QUICK = 10
+"""Documents that are read or written within milliseconds."""
 
 
 class LostRace(Exception):
@@ -94,7 +94,7 @@ class FirestoreRpc:
                     request=request, retry=None, timeout=timeout, metadata=self._administrator
                 ),
                 patience,
-                quick=False,
+                quick=len(writes) <= QUICK,
             )
         except exceptions.InvalidArgument as error:
             raise InvalidWrite from error
@@ -141,7 +141,7 @@ class FirestoreRpc:
         responses = self._stream(
             lambda client, timeout: client.batch_get_documents(request=request, retry=None, timeout=timeout),
             patience,
-            quick=len(names) <= QUICK_READS,
+            quick=len(names) <= QUICK,
         )
         found = [response.found for response in responses if response.HasField("found")]
         return found, time_of(responses[-1].read_time)

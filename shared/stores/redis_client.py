@@ -3,6 +3,7 @@
 import hashlib
 import os
 import re
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,8 +23,12 @@ this: give REDIS_URL an address, or a name that the machine itself resolves.
 
 FIRST_TRY = 0.7
 """Of a call that takes milliseconds where all is well, on a connection that may have gone silent without a word: an
-instance slept for an hour, a firewall or a failover forgot it. The rest of the patience is for a new connection.
+instance slept for an hour, a firewall or a failover forgot it. The rest of the patience is for a new connection. Once
+the server did not answer within it, each call has all of the patience, until it answers quickly again.
 """
+
+QUICK = 10
+"""Scripts that run within milliseconds, in one round trip."""
 
 _MORE_THAN_THREADS = 10_000
 """A thread holds at most one connection, and a service bounds its threads; redis-py's own 100 would refuse the rest."""
@@ -37,7 +42,8 @@ class RedisClient:
     def __init__(self, url: str) -> None:
         self._url = url
         self._made: dict[tuple[int, float], Redis] = {}
-        self._answered_in = 0
+        self._is_quick_in = 0
+        """The process in which the last answer came within FIRST_TRY."""
         self._closed = False
 
     def run(self, script: str, *arguments: Value) -> Any:
@@ -65,7 +71,7 @@ class RedisClient:
                 redis.script_load(script)
                 return _piped(redis, script, calls)
 
-        return self._call(work, PATIENCE)
+        return self._quickly(work) if len(calls) <= QUICK else self._call(work, PATIENCE)
 
     def command(self, *words: Value) -> Any:
         """What one command returns. Raises StoreUnavailable."""
@@ -89,14 +95,13 @@ class RedisClient:
         """
         from redis.exceptions import TimeoutError
 
-        if self._answered_in != os.getpid():  # a process's first call pays for the connection
+        if self._is_quick_in != os.getpid():  # as in a process's first call, which pays for the connection
             return self._call(work, PATIENCE)
         try:
             return self._call(work, FIRST_TRY)
         except StoreUnavailable as error:
             if not isinstance(error.__cause__, TimeoutError):
                 raise
-        self._forget_idle()
         return self._call(work, PATIENCE - FIRST_TRY)
 
     def _forget_idle(self) -> None:
@@ -106,15 +111,19 @@ class RedisClient:
                 redis.connection_pool.disconnect(inuse_connections=False)
 
     def _call(self, work: Callable[["Redis"], T], seconds: float) -> T:
-        from redis.exceptions import RedisError
+        from redis.exceptions import RedisError, TimeoutError
 
         if self._closed:
             raise StoreUnavailable("The store is closed.")
+        began = time.monotonic()
         try:
             result = work(self._redis(seconds))
         except (RedisError, OSError) as error:
+            if isinstance(error, TimeoutError):
+                self._is_quick_in = 0
+                self._forget_idle()
             raise StoreUnavailable(_sentence(error)) from error
-        self._answered_in = os.getpid()
+        self._is_quick_in = os.getpid() if time.monotonic() - began < FIRST_TRY else 0
         return result
 
     def _redis(self, seconds: float) -> "Redis":

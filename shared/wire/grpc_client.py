@@ -2,7 +2,8 @@
 
 A connection may go silent without a word: an instance slept for an hour, a firewall or a failover forgot it. gRPC's
 keepalive takes most of a minute to notice. So a call that should take milliseconds is first given little time, and the
-rest of its patience on a new connection.
+rest of its patience on a new connection. A service that is slow by itself is told from that: once it did not answer
+within the little time, each call has all of the patience, until it answers quickly again.
 """
 
 import os
@@ -22,7 +23,7 @@ the webhook has to answer.
 """
 
 FIRST_TRY = 0.7
-"""Seconds of the first try of a quick call on a connection that has answered before."""
+"""Seconds of the first try of a quick call, where the last answer came as quickly."""
 
 OPTIONS = (
     # A server that was away is back within a second: look again that soon.
@@ -52,7 +53,6 @@ class Patience:
         self._last_answer = last_answer
         self._longest = longest
         self._pauses = 0
-        self.tries = 0
 
     @property
     def left(self) -> float:
@@ -83,6 +83,7 @@ class GrpcClient(Generic[C]):
         self._client: C | None = None
         self._pid = 0
         self._answered = 0.0
+        self._is_quick = False
 
     def get(self) -> C:
         """The client of this process. Raises GoogleAuthError or OSError where no credential can be found."""
@@ -93,7 +94,7 @@ class GrpcClient(Generic[C]):
                 if client is None or self._pid != os.getpid():
                     client = self._client = self._connect()
                     if self._pid != os.getpid():
-                        self._answered, self._pid = 0.0, os.getpid()
+                        self._answered, self._is_quick, self._pid = 0.0, False, os.getpid()
         return client
 
     def patience(self, longest: float = PATIENCE) -> Patience:
@@ -122,17 +123,19 @@ class GrpcClient(Generic[C]):
             client = self.get()
             try:
                 result = work(client, self._seconds(patience, quick))
-                self._answered = time.monotonic()
+                self._heard(began)
                 return result
             except exceptions.Aborted as error:
-                self._answered = time.monotonic()
+                self._heard(began)
                 patience.pause(error)
             except passing as error:
-                if isinstance(error, exceptions.DeadlineExceeded) and self._answered < began:
-                    self._leave(client)
+                if isinstance(error, exceptions.DeadlineExceeded):
+                    self._is_quick = False
+                    if self._answered < began:
+                        self._leave(client)
                 patience.pause(error)
             except exceptions.GoogleAPICallError:
-                self._answered = time.monotonic()
+                self._heard(began)
                 raise
 
     def close(self) -> None:
@@ -144,9 +147,11 @@ class GrpcClient(Generic[C]):
 
     def _seconds(self, patience: Patience, quick: bool) -> float:
         """Of the next try. A process's first call pays for the connection, and a second try is on a new one."""
-        patience.tries += 1
-        is_first_try = patience.tries == 1 and self._answered > 0
-        return min(FIRST_TRY, patience.left) if quick and is_first_try else patience.left
+        return min(FIRST_TRY, patience.left) if quick and self._is_quick else patience.left
+
+    def _heard(self, began: float) -> None:
+        self._answered = time.monotonic()
+        self._is_quick = self._answered - began < FIRST_TRY
 
     def _leave(self, client: C) -> None:
         """Never give out this client again: its connection holds, and nothing is heard on it. It is not closed: others

@@ -6,6 +6,7 @@ batch of twenty does not wait behind a batch of two thousand.
 
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +28,8 @@ class CallsInFlight:
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
         self._pid = 0
+        self._closed = False
+        self._last = _LastOutage()
 
     def each(
         self, call: Callable[[T], R], items: Sequence[T], deadline: Deadline, too_slow: PomboError
@@ -34,10 +37,11 @@ class CallsInFlight:
         """What came of each item, in order: the result of `call`, or what it raised.
 
         After an outage (a retryable PomboError) no further call begins, and the items that were never begun get the
-        same error. Once the deadline has passed, the items without a result get `too_slow`; calls that are still in
-        flight go on, and their results are thrown away.
+        same error; so do those of other batches that were waiting when it came, unless a call got through since. Once
+        the deadline has passed, the items without a result get `too_slow`; calls that are still in flight go on, and
+        their results are thrown away.
         """
-        batch = _Batch(call, items, deadline, too_slow)
+        batch = _Batch(call, items, deadline, too_slow, self._last)
         for _ in range(min(self._most, len(items))):
             self._executor().submit(self._help, batch)
         return batch.results()
@@ -45,12 +49,14 @@ class CallsInFlight:
     def close(self) -> None:
         """End the threads once their calls are over."""
         with self._lock:
-            pool, self._pool = self._pool, None
+            pool, self._pool, self._closed = self._pool, None, True
         if pool is not None and self._pid == os.getpid():
             pool.shutdown(wait=False)
 
     def _help(self, batch: "_Batch[T, R]") -> None:
-        if batch.take():
+        if self._closed:
+            batch.stop()
+        elif batch.take():
             self._executor().submit(self._help, batch)
 
     def _executor(self) -> ThreadPoolExecutor:
@@ -61,10 +67,36 @@ class CallsInFlight:
             return self._pool
 
 
+class _LastOutage:
+    """The last outage that any batch met, and when; forgotten once a call got through."""
+
+    def __init__(self) -> None:
+        self._met: tuple[float, Exception] | None = None
+
+    def learn(self, result: object) -> None:
+        if isinstance(result, PomboError) and result.retryable:
+            self._met = (time.monotonic(), result)
+        elif not isinstance(result, Exception):
+            self._met = None
+
+    def since(self, moment: float) -> Exception | None:
+        met = self._met
+        return met[1] if met and met[0] >= moment else None
+
+
 class _Batch(Generic[T, R]):
     """The items of one `each`, handed out one by one."""
 
-    def __init__(self, call: Callable[[T], R], items: Sequence[T], deadline: Deadline, too_slow: PomboError) -> None:
+    def __init__(
+        self,
+        call: Callable[[T], R],
+        items: Sequence[T],
+        deadline: Deadline,
+        too_slow: PomboError,
+        last: _LastOutage,
+    ) -> None:
+        self._last = last
+        self._began = time.monotonic()
         self._call = call
         self._deadline = deadline
         self._too_slow = too_slow
@@ -78,8 +110,8 @@ class _Batch(Generic[T, R]):
     def take(self) -> bool:
         """Make the next call. Whether there was one to make."""
         with self._changed:
-            if self._outage is None and self._deadline.has_passed:
-                self._outage = self._too_slow
+            if self._outage is None:
+                self._outage = self._last.since(self._began) or (self._too_slow if self._deadline.has_passed else None)
                 self._changed.notify_all()
             if self._outage is not None or not self._waiting:
                 return False
@@ -89,6 +121,7 @@ class _Batch(Generic[T, R]):
             result: R | Exception = self._call(item)
         except Exception as error:  # noqa: BLE001 - it is the item's result: its caller raises it
             result = error
+        self._last.learn(result)
         with self._changed:
             self._open -= 1
             self._results[place], self._has_result[place] = result, True
@@ -96,6 +129,12 @@ class _Batch(Generic[T, R]):
                 self._outage = result
             self._changed.notify_all()
         return True
+
+    def stop(self) -> None:
+        """Begin no further call."""
+        with self._changed:
+            self._outage = self._outage or self._too_slow
+            self._changed.notify_all()
 
     def results(self) -> list[R | Exception]:
         """The results, once all calls are over or the deadline has passed: from then on no call begins."""

@@ -497,12 +497,14 @@ def test_a_large_post_costs_a_call_for_100_events(watched, middleman, a_record):
     assert sorted(call.writes for call in middleman.calls) == [50, 100, 100, 100, 100]
 
 
-def test_a_batch_has_all_of_the_patience_and_a_single_write_a_first_try(watched, middleman, a_record):
+def test_a_batch_has_all_of_the_patience_and_a_few_writes_a_first_try(watched, middleman, a_record):
     watched.ping()
     middleman.calls.clear()
     watched.create(a_record())
     assert 0 < middleman.calls[-1].seconds <= FIRST_TRY + 0.1
     watched.create_all([a_record(), a_record()], a_deadline())
+    assert 0 < middleman.calls[-1].seconds <= FIRST_TRY + 0.1
+    watched.create_all([a_record() for _ in range(11)], a_deadline())
     assert FIRST_TRY + 0.5 < middleman.calls[-1].seconds <= PATIENCE + 0.1
     watched.backlog()
     assert FIRST_TRY + 0.5 < middleman.calls[-1].seconds <= PATIENCE + 0.1

@@ -308,6 +308,33 @@ def test_a_connection_that_went_silent_costs_less_than_a_second_and_makes_one_ta
         assert len(queue.made()) == 1
 
 
+def test_a_service_that_is_slow_by_itself_is_heard_with_every_call(emulator: Emulator) -> None:
+    """It is no silent connection: after one try that was too short each call has all of the patience."""
+    with a_slow_queue(0) as slow:
+        queue = Queue(emulator, {"emulator": slow.address})
+        queue.port.ensure(a_task(), None)
+        slow.seconds = 0.9
+        for _ in range(3):
+            queue.port.ensure(a_task(), None)
+        assert slow.calls == 5
+        slow.seconds = 0
+        queue.port.ensure(a_task(), None)
+        slow.seconds = 0.9
+        queue.port.ensure(a_task(), None)
+        assert slow.calls == 8, "once it was quick again a first try is short again"
+
+
+@pytest.mark.parametrize("count", [2, 10])
+def test_a_few_tasks_on_a_connection_that_went_silent_cost_less_than_a_second(emulator: Emulator, count: int) -> None:
+    with CutProxy("127.0.0.1", emulator.port) as proxy:
+        queue = Queue(emulator, {"emulator": proxy.address})
+        queue.port.ping()
+        proxy.silence()
+        began = time.monotonic()
+        assert queue.port.ensure_all(some_tasks(count), a_deadline()) == [None] * count
+        assert time.monotonic() - began < 1.6
+
+
 def test_the_first_call_of_a_process_has_all_of_the_patience(emulator: Emulator) -> None:
     with CutProxy("127.0.0.1", emulator.port) as proxy, proxy.silent():
         queue = Queue(emulator, {"emulator": proxy.address})

@@ -26,6 +26,7 @@ from redis_backend import RedisServer
 
 from local.cut_proxy import CutProxy
 from shared.domain.dead_letters import Listing
+from shared.domain.deadline import Deadline
 from shared.domain.delivery import Answer, Ensure, Run, Step, lease, settle
 from shared.domain.errors import StoreUnavailable, UnknownState
 from shared.domain.events import ReceiptReceived
@@ -290,6 +291,29 @@ def test_a_connection_that_went_silent_costs_less_than_a_second_and_nothing_is_d
     found = far.get(record.key)
     assert (found.attempt, found.token, found.word.sent) == (1, "mine", NOW)
     assert far.marks(ID) == failing(Marks())
+
+
+def test_a_few_records_and_receipts_on_a_silent_connection_cost_less_than_a_second(proxy, far, a_record):
+    records = [a_record() for _ in range(3)]
+    deadline = Deadline.of_webhook(time.monotonic)
+    far.ping()
+    for call in (
+        lambda: far.create_all(records, deadline),
+        lambda: far.note_receipts([(echo_of(record), receipt()) for record in records], deadline),
+    ):
+        proxy.silence()
+        began = time.monotonic()
+        assert not any(isinstance(one, Exception) for one in call())
+        assert time.monotonic() - began < 1.6
+
+
+def test_a_server_that_is_slow_by_itself_is_heard_with_every_call(server, store, a_record):
+    record = a_record()
+    store.create(record)
+    for _ in range(3):
+        server.raw.config_set("busy-reply-threshold", 0)
+        server.raw.execute_command("CLIENT", "PAUSE", "900", "ALL")
+        assert store.get(record.key) == record
 
 
 def test_all_idle_connections_are_given_up_with_the_first_that_is_silent(proxy, far, a_record):

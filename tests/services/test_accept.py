@@ -441,6 +441,25 @@ def test_receipts_are_kept_even_where_the_queue_is_away(webhook: WebhookParts) -
     assert record_of(webhook, "wamid.1").word.delivered is not None
 
 
+def test_what_failed_receipts_say_of_senders_is_noted_for_ours_alone_and_within_the_deadline(
+    webhook: WebhookParts,
+) -> None:
+    """Of a hundred strangers' numbers each would be a write, one after another."""
+    failed = {"errors": [{"code": 131042}]}
+    both = json.loads(post(statuses=(receipt("wamid.1", "failed", **failed),)))
+    for number in range(20):
+        strangers = post(statuses=(receipt(f"wamid.{number}", "failed", **failed),), to=f"9000{number:011d}")
+        both["entry"] += json.loads(strangers)["entry"]
+    body = json.dumps(both).encode()
+    accept(webhook, body)
+    assert len(webhook.store.asked("note_receipt_block")) == 1
+    webhook.queue.before = webhook.store.before = lambda *_: None
+    webhook.store.after = lambda name, *_: webhook.clock.go(HEALTHY_SECONDS) if name == "note_receipts" else None
+    with pytest.raises(StoreUnavailable, match="too slow"):
+        accept(webhook, body)
+    assert len(webhook.store.asked("note_receipt_block")) == 1
+
+
 @pytest.mark.parametrize("count", [1, 5])
 def test_a_registry_that_is_away_refuses_the_post_and_stores_nothing(webhook: WebhookParts, count: int) -> None:
     class Away:

@@ -239,8 +239,8 @@ def test_on_cloud_run_the_environment_of_one_machine_does_not_start(app_env: str
     """Its secrets are known to everybody."""
     found = faults({**GIVEN, "K_SERVICE": service, "APP_ENV": app_env}, service)
     assert found == [
-        "APP_ENV must be staging or prod on Cloud Run (K_SERVICE is set): the defaults of one machine are secrets known "
-        "to everybody."
+        "APP_ENV must be staging or prod on Cloud Run (K_SERVICE is set): the defaults of one machine are secrets "
+        "known to everybody."
     ]
     assert faults({**GIVEN, "APP_ENV": app_env}, service) == []
     for deployed in ("staging", "prod"):

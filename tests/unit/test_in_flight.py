@@ -95,6 +95,45 @@ def test_after_an_outage_a_call_that_hangs_is_waited_for_no_longer_than_a_failur
         released.set()
 
 
+def test_an_outage_is_told_to_all_batches_that_were_waiting_when_it_came() -> None:
+    """Or each of many POSTs would take its own two seconds to learn of a dead queue, one after another."""
+    in_flight = CallsInFlight(2, "test")
+    outage = StoreUnavailable("away")
+
+    def away(_: int) -> int:
+        time.sleep(0.3)
+        raise outage
+
+    results: list[list[int | Exception]] = []
+    threads = [
+        threading.Thread(target=lambda: results.append(in_flight.each(away, range(2), soon(), TOO_SLOW)))
+        for _ in range(8)
+    ]
+    began = time.monotonic()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert time.monotonic() - began < 1.2, "one after another they take 2.4 s"
+    assert results == [[outage, outage]] * 8
+    assert in_flight.each(lambda item: item, range(4), soon(), TOO_SLOW) == [0, 1, 2, 3], "a later one tries for itself"
+    in_flight.close()
+
+
+def test_a_batch_of_a_closed_client_ends_at_once() -> None:
+    in_flight = CallsInFlight(2, "test")
+
+    def call(item: int) -> int:
+        in_flight.close()
+        time.sleep(0.05)
+        return item
+
+    began = time.monotonic()
+    results = in_flight.each(call, range(50), soon(), TOO_SLOW)
+    assert time.monotonic() - began < 5
+    assert results[-1] is TOO_SLOW
+
+
 def test_calls_without_an_answer_by_the_deadline_are_too_slow_and_never_done() -> None:
     released = threading.Event()
 
