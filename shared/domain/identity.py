@@ -10,6 +10,14 @@ from typing import Any
 DOCTOR_KEY = "doctor"
 """Reserved for the event that `pombo doctor` sends on its way; no provider's event can have it: theirs are hashes."""
 
+LEAST_PREFIX = 8
+"""Characters of an id that are enough to name it: among a million hashes, 8 digits of one are another's too in one case
+of four thousand.
+"""
+
+BEYOND_IDS = "~"
+"""Sorts behind every character of an id: what begins with `prefix` lies between `prefix` and `prefix~`."""
+
 _CORRELATION_ID = re.compile(r"[A-Za-z0-9_-]{8,64}")
 _ECHO = re.compile(r"pombo1\.([0-9a-f]{40})\.(0|[1-9][0-9]{0,8})\.([A-Za-z0-9_-]{8,64})")
 
@@ -55,6 +63,11 @@ def provider_id_hash(provider: str, provider_id: str) -> str:
 
 def is_correlation_id(text: str) -> bool:
     return _CORRELATION_ID.fullmatch(text) is not None
+
+
+def is_id_prefix(text: str) -> bool:
+    """Whether this may be the beginning of a key or a correlation id, and is long enough to name one."""
+    return LEAST_PREFIX <= len(text) <= 64 and is_correlation_id(text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,6 +131,12 @@ class Store(Protocol):
 
     def by_provider_id(self, provider: str, provider_id: str) -> Delivery | None: ...
 
+    def ids_with_prefix(self, prefix: str, limit: int) -> Sequence[str]:
+        """The keys and the correlation ids that begin with this: each once, in order, the first `limit` of them.
+        `prefix` is of an id's own characters (shared.domain.identity.is_id_prefix).
+        """
+        ...
+
     def marks(self, id: str) -> Marks:
         """The marks of a sender or a backend (shared.domain.marks); empty ones where nothing is stored."""
         ...

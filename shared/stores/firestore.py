@@ -38,7 +38,7 @@ from shared.stores.firestore_documents import (
     unechoed_in,
 )
 from shared.stores.firestore_documents import id_hash_of as record_id_hash
-from shared.stores.firestore_listings import documents_of_page
+from shared.stores.firestore_listings import correlation_ids_with_prefix, documents_of_page, keys_with_prefix
 from shared.stores.firestore_marks import changing_marks, marks_name, marks_of, noting_block
 from shared.stores.firestore_notes import Note, notes_of
 from shared.stores.firestore_queries import equal, oldest_pending, overdue_page
@@ -202,6 +202,11 @@ class FirestoreStore:
 
     def by_provider_id(self, provider: str, provider_id: str) -> Delivery | None:
         return next(iter(self._all(equal("id_hash", provider_id_hash(provider, provider_id)))), None)
+
+    def ids_with_prefix(self, prefix: str, limit: int) -> Sequence[str]:
+        patience = self._rpc.patience()
+        keys = keys_with_prefix(self._rpc, prefix, limit, patience)
+        return sorted({*keys, *correlation_ids_with_prefix(self._rpc, prefix, limit, patience)})[:limit]
 
     def marks(self, id: str) -> Marks:
         return self._find_marks(id, self._rpc.patience())

@@ -8,8 +8,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from shared.domain.dead_letters import Listing
+from shared.domain.identity import BEYOND_IDS
 from shared.pipeline.ports import Cursor
-from shared.stores.firestore_queries import MOST_IN, listed_page, of_provider_ids, refused_unechoed_page
+from shared.stores.firestore_documents import record_name
+from shared.stores.firestore_queries import (
+    MOST_IN,
+    listed_page,
+    next_correlation_id,
+    of_provider_ids,
+    records_between,
+    refused_unechoed_page,
+)
 from shared.stores.firestore_rpc import FirestoreRpc
 from shared.stores.firestore_schema import RECEIPTS, RECORDS
 from shared.wire.grpc_client import Patience
@@ -27,6 +36,24 @@ def documents_of_page(
     if len(found) == limit:
         return found, (RECORDS.name, found[-1].fields["tenant"].string_value, found[-1].name)
     return found, (RECEIPTS.name, "", "") if listing is Listing.REFUSED else None
+
+
+def keys_with_prefix(rpc: FirestoreRpc, prefix: str, limit: int, patience: Patience) -> Sequence[str]:
+    """The first keys that begin with this."""
+    first, beyond = (rpc.reference(record_name(key)) for key in (prefix, prefix + BEYOND_IDS))
+    return [document.name.rpartition("/")[2] for document in rpc.query(records_between(first, beyond, limit), patience)]
+
+
+def correlation_ids_with_prefix(rpc: FirestoreRpc, prefix: str, limit: int, patience: Patience) -> Sequence[str]:
+    """The first correlation ids that begin with this, each by a query of its own: Firestore knows no DISTINCT."""
+    found: list[str] = []
+    while len(found) < limit:
+        query = next_correlation_id(found[-1] if found else prefix, prefix + BEYOND_IDS, is_behind=bool(found))
+        documents = rpc.query(query, patience)
+        if not documents:
+            break
+        found.append(documents[0].fields["correlation_id"].string_value)
+    return found
 
 
 def _by_provider_ids(

@@ -76,6 +76,31 @@ def of_provider_ids(hashes: Sequence[str]) -> dict[str, Any]:
     return {"from_": _FROM, "select": _LEAN, "where": where}
 
 
+def records_between(first: Any, beyond: Any, limit: int) -> dict[str, Any]:
+    """The names of records from `first` on and before `beyond`, both as references."""
+    return _ids_between("__name__", "GREATER_THAN_OR_EQUAL", first, beyond, limit)
+
+
+def next_correlation_id(first: str, beyond: str, is_behind: bool) -> dict[str, Any]:
+    """A record with the first correlation id from `first` on, or behind it, and before `beyond`: that field alone."""
+    op = "GREATER_THAN" if is_behind else "GREATER_THAN_OR_EQUAL"
+    return _ids_between("correlation_id", op, value_of(first), value_of(beyond), 1)
+
+
+def _ids_between(field: str, op: str, first: Any, beyond: Any, limit: int) -> dict[str, Any]:
+    bounds = [
+        {"field_filter": {"field": {"field_path": field}, "op": op, "value": first}},
+        {"field_filter": {"field": {"field_path": field}, "op": "LESS_THAN", "value": beyond}},
+    ]
+    return {
+        "from_": _FROM,
+        "select": {"fields": [{"field_path": field}]},
+        "where": {"composite_filter": {"op": "AND", "filters": bounds}},
+        "order_by": [_ascending(field)],
+        "limit": limit,
+    }
+
+
 def oldest_pending() -> dict[str, Any]:
     """The record that has been pending the longest."""
     return {

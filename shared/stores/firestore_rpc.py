@@ -119,6 +119,10 @@ class FirestoreRpc:
         )
         return [response.document for response in responses if response.HasField("document")]
 
+    def reference(self, name: str) -> dict[str, str]:
+        """A document's name as a value in a query."""
+        return {"reference_value": f"{self._root}/{name}"}
+
     def count(self, query: Mapping[str, Any], patience: Patience) -> int:
         """How many documents a structured query finds."""
         counting = {"structured_query": query, "aggregations": [{"alias": "n", "count": {}}]}

@@ -31,6 +31,7 @@ from shared.stores.redis_records import (
     commit,
     creation,
     handed_on,
+    ids_in,
     microseconds,
     noted,
     noted_unechoed,
@@ -54,6 +55,12 @@ CONTENTION = 10.0
 
 PORTION = 250
 """Scripts in one round trip, which keep the server for some 20 ms: so long others wait."""
+
+SEARCH_SECONDS = 10.0
+"""How long a search by a part of an id may take: some ten million names."""
+
+SEARCH_NAMES = 1000
+"""Names looked at in one round trip, which keeps the server for less than a millisecond."""
 
 _LONGEST_PAUSE = 0.05
 
@@ -154,6 +161,20 @@ class RedisStore:
 
     def by_provider_id(self, provider: str, provider_id: str) -> Delivery | None:
         return next(iter(self._all(f"pombo:id:{provider_id_hash(provider, provider_id)}")), None)
+
+    def ids_with_prefix(self, prefix: str, limit: int) -> Sequence[str]:
+        """Walks all names in the server, some at a time: no index of ids makes every write dearer for the rare look-up.
+        Raises StoreUnavailable where they are too many.
+        """
+        give_up, cursor, found = time.monotonic() + SEARCH_SECONDS, 0, set[str]()
+        while True:
+            cursor, names = self._client.command("SCAN", cursor, "MATCH", f"pombo:*:{prefix}*", "COUNT", SEARCH_NAMES)
+            found |= {id for name in names for id in ids_in(name)}
+            found = set(sorted(found)[:limit])
+            if cursor == 0:
+                return sorted(found)
+            if time.monotonic() > give_up:
+                raise StoreUnavailable("Redis holds too many records to find one by a part of its id: give all of it.")
 
     def marks(self, id: str) -> Marks:
         return as_marks(self._client.command("HGETALL", marks_name(id)))

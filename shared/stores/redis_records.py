@@ -119,6 +119,12 @@ def as_page(answer: Sequence[Any], tenant: str | None) -> Page:
     return Page(records, unread, tuple(ends_at) or None)
 
 
+def ids_in(name: str) -> Sequence[str]:
+    """The key of a record, or the correlation id of an index; none of any other name in the server."""
+    _, sort, id = name.split(":", 2)
+    return [id] if sort in ("record", "correlation") else []
+
+
 def microseconds(at: datetime) -> int:
     """Since 1970: a score, which Redis keeps as a double, exact up to 2^53 (the year 2255)."""
     return (at - _EPOCH) // _MICROSECOND

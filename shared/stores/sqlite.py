@@ -10,7 +10,7 @@ from shared.domain.deadline import Deadline
 from shared.domain.delivery import Step
 from shared.domain.errors import UnknownState
 from shared.domain.events import ReceiptReceived
-from shared.domain.identity import Echo, provider_id_hash
+from shared.domain.identity import BEYOND_IDS, Echo, provider_id_hash
 from shared.domain.limits import Limits
 from shared.domain.marks import Marks, ReceiptBlock
 from shared.domain.record import OPEN_STATES, Delivery, State
@@ -34,6 +34,15 @@ SELECT key FROM records WHERE sweep_at <= ? AND state IN ({_OPEN}) ORDER BY swee
 _BACKLOG = f"""
 SELECT state, count(*), min(received_at) FROM records WHERE state IN ({_OPEN}, '{State.DEAD}') GROUP BY state
 """  # noqa: S608
+_IDS = """
+SELECT id FROM (SELECT key AS id FROM records WHERE key >= :first AND key < :beyond ORDER BY key LIMIT :limit)
+UNION
+SELECT id FROM (
+    SELECT DISTINCT correlation_id AS id FROM records
+    WHERE correlation_id >= :first AND correlation_id < :beyond ORDER BY correlation_id LIMIT :limit
+)
+ORDER BY id LIMIT :limit
+"""
 _EXPIRED = "DELETE FROM records WHERE key IN (SELECT key FROM records WHERE expire_at <= ? LIMIT ?) RETURNING key"
 _EXPIRED_UNECHOED = """
 DELETE FROM unechoed WHERE (id_hash, kind) IN (SELECT id_hash, kind FROM unechoed WHERE expire_at <= ? LIMIT ?)
@@ -135,6 +144,11 @@ class SqliteStore:
 
     def by_provider_id(self, provider: str, provider_id: str) -> Delivery | None:
         return next(iter(self._all("id_hash", provider_id_hash(provider, provider_id))), None)
+
+    def ids_with_prefix(self, prefix: str, limit: int) -> Sequence[str]:
+        between = {"first": prefix, "beyond": prefix + BEYOND_IDS, "limit": limit}
+        rows = self._file.read(lambda db: db.execute(_IDS, between).fetchall())
+        return [id for (id,) in rows]
 
     def marks(self, id: str) -> Marks:
         return self._file.read(lambda db: find_marks(db, id)).marks

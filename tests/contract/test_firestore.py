@@ -154,6 +154,7 @@ def calls_of(store: FirestoreStore, record: Delivery) -> dict[str, Callable[[], 
         "backlog": store.backlog,
         "listed": lambda: store.listed(Listing.REFUSED, None, None, 10),
         "by_correlation": lambda: store.by_correlation(record.correlation_id),
+        "ids_with_prefix": lambda: store.ids_with_prefix(record.key[:8], 10),
         "by_provider_id": lambda: store.by_provider_id("meta", "wamid.1"),
         "marks": lambda: store.marks(ID),
         "change_marks": lambda: store.change_marks(ID, failing),
@@ -610,6 +611,16 @@ def test_a_page_of_a_listing_is_one_query_and_does_not_bring_the_payload(watched
     page = watched.listed(Listing.DEAD, None, None, 100)
     assert [call.method for call in middleman.calls] == ["RunQuery"]
     assert len(page.records) == 3
+    assert middleman.answered < 10_000
+
+
+def test_a_look_for_ids_is_a_query_for_keys_and_one_for_each_correlation_id_and_one(watched, middleman, a_record):
+    for n in range(6):
+        watched.create(a_record(payload={"body": "x" * 200_000}, correlation_id=f"abcdef01-{n // 3}"))
+    middleman.calls.clear()
+    middleman.answered = 0
+    assert watched.ids_with_prefix("abcdef01", 11) == ["abcdef01-0", "abcdef01-1"]
+    assert [call.method for call in middleman.calls] == ["RunQuery"] * (2 + 2)
     assert middleman.answered < 10_000
 
 

@@ -380,6 +380,7 @@ def test_a_frozen_server_is_unavailable_in_time_and_works_again(server, store, o
         *(lambda listing=listing: store.listed(listing, None, None, 10) for listing in Listing),
         lambda: store.by_correlation("c"),
         lambda: store.by_provider_id("meta", "w"),
+        lambda: store.ids_with_prefix("abcdef01", 10),
         lambda: store.marks(ID),
         lambda: store.change_marks(ID, failing),
         lambda: store.change_marks(ID, failing, Marks()),
@@ -841,6 +842,17 @@ def test_a_kind_of_receipt_of_a_newer_version_is_passed_over(server, store, a_re
     server.raw.hset(f"pombo:unechoed:{id_hash}", "forwarded", "1:")
     store.note_receipt(echo_of(record), receipt(ReceiptKind.SENT))
     assert store.get(record.key).word.sent == NOW
+
+
+def test_a_search_by_a_part_of_an_id_takes_many_looks_and_gives_up_in_time(store, a_record, monkeypatch):
+    monkeypatch.setattr("shared.stores.redis.SEARCH_NAMES", 1)
+    records = [a_record(key=f"abcdef01{n:032}") for n in range(30)]
+    for record in records:
+        store.create(record)
+    assert list(store.ids_with_prefix("abcdef01", 100)) == [record.key for record in records]
+    monkeypatch.setattr("shared.stores.redis.SEARCH_SECONDS", 0.0)
+    with pytest.raises(StoreUnavailable, match="give all of it"):
+        store.ids_with_prefix("abcdef01", 100)
 
 
 def test_the_stores_clock_is_the_servers(store):

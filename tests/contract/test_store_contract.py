@@ -819,6 +819,46 @@ def test_a_message_is_found_by_the_providers_id(store, a_record):
     assert store.by_provider_id("meta", "wamid.HBgL=") is None
 
 
+def test_ids_are_found_by_their_first_characters(store, a_record):
+    store.create(a_record(key="abcdef01" + "0" * 32, correlation_id="zzzz0000-1"))
+    store.create(a_record(key="abcdef01" + "1" * 32, correlation_id="abcdef01-Z_9"))
+    store.create(a_record(key="abcdef02" + "0" * 32, correlation_id="zzzz0000-1"))
+    store.create(a_record(key="ABCDEF01" + "0" * 32, correlation_id="xabcdef01"))
+    found = ["abcdef01" + "0" * 32, "abcdef01" + "1" * 32, "abcdef01-Z_9"]
+    assert list(store.ids_with_prefix("abcdef01", 10)) == sorted(found)
+    assert list(store.ids_with_prefix("abcdef01-Z_9", 10)) == ["abcdef01-Z_9"]
+    assert list(store.ids_with_prefix("abcdef02" + "0" * 32, 10)) == ["abcdef02" + "0" * 32], "all of it is a part too"
+    assert list(store.ids_with_prefix("zzzz0000", 10)) == ["zzzz0000-1"], "once, however many records have it"
+    assert list(store.ids_with_prefix("abcdef03", 10)) == []
+
+
+def test_characters_that_are_a_pattern_elsewhere_stand_for_themselves_in_a_part_of_an_id(store, a_record):
+    store.create(a_record(key="order_02" + "0" * 32, correlation_id="order_02-a"))
+    store.create(a_record(key="orderX02" + "0" * 32, correlation_id="orderX02-a"))
+    assert list(store.ids_with_prefix("order_02", 10)) == ["order_02-a", "order_02" + "0" * 32]
+
+
+def test_no_more_ids_are_found_than_asked_for_and_the_first_of_them(store, a_record):
+    for n in range(6):
+        store.create(a_record(key=f"abcdef01{n:032}", correlation_id="abcdef01-many"))
+    for n in range(6):
+        store.create(a_record(key=f"{n:040}", correlation_id=f"abcdef01-{n}"))
+    every = sorted([*(f"abcdef01{n:032}" for n in range(6)), *(f"abcdef01-{n}" for n in range(6)), "abcdef01-many"])
+    assert list(store.ids_with_prefix("abcdef01", 20)) == every
+    for limit in (1, 5, 12, 13):
+        assert list(store.ids_with_prefix("abcdef01", limit)) == every[:limit]
+
+
+def test_receipts_and_marks_are_no_ids_of_records(store, a_record):
+    store.note_receipt_block(ID, ReceiptBlock(368, NOW))
+    store.note_unechoed_receipt(receipt(ReceiptKind.SENT))
+    record = a_record(provider_id="wamid.1")
+    store.create(record)
+    id_hash = provider_id_hash("meta", "wamid.1")
+    assert list(store.ids_with_prefix(id_hash[:8], 10)) == []
+    assert list(store.ids_with_prefix(ID[:8], 10)) == []
+
+
 def test_the_backlog_counts_what_is_open_and_since_when(store, a_record):
     assert store.backlog().oldest_pending is None
     for n, state in enumerate([State.PENDING, State.PENDING, State.LEASED, State.IN_DOUBT, State.DEAD, State.DONE]):
