@@ -8,6 +8,7 @@ from shared.cli import terminal
 from shared.cli.chaos import chaos
 from shared.cli.dead import dead
 from shared.cli.doctor import doctor
+from shared.cli.ledger import ledger
 from shared.cli.say import say
 from shared.cli.trace import trace
 from shared.cli.up import up
@@ -22,6 +23,7 @@ def pombo() -> None:
     Examples:
       pombo up                      start all of Pombo on this machine
       pombo say "hello" --wait      send it a message and wait for the reply
+      pombo ledger                  what WhatsApp was given
       pombo trace ID                what became of a message
       pombo dead list               what waits for a person's word
       pombo doctor                  is everything in place?
@@ -31,6 +33,7 @@ def pombo() -> None:
 
 pombo.add_command(up)
 pombo.add_command(say)
+pombo.add_command(ledger)
 pombo.add_command(trace)
 pombo.add_command(dead)
 pombo.add_command(doctor)

@@ -19,6 +19,7 @@ from shared.cli.dead_filters import (
 )
 from shared.cli.running import data_dir_option, find
 from shared.cli.screen import Counting
+from shared.cli.terminal import LEAST_ID, Column
 from shared.cli.trace import stamp
 from shared.domain.dead_letters import DeadLetter, Replays, Wanted
 
@@ -94,10 +95,21 @@ _REPLAYS = {
 }
 
 
+_COLUMNS = (
+    Column("KEY", LEAST_ID),
+    Column("DIED (UTC)"),
+    Column("KIND"),
+    Column("TENANT", 6),
+    Column("ERROR", 9),
+    Column("CORRELATION ID", LEAST_ID),
+    Column("", 7),
+)
+
+
 def as_lines(letters: Sequence[DeadLetter], counts: Counts, unread: int, is_filtered: bool) -> Iterator[str]:
     """A line for each letter, and the counts at the foot."""
     if letters:
-        yield from _table([("KEY", "DIED (UTC)", "KIND", "TENANT", "ERROR", "CORRELATION ID", ""), *map(_row, letters)])
+        yield from terminal.table(_COLUMNS, [_row(letter) for letter in letters])
         more = f" Shown are the newest {len(letters):,}." if len(letters) < counts.total() else ""
         yield f"{counts.total():,} dead: {counts_as_text(counts)}.{more}"
     else:
@@ -116,9 +128,3 @@ def _row(letter: DeadLetter) -> tuple[str, ...]:
         letter.correlation_id,
         _REPLAYS[letter.replays],
     )
-
-
-def _table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
-    for row in rows:
-        yield "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()

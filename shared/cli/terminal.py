@@ -6,7 +6,11 @@ import codecs
 import io
 import json
 import os
+import shutil
 import sys
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -51,6 +55,92 @@ def styled(text: str, **look: Any) -> str:
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return text
     return click.style(text, **look)
+
+
+def plain(text: str) -> str:
+    """A text on one line, with its control characters spelled out: a customer's must not steer a terminal, nor forge
+    a line of what is printed.
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table. `least`: how many characters it may be cut to; None: it is shown in full."""
+
+    title: str
+    least: int | None = None
+
+
+LEAST_ID = 9
+"""For a column of ids: 8 characters name one, and the ellipsis says that there are more."""
+
+
+def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int | None = None) -> Iterator[str]:
+    """The rows under their titles. On a terminal long cells are cut so that a line fits it; `width`: that of another
+    place. In a file or a pipe nothing is cut.
+    """
+    width = _width() if width is None else width
+    lines = [[column.title for column in columns], *rows]
+    widths = [max(_cells(cell) for cell in column) for column in zip(*lines, strict=True)]
+    if width is not None:
+        widths = _fitted(columns, widths, width - len(_GAP) * (len(columns) - 1))
+    for line in lines:
+        yield _GAP.join(_padded(cell, wide) for cell, wide in zip(line, widths, strict=True)).rstrip()
+
+
+_GAP = "  "
+
+
+def _width() -> int | None:
+    """Of the terminal in characters; None where standard output is no terminal."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def _fitted(columns: Sequence[Column], widths: Sequence[int], room: int) -> list[int]:
+    """The widest columns give up what is too much, down to the least of each. What does not fit even so is wrapped by
+    the terminal.
+    """
+    fitted = list(widths)
+    while sum(fitted) > room:
+        spare = [
+            (wide, place)
+            for place, (column, wide) in enumerate(zip(columns, fitted, strict=True))
+            if column.least is not None and wide > column.least
+        ]
+        if not spare:
+            break
+        fitted[max(spare)[1]] -= 1
+    return fitted
+
+
+def _padded(cell: str, wide: int) -> str:
+    """The cell in so many characters of a terminal; an ellipsis stands for what is cut."""
+    if _cells(cell) > wide:
+        ellipsis = "…" if _shows("…") else "..."
+        while cell and _cells(cell) + len(ellipsis) > wide:
+            cell = cell[:-1]
+        cell += ellipsis
+    return cell + " " * (wide - _cells(cell))
+
+
+def _cells(text: str) -> int:
+    """How wide a terminal shows it: an ideograph or an emoji takes two characters' room, an accent of its own none."""
+    return sum(
+        0
+        if unicodedata.combining(c) or unicodedata.category(c) == "Mn"
+        else 1 + (unicodedata.east_asian_width(c) in "WF")
+        for c in text
+    )
+
+
+def _shows(text: str) -> bool:
+    """Whether standard output has these characters."""
+    try:
+        text.encode(getattr(sys.stdout, "encoding", None) or "ascii")
+    except UnicodeError:
+        return False
+    return True
 
 
 def native(text: str) -> str:
