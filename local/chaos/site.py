@@ -15,7 +15,7 @@ from local.faults import BOOK, FaultBook
 from local.ports import LOOPBACK
 from local.stack import Stack
 from shared import bootstrap, config
-from shared.cli import trace
+from shared.cli import ids, trace
 from shared.cli.running import Running
 from shared.domain.errors import StoreUnavailable
 from shared.domain.record import Delivery
@@ -80,8 +80,8 @@ class Site:
 
     def timeline(self, key: str | None) -> str:
         """What `pombo trace` shows of it."""
-        records = trace.find_records(self.running, key) if key else ()
-        timeline = trace.timeline_of(self.running, records) if records else trace.from_logs(self.running, key or "")
+        found = ids.find(self.running, key) if key else None
+        timeline = trace.timeline_of(self.running, found.records) if found else trace.from_logs(self.running, key or "")
         return trace.as_text(timeline) if timeline else "Nothing is known of it."
 
 

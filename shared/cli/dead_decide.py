@@ -86,9 +86,9 @@ class Asked:
 def replay(asked: Asked, may_double: bool, data_dir: Path) -> None:
     """Try a dead letter anew, or all that match.
 
-    ID is a key, or whatever pombo trace takes where that leads to one letter. What a receipt has confirmed since is not
-    sent again: it becomes done. A replay that was killed may be run again: each letter is tried anew once. One that
-    dies again is a dead letter again, and the next replay means it too.
+    ID is a key, 8 or more characters of it, or whatever else pombo trace takes where that leads to one letter. What a
+    receipt has confirmed since is not sent again: it becomes done. A replay that was killed may be run again: each
+    letter is tried anew once. One that dies again is a dead letter again, and the next replay means it too.
 
     \b
     Examples:
@@ -120,7 +120,7 @@ def replay(asked: Asked, may_double: bool, data_dir: Path) -> None:
 @click.option("--reason", required=True, help="Why; kept with the letter, and told in its story.")
 @data_dir_option
 def discard(asked: Asked, reason: str, data_dir: Path) -> None:
-    """Give a dead letter up, or all that match: it will be deleted like what is done.
+    """Give a dead letter up, or all that match: it will be deleted like what is done. ID is as for pombo dead replay.
 
     \b
     Examples:

@@ -7,16 +7,15 @@ from typing import Any
 import click
 
 from shared import bootstrap
-from shared.cli import terminal
+from shared.cli import ids, terminal
 from shared.cli.dead_filters import error_of
 from shared.cli.dead_list import letter_as_dict
 from shared.cli.running import Running, data_dir_option, find
-from shared.cli.trace import find_records, moment_lines, stamp, timeline_of
+from shared.cli.trace import moment_lines, stamp, timeline_of
 from shared.domain.dead_letters import UNKNOWN_SENDER, DeadLetter, Replays, dead_letter, why_never
 from shared.domain.record import Delivery, Kind, ReceiptKind
+from shared.pipeline.lookup import Found
 from shared.pipeline.timeline import Moment, tried
-
-NOTHING_KNOWN = "Nothing is known by this id: give a key, a correlation id, an event id, or a wamid."
 
 
 @click.command()
@@ -26,7 +25,8 @@ NOTHING_KNOWN = "Nothing is known by this id: give a key, a correlation id, an e
 def show(id: str, as_json: bool, data_dir: Path) -> None:
     """Show what was tried of a dead letter: each attempt, its answer, the receipts, and what a replay would do.
 
-    ID is its key, or whatever pombo trace takes: then all dead letters of that message are shown. What a handler failed
+    ID is its key, or whatever else pombo trace takes: then all dead letters of that message are shown. 8 or more
+    characters of a key are enough. What a handler failed
     with is quoted as it was raised, and may be private.
 
     \b
@@ -35,22 +35,23 @@ def show(id: str, as_json: bool, data_dir: Path) -> None:
       pombo dead show wamid.HBgL... --json
     """
     running = find(data_dir)
-    records = find_records(running, id)
-    if not records:
-        raise click.ClickException(NOTHING_KNOWN)
-    events = timeline_of(running, records).events
-    shown = [(record, [one for one in events if one.delivery == record.key]) for record in meant(records, id)]
+    found = ids.find(running, id)
+    if found is None:
+        raise click.ClickException(ids.NOTHING_KNOWN)
+    events = timeline_of(running, found.records).events
+    shown = [(record, [one for one in events if one.delivery == record.key]) for record in meant(found)]
     if as_json:
         click.echo(terminal.as_json({"letters": [as_dict(*one) for one in shown]}))
     else:
         click.echo("\n\n".join("\n".join(as_lines(*one)) for one in shown))
 
 
-def meant(records: Sequence[Delivery], id: str) -> Sequence[Delivery]:
+def meant(found: Found) -> Sequence[Delivery]:
     """Of all records of a message the one that the id names; where that is the event, and no letter itself, or none is
     named, its dead letters; else all of them.
     """
-    named = [record for record in records if id in (record.key, record.provider_id)]
+    records = found.records
+    named = [record for record in records if found.id in (record.key, record.provider_id)]
     letters = [record for record in records if dead_letter(record)]
     if named and (named[0] in letters or named[0].kind is Kind.OUTBOUND):
         return named
@@ -59,9 +60,10 @@ def meant(records: Sequence[Delivery], id: str) -> Sequence[Delivery]:
 
 def find_letter(running: Running, id: str) -> Delivery:
     """The one record that a person means to decide upon. Raises ClickException."""
-    records = meant(find_records(running, id), id)
-    if not records:
-        raise click.ClickException(NOTHING_KNOWN)
+    found = ids.find(running, id)
+    if found is None:
+        raise click.ClickException(ids.NOTHING_KNOWN)
+    records = meant(found)
     if len(records) > 1:
         keys = ", ".join(record.key for record in records)
         raise click.ClickException(f"This id leads to {len(records)} records; name one of them: {keys}.")

@@ -16,6 +16,8 @@ from shared.pipeline.ports import Store
 
 STACK_FILE = "stack.json"
 LOG_FILE = "logs.jsonl"
+SQLITE_FILE = "pombo.sqlite"
+_ID_FIELDS = ("delivery", "inbound_event_id", "correlation_id")
 
 
 def data_dir_option(command: Any) -> Any:
@@ -31,32 +33,49 @@ def data_dir_option(command: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What a command needs to know of the stack."""
+    """What a command needs to know of the stack, or of what one has left."""
 
     store: Store
     phone_number_id: str
     control: str | None
     logs: Path | None
+    runs: bool = True
+    """False: no stack runs here, and the store is the file that one has left."""
 
     def log_lines(self, events: Collection[str], ids: Collection[str]) -> Iterator[Mapping[str, Any]]:
         """The log lines of these events that speak of one of these ids: of deliveries, or of all of an event's."""
+        for line in self._lines_with(ids):
+            if line.get("event") in events and speaks_of(line, ids):
+                yield line
+
+    def ids_in_log(self, prefix: str) -> Mapping[str, str]:
+        """The ids that begin so and that the log tells of, each with the time of its first line."""
+        found: dict[str, str] = {}
+        for line in self._lines_with((prefix,)):
+            for id in (line.get(name) for name in _ID_FIELDS):
+                if isinstance(id, str) and id.startswith(prefix):
+                    found.setdefault(id, str(line.get("time", "")))
+        return found
+
+    def _lines_with(self, texts: Collection[str]) -> Iterator[Mapping[str, Any]]:
+        """The log lines that hold one of these texts, wherever."""
         if self.logs is None or not self.logs.exists():
             return
         with self.logs.open(encoding="utf-8", errors="replace") as lines:
-            for text in lines:
-                if not any(id in text for id in ids):
+            for written in lines:
+                if not any(text in written for text in texts):
                     continue
                 try:
-                    line = json.loads(text)
+                    line = json.loads(written)
                 except ValueError:
                     continue
-                if isinstance(line, dict) and line.get("event") in events and speaks_of(line, ids):
+                if isinstance(line, dict):
                     yield line
 
 
 def speaks_of(line: Mapping[str, Any], ids: Collection[str]) -> bool:
     """Whether a log line is about one of these."""
-    return any(line.get(name) in ids for name in ("delivery", "inbound_event_id", "correlation_id"))
+    return any(line.get(name) in ids for name in _ID_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +86,14 @@ class Described:
     logs: Path
     control: str | None = None
     is_local: bool = False
+    runs: bool = True
+    """False: no stack runs here, and the store is the file that one has left."""
 
 
 def describe(data_dir: Path) -> Described:
-    """By STORE in the environment, or else by stack.json. Raises ClickException where there is neither."""
+    """By STORE in the environment, or else by stack.json, or else by the SQLite file of a stack that runs no more.
+    Raises ClickException where there is none of them.
+    """
     environ = dict(os.environ)
     if environ.get("STORE"):
         return Described(environ, data_dir / LOG_FILE)
@@ -79,14 +102,20 @@ def describe(data_dir: Path) -> Described:
         environ |= described["environment"]
         return Described(environ, Path(described["data_dir"]) / LOG_FILE, described.get("control"), is_local=True)
     except (OSError, ValueError, LookupError, TypeError) as error:
+        file = Path(environ.get("SQLITE_PATH") or data_dir / SQLITE_FILE)
+        if file.is_file():
+            environ |= {"STORE": "sqlite", "SQLITE_PATH": str(file)}
+            return Described(environ, data_dir / LOG_FILE, is_local=True, runs=False)
         raise click.ClickException(
             f"No Pombo runs with its data in {data_dir}; start one with: pombo up (or make run)."
         ) from error
 
 
 def find(data_dir: Path) -> Running:
-    """The running stack. Raises ClickException when there is none."""
+    """The stack, or the store that one has left. Raises ClickException when there is neither."""
     described = describe(data_dir)
+    if not described.runs and sys.stderr.isatty():
+        click.echo(f"No Pombo runs with its data in {data_dir}; this is what its SQLite file holds.", err=True)
     try:
         settings = config.load(described.environ, config.CLI)
         store = bootstrap.build_store(settings)
@@ -97,6 +126,7 @@ def find(data_dir: Path) -> Running:
         phone_number_id=settings["WHATSAPP_PHONE_NUMBER_ID"],
         control=described.control,
         logs=described.logs,
+        runs=described.runs,
     )
 
 

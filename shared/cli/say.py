@@ -11,8 +11,9 @@ import click
 import httpx
 
 from shared.cli import terminal
+from shared.cli.ids import PROVIDER
 from shared.cli.running import Running, data_dir_option, find
-from shared.cli.trace import PROVIDER, as_text, replies_as_dicts, timeline_of
+from shared.cli.trace import as_text, replies_as_dicts, timeline_of
 from shared.domain.identity import message_event_id
 from shared.domain.record import Delivery
 from shared.pipeline.timeline import Timeline

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from shared import bootstrap
-from shared.cli import terminal
+from shared.cli import ids, terminal
 from shared.cli.cloud_logs import CloudLogs
 from shared.cli.running import Running, data_dir_option, find, progress
 from shared.domain.identity import message_event_id
@@ -19,7 +19,6 @@ from shared.logs import EVENTS
 from shared.pipeline.timeline import GONE, Moment, Timeline, build, told_by_logs
 from shared.pipeline.timeline_logs import READ
 
-PROVIDER = "meta"
 _COLOURS = {"dead": "red", "refused": "red", "handler_failed": "red", "receipt_failed": "red", "accepted": "green"}
 
 LogLines = Callable[[Collection[str], Collection[str]], Iterable[Mapping[str, Any]]]
@@ -38,25 +37,28 @@ LogLines = Callable[[Collection[str], Collection[str]], Iterable[Mapping[str, An
 def trace(id: str, as_json: bool, cloud: str | None, data_dir: Path) -> None:
     """Show the timeline of one message.
 
-    ID is a correlation id, an event id, an outbound key, or WhatsApp's own message id (wamid...).
+    ID is 8 or more characters of a correlation id, an event id or a reply's key, or the whole of a WhatsApp message id
+    (wamid...). Where no Pombo runs, what its SQLite file holds is shown, or what the STORE of the environment holds.
 
     \b
     Examples:
+      pombo trace 4f1c2a90
       pombo trace 4f1c2a90b7de4f64a3c2c7bf7a0f2f5e
       pombo trace wamid.HBgL... --json
       STORE=firestore GOOGLE_CLOUD_PROJECT=my-project FIRESTORE_DATABASE=pombo pombo trace ID --cloud my-project
     """
     running = find(data_dir)
-    records = find_records(running, id)
+    found = ids.find(running, id)
     timeline: Timeline | None
-    if records:
-        timeline = timeline_of(running, records, _cloud_lines(cloud, records[0].received_at) if cloud else None)
+    if found:
+        lines = _cloud_lines(cloud, found.records[0].received_at) if cloud else None
+        timeline = timeline_of(running, found.records, lines)
+    elif cloud:
+        timeline = from_logs(running, id, _cloud_lines(cloud))
     else:
-        timeline = from_logs(running, id, _cloud_lines(cloud) if cloud else None)
+        timeline = from_logs(running, ids.in_log(running, id))
     if timeline is None:
-        raise click.ClickException(
-            "Nothing is known by this id: give a correlation id, event id, outbound key or wamid."
-        )
+        raise click.ClickException(ids.NOTHING_KNOWN)
     click.echo(terminal.as_json(as_dict(timeline)) if as_json else as_text(timeline))
 
 
@@ -65,27 +67,16 @@ def _cloud_lines(project: str, since: datetime | None = None) -> LogLines:
     return partial(CloudLogs(project).log_lines, since=since)
 
 
-def find_records(running: Running, id: str) -> Sequence[Delivery]:
-    """All records of the event that this id belongs to."""
-    store = running.store
-    known = (
-        store.get(id)
-        or store.get(message_event_id(PROVIDER, running.phone_number_id, id))
-        or store.by_provider_id(PROVIDER, id)
-    )
-    return store.by_correlation(known.correlation_id if known else id)
-
-
 def timeline_of(running: Running, records: Sequence[Delivery], log_lines: LogLines | None = None) -> Timeline:
     """Records and log lines together; the lines are this machine's unless told otherwise."""
-    ids = {record.key for record in records} | {records[0].correlation_id}
-    return build(records, (log_lines or running.log_lines)(READ, ids), bootstrap.explain, bootstrap.remark)
+    known = {record.key for record in records} | {records[0].correlation_id}
+    return build(records, (log_lines or running.log_lines)(READ, known), bootstrap.explain, bootstrap.remark)
 
 
 def from_logs(running: Running, id: str, log_lines: LogLines | None = None) -> Timeline | None:
     """What is left of a message whose record has expired."""
-    ids = {id, message_event_id(PROVIDER, running.phone_number_id, id)}
-    return told_by_logs((log_lines or running.log_lines)(EVENTS.keys(), ids), bootstrap.explain)
+    either = {id, message_event_id(ids.PROVIDER, running.phone_number_id, id)}
+    return told_by_logs((log_lines or running.log_lines)(EVENTS.keys(), either), bootstrap.explain)
 
 
 def as_dict(timeline: Timeline) -> dict[str, Any]:
@@ -112,9 +103,8 @@ def as_text(timeline: Timeline) -> str:
     lines += moment_lines(timeline.events, _names(timeline))
     for number, reply in enumerate(timeline.replies, start=1):
         why = f" ({reply.why})" if reply.why else ""
-        lines.append(
-            f"  Reply {number} is {reply.shown}{why}: {_plain(reply.text if reply.text is not None else reply.type)}"
-        )
+        words = reply.text if reply.text is not None else reply.type
+        lines.append(f"  Reply {number} is {reply.shown}{why}: {terminal.plain(words)}")
     return "\n".join(lines)
 
 
@@ -127,15 +117,8 @@ def moment_lines(moments: Sequence[Moment], names: Mapping[str, str]) -> Iterato
             day = moment.at.date()
             yield f"  {day} (times are UTC)"
         name = f"{names[moment.delivery]:<{width}}  " if moment.delivery in names else ""
-        said = terminal.styled(_plain(moment.sentence), fg=_COLOURS.get(moment.what))
+        said = terminal.styled(terminal.plain(moment.sentence), fg=_COLOURS.get(moment.what))
         yield f"  {moment.at:%H:%M:%S.%f}"[:-3] + f"  {name}{said}"
-
-
-def _plain(text: str) -> str:
-    """A text on one line, with its control characters spelled out: a customer's must not steer a terminal, nor forge
-    a line of the timeline.
-    """
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _names(timeline: Timeline) -> dict[str, str]:

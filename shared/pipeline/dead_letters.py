@@ -39,7 +39,7 @@ class Found:
 def find(store: Store, wanted: Wanted) -> Iterator[Found]:
     """All letters that are meant, a page at a time, in no order. Raises StoreUnavailable."""
     for listing in wanted.listings:
-        for page in _pages(store, listing, wanted.tenant):
+        for page in pages(store, listing, wanted.tenant):
             letters = (dead_letter(record) for record in page.records)
             meant = (one for one in letters if one and one.listing is listing and wanted.matches(one))
             yield Found(tuple(meant), page.unread)
@@ -51,11 +51,12 @@ def untried(store: Store) -> Iterator[Delivery]:
     A late receipt of the round before may have marked one as refused instead.
     """
     for listing in (Listing.REPLAYED, Listing.REFUSED):
-        for page in _pages(store, listing, None):
+        for page in pages(store, listing, None):
             yield from (record for record in page.records if is_untried(record))
 
 
-def _pages(store: Store, listing: Listing, tenant: str | None) -> Iterator[Page]:
+def pages(store: Store, listing: Listing, tenant: str | None) -> Iterator[Page]:
+    """All pages of a listing. Raises StoreUnavailable."""
     after: Cursor | None = None
     while True:
         page = store.listed(listing, tenant, after, PAGE)

@@ -22,7 +22,7 @@ from google.cloud import logging
 from payloads import of_texts, text
 from stack import ROOT, SENDER, Stack, clean_environment, cli
 
-from shared.cli import running, trace
+from shared.cli import ids, running, trace
 from shared.cli.cloud_logs import LINES_AT_MOST, PAGE_SIZE, CloudLogs
 from shared.logs import EVENTS
 from shared.pipeline.timeline_logs import READ
@@ -172,7 +172,9 @@ def test_the_logs_of_a_project_tell_the_same_as_those_of_this_machine(
     stack.wait_until(lambda: "receipt_read" in stack.what(f"wamid.{contact}"), "all of it is read")
     api.entries = [lifted(line) for line in stack.logs()]
     found = running.Running(stack.store, SENDER, None, stack.data_dir / "logs.jsonl")
-    records = trace.find_records(found, f"wamid.{contact}")
+    known = ids.find(found, f"wamid.{contact}")
+    assert known is not None
+    records = known.records
 
     here = trace.timeline_of(found, records)
     there = trace.timeline_of(found, records, partial(api.logs().log_lines, since=records[0].received_at))

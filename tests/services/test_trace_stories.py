@@ -9,7 +9,7 @@ import pytest
 from payloads import envelope, of_texts, receipt, text, value, wire
 from stack import SENDER, Stack
 
-from shared.cli import running, trace
+from shared.cli import ids, running, trace
 from shared.domain import delivery
 from shared.domain.guards import Go
 from shared.domain.identity import message_event_id
@@ -151,8 +151,9 @@ def test_an_item_that_cannot_be_read(told: Stack, contact: str) -> None:
 def timeline_of(stack: Stack, key: str) -> dict[str, Any]:
     """Of what no message id leads to."""
     found = running.Running(stack.store, SENDER, None, stack.data_dir / "logs.jsonl")
-    records = trace.find_records(found, key)
-    return trace.as_dict(trace.timeline_of(found, records))
+    known = ids.find(found, key)
+    assert known is not None
+    return trace.as_dict(trace.timeline_of(found, known.records))
 
 
 # ---- out: what delays it
@@ -376,7 +377,7 @@ def test_a_duplicate_of_a_message_whose_record_has_expired_is_told_by_the_logs(
     empty = SqliteStore(tmp_path / "empty.sqlite", Limits(), SystemClock().now)
     try:
         found = running.Running(empty, SENDER, None, told.data_dir / "logs.jsonl")
-        assert trace.find_records(found, f"wamid.{contact}") == []
+        assert ids.find(found, f"wamid.{contact}") is None
         timeline = trace.from_logs(found, f"wamid.{contact}")
     finally:
         empty.close()
