@@ -32,7 +32,11 @@ class Deciding:
         return self.settings.limits
 
     def replay(self, may_double: bool) -> Replay:
-        """Raises ClickException where its tasks would certainly lead nowhere."""
+        """Raises ClickException where its tasks would certainly lead nowhere, or no stack runs."""
+        if not self.running.runs:
+            raise click.ClickException(
+                "No Pombo runs here to try it: start one with pombo up (or make run); nothing was replayed."
+            )
         _check_tasks(self.settings)
         queue = bootstrap.build_queue(self.settings)
         return Replay(self.running.store, queue, self.limits, SystemClock(), may_double)

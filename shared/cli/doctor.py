@@ -16,6 +16,8 @@ from shared.cli.running import Described, data_dir_option, describe, progress
 from shared.pipeline.clock import SystemClock
 from shared.pipeline.ports import Store
 
+NO_STACK = "It cannot be checked: no Pombo runs here. Start one with pombo up (or make run)."
+
 
 @click.command()
 @click.option("--points", is_flag=True, help="List the crash points that CRASH_AT knows, and do nothing else.")
@@ -23,6 +25,8 @@ from shared.pipeline.ports import Store
 @data_dir_option
 def doctor(points: bool, as_json: bool, data_dir: Path) -> None:
     """Check the settings, the store, the way of a task and back, the token and the clock. Exit 1 if any is not right.
+
+    Where no Pombo runs, it looks at the SQLite file of the last one, and the task and the token cannot be checked.
 
     \b
     Examples:
@@ -68,6 +72,11 @@ def examine(described: Described, patience: float = checks.TASK_SECONDS) -> Iter
         return checks.task(store(), bootstrap.build_queue(queued()), stored().limits, clock, patience)
 
     yield _look("store", lambda: checks.store(store(), stored().limits, clock))
+    if not described.runs:
+        yield Check("task", False, NO_STACK)
+        yield Check("token", False, NO_STACK)
+        yield _look("clock", lambda: checks.clock(store(), clock))
+        return
     progress(f"Waiting for a task to come back, {patience:g} s at most")
     task = _look("task", task_check)
     yield task

@@ -247,6 +247,8 @@ def test_without_a_stack_a_command_says_so_in_one_line(tmp_path: Path, arguments
         ("up", "more"),
         ("say",),
         ("say", "hello", "more"),
+        ("ledger", "more"),
+        ("ledger", "--limit", "0"),
         ("trace",),
         ("trace", "x", "--jason"),
         ("fly",),
@@ -257,7 +259,7 @@ def test_a_wrong_call_is_said_in_one_line_and_exits_2(arguments: tuple[str, ...]
     fails(cli(*arguments), code=2)
 
 
-@pytest.mark.parametrize("arguments", [(), ("up",), ("say",), ("trace",)])
+@pytest.mark.parametrize("arguments", [(), ("up",), ("say",), ("ledger",), ("trace",)])
 def test_every_command_has_help_with_examples(arguments: tuple[str, ...]) -> None:
     result = cli(*arguments, "--help")
 
@@ -347,7 +349,8 @@ def test_a_signal_ends_up_with_exit_0_and_leaves_no_process(tmp_path: Path, numb
     assert stack.end(number) == 0
 
     assert processes_of(stack.data_dir) == []
-    assert "No Pombo runs" in fails(cli("trace", "x", "--data-dir", str(stack.data_dir)))
+    assert "Nothing is known by this id" in fails(cli("trace", "x", "--data-dir", str(stack.data_dir)))
+    assert not (stack.data_dir / "stack.json").exists()
 
 
 @linux_only

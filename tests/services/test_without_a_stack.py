@@ -1,0 +1,137 @@
+"""What a stack has left can be read when none runs: trace, dead and doctor look at the SQLite file."""
+
+import json
+import os
+import pty
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import Popen
+
+import pytest
+from click.testing import CliRunner, Result
+from dead_desk import Desk, tried
+from stack import ROOT, TASK_TOKEN, Stack, clean_environment, command, fails
+
+from shared.cli.commands import pombo
+from shared.cli.doctor import NO_STACK
+from shared.cli.running import describe, find
+from shared.domain.record import Delivery
+
+
+@dataclass(frozen=True)
+class Left:
+    """A data directory whose stack has ended."""
+
+    stack: Stack
+    message_id: str
+    letter: Delivery
+    contact: str
+
+    def run(self, *arguments: str, **environment: str) -> Result:
+        env = {"STORE": None, "SQLITE_PATH": None, **environment}
+        return CliRunner(env=env).invoke(pombo, [*arguments, "--data-dir", str(self.stack.data_dir)])
+
+
+@pytest.fixture(scope="module")
+def left(make_stack: Callable[..., Stack]) -> Iterator[Left]:
+    contact = "15559990001"
+    with make_stack() as stack:
+        message_id = stack.say(contact, "hello")
+        stack.wait_settled([message_id])
+        stack.wait_until(lambda: "receipt_read" in stack.what(message_id), "it was read")
+        letter = Desk(stack).put(contact, attempts_log=tried("refused", 131026))
+        key = stack.event_key(message_id)
+        stack.wait_logs("outbound_enqueued", inbound_event_id=key)
+        stack.stop()
+        yield Left(stack, key, letter, contact)
+
+
+def test_trace_reads_the_file_and_the_log(left: Left) -> None:
+    result = left.run("trace", left.message_id, "--json")
+    assert (result.exit_code, result.stderr) == (0, "")
+    events = json.loads(result.stdout)["events"]
+    assert [one["what"] for one in events][-1] == "receipt_read"
+    assert "(enqueued 1)" in " ".join(one["sentence"] for one in events), "which the log alone knows"
+
+
+def test_dead_letters_are_listed_and_shown(left: Left) -> None:
+    listed = json.loads(left.run("dead", "list", "--json").stdout)
+    assert left.letter.key in {one["key"] for one in listed["letters"]}
+    shown = json.loads(left.run("dead", "show", left.letter.key[:8], "--json").stdout)
+    assert [one["key"] for one in shown["letters"]] == [left.letter.key]
+
+
+def test_a_replay_is_refused_before_anything_is_written(left: Left) -> None:
+    dry = left.run("dead", "replay", left.letter.key, "--dry-run", INTERNAL_TASK_TOKEN=TASK_TOKEN)
+    assert dry.exit_code == 0, dry.output
+    line = fails(left.stack.cli("dead", "replay", left.letter.key))
+    assert line == ("pombo: No Pombo runs here to try it: start one with pombo up (or make run); nothing was replayed.")
+    assert find(left.stack.data_dir).store.get(left.letter.key) == left.letter
+
+
+def test_a_letter_can_be_discarded(left: Left) -> None:
+    result = left.run("dead", "discard", left.letter.key[:8], "--reason", "a wrong number", "--json")
+    assert (result.exit_code, json.loads(result.stdout)["discarded"]) == (0, 1)
+    record = find(left.stack.data_dir).store.get(left.letter.key)
+    assert record is not None
+    assert record.state == "dropped"
+    assert left.stack.logs("discarded", delivery=left.letter.key)
+
+
+def test_doctor_looks_at_the_store_and_says_what_it_cannot_check(left: Left) -> None:
+    result = left.run("doctor", "--json")
+    assert result.exit_code == 1
+    found = {one["check"]: one for one in json.loads(result.stdout)}
+    assert found["store"]["ok"]
+    assert found["clock"]["ok"]
+    assert [found[name]["sentence"] for name in ("task", "token")] == [NO_STACK, NO_STACK]
+    assert [found[name]["ok"] for name in ("task", "token")] == [False, False]
+
+
+@pytest.mark.parametrize("arguments", [("say", "hello"), ("ledger",)], ids=" ".join)
+def test_what_needs_the_simulator_says_so(left: Left, arguments: tuple[str, ...]) -> None:
+    assert "start one with: pombo up" in fails(left.stack.cli(*arguments))
+
+
+def test_the_file_is_where_sqlite_path_says(left: Left, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("STORE", raising=False)
+    monkeypatch.setenv("SQLITE_PATH", str(left.stack.data_dir / "pombo.sqlite"))
+    found = describe(tmp_path)
+    assert found.environ["SQLITE_PATH"] == str(left.stack.data_dir / "pombo.sqlite")
+    assert (found.runs, found.is_local) == (False, True)
+
+
+def test_store_in_the_environment_goes_before_the_file(left: Left, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STORE", "redis")
+    found = describe(left.stack.data_dir)
+    assert (found.environ["STORE"], found.runs, found.is_local) == ("redis", True, False)
+
+
+def test_a_file_that_is_no_database_is_said_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "pombo.sqlite").write_bytes(b"this is no database, and never was one\n" * 200)
+    result = CliRunner(env={"STORE": None}).invoke(pombo, ["trace", "x", "--data-dir", str(tmp_path)])
+    assert result.exit_code == 1
+    assert "damaged or no database" in result.output
+
+
+def test_a_look_makes_no_file(tmp_path: Path) -> None:
+    result = CliRunner(env={"STORE": None}).invoke(pombo, ["trace", "x", "--data-dir", str(tmp_path)])
+    assert "No Pombo runs" in result.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_person_is_told_that_it_is_the_file(left: Left) -> None:
+    ours, theirs = pty.openpty()
+    arguments = command("trace", left.message_id, "--data-dir", str(left.stack.data_dir))
+    with Popen(arguments, cwd=ROOT, env=clean_environment(), stdout=theirs, stderr=theirs) as trace:
+        os.close(theirs)
+        said = b""
+        try:
+            while piece := os.read(ours, 65536):
+                said += piece
+        except OSError:
+            pass
+        assert trace.wait(60) == 0
+    os.close(ours)
+    assert said.startswith(b"No Pombo runs with its data in ")
