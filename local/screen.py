@@ -22,6 +22,7 @@ _SHOWN = (
     "outbound_invalid",
     "duration_ms",
 )
+_OF_RECEIPTS = frozenset({"receipt_applied", "receipt_failed", "receipt_unknown"})
 _QUIET = frozenset({"swept", "sender_checked", "started", "inbound_enqueued", "webhook_received"})
 
 
@@ -62,6 +63,8 @@ def pretty(text: str) -> str | None:
     if event in _QUIET and severity == "INFO":
         return None
     who = str(line.get("correlation_id") or line.get("delivery") or line.get("inbound_event_id") or "")[:8]
+    if event in _OF_RECEIPTS and line.get("event_type"):
+        event = f"{event} {line['event_type']}"
     facts = " ".join(f"{name}={line[name]}" for name in _SHOWN if line.get(name) is not None)
     words = f"{str(line.get('time', ''))[11:23]}  {who:<8}  {event:<28} {facts}".rstrip()
     return terminal.styled(words, fg=_COLOURS.get(severity))

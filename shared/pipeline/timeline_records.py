@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from shared.domain.dead_letters import (
     DISCARDED_BECAUSE,
@@ -23,6 +23,7 @@ from shared.pipeline.timeline_sentences import Explain, clock, with_details
 GIVEN_BACK = frozenset({"limited", "credential_refused", "blocked", "provider_down", "backend_down", "put_back"})
 """A try that did not count: the next one has its number."""
 
+SECOND = timedelta(seconds=1)
 UNCERTAIN = frozenset({"lost", "in_doubt"})
 FAILURES = frozenset({"handler_failed", "backend_down"})
 """Tries that leave an error's own words with the record."""
@@ -243,18 +244,25 @@ def _of_receipts(record: Delivery, found: Sequence[Try], explain: Explain) -> It
             said = f"{sentence} {meaning}" if meaning else sentence
             if kind == "failed" and round_ == record.round and is_refused_later(record):
                 said += f" {say.REPLAYABLE_AS_DOUBLE if record.doubts else say.REPLAYABLE}"
-            at = max(at, _handed_over(record, found, round_))
+            at = _as_shown(at, _handed_over(record, found, round_))
             yield Moment(at, f"receipt_{kind}", with_details(said, code=code, round=round_ or None), record.key)
 
 
-def _handed_over(record: Delivery, found: Sequence[Try], round_: int) -> datetime:
-    """The earliest moment a receipt can be shown at: the provider's clock counts whole seconds, ours does not, and a
-    receipt may be quicker than the answer that it makes up for.
+def _as_shown(at: datetime, handed: Sequence[datetime]) -> datetime:
+    """When a receipt is shown to have come: at its own time. The provider's clock counts whole seconds: where it names
+    the second in which the message was handed over, it came after that.
+    """
+    within = [moment for moment in handed if at <= moment < at + SECOND] if at.microsecond == 0 else []
+    return max([at, *within])
+
+
+def _handed_over(record: Delivery, found: Sequence[Try], round_: int) -> Sequence[datetime]:
+    """The moments of a round that no receipt of it comes before, if they are of its second: the plan, and those at
+    which the provider had the message or may have had it.
     """
     of_round = [one for one in found if one.round == round_]
-    handed = (one.attempt.at for one in of_round if one.attempt.answer in {"accepted", *UNCERTAIN})
-    began = of_round[0].began if of_round else record.received_at
-    return next(handed, began)
+    handed = [one.attempt.at for one in of_round if one.attempt.answer in {"accepted", *UNCERTAIN}]
+    return [record.received_at, *(one.began for one in of_round[-1:]), *handed]
 
 
 def _ending(record: Delivery, found: Sequence[Try], enqueued: int | None) -> tuple[str, str] | None:

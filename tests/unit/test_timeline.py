@@ -313,10 +313,43 @@ def test_a_replys_text_is_what_the_person_reads_of_it(payload: Mapping[str, Any]
     assert build([record]).replies[0].text == text
 
 
-def test_a_receipt_that_was_quicker_than_the_lost_answer_is_told_after_it() -> None:
-    lost = replace(in_doubt(), attempts_log=(Attempt(at(-5), 1, "lost"),), receipts={0: Receipts(sent=at(-6))})
-    words = [moment.what for moment in build([lost]).events]
-    assert words.index("lost") < words.index("receipt_sent")
+def test_a_receipt_of_the_second_of_the_send_is_told_after_it() -> None:
+    """WhatsApp's clock counts whole seconds."""
+    lost = replace(in_doubt(), attempts_log=(Attempt(at(-5.2), 1, "lost"),), receipts={0: Receipts(sent=at(-6))})
+    told = {moment.what: moment.at for moment in build([lost]).events}
+    assert [what for what in told if what in ("lost", "receipt_sent")] == ["lost", "receipt_sent"]
+    assert told["receipt_sent"] == told["lost"] == at(-5.2)
+
+
+@pytest.mark.parametrize("answer", ["lost", "accepted"])
+def test_a_receipt_that_was_quicker_than_the_answer_stands_at_its_own_time(answer: str) -> None:
+    quick = replace(in_doubt(), attempts_log=(Attempt(at(-5), 1, answer),), receipts={0: Receipts(sent=at(-6))})
+    told = {moment.what: moment.at for moment in build([quick]).events}
+    assert [what for what in told if what in (answer, "receipt_sent")] == ["receipt_sent", answer]
+    assert told["receipt_sent"] == at(-6)
+
+
+def test_a_receipt_of_a_clock_with_parts_of_seconds_is_not_moved() -> None:
+    precise = replace(done(), attempts_log=(Attempt(at(-5.2), 1, "accepted"),), receipts={0: Receipts(sent=at(-5.4))})
+    told = {moment.what: moment.at for moment in build([precise]).events}
+    assert told["receipt_sent"] == at(-5.4)
+
+
+def test_a_receipt_is_not_told_before_the_send_began_in_its_second() -> None:
+    """The send began at 54.4 and its answer was lost six seconds later; the receipt says 54."""
+    record = replace(in_doubt(), started_at=at(-5.6), attempts_log=(Attempt(at(0.4), 1, "lost"),))
+    told = {moment.what: moment.at for moment in build([replace(record, receipts={0: Receipts(sent=at(-6))})]).events}
+    assert told["receipt_sent"] == at(-5.6)
+    planned = replace(record, started_at=None, received_at=at(-5.8))
+    told = {moment.what: moment.at for moment in build([replace(planned, receipts={0: Receipts(sent=at(-6))})]).events}
+    assert told["receipt_sent"] == told["planned"] == at(-5.8)
+
+
+def test_later_receipts_stand_at_their_own_times() -> None:
+    receipts = Receipts(sent=at(-5), delivered=at(-3), read=at(20))
+    record = replace(done(), attempts_log=(Attempt(at(-4.7), 1, "accepted"),), receipts={0: receipts})
+    told = {moment.what: moment.at for moment in build([record]).events}
+    assert [told[f"receipt_{kind}"] for kind in ("sent", "delivered", "read")] == [at(-4.7), at(-3), at(20)]
 
 
 @pytest.mark.parametrize(
@@ -592,8 +625,8 @@ def test_an_earlier_end_of_a_replayed_message_comes_from_the_log() -> None:
     assert what(build([ended], [died])).count("dead") == 1
 
 
-def test_a_receipt_of_a_round_is_no_earlier_than_its_own_acceptance() -> None:
-    log = (Attempt(at(-50), 1, "accepted"), Attempt(at(60), 1, "accepted", round=1))
+def test_a_receipt_is_told_after_the_acceptance_of_its_own_round() -> None:
+    log = (Attempt(at(-50.2), 1, "accepted"), Attempt(at(59.8), 1, "accepted", round=1))
     record = replayed(*log, receipts={0: Receipts(failed=at(-51)), 1: Receipts(sent=at(59))}, state=State.DONE)
     events = build([record]).events
     assert [moment.what for moment in events] == [
