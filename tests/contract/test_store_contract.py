@@ -849,6 +849,13 @@ def test_no_more_ids_are_found_than_asked_for_and_the_first_of_them(store, a_rec
         assert list(store.ids_with_prefix("abcdef01", limit)) == every[:limit]
 
 
+def test_an_event_of_many_records_hides_no_other(store, a_record):
+    for _ in range(8):
+        store.create(a_record(correlation_id="abcdef01-1"))
+    store.create(a_record(correlation_id="abcdef01-2"))
+    assert list(store.ids_with_prefix("abcdef01", 2)) == ["abcdef01-1", "abcdef01-2"]
+
+
 def test_receipts_and_marks_are_no_ids_of_records(store, a_record):
     store.note_receipt_block(ID, ReceiptBlock(368, NOW))
     store.note_unechoed_receipt(receipt(ReceiptKind.SENT))

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from dead_desk import Desk, tried
 from stack import ROOT, Stack, clean_environment, command
 
 from shared.cli.commands import pombo
@@ -148,12 +149,16 @@ def test_without_a_stack_the_ledger_says_so_in_one_line(tmp_path: Path) -> None:
     assert "No Pombo runs" in result.output
 
 
-def test_on_a_terminal_its_lines_fit(stack: Stack, contact: str) -> None:
+@pytest.mark.parametrize(("arguments", "whole"), [(("ledger",), 200), (("dead", "list"), 120)], ids=["ledger", "dead"])
+def test_on_a_terminal_the_lines_of_a_table_fit_and_in_a_pipe_they_are_whole(
+    stack: Stack, contact: str, arguments: tuple[str, ...], whole: int
+) -> None:
     stack.wait_settled([stack.say(contact, "a long text " * 15)])
-    lines = at_a_terminal(stack, "ledger", columns=80)
+    Desk(stack).put(contact, attempts_log=tried("refused", 131026))
+    *lines, foot = at_a_terminal(stack, *arguments, columns=80)
     assert max(map(len, lines)) <= 80
-    assert any("…" in line for line in lines)
-    assert max(map(len, run(stack, "ledger").output.splitlines())) > 200
+    assert any("…" in line for line in lines), foot
+    assert max(map(len, run(stack, *arguments).output.splitlines())) > whole
 
 
 def at_a_terminal(stack: Stack, *arguments: str, columns: int) -> list[str]:

@@ -61,6 +61,15 @@ def test_every_command_about_dead_letters_takes_the_first_characters_of_a_key(de
     assert desk.get(other).state == "dropped"
 
 
+def test_the_whole_message_id_of_a_reply_names_that_reply_alone(desk: Desk, contact: str) -> None:
+    message_id = desk.stack.say(contact, "!list 2")
+    desk.stack.wait_settled([message_id])
+    second = desk.stack.reply(message_id, 1)
+    assert second is not None
+    shown = json.loads(desk.look("show", second.provider_id or "", "--json"))
+    assert [one["key"] for one in shown["letters"]] == [second.key]
+
+
 def ambiguous(desk: Desk, contact: str, number: int) -> str:
     """The beginning that so many correlation ids have in common."""
     prefix = uuid.uuid4().hex[:8]
