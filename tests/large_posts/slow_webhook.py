@@ -32,4 +32,4 @@ def slow_down(commit: float, read: float) -> None:
 
 if __name__ == "__main__":
     slow_down(float(sys.argv[1]), float(sys.argv[2]))
-    serve(bootstrap.webhook, make_app, default_port=8080)
+    serve(bootstrap.webhook, make_app, default_port=9)

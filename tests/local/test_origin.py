@@ -121,7 +121,7 @@ def test_a_preflight_of_another_page_is_refused(simulator: Simulator) -> None:
 def test_a_browser_leaves_out_the_port_that_is_its_default() -> None:
     assert refusal({"host": "localhost"}, 80) is None
     assert refusal({"host": "localhost:80", "origin": "http://localhost"}, 80) is None
-    assert refusal({"host": "localhost"}, 8082) is not None
+    assert refusal({"host": "localhost"}, 9082) is not None
 
 
 @pytest.mark.parametrize("host", ["attacker.example", "127.0.0.1:{port}"])

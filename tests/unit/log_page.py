@@ -16,9 +16,9 @@ lines: [operating.md](operating.md).
 Each service writes one JSON object a line to standard output. No line holds a phone number, a name, a text, a token or
 WhatsApp's message id ([decision 7](decisions/0007-nothing-private-in-logs.md)). A field without a value is left out.
 
-A line is written after what it tells of. If a process is killed in between, the line is missing, and what it tells of is so
-all the same: the records in the store count, and the sweep's counts are taken from them. Of a large POST that was cut off,
-the lines `inbound_new` and `dead_lettered` of up to all its events may be missing.
+A line is written after what it tells of. If a process is killed in between, the line is missing, and what it tells of
+is so all the same: the records in the store count, and the sweep's counts are taken from them. Of a large POST that was
+cut off, the lines `inbound_new` and `dead_lettered` of up to all its events may be missing.
 """
 
 

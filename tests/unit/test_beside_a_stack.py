@@ -25,6 +25,7 @@ ONLY_READ = {
     "tests/fuzz/no_queue.py",
     "tests/local/test_whatsapp_provider.py",
     "tests/unit/test_config.py",
+    "tests/unit/test_server_settings.py",
     "tests/unit/test_beside_a_stack.py",
 }
 """Their addresses are read and compared, and nobody connects to them or listens there."""

@@ -64,21 +64,16 @@ def test_a_result_for_a_record_that_is_gone_writes_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("stored", "told", "kept"),
-    [
-        ({"tenant": "", "contact": ""}, ("school", "15550009999"), ("school", "15550009999")),
-        ({"tenant": "", "contact": ""}, (None, None), ("", "")),
-        ({"tenant": "default", "contact": "15550002222"}, ("school", "15550009999"), ("default", "15550002222")),
-        ({"tenant": "default", "contact": "15550002222"}, (None, None), ("default", "15550002222")),
-    ],
+    [("", "15550009999", "15550009999"), ("", None, ""), ("15550002222", "15550009999", "15550002222")],
 )
-def test_a_handlers_answer_fills_in_the_tenant_and_the_contact_of_an_event_stored_without(
-    stored: dict[str, str], told: tuple[str | None, str | None], kept: tuple[str, str]
+def test_a_handlers_answer_fills_in_the_contact_of_an_event_stored_without(
+    stored: str, told: str | None, kept: str
 ) -> None:
-    event = leased(Kind.INBOUND, token=MINE, **stored)
-    step = settle(event, MINE, Replied(({"type": "text"},), *told), LIMITS, NOW, NO_JITTER)
+    event = leased(Kind.INBOUND, token=MINE, contact=stored)
+    step = settle(event, MINE, Replied(({"type": "text"},), told), LIMITS, NOW, NO_JITTER)
     assert step.write is not None
     (reply,) = step.create
-    assert [(record.tenant, record.contact) for record in (step.write, reply)] == [kept, kept]
+    assert [record.contact for record in (step.write, reply)] == [kept, kept]
 
 
 @pytest.mark.parametrize("record", [done(sweep_at=at(-1)), pending(sweep_at=None), pending(sweep_at=at(1)), None])

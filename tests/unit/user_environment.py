@@ -4,7 +4,7 @@ from collections.abc import MutableMapping
 
 from shared import config
 
-OF_CLOUD_RUN = frozenset({"K_SERVICE", "K_REVISION", "K_CONFIGURATION"})
+OF_CLOUD_RUN = frozenset({"CLOUD_RUN_JOB", "K_SERVICE", "K_REVISION", "K_CONFIGURATION"})
 OF_PROGRAMS = frozenset({"AUDIT_CACHE", "AUDIT_URL", "FAKE_CLOUD", "HANDLER_CALLS"})
 """Read by .ci/audit.py, and by what tests start."""
 
@@ -27,6 +27,7 @@ OF_LIBRARIES = frozenset(
         "GUNICORN_CMD_ARGS",
         "LINES",
         "NO_COLOR",
+        "TERM",
         "WEB_CONCURRENCY",
     }
 )
