@@ -1,11 +1,23 @@
-"""What a team's handler imports: messages in, messages out, and the two words it may say instead."""
+"""What a team's handler imports: messages in, messages out, the two words it may say instead, and what a test needs."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from shared.domain.message_parts import Button, ContactCard, Interactive, Location, Media, Order, Reaction, Referral
+from shared.domain.message_parts import (
+    Button,
+    ContactCard,
+    Interactive,
+    Location,
+    Media,
+    Order,
+    OrderItem,
+    Product,
+    Reaction,
+    Referral,
+)
 from shared.domain.messages import DEFAULT_KINDS, Contact, Drop, Message, UnknownKind, kinds_named
 from shared.domain.outbound_messages import OutboundMessage
+from shared.handlers.samples import message
 
 __all__ = [
     "DEFAULT_KINDS",
@@ -18,10 +30,13 @@ __all__ = [
     "Media",
     "Message",
     "Order",
+    "OrderItem",
     "OutboundMessage",
+    "Product",
     "Reaction",
     "Referral",
     "handles",
+    "message",
 ]
 
 _Handle = TypeVar("_Handle", bound=Callable[..., Any])

@@ -1,13 +1,22 @@
-"""The handlers to start from: an echo that has an answer to everything, and a menu that leads somewhere."""
+"""The handlers to start from: an echo that has an answer to everything, a menu that leads somewhere, and appointments
+that are kept.
+"""
 
+import sqlite3
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from handlers import echo, menu
+from handlers import appointments, echo, menu
 from shared.domain.message_parts import Button, ContactCard, Interactive, Location, Media, Order, OrderItem
 from shared.domain.messages import DEFAULT_KINDS, Contact, Drop, Message
 from shared.domain.outbound_messages import OutboundMessage
+from shared.handlers import message as a_message
 from shared.handlers.loader import TeamFunction
 from shared.pipeline.ports import HandlerCall
 from tests.unit.builders import NOW
@@ -92,3 +101,64 @@ def test_what_is_written_is_understood_like_what_is_tapped() -> None:
 def test_who_says_bye_is_left_alone() -> None:
     with pytest.raises(Drop, match=r"They want nothing more\."):
         served(tapped("bye"))
+
+
+# ---- appointments: state
+
+
+@pytest.fixture
+def booked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[tuple[str, str, str]]]:
+    """What the handler's database holds: each slot, the message that took it, and the person."""
+    file = tmp_path / "deeper" / "appointments.sqlite"
+    monkeypatch.setenv("APPOINTMENTS_FILE", str(file))
+
+    def read() -> list[tuple[str, str, str]]:
+        with closing(sqlite3.connect(file)) as database:
+            return list(database.execute("SELECT slot, message, contact FROM appointments ORDER BY slot"))
+
+    return read
+
+
+def test_appointments_are_kept_in_the_data_directory_unless_told_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("APPOINTMENTS_FILE", raising=False)
+    assert appointments.handle(a_message("hello")) == "Free are 9:00, 10:00, 11:00. Which one?"
+    assert (tmp_path / ".pombo" / "appointments.sqlite").exists()
+
+
+def test_a_slot_is_booked_and_no_longer_free(booked: Callable[[], Any]) -> None:
+    told = a_message(" 10:00 ", contact="15550003333")
+    assert appointments.handle(told) == "See you at 10:00."
+    assert booked() == [("10:00", told.id, "15550003333")]
+    assert appointments.handle(a_message("which?")) == "Free are 9:00, 11:00. Which one?"
+    assert appointments.handle(a_message("10:00")) == "10:00 has just been taken."
+
+
+def test_a_call_that_is_repeated_for_a_message_changes_nothing_and_answers_the_same(booked: Callable[[], Any]) -> None:
+    told = a_message("9:00")
+    assert [appointments.handle(told) for _ in range(3)] == ["See you at 9:00."] * 3
+    assert len(booked()) == 1
+
+
+def test_a_full_day_says_so(booked: Callable[[], Any]) -> None:
+    for slot in appointments.SLOTS:
+        appointments.handle(a_message(slot))
+    assert len(booked()) == len(appointments.SLOTS)
+    assert appointments.handle(a_message("hello")) == "Nothing is free today."
+
+
+def test_of_many_threads_one_gets_the_slot_and_the_others_are_told(booked: Callable[[], Any]) -> None:
+    together = threading.Barrier(16)
+    code = TeamFunction(appointments.handle, 30)
+
+    def ask(number: int) -> str:
+        together.wait(30)
+        (reply,) = code(HandlerCall("e", "c", 1, a_message("11:00", contact=f"1555000{number:04}")))
+        return str(reply.content["body"])
+
+    with ThreadPoolExecutor(16) as threads:
+        answers = sorted(threads.map(ask, range(16)))
+    assert answers == ["11:00 has just been taken."] * 15 + ["See you at 11:00."]
+    assert len(booked()) == 1
