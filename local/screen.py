@@ -17,6 +17,10 @@ _SHOWN = (
     "attempt",
     "code",
     "verdict",
+    "error_type",
+    "place",
+    "function",
+    "cause",
     "count",
     "outbound_planned",
     "outbound_invalid",
@@ -65,9 +69,14 @@ def pretty(text: str) -> str | None:
     who = str(line.get("correlation_id") or line.get("delivery") or line.get("inbound_event_id") or "")[:8]
     if event in _OF_RECEIPTS and line.get("event_type"):
         event = f"{event} {line['event_type']}"
-    facts = " ".join(f"{name}={line[name]}" for name in _SHOWN if line.get(name) is not None)
+    facts = " ".join(f"{name}={_shown(line[name])}" for name in _SHOWN if line.get(name) is not None)
     words = f"{str(line.get('time', ''))[11:23]}  {who:<8}  {event:<28} {facts}".rstrip()
     return terminal.styled(words, fg=_COLOURS.get(severity))
+
+
+def _shown(value: Any) -> str:
+    """A sentence in quotes: else nobody sees where the next fact begins."""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) and " " in value else str(value)
 
 
 def run_command(command: click.Command) -> None:

@@ -220,6 +220,7 @@ def _handler(settings: Config, stopping: Callable[[], bool]) -> HandlerRunner:
         threads=threads,
         stopping=stopping,
         all_or_nothing=all_or_nothing,
+        show_traceback=settings["HANDLER_TRACEBACK"],
     )
 
 

@@ -372,6 +372,14 @@ SETTINGS: tuple[Setting, ...] = (
         "how long a handler may take",
         always="60s",
     ),
+    Setting(
+        "HANDLER_TRACEBACK",
+        (INTERNAL,),
+        _flag,
+        "true: what HANDLER raises is shown on standard error, with its text, which may be private",
+        local="true",
+        always="false",
+    ),
     Setting("MAX_ATTEMPTS", (INTERNAL,), _whole(1, ATTEMPTS_KEPT), "tries of a handler or a send", always="8"),
     Setting(
         "PLAN_ALL_OR_NOTHING",

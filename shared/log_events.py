@@ -52,7 +52,7 @@ FIELDS: Mapping[str, str] = {
     "verdict": "what the handler's or WhatsApp's answer means",
     "status": "`success` or `failed`, on lines that end an event or a message",
     "reason": "why, in a word or in a sentence of ours",
-    "cause": "what lies behind the reason, in a word",
+    "cause": "what lies behind the reason, in a word or in a sentence of ours",
     "code": "WhatsApp's error code",
     "by": "`receipt` where a failed receipt said so",
     "until": "when it is looked at again, or probed again",
@@ -78,6 +78,9 @@ FIELDS: Mapping[str, str] = {
     "missed": "tasks that could not be created",
     "pid": "the process",
     "error": "the exception's type",
+    "error_type": "the type of the exception that the handler raised",
+    "place": "the line of the team's code that raised it, as file:line, or that was still running at the timeout",
+    "function": "the function with that line",
     "stack_trace": "the places that the exception passed, without messages and values",
     "logger": "the library that reports an error",
 }
@@ -87,6 +90,8 @@ _TASK = ("correlation_id", "stage", "task_name", "queue", "generation", "hop")
 _RECORD = ("event_type",)
 _OWNER = ("tenant", "phone_number_id")
 _ATTEMPT = ("attempt", "state", "verdict", "duration_ms", "latency_seconds")
+_FAILURE = ("error_type", "place", "function", "cause")
+"""Of a handler that failed. What its exception said may be private: it is in the timeline alone."""
 _RECEIPT = ("delivery", "correlation_id", "message_hash")
 
 
@@ -125,9 +130,11 @@ EVENTS: Mapping[str, LogEvent] = {
         *_ATTEMPT,
         may=("status", "reason", "outbound_planned", "outbound_invalid", "outbound_enqueued"),
     ),
-    "inbound_rescheduled": _inbound("The event will be tried again.", *_ATTEMPT, may=("reason",)),
+    "inbound_rescheduled": _inbound(
+        "The event will be tried again.", *_ATTEMPT, may=("reason", *_FAILURE, "stack_trace")
+    ),
     "inbound_waiting": _inbound("An event waits.", "reason", "until"),
-    "inbound_failed": _inbound("The event could not be handled.", *_ATTEMPT, "reason"),
+    "inbound_failed": _inbound("The event could not be handled.", *_ATTEMPT, "reason", may=(*_FAILURE, "stack_trace")),
     "outbound_enqueued": _inbound("The replies have their tasks.", "outbound_planned", "outbound_enqueued"),
     "outbound_waiting": _outbound("A message waits.", "state", may=("reason", "until")),
     "outbound_attempt": _outbound(
@@ -157,7 +164,7 @@ EVENTS: Mapping[str, LogEvent] = {
     "dead_lettered": LogEvent(
         "A delivery is dead; a person has to look.",
         ("delivery", "correlation_id", "stage", "event_type", "reason", "status", "attempt"),
-        ("inbound_event_id", "task_name", "queue", "generation", "hop", "retry_count", *_OWNER, "code"),
+        ("inbound_event_id", "task_name", "queue", "generation", "hop", "retry_count", *_OWNER, "code", *_FAILURE),
     ),
     "swept": LogEvent(
         "Overdue deliveries got new tasks.",

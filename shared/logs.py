@@ -27,6 +27,9 @@ _LABELLED = ("correlation_id", "inbound_event_id", "delivery", "tenant", "stage"
 _AN_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 """The shape of a phone_number_id, which others choose: what has another may be anything, and is left out."""
 
+PLACES_KEPT = 60
+"""Of a traceback; an endless recursion passes a thousand."""
+
 _LOGGER = "pombo"
 _context: ContextVar[Mapping[str, Any]] = ContextVar("pombo_log_context", default=MappingProxyType({}))
 
@@ -136,15 +139,22 @@ class _JsonFormatter(logging.Formatter):
                 line["logging.googleapis.com/labels"] = labels
         if record.exc_info and record.exc_info[1]:
             line["error"] = type(record.exc_info[1]).__name__
-            line["stack_trace"] = _places(record.exc_info[1])
+            line["stack_trace"] = places_of(record.exc_info[1])
         return json.dumps(line, ensure_ascii=False, default=str)
 
 
-def _places(error: BaseException) -> str:
-    """The traceback without messages and values: types and places alone. Error Reporting groups by it."""
-    parts = ["Traceback (most recent call last):"]
-    for frame in traceback.extract_tb(error.__traceback__):
-        parts.append(f'  File "{frame.filename}", line {frame.lineno}, in {frame.name}')
+def places_of(error: BaseException) -> str:
+    """The traceback without messages and values: types and places alone. Error Reporting groups by it. The middle of a
+    deep one is left out.
+    """
+    places = [
+        f'  File "{frame.filename}", line {frame.lineno}, in {frame.name}'
+        for frame in traceback.extract_tb(error.__traceback__)
+    ]
+    if len(places) > PLACES_KEPT:
+        half = PLACES_KEPT // 2
+        places[half:-half] = [f"  ({len(places) - 2 * half} more)"]
+    parts = ["Traceback (most recent call last):", *places]
     parts.append(type(error).__name__)
     if error.__cause__:
         parts.append(f"caused by {type(error.__cause__).__name__}")

@@ -107,9 +107,10 @@ class Search:
                     yield letter
 
 
-def error_of(error: str, code: int | None) -> str:
-    """An error as it is shown: its reason, and the provider's code where one is known."""
-    return f"{error} ({code})" if code is not None else error
+def error_of(error: str, code: int | None, error_type: str | None = None) -> str:
+    """An error as it is shown: its reason, and the provider's code or the exception's type where one is known."""
+    more = error_type if code is None else code
+    return f"{error} ({more})" if more is not None else error
 
 
 def counts_as_text(counts: Counts) -> str:

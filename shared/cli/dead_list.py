@@ -80,6 +80,7 @@ def letter_as_dict(letter: DeadLetter) -> dict[str, Any]:
         "correlation_id": letter.correlation_id,
         "error": letter.error,
         "code": letter.code,
+        "error_type": letter.error_type,
         "at": stamp(letter.at),
         "tries": letter.tries,
         "round": letter.round,
@@ -124,7 +125,7 @@ def _row(letter: DeadLetter) -> tuple[str, ...]:
         f"{letter.at:%Y-%m-%d %H:%M:%S}",
         letter.kind,
         letter.tenant or "-",
-        error_of(letter.error, letter.code),
+        error_of(letter.error, letter.code, letter.error_type),
         letter.correlation_id,
         _REPLAYS[letter.replays],
     )

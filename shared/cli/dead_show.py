@@ -83,6 +83,9 @@ def as_dict(record: Delivery, events: Sequence[Moment]) -> dict[str, Any]:
                 "attempt": one.attempt.attempt,
                 "answer": one.attempt.answer,
                 "code": one.attempt.code,
+                "error_type": one.attempt.error_type,
+                "place": one.attempt.place,
+                "function": one.attempt.function,
                 "sentence": sentence,
             }
             for one, sentence in tried(record, bootstrap.explain)
@@ -101,6 +104,7 @@ def _of_no_letter(record: Delivery) -> dict[str, Any]:
         "correlation_id": record.correlation_id,
         "error": None,
         "code": None,
+        "error_type": None,
         "at": stamp(record.finished_at) if record.finished_at else None,
         "tries": record.attempt,
         "round": record.round,
@@ -122,7 +126,11 @@ def _receipts(record: Delivery) -> Iterator[dict[str, Any]]:
 def as_lines(record: Delivery, events: Sequence[Moment]) -> Iterator[str]:
     """The same for a person."""
     letter = dead_letter(record)
-    what = f"Dead letter {record.key}: {error_of(letter.error, letter.code)}" if letter else f"{record.key}: no letter"
+    what = (
+        f"Dead letter {record.key}: {error_of(letter.error, letter.code, letter.error_type)}"
+        if letter
+        else f"{record.key}: no letter"
+    )
     yield terminal.styled(what, bold=True)
     yield f"  {record.kind}, tenant {record.tenant or '-'}, correlation id {record.correlation_id}, now {record.state}"
     yield from moment_lines(events, {})

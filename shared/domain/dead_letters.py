@@ -135,6 +135,8 @@ class DeadLetter:
     tries: int
     round: int
     replays: Replays
+    error_type: str | None = None
+    """Of `error`: the type of the exception that the handler raised at its last try."""
 
     @property
     def listing(self) -> Listing:
@@ -160,6 +162,7 @@ def dead_letter(record: Delivery) -> DeadLetter | None:
         tries=record.attempt,
         round=record.round,
         replays=_replays(record),
+        error_type=_error_type(record),
     )
 
 
@@ -170,6 +173,11 @@ def _error(record: Delivery) -> tuple[str, int | None]:
     last = record.attempts_log[-1] if record.attempts_log else None
     tells = last is not None and last.round == record.round and reason in _CODED
     return reason, last.code if last and tells else None
+
+
+def _error_type(record: Delivery) -> str | None:
+    last = record.attempts_log[-1] if record.attempts_log else None
+    return last.error_type if last and record.state is State.DEAD and record.reason == "error" else None
 
 
 def _replays(record: Delivery) -> Replays:

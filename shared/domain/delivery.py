@@ -34,7 +34,7 @@ from shared.domain.guards import Elect, Go, Guard, Never, Wait
 from shared.domain.identity import outbound_key
 from shared.domain.limits import DoubtPolicy, Limits
 from shared.domain.outbound_checks import is_call
-from shared.domain.record import ATTEMPTS_KEPT, OPEN_STATES, Attempt, Delivery, Kind, State, Task
+from shared.domain.record import ATTEMPTS_KEPT, ERROR_KEPT, OPEN_STATES, Attempt, Delivery, Kind, State, Task
 from shared.domain.retention import retention
 from shared.domain.verdicts import (
     Accepted,
@@ -45,6 +45,7 @@ from shared.domain.verdicts import (
     HandlerFailed,
     Limited,
     Lost,
+    Origin,
     ProviderDown,
     Refused,
     Released,
@@ -347,13 +348,13 @@ def _settle_inbound(record: Delivery, verdict: Verdict, limits: Limits, now: dat
             return _written(_final(_logged(record, verdict.word, now), State.DEAD, limits, now, reason=verdict.word))
         case StillUnknown():
             return _written(_final(_logged(record, verdict.word, now), State.DROPPED, limits, now, reason=verdict.word))
-        case HandlerFailed(error):
-            failed = replace(_logged(record, verdict.word, now), last_error=error, throttled=0)
+        case HandlerFailed(error, origin):
+            failed = _because(replace(_logged(record, verdict.word, now), throttled=0), error, origin)
             if record.attempt >= limits.max_attempts:
                 return _written(_final(failed, State.DEAD, limits, now, reason="error"))
             return _again(failed, now + waits.before_retry(record.attempt, limits.waits, jitter), limits)
         case BackendDown(error, until, retry_after):
-            waiting = replace(_put_off(record, verdict.word, None, now), last_error=error)
+            waiting = _because(_put_off(record, verdict.word, None, now), error, Origin())
             return _again(
                 waiting, waits.after_outage(record.throttled, until, retry_after, limits.waits, now, jitter), limits
             )
@@ -638,3 +639,14 @@ def _logged(
 ) -> Delivery:
     attempt = Attempt(now, record.attempt, answer, code, provider_id, record.round)
     return replace(record, attempts_log=(*record.attempts_log, attempt)[-ATTEMPTS_KEPT:])
+
+
+def _because(record: Delivery, error: str, origin: Origin) -> Delivery:
+    """Why the last attempt failed: the whole of it until the next failure, the beginning as long as the attempt is
+    remembered.
+    """
+    *earlier, last = record.attempts_log
+    room = ERROR_KEPT - sum(len(part or "") for part in (origin.type, origin.place, origin.function))
+    short = error if len(error) <= room else error[: max(0, room - 1)] + "…"
+    failed = replace(last, error=short, error_type=origin.type, place=origin.place, function=origin.function)
+    return replace(record, last_error=error, attempts_log=(*earlier, failed))

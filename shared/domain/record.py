@@ -12,6 +12,10 @@ ATTEMPTS_KEPT = 50
 """How many attempts a record remembers, the newest. MAX_ATTEMPTS may be no larger, so that every attempt of a round can
 be shown; with its default of 8 the rounds before a replay are shown too."""
 
+ERROR_KEPT = 200
+"""How many characters of why it failed each attempt remembers, with the type and the place: 50 attempts of it fit into
+any record. The last failure is kept at greater length as `last_error`."""
+
 
 class Kind(StrEnum):
     """Which half of the pipeline a record belongs to."""
@@ -98,7 +102,12 @@ def _earlier(one: datetime | None, other: datetime | None) -> datetime | None:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One try, as the timeline shows it. `answer` is the verdict's word, `code` the provider's."""
+    """One try, as the timeline shows it. `answer` is the verdict's word, `code` the provider's.
+
+    Of a failed handler `error` says why, at most ERROR_KEPT characters with the next three. Where there is an
+    `error_type` it is the text of an exception of the team's, and may be private; else it is a sentence of ours.
+    `place` (file:line) and `function` are the team's code that raised it.
+    """
 
     at: datetime
     attempt: int
@@ -106,6 +115,10 @@ class Attempt:
     code: int | None = None
     provider_id: str | None = None
     round: int = 0
+    error: str | None = None
+    error_type: str | None = None
+    place: str | None = None
+    function: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,18 @@ from typing import Any, ClassVar
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """Which code of the team's failed. All of it is code and may be logged. `type` is the exception's: None where
+    nothing was raised. `place` is file:line, `stack_trace` the places that the exception passed; it is not stored.
+    """
+
+    type: str | None = None
+    place: str | None = None
+    function: str | None = None
+    stack_trace: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Replied:
     """The handler answered; `payloads` are the replies, in order, ready to be stored. The contact counts where the
     event was stored without, because it could not be read then. `invalid` says by index why a reply cannot be sent.
@@ -30,15 +42,20 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class HandlerFailed:
-    """The handler raised, overran, or gave what is no answer. `error` may be private: it is stored, never logged."""
+    """The handler raised, overran, or gave what is no answer. Of an exception (`origin.type`) the `error` may be
+    private: it is stored, never logged. Without one it is a sentence of ours.
+    """
 
     error: str
+    origin: Origin = Origin()
     word: ClassVar[str] = "handler_failed"
 
 
 @dataclass(frozen=True, slots=True)
 class BackendDown:
-    """The backend takes nothing at all: no fault of this event. `until` is when it may be asked again."""
+    """The backend takes nothing at all: no fault of this event. `error` is a sentence of ours, `until` is when it may
+    be asked again.
+    """
 
     error: str
     until: datetime | None = None

@@ -3,7 +3,7 @@
 import asyncio
 import importlib
 import inspect
-import traceback
+import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -11,7 +11,8 @@ from typing import Any
 
 from shared.domain.messages import DEFAULT_KINDS, Message, UnknownKind
 from shared.domain.outbound_messages import InvalidReply, OutboundMessage, PlanItem
-from shared.handlers import KINDS_ATTRIBUTE
+from shared.domain.verdicts import Origin
+from shared.handlers import KINDS_ATTRIBUTE, origin
 from shared.pipeline.ports import HandlerCall
 
 
@@ -29,7 +30,8 @@ def load_handler(name: str) -> Callable[[Message], Any]:
     except UnknownKind as error:
         raise HandlerNotFound(f"HANDLER: {error}") from error
     except Exception as error:
-        raise HandlerNotFound(f"HANDLER: the module {module_name} cannot be imported ({_why(error)}).") from error
+        why = _why(error, module_name.partition(".")[0])
+        raise HandlerNotFound(f"HANDLER: the module {module_name} cannot be imported ({why}).") from error
     function = getattr(module, function_name, None)
     if not callable(function):
         raise HandlerNotFound(f"HANDLER: the module {module_name} has no function {function_name}.")
@@ -41,13 +43,19 @@ def load_handler(name: str) -> Callable[[Message], Any]:
     return handle
 
 
-def _why(error: Exception) -> str:
-    """What is wrong with a module. Only the interpreter's own words are repeated: others may quote a secret."""
-    kind = type(error).__name__
-    if isinstance(error, ImportError | SyntaxError):
-        return f"{kind}: {error}"
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{kind} at {place.filename}:{place.lineno}"
+def _why(error: Exception, package: str) -> str:
+    """What is wrong with a module, and in which line. Only the interpreter's own words are repeated: others may quote a
+    secret.
+    """
+    place = origin.of_syntax(error) if isinstance(error, SyntaxError) else origin.of_exception(error, package).place
+    what = f"{type(error).__name__} at {place}" if place else type(error).__name__
+    match error:
+        case SyntaxError():
+            return f"{what}: {error.msg}"
+        case ImportError():
+            return f"{what}: {error}"
+        case _:
+            return what
 
 
 def _takes_one_message(function: Callable[..., Any]) -> bool:
@@ -84,6 +92,16 @@ class TeamFunction:
         places = (self.handle, getattr(self.handle, "func", None), type(self.handle).__call__)
         asked = (getattr(place, KINDS_ATTRIBUTE, None) for place in places)
         return next((kinds for kinds in asked if isinstance(kinds, frozenset)), DEFAULT_KINDS)
+
+    def origin_of(self, error: BaseException) -> Origin:
+        return origin.of_exception(error, self._package, self.handle)
+
+    def origin_in(self, thread: int | None) -> Origin:
+        return origin.of_running(sys._current_frames().get(thread or 0), self._package)
+
+    @property
+    def _package(self) -> str:
+        return str(getattr(self.handle, "__module__", None) or type(self.handle).__module__).partition(".")[0]
 
     def __call__(self, call: HandlerCall) -> list[PlanItem]:
         """Call it, and take its answer apart. Raises what it raises, and TypeError or ValueError for an answer that is

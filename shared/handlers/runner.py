@@ -1,14 +1,18 @@
 """The runner: calls the team's code in a thread of its own, so that a request never waits for it too long."""
 
 import contextvars
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from shared.domain.messages import Drop, includes
 from shared.domain.outbound_messages import InvalidReply, PlanItem
+from shared.domain.verdicts import Origin
 from shared.pipeline.ports import BackendUnavailable, HandlerCall, HandlerFault, HandlerInterrupted
 
 LOOK_SECONDS = 0.1
@@ -16,6 +20,9 @@ LOOK_SECONDS = 0.1
 
 ERROR_CHARACTERS = 500
 """What is kept of an exception's message, for the timeline."""
+
+
+_Raised = TypeVar("_Raised", Drop, HandlerFault)
 
 
 class TeamCode(Protocol):
@@ -32,7 +39,15 @@ class TeamCode(Protocol):
         ...
 
     def __call__(self, call: HandlerCall) -> list[PlanItem]:
-        """The replies. May raise anything; what a HandlerFault says is kept word for word."""
+        """The replies. May raise anything; what a HandlerFault of a backend says is kept word for word."""
+        ...
+
+    def origin_of(self, error: BaseException) -> Origin:
+        """Which code of the team's raised it."""
+        ...
+
+    def origin_in(self, thread: int | None) -> Origin:
+        """Which code of the team's this thread is running."""
         ...
 
 
@@ -42,7 +57,8 @@ class HandlerRunner:
     A thread cannot be killed: one that overran goes on, its result is thrown away, and `hung` counts it. When as many
     hang as there are request threads the process says so by /livez and is replaced.
 
-    `all_or_nothing`: a plan with a reply that cannot be sent counts as raised.
+    `all_or_nothing`: a plan with a reply that cannot be sent counts as raised. `show_traceback`: an exception of the
+    team's is shown whole on standard error, with its text and the lines of code that it passed.
     """
 
     def __init__(
@@ -53,12 +69,14 @@ class HandlerRunner:
         threads: int,
         stopping: Callable[[], bool],
         all_or_nothing: bool = False,
+        show_traceback: bool = False,
     ) -> None:
         self._code = code
         self._timeout = timeout.total_seconds()
         self._threads = threads
         self._stopping = stopping
         self._all_or_nothing = all_or_nothing
+        self._show_traceback = show_traceback
         self._lock = threading.Lock()
         self._hung = 0
 
@@ -94,24 +112,39 @@ class HandlerRunner:
                 with self._lock:
                     self._hung += 1
                 sentence = f"The handler took longer than {self._timeout:g} s."
-                raise BackendUnavailable(sentence, took=True) if self.backend else HandlerFault(sentence)
+                if self.backend:
+                    raise BackendUnavailable(sentence, took=True)
+                raise HandlerFault(sentence, self._code.origin_in(thread.ident))
         return self._checked(outcome.result())
 
     def _checked(self, plan: list[PlanItem]) -> list[PlanItem]:
         for number, item in enumerate(plan, start=1):
             if self._all_or_nothing and isinstance(item, InvalidReply):
                 what = "The backend's reply" if self.backend else "Reply"
-                raise HandlerFault(f"{what} {number} cannot be sent: {item.sentence}")
+                raise HandlerFault(f"{what} {number} cannot be sent: {item.sentence}", Origin(InvalidReply.__name__))
         return plan
 
     def _work(self, call: HandlerCall, outcome: "_Outcome") -> None:
         try:
             outcome.end(self._code(call), None)
         except BaseException as error:  # noqa: BLE001 - the team's code may raise anything; it must not end ours
-            outcome.end(None, error)
+            outcome.end(None, self._raised(call, error))
         if outcome.abandoned:
             with self._lock:
                 self._hung -= 1
+
+    def _raised(self, call: HandlerCall, error: BaseException) -> Drop | HandlerFault:
+        """What an exception means. What a backend says of itself stands; all else is the team's code."""
+        if isinstance(error, Drop):
+            return _caused(Drop(_words(getattr(error, "reason", ""))), error)
+        if self.backend and isinstance(error, HandlerFault):
+            return error
+        if self._show_traceback:
+            _show(call, error)
+        origin = Origin("Exception")
+        with suppress(Exception):  # the team's classes may break whatever looks at them
+            origin = self._code.origin_of(error)
+        return _caused(HandlerFault(_words(error, f"{type(error).__name__}: "), origin), error)
 
 
 class _Outcome:
@@ -122,9 +155,9 @@ class _Outcome:
         self.abandoned = False
         self._lock = threading.Lock()
         self._replies: list[PlanItem] | None = None
-        self._error: BaseException | None = None
+        self._error: Drop | HandlerFault | None = None
 
-    def end(self, replies: list[PlanItem] | None, error: BaseException | None) -> None:
+    def end(self, replies: list[PlanItem] | None, error: Drop | HandlerFault | None) -> None:
         with self._lock:
             self._replies, self._error = replies, error
             self.ended.set()
@@ -136,15 +169,23 @@ class _Outcome:
             return self.abandoned
 
     def result(self) -> list[PlanItem]:
-        if isinstance(self._error, Drop):
-            raise Drop(_words(getattr(self._error, "reason", ""))) from self._error
-        if isinstance(self._error, BackendUnavailable):
-            raise self._error
-        if isinstance(self._error, HandlerFault):
-            raise HandlerFault(str(self._error)) from self._error
         if self._error is not None:
-            raise HandlerFault(_words(self._error, f"{type(self._error).__name__}: ")) from self._error
+            raise self._error
         return self._replies or []
+
+
+def _caused(fault: _Raised, error: BaseException) -> _Raised:
+    fault.__cause__ = error
+    return fault
+
+
+def _show(call: HandlerCall, error: BaseException) -> None:
+    """The whole traceback, in one write, where a handler's own words go."""
+    with suppress(Exception):  # the team's classes may break whatever prints them; nobody may read
+        whole = "".join(traceback.format_exception(error))
+        about = f"event {call.inbound_event_id}, correlation id {call.correlation_id}, attempt {call.attempt}"
+        sys.stderr.write(f"The handler failed ({about}).\n{whole}")
+        sys.stderr.flush()
 
 
 def _words(said: object, before: str = "") -> str:

@@ -17,6 +17,8 @@ from shared.domain.limits import PostTimes
 from shared.domain.marks import backend_id
 from shared.domain.messages import DEFAULT_KINDS, Drop, to_json
 from shared.domain.outbound_messages import InvalidReply, PlanItem, from_json
+from shared.domain.verdicts import Origin
+from shared.handlers import origin
 from shared.handlers.signature import signed_headers
 from shared.pipeline.ports import BackendUnavailable, HandlerCall, HandlerFault
 from shared.wire import bounded_json
@@ -110,6 +112,13 @@ class Backend:
                 )
             case status:
                 raise HandlerFault(f"The backend answered {status}{_hint(status)}.")
+
+    def origin_of(self, error: BaseException) -> Origin:
+        """The team's code is elsewhere: nothing is known of it but what was raised here."""
+        return origin.of_exception(error, "")
+
+    def origin_in(self, thread: int | None) -> Origin:  # noqa: ARG002 - the team's code is in no thread here
+        return Origin()
 
     def close(self) -> None:
         """Close the connections; a later call opens new ones."""

@@ -93,4 +93,5 @@ def log_dead(record: Delivery) -> None:
         status="failed",
         attempt=record.attempt,
         code=last.code if last else None,
+        **log_fields.of_failure(record),
     )

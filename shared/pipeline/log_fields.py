@@ -76,6 +76,21 @@ def of_receipt(receipt: ReceiptReceived, echo: Echo | None) -> Fields:
     }
 
 
+def of_failure(record: Delivery) -> Fields:
+    """Why the last attempt of this round failed at the handler: an exception by its type and place, for its text may be
+    private; a sentence of ours as it is.
+    """
+    last = record.attempts_log[-1] if record.attempts_log else None
+    if last is None or last.round != record.round:
+        return {}
+    return {
+        "error_type": last.error_type,
+        "place": last.place,
+        "function": last.function,
+        "cause": None if last.error_type else last.error,
+    }
+
+
 def message_hash(provider: str, provider_id: str | None) -> str | None:
     """What stands for the provider's message id, which holds a number: the same on a send and on its receipts."""
     return provider_id_hash(provider, provider_id) if provider_id else None

@@ -14,6 +14,7 @@ from shared.domain.marks import Marks, ReceiptBlock
 from shared.domain.messages import Message
 from shared.domain.outbound_messages import PlanItem
 from shared.domain.record import Delivery, State, Task
+from shared.domain.verdicts import Origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,8 +256,18 @@ class Channel(Protocol):
         ...
 
 
+NO_ORIGIN = Origin()
+"""Of a failure that no code of the team's in this process has caused."""
+
+
 class HandlerFault(Exception):
-    """The team's code raised, overran, or gave what is no answer. The message is for its timeline, not for a log."""
+    """The team's code raised, overran, or gave what is no answer. Of an exception of the team's (`origin.type`) the
+    message may be private, and is for the timeline alone; else it is a sentence of ours.
+    """
+
+    def __init__(self, sentence: str, origin: Origin = NO_ORIGIN) -> None:
+        super().__init__(sentence)
+        self.origin = origin
 
 
 class BackendUnavailable(HandlerFault):

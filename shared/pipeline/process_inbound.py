@@ -172,7 +172,7 @@ class ProcessInbound:
         except Drop as drop:
             return Dropped(drop.reason)
         except HandlerFault as fault:
-            return HandlerFailed(str(fault))
+            return HandlerFailed(str(fault), fault.origin)
         return self._replied(message, replies)
 
     def _apply(self, record: Delivery) -> None:
@@ -214,8 +214,12 @@ class ProcessInbound:
     def _log_end(self, record: Delivery, verdict: HandlerVerdict, step: Step, answer: Answer, began: float) -> None:
         names = {200: "inbound_processing_finished", 503: "inbound_processing_finished", 409: "lease_lost"}
         name = names[answer.status]
+        failure: log_fields.Fields = {}
         if isinstance(verdict, HandlerFailed | BackendDown) and step.write:
             name = "inbound_failed" if step.write.state is State.DEAD else "inbound_rescheduled"
+            failure = log_fields.of_failure(step.write)
+            if isinstance(verdict, HandlerFailed):
+                failure = {**failure, "stack_trace": verdict.origin.stack_trace}
         elif isinstance(verdict, Released):
             name = "inbound_rescheduled"
         planned = step.write.plan_size if step.write else None
@@ -228,6 +232,7 @@ class ProcessInbound:
             status="success" if name == "inbound_processing_finished" and answer.state == State.DONE else None,
             reason=step.write.reason if step.write else None,
             verdict=verdict.word,
+            **failure,
             outbound_planned=planned,
             outbound_invalid=invalid or None,
             outbound_enqueued=planned if answer.status == 200 else None,

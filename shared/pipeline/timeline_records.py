@@ -26,7 +26,7 @@ GIVEN_BACK = frozenset({"limited", "credential_refused", "blocked", "provider_do
 SECOND = timedelta(seconds=1)
 UNCERTAIN = frozenset({"lost", "in_doubt"})
 FAILURES = frozenset({"handler_failed", "backend_down"})
-"""Tries that leave an error's own words with the record."""
+"""Tries that leave an error's own words with the record: at length those of the last one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Try:
     follows_doubt: bool
     after_cut_off: bool
     error: str | None
-    """The record's last error, where this is the try that left it."""
+    """Why it failed: the record's last error, where this is the try that left it."""
     last: bool
 
 
@@ -145,7 +145,7 @@ def _try(record: Delivery, attempts: Sequence[Attempt], index: int) -> Try:
         opens_round=attempt.round > (attempts[index - 1].round if index else 0),
         follows_doubt=doubted and _can_double(record),
         after_cut_off=cut_off,
-        error=record.last_error if _left_the_last_error(attempts, index) else None,
+        error=(record.last_error if _left_the_last_error(attempts, index) else None) or attempt.error,
         last=last,
     )
 
@@ -212,12 +212,19 @@ def sentence_of_try(record: Delivery, one: Try, explain: Explain) -> str:
     if one.error and answer == "backend_down":
         sentence = f"{one.error.rstrip('.')}. This try does not count."
     elif one.error:
-        sentence = f"The handler failed: {one.error.rstrip('.')}."
+        sentence = f"The handler failed{_where(one.attempt)}: {one.error.rstrip('.')}."
     if answer == "replied" and record.plan_size == 0:
         sentence = say.WITHOUT_REPLY
     number = one.attempt.attempt if unsettled or answer in say.NUMBERED else None
     follows = _follows(record, one) if one.last and one.round == record.round else ""
     return with_details(f"{sentence}{follows}", **{"try": number}, code=code, round=one.round or None)
+
+
+def _where(attempt: Attempt) -> str:
+    """The team's code that failed, in words that go on from "The handler failed"."""
+    if not attempt.place:
+        return ""
+    return f" at {attempt.place} in {attempt.function}" if attempt.function else f" at {attempt.place}"
 
 
 def _follows(record: Delivery, one: Try) -> str:

@@ -22,7 +22,7 @@ from shared.domain.events import ReceiptReceived
 from shared.domain.identity import Echo
 from shared.domain.limits import Limits
 from shared.domain.marks import Credential, Marks, Outage, ReceiptBlock
-from shared.domain.record import Delivery, Kind, ReceiptKind, State
+from shared.domain.record import Attempt, Delivery, Kind, ReceiptKind, State
 from shared.pipeline.ports import Created
 from shared.stores import marks_codec, sqlite_listings
 from shared.stores.codec import decode, encode, from_json
@@ -672,6 +672,13 @@ def test_what_an_older_version_did_not_write_has_its_default(a_record):
         name: value for name, value in encode(record).items() if name not in ("doubts", "throttled")
     }
     assert decode(plain) == record
+
+
+def test_an_attempt_of_an_older_version_has_no_reason_and_reads(a_record):
+    record = a_record(attempts_log=(Attempt(NOW, 1, "handler_failed", error="E: x", error_type="E", place="a.py:1"),))
+    plain = encode(record)
+    older = [{name: one[name] for name in ("at", "attempt", "answer", "code")} for one in plain["attempts_log"]]
+    assert decode(plain | {"attempts_log": older}).attempts_log == (Attempt(NOW, 1, "handler_failed"),)
 
 
 def test_a_field_that_was_emptied_is_not_taken_for_an_unknown_one(a_record):

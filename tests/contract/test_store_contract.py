@@ -162,7 +162,15 @@ values = st.recursive(
     max_leaves=8,
 )
 counts = st.integers(0, 1000)
-attempts = st.builds(Attempt, moments, counts, words, st.none() | counts, st.none() | words)
+attempts = st.builds(
+    Attempt,
+    at=moments,
+    attempt=counts,
+    answer=words,
+    code=st.none() | counts,
+    round=counts,
+    **dict.fromkeys(["provider_id", "error", "error_type", "place", "function"], st.none() | words),
+)
 FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "kind": st.sampled_from(Kind),
     "state": st.sampled_from(State),
@@ -1052,7 +1060,7 @@ def test_what_leaves_a_listing_while_it_is_read_hides_nothing_behind_it(store, a
 
 
 def test_what_is_listed_has_everything_but_its_content(store, a_record):
-    attempts = (Attempt(NOW, 1, "refused", 131026),)
+    attempts = (Attempt(NOW, 1, "refused", 131026), Attempt(NOW, 2, "handler_failed", error="E: x", error_type="E"))
     record = a_record(state=State.DEAD, reason="permanent", attempts_log=attempts, metadata={"a": "b"}, doubts=1)
     store.create(record)
     store.note_receipt(echo_of(record), receipt(ReceiptKind.SENT, 1))

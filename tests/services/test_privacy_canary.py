@@ -260,6 +260,7 @@ def a_world(directory: Path, server: int | None, settings: Mapping[str, str]) ->
             WHATSAPP_API_BASE_URL=graph.url,
             HANDLER="team:handle",
             HANDLER_TIMEOUT="1",
+            HANDLER_TRACEBACK="false",  # as in staging and prod, where standard error is a log
             MAX_ATTEMPTS="2",
             TIME_SCALE="20",
             PYTHONPATH=str(directory),
@@ -429,6 +430,9 @@ def assert_that_nothing_was_seen(world: World) -> None:
     assert all(world.programs[name].err.read_text() == "" for name in world.programs)
     said = {event for name in ("webhook", "internal") for event in parts.events(world.programs[name].out.read_text())}
     assert EXPECTED_EVENTS - said == set(), "a path was not walked"
+    failed = [line for line in parts.lines(world.programs["internal"].out.read_text()) if "error_type" in line]
+    assert {"LookupError", "TypeError", "RuntimeError", "SystemExit"} <= {line["error_type"] for line in failed}
+    assert all(line["place"].startswith("team:") for line in failed), "the line is told, and no directory"
     for path, status, answer in world.answers:
         assert leaks(answer) == [], (path, status)
     for path in world.directory.glob("server.log"):

@@ -1,6 +1,7 @@
 """The team's code, in every way it may answer or fail, and what the timeline says of it."""
 
 import json
+import re
 from collections.abc import Callable
 
 import pytest
@@ -37,6 +38,8 @@ FAILURES: dict[str, str] = {
     "!surrogate": "ValueError: The message holds half a character (a lone surrogate).",
     "!half": "RuntimeError: half way",
 }
+
+PLACE = r"(tests/services/team/scripted\.py|scripted):\d+"
 
 Told = dict[str, tuple[str, str]]
 
@@ -78,7 +81,7 @@ def test_a_failing_handler_is_tried_again_and_then_the_message_is_dead(stack: St
     assert timeline["replies"] == []
     said = [moment for moment in timeline["events"] if moment["what"] in ("handler_failed", "dead")]
     assert [moment["what"] for moment in said] == ["handler_failed"] * 3 + ["dead"]
-    assert FAILURES[words] in said[2]["sentence"]
+    assert all(FAILURES[words] in failed["sentence"] for failed in said[:3])
     assert said[3]["sentence"].startswith("The handler failed at the last try.")
     event = stack.event(message_id)
     assert event is not None
@@ -217,6 +220,36 @@ def test_a_reply_that_waits_for_the_one_before_it_spends_no_attempt_and_says_so(
     assert any("the reply before it" in sentence for sentence in sentences)
     waits = stack.logs("outbound_waiting", delivery=second.key)
     assert [wait["hop"] for wait in waits] == sorted({wait["hop"] for wait in waits})
+
+
+def test_an_exception_is_seen_at_once_by_its_line_and_whole_on_standard_error(stack: Stack, contact: str) -> None:
+    message_id = stack.say(contact, "!raise 1")
+    stack.wait_texts(contact, ["after 1"])
+    key = stack.event_key(message_id)
+
+    (line,) = stack.logs("inbound_rescheduled", inbound_event_id=key)
+    assert (line["error_type"], line["function"]) == ("RuntimeError", "_raise")
+    assert re.fullmatch(PLACE, line["place"])
+    assert "broken" not in str(line)
+    errors = (stack.data_dir / "internal.stderr.log").read_text()
+    _, _, whole = errors.partition(
+        f"The handler failed (event {key}, correlation id {line['correlation_id']}, attempt 1)."
+    )
+    assert whole.startswith("\nTraceback (most recent call last):")
+    assert "RuntimeError: the team's code is broken" in whole
+    told = [moment["sentence"] for moment in stack.timeline(message_id)["events"] if moment["what"] == "handler_failed"]
+    where = f"at {line['place']} in _raise"
+    assert told == [f"The handler failed {where}: RuntimeError: the team's code is broken. (try 1)"]
+
+
+@pytest.mark.parametrize("as_json", [True, False], ids=["json", "text"])
+def test_say_reports_a_failed_try_as_it_happens_and_when_the_next_is(stack: Stack, contact: str, as_json: bool) -> None:
+    said = stack.cli("say", "!raise 1", "--from", contact, "--wait", *(["--json"] if as_json else []))
+    assert said.returncode == 0
+    (line,) = said.stderr.splitlines()
+    failed = rf"message  The handler failed at {PLACE} in _raise: RuntimeError: the team's code is broken"
+    assert re.fullmatch(rf"[\d:]{{8}}  {failed}\. It is tried again at [\d:]{{8}} UTC\. \(try 1\)", line)
+    assert not as_json or json.loads(said.stdout)["replies"][0]["text"] == "after 1"
 
 
 def test_what_a_handler_prints_is_no_log_line(stack: Stack, contact: str) -> None:

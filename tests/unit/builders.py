@@ -167,9 +167,11 @@ def due(moment: datetime) -> dict[str, Any]:
     return {"due_at": moment, "sweep_at": moment + timedelta(seconds=600), "sweeps": 0}
 
 
-def tried(record: Delivery, word: str, code: int | None = None, provider_id: str | None = None) -> dict[str, Any]:
+def tried(
+    record: Delivery, word: str, code: int | None = None, provider_id: str | None = None, **why: str
+) -> dict[str, Any]:
     """The line that a verdict leaves in the attempts_log."""
-    line = Attempt(NOW, record.attempt, word, code, provider_id, record.round)
+    line = Attempt(NOW, record.attempt, word, code, provider_id, record.round, **why)
     return {"attempts_log": (*record.attempts_log, line)}
 
 

@@ -90,6 +90,14 @@ def test_the_handler_is_told_whether_a_plan_is_all_or_nothing(
     assert bootstrap.build_internal(environment).handler._all_or_nothing is is_set
 
 
+@pytest.mark.parametrize(("setting", "is_shown"), [({}, True), ({"HANDLER_TRACEBACK": "false"}, False)])
+def test_the_runner_is_told_whether_to_show_the_tracebacks_of_the_handler(
+    setting: dict[str, str], is_shown: bool, tmp_path: Path
+) -> None:
+    internal = bootstrap.build_internal({"SQLITE_PATH": str(tmp_path / "pombo.sqlite"), **setting})
+    assert internal.handler._show_traceback is is_shown
+
+
 # ---- every part, with what it is given
 
 ENVIRONMENT = {

@@ -66,6 +66,7 @@ LOCAL: Mapping[str, Mapping[str, Any]] = {
         "OIDC_CERTS_URL": "https://www.googleapis.com/oauth2/v1/certs",
         "HANDLER": "handlers.echo:handle",
         "HANDLER_KINDS": DEFAULT_KINDS,
+        "HANDLER_TRACEBACK": True,
         "MAX_ATTEMPTS": 8,
         "PLAN_ALL_OR_NOTHING": False,
         "IN_DOUBT_SECONDS": timedelta(seconds=300),
@@ -323,6 +324,7 @@ BAD: tuple[tuple[str, str, str], ...] = (
     (INTERNAL, "IN_DOUBT_SECONDS", "119"),
     (INTERNAL, "IN_DOUBT_SECONDS", "1m"),
     (INTERNAL, "IN_DOUBT_POLICY", "forget"),
+    (INTERNAL, "HANDLER_TRACEBACK", "yes"),
     (INTERNAL, "PLAN_ALL_OR_NOTHING", "yes"),
     (INTERNAL, "PLAN_ALL_OR_NOTHING", "True"),
     (WEBHOOK, "INTERNAL_TASK_BASE_URL", "https://:8081"),
@@ -666,6 +668,16 @@ def test_the_limits_of_the_internal_service_are_those_it_was_given() -> None:
 def test_a_plan_is_all_or_nothing_where_it_is_asked_for(value: str, is_set: bool) -> None:
     assert load({"PLAN_ALL_OR_NOTHING": value}, INTERNAL)["PLAN_ALL_OR_NOTHING"] is is_set
     assert load({**GIVEN, "APP_ENV": "prod", "PLAN_ALL_OR_NOTHING": value}, INTERNAL)["PLAN_ALL_OR_NOTHING"] is is_set
+
+
+@pytest.mark.parametrize("app_env", ["local", "test", "staging", "prod"])
+def test_tracebacks_of_a_handler_are_shown_on_one_machine_and_elsewhere_only_if_asked_for(app_env: str) -> None:
+    """Their text may be private, and standard error is a log there."""
+    is_deployed = app_env in ("staging", "prod")
+    environ = {**GIVEN, "APP_ENV": app_env}
+    assert load(environ, INTERNAL)["HANDLER_TRACEBACK"] is not is_deployed
+    assert load({**environ, "HANDLER_TRACEBACK": "true"}, INTERNAL)["HANDLER_TRACEBACK"] is True
+    assert load({**environ, "HANDLER_TRACEBACK": "false"}, INTERNAL)["HANDLER_TRACEBACK"] is False
 
 
 @pytest.mark.parametrize("service", [WEBHOOK, INTERNAL])

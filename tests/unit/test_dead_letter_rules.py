@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shared.cli.dead_list import as_lines
+from shared.cli.dead_list import as_lines, letter_as_dict
 from shared.cli.dead_preview import Preview
 from shared.cli.dead_show import replay_sentence
 from shared.domain.dead_letters import ERRORS, DeadLetter, Listing, Replays, Wanted, dead_letter, mark_of
@@ -109,11 +109,33 @@ def test_the_moment_of_a_letter(record: Delivery, when: datetime) -> None:
     assert letter.at == when
 
 
+FAILED_BY = Attempt(at(-5), 8, "handler_failed", error="KeyError: 'c4n4ry'", error_type="KeyError")
+
+
+@pytest.mark.parametrize(
+    ("record", "error_type"),
+    [
+        (dead(Kind.INBOUND, reason="error", attempts_log=(FAILED_BY,)), "KeyError"),
+        (dead(Kind.INBOUND, reason="error", attempts_log=(FAILED_BY, replace(FAILED_BY, error_type=None))), None),
+        (dead(Kind.INBOUND, reason="error"), None),
+        (dead(Kind.INBOUND, reason="attempts", attempts_log=(FAILED_BY,)), None),
+        (dead(Kind.INBOUND, reason="waited", round=1, attempts_log=(FAILED_BY,)), None),
+    ],
+    ids=["its last try", "no exception", "an older version's", "cut off since", "of a round before"],
+)
+def test_a_letter_of_a_handler_says_the_type_of_what_it_raised_last(record: Delivery, error_type: str | None) -> None:
+    letter = dead_letter(record)
+    assert letter is not None
+    assert letter.error_type == error_type
+
+
 def test_a_letter_holds_nothing_private() -> None:
     record = dead(
         contact="15550002222",
         payload={"body": "c4n4ry"},
         last_error="c4n4ry",
+        reason="error",
+        attempts_log=(FAILED_BY,),
         provider_id="wamid.c4n4ry",
         sender="1555",
     )
@@ -239,6 +261,15 @@ def test_what_cannot_be_sent_would_be_left_as_it_is_and_nobody_is_asked() -> Non
     assert list(preview.as_lines()) == ["1 would be left as they are: they cannot be sent as they are."]
     assert preview.does_nothing
     assert list(Preview.of_discard([invalid]).as_lines()) == ["1 would be discarded: invalid 1."]
+
+
+def test_a_line_of_the_list_says_which_type_of_exception_the_handler_raised() -> None:
+    letter = dead_letter(dead(Kind.INBOUND, reason="error", attempts_log=(FAILED_BY,)))
+    assert letter is not None
+    _, line, counts = "\n".join(as_lines([letter], Counter({("error", None): 1}), 0, False)).splitlines()
+    assert "  error (KeyError)  " in line
+    assert counts == "1 dead: error 1."
+    assert letter_as_dict(letter)["error_type"] == "KeyError"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from shared.domain.delivery import Answer, Ensure, EnsureReplies, Next, Run, Step, create, lease, seen_again, settle
 from shared.domain.guards import Elect, Go, Guard, Wait
 from shared.domain.identity import outbound_key
-from shared.domain.record import Attempt, Delivery, Kind, State
+from shared.domain.record import ERROR_KEPT, Attempt, Delivery, Kind, State
 from shared.domain.verdicts import (
     Accepted,
     BackendDown,
@@ -22,6 +22,7 @@ from shared.domain.verdicts import (
     HandlerVerdict,
     Limited,
     Lost,
+    Origin,
     ProviderDown,
     Refused,
     Released,
@@ -318,6 +319,8 @@ HELD = leased(IN, token=MINE)
 LAST_HELD = leased(IN, token=MINE, attempt=LAST)
 OVERRUN = expired(IN, token=MINE)
 PUT_OFF = leased(IN, token=MINE, throttled=3)
+RAISED = Origin("ValueError", "handlers/mine.py:7", "handle", "a stack trace")
+WHY = {"error": "ValueError: x", "error_type": "ValueError", "place": "handlers/mine.py:7", "function": "handle"}
 PAYLOADS = ({"n": 0}, {"n": 1}, {"n": 2})
 
 
@@ -358,9 +361,9 @@ VERDICTS = (
     Settled(
         "handler raised, attempts left",
         HELD,
-        HandlerFailed("ValueError"),
+        HandlerFailed("ValueError: x", RAISED),
         Answer(200, "rescheduled"),
-        {**tried(HELD, "handler_failed"), "last_error": "ValueError", **again(1, 10)},
+        {**tried(HELD, "handler_failed", **WHY), "last_error": "ValueError: x", **again(1, 10)},
         Ensure,
     ),
     Settled(
@@ -368,22 +371,22 @@ VERDICTS = (
         OVERRUN,
         HandlerFailed("overran"),
         Answer(200, "rescheduled"),
-        {**tried(OVERRUN, "handler_failed"), "last_error": "overran", **again(1, 10)},
+        {**tried(OVERRUN, "handler_failed", error="overran"), "last_error": "overran", **again(1, 10)},
         Ensure,
     ),
     Settled(
         "handler raised, last attempt",
         LAST_HELD,
-        HandlerFailed("ValueError"),
+        HandlerFailed("ValueError: x", RAISED),
         Answer(200, "dead"),
-        {**tried(LAST_HELD, "handler_failed"), "last_error": "ValueError", **ends(State.DEAD, IN, "error")},
+        {**tried(LAST_HELD, "handler_failed", **WHY), "last_error": "ValueError: x", **ends(State.DEAD, IN, "error")},
     ),
     Settled(
         "handler raised after outages: the waits begin anew",
         PUT_OFF,
-        HandlerFailed("ValueError"),
+        HandlerFailed("ValueError: x", RAISED),
         Answer(200, "rescheduled"),
-        {**tried(PUT_OFF, "handler_failed"), "last_error": "ValueError", "throttled": 0, **again(1, 10)},
+        {**tried(PUT_OFF, "handler_failed", **WHY), "last_error": "ValueError: x", "throttled": 0, **again(1, 10)},
         Ensure,
     ),
     Settled(
@@ -437,7 +440,7 @@ def test_a_backend_that_is_down_spends_no_attempt(
     """Due at the latest of: the mark's end, 10 s doubling to 5 min (±20 %), Retry-After."""
     held = leased(IN, token=MINE, attempt=attempt, throttled=throttled)
     changes = {
-        **tried(held, "backend_down"),
+        **tried(held, "backend_down", error="503"),
         **again(attempt, wait),
         "last_error": "503",
         "attempt": attempt - 1,
@@ -600,11 +603,28 @@ def test_a_failing_handler_is_asked_eight_times(attempt: int, wait: int | None) 
         assert step.write.due_at == at(wait)
 
 
+@pytest.mark.parametrize(
+    "origin", [Origin(), RAISED, Origin("E" * 40, "p" * 60, "f" * 40)], ids=["none", "one", "long"]
+)
+def test_why_an_attempt_failed_is_kept_at_most_200_characters_and_the_last_failure_whole(origin: Origin) -> None:
+    record = leased(IN, token=MINE)
+    for attempt in (1, 2):
+        verdict = HandlerFailed(f"{attempt} " + "x" * 498, origin)
+        settled = settle(replace(record, attempt=attempt), MINE, verdict, LIMITS, NOW, NO_JITTER).write
+        assert settled is not None
+        record = replace(settled, state=State.LEASED, token=MINE)
+    kept = [(one.error or "", one.error_type or "", one.place or "", one.function or "") for one in record.attempts_log]
+    assert [error[:2] for error, *_ in kept] == ["1 ", "2 "]
+    assert [sum(map(len, parts)) for parts in kept] == [ERROR_KEPT] * 2
+    assert all(error.endswith("x…") for error, *_ in kept)
+    assert record.last_error == "2 " + "x" * 498
+
+
 def test_only_the_last_fifty_attempts_are_remembered() -> None:
     lines = tuple(Attempt(at(-n), n, "handler_failed") for n in range(50))
     step = settle(leased(IN, token=MINE, attempts_log=lines), MINE, HandlerFailed("no"), LIMITS, NOW, NO_JITTER)
     assert step.write is not None
-    assert step.write.attempts_log == (*lines[1:], Attempt(NOW, 1, "handler_failed"))
+    assert step.write.attempts_log == (*lines[1:], Attempt(NOW, 1, "handler_failed", error="no"))
 
 
 # ---- every starting state × every verdict

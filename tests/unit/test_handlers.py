@@ -3,7 +3,6 @@
 import asyncio
 import inspect
 import itertools
-import re
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -105,19 +104,6 @@ def test_a_module_that_is_not_there_is_named(name: str) -> None:
 def test_a_module_that_fails_is_not_found_either(team: Callable[[str], str], source: str) -> None:
     with pytest.raises(HandlerNotFound, match="cannot be imported"):
         load_handler(team(source))
-
-
-def test_a_module_that_fails_is_told_by_the_place_and_not_in_its_own_words(team: Callable[[str], str]) -> None:
-    """They may quote the secret that it choked on."""
-    with pytest.raises(HandlerNotFound) as caught:
-        load_handler(team("key = 'c4n4ry'\nraise ValueError(f'no such key: {key}')"))
-    assert re.search(r"\(ValueError at .*team_.*\.py:2\)\.$", str(caught.value))
-    assert "c4n4ry" not in str(caught.value)
-
-
-def test_a_module_that_python_cannot_read_is_told_in_pythons_words(team: Callable[[str], str]) -> None:
-    with pytest.raises(HandlerNotFound, match=r"\(ModuleNotFoundError: No module named 'nowhere_at_all'\)"):
-        load_handler(team("import nowhere_at_all"))
 
 
 @pytest.mark.parametrize("source", ["", "handle = 5", "handle = None"])

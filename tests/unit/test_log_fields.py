@@ -1,6 +1,7 @@
 """The log fields of a task, a record, an event and a receipt: complete, of one place, and nothing private in them."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,9 +10,9 @@ import pytest
 from shared.domain.events import Change, MessageReceived, ReceiptReceived, Unparsable
 from shared.domain.identity import Echo, message_event_id, provider_id_hash, task_name
 from shared.domain.outbound_checks import TYPES
-from shared.domain.record import Kind, ReceiptKind, Task
+from shared.domain.record import Attempt, Kind, ReceiptKind, Task
 from shared.pipeline import log_fields
-from tests.unit.builders import pending
+from tests.unit.builders import NOW, pending
 from tests.unit.pipelines import Queue
 
 NUMBER, WAMID = "15550002222", "wamid.HBgLMTU1NTAwMDIyMjI="
@@ -120,6 +121,33 @@ def test_a_receipt_without_our_echo_or_without_an_id_lacks_what_it_does_not_name
     assert {name for name, value in fields.items() if value is None} == {
         "delivery", "correlation_id", "message_hash", "code",
     }  # fmt: skip
+
+
+RAISED = Attempt(
+    NOW, 1, "handler_failed", error="KeyError: c4n4ry", error_type="KeyError", place="handlers/mine.py:7", function="of"
+)
+OURS = Attempt(NOW, 1, "handler_failed", error="The handler took longer than 60 s.", place="handlers/mine.py:7")
+
+
+@pytest.mark.parametrize(
+    ("attempt", "told"),
+    [
+        (RAISED, {"error_type": "KeyError", "place": "handlers/mine.py:7", "function": "of"}),
+        (OURS, {"place": "handlers/mine.py:7", "cause": "The handler took longer than 60 s."}),
+        (Attempt(NOW, 1, "refused", 131026), {}),
+    ],
+    ids=["an exception", "a sentence of ours", "a message"],
+)
+def test_a_failure_is_told_by_type_and_place_and_in_words_only_where_they_are_ours(
+    attempt: Attempt, told: dict[str, str]
+) -> None:
+    record = pending(Kind.INBOUND, attempts_log=(replace(OURS, error="before"), attempt))
+    assert {name: value for name, value in log_fields.of_failure(record).items() if value is not None} == told
+
+
+def test_a_failure_of_a_round_before_is_not_told_as_this_ones() -> None:
+    assert log_fields.of_failure(pending(Kind.INBOUND, attempts_log=(RAISED,), round=1)) == {}
+    assert log_fields.of_failure(pending(Kind.INBOUND)) == {}
 
 
 def test_no_fields_hold_the_number_or_the_providers_id() -> None:

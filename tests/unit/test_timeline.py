@@ -209,14 +209,55 @@ def test_a_receipt_of_a_later_round_says_which() -> None:
     assert sentences(record)["receipt_sent"] == "WhatsApp confirms that it was sent. (round 2)"
 
 
-def test_a_failed_handler_is_quoted_at_its_last_try_alone() -> None:
+def failed(seconds: float, number: int, error: str, where: str | None = None, function: str | None = None) -> Attempt:
+    """A try of a handler that failed; `where` it did."""
+    type_ = error.partition(":")[0] if where else None
+    return Attempt(at(seconds), number, "handler_failed", error=error, error_type=type_, place=where, function=function)
+
+
+def failures(record: Delivery) -> list[str]:
+    return [one.sentence for one in build([record]).events if one.what in ("handler_failed", "backend_down")]
+
+
+def test_every_failed_try_tells_its_reason_and_its_line_and_the_last_all_of_it() -> None:
+    record = replace(
+        pending(Kind.INBOUND),
+        last_error="KeyError: 'monday', and the rest of a long story",
+        attempts_log=(
+            failed(-30, 1, "LookupError: no such customer", "handlers/mine.py:14", "book"),
+            failed(-20, 2, "ValueError: x", "handlers/mine.py:7"),
+            failed(-15, 3, "The handler took longer than 60 s."),
+            failed(-10, 4, "KeyError: 'monday', and…", "handlers/mine.py:21", "Day.of"),
+        ),
+    )
+    assert failures(record) == [
+        "The handler failed at handlers/mine.py:14 in book: LookupError: no such customer. (try 1)",
+        "The handler failed at handlers/mine.py:7: ValueError: x. (try 2)",
+        "The handler failed: The handler took longer than 60 s. (try 3)",
+        "The handler failed at handlers/mine.py:21 in Day.of: KeyError: 'monday', and the rest of a long story. "
+        "It is tried again at 11:59:00 UTC. (try 4)",
+    ]
+
+
+def test_every_outage_of_a_backend_tells_its_own_reason() -> None:
+    log = tuple(
+        Attempt(at(-20 + n), 1, "backend_down", error=f"The backend answered {status}.")
+        for n, status in enumerate((502, 503))
+    )
+    record = replace(pending(Kind.INBOUND), last_error="The backend answered 503.", attempts_log=log)
+    assert failures(record) == [
+        "The backend answered 502. This try does not count.",
+        "The backend answered 503. This try does not count. It is tried again at 11:59:00 UTC.",
+    ]
+
+
+def test_tries_that_an_older_version_wrote_have_the_last_reason_alone() -> None:
     record = replace(
         pending(Kind.INBOUND),
         last_error="LookupError: no such customer",
         attempts_log=(Attempt(at(-20), 1, "handler_failed"), Attempt(at(-10), 2, "handler_failed")),
     )
-    said = [moment.sentence for moment in build([record]).events if moment.what == "handler_failed"]
-    assert said == [
+    assert failures(record) == [
         "The handler failed. (try 1)",
         "The handler failed: LookupError: no such customer. It is tried again at 11:59:00 UTC. (try 2)",
     ]

@@ -91,6 +91,7 @@ def test_backend_that_takes_nothing_costs_no_attempt(
     assert marks(service).down == Outage(NOW + TEN, TEN, by=record.key)
     (down, ended) = told(capfd, "backend_down", "inbound_rescheduled")
     assert (down["until"], down["wait_seconds"], ended["verdict"]) == ((NOW + TEN).isoformat(), 10.0, "backend_down")
+    assert (ended["cause"], after.attempts_log[-1].error) == (f"The backend answered {name}.",) * 2
 
 
 def test_backend_that_cannot_be_reached_costs_no_attempt(ask: Callable[..., Service]) -> None:
@@ -106,7 +107,8 @@ def test_first_lost_answer_costs_an_attempt_and_makes_a_mark(service: Service, b
     backend.says = lambda *_: TOOK[name]
     record = service.put(an_event())
     assert service.arrive(record) == (200, {"state": "rescheduled"})
-    assert service.get(record).attempt == 1
+    after = service.get(record)
+    assert (after.attempt, after.attempts_log[-1].error) == (1, after.last_error)
     assert marks(service).down == Outage(NOW, by=record.key)
 
 

@@ -205,6 +205,34 @@ def test_a_handler_that_fails_is_asked_again_later(
     assert "c4n4ry" not in capfd.readouterr().out
 
 
+def test_a_failed_attempt_is_logged_at_once_by_type_line_and_function(
+    service: Service, capfd: pytest.CaptureFixture[str]
+) -> None:
+    record = service.put(an_event())
+    service.handler.answer = failing
+    service.arrive(record)
+    line = said(capfd, "inbound_rescheduled")
+    place = f"tests/services/internal/test_process_inbound.py:{failing.__code__.co_firstlineno + 1}"
+    assert (line["error_type"], line["place"], line["function"]) == ("LookupError", place, "failing")
+    assert line["stack_trace"].endswith("in failing\nLookupError")
+    assert "cause" not in line
+    (kept,) = service.get(record).attempts_log
+    assert (kept.error_type, kept.place, kept.function) == ("LookupError", place, "failing")
+    assert (kept.error, service.get(record).last_error) == ("LookupError: c4n4ry", "LookupError: c4n4ry")
+
+
+def test_an_overrun_is_logged_in_our_own_words(make: Make, capfd: pytest.CaptureFixture[str]) -> None:
+    service = make(HANDLER_TIMEOUT="1", TIME_SCALE="20")
+    released = threading.Event()
+    service.handler.answer = lambda _: released.wait(30)
+    service.arrive(service.put(an_event()))
+    released.set()
+    line = said(capfd, "inbound_rescheduled")
+    assert line["cause"] == "The handler took longer than 0.05 s."
+    assert line["place"].startswith("tests/services/internal/test_process_inbound.py:")
+    assert not {"error_type", "stack_trace"} & line.keys()
+
+
 def test_a_handler_that_overruns_is_asked_again_later(make: Make) -> None:
     service = make(HANDLER_TIMEOUT="1", TIME_SCALE="20")
     released = threading.Event()
@@ -221,7 +249,12 @@ def test_a_handler_that_fails_at_its_last_attempt(service: Service, capfd: pytes
     assert service.arrive(record) == (200, {"state": "dead"})
     assert (service.get(record).reason, service.made) == ("error", [])
     said_all = capfd.readouterr().out
-    assert {"inbound_failed", "dead_lettered"} <= set(parts.events(said_all))
+    logged = {line["event"]: line for line in parts.lines(said_all)}
+    for event in ("inbound_failed", "dead_lettered"):
+        told = logged[event]
+        assert (told["error_type"], told["function"]) == ("LookupError", "failing")
+        assert told["place"].startswith("tests/services/internal/test_process_inbound.py:")
+    assert logged["inbound_failed"]["stack_trace"]
     assert "c4n4ry" not in said_all
 
 

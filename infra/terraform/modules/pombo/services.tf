@@ -16,6 +16,7 @@ locals {
     oidc_certs_url        = "https://www.googleapis.com/oauth2/v1/certs"
     handler_kinds         = "text,media,location,contacts,interactive,button,order"
     handler_timeout       = "60"
+    handler_traceback     = "false"
     max_attempts          = "8"
     plan_all_or_nothing   = "false"
     in_doubt_seconds      = "300"
@@ -103,6 +104,7 @@ locals {
         WHATSAPP_API_VERSION      = local.tuning["whatsapp_api_version"]
         SCHEDULER_SERVICE_ACCOUNT = local.callers["scheduler"]
         OIDC_CERTS_URL            = local.tuning["oidc_certs_url"]
+        HANDLER_TRACEBACK         = local.tuning["handler_traceback"]
         MAX_ATTEMPTS              = local.tuning["max_attempts"]
         PLAN_ALL_OR_NOTHING       = local.tuning["plan_all_or_nothing"]
         IN_DOUBT_SECONDS          = local.tuning["in_doubt_seconds"]

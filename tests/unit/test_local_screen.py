@@ -1,0 +1,53 @@
+"""The live feed of `make run`: what a person reads of a log line, and how soon."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local.screen import LogFollower, pretty
+
+FAILED = {
+    "time": "2026-03-01T12:00:00.123456Z",
+    "severity": "WARNING",
+    "event": "inbound_rescheduled",
+    "correlation_id": "0123456789abcdef",
+    "state": "rescheduled",
+    "attempt": 1,
+    "verdict": "handler_failed",
+}
+
+
+def shown(**fields: Any) -> str:
+    return pretty(json.dumps(FAILED | fields)) or ""
+
+
+def test_a_failed_attempt_shows_the_type_the_line_and_the_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    line = shown(error_type="KeyError", place="handlers/mine.py:7", function="book", stack_trace="Traceback ...")
+    assert line.startswith("12:00:00.123  01234567  inbound_rescheduled ")
+    assert line.endswith("verdict=handler_failed error_type=KeyError place=handlers/mine.py:7 function=book")
+
+
+def test_a_sentence_is_shown_in_quotes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert shown(cause="The backend answered 500.").endswith(' cause="The backend answered 500."')
+
+
+def test_a_failed_attempt_is_on_the_screen_within_a_second(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    follower = LogFollower(tmp_path / "logs.jsonl")
+    follower.start()
+    said = ""
+    with (tmp_path / "logs.jsonl").open("a") as log:
+        log.write(json.dumps(FAILED | {"error_type": "KeyError", "place": "handlers/mine.py:7"}) + "\n")
+    deadline = time.monotonic() + 1
+    while "handlers/mine.py:7" not in said and time.monotonic() < deadline:
+        said += capsys.readouterr().out
+        time.sleep(0.02)
+    follower.stop()
+    assert "error_type=KeyError place=handlers/mine.py:7" in said
