@@ -3,19 +3,22 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
+from shared import bootstrap
 from shared.cli import simulator, terminal
 from shared.cli.ids import PROVIDER
 from shared.cli.running import Running, data_dir_option, find
 from shared.cli.say_content import Content, content_options
 from shared.cli.trace import as_text, replies_as_dicts, timeline_of
 from shared.domain.identity import message_event_id
-from shared.domain.record import Delivery
-from shared.pipeline.timeline import Timeline
+from shared.domain.record import Delivery, Kind
+from shared.pipeline.timeline import Timeline, tried
+from shared.pipeline.timeline_sentences import RETRIED
 
 WAIT_SECONDS = 60
 STORED_SECONDS = 10
@@ -25,7 +28,9 @@ LOOK_SECONDS = 0.1
 @click.command()
 @content_options
 @click.option(
-    "--wait", is_flag=True, help=f"Wait for the replies, {WAIT_SECONDS} s at most; exit 1 if they do not come."
+    "--wait",
+    is_flag=True,
+    help=f"Wait for the replies, {WAIT_SECONDS} s at most, and report each failed try; exit 1 if they do not come.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @data_dir_option
@@ -48,7 +53,7 @@ def say(wait: bool, as_json: bool, data_dir: Path, **given: Any) -> None:
     content.check()
     running = find(data_dir)
     said = carry_out(running, content)
-    timeline = watch(running, said.event_id, wait)
+    timeline = watch(running, said.event_id, wait, FailedTries() if wait else None)
     if timeline is None:
         raise click.ClickException(f"The message did not arrive within {STORED_SECONDS} s; see logs.jsonl.")
     described: dict[str, Any] = {
@@ -85,11 +90,32 @@ def carry_out(running: Running, content: Content) -> Said:
     return Said(message_id, message_event_id(PROVIDER, sender, message_id))
 
 
-def watch(running: Running, key: str, wait: bool) -> Timeline | None:
-    """The timeline once the message is stored, or with `wait` once all is final; None if it never was stored."""
+class FailedTries:
+    """Says on standard error which tries have failed, each as soon as it is seen, and when the next one is."""
+
+    def __init__(self) -> None:
+        self._said: set[tuple[str, datetime]] = set()
+
+    def tell(self, records: Sequence[Delivery]) -> None:
+        for record in records:
+            for one, sentence in tried(record, bootstrap.explain):
+                name = (record.key, one.attempt.at)
+                if one.attempt.answer in RETRIED and name not in self._said:
+                    self._said.add(name)
+                    what = "message" if record.kind is Kind.INBOUND else "reply"
+                    words = f"{one.attempt.at:%H:%M:%S}  {what}  {terminal.plain(sentence)}"
+                    click.echo(terminal.styled(words, fg="yellow"), err=True)
+
+
+def watch(running: Running, key: str, wait: bool, failed: FailedTries | None = None) -> Timeline | None:
+    """The timeline once the message is stored, or with `wait` once all is final; None if it never was stored. `failed`
+    is told of the tries meanwhile.
+    """
     started = time.monotonic()
     while True:
         records = _records(running, key)
+        if failed:
+            failed.tell(records)
         waited = time.monotonic() - started
         if records:
             finished = all(record.final for record in records)
