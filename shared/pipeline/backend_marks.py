@@ -74,7 +74,7 @@ class BackendMarks:
             current = seen
         change = self._after(seen, BackendFailed(failure.took), record.key, token, is_retry=record.tried)
         if failure.took and current.down is None:
-            return HandlerFailed(str(failure), failure.origin), change
+            return HandlerFailed(str(failure)), change
         after = change(current).down
         held = after is not None and marks.holds_back(after, record.key)
         until = after.until if after and held else None

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from shared.cli import dead_show
 from shared.cli.dead_list import as_lines, letter_as_dict
 from shared.cli.dead_preview import Preview
 from shared.cli.dead_show import replay_sentence
@@ -261,6 +262,19 @@ def test_what_cannot_be_sent_would_be_left_as_it_is_and_nobody_is_asked() -> Non
     assert list(preview.as_lines()) == ["1 would be left as they are: they cannot be sent as they are."]
     assert preview.does_nothing
     assert list(Preview.of_discard([invalid]).as_lines()) == ["1 would be discarded: invalid 1."]
+
+
+def test_a_letter_of_a_handler_is_shown_with_the_type_the_line_and_the_function_of_each_try() -> None:
+    last = replace(FAILED_BY, place="handlers/mine.py:7", function="book")
+    record = dead(Kind.INBOUND, reason="error", attempts_log=(replace(last, attempt=7, error_type="OSError"), last))
+    assert ": error (KeyError)" in next(iter(dead_show.as_lines(record, [])))
+    told = dead_show.as_dict(record, [])
+    assert told["error_type"] == "KeyError"
+    assert [(one["error_type"], one["place"], one["function"]) for one in told["attempts"]] == [
+        ("OSError", "handlers/mine.py:7", "book"),
+        ("KeyError", "handlers/mine.py:7", "book"),
+    ]
+    assert dead_show.as_dict(pending(), [])["error_type"] is None
 
 
 def test_a_line_of_the_list_says_which_type_of_exception_the_handler_raised() -> None:

@@ -201,6 +201,13 @@ def test_the_longest_names_leave_room_for_the_error(team: Write) -> None:
     assert TYPE_CHARACTERS + PLACE_CHARACTERS + FUNCTION_CHARACTERS < ERROR_KEPT
 
 
+def test_a_file_whose_name_is_no_text_is_told_as_text_that_can_be_stored(team: Write) -> None:
+    """A name in another encoding than UTF-8 comes with half characters."""
+    there: dict[str, Any] = {"__name__": "cafe"}
+    exec(compile("def handle(message): raise KeyError", str(Path.cwd() / "caf\udce9.py"), "exec"), there)
+    assert origin_of(there["handle"]).place == "caf?.py:1"
+
+
 def test_a_type_whose_name_is_no_name_is_an_exception() -> None:
     """It is made while the program runs, perhaps of a customer's words."""
     assert origin_of(raising(type("call +15550002222", (Exception,), {})())).type == "Exception"

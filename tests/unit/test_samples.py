@@ -92,6 +92,11 @@ def test_a_message_without_what_its_kind_promises_is_refused(kind: str) -> None:
         message(kind=kind)
 
 
+def test_an_empty_list_of_contacts_is_no_contact() -> None:
+    with pytest.raises(ValueError, match="has contacts"):
+        message(kind="contacts", contacts=())
+
+
 def test_kinds_without_a_part_of_their_own_are_named() -> None:
     assert message(kind="request_welcome").kind == "request_welcome"
     assert message(kind="revoke", original_id="wamid.1").original_id == "wamid.1"
