@@ -5,8 +5,8 @@ from collections.abc import MutableMapping
 from shared import config
 
 OF_CLOUD_RUN = frozenset({"CLOUD_RUN_JOB", "K_SERVICE", "K_REVISION", "K_CONFIGURATION"})
-OF_PROGRAMS = frozenset({"AUDIT_CACHE", "AUDIT_URL", "FAKE_CLOUD", "HANDLER_CALLS"})
-"""Read by .ci/audit.py, and by what tests start."""
+OF_PROGRAMS = frozenset({"APPOINTMENTS_FILE", "AUDIT_CACHE", "AUDIT_URL", "FAKE_CLOUD", "HANDLER_CALLS"})
+"""Read by .ci/audit.py, by a handler to start from, and by what tests start."""
 
 OF_LIBRARIES = frozenset(
     {
