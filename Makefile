@@ -10,6 +10,10 @@ STORE ?=
 ARGS ?=
 # Test processes at once: most of their time they wait. The contract suites, with their 64 threads, go by themselves.
 WORKERS ?= 4
+# Errors of what is started here speak of make's variables (shared/cli/called.py).
+run demo try chaos: export POMBO_CALLED_BY := make
+# An option of pombo's where the variable has a value, or was given without one: then pombo says what it takes.
+option = $(if $(or $($(1)),$(filter command,$(origin $(1)))),--$(2) '$(subst ','\'',$($(1)))')
 CONTRACT := -n 2 --dist loadfile
 TOGETHER = -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore tests/contract
 # make chaos: how many messages, over how long, with which luck
@@ -28,9 +32,19 @@ help: ## what there is
 setup: $(VENV)/.run-time ## the virtual environment, with what runs
 setup-dev: $(VENV)/.development ## the same, with what tests
 
+# What pip says of a failure is long; it goes to a file, and one sentence says what to do.
+PIP = $(BIN)/python -m pip install -q --disable-pip-version-check --retries 2
+define install
+	@{ $(PIP) --require-hashes -r $(1) && $(PIP) --no-deps --no-build-isolation -e .; } >$(VENV)/pip.log 2>&1 \
+		|| { echo "pombo: The packages of $(1) could not be installed: check that the package index answers (PyPI, or" \
+			"what PIP_INDEX_URL names), then run make again; $(VENV)/pip.log has what pip said" >&2; exit 1; }
+endef
+
 $(VENV)/bin/python:
+	@command -v $(PYTHON) >/dev/null \
+		|| { echo "pombo: There is no $(PYTHON) here; name Python 3.11 or newer, like: make $(or $(MAKECMDGOALS),run) PYTHON=python3.12" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
-		|| { echo "pombo: Python 3.11 or newer is needed; name it with PYTHON=python3.12 make ..." >&2; exit 1; }
+		|| { echo "pombo: $(PYTHON) is not Python 3.11 or newer; name one that is, like: make $(or $(MAKECMDGOALS),run) PYTHON=python3.12" >&2; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null \
 		|| { echo "pombo: Python's venv is missing; on Debian or Ubuntu: apt-get install python3-venv" >&2; exit 1; }
 	@echo "• Making $(VENV)"
@@ -38,24 +52,22 @@ $(VENV)/bin/python:
 
 $(VENV)/.run-time: requirements.lock pyproject.toml | $(VENV)/bin/python
 	@echo "• Installing what runs (about half a minute the first time)"
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements.lock
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(call install,requirements.lock)
 	@touch $@
 
 $(VENV)/.development: requirements-dev.lock pyproject.toml | $(VENV)/bin/python
 	@echo "• Installing what tests"
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements-dev.lock
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(call install,requirements-dev.lock)
 	@touch $@ $(VENV)/.run-time
 
-run: setup ## all of Pombo on this machine, with a first message through it
-	@exec $(BIN)/python -m local $(if $(STORE),--store $(STORE)) $(if $(PORTS),--ports $(PORTS))
+run: setup ## all of Pombo on this machine, with a first message through it: STORE=redis, PORTS=9000
+	@exec $(BIN)/python -m local $(call option,STORE,store) $(call option,PORTS,ports)
 
 demo: setup ## the same, then end: exit 0 if the reply came
-	@exec $(BIN)/python -m local --once $(if $(STORE),--store $(STORE)) $(if $(PORTS),--ports $(PORTS))
+	@exec $(BIN)/python -m local --once $(call option,STORE,store) $(call option,PORTS,ports)
 
 try: setup ## every sample webhook through Pombo, and what became of each
-	@exec $(BIN)/python -m local samples
+	@exec $(BIN)/python -m local samples $(call option,STORE,store)
 
 test: setup-dev ## check, then every test that is quick enough for CI
 	@$(MAKE) --no-print-directory check
@@ -99,8 +111,8 @@ pin-images: setup ## write the digests of the images that we build on and with
 	@$(BIN)/python -m infra.release.pin_images
 
 chaos: setup ## break everything while messages come in, and account for each: STORE=, MESSAGES=, SECONDS=, SEED=
-	@exec $(BIN)/pombo chaos $(if $(STORE),--store $(STORE)) $(if $(MESSAGES),--messages $(MESSAGES)) \
-		$(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
+	@exec $(BIN)/pombo chaos $(call option,STORE,store) $(call option,MESSAGES,messages) \
+		$(call option,SECONDS,seconds) $(call option,SEED,seed)
 
 mutants: setup-dev ## plant small mistakes in the code and see which no test notices (hours): make mutants ARGS=--domain
 	@exec nice -n 15 $(BIN)/python -m tests.mutation $(ARGS)

@@ -20,6 +20,7 @@ from local.stack import Options, Stack, Told
 from shared.cli import terminal
 from shared.cli.running import STACK_FILE, Running, find
 from shared.cli.say import watch
+from shared.cli.up import store_option
 from shared.config import DATA_DIRECTORY
 from shared.pipeline.timeline import Timeline
 
@@ -27,7 +28,8 @@ SEND = Path(__file__).parents[1] / "examples" / "requests" / "send.py"
 
 
 @click.command()
-def try_samples() -> None:
+@store_option
+def try_samples(store: str | None) -> None:
     """Send every sample of examples/requests and show what became of it; exit 1 if one went wrong."""
     webhook = _running_webhook()
     if webhook:
@@ -35,7 +37,8 @@ def try_samples() -> None:
         return
     with tempfile.TemporaryDirectory(prefix="pombo-") as directory:
         os.environ.setdefault("HANDLER", "handlers.menu:handle")
-        stack = Stack(Options(data_dir=Path(directory), first_port=0), told_to_end=Told())
+        stack = Stack(Options(data_dir=Path(directory), store=store, first_port=0), told_to_end=Told())
+        os.environ.pop("STORE", None)  # the stack has it now, and stack.json says how its store is reached
         with stack.running():
             stack.beside(lambda: _try_all(Path(directory), stack.describe()["webhook"]))
 
@@ -70,7 +73,7 @@ def _try_all(data_dir: Path, webhook: str) -> None:
     bad = sum(not outcome.well for outcome in outcomes)
     if bad:
         raise click.ClickException(f"{bad} of {len(sent)} samples went wrong; they are shown in red above.")
-    step(f"All {len(sent)} are as they should be. docs/try-it.md goes through them, one by one.")
+    step(f"All {len(sent)} are as they should be. Next: docs/try-it.md, from step 2 on.")
 
 
 def _running_webhook() -> str | None:

@@ -6,6 +6,7 @@ webhook and internal are the real services; Cloud Tasks and WhatsApp are local o
 import fcntl
 import json
 import os
+import shlex
 import signal
 import threading
 import time
@@ -26,8 +27,8 @@ from local.ports import LOOPBACK
 from local.screen import LogFollower, shout, step
 from local.stores import PROGRAMS
 from local.stores.program import last_line
-from shared import config
-from shared.cli import terminal
+from shared import config, crash
+from shared.cli import called, terminal
 from shared.config import LOCAL_SECRETS
 
 T = TypeVar("T")
@@ -93,6 +94,14 @@ class Stack:
     def logs(self) -> Path:
         return self._logs
 
+    @property
+    def handler(self) -> str:
+        """What decides the answers, as a person edits or reaches it: a file, a module and function, or an address."""
+        settings = config.load(self._environment, config.INTERNAL, only=("HANDLER", "HANDLER_URL"))
+        url, named = settings.get("HANDLER_URL"), str(settings.get("HANDLER"))
+        path = Path(*named.partition(":")[0].split(".")).with_suffix(".py")
+        return url or (str(path) if path.is_file() else named)
+
     def describe(self) -> dict[str, Any]:
         """What `pombo up --json` prints."""
         return {
@@ -153,6 +162,7 @@ class Stack:
         from local.queues import ensure_queues
 
         self._check_settings()
+        self._tell_of_crash()
         ports.check_free(self._ports.values())
         self._write(PORTS_FILE, self._ports)
         store = f"{self._own_program.what}, " if self._own_program else ""
@@ -215,6 +225,16 @@ class Stack:
                 faults |= dict.fromkeys(error.faults)
         if faults:
             raise click.ClickException(" ".join(faults))
+
+    def _tell_of_crash(self) -> None:
+        """A crash point crashes once. Where it has, that is said, or a person would wait for it."""
+        crash_at = self._environment.get("CRASH_AT", "").strip()
+        mark = crash.mark_of(Path(self._environment["SQLITE_PATH"]).parent, crash_at)
+        if crash_at and mark.exists():
+            self._say(
+                f"Note: the crash of CRASH_AT={crash_at} has happened already and does not happen again. "
+                f"To crash once more, end Pombo and run: rm {shlex.quote(str(mark))}"
+            )
 
     def _wait_ready(self, name: str, url: str) -> None:
         deadline = time.monotonic() + READY_SECONDS
@@ -391,14 +411,24 @@ def _locked(data_dir: Path) -> Iterator[TextIO]:
     """One stack a data directory, which is made if it is not there."""
     try:
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)  # what is in it is people's, here too
-        lock = (data_dir / "lock").open("w")
+        lock = (data_dir / "lock").open("a+")  # not "w", which would empty the lock of the one that runs
     except OSError as error:
         raise click.ClickException(f"No data can be kept in {data_dir}: {error.strerror}.") from error
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise click.ClickException(
-                f"A Pombo is running with its data in {data_dir}; use another --data-dir."
-            ) from error
+            raise click.ClickException(_is_running(data_dir, lock)) from error
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
         yield lock
+
+
+def _is_running(data_dir: Path, lock: TextIO) -> str:
+    lock.seek(0)
+    pid = lock.read().strip()
+    whose = f" (process {pid})" if pid else ""
+    end = f"End it with Ctrl-C in its terminal{f', or with: kill {pid}' if pid else ''}."
+    other = "" if called.by_make() else " Or use another --data-dir."
+    return f"A Pombo is running here{whose}, with its data in {data_dir}. {end}{other}"

@@ -77,10 +77,17 @@ Next, in another terminal:
   .venv/bin/pombo trace ID                         what became of a message, by any of its ids
   curl {described["webhook"]}/readyz               is it ready?
   curl {described["control"]}/control/ledger       what WhatsApp was given
-  handlers/echo.py                                 the answer is decided here: edit it, then restart
+  {stack.handler:<48} {where_decided(stack.handler)}
 
 Ctrl-C ends it. What happens now is shown below.
 """)
+
+
+def where_decided(handler: str) -> str:
+    """What to do with the handler that `Stack.handler` tells of, to change the answers."""
+    if handler.startswith(("http://", "https://")):
+        return "the answers are decided there: change it, nothing has to restart"
+    return "the answer is decided here: edit it, then restart"
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from shared.cli import terminal
+from shared.cli import called, terminal
 from shared.cli.chaos import chaos
 from shared.cli.dead import dead
 from shared.cli.doctor import doctor
@@ -49,7 +49,7 @@ def run(command: click.Command = pombo) -> None:
         click.echo(error.format_message())
         sys.exit(2)
     except click.UsageError as error:
-        hint = f" Try: {error.ctx.command_path} --help" if error.ctx else ""
+        hint = f" Try: {_help_of(error.ctx)}" if error.ctx else ""
         _fail(error.format_message() + hint, 2)
     except click.ClickException as error:
         _fail(error.format_message(), error.exit_code)
@@ -63,6 +63,10 @@ def run(command: click.Command = pombo) -> None:
         _fail(f"The answer could not be written: {error.strerror}.", 1)
 
 
+def _help_of(context: click.Context) -> str:
+    return "make help" if called.by_make() else f"{context.command_path} --help"
+
+
 def _fail(sentence: str, code: int) -> None:
-    click.echo(f"pombo: {' '.join(sentence.split())}", err=True)
+    click.echo(f"pombo: {called.as_typed(' '.join(sentence.split()))}", err=True)
     sys.exit(code)

@@ -9,7 +9,10 @@ import httpx
 import pytest
 
 from local.stack import Options, Stack
+from local.tour import where_decided
 from shared import config
+
+ROOT = Path(__file__).parents[2]
 
 
 def environment_of(stack: Stack) -> dict[str, str]:
@@ -75,3 +78,28 @@ def test_control_of_a_running_stack_answers_while_whatsapp_is_unreachable(tmp_pa
             client.get(described["whatsapp"])
         client.delete(faults).raise_for_status()
         assert client.get(described["whatsapp"] + "/control/faults").json() == []
+
+
+# ---- what it tells of its settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "handler"),
+    [
+        ({}, "handlers/echo.py"),
+        ({"HANDLER": "handlers.menu:handle"}, "handlers/menu.py"),
+        ({"HANDLER": "elsewhere.mine:handle"}, "elsewhere.mine:handle"),
+        ({"HANDLER_URL": "http://127.0.0.1:9000/", "HANDLER_URL_SECRET": "no secret"}, "http://127.0.0.1:9000/"),
+    ],
+)
+def test_the_handler_in_use_is_told_by_its_file_or_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], handler: str
+) -> None:
+    monkeypatch.chdir(ROOT)
+    for name in ("HANDLER", "HANDLER_URL", "HANDLER_URL_SECRET"):
+        monkeypatch.delenv(name, raising=False)
+
+    told = Stack(Options(tmp_path, first_port=0, settings=settings)).handler
+
+    assert told == handler
+    assert ("nothing has to restart" in where_decided(told)) is ("HANDLER_URL" in settings)

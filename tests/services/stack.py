@@ -25,7 +25,7 @@ from machine import missing
 from local.chaos.logs import OF_PEOPLE, UNAVAILABLE
 from local.stores import PROGRAMS
 from shared import bootstrap, config
-from shared.cli import running, trace
+from shared.cli import called, running, trace
 from shared.domain.errors import StoreUnavailable
 from shared.domain.identity import message_event_id, outbound_key
 from shared.domain.marks import Marks, sender_id
@@ -66,7 +66,7 @@ LOCAL_EVENTS = frozenset(
 _PRIVATE = re.compile("|".join((OF_PEOPLE, "test_app_secret", "test_internal_token")))
 """Of the tests' own data: what no log line may hold."""
 
-POMBO_VARIABLES = frozenset(setting.name for setting in config.SETTINGS) | {"K_SERVICE"}
+POMBO_VARIABLES = frozenset(setting.name for setting in config.SETTINGS) | {"K_SERVICE", called.CALLED_BY}
 
 
 def need_server_of(store: str) -> None:

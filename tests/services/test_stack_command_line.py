@@ -275,7 +275,7 @@ def test_up_on_a_used_port_says_so_in_one_line(plain: Stack, tmp_path: Path) -> 
 
 
 def test_up_on_a_used_data_directory_says_so_in_one_line_and_disturbs_nobody(plain: Stack) -> None:
-    assert "is running with its data in" in fails(
+    assert "A Pombo is running here (process " in fails(
         cli("up", "--json", "--ports", "0", "--data-dir", str(plain.data_dir))
     )
 

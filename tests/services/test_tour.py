@@ -1,5 +1,6 @@
-"""The tour, which is make run and make demo: what dies on the way of its first message comes back; Ctrl-C ends it."""
+"""The tour, which is make run and make demo: its hints; what dies on its way comes back; Ctrl-C ends it."""
 
+import re
 import signal
 import subprocess
 import sys
@@ -51,3 +52,42 @@ def test_ctrl_c_ends_it_while_it_waits_for_the_first_reply(tmp_path: Path, argum
     assert time.monotonic() - began < 30, "it did not wait for the handler's end"
     assert running.returncode == code
     assert "Traceback" not in errors
+
+
+def test_make_run_says_what_decides_the_answers_what_already_crashed_and_who_runs_here(tmp_path: Path) -> None:
+    """One stack for the three: the tour's hints, a CRASH_AT whose crash has been, and a second tour beside it."""
+    (tmp_path / "handlers").symlink_to(ROOT / "handlers")
+    (tmp_path / ".pombo").mkdir()
+    mark = tmp_path / ".pombo" / "crashed-after:channel.send"
+    mark.touch()
+    running = tour(tmp_path, HANDLER="handlers.menu:handle", CRASH_AT="after:channel.send")
+    said = said_until("Ctrl-C ends it.", running)
+    second = tour(tmp_path, POMBO_CALLED_BY="make")
+    _, refused = second.communicate(timeout=60)
+    third = tour(tmp_path, POMBO_CALLED_BY="")
+    _, refused_without_make = third.communicate(timeout=60)
+    running.terminate()  # as `kill` with the process that was named does
+    running.communicate(timeout=60)
+
+    assert f"rm {mark}" in said
+    assert "CRASH_AT=after:channel.send has happened already and does not happen again." in said
+    assert re.search(r"^  handlers/menu\.py +the answer is decided here", said, re.M)
+    assert "echo" not in said.partition("Next, in another terminal")[2]
+    sentence = (
+        f"pombo: A Pombo is running here (process {running.pid}), with its data in {tmp_path / '.pombo'}. "
+        f"End it with Ctrl-C in its terminal, or with: kill {running.pid}."
+    )
+    assert (second.returncode, refused) == (1, f"{sentence}\n")
+    assert refused_without_make == f"{sentence} Or use another --data-dir.\n"
+    assert running.returncode == 0
+
+
+def said_until(end: str, running: "subprocess.Popen[str]") -> str:
+    """What it says up to the line that begins so."""
+    assert running.stdout is not None
+    said = ""
+    for line in running.stdout:
+        said += line
+        if line.startswith(end):
+            return said
+    raise AssertionError(said)

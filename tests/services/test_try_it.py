@@ -26,7 +26,7 @@ def try_it(directory: Path, *arguments: str, **settings: str) -> subprocess.Comp
 @pytest.fixture(scope="module")
 def tried(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What was said of each sample."""
-    ended = try_it(tmp_path_factory.mktemp("clone"))
+    ended = try_it(tmp_path_factory.mktemp("clone"), "--store", "sqlite", STORE="sqlite")  # as make try STORE=sqlite
     assert (ended.returncode, ended.stderr) == (0, ""), ended.stdout
     assert f"All {len(SAMPLES)} are as they should be." in ended.stdout
     lines = [line.split(maxsplit=2) for line in ended.stdout.splitlines() if line.startswith("  ")]

@@ -1,0 +1,38 @@
+"""Errors name the options that the person can type: make's variables under make, else pombo's own."""
+
+import pytest
+
+from shared.cli.called import CALLED_BY, OPTIONS, as_typed
+from shared.cli.commands import pombo
+
+
+@pytest.mark.parametrize(
+    ("sentence", "typed"),
+    [
+        ("Port 8080 is in use: choose others with --ports N (0 takes free ones).", "with PORTS=N (0 takes free ones)."),
+        (
+            "Invalid value for '--store': '' is not one of 'sqlite'.",
+            "Invalid value for STORE: '' is not one of 'sqlite'.",
+        ),
+        ("Option '--seconds' requires an argument.", "Option SECONDS requires an argument."),
+        ("--messages and --seed", "MESSAGES and SEED"),
+        ("Use another --data-dir.", "Use another --data-dir."),
+        ("No such option: --portside", "No such option: --portside"),
+    ],
+)
+def test_an_option_is_named_as_make_takes_it(sentence: str, typed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CALLED_BY, "make")
+    assert as_typed(sentence).endswith(typed)
+
+
+@pytest.mark.parametrize("called_by", [None, "", "pombo"])
+def test_without_make_a_sentence_stays_as_it_is(called_by: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(CALLED_BY, raising=False)
+    if called_by is not None:
+        monkeypatch.setenv(CALLED_BY, called_by)
+    assert as_typed("Choose others with --ports N.") == "Choose others with --ports N."
+
+
+def test_each_of_make_s_options_is_one_of_pombo_s() -> None:
+    options = {option for command in pombo.commands.values() for it in command.params for option in it.opts}
+    assert {f"--{name}" for name in OPTIONS} <= options
