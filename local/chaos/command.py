@@ -11,7 +11,8 @@ from pathlib import Path
 import click
 
 from local.chaos.handler import HANDLER
-from local.chaos.plan import Order
+from local.chaos.plan import Order, slower
+from local.chaos.proof import LEAST
 from local.chaos.report import as_dict, as_text
 from local.chaos.run import run as run_chaos
 from local.chaos.wishes import Wishes
@@ -43,11 +44,13 @@ def run(
     as_json: bool,
 ) -> None:
     """Make the run, print what it found, and exit."""
+    seconds = seconds or max(SECONDS_LEAST, messages / MESSAGES_A_SECOND)
     order = Order(
         messages=messages,
-        seconds=seconds or max(SECONDS_LEAST, messages / MESSAGES_A_SECOND),
+        seconds=seconds,
         contacts=contacts or max(20, messages // MESSAGES_A_CONTACT),
         seed=random.randrange(2**32) if seed is None else seed,
+        slower=slower(messages, seconds, time_scale),
     )
     wishes = Wishes(
         order,
@@ -61,6 +64,8 @@ def run(
     )
     say: Callable[[str], None] = (lambda sentence: click.echo(sentence, err=True)) if as_json else step
     say(f"Seed {order.seed}: {messages} messages in {order.seconds:.0f} s on {store}, data in {wishes.data_dir}")
+    if messages < LEAST:
+        say(f"Note: fewer than {LEAST} messages are most likely too few to prove anything")
     try:
         result = run_chaos(wishes, Told(), say)
     except EndedAtStart:

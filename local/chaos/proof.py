@@ -7,7 +7,18 @@ from dataclasses import dataclass
 WHOLE = 3000
 """Messages of a run of which all is asked; a shorter one has to show its share of it."""
 
+LONG = 1000
+"""Messages from which on chance brings every kind of trouble often enough."""
+
+LEAST = 30
+"""Messages that are enough to prove something: fewer are over before each kind of trouble has met one."""
+
 KILLS, INTERRUPTED, IN_DOUBT, TWICE = 20, 200, 50, 100
+
+
+def is_short(messages: int) -> bool:
+    """Whether a run needs help to prove something, and is long enough for it."""
+    return LEAST <= messages < LONG
 
 
 @dataclass(frozen=True, slots=True)

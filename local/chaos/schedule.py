@@ -1,6 +1,7 @@
 """The schedule of trouble: an endless row of blows, the same for the same seed. What has a time is in seconds."""
 
 import heapq
+import itertools
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +13,10 @@ KILLED = ("webhook", "internal", "tasks")
 
 STORE = "store"
 TOGETHER = "webhook+internal+tasks"
+
+
+LOST_ANSWER: Mapping[str, Any] = {"on": "send", "kind": "accept_then_drop"}
+TASK_TWICE: Mapping[str, Any] = {"on": "task", "kind": "duplicate", "times": 3}
 
 
 class Kind(StrEnum):
@@ -40,14 +45,16 @@ class Blow:
 class Weather:
     """How rough it is. `kill_every`: the mean time between two kills of one process; `fault_every` likewise. A lease of
     an outbound message takes `lease`, a doubt `doubt`. `server`: the store has one, which `keeps` its data or not.
-    `loses_tasks`: the queue does, which only a sweep makes good. An outage of the provider takes `outage`, and the
-    first one begins in the first half of `length`, which is that of the run; 0: there is none.
+    `owed_every`: the time between two of the faults that the proof of a short run asks for, which chance might leave
+    out; 0: chance alone decides. `loses_tasks`: the queue does, which only a sweep makes good. An outage of WhatsApp
+    takes `outage`, and the first one begins in the first half of `length`, which is that of the run; 0: there is none.
     """
 
     kill_every: float
     fault_every: float
     lease: float
     doubt: float
+    owed_every: float = 0.0
     server: bool = False
     keeps: bool = False
     loses_tasks: bool = False
@@ -63,6 +70,8 @@ def blows(seed: int, weather: Weather) -> Iterator[Blow]:
     rows.append(_row(f"{seed} kill all", weather.kill_every * 6, _kill(TOGETHER)))
     rows += [_row(f"{seed} stall {name}", weather.kill_every * 3, _stall(name, weather.lease)) for name in KILLED]
     rows.append(_row(f"{seed} fault", weather.fault_every, _fault(weather)))
+    if weather.owed_every:
+        rows.append(_owed(weather.owed_every))
     if weather.outage:
         rows.append(_outages(f"{seed} outage", weather))
     if weather.server:
@@ -82,6 +91,12 @@ def _row(seed: str, every: float, make: Make) -> Iterator[Blow]:
     while True:
         yield make(chance, at)
         at += every * chance.uniform(0.5, 1.5)
+
+
+def _owed(every: float) -> Iterator[Blow]:
+    """Lost answers of sends and tasks delivered twice, in turn."""
+    for number, fault in enumerate(itertools.cycle((LOST_ANSWER, TASK_TWICE))):
+        yield Blow(every * (number + 0.5), Kind.FAULT, str(fault["on"]), fault=fault)
 
 
 def _outages(seed: str, weather: Weather) -> Iterator[Blow]:
@@ -133,7 +148,7 @@ def _menu(weather: Weather) -> Iterator[tuple[int, Mapping[str, Any]]]:
     limited = (130429, 131056, 80007, 4)
     yield 1, {"on": "provider", "kind": "refuse", "times": 4}
     yield 1, {"on": "provider", "kind": "hang", "longest": weather.lease / 2}
-    yield 9, {"on": "send", "kind": "accept_then_drop"}
+    yield 9, LOST_ANSWER
     yield 4, {"on": "send", "kind": "slow", "longest": weather.lease / 4}
     yield 8, {"on": "send", "kind": "slow", "longest": weather.lease / 12, "times": 3}  # within its time, for a kill
     yield 1, {"on": "send", "kind": "drop"}
@@ -147,7 +162,7 @@ def _menu(weather: Weather) -> Iterator[tuple[int, Mapping[str, Any]]]:
     yield 3, {"on": "webhook", "kind": "duplicate"}
     yield 3, {"on": "webhook", "kind": "reorder", "longest": 1}
     yield 2, {"on": "webhook", "kind": "drop"}
-    yield 12, {"on": "task", "kind": "duplicate", "times": 3}
+    yield 12, TASK_TWICE
     yield 4, {"on": "task", "kind": "early", "times": 2}
     yield 2, {"on": "task", "kind": "slow", "longest": weather.lease / 2}
     yield 2, {"on": "task", "kind": "free_name"}

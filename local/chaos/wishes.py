@@ -5,7 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from local.chaos.plan import Order
-from local.chaos.proof import KILLS, share
+from local.chaos.proof import IN_DOUBT, KILLS, is_short, share
 from local.chaos.schedule import KILLED, STORE, Weather
 from local.stores import PROGRAMS
 from shared.domain.limits import DoubtPolicy, Limits
@@ -37,6 +37,7 @@ class Wishes:
             fault_every=order.seconds / (0.3 * order.messages),
             lease=self.limits.outbound_lease.total_seconds(),
             doubt=self.limits.doubt_window.total_seconds(),
+            owed_every=order.seconds / (4 * share(IN_DOUBT, order.messages)) if is_short(order.messages) else 0.0,
             server=program is not None,
             keeps=program is not None and not program.forgets,
             loses_tasks=self.sweep,

@@ -63,7 +63,8 @@ def chaos(**wanted: Any) -> None:
 
     Exit 0: every message is accounted for, none lost, none doubled, none out of order. Exit 1: not so. Exit 2: nothing
     is proven, for the run was too quiet. A run of 3,000 messages or more has to show 20 kills of each process, 200
-    attempts interrupted, 50 messages in doubt and 100 tasks delivered twice; a smaller one its share of that.
+    attempts interrupted, 50 messages in doubt and 100 tasks delivered twice; a smaller one its share of that. 30
+    messages are the least that prove something; they take two or three minutes, most of it an outage of WhatsApp.
 
     \b
     Examples:

@@ -117,6 +117,15 @@ def test_a_handler_that_disobeys_is_found_out(tmp_path: Path) -> None:
     assert found["findings"]
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_shortest_run_that_anybody_begins_with_proves_something(tmp_path: Path) -> None:
+    code, found = chaos(tmp_path / "data", "--messages", "30", "--seed", "8")
+
+    assert code == 0, json.dumps(found, indent=1)
+    assert all(need["found"] >= need["least"] > 0 for need in found["needs"])
+
+
 def test_too_quiet_a_run_proves_nothing(tmp_path: Path) -> None:
     code, found = chaos(tmp_path / "data", "--messages", "1", "--seconds", "5", "--seed", "8")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from local.chaos import handler
-from local.chaos.plan import FIRST_CONTACT, Batch, Order, make_plan
+from local.chaos.plan import FIRST_CONTACT, Batch, Order, make_plan, slower
 from local.chaos.schedule import KILLED, STORE, Blow, Kind, Weather, blows
 from local.chaos.script import CANARY, Script
 from local.faults import fault_from
@@ -62,6 +62,36 @@ def test_a_plan_has_replies_of_every_number_and_kind_delays_and_exceptions() -> 
     assert set("".join(script.kinds for script in scripts)) == set("tbl")
     assert {script.raises for script in scripts} == {0, 1, 2, None}
     assert max(script.milliseconds for script in scripts) > 1000
+
+
+@pytest.mark.parametrize(
+    ("messages", "seconds", "time_scale", "expected"),
+    [
+        (29, 30, 10, 0),
+        (30, 30, 10, 2500),
+        (30, 60, 10, 2500),
+        (30, 30, 20, 1250),
+        (30, 30, 1, 2500),
+        (200, 25, 20, 156),
+        (999, 100, 10, 250),
+        (1000, 100, 10, 0),
+        (1000, 2000, 10, 0),
+    ],
+)
+def test_the_handler_of_a_short_run_is_slower_so_that_a_kill_has_something_to_interrupt(
+    messages: int, seconds: float, time_scale: float, expected: int
+) -> None:
+    assert slower(messages, seconds, time_scale) == expected
+
+
+def test_a_slower_handler_takes_so_much_longer_for_each_message_and_is_the_same_otherwise() -> None:
+    for usual, slow in zip(make_plan(ORDER).messages, make_plan(replace(ORDER, slower=2500)).messages, strict=True):
+        assert slow == replace(usual, script=replace(usual.script, milliseconds=usual.script.milliseconds + 2500))
+
+
+@pytest.mark.parametrize("time_scale", [1, 2, 10, 20])
+def test_the_slowest_handler_of_a_run_is_faster_than_its_timeout(time_scale: float) -> None:
+    assert slower(30, 30, time_scale) + 1500 < 60_000 / time_scale
 
 
 def test_what_always_raises_comes_early_for_its_tries_take_long() -> None:
@@ -230,3 +260,20 @@ def test_a_standstill_is_now_shorter_and_now_longer_than_a_lease() -> None:
     seconds = [blow.seconds for blow in first(WEATHER) if blow.kind is Kind.STALL]
 
     assert min(seconds) < WEATHER.lease < max(seconds)
+
+
+def test_a_short_run_has_every_fault_that_its_proof_asks_for_in_turn_from_the_beginning() -> None:
+    owed = [blow for blow in until(30, replace(WEATHER, fault_every=1e9, owed_every=5)) if blow.kind is Kind.FAULT]
+
+    assert [blow.at for blow in owed] == [2.5, 7.5, 12.5, 17.5, 22.5, 27.5]
+    assert [blow.fault["kind"] for blow in owed] == ["accept_then_drop", "duplicate"] * 3
+    assert {blow.target for blow in owed} == {"send", "task"}
+
+
+def test_without_it_chance_alone_decides() -> None:
+    assert [blow for blow in until(30, replace(WEATHER, fault_every=1e9)) if blow.kind is Kind.FAULT] == []
+
+
+def until(seconds: float, weather: Weather) -> list[Blow]:
+    """The blows of the first seconds."""
+    return list(takewhile(lambda blow: blow.at < seconds, blows(7, weather)))

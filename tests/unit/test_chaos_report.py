@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 from builders import at
+from click.testing import CliRunner
 
+from local.chaos import command
 from local.chaos.account import Account, Evidence, Fate, Finding
 from local.chaos.command import again
 from local.chaos.handler import HANDLER
@@ -21,6 +23,7 @@ from local.chaos.report import End, Result, as_dict, as_text
 from local.chaos.run import _settings
 from local.chaos.schedule import Kind
 from local.chaos.wishes import Wishes
+from local.stack import EndedAtStart
 from shared import config
 from shared.cli.chaos import chaos
 from shared.domain.limits import DoubtPolicy
@@ -253,3 +256,31 @@ def test_a_run_has_an_outage_longer_than_the_waits_of_eight_attempts() -> None:
     waits = 10 + 20 + 40 + 80 + 160 + 300 + 300
     assert scaled.weather.outage == waits / 10
     assert scaled.weather.length == 31.5
+
+
+@pytest.mark.parametrize(
+    ("messages", "owed_every"), [(29, 0), (30, 30 / 4), (200, 30 / 16), (999, 30 / 68), (1000, 0), (3000, 0)]
+)
+def test_a_short_run_is_owed_twice_the_lost_answers_and_doubled_tasks_that_its_proof_asks_for(
+    messages: int, owed_every: float
+) -> None:
+    order = Order(messages=messages, seconds=30, contacts=20, seed=7)
+    assert replace(WISHES, order=order).weather.owed_every == pytest.approx(owed_every)
+
+
+@pytest.mark.parametrize(("messages", "warned"), [(29, True), (30, False)])
+def test_too_few_messages_to_prove_anything_are_said_beforehand(
+    messages: int, warned: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[Wishes] = []
+
+    def end_at_once(wishes: Wishes, *_: object) -> Result:
+        asked.append(wishes)
+        raise EndedAtStart
+
+    monkeypatch.setattr(command, "run_chaos", end_at_once)
+    ended = CliRunner().invoke(chaos, ["--messages", str(messages), "--data-dir", str(tmp_path / "data")])
+
+    assert ended.exit_code == 130
+    assert ("fewer than 30 messages are most likely too few" in ended.output) is warned
+    assert [it.order.slower for it in asked] == [0 if warned else 2500]
