@@ -403,6 +403,19 @@ MUTATIONS = (
         plain("MAX_ATTEMPTS", "8"),
         "MAX_ATTEMPTS is set for the webhook",
     ),
+    Mutation(
+        "a handler's variable is lost", SERVICE, '["internal"]', unset("CLINIC_URL"), "CLINIC_URL of handler_variables"
+    ),
+    Mutation(
+        "a handler's secret is lost", SERVICE, '["internal"]', unset("CLINIC_KEY"), "CLINIC_KEY of handler_secrets"
+    ),
+    Mutation(
+        "a handler's variable at the webhook",
+        SERVICE,
+        '["webhook"]',
+        plain("CLINIC_URL", "https://clinic.example.com"),
+        "CLINIC_URL is set for the webhook",
+    ),
     Mutation("an unknown environment", SERVICE, '["internal"]', plain("APP_ENV", "locale"), "APP_ENV must be set"),
     Mutation("a local environment", SERVICE, '["webhook"]', plain("APP_ENV", "local"), "APP_ENV must be staging"),
     Mutation("a store for one machine", SERVICE, '["internal"]', plain("STORE", "sqlite"), "STORE must not be sqlite"),

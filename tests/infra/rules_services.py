@@ -32,6 +32,8 @@ def each_variable_the_code_reads_is_set_and_nothing_else(plan: Plan, code: Code)
     for service in plan.services:
         given = {*service.env, *service.secrets}
         required, allowed = code.variables(service.key, _plain(service))
+        if service.key == "internal":
+            allowed = {*allowed, *_handlers_own(plan)}
         for name in sorted(required - given):
             yield f"{name} is read by the {service.key} service (shared/config.py) and not set in {SERVICES_TF}."
         for name in sorted(given - allowed):
@@ -39,6 +41,20 @@ def each_variable_the_code_reads_is_set_and_nothing_else(plan: Plan, code: Code)
         names = [it["name"] for it in service.container["env"]]
         if len(names) != len(set(names)):
             yield f"A variable of {service.key} is set twice in {SERVICES_TF}."
+
+
+def _handlers_own(plan: Plan) -> set[str]:
+    return {*(plan.variables.get("handler_variables") or ()), *(plan.variables.get("handler_secrets") or ())}
+
+
+def the_handler_is_given_its_own(plan: Plan, code: Code) -> Iterator[str]:
+    internal = plan.service("internal")
+    for name, value in (plan.variables.get("handler_variables") or {}).items():
+        if internal.env.get(name) != value:
+            yield f"{name} of handler_variables is not set for internal in {SERVICES_TF}."
+    for name in plan.variables.get("handler_secrets") or ():
+        if name not in internal.secrets:
+            yield f"{name} of handler_secrets is not given to internal in {SERVICES_TF}."
 
 
 def the_code_starts_with_what_it_is_given(plan: Plan, code: Code) -> Iterator[str]:
@@ -55,7 +71,7 @@ def secrets_are_given_by_reference(plan: Plan, code: Code) -> Iterator[str]:
         for name in sorted(set(service.env) & code.secrets):
             yield f"{name} is a secret (shared/config.py), and {SERVICES_TF} sets it for {service.key} in plain sight."
         for name, reference in service.secrets.items():
-            if name not in code.secrets:
+            if name not in code.secrets and name not in (plan.variables.get("handler_secrets") or ()):
                 yield f"{name} is no secret (shared/config.py), and {SERVICES_TF} gives it to {service.key} as one."
             if reference["secret"] != name:
                 yield f"{name} of {service.key} comes from the secret {reference['secret']}."
@@ -185,6 +201,7 @@ def addresses_are_those_cloud_run_will_give(plan: Plan, code: Code) -> Iterator[
 RULES = (
     every_service_of_the_code_is_there,
     each_variable_the_code_reads_is_set_and_nothing_else,
+    the_handler_is_given_its_own,
     the_code_starts_with_what_it_is_given,
     secrets_are_given_by_reference,
     only_the_webhook_is_public,

@@ -1,6 +1,7 @@
 """Every plan keeps every rule, and the code and the infrastructure say the same."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from variants import BARE, ENVIRONMENTS, STAGING, given
 from services import health
 from services.internal.main import create_app
 from shared import bootstrap
+from shared.config import SETTINGS
 from shared.domain.limits import Limits
 from shared.domain.record import Kind
 from shared.domain.retention import retention
@@ -40,8 +42,16 @@ def test_bootstrap_keeps_the_rules_that_are_its(name: str, plan_of: Callable[[st
 
 def test_bootstrap_makes_a_secret_for_each_that_the_code_reads(plan_of: Callable[[str], Plan]) -> None:
     made = {it["secret_id"] for it in plan_of("bootstrap").of("google_secret_manager_secret")}
-    assert made == Code().secrets, f"shared/config.py and {TERRAFORM.name}/bootstrap/main.tf name different secrets"
+    assert made == Code().secrets | {"CLINIC_KEY"}, (
+        f"shared/config.py and {TERRAFORM.name}/bootstrap/main.tf name different secrets"
+    )
     assert not plan_of("bootstrap").of("google_secret_manager_secret_version"), "a person adds the values"
+
+
+def test_terraform_knows_every_name_that_a_handler_s_own_variable_may_not_have() -> None:
+    services = (TERRAFORM / "modules" / "pombo" / "services.tf").read_text()
+    (listed,) = re.findall(r"own_names = \[\n(.*?)\n  \]", services, re.S)
+    assert re.findall(r'"(\w+)"', listed) == sorted(setting.name for setting in SETTINGS)
 
 
 def test_bootstrap_lets_the_build_do_four_things(plan_of: Callable[[str], Plan]) -> None:

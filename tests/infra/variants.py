@@ -28,6 +28,8 @@ EVERYTHING: Mapping[str, Any] = {
     "scheduler_region": "us-east1",
     "whatsapp_phone_number_id": "100000000000001",
     "handler_url": "https://backend.example.com/answer",
+    "handler_variables": {"CLINIC_URL": "https://clinic.example.com"},
+    "handler_secrets": ["CLINIC_KEY"],
     "images": {"webhook": "example.com/webhook@sha256:1", "internal": "example.com/internal@sha256:1"},
     "tenants": ["clinic", "shop"],
     "settings": {"handler_timeout": 300, "threads": 32, "log_level": "DEBUG", "sweep_after": "900s"},
@@ -46,7 +48,12 @@ EVERYTHING: Mapping[str, Any] = {
 }
 """Every variable, and every part that is optional."""
 
-BOOTSTRAPPED: Mapping[str, Any] = {"project": "my-project-1", "region": "europe-west1", "redis": True}
+BOOTSTRAPPED: Mapping[str, Any] = {
+    "project": "my-project-1",
+    "region": "europe-west1",
+    "redis": True,
+    "handler_secrets": ["CLINIC_KEY"],
+}
 
 ENVIRONMENTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "staging": (STAGING, ("-var-file=example.tfvars",)),

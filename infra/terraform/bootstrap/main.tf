@@ -92,6 +92,6 @@ resource "google_storage_bucket" "state" {
 module "secrets" {
   source     = "../modules/secrets"
   project    = var.project
-  names      = local.secrets
+  names      = concat(local.secrets, tolist(var.handler_secrets))
   depends_on = [google_project_service.this]
 }

@@ -8,6 +8,12 @@ variable "region" {
   type        = string
 }
 
+variable "handler_secrets" {
+  description = "Secrets of the handler's own, by the names of their variables."
+  type        = set(string)
+  default     = []
+}
+
 variable "redis" {
   description = "Whether the environment will have a Memorystore: turns its APIs on."
   type        = bool

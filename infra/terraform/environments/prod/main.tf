@@ -31,6 +31,8 @@ module "pombo" {
   whatsapp_phone_number_id = var.whatsapp_phone_number_id
   handler                  = var.handler
   handler_url              = var.handler_url
+  handler_variables        = var.handler_variables
+  handler_secrets          = var.handler_secrets
   images                   = var.images
   tenants                  = var.tenants
   settings                 = var.settings

@@ -20,6 +20,18 @@ variable "handler_url" {
   default     = null
 }
 
+variable "handler_variables" {
+  description = "The handler's own environment variables, for the internal service. No secrets."
+  type        = map(string)
+  default     = {}
+}
+
+variable "handler_secrets" {
+  description = "The handler's own secrets, by the names of their variables. bootstrap makes them, of the same names."
+  type        = set(string)
+  default     = []
+}
+
 variable "region" {
   description = "The region of everything, the same as bootstrap's. It cannot be changed later."
   type        = string

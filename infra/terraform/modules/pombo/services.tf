@@ -26,7 +26,51 @@ locals {
     sweep_after           = "600s"
   }
   settings = keys(local.defaults)
-  tuning   = merge(local.defaults, var.settings)
+
+  # Every variable of shared/config.py: no name of the handler's own may be one of them.
+  own_names = [
+    "APP_ENV",
+    "CLOUD_TASKS_EMULATOR_HOST",
+    "CLOUD_TASKS_LOCATION",
+    "CRASH_AT",
+    "DEDUPE_TTL_DAYS",
+    "FIRESTORE_DATABASE",
+    "FIRESTORE_EMULATOR_HOST",
+    "GOOGLE_CLOUD_PROJECT",
+    "HANDLER",
+    "HANDLER_KINDS",
+    "HANDLER_TIMEOUT",
+    "HANDLER_URL",
+    "HANDLER_URL_SECRET",
+    "INBOUND_TASK_QUEUE_NAME",
+    "INTERNAL_TASK_BASE_URL",
+    "INTERNAL_TASK_TOKEN",
+    "IN_DOUBT_POLICY",
+    "IN_DOUBT_SECONDS",
+    "LOG_LEVEL",
+    "MAX_ATTEMPTS",
+    "MESSAGE_MAX_AGE",
+    "META_APP_SECRET",
+    "META_VERIFY_TOKEN",
+    "OIDC_CERTS_URL",
+    "OUTBOUND_TASK_QUEUE_NAME",
+    "PLAN_ALL_OR_NOTHING",
+    "PORT",
+    "REDIS_URL",
+    "SCHEDULER_SERVICE_ACCOUNT",
+    "SQLITE_PATH",
+    "STORE",
+    "SWEEP_AFTER",
+    "TASKS_SERVICE_ACCOUNT",
+    "THREADS",
+    "TIME_SCALE",
+    "WEBHOOK_MAX_BYTES",
+    "WHATSAPP_ACCESS_TOKEN",
+    "WHATSAPP_API_BASE_URL",
+    "WHATSAPP_API_VERSION",
+    "WHATSAPP_PHONE_NUMBER_ID",
+  ]
+  tuning = merge(local.defaults, var.settings)
 
   threads         = tonumber(local.tuning["threads"])
   handler_timeout = tonumber(local.tuning["handler_timeout"])
@@ -72,7 +116,7 @@ locals {
   }
 
   store_secrets   = var.store == "redis" ? ["REDIS_URL"] : []
-  handler_secrets = var.handler_url == null ? [] : ["HANDLER_URL_SECRET"]
+  handler_secrets = concat(var.handler_url == null ? [] : ["HANDLER_URL_SECRET"], tolist(var.handler_secrets))
 
   # A person writes every secret but that one.
   secret_versions = merge(
@@ -99,7 +143,8 @@ locals {
     internal = {
       public  = false
       timeout = local.internal_timeout
-      env = merge(local.handler_env, {
+      # The team's own variables first: they never replace one of ours.
+      env = merge(var.handler_variables, local.handler_env, {
         WHATSAPP_API_BASE_URL     = local.tuning["whatsapp_api_base_url"]
         WHATSAPP_API_VERSION      = local.tuning["whatsapp_api_version"]
         SCHEDULER_SERVICE_ACCOUNT = local.callers["scheduler"]

@@ -50,6 +50,30 @@ variable "handler_url" {
   }
 }
 
+variable "handler_variables" {
+  type = map(string)
+  validation {
+    condition     = alltrue([for name in keys(var.handler_variables) : can(regex("^[A-Z][A-Z0-9_]*$", name))])
+    error_message = "A name in handler_variables is of capital letters, digits and underscores."
+  }
+  validation {
+    condition     = length(setintersection(keys(var.handler_variables), setunion(local.own_names, var.handler_secrets))) == 0
+    error_message = "handler_variables has names of Pombo's own or of handler_secrets: ${join(", ", setintersection(keys(var.handler_variables), setunion(local.own_names, var.handler_secrets)))}."
+  }
+}
+
+variable "handler_secrets" {
+  type = set(string)
+  validation {
+    condition     = alltrue([for name in var.handler_secrets : can(regex("^[A-Z][A-Z0-9_]*$", name))])
+    error_message = "A name in handler_secrets is of capital letters, digits and underscores."
+  }
+  validation {
+    condition     = length(setintersection(var.handler_secrets, local.own_names)) == 0
+    error_message = "handler_secrets has names of Pombo's own: ${join(", ", setintersection(var.handler_secrets, local.own_names))}."
+  }
+}
+
 variable "images" {
   type = map(string)
 }

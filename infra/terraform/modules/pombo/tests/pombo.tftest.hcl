@@ -16,6 +16,8 @@ variables {
   whatsapp_phone_number_id = "100000000000001"
   handler                  = "handlers.echo:handle"
   handler_url              = null
+  handler_variables        = {}
+  handler_secrets          = []
   images                   = {}
   tenants                  = []
   settings                 = {}
@@ -115,6 +117,55 @@ run "no_handler_is_refused" {
     handler = null
   }
   expect_failures = [var.handler]
+}
+
+run "a_variable_of_the_handler_has_no_name_of_pombo_s" {
+  command = plan
+  variables {
+    handler_variables = { MAX_ATTEMPTS = "3" }
+  }
+  expect_failures = [var.handler_variables]
+}
+
+run "a_secret_of_the_handler_has_no_name_of_pombo_s" {
+  command = plan
+  variables {
+    handler_secrets = ["INTERNAL_TASK_TOKEN"]
+  }
+  expect_failures = [var.handler_secrets]
+}
+
+run "a_variable_of_the_handler_is_named_as_a_variable" {
+  command = plan
+  variables {
+    handler_variables = { "clinic-url" = "https://clinic.example.com" }
+  }
+  expect_failures = [var.handler_variables]
+}
+
+run "a_secret_of_the_handler_is_named_as_a_variable" {
+  command = plan
+  variables {
+    handler_secrets = ["clinic key"]
+  }
+  expect_failures = [var.handler_secrets]
+}
+
+run "a_name_is_not_both_a_variable_and_a_secret_of_the_handler" {
+  command = plan
+  variables {
+    handler_variables = { CLINIC_KEY = "x" }
+    handler_secrets   = ["CLINIC_KEY"]
+  }
+  expect_failures = [var.handler_variables]
+}
+
+run "a_secret_of_the_handler_has_a_version_like_any_other" {
+  command = plan
+  variables {
+    handler_secrets = ["CLINIC_KEY"]
+    secret_versions = { CLINIC_KEY = 2 }
+  }
 }
 
 run "a_version_of_a_secret_that_no_service_is_given_is_refused" {
