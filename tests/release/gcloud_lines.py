@@ -58,7 +58,8 @@ def _without_expansions(text: str, known: Mapping[str, str]) -> str:
 
 def shell_of_page(markdown: str) -> str:
     """What a page shows as commands: fenced and indented blocks, and what it names in a sentence, one after another."""
-    fenced = re.findall(r"^```(?:sh|bash|console)?\n(.*?)^```", markdown, re.M | re.S)
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```", markdown, re.M | re.S)
+    fenced = [text for language, text in blocks if language in ("", "sh", "bash", "console")]
     rest = re.sub(r"^```.*?^```", "", markdown, flags=re.M | re.S)
     indented = re.findall(r"(?:^ {4,}.*\n)+", rest + "\n", re.M)
     named = re.findall(r"`(gcloud [^`]+)`", rest)

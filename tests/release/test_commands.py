@@ -89,7 +89,7 @@ def test_what_is_known_is_put_in() -> None:
 def test_a_page_shows_commands_in_blocks_and_in_sentences() -> None:
     page = (
         "Do `gcloud a b`, or `gcloud a b --c=D`, and:\n\n    gcloud c \\\n        d\n\n"
-        "```sh\ngcloud e\n```\nThe gcloud f of `x gcloud g`.\n"
+        "```python\ngcloud no command\n```\n```sh\ngcloud e\n```\nThe gcloud f of `x gcloud g`.\n"
     )
     assert list(commands_in(shell_of_page(page))) == ["gcloud e", "gcloud c d", "gcloud a b --help", "gcloud a b --c=D"]
 

@@ -1,6 +1,9 @@
 """docs/deploy.md, held to what it speaks of: secrets, roles, counts, prices, files."""
 
+import os
 import re
+import subprocess
+from pathlib import Path
 
 import pytest
 from tree import ROOT
@@ -78,7 +81,7 @@ def test_a_price_is_the_count_times_what_one_costs(row: list[str]) -> None:
 
 def test_a_month_is_its_messages_its_sweeps_and_its_uptime_checks() -> None:
     a_million = sum(float(row[3]) for row in table("for each message"))
-    messages, sweep, uptime, together, _ = table("a month")
+    messages, sweep, uptime, together, *_ = table("a month")
     times, reads, seconds = numbers(sweep[0])
     sweeps = times * (reads * 0.03 / 1e5 + 0.40 / 1e6 + seconds * 25.25 / 1e6)
     times, calls, seconds = numbers(uptime[0])
@@ -90,9 +93,130 @@ def test_a_month_is_its_messages_its_sweeps_and_its_uptime_checks() -> None:
         assert float(together[at].strip("*")) == pytest.approx(a_million * count / 1e6 + sweeps + checks, abs=0.006)
 
 
-def test_an_instance_that_is_always_there_costs_its_idle_time() -> None:
+def test_prod_costs_the_instances_that_its_example_keeps_besides() -> None:
+    *_, together, instance, prod, _ = table("a month")
     idle = 30 * 86400 * (0.0000025 + 0.5 * 0.0000025)
-    assert [numbers(cell)[0] for cell in table("a month")[4][1:]] == pytest.approx([idle] * 3, abs=0.006)
+    assert [numbers(cell)[0] for cell in instance[1:]] == pytest.approx([idle] * 3, abs=0.006)
+    example = (TERRAFORM / "environments" / "prod" / "example.tfvars").read_text()
+    kept = re.search(r"^min_instances = \{ webhook = (\d+) \}$", example, re.M)
+    assert kept
+    for scaled, always in zip(together[1:], prod[1:], strict=True):
+        assert numbers(always)[0] == pytest.approx(numbers(scaled)[0] + int(kept[1]) * idle, abs=0.006)
+    assert "min_instances" not in (TERRAFORM / "environments" / "staging" / "example.tfvars").read_text()
+
+
+def test_the_alerts_cost_each_condition_that_there_is() -> None:
+    alerts = (TERRAFORM / "modules" / "monitoring" / "alerts.tf").read_text()
+    listed = alerts.partition("  alerts = {")[2].partition("\n  }\n")[0]
+    assert 'resource "google_monitoring_alert_policy" "webhook_down"' in alerts
+    conditions = len(re.findall(r"^    \w+ = \{$", listed, re.M)) + 1
+    what, *months = table("a month")[-1]
+    assert numbers(what) == [conditions, 1.5]
+    assert [numbers(cell)[0] for cell in months] == [conditions * 1.5] * 3
+
+
+# ---- who may do it
+
+ROLE_OF = {
+    "google_artifact_registry_": "artifactregistry.admin",
+    "google_cloud_run_": "run.admin",
+    "google_cloud_scheduler_": "cloudscheduler.admin",
+    "google_cloud_tasks_": "cloudtasks.admin",
+    "google_compute_": "compute.networkAdmin",
+    "google_firestore_": "datastore.owner",
+    "google_logging_metric": "logging.configWriter",
+    "google_monitoring_": "monitoring.admin",
+    "google_project_iam_member": "resourcemanager.projectIamAdmin",
+    "google_project_service": "serviceusage.serviceUsageAdmin",
+    "google_redis_": "redis.admin",
+    "google_secret_manager_": "secretmanager.admin",
+    "google_service_account": "iam.serviceAccountAdmin",
+    "google_storage_": "storage.admin",
+}
+"""Which role makes which resources, and who may use them."""
+
+
+def test_whoever_applies_has_a_role_for_each_kind_of_resource_and_no_other() -> None:
+    kinds = {
+        kind for path in TERRAFORM.rglob("*.tf") for kind in re.findall(r'^resource "(\w+)"', path.read_text(), re.M)
+    }
+    assert [kind for kind in sorted(kinds) if not kind.startswith(tuple(ROLE_OF))] == []
+    needed = {role for prefix, role in ROLE_OF.items() if any(kind.startswith(prefix) for kind in kinds)}
+    rows = table("to apply")
+    named = [role for row in rows for role in re.findall(r"`roles/([\w.]+)`", row[0])]
+    assert sorted(named) == sorted({*needed, "iam.serviceAccountUser"})
+    given = re.search(r"^for ROLE in ([\w.\s\\]+?); do$", PAGE, re.M)
+    assert given
+    only_with_redis = {
+        role for row in rows if "redis = true" in row[1] for role in re.findall(r"roles/([\w.]+)", row[0])
+    }
+    assert given[1].replace("\\", "").split() == [role for role in named if role not in only_with_redis]
+
+
+# ---- handlers
+
+
+def section(title: str) -> str:
+    return PAGE.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+def test_the_variables_that_the_page_gives_a_handler_are_those_that_terraform_takes() -> None:
+    text = section("A handler's own variables and secrets")
+    variables = (TERRAFORM / "environments" / "prod" / "variables.tf").read_text()
+    assigned = re.findall(r"^(\w+) += [{[]", text, re.M)
+    assert assigned == ["handler_variables", "handler_secrets"]
+    assert [name for name in assigned if f'variable "{name}"' not in variables] == []
+    assert 'variable "handler_secrets"' in (TERRAFORM / "bootstrap" / "variables.tf").read_text()
+    assert set(re.findall(r'os\.environ\["(\w+)"\]', text)) == {"CLINIC_URL", "CLINIC_KEY"}
+
+
+def test_a_team_that_keeps_its_handlers_in_a_copy_takes_updates_by_a_merge(tmp_path: Path) -> None:
+    """The page's own blocks, against repositories on this machine."""
+    begin, update = re.findall(r"```sh\n(.*?)```", section("Handlers in a repository of your own"), re.S)
+    upstream, ours = tmp_path / "upstream", tmp_path / "ours.git"
+    git(tmp_path, "init", "-q", "-b", "main", str(upstream))
+    commit(upstream, "handlers/echo.py", "the first")
+    git(tmp_path, "init", "-q", "--bare", "-b", "main", str(ours))
+
+    shell(tmp_path, begin, UPSTREAM=str(upstream), OURS=str(ours))
+    commit(tmp_path / "whatsapp", "handlers/mine.py", "our own")
+    commit(upstream, "handlers/echo.py", "the second")
+    shell(tmp_path / "whatsapp", update)
+
+    handlers = tmp_path / "whatsapp" / "handlers"
+    assert ((handlers / "echo.py").read_text(), (handlers / "mine.py").read_text()) == ("the second", "our own")
+    shell(tmp_path / "whatsapp", "git push --quiet")
+    assert "our own" in git(ours, "show", "main:handlers/mine.py")
+
+
+def git(folder: Path, *words: str) -> str:
+    who = ("-c", "user.name=A Team", "-c", "user.email=team@example.com")
+    return subprocess.run(["git", *who, *words], cwd=folder, check=True, capture_output=True, text=True).stdout
+
+
+def commit(folder: Path, name: str, text: str) -> None:
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text(text)
+    git(folder, "add", name)
+    git(folder, "commit", "-q", "-m", text)
+
+
+def shell(folder: Path, script: str, **settings: str) -> None:
+    who = {f"GIT_{role}_{what}": "team@example.com" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    environment = {**os.environ, **who, **settings}
+    subprocess.run(["bash", "-ec", script], cwd=folder, env=environment, check=True, capture_output=True)
+
+
+# ---- what it is worth
+
+
+def test_the_page_opens_with_what_was_never_tried_and_what_that_means() -> None:
+    opening = PAGE.partition("\n## ")[0]
+    assert opening.split("\n")[2].startswith(
+        "**Nobody has done this yet.** Nothing on this page has run against a real"
+    )
+    for words in ("Take a day", "**staging** project", "(#what-has-not-been-tried)", "(#roles-short-of-owner)"):
+        assert words in opening
 
 
 # ---- the rest
