@@ -424,7 +424,7 @@ SETTINGS: tuple[Setting, ...] = (
         only_local=True,
     ),
 )
-"""The table. README.md prints it, and a test holds the two together."""
+"""The table. docs/configuration.md is written from it by tests/unit/config_page.py; a test holds the two together."""
 
 
 _LIMITS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {

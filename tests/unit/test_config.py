@@ -11,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import config_page
 import pytest
 
 from shared import bootstrap
@@ -766,22 +767,44 @@ def test_no_secret_is_in_what_a_debugger_or_a_report_of_an_error_shows(tmp_path:
     assert [secret for secret in LOCAL_SECRETS.values() if secret in shown] == []
 
 
-# ---- the README
+# ---- the pages
 
 
-def documented() -> dict[str, str]:
-    """Name and default of each row of the README's table."""
-    rows = re.findall(r"^\| `([A-Z_]+)` \|[^|]*\|([^|]*)\|", (ROOT / "README.md").read_text(), re.MULTILINE)
-    assert len(rows) == len(dict(rows)), "a name stands twice in the README"
-    return {name: default.strip() for name, default in rows}
+def rows_of(page: str) -> dict[str, list[str]]:
+    """The cells of each row that begins with a variable."""
+    rows = [line.strip("| \n").split(" | ") for line in page.splitlines() if re.match(r"\| `[A-Z_]+` \|", line)]
+    assert len(rows) == len({row[0] for row in rows}), "a name stands twice"
+    return {row[0].strip("`"): row[1:] for row in rows}
 
 
-def default_of(setting: Setting) -> str:
-    if setting.name in LOCAL_SECRETS:
-        return "local secret"
-    default = setting.local or setting.always
-    return f"`{default}`" if default else "–"
+def test_the_page_of_the_configuration_is_what_its_script_writes() -> None:
+    assert config_page.PAGE.read_text() == config_page.page(), "run python tests/unit/config_page.py"
 
 
-def test_the_readme_documents_every_variable_with_its_default() -> None:
-    assert documented() == {setting.name: default_of(setting) for setting in SETTINGS}
+def test_the_page_documents_every_variable_with_who_reads_it_its_defaults_and_its_meaning() -> None:
+    rows = rows_of(config_page.PAGE.read_text())
+    assert list(rows) == [setting.name for setting in SETTINGS]
+    assert rows["HANDLER_TIMEOUT"] == ["W I", "`60s`", "`60s`", "how long a handler may take"]
+    assert rows["META_APP_SECRET"][:3] == ["W", "local secret", "required"]
+    assert rows["SWEEP_AFTER"][:3] == ["W I", "`30s`", "`600s`"]
+    assert rows["REDIS_URL"][:3] == ["W I", "–", "–"]
+    assert rows["CRASH_AT"][:3] == ["W I", "–", "refused"]
+
+
+def test_what_the_page_says_of_staging_and_prod_is_what_the_code_does() -> None:
+    """Without any variable every one that is required is reported, and no other but the handler."""
+    required = {name for name, row in rows_of(config_page.PAGE.read_text()).items() if row[2] == "required"}
+    reported: set[str] = set()
+    for service in (WEBHOOK, INTERNAL):
+        with pytest.raises(ConfigError) as raised:
+            load({"K_SERVICE": "pombo"}, service)
+        reported |= {fault.split()[0] for fault in raised.value.faults}
+    assert reported - {"HANDLER"} == required
+
+
+def test_the_readme_has_the_ten_that_people_set_as_the_page_has_them() -> None:
+    readme, page = rows_of(config_page.README.read_text()), rows_of(config_page.PAGE.read_text())
+    assert list(readme) == list(config_page.TEN)
+    assert len(readme) == 10
+    assert readme == {name: [page[name][0], page[name][1], page[name][3]] for name in readme}
+    assert config_page.readme() == config_page.README.read_text(), "run python tests/unit/config_page.py"

@@ -1,0 +1,96 @@
+"""python tests/unit/config_page.py: write docs/configuration.md, and README's short table, from shared/config.py."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from shared.config import INTERNAL, LOCAL_SECRETS, SETTINGS, WEBHOOK, Setting
+
+ROOT = Path(__file__).parents[2]
+PAGE, README = ROOT / "docs" / "configuration.md", ROOT / "README.md"
+
+TEN = (
+    "WHATSAPP_PHONE_NUMBER_ID",
+    "WHATSAPP_ACCESS_TOKEN",
+    "META_APP_SECRET",
+    "META_VERIFY_TOKEN",
+    "STORE",
+    "HANDLER",
+    "HANDLER_URL",
+    "HANDLER_URL_SECRET",
+    "HANDLER_TIMEOUT",
+    "IN_DOUBT_POLICY",
+)
+"""What people set, in README's order."""
+
+_HEAD = """# Configuration
+
+Written by `tests/unit/config_page.py` from `shared/config.py`; a test fails if they differ.
+
+Environment variables, read once at the start. All faults are reported together and stop it. W = webhook service,
+I = internal service. Lists are comma-separated: the first value signs or sends, all are accepted, so that a secret can
+be rotated ([deploy.md](deploy.md#rotating-secrets)). Durations are like `90s`, `10m`, `24h` or `2d`.
+
+In staging and prod addresses are https, and what is *required* has no default there; exactly one of `HANDLER` and
+`HANDLER_URL` is required. On Cloud Run `APP_ENV` must be `staging` or `prod`. Terraform sets all of it
+([infra/terraform/README.md](../infra/terraform/README.md)). A handler's own variables and secrets are
+[in deploy.md](deploy.md#a-handlers-own-variables-and-secrets).
+
+| name | service | on one machine | in staging and prod | meaning |
+|---|---|---|---|---|
+"""
+
+_SHORT = "| name | service | default on one machine | meaning |\n|---|---|---|---|\n"
+
+
+def page() -> str:
+    """The whole page."""
+    return _HEAD + "".join(
+        f"| `{it.name}` | {_services(it)} | {_local(it)} | {_deployed(it)} | {it.meaning} |\n" for it in SETTINGS
+    )
+
+
+def short_table() -> str:
+    """README's, of the ten."""
+    return _SHORT + "".join(_short_rows(TEN))
+
+
+def readme() -> str:
+    """README with its table as it should be."""
+    text = README.read_text()
+    return re.sub(re.escape(_SHORT) + r"(?:\|.*\n)*", lambda _: short_table(), text)
+
+
+def _short_rows(names: Iterable[str]) -> Iterable[str]:
+    settings = {it.name: it for it in SETTINGS}
+    for name in names:
+        it = settings[name]
+        yield f"| `{name}` | {_services(it)} | {_local(it)} | {it.meaning} |\n"
+
+
+def _services(setting: Setting) -> str:
+    return " ".join(letter for letter, name in (("W", WEBHOOK), ("I", INTERNAL)) if name in setting.services)
+
+
+def _local(setting: Setting) -> str:
+    """The default on one machine."""
+    if setting.name in LOCAL_SECRETS:
+        return "local secret"
+    return _code(setting.local or setting.always)
+
+
+def _deployed(setting: Setting) -> str:
+    if setting.only_local:
+        return "refused"
+    if setting.always:
+        return _code(setting.always)
+    return "–" if setting.optional else "required"
+
+
+def _code(value: str | None) -> str:
+    return f"`{value}`" if value else "–"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
+    README.write_text(readme())
