@@ -24,6 +24,8 @@ ONLY_READ = {
     "tests/infra/code_side.py",
     "tests/fuzz/no_queue.py",
     "tests/local/test_whatsapp_provider.py",
+    "tests/services/test_try_it_page.py",
+    "tests/unit/test_called.py",
     "tests/unit/test_config.py",
     "tests/unit/test_server_settings.py",
     "tests/unit/test_beside_a_stack.py",

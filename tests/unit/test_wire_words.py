@@ -1,4 +1,4 @@
-"""The words of Meta's that are read, and a few more that only a list holds: one that changed by mistake would be lost."""
+"""Meta's words, and a few more that only a list holds: one that changed by mistake would go unnoticed."""
 
 import logging
 from datetime import timedelta

@@ -5,7 +5,9 @@ from collections.abc import MutableMapping
 from shared import config
 
 OF_CLOUD_RUN = frozenset({"CLOUD_RUN_JOB", "K_SERVICE", "K_REVISION", "K_CONFIGURATION"})
-OF_PROGRAMS = frozenset({"APPOINTMENTS_FILE", "AUDIT_CACHE", "AUDIT_URL", "FAKE_CLOUD", "HANDLER_CALLS"})
+OF_PROGRAMS = frozenset(
+    {"APPOINTMENTS_FILE", "AUDIT_CACHE", "AUDIT_URL", "FAKE_CLOUD", "HANDLER_CALLS", "POMBO_CALLED_BY"}
+)
 """Read by .ci/audit.py, by a handler to start from, and by what tests start."""
 
 OF_LIBRARIES = frozenset(
