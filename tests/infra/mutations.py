@@ -416,7 +416,7 @@ MUTATIONS = (
         plain("CLINIC_URL", "https://clinic.example.com"),
         "CLINIC_URL is set for the webhook",
     ),
-    Mutation("an unknown environment", SERVICE, '["internal"]', plain("APP_ENV", "locale"), "APP_ENV must be set"),
+    Mutation("an unknown environment", SERVICE, '["internal"]', plain("APP_ENV", "locale"), "APP_ENV must be staging"),
     Mutation("a local environment", SERVICE, '["webhook"]', plain("APP_ENV", "local"), "APP_ENV must be staging"),
     Mutation("a store for one machine", SERVICE, '["internal"]', plain("STORE", "sqlite"), "STORE must not be sqlite"),
     Mutation("a scaled clock", SERVICE, '["internal"]', plain("TIME_SCALE", "2"), "TIME_SCALE is for one machine only"),

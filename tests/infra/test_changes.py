@@ -42,6 +42,8 @@ USERS_CHANGE: dict[str, Any] = {
     "whatsapp_phone_number_id": "100000000000002",
     "handler": "handlers.menu:handle",
     "handler_url": None,
+    "handler_variables": {"CLINIC_NAME": "Clinic"},
+    "handler_secrets": ["CLINIC_KEY", "CLINIC_PIN"],
     "scheduler_region": "us-central1",
     "images": {"webhook": "example.com/webhook@sha256:2", "internal": "example.com/internal@sha256:2"},
     "tenants": ["clinic", "school", "shop"],

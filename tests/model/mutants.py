@@ -432,11 +432,11 @@ REPLAYS = (
         """
     if record.state in OPEN_STATES:
         return Step(Answer(200, record.state), next=Ensure(record))
-    if is_confirmed(record):""",
+    if is_invalid(record):""",
         """
     if record.state in OPEN_STATES:
         raise NotAllowed("It is no dead letter.")
-    if is_confirmed(record):""",
+    if is_invalid(record):""",
     ),
 )
 

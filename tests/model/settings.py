@@ -105,7 +105,7 @@ QUICK: Sequence[Setting] = (
     _reply("order: two replies, answer lost", 856, {M.ANSWER_LOST: 1}, replies=2, workers=1),
     _reply("order: two replies, two workers", 1_051, {}, replies=2, receipts=NEVER),
     _reply("order: the first is refused, replayed", 1_186, {M.REFUSED: 1, M.REPLAY: 1}, replies=2, workers=1),
-    _reply("order: a call and a message, answer lost", 3_100, {M.ANSWER_LOST: 1}, replies=2, calls=1, workers=1),
+    _reply("order: a call and a message, answer lost", 1_532, {M.ANSWER_LOST: 1}, replies=2, calls=1, workers=1),
     _reply("replay: refused for good, the command killed", 329, {M.REFUSED: 1, M.REPLAY: 1, M.CRASH: 1}, workers=1),
     _reply(
         "replay: in doubt, --may-double",
@@ -176,7 +176,7 @@ QUICK: Sequence[Setting] = (
         attempts=1,
         receipts=NEVER,
     ),
-    _reply("outage: a call and a message, provider down", 2_066, {M.PROVIDER_DOWN: 1}, replies=2, calls=1, workers=1),
+    _reply("outage: a call and a message, provider down", 1_648, {M.PROVIDER_DOWN: 1}, replies=2, calls=1, workers=1),
     _reply(
         "outage: hold, answer lost, provider down",
         800,

@@ -25,7 +25,8 @@ def ci_run(clone: Path, makefile: str, **settings: str) -> subprocess.CompletedP
     for name in STANDS_IN:
         (clone / "bin" / name).write_text("#!/bin/sh\n")
         (clone / "bin" / name).chmod(0o755)
-    environ = {**os.environ, "PATH": f"{clone / 'bin'}:{os.environ['PATH']}", **settings}
+    outer = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    environ = {**outer, "PATH": f"{clone / 'bin'}:{os.environ['PATH']}", **settings}
     return subprocess.run([clone / ".ci" / "run"], env=environ, capture_output=True, text=True, timeout=60)
 
 

@@ -168,7 +168,7 @@ def unfinished_predecessor(service: Service) -> None:
 GUARDS: dict[str, tuple[Callable[[Service], None], str, str | None, float]] = {
     "blocked": (blocked, "blocked", None, 600),
     "needs reauth": (refused_credential, "WHATSAPP_REAUTH_REQUIRED", None, 600),
-    "predecessor": (unfinished_predecessor, "predecessor", a_reply(2).key, 1),
+    "predecessor": (unfinished_predecessor, "predecessor", a_reply(2).key, 0.3),
     "provider down": (provider_down, "provider_down", None, 80),
     "another probes": (probing, "provider_down", None, 15),
 }
