@@ -107,7 +107,9 @@ def test_a_hanging_handler_is_given_up_with_a_sentence(stack: Stack, told: Told)
 
     failed = [m["sentence"] for m in stack.timeline(message_id)["events"] if m["what"] == "handler_failed"]
 
-    assert failed == ["The handler failed: The handler took longer than 3 s. (try 1)"]
+    (sentence,) = failed
+    line = r"tests/services/team/scripted\.py:\d+ in _hang"
+    assert re.fullmatch(rf"The handler failed at {line}: The handler took longer than 3 s\. \(try 1\)", sentence)
     assert stack.get("internal", "/livez").status_code == 200
 
 

@@ -88,7 +88,8 @@ def test_a_handler_that_fails_and_then_answers(told: Stack, contact: str) -> Non
     message_id = told.say(contact, "!raise 1")
 
     said = wait_for(told, message_id, "handler_failed")
-    assert re.match(r"The handler failed: RuntimeError: the team's code is broken\.", said)
+    place = r"tests/services/team/scripted\.py:\d+ in _raise"
+    assert re.match(rf"The handler failed at {place}: RuntimeError: the team's code is broken\.", said)
     told.wait_settled([message_id])
     assert whats(told, message_id)[:4] == ["received", "handler_failed", "replied", "done"]
 
