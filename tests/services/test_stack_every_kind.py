@@ -173,10 +173,10 @@ def test_a_sync_of_megabytes_is_kept_in_part_and_raises_no_alert(stack: Stack, f
     for _ in range(2):
         assert stack.post(to_wire(document)).status_code == 200
 
-    (line,) = stack.wait_logs("inbound_new", event_type=field)
-    key = line["inbound_event_id"]
+    (again,) = stack.wait_logs("inbound_duplicate", event_type=field)
+    key = again["inbound_event_id"]
     stack.wait_until(lambda: stack.state_of(key) == "done", "it is done")
-    stack.wait_logs("inbound_duplicate", inbound_event_id=key)
+    assert len(stack.wait_logs("inbound_new", inbound_event_id=key)) == 1
     record = stack.store.get(key)
     text = canonical_json(value)
     assert (record.reason, record.plan_size) == (None, 0)

@@ -100,7 +100,7 @@ def test_a_customer_is_answered_and_the_ledger_shows_it(reader: Reader) -> None:
     assert said.code == 0
     assert [line for line in said_of(2) if line not in said.said] == []
     assert reader.run(tap).code == 0
-    assert '"interactive"' in wait_until(lambda: reader.run(ledger).said, "the ledger is there")
+    assert "[drinks]" in wait_until(lambda: reader.run(ledger).said, "the ledger is there")
 
 
 def test_a_webhook_that_comes_twice_is_answered_once(reader: Reader) -> None:

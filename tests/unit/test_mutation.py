@@ -1,6 +1,7 @@
 """The mutation tester: it kills what a test notices, reports what no test notices, and leaves the tree as it was."""
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -267,8 +268,9 @@ def test_the_tests_and_the_modules_that_a_target_names_are_there() -> None:
 
 
 def test_make_mutants_starts_it_with_what_is_asked_and_lets_others_go_first() -> None:
+    outer = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
     said = subprocess.run(
-        ["make", "-n", "mutants", "ARGS=--domain"], cwd=ROOT, capture_output=True, text=True, timeout=60
+        ["make", "-n", "mutants", "ARGS=--domain"], cwd=ROOT, env=outer, capture_output=True, text=True, timeout=60
     )
     assert said.stdout.splitlines()[-1] == "exec nice -n 15 .venv/bin/python -m tests.mutation --domain"
 
