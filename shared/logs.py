@@ -30,7 +30,8 @@ _AN_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 PLACES_KEPT = 60
 """Of a traceback; an endless recursion passes a thousand."""
 
-_LOGGER = "pombo"
+LOGGER = "pombo"
+"""The logger of every event."""
 _context: ContextVar[Mapping[str, Any]] = ContextVar("pombo_log_context", default=MappingProxyType({}))
 
 
@@ -40,7 +41,7 @@ def event(name: str, *, severity: str = "INFO", error: BaseException | None = No
     if not _AN_ID.fullmatch(str(record.get("phone_number_id"))):
         record["phone_number_id"] = None
     exc_info = (type(error), error, error.__traceback__) if error else None
-    logging.getLogger(_LOGGER).log(
+    logging.getLogger(LOGGER).log(
         logging.getLevelNamesMapping()[severity], EVENTS[name], exc_info=exc_info, extra={"pombo": record}
     )
 
@@ -74,7 +75,7 @@ def configure(level: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.ERROR)
-    logging.getLogger(_LOGGER).setLevel(level)
+    logging.getLogger(LOGGER).setLevel(level)
     sys.excepthook = _log_uncaught
     threading.excepthook = _log_uncaught_in_thread
 
@@ -83,7 +84,7 @@ def write_to(descriptor: int) -> None:
     """Send the events of this process there, and nothing else: for a command, whose standard output is its answer."""
     handler = _LineHandler(descriptor)
     handler.setFormatter(_JsonFormatter())
-    ours = logging.getLogger(_LOGGER)
+    ours = logging.getLogger(LOGGER)
     ours.handlers[:] = [handler]
     ours.setLevel("INFO")
     ours.propagate = False

@@ -5,7 +5,7 @@ import signal
 
 from user_environment import clear
 
-pytest_plugins = ["watchdog"]
+pytest_plugins = ["watchdog", "kept_logging"]
 
 
 def pytest_configure() -> None:

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,12 +21,8 @@ Lines = Callable[[], list[dict[str, Any]]]
 
 
 @pytest.fixture
-def lines(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Lines]:
+def lines(capfd: pytest.CaptureFixture[str]) -> Lines:
     """Logs as a service configures them; what was written to standard output since the last look, and nothing else."""
-    root, ours = logging.getLogger(), logging.getLogger("pombo")
-    before = root.handlers[:], root.level, ours.level
-    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
-    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
     logs.configure("DEBUG")
 
     def read() -> list[dict[str, Any]]:
@@ -34,10 +30,7 @@ def lines(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
         assert err == ""
         return [json.loads(line) for line in out.split("\n") if line]
 
-    yield read
-    root.handlers[:] = before[0]
-    root.setLevel(before[1])
-    ours.setLevel(before[2])
+    return read
 
 
 def raised(error: BaseException, cause: BaseException | None = None) -> BaseException:
