@@ -81,7 +81,7 @@ def test_every_kind_of_reply_reaches_whatsapp_in_order(stack: Stack, contact: st
     ledger = stack.ledger(contact)
     assert [(entry["type"], entry["body"]) for entry in ledger] == everything(about)
     assert all(entry["echo"].startswith("pombo1.") for entry in ledger)
-    assert sorted(calls(stack)[before:]) == [("read", 200), ("typing", 200)]
+    assert calls(stack)[before:] == [("read", 200), ("typing", 200)]
     assert {reply["shown"] for reply in stack.timeline(message_id)["replies"]} == {"sent"}
     assert len(stack.timeline(message_id)["replies"]) == len(everything(about)) + 2
 
@@ -96,6 +96,18 @@ def test_a_person_without_a_phone_gets_every_kind_too(stack: Stack) -> None:
     ledger = stack.ledger(user_id)
     assert [entry["type"] for entry in ledger] == [type for type, _ in everything("")]
     assert {entry["to"] for entry in ledger} == {None}
+
+
+def test_read_comes_to_whatsapp_before_typing_however_fast_time_goes(stack: Stack, contacts: Callable[[], str]) -> None:
+    """The stack's time goes 20 times as fast, and so does what keeps two calls apart."""
+    before = len(calls(stack))
+    people = [contacts() for _ in range(10)]
+    for person in people:
+        about = f"wamid.seen{person}"
+        content = {"body": f"!seen {about}"}
+        stack.wait_settled(stack.inbound(**{"from": person, "type": "text", "content": content, "id": about}), 60)
+    assert calls(stack)[before:] == [("read", 200), ("typing", 200)] * len(people)
+    assert [stack.texts(person) for person in people] == [["seen"]] * len(people)
 
 
 def test_a_typing_call_whose_answer_is_lost_is_made_again_and_holds_nothing_back(stack: Stack, contact: str) -> None:

@@ -181,6 +181,11 @@ def _typing(argument, earlier):
     return ["before", OutboundMessage.typing(argument), "after"]
 
 
+def _seen(argument, earlier):
+    """`!seen wamid.1`: read, typing, and a text."""
+    return [OutboundMessage.read(argument), OutboundMessage.typing(argument), "seen"]
+
+
 def _reply(argument, earlier):
     """`!reply {"type": …}`: one reply made by hand."""
     return OutboundMessage(**json.loads(argument))
