@@ -28,9 +28,10 @@ from shared.domain.limits import DoubtPolicy
 from shared.domain.marks import Block, Credential, Marks, Outage, ReceiptBlock, RefusedCredential, sender_id
 from shared.domain.record import Delivery, State, Task
 from shared.domain.verdicts import Accepted, Blocked, CredentialRefused, ProviderDown
+from shared.logs import EVENTS
 from shared.pipeline.follow import Follow
 from shared.pipeline.process_outbound import ProcessOutbound
-from shared.pipeline.sender_marks import SenderMarks
+from shared.pipeline.sender_marks import SenderMarks, log_outage
 from shared.pipeline.senders import Outages, Senders
 from shared.tenants.environment import EnvironmentTenants
 from tests.unit.builders import LIMITS, MINE, NOW, OTHERS, at, past_doubt, pending, task_for
@@ -585,12 +586,21 @@ def test_a_failed_message_that_only_a_newer_version_can_read_stops_no_send(world
     assert world.marks.block.code == 131042
 
 
-def test_marks_that_only_a_newer_version_can_read_hide_no_report(world: World) -> None:
+def test_marks_that_only_a_newer_version_can_read_hide_no_report(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     store = FailingMarks(world.store, marks=UnknownState())
     senders = Senders(EnvironmentTenants(SENDER), store, world.channel, LIMITS, world.clock, "b" * 40)  # type: ignore[arg-type]
     senders.report()
     assert senders.outages() == Outages(0, 0)
     assert [line["connected"] for line in world.lines("sender_checked")] == [1]
+    assert [line.levelname for line in caplog.records if line.message == EVENTS["state_unknown"]] == ["WARNING"] * 3
+
+
+def test_a_wait_is_logged_in_whole_milliseconds(world: World) -> None:
+    before, after = Marks(), Marks(down=Outage(at(1), seconds(0.123456)))
+    log_outage("provider", before, after, NOW, SENDER)
+    assert [line["wait_seconds"] for line in world.lines("provider_down")] == [0.123]
 
 
 def test_a_reconnect_is_not_logged_as_a_block(world: World) -> None:

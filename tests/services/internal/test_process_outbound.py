@@ -50,6 +50,19 @@ def test_a_receipt_of_its_round_proves_that_it_was_sent(
     assert (provider.requests, service.get(record).state) == ([], State.DONE)
 
 
+@pytest.mark.parametrize("kind", list(ReceiptKind))
+def test_a_message_that_a_receipt_settles_counts_as_processed_unless_it_failed(
+    service: Service, capfd: pytest.CaptureFixture[str], kind: ReceiptKind
+) -> None:
+    """A receipt that says failed has been counted as a failure by itself."""
+    record = service.put(a_reply(**doubtful(100)))
+    note(service, record, kind)
+    capfd.readouterr()
+    service.arrive(record)
+    line = said(capfd, "outbound_attempt")
+    assert (line["state"], line.get("status")) == ("done", None if kind is ReceiptKind.FAILED else "success")
+
+
 @pytest.mark.parametrize("age", [T0, OLDER])
 def test_an_expired_lease_is_a_doubt(service: Service, provider: parts.Provider, age: int) -> None:
     record = service.put(a_reply(generation=1, **held(-1)))
