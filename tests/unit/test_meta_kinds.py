@@ -324,6 +324,11 @@ def test_a_system_message_says_who_the_person_is_now() -> None:
     assert received("system", {"new_wa_id": "1555"}).system == System(wa_id="1555")
 
 
+def test_a_system_message_may_name_its_person_only_by_the_new_number() -> None:
+    contact = received("system", {"type": "user_changed_number", "wa_id": "15550003333"}, **{"from": ""}).contact
+    assert (contact.id, contact.phone, contact.user_id) == ("15550003333", "15550003333", None)
+
+
 def test_an_edit_has_the_new_text_and_the_id_of_the_old_message() -> None:
     """35: and it is no text, so no bot answers it unasked."""
     message = received("edit", WHOLE["edit"])
