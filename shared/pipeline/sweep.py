@@ -2,7 +2,7 @@
 
 from collections import Counter
 from dataclasses import asdict, dataclass
-from enum import StrEnum
+from enum import Enum, auto
 
 from shared import logs
 from shared.domain import delivery
@@ -25,13 +25,13 @@ MISSED_AT_MOST = 3
 each further try would take seconds and put one more record off for nothing."""
 
 
-class Outcome(StrEnum):
+class Outcome(Enum):
     """What a sweep did with one record that it found overdue."""
 
-    ENQUEUED = "enqueued"  # it has another task
-    HELD = "held"  # somebody is at work on it: it is looked at again later
-    MISSED = "missed"  # its task could not be made: it is overdue again after its doubled wait
-    PASSED = "passed"  # there was nothing to do any more, or only a newer version can read it
+    ENQUEUED = auto()  # it has another task
+    HELD = auto()  # an attempt is at work on it: it is looked at again later
+    MISSED = auto()  # its task could not be made: it is overdue again after its doubled wait
+    PASSED = auto()  # there was nothing to do any more, or only a newer version can read it
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ import pytest
 from parts import NOW, SENDER, STRANGER, WebhookParts, changes, key_of, post, receipt, signed, text
 
 from shared import logs
+from shared.domain.dead_letters import Listing
 from shared.domain.deadline import HEALTHY_SECONDS
 from shared.domain.delivery import Answer, Step
 from shared.domain.errors import QueueUnavailable, RegistryUnavailable, SignatureInvalid, StoreUnavailable
@@ -22,6 +23,7 @@ from shared.domain.identity import Echo, change_event_id
 from shared.domain.record import Delivery, State, Task
 from shared.domain.retention import UNKNOWN_SENDER_PAYLOAD_BYTES
 from shared.pipeline.accept import New, Seen, SeenUnqueued
+from shared.pipeline.ports import Tenant
 
 
 @pytest.fixture(autouse=True)
@@ -458,6 +460,22 @@ def test_what_failed_receipts_say_of_senders_is_noted_for_ours_alone_and_within_
     with pytest.raises(StoreUnavailable, match="too slow"):
         accept(webhook, body)
     assert len(webhook.store.asked("note_receipt_block")) == 1
+
+
+def test_what_cannot_be_read_belongs_to_the_owner_of_its_account_or_of_its_number(webhook: WebhookParts) -> None:
+    class Registry:
+        def owner_of(self, *_: str) -> Tenant:
+            return Tenant("of-the-number")
+
+        def owner_of_account(self, *_: str) -> Tenant:
+            return Tenant("of-the-account")
+
+    webhook.parts = replace(webhook.parts, accept=replace(webhook.parts.accept, tenants=Registry()))
+    accept(webhook, changes(("messages", [])))
+    accept(webhook, post({"type": "text"}))
+    listed = webhook.store.port.listed(Listing.DEAD, None, None, 10).records
+    owners = {bool(webhook.store.port.get(record.key).payload.get("of_account")): record.tenant for record in listed}
+    assert owners == {True: "of-the-account", False: "of-the-number"}
 
 
 @pytest.mark.parametrize("count", [1, 5])

@@ -221,6 +221,11 @@ def test_one_record_whose_task_cannot_be_made_holds_back_none_of_the_others(
     assert [task.generation for task in ensured(internal) if task.key == third] == [1, 2]
 
 
+def test_a_sweep_of_nothing_reports_nothing(client: FlaskClient) -> None:
+    status, body = sweep(client)
+    assert (status, set(body.values())) == (200, {0})
+
+
 def test_a_queue_that_goes_away_in_the_middle_puts_only_a_few_records_off(
     client: FlaskClient, internal: InternalParts, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -620,6 +620,22 @@ def test_why_an_attempt_failed_is_kept_at_most_200_characters_and_the_last_failu
     assert record.last_error == "2 " + "x" * 498
 
 
+@pytest.mark.parametrize(
+    ("origin", "error", "kept"),
+    [
+        (Origin(), "x" * ERROR_KEPT, "x" * ERROR_KEPT),
+        (Origin(), "x" * (ERROR_KEPT + 1), "x" * (ERROR_KEPT - 1) + "…"),
+        (Origin("E" * (ERROR_KEPT - 1)), "xy", "…"),
+        (Origin("E" * ERROR_KEPT), "xy", "…"),
+    ],
+    ids=["as much as there is room for", "one more", "room for one", "no room"],
+)
+def test_why_an_attempt_failed_is_cut_where_the_room_ends(origin: Origin, error: str, kept: str) -> None:
+    settled = settle(leased(IN, token=MINE), MINE, HandlerFailed(error, origin), LIMITS, NOW, NO_JITTER).write
+    assert settled is not None
+    assert settled.attempts_log[-1].error == kept
+
+
 def test_only_the_last_fifty_attempts_are_remembered() -> None:
     lines = tuple(Attempt(at(-n), n, "handler_failed") for n in range(50))
     step = settle(leased(IN, token=MINE, attempts_log=lines), MINE, HandlerFailed("no"), LIMITS, NOW, NO_JITTER)

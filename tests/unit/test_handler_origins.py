@@ -107,13 +107,14 @@ def test_a_module_that_the_handler_imports_is_the_teams_too(team: Write) -> None
     assert told(team(f"import {other}\ndef handle(message): {other}.book()"))[1:] == (f"{other}.py:3", "book")
 
 
+@pytest.mark.parametrize("folder", ["site-packages", "dist-packages"])
 def test_what_is_installed_is_a_library_unless_the_handler_is_of_that_package(
-    team: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    team: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
 ) -> None:
-    monkeypatch.syspath_prepend(tmp_path / "site-packages")
-    installed = team("def handle(message):\n    return 1 / 0", "site-packages")
+    monkeypatch.syspath_prepend(tmp_path / folder)
+    installed = team("def handle(message):\n    return 1 / 0", folder)
     module = installed.partition(":")[0]
-    assert told(installed)[1:] == (f"site-packages/{module}.py:2", "handle")
+    assert told(installed)[1:] == (f"{folder}/{module}.py:2", "handle")
     assert told(team(f"import {module}\n\ndef handle(message): {module}.handle(message)"))[1:] == (
         "clinic_1.py:3",
         "handle",

@@ -88,7 +88,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def tried(project: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "tests.mutation", "--tree", str(project), "--patience", "2", *arguments]
+    command = [sys.executable, "-m", "tests.mutation", "--tree", str(project), "--patience", "6", *arguments]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=150)
 
 

@@ -55,14 +55,14 @@ ENUMS: Mapping[type[StrEnum], Mapping[str, str]] = {
         "UNKNOWN_SENDER": "unknown_sender",
         "REPLAYED": "replayed",
     },
-    dead_letters.Replays: {"AGAIN": "again", "DONE": "done", "MAY_DOUBLE": "may_double"},
+    dead_letters.Replays: {"AGAIN": "again", "DONE": "done", "MAY_DOUBLE": "may_double", "NEVER": "never"},
     limits.DoubtPolicy: {"RESEND": "resend", "HOLD": "hold"},
 }
 
 
 @pytest.mark.parametrize("words", ENUMS, ids=lambda words: words.__name__)
 def test_the_words_of_an_enum_stay(words: type[StrEnum]) -> None:
-    assert {name: words[name].value for name in ENUMS[words]} == ENUMS[words]
+    assert {one.name: one.value for one in words} == ENUMS[words]
 
 
 @pytest.mark.parametrize(

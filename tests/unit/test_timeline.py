@@ -457,6 +457,14 @@ def test_a_try_that_was_cut_off_after_an_outage_is_told_by_its_number(kind: Kind
     assert what(build([record]))[1:4] == [answer, *told][:3]
 
 
+def test_a_try_of_a_replay_that_was_cut_off_is_told_with_its_round() -> None:
+    log = (Attempt(at(0), 1, "provider_down", round=2), Attempt(at(99), 2, "accepted", round=2))
+    record = replace(pending(Kind.OUTBOUND), attempts_log=log, state=State.DONE, round=2)
+    said = [moment.sentence for moment in build([record]).events if moment.what == "in_doubt"]
+    assert len(said) == 1
+    assert "round 2" in said[0]
+
+
 @pytest.mark.parametrize("later", [(), ("handler_failed",)])
 def test_a_failed_handler_is_not_quoted_with_the_error_of_an_outage(later: tuple[str, ...]) -> None:
     answers = ("handler_failed", "backend_down", *later, "backend_down")

@@ -182,6 +182,15 @@ def test_a_handler_that_drops(service: Service, capfd: pytest.CaptureFixture[str
     assert (after.reason, after.metadata) == ("handler", {"handler_said": "c4n4ry"})
     line = said(capfd, "inbound_processing_finished")
     assert (line["state"], line["reason"], "c4n4ry" in str(line)) == ("dropped", "handler", False)
+    assert "status" not in line, "it counts neither as a success nor as a failure"
+
+
+@pytest.mark.parametrize("earlier", [0, 3])
+def test_the_line_of_an_attempt_that_begins_says_which_it_is(
+    service: Service, capfd: pytest.CaptureFixture[str], earlier: int
+) -> None:
+    service.arrive(service.put(an_event(attempt=earlier)))
+    assert said(capfd, "inbound_processing_started")["attempt"] == earlier + 1
 
 
 def failing(_: Message) -> None:

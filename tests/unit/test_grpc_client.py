@@ -1,0 +1,72 @@
+"""The one gRPC client of a process: what it is made of, and when it is made anew."""
+
+import os
+from typing import Any
+
+import grpc
+import pytest
+
+from shared.wire.grpc_client import OPTIONS, GrpcClient
+
+
+class Made:
+    """Stands for Google's client, its transport and gRPC: what each was given."""
+
+    def __init__(self) -> None:
+        self.clients: list[object] = []
+        self.options: list[list[tuple[str, Any]]] = []
+
+    def load(self) -> tuple[Any, Any]:
+        return self._client, self
+
+    def create_channel(self, options: list[tuple[str, Any]]) -> str:
+        self.options.append(options)
+        return "channel"
+
+    def insecure_channel(self, address: str, options: list[tuple[str, Any]]) -> str:
+        self.options.append(options)
+        return address
+
+    def __call__(self, channel: str) -> str:
+        return f"transport over {channel}"
+
+    def _client(self, transport: str) -> object:
+        self.clients.append(transport)
+        return object()
+
+
+def test_a_process_connects_once() -> None:
+    made = Made()
+    client: GrpcClient[object] = GrpcClient(made.load, None)
+    assert client.get() is client.get()
+    assert made.clients == ["transport over channel"]
+
+
+def test_a_process_that_was_forked_connects_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Made()
+    client: GrpcClient[object] = GrpcClient(made.load, None)
+    before = client.get()
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    assert client.get() is not before
+    assert client.get() is client.get()
+    assert len(made.clients) == 2
+
+
+def test_a_connection_has_all_of_our_options() -> None:
+    made = Made()
+    GrpcClient(made.load, None).get()
+    assert made.options == [list(OPTIONS)]
+    assert dict(OPTIONS) == {
+        "grpc.initial_reconnect_backoff_ms": 100,
+        "grpc.max_reconnect_backoff_ms": 500,
+        "grpc.keepalive_time_ms": 30_000,
+        "grpc.use_local_subchannel_pool": 1,
+    }
+
+
+def test_a_connection_to_an_emulator_goes_past_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Made()
+    monkeypatch.setattr(grpc, "insecure_channel", made.insecure_channel)
+    GrpcClient(made.load, "127.0.0.1:9").get()
+    assert made.options == [[*OPTIONS, ("grpc.enable_http_proxy", 0)]]
+    assert made.clients == ["transport over 127.0.0.1:9"]

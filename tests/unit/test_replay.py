@@ -1,0 +1,29 @@
+"""What a person is told of a letter that is left as it is."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pipelines import Clock, Queue, Store
+
+from shared.pipeline.dead_letters import Discard, Done, Replay
+from tests.unit.builders import LIMITS, done
+
+MAKERS: dict[str, Callable[[Store, Queue, Clock], Replay | Discard]] = {
+    "replay": lambda store, queue, clock: Replay(store, queue, LIMITS, clock),
+    "discard": lambda store, _, clock: Discard(store, LIMITS, clock, "a test"),
+}
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS.keys())
+def test_what_is_no_dead_letter_is_skipped_and_the_reason_said(
+    tmp_path: Path, make: Callable[[Store, Queue, Clock], Replay | Discard]
+) -> None:
+    clock, queue = Clock(), Queue()
+    store = Store(tmp_path, clock)
+    record = done()
+    store.create(record)
+    outcome = make(store, queue, clock)(record.key)
+    assert outcome.done is Done.SKIPPED
+    assert (outcome.why or "").endswith(".")
+    assert (queue.made, store.get(record.key)) == ([], record)
