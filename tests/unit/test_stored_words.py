@@ -16,6 +16,7 @@ from shared import domain
 from shared.domain import (
     dead_letters,
     errors,
+    events,
     guards,
     identity,
     limits,
@@ -76,6 +77,7 @@ def test_the_words_of_an_enum_stay(words: type[StrEnum]) -> None:
             (guards.PROVIDER_DOWN, guards.BACKEND_DOWN, guards.REAUTH_REQUIRED),
             ("provider_down", "backend_down", "WHATSAPP_REAUTH_REQUIRED"),
         ),
+        (events.OF_ACCOUNT, "of_account"),
         (tasks.VERSION, 1),
         (tasks.KEY_FIELD, {record.Kind.INBOUND: "inbound_event_id", record.Kind.OUTBOUND: "outbound_key"}),
         ((waits.THROUGHPUT, waits.PAIR, waits.MAINTENANCE), (130429, 131056, 131057)),
