@@ -327,6 +327,14 @@ SETTINGS: tuple[Setting, ...] = (
         optional=True,
     ),
     Setting(
+        "TRUST_CLOUD_RUN_IAM",
+        (INTERNAL,),
+        _flag,
+        "true: an OIDC token whose signature Cloud Run removed, because its IAM had verified it, is accepted by its "
+        "claims; only for a service that IAM guards",
+        always="false",
+    ),
+    Setting(
         "OIDC_CERTS_URL",
         (INTERNAL,),
         _url,
@@ -530,6 +538,11 @@ def _faults_together(environ: Mapping[str, str], values: Mapping[str, Any]) -> l
         faults.append("OUTBOUND_TASK_QUEUE_NAME must differ from INBOUND_TASK_QUEUE_NAME: each has its own rate.")
     if values.get("STORE") == "redis" and not environ.get("REDIS_URL", "").strip():
         faults.append("REDIS_URL is missing: STORE=redis needs the address of its server, like redis://10.0.0.3:6379.")
+    if values.get("TRUST_CLOUD_RUN_IAM") and not environ.get("K_SERVICE"):
+        faults.append(
+            "TRUST_CLOUD_RUN_IAM must be false outside a Cloud Run service (K_SERVICE is not set): without IAM in "
+            "front of it, anybody could write such a token."
+        )
     return faults
 
 

@@ -11,21 +11,32 @@ import httpx
 from google.auth import jwt
 from werkzeug.datastructures import Headers
 
+from shared import logs
 from shared.config import Config
 from shared.domain.errors import CertificatesUnavailable, Forbidden
 
 CERTIFICATES_SECONDS = 3600
 FETCH_SECONDS = 3
+CLOCK_SKEW_SECONDS = 10
 UNSIGNED = "SIGNATURE_REMOVED_BY_GOOGLE"
-"""What Cloud Run puts in place of a signature where it has checked it itself. Such a token proves nothing to us.
+"""What Cloud Run puts in place of a signature that its IAM check has verified.
 https://cloud.google.com/run/docs/troubleshooting#signature-removed
+"""
+
+CHECKED_INSTEAD = "X-Serverless-Authorization"
+"""Where a request has this header, IAM checks the token in it and hands Authorization on unchecked.
+https://cloud.google.com/run/docs/authenticating/service-to-service, 2026-11
 """
 
 ISSUERS = ("https://accounts.google.com", "accounts.google.com")
 
 
 class Callers:
-    """The internal token, and where a service account is configured, its OIDC token as well."""
+    """The internal token, and where a service account is configured, its OIDC token as well.
+
+    A token is verified by Google's signature. TRUST_CLOUD_RUN_IAM also accepts one whose signature Cloud Run has
+    removed: then it was IAM that verified it, before the request reached this process.
+    """
 
     def __init__(self, config: Config) -> None:
         self._tokens = [token.encode() for token in config["INTERNAL_TASK_TOKEN"]]
@@ -33,13 +44,15 @@ class Callers:
         self._scheduler_account = config.get("SCHEDULER_SERVICE_ACCOUNT")
         self._audience = config["INTERNAL_TASK_BASE_URL"]
         self._certificates = _Certificates(config["OIDC_CERTS_URL"])
+        self._trusts_iam: bool = config["TRUST_CLOUD_RUN_IAM"]
+        self._told = _Once()
 
     def check_task(self, headers: Headers) -> None:
         """Raises Forbidden unless it is our queue, CertificatesUnavailable where that cannot be told."""
         if not self._has_token(headers):
             raise Forbidden("token")
         if self._tasks_account:
-            self._check_account(headers, self._tasks_account)
+            self._check_account(headers, "tasks", self._tasks_account)
 
     def check_sweep(self, headers: Headers) -> None:
         """Raises Forbidden unless it brings the internal token, or is the scheduler."""
@@ -47,38 +60,82 @@ class Callers:
             return
         if not self._scheduler_account:
             raise Forbidden("token")
-        self._check_account(headers, self._scheduler_account)
+        self._check_account(headers, "scheduler", self._scheduler_account)
 
     def _has_token(self, headers: Headers) -> bool:
         given = headers.get("X-Internal-Token", "").encode()
         return any(hmac.compare_digest(given, token) for token in self._tokens)
 
-    def _check_account(self, headers: Headers, account: str) -> None:
+    def _check_account(self, headers: Headers, caller: str, account: str) -> None:
         scheme, _, token = headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token:
             raise Forbidden("no_identity")
-        claims = self._claims(token)
+        is_unsigned = _is_unsigned(token)
+        if is_unsigned and (not self._trusts_iam or CHECKED_INSTEAD in headers):
+            raise Forbidden("unsigned_identity")
+        claims = self._unsigned_claims(token) if is_unsigned else self._signed_claims(token)
         proven = (
             claims.get("email") == account and claims.get("email_verified") is True and claims.get("iss") in ISSUERS
         )
         if not proven:
             raise Forbidden("another_identity")
+        signature = "removed" if is_unsigned else "verified"
+        if self._told.first(caller, signature):
+            logs.event("caller_verified", caller=caller, signature=signature)
 
-    def _claims(self, token: str) -> Mapping[str, Any]:
+    def _signed_claims(self, token: str) -> Mapping[str, Any]:
         try:
             key_id = jwt.decode_header(token).get("kid")  # type: ignore[no-untyped-call]
             claims: Mapping[str, Any] = jwt.decode(  # type: ignore[no-untyped-call]
-                token, certs=self._certificates.holding(key_id), audience=self._audience, clock_skew_in_seconds=10
+                token,
+                certs=self._certificates.holding(key_id),
+                audience=self._audience,
+                clock_skew_in_seconds=CLOCK_SKEW_SECONDS,
             )
             # The library asks whether exp is past; of NaN, which JSON's reader lets in, nothing is.
             is_of_its_time = all(math.isfinite(claims[name]) for name in ("iat", "exp"))
         except CertificatesUnavailable:
             raise
         except Exception as error:
-            raise Forbidden("unsigned_identity" if token.endswith(UNSIGNED) else "invalid_identity") from error
+            raise Forbidden("invalid_identity") from error
         if not is_of_its_time:
             raise Forbidden("invalid_identity")
         return claims
+
+    def _unsigned_claims(self, token: str) -> Mapping[str, Any]:
+        """The claims of a token that IAM has verified: read with the same demands, but for the signature."""
+        try:
+            claims: Mapping[str, Any] = jwt.decode(token, verify=False)  # type: ignore[no-untyped-call]
+            issued, ends = claims["iat"], claims["exp"]
+            is_of_its_time = all(map(math.isfinite, (issued, ends))) and (
+                issued - CLOCK_SKEW_SECONDS <= time.time() <= ends + CLOCK_SKEW_SECONDS
+            )
+        except Exception as error:
+            raise Forbidden("invalid_identity") from error
+        if not is_of_its_time or claims.get("aud") != self._audience:
+            raise Forbidden("invalid_identity")
+        return claims
+
+
+def _is_unsigned(token: str) -> bool:
+    """Whether Cloud Run has removed the signature: of a token's three parts the last one is exactly its word for it."""
+    parts = token.split(".")
+    return len(parts) == 3 and parts[2] == UNSIGNED
+
+
+class _Once:
+    """What has been told in this process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._told: set[tuple[str, ...]] = set()
+
+    def first(self, *what: str) -> bool:
+        """Whether it has not been told yet. It counts as told from then on."""
+        with self._lock:
+            is_first = what not in self._told
+            self._told.add(what)
+            return is_first
 
 
 class _Certificates:

@@ -34,11 +34,14 @@ class CannotCheck(Exception):
 
 
 def faults(environ: Mapping[str, str]) -> dict[str, list[str]]:
-    """What either service would refuse, by the setting that each sentence begins with."""
+    """What either service would refuse, by the setting that each sentence begins with. A deployed service runs on Cloud
+    Run, wherever this runs.
+    """
     found: dict[str, list[str]] = {}
+    there = {"K_SERVICE": "pombo"} if environ.get("APP_ENV", "").strip() in config.DEPLOYED else {}
     for service in config.BOTH:
         try:
-            config.load(environ, service)
+            config.load({**environ, **there}, service)
         except ConfigError as error:
             for fault in error.faults:
                 known = found.setdefault(fault.split()[0], [])

@@ -459,3 +459,15 @@ def test_only_googles_token_for_our_own_account_is_believed(hunt: Hunt, monkeypa
     callers = Callers(config.load(given, config.INTERNAL))
     monkeypatch.setattr(callers._certificates, "holding", lambda _: GOOGLE.certificate)
     hunt(lambda token: check_token(callers, token), tokens(), quick=200)
+
+
+def test_of_a_token_that_iam_has_verified_only_our_own_account_is_believed(hunt: Hunt) -> None:
+    given = {
+        "INTERNAL_TASK_TOKEN": CALLERS_TOKEN,
+        "INTERNAL_TASK_BASE_URL": AUDIENCE,
+        "TASKS_SERVICE_ACCOUNT": TASKS,
+    }
+    told = config.load(given, config.INTERNAL)
+    callers = Callers(replace(told, values={**told.values, "TRUST_CLOUD_RUN_IAM": True}))
+    unsigned = tokens().map(lambda token: token.rpartition(b".")[0] + b".SIGNATURE_REMOVED_BY_GOOGLE")
+    hunt(lambda token: check_token(callers, token), unsigned, quick=200)

@@ -329,6 +329,59 @@ OF_OUTAGES_AND_RECEIPTS = (
 )
 """Metrics, labels, alerts, thresholds and charts of outages and failed receipts."""
 
+OF_IDENTITIES = (
+    Mutation(
+        "what IAM has verified is refused",
+        SERVICE,
+        '["internal"]',
+        unset("TRUST_CLOUD_RUN_IAM"),
+        "internal refuses what",
+    ),
+    Mutation(
+        "what IAM has verified is not believed",
+        SERVICE,
+        '["internal"]',
+        plain("TRUST_CLOUD_RUN_IAM", "false"),
+        "internal refuses what",
+    ),
+    Mutation(
+        "the public service believes unsigned tokens",
+        SERVICE,
+        '["webhook"]',
+        plain("TRUST_CLOUD_RUN_IAM", "true"),
+        "webhook believes a token that nobody has verified",
+    ),
+    Mutation(
+        "unsigned tokens without IAM",
+        SERVICE,
+        '["internal"]',
+        put(True, "invoker_iam_disabled"),
+        "internal believes a token that nobody has verified",
+    ),
+    Mutation(
+        "unsigned tokens where nothing says whether IAM asks",
+        SERVICE,
+        '["internal"]',
+        put(None, "invoker_iam_disabled"),
+        "internal believes a token that nobody has verified",
+    ),
+    Mutation(
+        "unsigned tokens while IAM admits everybody",
+        INVOKE,
+        'invoke["tasks"]',
+        member(member="allUsers"),
+        "internal believes a token that nobody has verified",
+    ),
+    Mutation(
+        "unsigned tokens while IAM admits everybody with an account",
+        INVOKE,
+        'invoke["tasks"]',
+        member(member="allAuthenticatedUsers"),
+        "internal believes a token that nobody has verified",
+    ),
+)
+"""Whose word counts."""
+
 MUTATIONS = (
     # Who reaches what
     Mutation(
@@ -813,4 +866,5 @@ MUTATIONS = (
     ),
     Mutation("images out of reach", PULL, "run_pulls", None, "artifactregistry.reader on repository pombo"),
     *OF_OUTAGES_AND_RECEIPTS,
+    *OF_IDENTITIES,
 )

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 
 import rules_edges
+import rules_identity
 import rules_monitoring
 import rules_queues
 import rules_services
@@ -17,6 +18,7 @@ RULES: tuple[Rule, ...] = (
     *rules_queues.RULES,
     *rules_stores.RULES,
     *rules_edges.RULES,
+    *rules_identity.RULES,
     *rules_monitoring.RULES,
 )
 

@@ -5,7 +5,7 @@ import math
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -15,12 +15,14 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from google.auth import crypt, jwt
+from parts import lines
 from pytest_mock import MockerFixture, MockType
-from werkzeug.datastructures import Headers
+from werkzeug.datastructures import EnvironHeaders, Headers
+from werkzeug.test import EnvironBuilder
 
 from services.internal import callers as callers_module
 from services.internal.callers import CERTIFICATES_SECONDS, FETCH_SECONDS, Callers
-from shared import config
+from shared import config, logs
 from shared.domain.errors import CertificatesUnavailable, Forbidden
 
 TOKEN = "test-internal-token"
@@ -98,7 +100,7 @@ def certificates() -> Iterator[Certificates]:
         thread.join()
 
 
-def callers(certificates: Certificates, **environ: str) -> Callers:
+def config_of(certificates: Certificates, **environ: str) -> config.Config:
     given = {
         "INTERNAL_TASK_TOKEN": f"{TOKEN},an-older-token",
         "INTERNAL_TASK_BASE_URL": AUDIENCE,
@@ -106,7 +108,11 @@ def callers(certificates: Certificates, **environ: str) -> Callers:
         "SCHEDULER_SERVICE_ACCOUNT": SCHEDULER,
         "OIDC_CERTS_URL": certificates.url,
     }
-    return Callers(config.load(given | environ, config.INTERNAL))
+    return config.load(given | environ, config.INTERNAL)
+
+
+def callers(certificates: Certificates, **environ: str) -> Callers:
+    return Callers(config_of(certificates, **environ))
 
 
 def headers(token: str | None, bearer: str | None = None, scheme: str = "Bearer") -> Headers:
@@ -161,31 +167,30 @@ def test_google_writes_its_name_in_two_ways(certificates: Certificates) -> None:
     callers(certificates).check_task(headers(TOKEN, GOOGLE.sign(iss="accounts.google.com")))
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"exp": -60},
-        {"exp": None},
-        {"exp": math.nan},
-        {"exp": math.inf},
-        {"exp": 10**400},
-        {"iat": math.nan},
-        {"iat": 600, "exp": 1200},
-        {"iat": None},
-        {"aud": None},
-        {"aud": "https://another.example.com"},
-        {"aud": f"{AUDIENCE}/"},
-        {"email": "other@example.com"},
-        {"email": SCHEDULER},
-        {"email": None},
-        {"email_verified": False},
-        {"email_verified": "true"},
-        {"email_verified": None},
-        {"iss": "https://accounts.example.com"},
-        {"iss": None},
-    ],
-    ids=lambda changes: " and ".join(changes),
+CLAIMED_OTHERWISE: tuple[Mapping[str, Any], ...] = (
+    {"exp": -60},
+    {"exp": None},
+    {"exp": math.nan},
+    {"exp": math.inf},
+    {"exp": 10**400},
+    {"iat": math.nan},
+    {"iat": 600, "exp": 1200},
+    {"iat": None},
+    {"aud": None},
+    {"aud": "https://another.example.com"},
+    {"aud": f"{AUDIENCE}/"},
+    {"email": "other@example.com"},
+    {"email": SCHEDULER},
+    {"email": None},
+    {"email_verified": False},
+    {"email_verified": "true"},
+    {"email_verified": None},
+    {"iss": "https://accounts.example.com"},
+    {"iss": None},
 )
+
+
+@pytest.mark.parametrize("changes", CLAIMED_OTHERWISE, ids=lambda changes: " and ".join(changes))
 def test_a_token_that_claims_something_else_is_refused(certificates: Certificates, changes: Mapping[str, Any]) -> None:
     with pytest.raises(Forbidden):
         callers(certificates).check_task(headers(TOKEN, GOOGLE.sign(**changes)))
@@ -232,6 +237,154 @@ def test_what_was_wrong_is_kept_for_the_log(certificates: Certificates, given: H
     with pytest.raises(Forbidden) as refused:
         callers(certificates).check_task(given)
     assert refused.value.cause == cause
+
+
+# ---- Cloud Run has verified the token and removed its signature
+
+REMOVED = "SIGNATURE_REMOVED_BY_GOOGLE"
+
+
+def unsigned(**changes: Any) -> str:
+    """A token as Cloud Run hands it on, with these claims changed."""
+    return GOOGLE.sign(**changes).rpartition(".")[0] + "." + REMOVED
+
+
+def trusting(certificates: Certificates) -> Callers:
+    """As in a Cloud Run service that IAM guards."""
+    given = config_of(certificates)
+    return Callers(replace(given, values={**given.values, "TRUST_CLOUD_RUN_IAM": True}))
+
+
+def test_behind_iam_a_token_without_its_signature_is_judged_by_its_claims(certificates: Certificates) -> None:
+    checked = trusting(certificates)
+    checked.check_task(headers(TOKEN, unsigned()))
+    checked.check_task(headers(TOKEN, unsigned(iss="accounts.google.com")))
+    assert certificates.fetched == 0, "there is nothing to verify with them"
+
+
+def test_behind_iam_a_signed_token_is_verified_as_ever(certificates: Certificates) -> None:
+    checked = trusting(certificates)
+    checked.check_task(headers(TOKEN, GOOGLE.sign()))
+    checked.check_sweep(headers(None, GOOGLE.sign(email=SCHEDULER)))
+    for token in (IMPOSTOR.sign(), NEXT.sign(), GOOGLE.sign(email=SCHEDULER), GOOGLE.sign(exp=-60)):
+        with pytest.raises(Forbidden):
+            checked.check_task(headers(TOKEN, token))
+
+
+def test_behind_iam_a_task_needs_the_internal_token_besides(certificates: Certificates) -> None:
+    for given in (headers(None, unsigned()), headers("another", unsigned())):
+        with pytest.raises(Forbidden) as refused:
+            trusting(certificates).check_task(given)
+        assert refused.value.cause == "token"
+
+
+def test_behind_iam_the_sweep_is_the_schedulers_by_its_claims_alone(certificates: Certificates) -> None:
+    checked = trusting(certificates)
+    checked.check_sweep(headers(None, unsigned(email=SCHEDULER)))
+    for token in (unsigned(), unsigned(email="other@example.com")):
+        with pytest.raises(Forbidden):
+            checked.check_sweep(headers(None, token))
+
+
+@pytest.mark.parametrize("changes", CLAIMED_OTHERWISE, ids=lambda changes: " and ".join(changes))
+def test_behind_iam_a_token_that_claims_something_else_is_refused(
+    certificates: Certificates, changes: Mapping[str, Any]
+) -> None:
+    checked = trusting(certificates)
+    with pytest.raises(Forbidden):
+        checked.check_task(headers(TOKEN, unsigned(**changes)))
+    if changes.get("email") != SCHEDULER:
+        with pytest.raises(Forbidden):
+            checked.check_sweep(headers(None, unsigned(**{"email": SCHEDULER, **changes})))
+
+
+@pytest.mark.parametrize("skew", [-9, 9])
+def test_behind_iam_clocks_may_differ_by_ten_seconds(certificates: Certificates, skew: int) -> None:
+    late = {"exp": skew} if skew < 0 else {"iat": skew}
+    trusting(certificates).check_task(headers(TOKEN, unsigned(**late)))
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "{head}.{claims}.",
+        "{head}.{claims}",
+        "{head}.{claims}.signature_removed_by_google",
+        "{head}.{claims}.x{removed}",
+        "{head}.{claims}.{removed}x",
+        "{head}.{claims}.x.{removed}",
+        "{head}.{claims}.{removed}.{removed}",
+        "{head}.{claims}.{removed}, Bearer {signed}",
+        "{signed}, Bearer {head}.{claims}.{removed}",
+        ".{claims}.{removed}",
+        "{head}..{removed}",
+        "e30.bnVsbA.{removed}",
+        "e30.W10.{removed}",
+        "\xe9.\xe9.{removed}",
+        "..{removed}",
+        "{removed}",
+    ],
+)
+def test_behind_iam_no_other_form_is_taken_for_it(certificates: Certificates, form: str) -> None:
+    signed = GOOGLE.sign()
+    head, claims, _ = signed.split(".")
+    with pytest.raises(Forbidden):
+        trusting(certificates).check_task(
+            headers(TOKEN, form.format(head=head, claims=claims, removed=REMOVED, signed=signed))
+        )
+
+
+@pytest.mark.parametrize("name", ["X-Serverless-Authorization", "x-serverless-authorization"])
+@pytest.mark.parametrize("value", ["Bearer a.b.c", ""])
+def test_an_unsigned_token_is_not_believed_where_iam_has_checked_another(
+    certificates: Certificates, name: str, value: str
+) -> None:
+    """IAM prefers X-Serverless-Authorization, so that anybody whom it admits could write the other one himself."""
+    checked = trusting(certificates)
+    task, sweep = headers(TOKEN, unsigned()), headers(None, unsigned(email=SCHEDULER))
+    task[name] = sweep[name] = value
+    for check, given in ((checked.check_task, task), (checked.check_sweep, sweep)):
+        for form in (given, EnvironHeaders(EnvironBuilder(headers=given).get_environ())):
+            with pytest.raises(Forbidden) as refused:
+                check(form)
+            assert refused.value.cause == "unsigned_identity"
+    signed = headers(TOKEN, GOOGLE.sign())
+    signed[name] = value
+    checked.check_task(signed)
+
+
+@pytest.mark.parametrize("trust", [{"TRUST_CLOUD_RUN_IAM": "false"}, {}], ids=["false", "unset"])
+def test_without_the_setting_no_client_can_send_an_unsigned_token(
+    certificates: Certificates, trust: Mapping[str, str]
+) -> None:
+    checked = callers(certificates, **trust)
+    for given in (headers(TOKEN, unsigned()), headers(TOKEN, unsigned(exp=-60))):
+        with pytest.raises(Forbidden) as refused:
+            checked.check_task(given)
+        assert refused.value.cause == "unsigned_identity"
+    with pytest.raises(Forbidden) as refused:
+        checked.check_sweep(headers(None, unsigned(email=SCHEDULER)))
+    assert refused.value.cause == "unsigned_identity"
+
+
+def test_the_log_says_once_which_form_each_caller_comes_in(
+    certificates: Certificates, capfd: pytest.CaptureFixture[str]
+) -> None:
+    logs.configure("INFO")
+    checked = trusting(certificates)
+    for _ in range(3):
+        checked.check_task(headers(TOKEN, unsigned()))
+        checked.check_sweep(headers(None, unsigned(email=SCHEDULER)))
+        checked.check_task(headers(TOKEN, GOOGLE.sign()))
+        with pytest.raises(Forbidden):
+            checked.check_task(headers(TOKEN, IMPOSTOR.sign()))
+    said = [line for line in lines(capfd.readouterr().out) if line["event"] == "caller_verified"]
+    assert [(line["caller"], line["signature"], line["severity"]) for line in said] == [
+        ("tasks", "removed", "INFO"),
+        ("scheduler", "removed", "INFO"),
+        ("tasks", "verified", "INFO"),
+    ]
+    assert not any("@" in str(value) for line in said for value in line.values())
 
 
 # ---- the scheduler

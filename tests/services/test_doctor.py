@@ -151,6 +151,12 @@ def test_its_key_is_an_events_alone() -> None:
 # ---- the settings
 
 
+def test_a_deployed_service_s_trust_in_iam_is_no_fault_where_doctor_runs() -> None:
+    trusting = {"TRUST_CLOUD_RUN_IAM": "true"}
+    assert "TRUST_CLOUD_RUN_IAM" not in faults({"APP_ENV": "prod", **trusting})
+    assert "TRUST_CLOUD_RUN_IAM" in faults({"APP_ENV": "local", **trusting})
+
+
 @pytest.mark.parametrize(
     ("changes", "name", "said"),
     [

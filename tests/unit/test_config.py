@@ -17,6 +17,7 @@ import pytest
 from shared import bootstrap
 from shared.config import (
     CLI,
+    ENVIRONMENTS,
     INTERNAL,
     LOCAL_SECRETS,
     SETTINGS,
@@ -64,6 +65,7 @@ LOCAL: Mapping[str, Mapping[str, Any]] = {
         "WHATSAPP_ACCESS_TOKEN": "local-access-token",
         "WHATSAPP_API_BASE_URL": "http://127.0.0.1:8082",
         "WHATSAPP_API_VERSION": "v25.0",
+        "TRUST_CLOUD_RUN_IAM": False,
         "OIDC_CERTS_URL": "https://www.googleapis.com/oauth2/v1/certs",
         "HANDLER": "handlers.echo:handle",
         "HANDLER_KINDS": DEFAULT_KINDS,
@@ -192,6 +194,26 @@ def test_an_address_must_be_https_in_a_project(app_env: str, service: str) -> No
     assert set(found) == {f"{name} must be https in {app_env}." for name in addresses}
 
 
+@pytest.mark.parametrize("app_env", ENVIRONMENTS)
+@pytest.mark.parametrize("elsewhere", [{}, {"K_SERVICE": ""}, {"CLOUD_RUN_JOB": "sweep"}], ids=str)
+def test_iam_is_trusted_in_a_cloud_run_service_and_nowhere_else(app_env: str, elsewhere: Mapping[str, str]) -> None:
+    given = {**GIVEN, "APP_ENV": app_env, "TRUST_CLOUD_RUN_IAM": "true"}
+    refused = [fault for fault in faults({**given, **elsewhere}) if fault.startswith("TRUST_CLOUD_RUN_IAM ")]
+    assert refused == [
+        "TRUST_CLOUD_RUN_IAM must be false outside a Cloud Run service (K_SERVICE is not set): without IAM in front of "
+        "it, anybody could write such a token."
+    ]
+    assert "TRUST_CLOUD_RUN_IAM" not in named(faults({**given, "TRUST_CLOUD_RUN_IAM": "false", **elsewhere}))
+
+
+@pytest.mark.parametrize("app_env", ["staging", "prod"])
+def test_iam_is_trusted_only_by_the_service_that_is_told_so(app_env: str) -> None:
+    deployed = {**GIVEN, "APP_ENV": app_env, "K_SERVICE": "pombo-internal"}
+    assert load({**deployed, "TRUST_CLOUD_RUN_IAM": "true"}, INTERNAL)["TRUST_CLOUD_RUN_IAM"] is True
+    assert load(deployed, INTERNAL)["TRUST_CLOUD_RUN_IAM"] is False
+    assert load({**deployed, "TRUST_CLOUD_RUN_IAM": "true"}, WEBHOOK).get("TRUST_CLOUD_RUN_IAM") is None
+
+
 @each_deployed
 def test_the_secrets_of_one_machine_are_refused_in_a_project(app_env: str, service: str) -> None:
     secrets = set(LOCAL_SECRETS) & REQUIRED[service]
@@ -306,6 +328,8 @@ BAD: tuple[tuple[str, str, str], ...] = (
     (WEBHOOK, "TIME_SCALE", "nan"),
     (INTERNAL, "WHATSAPP_API_BASE_URL", "graph"),
     (INTERNAL, "OIDC_CERTS_URL", "certs"),
+    (INTERNAL, "TRUST_CLOUD_RUN_IAM", "yes"),
+    (INTERNAL, "TRUST_CLOUD_RUN_IAM", "True"),
     (INTERNAL, "HANDLER_KINDS", "txt"),
     (INTERNAL, "HANDLER_KINDS", "text,txt"),
     (INTERNAL, "HANDLER_KINDS", "Text"),

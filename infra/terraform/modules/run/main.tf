@@ -1,6 +1,11 @@
 # One service, who may call it, who may deploy it. The image, and which revision gets the traffic, belong to the build:
 # Terraform names an image for the first apply only.
 
+locals {
+  # Cloud Run may hand a token that IAM has verified on without its signature. Only behind IAM may the service believe it.
+  env = merge(var.env, var.public ? {} : { TRUST_CLOUD_RUN_IAM = "true" })
+}
+
 resource "google_cloud_run_v2_service" "this" {
   project  = var.project
   location = var.region
@@ -11,6 +16,7 @@ resource "google_cloud_run_v2_service" "this" {
   ingress              = var.public ? "INGRESS_TRAFFIC_ALL" : "INGRESS_TRAFFIC_INTERNAL_ONLY"
   default_uri_disabled = false
   # Not a binding for allUsers: organizations that restrict sharing by domain, all new ones do, refuse that.
+  # Where it is false, TRUST_CLOUD_RUN_IAM is true (local.env), and nowhere else.
   invoker_iam_disabled = var.public
   # Tokens are made for this address, which is known before the service exists.
   custom_audiences = [var.url]
@@ -50,7 +56,7 @@ resource "google_cloud_run_v2_service" "this" {
       }
 
       dynamic "env" {
-        for_each = var.env
+        for_each = local.env
         content {
           name  = env.key
           value = env.value
