@@ -20,9 +20,20 @@ def livez(exhausted: bool = False) -> Body:
     return ({"status": "exhausted"}, 503) if exhausted else ({"status": "ok"}, 200)
 
 
+def startz(store: Store) -> Body:
+    """Whether this process may take requests: its configuration is complete, or it would not answer, and the store
+    answers; 503 when it does not. The queue is not asked: without it webhooks are stored and delivered again, and a
+    process that starts meanwhile works as soon as it is back.
+    """
+    return _report({"store": _word(store)})
+
+
 def readyz(store: Store, queue: Queue) -> Body:
     """Whether store and queue answer; 503 when one does not."""
-    services = {"store": _word(store), "queue": _word(queue)}
+    return _report({"store": _word(store), "queue": _word(queue)})
+
+
+def _report(services: dict[str, str]) -> Body:
     ok = all(word == "connected" for word in services.values())
     timestamp = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return {"status": "ok" if ok else "degraded", "timestamp": timestamp, "services": services}, 200 if ok else 503

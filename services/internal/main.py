@@ -53,6 +53,11 @@ def create_app(parts: bootstrap.Internal) -> Flask:
         body, status = health.livez(parts.handler.exhausted)
         return jsonify(body), status
 
+    @app.get("/startz")
+    def startz() -> tuple[Response, int]:
+        body, status = health.startz(parts.store)
+        return jsonify(body), status
+
     @app.get("/readyz")
     def readyz() -> tuple[Response, int]:
         body, status = health.readyz(parts.store, parts.queue)

@@ -40,11 +40,13 @@ def _route(request: Request, parts: bootstrap.Webhook) -> Response:
             return Response(status=405, headers={"Allow": "GET, POST"})
         case "/livez", "GET":
             return _json(*health.livez())
+        case "/startz", "GET":
+            return _json(*health.startz(parts.store))
         case "/readyz", "GET":
             return _json(*health.readyz(parts.store, parts.queue))
         case "/health", "GET":
             return _json(health.readyz(parts.store, parts.queue)[0], 200)
-        case "/livez" | "/readyz" | "/health", _:
+        case "/livez" | "/startz" | "/readyz" | "/health", _:
             return Response(status=405, headers={"Allow": "GET"})
         case _:
             return _json({"error": "not_found"}, 404)

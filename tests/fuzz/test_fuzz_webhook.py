@@ -358,7 +358,7 @@ DOCUMENT = json.dumps({"object": "page"}).encode()
 requests = st.builds(
     Request,
     methods,
-    near(PATH, "/livez", "/readyz", "/health", "/robots.txt", "/") | words,
+    near(PATH, "/livez", "/startz", "/readyz", "/health", "/robots.txt", "/") | words,
     near(SHAKE) | words,
     st.builds(
         lambda one, other: one | other, st.just({}) | near(signed(DOCUMENT)).map(lambda s: {HEADERS[0]: s}), headers
@@ -370,7 +370,7 @@ requests = st.builds(
 def check_request(pombo: Pombo, request: Request) -> None:
     pombo.webhook.store.calls.clear()
     status, _ = request.send(pombo.client)
-    assert status < 500 or request.path == "/readyz"
+    assert status < 500 or request.path in ("/startz", "/readyz")
     assert {name for name, *_ in pombo.webhook.store.calls} <= {"ping"}
     is_signed = request.header(HEADERS[0]) == signed(request.body)
     if (request.path, request.method) == (PATH, "POST") and status != 400:

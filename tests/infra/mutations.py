@@ -569,7 +569,14 @@ MUTATIONS = (
         SERVICE,
         '["webhook"]',
         put([STEP], "template", "containers", "startup_probe", "http_get"),
-        "not when /readyz does",
+        "not when /startz does",
+    ),
+    Mutation(
+        "not started while the queues are away",
+        SERVICE,
+        '["internal"]',
+        put([{"path": "/readyz"}], "template", "containers", "startup_probe", "http_get"),
+        "not when /startz does",
     ),
     Mutation(
         "ended by a store's outage",
@@ -582,7 +589,7 @@ MUTATIONS = (
         "a probe on another port",
         SERVICE,
         '["webhook"]',
-        put([{"path": "/readyz", "port": 9090}], "template", "containers", "startup_probe", "http_get"),
+        put([{"path": "/startz", "port": 9090}], "template", "containers", "startup_probe", "http_get"),
         "asks on another port",
     ),
     Mutation(

@@ -139,8 +139,8 @@ def times_outlast_one_another(plan: Plan, code: Code) -> Iterator[str]:
 def probes_ask_what_the_services_answer(plan: Plan, code: Code) -> Iterator[str]:
     for service in plan.services:
         start, live = (service.container[f"{kind}_probe"][0] for kind in ("startup", "liveness"))
-        if start["http_get"][0]["path"] != "/readyz":
-            yield f"{service.key} is started when {start['http_get'][0]['path']} answers, not when /readyz does."
+        if start["http_get"][0]["path"] != "/startz":
+            yield f"{service.key} is started when {start['http_get'][0]['path']} answers, not when /startz does."
         if live["http_get"][0]["path"] != "/livez":
             yield f"{service.key} is ended by {live['http_get'][0]['path']}, not by /livez."
         for probe in (start, live):

@@ -137,18 +137,23 @@ def test_what_is_finished_expires_where_the_retention_table_says_so(plan_of: Cal
     assert expiring == set(kept), "marks, senders, keys and conversations never expire"
 
 
+NOBODY = "127.0.0.1:9"
+"""Where no queue is."""
+
+
 def _path_of(url: str) -> str:
     return "/" + url.removeprefix("https://").partition("/")[2]
 
 
 def test_the_internal_service_answers_each_path_that_is_named(plan_of: Callable[[str], Plan], tmp_path: Path) -> None:
-    app = create_app(bootstrap.build_internal({"SQLITE_PATH": str(tmp_path / "pombo.sqlite")}))
+    environ = {"SQLITE_PATH": str(tmp_path / "pombo.sqlite"), "CLOUD_TASKS_EMULATOR_HOST": NOBODY}
+    app = create_app(bootstrap.build_internal(environ))
     client, plan = app.test_client(), plan_of("bare")
     target = plan.one("google_cloud_scheduler_job").block("http_target")
     assert client.open(_path_of(target["uri"]), method=target["http_method"]).status_code == 403, "it asks who calls"
     for probe in ("startup_probe", "liveness_probe"):
         path = plan.service("internal").container[probe][0]["http_get"][0]["path"]
-        assert client.get(path).status_code in (200, 503), f"{probe} asks for {path}"
+        assert client.get(path).status_code == 200, f"{probe} asks for {path}, and the queues are away"
 
 
 class Answers:
@@ -164,13 +169,14 @@ def test_the_webhook_service_answers_each_path_that_is_named(
     import functions_framework
 
     monkeypatch.setenv("SQLITE_PATH", str(tmp_path / "pombo.sqlite"))
+    monkeypatch.setenv("CLOUD_TASKS_EMULATOR_HOST", NOBODY)
     bootstrap.webhook.cache_clear()
     app: Any = functions_framework.create_app("webhook", str(ROOT / "services/webhook/main.py"))
     client, plan = app.test_client(), plan_of("bare")
     assert client.post(_path_of(plan.outputs["webhook_url"])).status_code == 403, "it asks for the signature"
     for probe in ("startup_probe", "liveness_probe"):
         path = plan.service("webhook").container[probe][0]["http_get"][0]["path"]
-        assert client.get(path).status_code in (200, 503), f"{probe} asks for {path}"
+        assert client.get(path).status_code == 200, f"{probe} asks for {path}, and the queues are away"
     check = plan.one("google_monitoring_uptime_check_config")
     (match,), said = check["content_matchers"], client.get(check.block("http_check")["path"])
     (path,) = {it["json_path"] for it in match["json_path_matcher"]}

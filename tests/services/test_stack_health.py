@@ -41,7 +41,7 @@ def test_a_healthy_service_says_so(stack: Stack, service: str) -> None:
 
 
 @SERVICES
-@pytest.mark.parametrize("path", ["/livez", "/readyz", "/health"])
+@pytest.mark.parametrize("path", ["/livez", "/startz", "/readyz", "/health"])
 def test_health_is_only_asked(stack: Stack, service: str, path: str) -> None:
     assert stack.http.post(stack.described[service] + path).status_code == 405
 
@@ -123,6 +123,8 @@ def test_while_the_queue_is_away_it_is_said_and_a_webhook_is_answered_500_in_tim
         health = fragile.get(service, "/health")
         assert (health.status_code, health.json()["status"]) == (200, "degraded")
         assert fragile.get(service, "/livez").status_code == 200
+        start = fragile.get(service, "/startz")
+        assert (start.status_code, start.json()["services"]) == (200, {"store": "connected"})
     large = of_texts(*[text(contact, f"wamid.{contact}.{number}", f"{number}") for number in range(300)])
     began = time.monotonic()
     assert fragile.post(large).status_code == 500

@@ -300,6 +300,23 @@ def test_it_is_ready_while_store_and_queue_answer(
         assert body == {"status": status, "services": services}
 
 
+@pytest.mark.parametrize(
+    ("gone", "store", "code"),
+    [((), "connected", 200), (("queue",), "connected", 200), (("store",), "unavailable", 503)],
+)
+def test_it_starts_once_the_store_answers_whatever_the_queue_does(
+    client: FlaskClient, webhook: WebhookParts, gone: tuple[str, ...], store: str, code: int
+) -> None:
+    for port in gone:
+        getattr(webhook, port).before = lambda *_: StoreUnavailable()
+    answer = client.get("/startz")
+    body = answer.json
+    assert (answer.status_code, body["services"]) == (code, {"store": store})
+    assert body["status"] == ("ok" if code == 200 else "degraded")
+    assert datetime.fromisoformat(body["timestamp"]).utcoffset().total_seconds() == 0
+    assert client.post("/startz").status_code == 405
+
+
 # ---- what is logged
 
 

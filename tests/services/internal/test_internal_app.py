@@ -132,6 +132,19 @@ def test_it_is_ready_while_store_and_queue_answer(service: Service, gone: str) -
         assert answer.json["timestamp"].endswith("Z")
 
 
+@pytest.mark.parametrize(
+    ("gone", "store", "code"), [(None, "connected", 200), ("queue", "connected", 200), ("store", "unavailable", 503)]
+)
+def test_it_starts_once_the_store_answers_whatever_the_queue_does(
+    service: Service, gone: str | None, store: str, code: int
+) -> None:
+    if gone:
+        getattr(service.internal, gone).before = lambda *_: StoreUnavailable()
+    answer = service.client.get("/startz")
+    assert (answer.status_code, answer.json["services"]) == (code, {"store": store})
+    assert answer.json["status"] == ("ok" if code == 200 else "degraded")
+
+
 # ---- what the log says
 
 

@@ -76,11 +76,12 @@ resource "google_cloud_run_v2_service" "this" {
         }
       }
 
-      # Readiness is asked while the CPU is boosted, which also opens the connections to store and queue. A revision that
-      # cannot reach them never gets traffic. (/healthz is kept by Google's front end on some addresses.)
+      # Asked while the CPU is boosted, which also opens the connection to the store. A revision that cannot reach its store
+      # never gets traffic. Not /readyz: while Cloud Tasks is away, new instances must start all the same. (/healthz is kept
+      # by Google's front end on some addresses.)
       startup_probe {
         http_get {
-          path = "/readyz"
+          path = "/startz"
         }
         period_seconds    = 2
         timeout_seconds   = 2
