@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from google.cloud.tasks_v2 import HttpMethod
-
 from local.faults import Fault, FaultBook
 from local.tasks import names
 from local.tasks.headers import attempt_headers
@@ -16,6 +14,7 @@ from local.tasks.log import Log
 from local.tasks.messages import Message, Task, seconds
 from local.tasks.oidc import TokenMinter
 from local.tasks.queue_config import retry_policy
+from local.tasks.queue_target import request_of
 from local.tasks.rules import RetryPolicy, backoff, is_given_up, least_wait
 from local.tasks.task_table import Answer, StoredTask, TaskTable
 
@@ -35,27 +34,27 @@ class Attempts:
     scale: float
     stopping: threading.Event
 
-    def make(self, stored: StoredTask, queue_retry: Message, retried_from: float | None = None) -> float | None:
+    def make(self, stored: StoredTask, queue: Message, retried_from: float | None = None) -> float | None:
         """Deliver a task that was taken up, and settle it; when it is due again, or None.
 
         A retry's backoff is counted from the failure, or from `retried_from` (RunTask); a Retry-After from its answer.
         """
         task = Task.FromString(stored.message)
         try:
-            answer = self._deliver(stored, task)
+            answer = self._deliver(stored, task, queue.http_target)
         except Exception:  # noqa: BLE001 - a bug of ours is a failed attempt: the queue goes on and the task comes back
             self.log.write("unexpected_error", traceback=traceback.format_exc(), **labels(stored))
             answer = UNREACHABLE
         if answer is None:
             return None
         if not answer.is_success:
-            policy = retry_policy(queue_retry, task).faster(self.scale)
+            policy = retry_policy(queue.retry_config, task).faster(self.scale)
             return self._settle_failure(stored, policy, answer, retried_from)
         self.tasks.finish(stored, self.clock())
-        self._deliver_twice(stored, task)
+        self._deliver_twice(stored, task, queue.http_target)
         return None
 
-    def _deliver(self, stored: StoredTask, task: Message) -> Answer | None:
+    def _deliver(self, stored: StoredTask, task: Message, target: Message) -> Answer | None:
         """None for a task that a fault made vanish, or that was to be slow when the emulator stopped."""
         fault = take_fault(self.faults, task, "drop", "slow")
         if fault is not None:
@@ -65,26 +64,25 @@ class Attempts:
             return None
         if fault is not None and self.stopping.wait(fault.seconds or 0.0):
             return None
-        return self.target.call(self._call(stored, task))
+        return self.target.call(self._call(stored, task, target))
 
-    def _deliver_twice(self, stored: StoredTask, task: Message) -> None:
+    def _deliver_twice(self, stored: StoredTask, task: Message, target: Message) -> None:
         if take_fault(self.faults, task, "duplicate"):
             self.log.write("fault_made", kind="duplicate", **labels(stored))
-            self.target.call(self._call(stored, task))
+            self.target.call(self._call(stored, task, target))
 
-    def _call(self, stored: StoredTask, task: Message) -> Call:
-        request = task.http_request
-        headers = dict(request.headers)
-        if request.HasField("oidc_token"):
-            token = request.oidc_token
-            bearer = self.minter.token(token.service_account_email, token.audience or request.url)
+    def _call(self, stored: StoredTask, task: Message, target: Message) -> Call:
+        own = task.http_request
+        request = request_of(target, own)
+        headers = dict(own.headers)
+        if request.identity is not None:
             headers = {name: value for name, value in headers.items() if name.lower() != "authorization"}
-            headers["Authorization"] = f"Bearer {bearer}"
+            headers["Authorization"] = f"Bearer {self.minter.token(*request.identity)}"
         return Call(
-            HttpMethod(request.http_method).name,
+            request.method,
             request.url,
             headers | attempt_headers(stored),
-            request.body,
+            own.body,
             seconds(task.dispatch_deadline),
         )
 

@@ -31,7 +31,7 @@ class Pump:
         clock: Callable[[], float],
     ) -> None:
         self._name: str = queue.name
-        self._retry = queue.retry_config
+        self._queue = queue
         self._tasks = tasks
         self._attempts = attempts
         self._workers = workers
@@ -55,7 +55,7 @@ class Pump:
     def configure(self, queue: Message) -> None:
         """Go by this configuration; once it returns, a paused queue takes nothing up."""
         with self._changed:
-            self._retry = queue.retry_config
+            self._queue = queue
             self._pace = pace(queue, self._attempts.scale)
             self._bucket = self._bucket.at_time(self._clock()).with_limits(self._pace.rate, self._pace.burst)
             self._changed.notify()
@@ -107,7 +107,7 @@ class Pump:
     def _attempt(self, task: StoredTask) -> None:
         due: float | None = None
         try:
-            due = self._attempts.make(task, self._retry)
+            due = self._attempts.make(task, self._queue)
         finally:
             with self._changed:
                 was_full = self._in_flight >= self._pace.concurrent
@@ -116,7 +116,7 @@ class Pump:
                     self._changed.notify()
 
     def _run_now(self, task: StoredTask) -> None:
-        due = self._attempts.make(task, self._retry, retried_from=task.last_dispatch_at)
+        due = self._attempts.make(task, self._queue, retried_from=task.last_dispatch_at)
         if due is not None:
             self.wake(due)
 

@@ -6,7 +6,7 @@ https://cloud.google.com/tasks/docs/configuring-queues shows for a queue created
 
 from dataclasses import dataclass
 
-from local.tasks import names
+from local.tasks import names, queue_target
 from local.tasks.messages import FieldMask, Message, Queue, seconds
 from local.tasks.refusals import invalid, not_imitated
 from local.tasks.rules import UNLIMITED, RetryPolicy, burst_size
@@ -20,9 +20,11 @@ _UPDATABLE = {
     "rate_limits": ("max_dispatches_per_second", "max_concurrent_dispatches"),
     "retry_config": ("max_attempts", "max_retry_duration", "min_backoff", "max_backoff", "max_doublings"),
     "stackdriver_logging_config": ("sampling_ratio",),
+    "http_target": ("uri_override", "http_method", "oidc_token"),
 }
 _OUTPUT_ONLY = {"state", "purge_time", "rate_limits.max_burst_size"}
-_SECTIONS_REFUSED = {"http_target": "queue-level HTTP targets", "app_engine_routing_override": "App Engine targets"}
+_SECTIONS_REFUSED = {"app_engine_routing_override": "App Engine targets"}
+_OPTIONAL = ("stackdriver_logging_config", "http_target")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +73,9 @@ def created(requested: Message) -> Message:
     queue = Queue(name=requested.name, state=RUNNING)
     for section in _UPDATABLE:
         getattr(queue, section).CopyFrom(getattr(requested, section))
-    if not requested.HasField("stackdriver_logging_config"):
-        queue.ClearField("stackdriver_logging_config")
+    for section in _OPTIONAL:
+        if not requested.HasField(section):
+            queue.ClearField(section)
     _fill_in(queue)
     return _checked(queue)
 
@@ -114,6 +117,7 @@ def _checked(queue: Message) -> Message:
         raise invalid(f"Queue.rate_limits.max_concurrent_dispatches must be from 1 to {MAX_CONCURRENT}.")
     limits.max_burst_size = burst_size(limits.max_dispatches_per_second)  # output only: whatever was asked for
     check_retry_config(queue.retry_config)
+    queue_target.check(queue.http_target)
     return queue
 
 

@@ -210,8 +210,8 @@ def test_a_purge_deletes_every_task_sets_the_purge_time_and_keeps_the_names(emul
 
 
 def test_what_is_not_imitated_is_refused_and_not_ignored(emulator):
-    """docs/decisions/0005: App Engine, queue-level targets, IAM and batches."""
-    queue = tasks_v2.Queue(name=f"{LOCATION}/queues/q", http_target={"http_method": "POST"})
+    """docs/decisions/0005: App Engine, IAM and batches."""
+    queue = tasks_v2.Queue(name=f"{LOCATION}/queues/q", app_engine_routing_override={"service": "default"})
     with pytest.raises(exceptions.MethodNotImplemented):
         emulator.client.create_queue(parent=LOCATION, queue=queue)
     with pytest.raises(exceptions.MethodNotImplemented):
