@@ -120,12 +120,15 @@ mutants: setup-dev ## plant small mistakes in the code and see which no test not
 rollback: ## serve the image from before the last promotion again: make rollback PROJECT=my-project REGION=europe-west1
 	$(call of-a-service,rollback)
 
-drop-candidate: ## take the image of a build that broke off out of the services again: PROJECT=, REGION=
+drop-candidate: ## take the image of a deployment that broke off out of the services again: PROJECT=, REGION=
 	$(call of-a-service,drop)
 
-define of-a-service
+define somewhere
 	@test -n "$(PROJECT)" -a -n "$(REGION)" \
 		|| { echo "pombo: say where: make $@ PROJECT=my-project REGION=europe-west1" >&2; exit 2; }
+endef
+define of-a-service
+	$(somewhere)
 	@$(PYTHON) -m infra.release.candidate $(1) $(SERVICES) --project="$(PROJECT)" --region="$(REGION)"
 endef
 

@@ -11,7 +11,12 @@ import httpx
 
 from shared.cli import terminal
 
-FILES = ("services/base-image.txt", "cloudbuild.yaml")
+FILES = (
+    "services/base-image.txt",
+    "cloudbuild.yaml",
+    "cloudbuild-deploy.yaml",
+    "infra/release/builder/cloudbuild.yaml",
+)
 SECONDS = 20.0
 LOOPBACK = ("localhost", "127.0.0.1")
 
@@ -26,7 +31,9 @@ MANIFESTS = ", ".join(
 """An index before one machine's manifest, as docker pull asks. https://distribution.github.io/distribution/spec/api/"""
 
 _IMAGE = re.compile(
-    r"^(?P<before>(?:\s*(?:- )?name: )?)(?P<name>[a-z0-9][\w./:-]*:[\w.-]+)(?:@sha256:[0-9a-f]{64})?$", re.M
+    r"^(?P<before>(?:\s*(?:(?:- )?name|_[A-Z_]+_IMAGE): )?)"
+    r"(?P<name>[a-z0-9][\w./:-]*:[\w.-]+)(?:@sha256:[0-9a-f]{64})?$",
+    re.M,
 )
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
@@ -53,14 +60,19 @@ class Reference:
         return cls("registry-1.docker.io", name if slash else f"library/{name}", tag)
 
     @property
-    def url(self) -> str:
-        """Of its manifest: a registry on this machine is asked without TLS, as docker does."""
+    def base(self) -> str:
+        """Of all that its repository has: a registry on this machine is asked without TLS, as docker does."""
         scheme = "http" if self.registry.partition(":")[0] in LOOPBACK else "https"
-        return f"{scheme}://{self.registry}/v2/{self.repository}/manifests/{self.tag}"
+        return f"{scheme}://{self.registry}/v2/{self.repository}/"
+
+    @property
+    def url(self) -> str:
+        """Of its manifest."""
+        return f"{self.base}manifests/{self.tag}"
 
 
 def images_in(text: str) -> list[str]:
-    """The images that a file names, without digests, each once: a whole line, or a step's `name:`."""
+    """The images that a file names, without digests, each once: a whole line, a step's `name:`, an _IMAGE."""
     return list(dict.fromkeys(found["name"] for found in _IMAGE.finditer(text)))
 
 
@@ -80,13 +92,22 @@ def pin(paths: Sequence[Path]) -> Mapping[str, str]:
     return digests
 
 
-def digest_of(reference: Reference, client: httpx.Client) -> str:
-    """The digest that the tag names now. Raises NotPinned."""
+def authorized(reference: Reference, client: httpx.Client) -> dict[str, str]:
+    """The headers of somebody who has no account there, as far as any are asked for. Raises NotPinned."""
     try:
         response = client.head(reference.url, headers={"Accept": MANIFESTS})
-        if response.status_code == httpx.codes.UNAUTHORIZED:
-            token = _token(response.headers.get("WWW-Authenticate", ""), client)
-            response = client.head(reference.url, headers={"Accept": MANIFESTS, "Authorization": f"Bearer {token}"})
+        if response.status_code != httpx.codes.UNAUTHORIZED:
+            return {}
+        return {"Authorization": f"Bearer {_token(response.headers.get('WWW-Authenticate', ''), client)}"}
+    except httpx.HTTPError as error:
+        raise NotPinned(f"{reference.registry} cannot be reached ({type(error).__name__}).") from error
+
+
+def digest_of(reference: Reference, client: httpx.Client) -> str:
+    """The digest that the tag names now. Raises NotPinned."""
+    headers = {"Accept": MANIFESTS, **authorized(reference, client)}
+    try:
+        response = client.head(reference.url, headers=headers)
     except httpx.HTTPError as error:
         raise NotPinned(f"{reference.registry} cannot be reached ({type(error).__name__}).") from error
     digest: str = response.headers.get("Docker-Content-Digest", "")
@@ -115,7 +136,7 @@ def _token(challenge: str, client: httpx.Client) -> str:
     "files", nargs=-1, type=terminal.FilePath(exists=True, dir_okay=False, path_type=Path), metavar="[FILE]..."
 )
 def main(files: tuple[Path, ...]) -> None:
-    """Write today's digest behind each image's tag, in services/base-image.txt and cloudbuild.yaml.
+    """Write today's digest behind each image's tag, in services/base-image.txt and the files for Cloud Build.
 
     \b
         make pin-images

@@ -768,13 +768,29 @@ MUTATIONS = (
         "webhook has secretmanager.secretAccessor on secret WHATSAPP_ACCESS_TOKEN",
     ),
     Mutation(
-        "the build may not deploy",
+        "the deployment may not deploy",
         INVOKE,
         '["internal"].google_cloud_run_v2_service_iam_member.deploy',
         None,
         "run.developer",
     ),
-    Mutation("the build may not act", ACT_AS, 'build_acts_as["webhook"]', None, "build needs iam.serviceAccountUser"),
+    Mutation(
+        "the deployment may not act", ACT_AS, 'deploy_acts_as["webhook"]', None, "deploy needs iam.serviceAccountUser"
+    ),
+    Mutation(
+        "the build may deploy",
+        INVOKE,
+        '["internal"].google_cloud_run_v2_service_iam_member.deploy',
+        member(member="serviceAccount:pombo-build@my-project-1.iam.gserviceaccount.com"),
+        "build has run.developer on service internal",
+    ),
+    Mutation(
+        "the build may act as a service",
+        ACT_AS,
+        'deploy_acts_as["webhook"]',
+        member(member="serviceAccount:pombo-build@my-project-1.iam.gserviceaccount.com"),
+        "build has iam.serviceAccountUser on account webhook",
+    ),
     # What tells of it
     Mutation("a lost alert", POLICY, '["sweep_silent"]', None, "tells of sweep-silent (critical), and no alert does"),
     Mutation(

@@ -25,7 +25,7 @@ _OBJECTS = {
 }
 RUN_AGENT = "the agent of Cloud Run"
 _AGENT = "@serverless-robot-prod.iam.gserviceaccount.com"
-BUILD = "build"
+BUILD, DEPLOY = "build", "deploy"
 
 
 def edge_of(member: Resource) -> Edge:
@@ -51,7 +51,8 @@ def wanted(plan: Plan) -> set[Edge]:
 
     webhook stores and enqueues inbound; internal stores and enqueues both (the sweep); each reads its secrets and asks
     for the state of both queues (/readyz); a task carries the identity of tasks, the sweep's call that
-    of scheduler; the build deploys each service, as which it must be allowed to act; Cloud Run's agent pulls images.
+    of scheduler; the deployment deploys each service, as which it must be allowed to act, and the build none; Cloud
+    Run's agent pulls images.
     """
     inbound, outbound = (plan.service("internal").env[f"{kind}_TASK_QUEUE_NAME"] for kind in ("INBOUND", "OUTBOUND"))
     database = plan.one("google_firestore_database")
@@ -71,8 +72,8 @@ def wanted(plan: Plan) -> set[Edge]:
             Edge(key, "cloudtasks.viewer", f"queue {outbound}"),
             Edge(key, "iam.serviceAccountUser", "account tasks"),
             *(Edge(key, "secretmanager.secretAccessor", f"secret {name}") for name in service.secrets),
-            Edge(BUILD, "run.developer", f"service {key}"),
-            Edge(BUILD, "iam.serviceAccountUser", f"account {key}"),
+            Edge(DEPLOY, "run.developer", f"service {key}"),
+            Edge(DEPLOY, "iam.serviceAccountUser", f"account {key}"),
         }
     if plan.of("google_storage_bucket"):
         edges.add(Edge("internal", "storage.objectUser", f"bucket {plan.one('google_storage_bucket')['name']}"))

@@ -11,7 +11,6 @@ from code_side import Code
 from offline.workspace import TERRAFORM, Workspace
 from plans import Plan
 from rules import RULES, Rule
-from rules_edges import BUILD, Edge, edges_of
 from rules_services import SERVICES_TF, times_outlast_one_another
 from rules_stores import RULES as STORE_RULES
 from variants import BARE, ENVIRONMENTS, STAGING, given
@@ -52,15 +51,6 @@ def test_terraform_knows_every_name_that_a_handler_s_own_variable_may_not_have()
     services = (TERRAFORM / "modules" / "pombo" / "services.tf").read_text()
     (listed,) = re.findall(r"own_names = \[\n(.*?)\n  \]", services, re.S)
     assert re.findall(r'"(\w+)"', listed) == sorted(setting.name for setting in SETTINGS)
-
-
-def test_bootstrap_lets_the_build_do_four_things(plan_of: Callable[[str], Plan]) -> None:
-    assert edges_of(plan_of("bootstrap")) == {
-        Edge(BUILD, "artifactregistry.writer", "repository pombo"),
-        Edge(BUILD, "storage.objectViewer", "bucket my-project-1-build-source"),
-        Edge(BUILD, "logging.logWriter", "project"),
-        Edge(BUILD, "ondemandscanning.admin", "project"),
-    }
 
 
 API_OF = {

@@ -9,7 +9,7 @@ import pytest
 from offline.toolchain import Toolchain
 from offline.workspace import TERRAFORM, TerraformFailed, Workspace
 from plans import Plan
-from rules_edges import BUILD, Edge, edges_of
+from rules_edges import DEPLOY, Edge, edges_of
 from variants import BARE, BOOTSTRAP, EVERYTHING, PROD, STAGING, given
 
 ROOTS = (BOOTSTRAP, STAGING, PROD)
@@ -232,8 +232,8 @@ def test_another_service_is_one_more_entry(make_workspace: Callable[[], Workspac
         Edge("api", "cloudtasks.viewer", "queue outbound"),
         Edge("api", "iam.serviceAccountUser", "account tasks"),
         Edge("api", "secretmanager.secretAccessor", "secret INTERNAL_TASK_TOKEN"),
-        Edge(BUILD, "run.developer", "service api"),
-        Edge(BUILD, "iam.serviceAccountUser", "account api"),
+        Edge(DEPLOY, "run.developer", "service api"),
+        Edge(DEPLOY, "iam.serviceAccountUser", "account api"),
     }
 
 

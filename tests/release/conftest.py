@@ -1,16 +1,19 @@
-"""The images, built once: by the Dockerfiles' own commands, without Docker."""
+"""The images, built once by the Dockerfiles' own commands, without Docker; and a project after some releases."""
 
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import fake_cloud
 import pytest
 from dockerfile import Image, build, context
+from project import Candidate, Project, a_project, after, answering
 from tree import ROOT, SERVICES, files_of
 
 
@@ -56,3 +59,33 @@ def hadolint() -> str:
     path = Path(sys.executable).with_name("hadolint")
     assert subprocess.run([path, "--version"], capture_output=True).returncode == 0
     return str(path)
+
+
+@pytest.fixture(scope="session")
+def history(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What the cloud was like after the first apply, after one release, and after another."""
+    with answering(Candidate()) as says:
+        project = a_project(tmp_path_factory.mktemp("history"), fake_cloud.new(says.url))
+        states = [project.state]
+        for number in (1, 2):
+            assert project.release(number) is None, project.said
+            states.append(project.state)
+    return states
+
+
+@pytest.fixture
+def answers() -> Iterator[Candidate]:
+    with answering(Candidate()) as says:
+        yield says
+
+
+@pytest.fixture
+def project_after(history: list[dict[str, Any]], answers: Candidate, tmp_path: Path) -> Callable[[int], Project]:
+    """A project after so many releases. Cloud Monitoring answers what its state says."""
+
+    def made(releases: int) -> Project:
+        project = after(history, releases, tmp_path, answers.url)
+        answers.metrics = lambda query: (200, fake_cloud.time_series(project.state, query))
+        return project
+
+    return made

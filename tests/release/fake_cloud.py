@@ -6,6 +6,7 @@ python fake_cloud.py gcloud|docker ARGUMENT...: the file of FAKE_CLOUD is read a
 import hashlib
 import json
 import os
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,10 +24,14 @@ def new(url: str) -> dict[str, Any]:
         "services": services,
         "calls": [],
         "built": [],
+        "scanned": [],
         "pushed": [],
         "severities": [],
         "unready": [],
         "away": [],
+        "builds": {},
+        "tags": {},
+        "metrics": {},
     }
     for name in services:
         add_revision(state, name, PLACEHOLDER)
@@ -73,14 +78,6 @@ def _fail(sentence: str) -> None:
     sys.exit(f"ERROR: {sentence}")
 
 
-def _tag(traffic: list[dict[str, Any]], tag: str, revision: str) -> list[dict[str, Any]]:
-    kept = [target for target in traffic if target.get("tag") != tag or target.get("percent")]
-    for target in kept:
-        if target.get("tag") == tag:
-            del target["tag"]
-    return [*kept, {"revisionName": revision, "tag": tag}]
-
-
 def _update(state: dict[str, Any], name: str, flags: Mapping[str, str]) -> None:
     service = state["services"][name]
     if flags["--image"] not in (*state["pushed"], PLACEHOLDER):
@@ -105,9 +102,61 @@ def _traffic(state: dict[str, Any], name: str, flags: Mapping[str, str]) -> None
     ]
     if "--to-latest" in flags:
         follows = [{"latestRevision": True, "percent": 100}]
-    if "--update-tags" in flags:
-        targets = _tag(targets, *flags["--update-tags"].split("="))
+    if "--to-revisions" in flags:
+        shares = dict(share.split("=") for share in flags["--to-revisions"].split(","))
+        assert set(shares) <= {one["name"] for one in service["revisions"]}
+        assert sum(map(int, shares.values())) == 100
+        follows = [{"revisionName": revision, "percent": int(share)} for revision, share in shares.items()]
+    if "--set-tags" in flags:
+        tag, revision = flags["--set-tags"].split("=")
+        targets = [{"revisionName": revision, "tag": tag}]
+    if "--clear-tags" in flags:
+        targets = []
     service["traffic"] = [*targets, *follows]
+
+
+def record(state: dict[str, Any], build: str, account: str, status: str, images: list[str]) -> None:
+    """What Cloud Build knows of a build, with what it has pushed."""
+    state["pushed"] += [_digest(image) for image in images]
+    state["builds"][build] = {
+        "status": status,
+        "serviceAccount": account,
+        "results": {"images": [{"name": image, "digest": _digest(image).partition("@")[2]} for image in images]},
+    }
+
+
+def time_series(state: Mapping[str, Any], query: Mapping[str, list[str]]) -> dict[str, Any]:
+    """Cloud Monitoring's answer: `metrics` has, by revision, its requests, how many failed, and the 95th percentile."""
+    asked = dict(re.findall(r'([\w.]+) = "([^"]*)"', query["filter"][0]))
+    assert asked["resource.type"] == "cloud_run_revision"
+    assert asked["resource.labels.location"] == "europe-west1"
+    assert query["aggregation.perSeriesAligner"] == ["ALIGN_DELTA"]
+    grouped, reducer = query["aggregation.groupByFields"], query["aggregation.crossSeriesReducer"]
+    series = []
+    for revision, (requests, failed, p95) in state["metrics"].items():
+        if revision.rpartition("-")[0] != asked["resource.labels.service_name"]:
+            continue
+        of = {"labels": {"revision_name": revision}}
+        if asked["metric.type"] == "run.googleapis.com/request_count":
+            assert (reducer, len(grouped)) == (["REDUCE_SUM"], 2)
+            for name, count in (("2xx", requests - failed), ("5xx", failed)):
+                point = {"value": {"int64Value": str(count)}}
+                series.append({"resource": of, "metric": {"labels": {"response_code_class": name}}, "points": [point]})
+        else:
+            assert asked["metric.type"] == "run.googleapis.com/request_latencies"
+            assert (reducer, grouped) == (["REDUCE_PERCENTILE_95"], ["resource.labels.revision_name"])
+            series.append({"resource": of, "metric": {}, "points": [{"value": {"doubleValue": p95}}]})
+    return {"timeSeries": series} if series else {}
+
+
+def _set_tag(state: dict[str, Any], verb: str, name: str, flags: Mapping[str, str]) -> None:
+    image = f"{flags['--location']}-docker.pkg.dev/{flags['--project']}/{flags['--repository']}/{flags['--package']}"
+    tags = state["tags"].setdefault(image, {})
+    if (verb == "create") is (name in tags):
+        _fail(f"(gcloud.artifacts.tags.{verb}) the tag is {'already' if name in tags else 'not'} there")
+    if f"{image}@{flags['--version']}" not in state["pushed"]:
+        _fail(f"(gcloud.artifacts.tags.{verb}) NOT_FOUND: no such version")
+    tags[name] = flags["--version"]
 
 
 def gcloud(state: dict[str, Any], words: list[str], flags: Mapping[str, str]) -> str:
@@ -118,11 +167,31 @@ def gcloud(state: dict[str, Any], words: list[str], flags: Mapping[str, str]) ->
         case ["run", "services", action, name] if name not in state["services"]:
             _fail(f"(gcloud.run.services.{action}) Cannot find service [{name}]")
         case ["artifacts", "docker", "images", "scan", image]:
-            return "projects/my-project/scans/1" if image in state["built"] else _fail(f"no image {image}")
+            if image not in state["built"]:
+                _fail(f"no image {image}")
+            state["scanned"].append(image)
+            return "projects/my-project/scans/1"
         case ["artifacts", "docker", "images", "list-vulnerabilities", "projects/my-project/scans/1"]:
             return "\n".join(state["severities"])
-        case ["auth", "configure-docker", "europe-west1-docker.pkg.dev"]:
-            return ""
+        case ["auth", "configure-docker", host]:
+            state["configured"] = [*state.get("configured", []), host]
+        case ["auth", "print-access-token"]:
+            return "a-token"
+        case ["builds", "describe", build]:
+            if build not in state["builds"]:
+                _fail(f"(gcloud.builds.describe) NOT_FOUND: {build}")
+            return json.dumps(state["builds"][build])
+        case ["artifacts", "docker", "tags", "list", image]:
+            place = "projects/my-project/locations/europe-west1/repositories/pombo/packages"
+            package = f"{place}/{image.rpartition('/')[2]}"
+            return json.dumps(
+                [
+                    {"tag": f"{package}/tags/{tag}", "image": image, "version": f"{package}/versions/{digest}"}
+                    for tag, digest in state["tags"].get(image, {}).items()
+                ]
+            )
+        case ["artifacts", "tags", ("create" | "update") as verb, name]:
+            _set_tag(state, verb, name, flags)
         case ["run", "services", "update", name]:
             _update(state, name, flags)
         case ["run", "services", "update-traffic", name]:
@@ -134,6 +203,8 @@ def gcloud(state: dict[str, Any], words: list[str], flags: Mapping[str, str]) ->
         case ["run", "revisions", "describe", revision]:
             revisions = state["services"][revision.rpartition("-")[0]]["revisions"]
             return next(one["image"] for one in revisions if one["name"] == revision)
+        case ["run", "revisions", "list"]:
+            return "\n".join(one["image"] for one in state["services"][flags["--service"]]["revisions"])
         case _:
             _fail(f"unknown: {words}")
     return ""
@@ -143,13 +214,14 @@ def docker(state: dict[str, Any], words: list[str], flags: Mapping[str, str]) ->
     match words:
         case ["build", "."]:
             assert Path(flags["--file"]).is_file()
-            assert flags["--build-arg"] == f"PYTHON_IMAGE={Path('services/base-image.txt').read_text().strip()}"
+            name, _, base = flags["--build-arg"].partition("=")
+            default = Path("services/base-image.txt").read_text().strip()
+            if name != "PYTHON_IMAGE" or base not in (default, os.environ.get("_PYTHON_IMAGE")):
+                _fail(f"another base image: {base}")
+            host = base.partition("/")[0]
+            if host.endswith("-docker.pkg.dev") and host not in state.get("configured", []):
+                _fail(f"denied: Unauthenticated request to {host}")
             state["built"].append(flags["--tag"])
-        case ["push", image]:
-            assert image in state["built"]
-            state["pushed"].append(_digest(image))
-        case ["inspect", image] if flags["--format"] == "{{index .RepoDigests 0}}":
-            return _digest(image) if _digest(image) in state["pushed"] else _fail("no digest before a push")
         case _:
             _fail(f"unknown: {words}")
     return ""
@@ -166,7 +238,7 @@ def _read(arguments: list[str]) -> tuple[list[str], dict[str, str]]:
         word = waiting.pop(0)
         if not word.startswith("--"):
             words.append(word)
-        elif "=" in word or word in ("--no-traffic", "--to-latest", "--quiet"):
+        elif "=" in word or word in ("--no-traffic", "--to-latest", "--clear-tags", "--quiet"):
             name, _, value = word.partition("=")
             flags[name] = value
         else:
@@ -179,6 +251,8 @@ def main() -> None:
     state = json.loads(path.read_text())
     program, *arguments = sys.argv[1:]
     state["calls"].append([program, *arguments])
+    if state.get("broken"):
+        _fail(f"{program} is broken")
     try:
         said = {"gcloud": gcloud, "docker": docker}[program](state, *_read(arguments))
     finally:

@@ -58,3 +58,28 @@ def test_an_hour_is_the_bound_where_none_is_given(tmp_path: Path) -> None:
     path = f"{timeout.parent}:{os.environ['PATH']}"
     ended = ci_run(tmp_path, "test:\n", PATH=f"{tmp_path / 'bin'}:{path}")
     assert ended.stdout.startswith("--signal=INT --kill-after=60s 60m ")
+
+
+def test_the_builder_image_installs_nothing_and_says_what_it_lacks(tmp_path: Path) -> None:
+    """A PATH on which all is there but promtool."""
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for name in ("bash", "env", "dirname", "make", "git", "apt-get", "mktemp"):
+        (bare / name).symlink_to(shutil.which(name) or "/bin/false")
+    for name in ("python3", *STANDS_IN):
+        if name != "promtool":
+            (bare / name).symlink_to("/bin/true")
+    (bare / "apt-get").unlink()
+    (bare / "apt-get").write_text(f"#!/bin/sh\ntouch {tmp_path}/installed\n")
+    (bare / "apt-get").chmod(0o755)
+    ended = subprocess.run(
+        [bare / "bash", ROOT / ".ci" / "run"],
+        cwd=tmp_path,
+        env={"PATH": str(bare), "CI_INSTALLS": "never"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("pombo: this image lacks prometheus, and installs nothing (CI_INSTALLS)")
+    assert not (tmp_path / "installed").exists()

@@ -1,38 +1,50 @@
-"""The build: its file by the API's schemas and by rules of ours, and all its steps, run against a cloud on a file."""
+"""The files for Cloud Build: by the API's schemas, by rules of ours, and by what becomes of a project they run in."""
 
 import copy
-import json
-import os
 import re
-import shlex
-import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import fake_cloud
 import pytest
 import yaml
-from fake_cloud import PLACEHOLDER, REPOSITORY, serving
-from gcloud_lines import complaints
+from fake_cloud import REPOSITORY
 from google.cloud.devtools import cloudbuild_v1
 from google.protobuf import json_format
-from tree import ROOT, need_gcloud
+from project import BUILD, DEPLOYMENT, Candidate, Project, answering, both, build_id
+from tree import ROOT
 
-from infra.release import candidate
+from infra.release.cloud_run import SERVICES
+from infra.release.rollout import Watch
 
-BUILD: Mapping[str, Any] = yaml.safe_load((ROOT / "cloudbuild.yaml").read_text())
-GIVEN = {"PROJECT_ID", "BUILD_ID"}
+Config = dict[str, Any]
+ProjectAfter = Callable[[int], Project]
+
+BUILDER: Mapping[str, Any] = yaml.safe_load((ROOT / "infra/release/builder/cloudbuild.yaml").read_text())
+FILES: Mapping[str, Mapping[str, Any]] = {
+    "cloudbuild.yaml": BUILD,
+    "cloudbuild-deploy.yaml": DEPLOYMENT,
+    "infra/release/builder/cloudbuild.yaml": BUILDER,
+}
+ACCOUNTS = {
+    "cloudbuild.yaml": "pombo-build",
+    "cloudbuild-deploy.yaml": "pombo-deploy",
+    "infra/release/builder/cloudbuild.yaml": "pombo-tools",
+}
+STEPS = {
+    "cloudbuild.yaml": ["terraform", "test", "build", "scan"],
+    "cloudbuild-deploy.yaml": ["release", "deploy", "check", "promote"],
+    "infra/release/builder/cloudbuild.yaml": ["builder"],
+}
+GIVEN = {"PROJECT_ID", "BUILD_ID", "LOCATION"}
 """Substitutions that every build has: https://cloud.google.com/build/docs/configuring-builds/substitute-variable-values"""
 
 SHELLS_OWN = {"PATH", "PWD"}
-ORDER = ("terraform", "test", "build", "scan", "push", "deploy", "check", "promote")
+PUSHING = 300
+"""Seconds that a build has left for what is pushed behind its last step."""
 
 
 def before(build: Mapping[str, Any], step: str) -> set[str]:
@@ -46,16 +58,26 @@ def before(build: Mapping[str, Any], step: str) -> set[str]:
     return found
 
 
-def faults(build: Mapping[str, Any]) -> list[str]:
+def faults(name: str, config: Mapping[str, Any]) -> list[str]:
     """What no schema sees."""
-    return [*_step_faults(build), *_order_faults(build), *_substitution_faults(build), *_frame_faults(build)]
+    return [
+        *_step_faults(config),
+        *_order_faults(config),
+        *_substitution_faults(config),
+        *_time_faults(config),
+        *_frame_faults(name, config),
+    ]
 
 
 def _step_faults(build: Mapping[str, Any]) -> Iterator[str]:
     for step in build["steps"]:
         name, script = step["id"], step.get("script", "")
-        if not re.fullmatch(r"[\w./-]+:[\w.-]+(@sha256:[0-9a-f]{64})?", step["name"]) or ":latest" in step["name"]:
-            yield f"{name}: {step['name']} is no image by a tag"
+        substitution = re.fullmatch(r"\$(_[A-Z]+_IMAGE)", step["name"])
+        default = str(build.get("substitutions", {}).get(substitution[1], "") if substitution else "")
+        if not substitution:
+            yield f"{name}: {step['name']} is no image that a project may have a copy of"
+        elif not re.fullmatch(r"[\w./-]+:[\w.-]+(@sha256:[0-9a-f]{64})?", default) or ":latest" in default:
+            yield f"{name}: {default} is no image by a tag"
         if not re.match(r"#!/bin/sh\nset -eu\n|#!/usr/bin/env bash\nset -euo pipefail\n", script):
             yield f"{name}: the script goes on after a command that failed"
         for line in re.sub(r"\\\n\s*", " ", script).splitlines():
@@ -66,7 +88,7 @@ def _step_faults(build: Mapping[str, Any]) -> Iterator[str]:
                     yield f"{name}: what was deployed gets traffic before it was checked"
                 if "--tag" in line or "--revision-suffix" in line:
                     yield f"{name}: it names the revision, and Terraform wants to take the name away"
-        if name == "deploy" and '--update-tags="candidate=$revision"' not in script:
+        if name == "deploy" and '--set-tags="candidate=$revision"' not in script:
             yield f"{name}: what was deployed cannot be asked"
 
 
@@ -79,14 +101,16 @@ def _order_faults(build: Mapping[str, Any]) -> Iterator[str]:
             yield f"{step['id']}: waits for {one}, which is no step before it"
         if not step.get("waitFor"):
             yield f"{step['id']}: does not say what it waits for"
-    for late, early in (("push", {"test", "scan"}), ("deploy", {"push"}), ("promote", {"check", "deploy"})):
-        for one in early - before(build, late):
-            yield f"{late}: does not wait for {one}"
+    for late, early in (("scan", {"build"}), ("deploy", {"release"}), ("promote", {"check", "deploy"})):
+        if late in ids:
+            for one in early - before(build, late):
+                yield f"{late}: does not wait for {one}"
 
 
 def _substitution_faults(build: Mapping[str, Any]) -> Iterator[str]:
     defined = set(build.get("substitutions", {}))
-    texts = [build.get("serviceAccount", ""), *(step.get("script", "") for step in build["steps"])]
+    texts = [build.get("serviceAccount", ""), *build.get("images", ())]
+    texts += [step.get(key, "") for step in build["steps"] for key in ("name", "script")]
     used = {name for text in texts for name in re.findall(r"\$\{?([A-Z_][A-Z0-9_]*)", text)}
     for name in used - defined - GIVEN - SHELLS_OWN:
         yield f"${name} is used and not defined"
@@ -94,20 +118,53 @@ def _substitution_faults(build: Mapping[str, Any]) -> Iterator[str]:
         yield f"${name} is defined and not used"
 
 
-def _frame_faults(build: Mapping[str, Any]) -> Iterator[str]:
-    if build.get("serviceAccount") != (
-        "projects/$PROJECT_ID/serviceAccounts/pombo-build@$PROJECT_ID.iam.gserviceaccount.com"
-    ):
-        yield "it does not run as pombo-build, but as an account that may do more"
+def _seconds(config: Mapping[str, Any]) -> float:
+    """What is bounded to so many."""
+    return float(str(config.get("timeout", "inf")).removesuffix("s"))
+
+
+def _time_faults(build: Mapping[str, Any]) -> Iterator[str]:
+    steps = {step["id"]: step for step in build["steps"]}
+    for name, step in steps.items():
+        if "timeout" not in step:
+            yield f"{name}: it may hang until the whole build is ended"
+        needed = sum(_seconds(steps[one]) for one in {*before(build, name), name} & set(steps))
+        if "timeout" in step and needed + PUSHING > _seconds({"timeout": "600s", **build}):
+            yield f"the build is ended before {name} may take its time: {needed + PUSHING:.0f} s"
+    if "test" in steps and _seconds(steps["test"]) < ci_limit() + 120:
+        yield "test: it is ended before .ci/run ends it, which says where it was"
+    if "promote" in steps:
+        hold = float(build["substitutions"]["_HOLD_SECONDS"])
+        if _seconds(steps["promote"]) < len(SERVICES) * Watch(hold).longest + 900:
+            yield "promote: it is ended within its steps of the traffic, and leaves them as they are"
+
+
+def ci_limit() -> float:
+    """Seconds after which .ci/run ends itself."""
+    found = re.search(r"CI_LIMIT:-(\d+)m", (ROOT / ".ci" / "run").read_text())
+    assert found
+    return 60 * float(found[1])
+
+
+def _frame_faults(name: str, build: Mapping[str, Any]) -> Iterator[str]:
+    account = f"{ACCOUNTS[name]}@$PROJECT_ID.iam.gserviceaccount.com"
+    if build.get("serviceAccount") != f"projects/$PROJECT_ID/serviceAccounts/{account}":
+        yield f"it does not run as {ACCOUNTS[name]}, but as an account that may do more"
     if build.get("options", {}).get("logging") != "CLOUD_LOGGING_ONLY":
         yield "an account of one's own needs logging: CLOUD_LOGGING_ONLY"
     if not build.get("options", {}).get("automapSubstitutions"):
         yield "scripts do not see substitutions"
-    if "bash .ci/run" not in next((step["script"] for step in build["steps"] if step["id"] == "test"), ""):
-        yield "the tests are not those of CI"
+    scripts = "\n".join(step.get("script", "") for step in build["steps"])
+    if name == "cloudbuild.yaml":
+        if "bash .ci/run" not in next((step["script"] for step in build["steps"] if step["id"] == "test"), ""):
+            yield "the tests are not those of CI"
+        if re.search(r"gcloud (beta |alpha )?run|infra\.release", scripts):
+            yield "it deploys, in the account that runs the tests"
+    elif re.search(r"\.ci/|\bmake\b|pytest|\bpip\b|docker (run|compose)", scripts):
+        yield "it runs more of the repository than what deploys"
 
 
-# ---- the file
+# ---- the files
 
 
 def schema(path: Path) -> int:
@@ -121,18 +178,20 @@ def protobuf(build: Mapping[str, Any]) -> cloudbuild_v1.Build:
     return json_format.ParseDict(build, cloudbuild_v1.Build.pb(cloudbuild_v1.Build()))
 
 
-def test_the_build_fits_the_published_schema_and_the_apis_own() -> None:
-    assert schema(ROOT / "cloudbuild.yaml") == 0
-    assert [step.id for step in protobuf(BUILD).steps] == list(ORDER)
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_fits_the_published_schema_and_the_apis_own(name: str) -> None:
+    assert schema(ROOT / name) == 0
+    assert [step.id for step in protobuf(FILES[name]).steps] == STEPS[name]
 
 
-def test_the_build_keeps_our_rules() -> None:
-    assert faults(BUILD) == []
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_keeps_our_rules(name: str) -> None:
+    assert faults(name, FILES[name]) == []
 
 
 def test_a_fault_of_the_schema_is_found(tmp_path: Path) -> None:
     text = (ROOT / "cloudbuild.yaml").read_text()
-    for good, bad in (("waitFor: [test, scan]", "waitfor: [test, scan]"), ("CLOUD_LOGGING_ONLY", "SOMEWHERE")):
+    for good, bad in (("waitFor: [terraform]", "waitfor: [terraform]"), ("CLOUD_LOGGING_ONLY", "SOMEWHERE")):
         assert good in text
         path = tmp_path / "cloudbuild.yaml"
         path.write_text(text.replace(good, bad))
@@ -141,247 +200,229 @@ def test_a_fault_of_the_schema_is_found(tmp_path: Path) -> None:
             protobuf(yaml.safe_load(path.read_text()))
 
 
-def step(build: dict[str, Any], name: str) -> dict[str, Any]:
+def step(build: Config, name: str) -> Config:
     return next(one for one in build["steps"] if one["id"] == name)
 
 
-def replaced(name: str, old: str, new: str) -> Callable[[dict[str, Any]], None]:
-    def change(build: dict[str, Any]) -> None:
+def replaced(name: str, old: str, new: str) -> Callable[[Config], None]:
+    def change(build: Config) -> None:
         assert old in step(build, name)["script"]
         step(build, name)["script"] = step(build, name)["script"].replace(old, new)
 
     return change
 
 
-MUTATIONS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
-    "a step waits for one that is not there": (lambda b: step(b, "scan").update(waitFor=["builds"]), "builds"),
-    "a step waits for a later one": (lambda b: step(b, "build").update(waitFor=["scan"]), "no step before it"),
-    "a step waits for nothing": (lambda b: step(b, "deploy").pop("waitFor"), "does not say"),
-    "two steps of one name": (lambda b: step(b, "scan").update(id="build"), "one id"),
-    "a push without the tests": (lambda b: step(b, "push").update(waitFor=["scan"]), "wait for test"),
-    "a push without the scan": (lambda b: step(b, "push").update(waitFor=["test"]), "wait for scan"),
-    "a deployment without a push": (lambda b: step(b, "deploy").update(waitFor=["test"]), "wait for push"),
-    "traffic without a check": (lambda b: step(b, "promote").update(waitFor=["deploy"]), "wait for check"),
-    "a misspelt substitution": (replaced("deploy", "$_REGION", "$_REGOIN"), "$_REGOIN is used and not defined"),
-    "a substitution that nobody uses": (lambda b: b["substitutions"].update(_OLD="x"), "$_OLD is defined and not"),
-    "a mutable tag": (replaced("deploy", '"$(cat ".release/$service")"', '"x/$service:latest"'), "by the digest"),
-    "the tag that was built": (replaced("deploy", '$(cat ".release/$service")', "x:$BUILD_ID"), "by the digest"),
-    "traffic at once": (replaced("deploy", " --no-traffic", ""), "gets traffic"),
-    "a deployment that cannot be asked": (replaced("deploy", '"candidate=', '"'), "cannot be asked"),
+B, D = "cloudbuild.yaml", "cloudbuild-deploy.yaml"
+MUTATIONS: dict[str, tuple[str, Callable[[Config], Any], str]] = {
+    "a step waits for one that is not there": (B, lambda b: step(b, "scan").update(waitFor=["builds"]), "builds"),
+    "a step waits for a later one": (B, lambda b: step(b, "build").update(waitFor=["scan"]), "no step before it"),
+    "a step waits for nothing": (D, lambda b: step(b, "deploy").pop("waitFor"), "does not say"),
+    "two steps of one name": (B, lambda b: step(b, "scan").update(id="build"), "one id"),
+    "a scan without a build": (B, lambda b: step(b, "scan").update(waitFor=["test"]), "wait for build"),
+    "a deployment of no build": (D, lambda b: step(b, "deploy").update(waitFor=["-"]), "wait for release"),
+    "traffic without a check": (D, lambda b: step(b, "promote").update(waitFor=["deploy"]), "wait for check"),
+    "a misspelt substitution": (D, replaced("deploy", "$_REGION", "$_REGOIN"), "$_REGOIN is used and not defined"),
+    "a substitution that nobody uses": (B, lambda b: b["substitutions"].update(_OLD="x"), "$_OLD is defined and not"),
+    "a mutable tag": (D, replaced("deploy", '"$(cat ".release/$service")"', '"x/$service:latest"'), "by the digest"),
+    "the tag that was built": (D, replaced("deploy", '$(cat ".release/$service")', "x:$_BUILD"), "by the digest"),
+    "traffic at once": (D, replaced("deploy", " --no-traffic", ""), "gets traffic"),
+    "a deployment that cannot be asked": (D, replaced("deploy", '"candidate=', '"'), "cannot be asked"),
     "a revision with a name": (
+        D,
         replaced("deploy", " --no-traffic", " --no-traffic --tag=candidate"),
         "names the revision",
     ),
-    "an image without a tag": (lambda b: step(b, "test").update(name="gcr.io/a/cli"), "no image by a tag"),
-    "an image by latest": (lambda b: step(b, "test").update(name="gcr.io/a/cli:latest"), "no image by a tag"),
-    "a script that goes on": (replaced("push", "set -euo pipefail\n", ""), "goes on"),
-    "the account of everything": (lambda b: b.pop("serviceAccount"), "pombo-build"),
-    "logs in a bucket": (lambda b: b["options"].update(logging="GCS_ONLY"), "CLOUD_LOGGING_ONLY"),
-    "scripts without substitutions": (lambda b: b["options"].pop("automapSubstitutions"), "do not see"),
-    "other tests": (replaced("test", "bash .ci/run", "make check"), "not those of CI"),
+    "an image of somebody else's": (B, lambda b: step(b, "scan").update(name="gcr.io/a/cli:1"), "have a copy of"),
+    "an image without a tag": (B, lambda b: b["substitutions"].update(_CLI_IMAGE="gcr.io/a/cli"), "no image by a tag"),
+    "an image by latest": (D, lambda b: b["substitutions"].update(_CLI_IMAGE="a/cli:latest"), "no image by a tag"),
+    "a script that goes on": (B, replaced("scan", "set -euo pipefail\n", ""), "goes on"),
+    "the account of everything": (B, lambda b: b.pop("serviceAccount"), "pombo-build"),
+    "the account that deploys": (B, lambda b: b.update(serviceAccount=DEPLOYMENT["serviceAccount"]), "pombo-build"),
+    "the account that builds": (D, lambda b: b.update(serviceAccount=BUILD["serviceAccount"]), "pombo-deploy"),
+    "logs in a bucket": (B, lambda b: b["options"].update(logging="GCS_ONLY"), "CLOUD_LOGGING_ONLY"),
+    "scripts without substitutions": (D, lambda b: b["options"].pop("automapSubstitutions"), "do not see"),
+    "other tests": (B, replaced("test", "bash .ci/run", "make check"), "not those of CI"),
+    "tests in the deployment": (
+        D,
+        replaced("check", "python3 -m", "make check && python3 -m"),
+        "more of the repository",
+    ),
+    "a deployment in the build": (B, replaced("scan", "echo ", "gcloud run services list; echo "), "it deploys"),
+    "a step without a bound": (B, lambda b: step(b, "build").pop("timeout"), "may hang"),
+    "a build that ends too soon": (B, lambda b: b.update(timeout="3600s"), "the build is ended before test"),
+    "a build with the default bound": (B, lambda b: b.pop("timeout"), "the build is ended before test"),
+    "a deployment that ends too soon": (D, lambda b: b.update(timeout="1800s"), "the build is ended before promote"),
+    "tests that are cut off": (B, lambda b: step(b, "test").update(timeout="600s"), "before .ci/run ends it"),
+    "traffic that is cut off": (D, lambda b: step(b, "promote").update(timeout="2400s"), "within its steps"),
+    "traffic that is watched for too long": (
+        D,
+        lambda b: b["substitutions"].update(_HOLD_SECONDS="900"),
+        "within its steps",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_a_rule_of_ours_can_fail(name: str) -> None:
-    change, word = MUTATIONS[name]
-    build = copy.deepcopy(dict(BUILD))
-    change(build)
-    assert any(word in fault for fault in faults(build)), faults(build)
+    file, change, word = MUTATIONS[name]
+    config = copy.deepcopy(dict(FILES[file]))
+    change(config)
+    assert any(word in fault for fault in faults(file, config)), faults(file, config)
 
 
-# ---- the steps
+# ---- what becomes of a project
+
+MIRRORED = "europe-west1-docker.pkg.dev/my-project/pombo-tools/python@sha256:" + "1" * 64
 
 
-@dataclass
-class Candidate:
-    """What answers at a candidate's address."""
-
-    health: tuple[int, str] = (200, '{"services": {"store": "connected", "queue": "connected"}}')
-    handshake: int = 403
-    unsigned: int = 403
-    url: str = ""
-
-
-@pytest.fixture
-def answers() -> Iterator[Candidate]:
-    with answering(Candidate()) as says:
-        yield says
-
-
-@contextmanager
-def answering(says: Candidate) -> Iterator[Candidate]:
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self._answer(*(says.health if self.path == "/health" else (says.handshake, "")))
-
-        def do_POST(self) -> None:
-            assert "X-Hub-Signature-256" not in self.headers
-            self._answer(says.unsigned, "")
-
-        def _answer(self, status: int, body: str) -> None:
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(body.encode())
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    says.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    yield says
-    server.shutdown()
-    thread.join()
-    server.server_close()
+def outcome(
+    project: Project, build: Mapping[str, Any] = BUILD, deployment: Mapping[str, Any] = DEPLOYMENT
+) -> list[str]:
+    """What is wrong with a project in which a second release is built and deployed by these files."""
+    found = []
+    failed = project.build(2, build=build, _PYTHON_IMAGE=MIRRORED)
+    if failed:
+        found.append(f"the build fails at {failed}: {project.said[-1]}")
+    state = project.state
+    pushed = {it["name"] for it in state["builds"][build_id(2)]["results"]["images"]}
+    found += [f"{name} was pushed and never scanned" for name in sorted(pushed - set(state["scanned"]))]
+    wanted = {f"{REPOSITORY}/{service}:{build_id(2)}" for service in SERVICES}
+    found += [f"{name} was never pushed" for name in sorted(wanted - pushed) if not failed]
+    if not failed and project.deploy(2, deployment=deployment):
+        found.append(f"the deployment fails: {project.said[-1]}")
+    moved = [call for call in project.state["calls"] if call[:4] == ["gcloud", "run", "services", "update-traffic"]]
+    promoted = [call[4] for call in moved[len(moved_before(state)) :] if any(it.startswith("--to-") for it in call)]
+    if promoted != sorted(promoted):
+        found.append("the public service has traffic before the private one has all of it")
+    if not found and project.serves() != both(2):
+        found.append("what was built does not serve")
+    return found
 
 
-@dataclass
-class Project:
-    """A project on a file, a work tree for its builds, and the programs of the steps' images."""
-
-    directory: Path
-    tests: str = "exit 0"
-    said: list[str] = field(default_factory=list)
-
-    @property
-    def state(self) -> dict[str, Any]:
-        return json.loads((self.directory / "cloud.json").read_text())
-
-    def change(self, change: Callable[[dict[str, Any]], Any]) -> None:
-        state = self.state
-        change(state)
-        (self.directory / "cloud.json").write_text(json.dumps(state))
-
-    @property
-    def environment(self) -> dict[str, str]:
-        return {"PATH": f"{self.directory}/bin:/usr/bin:/bin", "FAKE_CLOUD": str(self.directory / "cloud.json")}
-
-    def build(self, number: int, steps: Sequence[str] = ORDER, **substitutions: str) -> str | None:
-        """Run every step, or these, as Cloud Build would; the step that failed, and with it the build."""
-        shutil.rmtree(self.directory / "workspace", ignore_errors=True)
-        for name in ("infra/release", "services"):
-            shutil.copytree(ROOT / name, self.directory / "workspace" / name)
-        (self.directory / "workspace" / ".ci").mkdir()
-        (self.directory / "workspace" / ".ci" / "run").write_text(f"command -v terraform && {self.tests}\n")
-        mapped = {"PROJECT_ID": "my-project", "BUILD_ID": f"build-{number}", **BUILD["substitutions"], **substitutions}
-        for step in (one for one in BUILD["steps"] if one["id"] in steps):
-            script = self.directory / "script"
-            script.write_text(step["script"])
-            script.chmod(0o755)
-            done = subprocess.run(
-                [script],
-                cwd=self.directory / "workspace",
-                env=self.environment | mapped,
-                capture_output=True,
-                text=True,
-                timeout=60,
-            )
-            self.said.append(done.stdout + done.stderr)
-            if done.returncode != 0:
-                return step["id"]
-        return None
-
-    def run(self, action: str, *services: str) -> subprocess.CompletedProcess[str]:
-        """The program of the last steps, by hand."""
-        place = ("--project=my-project", "--region=europe-west1")
-        return subprocess.run(
-            [sys.executable, "-m", "infra.release.candidate", action, *services, *place],
-            cwd=ROOT,
-            env=self.environment | {"PATH": str(self.directory / "bin")},
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-
-    def serves(self) -> tuple[str, str]:
-        return serving(self.state, "pombo-webhook"), serving(self.state, "pombo-internal")
+def moved_before(state: Mapping[str, Any]) -> list[list[str]]:
+    return [call for call in state["calls"] if call[:4] == ["gcloud", "run", "services", "update-traffic"]]
 
 
-def a_project(directory: Path, state: dict[str, Any]) -> Project:
-    (directory / "bin").mkdir()
-    fake = Path(__file__).with_name("fake_cloud.py")
-    for name in ("gcloud", "docker", "terraform"):
-        (directory / "bin" / name).write_text(f'#!/bin/sh\nexec {sys.executable} -IS {fake} {name} "$@"\n')
-        (directory / "bin" / name).chmod(0o755)
-    (directory / "bin" / "python3").write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
-    (directory / "bin" / "python3").chmod(0o755)
-    (directory / "cloud.json").write_text(json.dumps(state))
-    return Project(directory)
+def test_a_release_by_the_files_as_they_are_has_nothing_wrong(project_after: ProjectAfter) -> None:
+    assert outcome(project_after(1)) == []
 
 
-@pytest.fixture(scope="module")
-def history(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What the cloud was like after the first apply, after one build, and after another."""
-    with answering(Candidate()) as says:
-        project = a_project(tmp_path_factory.mktemp("history"), fake_cloud.new(says.url))
-        states = [project.state]
-        for number in (1, 2):
-            assert project.build(number) is None, project.said
-            states.append(project.state)
-    return states
+OUTCOMES: dict[str, tuple[str, Callable[[Config], Any], str]] = {
+    "the public service first": (
+        D,
+        replaced("promote", "promote internal webhook", "promote webhook internal"),
+        "before the private one",
+    ),
+    "one image that is not scanned": (
+        B,
+        replaced("scan", "for service in internal webhook", "for service in webhook"),
+        "internal:00000002-0000-4000-8000-000000000000 was pushed and never scanned",
+    ),
+    "an image of which another tag is scanned": (
+        B,
+        replaced("scan", "$service:$BUILD_ID", "webhook:$BUILD_ID"),
+        "internal:00000002-0000-4000-8000-000000000000 was pushed and never scanned",
+    ),
+    "no scan": (B, lambda b: b["steps"].remove(step(b, "scan")), "was pushed and never scanned"),
+    "one image that is not pushed": (B, lambda b: b["images"].pop(), "was never pushed"),
+    "one image that is not built": (
+        B,
+        replaced("build", "for service in internal webhook", "for service in internal"),
+        "the build fails",
+    ),
+    "a registry that docker does not know": (
+        B,
+        replaced("build", 'gcloud auth configure-docker "$_REGION-docker.pkg.dev" --quiet\n', ""),
+        "the build fails at build",
+    ),
+    "another registry that docker knows": (
+        B,
+        replaced("build", 'configure-docker "$_REGION-docker.pkg.dev"', "configure-docker gcr.io"),
+        "the build fails at build",
+    ),
+    "a base image of somebody else's": (
+        B,
+        replaced("build", "${_PYTHON_IMAGE:-$(cat services/base-image.txt)}", "python:3.11"),
+        "the build fails at build",
+    ),
+    "one service that is not deployed": (
+        D,
+        replaced("deploy", "for service in internal webhook", "for service in internal"),
+        "the deployment fails",
+    ),
+    "one service that is not promoted": (
+        D,
+        replaced("promote", "promote internal webhook", "promote internal"),
+        "does not serve",
+    ),
+}
 
 
-@pytest.fixture
-def project_after(history: list[dict[str, Any]], answers: Candidate, tmp_path: Path) -> Callable[[int], Project]:
-    """A project after so many builds."""
-    return lambda builds: a_project(tmp_path, {**copy.deepcopy(history[builds]), "url": answers.url})
+@pytest.mark.parametrize("name", OUTCOMES)
+def test_a_release_that_goes_another_way_is_noticed(name: str, project_after: ProjectAfter) -> None:
+    file, change, word = OUTCOMES[name]
+    config = copy.deepcopy(dict(FILES[file]))
+    change(config)
+    given = {"build" if file == B else "deployment": config}
+    found = outcome(project_after(1), **given)
+    assert any(word in fault for fault in found), found
 
 
-def image(service: str, number: int) -> str:
-    return fake_cloud._digest(f"{REPOSITORY}/{service}:build-{number}")
+def test_without_a_mirror_the_images_are_built_on_what_their_file_names(project_after: ProjectAfter) -> None:
+    project = project_after(0)
+    assert project.build(1, ("build",)) is None
+    named = (ROOT / "services" / "base-image.txt").read_text().strip()
+    builds = [call for call in project.state["calls"] if call[:2] == ["docker", "build"]]
+    assert len(builds) == 2
+    assert all(f"PYTHON_IMAGE={named}" in call for call in builds)
 
 
-def both(number: int) -> tuple[str, str]:
-    return image("webhook", number), image("internal", number)
+# ---- a step that fails
 
 
-ProjectAfter = Callable[[int], Project]
-
-
-def test_a_build_deploys_what_it_pushed_by_digest_and_gives_it_the_traffic(history: list[dict[str, Any]]) -> None:
-    served = [tuple(serving(state, name) for name in ("pombo-webhook", "pombo-internal")) for state in history]
-    assert served == [(PLACEHOLDER, PLACEHOLDER), both(1), both(2)]
-
-
-def test_gcloud_would_take_every_command_of_a_build_and_of_a_rollback(project_after: ProjectAfter) -> None:
-    need_gcloud()
-    project = project_after(2)
-    assert project.run("rollback", "webhook", "internal").returncode == 0
-    called = [shlex.join(call) for call in project.state["calls"] if call[0] == "gcloud"]
-    assert {" ".join(call.split()[:4]) for call in called} >= {
-        "gcloud run services update",
-        "gcloud run services update-traffic",
-        "gcloud run revisions describe",
-    }
-    assert complaints(called) == {}
-
-
-def test_after_a_build_new_revisions_of_terraforms_get_the_traffic(project_after: ProjectAfter) -> None:
+@pytest.mark.parametrize(("file", "name"), [(file, name) for file in (B, D) for name in STEPS[file]])
+def test_a_step_whose_tools_fail_ends_soon_and_fails(file: str, name: str, project_after: ProjectAfter) -> None:
     project = project_after(1)
-    project.change(lambda state: fake_cloud.add_revision(state, "pombo-webhook", "as terraform set it"))
-    assert project.serves()[0] == "as terraform set it"
+    if file == D:
+        assert project.build(2) is None
+    project.tests = "gcloud fails"
+    project.step_seconds = 30
+    steps = STEPS[file][: STEPS[file].index(name)]
+    given = {"BUILD_ID": build_id(2), "_BUILD": build_id(2), "_HOLD_SECONDS": "0"}
+    assert project.run_steps(FILES[file], [one for one in steps if one != "test"] or ["none"], given) is None
+    project.change(lambda state: state.update(broken=True))
+    (project.directory / "bin" / "terraform").unlink()
+    project.keeps_workspace = True
+    assert project.run_steps(FILES[file], [name], given) == name
 
 
-@pytest.mark.parametrize(
-    ("fault", "stops_at", "pushes"),
-    [
-        ({"severities": ["LOW\t", "CRITICAL\tTrue"]}, "scan", False),
-        ({"unready": ["pombo-internal"]}, "deploy", True),
-        ({"unready": ["pombo-webhook"]}, "deploy", True),
-    ],
-)
-def test_a_build_that_goes_wrong_leaves_the_traffic_where_it_was(
-    fault: dict[str, Any], stops_at: str, pushes: bool, project_after: ProjectAfter
-) -> None:
-    project = project_after(1)
-    project.change(lambda state: state.update(fault))
-    pushed = len(project.state["pushed"])
-    assert project.build(2) == stops_at
-    assert project.serves() == both(1)
-    assert (len(project.state["pushed"]) > pushed) is pushes
+def test_a_test_step_that_hangs_has_failed(project_after: ProjectAfter) -> None:
+    project = project_after(0)
+    project.tests, project.step_seconds = "sleep 600", 3
+    assert project.build(1, ("terraform", "test")) == "test"
+
+
+def test_a_test_that_fails_leaves_no_server_behind_that_keeps_pytest_from_ending() -> None:
+    there = threading.active_count()
+    with pytest.raises(LookupError), answering(Candidate()):
+        raise LookupError("the test has failed")
+    assert threading.active_count() == there
+
+
+def test_a_release_that_fails_in_a_fixture_ends_pytest(tmp_path: Path) -> None:
+    """All of pytest: a thread that is left would hold up the end of the process."""
+    (tmp_path / "test_it.py").write_text(
+        "import pytest, project\n\n\n@pytest.fixture\ndef broken():\n    with project.answering(project.Candidate()):\n"
+        "        assert False, 'the build failed'\n    yield\n\n\ndef test_it(broken):\n    pass\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", tmp_path, tmp_path]
+    path = f"{ROOT / 'tests' / 'release'}:{ROOT / 'tests' / 'unit'}:{ROOT}"
+    done = subprocess.run(command, env={"PATH": "/usr/bin:/bin", "PYTHONPATH": path}, capture_output=True, timeout=60)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert b"the build failed" in done.stdout
+
+
+# ---- the tests and the scan
 
 
 def test_nothing_is_pushed_unless_the_tests_pass(project_after: ProjectAfter) -> None:
@@ -411,236 +452,3 @@ def test_a_vulnerability_that_can_be_mended_stops_a_build_by_its_severity(
     project = project_after(0)
     project.change(lambda state: state.update(severities=found))
     assert project.build(1, ("build", "scan"), _STOP_AT=stop_at) == ("scan" if stops else None)
-
-
-@pytest.mark.parametrize("wrong", [{"handshake": 200}, {"unsigned": 200}])
-def test_a_candidate_that_answers_wrongly_gets_no_traffic(
-    wrong: dict[str, int], project_after: ProjectAfter, answers: Candidate
-) -> None:
-    for name, value in wrong.items():
-        setattr(answers, name, value)
-    project = project_after(1)
-    assert project.build(2, ("build", "push", "deploy", "check")) == "check"
-    assert project.serves() == both(1)
-
-
-@pytest.mark.parametrize(
-    "health",
-    [
-        (503, "{}"),
-        (200, "{}"),
-        (200, "[]"),
-        (200, "<html>"),
-        (200, '{"services": {}}'),
-        (200, '{"services": {"store": "connected"}}'),
-        (200, '{"services": {"store": "connected", "queue": "unavailable"}}'),
-    ],
-)
-def test_a_candidate_that_is_never_connected_is_given_up(
-    health: tuple[int, str], answers: Candidate, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(candidate, "READY_SECONDS", 0)
-    answers.health = health
-    with pytest.raises(candidate.Refused, match=f"answers {health[0]} to /health"):
-        candidate.check(candidate.Service("pombo-webhook", ("", ""), a_status(answers.url)))
-
-
-def a_status(url: str) -> dict[str, Any]:
-    """Of a service whose candidate is here."""
-    target = {"revisionName": "r", "tag": "candidate", "url": url}
-    return {"latestCreatedRevisionName": "r", "latestReadyRevisionName": "r", "traffic": [target]}
-
-
-def test_a_rollback_serves_the_image_before_and_changes_nothing_when_done_again(project_after: ProjectAfter) -> None:
-    project = project_after(2)
-    done = project.run("rollback", "webhook", "internal")
-    assert done.returncode == 0, done.stderr
-    assert f"pombo-webhook serves {named(both(1)[0])} in place of {named(both(2)[0])}" in done.stdout
-    assert project.serves() == both(1)
-    there = project.state["services"]
-    again = project.run("rollback", "webhook", "internal")
-    assert again.stdout.count("from before the last promotion, already.") == 2
-    assert project.state["services"] == there
-
-
-def named(image: str) -> str:
-    """As a person is told it."""
-    return image.partition("@")[2][:19]
-
-
-def test_a_rollback_does_not_bring_back_the_secrets_of_then(project_after: ProjectAfter) -> None:
-    project = project_after(2)
-    project.change(lambda state: fake_cloud.apply(state, "pombo-webhook", "META_APP_SECRET=2"))
-    assert project.run("rollback", "webhook").returncode == 0
-    assert project.serves()[0] == image("webhook", 1)
-    assert serving(project.state, "pombo-webhook", "settings") == "META_APP_SECRET=2"
-
-
-def test_after_a_rollback_what_is_applied_gets_the_traffic_and_the_good_image(project_after: ProjectAfter) -> None:
-    project = project_after(2)
-    assert project.run("rollback", "webhook").returncode == 0
-    project.change(lambda state: fake_cloud.apply(state, "pombo-webhook", "META_APP_SECRET=2"))
-    assert project.run("rollback", "webhook").returncode == 0
-    assert project.serves()[0] == image("webhook", 1)
-    assert serving(project.state, "pombo-webhook", "settings") == "META_APP_SECRET=2"
-
-
-def test_what_terraform_applies_after_a_build_is_taken(project_after: ProjectAfter) -> None:
-    """A build that names its revision leaves the name in the service, where no plan of Terraform's leaves it."""
-    project = project_after(2)
-    project.change(lambda state: fake_cloud.apply(state, "pombo-webhook", "META_APP_SECRET=2"))
-    assert serving(project.state, "pombo-webhook", "settings") == "META_APP_SECRET=2"
-
-
-def test_a_rollback_whose_image_does_not_start_leaves_the_traffic_and_can_be_tried_again(
-    project_after: ProjectAfter,
-) -> None:
-    project = project_after(2)
-    project.change(lambda state: state.update(unready=["pombo-webhook"]))
-    for _ in range(2):
-        done = project.run("rollback", "webhook")
-        assert (done.returncode, done.stdout) == (1, "")
-        assert "is not ready" in done.stderr
-        assert project.serves() == both(2)
-    project.change(lambda state: state.update(unready=[]))
-    assert project.run("rollback", "webhook").returncode == 0
-    assert project.serves() == (image("webhook", 1), image("internal", 2))
-
-
-@pytest.mark.parametrize(("action", "serves"), [("rollback", 1), ("drop", 2)])
-def test_what_breaks_off_between_the_image_and_the_traffic_goes_on_from_there(
-    action: str, serves: int, project_after: ProjectAfter
-) -> None:
-    project = project_after(2)
-    assert project.build(3, ("build", "push", "deploy")) is None
-    project.change(lambda state: state.update(away=[["update-traffic", "pombo-webhook"]]))
-    assert "UNAVAILABLE" in project.run(action, "webhook").stderr
-    for _ in range(2):
-        assert project.run(action, "webhook").returncode == 0
-        assert project.serves()[0] == image("webhook", serves)
-        assert applied(project)
-
-
-def applied(project: Project) -> bool:
-    """Whether what Terraform applies now takes effect, with the image that serves."""
-    serves = project.serves()[0]
-    project.change(lambda state: fake_cloud.apply(state, "pombo-webhook", "META_APP_SECRET=2"))
-    assert project.serves()[0] == serves
-    return serving(project.state, "pombo-webhook", "settings") == "META_APP_SECRET=2"
-
-
-@pytest.mark.parametrize(
-    ("fault", "stops_at"),
-    [
-        ({}, "check"),
-        ({"unready": [image("internal", 3)]}, "deploy"),
-        ({"unready": [image("webhook", 3)]}, "deploy"),
-        ({"away": [["update", "pombo-internal"]]}, "deploy"),
-        ({"away": [["update", "pombo-webhook"]]}, "deploy"),
-        ({"away": [["describe", "pombo-webhook"]]}, "deploy"),
-        ({"away": [["update-traffic", "pombo-webhook"]]}, "deploy"),
-        ({"severities": ["CRITICAL\tTrue"]}, "scan"),
-    ],
-)
-def test_a_build_that_goes_wrong_leaves_nothing_of_itself_behind(
-    fault: dict[str, Any], stops_at: str, project_after: ProjectAfter, answers: Candidate
-) -> None:
-    project = project_after(2)
-    answers.unsigned = 200
-    project.change(lambda state: state.update(fault))
-    assert project.build(3) == stops_at
-    assert project.serves() == both(2)
-    assert applied(project)
-    done = project.run("drop", "internal", "webhook")
-    assert done.stdout.count("has nothing to drop") == 2
-
-
-def test_a_first_build_that_goes_wrong_leaves_the_placeholder(project_after: ProjectAfter, answers: Candidate) -> None:
-    project = project_after(0)
-    answers.unsigned = 200
-    assert project.build(1) == "check"
-    assert project.serves() == (PLACEHOLDER, PLACEHOLDER)
-    assert applied(project)
-
-
-def test_a_build_that_was_cancelled_can_be_dropped_by_one_command_of_make(project_after: ProjectAfter) -> None:
-    project = project_after(2)
-    assert project.build(3, ("build", "push", "deploy")) is None
-    done = make(project, "drop-candidate", "REGION=europe-west1")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert project.serves() == both(2)
-    assert applied(project)
-
-
-def test_the_build_after_a_rollback_gets_the_traffic_and_can_be_rolled_back_in_turn(
-    project_after: ProjectAfter,
-) -> None:
-    project = project_after(2)
-    assert project.run("rollback", "webhook", "internal").returncode == 0
-    assert project.build(3) is None
-    assert project.serves() == both(3)
-    assert project.run("rollback", "webhook").returncode == 0
-    assert project.serves() == (image("webhook", 1), image("internal", 3))
-
-
-def test_nobody_is_rolled_back_to_the_placeholder_which_would_take_every_webhook_and_keep_none(
-    project_after: ProjectAfter,
-) -> None:
-    project = project_after(1)
-    done = project.run("rollback", "webhook", "internal")
-    assert done.returncode == 1
-    assert done.stderr == (
-        "pombo: pombo-webhook has no revision tagged previous: at most one build was ever promoted.\n"
-    )
-    assert project.serves() == both(1)
-
-
-def test_promoting_again_changes_nothing(project_after: ProjectAfter) -> None:
-    project = project_after(2)
-    assert project.run("promote", "internal", "webhook").returncode == 0
-    assert project.run("rollback", "internal").returncode == 0
-    assert project.serves() == (image("webhook", 2), image("internal", 1))
-
-
-def test_what_was_not_checked_is_not_promoted(project_after: ProjectAfter) -> None:
-    project = project_after(1)
-    project.change(lambda state: fake_cloud.add_revision(state, "pombo-webhook", "as terraform set it"))
-    done = project.run("promote", "webhook")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "has a newer revision than its candidate" in done.stderr
-
-
-def test_a_service_that_was_never_deployed_has_no_candidate(project_after: ProjectAfter) -> None:
-    done = project_after(0).run("check", "webhook")
-    assert done.stderr == "pombo: pombo-webhook has no revision tagged candidate: none was deployed.\n"
-
-
-def test_what_gcloud_complains_of_is_passed_on_in_a_sentence(project_after: ProjectAfter) -> None:
-    project = project_after(1)
-    project.change(lambda state: state["services"].pop("pombo-webhook"))
-    done = project.run("check", "webhook")
-    assert done.returncode == 1
-    assert done.stderr == (
-        "pombo: gcloud run services describe failed: "
-        "ERROR: (gcloud.run.services.describe) Cannot find service [pombo-webhook]\n"
-    )
-    os.remove(project.directory / "bin" / "gcloud")
-    assert project.run("check", "webhook").stderr == "pombo: gcloud is not here; install the Google Cloud CLI.\n"
-
-
-@pytest.mark.parametrize("target", ["rollback", "drop-candidate"])
-def test_where_has_to_be_said(target: str, project_after: ProjectAfter) -> None:
-    done = make(project_after(2), target)
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"pombo: say where: make {target} PROJECT=my-project REGION=europe-west1")
-
-
-def test_rollback_is_one_command_of_make(project_after: ProjectAfter) -> None:
-    project = project_after(2)
-    assert make(project, "rollback", "REGION=europe-west1").returncode == 0
-    assert project.serves() == both(1)
-
-
-def make(project: Project, *words: str) -> subprocess.CompletedProcess[str]:
-    command = ["make", "--no-print-directory", *words, "PROJECT=my-project"]
-    return subprocess.run(command, cwd=ROOT, env=project.environment, capture_output=True, text=True, timeout=60)

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from tree import ROOT
 
+from infra.release.metrics import DELAY
+from infra.release.rollout import FEW, HOLD, MOST_FAILED, MOST_TIMES, STEPS
 from shared.config import SETTINGS
 
 PAGE = (ROOT / "docs" / "deploy.md").read_text()
@@ -46,16 +48,60 @@ def test_every_secret_that_must_be_there_is_given_a_first_version() -> None:
     assert given == {one.name for one in SETTINGS if one.secret} - {"REDIS_URL"}
 
 
-# ---- the build's account
+# ---- the accounts of a release
 
 
-def test_the_roles_of_the_build_are_those_that_terraform_gives_it() -> None:
+ACCOUNTS = {
+    "pombo-build": ("local.build\n",),
+    "pombo-deploy": ("local.deploy\n", "var.deploy_account"),
+    "pombo-tools": ("local.tools\n",),
+}
+
+
+@pytest.mark.parametrize("account", ACCOUNTS)
+def test_the_roles_of_an_account_are_those_that_terraform_gives_it(account: str) -> None:
     given = set()
     for path in TERRAFORM.rglob("*.tf"):
         for block in re.findall(r'resource "\w+_iam_member" "\w+" \{.*?^\}', path.read_text(), re.M | re.S):
-            if "local.build\n" in block or "var.build_account" in block:
+            short = account.removeprefix("pombo-")
+            if any(words in block for words in ACCOUNTS[account]) or re.search(rf"{short} = local\.{short}\b", block):
                 given |= set(re.findall(r'"(roles/[\w.]+)"', block))
-    assert {row[0].strip("`") for row in table("role |")} == given
+                given |= {role_id(name) for name in re.findall(r"custom_role\.(\w+)\.role_id", block)}
+    assert {row[0].strip("`") for row in table(f"role of `{account}` |")} == given
+
+
+def role_id(resource: str) -> str:
+    text = (TERRAFORM / "bootstrap" / "deploy.tf").read_text()
+    found = re.search(rf'custom_role" "{resource}" \{{.*?role_id += "(\w+)"', text, re.S)
+    assert found
+    return found[1]
+
+
+def test_the_page_deploys_to_production_by_approval_alone() -> None:
+    section = PAGE[PAGE.index("## 6.") : PAGE.index("## 7.")].replace("\\\n", " ")
+    (trigger,) = re.findall(r"^gcloud builds triggers create manual .*$", section, re.M)
+    assert "--require-approval" in trigger
+    assert "--build-config=cloudbuild-deploy.yaml" in trigger
+    assert "pombo-deploy@" in trigger
+    (pushed,) = re.findall(r"^gcloud builds triggers create github .*$", section, re.M)
+    assert "pombo-build@" in pushed
+    assert "--build-config=cloudbuild.yaml" in pushed
+    assert "gcloud alpha builds approve" in section
+
+
+def test_the_page_gives_the_numbers_of_the_rollout() -> None:
+    section = " ".join(PAGE[PAGE.index("## 6.") : PAGE.index("## 7.")].split())
+    first, second = STEPS
+    for words in (
+        f"{first} %, then {second} %, then all",
+        {5: "first five minutes"}[HOLD / 60],
+        {4: "about four minutes later"}[DELAY / 60],
+        f"more than {MOST_FAILED:.0%}".replace("%", " %"),
+        f"Under {FEW} requests",
+    ):
+        assert words in section, words
+    assert MOST_TIMES == 2
+    assert section.count("more than twice the old revision's") == 2
 
 
 # ---- what it costs
@@ -126,6 +172,7 @@ ROLE_OF = {
     "google_firestore_": "datastore.owner",
     "google_logging_metric": "logging.configWriter",
     "google_monitoring_": "monitoring.admin",
+    "google_project_iam_custom_role": "iam.roleAdmin",
     "google_project_iam_member": "resourcemanager.projectIamAdmin",
     "google_project_service": "serviceusage.serviceUsageAdmin",
     "google_redis_": "redis.admin",

@@ -11,9 +11,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import yaml
-from tree import ROOT
+from tree import ROOT, files_of
 
-from infra.release.pin_images import Reference, images_in
+from infra.release.pin_images import FILES, Reference, images_in
 
 OLD, NEW, TOOL = (f"sha256:{digit * 64}" for digit in "0ab")
 
@@ -89,6 +89,7 @@ def written(directory: Path, at: str) -> tuple[Path, Path]:
     base, build = directory / "base-image.txt", directory / "build.yaml"
     base.write_text(f"{at}/library/python:3.11-slim\n")
     build.write_text(
+        f"substitutions:\n  _CLI_IMAGE: {at}/tools/cli:5.0\n"
         f"steps:\n  - name: {at}/tools/cli:5.0\n    script: echo name: python:3.11\n"
         f"  - id: again\n    name: {at}/tools/cli:5.0@{OLD}\n"
     )
@@ -101,6 +102,7 @@ def test_each_image_gets_the_digest_that_its_tag_names(registry: Registry, tmp_p
     assert (done.returncode, done.stderr) == (0, "")
     assert base.read_text() == f"{registry.address}/library/python:3.11-slim@{NEW}\n"
     assert build.read_text() == (
+        f"substitutions:\n  _CLI_IMAGE: {registry.address}/tools/cli:5.0@{TOOL}\n"
         f"steps:\n  - name: {registry.address}/tools/cli:5.0@{TOOL}\n    script: echo name: python:3.11\n"
         f"  - id: again\n    name: {registry.address}/tools/cli:5.0@{TOOL}\n"
     )
@@ -170,8 +172,10 @@ def test_an_image_is_read_as_docker_reads_it(text: str, registry: str, repositor
 
 
 def test_every_image_of_ours_is_found() -> None:
-    build = yaml.safe_load((ROOT / "cloudbuild.yaml").read_text())
-    assert images_in((ROOT / "cloudbuild.yaml").read_text()) == list(
-        dict.fromkeys(step["name"].partition("@")[0] for step in build["steps"])
-    )
-    assert images_in((ROOT / "services" / "base-image.txt").read_text()) != []
+    base, *builds = FILES
+    assert images_in((ROOT / base).read_text()) != []
+    assert set(builds) == {str(path.relative_to(ROOT)) for path in files_of(ROOT) if path.match("cloudbuild*.yaml")}
+    for name in builds:
+        substitutions = yaml.safe_load((ROOT / name).read_text())["substitutions"]
+        named = [value.partition("@")[0] for key, value in substitutions.items() if key.endswith("_IMAGE") and value]
+        assert images_in((ROOT / name).read_text()) == list(dict.fromkeys(named))

@@ -1,4 +1,5 @@
-# Where images are kept and who builds them. What the build may deploy is said in each environment.
+# Where images are kept, and who tests, builds, scans and pushes them. It runs whatever a commit brings along, so it may
+# deploy nothing and act as nobody (deploy.tf has who may).
 
 resource "google_artifact_registry_repository" "images" {
   project       = var.project
@@ -6,9 +7,18 @@ resource "google_artifact_registry_repository" "images" {
   repository_id = "pombo"
   format        = "DOCKER"
 
-  # Tags may move: what is deployed is named by its digest, and a repository whose tags are immutable may keep what is tagged,
-  # which is everything, from the rules below.
-  # Rollback goes to one of these. What is younger than the second rule says stays besides.
+  # Tags may move: what is deployed is named by its digest, and a repository whose tags are immutable may keep what is
+  # tagged, which is everything, from the rules below. What serves and what served before it
+  # (infra/release/registry.py), however old they are: a rollback deploys one, and the end of a failed deployment the
+  # other. An image that a KEEP rule names is kept, whatever a DELETE rule says.
+  cleanup_policies {
+    id     = "keep-deployed"
+    action = "KEEP"
+    condition {
+      tag_state    = "TAGGED"
+      tag_prefixes = ["previous", "serving"]
+    }
+  }
   cleanup_policies {
     id     = "keep-recent"
     action = "KEEP"
@@ -53,7 +63,7 @@ resource "google_storage_bucket" "source" {
 resource "google_service_account" "build" {
   project      = var.project
   account_id   = "pombo-build"
-  display_name = "Pombo: builds and deploys"
+  display_name = "Pombo: tests and builds"
   depends_on   = [google_project_service.this]
 }
 

@@ -18,6 +18,11 @@ output "build_account" {
   value       = "${google_service_account.build.account_id}@${var.project}.iam.gserviceaccount.com"
 }
 
+output "deploy_account" {
+  description = "Who deploys."
+  value       = "${google_service_account.deploy.account_id}@${var.project}.iam.gserviceaccount.com"
+}
+
 output "secrets" {
   description = "The secrets to which a person now gives values."
   value       = module.secrets.names

@@ -88,10 +88,10 @@ resource "google_service_account_iam_member" "act_as_tasks" {
 }
 
 # Whoever deploys a service must be allowed to act as it.
-resource "google_service_account_iam_member" "build_acts_as" {
+resource "google_service_account_iam_member" "deploy_acts_as" {
   for_each = var.services
 
   service_account_id = "projects/${var.project}/serviceAccounts/${local.emails[each.key]}"
   role               = "roles/iam.serviceAccountUser"
-  member             = "serviceAccount:${var.build_account}"
+  member             = "serviceAccount:${var.deploy_account}"
 }

@@ -25,7 +25,7 @@ variable "database" {
   type        = string
 }
 
-variable "build_account" {
+variable "deploy_account" {
   description = "Who deploys."
   type        = string
 }

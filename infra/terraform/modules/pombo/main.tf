@@ -29,13 +29,13 @@ module "firestore" {
 }
 
 module "iam" {
-  source        = "../iam"
-  project       = var.project
-  region        = var.region
-  services      = local.services
-  queues        = module.tasks.names
-  database      = module.firestore.name
-  build_account = local.accounts["build"]
+  source         = "../iam"
+  project        = var.project
+  region         = var.region
+  services       = local.services
+  queues         = module.tasks.names
+  database       = module.firestore.name
+  deploy_account = local.accounts["deploy"]
 }
 
 module "redis" {
@@ -57,7 +57,7 @@ module "run" {
   image              = lookup(var.images, each.key, local.placeholder)
   service_account    = local.accounts[each.key]
   invokers           = { for name in each.value.invokers : name => local.accounts[name] }
-  build_account      = local.accounts["build"]
+  deploy_account     = local.accounts["deploy"]
   env                = merge(local.common_env, each.value.env)
   secrets            = { for secret in each.value.secrets : secret => lookup(local.secret_versions, secret, "1") }
   threads            = local.threads

@@ -88,7 +88,7 @@ locals {
   urls = { for name, host in local.hosts : name => "https://${host}" }
   # Likewise the accounts: those that call, and those of the services. What needs one to be there comes behind modules/iam.
   callers = {
-    for name in ["tasks", "scheduler", "build"] : name => "pombo-${name}@${var.project}.iam.gserviceaccount.com"
+    for name in ["tasks", "scheduler", "deploy"] : name => "pombo-${name}@${var.project}.iam.gserviceaccount.com"
   }
   accounts = merge(local.callers, {
     for name in keys(local.services) : name => "pombo-${name}@${var.project}.iam.gserviceaccount.com"

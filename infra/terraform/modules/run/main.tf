@@ -1,5 +1,5 @@
-# One service, who may call it, who may deploy it. The image, and which revision gets the traffic, belong to the build:
-# Terraform names an image for the first apply only.
+# One service, who may call it, who may deploy it. The image, and which revision gets the traffic, belong to the
+# deployment: Terraform names an image for the first apply only.
 
 locals {
   # Cloud Run may hand a token that IAM has verified on without its signature. Only behind IAM may the service believe it.
@@ -146,5 +146,5 @@ resource "google_cloud_run_v2_service_iam_member" "deploy" {
   location = var.region
   name     = google_cloud_run_v2_service.this.name
   role     = "roles/run.developer"
-  member   = "serviceAccount:${var.build_account}"
+  member   = "serviceAccount:${var.deploy_account}"
 }

@@ -35,7 +35,7 @@ variable "invokers" {
   type        = map(string)
 }
 
-variable "build_account" {
+variable "deploy_account" {
   description = "Who may deploy it."
   type        = string
 }

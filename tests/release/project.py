@@ -1,0 +1,229 @@
+"""A project on a file: its builds and deployments run their steps as they stand, against the cloud of fake_cloud.py."""
+
+import copy
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import fake_cloud
+import yaml
+from fake_cloud import REPOSITORY, serving
+from tree import ROOT
+
+BUILD: Mapping[str, Any] = yaml.safe_load((ROOT / "cloudbuild.yaml").read_text())
+DEPLOYMENT: Mapping[str, Any] = yaml.safe_load((ROOT / "cloudbuild-deploy.yaml").read_text())
+STEP_SECONDS = 60
+"""Far more than any step takes here: what takes longer hangs."""
+
+
+@dataclass
+class Candidate:
+    """What answers at a candidate's address, and at Cloud Monitoring's, which knows what `metrics` says."""
+
+    health: tuple[int, str] = (200, '{"services": {"store": "connected", "queue": "connected"}}')
+    handshake: int = 403
+    unsigned: int = 403
+    metrics: Callable[[Mapping[str, list[str]]], tuple[int, dict[str, Any]]] = lambda _: (200, {})
+    url: str = ""
+
+
+@contextmanager
+def answering(says: Candidate) -> Iterator[Candidate]:
+    """Whatever becomes of the test, the server ends with it: a thread that goes on would keep pytest from ending."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path.startswith("/v3/"):
+                assert self.headers["Authorization"] == "Bearer a-token"
+                assert urlsplit(self.path).path == "/v3/projects/my-project/timeSeries"
+                status, document = says.metrics(parse_qs(urlsplit(self.path).query))
+                self._answer(status, json.dumps(document))
+            else:
+                self._answer(*(says.health if self.path == "/health" else (says.handshake, "")))
+
+        def do_POST(self) -> None:
+            assert "X-Hub-Signature-256" not in self.headers
+            self._answer(says.unsigned, "")
+
+        def _answer(self, status: int, body: str) -> None:
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    says.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield says
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def bounded(command: Sequence[str | Path], seconds: float, **how: Any) -> tuple[int, str]:
+    """How a command ended and what it said; 124 if it had to be ended, with all that it started."""
+    with tempfile.TemporaryFile("w+") as said:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT, start_new_session=True, **how
+        )
+        try:
+            code = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            code = 124
+        said.seek(0)
+        return code, said.read()
+
+
+@dataclass
+class Project:
+    """A project on a file, a work tree for its builds, and the programs of the steps' images."""
+
+    directory: Path
+    tests: str = "exit 0"
+    step_seconds: float = STEP_SECONDS
+    keeps_workspace: bool = False
+    said: list[str] = field(default_factory=list)
+
+    @property
+    def state(self) -> dict[str, Any]:
+        return json.loads((self.directory / "cloud.json").read_text())
+
+    def change(self, change: Callable[[dict[str, Any]], Any]) -> None:
+        state = self.state
+        change(state)
+        (self.directory / "cloud.json").write_text(json.dumps(state))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
+            "PATH": f"{self.directory}/bin:/usr/bin:/bin",
+            "FAKE_CLOUD": str(self.directory / "cloud.json"),
+            "CLOUDSDK_API_ENDPOINT_OVERRIDES_MONITORING": f"{self.state['url']}/",
+        }
+
+    def build(
+        self, number: int, steps: Sequence[str] = (), build: Mapping[str, Any] = BUILD, **given: str
+    ) -> str | None:
+        """Run every step of a build, or these, and the push behind them; the step that failed."""
+        mapped = {"BUILD_ID": build_id(number), **given}
+        failed = self.run_steps(build, steps, mapped)
+        names = [self._expanded(name, mapped | build["substitutions"]) for name in build.get("images", ())]
+        images = [] if failed or steps else names
+        missing = set(images) - set(self.state["built"])
+        account = build["serviceAccount"].replace("$PROJECT_ID", "my-project")
+        status = "FAILURE" if failed or missing else "SUCCESS"
+        self.change(lambda state: fake_cloud.record(state, build_id(number), account, status, images))
+        return failed or ("push" if missing else None)
+
+    def deploy(
+        self, number: int, steps: Sequence[str] = (), deployment: Mapping[str, Any] = DEPLOYMENT, **given: str
+    ) -> str | None:
+        """Run every step of the deployment of a build, or these; the step that failed."""
+        mapped = {"_HOLD_SECONDS": "0", "_BUILD": build_id(number), **given}
+        return self.run_steps(deployment, steps, mapped)
+
+    def release(self, number: int, steps: Sequence[str] = (), **given: str) -> str | None:
+        """Build, and deploy, by these steps of the deployment; the step that failed."""
+        return self.build(number) or self.deploy(number, steps, **given)
+
+    def run_steps(self, config: Mapping[str, Any], steps: Sequence[str], given: Mapping[str, str]) -> str | None:
+        """As Cloud Build would run them, one after another in one work tree. A step that hangs has failed."""
+        workspace = self.directory / "workspace"
+        if not self.keeps_workspace:
+            shutil.rmtree(workspace, ignore_errors=True)
+            for name in ("infra/release", "services"):
+                shutil.copytree(ROOT / name, workspace / name)
+            (workspace / ".ci").mkdir()
+        (workspace / ".ci" / "run").write_text(f"command -v terraform && {self.tests}\n")
+        mapped = {"PROJECT_ID": "my-project", "LOCATION": "europe-west1", **config["substitutions"], **given}
+        for step in (one for one in config["steps"] if not steps or one["id"] in steps):
+            self.change(lambda state: state.update(configured=[]))  # each step has a home of its own
+            script = self.directory / "script"
+            script.write_text(step["script"])
+            script.chmod(0o755)
+            ended, said = bounded([script], self.step_seconds, cwd=workspace, env=self.environment | mapped)
+            self.said.append(said)
+            if ended != 0:
+                return str(step["id"])
+        return None
+
+    def _expanded(self, text: str, mapped: Mapping[str, str]) -> str:
+        for name, value in {"PROJECT_ID": "my-project", **mapped}.items():
+            text = text.replace(f"${name}", value)
+        return text
+
+    def run(self, action: str, *services: str) -> subprocess.CompletedProcess[str]:
+        """The program of the last steps, by hand."""
+        place = ("--project=my-project", "--region=europe-west1")
+        return subprocess.run(
+            [sys.executable, "-m", "infra.release.candidate", action, *services, *place],
+            cwd=ROOT,
+            env=self.environment | {"PATH": str(self.directory / "bin")},
+            capture_output=True,
+            text=True,
+            timeout=STEP_SECONDS,
+        )
+
+    def gcloud(self, *words: str) -> None:
+        """A command of somebody's."""
+        subprocess.run(["gcloud", *words], env=self.environment, check=True, capture_output=True, timeout=STEP_SECONDS)
+
+    def serves(self) -> tuple[str, str]:
+        return serving(self.state, "pombo-webhook"), serving(self.state, "pombo-internal")
+
+    def addresses(self) -> list[str]:
+        """Revisions that have one of their own."""
+        return [
+            target["revisionName"]
+            for name in self.state["services"]
+            for target in fake_cloud.status(self.state, name)["traffic"]
+            if "tag" in target
+        ]
+
+
+def a_project(directory: Path, state: dict[str, Any]) -> Project:
+    (directory / "bin").mkdir()
+    fake = Path(__file__).with_name("fake_cloud.py")
+    for name in ("gcloud", "docker", "terraform"):
+        (directory / "bin" / name).write_text(f'#!/bin/sh\nexec {sys.executable} -IS {fake} {name} "$@"\n')
+        (directory / "bin" / name).chmod(0o755)
+    (directory / "bin" / "python3").write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    (directory / "bin" / "python3").chmod(0o755)
+    (directory / "cloud.json").write_text(json.dumps(state))
+    return Project(directory)
+
+
+def after(history: Sequence[dict[str, Any]], releases: int, directory: Path, url: str) -> Project:
+    """A project after so many releases."""
+    return a_project(directory, {**copy.deepcopy(history[releases]), "url": url})
+
+
+def build_id(number: int) -> str:
+    return f"{number:08}-0000-4000-8000-000000000000"
+
+
+def image(service: str, number: int) -> str:
+    return fake_cloud._digest(f"{REPOSITORY}/{service}:{build_id(number)}")
+
+
+def both(number: int) -> tuple[str, str]:
+    return image("webhook", number), image("internal", number)
