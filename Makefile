@@ -24,7 +24,7 @@ SEED ?=
 SERVICES ?= webhook internal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev run demo try test test-all check format lock images pin-images rollback drop-candidate chaos mutants bench clean
+.PHONY: help setup setup-dev run demo try test test-all check format lock images pin-images mirror-images rollback drop-candidate chaos mutants bench clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -109,6 +109,10 @@ images: ## the images of both services, by this machine's Docker
 
 pin-images: setup ## write the digests of the images that we build on and with
 	@$(BIN)/python -m infra.release.pin_images
+
+mirror-images: setup ## copy those images into the project's registry, and print the substitutions that take them: PROJECT=, REGION=
+	$(somewhere)
+	@$(BIN)/python -m infra.release.mirror --project="$(PROJECT)" --region="$(REGION)"
 
 chaos: setup ## break everything while messages come in, and account for each: STORE=, MESSAGES=, SECONDS=, SEED=
 	@exec $(BIN)/pombo chaos $(call option,STORE,store) $(call option,MESSAGES,messages) \
