@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 import rules_edges
 import rules_identity
+import rules_logging
 import rules_monitoring
 import rules_queues
 import rules_services
@@ -20,6 +21,7 @@ RULES: tuple[Rule, ...] = (
     *rules_edges.RULES,
     *rules_identity.RULES,
     *rules_monitoring.RULES,
+    *rules_logging.RULES,
 )
 
 

@@ -4,15 +4,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
+import mutations_platform
 import pytest
 from code_side import Code
 from google.cloud.tasks_v2 import RetryConfig
-from mutations import MUTATIONS, Mutation
+from mutations import MUTATIONS as OF_THE_SERVICES
+from mutations import Mutation
 from plans import Plan
 from rules import RULES, faults
 
 from shared.config import INTERNAL, SETTINGS, WEBHOOK, Setting
 from shared.stores.firestore_schema import MARKS, RECEIPTS, RECORDS, Collection
+
+MUTATIONS = (*OF_THE_SERVICES, *mutations_platform.MUTATIONS)
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda it: it.name.replace(" ", "-"))

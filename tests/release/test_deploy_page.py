@@ -170,7 +170,7 @@ ROLE_OF = {
     "google_cloud_tasks_": "cloudtasks.admin",
     "google_compute_": "compute.networkAdmin",
     "google_firestore_": "datastore.owner",
-    "google_logging_metric": "logging.configWriter",
+    "google_logging_": "logging.configWriter",
     "google_monitoring_": "monitoring.admin",
     "google_project_iam_custom_role": "iam.roleAdmin",
     "google_project_iam_member": "resourcemanager.projectIamAdmin",

@@ -1,4 +1,4 @@
-# What the environment tells of itself. Of the queues only the two that every environment has: another tenant changes
+# What the environment tells of itself, and what it keeps of that. Of the queues only the two that every environment has: another tenant changes
 # nothing here.
 
 module "monitoring" {
@@ -12,4 +12,9 @@ module "monitoring" {
   alert_emails     = var.alert_emails
   alert_thresholds = var.alert_thresholds
   runbook          = var.runbook
+}
+
+module "logs" {
+  source  = "../logs"
+  project = var.project
 }
