@@ -1,6 +1,6 @@
 """Mutations of what the platform keeps, costs and is reached by: a plan with one thing wrong."""
 
-from mutations import Mutation, put
+from mutations import ASKED, JOB, METRIC, POLICY, REDIS, SERVICE, Mutation, put, secret
 from rules_logging import EXCLUSION
 
 OF_LOGS = (
@@ -51,4 +51,266 @@ OF_LOGS = (
 )
 """Of which log entries are kept."""
 
-MUTATIONS = (*OF_LOGS,)
+UPTIME_CONDITION = ("conditions", "condition_threshold")
+UPTIME_SUM = (*UPTIME_CONDITION, "aggregations")
+
+OF_METRICS = (
+    *(
+        Mutation(
+            f"{metric} out of {field}",
+            METRIC,
+            f'"whatsapp_{metric}"',
+            put(f"EXTRACT(jsonPayload.{field})", "value_extractor"),
+            f"takes {field} where",
+        )
+        for metric, field in (
+            ("queue_depth", "dead"),
+            ("queue_depth", "leased"),
+            ("dead_letters", "pending"),
+            ("in_doubt", "dead"),
+            ("receipts_failed", "in_doubt"),
+            ("oldest_pending_seconds", "pending"),
+            ("provider_down", "backend_down"),
+            ("backend_down", "provider_down"),
+            ("evolution_connected", "phone_number_id"),
+            ("message_latency_seconds", "duration_ms"),
+        )
+    ),
+    Mutation(
+        "a label out of another field",
+        METRIC,
+        '"whatsapp_dead_lettered_total"',
+        lambda values: values["label_extractors"].update(reason="EXTRACT(jsonPayload.cause)"),
+        "takes cause where reason",
+    ),
+    Mutation(
+        "an event that is none",
+        METRIC,
+        '"whatsapp_sweeps_total"',
+        put('jsonPayload.event="sweep"', "filter"),
+        "shared/log_events.py does not know",
+    ),
+    Mutation(
+        "a field that another event has",
+        METRIC,
+        '"whatsapp_queue_depth"',
+        put('jsonPayload.event="sender_checked"', "filter"),
+        "which no line of it has",
+    ),
+)
+"""Of which field feeds which metric."""
+
+OF_ALERTS = (
+    Mutation(
+        "down when it is well", POLICY, "webhook_down", put("COMPARISON_LT", *UPTIME_CONDITION, "comparison"), "speaks"
+    ),
+    Mutation(
+        "down from seven places", POLICY, "webhook_down", put(6, *UPTIME_CONDITION, "threshold_value"), "is silent"
+    ),
+    Mutation(
+        "down from three places", POLICY, "webhook_down", put(2, *UPTIME_CONDITION, "threshold_value"), "two places"
+    ),
+    Mutation("down from one place", POLICY, "webhook_down", put(0, *UPTIME_CONDITION, "threshold_value"), "one place"),
+    Mutation("down after an hour", POLICY, "webhook_down", put("3600s", *UPTIME_CONDITION, "duration"), "is silent"),
+    Mutation(
+        "down by another metric",
+        POLICY,
+        "webhook_down",
+        lambda values: values["conditions"][0]["condition_threshold"][0].update(
+            filter=values["conditions"][0]["condition_threshold"][0]["filter"].replace("check_passed", "time_until_ssl")
+        ),
+        "is silent",
+    ),
+    Mutation(
+        "another host down",
+        POLICY,
+        "webhook_down",
+        lambda values: values["conditions"][0]["condition_threshold"][0].update(
+            filter=values["conditions"][0]["condition_threshold"][0]["filter"].replace(
+                "pombo-webhook", "pombo-internal"
+            )
+        ),
+        "is silent",
+    ),
+    Mutation(
+        "any host down",
+        POLICY,
+        "webhook_down",
+        put(
+            'resource.type="uptime_url" AND metric.type="monitoring.googleapis.com/uptime_check/check_passed"',
+            *UPTIME_CONDITION,
+            "filter",
+        ),
+        "another host is down",
+    ),
+    Mutation(
+        "places that are well counted",
+        POLICY,
+        "webhook_down",
+        put("REDUCE_COUNT_TRUE", *UPTIME_SUM, "cross_series_reducer"),
+        "speaks",
+    ),
+    Mutation(
+        "each place by itself",
+        POLICY,
+        "webhook_down",
+        put(["metric.label.checker_location"], *UPTIME_SUM, "group_by_fields"),
+        "is silent",
+    ),
+    Mutation(
+        "a mean of places",
+        POLICY,
+        "webhook_down",
+        put("REDUCE_MEAN", *UPTIME_SUM, "cross_series_reducer"),
+        "not known here",
+    ),
+    Mutation(
+        "answers of the last minute alone",
+        POLICY,
+        "webhook_down",
+        put("60s", *UPTIME_SUM, "alignment_period"),
+        "is silent",
+    ),
+    Mutation("no uptime alert", POLICY, "webhook_down", None, "No alert looks at the uptime check"),
+    Mutation(
+        "an evaluation an hour",
+        POLICY,
+        '["queue_depth_warning"]',
+        put("3600s", *ASKED, "evaluation_interval"),
+        "is evaluated every 3600 s",
+    ),
+    Mutation(
+        "an evaluation every 45 seconds",
+        POLICY,
+        '["oldest_pending"]',
+        put("45s", *ASKED, "evaluation_interval"),
+        "is evaluated every 45 s",
+    ),
+    Mutation(
+        "an incident of a week",
+        POLICY,
+        '["sweep_silent"]',
+        put("604800s", "alert_strategy", "auto_close"),
+        "closes 604800 s after",
+    ),
+    Mutation(
+        "an incident without an end", POLICY, "webhook_down", put(None, "alert_strategy", "auto_close"), "a day at most"
+    ),
+    Mutation(
+        "an incident of a minute",
+        POLICY,
+        '["needs_reauth"]',
+        put("60s", "alert_strategy", "auto_close"),
+        "closes 60 s after",
+    ),
+)
+"""Of the uptime alert's condition, and of the times of all alerts."""
+
+PROBE = ("template", "containers")
+OF_THE_GROUND = (
+    Mutation(
+        "a subnet of 60 addresses", "google_compute_subnetwork", "this", put("10.80.0.0/26", "ip_cidr_range"), "need 4"
+    ),
+    Mutation(
+        "a subnet of 12", "google_compute_subnetwork", "this", put("10.80.0.0/28", "ip_cidr_range"), "and /26 at least"
+    ),
+    Mutation("no subnet", "google_compute_subnetwork", "this", None, "which is not made"),
+    Mutation(
+        "a subnet without Google's APIs",
+        "google_compute_subnetwork",
+        "this",
+        put(False, "private_ip_google_access"),
+        "Google's APIs are not reached",
+    ),
+    Mutation(
+        "more instances than addresses",
+        SERVICE,
+        '["internal"]',
+        put(2000, "template", "scaling", "max_instance_count"),
+        "instances need 4 each",
+    ),
+    *(
+        Mutation(
+            f"all traffic of {service} into the network",
+            SERVICE,
+            f'["{service}"]',
+            put("ALL_TRAFFIC", "template", "vpc_access", "egress"),
+            f"{service} sends all its traffic into the network",
+        )
+        for service in ("webhook", "internal")
+    ),
+    Mutation(
+        "a Redis in a network of Google's",
+        REDIS,
+        "this",
+        put("PRIVATE_SERVICE_ACCESS", "connect_mode"),
+        "no such connection",
+    ),
+    Mutation(
+        "a secret's version zero",
+        SERVICE,
+        '["internal"]',
+        secret("WHATSAPP_ACCESS_TOKEN", "WHATSAPP_ACCESS_TOKEN", "0"),
+        "is version 0, and 1 is",
+    ),
+    Mutation(
+        "a secret's second version first",
+        SERVICE,
+        '["internal"]',
+        secret("INTERNAL_TASK_TOKEN", "INTERNAL_TASK_TOKEN", "2"),
+        "is version 2, and 1 is",
+    ),
+    Mutation(
+        "a version that was not asked for",
+        SERVICE,
+        '["webhook"]',
+        secret("META_APP_SECRET", "META_APP_SECRET", "1"),
+        "is version 1, and 2 is",
+    ),
+    Mutation(
+        "ten seconds to start",
+        SERVICE,
+        '["webhook"]',
+        put(5, *PROBE, "startup_probe", "failure_threshold"),
+        "given 10 s to start",
+    ),
+    Mutation(
+        "an hour to start",
+        SERVICE,
+        '["webhook"]',
+        put(1800, *PROBE, "startup_probe", "failure_threshold"),
+        "given 3600 s",
+    ),
+    Mutation(
+        "a start that is found late",
+        SERVICE,
+        '["internal"]',
+        put(60, *PROBE, "startup_probe", "period_seconds"),
+        "60 s late",
+    ),
+    Mutation(
+        "a start that nobody looks at first",
+        SERVICE,
+        '["internal"]',
+        put(100, *PROBE, "startup_probe", "initial_delay_seconds"),
+        "somebody waits for each start",
+    ),
+    Mutation(
+        "dead for an hour",
+        SERVICE,
+        '["webhook"]',
+        put(60, *PROBE, "liveness_probe", "failure_threshold"),
+        "is ended 3600 s after",
+    ),
+    Mutation(
+        "a liveness probe of a second",
+        SERVICE,
+        '["internal"]',
+        put(1, *PROBE, "liveness_probe", "timeout_seconds"),
+        "too little time",
+    ),
+    Mutation("a sweep that hangs for half an hour", JOB, "sweep", put("1800s", "attempt_deadline"), "waits 1800 s"),
+)
+"""Of addresses, egress, Redis, first versions, probes and the scheduler."""
+
+MUTATIONS = (*OF_LOGS, *OF_METRICS, *OF_ALERTS, *OF_THE_GROUND)

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Iterator
 
+import rules_alerting
 import rules_edges
 import rules_identity
 import rules_logging
 import rules_monitoring
+import rules_platform
 import rules_queues
 import rules_services
 import rules_stores
@@ -22,6 +24,8 @@ RULES: tuple[Rule, ...] = (
     *rules_identity.RULES,
     *rules_monitoring.RULES,
     *rules_logging.RULES,
+    *rules_alerting.RULES,
+    *rules_platform.RULES,
 )
 
 

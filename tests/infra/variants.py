@@ -64,4 +64,5 @@ ENVIRONMENTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 VARIANTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     **ENVIRONMENTS,
     "bootstrap": (BOOTSTRAP, given(BOOTSTRAPPED)),
+    "bootstrap-bare": (BOOTSTRAP, given({name: BARE[name] for name in ("project", "region")})),
 }

@@ -6,13 +6,14 @@ resource "google_compute_network" "this" {
   auto_create_subnetworks = false
 }
 
-# Each instance of a service takes addresses, and keeps them for a while after its end: /24 is enough for 60 instances.
+# Each instance of a service takes two addresses, and keeps them for a while after its end, so that a deployment needs four:
+# /20 is enough for 1,000 instances. A subnetwork can grow and not shrink.
 resource "google_compute_subnetwork" "this" {
   project                  = var.project
   region                   = var.region
   name                     = "pombo"
   network                  = google_compute_network.this.id
-  ip_cidr_range            = "10.80.0.0/24"
+  ip_cidr_range            = "10.80.0.0/20"
   private_ip_google_access = true
 }
 

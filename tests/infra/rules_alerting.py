@@ -1,0 +1,164 @@
+"""Rules for what feeds a metric and when an alert speaks: each number from its own field, each time in its bounds."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+
+from code_side import Code
+from log_filters import FilterInvalid, extracted_path
+from plans import Plan, Resource
+from rules_monitoring import METRIC, POLICY, UPTIME, selectors_of
+from threshold_conditions import ConditionInvalid, Series, speaks
+
+from shared.log_events import EVENTS, FIELDS
+
+EVENT = re.compile(r'jsonPayload\.event="(\w+)"')
+NAMED_OTHERWISE: Mapping[str, str] = {
+    "queue_depth": "pending",
+    "dead_letters": "dead",
+    "evolution_connected": "connected",
+    "message_latency_seconds": "latency_seconds",
+}
+"""Metrics that are not called as the field whose number they take."""
+
+FIRING_INTERVALS = (30, 60)
+"""Seconds between evaluations: Cloud Monitoring's least, and the time between two sweeps."""
+
+LONGEST_OPEN = 86_400
+"""Seconds: an incident whose series has gone stays open for a day at most."""
+
+
+def field_meant(metric: str) -> str:
+    """The field of a log line whose number a metric takes, by the metric's name."""
+    name = metric.removeprefix("whatsapp_")
+    return NAMED_OTHERWISE.get(name, name)
+
+
+def each_metric_takes_its_own_field(plan: Plan, code: Code) -> Iterator[str]:
+    for metric in plan.of(METRIC):
+        named = EVENT.search(metric["filter"])
+        fields = set(FIELDS)
+        if named:
+            about = EVENTS.get(named[1])
+            if about is None:
+                yield f"{metric['name']} counts {named[1]}, which shared/log_events.py does not know."
+                continue
+            fields = {*about.always, *about.may}
+        taken = {"": metric["value_extractor"]} if metric.get("value_extractor") else {}
+        for label, extractor in {**taken, **(metric.get("label_extractors") or {})}.items():
+            wanted = label or field_meant(metric["name"])
+            with suppress(FilterInvalid):  # of which a rule of its own speaks
+                path = extracted_path(extractor)
+                if path != ("jsonPayload", wanted):
+                    yield f"{metric['name']} takes {path[-1]} where {wanted} belongs."
+                elif wanted not in fields:
+                    yield f"{metric['name']} takes {wanted}, which no line of it has (shared/log_events.py)."
+
+
+# ---- the alert that is not PromQL
+
+CHECK_PASSED = "monitoring.googleapis.com/uptime_check/check_passed"
+PLACES = ("usa-oregon", "usa-iowa", "usa-virginia", "eur-belgium", "apac-singapore", "sa-brazil-sao_paulo")
+"""From where an uptime check asks, https://cloud.google.com/monitoring/uptime-checks."""
+
+END = 120
+
+
+def _asked(host: str, period: int, down: Mapping[str, range], metric: str = CHECK_PASSED) -> list[Series]:
+    """The answers to every place, each asking once a period; places that are `down` get none while they are."""
+    return [
+        Series(
+            {
+                "metric.type": metric,
+                "resource.type": "uptime_url",
+                "resource.labels.host": host,
+                "metric.labels.checker_location": place,
+            },
+            {minute: minute not in down.get(place, range(0)) for minute in range(at % period, END, period)},
+        )
+        for at, place in enumerate(PLACES)
+    ]
+
+
+def _expected(host: str, period: int) -> Iterator[tuple[str, Sequence[Series], dict[int, bool]]]:
+    """What goes on, and at which minutes the alert speaks or does not."""
+    everywhere = dict.fromkeys(PLACES, range(30, 60))
+    soon = 30 + period + 3
+    yield "all is well", _asked(host, period, {}), dict.fromkeys(range(5, END), False)
+    yield "it is never asked", [], {END - 1: False}
+    yield (
+        "the webhook is down from minute 30 to 60",
+        _asked(host, period, everywhere),
+        {
+            29: False,
+            soon: True,
+            59: True,
+            60 + period + 3: False,
+            END - 1: False,
+        },
+    )
+    two = dict.fromkeys(PLACES[:2], range(30, END))
+    yield "two places do not reach it", _asked(host, period, two), {29: False, soon: True, END - 1: True}
+    one = {PLACES[0]: range(30, END)}
+    yield "one place does not reach it", _asked(host, period, one), dict.fromkeys(range(5, END), False)
+    yield "another host is down", _asked("elsewhere.example.com", period, everywhere), {45: False}
+    other = _asked(host, period, everywhere, "monitoring.googleapis.com/uptime_check/content_mismatch")
+    yield "another metric is false", other, {45: False}
+
+
+def the_uptime_alert_speaks_when_the_webhook_is_down(plan: Plan, code: Code) -> Iterator[str]:
+    check = plan.one(UPTIME)
+    host, period = check.block("monitored_resource")["labels"]["host"], str(check["period"])
+    if not re.fullmatch(r"[0-9]+s", period):
+        return  # of which a rule of its own speaks
+    policies = [it for it in plan.of(POLICY) if any(one["condition_threshold"] for one in it["conditions"])]
+    if not policies:
+        yield "No alert looks at the uptime check."
+    for policy in policies:
+        (condition,) = policy["conditions"][0]["condition_threshold"]
+        for what, series, looks in _expected(host, _seconds(period) // 60):
+            try:
+                wrong = [at for at, wanted in looks.items() if speaks(condition, series, at) is not wanted]
+            except ConditionInvalid as error:
+                yield f"{policy.address} has a condition that is not known here: {error}"
+                break
+            if wrong:
+                verb = "is silent" if looks[wrong[0]] else "speaks"
+                yield f"{policy.address} {verb} at minute {wrong[0]} while {what}."
+
+
+# ---- times
+
+
+def alerts_are_looked_at_and_end_in_time(plan: Plan, code: Code) -> Iterator[str]:
+    for policy in plan.of(POLICY):
+        looks_back = 0.0
+        for condition in policy["conditions"]:
+            for it in condition["condition_prometheus_query_language"]:
+                every = _seconds(it["evaluation_interval"] or "30s")
+                if every % 30 or not FIRING_INTERVALS[0] <= every <= FIRING_INTERVALS[1]:
+                    yield f"{policy.address} is evaluated every {every} s, and a sweep reports every 60."
+                with suppress(ValueError):
+                    looks_back = max(looks_back, *(back or 0 for _, back in selectors_of(it["query"])))
+            for it in condition["condition_threshold"]:
+                looks_back = max(looks_back, *(_seconds(how["alignment_period"]) for how in it["aggregations"]))
+        closes = _closes_after(policy)
+        if not max(1800, looks_back) <= closes <= LONGEST_OPEN:
+            least = max(1800, looks_back)
+            yield f"{policy.address} closes {closes} s after its last value: from {least:g} to a day at most."
+
+
+def _closes_after(policy: Resource) -> int:
+    """Seven days where nothing is said."""
+    return _seconds(policy.block("alert_strategy").get("auto_close") or "604800s")
+
+
+def _seconds(length: str) -> int:
+    return int(float(length.removesuffix("s")))
+
+
+RULES = (
+    each_metric_takes_its_own_field,
+    the_uptime_alert_speaks_when_the_webhook_is_down,
+    alerts_are_looked_at_and_end_in_time,
+)
