@@ -183,7 +183,7 @@ def _firestore(settings: Config) -> Store:
 def _redis(settings: Config) -> Store:
     from shared.stores.redis import RedisStore
 
-    return RedisStore(settings["REDIS_URL"], settings.limits, SystemClock().now)
+    return RedisStore(settings["REDIS_URL"], settings.limits, SystemClock().now, settings.get("REDIS_CA_CERTS"))
 
 
 def _handler(settings: Config, stopping: Callable[[], bool]) -> HandlerRunner:

@@ -5,6 +5,7 @@ lets through: in staging and prod addresses, secrets and the store must be given
 """
 
 import re
+import ssl
 from base64 import b64decode
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -128,6 +129,15 @@ def _redis_url(value: str) -> str:
         raise _Fault("is no address like redis://10.0.0.3:6379") from None
     if parts.scheme not in ("redis", "rediss") or not whole or not re.fullmatch(r"(/[0-9]{0,3})?", parts.path):
         raise _Fault("is no address like redis://10.0.0.3:6379")
+    return value
+
+
+def _certificates(value: str) -> str:
+    """Certificates of an authority, in PEM, one after another."""
+    try:
+        ssl.create_default_context(cadata=value)
+    except (ssl.SSLError, ValueError):
+        raise _Fault("holds no certificate in PEM (-----BEGIN CERTIFICATE-----)") from None
     return value
 
 
@@ -275,6 +285,13 @@ SETTINGS: tuple[Setting, ...] = (
         only_local=True,
     ),
     Setting("REDIS_URL", ALL, _redis_url, "the server of the redis store", optional=True, secret=True),
+    Setting(
+        "REDIS_CA_CERTS",
+        ALL,
+        _certificates,
+        "certificates (PEM) of the authority that signs for that server alone; else the system's authorities count",
+        optional=True,
+    ),
     Setting(
         "GOOGLE_CLOUD_PROJECT",
         ALL,
@@ -543,6 +560,8 @@ def _faults_together(environ: Mapping[str, str], values: Mapping[str, Any]) -> l
             "TRUST_CLOUD_RUN_IAM must be false outside a Cloud Run service (K_SERVICE is not set): without IAM in "
             "front of it, anybody could write such a token."
         )
+    if "REDIS_CA_CERTS" in values and str(values.get("REDIS_URL", "")).startswith("redis:"):
+        faults.append("REDIS_CA_CERTS is set, and REDIS_URL does not use TLS: it must begin with rediss://.")
     return faults
 
 
@@ -574,6 +593,8 @@ def _deployed_faults(values: Mapping[str, Any]) -> list[str]:
     faults = []
     if values.get("STORE") == "sqlite":
         faults.append("STORE must not be sqlite in staging and prod: instances share no disk.")
+    if values.get("STORE") == "redis" and str(values.get("REDIS_URL", "")).startswith("redis:"):
+        faults.append("REDIS_URL must begin with rediss:// in staging and prod: records hold what people wrote.")
     if values.get("DEDUPE_TTL_DAYS", 8) < 8:
         faults.append("DEDUPE_TTL_DAYS must be at least 8: Meta delivers again for 7 days.")
     return faults

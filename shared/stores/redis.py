@@ -71,8 +71,8 @@ class RedisStore:
     A call is one round trip, over within about 2 s. A 200 is worth what the server keeps: docs/stores.md.
     """
 
-    def __init__(self, url: str, limits: Limits, clock: Callable[[], datetime]) -> None:
-        self._client = RedisClient(url)
+    def __init__(self, url: str, limits: Limits, clock: Callable[[], datetime], ca_certs: str | None = None) -> None:
+        self._client = RedisClient(url, ca_certs)
         self._limits = limits
         self._clock = clock
 

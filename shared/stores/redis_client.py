@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shared.domain.errors import StoreUnavailable
+from shared.stores.redis_tls import connection_class
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -36,11 +37,13 @@ _MORE_THAN_THREADS = 10_000
 
 class RedisClient:
     """The server at `url`, for all threads of a process. Connects when first used, and anew in a process that was
-    forked since: a child never touches the connections or the locks of its parent.
+    forked since: a child never touches the connections or the locks of its parent. `ca_certs`: in PEM, an authority
+    that signs for this server and for no other.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, ca_certs: str | None = None) -> None:
         self._url = url
+        self._ca_certs = ca_certs
         self._made: dict[tuple[int, float], Redis] = {}
         self._is_quick_in = 0
         """The process in which the last answer came within FIRST_TRY."""
@@ -162,6 +165,8 @@ class RedisClient:
             )
         except (ValueError, TypeError):  # from None: it quotes the address, which may hold the password
             raise StoreUnavailable("REDIS_URL is no address like rediss://:password@10.0.0.3:6379/0.") from None
+        if self._ca_certs is not None:
+            pool.connection_class = connection_class(self._ca_certs)
         return Redis(connection_pool=pool)
 
 

@@ -18,12 +18,13 @@ CONDITIONAL: Mapping[str, str] = {
     "HANDLER_URL_SECRET": "HANDLER",
     "HANDLER_KINDS": "HANDLER",
     "REDIS_URL": "STORE=firestore",
+    "REDIS_CA_CERTS": "STORE=firestore",
 }
 """Variables that are rightly not set where another one is."""
 
 SECRETS: Mapping[str, str] = {
     "HANDLER_URL_SECRET": "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=",
-    "REDIS_URL": "redis://10.0.0.3:6379",
+    "REDIS_URL": "rediss://:a-password@10.0.0.3:6378",
 }
 """Values for what the plan only refers to, where not any word will do."""
 

@@ -727,7 +727,15 @@ MUTATIONS = (
     Mutation("a public bucket", BUCKET, "media", put("inherited", "public_access_prevention"), "may be made public"),
     Mutation("a Redis that forgets", REDIS, "this", put("BASIC", "tier"), "loses its data"),
     Mutation("a Redis that throws away", REDIS, "this", put({}, "redis_configs"), "noeviction"),
-    Mutation("a password in the state", REDIS, "this", put(True, "auth_enabled"), "The password of a Redis"),
+    Mutation("a Redis without a password", REDIS, "this", put(False, "auth_enabled"), "for none where it is true"),
+    Mutation("a Redis without TLS", REDIS, "this", put("DISABLED", "transit_encryption_mode"), "unencrypted"),
+    Mutation(
+        "a Redis whose authority is not told",
+        SERVICE,
+        '["internal"]',
+        unset("REDIS_CA_CERTS"),
+        "REDIS_CA_CERTS is read",
+    ),
     Mutation("a Redis out of reach", SERVICE, '["webhook"]', put([], "template", "vpc_access"), "does not reach"),
     Mutation(
         "a secret in the state",

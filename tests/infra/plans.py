@@ -44,7 +44,7 @@ class Service(Resource):
     @property
     def env(self) -> dict[str, str | None]:
         """The variables in plain sight."""
-        return {it["name"]: it["value"] for it in self.container["env"] if not it["value_source"]}
+        return {it["name"]: it.get("value") for it in self.container["env"] if not it["value_source"]}
 
     @property
     def secrets(self) -> dict[str, Mapping[str, str]]:

@@ -97,8 +97,10 @@ def a_redis_keeps_what_it_is_given(plan: Plan, code: Code) -> Iterator[str]:
             yield "A Redis without a replica loses its data on maintenance."
         if (it.get("redis_configs") or {}).get("maxmemory-policy") != "noeviction":
             yield "The store refuses a Redis that throws records away: maxmemory-policy must be noeviction."
-        if it.get("auth_enabled"):
-            yield "The password of a Redis is an attribute of the resource: it would lie in the state."
+        if it.get("auth_enabled") is not (plan.variables.get("redis_auth") not in (False, "false")):
+            yield "The Redis asks for a password where redis_auth is false, or for none where it is true."
+        if it.get("transit_encryption_mode") != "SERVER_AUTHENTICATION":
+            yield "What people wrote goes to the Redis unencrypted."
         if not it.get("persistence_config") or it.block("persistence_config")["persistence_mode"] != "RDB":
             yield "The Redis keeps nothing on a disk."
     redis = bool(plan.of("google_redis_instance"))

@@ -5,8 +5,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from code_side import Code
 from offline.workspace import TERRAFORM, TerraformFailed, Workspace
 from plans import Plan
+from rules_stores import a_redis_keeps_what_it_is_given
 from variants import BOOTSTRAP, BOOTSTRAPPED, EVERYTHING, PROD, given
 
 
@@ -54,6 +56,7 @@ USERS_CHANGE: dict[str, Any] = {
     "memory": {"webhook": "1Gi"},
     "queue_log_sampling": 0.1,
     "store": "firestore",
+    "redis_auth": False,
     "alert_emails": ["oncall@example.com", "second@example.com"],
     "alert_thresholds": {"queue_depth_critical": 500, "disconnected_warning": 5, "provider_down_critical": 60},
     "runbook": "https://example.com/elsewhere/docs/runbook.md",
@@ -70,6 +73,9 @@ GUARDED: dict[str, Any] = {
 RECREATED = "module.pombo.module.scheduler.google_cloud_scheduler_job.sweep"
 """Of the sweep's region: the job holds nothing, and is made anew elsewhere."""
 
+WRITTEN_ANEW = "module.pombo.module.redis[0].google_secret_manager_secret_version.url"
+"""Of redis_auth: the address without the password, or with it, is another version; the new one is made first."""
+
 
 def test_every_variable_is_either_safe_to_change_or_guarded(plan_of: Callable[[str], Plan]) -> None:
     assert set(USERS_CHANGE) | set(GUARDED) == set(
@@ -82,7 +88,7 @@ def test_what_users_change_destroys_nothing(deployed: Workspace) -> None:
     destroyed = {address for address, actions in changes.items() if "delete" in actions}
     # A binding is taken away where its edge is: Redis and the handler's address are no longer used.
     bindings = {address for address in destroyed if "_iam_member." in address}
-    assert destroyed - bindings == {RECREATED}
+    assert destroyed - bindings == {RECREATED, WRITTEN_ANEW}
     assert all(re.search(r'read\["\w+\.(REDIS_URL|HANDLER_URL_SECRET)"\]', address) for address in bindings)
     assert {'module.pombo.module.run["webhook"].google_cloud_run_v2_service.this'} <= set(changes), "it is told"
 
@@ -136,7 +142,14 @@ def test_what_keeps_something_is_guarded_by_itself(kind: str) -> None:
 def test_no_secret_value_lies_in_the_state(deployed: Workspace) -> None:
     state = (deployed.folder / PROD / "terraform.tfstate").read_text()
     assert '"secret_data_wo": null' in state
-    assert "redis://" not in state
+    assert "rediss://" not in state, "what the secret's version was written with"
+
+
+@pytest.mark.parametrize("auth", [True, False])
+def test_a_redis_asks_for_a_password_unless_redis_auth_is_false(auth: bool, workspace: Workspace) -> None:
+    plan = Plan(workspace.plan(PROD, *given({**EVERYTHING, "redis_auth": auth})))
+    assert plan.one("google_redis_instance")["auth_enabled"] is auth
+    assert list(a_redis_keeps_what_it_is_given(plan, Code())) == []
 
 
 def test_the_services_read_the_address_of_redis_that_terraform_wrote(deployed: Workspace) -> None:
@@ -144,6 +157,12 @@ def test_the_services_read_the_address_of_redis_that_terraform_wrote(deployed: W
     written = plan.one("google_secret_manager_secret_version")["version"]
     assert written
     assert {it.secrets["REDIS_URL"]["version"] for it in plan.services} == {written}
+
+
+def test_the_services_are_told_the_authority_of_the_redis_that_there_is(deployed: Workspace) -> None:
+    plan = Plan(deployed.plan(PROD, *given(EVERYTHING)))
+    told = {it.env["REDIS_CA_CERTS"] for it in plan.services}
+    assert told == {"\n".join(it["cert"] for it in plan.one("google_redis_instance")["server_ca_certs"])}
 
 
 SERVICE, JOB = "google_cloud_run_v2_service", "google_cloud_scheduler_job"

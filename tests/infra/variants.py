@@ -41,6 +41,7 @@ EVERYTHING: Mapping[str, Any] = {
     "queue_log_sampling": 1,
     "store": "redis",
     "redis": True,
+    "redis_auth": True,
     "media_bucket": True,
     "alert_emails": ["oncall@example.com"],
     "alert_thresholds": {"backend_down_critical": 20, "failed_receipts_percent": 10},

@@ -217,7 +217,7 @@ def test_a_missing_setting_of_one_service_does_not_hide_what_the_other_has() -> 
     environ = {
         "APP_ENV": "prod",
         "STORE": "redis",
-        "REDIS_URL": "redis://127.0.0.1:9",
+        "REDIS_URL": "rediss://127.0.0.1:9",
         "GOOGLE_CLOUD_PROJECT": "my-project",
         "CLOUD_TASKS_LOCATION": "europe-west1",
         "INBOUND_TASK_QUEUE_NAME": "inbound",

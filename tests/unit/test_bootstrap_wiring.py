@@ -246,6 +246,8 @@ def test_the_tenant_is_the_one_of_the_number(build: Build, more: dict[str, str],
     assert tenants.owner_of("meta", "100000000000001") is None
 
 
+CA_CERTS = (Path(__file__).parents[1] / "data" / "redis-ca.pem").read_text()
+
 STORES: dict[str, tuple[dict[str, str], Callable[[Any], tuple[Any, ...]], tuple[Any, ...]]] = {
     "firestore": (
         {"STORE": "firestore", "FIRESTORE_DATABASE": "a-database", "FIRESTORE_EMULATOR_HOST": "127.0.0.1:9"},
@@ -254,8 +256,13 @@ STORES: dict[str, tuple[dict[str, str], Callable[[Any], tuple[Any, ...]], tuple[
     ),
     "redis": (
         {"STORE": "redis", "REDIS_URL": "redis://127.0.0.1:9/3"},
-        lambda kept: kept[:1],
-        ("redis://127.0.0.1:9/3",),
+        lambda kept: (kept[0], kept[3]),
+        ("redis://127.0.0.1:9/3", None),
+    ),
+    "redis with an authority of its own": (
+        {"STORE": "redis", "REDIS_URL": "rediss://127.0.0.1:9/3", "REDIS_CA_CERTS": CA_CERTS},
+        lambda kept: (kept[0], kept[3]),
+        ("rediss://127.0.0.1:9/3", CA_CERTS.strip()),
     ),
 }
 

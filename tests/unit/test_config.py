@@ -394,6 +394,8 @@ BAD: tuple[tuple[str, str, str], ...] = (
     (CLI, "REDIS_URL", "http://10.0.0.3:6379"),
     (CLI, "REDIS_URL", "redis://10.0.0.3:0"),
     (CLI, "REDIS_URL", "redis://10.0.0.3/mine"),
+    (CLI, "REDIS_CA_CERTS", "/etc/redis-ca.pem"),
+    (CLI, "REDIS_CA_CERTS", "-----BEGIN CERTIFICATE-----\nbm9uZQ==\n-----END CERTIFICATE-----"),
     (CLI, "FIRESTORE_DATABASE", "My Database"),
     (CLI, "FIRESTORE_EMULATOR_HOST", "http://127.0.0.1:8084"),
 )  # fmt: skip
@@ -518,6 +520,27 @@ def test_kinds_without_an_address_stop_the_start(handler: Mapping[str, str]) -> 
     assert faults({**handler, "HANDLER_KINDS": "*"}) == [
         "HANDLER_KINDS is set without HANDLER_URL; a Python handler names its kinds by @handles."
     ]
+
+
+CA_CERTS = (Path(__file__).parents[1] / "data" / "redis-ca.pem").read_text()
+
+
+@each_deployed
+def test_a_redis_without_tls_is_refused_in_staging_and_prod(app_env: str, service: str) -> None:
+    given = {**GIVEN, "APP_ENV": app_env, "STORE": "redis"}
+    assert faults({**given, "REDIS_URL": "redis://:word@10.0.0.3:6379"}, service) == [
+        "REDIS_URL must begin with rediss:// in staging and prod: records hold what people wrote."
+    ]
+    assert faults({**given, "REDIS_URL": "rediss://:word@10.0.0.3:6378", "REDIS_CA_CERTS": CA_CERTS}, service) == []
+
+
+def test_an_authority_of_a_redis_without_tls_is_refused() -> None:
+    for service in SERVICES:
+        given = {"STORE": "redis", "REDIS_URL": "redis://10.0.0.3:6379", "REDIS_CA_CERTS": CA_CERTS}
+        assert faults(given, service) == [
+            "REDIS_CA_CERTS is set, and REDIS_URL does not use TLS: it must begin with rediss://."
+        ]
+        assert load({**given, "REDIS_URL": "rediss://10.0.0.3:6378"}, service)["REDIS_CA_CERTS"] == CA_CERTS.strip()
 
 
 def test_the_redis_store_needs_its_address() -> None:

@@ -44,6 +44,7 @@ module "pombo" {
   queue_log_sampling       = var.queue_log_sampling
   store                    = var.store
   redis                    = var.redis
+  redis_auth               = var.redis_auth
   media_bucket             = var.media_bucket
   alert_emails             = var.alert_emails
   alert_thresholds         = var.alert_thresholds

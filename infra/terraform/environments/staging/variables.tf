@@ -115,6 +115,12 @@ variable "redis" {
   default     = false
 }
 
+variable "redis_auth" {
+  description = "Whether that Memorystore asks for a password, which then lies in the state."
+  type        = bool
+  default     = true
+}
+
 variable "media_bucket" {
   description = "Whether there is a bucket for media."
   type        = bool

@@ -43,6 +43,7 @@ module "redis" {
   count   = var.redis ? 1 : 0
   project = var.project
   region  = var.region
+  auth    = var.redis_auth
 }
 
 module "run" {
@@ -58,7 +59,7 @@ module "run" {
   service_account    = local.accounts[each.key]
   invokers           = { for name in each.value.invokers : name => local.accounts[name] }
   deploy_account     = local.accounts["deploy"]
-  env                = merge(local.common_env, each.value.env)
+  env                = merge(local.common_env, local.store_env, each.value.env)
   secrets            = { for secret in each.value.secrets : secret => lookup(local.secret_versions, secret, "1") }
   threads            = local.threads
   timeout            = each.value.timeout

@@ -57,6 +57,7 @@ locals {
     "OUTBOUND_TASK_QUEUE_NAME",
     "PLAN_ALL_OR_NOTHING",
     "PORT",
+    "REDIS_CA_CERTS",
     "REDIS_URL",
     "SCHEDULER_SERVICE_ACCOUNT",
     "SQLITE_PATH",
@@ -117,6 +118,8 @@ locals {
     HANDLER_KINDS = local.tuning["handler_kinds"]
   }
 
+  # No secret: who checks a signature needs no secret.
+  store_env       = var.store == "redis" ? { REDIS_CA_CERTS = module.redis[0].ca_certs } : {}
   store_secrets   = var.store == "redis" ? ["REDIS_URL"] : []
   handler_secrets = concat(var.handler_url == null ? [] : ["HANDLER_URL_SECRET"], tolist(var.handler_secrets))
 

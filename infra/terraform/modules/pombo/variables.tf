@@ -157,6 +157,10 @@ variable "redis" {
   type = bool
 }
 
+variable "redis_auth" {
+  type = bool
+}
+
 variable "media_bucket" {
   type = bool
 }

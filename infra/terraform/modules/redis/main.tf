@@ -26,9 +26,10 @@ resource "google_redis_instance" "this" {
   redis_version      = "REDIS_7_0" # what the store is tested with
   authorized_network = google_compute_network.this.id
   connect_mode       = "DIRECT_PEERING"
-  # Its password would be an attribute of this resource, and so in the state. Nobody but the services is in the network.
-  auth_enabled            = false
-  transit_encryption_mode = "DISABLED"
+  # The password is an attribute of this resource, and so in the state: docs/decisions/0063-redis-with-tls-and-a-password.md.
+  auth_enabled = var.auth
+  # Of an instance that is there it cannot be changed.
+  transit_encryption_mode = "SERVER_AUTHENTICATION"
   deletion_protection     = true
 
   # The store refuses any other: volatile-lru, the default, throws records away.
@@ -45,15 +46,17 @@ resource "google_redis_instance" "this" {
 }
 
 locals {
-  address = "${google_redis_instance.this.host}:${google_redis_instance.this.port}"
+  # The password is random letters, digits and hyphens: nothing in it has to be encoded.
+  user    = var.auth ? ":${google_redis_instance.this.auth_string}@" : ""
+  address = "rediss://${local.user}${google_redis_instance.this.host}:${google_redis_instance.this.port}/0"
 }
 
-# The address as the services read it. Write-only: not in the state. What is write-only is not compared either, so its
-# number follows from it: another instance makes another version.
+# The address as the services read it. Write-only: this resource adds nothing to the state. What is write-only is not
+# compared either, so its number follows from it: another instance or another password makes another version.
 resource "google_secret_manager_secret_version" "url" {
   secret                 = "projects/${var.project}/secrets/REDIS_URL"
-  secret_data_wo         = "redis://${local.address}/0"
-  secret_data_wo_version = parseint(substr(sha256(local.address), 0, 7), 16)
+  secret_data_wo         = local.address
+  secret_data_wo_version = nonsensitive(parseint(substr(sha256(local.address), 0, 7), 16))
 
   lifecycle {
     create_before_destroy = true

@@ -11,3 +11,8 @@ variable "memory_size_gb" {
   type        = number
   default     = 5
 }
+
+variable "auth" {
+  description = "Whether it asks for a password."
+  type        = bool
+}

@@ -29,6 +29,7 @@ variables {
   queue_log_sampling       = 0
   store                    = "firestore"
   redis                    = false
+  redis_auth               = true
   media_bucket             = false
   alert_emails             = []
   alert_thresholds         = {}
