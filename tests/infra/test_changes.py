@@ -1,6 +1,7 @@
 """What becomes of a deployment that is there: a change destroys nothing, and a destroy is stopped."""
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -172,13 +173,17 @@ COMES_BEHIND = [
     (SERVICE, "google_cloud_tasks_queue_iam_member"),
     (SERVICE, "google_service_account_iam_member"),
     (SERVICE, "google_service_account"),
-    (SERVICE, "google_firestore_index"),
+    (SERVICE, "google_firestore_index.second"),
     (SERVICE, "google_firestore_field"),
     (SERVICE, "google_secret_manager_secret_version"),
     (JOB, SERVICE),
     (JOB, "google_cloud_run_v2_service_iam_member"),
     ("google_artifact_registry_repository_iam_member", SERVICE),
-    ("google_firestore_index", "google_firestore_field.indexed"),
+    ("google_firestore_index.second", "google_firestore_index.this"),
+    ("google_firestore_index.this", "google_firestore_field.indexed_fourth"),
+    ("google_firestore_field.indexed_fourth", "google_firestore_field.indexed_third"),
+    ("google_firestore_field.indexed_third", "google_firestore_field.indexed_second"),
+    ("google_firestore_field.indexed_second", "google_firestore_field.indexed"),
     ("google_firestore_field.indexed", "google_firestore_field.expiring"),
     ("google_firestore_field.expiring", "google_firestore_field.exempt"),
     ("google_firestore_field.exempt", "google_firestore_database"),
@@ -190,6 +195,17 @@ COMES_BEHIND = [
 @pytest.mark.parametrize(("later", "earlier"), COMES_BEHIND, ids=lambda it: it)
 def test_a_first_apply_goes_in_order(later: str, earlier: str, graph: dict[str, set[str]]) -> None:
     _is_behind(later, earlier, graph)
+
+
+def test_firestore_changes_one_thing_of_a_collection_at_a_time(plan_of: Callable[[str], Plan]) -> None:
+    """A change beside another of the same collection is refused, and not every refusal is tried again."""
+    changes = Counter(
+        (it["collection"], it.address.partition("[")[0])
+        for it in plan_of("bare").of("google_firestore_field", "google_firestore_index")
+    )
+    assert max(changes.values()) == 1
+    ordered = {earlier for _, earlier in COMES_BEHIND} | {later for later, _ in COMES_BEHIND}
+    assert {address.removeprefix("module.pombo.module.firestore.") for _, address in changes} <= ordered
 
 
 BOOTSTRAP_ORDER = ("google_storage_bucket", "google_secret_manager_secret", "google_artifact_registry_repository")

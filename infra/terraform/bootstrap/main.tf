@@ -8,7 +8,7 @@ terraform {
       version = "~> 8.7"
     }
   }
-  # The bucket is made here, so the very first apply keeps its state in a file, which README.md then moves into it.
+  # gcloud makes the bucket before the first init (README.md); from then on it is one of the resources below.
   backend "gcs" {
     prefix = "bootstrap"
   }
@@ -23,7 +23,7 @@ provider "google" {
 }
 
 locals {
-  # cloudresourcemanager and serviceusage have to be on before Terraform can look at a project at all (README.md).
+  # cloudresourcemanager, serviceusage and storage have to be on before Terraform can look at a project at all (README.md).
   apis = [
     "artifactregistry",
     "cloudbuild",
@@ -61,6 +61,17 @@ resource "google_project_service" "this" {
   service = "${each.key}.googleapis.com"
   # Others may use it too, and to turn it off and on again loses what hangs on it.
   disable_on_destroy = false
+
+  # An API is said to be on minutes before it answers, and the provider does not retry what is refused until then: whatever
+  # depends on this waits. The program is run once, when the API is turned on.
+  provisioner "local-exec" {
+    command = "python3 \"${path.module}/../../release/wait_for_apis.py\" --project=\"${var.project}\" --region=\"${var.region}\" ${each.key}"
+  }
+}
+
+import {
+  to = google_storage_bucket.state
+  id = "${var.project}/${var.project}-terraform-state"
 }
 
 resource "google_storage_bucket" "state" {

@@ -95,6 +95,13 @@ def settled(
     return result
 
 
+def imported(block: Block, identity: str, defaults: Mapping[str, str]) -> dict[str, Any]:
+    """What is known of a resource that is there: its id, the name at the end of it, where it is, and nothing else."""
+    known = {"id": identity, "name": identity.rpartition("/")[2], "location": defaults.get("region"), **defaults}
+    nothing = {name: [] if it["nesting"] in _REPEATED else None for name, it in block["blocks"].items()}
+    return {**{name: known.get(name) for name in block["attributes"]}, **nothing}
+
+
 def replaced(immutable: frozenset[str], prior: Any, plan: Any, is_unknown: Callable[[Any], bool]) -> list[str]:
     """The arguments whose change makes the resource anew. `immutable` are dotted, or "*" for all."""
     if prior is None or plan is None:

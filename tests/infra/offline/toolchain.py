@@ -45,6 +45,8 @@ class Toolchain:
         """Of every call: nothing of the person's own configuration, and nothing from the network."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("TF_")}
         return kept | {
+            # What Terraform would run of its own: programs that ask Google. What is here in their place only notes it.
+            "PATH": os.pathsep.join([str(HERE / "bin"), kept.get("PATH", "")]),
             "TF_CLI_CONFIG_FILE": str(self.config),
             "TF_DISABLE_PLUGIN_TLS": "1",  # the stand-in has no certificate
             "CHECKPOINT_DISABLE": "1",

@@ -42,6 +42,10 @@ class Workspace:
             raise TerraformFailed(done.stderr or done.stdout)
         return done.stdout
 
+    def environment(self) -> dict[str, str]:
+        """In which its commands run."""
+        return self._toolchain.environment()
+
     def init(self, root: str) -> None:
         """Make a root or module ready, its state in a file."""
         if not (self.folder / root / ".terraform").exists():

@@ -19,12 +19,18 @@ locals {
       ttl       = null
     }
   }
-  indexed = merge([for name, it in local.collections : {
-    for field in it.indexed : "${name}.${field}" => { collection = name, field = field }
-  }]...)
-  composite = merge([for name, it in local.collections : {
-    for fields in it.composite : "${name}.${join(".", fields)}" => { collection = name, fields = fields }
-  }]...)
+  # Firestore refuses a change of a collection's fields or indexes beside another of the same collection (409, in more words
+  # than the provider tries again at: hashicorp/terraform-provider-google #16599, firebase/firebase-tools #1119). So a
+  # collection has one change at a time: the first index of each collection, then the second of each, and so on.
+  indexed = [for place in range(4) : {
+    for name, it in local.collections : "${name}.${it.indexed[place]}" => { collection = name, field = it.indexed[place] }
+    if length(it.indexed) > place
+  }]
+  composite = [for place in range(2) : {
+    for name, it in local.collections :
+    "${name}.${join(".", it.composite[place])}" => { collection = name, fields = it.composite[place] }
+    if length(it.composite) > place
+  }]
 }
 
 resource "google_firestore_database" "this" {
@@ -46,11 +52,7 @@ resource "google_firestore_database" "this" {
   }
 }
 
-# The three kinds below come one after the other: changes of one collection's fields at once refuse one another with 409
-# (hashicorp/terraform-provider-google #16599). Within a kind the provider tries again where it knows the refusal by its
-# words; where it does not, the apply ends, and the next one goes on from there.
-
-# No field of a collection is indexed of itself. "*" takes no ttl_config (#17163).
+# No field of a collection is indexed of itself. "*" takes no ttl_config (#17163). What follows comes one behind the other.
 resource "google_firestore_field" "exempt" {
   for_each = local.collections
 
@@ -83,7 +85,7 @@ resource "google_firestore_field" "expiring" {
 }
 
 resource "google_firestore_field" "indexed" {
-  for_each = local.indexed
+  for_each = local.indexed[0]
 
   project    = var.project
   database   = google_firestore_database.this.name
@@ -99,8 +101,59 @@ resource "google_firestore_field" "indexed" {
   depends_on = [google_firestore_field.expiring]
 }
 
+resource "google_firestore_field" "indexed_second" {
+  for_each = local.indexed[1]
+
+  project    = var.project
+  database   = google_firestore_database.this.name
+  collection = each.value.collection
+  field      = each.value.field
+
+  index_config {
+    indexes {
+      order       = "ASCENDING"
+      query_scope = "COLLECTION"
+    }
+  }
+  depends_on = [google_firestore_field.indexed]
+}
+
+resource "google_firestore_field" "indexed_third" {
+  for_each = local.indexed[2]
+
+  project    = var.project
+  database   = google_firestore_database.this.name
+  collection = each.value.collection
+  field      = each.value.field
+
+  index_config {
+    indexes {
+      order       = "ASCENDING"
+      query_scope = "COLLECTION"
+    }
+  }
+  depends_on = [google_firestore_field.indexed_second]
+}
+
+resource "google_firestore_field" "indexed_fourth" {
+  for_each = local.indexed[3]
+
+  project    = var.project
+  database   = google_firestore_database.this.name
+  collection = each.value.collection
+  field      = each.value.field
+
+  index_config {
+    indexes {
+      order       = "ASCENDING"
+      query_scope = "COLLECTION"
+    }
+  }
+  depends_on = [google_firestore_field.indexed_third]
+}
+
 resource "google_firestore_index" "this" {
-  for_each = local.composite
+  for_each = local.composite[0]
 
   project     = var.project
   database    = google_firestore_database.this.name
@@ -114,5 +167,23 @@ resource "google_firestore_index" "this" {
       order      = "ASCENDING"
     }
   }
-  depends_on = [google_firestore_field.indexed]
+  depends_on = [google_firestore_field.indexed_fourth]
+}
+
+resource "google_firestore_index" "second" {
+  for_each = local.composite[1]
+
+  project     = var.project
+  database    = google_firestore_database.this.name
+  collection  = each.value.collection
+  query_scope = "COLLECTION"
+
+  dynamic "fields" {
+    for_each = each.value.fields
+    content {
+      field_path = fields.value
+      order      = "ASCENDING"
+    }
+  }
+  depends_on = [google_firestore_index.this]
 }
