@@ -253,7 +253,6 @@ def _channel(settings: Config, **secrets: Any) -> MetaChannel:
         base_url=settings["WHATSAPP_API_BASE_URL"] if is_internal else "",
         version=settings["WHATSAPP_API_VERSION"] if is_internal else "",
         post=settings.limits.post,
-        minute=settings.limits.waits.minute,
         reach=ANYWHERE,
     )
     return _port(settings, "channel", channel)

@@ -54,6 +54,7 @@ FIELDS: Mapping[str, str] = {
     "reason": "why, in a word or in a sentence of ours",
     "cause": "what lies behind the reason, in a word or in a sentence of ours",
     "code": "WhatsApp's error code",
+    "scope": "what WhatsApp has blocked: `sender` or `account`; absent where a receipt said so",
     "by": "`receipt` where a failed receipt said so",
     "until": "when it is looked at again, or probed again",
     "wait_seconds": "how long the outage is waited out, until the next probe",
@@ -192,7 +193,7 @@ EVENTS: Mapping[str, LogEvent] = {
     ),
     "tenant_needs_reauth": _outbound("The provider refuses the credential; reconnect the number.", "code"),
     "tenant_reconnected": _outbound("Another credential is in use."),
-    "sender_blocked": _outbound("The provider has blocked a sender.", "code", may=("by",)),
+    "sender_blocked": _outbound("The provider has blocked a sender.", "code", may=("by", "scope")),
     "provider_down": _outbound(
         "The provider does not take messages of a sender; messages wait, and one of them probes.",
         "until",

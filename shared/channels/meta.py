@@ -11,7 +11,6 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -48,8 +47,8 @@ class MetaChannel:
     """One Meta app and the numbers it sends for.
 
     `app_secrets` are all accepted (rotation); without one every signature is refused. `credentials` maps a
-    phone_number_id to its access token. `minute` is how long a minute of Meta's least waits takes; `reach`, where
-    `base_url` may lead. Connects to nothing before the first send, so it may be made before a fork.
+    phone_number_id to its access token. `reach` is where `base_url` may lead. Connects to
+    nothing before the first send, so it may be made before a fork.
     """
 
     def __init__(
@@ -60,7 +59,6 @@ class MetaChannel:
         base_url: str,
         version: str,
         post: PostTimes,
-        minute: timedelta = timedelta(minutes=1),
         monotonic: Callable[[], float] = time.monotonic,
         reach: Reach = PUBLIC,
     ) -> None:
@@ -68,7 +66,6 @@ class MetaChannel:
         self._credentials = credentials
         self._root = f"{base_url.rstrip('/')}/{version}"
         self._times = post
-        self._minute = minute
         self._monotonic = monotonic
         self._reach = reach
         self._lock = threading.Lock()
@@ -135,8 +132,8 @@ class MetaChannel:
         """What went wrong by this answer; None for a 2xx that reports no error."""
         error, wait = graph_error(answer.body), retry_after(answer.headers)
         if not 200 <= answer.status < 300:
-            return error_for(answer.status, error, wait, self._minute)
-        return error_in_success(answer.status, error, wait, self._minute) if error else None
+            return error_for(answer.status, error, wait)
+        return error_in_success(answer.status, error, wait) if error else None
 
     def _post(self, sender: str, body: bytes) -> "Answer":
         from shared.wire.bounded_http import NoAnswer, NotSent

@@ -11,6 +11,7 @@ and in a receipt.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Literal
 
 from shared.domain.errors import (
@@ -24,6 +25,7 @@ from shared.domain.errors import (
     SendRefused,
     TryLater,
 )
+from shared.domain.verdicts import BlockScope, LimitScope
 
 Scope = Literal["message", "contact", "sender", "tenant", "provider", "us"]
 
@@ -36,13 +38,28 @@ OBJECT_GONE = 33
 class Meaning:
     """What a code means: the error that carries the verdict, whom it concerns, and the sentence a person reads.
 
-    `minutes` is the least wait before the next try, where Meta states one.
+    `minutes` is the least wait before the next try, where Meta states one. `limit` is whose limit a LimitReached met.
     """
 
     error: type[SendError]
     scope: Scope
     sentence: str
     minutes: int = 0
+    limit: LimitScope = LimitScope.ACCOUNT
+
+    def raised(self, code: int, status: int, retry_after: timedelta | None) -> SendError:
+        """The error of an answer with this code; `retry_after` is the wait that the answer asks for."""
+        if issubclass(self.error, LimitReached):
+            return self.error(code, limit=self.limit, status=status, retry_after=retry_after, minutes=self.minutes)
+        if issubclass(self.error, SenderBlocked):
+            block = BlockScope.ACCOUNT if self.scope == "tenant" else BlockScope.SENDER
+            return self.error(code, block=block, status=status, retry_after=retry_after)
+        waits = retry_after if issubclass(self.error, WAITING) else None
+        return self.error(code, status=status, retry_after=waits, minutes=self.minutes)
+
+
+WAITING = (CredentialInvalid, LimitReached, ProviderUnavailable, SenderBlocked, TryLater)
+"""After these the message is tried again, no sooner than the provider asks."""
 
 
 _CODES: Mapping[int, Meaning] = {
@@ -62,15 +79,22 @@ _CODES: Mapping[int, Meaning] = {
     190: Meaning(CredentialInvalid, "tenant", "The access token has expired or was revoked: reconnect the number."),
     467: Meaning(CredentialInvalid, "tenant", "The access token is invalid: reconnect the number."),
     131005: Meaning(AccessDenied, "tenant", "The access token has no access to this number: reconnect the number."),
-    # limits: by whose, how long follows (shared/domain/waits.py)
+    # limits: by whose (`limit`), how long follows (shared/domain/waits.py)
     4: Meaning(LimitReached, "provider", "Our app has called Meta too often; all its numbers wait."),
     17: Meaning(LimitReached, "tenant", "Meta was called too often with this access token."),
     613: Meaning(LimitReached, "tenant", "This kind of call was made too often."),
     80007: Meaning(LimitReached, "tenant", "The WhatsApp account has called Meta too often."),
     80008: Meaning(LimitReached, "tenant", "The WhatsApp account has called Meta's management API too often."),
-    130429: Meaning(LimitReached, "sender", "The number sends faster than Meta allows."),
-    131056: Meaning(LimitReached, "contact", "Too many messages to this person in a short time."),
-    131057: Meaning(LimitReached, "sender", "Meta is upgrading the number; that takes about a minute."),
+    130429: Meaning(LimitReached, "sender", "The number sends faster than Meta allows.", limit=LimitScope.RATE),
+    131056: Meaning(
+        LimitReached, "contact", "Too many messages to this person in a short time.", limit=LimitScope.CONTACT
+    ),
+    131057: Meaning(
+        LimitReached,
+        "sender",
+        "Meta is upgrading the number; that takes about a minute.",
+        limit=LimitScope.MAINTENANCE,
+    ),
     131208: Meaning(LimitReached, "sender", "Too many group operations in a short time."),  # reported
     132069: Meaning(
         LimitReached, "message", "The flow may be sent only ten times an hour until it is mended.", minutes=60

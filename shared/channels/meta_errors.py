@@ -8,11 +8,8 @@ from datetime import timedelta
 from shared.channels.meta_codes import UNKNOWN, Meaning, meaning_of, number
 from shared.domain.errors import (
     AnswerLost,
-    CredentialInvalid,
-    LimitReached,
     OutageInSuccess,
     ProviderUnavailable,
-    SenderBlocked,
     SendError,
     SendRefused,
     TryLater,
@@ -29,10 +26,6 @@ class GraphError:
     transient: bool = False
 
 
-WAITING = (CredentialInvalid, LimitReached, ProviderUnavailable, SenderBlocked, TryLater)
-"""After these the message is tried again, no sooner than the provider asks."""
-
-
 def graph_error(body: bytes | None) -> GraphError | None:
     """The error in an answer, or None where there is none that can be read: without a code it says nothing."""
     try:
@@ -46,28 +39,16 @@ def graph_error(body: bytes | None) -> GraphError | None:
     return GraphError(code, number(error.get("error_subcode")), error.get("is_transient") is True)
 
 
-def error_for(
-    status: int, error: GraphError | None, retry_after: timedelta | None, minute: timedelta = timedelta(minutes=1)
-) -> SendError:
-    """What an answer that is no 2xx means. Its code decides; its status only where the code is unknown or unread.
-
-    `minute` is how long a minute of Meta's least waits takes here: TIME_SCALE shortens those as it does ours.
-    """
+def error_for(status: int, error: GraphError | None, retry_after: timedelta | None) -> SendError:
+    """What an answer that is no 2xx means. Its code decides; its status only where the code is unknown or unread."""
     if error is None:
-        kind, least = _unreadable(status), timedelta()
-    else:
-        meaning = _meaning(status, error)
-        kind, least = meaning.error, meaning.minutes * minute
-    wait = max(retry_after or timedelta(), least) or retry_after
-    waits = wait if issubclass(kind, WAITING) else None
-    return kind(error.code if error else None, status=status, retry_after=waits)
+        return _unreadable(status, retry_after)
+    return _meaning(status, error).raised(error.code, status, retry_after)
 
 
-def error_in_success(
-    status: int, error: GraphError, retry_after: timedelta | None, minute: timedelta = timedelta(minutes=1)
-) -> SendError:
+def error_in_success(status: int, error: GraphError, retry_after: timedelta | None) -> SendError:
     """What a 2xx means that holds an error all the same. Whatever would be tried again may have been taken."""
-    found = error_for(status, error, retry_after, minute)
+    found = error_for(status, error, retry_after)
     match found:
         case ProviderUnavailable():
             return OutageInSuccess(error.code, status=status)
@@ -86,6 +67,8 @@ def _meaning(status: int, error: GraphError) -> Meaning:
     return UNKNOWN[SendRefused if 400 <= status < 500 else AnswerLost]
 
 
-def _unreadable(status: int) -> type[SendError]:
+def _unreadable(status: int, retry_after: timedelta | None) -> SendError:
     """A bare 429 is certainly not accepted; anything else may come from something between Meta and us."""
-    return ProviderUnavailable if status == 429 else AnswerLost
+    if status == 429:
+        return ProviderUnavailable(status=status, retry_after=retry_after)
+    return AnswerLost(status=status)

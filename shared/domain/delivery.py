@@ -448,20 +448,20 @@ def _settle_not_accepted(record: Delivery, verdict: Verdict, limits: Limits, now
             due_at = waits.after_outage(record.throttled, until, retry_after, limits.waits, now, jitter)
             waiting = _scheduled(_open(_put_off(record, verdict.word, code, now), State.PENDING), due_at, limits)
             return Step(Answer(503, waiting.state), write=waiting)
-        case Retry(code, retry_after):
+        case Retry(code):
             tried = replace(_logged(record, verdict.word, now, code=code), throttled=0)
             if record.attempt >= limits.max_attempts:
                 return _dead(tried, "attempts", limits, now)
-            wait = max(waits.before_retry(record.attempt, limits.waits, jitter), retry_after or timedelta())
+            wait = max(waits.before_retry(record.attempt, limits.waits, jitter), waits.asked_for(verdict, limits.waits))
             return _again(tried, now + wait, limits)
-        case Limited(code):
+        case Limited(code=code):
             waiting = _put_off(record, verdict.word, code, now)
             wait = waits.before_limited(verdict, waiting.throttled, limits.waits, jitter)
             return _again(waiting, now + wait, limits)
         case CredentialRefused(code):
             wait = max(limits.waits.credential, verdict.retry_after or timedelta())
             return _again(_given_back(record, verdict.word, code, now), now + wait, limits)
-        case Blocked(code, until):
+        case Blocked(_, code, until):
             until = max(until or now + limits.waits.block.first, now + (verdict.retry_after or timedelta()))
             return _again(_given_back(record, verdict.word, code, now), until, limits)
         case Refused(code, status):

@@ -8,8 +8,10 @@ from typing import ClassVar
 
 from shared.domain.verdicts import (
     Blocked,
+    BlockScope,
     CredentialRefused,
     Limited,
+    LimitScope,
     Lost,
     ProviderDown,
     Refused,
@@ -108,17 +110,23 @@ class ItemUnparsable(PomboError):
 
 
 class SendError(PomboError):
-    """The message was not sent."""
+    """The message was not sent. `minutes` is the least wait that the provider documents for the code."""
 
     scope = "message"
 
     def __init__(
-        self, code: int | None = None, *, status: int | None = None, retry_after: timedelta | None = None
+        self,
+        code: int | None = None,
+        *,
+        status: int | None = None,
+        retry_after: timedelta | None = None,
+        minutes: int = 0,
     ) -> None:
         super().__init__()
         self.provider_code = code
         self.status = status
         self.retry_after = retry_after
+        self.minutes = minutes
 
     @property
     def verdict(self) -> SendVerdict:
@@ -172,7 +180,7 @@ class TryLater(SendError):
 
     @property
     def verdict(self) -> SendVerdict:
-        return Retry(self.provider_code, self.retry_after)
+        return Retry(self.provider_code, self.retry_after, self.minutes)
 
 
 class LimitReached(SendError):
@@ -182,9 +190,21 @@ class LimitReached(SendError):
     retryable = True
     scope = "sender"
 
+    def __init__(
+        self,
+        code: int | None = None,
+        *,
+        limit: LimitScope = LimitScope.ACCOUNT,
+        status: int | None = None,
+        retry_after: timedelta | None = None,
+        minutes: int = 0,
+    ) -> None:
+        super().__init__(code, status=status, retry_after=retry_after, minutes=minutes)
+        self.limit = limit
+
     @property
     def verdict(self) -> SendVerdict:
-        return Limited(self.provider_code or 0, self.retry_after)
+        return Limited(self.limit, self.provider_code or 0, self.retry_after, self.minutes)
 
 
 class CredentialInvalid(SendError):
@@ -218,9 +238,20 @@ class SenderBlocked(SendError):
     scope = "sender"
     alert = True
 
+    def __init__(
+        self,
+        code: int | None = None,
+        *,
+        block: BlockScope = BlockScope.SENDER,
+        status: int | None = None,
+        retry_after: timedelta | None = None,
+    ) -> None:
+        super().__init__(code, status=status, retry_after=retry_after)
+        self.block = block
+
     @property
     def verdict(self) -> SendVerdict:
-        return Blocked(self.provider_code or 0, retry_after=self.retry_after)
+        return Blocked(self.block, self.provider_code or 0, retry_after=self.retry_after)
 
 
 class SendRefused(SendError):

@@ -35,13 +35,11 @@ class Waits:
     """How long we wait before we try again, by reason."""
 
     retry: Backoff = Backoff(timedelta(seconds=10), 2, timedelta(seconds=300))
-    throughput: timedelta = timedelta(seconds=1)  # 130429: the number sends too fast; 1-2 s
-    pair: Backoff = Backoff(
-        timedelta(seconds=1), 4, timedelta(seconds=256)
-    )  # 131056: Meta documents 4^n s for one contact
-    account: Backoff = Backoff(timedelta(seconds=60), 2, timedelta(seconds=3600))  # 80007, 4: the account or the app
-    maintenance: timedelta = timedelta(seconds=30)  # 131057: an upgrade of at most a minute; 30-60 s
-    minute: timedelta = timedelta(minutes=1)  # of the least waits that Meta states for a code, in its table of codes
+    throughput: timedelta = timedelta(seconds=1)  # the sender sends too fast; 1-2 s
+    pair: Backoff = Backoff(timedelta(seconds=1), 4, timedelta(seconds=256))  # too many messages to one contact
+    account: Backoff = Backoff(timedelta(seconds=60), 2, timedelta(seconds=3600))  # too many calls of the account
+    maintenance: timedelta = timedelta(seconds=30)  # an upgrade of the sender, of at most a minute; 30-60 s
+    minute: timedelta = timedelta(minutes=1)  # of the least waits that a provider documents for a code
     credential: timedelta = timedelta(seconds=600)
     block: Backoff = Backoff(timedelta(seconds=600), 2, timedelta(seconds=6 * 3600))
     predecessor: Backoff = Backoff(timedelta(milliseconds=300), 2, timedelta(milliseconds=38_400))  # 0.3 s, 7 doublings
@@ -95,7 +93,7 @@ class Limits:
     sweep_after: timedelta = timedelta(seconds=600)
     sweep_longest: timedelta = timedelta(hours=6)
     sweep_budget: timedelta = timedelta(seconds=45)
-    inbound_retention: timedelta = timedelta(days=8)  # outlives Meta's 7 days of redelivery
+    inbound_retention: timedelta = timedelta(days=8)  # outlives a week of redelivered webhooks
     outbound_retention: timedelta = timedelta(days=35)
     receipt_retention: timedelta = timedelta(days=35)
     max_replies: int = 30

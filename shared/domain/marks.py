@@ -265,7 +265,7 @@ def _block_after(
 ) -> Block | None:
     is_mine = _is_mine(current, token)
     match verdict:
-        case Blocked(code):
+        case Blocked(code=code):
             if current and holds(current, now) and not is_mine:
                 return current
             return _next_block(current, code, limits, now)

@@ -93,7 +93,7 @@ class Receipts:
 
 
 def _code(code: int | None) -> int:
-    return -1 if code is None else code  # 0 is a code of Meta's: none must not equal it, or the order would tell
+    return -1 if code is None else code  # 0 is a provider's code: none must not equal it, or the order would tell
 
 
 def _earlier(one: datetime | None, other: datetime | None) -> datetime | None:

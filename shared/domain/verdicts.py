@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any, ClassVar
 
 # ---- of the handler
@@ -115,15 +116,35 @@ class Retry:
 
     code: int | None = None
     retry_after: timedelta | None = None
+    minutes: int = 0
+    """The least wait that the provider documents for the code."""
     word: ClassVar[str] = "retry"
+
+
+class LimitScope(StrEnum):
+    """Whose limit was met: how long we wait follows from it. A channel knows which of its provider's codes is which."""
+
+    RATE = "rate"  # the sender's messages a second
+    CONTACT = "contact"  # messages to one person
+    ACCOUNT = "account"  # what the account, or our access to it, may do in a while
+    MAINTENANCE = "maintenance"  # the provider is at work on the sender, for about a minute
+
+
+class BlockScope(StrEnum):
+    """What the provider has blocked."""
+
+    SENDER = "sender"
+    ACCOUNT = "account"
 
 
 @dataclass(frozen=True, slots=True)
 class Limited:
-    """A limit of one contact, sender or account."""
+    """A limit of one contact, sender or account. `minutes` is the least wait that the provider documents."""
 
+    scope: LimitScope
     code: int
     retry_after: timedelta | None = None
+    minutes: int = 0
     word: ClassVar[str] = "limited"
 
 
@@ -139,10 +160,11 @@ class CredentialRefused:
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """The sender may not send for now. `until` is when its block ends, where the caller knows; the first send
-    after it is the probe.
+    """The sender, or its whole account, may not send for now. `until` is when the block ends, where the caller knows;
+    the first send after it is the probe.
     """
 
+    scope: BlockScope
     code: int
     until: datetime | None = None
     retry_after: timedelta | None = None

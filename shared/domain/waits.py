@@ -1,11 +1,11 @@
 """Waits: how long until the next attempt. Jitter comes in, a number from 0 to 1, like time."""
 
 from datetime import datetime, timedelta
+from typing import assert_never
 
 from shared.domain.limits import Waits
-from shared.domain.verdicts import Limited
+from shared.domain.verdicts import Limited, LimitScope, Retry
 
-THROUGHPUT, PAIR, MAINTENANCE = 130429, 131056, 131057
 SPREAD = 0.2
 
 
@@ -17,6 +17,11 @@ def jittered(wait: timedelta, jitter: float) -> timedelta:
 def before_retry(attempt: int, waits: Waits, jitter: float) -> timedelta:
     """After attempt n: min(300, 5 * 2^n) s, which is 10, 20, 40 and so on."""
     return jittered(waits.retry.after(attempt - 1), jitter)
+
+
+def asked_for(verdict: Retry | Limited, waits: Waits) -> timedelta:
+    """The least wait that the provider asks for, in its answer or in its documentation."""
+    return max(verdict.retry_after or timedelta(), verdict.minutes * waits.minute)
 
 
 def after_outage(
@@ -37,13 +42,15 @@ def after_outage(
 
 def before_limited(verdict: Limited, throttled: int, waits: Waits, jitter: float) -> timedelta:
     """After the limit was met `throttled` times in a row, by whose limit it is; no less than the provider asked for."""
-    match verdict.code:
-        case code if code == THROUGHPUT:
+    match verdict.scope:
+        case LimitScope.RATE:
             wait = waits.throughput * (1 + jitter)
-        case code if code == PAIR:
+        case LimitScope.CONTACT:
             wait = jittered(waits.pair.after(throttled - 1), jitter)
-        case code if code == MAINTENANCE:
+        case LimitScope.MAINTENANCE:
             wait = waits.maintenance * (1 + jitter)
-        case _:
+        case LimitScope.ACCOUNT:
             wait = jittered(waits.account.after(throttled - 1), jitter)
-    return max(wait, verdict.retry_after or timedelta())
+        case _:
+            assert_never(verdict.scope)
+    return max(wait, asked_for(verdict, waits))

@@ -117,8 +117,8 @@ class SenderMarks:
         match learned.verdict:
             case CredentialRefused(code):
                 logs.event("tenant_needs_reauth", severity="ERROR", tenant=record.tenant, code=code)
-            case Blocked(code):
-                logs.event("sender_blocked", severity="ERROR", phone_number_id=record.sender, code=code)
+            case Blocked(scope, code):
+                logs.event("sender_blocked", severity="ERROR", phone_number_id=record.sender, code=code, scope=scope)
             case _:
                 pass
         if learned.change:

@@ -32,7 +32,7 @@ from shared.domain.marks import (
     is_elected,
 )
 from shared.domain.record import FINAL_STATES, Attempt, Delivery, Kind, ReceiptKind, Receipts, State, Task
-from shared.domain.verdicts import Accepted, Limited, Refused, Released, Replied
+from shared.domain.verdicts import Accepted, Limited, LimitScope, Refused, Released, Replied
 from shared.pipeline.ports import Created, DecideMarks, Exists
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -404,7 +404,7 @@ def test_the_record_of_a_step_is_current_for_the_next_change(store, a_record):
 
     def decide(found: Delivery | None) -> Step:
         calls.append(found)
-        return settle(found, "mine", Limited(4), LIMITS, NOW, 0.5)
+        return settle(found, "mine", Limited(LimitScope.ACCOUNT, 4), LIMITS, NOW, 0.5)
 
     step = store.change(record.key, decide, run.record)
     assert len(calls) == 1
@@ -1104,7 +1104,11 @@ def test_a_lease_ends_a_replayed_record_s_listing_and_a_try_that_did_not_count_l
     store.create(record)
     step = store.change(record.key, lease_with("mine"))
     assert all_of(store, Listing.REPLAYED) == []
-    store.change(record.key, lambda found: settle(found, "mine", Limited(131056), LIMITS, NOW, 0.5), step.write)
+    store.change(
+        record.key,
+        lambda found: settle(found, "mine", Limited(LimitScope.CONTACT, 131056), LIMITS, NOW, 0.5),
+        step.write,
+    )
     assert keys_of(all_of(store, Listing.REPLAYED)) == {record.key}
 
 

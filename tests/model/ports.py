@@ -30,6 +30,7 @@ from shared.domain.marks import Marks, ReceiptBlock
 from shared.domain.messages import Contact, Drop, Message
 from shared.domain.outbound_messages import OutboundMessage
 from shared.domain.record import Delivery, Task
+from shared.domain.verdicts import LimitScope
 from shared.pipeline.ports import (
     BackendUnavailable,
     Backlog,
@@ -58,7 +59,7 @@ NOT_SENT: Mapping[str, SendError] = {
     "refused": SendRefused(131026, status=400),
     "our backoff": TryLater(131000, status=400),
     "provider down": ProviderUnavailable(),
-    "limited": LimitReached(130429, status=400),
+    "limited": LimitReached(130429, limit=LimitScope.RATE, status=400),
     "blocked": SenderBlocked(368, status=400),
     "credential refused": CredentialInvalid(190, status=401),
     "access denied": AccessDenied(10, status=403),

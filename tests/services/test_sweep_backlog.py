@@ -26,6 +26,7 @@ from shared.domain.identity import Echo
 from shared.domain.limits import Limits
 from shared.domain.marks import Block
 from shared.domain.record import Delivery, Kind, ReceiptKind, State, Task
+from shared.domain.verdicts import LimitScope
 from shared.pipeline import process_inbound
 
 MEMORY = Path("/dev/shm")
@@ -88,7 +89,7 @@ class Taker:
         self.tried[record.key] += 1
         trouble = self.trouble(record.key) if self.tried[record.key] == 1 else ""
         if trouble == "limited":
-            raise LimitReached(131056)
+            raise LimitReached(131056, limit=LimitScope.CONTACT)
         self.taken.append(record.key)
         if trouble == "lost" and self.internal:
             self.internal.store.port.note_receipt(echo, a_receipt(f"wamid.{record.key}", ReceiptKind.SENT))

@@ -47,11 +47,13 @@ from shared.domain.verdicts import (
     Accepted,
     BackendDown,
     Blocked,
+    BlockScope,
     CredentialRefused,
     Dropped,
     HandlerFailed,
     HandlerVerdict,
     Limited,
+    LimitScope,
     Lost,
     ProviderDown,
     Refused,
@@ -69,9 +71,9 @@ ATTEMPTS = 3
 NOT_ACCEPTED: dict[str, SendVerdict] = {
     "provider down": ProviderDown(2),
     "retry": Retry(131053),
-    "limited": Limited(131056),
+    "limited": Limited(LimitScope.CONTACT, 131056),
     "credential": CredentialRefused(190),
-    "blocked": Blocked(368),
+    "blocked": Blocked(BlockScope.SENDER, 368),
     "refused": Refused(131026),
 }
 SENDS = ("accepted", "unreadable", "accepted, answer lost", "lost", "lost in an outage", *NOT_ACCEPTED, "shutdown")

@@ -28,10 +28,12 @@ from shared.domain.verdicts import (
     Accepted,
     BackendDown,
     Blocked,
+    BlockScope,
     CredentialRefused,
     Dropped,
     HandlerFailed,
     Limited,
+    LimitScope,
     Lost,
     ProviderDown,
     Refused,
@@ -654,7 +656,7 @@ VERDICTS = (
     Settled("Retry, our backoff; last attempt", Retry(131053), MINE_LAST, DEAD, dies("retry", 131053, "attempts")),
     Settled(
         "Limited: sender",
-        Limited(130429),
+        Limited(LimitScope.RATE, 130429),
         unthrottled(ALL_MINE),
         RESCHEDULED,
         given_back("limited", 130429, at(1.5), throttled=True),
@@ -662,7 +664,7 @@ VERDICTS = (
     ),
     Settled(
         "Limited: the fourth time in a row by a contact",
-        Limited(131056),
+        Limited(LimitScope.CONTACT, 131056),
         {"leased": HELD, "in_doubt": DOUBTED},
         RESCHEDULED,
         given_back("limited", 131056, at(64), throttled=True),
@@ -678,7 +680,7 @@ VERDICTS = (
     ),
     Settled(
         "Blocked: due at blocked_until",
-        Blocked(368, at(1234)),
+        Blocked(BlockScope.SENDER, 368, at(1234)),
         ALL_MINE,
         RESCHEDULED,
         given_back("blocked", 368, at(1234)),
@@ -686,7 +688,7 @@ VERDICTS = (
     ),
     Settled(
         "Blocked, for the first time: due in 10 min",
-        Blocked(131031),
+        Blocked(BlockScope.SENDER, 131031),
         ALL_MINE,
         RESCHEDULED,
         given_back("blocked", 131031, at(600)),
@@ -857,8 +859,8 @@ def test_the_last_accepted_id_stands_and_all_are_in_the_log() -> None:
     [
         pytest.param(Retry(2, retry_after=timedelta(seconds=90)), 90, id="longer than our backoff"),
         pytest.param(Retry(2, retry_after=timedelta(seconds=3)), 10, id="shorter than our backoff"),
-        pytest.param(Limited(130429, timedelta(seconds=90)), 90, id="longer than the limit's wait"),
-        pytest.param(Limited(80007, timedelta(seconds=3)), 60, id="shorter than the limit's wait"),
+        pytest.param(Limited(LimitScope.RATE, 130429, timedelta(seconds=90)), 90, id="longer than the limit's wait"),
+        pytest.param(Limited(LimitScope.ACCOUNT, 80007, timedelta(seconds=3)), 60, id="shorter than the limit's wait"),
         pytest.param(ProviderDown(2, timedelta(seconds=90)), 90, id="longer than the wait of an outage"),
         pytest.param(ProviderDown(2, timedelta(seconds=3)), 10, id="shorter than the wait of an outage"),
     ],
@@ -917,7 +919,8 @@ def test_a_message_waits_for_the_provider_until_it_is_given_up() -> None:
 
 
 @pytest.mark.parametrize(
-    "verdict", [Retry(131053), CredentialRefused(190), Blocked(368), Refused(131026), Lost(), Accepted(None)]
+    "verdict",
+    [Retry(131053), CredentialRefused(190), Blocked(BlockScope.SENDER, 368), Refused(131026), Lost(), Accepted(None)],
 )
 def test_the_wait_of_an_outage_begins_anew_after_any_other_verdict(verdict: SendVerdict) -> None:
     after = settle(HELD, MINE, verdict, LIMITS, NOW, NO_JITTER).write
@@ -926,7 +929,7 @@ def test_the_wait_of_an_outage_begins_anew_after_any_other_verdict(verdict: Send
     assert after.throttled == 0
 
 
-@pytest.mark.parametrize("verdict", [Limited(131056), ProviderDown(2)])
+@pytest.mark.parametrize("verdict", [Limited(LimitScope.CONTACT, 131056), ProviderDown(2)])
 def test_outages_and_limits_in_a_row_wait_longer_each(verdict: SendVerdict) -> None:
     after = settle(HELD, MINE, verdict, LIMITS, NOW, NO_JITTER).write
     assert after is not None
@@ -942,9 +945,9 @@ EVERY_VERDICT: Mapping[str, SendVerdict] = {
     "lost in an outage": Lost(outage=True),
     "provider down": ProviderDown(),
     "retry": Retry(2),
-    "limited": Limited(4),
+    "limited": Limited(LimitScope.ACCOUNT, 4),
     "credential": CredentialRefused(190),
-    "blocked": Blocked(368),
+    "blocked": Blocked(BlockScope.SENDER, 368),
     "refused": Refused(131026),
     "released": Released(),
     "released, a resend": Released(resend=True),
@@ -1142,11 +1145,14 @@ def test_waiting_writes_nothing_however_long_it_takes() -> None:
         (ProviderUnavailable(), ProviderDown()),
         (ProviderUnavailable(2, retry_after=timedelta(seconds=9)), ProviderDown(2, timedelta(seconds=9))),
         (TryLater(131053, retry_after=timedelta(seconds=9)), Retry(131053, timedelta(seconds=9))),
-        (LimitReached(130429, retry_after=timedelta(seconds=9)), Limited(130429, timedelta(seconds=9))),
+        (
+            LimitReached(130429, limit=LimitScope.RATE, retry_after=timedelta(seconds=9)),
+            Limited(LimitScope.RATE, 130429, timedelta(seconds=9)),
+        ),
         (CredentialInvalid(190), CredentialRefused(190)),
         (CredentialInvalid(0), CredentialRefused(0)),
         (AccessDenied(131005), CredentialRefused(131005, curable=True)),
-        (SenderBlocked(368), Blocked(368)),
+        (SenderBlocked(368), Blocked(BlockScope.SENDER, 368)),
         (SendRefused(131026, status=500), Refused(131026, 500)),
         (SendRefused(131026), Refused(131026, 400)),
     ],
@@ -1182,11 +1188,11 @@ FIRST_BLOCK = replace(LIMITS, waits=replace(LIMITS.waits, block=Backoff(timedelt
 @pytest.mark.parametrize(
     ("verdict", "due_at"),
     [
-        (Blocked(368), at(70)),
-        (Blocked(368, at(5)), at(5)),
-        (Blocked(368, retry_after=timedelta(seconds=71)), at(71)),
-        (Blocked(368, retry_after=timedelta(seconds=69)), at(70)),
-        (Blocked(368, at(5), timedelta(seconds=6)), at(6)),
+        (Blocked(BlockScope.SENDER, 368), at(70)),
+        (Blocked(BlockScope.SENDER, 368, at(5)), at(5)),
+        (Blocked(BlockScope.SENDER, 368, retry_after=timedelta(seconds=71)), at(71)),
+        (Blocked(BlockScope.SENDER, 368, retry_after=timedelta(seconds=69)), at(70)),
+        (Blocked(BlockScope.SENDER, 368, at(5), timedelta(seconds=6)), at(6)),
     ],
     ids=["no end", "an end", "a longer wait asked for", "a shorter wait asked for", "an end before the wait"],
 )

@@ -12,7 +12,7 @@ from shared.domain.delivery import Answer, Ensure, Next, NotAllowed, discard, le
 from shared.domain.guards import Go
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery, Kind, Receipts, State
-from shared.domain.verdicts import Limited, ProviderDown
+from shared.domain.verdicts import Limited, LimitScope, ProviderDown
 from tests.unit.builders import (
     DELIVERED,
     EVERY_RECEIPT,
@@ -145,7 +145,9 @@ def test_a_sweep_started_again_right_after_finds_nothing_to_do(make: Callable[..
     assert sweep(swept, LIMITS, at(1)).write is None
 
 
-@pytest.mark.parametrize("verdict", [ProviderDown(2, timedelta(hours=1)), Limited(80007, timedelta(hours=1))])
+@pytest.mark.parametrize(
+    "verdict", [ProviderDown(2, timedelta(hours=1)), Limited(LimitScope.ACCOUNT, 80007, timedelta(hours=1))]
+)
 def test_a_retry_after_binds_the_sweep_too(verdict: ProviderDown | Limited) -> None:
     waiting = settle(leased(token=MINE), MINE, verdict, LIMITS, NOW, 0.5).write
     assert waiting is not None

@@ -26,8 +26,10 @@ from shared.domain.marks import (
 from shared.domain.verdicts import (
     Accepted,
     Blocked,
+    BlockScope,
     CredentialRefused,
     Limited,
+    LimitScope,
     Lost,
     ProviderDown,
     Refused,
@@ -83,9 +85,9 @@ ANSWERS: list[SendVerdict] = [
     Accepted("wamid.1"),
     Accepted(None),
     Retry(131053),
-    Limited(130429),
+    Limited(LimitScope.RATE, 130429),
     CredentialRefused(190),
-    Blocked(368),
+    Blocked(BlockScope.SENDER, 368),
     Refused(131026),
     Refused(None, 404),
     Lost(131000),
@@ -272,21 +274,23 @@ def test_only_a_refusal_as_a_whole_and_a_lost_answer_speak_of_an_outage(verdict:
 
 
 def test_the_first_block_lasts_ten_minutes() -> None:
-    assert after(Blocked(131031), NONE).block == Block(at(600), seconds(600), 131031)
+    assert after(Blocked(BlockScope.SENDER, 131031), NONE).block == Block(at(600), seconds(600), 131031)
 
 
 def test_a_block_stands_until_it_has_passed_and_doubles_then() -> None:
     for standing in (block(1), block(80, claim=OTHERS)):
-        assert after(Blocked(131031), Marks(block=standing)).block == standing
-        assert after(Blocked(131031), NONE, Marks(block=standing)).block == standing
-    assert after(Blocked(131031), Marks(block=block(0, 1200))).block == Block(at(2400), seconds(2400), 131031)
+        assert after(Blocked(BlockScope.SENDER, 131031), Marks(block=standing)).block == standing
+        assert after(Blocked(BlockScope.SENDER, 131031), NONE, Marks(block=standing)).block == standing
+    assert after(Blocked(BlockScope.SENDER, 131031), Marks(block=block(0, 1200))).block == Block(
+        at(2400), seconds(2400), 131031
+    )
 
 
 def test_blocks_grow_to_six_hours() -> None:
     found, now, minutes = NONE, NOW, []
     for _ in range(8):
         won = marks.claimed(found, found, BLOCK, MINE, now + seconds(90)) if found.block else found
-        found = marks.after_send(won, won, Blocked(368), True, IN_USE, MINE, LIMITS, now, NO_JITTER)
+        found = marks.after_send(won, won, Blocked(BlockScope.SENDER, 368), True, IN_USE, MINE, LIMITS, now, NO_JITTER)
         assert found.block is not None
         assert (found.block.until, found.block.claim) == (now + found.block.wait, None)
         minutes.append(found.block.wait / timedelta(minutes=1))
@@ -295,7 +299,9 @@ def test_blocks_grow_to_six_hours() -> None:
 
 
 def test_the_probe_of_a_block_doubles_it_when_it_is_refused_again() -> None:
-    assert after(Blocked(368), Marks(block=block(80, 1200, MINE))).block == Block(at(2400), seconds(2400), 368)
+    assert after(Blocked(BlockScope.SENDER, 368), Marks(block=block(80, 1200, MINE))).block == Block(
+        at(2400), seconds(2400), 368
+    )
 
 
 @pytest.mark.parametrize(
@@ -379,7 +385,7 @@ def test_a_block_by_receipt_is_lifted_by_a_send_accepted_a_minute_after_another(
 
 def test_a_block_by_receipt_that_an_answer_confirms_grows_on() -> None:
     seen = Marks(block=block(80, 1200, MINE, by_receipt=True))
-    found = after(Blocked(131042), seen).block
+    found = after(Blocked(BlockScope.SENDER, 131042), seen).block
     assert found is not None
     assert (found.until, found.wait, found.confirming) == (at(2400), seconds(2400), False)
 

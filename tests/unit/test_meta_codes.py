@@ -20,7 +20,7 @@ from shared.domain.errors import (
     SendRefused,
     TryLater,
 )
-from shared.domain.verdicts import Lost
+from shared.domain.verdicts import Blocked, BlockScope, Limited, LimitScope, Lost
 
 MEANING: dict[type[SendError], tuple[int, ...]] = {
     AnswerLost: (1, 131000),
@@ -163,12 +163,27 @@ def test_the_codes_of_blocks_and_of_access_concern_the_sender_and_no_others() ->
 
 
 @pytest.mark.parametrize(("code", "minutes"), [(132069, 60), (133015, 5), (134101, 10)])
-def test_a_code_with_a_least_wait_of_its_own_waits_that_or_what_the_answer_asks_for(code: int, minutes: int) -> None:
-    own = timedelta(minutes=minutes)
-    assert error_for(400, GraphError(code), None).retry_after == own
-    assert error_for(400, GraphError(code), timedelta(seconds=1)).retry_after == own
-    assert error_for(400, GraphError(code), WAIT).retry_after == WAIT
-    assert error_for(400, GraphError(code), None, timedelta(seconds=3)).retry_after == minutes * timedelta(seconds=3)
+def test_a_code_with_a_least_wait_of_its_own_tells_it_beside_what_the_answer_asks_for(code: int, minutes: int) -> None:
+    error = error_for(400, GraphError(code), WAIT)
+    assert (error.minutes, error.retry_after) == (minutes, WAIT)
+    assert (error.verdict.minutes, error.verdict.retry_after) == (minutes, WAIT)  # type: ignore[union-attr]
+
+
+LIMITS = {LimitScope.RATE: {130429}, LimitScope.CONTACT: {131056}, LimitScope.MAINTENANCE: {131057}}
+
+
+def test_each_limit_says_whose_it_is() -> None:
+    for code in MEANING[LimitReached]:
+        verdict = error_for(429, GraphError(code), None).verdict
+        assert isinstance(verdict, Limited)
+        assert verdict.scope is next((scope for scope, codes in LIMITS.items() if code in codes), LimitScope.ACCOUNT)
+
+
+def test_each_block_says_whether_the_number_or_its_account_is_blocked() -> None:
+    for code in MEANING[SenderBlocked]:
+        verdict = error_for(403, GraphError(code), None).verdict
+        assert isinstance(verdict, Blocked)
+        assert (verdict.scope is BlockScope.ACCOUNT) is (known(code).scope == "tenant")
 
 
 def test_no_other_code_asks_for_a_wait_by_itself() -> None:

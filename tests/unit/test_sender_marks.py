@@ -27,7 +27,7 @@ from shared.domain.guards import Elect, Go, Wait
 from shared.domain.limits import DoubtPolicy
 from shared.domain.marks import Block, Credential, Marks, Outage, ReceiptBlock, RefusedCredential, sender_id
 from shared.domain.record import Delivery, State, Task
-from shared.domain.verdicts import Accepted, Blocked, CredentialRefused, ProviderDown
+from shared.domain.verdicts import Accepted, Blocked, BlockScope, CredentialRefused, ProviderDown
 from shared.logs import EVENTS
 from shared.pipeline.follow import Follow
 from shared.pipeline.process_outbound import ProcessOutbound
@@ -224,8 +224,8 @@ def test_the_probe_of_a_block_or_a_credential_is_the_message_itself(world: World
         (ProviderDown(2), Marks(), at(10)),
         (ProviderDown(2), Marks(down=Outage(at(90), seconds(40), MINE)), at(80)),
         (ProviderDown(2), Marks(down=Outage(at(33), seconds(40))), at(33)),
-        (Blocked(368), Marks(), at(600)),
-        (Blocked(368), Marks(block=Block(at(90), seconds(600), 368, MINE)), at(1200)),
+        (Blocked(BlockScope.SENDER, 368), Marks(), at(600)),
+        (Blocked(BlockScope.SENDER, 368), Marks(block=Block(at(90), seconds(600), 368, MINE)), at(1200)),
     ],
 )
 def test_a_verdict_waits_for_the_end_of_its_mark(
@@ -247,7 +247,7 @@ def test_an_accepted_message_of_a_sound_sender_writes_no_marks(world: World) -> 
     ("verdict", "event"),
     [
         (CredentialRefused(190), "tenant_needs_reauth"),
-        (Blocked(368), "sender_blocked"),
+        (Blocked(BlockScope.SENDER, 368), "sender_blocked"),
         (ProviderDown(2), "provider_down"),
     ],
 )

@@ -28,7 +28,6 @@ from shared.domain import (
     retention,
     tasks,
     verdicts,
-    waits,
 )
 from shared.domain.limits import Backoff, Limits, PostTimes, Waits
 from tests.unit.builders import NOW, at, dead, pending, task_for
@@ -57,6 +56,8 @@ ENUMS: Mapping[type[StrEnum], Mapping[str, str]] = {
         "REPLAYED": "replayed",
     },
     dead_letters.Replays: {"AGAIN": "again", "DONE": "done", "MAY_DOUBLE": "may_double", "NEVER": "never"},
+    verdicts.LimitScope: {"RATE": "rate", "CONTACT": "contact", "ACCOUNT": "account", "MAINTENANCE": "maintenance"},
+    verdicts.BlockScope: {"SENDER": "sender", "ACCOUNT": "account"},
     limits.DoubtPolicy: {"RESEND": "resend", "HOLD": "hold"},
 }
 
@@ -80,7 +81,6 @@ def test_the_words_of_an_enum_stay(words: type[StrEnum]) -> None:
         (events.OF_ACCOUNT, "of_account"),
         (tasks.VERSION, 1),
         (tasks.KEY_FIELD, {record.Kind.INBOUND: "inbound_event_id", record.Kind.OUTBOUND: "outbound_key"}),
-        ((waits.THROUGHPUT, waits.PAIR, waits.MAINTENANCE), (130429, 131056, 131057)),
         (retention.UNKNOWN_SENDER_PAYLOAD_BYTES, 16_384),
         (retention.RAW_PAYLOAD_BYTES, 262_144),
         (record.ATTEMPTS_KEPT, 50),

@@ -1,7 +1,7 @@
 """How long we wait and how long things may take: the numbers of the contract, and what must hold between them."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -10,8 +10,8 @@ import pytest
 from shared.domain.limits import Backoff, Limits
 from shared.domain.record import Kind
 from shared.domain.retention import RAW_PAYLOAD_BYTES, UNKNOWN_SENDER_PAYLOAD_BYTES, retention
-from shared.domain.verdicts import Limited
-from shared.domain.waits import after_outage, before_limited, before_retry, jittered
+from shared.domain.verdicts import Limited, LimitScope, Retry
+from shared.domain.waits import after_outage, asked_for, before_limited, before_retry, jittered
 from tests.unit.builders import NOW
 
 LIMITS = Limits()
@@ -38,41 +38,55 @@ def test_a_retry_of_ours_waits(attempt: int, wait: float, jitter: float, share: 
 
 @pytest.mark.parametrize(("jitter", "share"), [(0, 0.8), (0.5, 1), (1, 1.2)])
 @pytest.mark.parametrize(
-    ("code", "throttled", "wait"),
+    ("scope", "throttled", "wait"),
     [
-        *((131056, n, wait) for n, wait in enumerate((1, 4, 16, 64, 256, 256), start=1)),
-        (131056, 500, 256),
-        *((80007, n, wait) for n, wait in enumerate((60, 120, 240, 480, 960, 1920), start=1)),
-        *((4, n, wait) for n, wait in enumerate((60, 120, 240), start=1)),
+        *((LimitScope.CONTACT, n, wait) for n, wait in enumerate((1, 4, 16, 64, 256, 256), start=1)),
+        (LimitScope.CONTACT, 500, 256),
+        *((LimitScope.ACCOUNT, n, wait) for n, wait in enumerate((60, 120, 240, 480, 960, 1920), start=1)),
     ],
 )
 def test_a_limit_of_a_contact_or_an_account_waits(
-    code: int, throttled: int, wait: float, jitter: float, share: float
+    scope: LimitScope, throttled: int, wait: float, jitter: float, share: float
 ) -> None:
-    assert before_limited(Limited(code), throttled, WAITS, jitter) == seconds(wait * share)
+    assert before_limited(Limited(scope, 1), throttled, WAITS, jitter) == seconds(wait * share)
 
 
 @pytest.mark.parametrize("throttled", [1, 2, 9])
 @pytest.mark.parametrize(
-    ("code", "jitter", "wait"),
-    [(130429, 0, 1), (130429, 0.5, 1.5), (130429, 1, 2), (131057, 0, 30), (131057, 0.5, 45), (131057, 1, 60)],
+    ("scope", "jitter", "wait"),
+    [
+        *((LimitScope.RATE, jitter, wait) for jitter, wait in ((0, 1), (0.5, 1.5), (1, 2))),
+        *((LimitScope.MAINTENANCE, jitter, wait) for jitter, wait in ((0, 30), (0.5, 45), (1, 60))),
+    ],
 )
 def test_a_limit_of_throughput_or_maintenance_waits_the_same_each_time(
-    code: int, jitter: float, wait: float, throttled: int
+    scope: LimitScope, jitter: float, wait: float, throttled: int
 ) -> None:
-    assert before_limited(Limited(code), throttled, WAITS, jitter) == seconds(wait)
+    assert before_limited(Limited(scope, 1), throttled, WAITS, jitter) == seconds(wait)
 
 
 def test_a_limit_never_waits_for_ever() -> None:
-    assert before_limited(Limited(80007), 100_000, WAITS, 0.5) <= timedelta(hours=24)
+    assert before_limited(Limited(LimitScope.ACCOUNT, 1), 100_000, WAITS, 0.5) <= timedelta(hours=24)
 
 
-@pytest.mark.parametrize("code", [130429, 131056, 80007, 4, 131057])
+@pytest.mark.parametrize("scope", LimitScope)
 @pytest.mark.parametrize("jitter", [0, 0.5, 1])
-def test_a_retry_after_is_the_least_wait(code: int, jitter: float) -> None:
-    assert before_limited(Limited(code, seconds(4000)), 1, WAITS, jitter) == seconds(4000)
-    ours = before_limited(Limited(code), 1, WAITS, jitter)
-    assert before_limited(Limited(code, timedelta()), 1, WAITS, jitter) == ours
+def test_a_retry_after_is_the_least_wait(scope: LimitScope, jitter: float) -> None:
+    assert before_limited(Limited(scope, 1, seconds(4000)), 1, WAITS, jitter) == seconds(4000)
+    ours = before_limited(Limited(scope, 1), 1, WAITS, jitter)
+    assert before_limited(Limited(scope, 1, timedelta()), 1, WAITS, jitter) == ours
+
+
+@pytest.mark.parametrize("scope", LimitScope)
+def test_a_documented_wait_of_a_limit_is_the_least_wait_and_scaled_with_all_others(scope: LimitScope) -> None:
+    assert before_limited(Limited(scope, 1, minutes=60), 1, WAITS, 0.5) == seconds(3600)
+    assert before_limited(Limited(scope, 1, minutes=60), 1, LIMITS.scaled(20).waits, 0.5) == seconds(180)
+
+
+@pytest.mark.parametrize("verdict", [Retry(minutes=5), Limited(LimitScope.RATE, 1, minutes=5)])
+def test_the_longer_of_the_two_waits_that_a_provider_asks_for_counts(verdict: Retry | Limited) -> None:
+    for asked, wait in ((None, 300), (seconds(299), 300), (seconds(301), 301)):
+        assert asked_for(replace(verdict, retry_after=asked), WAITS) == seconds(wait)
 
 
 @pytest.mark.parametrize(
