@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from shared.channels.meta_fields import identifier, mapping
+from shared.domain.calls import is_call
 from shared.domain.errors import TryLater
 from shared.domain.identity import Echo
-from shared.domain.outbound_checks import is_call
 from shared.wire import bounded_json
 
 PROBED = "wamid.pombo-probe"

@@ -17,6 +17,7 @@ from datetime import datetime, timedelta
 from typing import Any, assert_never
 
 from shared.domain import waits
+from shared.domain.calls import is_call
 from shared.domain.dead_letters import (
     DISCARDED,
     DISCARDED_BECAUSE,
@@ -33,7 +34,6 @@ from shared.domain.dead_letters import (
 from shared.domain.guards import Elect, Go, Guard, Never, Wait
 from shared.domain.identity import outbound_key
 from shared.domain.limits import DoubtPolicy, Limits
-from shared.domain.outbound_checks import is_call
 from shared.domain.record import ATTEMPTS_KEPT, ERROR_KEPT, OPEN_STATES, Attempt, Delivery, Kind, State, Task
 from shared.domain.retention import retention
 from shared.domain.verdicts import (

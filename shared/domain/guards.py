@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from shared.domain.calls import is_call
 from shared.domain.limits import Limits
 from shared.domain.marks import BLOCK, DOWN, REFUSED, Marks, Outage, holds, holds_back
-from shared.domain.outbound_checks import is_call
 from shared.domain.record import Delivery, State
 
 PROVIDER_DOWN, BACKEND_DOWN, REAUTH_REQUIRED = "provider_down", "backend_down", "WHATSAPP_REAUTH_REQUIRED"

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from shared.domain.calls import CALLS
 from shared.domain.outbound_fields import (
     Fields,
     address,
@@ -29,9 +30,6 @@ from shared.domain.outbound_templates import template
 
 MEDIA = ("image", "video", "audio", "document", "sticker")
 CAPTIONED = frozenset({"image", "video", "document"})
-CALLS = frozenset({"read", "typing"})
-"""No messages: they say something about one that came in, and may be said again without harm."""
-
 WITHOUT_REPLY_TO = CALLS | {"reaction"}
 
 KEYS: Mapping[str, frozenset[str]] = {
@@ -80,11 +78,6 @@ OTHER_INTERACTIVE = frozenset(
     }
 )
 """Interactive types that no maker makes: what is special in them is Meta's to check."""
-
-
-def is_call(payload: Mapping[str, Any]) -> bool:
-    """Whether a stored reply is a call on a message that came in, not a message of its own."""
-    return payload.get("type") in CALLS
 
 
 def check(type: str, content: Any, reply_to: str | None = None) -> None:

@@ -4,13 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from shared import logs
+from shared.domain.calls import is_call
 from shared.domain.delivery import Answer, Hop, Run, Step, lease
 from shared.domain.errors import SendError
 from shared.domain.guards import Elect, Go, Guard, outbound_guard, predecessor_finished
 from shared.domain.identity import Echo
 from shared.domain.limits import Limits
 from shared.domain.marks import Marks
-from shared.domain.outbound_checks import is_call
 from shared.domain.record import Delivery, State, Task
 from shared.domain.verdicts import Accepted, Lost, Refused, Released, SendVerdict
 from shared.pipeline import log_fields

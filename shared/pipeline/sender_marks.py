@@ -7,11 +7,11 @@ from datetime import datetime
 
 from shared import logs
 from shared.domain import marks
+from shared.domain.calls import is_call
 from shared.domain.errors import SendError, StoreUnavailable, UnknownState
 from shared.domain.guards import PROVIDER_DOWN, Elect, Go, Guard, Wait
 from shared.domain.limits import Limits
 from shared.domain.marks import Marks, holds
-from shared.domain.outbound_checks import is_call
 from shared.domain.record import Delivery
 from shared.domain.verdicts import Accepted, Blocked, CredentialRefused, ProviderDown, Released, SendVerdict
 from shared.pipeline.clock import Clock

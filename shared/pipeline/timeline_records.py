@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from shared.domain.calls import is_call
 from shared.domain.dead_letters import (
     DISCARDED_BECAUSE,
     INVALID,
@@ -15,7 +16,6 @@ from shared.domain.dead_letters import (
     is_refused_later,
 )
 from shared.domain.identity import DOCTOR_KEY
-from shared.domain.outbound_checks import is_call
 from shared.domain.record import ATTEMPTS_KEPT, Attempt, Delivery, Kind, State
 from shared.pipeline import timeline_sentences as say
 from shared.pipeline.timeline_sentences import Explain, clock, with_details

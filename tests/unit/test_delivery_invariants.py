@@ -22,6 +22,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from shared.domain.calls import is_call
 from shared.domain.delivery import (
     Ensure,
     EnsureReplies,
@@ -41,7 +42,6 @@ from shared.domain.guards import Elect, Go, Guard, Never, Wait, outbound_guard, 
 from shared.domain.identity import outbound_key
 from shared.domain.limits import DoubtPolicy, Limits
 from shared.domain.marks import Marks, Outage
-from shared.domain.outbound_checks import is_call
 from shared.domain.record import Delivery, Kind, ReceiptKind, Receipts, State, Task
 from shared.domain.verdicts import (
     Accepted,

@@ -14,6 +14,7 @@ import pytest
 
 from shared import domain
 from shared.domain import (
+    calls,
     dead_letters,
     errors,
     events,
@@ -109,7 +110,7 @@ def test_a_word_or_a_number_stays(word: object, stays: object) -> None:
             outbound_checks.TYPES,
             "text image video audio document sticker location contacts interactive template reaction read typing",
         ),
-        (outbound_checks.CALLS, "read typing"),
+        (calls.CALLS, "read typing"),
         (
             outbound_checks.OTHER_INTERACTIVE,
             "address_message call_permission_request carousel catalog_message flow location_request_message "
