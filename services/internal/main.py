@@ -6,7 +6,7 @@ from typing import Any
 
 from flask import Flask, Response, g, jsonify, request
 
-from services import errors, health
+from services import answers, errors, health
 from services.internal.callers import Callers
 from shared import bootstrap, logs
 from shared.domain.delivery import Answer
@@ -98,9 +98,7 @@ def _context(task: Task, parts: bootstrap.Internal) -> dict[str, Any]:
 
 
 def _answer(answer: Answer) -> Response:
-    body: dict[str, Any] = {"state": answer.state}
-    if answer.error:
-        body |= {"error": answer.error, "code": answer.code}
+    body, status = answers.of_task(answer)
     response = jsonify(body)
-    response.status_code = answer.status
+    response.status_code = status
     return response

@@ -9,7 +9,7 @@ from typing import TypeVar
 import httpx
 
 from shared.config import Config
-from shared.domain.delivery import Answer, Step, create
+from shared.domain.delivery import Answer, Step, TaskResult, create
 from shared.domain.errors import PomboError, QueueUnavailable, StoreUnavailable, UnknownState
 from shared.domain.identity import DOCTOR_KEY
 from shared.domain.limits import Limits
@@ -161,7 +161,7 @@ def _write(store: Store, limits: Limits, clock: Clock) -> Delivery:
     def decide(old: Delivery | None) -> Step:
         least = int((now - _BEGINNING).total_seconds())
         generation = max(least, old.generation + 1) if old else least
-        return Step(Answer(200, fresh.state), write=replace(fresh, generation=generation))
+        return Step(Answer(TaskResult.ACK, fresh.state), write=replace(fresh, generation=generation))
 
     step = store.change(DOCTOR_KEY, decide)
     return step.write or fresh

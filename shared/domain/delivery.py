@@ -14,6 +14,7 @@ was refused, so each recognises what this same attempt has already written by it
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any, assert_never
 
 from shared.domain import waits
@@ -57,7 +58,6 @@ from shared.domain.verdicts import (
 )
 
 Token = str
-PERMANENT_ERROR = "whatsapp_permanent_error"
 LEASE_EXPIRED = "lease_expired"
 """Why a doubt begins: the attempt that was sending did not come to its end."""
 
@@ -66,13 +66,22 @@ NOT_DEAD = "Only a dead letter can be discarded."
 # ---- what a step says: one write, what follows it, the answer
 
 
+class TaskResult(StrEnum):
+    """What became of a task, for the queue that brought it. In which words it is answered, the service knows."""
+
+    ACK = "ack"  # it has done its part, and does not come back
+    CONFLICT = "conflict"  # another attempt holds the record, or this one came too late: it comes back
+    NACK = "nack"  # something that it needs is away: it comes back
+    REFUSED = "refused"  # the provider refused the message for good: it comes back once, and finds that
+    REFUSED_ON_FAULT = "refused_on_fault"  # the same, where the provider answered as for a fault of its own
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the caller is told: an HTTP status and one word for the state; more for a permanent refusal."""
+    """What the caller is told: what became of the task, a word for the state, and the provider's code of a refusal."""
 
-    status: int
+    result: TaskResult
     state: str
-    error: str | None = None
     code: int | None = None
 
 
@@ -188,7 +197,7 @@ def seen_again(record: Delivery) -> bool:
 def lease(record: Delivery | None, task: Task, token: Token, guard: Guard, limits: Limits, now: datetime) -> Step:
     """What a task finds and does. Where only an elected attempt may go, it writes nothing and says what to claim."""
     if record is None:
-        return Step(Answer(200, "gone"))
+        return Step(Answer(TaskResult.ACK, "gone"))
     if record.kind is Kind.INBOUND:
         return _lease_inbound(record, task, token, guard, limits, now)
     return _lease_outbound(record, task, token, guard, limits, now)
@@ -196,9 +205,9 @@ def lease(record: Delivery | None, task: Task, token: Token, guard: Guard, limit
 
 def _lease_inbound(record: Delivery, task: Task, token: Token, guard: Guard, limits: Limits, now: datetime) -> Step:
     if record.state is State.DONE:
-        return Step(Answer(200, "done"), next=EnsureReplies(record))
+        return Step(Answer(TaskResult.ACK, "done"), next=EnsureReplies(record))
     if record.final:
-        return Step(Answer(200, record.state))
+        return Step(Answer(TaskResult.ACK, record.state))
     if record.leased_at(now):
         return _held(record, token)
     if record.attempt >= limits.max_attempts:
@@ -212,7 +221,7 @@ def _lease_inbound(record: Delivery, task: Task, token: Token, guard: Guard, lim
 
 def _lease_outbound(record: Delivery, task: Task, token: Token, guard: Guard, limits: Limits, now: datetime) -> Step:
     if record.final:
-        return Step(Answer(200, record.state))
+        return Step(Answer(TaskResult.ACK, record.state))
     if record.leased_at(now):
         return _held(record, token)
     if record.word.any:
@@ -271,7 +280,7 @@ def _guarded(
         case Wait(why, until):
             return _wait(record, task, "in_doubt" if record.state is State.IN_DOUBT else "waiting", until, why)
         case Elect():
-            return Step(Answer(409, record.state), next=guard)
+            return Step(Answer(TaskResult.CONFLICT, record.state), next=guard)
         case Go():
             return _leased(record, token, lease_until, now)
         case _:
@@ -283,14 +292,14 @@ def _leased(record: Delivery, token: Token, until: datetime, now: datetime) -> S
     leased = replace(
         record, state=State.LEASED, attempt=record.attempt + 1, token=token, lease_until=until, started_at=now
     )
-    return Step(Answer(200, leased.state), write=leased, next=Run(leased, resend))
+    return Step(Answer(TaskResult.ACK, leased.state), write=leased, next=Run(leased, resend))
 
 
 def _held(record: Delivery, token: Token) -> Step:
     """A live lease: ours, if our own write was reported refused; else somebody is at work."""
     if record.token == token:
-        return Step(Answer(200, record.state), next=Run(record, resend=record.doubt_until is not None))
-    return Step(Answer(409, record.state))
+        return Step(Answer(TaskResult.ACK, record.state), next=Run(record, resend=record.doubt_until is not None))
+    return Step(Answer(TaskResult.CONFLICT, record.state))
 
 
 def _wait(
@@ -298,7 +307,7 @@ def _wait(
 ) -> Step:
     """A current task hops; an older one only makes sure of the record's own."""
     follows: Next = Ensure(record) if _older(task, record) else Hop(until)
-    return Step(Answer(200, word), write=write, next=follows, why=why)
+    return Step(Answer(TaskResult.ACK, word), write=write, next=follows, why=why)
 
 
 def _doubt_hop(record: Delivery, task: Task, limits: Limits, now: datetime) -> datetime:
@@ -319,9 +328,9 @@ def settle(
 ) -> Step:
     """Apply one attempt's verdict. An attempt whose token no longer stands writes nothing: 409."""
     if record is None:
-        return Step(Answer(409, "gone"))
+        return Step(Answer(TaskResult.CONFLICT, "gone"))
     if record.token != token:
-        return Step(Answer(409, record.state))
+        return Step(Answer(TaskResult.CONFLICT, record.state))
     if record.kind is Kind.INBOUND:
         return _settle_inbound(record, verdict, limits, now, jitter)
     return _settle_outbound(record, verdict, limits, now, jitter)
@@ -329,9 +338,9 @@ def settle(
 
 def _settle_inbound(record: Delivery, verdict: Verdict, limits: Limits, now: datetime, jitter: float) -> Step:
     if record.state is State.DONE:
-        return Step(Answer(200, "done"), next=EnsureReplies(record))
+        return Step(Answer(TaskResult.ACK, "done"), next=EnsureReplies(record))
     if record.state is not State.LEASED:
-        return Step(Answer(409, record.state))
+        return Step(Answer(TaskResult.CONFLICT, record.state))
     match verdict:
         case Released():
             return _released(record, State.PENDING)
@@ -340,7 +349,9 @@ def _settle_inbound(record: Delivery, verdict: Verdict, limits: Limits, now: dat
             logged = _logged(event, verdict.word, now)
             done = _final(replace(logged, plan_size=len(payloads)), State.DONE, limits, now)
             plan = _plan(event, payloads, invalid, limits, now)
-            return Step(Answer(200, "done"), done, plan, EnsureReplies(done, tuple(reply.due_at for reply in plan)))
+            return Step(
+                Answer(TaskResult.ACK, "done"), done, plan, EnsureReplies(done, tuple(reply.due_at for reply in plan))
+            )
         case Dropped(said):
             told = replace(record, metadata={**record.metadata, HANDLER_SAID: said})
             return _written(_final(_logged(told, verdict.word, now), State.DROPPED, limits, now, reason=HANDLER))
@@ -409,7 +420,7 @@ def _settle_outbound(record: Delivery, verdict: Verdict, limits: Limits, now: da
     if record.state is State.DONE:
         return _settle_done(record, verdict, now)
     if record.state not in (State.LEASED, State.IN_DOUBT):
-        return Step(Answer(409, record.state))
+        return Step(Answer(TaskResult.CONFLICT, record.state))
     if isinstance(verdict, Lost) and is_call(record.payload):
         # A call may be repeated, so that nothing is in doubt: an outage costs it no attempt either.
         verdict = ProviderDown(verdict.code) if verdict.outage else Retry(verdict.code)
@@ -426,16 +437,16 @@ def _settle_done(record: Delivery, verdict: Verdict, now: datetime) -> Step:
     """Done by a receipt meanwhile, or by this same settle: all that is left to add is the provider's id."""
     news = isinstance(verdict, Accepted) and verdict.provider_id and verdict.provider_id != record.provider_id
     if not (isinstance(verdict, Accepted) and news):
-        return Step(Answer(200, "done"))
+        return Step(Answer(TaskResult.ACK, "done"))
     logged = _logged(record, verdict.word, now, provider_id=verdict.provider_id)
-    return Step(Answer(200, "done"), write=replace(logged, provider_id=verdict.provider_id))
+    return Step(Answer(TaskResult.ACK, "done"), write=replace(logged, provider_id=verdict.provider_id))
 
 
 def _settle_lost(record: Delivery, verdict: Lost, limits: Limits, now: datetime) -> Step:
     if record.state is State.IN_DOUBT:
-        return Step(Answer(503, record.state))
+        return Step(Answer(TaskResult.NACK, record.state))
     logged = replace(_logged(record, verdict.word, now, code=verdict.code), throttled=0)
-    return Step(Answer(503, State.IN_DOUBT), write=_doubtful(logged, limits, now))
+    return Step(Answer(TaskResult.NACK, State.IN_DOUBT), write=_doubtful(logged, limits, now))
 
 
 def _settle_not_accepted(record: Delivery, verdict: Verdict, limits: Limits, now: datetime, jitter: float) -> Step:
@@ -447,7 +458,7 @@ def _settle_not_accepted(record: Delivery, verdict: Verdict, limits: Limits, now
         case ProviderDown(code, retry_after, until):
             due_at = waits.after_outage(record.throttled, until, retry_after, limits.waits, now, jitter)
             waiting = _scheduled(_open(_put_off(record, verdict.word, code, now), State.PENDING), due_at, limits)
-            return Step(Answer(503, waiting.state), write=waiting)
+            return Step(Answer(TaskResult.NACK, waiting.state), write=waiting)
         case Retry(code):
             tried = replace(_logged(record, verdict.word, now, code=code), throttled=0)
             if record.attempt >= limits.max_attempts:
@@ -464,9 +475,10 @@ def _settle_not_accepted(record: Delivery, verdict: Verdict, limits: Limits, now
         case Blocked(_, code, until):
             until = max(until or now + limits.waits.block.first, now + (verdict.retry_after or timedelta()))
             return _again(_given_back(record, verdict.word, code, now), until, limits)
-        case Refused(code, status):
+        case Refused(code, on_fault):
             refused = replace(_logged(record, verdict.word, now, code=code), throttled=0)
-            answer = Answer(502 if status >= 500 else 400, State.DEAD, PERMANENT_ERROR, code)
+            result = TaskResult.REFUSED_ON_FAULT if on_fault else TaskResult.REFUSED
+            answer = Answer(result, State.DEAD, code)
             return _dead(refused, "permanent", limits, now, answer)
         case _:
             raise TypeError(f"{type(verdict).__name__} is no verdict on a message")
@@ -477,13 +489,13 @@ def _dead(record: Delivery, reason: str, limits: Limits, now: datetime, answer: 
     if record.word.any:
         return _written(_final(record, State.DONE, limits, now))
     dead = _final(record, State.DEAD, limits, now, reason=reason)
-    return Step(answer or Answer(200, dead.state), write=dead)
+    return Step(answer or Answer(TaskResult.ACK, dead.state), write=dead)
 
 
 def _again(record: Delivery, due_at: datetime, limits: Limits) -> Step:
     """The next attempt is a new generation, when it is due."""
     waiting = _scheduled(_open(record, State.PENDING, generation=record.generation + 1), due_at, limits)
-    return Step(Answer(200, "rescheduled"), write=waiting, next=Ensure(waiting))
+    return Step(Answer(TaskResult.ACK, "rescheduled"), write=waiting, next=Ensure(waiting))
 
 
 def _released(record: Delivery, state: State) -> Step:
@@ -492,7 +504,7 @@ def _released(record: Delivery, state: State) -> Step:
     released = replace(
         record, state=state, attempt=record.attempt - 1, token=None, lease_until=None, doubt_until=doubt_until
     )
-    return Step(Answer(409, released.state), write=released)
+    return Step(Answer(TaskResult.CONFLICT, released.state), write=released)
 
 
 def _given_back(record: Delivery, word: str, code: int | None, now: datetime, throttled: int = 0) -> Delivery:
@@ -511,14 +523,14 @@ def _put_off(record: Delivery, word: str, code: int | None, now: datetime) -> De
 def sweep(record: Delivery | None, limits: Limits, now: datetime) -> Step:
     """Give an overdue record a new task, and wait twice as long before the next time."""
     if record is None or record.final or record.sweep_at is None or record.sweep_at > now:
-        return Step(Answer(200, record.state if record else "gone"))
+        return Step(Answer(TaskResult.ACK, record.state if record else "gone"))
     sweeps = record.sweeps + 1
     wait = min(limits.sweep_longest, limits.sweep_after * 2 ** min(sweeps, 30))
     moved = replace(record, sweeps=sweeps, sweep_at=now + wait)
     if record.leased_at(now):
-        return Step(Answer(200, record.state), write=moved)
+        return Step(Answer(TaskResult.ACK, record.state), write=moved)
     moved = replace(moved, generation=record.generation + 1, due_at=now)
-    return Step(Answer(200, record.state), write=moved, next=Ensure(moved))
+    return Step(Answer(TaskResult.ACK, record.state), write=moved, next=Ensure(moved))
 
 
 # ---- people: replay and discard
@@ -531,13 +543,13 @@ def replay(record: Delivery, limits: Limits, now: datetime, may_double: bool = F
     Raises NotAllowed where the table has no row, and where a copy may have arrived and `may_double` is not given.
     """
     if record.state in OPEN_STATES:
-        return Step(Answer(200, record.state), next=Ensure(record))
+        return Step(Answer(TaskResult.ACK, record.state), next=Ensure(record))
     if is_invalid(record):
         raise NotAllowed(why_never(record))
     if is_confirmed(record):
         return _written(_final(record, State.DONE, limits, now))
     if _was_confirmed(record, now):
-        return Step(Answer(200, record.state))
+        return Step(Answer(TaskResult.ACK, record.state))
     if not is_letter(record):
         raise NotAllowed("Only a dead letter, a refused one, or one from an unknown sender can be replayed.")
     if record.doubts and not may_double:
@@ -555,7 +567,7 @@ def replay(record: Delivery, limits: Limits, now: datetime, may_double: bool = F
         finished_at=None,
     )
     waiting = _scheduled(fresh, now, limits)
-    return Step(Answer(200, waiting.state), write=waiting, next=Ensure(waiting))
+    return Step(Answer(TaskResult.ACK, waiting.state), write=waiting, next=Ensure(waiting))
 
 
 def _was_confirmed(record: Delivery, now: datetime) -> bool:
@@ -569,7 +581,7 @@ def discard(record: Delivery, limits: Limits, now: datetime, because: str | None
     record but one that was discarded already, which stays as it is.
     """
     if is_discarded(record):
-        return Step(Answer(200, record.state))
+        return Step(Answer(TaskResult.ACK, record.state))
     if record.state is not State.DEAD:
         raise NotAllowed(NOT_DEAD)
     metadata = {**record.metadata, DISCARDED_BECAUSE: because} if because else record.metadata
@@ -588,7 +600,7 @@ def _too_old(record: Delivery, now: datetime) -> bool:
 
 
 def _written(record: Delivery) -> Step:
-    return Step(Answer(200, record.state), write=record)
+    return Step(Answer(TaskResult.ACK, record.state), write=record)
 
 
 def _scheduled(record: Delivery, due_at: datetime, limits: Limits) -> Delivery:

@@ -262,4 +262,4 @@ class SendRefused(SendError):
 
     @property
     def verdict(self) -> SendVerdict:
-        return Refused(self.provider_code, self.status or 400)
+        return Refused(self.provider_code, on_fault=self.status is not None and self.status >= 500)

@@ -173,10 +173,10 @@ class Blocked:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Permanent for this message. `status` is the provider's HTTP status."""
+    """Permanent for this message. `on_fault`: the provider answered as for a fault of its own."""
 
     code: int | None
-    status: int = 400
+    on_fault: bool = False
     word: ClassVar[str] = "refused"
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from shared import logs
-from shared.domain.delivery import Answer, Ensure, EnsureReplies, Hop, Step
+from shared.domain.delivery import Answer, Ensure, EnsureReplies, Hop, Step, TaskResult
 from shared.domain.errors import QueueUnavailable
 from shared.domain.identity import outbound_key
 from shared.domain.limits import Limits
@@ -17,7 +17,7 @@ from shared.pipeline.ports import Queue
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """Makes the tasks a step asks for. A queue that cannot be reached turns the answer into 503."""
+    """Makes the tasks a step asks for. A queue that cannot be reached makes the task come back."""
 
     queue: Queue
     clock: Clock
@@ -40,7 +40,7 @@ class Follow:
                     pass
         except QueueUnavailable as error:
             logs.event("unexpected_error", severity="WARNING", delivery=task.key, reason=error.code, stage="enqueue")
-            return Answer(503, step.answer.state)
+            return Answer(TaskResult.NACK, step.answer.state)
         return step.answer
 
     def ensure(self, record: Delivery) -> None:

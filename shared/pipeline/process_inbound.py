@@ -6,7 +6,7 @@ from functools import cache
 
 from shared import logs
 from shared.domain.dead_letters import INVALID
-from shared.domain.delivery import Answer, Hop, Run, Step, lease
+from shared.domain.delivery import Answer, Hop, Run, Step, TaskResult, lease
 from shared.domain.errors import ItemUnparsable
 from shared.domain.events import OF_ACCOUNT, AccountConnected, AccountReinstated
 from shared.domain.guards import Elect, Go, Guard
@@ -212,8 +212,8 @@ class ProcessInbound:
                 pass
 
     def _log_end(self, record: Delivery, verdict: HandlerVerdict, step: Step, answer: Answer, began: float) -> None:
-        names = {200: "inbound_processing_finished", 503: "inbound_processing_finished", 409: "lease_lost"}
-        name = names[answer.status]
+        is_late = answer.result is TaskResult.CONFLICT
+        name = "lease_lost" if is_late else "inbound_processing_finished"
         failure: log_fields.Fields = {}
         if isinstance(verdict, HandlerFailed | BackendDown) and step.write:
             name = "inbound_failed" if step.write.state is State.DEAD else "inbound_rescheduled"
@@ -235,7 +235,7 @@ class ProcessInbound:
             **failure,
             outbound_planned=planned,
             outbound_invalid=invalid or None,
-            outbound_enqueued=planned if answer.status == 200 else None,
+            outbound_enqueued=planned if answer.result is TaskResult.ACK else None,
             duration_ms=round((self.clock.monotonic() - began) * 1000, 1),
             latency_seconds=round((self.clock.now() - record.received_at).total_seconds(), 3),
         )

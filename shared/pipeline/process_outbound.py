@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from shared import logs
 from shared.domain.calls import is_call
-from shared.domain.delivery import Answer, Hop, Run, Step, lease
+from shared.domain.delivery import Answer, Hop, Run, Step, TaskResult, lease
 from shared.domain.errors import SendError
 from shared.domain.guards import Elect, Go, Guard, outbound_guard, predecessor_finished
 from shared.domain.identity import Echo
@@ -38,7 +38,7 @@ class ProcessOutbound:
         record = self.store.get(task.key)
         if record is None:
             logs.event("task_gone", severity="WARNING", delivery=task.key)
-            return Answer(200, "gone")
+            return Answer(TaskResult.ACK, "gone")
         with logs.context(**log_fields.of_record(record)):
             return self._process(record, task, began)
 
@@ -120,7 +120,7 @@ class ProcessOutbound:
         """One wide line per attempt."""
         message_hash = None
         match verdict:
-            case _ if settled.write is None and settled.answer.status == 409:
+            case _ if settled.write is None and settled.answer.result is TaskResult.CONFLICT:
                 name = "lease_lost"
             case Accepted(provider_id):
                 name = "outbound_sent"

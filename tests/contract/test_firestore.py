@@ -20,7 +20,7 @@ from google.cloud.firestore_v1.types import BatchWriteResponse
 from local.cut_proxy import CutProxy
 from shared.domain.dead_letters import Listing
 from shared.domain.deadline import Deadline
-from shared.domain.delivery import Answer, EnsureReplies, Run, Step, create, discard, lease, replay, settle
+from shared.domain.delivery import Answer, EnsureReplies, Run, Step, TaskResult, create, discard, lease, replay, settle
 from shared.domain.errors import StoreUnavailable, UnknownState
 from shared.domain.events import ReceiptReceived
 from shared.domain.guards import Go
@@ -40,7 +40,7 @@ from shared.wire.grpc_client import FIRST_TRY, PATIENCE
 ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LIMITS = Limits()
-OK = Answer(200, "ok")
+OK = Answer(TaskResult.ACK, "ok")
 CODES = grpc.StatusCode
 ID = "a" * 40
 """Of marks."""
@@ -221,7 +221,7 @@ def test_a_plan_whose_answer_was_lost_is_made_once(proxy, far, a_record):
     proxy.swallow_next_answer(holding=event.key.encode())
     step = far.change(event.key, settle_with("mine", Replied(({"n": 0}, {"n": 1}))), leased)
     assert proxy.swallowed == 1
-    assert step.answer == Answer(200, "done")
+    assert step.answer == Answer(TaskResult.ACK, "done")
     assert isinstance(step.next, EnsureReplies)
     assert len(far.by_correlation(event.correlation_id)) == 3
 
@@ -257,7 +257,7 @@ def test_a_person_s_word_whose_answer_was_lost_is_said_once(proxy, far, a_record
         seen = far.get(record.key)
         proxy.swallow_next_answer(holding=record.key.encode())
         step = far.change(record.key, decide, seen)
-        assert step.answer == Answer(200, state)
+        assert step.answer == Answer(TaskResult.ACK, state)
         assert (far.get(record.key).state, far.get(record.key).round) == (state, int(record is again))
     assert proxy.swallowed == 3
 
@@ -549,7 +549,9 @@ def test_a_message_and_its_reply_cost_6_writes_5_commits_2_reads_and_the_senders
     found = watched.get(reply.key)
     watched.marks(ID)
     run = watched.change(reply.key, lease_with("out"), found).next
-    assert watched.change(reply.key, settle_with("out", Accepted("wamid.1")), run.record).answer == Answer(200, "done")
+    assert watched.change(reply.key, settle_with("out", Accepted("wamid.1")), run.record).answer == Answer(
+        TaskResult.ACK, "done"
+    )
     commits = [call for call in middleman.calls if call.method == "Commit"]
     reads = [call for call in middleman.calls if call.method == "BatchGetDocuments"]
     assert len(middleman.calls) == len(commits) + len(reads) == 8

@@ -27,7 +27,7 @@ from redis_backend import RedisServer
 from local.cut_proxy import CutProxy
 from shared.domain.dead_letters import Listing
 from shared.domain.deadline import Deadline
-from shared.domain.delivery import Answer, Ensure, Run, Step, lease, settle
+from shared.domain.delivery import Answer, Ensure, Run, Step, TaskResult, lease, settle
 from shared.domain.errors import StoreUnavailable, UnknownState
 from shared.domain.events import ReceiptReceived
 from shared.domain.guards import Go
@@ -43,7 +43,7 @@ from shared.stores.redis_records import LEAST_LIFE
 ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LIMITS = Limits()
-OK = Answer(200, "ok")
+OK = Answer(TaskResult.ACK, "ok")
 ID = "a" * 40
 """Of marks."""
 NOTED = ReceiptBlock(131031, NOW)
@@ -149,7 +149,7 @@ from dataclasses import replace
 import time
 from datetime import UTC, datetime
 from shared.domain.deadline import Deadline
-from shared.domain.delivery import Answer, Step
+from shared.domain.delivery import Answer, Step, TaskResult
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery, Kind, State
 from shared.stores.redis import RedisStore
@@ -161,7 +161,7 @@ def record(key):
     return Delivery(key, **fields, correlation_id="correlation-1", state=State.PENDING, received_at=NOW, payload={})
 
 def add(found):
-    return Step(Answer(200, ""), replace(found, attempt=found.attempt + 1))
+    return Step(Answer(TaskResult.ACK, ""), replace(found, attempt=found.attempt + 1))
 
 s = RedisStore(sys.argv[1], Limits(), lambda: NOW)
 """

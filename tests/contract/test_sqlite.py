@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from shared.domain.dead_letters import Listing
-from shared.domain.delivery import Answer, Step
+from shared.domain.delivery import Answer, Step, TaskResult
 from shared.domain.errors import StoreUnavailable, UnknownState
 from shared.domain.events import ReceiptReceived
 from shared.domain.identity import Echo
@@ -32,7 +32,7 @@ from shared.stores.turn import Turn
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
-OK = Answer(200, "ok")
+OK = Answer(TaskResult.ACK, "ok")
 ID = "a" * 40
 """Of marks."""
 NOTED = ReceiptBlock(131031, NOW)
@@ -42,7 +42,7 @@ import os, resource, signal, sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from shared.domain.delivery import Answer, Step
+from shared.domain.delivery import Answer, Step, TaskResult
 from shared.domain.errors import StoreUnavailable
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery, Kind, State
@@ -56,7 +56,8 @@ def record(key, **changes):
     return Delivery(key, **fields | dict(state=State.PENDING, received_at=NOW, payload={}) | changes)
 
 def add(found):
-    return Step(Answer(200, ""), replace(found, attempt=found.attempt + 1), (record(f"reply-{found.attempt}"),))
+    more = record(f"reply-{found.attempt}")
+    return Step(Answer(TaskResult.ACK, ""), replace(found, attempt=found.attempt + 1), (more,))
 
 def store():
     return SqliteStore(Path(sys.argv[1]), Limits(), lambda: NOW)
@@ -441,13 +442,13 @@ whole = tuple(record(f"big-{n}", payload={"body": "x" * 50_000}) for n in range(
 limit = Path(sys.argv[1] + "-wal").stat().st_size + 400_000
 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
 try:
-    s.change("one", lambda found: Step(Answer(200, ""), replace(found, attempt=1), whole))
+    s.change("one", lambda found: Step(Answer(TaskResult.ACK, ""), replace(found, attempt=1), whole))
     raise SystemExit("it went through")
 except StoreUnavailable as error:
     print(error.sentence)
 assert s.get("one").attempt == 0 and s.get("big-0") is None and s.get("big-19") is None
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-s.change("one", lambda found: Step(Answer(200, ""), replace(found, attempt=1), whole))
+s.change("one", lambda found: Step(Answer(TaskResult.ACK, ""), replace(found, attempt=1), whole))
 s.close()
 """
     assert said(process(path, program)).startswith("The store cannot be reached: SQLITE_")

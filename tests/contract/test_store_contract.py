@@ -14,7 +14,19 @@ from hypothesis import strategies as st
 
 from shared.domain.dead_letters import Listing
 from shared.domain.deadline import Deadline
-from shared.domain.delivery import Answer, Ensure, EnsureReplies, Run, Step, create, lease, replay, settle, sweep
+from shared.domain.delivery import (
+    Answer,
+    Ensure,
+    EnsureReplies,
+    Run,
+    Step,
+    TaskResult,
+    create,
+    lease,
+    replay,
+    settle,
+    sweep,
+)
 from shared.domain.errors import StoreUnavailable, UnknownState
 from shared.domain.events import ReceiptReceived
 from shared.domain.guards import Go
@@ -37,7 +49,7 @@ from shared.pipeline.ports import Created, DecideMarks, Exists
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LIMITS = Limits()
-OK = Answer(200, "ok")
+OK = Answer(TaskResult.ACK, "ok")
 THREADS = 64
 ID, OTHER_ID = "a" * 40, "b" * 40
 """Of marks."""
@@ -321,7 +333,7 @@ def test_a_decision_that_raises_changes_nothing_and_is_heard(store, a_record):
 
 
 def test_a_record_that_is_missing_is_decided_as_none(store):
-    assert store.change("0" * 40, lease_with("t")).answer == Answer(200, "gone")
+    assert store.change("0" * 40, lease_with("t")).answer == Answer(TaskResult.ACK, "gone")
     assert store.get("0" * 40) is None
 
 
@@ -373,7 +385,9 @@ def test_one_of_64_tasks_gets_the_lease_and_the_others_write_nothing(backend, a_
     steps = together(calls)
     winners = [step for step in steps if isinstance(step.next, Run)]
     assert len(winners) == 1
-    assert [step.answer for step in steps if step not in winners] == [Answer(409, State.LEASED)] * (THREADS - 1)
+    assert [step.answer for step in steps if step not in winners] == [Answer(TaskResult.CONFLICT, State.LEASED)] * (
+        THREADS - 1
+    )
     stored = clients[0].get(record.key)
     assert stored == winners[0].write
     assert stored.attempt == 1
@@ -623,7 +637,7 @@ def test_receipts_do_not_disturb_a_settle_in_flight(store, a_record):
             store.note_receipt(echo_of(record), each)
         return settle(found, "mine", Accepted("wamid.1"), LIMITS, NOW, 0.5)
 
-    assert store.change(record.key, decide, seen).answer == Answer(200, "done")
+    assert store.change(record.key, decide, seen).answer == Answer(TaskResult.ACK, "done")
     stored = store.get(record.key)
     assert (stored.state, stored.provider_id, stored.word) == (State.DONE, "wamid.1", merged(noted))
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from stack import ROOT, SECRET, SENDER, TASK_TOKEN, TEAM, Stack, clean_environment, cli
 
-from shared.domain.delivery import Answer, Step
+from shared.domain.delivery import Answer, Step, TaskResult
 from shared.domain.identity import Echo
 from shared.domain.marks import Marks, sender_id
 from shared.domain.record import Delivery, Kind, State, Task
@@ -112,7 +112,7 @@ def _late_attempt(stack: Stack) -> None:
 
     def take(record: Delivery | None) -> Step:
         assert record is not None
-        return Step(Answer(200, ""), write=replace(record, token="another"))
+        return Step(Answer(TaskResult.ACK, ""), write=replace(record, token="another"))
 
     stack.store.change(key, take)
     stack.wait_logs("lease_lost", inbound_event_id=key)

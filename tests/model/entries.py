@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from services import errors
+from services.answers import STATUS
 from shared.domain.errors import PomboError
 from shared.domain.record import Task
 from shared.pipeline.accept import Accept
@@ -90,7 +91,7 @@ def _inbound(script: Script) -> int:
         clock=ScriptedClock(script),
         stopping=script.stopping,
     )
-    return process(_task(script)).status
+    return STATUS[process(_task(script)).result]
 
 
 def _outbound(script: Script) -> int:
@@ -102,7 +103,7 @@ def _outbound(script: Script) -> int:
         clock=ScriptedClock(script),
         stopping=script.stopping,
     )
-    return process(_task(script)).status
+    return STATUS[process(_task(script)).result]
 
 
 def _sweep(script: Script) -> int:

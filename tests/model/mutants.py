@@ -36,7 +36,7 @@ FENCE = (
         DELIVERY,
         """
     if record.token != token:
-        return Step(Answer(409, record.state))
+        return Step(Answer(TaskResult.CONFLICT, record.state))
 """,
         "\n",
     ),
@@ -61,10 +61,10 @@ FENCE = (
         DELIVERY,
         """
     if record.token == token:
-        return Step(Answer(200, record.state), next=Run(""",
+        return Step(Answer(TaskResult.ACK, record.state), next=Run(""",
         """
     if token:
-        return Step(Answer(200, record.state), next=Run(""",
+        return Step(Answer(TaskResult.ACK, record.state), next=Run(""",
     ),
     _mutant(
         "a send begins however late it is",
@@ -129,7 +129,7 @@ LOST = (
         "I2",
         "plan: store and queue away",
         FOLLOW,
-        "return Answer(503, step.answer.state)",
+        "return Answer(TaskResult.NACK, step.answer.state)",
         "return step.answer",
     ),
     _mutant(
@@ -138,10 +138,10 @@ LOST = (
         "plan: two replies, killed",
         DELIVERY,
         """
-        return Step(Answer(200, "done"), next=EnsureReplies(record))
+        return Step(Answer(TaskResult.ACK, "done"), next=EnsureReplies(record))
     if record.final:""",
         """
-        return Step(Answer(200, "done"))
+        return Step(Answer(TaskResult.ACK, "done"))
     if record.final:""",
     ),
     _mutant(
@@ -150,10 +150,10 @@ LOST = (
         "plan: killed, own write refused",
         DELIVERY,
         """
-        return Step(Answer(200, "done"), next=EnsureReplies(record))
+        return Step(Answer(TaskResult.ACK, "done"), next=EnsureReplies(record))
     if record.state is not State.LEASED:""",
         """
-        return Step(Answer(200, "done"))
+        return Step(Answer(TaskResult.ACK, "done"))
     if record.state is not State.LEASED:""",
     ),
     Mutant(
@@ -186,7 +186,7 @@ LOST = (
         "reply: limited, own write refused",
         DELIVERY,
         'return _wait(record, task, "waiting", record.due_at, why)',
-        'return Step(Answer(200, "waiting"), next=Ensure(record), why=why)',
+        'return Step(Answer(TaskResult.ACK, "waiting"), next=Ensure(record), why=why)',
     ),
     _mutant(
         "a task of an older generation does nothing",
@@ -210,15 +210,15 @@ LOST = (
         "order: two replies, two workers",
         DELIVERY,
         'return _wait(record, task, "in_doubt" if record.state is State.IN_DOUBT else "waiting", until, why)',
-        'return Step(Answer(200, "waiting"))',
+        'return Step(Answer(TaskResult.ACK, "waiting"))',
     ),
     _mutant(
         "a provider that refused as a whole is answered 200",
         "I2",
         "reply: our backoff, provider down, killed",
         DELIVERY,
-        "return Step(Answer(503, waiting.state), write=waiting)",
-        "return Step(Answer(200, waiting.state), write=waiting)",
+        "return Step(Answer(TaskResult.NACK, waiting.state), write=waiting)",
+        "return Step(Answer(TaskResult.ACK, waiting.state), write=waiting)",
     ),
     _mutant(
         "the sweep begins no generation",
@@ -431,7 +431,7 @@ REPLAYS = (
         DELIVERY,
         """
     if record.state in OPEN_STATES:
-        return Step(Answer(200, record.state), next=Ensure(record))
+        return Step(Answer(TaskResult.ACK, record.state), next=Ensure(record))
     if is_invalid(record):""",
         """
     if record.state in OPEN_STATES:

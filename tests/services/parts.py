@@ -24,7 +24,7 @@ from google.cloud import tasks_v2
 from google.cloud.tasks_v2.services.cloud_tasks.transports import CloudTasksGrpcTransport
 
 from shared import bootstrap, logs
-from shared.domain.delivery import Answer, Step, create
+from shared.domain.delivery import Answer, Step, TaskResult, create
 from shared.domain.events import ReceiptReceived
 from shared.domain.identity import message_event_id, outbound_key
 from shared.domain.limits import Limits
@@ -413,7 +413,7 @@ def put_marks(store: Any, sender: str = SENDER, **changes: Any) -> None:
 
 def step(record: Delivery) -> Step:
     """The write of this record, as it stands."""
-    return Step(Answer(200, record.state), write=record)
+    return Step(Answer(TaskResult.ACK, record.state), write=record)
 
 
 def a_receipt(provider_id: str, kind: ReceiptKind) -> ReceiptReceived:

@@ -17,7 +17,7 @@ from parts import NOW, SENDER, STRANGER, WebhookParts, changes, key_of, post, re
 from shared import logs
 from shared.domain.dead_letters import Listing
 from shared.domain.deadline import HEALTHY_SECONDS
-from shared.domain.delivery import Answer, Step
+from shared.domain.delivery import Answer, Step, TaskResult
 from shared.domain.errors import QueueUnavailable, RegistryUnavailable, SignatureInvalid, StoreUnavailable
 from shared.domain.identity import Echo, change_event_id
 from shared.domain.record import Delivery, State, Task
@@ -50,7 +50,7 @@ def record_of(webhook: WebhookParts, message_id: str, to: str = SENDER) -> Deliv
 
 
 def put(webhook: WebhookParts, record: Delivery) -> None:
-    webhook.store.port.change(record.key, lambda _: Step(Answer(200, ""), write=record))
+    webhook.store.port.change(record.key, lambda _: Step(Answer(TaskResult.ACK, ""), write=record))
 
 
 def ensured(webhook: WebhookParts) -> list[Task]:

@@ -21,7 +21,7 @@ from shared.cli.doctor import as_text, examine
 from shared.cli.doctor_settings import Check, faults
 from shared.cli.running import Described, describe
 from shared.config import SETTINGS
-from shared.domain.delivery import Answer, Step
+from shared.domain.delivery import Answer, Step, TaskResult
 from shared.domain.errors import StoreUnavailable, TaskInvalid
 from shared.domain.identity import DOCTOR_KEY
 from shared.domain.limits import Limits
@@ -348,7 +348,7 @@ def test_a_task_that_does_not_end_or_ends_otherwise_is_said(store: SqliteStore) 
 
         def ensure(self, *_: Any) -> None:
             def decide(record: Any) -> Step:
-                return Step(Answer(200, ""), write=replace(record, **self.changes))
+                return Step(Answer(TaskResult.ACK, ""), write=replace(record, **self.changes))
 
             store.change(DOCTOR_KEY, decide)
 

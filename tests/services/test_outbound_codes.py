@@ -10,6 +10,7 @@ import pytest
 from parts import NOW, InternalParts, Provider, a_reply, error
 
 from local.whatsapp.errors import status_of
+from services.answers import STATUS
 from shared.channels.meta_codes import Meaning, table
 from shared.domain.delivery import Answer
 from shared.domain.errors import (
@@ -77,7 +78,7 @@ def test_a_code_does_what_its_class_says(
     assert (marks.down is not None) is (meaning.error is ProviderUnavailable)
     if marks.refused:
         assert marks.refused.until == (NOW + timedelta(hours=2) if meaning.error is AccessDenied else None)
-    told: tuple[Any, ...] = (answer.status, record.state, record.attempt, record.reason)
+    told: tuple[Any, ...] = (STATUS[answer.result], record.state, record.attempt, record.reason)
     if meaning.error is SendRefused:
         assert told == (502 if status_of(code) >= 500 else 400, State.DEAD, 1, "permanent")
         assert answer.code == code
@@ -133,7 +134,7 @@ CALL = {"payload": {"type": "typing", "content": {"message_id": "wamid.1"}, "rep
 def test_a_call_that_was_taken_is_done_without_an_id(internal: InternalParts, provider: Provider) -> None:
     provider.answers.append((200, {"success": True}))
     answer, record = send(internal, a_reply(**CALL))
-    assert (answer.status, record.state, record.provider_id) == (200, State.DONE, None)
+    assert (STATUS[answer.result], record.state, record.provider_id) == (200, State.DONE, None)
     assert provider.requests == [
         {
             "messaging_product": "whatsapp",
@@ -164,7 +165,7 @@ def test_a_call_whose_answer_was_lost_is_made_again(
     is_outage = name in OUTAGE
     provider.answers.append({**LOST, **OUTAGE}[name])
     answer, record = send(internal, a_reply(**CALL))
-    assert (answer.status, record.state, record.doubts) == (503 if is_outage else 200, State.PENDING, 0)
+    assert (STATUS[answer.result], record.state, record.doubts) == (503 if is_outage else 200, State.PENDING, 0)
     assert (record.attempt, record.generation) == ((0, 0) if is_outage else (1, 1))
     assert record.attempts_log[-1].answer == ("provider_down" if is_outage else "retry")
     assert wait(record) == 10
@@ -179,13 +180,13 @@ def test_a_call_whose_answer_was_lost_is_made_again(
 def test_a_call_whose_worker_was_lost_is_made_again(internal: InternalParts, provider: Provider) -> None:
     expired = parts.held(-1, **CALL)
     answer, record = send(internal, a_reply(**expired))
-    assert (answer.status, record.state, record.attempt, len(provider.requests)) == (200, State.DONE, 2, 1)
+    assert (STATUS[answer.result], record.state, record.attempt, len(provider.requests)) == (200, State.DONE, 2, 1)
 
 
 def test_a_call_on_a_message_that_meta_does_not_know_is_dead(internal: InternalParts, provider: Provider) -> None:
     provider.answers.append(error(131009))
     answer, record = send(internal, a_reply(**CALL))
-    assert (answer.status, record.state, record.reason) == (400, State.DEAD, "permanent")
+    assert (STATUS[answer.result], record.state, record.reason) == (400, State.DEAD, "permanent")
 
 
 def test_a_call_waits_for_the_message_before_it(internal: InternalParts, provider: Provider) -> None:

@@ -20,7 +20,7 @@ import pytest
 from parts import NOW, InternalParts, a_receipt, a_reply, an_event, doubtful
 
 from shared.domain import delivery
-from shared.domain.delivery import Answer, Step
+from shared.domain.delivery import Answer, Step, TaskResult
 from shared.domain.errors import AnswerLost, LimitReached
 from shared.domain.identity import Echo
 from shared.domain.limits import Limits
@@ -118,7 +118,7 @@ class Backlog:
                 self.internal.parts.sweep()
             for task in self.queue.due(clock.now()):
                 answer = self._process(task)
-                if answer.status != 200:
+                if answer.result is not TaskResult.ACK:
                     self.queue.again(task, clock.now() + RETRY)
                 elif answer.state == State.DONE:
                     left.discard(task.key)
@@ -263,7 +263,7 @@ def impatient(record: Delivery | None, limits: Limits, now: datetime) -> Step:
 def forgetful(record: Delivery | None, task: Task, *more: Any) -> Step:
     """A task of an older generation does nothing."""
     if record is not None and task.generation < record.generation:
-        return Step(Answer(200, "stale"))
+        return Step(Answer(TaskResult.ACK, "stale"))
     return RIGHT_LEASE(record, task, *more)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pipelines import ADDRESS, SENDER, Channel, Clock, Lines, Queue, Store, lines_of
 
-from shared.domain.delivery import Answer, lease
+from shared.domain.delivery import Answer, TaskResult, lease
 from shared.domain.errors import StoreUnavailable
 from shared.domain.events import AccountBanned, AccountConnected, AccountReinstated, StateChange
 from shared.domain.guards import Elect, Go, Wait
@@ -149,13 +149,13 @@ def test_code_in_this_process_has_no_marks(world: World) -> None:
     world.handler.backend, world.handler.says = None, [HandlerFault("ValueError"), "hello"]
     instance = world.an_instance()
     for answer in ("rescheduled", "done"):
-        assert world.process(world.add(answer[0].replace("r", "a")), instance) == Answer(200, answer)
+        assert world.process(world.add(answer[0].replace("r", "a")), instance) == Answer(TaskResult.ACK, answer)
     assert (world.store.asked["marks"], world.store.asked["change_marks"]) == (0, 0)
 
 
 def test_where_all_is_well_many_events_cost_one_read_and_no_write(world: World) -> None:
     for key in "abcdef":
-        assert world.process(world.add(key)) == Answer(200, "done")
+        assert world.process(world.add(key)) == Answer(TaskResult.ACK, "done")
     assert (world.store.asked["marks"], world.store.asked["change_marks"]) == (1, 0)
 
 
@@ -226,14 +226,14 @@ def test_a_failure_passes_on_how_long_the_backend_asks_to_wait(world: World) -> 
 def test_an_event_for_a_backend_that_takes_nothing_spends_no_attempt(world: World) -> None:
     world.handler.says = [TOOK_NOTHING, "hello"]
     record = world.add("a")
-    assert world.process(record) == Answer(200, "rescheduled")
+    assert world.process(record) == Answer(TaskResult.ACK, "rescheduled")
     after = world.read(record)
     assert (after.attempt, after.generation, after.throttled, after.due_at) == (0, 1, 1, at(10))
     assert after.last_error == "503."
     assert world.down == Outage(at(10), seconds(10), by=A)
     assert world.queue.made == [(Task.of(after), at(10))]
     world.clock.go(10)
-    assert world.process(record) == Answer(200, "done")
+    assert world.process(record) == Answer(TaskResult.ACK, "done")
     assert (world.read(record).attempt, world.down) == (1, None)
     assert [line["event"] for line in world.lines("backend_down", "backend_up")] == ["backend_down", "backend_up"]
     assert world.lines("backend_down")[0]["until"] == at(10).isoformat()
@@ -256,7 +256,7 @@ def test_a_poisonous_event_holds_back_itself_alone(world: World) -> None:
     world.handler.poison = {"a": TOOK_NOTHING}
     poison, fine = world.add("a"), world.add("b")
     world.process(poison)
-    assert world.process(fine) == Answer(200, "done")
+    assert world.process(fine) == Answer(TaskResult.ACK, "done")
     assert world.down is None, "an answer to another deletes the mark"
     assert world.lines("inbound_waiting") == []
 
@@ -266,10 +266,10 @@ def test_a_second_event_that_fails_makes_it_an_outage_of_all(world: World) -> No
     first, second, third = world.add("a"), world.add("b"), world.add("c")
     world.process(first)
     world.clock.go(1)
-    assert world.process(second) == Answer(200, "rescheduled")
+    assert world.process(second) == Answer(TaskResult.ACK, "rescheduled")
     assert world.down == Outage(at(11), seconds(10))
     assert world.read(second).attempt == 0
-    assert world.process(third) == Answer(200, "waiting")
+    assert world.process(third) == Answer(TaskResult.ACK, "waiting")
     assert world.handler.asked == ["a", "b"]
     assert world.hops()[-1] == (1, at(11))
     assert world.read(third) == third
@@ -284,7 +284,7 @@ def test_one_event_is_the_trial_and_the_others_wait(world: World) -> None:
     world.handler.during = lambda: during.extend(world.process(record, world.an_instance()) for record in records[1:])
     world.handler.says = [TOOK]
     world.process(records[0])
-    assert (during, world.handler.asked) == ([Answer(200, "waiting")] * 3, ["a"])
+    assert (during, world.handler.asked) == ([Answer(TaskResult.ACK, "waiting")] * 3, ["a"])
     assert world.down == Outage(at(80), seconds(80))
 
 
@@ -312,7 +312,7 @@ def test_what_asks_no_backend_does_not_wait_for_it(world: World, kind: str | Non
     world.mark(mark)
     world.channel.kind = kind
     answer = world.process(world.add("a"))
-    assert answer == Answer(200, "dead" if kind == "unparsable" else "done")
+    assert answer == Answer(TaskResult.ACK, "dead" if kind == "unparsable" else "done")
     assert (world.handler.asked, world.down) == ([], mark)
 
 
@@ -331,7 +331,7 @@ def test_news_that_an_account_may_send_lifts_the_blocks_of_its_senders(
     blocked = Marks(Outage(at(9)), Block(at(900), seconds(900), 368), receipt_block=ReceiptBlock(131042, NOW))
     world.store.change_marks(sender_id("meta", SENDER), lambda _: blocked)
     world.channel.kind, world.channel.news = None, (news,) if news else ()
-    assert world.process(world.add("a")) == Answer(200, "done")
+    assert world.process(world.add("a")) == Answer(TaskResult.ACK, "done")
     assert world.store.marks(sender_id("meta", SENDER)) == (Marks(Outage(at(9))) if lifts else blocked)
 
 
@@ -340,7 +340,7 @@ def test_a_trial_that_did_not_take_place_gives_the_claim_back(world: World, faul
     world.mark(Outage(NOW, seconds(40)))
     world.handler.says, world.stops = [HandlerInterrupted()], fault == "shutdown"
     record = world.add("a")
-    assert world.process(record) == Answer(409, "pending")
+    assert world.process(record) == Answer(TaskResult.CONFLICT, "pending")
     assert (world.down, world.read(record).attempt) == (Outage(NOW, seconds(40)), 0)
 
 
@@ -355,7 +355,7 @@ def test_an_elected_event_whose_lease_is_refused_gives_the_claim_back(world: Wor
         return found
 
     world.marks_of.elect = slow  # type: ignore[method-assign]
-    assert world.process(record) == Answer(409, "leased")
+    assert world.process(record) == Answer(TaskResult.CONFLICT, "leased")
     assert (world.handler.asked, world.down) == ([], Outage(NOW, seconds(40)))
 
 
@@ -363,7 +363,7 @@ def test_an_event_that_waited_too_long_is_dead_and_the_backend_is_not_asked(worl
     mark = Outage(NOW, seconds(40))
     world.mark(mark)
     record = world.add("a", give_up_at=NOW)
-    assert world.process(record) == Answer(200, "dead")
+    assert world.process(record) == Answer(TaskResult.ACK, "dead")
     assert (world.read(record).reason, world.handler.asked, world.down) == ("waited", [], mark)
 
 
@@ -381,7 +381,7 @@ def test_an_early_task_after_a_failed_try_says_no_word_of_an_outage(world: World
     """What it waits for is its own retry."""
     failed = {"attempt": 1, "due_at": at(9), "attempts_log": (Attempt(at(-1), 1, "handler_failed"),)}
     record = world.add("a", **failed)
-    assert world.process(record) == Answer(200, "waiting")
+    assert world.process(record) == Answer(TaskResult.ACK, "waiting")
     assert world.hops() == [(1, at(9))]
     assert [line.get("reason") for line in world.lines("inbound_waiting")] != ["backend_down"]
 
@@ -425,9 +425,11 @@ def test_several_poisonous_events_hold_up_the_others_for_one_wait(world: World) 
         world.process(record)
     assert world.down is not None
     world.clock.go(10)
-    assert [world.process(record) for record in poison] == [Answer(200, "waiting")] * 2, "they let others go first"
+    assert [world.process(record) for record in poison] == [Answer(TaskResult.ACK, "waiting")] * 2, (
+        "they let others go first"
+    )
     fine = world.add("c")
-    assert world.process(fine) == Answer(200, "done")
+    assert world.process(fine) == Answer(TaskResult.ACK, "done")
     assert world.down is None
 
 

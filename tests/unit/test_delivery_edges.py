@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from shared.domain.dead_letters import dead_letter
-from shared.domain.delivery import Answer, Run, Step, lease, settle, sweep
+from shared.domain.delivery import Answer, Run, Step, TaskResult, lease, settle, sweep
 from shared.domain.errors import (
     AccessDenied,
     AnswerLost,
@@ -61,7 +61,7 @@ def test_a_doubt_may_end_as_early_as_a_task_may_come() -> None:
 
 
 def test_a_result_for_a_record_that_is_gone_writes_nothing() -> None:
-    assert settle(None, MINE, Replied(()), LIMITS, NOW, NO_JITTER) == Step(Answer(409, "gone"))
+    assert settle(None, MINE, Replied(()), LIMITS, NOW, NO_JITTER) == Step(Answer(TaskResult.CONFLICT, "gone"))
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_handlers_answer_fills_in_the_contact_of_an_event_stored_without(
 
 @pytest.mark.parametrize("record", [done(sweep_at=at(-1)), pending(sweep_at=None), pending(sweep_at=at(1)), None])
 def test_the_sweep_leaves_alone_what_is_final_or_not_overdue(record: Delivery | None) -> None:
-    assert sweep(record, LIMITS, NOW) == Step(Answer(200, record.state if record else "gone"))
+    assert sweep(record, LIMITS, NOW) == Step(Answer(TaskResult.ACK, record.state if record else "gone"))
 
 
 def test_the_sweep_takes_what_is_overdue_this_very_moment() -> None:
@@ -142,8 +142,8 @@ def test_a_backend_may_be_probed_as_early_as_a_task_may_come() -> None:
         (AccessDenied(), CredentialRefused(0, curable=True)),
         (SenderBlocked(368, retry_after=SECONDS), Blocked(BlockScope.SENDER, 368, retry_after=SECONDS)),
         (SenderBlocked(), Blocked(BlockScope.SENDER, 0)),
-        (SendRefused(131026, status=500), Refused(131026, 500)),
-        (SendRefused(), Refused(None, 400)),
+        (SendRefused(131026, status=500), Refused(131026, on_fault=True)),
+        (SendRefused(), Refused(None)),
     ],
     ids=repr,
 )

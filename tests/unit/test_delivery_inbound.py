@@ -8,7 +8,20 @@ from typing import Any
 
 import pytest
 
-from shared.domain.delivery import Answer, Ensure, EnsureReplies, Next, Run, Step, create, lease, seen_again, settle
+from services.answers import STATUS
+from shared.domain.delivery import (
+    Answer,
+    Ensure,
+    EnsureReplies,
+    Next,
+    Run,
+    Step,
+    TaskResult,
+    create,
+    lease,
+    seen_again,
+    settle,
+)
 from shared.domain.guards import Elect, Go, Guard, Wait
 from shared.domain.identity import outbound_key
 from shared.domain.record import ERROR_KEPT, Attempt, Delivery, Kind, State
@@ -185,43 +198,47 @@ def takes_lease(attempt: int) -> dict[str, Any]:
 
 
 TOO_OLD = {"give_up_at": NOW}
-WAITING, WAITED = Answer(200, "waiting"), ends(State.DEAD, IN, "waited")
+WAITING, WAITED = Answer(TaskResult.ACK, "waiting"), ends(State.DEAD, IN, "waited")
 DOWN, ELECTED = Wait("backend_down", at(7)), Elect(frozenset({"down"}), "backend_down")
 
 ARRIVALS = (
-    Arrival("absent", None, Answer(200, "gone")),
-    Arrival("dropped", dropped(IN), Answer(200, "dropped")),
-    Arrival("dead", dead(IN), Answer(200, "dead")),
-    Arrival("done: ensure each of plan_size", done(IN), Answer(200, "done"), then=EnsureReplies),
-    Arrival("leased live", leased(IN), Answer(409, "leased")),
-    Arrival("leased live, by the very last microsecond", leased(IN, lease_until=at(1e-6)), Answer(409, "leased")),
+    Arrival("absent", None, Answer(TaskResult.ACK, "gone")),
+    Arrival("dropped", dropped(IN), Answer(TaskResult.ACK, "dropped")),
+    Arrival("dead", dead(IN), Answer(TaskResult.ACK, "dead")),
+    Arrival("done: ensure each of plan_size", done(IN), Answer(TaskResult.ACK, "done"), then=EnsureReplies),
+    Arrival("leased live", leased(IN), Answer(TaskResult.CONFLICT, "leased")),
+    Arrival(
+        "leased live, by the very last microsecond",
+        leased(IN, lease_until=at(1e-6)),
+        Answer(TaskResult.CONFLICT, "leased"),
+    ),
     Arrival(
         "leased live, no attempts left: the lease comes first",
         leased(IN, attempt=LAST),
-        Answer(409, "leased"),
+        Answer(TaskResult.CONFLICT, "leased"),
     ),
     Arrival(
         "pending, no attempts left",
         pending(IN, attempt=LAST, token=OTHERS),
-        Answer(200, "dead"),
+        Answer(TaskResult.ACK, "dead"),
         ends(State.DEAD, IN, "attempts"),
     ),
     Arrival(
         "pending, no attempts left and not due",
         pending(IN, attempt=LAST, **due(at(50))),
-        Answer(200, "dead"),
+        Answer(TaskResult.ACK, "dead"),
         ends(State.DEAD, IN, "attempts"),
     ),
     Arrival(
         "leased expired, no attempts left",
         expired(IN, attempt=LAST),
-        Answer(200, "dead"),
+        Answer(TaskResult.ACK, "dead"),
         ends(State.DEAD, IN, "attempts"),
     ),
     Arrival(
         "pending, T-, not due: ensure_task",
         pending(IN, **due(at(50))),
-        Answer(200, "waiting"),
+        Answer(TaskResult.ACK, "waiting"),
         then=Ensure,
         tasks=(OLDER,),
     ),
@@ -232,12 +249,24 @@ ARRIVALS = (
         "pending, early, backend down", pending(IN, **due(at(50))), WAITING, None, hop_at(at(50)), CURRENT_TASK, DOWN
     ),
     Arrival("pending, early, could be elected", pending(IN, **due(at(5))), WAITING, None, Ensure, (OLDER,), ELECTED),
-    Arrival("pending, past give_up_at", pending(IN, **TOO_OLD), Answer(200, "dead"), WAITED),
-    Arrival("pending, past give_up_at, early", pending(IN, **TOO_OLD, **due(at(50))), Answer(200, "dead"), WAITED),
-    Arrival("pending, past give_up_at, backend down", pending(IN, **TOO_OLD), Answer(200, "dead"), WAITED, guard=DOWN),
-    Arrival("leased expired, past give_up_at", expired(IN, **TOO_OLD), Answer(200, "dead"), WAITED),
-    Arrival("leased live, past give_up_at: the lease comes first", leased(IN, **TOO_OLD), Answer(409, "leased")),
-    Arrival("done, past give_up_at", done(IN, **TOO_OLD), Answer(200, "done"), then=EnsureReplies),
+    Arrival("pending, past give_up_at", pending(IN, **TOO_OLD), Answer(TaskResult.ACK, "dead"), WAITED),
+    Arrival(
+        "pending, past give_up_at, early", pending(IN, **TOO_OLD, **due(at(50))), Answer(TaskResult.ACK, "dead"), WAITED
+    ),
+    Arrival(
+        "pending, past give_up_at, backend down",
+        pending(IN, **TOO_OLD),
+        Answer(TaskResult.ACK, "dead"),
+        WAITED,
+        guard=DOWN,
+    ),
+    Arrival("leased expired, past give_up_at", expired(IN, **TOO_OLD), Answer(TaskResult.ACK, "dead"), WAITED),
+    Arrival(
+        "leased live, past give_up_at: the lease comes first",
+        leased(IN, **TOO_OLD),
+        Answer(TaskResult.CONFLICT, "leased"),
+    ),
+    Arrival("done, past give_up_at", done(IN, **TOO_OLD), Answer(TaskResult.ACK, "done"), then=EnsureReplies),
     *(
         Arrival(f"{state}, backend down: {then}", make(IN), WAITING, None, follows, tasks, DOWN)
         for state, make in (("pending", pending), ("leased expired", expired))
@@ -245,25 +274,32 @@ ARRIVALS = (
     ),
     *(
         Arrival(
-            f"{state}, to be elected: no write", make(IN), Answer(409, word), None, lambda _: ELECTED, guard=ELECTED
+            f"{state}, to be elected: no write",
+            make(IN),
+            Answer(TaskResult.CONFLICT, word),
+            None,
+            lambda _: ELECTED,
+            guard=ELECTED,
         )
         for state, make, word in (("pending", pending, "pending"), ("leased expired", expired, "leased"))
     ),
-    Arrival("pending, due", pending(IN), Answer(200, "leased"), takes_lease(1), Run),
-    Arrival("pending, due just now", pending(IN, **due(NOW)), Answer(200, "leased"), takes_lease(1), Run),
+    Arrival("pending, due", pending(IN), Answer(TaskResult.ACK, "leased"), takes_lease(1), Run),
+    Arrival("pending, due just now", pending(IN, **due(NOW)), Answer(TaskResult.ACK, "leased"), takes_lease(1), Run),
     Arrival(
         "pending, with one attempt left",
         pending(IN, attempt=LAST - 1, token=OTHERS, started_at=at(-90)),
-        Answer(200, "leased"),
+        Answer(TaskResult.ACK, "leased"),
         takes_lease(LAST),
         Run,
     ),
-    Arrival("leased expired", expired(IN), Answer(200, "leased"), takes_lease(2), Run),
-    Arrival("leased, expired just now", expired(IN, lease_until=NOW), Answer(200, "leased"), takes_lease(2), Run),
+    Arrival("leased expired", expired(IN), Answer(TaskResult.ACK, "leased"), takes_lease(2), Run),
+    Arrival(
+        "leased, expired just now", expired(IN, lease_until=NOW), Answer(TaskResult.ACK, "leased"), takes_lease(2), Run
+    ),
     Arrival(
         "leased live with my token (own write reported refused): carry on",
         leased(IN, token=MINE),
-        Answer(200, "leased"),
+        Answer(TaskResult.ACK, "leased"),
         then=Run,
     ),
 )
@@ -335,7 +371,7 @@ VERDICTS = (
         "handler returned no replies",
         HELD,
         Replied(()),
-        Answer(200, "done"),
+        Answer(TaskResult.ACK, "done"),
         {**tried(HELD, "replied"), "plan_size": 0, **ends(State.DONE, IN)},
         EnsureReplies,
     ),
@@ -343,28 +379,28 @@ VERDICTS = (
         "still unparsable after a replay",
         HELD,
         StillUnparsable(),
-        Answer(200, "dead"),
+        Answer(TaskResult.ACK, "dead"),
         {**tried(HELD, "unparsable"), **ends(State.DEAD, IN, "unparsable")},
     ),
     Settled(
         "sender still unknown after a replay",
         HELD,
         StillUnknown(),
-        Answer(200, "dropped"),
+        Answer(TaskResult.ACK, "dropped"),
         {**tried(HELD, "unknown_sender"), **ends(State.DROPPED, IN, "unknown_sender")},
     ),
     Settled(
         "handler drops",
         HELD,
         Dropped("spam"),
-        Answer(200, "dropped"),
+        Answer(TaskResult.ACK, "dropped"),
         {**tried(HELD, "dropped"), **ends(State.DROPPED, IN, "handler"), "metadata": {"handler_said": "spam"}},
     ),
     Settled(
         "handler raised, attempts left",
         HELD,
         HandlerFailed("ValueError: x", RAISED),
-        Answer(200, "rescheduled"),
+        Answer(TaskResult.ACK, "rescheduled"),
         {**tried(HELD, "handler_failed", **WHY), "last_error": "ValueError: x", **again(1, 10)},
         Ensure,
     ),
@@ -372,7 +408,7 @@ VERDICTS = (
         "handler overran, attempts left: nobody else came, so the token stands",
         OVERRUN,
         HandlerFailed("overran"),
-        Answer(200, "rescheduled"),
+        Answer(TaskResult.ACK, "rescheduled"),
         {**tried(OVERRUN, "handler_failed", error="overran"), "last_error": "overran", **again(1, 10)},
         Ensure,
     ),
@@ -380,14 +416,14 @@ VERDICTS = (
         "handler raised, last attempt",
         LAST_HELD,
         HandlerFailed("ValueError: x", RAISED),
-        Answer(200, "dead"),
+        Answer(TaskResult.ACK, "dead"),
         {**tried(LAST_HELD, "handler_failed", **WHY), "last_error": "ValueError: x", **ends(State.DEAD, IN, "error")},
     ),
     Settled(
         "handler raised after outages: the waits begin anew",
         PUT_OFF,
         HandlerFailed("ValueError: x", RAISED),
-        Answer(200, "rescheduled"),
+        Answer(TaskResult.ACK, "rescheduled"),
         {**tried(PUT_OFF, "handler_failed", **WHY), "last_error": "ValueError: x", "throttled": 0, **again(1, 10)},
         Ensure,
     ),
@@ -395,14 +431,14 @@ VERDICTS = (
         "shutdown before the handler ended (Release)",
         HELD,
         Released(),
-        Answer(409, "pending"),
+        Answer(TaskResult.CONFLICT, "pending"),
         {"state": State.PENDING, "attempt": 0, "token": None, "lease_until": None},
     ),
     Settled(
         "shutdown in the last attempt: it is given back",
         LAST_HELD,
         Released(),
-        Answer(409, "pending"),
+        Answer(TaskResult.CONFLICT, "pending"),
         {"state": State.PENDING, "attempt": LAST - 1, "token": None, "lease_until": None},
     ),
 )
@@ -448,7 +484,9 @@ def test_a_backend_that_is_down_spends_no_attempt(
         "attempt": attempt - 1,
         "throttled": throttled + 1,
     }
-    check(settle(held, MINE, verdict, LIMITS, NOW, jitter), held, changes, Ensure, Answer(200, "rescheduled"))
+    check(
+        settle(held, MINE, verdict, LIMITS, NOW, jitter), held, changes, Ensure, Answer(TaskResult.ACK, "rescheduled")
+    )
 
 
 def test_an_event_waits_for_its_backend_until_it_is_given_up() -> None:
@@ -463,7 +501,7 @@ def test_an_event_waits_for_its_backend_until_it_is_given_up() -> None:
         assert put_off is not None
         assert put_off.due_at is not None
         record, now = put_off, put_off.due_at
-    assert step == Step(Answer(200, "dead"), step.write)
+    assert step == Step(Answer(TaskResult.ACK, "dead"), step.write)
     assert step.write is not None
     assert (step.write.reason, step.write.attempt, asked > 250) == ("waited", 0, True)
 
@@ -474,7 +512,7 @@ def test_a_plan_is_one_commit_of_done_and_its_replies(held: Delivery) -> None:
 
     changes = {**tried(held, "replied"), "plan_size": 3, **ends(State.DONE, IN)}
     due_at = (at(0), at(0.3), at(0.6))
-    check(step, held, changes, lambda done: EnsureReplies(done, due_at), Answer(200, "done"))
+    check(step, held, changes, lambda done: EnsureReplies(done, due_at), Answer(TaskResult.ACK, "done"))
     assert step.create == tuple(
         Delivery(
             key=outbound_key(EVENT_KEY, index),
@@ -564,7 +602,7 @@ def test_a_reply_that_cannot_be_sent_is_dead_from_the_start_and_keeps_its_place(
         after=outbound_key(EVENT_KEY, 0),
     )
     assert [reply.state for reply in step.create] == [State.PENDING, State.DEAD, State.PENDING]
-    assert lease(invalid, task_for(invalid), MINE, Go(), LIMITS, NOW) == Step(Answer(200, "dead"))
+    assert lease(invalid, task_for(invalid), MINE, Go(), LIMITS, NOW) == Step(Answer(TaskResult.ACK, "dead"))
 
 
 @pytest.mark.parametrize(
@@ -678,19 +716,19 @@ def test_every_state_and_verdict(state: str, verdict: str) -> None:
         if token == MINE and record.state is State.LEASED:
             row = f"{verdict}, last attempt" if attempt == LAST else verdict
             assert step.write is not None
-            assert (step.write.state, step.answer.status) == BECOMES.get(row, BECOMES[verdict])
+            assert (step.write.state, STATUS[step.answer.result]) == BECOMES.get(row, BECOMES[verdict])
         elif token == MINE and record.state is State.DONE:
-            check(step, record, None, EnsureReplies, Answer(200, "done"))
+            check(step, record, None, EnsureReplies, Answer(TaskResult.ACK, "done"))
             assert step.create == ()
         else:
-            check(step, record, None, nothing, Answer(409, record.state))
+            check(step, record, None, nothing, Answer(TaskResult.CONFLICT, record.state))
             assert step.create == ()
 
 
 @pytest.mark.parametrize("verdict", EVERY_VERDICT)
 def test_a_verdict_on_a_record_that_is_gone_is_discarded(verdict: str) -> None:
     step = settle(None, MINE, EVERY_VERDICT[verdict], LIMITS, NOW, NO_JITTER)
-    assert (step.answer.status, step.write, step.create, step.next) == (409, None, (), None)
+    assert (step.answer.result, step.write, step.create, step.next) == (TaskResult.CONFLICT, None, (), None)
 
 
 @pytest.mark.parametrize("verdict", EVERY_VERDICT)
@@ -704,7 +742,7 @@ def test_an_own_settle_reported_refused_changes_nothing_when_it_runs_again(verdi
         assert isinstance(first.next, EnsureReplies)
         assert (second.answer, second.next) == (first.answer, EnsureReplies(first.next.record))
     else:
-        assert second.answer.status == 409
+        assert second.answer.result is TaskResult.CONFLICT
         assert second.next is None
 
 
@@ -738,7 +776,7 @@ def test_a_task_of_the_generation_never_answers_200_and_leaves_nothing_behind(st
         if early and attempt < LAST:
             check(step, record, None, hop_at(moment), WAITING)
         else:
-            assert step.answer.status == 409 or after.final or isinstance(step.next, Run)
+            assert step.answer.result is TaskResult.CONFLICT or after.final or isinstance(step.next, Run)
 
 
 def test_no_receipt_counts_for_an_event() -> None:

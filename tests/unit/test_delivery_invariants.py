@@ -22,6 +22,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from services.answers import STATUS
 from shared.domain.calls import is_call
 from shared.domain.delivery import (
     Ensure,
@@ -30,6 +31,7 @@ from shared.domain.delivery import (
     NotAllowed,
     Run,
     Step,
+    TaskResult,
     create,
     discard,
     lease,
@@ -247,7 +249,7 @@ class Deliveries(RuleBasedStateMachine):
             if mishap == "answer lost":
                 self.mishaps[task.key] += 1
             else:
-                self.answered(task, step.answer.status)
+                self.answered(task, STATUS[step.answer.result])
 
     def guard_of(self, record: Delivery | None, hop: int) -> Guard:
         if record is None:
@@ -389,7 +391,7 @@ class Deliveries(RuleBasedStateMachine):
         step = settle(before, worker.token, worker.verdict, self.limits, self.now, jitter)
         if before.token != worker.token:
             assert step.write is None, "a token that lost wrote"
-            assert (step.answer.status, step.next) == (409, None)
+            assert (step.answer.result, step.next) == (TaskResult.CONFLICT, None)
         self.write(before, step)
         if mishap == "ambiguous" and step.write:
             stored = self.records[worker.key]
@@ -407,7 +409,7 @@ class Deliveries(RuleBasedStateMachine):
     def a_stalled_worker_goes_on_after_its_write(self, pick: int) -> None:
         step, task = self.stalled.pop(pick % len(self.stalled))
         self.follow(step, task)
-        self.answered(task, step.answer.status)
+        self.answered(task, STATUS[step.answer.result])
 
     # ---- the provider
 

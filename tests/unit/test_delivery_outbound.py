@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from shared.domain.delivery import Answer, Ensure, Hop, Next, Run, lease, settle
+from services.answers import STATUS
+from shared.domain.delivery import Answer, Ensure, Hop, Next, Run, TaskResult, lease, settle
 from shared.domain.errors import (
     AccessDenied,
     AnswerLost,
@@ -123,17 +124,25 @@ def doubted(doubts: int) -> dict[str, Any]:
     }
 
 
-DEAD, DONE_200, WAITING = Answer(200, "dead"), Answer(200, "done"), Answer(200, "waiting")
-DOUBTFUL, LEASED = Answer(200, "in_doubt"), Answer(200, "leased")
+DEAD, DONE_200, WAITING = (
+    Answer(TaskResult.ACK, "dead"),
+    Answer(TaskResult.ACK, "done"),
+    Answer(TaskResult.ACK, "waiting"),
+)
+DOUBTFUL, LEASED = Answer(TaskResult.ACK, "in_doubt"), Answer(TaskResult.ACK, "leased")
 DIES_OF_DOUBT = ends(State.DEAD, OUT, "in_doubt")
 
 FINAL_ROWS = (
-    Arrival("absent", None, Answer(200, "gone")),
-    Arrival("done", done(), Answer(200, "done")),
-    Arrival("dropped", dropped(), Answer(200, "dropped")),
-    Arrival("dead, also the redelivery after a 400", dead(reason="permanent"), Answer(200, "dead")),
-    Arrival("leased live", leased(), Answer(409, "leased")),
-    Arrival("leased live, with a receipt: the lease comes first", leased(receipts={0: SENT}), Answer(409, "leased")),
+    Arrival("absent", None, Answer(TaskResult.ACK, "gone")),
+    Arrival("done", done(), Answer(TaskResult.ACK, "done")),
+    Arrival("dropped", dropped(), Answer(TaskResult.ACK, "dropped")),
+    Arrival("dead, also the redelivery after a 400", dead(reason="permanent"), Answer(TaskResult.ACK, "dead")),
+    Arrival("leased live", leased(), Answer(TaskResult.CONFLICT, "leased")),
+    Arrival(
+        "leased live, with a receipt: the lease comes first",
+        leased(receipts={0: SENT}),
+        Answer(TaskResult.CONFLICT, "leased"),
+    ),
     Arrival("leased live with my token (own write reported refused): carry on", leased(token=MINE), LEASED, then=Run),
     Arrival(
         "leased live out of doubt with my token: carry on, it is a resend",
@@ -280,7 +289,7 @@ OUTAGE_ROWS = (
             Arrival(
                 f"{why}, down, to be elected: it probes first",
                 before,
-                Answer(409, "in_doubt"),
+                Answer(TaskResult.CONFLICT, "in_doubt"),
                 None,
                 lambda _: UNCLEAR_ELECTION,
                 guard=UNCLEAR_ELECTION,
@@ -307,7 +316,7 @@ OUTAGE_ROWS = (
     Arrival(
         "in_doubt, past it, to be elected: no write",
         past_doubt(),
-        Answer(409, "in_doubt"),
+        Answer(TaskResult.CONFLICT, "in_doubt"),
         None,
         lambda _: ELECTION,
         guard=ELECTION,
@@ -315,7 +324,12 @@ OUTAGE_ROWS = (
     Arrival("pending, provider down: hop", pending(), WAITING, None, hop_at(at(9)), CURRENT_TASK, PROVIDER_DOWN),
     Arrival("pending, provider down: ensure_task", pending(), WAITING, None, Ensure, (OLDER,), PROVIDER_DOWN),
     Arrival(
-        "pending, to be elected: no write", pending(), Answer(409, "pending"), None, lambda _: ELECTION, guard=ELECTION
+        "pending, to be elected: no write",
+        pending(),
+        Answer(TaskResult.CONFLICT, "pending"),
+        None,
+        lambda _: ELECTION,
+        guard=ELECTION,
     ),
     Arrival(
         "pending, early, could be elected: hop to due_at",
@@ -392,7 +406,7 @@ PENDING_ROWS = (
     Arrival(
         "pending, opted out",
         pending(),
-        Answer(200, "dropped"),
+        Answer(TaskResult.ACK, "dropped"),
         ends(State.DROPPED, OUT, "opt_out"),
         guard=OPT_OUT,
     ),
@@ -446,7 +460,7 @@ CALL = {"payload": {"type": "typing", "content": {"message_id": "wamid.1"}, "to"
 
 CALL_ROWS = (
     Arrival("a call, done", done(**CALL), DONE_200),
-    Arrival("a call, leased live", leased(**CALL), Answer(409, "leased")),
+    Arrival("a call, leased live", leased(**CALL), Answer(TaskResult.CONFLICT, "leased")),
     Arrival("a call, leased expired, guards true: as pending", expired(**CALL), LEASED, takes_lease(2), Run),
     Arrival(
         "a call, leased expired, T0 early: as pending, hop to due_at",
@@ -532,7 +546,7 @@ MINE_OPEN = {
 """Where a verdict with attempts left may find its record."""
 MINE_LAST = {"leased": HELD_LAST, "in_doubt": DOUBTED_LAST}
 
-RESCHEDULED = Answer(200, "rescheduled")
+RESCHEDULED = Answer(TaskResult.ACK, "rescheduled")
 
 
 def own_doubt_back(before: Delivery) -> dict[str, int]:
@@ -546,7 +560,7 @@ def waits_again(before: Delivery, moment: Any) -> dict[str, Any]:
 
 
 def permanent(status: int, code: int | None) -> Answer:
-    return Answer(status, "dead", "whatsapp_permanent_error", code)
+    return Answer(TaskResult.REFUSED_ON_FAULT if status == 502 else TaskResult.REFUSED, "dead", code)
 
 
 @dataclass(frozen=True)
@@ -615,34 +629,36 @@ IN_LEASE = {name: record for name, record in MINE_OPEN.items() if record.state i
 ALL_MINE = MINE_OPEN | {f"{name}, last attempt": record for name, record in MINE_LAST.items()}
 
 VERDICTS = (
-    Settled("Accepted: 2xx, readable", Accepted("wamid.9"), ALL_MINE, Answer(200, "done"), accepted("wamid.9")),
-    Settled("Accepted: 2xx, unreadable", Accepted(None), ALL_MINE, Answer(200, "done"), accepted(None)),
+    Settled(
+        "Accepted: 2xx, readable", Accepted("wamid.9"), ALL_MINE, Answer(TaskResult.ACK, "done"), accepted("wamid.9")
+    ),
+    Settled("Accepted: 2xx, unreadable", Accepted(None), ALL_MINE, Answer(TaskResult.ACK, "done"), accepted(None)),
     Settled(
         "Lost: in_doubt, whatever attempts are left",
         Lost(131000),
         IN_LEASE | {"leased, last attempt": HELD_LAST},
-        Answer(503, "in_doubt"),
+        Answer(TaskResult.NACK, "in_doubt"),
         lambda before: {**tried(before, "lost", 131000), "throttled": 0, **doubted(before.doubts + 1)},
     ),
     Settled(
         "Lost, already in_doubt: unchanged",
         Lost(),
         {"in_doubt": DOUBTED, "in_doubt, last attempt": DOUBTED_LAST, "in_doubt, the second": DOUBTED_AGAIN},
-        Answer(503, "in_doubt"),
+        Answer(TaskResult.NACK, "in_doubt"),
         lambda _: None,
     ),
     Settled(
         "ProviderDown, whatever attempts are left",
         ProviderDown(2),
         ALL_MINE,
-        Answer(503, "pending"),
+        Answer(TaskResult.NACK, "pending"),
         lambda before: put_off(before, 2, 10 * 2**before.throttled),
     ),
     Settled(
         "ProviderDown, without a code",
         ProviderDown(),
         MINE_LAST,
-        Answer(503, "pending"),
+        Answer(TaskResult.NACK, "pending"),
         lambda b: put_off(b, None, 10),
     ),
     Settled(
@@ -696,21 +712,21 @@ VERDICTS = (
     ),
     Settled(
         "Permanent: 400",
-        Refused(131026, 400),
+        Refused(131026),
         ALL_MINE,
         permanent(400, 131026),
         dies("refused", 131026, "permanent"),
     ),
     Settled(
         "Permanent: 502 if theirs was 5xx",
-        Refused(131026, 500),
+        Refused(131026, on_fault=True),
         ALL_MINE,
         permanent(502, 131026),
         dies("refused", 131026, "permanent"),
     ),
     Settled(
         "Permanent, theirs without a code",
-        Refused(None, 404),
+        Refused(None),
         ALL_MINE,
         permanent(400, None),
         dies("refused", None, "permanent"),
@@ -719,7 +735,7 @@ VERDICTS = (
         "Release of a lease that was taken out of pending",
         Released(),
         {name: record for name, record in ALL_MINE.items() if record.attempt != 2},
-        Answer(409, "pending"),
+        Answer(TaskResult.CONFLICT, "pending"),
         lambda before: {
             "state": State.PENDING,
             "attempt": before.attempt - 1,
@@ -733,7 +749,7 @@ VERDICTS = (
         "Release of a lease that was taken out of doubt: doubt_until untouched",
         Released(resend=True),
         {"leased": RESENT, "in_doubt": DOUBTED_AGAIN},
-        Answer(409, "in_doubt"),
+        Answer(TaskResult.CONFLICT, "in_doubt"),
         lambda _: {
             "state": State.IN_DOUBT,
             "attempt": 1,
@@ -754,18 +770,20 @@ CALL_VERDICTS = (
         "a call, Lost in an outage: as ProviderDown, whatever attempts are left",
         Lost(outage=True),
         CALLED | CALLED_LAST,
-        Answer(503, "pending"),
+        Answer(TaskResult.NACK, "pending"),
         lambda before: put_off(before, None, 10 * 2**before.throttled),
     ),
     Settled(
         "a call, an outage reported in a success: as ProviderDown",
         Lost(2, outage=True),
         CALLED,
-        Answer(503, "pending"),
+        Answer(TaskResult.NACK, "pending"),
         lambda before: put_off(before, 2, 10 * 2**before.throttled),
     ),
     Settled("a call, Lost; last attempt", Lost(1), CALLED_LAST, DEAD, dies("retry", 1, "attempts")),
-    Settled("a call, Accepted: done without an id", Accepted(None), CALLED, Answer(200, "done"), accepted(None)),
+    Settled(
+        "a call, Accepted: done without an id", Accepted(None), CALLED, Answer(TaskResult.ACK, "done"), accepted(None)
+    ),
     Settled("a call, Permanent", Refused(131009), CALLED, permanent(400, 131009), dies("refused", 131009, "permanent")),
 )
 
@@ -820,7 +838,13 @@ def test_where_a_receipt_of_the_round_is_there_it_is_done_instead_of_dead(row: s
             **own_doubt_back(before),
             **ends(State.DONE),
         }
-        check(settle(before, MINE, verdict, LIMITS, NOW, NO_JITTER), before, changes, nothing, Answer(200, "done"))
+        check(
+            settle(before, MINE, verdict, LIMITS, NOW, NO_JITTER),
+            before,
+            changes,
+            nothing,
+            Answer(TaskResult.ACK, "done"),
+        )
 
 
 @pytest.mark.parametrize("row", WOULD_DIE)
@@ -899,7 +923,7 @@ def test_an_outage_is_waited_out_and_spends_no_attempt(
     """Due at the latest of: the breaker's end, 10 s doubling to 5 min (±20 %), Retry-After. The sweep follows."""
     before = leased(token=MINE, attempt=attempt, throttled=throttled)
     step = settle(before, MINE, verdict, LIMITS, NOW, jitter)
-    check(step, before, put_off(before, None, wait), nothing, Answer(503, "pending"))
+    check(step, before, put_off(before, None, wait), nothing, Answer(TaskResult.NACK, "pending"))
 
 
 def test_a_message_waits_for_the_provider_until_it_is_given_up() -> None:
@@ -997,20 +1021,20 @@ def test_every_state_and_verdict(state: str, verdict: str) -> None:
         step = settle(before, MINE, EVERY_VERDICT[verdict], LIMITS, NOW, NO_JITTER)
         assert step.create == ()
         if token != MINE or before.state not in (State.LEASED, State.IN_DOUBT, State.DONE):
-            check(step, before, None, nothing, Answer(409, before.state))
+            check(step, before, None, nothing, Answer(TaskResult.CONFLICT, before.state))
         elif before.state is State.DONE:
             added = verdict == "accepted"
             changes = {**tried(before, "accepted", provider_id="wamid.9"), "provider_id": "wamid.9"}
             check(step, before, changes if added else None, nothing, DONE_200)
         elif verdict.startswith("lost") and before.state is State.IN_DOUBT:
-            check(step, before, None, nothing, Answer(503, "in_doubt"))
+            check(step, before, None, nothing, Answer(TaskResult.NACK, "in_doubt"))
         else:
             row = BECOMES.get(f"{verdict}, last attempt" if attempt == LAST else verdict, BECOMES[verdict])
             saved = row.state is State.DEAD and receipts.endswith("this round")
             after = step.write
             assert after is not None
             assert after.state is (State.DONE if saved else row.state)
-            assert step.answer.status == (200 if saved else row.status)
+            assert STATUS[step.answer.result] == (200 if saved else row.status)
             assert after.attempt == attempt + row.attempt
             assert after.generation == before.generation + row.generation
             lost_now, unfounded = verdict.startswith("lost"), not row.counts and before.state is State.IN_DOUBT
@@ -1022,7 +1046,7 @@ def test_every_state_and_verdict(state: str, verdict: str) -> None:
 @pytest.mark.parametrize("verdict", EVERY_VERDICT)
 def test_a_verdict_on_a_record_that_is_gone_writes_nothing(verdict: str) -> None:
     step = settle(None, MINE, EVERY_VERDICT[verdict], LIMITS, NOW, NO_JITTER)
-    assert (step.answer.status, step.write, step.create, step.next) == (409, None, (), None)
+    assert (step.answer.result, step.write, step.create, step.next) == (TaskResult.CONFLICT, None, (), None)
 
 
 @pytest.mark.parametrize("verdict", EVERY_VERDICT)
@@ -1037,7 +1061,7 @@ def test_an_own_settle_reported_refused_changes_nothing_when_it_runs_again(found
     if stored.state in (State.DONE, State.IN_DOUBT) and stored.token == MINE:
         assert second.answer == first.answer
     else:
-        assert second.answer.status == 409
+        assert second.answer.result is TaskResult.CONFLICT
 
 
 @pytest.mark.parametrize(
@@ -1092,8 +1116,12 @@ def test_every_state_and_task(state: str, guard: str) -> None:
             assert not (step.next.resend and (policy is DoubtPolicy.HOLD or doubts >= 2))
             assert before.state is not State.PENDING or moment <= NOW
         elif isinstance(step.next, Elect):
-            assert (step.next, step.write, step.answer) == (GUARDS[guard], None, Answer(409, before.state))
-        elif step.answer.status == 200 and not after.final:
+            assert (step.next, step.write, step.answer) == (
+                GUARDS[guard],
+                None,
+                Answer(TaskResult.CONFLICT, before.state),
+            )
+        elif STATUS[step.answer.result] == 200 and not after.final:
             assert isinstance(step.next, Ensure if age == OLDER else Hop)
         else:
             assert step.next is None
@@ -1153,8 +1181,8 @@ def test_waiting_writes_nothing_however_long_it_takes() -> None:
         (CredentialInvalid(0), CredentialRefused(0)),
         (AccessDenied(131005), CredentialRefused(131005, curable=True)),
         (SenderBlocked(368), Blocked(BlockScope.SENDER, 368)),
-        (SendRefused(131026, status=500), Refused(131026, 500)),
-        (SendRefused(131026), Refused(131026, 400)),
+        (SendRefused(131026, status=500), Refused(131026, on_fault=True)),
+        (SendRefused(131026), Refused(131026)),
     ],
     ids=lambda value: type(value).__name__,
 )

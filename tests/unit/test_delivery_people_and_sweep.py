@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shared.domain.delivery import Answer, Ensure, Next, NotAllowed, discard, lease, replay, settle, sweep
+from shared.domain.delivery import Answer, Ensure, Next, NotAllowed, TaskResult, discard, lease, replay, settle, sweep
 from shared.domain.guards import Go
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery, Kind, Receipts, State
@@ -61,37 +61,49 @@ OVERDUE = {"sweep_at": at(-1), "sweeps": 0}
 GIVES_TASK = {"generation": GENERATION + 1, "due_at": NOW, "sweeps": 1, "sweep_at": at(1200)}
 
 SWEPT = (
-    Swept("pending", pending(**OVERDUE), Answer(200, "pending"), GIVES_TASK, Ensure),
-    Swept("pending, an event", pending(Kind.INBOUND, **OVERDUE), Answer(200, "pending"), GIVES_TASK, Ensure),
-    Swept("pending, overdue just now", pending(sweep_at=NOW, sweeps=0), Answer(200, "pending"), GIVES_TASK, Ensure),
+    Swept("pending", pending(**OVERDUE), Answer(TaskResult.ACK, "pending"), GIVES_TASK, Ensure),
+    Swept("pending, an event", pending(Kind.INBOUND, **OVERDUE), Answer(TaskResult.ACK, "pending"), GIVES_TASK, Ensure),
+    Swept(
+        "pending, overdue just now",
+        pending(sweep_at=NOW, sweeps=0),
+        Answer(TaskResult.ACK, "pending"),
+        GIVES_TASK,
+        Ensure,
+    ),
     Swept(
         "pending, no attempts left and too old: the sweep decides nothing else",
         pending(attempt=LAST, give_up_at=at(-1), **OVERDUE),
-        Answer(200, "pending"),
+        Answer(TaskResult.ACK, "pending"),
         GIVES_TASK,
         Ensure,
     ),
     Swept(
         "pending, with a receipt: the sweep decides nothing else",
         pending(receipts={0: DELIVERED}, **OVERDUE),
-        Answer(200, "pending"),
+        Answer(TaskResult.ACK, "pending"),
         GIVES_TASK,
         Ensure,
     ),
-    Swept("in_doubt", past_doubt(**OVERDUE), Answer(200, "in_doubt"), GIVES_TASK, Ensure),
-    Swept("in_doubt, before doubt_until", in_doubt(**OVERDUE), Answer(200, "in_doubt"), GIVES_TASK, Ensure),
-    Swept("leased expired", expired(**OVERDUE), Answer(200, "leased"), GIVES_TASK, Ensure),
-    Swept("leased expired, an event", expired(Kind.INBOUND, **OVERDUE), Answer(200, "leased"), GIVES_TASK, Ensure),
+    Swept("in_doubt", past_doubt(**OVERDUE), Answer(TaskResult.ACK, "in_doubt"), GIVES_TASK, Ensure),
+    Swept("in_doubt, before doubt_until", in_doubt(**OVERDUE), Answer(TaskResult.ACK, "in_doubt"), GIVES_TASK, Ensure),
+    Swept("leased expired", expired(**OVERDUE), Answer(TaskResult.ACK, "leased"), GIVES_TASK, Ensure),
+    Swept(
+        "leased expired, an event",
+        expired(Kind.INBOUND, **OVERDUE),
+        Answer(TaskResult.ACK, "leased"),
+        GIVES_TASK,
+        Ensure,
+    ),
     Swept(
         "leased live: only sweeps + 1 and sweep_at",
         leased(**OVERDUE),
-        Answer(200, "leased"),
+        Answer(TaskResult.ACK, "leased"),
         {"sweeps": 1, "sweep_at": at(1200)},
     ),
     Swept(
         "leased live, an event: only sweeps + 1 and sweep_at",
         leased(Kind.INBOUND, **OVERDUE),
-        Answer(200, "leased"),
+        Answer(TaskResult.ACK, "leased"),
         {"sweeps": 1, "sweep_at": at(1200)},
     ),
 )
@@ -114,11 +126,11 @@ def test_a_sweep_changes_no_state(kind: Kind, state: str) -> None:
 def test_a_sweep_leaves_alone_what_is_not_overdue(kind: Kind, state: str) -> None:
     record = STATES[kind][state]()
     later = record if record.final else replace(record, sweep_at=at(1))
-    check(sweep(later, LIMITS, NOW), later, None, nothing, Answer(200, record.state))
+    check(sweep(later, LIMITS, NOW), later, None, nothing, Answer(TaskResult.ACK, record.state))
 
 
 def test_a_sweep_of_a_record_that_is_gone() -> None:
-    check(sweep(None, LIMITS, NOW), None, None, nothing, Answer(200, "gone"))
+    check(sweep(None, LIMITS, NOW), None, None, nothing, Answer(TaskResult.ACK, "gone"))
 
 
 def test_each_sweep_doubles_the_next_wait_up_to_six_hours() -> None:
@@ -219,16 +231,16 @@ OPEN = {
 }
 
 REPLAYED = (
-    *(Replayed(row, before, Answer(200, "pending"), AGAIN, Ensure) for row, before in FIRST_TIME),
+    *(Replayed(row, before, Answer(TaskResult.ACK, "pending"), AGAIN, Ensure) for row, before in FIRST_TIME),
     *(
-        Replayed(f"{row}, --may-double", before, Answer(200, "pending"), AGAIN, Ensure, (True,))
+        Replayed(f"{row}, --may-double", before, Answer(TaskResult.ACK, "pending"), AGAIN, Ensure, (True,))
         for row, before in AFTER_DOUBT
     ),
     *(
         Replayed(
             f"dead, with a {word} receipt of its round{how}: done instead",
             dead(receipts={0: receipt}, **more),
-            Answer(200, "done"),
+            Answer(TaskResult.ACK, "done"),
             ends(State.DONE),
         )
         for word, receipt in EVERY_RECEIPT.items()
@@ -238,15 +250,17 @@ REPLAYED = (
     Replayed(
         "dead, with a failed and then a delivered receipt of its round: done instead",
         dead(receipts={0: FAILED.merged(DELIVERED)}),
-        Answer(200, "done"),
+        Answer(TaskResult.ACK, "done"),
         ends(State.DONE),
     ),
     *(
-        Replayed(f"{name}, again (a killed command): ensure_task", make(), Answer(200, make().state), None, Ensure)
+        Replayed(
+            f"{name}, again (a killed command): ensure_task", make(), Answer(TaskResult.ACK, make().state), None, Ensure
+        )
         for name, make in OPEN.items()
     ),
     *(
-        Replayed(f"done, {row}: it stays so", done(receipts={0: receipts}), Answer(200, "done"))
+        Replayed(f"done, {row}: it stays so", done(receipts={0: receipts}), Answer(TaskResult.ACK, "done"))
         for row, receipts in (
             ("delivered", DELIVERED),
             ("only sent", SENT),
@@ -256,7 +270,7 @@ REPLAYED = (
     Replayed(
         "pending after a doubt, again: ensure_task needs no leave",
         pending(doubts=1),
-        Answer(200, "pending"),
+        Answer(TaskResult.ACK, "pending"),
         None,
         Ensure,
     ),
@@ -362,26 +376,32 @@ def test_a_message_replayed_after_its_greatest_age_is_tried_anew() -> None:
 def test_a_person_gives_a_dead_message_up(reason: str) -> None:
     before = dead(reason=reason)
     changes = ends(State.DROPPED, Kind.OUTBOUND, "discarded")
-    check(discard(before, LIMITS, NOW), before, changes, nothing, Answer(200, "dropped"))
+    check(discard(before, LIMITS, NOW), before, changes, nothing, Answer(TaskResult.ACK, "dropped"))
 
 
 def test_a_person_gives_a_dead_event_up() -> None:
     before = dead(Kind.INBOUND)
     changes = ends(State.DROPPED, Kind.INBOUND, "discarded")
-    check(discard(before, LIMITS, NOW), before, changes, nothing, Answer(200, "dropped"))
+    check(discard(before, LIMITS, NOW), before, changes, nothing, Answer(TaskResult.ACK, "dropped"))
 
 
 def test_what_a_person_says_of_it_is_kept_with_the_record() -> None:
     before = dead(metadata={"of": "the caller"})
     changes = ends(State.DROPPED, Kind.OUTBOUND, "discarded")
     changes["metadata"] = {"of": "the caller", "discarded_because": "a wrong number"}
-    check(discard(before, LIMITS, NOW, "a wrong number"), before, changes, nothing, Answer(200, "dropped"))
+    check(discard(before, LIMITS, NOW, "a wrong number"), before, changes, nothing, Answer(TaskResult.ACK, "dropped"))
 
 
 def test_a_discard_reported_refused_or_asked_again_says_the_same_and_writes_nothing() -> None:
     first = discard(dead(), LIMITS, NOW, "a wrong number")
     assert first.write is not None
-    check(discard(first.write, LIMITS, at(9), "another word"), first.write, None, nothing, Answer(200, "dropped"))
+    check(
+        discard(first.write, LIMITS, at(9), "another word"),
+        first.write,
+        None,
+        nothing,
+        Answer(TaskResult.ACK, "dropped"),
+    )
 
 
 @pytest.mark.parametrize(("kind", "state"), EVERY_STATE)

@@ -76,6 +76,6 @@ def test_the_wait_reports_a_failed_try_before_the_message_has_come_to_its_end(
 
 
 def say_step(record: Delivery) -> Any:
-    from shared.domain.delivery import Answer, Step
+    from shared.domain.delivery import Answer, Step, TaskResult
 
-    return Step(Answer(200, record.state), write=record)
+    return Step(Answer(TaskResult.ACK, record.state), write=record)

@@ -26,7 +26,7 @@ class Rule:
 
 ADAPTER = Rule(may=("shared.domain", "shared.pipeline.ports", "shared.wire", "shared.logs"))
 SERVICE = Rule(may=("shared.bootstrap", "shared.domain", "shared.pipeline", "shared.config", "shared.logs"))
-SERVICE_COMMON = ("services.errors", "services.health", "services.server")
+SERVICE_COMMON = ("services.answers", "services.errors", "services.health", "services.server")
 
 RULES: Mapping[str, Rule] = {
     "shared.domain": Rule(third_party=False),

@@ -89,7 +89,7 @@ ANSWERS: list[SendVerdict] = [
     CredentialRefused(190),
     Blocked(BlockScope.SENDER, 368),
     Refused(131026),
-    Refused(None, 404),
+    Refused(None),
     Lost(131000),
     Lost(999_001),
 ]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pipelines import Clock, Store
 
-from shared.domain.delivery import Answer, Step
+from shared.domain.delivery import Answer, Step, TaskResult
 from shared.domain.errors import StoreUnavailable
 from shared.domain.record import Delivery, State
 from shared.domain.verdicts import Accepted, Retry
@@ -75,7 +75,7 @@ def world(tmp_path: Path) -> World:
 
 
 def test_a_store_that_is_away_for_a_moment_is_asked_again(world: World) -> None:
-    assert world.settle(Away(world.store, times=3)).answer == Answer(200, "done")
+    assert world.settle(Away(world.store, times=3)).answer == Answer(TaskResult.ACK, "done")
     assert (world.state, world.clock.seconds) == (State.DONE, 3 * PAUSE_SECONDS)
 
 
@@ -89,7 +89,7 @@ def test_the_record_as_it_was_leased_is_the_one_that_is_settled(world: World) ->
 def test_a_shutdown_leaves_the_outcome_one_try(world: World) -> None:
     """What was sent must be written down, though the process has been told to end."""
     world.stop()
-    assert world.settle(Away(world.store, times=0)).answer == Answer(200, "done")
+    assert world.settle(Away(world.store, times=0)).answer == Answer(TaskResult.ACK, "done")
     assert (world.state, world.clock.seconds) == (State.DONE, 0)
 
 

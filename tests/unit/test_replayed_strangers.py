@@ -11,7 +11,7 @@ import pytest
 from pipelines import ADDRESS, SENDER, Channel, Clock, Lines, Queue, Store, lines_of
 
 from shared.domain.dead_letters import Wanted, dead_letter
-from shared.domain.delivery import Answer
+from shared.domain.delivery import Answer, TaskResult
 from shared.domain.errors import RegistryUnavailable, StoreUnavailable
 from shared.domain.messages import Drop
 from shared.domain.record import Delivery, Kind, State
@@ -135,7 +135,7 @@ def test_the_event_has_its_tenant_whatever_its_handler_does(
 def test_a_shutdown_before_the_handler_leaves_the_event_its_tenant(world: World) -> None:
     record = world.add()
     world.stops = True
-    assert world.process(record).status == 409
+    assert world.process(record).result is TaskResult.CONFLICT
     assert (world.read(record).state, world.read(record).tenant) == (State.PENDING, "late")
 
 
@@ -196,21 +196,21 @@ def test_a_registry_that_cannot_be_asked_takes_no_lease_and_no_attempt(world: Wo
 
 def test_a_sender_that_is_still_unknown_is_dropped_again(world: World) -> None:
     record = world.add(sender="999000000000009")
-    assert world.process(record) == Answer(200, "dropped")
+    assert world.process(record) == Answer(TaskResult.ACK, "dropped")
     assert (world.read(record).reason, world.read(record).tenant) == ("unknown_sender", "")
 
 
 def test_news_of_an_account_is_looked_up_by_its_account(world: World) -> None:
     world.channel.kind = None
     record = world.add(sender=ACCOUNT, payload={"field": "account_update", "value": {}})
-    assert world.process(record) == Answer(200, "done")
+    assert world.process(record) == Answer(TaskResult.ACK, "done")
     assert world.read(record).tenant == "late"
     assert world.registry.asked == [ACCOUNT]
 
 
 def test_an_event_that_has_its_tenant_asks_no_registry(world: World) -> None:
     record = world.add(tenant="default")
-    assert world.process(record) == Answer(200, "done")
+    assert world.process(record) == Answer(TaskResult.ACK, "done")
     assert (world.read(record).tenant, world.registry.asked) == ("default", [])
 
 
@@ -226,7 +226,7 @@ def test_the_registry_is_asked_once_though_the_decision_is_made_again(world: Wor
         return owner
 
     world.registry.owner_of = while_it_is_asked  # type: ignore[method-assign]
-    assert world.process(record) == Answer(200, "done")
+    assert world.process(record) == Answer(TaskResult.ACK, "done")
     assert (world.read(record).tenant, world.registry.asked) == ("late", [SENDER])
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pipelines import IN_USE, SENDER, Channel, Clock, Lines, Queue, Store, lines_of
 
-from shared.domain.delivery import Answer, lease
+from shared.domain.delivery import Answer, TaskResult, lease
 from shared.domain.errors import (
     AccessDenied,
     AnswerLost,
@@ -110,7 +110,7 @@ def test_a_message_that_has_ended_reads_no_marks(world: World) -> None:
     record = world.add("a")
     world.process(record)
     before = world.store.asked["marks"]
-    assert world.process(record) == Answer(200, "done")
+    assert world.process(record) == Answer(TaskResult.ACK, "done")
     assert world.store.asked["marks"] == before
 
 
@@ -123,7 +123,7 @@ def test_the_next_send_makes_the_block_of_a_receipt(world: World, started: float
     world.mark()
     world.store.note_receipt_block(ID, ReceiptBlock(131042, at(-5), failed.key))
     record = world.add("a")
-    assert world.process(record) == Answer(200, "waiting" if blocks else "done")
+    assert world.process(record) == Answer(TaskResult.ACK, "waiting" if blocks else "done")
     found = world.marks
     assert (found.receipt_block, found.refused) == (None, None)
     assert found.block == (Block(at(600), seconds(600), 131042, by_receipt=True) if blocks else None)
@@ -273,16 +273,16 @@ def test_a_lost_answer_is_no_outage_until_the_probe_fails(world: World) -> None:
 def test_a_message_in_an_outage_spends_nothing_and_is_the_trial_in_the_end(world: World) -> None:
     world.channel.sends = [ProviderUnavailable(2), "wamid.1"]
     record = world.add("a")
-    assert world.process(record) == Answer(503, "pending")
+    assert world.process(record) == Answer(TaskResult.NACK, "pending")
     waiting = world.read(record)
     assert (waiting.attempt, waiting.generation, waiting.throttled, waiting.due_at) == (0, 0, 1, at(10))
     assert world.marks.down == Outage(at(10), seconds(10))
 
-    assert world.process(record) == Answer(200, "waiting"), "the queue brings the same task again, early"
+    assert world.process(record) == Answer(TaskResult.ACK, "waiting"), "the queue brings the same task again, early"
     assert world.hops() == [(1, at(10))]
     assert world.channel.calls == ["send"]
     world.clock.go(10)
-    assert world.process(record, hop=1) == Answer(200, "done")
+    assert world.process(record, hop=1) == Answer(TaskResult.ACK, "done")
     assert world.channel.calls == ["send", "probe", "send"]
     assert world.marks == Marks(credential=Credential(IN_USE, NOW))
     assert [line["event"] for line in world.lines("provider_down", "provider_up")] == ["provider_down", "provider_up"]
@@ -293,7 +293,7 @@ def test_the_others_wait_for_the_end_of_the_breaker_without_a_write(world: World
     world.mark(down=Outage(at(40), seconds(40)))
     record = world.add("a")
     before = world.store.asked["change_marks"]
-    assert world.process(record) == Answer(200, "waiting")
+    assert world.process(record) == Answer(TaskResult.ACK, "waiting")
     assert world.hops() == [(1, at(40))]
     assert world.read(record) == record
     assert (world.channel.calls, world.store.asked["change_marks"]) == ([], before)
@@ -305,7 +305,7 @@ def test_a_probe_that_is_lost_takes_no_lease(world: World) -> None:
     world.mark(down=Outage(NOW, seconds(40)))
     world.channel.probes = [AnswerLost()]
     record = world.add("a")
-    assert world.process(record) == Answer(200, "waiting")
+    assert world.process(record) == Answer(TaskResult.ACK, "waiting")
     assert world.read(record) == record
     assert (world.channel.calls, world.hops()) == (["probe"], [(1, at(80))])
 
@@ -366,7 +366,7 @@ def test_an_elected_attempt_whose_lease_is_refused_gives_the_claim_back(world: W
             world.store.change(record.key, lambda now: lease(now, Task.of(record), OTHERS, Go(), LIMITS, NOW))
 
     world.channel.during = another
-    assert world.process(record) == Answer(409, "leased")
+    assert world.process(record) == Answer(TaskResult.CONFLICT, "leased")
     assert (world.channel.calls, world.marks.down) == (["probe"], Outage(NOW, seconds(40)))
 
 
@@ -376,7 +376,7 @@ def test_an_elected_attempt_whose_lease_is_refused_gives_the_claim_back(world: W
 def test_a_message_in_doubt_probes_before_it_is_sent_again(world: World) -> None:
     world.mark()
     record = world.add("a", past_doubt)
-    assert world.process(record) == Answer(200, "done")
+    assert world.process(record) == Answer(TaskResult.ACK, "done")
     assert (world.channel.calls, world.marks.down) == (["probe", "send"], None)
     assert world.lines("provider_down", "provider_up") == [], "there was no outage"
 
@@ -385,7 +385,7 @@ def test_a_probe_for_a_message_in_doubt_that_fails_opens_the_breaker(world: Worl
     world.mark()
     world.channel.probes = [AnswerLost()]
     record = world.add("a", past_doubt)
-    assert world.process(record) == Answer(200, "in_doubt")
+    assert world.process(record) == Answer(TaskResult.ACK, "in_doubt")
     assert (world.read(record), world.channel.calls) == (record, ["probe"])
     assert (world.marks.down, world.hops()) == (Outage(at(10), seconds(10)), [(1, at(10))])
 
@@ -396,9 +396,9 @@ def test_what_cannot_be_sent_again_dies_after_an_answered_probe_alone(world: Wor
     world.mark(down=Outage(at(-60), seconds(40)))
     record = world.add("a", past_doubt, **ends)
     world.channel.probes = [AnswerLost(), None]
-    assert world.process(record) == Answer(200, "in_doubt")
+    assert world.process(record) == Answer(TaskResult.ACK, "in_doubt")
     world.clock.go(80 + 60)
-    assert world.process(record, hop=1) == Answer(200, "dead")
+    assert world.process(record, hop=1) == Answer(TaskResult.ACK, "dead")
     assert world.read(record).reason == "in_doubt"
     assert (world.channel.calls, world.marks.down) == (["probe", "probe"], None)
 
@@ -407,10 +407,10 @@ def test_by_policy_hold_a_doubt_is_judged_once_the_provider_answers(world: World
     world.limits = replace(LIMITS, doubt_policy=DoubtPolicy.HOLD)
     world.mark(down=Outage(at(40), seconds(40)))
     record = world.add("a", past_doubt)
-    assert world.process(record) == Answer(200, "in_doubt")
+    assert world.process(record) == Answer(TaskResult.ACK, "in_doubt")
     assert world.hops() == [(1, at(100))], "a minute after others"
     world.clock.go(100)
-    assert world.process(record, hop=1) == Answer(200, "dead")
+    assert world.process(record, hop=1) == Answer(TaskResult.ACK, "dead")
     assert (world.channel.calls, world.marks.down) == (["probe"], None)
 
 
@@ -423,8 +423,8 @@ def test_ten_messages_at_the_end_of_a_block_are_one_probe(world: World) -> None:
     during: list[Answer] = []
     world.channel.during = lambda _: during.extend(world.process(record) for record in records[1:])
     world.channel.sends = [SenderBlocked(131048, status=400)]
-    assert world.process(records[0]) == Answer(200, "rescheduled")
-    assert (during, world.channel.calls) == ([Answer(200, "waiting")] * 9, ["send"])
+    assert world.process(records[0]) == Answer(TaskResult.ACK, "rescheduled")
+    assert (during, world.channel.calls) == ([Answer(TaskResult.ACK, "waiting")] * 9, ["send"])
     assert world.marks.block == Block(at(1200), seconds(1200), 131048)
     assert world.read(records[0]).due_at == at(1200)
     assert {at for _, at in world.hops()} == {at(15)} | {at(1200)}
@@ -434,7 +434,7 @@ def test_a_refused_credential_is_probed_after_two_hours_by_one_message(world: Wo
     world.channel.sends = [AccessDenied(10, status=403), AccessDenied(131005, status=403), "wamid.1"]
     first, second = world.add("a"), world.add("b")
     world.process(first)
-    assert world.process(second) == Answer(200, "waiting")
+    assert world.process(second) == Answer(TaskResult.ACK, "waiting")
     for since, code in ((0, 10), (7200, 131005)):
         expected = RefusedCredential(IN_USE, code, at(since), at(since + 7200))
         assert world.marks.refused == expected
@@ -449,9 +449,9 @@ def test_another_credential_sends_at_once_and_the_previous_one_changes_nothing(w
     record = world.add("a")
     world.process(record)
     world.clock.go(86_000)
-    assert world.process(record) == Answer(200, "waiting"), "190 is never probed"
+    assert world.process(record) == Answer(TaskResult.ACK, "waiting"), "190 is never probed"
     world.channel.used = "another"
-    assert world.process(record) == Answer(200, "done")
+    assert world.process(record) == Answer(TaskResult.ACK, "done")
     connected = Marks(credential=Credential("another", at(86_000), IN_USE))
     assert world.marks == connected
     world.channel.used = IN_USE
@@ -561,7 +561,7 @@ def test_a_mark_that_cannot_be_written_after_a_send_takes_nothing_from_its_answe
     world.channel.sends = [SenderBlocked(368, status=403)]
     world.store = FailingMarks(world.store, change_marks=StoreUnavailable())  # type: ignore[assignment]
 
-    assert world.process(record) == Answer(200, "rescheduled")
+    assert world.process(record) == Answer(TaskResult.ACK, "rescheduled")
 
     assert world.read(record).attempts_log[-1].answer == "blocked"
     assert len(world.queue.made) == 1, "its next task is made all the same"
@@ -581,7 +581,7 @@ def test_a_failed_message_that_only_a_newer_version_can_read_stops_no_send(world
             return plain.get(key)
 
     world.store = Unread(plain)  # type: ignore[assignment]
-    assert world.process(record) == Answer(200, "waiting")
+    assert world.process(record) == Answer(TaskResult.ACK, "waiting")
     assert world.marks.block is not None
     assert world.marks.block.code == 131042
 
@@ -620,17 +620,17 @@ def test_a_claim_that_is_given_back_is_no_news_of_an_outage(world: World) -> Non
 def test_a_message_goes_before_a_call_when_the_breaker_is_over(world: World) -> None:
     """The call would close nothing, and the message would wait for its claim."""
     world.mark(down=Outage(NOW, seconds(40)))
-    assert world.process(world.add("a", payload=TYPING)) == Answer(200, "waiting")
+    assert world.process(world.add("a", payload=TYPING)) == Answer(TaskResult.ACK, "waiting")
     assert world.hops() == [(1, at(15))]
-    assert world.process(world.add("b")) == Answer(200, "done")
+    assert world.process(world.add("b")) == Answer(TaskResult.ACK, "done")
     assert world.marks.down is None
 
 
 def test_a_hop_that_comes_a_little_early_to_the_end_of_a_mark_does_not_hop_again(world: World) -> None:
     world.mark(down=Outage(at(0.1), seconds(40)))
-    assert world.process(world.add("a")) == Answer(200, "done")
+    assert world.process(world.add("a")) == Answer(TaskResult.ACK, "done")
     world.mark(block=Block(at(0.1), seconds(600), 368))
-    assert world.process(world.add("b")) == Answer(200, "done")
+    assert world.process(world.add("b")) == Answer(TaskResult.ACK, "done")
 
 
 def test_the_wait_that_a_refusal_asks_for_is_the_least(world: World) -> None:

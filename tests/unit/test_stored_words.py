@@ -271,7 +271,6 @@ def test_a_new_record_has_spent_and_waited_for_nothing() -> None:
 
 
 SAYS_SOMETHING = {
-    ("Refused", "status"): 400,
     ("HandlerFailed", "origin"): verdicts.Origin(),
     ("Limit", "seen"): "November 2026",
     ("Limit", "confirmed"): True,

@@ -1,0 +1,29 @@
+"""Answers: the one place that turns what became of a task into HTTP, and into words that the outside relies on."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from shared.domain.delivery import Answer, TaskResult
+
+Body = tuple[dict[str, Any], int]
+
+STATUS: Mapping[TaskResult, int] = {
+    TaskResult.ACK: 200,
+    TaskResult.CONFLICT: 409,
+    TaskResult.NACK: 503,
+    TaskResult.REFUSED: 400,
+    TaskResult.REFUSED_ON_FAULT: 502,
+}
+"""Cloud Tasks brings a task again unless it is answered 2xx. A refusal is no success on any dashboard; the task that
+comes back finds a final record, and is answered 200.
+"""
+
+PERMANENT_ERROR = "whatsapp_permanent_error"
+
+
+def of_task(answer: Answer) -> Body:
+    """The answer to a task: `{"state": …}`, of a permanent refusal also the error and the provider's code."""
+    body: dict[str, Any] = {"state": answer.state}
+    if answer.result in (TaskResult.REFUSED, TaskResult.REFUSED_ON_FAULT):
+        body |= {"error": PERMANENT_ERROR, "code": answer.code}
+    return body, STATUS[answer.result]
