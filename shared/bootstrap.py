@@ -5,12 +5,10 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from shared import config, logs
 from shared.channels.meta import MetaChannel
-from shared.channels.meta_codes import sentence_for
-from shared.channels.meta_messages import remark as remark_of_meta
 from shared.config import Config
 from shared.domain.errors import StoreUnavailable
 from shared.domain.limits import Limits
@@ -19,6 +17,7 @@ from shared.handlers.loader import HandlerNotFound, TeamFunction, load_handler
 from shared.handlers.runner import HandlerRunner
 from shared.pipeline.accept import Accept
 from shared.pipeline.backend_marks import BackendMarks
+from shared.pipeline.channels import Channels
 from shared.pipeline.clock import Clock, SystemClock
 from shared.pipeline.follow import Follow
 from shared.pipeline.ports import Queue, Store, Tenants
@@ -52,6 +51,7 @@ class Webhook:
 
     config: Config
     accept: Accept
+    channels: Channels
     store: Store
     queue: Queue
     shutdown: Shutdown
@@ -89,15 +89,17 @@ def build_webhook(environ: Mapping[str, str]) -> Webhook:
     settings = config.load(environ, config.WEBHOOK)
     logs.configure(settings["LOG_LEVEL"])
     store, queue, clock = build_store(settings), build_queue(settings), _clock(settings)
+    meta = MetaChannel(app_secrets=settings["META_APP_SECRET"], verify_tokens=settings["META_VERIFY_TOKEN"])
+    channels = Channels.of(_port(settings, "channel", meta))
     accept = Accept(
         store=store,
         queue=queue,
         tenants=_tenants(settings),
-        channel=_channel(settings, app_secrets=settings["META_APP_SECRET"]),
+        channels=channels,
         limits=settings.limits,
         clock=clock,
     )
-    return Webhook(settings, accept, store, queue, Shutdown())
+    return Webhook(settings, accept, channels, store, queue, Shutdown())
 
 
 def build_internal(environ: Mapping[str, str]) -> Internal:
@@ -107,15 +109,22 @@ def build_internal(environ: Mapping[str, str]) -> Internal:
     limits, clock, shutdown = settings.limits, _clock(settings), Shutdown()
     handler = _port(settings, "handler", _handler(settings, shutdown))
     store, queue = build_store(settings), build_queue(settings)
-    channel = _channel(settings, credentials={settings["WHATSAPP_PHONE_NUMBER_ID"]: settings["WHATSAPP_ACCESS_TOKEN"]})
-    follow = Follow(queue, clock, limits)
+    meta = MetaChannel(
+        credentials={settings["WHATSAPP_PHONE_NUMBER_ID"]: settings["WHATSAPP_ACCESS_TOKEN"]},
+        base_url=settings["WHATSAPP_API_BASE_URL"],
+        version=settings["WHATSAPP_API_VERSION"],
+        post=limits.post,
+        reach=ANYWHERE,
+    )
+    channels = Channels.of(_port(settings, "channel", meta))
+    follow = Follow(queue, clock, limits, channels)
     tenants = _tenants(settings)
     backend = BackendMarks(handler.backend, store, limits, clock)
-    senders = Senders(tenants, store, channel, limits, clock, handler.backend)
+    senders = Senders(tenants, store, channels, limits, clock, handler.backend)
     return Internal(
         config=settings,
-        process_inbound=ProcessInbound(store, tenants, channel, handler, backend, follow, limits, clock, shutdown),
-        process_outbound=ProcessOutbound(store, channel, follow, limits, clock, shutdown),
+        process_inbound=ProcessInbound(store, tenants, channels, handler, backend, follow, limits, clock, shutdown),
+        process_outbound=ProcessOutbound(store, channels, follow, limits, clock, shutdown),
         sweep=Sweep(store, senders, follow, limits, clock),
         senders=senders,
         handler=handler,
@@ -136,12 +145,20 @@ def explain(provider: str, code: int, answer: str) -> str | None:
     """What a provider's error code means to a person, once `answer`, the verdict's word, came of it; None where nothing
     is known of it.
     """
-    return sentence_for(code, answer) if provider == "meta" else None
+    channel = _to_read_by().get(provider)
+    return channel.explain(code, answer) if channel else None
 
 
 def remark(record: Delivery) -> str | None:
     """What an operator has to know of a stored event, as its provider's channel reads it; None: nothing."""
-    return remark_of_meta(record) if record.provider == "meta" else None
+    channel = _to_read_by().get(record.provider)
+    return channel.remark(record) if channel else None
+
+
+@cache
+def _to_read_by() -> Channels:
+    """Every channel there is, without a secret: for whoever reads what is stored."""
+    return Channels.of(MetaChannel())
 
 
 def build_store(settings: Config) -> Store:
@@ -243,19 +260,6 @@ def build_queue(settings: Config) -> Queue:
         )
     )
     return _port(settings, "queue", queue)
-
-
-def _channel(settings: Config, **secrets: Any) -> MetaChannel:
-    is_internal = settings.service == config.INTERNAL
-    channel = MetaChannel(
-        app_secrets=secrets.get("app_secrets", ()),
-        credentials=secrets.get("credentials", {}),
-        base_url=settings["WHATSAPP_API_BASE_URL"] if is_internal else "",
-        version=settings["WHATSAPP_API_VERSION"] if is_internal else "",
-        post=settings.limits.post,
-        reach=ANYWHERE,
-    )
-    return _port(settings, "channel", channel)
 
 
 def _tenants(settings: Config) -> Tenants:

@@ -35,7 +35,9 @@ FIELDS: Mapping[str, str] = {
     "inbound_event_id": "the key of an event's record",
     "delivery": "the key of a message's record; of `dead_lettered`, `replayed` and `discarded` also of an event's",
     "tenant": "who owns the sender; absent if nobody does",
-    "phone_number_id": "the business number, by WhatsApp's id; absent on news of an account",
+    "provider": "whose webhook it was, or whose sender it is: `meta`",
+    "phone_number_id": "the business number, by WhatsApp's id; absent on news of an account, and where the "
+    "provider's id is itself a phone number",
     "stage": "`inbound` or `outbound`; of `started` and `stopping` the service; of some `unexpected_error` the step",
     "event_type": "of an event `message` or the webhook's field, `account_update` for instance; of a message its type, "
     "`text` for instance; of a receipt its kind; `other` where the name is not one that Pombo knows",
@@ -91,11 +93,11 @@ FIELDS: Mapping[str, str] = {
 
 _TASK = ("correlation_id", "stage", "task_name", "queue", "generation", "hop")
 _RECORD = ("event_type",)
-_OWNER = ("tenant", "phone_number_id")
+_OWNER = ("tenant", "provider", "phone_number_id")
 _ATTEMPT = ("attempt", "state", "verdict", "duration_ms", "latency_seconds")
 _FAILURE = ("error_type", "place", "function", "cause")
 """Of a handler that failed. What its exception said may be private: it is in the timeline alone."""
-_RECEIPT = ("delivery", "correlation_id", "message_hash")
+_RECEIPT = ("delivery", "correlation_id", "message_hash", "provider")
 
 
 def _inbound(sentence: str, *always: str, may: tuple[str, ...] = ()) -> LogEvent:
@@ -121,9 +123,9 @@ def _either(sentence: str, *always: str, may: tuple[str, ...] = ()) -> LogEvent:
 
 
 EVENTS: Mapping[str, LogEvent] = {
-    "webhook_received": LogEvent("A webhook was stored.", ("count", "duration_ms")),
-    "webhook_refused": LogEvent("A webhook was refused.", ("reason",)),
-    "webhook_ignored": LogEvent("Part of a webhook was not for us.", ("reason", "count")),
+    "webhook_received": LogEvent("A webhook was stored.", ("count", "duration_ms"), ("provider",)),
+    "webhook_refused": LogEvent("A webhook was refused.", ("reason",), ("provider",)),
+    "webhook_ignored": LogEvent("Part of a webhook was not for us.", ("reason", "count"), ("provider",)),
     "inbound_new": _accepted("A new event was stored.", "state", may=("reason",)),
     "inbound_duplicate": _accepted("An event came again; nothing was done twice.", may=("correlation_id",)),
     "inbound_enqueued": _accepted("The event has its task."),
@@ -162,7 +164,7 @@ EVENTS: Mapping[str, LogEvent] = {
     "receipt_unknown": LogEvent(
         "A receipt names nothing we know.",
         ("delivery", "correlation_id", "event_type", "stage"),
-        ("message_hash", "code"),
+        ("message_hash", "provider", "code"),
     ),
     "dead_lettered": LogEvent(
         "A delivery is dead; a person has to look.",

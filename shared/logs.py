@@ -27,6 +27,15 @@ _LABELLED = ("correlation_id", "inbound_event_id", "delivery", "tenant", "stage"
 _AN_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 """The shape of a phone_number_id, which others choose: what has another may be anything, and is left out."""
 
+
+class PublicId(str):
+    """A provider's id of a sender that its channel says is no phone number. No other may be logged: digits alone do not
+    tell the one from the other.
+    """
+
+    __slots__ = ()
+
+
 PLACES_KEPT = 60
 """Of a traceback; an endless recursion passes a thousand."""
 
@@ -38,7 +47,8 @@ _context: ContextVar[Mapping[str, Any]] = ContextVar("pombo_log_context", defaul
 def event(name: str, *, severity: str = "INFO", error: BaseException | None = None, **fields: Any) -> None:
     """Log one event. Fields that are None are left out."""
     record = {"event": name, **_context.get(), **fields}
-    if not _AN_ID.fullmatch(str(record.get("phone_number_id"))):
+    sender = record.get("phone_number_id")
+    if not (isinstance(sender, PublicId) and _AN_ID.fullmatch(sender)):
         record["phone_number_id"] = None
     exc_info = (type(error), error, error.__traceback__) if error else None
     logging.getLogger(LOGGER).log(

@@ -1,10 +1,7 @@
-"""The public service: Meta's handshake and webhooks, as a functions-framework function.
+"""The public service: every provider's webhooks, as a functions-framework function.
 
 functions-framework --target webhook --source services/webhook/main.py     (or python -m services.webhook)
 """
-
-import hmac
-from urllib.parse import parse_qsl
 
 import functions_framework
 from flask import Request, Response, jsonify
@@ -12,7 +9,10 @@ from werkzeug.exceptions import BadRequest
 
 from services import errors, health
 from shared import bootstrap, logs
-from shared.domain.errors import SignatureInvalid
+from shared.domain.errors import Forbidden, SignatureInvalid
+from shared.pipeline.ports import Acknowledgement, Channel, Incoming
+
+WEBHOOKS = "/webhooks/"
 
 DRAINED_AT_MOST = 32 * 1024 * 1024
 """Cloud Run takes no larger HTTP/1 request. What is over our cap is read away, so that the client sees the answer."""
@@ -20,8 +20,12 @@ DRAINED_AT_MOST = 32 * 1024 * 1024
 
 @functions_framework.http
 def webhook(request: Request) -> Response:
+    """Every request of this service, by the parts of this process."""
+    return answer(request, bootstrap.webhook())
+
+
+def answer(request: Request, parts: bootstrap.Webhook) -> Response:
     """Every request of this service."""
-    parts = bootstrap.webhook()
     trace = logs.trace_of(request.headers.get, parts.config["GOOGLE_CLOUD_PROJECT"])
     with logs.context(**({"logging.googleapis.com/trace": trace} if trace else {})):
         try:
@@ -32,12 +36,6 @@ def webhook(request: Request) -> Response:
 
 def _route(request: Request, parts: bootstrap.Webhook) -> Response:
     match request.path, request.method:
-        case "/webhooks/whatsapp", "POST":
-            return _post(request, parts)
-        case "/webhooks/whatsapp", "GET":
-            return _handshake(request, parts)
-        case "/webhooks/whatsapp", _:
-            return Response(status=405, headers={"Allow": "GET, POST"})
         case "/livez", "GET":
             return _json(*health.livez())
         case "/startz", "GET":
@@ -48,23 +46,31 @@ def _route(request: Request, parts: bootstrap.Webhook) -> Response:
             return _json(health.readyz(parts.store, parts.queue)[0], 200)
         case "/livez" | "/startz" | "/readyz" | "/health", _:
             return Response(status=405, headers={"Allow": "GET"})
-        case _:
-            return _json({"error": "not_found"}, 404)
+        case path, method:
+            name = path.removeprefix(WEBHOOKS) if path.startswith(WEBHOOKS) else ""
+            channel = parts.channels.at(name)
+            if channel is None:
+                return _json({"error": "not_found"}, 404)
+            if method not in channel.webhooks[name]:
+                return Response(status=405, headers={"Allow": ", ".join(channel.webhooks[name])})
+            with logs.context(provider=channel.provider):
+                return (_post if method == "POST" else _handshake)(request, channel, parts)
 
 
-def _post(request: Request, parts: bootstrap.Webhook) -> Response:
+def _post(request: Request, channel: Channel, parts: bootstrap.Webhook) -> Response:
     cap = parts.config["WEBHOOK_MAX_BYTES"]
     body = _read(request, cap + 1)
     if len(body) > cap:
         _drain(request)
         logs.event("webhook_refused", severity="WARNING", reason="too_large")
         return _json({"error": "too_large"}, 413)
+    incoming = _incoming(request, channel, body)
     try:
-        parts.accept(body, request.headers.get("X-Hub-Signature-256"))
+        parts.accept(incoming)
     except SignatureInvalid:
         logs.event("webhook_refused", severity="WARNING", reason="signature")
         raise
-    return _json({"status": "ok"}, 200)
+    return _acknowledged(channel.acknowledge(incoming))
 
 
 def _read(request: Request, at_most: int) -> bytes:
@@ -81,15 +87,23 @@ def _drain(request: Request) -> None:
         drained += len(piece)
 
 
-def _handshake(request: Request, parts: bootstrap.Webhook) -> Response:
-    """https://developers.facebook.com/docs/graph-api/webhooks/getting-started: echo the challenge as it came."""
-    query = dict(parse_qsl(request.query_string.decode(errors="replace"), keep_blank_values=True))
-    given = query.get("hub.verify_token", "").encode()
-    known = [hmac.compare_digest(given, token.encode()) for token in parts.config["META_VERIFY_TOKEN"]]
-    if query.get("hub.mode") != "subscribe" or not any(known):
-        logs.event("webhook_refused", severity="WARNING", reason="verify_token")
-        return _json({"error": "forbidden"}, 403)
-    return Response(query.get("hub.challenge", ""), 200, mimetype="text/plain")
+def _handshake(request: Request, channel: Channel, _parts: bootstrap.Webhook) -> Response:
+    try:
+        return _acknowledged(channel.handshake(_incoming(request, channel, b"")))
+    except Forbidden as error:
+        logs.event("webhook_refused", severity="WARNING", reason=error.cause)
+        raise
+
+
+def _incoming(request: Request, channel: Channel, body: bytes) -> Incoming:
+    query = request.query_string.decode(errors="replace")
+    url = f"{request.path}?{query}" if query else request.path
+    headers = {name.lower(): value for name, value in request.headers}
+    return Incoming(channel.provider, request.method, url, headers, body)
+
+
+def _acknowledged(answer: Acknowledgement) -> Response:
+    return Response(answer.body, 200, content_type=answer.content_type)
 
 
 def _json(body: object, status: int) -> Response:

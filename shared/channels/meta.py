@@ -11,15 +11,19 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote
 
 from shared.channels import meta_changes, meta_messages, meta_webhook
+from shared.channels.meta_codes import sentence_for
 from shared.channels.meta_errors import error_for, error_in_success, graph_error
 from shared.channels.meta_requests import message_id, probe_body, request_body
+from shared.channels.meta_webhook import PROVIDER
 from shared.domain.errors import (
     AnswerLost,
     CredentialInvalid,
+    Forbidden,
     ProviderUnavailable,
     SendError,
     SignatureInvalid,
@@ -30,11 +34,15 @@ from shared.domain.limits import PostTimes
 from shared.domain.marks import is_outage
 from shared.domain.messages import Message
 from shared.domain.record import Delivery
+from shared.pipeline.ports import Acknowledgement, Incoming
 from shared.wire.reach import PUBLIC, Reach
 from shared.wire.retry_after import retry_after
 
 if TYPE_CHECKING:
     from shared.wire.bounded_http import Answer, Poster
+
+PATH = "whatsapp"
+"""Where Meta calls, below /webhooks/. It was given out before there were other providers."""
 
 _SIGNATURE = re.compile(r"sha256=([0-9a-f]{64})")
 """Meta writes lower case; what is written otherwise was not written by Meta."""
@@ -43,26 +51,33 @@ _TOKEN = re.compile(r"[\x21-\x7e]+")
 """What can stand in a header. A token with a line break at its end, say, opens no door."""
 
 
-class MetaChannel:
-    """One Meta app and the numbers it sends for.
+NO_CREDENTIALS: Mapping[str, str] = MappingProxyType({})
+USUAL_TIMES = PostTimes()
+DURABLE = Acknowledgement(b'{"status":"ok"}\n', "application/json")
 
-    `app_secrets` are all accepted (rotation); without one every signature is refused. `credentials` maps a
-    phone_number_id to its access token. `reach` is where `base_url` may lead. Connects to
+
+class MetaChannel:
+    """One Meta app and the numbers it sends for. A service gives what it needs; without the rest nothing is let in.
+
+    `app_secrets` and `verify_tokens` are all accepted (rotation); without one every signature, every handshake is
+    refused. `credentials` maps a phone_number_id to its access token. `reach` is where `base_url` may lead. Connects to
     nothing before the first send, so it may be made before a fork.
     """
 
     def __init__(
         self,
         *,
-        app_secrets: tuple[str, ...],
-        credentials: Mapping[str, str],
-        base_url: str,
-        version: str,
-        post: PostTimes,
+        app_secrets: Sequence[str] = (),
+        verify_tokens: Sequence[str] = (),
+        credentials: Mapping[str, str] = NO_CREDENTIALS,
+        base_url: str = "",
+        version: str = "",
+        post: PostTimes = USUAL_TIMES,
         monotonic: Callable[[], float] = time.monotonic,
         reach: Reach = PUBLIC,
     ) -> None:
         self._secrets = tuple(secret.encode("utf-8", "surrogateescape") for secret in app_secrets if secret)
+        self._verify_tokens = tuple(token.encode("utf-8", "surrogateescape") for token in verify_tokens if token)
         self._credentials = credentials
         self._root = f"{base_url.rstrip('/')}/{version}"
         self._times = post
@@ -71,23 +86,42 @@ class MetaChannel:
         self._lock = threading.Lock()
         self._poster: Poster | None = None
 
-    def verify(self, body: bytes, signature: str | None) -> None:
+    provider = PROVIDER
+    webhooks: Mapping[str, Sequence[str]] = MappingProxyType({PATH: ("GET", "POST")})
+    has_public_sender_ids = True  # a phone_number_id is Meta's own number for a number
+
+    def handshake(self, incoming: Incoming) -> Acknowledgement:
+        """Echo the challenge as it came, to whoever knows the word. Raises Forbidden.
+
+        https://developers.facebook.com/docs/graph-api/webhooks/getting-started
+        """
+        query = dict(parse_qsl(incoming.url.partition("?")[2], keep_blank_values=True))
+        given = query.get("hub.verify_token", "").encode()
+        known = [hmac.compare_digest(given, token) for token in self._verify_tokens]
+        if query.get("hub.mode") != "subscribe" or not any(known):
+            raise Forbidden("verify_token")
+        return Acknowledgement(query.get("hub.challenge", "").encode(), "text/plain; charset=utf-8")
+
+    def acknowledge(self, incoming: Incoming) -> Acknowledgement:  # noqa: ARG002 - Meta reads the status alone
+        return DURABLE
+
+    def verify(self, incoming: Incoming) -> None:
         """HMAC-SHA256 over the bytes as they came, in constant time. Raises SignatureInvalid.
 
         Meta signs the escaped form that it sends (\\u00e9, \\/); JSON that was parsed and written again never verifies.
         Source: create-webhook-endpoint, seen November 2026.
         """
-        match = _SIGNATURE.fullmatch(signature or "")
+        match = _SIGNATURE.fullmatch(incoming.headers.get("x-hub-signature-256", ""))
         if match is None:
             raise SignatureInvalid
         given = match[1].encode()
-        digests = [hmac.new(secret, body, hashlib.sha256).hexdigest().encode() for secret in self._secrets]
+        digests = [hmac.new(secret, incoming.body, hashlib.sha256).hexdigest().encode() for secret in self._secrets]
         if not any(hmac.compare_digest(digest, given) for digest in digests):
             raise SignatureInvalid
 
-    def parse(self, body: bytes) -> Parsed:
+    def parse(self, incoming: Incoming) -> Parsed:
         """The events of one POST. Raises nothing."""
-        return meta_webhook.parse(body)
+        return meta_webhook.parse(incoming.body)
 
     def read(self, record: Delivery) -> Message | None:
         """The message in a stored event, or None where it is no message. Raises ItemUnparsable."""
@@ -127,6 +161,14 @@ class MetaChannel:
         error = self._error(self._post(sender, probe_body()))
         if error is not None and is_outage(error.verdict):
             raise error
+
+    def explain(self, code: int, answer: str) -> str | None:
+        """What a code means to a person."""
+        return sentence_for(code, answer)
+
+    def remark(self, record: Delivery) -> str | None:
+        """Why no handler may have been called for a stored event."""
+        return meta_messages.remark(record)
 
     def _error(self, answer: "Answer") -> SendError | None:
         """What went wrong by this answer; None for a 2xx that reports no error."""

@@ -19,10 +19,11 @@ from shared.domain.limits import Limits
 from shared.domain.record import Delivery, Kind, State, Task
 from shared.domain.retention import UNKNOWN_SENDER_PAYLOAD_BYTES
 from shared.pipeline import log_fields, receipts
+from shared.pipeline.channels import Channels
 from shared.pipeline.clock import Clock
 from shared.pipeline.follow import log_dead
 from shared.pipeline.outcomes import faults_in, outcome_of
-from shared.pipeline.ports import Channel, Created, DueTask, Exists, Queue, Store, Tenants
+from shared.pipeline.ports import Created, DueTask, Exists, Incoming, Queue, Store, Tenants
 
 _WRAPPING = 16
 """Bytes around the beginning of what is too large to be kept whole."""
@@ -59,11 +60,11 @@ class Accept:
     store: Store
     queue: Queue
     tenants: Tenants
-    channel: Channel
+    channels: Channels
     limits: Limits
     clock: Clock
 
-    def __call__(self, body: bytes, signature: str | None) -> None:
+    def __call__(self, incoming: Incoming) -> None:
         """Store every event of one POST.
 
         Raises SignatureInvalid before anything is read, and StoreUnavailable, QueueUnavailable or
@@ -71,8 +72,9 @@ class Accept:
         """
         deadline = Deadline.of_webhook(self.clock.monotonic)
         started = self.clock.monotonic()
-        self.channel.verify(body, signature)
-        parsed = self.channel.parse(body)
+        channel = self.channels[incoming.provider]
+        channel.verify(incoming)
+        parsed = channel.parse(incoming)
         for reason, count in parsed.ignored.items():
             logs.event("webhook_ignored", severity="WARNING", reason=reason, count=count)
         self._accept_all(parsed.events, deadline)
@@ -152,7 +154,7 @@ class Accept:
         logs.event("inbound_duplicate", **log_fields.of_event(event, self.queue))
 
     def _about(self, record: Delivery) -> Mapping[str, Any]:
-        return {**log_fields.of_record(record), **log_fields.in_queue(Task.of(record), self.queue)}
+        return {**log_fields.of_record(record, self.channels), **log_fields.in_queue(Task.of(record), self.queue)}
 
     def _record(self, event: Arrival) -> Delivery:
         match event:
@@ -191,7 +193,7 @@ class Accept:
     def _log_new(self, record: Delivery) -> None:
         logs.event("inbound_new", **self._about(record), state=record.state, reason=record.reason)
         if record.state is State.DEAD:
-            log_dead(record)
+            log_dead(record, self.channels)
 
 
 def _by_key(events: Iterable[Event]) -> tuple[list[Arrival], list[Arrival]]:

@@ -1,6 +1,6 @@
 """Follow: after the write, what the step says comes next. Write the record, then make its task."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -11,8 +11,9 @@ from shared.domain.identity import outbound_key
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery, Kind, State, Task
 from shared.pipeline import log_fields
+from shared.pipeline.channels import Channels
 from shared.pipeline.clock import Clock
-from shared.pipeline.ports import Queue
+from shared.pipeline.ports import Channel, Queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +23,13 @@ class Follow:
     queue: Queue
     clock: Clock
     limits: Limits
+    channels: Channels
 
     def __call__(self, step: Step, task: Task) -> Answer:
         """Do what comes next and say the answer."""
         for record in (step.write, *step.create):
             if record is not None and record.state is State.DEAD:
-                log_dead(record)
+                log_dead(record, self.channels)
         try:
             match step.next:
                 case Ensure(record):
@@ -67,7 +69,7 @@ class Follow:
             logs.event(
                 "outbound_enqueued",
                 severity="WARNING" if failure else "INFO",
-                **log_fields.of_record(record),
+                **log_fields.of_record(record, self.channels),
                 **log_fields.in_queue(tasks[0], self.queue),
                 outbound_planned=record.plan_size,
                 outbound_enqueued=made,
@@ -82,13 +84,13 @@ def first_task_of_reply(record: Delivery, index: int) -> Task:
     return Task(outbound_key(record.key, index), Kind.OUTBOUND, record.correlation_id, generation=0)
 
 
-def log_dead(record: Delivery) -> None:
+def log_dead(record: Delivery, channels: Mapping[str, Channel]) -> None:
     """The alert: an error line that a monitor counts."""
     last = record.attempts_log[-1] if record.attempts_log else None
     logs.event(
         "dead_lettered",
         severity="ERROR",
-        **{**log_fields.of_record(record), "delivery": record.key},
+        **{**log_fields.of_record(record, channels), "delivery": record.key},
         reason=record.reason,
         status="failed",
         attempt=record.attempt,

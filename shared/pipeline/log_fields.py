@@ -5,11 +5,12 @@ never lacks what finds it again, and never holds anything private.
 from collections.abc import Mapping
 from typing import Any
 
+from shared import logs
 from shared.domain.events import Change, MessageReceived, ReceiptReceived, Unparsable
 from shared.domain.identity import Echo, provider_id_hash
 from shared.domain.outbound_checks import TYPES
 from shared.domain.record import Delivery, Kind, Task
-from shared.pipeline.ports import Queue
+from shared.pipeline.ports import Channel, Queue
 
 Fields = Mapping[str, Any]
 
@@ -43,7 +44,12 @@ def in_queue(task: Task, queue: Queue) -> Fields:
     }
 
 
-def of_record(record: Delivery) -> Fields:
+def sender_id(channel: Channel | None, sender: str) -> logs.PublicId | None:
+    """A sender by its provider's id, where the channel says that it may be logged."""
+    return logs.PublicId(sender) if channel is not None and channel.has_public_sender_ids else None
+
+
+def of_record(record: Delivery, channels: Mapping[str, Channel]) -> Fields:
     """Whose record it is, and what it carries. The sender of news of an account is no phone number id."""
     event_type = type_of(record)
     is_number = record.kind is Kind.OUTBOUND or event_type == MESSAGE
@@ -53,7 +59,8 @@ def of_record(record: Delivery) -> Fields:
         "stage": record.kind,
         "event_type": event_type,
         "tenant": record.tenant or None,
-        "phone_number_id": record.sender if is_number else None,
+        "provider": record.provider,
+        "phone_number_id": sender_id(channels.get(record.provider), record.sender) if is_number else None,
     }
 
 
@@ -61,7 +68,7 @@ def of_event(event: MessageReceived | Change | Unparsable, queue: Queue) -> Fiel
     """An event of a webhook, which may have a record already: its key, its type, and the first task of its record."""
     first = Task(event.key, Kind.INBOUND, correlation_id="", generation=0)
     event_type = MESSAGE if isinstance(event, MessageReceived) else event.field or OTHER
-    return {**of_task(first, queue), "event_type": event_type}
+    return {**of_task(first, queue), "provider": event.provider, "event_type": event_type}
 
 
 def of_receipt(receipt: ReceiptReceived, echo: Echo | None) -> Fields:
@@ -70,6 +77,7 @@ def of_receipt(receipt: ReceiptReceived, echo: Echo | None) -> Fields:
         "delivery": echo.key if echo else None,
         "correlation_id": echo.correlation_id if echo else None,
         "stage": Kind.OUTBOUND,
+        "provider": receipt.provider,
         "event_type": receipt.kind,
         "message_hash": message_hash(receipt.provider, receipt.provider_id),
         "code": receipt.code,

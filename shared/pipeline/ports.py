@@ -218,15 +218,64 @@ class Tenants(Protocol):
         ...
 
 
-class Channel(Protocol):
-    """One provider: verify, parse, read, send."""
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """One HTTP request for a channel, as it came. Nothing in it is to be believed before `Channel.verify`.
 
-    def verify(self, body: bytes, signature: str | None) -> None:
-        """Raises SignatureInvalid unless the provider signed these bytes."""
+    `url` is the path and the query, without scheme and host: a Host header says what the caller likes. A provider that
+    signs the whole address is checked against the base address that its channel was configured with.
+    """
+
+    provider: str
+    method: str
+    url: str
+    headers: Mapping[str, str]
+    """By name in lower case."""
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledgement:
+    """What a provider wants to read in a 200."""
+
+    body: bytes
+    content_type: str
+
+
+class Channel(Protocol):
+    """One provider, in both directions: everything that is special about it is behind these names."""
+
+    @property
+    def provider(self) -> str:
+        """Its name, as it is stored with every record."""
         ...
 
-    def parse(self, body: bytes) -> Parsed:
+    @property
+    def webhooks(self) -> Mapping[str, Sequence[str]]:
+        """Where its provider calls, below /webhooks/, and by which HTTP methods: POST brings events, any other is a
+        handshake.
+        """
+        ...
+
+    @property
+    def has_public_sender_ids(self) -> bool:
+        """Whether the provider's own id of a sender may be logged: not where it is a phone number."""
+        ...
+
+    def handshake(self, incoming: Incoming) -> Acknowledgement:
+        """Answer a provider that asks whether it may send webhooks here. Raises Forbidden."""
+        ...
+
+    def verify(self, incoming: Incoming) -> None:
+        """Raises SignatureInvalid unless the provider signed this request."""
+        ...
+
+    def parse(self, incoming: Incoming) -> Parsed:
         """The events of one webhook. Pure; raises nothing, whatever the bytes."""
+        ...
+
+    def acknowledge(self, incoming: Incoming) -> Acknowledgement:
+        """What a webhook is answered once all of it is durable. Pure."""
         ...
 
     def read(self, record: Delivery) -> Message | None:
@@ -253,6 +302,16 @@ class Channel(Protocol):
         """Ask the provider something that harms nothing, on the endpoint that sends. Returns once the provider answers,
         whatever it says about the question. Raises a SendError: an outage, or a credential that cannot be used.
         """
+        ...
+
+    def explain(self, code: int, answer: str) -> str | None:
+        """What an error code of the provider's means to a person, once `answer`, the verdict's word, came of it; None
+        where nothing is known of it. Pure.
+        """
+        ...
+
+    def remark(self, record: Delivery) -> str | None:
+        """What an operator has to know of a stored event beside what became of it; None: nothing. Pure."""
         ...
 
 

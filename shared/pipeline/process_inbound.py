@@ -1,6 +1,6 @@
 """process_inbound: take an event to the handler, and commit its end and the replies as one."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -27,12 +27,12 @@ from shared.domain.verdicts import (
 )
 from shared.pipeline import log_fields
 from shared.pipeline.backend_marks import BackendMarks
+from shared.pipeline.channels import Channels
 from shared.pipeline.clock import Clock
 from shared.pipeline.follow import Follow
 from shared.pipeline.patience import settle_patiently
 from shared.pipeline.ports import (
     BackendUnavailable,
-    Channel,
     DecideMarks,
     Handler,
     HandlerCall,
@@ -56,7 +56,7 @@ class ProcessInbound:
 
     store: Store
     tenants: Tenants
-    channel: Channel
+    channels: Channels
     handler: Handler
     backend: BackendMarks
     follow: Follow
@@ -71,7 +71,7 @@ class ProcessInbound:
         seen = self.backend.read()
         owner_of = cache(self._owner_of)  # the store may ask for the decision again, under a lock of its own
         step, record = self._lease(task, token, owner_of, lambda record: self._guard(seen, record))
-        with logs.context(**log_fields.of_record(record) if record else {}):
+        with logs.context(**log_fields.of_record(record, self.channels) if record else {}):
             return self._process(step, seen, owner_of, task, token, began)
 
     def _process(self, step: Step, seen: Marks, owner_of: OwnerOf, task: Task, token: str, began: float) -> Answer:
@@ -118,7 +118,7 @@ class ProcessInbound:
 
     def _is_for_handler(self, record: Delivery) -> bool:
         try:
-            message = self.channel.read(record)
+            message = self.channels[record.provider].read(record)
         except ItemUnparsable:
             return False
         return message is not None and self._asks_handler(message)
@@ -141,7 +141,7 @@ class ProcessInbound:
         if self.stopping():
             return Released(), None
         try:
-            message = self.channel.read(record)
+            message = self.channels[record.provider].read(record)
         except ItemUnparsable:
             return StillUnparsable(), None
         if not record.tenant:
@@ -173,21 +173,20 @@ class ProcessInbound:
             return Dropped(drop.reason)
         except HandlerFault as fault:
             return HandlerFailed(str(fault), fault.origin)
-        return self._replied(message, replies)
+        return self._replied(self.channels[record.provider].address(message), message, replies)
 
     def _apply(self, record: Delivery) -> None:
         """A change, as state, so that a repeat is harmless. Raises StoreUnavailable.
 
         It names the account and not its numbers: every block of the tenant is lifted, and the next send is the probe.
         """
-        changes = self.channel.changes(record)
+        changes = self.channels[record.provider].changes(record)
         if any(isinstance(change, AccountConnected | AccountReinstated) for change in changes):
             for sender in self.tenants.senders(record.tenant):
                 self.store.change_marks(sender_id(sender.provider, sender.id), unblocked)
 
-    def _replied(self, message: Message, replies: Sequence[PlanItem]) -> Replied:
+    def _replied(self, address: Mapping[str, str], message: Message, replies: Sequence[PlanItem]) -> Replied:
         """The plan. What cannot be sent has no address: it goes nowhere."""
-        address = self.channel.address(message)
         payloads = tuple(
             {"type": INVALID, "given": reply.given}
             if isinstance(reply, InvalidReply)

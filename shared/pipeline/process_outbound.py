@@ -14,10 +14,11 @@ from shared.domain.marks import Marks
 from shared.domain.record import Delivery, State, Task
 from shared.domain.verdicts import Accepted, Lost, Refused, Released, SendVerdict
 from shared.pipeline import log_fields
+from shared.pipeline.channels import Channels
 from shared.pipeline.clock import Clock
 from shared.pipeline.follow import Follow
 from shared.pipeline.patience import settle_patiently
-from shared.pipeline.ports import Channel, Store
+from shared.pipeline.ports import Store
 from shared.pipeline.sender_marks import SenderMarks
 
 
@@ -26,7 +27,7 @@ class ProcessOutbound:
     """The outbound half of the internal service."""
 
     store: Store
-    channel: Channel
+    channels: Channels
     follow: Follow
     limits: Limits
     clock: Clock
@@ -39,39 +40,36 @@ class ProcessOutbound:
         if record is None:
             logs.event("task_gone", severity="WARNING", delivery=task.key)
             return Answer(TaskResult.ACK, "gone")
-        with logs.context(**log_fields.of_record(record)):
+        with logs.context(**log_fields.of_record(record, self.channels)):
             return self._process(record, task, began)
 
     def _process(self, record: Delivery, task: Task, began: float) -> Answer:
-        fingerprint = self.channel.fingerprint(record.sender)
-        seen = Marks() if record.final else self._senders.read(record, fingerprint)
+        senders = SenderMarks(self.store, self.channels[record.provider], self.limits, self.clock)
+        fingerprint = senders.channel.fingerprint(record.sender)
+        seen = Marks() if record.final else senders.read(record, fingerprint)
         token = self.clock.token()
         asked = self.clock.monotonic()
         step = self._lease(record, task, token, self._guards(record, seen, fingerprint, task))
         if isinstance(step.next, Elect):
-            seen, elected = self._senders.elect(record, seen, step.next, token)
+            seen, elected = senders.elect(record, seen, step.next, token)
             asked = self.clock.monotonic()
             step = self._lease(record, task, token, lambda _: elected)
             if isinstance(elected, Go) and not isinstance(step.next, Run):
-                self._senders.give_back(record, token, ended=step.write is not None and step.write.final)
+                senders.give_back(record, token, ended=step.write is not None and step.write.final)
         if not isinstance(step.next, Run):
             self._log_arrival(step)
             return self.follow(step, task)
         leased = step.next.record
         verdict, answered = self._send(step.next, asked)
-        learned = self._senders.learned(leased, seen, verdict, answered, fingerprint, token)
+        learned = senders.learned(leased, seen, verdict, answered, fingerprint, token)
         until = began + self.limits.request_budget.total_seconds()
         settled = settle_patiently(
             self.store, leased, token, learned.verdict, self.limits, self.clock, until, self.stopping
         )
-        self._senders.keep(leased, learned)
+        senders.keep(leased, learned)
         answer = self.follow(settled, task)
         self._log_attempt(leased, verdict, settled, began)
         return answer
-
-    @property
-    def _senders(self) -> SenderMarks:
-        return SenderMarks(self.store, self.channel, self.limits, self.clock)
 
     def _guards(self, record: Delivery, seen: Marks, fingerprint: str, task: Task) -> Callable[[Delivery], Guard]:
         """What the guards say of the record as it is when the lease is decided."""
@@ -96,7 +94,7 @@ class ProcessOutbound:
             return Released(run.resend), False
         try:
             echo = Echo(record.key, record.round, record.correlation_id)
-            return Accepted(self.channel.send(record, echo)), True
+            return Accepted(self.channels[record.provider].send(record, echo)), True
         except SendError as error:
             return error.verdict, error.answered
 

@@ -14,6 +14,7 @@ from shared.domain.limits import Limits
 from shared.domain.marks import Marks, holds
 from shared.domain.record import Delivery
 from shared.domain.verdicts import Accepted, Blocked, CredentialRefused, ProviderDown, Released, SendVerdict
+from shared.pipeline import log_fields
 from shared.pipeline.clock import Clock
 from shared.pipeline.ports import Channel, DecideMarks, Store
 
@@ -53,10 +54,19 @@ class SenderMarks:
             return seen
         before, after = self.store.change_marks(id, counting, seen)
         if before.refused and after.refused is None:
-            logs.event("tenant_reconnected", tenant=record.tenant, phone_number_id=record.sender)
+            logs.event("tenant_reconnected", tenant=record.tenant, phone_number_id=self._public_id(record))
         if noted and after.block and after.block != marks.of_credential_in_use(before, fingerprint, now).block:
-            logs.event("sender_blocked", severity="ERROR", phone_number_id=record.sender, code=noted.code, by="receipt")
+            logs.event(
+                "sender_blocked",
+                severity="ERROR",
+                phone_number_id=self._public_id(record),
+                code=noted.code,
+                by="receipt",
+            )
         return after
+
+    def _public_id(self, record: Delivery) -> logs.PublicId | None:
+        return log_fields.sender_id(self.channel, record.sender)
 
     def _began(self, key: str) -> datetime | None:
         """When the last attempt of a message began, as far as it can be read."""
@@ -118,7 +128,9 @@ class SenderMarks:
             case CredentialRefused(code):
                 logs.event("tenant_needs_reauth", severity="ERROR", tenant=record.tenant, code=code)
             case Blocked(scope, code):
-                logs.event("sender_blocked", severity="ERROR", phone_number_id=record.sender, code=code, scope=scope)
+                logs.event(
+                    "sender_blocked", severity="ERROR", phone_number_id=self._public_id(record), code=code, scope=scope
+                )
             case _:
                 pass
         if learned.change:
@@ -140,7 +152,7 @@ class SenderMarks:
 
     def _change(self, record: Delivery, decide: DecideMarks, seen: Marks | None = None) -> Marks:
         before, after = self.store.change_marks(_id(record), decide, seen)
-        log_outage("provider", before, after, self.clock.now(), phone_number_id=record.sender)
+        log_outage("provider", before, after, self.clock.now(), phone_number_id=self._public_id(record))
         return after
 
 
@@ -159,7 +171,9 @@ def lost_at_worst() -> Iterator[None]:
         logs.event("unexpected_error", severity="WARNING", reason=error.code, stage="marks")
 
 
-def log_outage(whose: str, before: Marks, after: Marks, now: datetime, phone_number_id: str | None = None) -> None:
+def log_outage(
+    whose: str, before: Marks, after: Marks, now: datetime, phone_number_id: logs.PublicId | None = None
+) -> None:
     """Say that an outage began, or goes on, and until when nobody tries; or that it is over."""
     down = after.down
     if down and down.wait and holds(down, now) and not down.claim and down != before.down:

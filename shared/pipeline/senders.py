@@ -7,8 +7,10 @@ from shared.domain.errors import UnknownState
 from shared.domain.guards import disconnected, is_down
 from shared.domain.limits import Limits
 from shared.domain.marks import Marks, sender_id
+from shared.pipeline import log_fields
+from shared.pipeline.channels import Channels
 from shared.pipeline.clock import Clock
-from shared.pipeline.ports import Channel, Store, Tenants
+from shared.pipeline.ports import Store, Tenants
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,7 @@ class Senders:
 
     tenants: Tenants
     store: Store
-    channel: Channel
+    channels: Channels
     limits: Limits
     clock: Clock
     backend: str | None = None
@@ -36,12 +38,14 @@ class Senders:
         """
         for sender in self.tenants.senders():
             marks = self._marks(sender_id(sender.provider, sender.id))
-            reason = disconnected(marks, self.channel.fingerprint(sender.id))
+            channel = self.channels[sender.provider]
+            reason = disconnected(marks, channel.fingerprint(sender.id))
             logs.event(
                 "sender_checked",
                 severity="WARNING" if reason else "INFO",
                 tenant=sender.tenant,
-                phone_number_id=sender.id,
+                provider=sender.provider,
+                phone_number_id=log_fields.sender_id(channel, sender.id),
                 connected=0 if reason else 1,
                 reason=reason,
             )

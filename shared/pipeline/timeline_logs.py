@@ -34,6 +34,7 @@ class Line:
     event: str
     delivery: str
     correlation_id: str
+    provider: str = ""
     reason: str = ""
     until: datetime | None = None
     code: int | None = None
@@ -69,7 +70,7 @@ def alone(lines: Sequence[Line], explain: Explain) -> Iterator[Moment]:
         sentence = EVENTS[event].rstrip(".")
         often = f" ({len(group)} times, the last at {say.clock(last.at, first.at)})" if len(group) > 1 else ""
         because = f": {reason}" if reason else ""
-        meaning = explain("meta", first.code, "") if first.code is not None else None
+        meaning = explain(first.provider, first.code, "") if first.code is not None else None
         said = f"{sentence}{often}{because}." + (f" {meaning}" if meaning else "")
         yield Moment(first.at, event, with_details(said, code=first.code), delivery)
 
@@ -166,6 +167,7 @@ def _line(line: Mapping[str, Any]) -> Line | None:
         event=event,
         delivery=str(line.get("delivery") or line.get("inbound_event_id") or ""),
         correlation_id=str(line.get("correlation_id") or ""),
+        provider=str(line.get("provider") or ""),
         reason=str(line.get("reason") or ""),
         until=_moment(line.get("until")),
         code=_number(line.get("code")),

@@ -41,8 +41,9 @@ from shared.domain.record import Delivery, Kind, Task
 from shared.domain.tasks import parse_task, task_body
 from shared.handlers.url import Backend
 from shared.pipeline.accept import Accept
+from shared.pipeline.channels import Channels
 from shared.pipeline.clock import SystemClock
-from shared.pipeline.ports import Created, Exists, HandlerCall, HandlerFault, NotedReceipt
+from shared.pipeline.ports import Created, Exists, HandlerCall, HandlerFault, Incoming, NotedReceipt
 from shared.stores import firestore_documents, redis_records
 from shared.stores.codec import decode, encode, from_json
 from shared.stores.codec import to_json as stored_text
@@ -148,11 +149,14 @@ class Kept:
 class Unsigned:
     """The Meta channel without its first look."""
 
-    def verify(self, body: bytes, signature: str | None) -> None:
+    provider = "meta"
+    has_public_sender_ids = True
+
+    def verify(self, incoming: Incoming) -> None:
         pass
 
-    def parse(self, body: bytes) -> Parsed:
-        return meta_webhook.parse(body)
+    def parse(self, incoming: Incoming) -> Parsed:
+        return meta_webhook.parse(incoming.body)
 
 
 META = MetaChannel(app_secrets=(), credentials={parts.SENDER: "token"}, base_url="", version="v25.0", post=PostTimes())
@@ -165,10 +169,10 @@ def check_records(body: bytes) -> None:
         store=kept,
         queue=parts.NoQueue(),
         tenants=EnvironmentTenants(parts.SENDER),
-        channel=unsigned,
+        channels=Channels({"meta": unsigned}),
         limits=LIMITS,
         clock=SystemClock(),
-    )(body, None)
+    )(parts.incoming(body, ""))
     for record in kept.records.values():
         check_stores_agree(record)
         check_reading(record)

@@ -128,7 +128,7 @@ def pombo(quick_directory: Path) -> Iterator[Pombo]:
     with parts.logged(), pytest.MonkeyPatch.context() as patch:
         webhook = parts.webhook_parts(directory, queue=parts.NoQueue(), WEBHOOK_MAX_BYTES=str(CAP))
         internal, provider = parts.internal_parts(directory, handle=answer, queue=parts.NoQueue()), Provider()
-        patch.setattr(internal.parts.process_outbound.channel, "_poster", provider)
+        patch.setattr(internal.parts.process_outbound.channels["meta"], "_poster", provider)
         patch.setattr(bootstrap, "webhook", lambda: webhook.parts)
         patch.setattr(logging.getLogger().handlers[0], "descriptor", log)
         patch.setattr(logging.getLogger("pombo"), "handlers", logging.getLogger().handlers[:])

@@ -16,6 +16,7 @@ from services.internal.main import create_app
 from shared import bootstrap
 from shared.domain.identity import message_event_id
 from shared.domain.record import Kind, Task
+from shared.pipeline.ports import Incoming
 
 SENDER = "100000000000001"
 FIRST, SECOND = "token-of-today", "token-of-yesterday"
@@ -55,7 +56,9 @@ def receive(environment: dict[str, str]) -> str:
     document = {"object": "whatsapp_business_account", "entry": [{"id": "300000000000003", "changes": [change]}]}
     body = json.dumps(document).encode()
     signature = "sha256=" + hmac.new(b"a-secret", body, hashlib.sha256).hexdigest()
-    bootstrap.build_webhook(environment).accept(body, signature)
+    bootstrap.build_webhook(environment).accept(
+        Incoming("meta", "POST", "/webhooks/whatsapp", {"x-hub-signature-256": signature}, body)
+    )
     return message_event_id("meta", SENDER, "wamid.1")
 
 

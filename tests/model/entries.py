@@ -13,8 +13,10 @@ from shared.domain.errors import PomboError
 from shared.domain.record import Task
 from shared.pipeline.accept import Accept
 from shared.pipeline.backend_marks import BackendMarks
+from shared.pipeline.channels import Channels
 from shared.pipeline.dead_letters import Discard, Replay
 from shared.pipeline.follow import Follow
+from shared.pipeline.ports import Incoming
 from shared.pipeline.process_inbound import ProcessInbound
 from shared.pipeline.process_outbound import ProcessOutbound
 from shared.pipeline.senders import Senders
@@ -72,10 +74,10 @@ def _webhook(script: Script) -> int:
         store=ScriptedStore(script),
         queue=ScriptedQueue(script),
         tenants=OneTenant(),
-        channel=ScriptedChannel(script),
+        channels=_channels(script),
         limits=script.play.limits,
         clock=ScriptedClock(script),
-    )(b"", None)
+    )(Incoming("meta", "POST", "/webhooks/whatsapp", {}, b""))
     return 200
 
 
@@ -83,7 +85,7 @@ def _inbound(script: Script) -> int:
     process = ProcessInbound(
         store=ScriptedStore(script),
         tenants=OneTenant(),
-        channel=ScriptedChannel(script),
+        channels=_channels(script),
         handler=ScriptedHandler(script),
         backend=BackendMarks(script.play.backend, ScriptedStore(script), script.play.limits, ScriptedClock(script)),
         follow=_follow(script),
@@ -97,7 +99,7 @@ def _inbound(script: Script) -> int:
 def _outbound(script: Script) -> int:
     process = ProcessOutbound(
         store=ScriptedStore(script),
-        channel=ScriptedChannel(script),
+        channels=_channels(script),
         follow=_follow(script),
         limits=script.play.limits,
         clock=ScriptedClock(script),
@@ -109,7 +111,7 @@ def _outbound(script: Script) -> int:
 def _sweep(script: Script) -> int:
     store = ScriptedStore(script)
     # What it reports of senders is for those who watch.
-    nobody = Senders(NoSenders(), store, ScriptedChannel(script), script.play.limits, ScriptedClock(script))
+    nobody = Senders(NoSenders(), store, _channels(script), script.play.limits, ScriptedClock(script))
     Sweep(store, nobody, _follow(script), script.play.limits, ScriptedClock(script))()
     return 200
 
@@ -127,7 +129,11 @@ def _discard(script: Script) -> int:
 
 
 def _follow(script: Script) -> Follow:
-    return Follow(ScriptedQueue(script), ScriptedClock(script), script.play.limits)
+    return Follow(ScriptedQueue(script), ScriptedClock(script), script.play.limits, _channels(script))
+
+
+def _channels(script: Script) -> Channels:
+    return Channels({"meta": ScriptedChannel(script)})  # type: ignore[dict-item]
 
 
 def _task(script: Script) -> Task:

@@ -233,8 +233,8 @@ LOST = (
         "I2",
         "reply: credential refused and replaced, killed",
         OUTBOUND,
-        "self._senders.learned(leased, seen, verdict, answered, fingerprint, token)",
-        "self._senders.learned(leased, seen, verdict, answered, self.channel.fingerprint(record.sender), token)",
+        "senders.learned(leased, seen, verdict, answered, fingerprint, token)",
+        "senders.learned(leased, seen, verdict, answered, senders.channel.fingerprint(record.sender), token)",
     ),
     _mutant(
         "what is dead expires",

@@ -5,7 +5,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from shared.domain.deadline import Deadline
 from shared.domain.delivery import Ensure, EnsureReplies, Run, Step
@@ -41,6 +41,7 @@ from shared.pipeline.ports import (
     Exists,
     HandlerCall,
     HandlerFault,
+    Incoming,
     Sender,
     Tenant,
 )
@@ -238,10 +239,12 @@ class ScriptedQueue:
 @dataclass(frozen=True, slots=True)
 class ScriptedChannel:
     script: Script
+    provider: ClassVar[str] = "meta"
+    has_public_sender_ids: ClassVar[bool] = True
 
-    def verify(self, body: bytes, signature: str | None) -> None: ...
+    def verify(self, incoming: Incoming) -> None: ...
 
-    def parse(self, body: bytes) -> Parsed:
+    def parse(self, incoming: Incoming) -> Parsed:
         """One receipt, or all the events of the setting."""
         subject = self.script.worker.subject
         return Parsed((subject,) if isinstance(subject, ReceiptReceived) else self.script.play.events)

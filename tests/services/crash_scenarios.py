@@ -307,6 +307,11 @@ def a_question_about_readiness(rig: Rig) -> Outcome:
     return lambda: [rig.is_ready(service) for service in SERVICES] == [True, True]
 
 
+def a_handshake(rig: Rig) -> Outcome:
+    """Asked again until it is answered."""
+    return rig.shakes_hands
+
+
 def a_store_that_is_away_at_the_end(rig: Rig) -> Outcome:
     """Just as the handler's answer is to be written."""
     person = Person(rig)

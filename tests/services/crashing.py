@@ -14,6 +14,7 @@ from stack import SECONDS, TASK_TOKEN, Stack
 
 from local.children import Child
 from shared import crash
+from shared.config import LOCAL_SECRETS
 
 T = TypeVar("T")
 SERVICES = ("webhook", "internal")
@@ -99,6 +100,11 @@ class Rig:
 
     def is_ready(self, service: str) -> bool:
         return self._status(lambda: self.stack.get(service, "/readyz")) == 200
+
+    def shakes_hands(self) -> bool:
+        """Whether WhatsApp's question about the webhook is answered with its challenge."""
+        query = f"hub.mode=subscribe&hub.verify_token={LOCAL_SECRETS['META_VERIFY_TOKEN']}&hub.challenge=1158201444"
+        return self._status(lambda: self.stack.get("webhook", f"/webhooks/whatsapp?{query}")) == 200
 
     def _status(self, call: Callable[[], httpx.Response]) -> int | None:
         try:

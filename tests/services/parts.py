@@ -34,6 +34,7 @@ from shared.handlers.loader import TeamFunction
 from shared.handlers.runner import HandlerRunner
 from shared.pipeline.backend_marks import BackendMarks
 from shared.pipeline.follow import Follow
+from shared.pipeline.ports import Incoming
 
 ROOT = Path(__file__).parents[2]
 PLACE = "projects/pombo-local/locations/local"
@@ -83,6 +84,12 @@ def changes(*news: tuple[str, Any]) -> bytes:
 
 def signed(body: bytes, secret: str = SECRET) -> str:
     return "sha256=" + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
+
+
+def incoming(body: bytes, signature: str | None = None) -> Incoming:
+    """The request that brings this body; without a `signature` the right one."""
+    headers = {"x-hub-signature-256": signed(body) if signature is None else signature}
+    return Incoming("meta", "POST", "/webhooks/whatsapp", headers, body)
 
 
 def key_of(message_id: str, to: str = SENDER) -> str:
@@ -371,7 +378,7 @@ def internal_parts(
     built = bootstrap.build_internal(environment(directory, **more))
     store, tapped, clock = Tapped(built.store), Tapped(queue or built.queue), Clock()
     limits = built.config.limits
-    follow = Follow(tapped, clock, limits)
+    follow = Follow(tapped, clock, limits, built.process_outbound.channels)
     handler = built.handler
     if handle is not None:
         handler = HandlerRunner(

@@ -12,7 +12,7 @@ from typing import Any
 
 import parts
 import pytest
-from parts import NOW, SENDER, STRANGER, WebhookParts, changes, key_of, post, receipt, signed, text
+from parts import NOW, SENDER, STRANGER, WebhookParts, changes, key_of, post, receipt, text
 
 from shared import logs
 from shared.domain.dead_letters import Listing
@@ -40,7 +40,7 @@ def webhook(tmp_path: Path) -> Iterator[WebhookParts]:
 
 
 def accept(webhook: WebhookParts, body: bytes) -> None:
-    webhook.parts.accept(body, signed(body))
+    webhook.parts.accept(parts.incoming(body))
 
 
 def record_of(webhook: WebhookParts, message_id: str, to: str = SENDER) -> Delivery:
@@ -145,7 +145,7 @@ def test_a_record_of_a_state_that_a_newer_version_wrote_is_a_duplicate(webhook: 
 
 
 def test_the_marker_tells_new_from_seen_and_seen_from_unqueued(webhook: WebhookParts) -> None:
-    (event,) = webhook.parts.accept.channel.parse(post(text("wamid.1"))).events
+    (event,) = webhook.parts.channels["meta"].parse(parts.incoming(post(text("wamid.1")))).events
     mark = webhook.parts.accept.mark_if_new(event)
     assert isinstance(mark, New)
     assert webhook.parts.accept.mark_if_new(event) == SeenUnqueued(record_of(webhook, "wamid.1"))
@@ -311,7 +311,7 @@ def test_messages_and_receipts_of_several_numbers_in_one_post_are_told_apart(web
 @pytest.mark.parametrize("signature", [None, "", "sha256=", "sha256=" + "0" * 64, "sha1=0", "x"])
 def test_without_a_signature_nothing_is_read(webhook: WebhookParts, signature: str | None) -> None:
     with pytest.raises(SignatureInvalid):
-        webhook.parts.accept(b"not even json", signature)
+        webhook.parts.accept(parts.incoming(b"not even json", signature or ""))
     assert webhook.store.calls == webhook.queue.calls == []
 
 

@@ -45,7 +45,7 @@ def internal(tmp_path: Path, provider: Provider) -> Iterator[InternalParts]:
     with parts.logged():
         made = parts.internal_parts(tmp_path, queue=parts.NoQueue(), WHATSAPP_API_BASE_URL=provider.url)
         yield made
-    made.parts.process_outbound.channel.close()
+    made.parts.process_outbound.channels["meta"].close()
     made.store.port.close()
 
 
@@ -203,6 +203,6 @@ def test_a_least_wait_of_metas_is_scaled_with_ours(tmp_path: Path, provider: Pro
             tmp_path, queue=parts.NoQueue(), WHATSAPP_API_BASE_URL=provider.url, TIME_SCALE="20"
         )
         _, record = send(internal, a_reply())
-    internal.parts.process_outbound.channel.close()
+    internal.parts.process_outbound.channels["meta"].close()
     internal.store.port.close()
     assert record.due_at == NOW + timedelta(minutes=5) / 20

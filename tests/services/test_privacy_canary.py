@@ -25,6 +25,7 @@ from shared import bootstrap, config
 from shared.domain.identity import Echo
 from shared.domain.record import Delivery, Kind, State, Task
 from shared.domain.tasks import task_body
+from shared.pipeline.channels import Channels
 
 PHONE, USER_ID = "15557770123", "US.77712345678901234567"
 CANARIES: Mapping[str, str] = {
@@ -505,11 +506,12 @@ def test_an_exception_that_quotes_everything_is_not_quoted_by_the_internal_servi
     tmp_path: Path, heard: Callable[[], str], record: Delivery, port: str, method: str
 ) -> None:
     given = parts.internal_parts(tmp_path, lambda _: TEXT, queue=parts.NoQueue(), **SECRETS)
-    channel = parts.Tapped(given.parts.process_outbound.channel)
+    channel = parts.Tapped(given.parts.process_outbound.channels["meta"])
+    channels = Channels({"meta": channel})  # type: ignore[dict-item]
     internal = replace(
         given.parts,
-        process_inbound=replace(given.parts.process_inbound, channel=channel),
-        process_outbound=replace(given.parts.process_outbound, channel=channel),
+        process_inbound=replace(given.parts.process_inbound, channels=channels),
+        process_outbound=replace(given.parts.process_outbound, channels=channels),
     )
     given.store.port.create(replace(record, contact=PHONE))
     {"store": given.store, "queue": given.queue, "channel": channel}[port].before = exploding(method)

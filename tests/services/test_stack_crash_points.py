@@ -57,6 +57,8 @@ PASSINGS = (
     Passing("tenants.owner_of_account", "webhook", scenarios.account_news),
     Passing("store.create", "webhook", scenarios.a_message),
     Passing("store.create", "webhook", scenarios.a_message_that_comes_twice, (2,)),
+    Passing("channel.handshake", "webhook", scenarios.a_handshake),
+    Passing("channel.acknowledge", "webhook", scenarios.a_message),
     Passing("store.create_all", "webhook", scenarios.three_messages_in_one_post),
     Passing("store.create", "webhook", scenarios.a_message_to_an_unknown_number),
     Passing("store.create", "webhook", scenarios.account_news),
@@ -122,6 +124,8 @@ PASSINGS = (
 )
 
 NO_SERVICE_CALLS = {
+    "channel.explain",
+    "channel.remark",
     "store.by_correlation",
     "store.by_provider_id",
     "store.ids_with_prefix",

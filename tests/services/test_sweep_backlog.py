@@ -28,6 +28,7 @@ from shared.domain.marks import Block
 from shared.domain.record import Delivery, Kind, ReceiptKind, State, Task
 from shared.domain.verdicts import LimitScope
 from shared.pipeline import process_inbound
+from shared.pipeline.channels import Channels
 
 MEMORY = Path("/dev/shm")
 SWEEP_EVERY = 60
@@ -163,7 +164,7 @@ def backlog(directory: Path) -> Iterator[Make]:
         internal = parts.internal_parts(directory, lambda _: None, queue, SWEEP_AFTER="600s", LOG_LEVEL="ERROR")
         made.append(internal)
         taker.internal = internal
-        sending = replace(internal.parts.process_outbound, channel=taker)
+        sending = replace(internal.parts.process_outbound, channels=Channels({"meta": taker}))  # type: ignore[dict-item]
         internal.parts = replace(internal.parts, process_outbound=sending)
         internal.store.port.change(records[0].key, lambda _: replace(parts.step(records[0]), create=tuple(records[1:])))
         for record in records:

@@ -265,7 +265,11 @@ def test_other_methods_are_not_allowed(client: FlaskClient, method: str) -> None
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/webhooks", f"{PATH}/", "/webhooks/WhatsApp", "/internal/sweep", "/v1", "/%ff", "/a%00b", "/a/../b"]
+    "path",
+    [
+        *("/", "/webhooks", "/webhooks/", f"{PATH}/", f"{PATH}/x", "/webhooks/WhatsApp", "/internal/sweep", "/v1"),
+        *("/webhooks/meta", "/webhooks/twilio", "/webhooks/twilio/status", "/%ff", "/a%00b", "/a/../b"),
+    ],
 )
 def test_there_is_nothing_at_any_other_path(client: FlaskClient, path: str) -> None:
     for method in ("GET", "POST"):
@@ -343,8 +347,9 @@ def test_a_refusal_is_logged_by_its_reason_alone(
 ) -> None:
     client.open(PATH, **request_)
     (line,) = parts.lines(capfd.readouterr().out)
-    assert set(line) == {"time", "severity", "message", "event", "reason"}
+    assert set(line) == {"time", "severity", "message", "event", "provider", "reason"}
     assert (line["event"], line["severity"], line["reason"]) == ("webhook_refused", "WARNING", reason)
+    assert line["provider"] == "meta"
 
 
 # ---- the real server

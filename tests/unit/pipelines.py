@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -69,6 +69,9 @@ class Store(SqliteStore):
 @dataclass
 class Channel:
     """Sends and probes by the next answer of its list, an error or a provider's id; the last one stands."""
+
+    provider: ClassVar[str] = "meta"
+    has_public_sender_ids: bool = True
 
     sends: list[SendError | str] = field(default_factory=lambda: ["wamid.1"])
     probes: list[SendError | None] = field(default_factory=lambda: [None])

@@ -20,6 +20,7 @@ from shared.domain.outbound_messages import OutboundMessage
 from shared.domain.record import Attempt, Delivery, Kind, State, Task
 from shared.domain.verdicts import BackendDown, HandlerFailed
 from shared.pipeline.backend_marks import BackendMarks
+from shared.pipeline.channels import Channels
 from shared.pipeline.follow import Follow
 from shared.pipeline.ports import BackendUnavailable, HandlerCall, HandlerFault, HandlerInterrupted
 from shared.pipeline.process_inbound import ProcessInbound
@@ -98,10 +99,10 @@ class World:
         run = ProcessInbound(
             self.store,
             EnvironmentTenants(SENDER),
-            self.channel,
+            Channels({"meta": self.channel}),
             self.handler,
             instance or self.marks_of,
-            Follow(self.queue, self.clock, self.limits),
+            Follow(self.queue, self.clock, self.limits, Channels({"meta": self.channel})),
             self.limits,
             self.clock,
             lambda: self.stops,

@@ -14,6 +14,7 @@ from shared.domain.marks import backend_id
 from shared.domain.messages import DEFAULT_KINDS, KINDS
 from shared.domain.record import Kind, Task
 from shared.handlers.url import GRACE
+from shared.pipeline.channels import Channels
 from shared.queues.cloud_tasks import QueueSettings
 from shared.tenants.environment import EnvironmentTenants
 from shared.wire.reach import ANYWHERE
@@ -148,6 +149,9 @@ def objects(part: Any, path: str = "", seen: frozenset[int] = frozenset()) -> It
     yield path, part
     if isinstance(part, Limits):
         return
+    if isinstance(part, Channels):
+        for provider, channel in part.items():
+            yield from objects(channel, f"{path}.{provider}", seen | {id(part)})
     names = [field.name for field in fields(part)] if is_dataclass(part) else [*getattr(part, "__dict__", {})]
     for name in names:
         yield from objects(getattr(part, name), f"{path}.{name}", seen | {id(part)})
@@ -179,9 +183,15 @@ def test_every_part_is_made_once_and_shared(build: Build, more: dict[str, str], 
     for _, it in objects(built(build, tmp_path, more)):
         found.setdefault(type(it).__name__, set()).add(id(it))
     assert {name for name, those in found.items() if len(those) > 1} <= {"Limits", "PostTimes"}
-    assert {"Shutdown", "SqliteStore", "CloudTasksQueue", "MetaChannel", "EnvironmentTenants", "SystemClock"} <= set(
-        found
-    )
+    assert {
+        "Shutdown",
+        "SqliteStore",
+        "CloudTasksQueue",
+        "Channels",
+        "MetaChannel",
+        "EnvironmentTenants",
+        "SystemClock",
+    } <= set(found)
 
 
 def test_all_that_wait_in_the_internal_service_know_of_its_shutdown(tmp_path: Path) -> None:
@@ -208,14 +218,14 @@ def test_the_queue_is_the_one_of_the_settings(build: Build, more: dict[str, str]
 
 
 def test_the_channel_of_the_webhook_verifies_with_every_secret_and_sends_nothing(tmp_path: Path) -> None:
-    channel = built(bootstrap.build_webhook, tmp_path, {}).accept.channel
+    channel = built(bootstrap.build_webhook, tmp_path, {}).accept.channels["meta"]
     assert (channel._secrets, channel._credentials, channel._root) == ((b"new-secret", b"old-secret"), {}, "/")
 
 
 def test_the_channel_of_the_internal_service_sends_as_its_settings_say_and_verifies_nothing(tmp_path: Path) -> None:
     parts = built(bootstrap.build_internal, tmp_path, {})
-    channel = parts.process_outbound.channel
-    assert channel is parts.process_inbound.channel is parts.senders.channel
+    channel = parts.process_outbound.channels["meta"]
+    assert channel is parts.process_inbound.channels["meta"] is parts.senders.channels["meta"]
     assert (channel._secrets, channel._root) == ((), "http://127.0.0.1:9/graph/v26.0")
     assert channel._credentials == {"200000000000002": "an-access-token"}
     assert channel._times == parts.config.limits.post

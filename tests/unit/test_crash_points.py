@@ -12,6 +12,7 @@ from crashing_port import Port
 from shared import bootstrap, crash
 from shared.config import ConfigError
 from shared.pipeline import clock, ports
+from shared.pipeline.channels import Channels
 
 ROOT = Path(__file__).parents[2]
 
@@ -147,6 +148,9 @@ def fields_of(parts: object) -> set[tuple[str, bool]]:
     found: set[tuple[str, bool]] = set()
     for name in getattr(parts, "__dataclass_fields__", {}):
         value = getattr(parts, name)
+        if isinstance(value, Channels):
+            found |= {("channel", type(channel).__module__ == crash.__name__) for channel in value.values()}
+            continue
         is_wrapped = type(value).__module__ == crash.__name__
         found |= {(name, is_wrapped)} if is_wrapped else {(name, False), *fields_of(value)}
     return found

@@ -13,10 +13,11 @@ from shared.domain.outbound_checks import TYPES
 from shared.domain.record import Attempt, Kind, ReceiptKind, Task
 from shared.pipeline import log_fields
 from tests.unit.builders import NOW, pending
-from tests.unit.pipelines import Queue
+from tests.unit.pipelines import Channel, Queue
 
 NUMBER, WAMID = "15550002222", "wamid.HBgLMTU1NTAwMDIyMjI="
 KEY, SENDER = "0e" * 20, "100000000000001"
+CHANNELS = {"meta": Channel()}
 MESSAGE = {"field": "messages", "item": {"from": NUMBER, "id": WAMID}}
 
 
@@ -42,15 +43,16 @@ def test_a_task_is_told_by_its_record_its_name_and_its_queue(kind: Kind, key_nam
 
 
 def test_a_record_is_told_by_its_key_its_owner_and_its_type() -> None:
-    assert log_fields.of_record(pending(Kind.OUTBOUND, payload={"type": "template"})) == {
+    assert log_fields.of_record(pending(Kind.OUTBOUND, payload={"type": "template"}), CHANNELS) == {
         "delivery": "0f" * 20,
         "correlation_id": "correlation-1",
         "stage": "outbound",
         "event_type": "template",
         "tenant": "default",
+        "provider": "meta",
         "phone_number_id": SENDER,
     }
-    event = log_fields.of_record(pending(Kind.INBOUND, payload=MESSAGE))
+    event = log_fields.of_record(pending(Kind.INBOUND, payload=MESSAGE), CHANNELS)
     assert (event["inbound_event_id"], event["event_type"], event["phone_number_id"]) == (KEY, "message", SENDER)
     assert "delivery" not in event
 
@@ -59,8 +61,20 @@ def test_an_account_is_not_logged_as_a_phone_number_id() -> None:
     record = pending(
         Kind.INBOUND, payload={"field": "account_update", "value": {}}, sender="300000000000003", tenant=""
     )
-    fields = log_fields.of_record(record)
+    fields = log_fields.of_record(record, CHANNELS)
     assert (fields["event_type"], fields["phone_number_id"], fields["tenant"]) == ("account_update", None, None)
+
+
+def test_a_sender_is_logged_only_if_its_channel_says_that_its_id_is_no_phone_number() -> None:
+    """An id of digits alone is harmless at one provider, and a person's telephone at another."""
+    other = Channel()
+    other.has_public_sender_ids = False
+    record = pending(Kind.OUTBOUND, payload={"type": "text"}, provider="other", sender=NUMBER)
+    for channels in ({"other": other}, CHANNELS):
+        fields = log_fields.of_record(record, channels)
+        assert (fields["provider"], fields["phone_number_id"]) == ("other", None)
+    known = log_fields.of_record(record, {"other": Channel()})
+    assert known["phone_number_id"] == NUMBER
 
 
 @pytest.mark.parametrize("payload", [{"truncated": NUMBER}, {"field": ""}, {}])
@@ -96,6 +110,7 @@ def test_an_event_is_told_by_its_first_task_whether_or_not_its_record_is_known(
         "inbound_event_id": key,
         "correlation_id": None,
         "stage": "inbound",
+        "provider": "meta",
         "event_type": event_type,
         "task_name": task_name(key, 0, 0),
         "queue": "inbound",
@@ -110,6 +125,7 @@ def test_a_receipt_is_told_by_its_echo_and_a_hash_of_the_provider_id() -> None:
         "delivery": KEY,
         "correlation_id": "correlation-1",
         "stage": "outbound",
+        "provider": "meta",
         "event_type": "failed",
         "message_hash": provider_id_hash("meta", WAMID),
         "code": 131026,
@@ -154,7 +170,7 @@ def test_no_fields_hold_the_number_or_the_providers_id() -> None:
     record = pending(Kind.INBOUND, payload=MESSAGE, contact=NUMBER, provider_id=WAMID)
     event = MessageReceived("meta", SENDER, WAMID, NUMBER, MESSAGE)
     fields = [
-        log_fields.of_record(record),
+        log_fields.of_record(record, CHANNELS),
         log_fields.of_task(Task.of(record), Queue()),
         log_fields.of_event(event, Queue()),
         log_fields.of_receipt(receipt(kind=ReceiptKind.SENT), None),

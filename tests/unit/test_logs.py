@@ -84,11 +84,19 @@ def test_a_line_break_in_a_value_does_not_break_the_line(lines: Lines) -> None:
 @pytest.mark.parametrize("sender", ["+1 555 000 2222", "Ana Lima", "a\nb", "x" * 65, "", "\u0661" * 15])
 def test_a_senders_id_is_logged_only_if_it_looks_like_one(lines: Lines, sender: str) -> None:
     """Whoever signs a webhook may have written anything there."""
-    logs.event("inbound_new", phone_number_id=sender)
-    logs.event("inbound_new", phone_number_id="100000000000001")
+    logs.event("inbound_new", phone_number_id=logs.PublicId(sender))
+    logs.event("inbound_new", phone_number_id=logs.PublicId("100000000000001"))
     odd, usual = lines()
     assert "phone_number_id" not in odd
     assert usual["phone_number_id"] == "100000000000001"
+
+
+@pytest.mark.parametrize("sender", ["15550002222", "100000000000001", 15550002222])
+def test_a_senders_id_of_which_nobody_says_that_it_may_be_logged_is_left_out(lines: Lines, sender: object) -> None:
+    logs.event("inbound_new", phone_number_id=sender)
+    with logs.context(phone_number_id=sender):
+        logs.event("inbound_new")
+    assert ["phone_number_id" in line for line in lines()] == [False, False]
 
 
 def test_half_a_character_is_no_reason_to_fail(lines: Lines) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from shared.channels.meta import MetaChannel
 from shared.domain.errors import SignatureInvalid
 from shared.domain.limits import PostTimes
+from shared.pipeline.ports import Incoming
 
 BODY = b'{"object":"whatsapp_business_account","entry":[]}'
 VECTORS = [  # made with openssl dgst -sha256 -hmac test_app_secret
@@ -25,40 +26,45 @@ def channel(*secrets: str) -> MetaChannel:
     return MetaChannel(app_secrets=secrets, credentials={}, base_url="", version="v25.0", post=PostTimes())
 
 
+def request(body: bytes, signature: str | None) -> Incoming:
+    headers = {} if signature is None else {"x-hub-signature-256": signature}
+    return Incoming("meta", "POST", "/webhooks/whatsapp", headers, body)
+
+
 def signed(body: bytes, secret: str = "test_app_secret") -> str:
     return "sha256=" + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
 
 
 @pytest.mark.parametrize(("body", "digest"), VECTORS)
 def test_the_right_signature_over_these_very_bytes_is_accepted(body: bytes, digest: str) -> None:
-    channel("test_app_secret").verify(body, f"sha256={digest}")
+    channel("test_app_secret").verify(request(body, f"sha256={digest}"))
 
 
 def test_the_same_json_in_other_bytes_is_refused() -> None:
     escaped = rb'{"body":"p\u00e3o a\u0040b.c \/x \ud83d\ude00"}'
     plain = '{"body":"pão a@b.c /x 😀"}'.encode()
-    channel("test_app_secret").verify(escaped, signed(escaped))
+    channel("test_app_secret").verify(request(escaped, signed(escaped)))
     with pytest.raises(SignatureInvalid):
-        channel("test_app_secret").verify(plain, signed(escaped))
+        channel("test_app_secret").verify(request(plain, signed(escaped)))
 
 
 def test_any_byte_string_verifies_even_if_it_is_no_text() -> None:
     body = bytes(range(256))
-    channel("test_app_secret").verify(body, signed(body))
-    channel("test_app_secret").verify(b"", signed(b""))
+    channel("test_app_secret").verify(request(body, signed(body)))
+    channel("test_app_secret").verify(request(b"", signed(b"")))
 
 
 def test_every_secret_of_a_rotation_is_accepted() -> None:
     for secret in ("old", "new"):
-        channel("new", "old").verify(BODY, signed(BODY, secret))
+        channel("new", "old").verify(request(BODY, signed(BODY, secret)))
     with pytest.raises(SignatureInvalid):
-        channel("new", "old").verify(BODY, signed(BODY, "other"))
+        channel("new", "old").verify(request(BODY, signed(BODY, "other")))
 
 
 def test_without_a_secret_nothing_is_accepted() -> None:
     for meta in (channel(), channel(""), channel("", "")):
         with pytest.raises(SignatureInvalid):
-            meta.verify(BODY, signed(BODY, ""))
+            meta.verify(request(BODY, signed(BODY, "")))
 
 
 DIGEST = VECTORS[0][1]
@@ -88,14 +94,14 @@ DIGEST = VECTORS[0][1]
 )
 def test_an_absent_malformed_or_wrong_signature_is_refused(signature: str | None) -> None:
     with pytest.raises(SignatureInvalid):
-        channel("test_app_secret").verify(BODY, signature)
+        channel("test_app_secret").verify(request(BODY, signature))
 
 
 @given(st.binary(max_size=50), st.text(max_size=80))
 def test_no_header_raises_anything_but_signature_invalid(body: bytes, signature: str) -> None:
     for header in (signature, "sha256=" + signature):
         with pytest.raises(SignatureInvalid):
-            channel("test_app_secret", "\udcff").verify(body, header)
+            channel("test_app_secret", "\udcff").verify(request(body, header))
 
 
 def test_a_fingerprint_tells_credentials_apart_and_nothing_else() -> None:

@@ -19,6 +19,7 @@ from shared.cli.doctor_settings import OF_QUEUE
 from shared.domain import deadline
 from shared.domain.errors import QueueUnavailable
 from shared.domain.limits import Limits, PostTimes
+from shared.pipeline.ports import Incoming
 from shared.stores import redis_client, sqlite_file
 from shared.wire import grpc_client
 
@@ -167,7 +168,7 @@ def test_the_webhook_computes_from_no_limit_that_another_service_alone_is_told(
         body = json.dumps(document).encode()
         signature = "sha256=" + hmac.new(b"secret", body, hashlib.sha256).hexdigest()
         with suppress(QueueUnavailable):
-            webhook.accept(body, signature)
+            webhook.accept(Incoming("meta", "POST", "/webhooks/whatsapp", {"x-hub-signature-256": signature}, body))
     assert {"message_max_age", "sweep_after", "inbound_retention"} <= Read.names, "what it does compute from"
     told = {setting.name for setting in config.SETTINGS if config.WEBHOOK in setting.services}
     not_told = {limit for name, (limit, _) in config._LIMITS.items() if name not in told}

@@ -18,6 +18,8 @@ from shared.domain.identity import Echo
 from shared.domain.marks import ReceiptBlock, sender_id
 from shared.domain.record import Delivery, Kind, ReceiptKind, Receipts, State
 from shared.pipeline.accept import Accept
+from shared.pipeline.channels import Channels
+from shared.pipeline.ports import Incoming
 from shared.pipeline.receipts import blocks, note_all
 from shared.tenants.environment import EnvironmentTenants
 from tests.unit.builders import (
@@ -217,13 +219,13 @@ def test_the_receipts_of_one_post_write_one_mark_for_each_sender(tmp_path: Path,
     events = [receipt(code, seconds, echo=None) for seconds, code in enumerate(codes)]
 
     class Posted(Channel):
-        def verify(self, body: bytes, signature: str | None) -> None: ...
+        def verify(self, incoming: Incoming) -> None: ...
 
-        def parse(self, body: bytes) -> Parsed:  # noqa: ARG002 - of the port
+        def parse(self, incoming: Incoming) -> Parsed:  # noqa: ARG002 - of the port
             return Parsed(tuple(events), {})
 
-    accept = Accept(store, Queue(), EnvironmentTenants("1"), Posted(), LIMITS, clock)  # type: ignore[arg-type]
-    accept(b"", None)
+    accept = Accept(store, Queue(), EnvironmentTenants("1"), Channels({"meta": Posted()}), LIMITS, clock)  # type: ignore[arg-type]
+    accept(Incoming("meta", "POST", "/webhooks/whatsapp", {}, b""))
     concerns = 131042 in codes
     assert store.asked["note_receipt_block"] == concerns
     assert store.marks(sender_id("meta", "1")).receipt_block == (ReceiptBlock(368, at(2)) if concerns else None)

@@ -16,6 +16,7 @@ from shared.domain.errors import RegistryUnavailable, StoreUnavailable
 from shared.domain.messages import Drop
 from shared.domain.record import Delivery, Kind, State
 from shared.pipeline.backend_marks import BackendMarks
+from shared.pipeline.channels import Channels
 from shared.pipeline.dead_letters import find
 from shared.pipeline.follow import Follow
 from shared.pipeline.ports import BackendUnavailable, HandlerCall, HandlerFault, HandlerInterrupted, Tenant
@@ -82,10 +83,10 @@ class World:
         run = ProcessInbound(
             self.store,
             self.registry,
-            self.channel,
+            Channels({"meta": self.channel}),
             self.handler,
             BackendMarks(self.handler.backend, self.store, LIMITS, self.clock),
-            Follow(self.queue, self.clock, LIMITS),
+            Follow(self.queue, self.clock, LIMITS, Channels({"meta": self.channel})),
             LIMITS,
             self.clock,
             lambda: self.stops,

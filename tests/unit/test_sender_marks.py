@@ -29,6 +29,7 @@ from shared.domain.marks import Block, Credential, Marks, Outage, ReceiptBlock, 
 from shared.domain.record import Delivery, State, Task
 from shared.domain.verdicts import Accepted, Blocked, BlockScope, CredentialRefused, ProviderDown
 from shared.logs import EVENTS
+from shared.pipeline.channels import Channels
 from shared.pipeline.follow import Follow
 from shared.pipeline.process_outbound import ProcessOutbound
 from shared.pipeline.sender_marks import SenderMarks, log_outage
@@ -58,6 +59,10 @@ class World:
     stops: bool = False
 
     @property
+    def channels(self) -> Channels:
+        return Channels({"meta": self.channel})  # type: ignore[dict-item]
+
+    @property
     def senders(self) -> SenderMarks:
         return SenderMarks(self.store, self.channel, self.limits, self.clock)
 
@@ -76,8 +81,8 @@ class World:
 
     def process(self, record: Delivery, hop: int = 0) -> Answer:
         """The record's own task arrives."""
-        follow = Follow(self.queue, self.clock, self.limits)
-        run = ProcessOutbound(self.store, self.channel, follow, self.limits, self.clock, lambda: self.stops)
+        follow = Follow(self.queue, self.clock, self.limits, self.channels)
+        run = ProcessOutbound(self.store, self.channels, follow, self.limits, self.clock, lambda: self.stops)
         return run(task_for(self.read(record), hop=hop))
 
     def read(self, record: Delivery) -> Delivery:
@@ -463,7 +468,7 @@ def test_another_credential_sends_at_once_and_the_previous_one_changes_nothing(w
 
 
 def test_a_sender_is_reported_with_its_reason(world: World) -> None:
-    senders = Senders(EnvironmentTenants(SENDER), world.store, world.channel, LIMITS, world.clock)
+    senders = Senders(EnvironmentTenants(SENDER), world.store, world.channels, LIMITS, world.clock)
     said = []
     for given in ({}, {"block": Block(NOW, seconds(600), 368)}, {"refused": RefusedCredential(IN_USE, 190, NOW)}):
         world.mark(**given)
@@ -480,8 +485,8 @@ def test_outages_are_counted_by_sender_and_backend(world: World, mark: Outage | 
     world.mark(down=mark)
     world.store.change_marks("b" * 40, lambda _: Marks(down=mark))
     tenants = EnvironmentTenants(SENDER)
-    assert Senders(tenants, world.store, world.channel, LIMITS, world.clock, "b" * 40).outages() == Outages(down, down)
-    assert Senders(tenants, world.store, world.channel, LIMITS, world.clock).outages() == Outages(down, 0)
+    assert Senders(tenants, world.store, world.channels, LIMITS, world.clock, "b" * 40).outages() == Outages(down, down)
+    assert Senders(tenants, world.store, world.channels, LIMITS, world.clock).outages() == Outages(down, 0)
 
 
 def test_the_senders_of_the_environment_are_those_of_its_tenant() -> None:
@@ -590,7 +595,7 @@ def test_marks_that_only_a_newer_version_can_read_hide_no_report(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = FailingMarks(world.store, marks=UnknownState())
-    senders = Senders(EnvironmentTenants(SENDER), store, world.channel, LIMITS, world.clock, "b" * 40)  # type: ignore[arg-type]
+    senders = Senders(EnvironmentTenants(SENDER), store, world.channels, LIMITS, world.clock, "b" * 40)  # type: ignore[arg-type]
     senders.report()
     assert senders.outages() == Outages(0, 0)
     assert [line["connected"] for line in world.lines("sender_checked")] == [1]

@@ -43,7 +43,7 @@ def make(tmp_path: Path, provider: parts.Provider) -> Iterator[Make]:
     with parts.logged():
         yield make
     for internal in made:
-        internal.parts.process_outbound.channel.close()
+        internal.parts.process_outbound.channels["meta"].close()
         internal.store.port.close()
 
 

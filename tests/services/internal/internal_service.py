@@ -61,7 +61,7 @@ class Service:
 
     def use_credential(self) -> None:
         """As the first send with the credential in use does."""
-        fingerprint = self.internal.parts.process_outbound.channel.fingerprint(parts.SENDER)
+        fingerprint = self.internal.parts.process_outbound.channels["meta"].fingerprint(parts.SENDER)
         parts.put_marks(self.internal.store.port, credential=Credential(fingerprint, NOW - timedelta(days=1)))
 
     @property

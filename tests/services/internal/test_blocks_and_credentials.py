@@ -10,7 +10,7 @@ from typing import Any
 import parts
 import pytest
 from internal_service import Make, Service, at_once, meet, told
-from parts import NOW, SENDER, WebhookParts, a_reply, error, post, receipt, signed
+from parts import NOW, SENDER, WebhookParts, a_reply, error, post, receipt
 
 from shared.domain.dead_letters import Listing
 from shared.domain.identity import Echo
@@ -126,7 +126,7 @@ def failed(record: Delivery, code: int, at: datetime = NOW, **fields: Any) -> di
 
 def deliver(webhook: WebhookParts, *items: dict[str, Any]) -> None:
     body = post(statuses=items)
-    webhook.parts.accept(body, signed(body))
+    webhook.parts.accept(parts.incoming(body))
 
 
 def sent(service: Service, count: int, first: int = 0) -> list[Delivery]:

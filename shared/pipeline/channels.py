@@ -1,0 +1,23 @@
+"""Channels: those of this process, by provider. A record says which one it came by, and goes out by."""
+
+from typing import Self
+
+from shared.domain.errors import UnknownState
+from shared.pipeline.ports import Channel
+
+
+class Channels(dict[str, Channel]):
+    """By the provider's name. To ask for one that is not there raises UnknownState: the record waits for a version, or
+    a configuration, that has it.
+    """
+
+    @classmethod
+    def of(cls, *channels: Channel) -> Self:
+        return cls({channel.provider: channel for channel in channels})
+
+    def __missing__(self, provider: str) -> Channel:
+        raise UnknownState("There is no channel here for the provider of this record.")
+
+    def at(self, path: str) -> Channel | None:
+        """The one whose provider calls at this path below /webhooks/."""
+        return next((channel for channel in self.values() if path in channel.webhooks), None)
