@@ -4,10 +4,11 @@ from dataclasses import replace
 from datetime import datetime
 
 import pytest
-from pipelines import Clock, Lines, Queue, lines_of
+from pipelines import Channel, Clock, Lines, Queue, lines_of
 
 from shared.domain.errors import QueueUnavailable
 from shared.domain.record import Delivery, Kind, State, Task
+from shared.pipeline.channels import Channels
 from shared.pipeline.follow import Follow
 from tests.unit.builders import LIMITS, pending
 
@@ -35,7 +36,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> Lines:
 
 
 def follow(queue: Queue, record: Delivery = PLAN) -> int:
-    return Follow(queue, Clock(), LIMITS).ensure_replies(record)
+    return Follow(queue, Clock(), LIMITS, Channels({"meta": Channel()})).ensure_replies(record)
 
 
 def test_the_tasks_of_a_plan_are_counted_in_the_log(lines: Lines, caplog: pytest.LogCaptureFixture) -> None:

@@ -6,9 +6,19 @@ from shared import config
 
 OF_CLOUD_RUN = frozenset({"CLOUD_RUN_JOB", "K_SERVICE", "K_REVISION", "K_CONFIGURATION"})
 OF_PROGRAMS = frozenset(
-    {"APPOINTMENTS_FILE", "AUDIT_CACHE", "AUDIT_URL", "FAKE_CLOUD", "HANDLER_CALLS", "POMBO_CALLED_BY"}
+    {
+        "APPOINTMENTS_FILE",
+        "AUDIT_CACHE",
+        "AUDIT_URL",
+        "CLOUDSDK_API_ENDPOINT_OVERRIDES_MONITORING",
+        "FAKE_CLOUD",
+        "GOOGLE_OAUTH_ACCESS_TOKEN",
+        "HANDLER_CALLS",
+        "POMBO_CALLED_BY",
+        "_PYTHON_IMAGE",
+    }
 )
-"""Read by .ci/audit.py, by a handler to start from, and by what tests start."""
+"""Read by .ci/audit.py, by infra/release, by a handler to start from, and by what tests start."""
 
 OF_LIBRARIES = frozenset(
     {
