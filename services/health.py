@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from shared.domain.errors import PomboError
-from shared.pipeline.ports import Queue, Store
+from shared.pipeline.ports import Queue
 from shared.pipeline.senders import Senders
+from shared.pipeline.webhook_store import WebhookStore
 
 Body = tuple[dict[str, Any], int]
 
@@ -20,7 +21,7 @@ def livez(exhausted: bool = False) -> Body:
     return ({"status": "exhausted"}, 503) if exhausted else ({"status": "ok"}, 200)
 
 
-def startz(store: Store) -> Body:
+def startz(store: WebhookStore) -> Body:
     """Whether this process may take requests: its configuration is complete, or it would not answer, and the store
     answers; 503 when it does not. The queue is not asked: without it webhooks are stored and delivered again, and a
     process that starts meanwhile works as soon as it is back.
@@ -28,7 +29,7 @@ def startz(store: Store) -> Body:
     return _report({"store": _word(store)})
 
 
-def readyz(store: Store, queue: Queue) -> Body:
+def readyz(store: WebhookStore, queue: Queue) -> Body:
     """Whether store and queue answer; 503 when one does not."""
     return _report({"store": _word(store), "queue": _word(queue)})
 
@@ -61,7 +62,7 @@ class CachedOutages:
             return {"provider_down": None, "backend_down": None}
 
 
-def _word(port: Store | Queue) -> str:
+def _word(port: WebhookStore | Queue) -> str:
     try:
         port.ping()
     except PomboError:

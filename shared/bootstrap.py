@@ -25,6 +25,7 @@ from shared.pipeline.process_inbound import ProcessInbound
 from shared.pipeline.process_outbound import ProcessOutbound
 from shared.pipeline.senders import Senders
 from shared.pipeline.sweep import Sweep
+from shared.pipeline.webhook_store import WebhookStore
 from shared.queues.cloud_tasks import CloudTasksQueue, QueueSettings
 from shared.tenants.environment import EnvironmentTenants
 from shared.wire.reach import ANYWHERE
@@ -52,7 +53,7 @@ class Webhook:
     config: Config
     accept: Accept
     channels: Channels
-    store: Store
+    store: WebhookStore
     queue: Queue
     shutdown: Shutdown
 

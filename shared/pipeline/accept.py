@@ -23,7 +23,8 @@ from shared.pipeline.channels import Channels
 from shared.pipeline.clock import Clock
 from shared.pipeline.follow import log_dead
 from shared.pipeline.outcomes import faults_in, outcome_of
-from shared.pipeline.ports import Created, DueTask, Exists, Incoming, Queue, Store, Tenants
+from shared.pipeline.ports import Created, DueTask, Exists, Incoming, Queue, Tenants
+from shared.pipeline.webhook_store import WebhookStore
 
 _WRAPPING = 16
 """Bytes around the beginning of what is too large to be kept whole."""
@@ -57,7 +58,7 @@ Arrival = MessageReceived | Change | Unparsable
 class Accept:
     """The webhook's work."""
 
-    store: Store
+    store: WebhookStore
     queue: Queue
     tenants: Tenants
     channels: Channels

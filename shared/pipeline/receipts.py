@@ -11,7 +11,7 @@ from shared.domain.marks import ReceiptBlock, sender_id
 from shared.domain.record import ReceiptKind
 from shared.pipeline import log_fields
 from shared.pipeline.outcomes import faults_in, outcome_of
-from shared.pipeline.ports import Store
+from shared.pipeline.webhook_store import WebhookStore
 
 IsOurs = Callable[[str, str], bool]
 """Whether a sender, by its provider and id, is anybody's."""
@@ -34,7 +34,7 @@ def blocks(events: Iterable[Event], is_ours: IsOurs = lambda *_: True) -> Mappin
     return found
 
 
-def note_all(events: Iterable[Event], store: Store, deadline: Deadline) -> list[Exception]:
+def note_all(events: Iterable[Event], store: WebhookStore, deadline: Deadline) -> list[Exception]:
     """Keep each receipt of a POST where it will be found: in the record that its echo names, else by the provider's id.
     What went wrong; raises an outage.
     """
@@ -49,7 +49,7 @@ def note_all(events: Iterable[Event], store: Store, deadline: Deadline) -> list[
     return faults_in(made)
 
 
-def _note(echo: Echo | None, receipt: ReceiptReceived, store: Store) -> bool:
+def _note(echo: Echo | None, receipt: ReceiptReceived, store: WebhookStore) -> bool:
     if echo is not None:
         return store.note_receipt(echo, receipt)
     store.note_unechoed_receipt(receipt)

@@ -1,0 +1,200 @@
+"""The code makes the calls that the account of its service is allowed, and no account is allowed more.
+
+Each method of the store port runs on the Firestore emulator, and each of its calls is noted. Terraform's roles are
+held to the same table (tests/infra/rules_permissions.py).
+"""
+
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from firestore_backend import DATABASE, fresh_project, shared_emulator
+from permissions import CALLS, METHODS, STORE, calls_of
+
+from shared.domain.dead_letters import Listing
+from shared.domain.deadline import Deadline
+from shared.domain.delivery import Answer, Step, create
+from shared.domain.events import ReceiptReceived
+from shared.domain.identity import Echo
+from shared.domain.limits import Limits
+from shared.domain.marks import Credential, Marks, ReceiptBlock
+from shared.domain.record import Delivery, Kind, ReceiptKind
+from shared.pipeline.ports import Store
+from shared.pipeline.webhook_store import WebhookStore
+from shared.stores.firestore import FirestoreStore
+
+ROOT = Path(__file__).parents[2]
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+LIMITS = Limits()
+OK = Answer(200, "ok")
+NOTED = ReceiptBlock(131031, NOW)
+
+
+@dataclass
+class Noted:
+    """A Google client, and the calls that are made of it."""
+
+    client: Any
+    calls: set[str]
+
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        def call(request: Mapping[str, Any], **options: Any) -> Any:
+            self.calls.update(calls_of(method, request))
+            return getattr(self.client, method)(request=request, **options)
+
+        return call
+
+
+@dataclass
+class Scene:
+    """A store with some records in it, and what has been asked of Google since."""
+
+    store: FirestoreStore
+    calls: set[str] = field(default_factory=set)
+
+
+@pytest.fixture
+def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+    emulator, _ = shared_emulator()
+    store = FirestoreStore(fresh_project(), DATABASE, LIMITS, lambda: NOW, emulator=emulator.address)
+    store.create(a_record("a"))
+    store.note_receipt(Echo(key("a"), 0, "corr_0001"), a_receipt(ReceiptKind.FAILED, "wamid.a"))
+    scene, connect = Scene(store), store._rpc._client.get
+    monkeypatch.setattr(store._rpc._client, "get", lambda: Noted(connect(), scene.calls))
+    yield scene
+    store.close()
+
+
+def key(letter: str) -> str:
+    return letter * 40
+
+
+def a_record(letter: str) -> Delivery:
+    made = create(
+        Kind.OUTBOUND,
+        key(letter),
+        provider="meta",
+        tenant="default",
+        sender="100000000000001",
+        contact="15550002222",
+        correlation_id="corr_0001",
+        payload={"type": "text"},
+        limits=LIMITS,
+        now=NOW,
+    )
+    return replace(made, provider_id=f"wamid.{letter}")
+
+
+def a_receipt(kind: ReceiptKind = ReceiptKind.DELIVERED, provider_id: str = "wamid.x") -> ReceiptReceived:
+    return ReceiptReceived(
+        provider="meta", sender="100000000000001", provider_id=provider_id, kind=kind, at=NOW, code=None
+    )
+
+
+def later(record: Delivery | None) -> Delivery:
+    assert record is not None
+    return replace(record, due_at=NOW + timedelta(hours=1))
+
+
+def deadline() -> Deadline:
+    over = time.monotonic() + 60
+    return Deadline(time.monotonic, over, over)
+
+
+def echo(letter: str) -> Echo:
+    return Echo(key(letter), 0, "corr_0001")
+
+
+def change_one(store: FirestoreStore) -> None:
+    """With a record beside it, of one that is there, of one that is not, and of one that was read before."""
+    step = store.change(key("a"), lambda found: Step(OK, write=later(found), create=(a_record("c"),)))
+    store.change(key("d"), lambda _: Step(OK, write=a_record("d")))
+    store.change(key("a"), lambda found: Step(OK, write=replace(later(found), attempt=1)), seen=a_record("a"))
+    assert step.write is not None
+
+
+def mark_one(store: FirestoreStore) -> None:
+    store.change_marks(key("e"), lambda marks: replace(marks, credential=Credential("f1", NOW)))
+    store.change_marks(key("e"), lambda marks: replace(marks, credential=Credential("f2", NOW)), seen=Marks())
+
+
+SCENES: Mapping[str, Callable[[FirestoreStore], Any]] = {
+    "create": lambda it: [it.create(a_record(letter)) for letter in "ab"],
+    "create_all": lambda it: it.create_all([a_record(letter) for letter in "abc"], deadline()),
+    "get": lambda it: it.get(key("a")),
+    "change": change_one,
+    "note_receipt": lambda it: [it.note_receipt(echo(letter), a_receipt()) for letter in "az"],
+    "note_unechoed_receipt": lambda it: it.note_unechoed_receipt(a_receipt()),
+    "note_receipts": lambda it: it.note_receipts(
+        [(echo("a"), a_receipt()), (echo("z"), a_receipt()), (None, a_receipt(ReceiptKind.FAILED))], deadline()
+    ),
+    "overdue": lambda it: it.overdue(NOW + timedelta(days=1), 10),
+    "backlog": lambda it: it.backlog(),
+    "listed": lambda it: [it.listed(listing, None, None, 10) for listing in Listing],
+    "purge": lambda it: it.purge(NOW + timedelta(days=365), 10),
+    "by_correlation": lambda it: it.by_correlation("corr_0001"),
+    "by_provider_id": lambda it: it.by_provider_id("meta", "wamid.a"),
+    "ids_with_prefix": lambda it: it.ids_with_prefix("aaaaaaaa", 10),
+    "marks": lambda it: it.marks(key("e")),
+    "change_marks": mark_one,
+    "note_receipt_block": lambda it: it.note_receipt_block(key("e"), NOTED),
+    "ping": lambda it: it.ping(),
+    "time": lambda it: it.time(),
+}
+"""Each method of the port, in each way that leads to other calls."""
+
+PORTS = {"webhook": WebhookStore, "internal": Store}
+
+
+def methods_of(port: type) -> set[str]:
+    return {name for name in vars(port) if not name.startswith("_")}
+
+
+def test_every_method_of_the_port_is_tried() -> None:
+    assert methods_of(Store) == set(SCENES)
+    assert methods_of(WebhookStore) <= set(SCENES)
+
+
+@pytest.mark.parametrize("service", STORE)
+def test_the_account_of_a_service_may_make_its_calls_and_no_other(service: str, scene: Scene) -> None:
+    for name in sorted(methods_of(PORTS[service])):
+        SCENES[name](scene.store)
+    assert frozenset().union(*(CALLS[call] for call in scene.calls)) == STORE[service]
+
+
+def test_the_webhook_lists_nothing(scene: Scene) -> None:
+    for name in sorted(methods_of(WebhookStore)):
+        SCENES[name](scene.store)
+    assert {call.partition(":")[0] for call in scene.calls} == {"batch_get_documents", "batch_write", "commit"}
+
+
+def test_the_code_makes_no_call_that_the_table_does_not_know() -> None:
+    """In the text: also those that no test happens to make."""
+    adapters = ("stores/firestore_rpc.py", "queues/cloud_tasks.py")
+    made = {name for it in adapters for name in re.findall(r"\bclient\.(\w+)\(", (ROOT / "shared" / it).read_text())}
+    assert made - {"call", "patience", "close", "get"} == METHODS
+    others = [
+        str(path.relative_to(ROOT))
+        for folder in ("shared", "services")
+        for path in (ROOT / folder).rglob("*.py")
+        if re.search(r"google\.cloud\.(firestore|tasks)", path.read_text()) and not str(path).endswith(adapters)
+    ]
+    assert others == [], "a client of Google's beside the two adapters"
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"writes": [{"delete": "records/a"}]},
+        {"writes": [{"update": {}}], "transaction": b"1"},
+        {"writes": [{"verify": "records/a"}]},
+    ],
+)
+def test_a_deletion_is_no_call_that_the_table_knows(request_: Mapping[str, Any]) -> None:
+    with pytest.raises(ValueError, match="deletes"):
+        list(calls_of("commit", request_))
