@@ -256,7 +256,6 @@ def build_queue(settings: Config) -> Queue:
             base_url=settings["INTERNAL_TASK_BASE_URL"],
             token=settings["INTERNAL_TASK_TOKEN"][0],
             dispatch_deadline=limits.dispatch_deadline,
-            service_account=settings.get("TASKS_SERVICE_ACCOUNT"),
             emulator=settings.get("CLOUD_TASKS_EMULATOR_HOST"),
         )
     )

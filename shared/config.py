@@ -334,7 +334,11 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("INTERNAL_TASK_BASE_URL", BOTH, _url, "where tasks go", local="http://127.0.0.1:8081", https=True),
     Setting("INTERNAL_TASK_TOKEN", BOTH, _list(_header), "list; X-Internal-Token of tasks", local="", secret=True),
     Setting(
-        "TASKS_SERVICE_ACCOUNT", BOTH, _account, "whose OIDC token tasks carry; then it is verified too", optional=True
+        "TASKS_SERVICE_ACCOUNT",
+        (INTERNAL,),
+        _account,
+        "whose OIDC token the queues give their tasks; then it is verified too",
+        optional=True,
     ),
     Setting(
         "SCHEDULER_SERVICE_ACCOUNT",

@@ -34,8 +34,7 @@ _T = TypeVar("_T")
 _BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 
 _QUEUE_ADVICE = {
-    "PermissionDenied": "this account may not make tasks there (it needs roles/cloudtasks.enqueuer, and to act as "
-    "TASKS_SERVICE_ACCOUNT)",
+    "PermissionDenied": "this account may not make tasks there (it needs roles/cloudtasks.enqueuer)",
     "NotFound": "there is no such queue: look at INBOUND_TASK_QUEUE_NAME, CLOUD_TASKS_LOCATION, GOOGLE_CLOUD_PROJECT",
     "DefaultCredentialsError": "there are no Google credentials here: gcloud auth application-default login",
     "RefreshError": "the Google credentials here have expired: gcloud auth application-default login",

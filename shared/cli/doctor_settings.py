@@ -67,7 +67,7 @@ def usable(environ: Mapping[str, str], wrong: Mapping[str, list[str]], needed: C
     missing = sorted(wrong.keys() & set(needed))
     if missing:
         raise CannotCheck(f"It cannot be checked before {', '.join(missing)} is right.")
-    return config.load(environ, config.WEBHOOK, only=needed)
+    return config.load(environ, config.INTERNAL, only=needed)
 
 
 def _describe(setting: Setting, environ: Mapping[str, str]) -> str:

@@ -13,6 +13,11 @@ KEY_FIELD = {Kind.INBOUND: "inbound_event_id", Kind.OUTBOUND: "outbound_key"}
 _KEY = {Kind.INBOUND: re.compile(rf"[0-9a-f]{{40}}|{DOCTOR_KEY}"), Kind.OUTBOUND: re.compile(r"[0-9a-f]{40}")}
 
 
+def task_path(kind: Kind) -> str:
+    """Where the internal service takes the tasks of this kind, and the one path to which their queue may lead."""
+    return f"/internal/process_{kind}"
+
+
 def task_body(task: Task) -> dict[str, str | int]:
     """The JSON body of a task."""
     return {

@@ -3,6 +3,9 @@
 Facts this rests on (google-cloud-tasks 2.26, https://cloud.google.com/tasks/docs/reference/rpc, 2026-09):
 create_task has a default timeout of 20 s and no retry; it may be retried only because our tasks are named, where
 AlreadyExists, of a live or of a used name, means that it was made. There is no call that makes several.
+
+A task carries no identity: in a project its queue gives it one, and says where it goes whatever its own address is
+(infra/terraform/modules/tasks), so that who makes tasks need not be allowed to act as anybody.
 """
 
 import json
@@ -18,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from shared.domain.deadline import Deadline
 from shared.domain.errors import QueueUnavailable
 from shared.domain.record import Kind, Task
-from shared.domain.tasks import task_body
+from shared.domain.tasks import task_body, task_path
 from shared.pipeline.ports import DueTask
 from shared.wire.grpc_client import GrpcClient, OutOfPatience
 from shared.wire.in_flight import CallsInFlight
@@ -47,7 +50,7 @@ LEAST_DEADLINE = timedelta(seconds=15)
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """Where the queues are and how their tasks call back."""
+    """Where the queues are, and what their tasks carry."""
 
     project: str
     location: str
@@ -55,7 +58,6 @@ class QueueSettings:
     base_url: str
     token: str = field(repr=False)
     dispatch_deadline: timedelta
-    service_account: str | None = None
     emulator: str | None = None
 
 
@@ -108,7 +110,7 @@ class CloudTasksQueue:
     def _task(self, task: Task, at: datetime | None) -> dict[str, Any]:
         settings = self._settings
         request: dict[str, Any] = {
-            "url": f"{settings.base_url}/internal/process_{task.kind}",
+            "url": settings.base_url + task_path(task.kind),
             "http_method": "POST",
             "headers": {
                 "Content-Type": "application/json",
@@ -117,11 +119,6 @@ class CloudTasksQueue:
             },
             "body": json.dumps(task_body(task)).encode(),
         }
-        if settings.service_account:
-            request["oidc_token"] = {
-                "service_account_email": settings.service_account,
-                "audience": settings.base_url,
-            }
         made: dict[str, Any] = {
             "name": f"{self._parent(task.kind)}/tasks/{task.name}",
             "http_request": request,

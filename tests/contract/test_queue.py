@@ -25,6 +25,7 @@ from real_servers import until
 from werkzeug.datastructures import Headers
 
 from local.cut_proxy import CutProxy
+from local.queues import target_of
 from services.internal.callers import Callers
 from shared import config
 from shared.domain.deadline import Deadline
@@ -63,10 +64,10 @@ class Emulator:
         self._process.kill()
         self._process.communicate()
 
-    def queue(self, paused: bool = True) -> str:
+    def queue(self, paused: bool = True, target: tasks_v2.HttpTarget | None = None) -> str:
         """The short name of a new queue."""
         name = f"q-{uuid.uuid4().hex[:12]}"
-        self.client.create_queue(parent=PLACE, queue=tasks_v2.Queue(name=f"{PLACE}/queues/{name}"))
+        self.client.create_queue(parent=PLACE, queue=tasks_v2.Queue(name=f"{PLACE}/queues/{name}", http_target=target))
         if paused:
             self.client.pause_queue(name=f"{PLACE}/queues/{name}")
         return name
@@ -661,8 +662,8 @@ def callers(certificates: Site, **environ: str) -> Callers:
 def sent(emulator: Emulator) -> Headers:
     """The headers of a task, as the service is sent them by the queue."""
     with a_site() as service:
-        running = {kind: emulator.queue(paused=False) for kind in Kind}
-        queue = Queue(emulator, {"base_url": service.url, "service_account": ACCOUNT, "queues": running})
+        running = {kind: emulator.queue(False, target_of(service.url, kind, ACCOUNT)) for kind in Kind}
+        queue = Queue(emulator, {"base_url": "https://elsewhere.example.com", "queues": running})
         queue.port.ensure(a_task(), None)
         until(lambda: service.seen)
         headers = service.seen[0]
@@ -675,15 +676,8 @@ def as_service(sent: Headers, **environ: str) -> dict[str, str]:
     return {"INTERNAL_TASK_BASE_URL": sent["Audience"], **environ}
 
 
-def test_a_task_of_ours_passes_with_token_and_oidc(certificates: Site, sent: Headers) -> None:
+def test_a_task_of_ours_passes_with_token_and_the_identity_of_its_queue(certificates: Site, sent: Headers) -> None:
     callers(certificates, **as_service(sent)).check_task(sent)
-
-
-def test_the_audience_is_the_address_of_the_service(emulator: Emulator) -> None:
-    queue = Queue(emulator, {"service_account": ACCOUNT})
-    queue.port.ensure(a_task(), None)
-    oidc = queue.made()[0].http_request.oidc_token
-    assert (oidc.service_account_email, oidc.audience) == (ACCOUNT, TARGET)
 
 
 def without(headers: Headers, *names: str) -> Headers:

@@ -155,6 +155,7 @@ CHANNEL, UPTIME = "google_monitoring_notification_channel", "google_monitoring_u
 REDIS, BUCKET = "google_redis_instance", "google_storage_bucket"
 INVOKE, ENQUEUE = "google_cloud_run_v2_service_iam_member", "google_cloud_tasks_queue_iam_member"
 ACT_AS, READ = "google_service_account_iam_member", "google_secret_manager_secret_iam_member"
+ROLE = "google_project_iam_custom_role"
 PROJECT, PULL = "google_project_iam_member", "google_artifact_registry_repository_iam_member"
 ASKED = ("conditions", "condition_prometheus_query_language")
 STEP: Mapping[str, Any] = {"path": "/", "http_headers": []}
@@ -379,8 +380,194 @@ OF_IDENTITIES = (
         member(member="allAuthenticatedUsers"),
         "internal believes a token that nobody has verified",
     ),
+    Mutation(
+        "the webhook is told whose identity tasks carry",
+        SERVICE,
+        '["webhook"]',
+        plain("TASKS_SERVICE_ACCOUNT", "pombo-tasks@my-project-1.iam.gserviceaccount.com"),
+        "TASKS_SERVICE_ACCOUNT is set for the webhook",
+    ),
+    Mutation("a queue leads where its tasks say", QUEUE, '["inbound"]', put([], "http_target"), "inbound-2 leads to"),
+    Mutation("tasks carry what they bring", QUEUE, '["outbound"]', put([], "http_target"), "carry no identity"),
+    Mutation(
+        "a queue leads elsewhere",
+        QUEUE,
+        '["inbound"]',
+        put("evil.example.com", "http_target", "uri_override", "host"),
+        "leads to https://evil.example.com",
+    ),
+    Mutation(
+        "a queue leads without TLS",
+        QUEUE,
+        '["outbound"]',
+        put("HTTP", "http_target", "uri_override", "scheme"),
+        "leads to http://",
+    ),
+    Mutation(
+        "a queue leads to another path",
+        QUEUE,
+        '["inbound"]',
+        put("/internal/process_outbound", "http_target", "uri_override", "path_override", "path"),
+        "inbound-2 leads to",
+    ),
+    Mutation(
+        "a tenant's queue leads to another path",
+        QUEUE,
+        "outbound-shop",
+        put("/internal/process_inbound", "http_target", "uri_override", "path_override", "path"),
+        "outbound-shop-2 leads to",
+    ),
+    Mutation(
+        "any path that a task says",
+        QUEUE,
+        '["inbound"]',
+        put([], "http_target", "uri_override", "path_override"),
+        "inbound-2 leads to",
+    ),
+    Mutation(
+        "an address of the task's goes first",
+        QUEUE,
+        '["inbound"]',
+        put("IF_NOT_EXISTS", "http_target", "uri_override", "uri_override_enforce_mode"),
+        "may go to another address",
+    ),
+    Mutation(
+        "any method that a task says",
+        QUEUE,
+        '["inbound"]',
+        put(None, "http_target", "http_method"),
+        "internal answers POST",
+    ),
+    Mutation(
+        "a secret in a queue's header",
+        QUEUE,
+        '["inbound"]',
+        put([{"header": [{"key": "X-Internal-Token", "value": "x1"}]}], "http_target", "header_overrides"),
+        "lie in the state",
+    ),
+    Mutation(
+        "a queue without an identity", QUEUE, '["outbound"]', put([], "http_target", "oidc_token"), "carry no identity"
+    ),
+    Mutation(
+        "a queue calls as somebody else",
+        QUEUE,
+        "outbound-clinic",
+        put("a@b.c", "http_target", "oidc_token", "service_account_email"),
+        "outbound-clinic-2 calls as a@b.c",
+    ),
+    Mutation(
+        "a queue's token is for another address",
+        QUEUE,
+        '["inbound"]',
+        put("https://x", "http_target", "oidc_token", "audience"),
+        "is for https://x",
+    ),
 )
 """Whose word counts."""
+
+RECORDS_OF = (("pomboRecords", "webhook"), ("pomboRecordsAndLists", "internal"))
+
+
+def _but(*permissions: str) -> Change:
+    """Take permissions out of a role."""
+
+    def change(values: Values) -> None:
+        kept = [it for it in values["permissions"] if it not in permissions]
+        if len(kept) + len(permissions) != len(values["permissions"]):
+            raise LookupError(f"Not all of {permissions} are in the role.")
+        values["permissions"] = kept
+
+    return change
+
+
+def _and(permission: str) -> Change:
+    """Put a permission into a role."""
+
+    def change(values: Values) -> None:
+        values["permissions"] = [*values["permissions"], permission]
+
+    return change
+
+
+OF_PERMISSIONS = (
+    *(
+        Mutation(
+            f"{who} may not {word}",
+            ROLE,
+            f'"{role}"',
+            _but(f"datastore.entities.{word}"),
+            f"{who}, on records, may not datastore.entities.{word}",
+        )
+        for role, who in RECORDS_OF
+        for word in ("get", "create", "update")
+    ),
+    Mutation(
+        "the sweep may not list",
+        ROLE,
+        '"pomboRecordsAndLists"',
+        _but("datastore.entities.list"),
+        "internal, on records, may not datastore.entities.list",
+    ),
+    *(
+        Mutation(
+            f"{who} may delete records",
+            ROLE,
+            f'"{role}"',
+            _and("datastore.entities.delete"),
+            f"{who}, on records, may datastore.entities.delete",
+        )
+        for role, who in RECORDS_OF
+    ),
+    Mutation(
+        "the webhook may list records",
+        ROLE,
+        '"pomboRecords"',
+        _and("datastore.entities.list"),
+        "webhook, on records, may datastore.entities.list",
+    ),
+    Mutation(
+        "the webhook has the internal service's role",
+        PROJECT,
+        'store["webhook"]',
+        member(role="projects/my-project-1/roles/pomboRecordsAndLists"),
+        "webhook, on records, may datastore.entities.list",
+    ),
+    Mutation(
+        "a role of another project",
+        PROJECT,
+        'store["webhook"]',
+        member(role="projects/other/roles/pomboRecords"),
+        "webhook, on records, may not datastore.entities.get",
+    ),
+    Mutation(
+        "a role of Google's that lists tasks",
+        ENQUEUE,
+        'look["webhook.inbound"]',
+        member(role="roles/cloudtasks.viewer"),
+        "webhook has cloudtasks.viewer",
+    ),
+    Mutation(
+        "who makes tasks may delete them", ROLE, '"pomboTaskMaker"', _and("cloudtasks.tasks.delete"), "tasks.delete"
+    ),
+    Mutation(
+        "who makes tasks may not", ROLE, '"pomboTaskMaker"', put(["x.y.z"], "permissions"), "may not cloudtasks.tasks"
+    ),
+    Mutation(
+        "who looks at queues may purge them",
+        ROLE,
+        '"pomboQueueReader"',
+        _and("cloudtasks.queues.purge"),
+        "queues.purge",
+    ),
+    Mutation("a role that is not made", ROLE, '"pomboQueueReader"', None, "may not cloudtasks.queues.get"),
+    Mutation(
+        "a role that is turned off", ROLE, '"pomboRecords"', put("DISABLED", "stage"), "may not datastore.entities"
+    ),
+    Mutation(
+        "a role that nobody has", ROLE, '"pomboRecords"', put("pomboOther", "role_id"), "Nobody has the role pomboOther"
+    ),
+)
+"""What the accounts may do."""
 
 MUTATIONS = (
     # Who reaches what
@@ -508,12 +695,15 @@ MUTATIONS = (
     Mutation(
         "a wrong queue's name", SERVICE, '["webhook"]', plain("INBOUND_TASK_QUEUE_NAME", "in"), "makes no such queue"
     ),
-    Mutation(
-        "tasks as somebody who may not call",
-        SERVICE,
-        '["webhook"]',
-        plain("TASKS_SERVICE_ACCOUNT", "pombo-webhook@my-project-1.iam.gserviceaccount.com"),
-        "may not call internal",
+    *(
+        Mutation(
+            f"{whose} calls as somebody who may not",
+            SERVICE,
+            '["internal"]',
+            plain(f"{whose}_SERVICE_ACCOUNT", "pombo-webhook@my-project-1.iam.gserviceaccount.com"),
+            f"{whose}_SERVICE_ACCOUNT of internal is pombo-webhook",
+        )
+        for whose in ("TASKS", "SCHEDULER")
     ),
     Mutation(
         "tokens for another address", SERVICE, '["internal"]', put([], "custom_audiences"), "does not take tokens"
@@ -745,26 +935,31 @@ MUTATIONS = (
         "has its value in the state",
     ),
     # Bindings
-    Mutation(
-        "webhook may not enqueue", ENQUEUE, 'enqueue["webhook.inbound"]', None, "webhook needs cloudtasks.enqueuer"
-    ),
+    Mutation("webhook may not enqueue", ENQUEUE, 'enqueue["webhook.inbound"]', None, "webhook needs pomboTaskMaker"),
     Mutation("internal may not enqueue for a tenant", ENQUEUE, "outbound-shop", None, "on queue outbound-shop-2"),
-    Mutation("webhook is never ready", ENQUEUE, 'look["webhook.outbound"]', None, "webhook needs cloudtasks.viewer"),
+    Mutation("webhook is never ready", ENQUEUE, 'look["webhook.outbound"]', None, "webhook needs pomboQueueReader"),
     Mutation(
-        "webhook may not make tasks as tasks",
+        "webhook may act as tasks",
         ACT_AS,
-        'act_as_tasks["webhook"]',
-        None,
-        "iam.serviceAccountUser on account tasks",
+        'build_acts_as["webhook"]',
+        member(
+            member="serviceAccount:pombo-webhook@my-project-1.iam.gserviceaccount.com",
+            service_account_id="projects/my-project-1/serviceAccounts/pombo-tasks@my-project-1.iam.gserviceaccount.com",
+        ),
+        "webhook has iam.serviceAccountUser on account tasks",
     ),
     Mutation("tasks may not call", INVOKE, 'invoke["tasks"]', None, "tasks needs run.invoker"),
     Mutation("the scheduler may not call", INVOKE, 'invoke["scheduler"]', None, "scheduler needs run.invoker"),
     Mutation(
         "a secret out of reach", READ, "webhook.META_APP_SECRET", None, "webhook needs secretmanager.secretAccessor"
     ),
-    Mutation("the store out of reach", PROJECT, 'store["internal"]', None, "internal needs datastore.user"),
+    Mutation("the store out of reach", PROJECT, 'store["internal"]', None, "internal needs pomboRecordsAndLists"),
     Mutation(
-        "every database in reach", PROJECT, 'store["internal"]', member(condition=[]), "has datastore.user on project"
+        "every database in reach",
+        PROJECT,
+        'store["internal"]',
+        member(condition=[]),
+        "has pomboRecordsAndLists on project",
     ),
     Mutation("another role", PROJECT, 'store["internal"]', member(role="roles/datastore.owner"), "has datastore.owner"),
     Mutation("a basic role", PROJECT, 'store["webhook"]', member(role="roles/editor"), "gives roles/editor"),
@@ -898,4 +1093,5 @@ MUTATIONS = (
     Mutation("images out of reach", PULL, "run_pulls", None, "artifactregistry.reader on repository pombo"),
     *OF_OUTAGES_AND_RECEIPTS,
     *OF_IDENTITIES,
+    *OF_PERMISSIONS,
 )

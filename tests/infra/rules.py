@@ -7,6 +7,7 @@ import rules_edges
 import rules_identity
 import rules_logging
 import rules_monitoring
+import rules_permissions
 import rules_platform
 import rules_queues
 import rules_services
@@ -22,6 +23,7 @@ RULES: tuple[Rule, ...] = (
     *rules_stores.RULES,
     *rules_edges.RULES,
     *rules_identity.RULES,
+    *rules_permissions.RULES,
     *rules_monitoring.RULES,
     *rules_logging.RULES,
     *rules_alerting.RULES,

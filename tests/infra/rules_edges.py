@@ -29,10 +29,10 @@ BUILD, DEPLOY = "build", "deploy"
 
 
 def edge_of(member: Resource) -> Edge:
-    """What a binding says."""
+    """What a binding says. Roles of our own go by their names; rules_permissions.py has what is in them."""
     who = str(member["member"]).removeprefix("serviceAccount:")
     who = RUN_AGENT if who.endswith(_AGENT) else who.split("@")[0].removeprefix("pombo-")
-    role = str(member["role"]).removeprefix("roles/")
+    role = str(member["role"]).rpartition("roles/")[2]
     if member.type == "google_project_iam_member":
         condition = member.block("condition").get("expression", "")
         return Edge(who, role, f"project if {condition}" if condition else "project")
@@ -50,9 +50,9 @@ def wanted(plan: Plan) -> set[Edge]:
     """What an environment needs.
 
     webhook stores and enqueues inbound; internal stores and enqueues both (the sweep); each reads its secrets and asks
-    for the state of both queues (/readyz); a task carries the identity of tasks, the sweep's call that
-    of scheduler; the deployment deploys each service, as which it must be allowed to act, and the build none; Cloud
-    Run's agent pulls images.
+    for the state of both queues (/readyz); a queue gives its tasks the identity of tasks, the sweep's call carries that
+    of scheduler, and neither service acts as one of them; the deployment deploys each service, as which it must be
+    allowed to act, and the build none; Cloud Run's agent pulls images.
     """
     inbound, outbound = (plan.service("internal").env[f"{kind}_TASK_QUEUE_NAME"] for kind in ("INBOUND", "OUTBOUND"))
     database = plan.one("google_firestore_database")
@@ -60,17 +60,16 @@ def wanted(plan: Plan) -> set[Edge]:
     edges = {
         Edge("tasks", "run.invoker", "service internal"),
         Edge("scheduler", "run.invoker", "service internal"),
-        Edge("webhook", "cloudtasks.enqueuer", f"queue {inbound}"),
-        *(Edge("internal", "cloudtasks.enqueuer", f"queue {name}") for name in plan.queues),
+        Edge("webhook", "pomboTaskMaker", f"queue {inbound}"),
+        *(Edge("internal", "pomboTaskMaker", f"queue {name}") for name in plan.queues),
         Edge(RUN_AGENT, "artifactregistry.reader", "repository pombo"),
     }
     for service in plan.services:
         key = service.key
         edges |= {
-            Edge(key, "datastore.user", store),
-            Edge(key, "cloudtasks.viewer", f"queue {inbound}"),
-            Edge(key, "cloudtasks.viewer", f"queue {outbound}"),
-            Edge(key, "iam.serviceAccountUser", "account tasks"),
+            Edge(key, "pomboRecordsAndLists" if key == "internal" else "pomboRecords", store),
+            Edge(key, "pomboQueueReader", f"queue {inbound}"),
+            Edge(key, "pomboQueueReader", f"queue {outbound}"),
             *(Edge(key, "secretmanager.secretAccessor", f"secret {name}") for name in service.secrets),
             Edge(DEPLOY, "run.developer", f"service {key}"),
             Edge(DEPLOY, "iam.serviceAccountUser", f"account {key}"),
@@ -96,10 +95,10 @@ def nobody_has_a_basic_role(plan: Plan, code: Code) -> Iterator[str]:
 
 def the_services_know_who_calls(plan: Plan, code: Code) -> Iterator[str]:
     invokers = {edge.who for edge in edges_of(plan) if edge.role == "run.invoker"}
-    for service in plan.services:
-        account = service.env.get("TASKS_SERVICE_ACCOUNT") or ""
+    for name in ("TASKS_SERVICE_ACCOUNT", "SCHEDULER_SERVICE_ACCOUNT"):
+        account = plan.service("internal").env.get(name) or ""
         if account.split("@")[0].removeprefix("pombo-") not in invokers:
-            yield f"TASKS_SERVICE_ACCOUNT of {service.key} is {account}, which may not call internal."
+            yield f"{name} of internal is {account}, which may not call internal."
 
 
 RULES = (each_call_has_its_binding_and_no_other_is_there, nobody_has_a_basic_role, the_services_know_who_calls)

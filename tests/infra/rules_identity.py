@@ -5,7 +5,11 @@ from collections.abc import Iterator
 from code_side import Code
 from plans import Plan, Service
 
+from shared.domain.record import Kind
+from shared.domain.tasks import task_path
+
 RUN_TF = "infra/terraform/modules/run/main.tf"
+TASKS_TF = "infra/terraform/modules/tasks/main.tf"
 
 
 def an_unsigned_identity_is_believed_exactly_behind_iam(plan: Plan, code: Code) -> Iterator[str]:
@@ -28,4 +32,43 @@ def _is_guarded(plan: Plan, service: Service) -> bool:
     return service["invoker_iam_disabled"] is False and service["name"] not in everybody
 
 
-RULES = (an_unsigned_identity_is_believed_exactly_behind_iam,)
+def each_queue_says_where_its_tasks_go(plan: Plan, code: Code) -> Iterator[str]:
+    """Whatever a task says: to the one path that the queue serves, at the internal service."""
+    internal = plan.service("internal")
+    url = internal.env.get("INTERNAL_TASK_BASE_URL")
+    inbound = internal.env.get("INBOUND_TASK_QUEUE_NAME")
+    for name, queue in plan.queues.items():
+        path = task_path(Kind.INBOUND if name == inbound else Kind.OUTBOUND)
+        uri = queue.block("http_target", "uri_override")
+        led = (f"{str(uri.get('scheme')).lower()}://{uri.get('host')}", queue.block(*_PATH).get("path"))
+        if led != (url, path):
+            yield f"{name} leads to {''.join(map(str, led))}; its tasks are for {url}{path} ({TASKS_TF})."
+        if uri.get("uri_override_enforce_mode") != "ALWAYS":
+            yield f"A task of {name} may go to another address: uri_override_enforce_mode is not ALWAYS ({TASKS_TF})."
+        target = queue.block("http_target")
+        if target.get("http_method") != "POST":
+            yield f"{name} calls by {target.get('http_method')}; internal answers POST ({TASKS_TF})."
+        if target.get("header_overrides"):
+            yield f"{name} sends headers of its own, which lie in the state ({TASKS_TF})."
+
+
+def each_queue_says_whose_identity_its_tasks_carry(plan: Plan, code: Code) -> Iterator[str]:
+    internal = plan.service("internal")
+    for name, queue in plan.queues.items():
+        token = queue.block("http_target", "oidc_token")
+        if not token:
+            yield f"The tasks of {name} carry no identity, or one that they bring themselves ({TASKS_TF})."
+            continue
+        if token.get("service_account_email") != internal.env.get("TASKS_SERVICE_ACCOUNT"):
+            yield f"{name} calls as {token.get('service_account_email')}, and TASKS_SERVICE_ACCOUNT is another."
+        if token.get("audience") != internal.env.get("INTERNAL_TASK_BASE_URL"):
+            yield f"The token of {name} is for {token.get('audience')}; internal checks INTERNAL_TASK_BASE_URL."
+
+
+_PATH = ("http_target", "uri_override", "path_override")
+
+RULES = (
+    an_unsigned_identity_is_believed_exactly_behind_iam,
+    each_queue_says_where_its_tasks_go,
+    each_queue_says_whose_identity_its_tasks_carry,
+)

@@ -187,6 +187,9 @@ COMES_BEHIND = [
     ("google_firestore_field.indexed", "google_firestore_field.expiring"),
     ("google_firestore_field.expiring", "google_firestore_field.exempt"),
     ("google_firestore_field.exempt", "google_firestore_database"),
+    ("google_cloud_tasks_queue", "google_service_account"),
+    ("google_cloud_tasks_queue_iam_member", "google_project_iam_custom_role"),
+    ("google_project_iam_member", "google_project_iam_custom_role"),
     ("google_project_iam_member", "google_service_account"),
     ("google_storage_bucket_iam_member", "google_service_account"),
 ]

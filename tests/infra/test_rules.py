@@ -62,6 +62,7 @@ API_OF = {
     "google_firestore": "firestore",
     "google_logging": "logging",
     "google_monitoring": "monitoring",
+    "google_project_iam_custom_role": "iam",
     "google_project_iam_member": "cloudresourcemanager",
     "google_project_service": "serviceusage",
     "google_redis": "redis",

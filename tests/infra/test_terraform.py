@@ -211,6 +211,7 @@ API = """    api = {
       secrets  = ["INTERNAL_TASK_TOKEN"]
       enqueues = ["outbound"]
       looks_at = ["inbound", "outbound"]
+      lists    = false
       invokers = []
     }
     webhook = {"""
@@ -226,11 +227,10 @@ def test_another_service_is_one_more_entry(make_workspace: Callable[[], Workspac
     assert all("api" in it.address for it in after.resources if it.address not in there)
     assert after.service("api").block("template")["service_account"] == "pombo-api@my-project-1.iam.gserviceaccount.com"
     assert edges_of(after) - edges_of(before) == {
-        Edge("api", "datastore.user", 'project if resource.name == "projects/my-project-1/databases/pombo"'),
-        Edge("api", "cloudtasks.enqueuer", "queue outbound"),
-        Edge("api", "cloudtasks.viewer", "queue inbound"),
-        Edge("api", "cloudtasks.viewer", "queue outbound"),
-        Edge("api", "iam.serviceAccountUser", "account tasks"),
+        Edge("api", "pomboRecords", 'project if resource.name == "projects/my-project-1/databases/pombo"'),
+        Edge("api", "pomboTaskMaker", "queue outbound"),
+        Edge("api", "pomboQueueReader", "queue inbound"),
+        Edge("api", "pomboQueueReader", "queue outbound"),
         Edge("api", "secretmanager.secretAccessor", "secret INTERNAL_TASK_TOKEN"),
         Edge(DEPLOY, "run.developer", "service api"),
         Edge(DEPLOY, "iam.serviceAccountUser", "account api"),

@@ -212,7 +212,6 @@ def test_the_queue_is_the_one_of_the_settings(build: Build, more: dict[str, str]
         base_url="http://127.0.0.1:7",
         token="new-token",
         dispatch_deadline=timedelta(seconds=675) / 20,
-        service_account="tasks@a-project.iam.gserviceaccount.com",
         emulator="127.0.0.1:9",
     )
 

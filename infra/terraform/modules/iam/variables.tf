@@ -7,11 +7,12 @@ variable "region" {
 }
 
 variable "services" {
-  description = "Each service: the secrets that it reads, the queues it puts tasks into, those whose state it asks for."
+  description = "Each service: secrets that it reads, queues it puts tasks into, those it asks for, whether it lists records."
   type = map(object({
     secrets  = set(string)
     enqueues = set(string)
     looks_at = set(string)
+    lists    = bool
   }))
 }
 

@@ -1,5 +1,5 @@
-# One environment: joins the other modules. Each comes behind what it needs: queues and database first, then who may use
-# them, then the services that do, then what calls the services.
+# One environment: joins the other modules. Each comes behind what it needs: accounts, then queues and database, then who
+# may use them, then the services that do, then what calls the services.
 
 terraform {
   required_providers {
@@ -14,12 +14,14 @@ data "google_project" "this" {
 }
 
 module "tasks" {
-  source       = "../tasks"
-  project      = var.project
-  region       = var.region
-  tenants      = var.tenants
-  suffix       = var.queue_suffix
-  log_sampling = var.queue_log_sampling
+  source          = "../tasks"
+  project         = var.project
+  region          = var.region
+  tenants         = var.tenants
+  suffix          = var.queue_suffix
+  log_sampling    = var.queue_log_sampling
+  internal_host   = local.hosts["internal"]
+  service_account = module.iam.emails["tasks"]
 }
 
 module "firestore" {

@@ -107,7 +107,6 @@ locals {
     INBOUND_TASK_QUEUE_NAME  = module.tasks.names["inbound"]
     OUTBOUND_TASK_QUEUE_NAME = module.tasks.names["outbound"]
     INTERNAL_TASK_BASE_URL   = local.urls["internal"]
-    TASKS_SERVICE_ACCOUNT    = local.callers["tasks"]
     HANDLER_TIMEOUT          = "${local.handler_timeout}s" # the webhook's tasks wait as long as internal works
     MESSAGE_MAX_AGE          = local.tuning["message_max_age"]
     DEDUPE_TTL_DAYS          = local.tuning["dedupe_ttl_days"]
@@ -142,6 +141,7 @@ locals {
       secrets  = concat(["META_APP_SECRET", "META_VERIFY_TOKEN", "INTERNAL_TASK_TOKEN"], local.store_secrets)
       enqueues = ["inbound"]
       looks_at = ["inbound", "outbound"]
+      lists    = false # it knows the name of each record that it reads or changes
       # Nobody in particular: everybody.
       invokers = []
     }
@@ -152,6 +152,7 @@ locals {
       env = merge(var.handler_variables, local.handler_env, {
         WHATSAPP_API_BASE_URL     = local.tuning["whatsapp_api_base_url"]
         WHATSAPP_API_VERSION      = local.tuning["whatsapp_api_version"]
+        TASKS_SERVICE_ACCOUNT     = local.callers["tasks"]
         SCHEDULER_SERVICE_ACCOUNT = local.callers["scheduler"]
         OIDC_CERTS_URL            = local.tuning["oidc_certs_url"]
         HANDLER_TRACEBACK         = local.tuning["handler_traceback"]
@@ -163,6 +164,7 @@ locals {
       secrets  = concat(["WHATSAPP_ACCESS_TOKEN", "INTERNAL_TASK_TOKEN"], local.handler_secrets, local.store_secrets)
       enqueues = concat(["inbound", "outbound"], [for tenant in var.tenants : "outbound-${tenant}"])
       looks_at = ["inbound", "outbound"]
+      lists    = true # the sweep
       invokers = ["tasks", "scheduler"]
     }
   }

@@ -26,3 +26,13 @@ variable "log_sampling" {
   description = "The part of the queues' operations that Cloud Logging keeps: 0 to 1."
   type        = number
 }
+
+variable "internal_host" {
+  description = "The host of the internal service, to which alone the queues lead."
+  type        = string
+}
+
+variable "service_account" {
+  description = "Whose identity the calls carry. It has to be there before the queues."
+  type        = string
+}

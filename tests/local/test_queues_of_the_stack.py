@@ -1,0 +1,81 @@
+"""The queues of the stack: made once, and each says where its tasks go and whose identity they carry."""
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from google.cloud import tasks_v2
+from tasks_harness import LOCATION, Emulator, a_target, wait_until
+
+from local.queues import RATES, ensure_queues, target_of
+from shared.domain.record import Kind
+from shared.domain.tasks import task_path
+
+ACCOUNT = "tasks@pombo-local.iam.gserviceaccount.com"
+
+
+@pytest.fixture(scope="module")
+def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
+    with Emulator(tmp_path_factory.mktemp("tasks")) as emulator:
+        yield emulator
+
+
+def ensured(emulator: Emulator, base_url: str, names: dict[str, str], **more: str) -> dict[str, tasks_v2.Queue]:
+    settings = {**names, "INTERNAL_TASK_BASE_URL": base_url, **more}
+    ensure_queues(f"127.0.0.1:{emulator.port}", "pombo-local", "local", settings, lambda: None)
+    return {variable: emulator.client.get_queue(name=f"{LOCATION}/queues/{name}") for variable, name in names.items()}
+
+
+@pytest.fixture
+def names() -> dict[str, str]:
+    return {variable: f"q-{uuid.uuid4().hex[:12]}" for variable in RATES}
+
+
+def test_each_queue_leads_to_the_one_path_that_it_serves(emulator: Emulator, names: dict[str, str]) -> None:
+    made = ensured(emulator, "http://127.0.0.1:8081", names)
+    for variable, kind in (("INBOUND_TASK_QUEUE_NAME", Kind.INBOUND), ("OUTBOUND_TASK_QUEUE_NAME", Kind.OUTBOUND)):
+        uri = made[variable].http_target.uri_override
+        assert (uri.scheme.name, uri.host, uri.port) == ("HTTP", "127.0.0.1", 8081)
+        assert uri.path_override.path == task_path(kind)
+        assert uri.uri_override_enforce_mode.name == "ALWAYS"
+        assert made[variable].http_target.http_method.name == "POST"
+        assert "oidc_token" not in made[variable].http_target
+
+
+def test_a_queue_that_is_there_is_led_to_the_new_address_and_else_left_alone(
+    emulator: Emulator, names: dict[str, str]
+) -> None:
+    before = ensured(emulator, "http://127.0.0.1:8081", names)
+    emulator.client.pause_queue(name=before["INBOUND_TASK_QUEUE_NAME"].name)
+    after = ensured(emulator, "http://127.0.0.1:9999", names)
+    inbound = after["INBOUND_TASK_QUEUE_NAME"]
+    assert inbound.http_target.uri_override.port == 9999
+    assert inbound.state.name == "PAUSED"
+    assert inbound.rate_limits == before["INBOUND_TASK_QUEUE_NAME"].rate_limits
+
+
+def test_a_task_that_was_made_for_the_old_address_reaches_the_new_one(
+    emulator: Emulator, names: dict[str, str]
+) -> None:
+    with a_target() as service:
+        made = ensured(emulator, service.url, names, TASKS_SERVICE_ACCOUNT=ACCOUNT)
+        emulator.create(made["OUTBOUND_TASK_QUEUE_NAME"].name, "http://127.0.0.1:9/internal/process_outbound")
+        (request,) = wait_until(lambda: service.received)
+        assert request.path == task_path(Kind.OUTBOUND)
+        assert request.headers["Authorization"].startswith("Bearer ")
+
+
+@pytest.mark.parametrize(
+    ("base_url", "address"),
+    [
+        ("https://internal.example.com", ("HTTPS", "internal.example.com", 0, "/internal/process_inbound")),
+        ("https://internal.example.com/", ("HTTPS", "internal.example.com", 0, "/internal/process_inbound")),
+        ("http://[::1]:8081/a/path", ("HTTP", "::1", 8081, "/a/path/internal/process_inbound")),
+    ],
+)
+def test_an_address_is_taken_apart_whole(base_url: str, address: tuple[str, str, int, str]) -> None:
+    target = target_of(base_url, Kind.INBOUND, ACCOUNT)
+    uri = target.uri_override
+    assert (uri.scheme.name, uri.host, uri.port, uri.path_override.path) == address
+    assert target.oidc_token.service_account_email == ACCOUNT
+    assert target.oidc_token.audience == base_url.rstrip("/"), "as INTERNAL_TASK_BASE_URL is read"
