@@ -1001,7 +1001,7 @@ MUTATIONS = (
     ),
     Mutation("an alert nobody has to read", POLICY, "webhook_down", put("", "documentation", "content"), "no section"),
     Mutation("an alert that is off", POLICY, '["oldest_pending"]', put(False, "enabled"), "is turned off"),
-    Mutation("an alert that tells nobody", POLICY, "webhook_down", put([], "notification_channels"), "tells 0 of 1"),
+    Mutation("an alert that tells nobody", POLICY, "webhook_down", put([], "notification_channels"), "tells 0 of 3"),
     Mutation("an address without a channel", CHANNEL, "email", None, "have a channel"),
     Mutation(
         "an alert that waits for its metric",

@@ -313,4 +313,123 @@ OF_THE_GROUND = (
 )
 """Of addresses, egress, Redis, first versions, probes and the scheduler."""
 
-MUTATIONS = (*OF_LOGS, *OF_METRICS, *OF_ALERTS, *OF_THE_GROUND)
+SINK, LOGS, AUDIT = (
+    "google_logging_project_sink",
+    "google_logging_project_bucket_config",
+    "google_project_iam_audit_config",
+)
+BACKUP, BUDGET = "google_firestore_backup_schedule", "google_billing_budget"
+
+OF_RESIDENCE = (
+    Mutation("logs elsewhere", LOGS, "regional", put("global", "location"), "logs are kept in ['global']"),
+    Mutation("no bucket of logs", LOGS, "regional", None, "logs are kept in []"),
+    Mutation("no sink", SINK, "default", None, "by the sink _Default alone, and not by []"),
+    Mutation("a second sink", SINK, "default", put("regional", "name"), "not by ['regional']"),
+    Mutation("a sink that is off", SINK, "default", put(True, "disabled"), "the sink is off"),
+    Mutation("a sink of errors", SINK, "default", put('severity>="ERROR"', "filter"), "more than audit logs"),
+    Mutation("a sink of no filter", SINK, "default", put(None, "filter"), "more than audit logs"),
+    Mutation("a sink with the handshakes", SINK, "default", put([], "exclusions"), "take each other's away"),
+    Mutation(
+        "an exclusion that is off in the sink", SINK, "default", put(True, "exclusions", "disabled"), "each other's"
+    ),
+    Mutation("an API that is not audited", AUDIT, "secretmanager", None, "are logged"),
+    Mutation(
+        "an audit of the services",
+        AUDIT,
+        "datastore",
+        put([], "audit_log_config", "exempted_members"),
+        "exempts others",
+    ),
+    Mutation(
+        "an audit of writes alone",
+        AUDIT,
+        "datastore",
+        lambda values: values.update(audit_log_config=values["audit_log_config"][:1]),
+        "is logged",
+    ),
+    Mutation("no backup", BACKUP, '["weekly"]', None, "firestore_backups asks for"),
+    Mutation("a backup of a day", BACKUP, '["daily"]', put("86400s", "retention"), "firestore_backups asks for"),
+    Mutation("a backup of another database", BACKUP, '["daily"]', put("(default)", "database"), "backs up (default)"),
+    Mutation("a backup that never runs", BACKUP, '["weekly"]', put([], "weekly_recurrence"), "never"),
+    Mutation("no budget", BUDGET, "this", None, "or none where one is"),
+    Mutation(
+        "another amount",
+        BUDGET,
+        "this",
+        put("2000", "amount", "specified_amount", "units"),
+        "not the one that is asked",
+    ),
+    Mutation("a budget of every project", BUDGET, "this", put([], "budget_filter"), "of the whole billing account"),
+    Mutation(
+        "a budget that is told too late",
+        BUDGET,
+        "this",
+        lambda values: values.update(threshold_rules=values["threshold_rules"][:2]),
+        "does not tell when",
+    ),
+    Mutation("a budget that tells nobody", BUDGET, "this", put([], "all_updates_rule"), "The budget tells 0 of 2"),
+    Mutation(
+        "a critical alert that tells the warnings' channel",
+        POLICY,
+        '["sweep_silent"]',
+        put(
+            [
+                None,
+                "projects/my-project-1/notificationChannels/1",
+                "projects/my-project-1/notificationChannels/3",
+            ],
+            "notification_channels",
+        ),
+        "tells others than the channels of its severity",
+    ),
+    Mutation(
+        "a warning that tells nobody but the e-mails",
+        POLICY,
+        '["oldest_pending"]',
+        put([None], "notification_channels"),
+        "tells 1 of 2",
+    ),
+    Mutation(
+        "a rate that was not asked for",
+        "google_cloud_tasks_queue",
+        '["outbound"]',
+        put(20, "rate_limits", "max_dispatches_per_second"),
+        "for OUTBOUND_TASK_QUEUE_NAME in local/queues.py",
+    ),
+    Mutation(
+        "a tenant's rate that was not asked for",
+        "google_cloud_tasks_queue",
+        "outbound-clinic",
+        put(20, "rate_limits", "max_dispatches_per_second"),
+        "crowd out",
+    ),
+)
+"""Of where logs are kept, backups, audits, the budget, channels and rates."""
+
+OF_KEYS = (
+    Mutation(
+        "a database of Google's key", "google_firestore_database", "this", put([], "cmek_config"), "kms_key is projects"
+    ),
+    Mutation("a Redis of Google's key", REDIS, "this", put(None, "customer_managed_key"), "kms_key is projects"),
+    Mutation("media of Google's key", "google_storage_bucket", "media", put([], "encryption"), "kms_key is projects"),
+    Mutation(
+        "a database of another key",
+        "google_firestore_database",
+        "this",
+        put("projects/p/locations/us-central1/keyRings/r/cryptoKeys/other", "cmek_config", "kms_key_name"),
+        "kms_key is projects",
+    ),
+)
+"""Of a plan with a key of the team's own."""
+
+OF_NO_KEY = (
+    Mutation(
+        "a key that was not asked for",
+        REDIS,
+        "this",
+        put("projects/p/locations/us-central1/keyRings/r/cryptoKeys/other", "customer_managed_key"),
+        "kms_key is None",
+    ),
+)
+
+MUTATIONS = (*OF_RESIDENCE, *OF_NO_KEY, *OF_LOGS, *OF_METRICS, *OF_ALERTS, *OF_THE_GROUND)

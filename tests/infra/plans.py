@@ -1,5 +1,6 @@
 """Plans: what Terraform says that it would make, read for the rules that it is held to."""
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -111,6 +112,16 @@ class Plan:
     def variables(self) -> Mapping[str, Any]:
         """The root's variables that were given, or that have a default."""
         return {name: it.get("value") for name, it in self.document["variables"].items()}
+
+    def given(self, name: str) -> Any:
+        """A variable's value; what came as text on a command line is read as Terraform reads it."""
+        value = self.variables.get(name)
+        if not isinstance(value, str):
+            return value
+        try:
+            return json.loads(value)
+        except ValueError:
+            return value
 
     @property
     def outputs(self) -> Mapping[str, Any]:

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from code_side import Code
 from gcloud_lines import commands_in, shell_of_page
 from plans import Plan, Resource
+from rules_stores import data_is_encrypted_with_the_teams_key_if_there_is_one
 
 ROOT = Path(__file__).parents[2]
 DAY = 86_400
@@ -103,6 +105,25 @@ def _spares(condition: Mapping[str, Any]) -> bool:
     )
 
 
+# ---- places and keys
+
+
+def secrets_lie_where_it_is_asked(plan: Plan) -> Iterator[str]:
+    locations, key = plan.given("secret_locations") or [], plan.given("kms_key")
+    for it in plan.of("google_secret_manager_secret"):
+        replicas = it.block("replication", "user_managed").get("replicas") or []
+        places = [one["location"] for one in replicas]
+        if places != locations:
+            yield f"{it.address} lies in {places or 'any place'}, and not in {locations}."
+        keys = {encryption["kms_key_name"] for one in replicas for encryption in one["customer_managed_encryption"]}
+        if keys != ({key} if key else set()):
+            yield f"{it.address} is encrypted with {sorted(keys) or 'a key of Google'}, and kms_key is {key}."
+
+
+def what_is_kept_is_encrypted_with_the_teams_key(plan: Plan) -> Iterator[str]:
+    yield from data_is_encrypted_with_the_teams_key_if_there_is_one(plan, Code())
+
+
 # ---- APIs
 
 API_OF_COMMAND: Mapping[str, str] = {
@@ -185,5 +206,7 @@ def every_api_that_is_called_is_on(plan: Plan) -> Iterator[str]:
 RULES: Sequence[Any] = (
     the_registry_keeps_the_newest_images,
     the_state_can_be_brought_back,
+    secrets_lie_where_it_is_asked,
+    what_is_kept_is_encrypted_with_the_teams_key,
     every_api_that_is_called_is_on,
 )

@@ -85,4 +85,73 @@ def the_verify_token_is_in_no_log(plan: Plan, code: Code) -> Iterator[str]:
         yield f"The request log loses {entry['httpRequest']['requestMethod']} {entry['httpRequest']['requestUrl']}."
 
 
-RULES = (the_verify_token_is_in_no_log,)
+SINK, BUCKET, AUDIT = (
+    "google_logging_project_sink",
+    "google_logging_project_bucket_config",
+    "google_project_iam_audit_config",
+)
+_LEFT_OUT = re.compile(r'NOT LOG_ID\("(cloudaudit|externalaudit)\.googleapis\.com/\w+"\)')
+"""What the sink _Default leaves to _Required: audit logs that cannot be turned off."""
+
+
+def logs_are_kept_where_it_is_asked(plan: Plan, code: Code) -> Iterator[str]:
+    location = plan.given("log_location")
+    wanted = [location] if location else []
+    if [it["location"] for it in plan.of(BUCKET)] != wanted:
+        yield f"log_location is {location}, and logs are kept in {[it['location'] for it in plan.of(BUCKET)]}."
+    sinks = plan.of(SINK)
+    if [it["name"] for it in sinks] != ["_Default"] * len(wanted):
+        yield f"Logs go where log_location says by the sink _Default alone, and not by {[it['name'] for it in sinks]}."
+    for sink in sinks:
+        if sink.get("disabled"):
+            yield "No log entry is kept: the sink is off."
+        if not all(_LEFT_OUT.fullmatch(part) for part in (sink.get("filter") or "").split(" AND ")):
+            yield f"The sink leaves out more than audit logs: {sink.get('filter')}."
+        excluded = {(it["name"], it["filter"]) for it in sink.get("exclusions") or [] if not it.get("disabled")}
+        if excluded != {(it["name"], it["filter"]) for it in plan.of(EXCLUSION)}:
+            yield "The sink and the exclusions of the project take each other's away: both must name the same."
+
+
+def data_access_is_logged_of_people_alone(plan: Plan, code: Code) -> Iterator[str]:
+    asked = set(plan.given("audited_apis") or ())
+    audited = {it["service"]: it for it in plan.of(AUDIT)}
+    if set(audited) != asked:
+        yield f"audited_apis are {sorted(asked)}, and {sorted(audited)} are logged."
+    services = {f"serviceAccount:{it.block('template')['service_account']}" for it in plan.services}
+    for name, it in audited.items():
+        kinds = {log["log_type"]: set(log["exempted_members"] or ()) for log in it["audit_log_config"]}
+        if set(kinds) != {"ADMIN_READ", "DATA_READ", "DATA_WRITE"}:
+            yield f"Of {name} only {sorted(kinds)} is logged."
+        if any(exempted != services for exempted in kinds.values()):
+            yield f"{name} exempts others than the services, whose own lines say what they do."
+
+
+def a_budget_tells_somebody(plan: Plan, code: Code) -> Iterator[str]:
+    asked, budgets = plan.given("budget"), plan.of("google_billing_budget")
+    if bool(asked) != bool(budgets):
+        yield "There is a budget where none is asked for, or none where one is."
+    for it in budgets:
+        if (it["billing_account"], it.block("amount", "specified_amount")["units"]) != (
+            asked["billing_account"],
+            str(asked["amount"]),
+        ):
+            yield f"The budget is not the one that is asked for: {asked}."
+        if len(it.block("budget_filter").get("projects") or []) != 1:
+            yield "The budget is of the whole billing account."
+        shares = {
+            (rule["threshold_percent"], rule.get("spend_basis") or "CURRENT_SPEND") for rule in it["threshold_rules"]
+        }
+        if not {(1, "CURRENT_SPEND"), (1, "FORECASTED_SPEND")} <= shares:
+            yield "The budget does not tell when it is spent, or that it will be."
+        told = it.block("all_updates_rule").get("monitoring_notification_channels") or []
+        wanted = len(plan.given("alert_emails") or ()) + len(plan.given("warning_channels") or ())
+        if len(told) != min(5, wanted):
+            yield f"The budget tells {len(told)} of {wanted}."
+
+
+RULES = (
+    the_verify_token_is_in_no_log,
+    logs_are_kept_where_it_is_asked,
+    data_access_is_logged_of_people_alone,
+    a_budget_tells_somebody,
+)

@@ -61,8 +61,8 @@ USES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "webhook_errors": (("number", "webhook_errors"),),
     "webhook_slow": (("number", "webhook_p95"), ("number", "webhook_p95_of_at_least")),
 }
-"""The thresholds of each alert, and where each is: a number in the query, minutes as seconds in it, the minutes of a
-window, or the minutes for which the query has to hold.
+"""The thresholds of each alert, and where each is: a number in the query, minutes or days as seconds in it, the minutes
+of a window, or the minutes for which the query has to hold.
 """
 
 OF_RESOURCES = {"monitored_resource", "service_name", "queue_id", "le"}
@@ -353,11 +353,20 @@ def every_alert_tells_somebody(plan: Plan, code: Code) -> Iterator[str]:
     if told != emails:
         yield f"alert_emails are {sorted(emails)}, and {sorted(told)} have a channel."
     for policy in plan.of(POLICY):
+        channels = policy.get("notification_channels") or []
+        of_severity = plan.given(f"{str(policy['severity']).lower()}_channels") or []
         # A name that is known only after the apply is None here, and counts.
-        if len(policy.get("notification_channels") or []) != len(emails):
-            yield f"{policy.address} tells {len(policy.get('notification_channels') or [])} of {len(emails)}."
+        if len(channels) != len(emails) + len(of_severity):
+            yield f"{policy.address} tells {len(channels)} of {len(emails) + len(of_severity)}."
+        elif set(of_severity) != {name for name in channels if name} & _named(plan):
+            yield f"{policy.address} tells others than the channels of its severity: {sorted(filter(None, channels))}."
         if policy.get("enabled") is False:
             yield f"{policy.address} is turned off."
+
+
+def _named(plan: Plan) -> set[str]:
+    """Channels that are there already."""
+    return {*(plan.given("critical_channels") or ()), *(plan.given("warning_channels") or ())}
 
 
 def the_runbook_and_the_alerts_are_the_same(plan: Plan, code: Code) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """Rules for the queues, and for the scheduler's call."""
 
+import math
 import re
 from collections.abc import Iterator
 from datetime import timedelta
@@ -8,8 +9,8 @@ from code_side import Code, seconds
 from plans import Plan
 
 TASKS_TF = "infra/terraform/modules/tasks/main.tf"
-TENANT_RATE = (20, 2)
-"""A tenant's own queue: dispatches a second, and MAX_CONCURRENCY_PER_TENANT at once."""
+TENANT_AT_ONCE = 2
+"""MAX_CONCURRENCY_PER_TENANT: more would let one tenant slow the others."""
 
 
 def each_queue_the_code_names_is_there_at_its_rate(plan: Plan, code: Code) -> Iterator[str]:
@@ -22,8 +23,11 @@ def each_queue_the_code_names_is_there_at_its_rate(plan: Plan, code: Code) -> It
                 continue
             limits = queue.block("rate_limits")
             made = (limits["max_dispatches_per_second"], limits["max_concurrent_dispatches"])
-            if made != rate:
-                yield f"{name} is {made} in {TASKS_TF} and {rate} for {variable} in local/queues.py."
+            asked = plan.given("outbound_rate") if variable == "OUTBOUND_TASK_QUEUE_NAME" else rate[0]
+            # As many at once as half a second's messages: the share that the code's own rate has.
+            wanted = rate if asked == rate[0] else (asked, max(5, math.ceil(asked * rate[1] / rate[0])))
+            if made != wanted:
+                yield f"{name} is {made} in {TASKS_TF} and {wanted} for {variable} in local/queues.py."
 
 
 def each_tenant_has_a_queue_of_its_own(plan: Plan, code: Code) -> Iterator[str]:
@@ -34,8 +38,12 @@ def each_tenant_has_a_queue_of_its_own(plan: Plan, code: Code) -> Iterator[str]:
         yield f"Tenants should have the queues {sorted(wanted)} and have {sorted(set(plan.queues) - shared)}."
     for name in wanted & set(plan.queues):
         limits = plan.queues[name].block("rate_limits")
-        if (limits["max_dispatches_per_second"], limits["max_concurrent_dispatches"]) != TENANT_RATE:
-            yield f"{name} is not {TENANT_RATE}: one tenant would crowd out another."
+        made, wanted_rate = (
+            (limits["max_dispatches_per_second"], limits["max_concurrent_dispatches"]),
+            (plan.given("tenant_rate"), TENANT_AT_ONCE),
+        )
+        if made != wanted_rate:
+            yield f"{name} is {made} and not {wanted_rate}: one tenant would crowd out another."
 
 
 def queues_try_again_as_the_code_counts_on(plan: Plan, code: Code) -> Iterator[str]:

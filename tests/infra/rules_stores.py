@@ -97,7 +97,7 @@ def a_redis_keeps_what_it_is_given(plan: Plan, code: Code) -> Iterator[str]:
             yield "A Redis without a replica loses its data on maintenance."
         if (it.get("redis_configs") or {}).get("maxmemory-policy") != "noeviction":
             yield "The store refuses a Redis that throws records away: maxmemory-policy must be noeviction."
-        if it.get("auth_enabled") is not (plan.variables.get("redis_auth") not in (False, "false")):
+        if it.get("auth_enabled") is not plan.given("redis_auth"):
             yield "The Redis asks for a password where redis_auth is false, or for none where it is true."
         if it.get("transit_encryption_mode") != "SERVER_AUTHENTICATION":
             yield "What people wrote goes to the Redis unencrypted."
@@ -109,7 +109,45 @@ def a_redis_keeps_what_it_is_given(plan: Plan, code: Code) -> Iterator[str]:
             yield f"{service.key} keeps its records in a Redis that it does not reach."
 
 
+def data_is_encrypted_with_the_teams_key_if_there_is_one(plan: Plan, code: Code) -> Iterator[str]:
+    key = plan.given("kms_key")
+    for it, path in keyed(plan):
+        found = it.block(*path[:-1]).get(path[-1]) if len(path) > 1 else it.get(path[0])
+        if found != key:
+            yield f"{it.address} is encrypted with {found or 'a key of Google'}, and kms_key is {key}."
+
+
+KEYED = (
+    ("google_firestore_database", ("cmek_config", "kms_key_name")),
+    ("google_storage_bucket", ("encryption", "default_kms_key_name")),
+    ("google_redis_instance", ("customer_managed_key",)),
+    ("google_artifact_registry_repository", ("kms_key_name",)),
+)
+"""What keeps data, and where its key is named. A secret's key is named with each place that it lies in."""
+
+
+def keyed(plan: Plan) -> Iterator[tuple[Resource, tuple[str, ...]]]:
+    for kind, path in KEYED:
+        for it in plan.of(kind):
+            yield it, path
+
+
+def the_database_is_backed_up_as_it_is_asked(plan: Plan, code: Code) -> Iterator[str]:
+    wanted = {name: f"{days * 86400}s" for name, days in (plan.given("firestore_backups") or {}).items()}
+    made = {}
+    for it in plan.of("google_firestore_backup_schedule"):
+        kinds = [kind for kind in ("daily", "weekly") if it.get(f"{kind}_recurrence")]
+        if it["database"] != plan.one("google_firestore_database")["name"] or len(kinds) != 1:
+            yield f"{it.address} backs up {it['database']} {' and '.join(kinds) or 'never'}."
+            continue
+        made[kinds[0]] = it["retention"]
+    if made != wanted:
+        yield f"firestore_backups asks for {wanted}, and there is {made}."
+
+
 RULES = (
+    data_is_encrypted_with_the_teams_key_if_there_is_one,
+    the_database_is_backed_up_as_it_is_asked,
     the_services_find_the_database,
     what_expires_in_the_code_expires,
     what_the_code_asks_for_is_indexed_and_nothing_else,

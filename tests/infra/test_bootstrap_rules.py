@@ -16,7 +16,7 @@ def faults(plan: Plan) -> list[str]:
     return [fault for rule in RULES for fault in rule(plan)]
 
 
-@pytest.mark.parametrize("variant", ["bootstrap", "bootstrap-bare"])
+@pytest.mark.parametrize("variant", ["bootstrap", "bootstrap-bare", "bootstrap-keyed"])
 @pytest.mark.parametrize("rule", RULES, ids=lambda it: it.__name__)
 def test_bootstrap_keeps_the_rule(rule: Callable[[Plan], Any], variant: str, plan_of: Callable[[str], Plan]) -> None:
     assert list(rule(plan_of(variant))) == []
@@ -128,6 +128,33 @@ MUTATIONS = (
 )
 
 
+SECRET = "google_secret_manager_secret"
+REPLICAS = ("replication", "user_managed", "replicas")
+OF_KEYS = (
+    Mutation("a secret elsewhere", SECRET, "META_APP_SECRET", put("us-central1", *REPLICAS, "location"), "lies in"),
+    Mutation("a secret anywhere", SECRET, "META_APP_SECRET", put([], "replication", "user_managed"), "any place"),
+    Mutation(
+        "a secret's key",
+        SECRET,
+        "META_APP_SECRET",
+        put([], *REPLICAS, "customer_managed_encryption"),
+        "a key of Google",
+    ),
+    Mutation(
+        "a state without the key", BUCKET, "state", put([], "encryption"), "state is encrypted with a key of Google"
+    ),
+    Mutation(
+        "sources without the key", BUCKET, "source", put([], "encryption"), "source is encrypted with a key of Google"
+    ),
+    Mutation("images without the key", REPOSITORY, "images", put(None, "kms_key_name"), "images is encrypted with"),
+)
+
+
+@pytest.mark.parametrize("mutation", OF_KEYS, ids=lambda it: it.name.replace(" ", "-"))
+def test_what_is_wrong_with_a_place_or_a_key_is_said(mutation: Mutation, plan_of: Callable[[str], Plan]) -> None:
+    assert any(mutation.fault in fault for fault in faults(mutation.of(plan_of("bootstrap-keyed"))))
+
+
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda it: it.name.replace(" ", "-"))
 def test_what_is_wrong_with_bootstrap_is_said(mutation: Mutation, plan_of: Callable[[str], Plan]) -> None:
     assert any(mutation.fault in fault for fault in faults(mutation.of(plan_of("bootstrap"))))
@@ -135,4 +162,5 @@ def test_what_is_wrong_with_bootstrap_is_said(mutation: Mutation, plan_of: Calla
 
 def test_every_rule_of_bootstrap_notices_something(plan_of: Callable[[str], Plan]) -> None:
     wrong = [mutation.of(plan_of("bootstrap")) for mutation in MUTATIONS]
+    wrong += [mutation.of(plan_of("bootstrap-keyed")) for mutation in OF_KEYS]
     assert all(any(list(rule(plan)) for plan in wrong) for rule in rules_bootstrap.RULES)

@@ -10,7 +10,7 @@ from code_side import Code
 from offline.workspace import TERRAFORM, TerraformFailed, Workspace
 from plans import Plan
 from rules_stores import a_redis_keeps_what_it_is_given
-from variants import BOOTSTRAP, BOOTSTRAPPED, EVERYTHING, PROD, given
+from variants import BOOTSTRAP, BOOTSTRAPPED, EVERYTHING, KMS_KEY, PROD, given
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +61,13 @@ USERS_CHANGE: dict[str, Any] = {
     "alert_emails": ["oncall@example.com", "second@example.com"],
     "alert_thresholds": {"queue_depth_critical": 500, "disconnected_warning": 5, "provider_down_critical": 60},
     "runbook": "https://example.com/elsewhere/docs/runbook.md",
+    "outbound_rate": 5,
+    "tenant_rate": 20,
+    "critical_channels": [],
+    "warning_channels": ["projects/my-project-1/notificationChannels/4"],
+    "audited_apis": ["storage.googleapis.com"],
+    "firestore_backups": {"daily": 14},
+    "budget": {"billing_account": "012345-6789AB-CDEF01", "amount": 500},
 }
 GUARDED: dict[str, Any] = {
     "project": "my-project-2",
@@ -70,6 +77,8 @@ GUARDED: dict[str, Any] = {
     "tenants": ["clinic"],
     "redis": False,
     "media_bucket": False,
+    "log_location": "us-east1",
+    "kms_key": KMS_KEY.format("us-central1"),
 }
 RECREATED = "module.pombo.module.scheduler.google_cloud_scheduler_job.sweep"
 """Of the sweep's region: the job holds nothing, and is made anew elsewhere."""
@@ -105,7 +114,8 @@ def test_another_threshold_or_address_leaves_the_services_alone(deployed: Worksp
 
 @pytest.mark.parametrize("name", GUARDED)
 def test_what_would_destroy_data_is_stopped(deployed: Workspace, name: str) -> None:
-    more = {"store": "firestore"} if name == "redis" else {}
+    # A key is refused before it is planned where the database is elsewhere.
+    more = {"redis": {"store": "firestore"}, "kms_key": {"firestore_location": None}}.get(name, {})
     with pytest.raises(TerraformFailed, match="Instance cannot be destroyed"):
         _changed(deployed, **{name: GUARDED[name]}, **more)
 
@@ -126,6 +136,7 @@ KEEPS_SOMETHING = {
     "google_artifact_registry_repository": {"images"},
     "google_cloud_tasks_queue": {"this"},
     "google_firestore_database": {"this"},
+    "google_logging_project_bucket_config": {"regional"},
     "google_redis_instance": {"this"},
     "google_secret_manager_secret": {"this"},
     "google_storage_bucket": {"state", "this"},  # not source, where uploads for a build lie

@@ -19,6 +19,11 @@ from shared.stores.firestore_schema import MARKS, RECEIPTS, RECORDS, Collection
 MUTATIONS = (*OF_THE_SERVICES, *mutations_platform.MUTATIONS)
 
 
+@pytest.mark.parametrize("mutation", mutations_platform.OF_KEYS, ids=lambda it: it.name.replace(" ", "-"))
+def test_what_is_wrong_with_a_key_is_said(mutation: Mutation, plan_of: Callable[[str], Plan]) -> None:
+    assert any(mutation.fault in fault for fault in faults(mutation.of(plan_of("keyed"))))
+
+
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda it: it.name.replace(" ", "-"))
 def test_what_is_wrong_with_a_plan_is_said(mutation: Mutation, plan_of: Callable[[str], Plan]) -> None:
     assert any(mutation.fault in fault for fault in faults(mutation.of(plan_of("everything"))))

@@ -55,6 +55,7 @@ def test_terraform_knows_every_name_that_a_handler_s_own_variable_may_not_have()
 
 API_OF = {
     "google_artifact_registry_repository": "artifactregistry",
+    "google_billing_budget": "billingbudgets",
     "google_cloud_run_v2_service": "run",
     "google_cloud_scheduler_job": "cloudscheduler",
     "google_cloud_tasks_queue": "cloudtasks",
@@ -63,6 +64,7 @@ API_OF = {
     "google_logging": "logging",
     "google_monitoring": "monitoring",
     "google_project_iam_custom_role": "iam",
+    "google_project_iam_audit_config": "cloudresourcemanager",
     "google_project_iam_member": "cloudresourcemanager",
     "google_project_service": "serviceusage",
     "google_redis": "redis",

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from code_side import Code
 from offline.toolchain import Toolchain
 from offline.workspace import TERRAFORM, TerraformFailed, Workspace
 from plans import Plan
 from rules_edges import DEPLOY, Edge, edges_of
-from variants import BARE, BOOTSTRAP, EVERYTHING, PROD, STAGING, given
+from rules_services import threads_serve_what_cloud_run_sends
+from variants import BARE, BOOTSTRAP, EVERYTHING, KMS_KEY, PROD, STAGING, given
 
 ROOTS = (BOOTSTRAP, STAGING, PROD)
 POMBO = "modules/pombo"
@@ -179,9 +181,42 @@ def test_the_state_bucket_is_configured_as_the_backend_wants_it(
 REFUSED = [
     ("more tasks than instances", {**BARE, "max_instances": {"internal": 5}}, "raise max_instances of internal"),
     (
-        "more tenants than instances",
-        {**BARE, "tenants": [f"tenant-{n}" for n in range(40)]},
+        "more tenants than the instances that were asked for",
+        {**BARE, "tenants": [f"tenant-{n}" for n in range(40)], "max_instances": {"internal": 10}},
         "raise max_instances of internal",
+    ),
+    (
+        "no messages at all",
+        {**BARE, "outbound_rate": 0},
+        "outbound_rate is a number of messages a second from 1 to 500",
+    ),
+    ("more than a queue sends", {**BARE, "tenant_rate": 501}, "tenant_rate is a number of messages a second from 1 to"),
+    ("an e-mail for a channel", {**BARE, "critical_channels": ["oncall@example.com"]}, "critical_channels is named as"),
+    ("a channel by its number", {**BARE, "warning_channels": ["123"]}, "warning_channels is named as"),
+    ("logs in a multi-region", {**BARE, "log_location": "eur3"}, "log_location is a region like"),
+    ("an API by its short name", {**BARE, "audited_apis": ["firestore"]}, "is named as secretmanager.googleapis.com"),
+    (
+        "a key of another region",
+        {**BARE, "kms_key": KMS_KEY.format("us-east1")},
+        "kms_key is the full name of a key in",
+    ),
+    ("a key by its short name", {**BARE, "kms_key": "pombo"}, "kms_key is the full name of a key in europe-west1"),
+    (
+        "a database that is not where its key is",
+        {**BARE, "kms_key": KMS_KEY.format("europe-west1"), "firestore_location": "eur3"},
+        "firestore_location is the region",
+    ),
+    ("hourly backups", {**BARE, "firestore_backups": {"hourly": 1}}, "has the names daily and weekly"),
+    ("backups of a year", {**BARE, "firestore_backups": {"weekly": 365}}, "are whole days from 1 to 98"),
+    (
+        "a budget of a project",
+        {**BARE, "budget": {"billing_account": "my-project-1", "amount": 5}},
+        "billing_account of the budget is like",
+    ),
+    (
+        "a budget of nothing",
+        {**BARE, "budget": {"billing_account": "012345-6789AB-CDEF01", "amount": 0}},
+        "amount of the budget is a whole number from 1",
     ),
     ("a handler longer than a task", {**BARE, "settings": {"handler_timeout": 1701}}, "is from 1 to 1700"),
     ("a handler without time", {**BARE, "settings": {"handler_timeout": 0}}, "is from 1 to 1700"),
@@ -200,8 +235,39 @@ REFUSED = [
 def test_variables_that_cannot_work_together_are_refused(
     workspace: Workspace, variables: dict[str, object], said: str
 ) -> None:
-    with pytest.raises(TerraformFailed, match=said):
+    with pytest.raises(TerraformFailed) as failed:
         workspace.plan(STAGING, *given(variables))
+    # Terraform draws a line beside what it says, and breaks it anywhere.
+    assert said in " ".join(str(failed.value).replace("│", "").split())
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"kms_key": KMS_KEY.format("us-east1"), "secret_locations": ["europe-west1"]}, "a key in europe-west1"),
+        ({"kms_key": KMS_KEY.format("europe-west1")}, "secret_locations is the region alone"),
+        ({"kms_key": KMS_KEY.format("europe-west1"), "secret_locations": ["us-east1"]}, "is the region alone"),
+    ],
+)
+def test_variables_of_bootstrap_that_cannot_work_together_are_refused(
+    workspace: Workspace, variables: dict[str, object], said: str
+) -> None:
+    with pytest.raises(TerraformFailed) as failed:
+        workspace.plan(BOOTSTRAP, *given({"project": "my-project-1", "region": "europe-west1", **variables}))
+    assert said in " ".join(str(failed.value).replace("│", "").split())
+
+
+@pytest.mark.parametrize(
+    ("tenants", "threads", "instances"), [(0, 16, 10), (19, 16, 10), (20, 16, 11), (100, 16, 23), (0, 4, 29)]
+)
+def test_there_are_as_many_instances_as_the_queues_need(
+    workspace: Workspace, tenants: int, threads: int, instances: int
+) -> None:
+    names = [f"tenant-{n}" for n in range(tenants)]
+    plan = Plan(workspace.plan(STAGING, *given({**BARE, "tenants": names, "settings": {"threads": threads}})))
+    assert plan.service("internal").max_instances == instances
+    assert plan.service("webhook").max_instances == 10
+    assert list(threads_serve_what_cloud_run_sends(plan, Code())) == []
 
 
 API = """    api = {

@@ -46,8 +46,29 @@ EVERYTHING: Mapping[str, Any] = {
     "alert_emails": ["oncall@example.com"],
     "alert_thresholds": {"backend_down_critical": 20, "failed_receipts_percent": 10},
     "runbook": "https://example.com/docs/runbook.md",
+    "outbound_rate": 50,
+    "tenant_rate": 10,
+    "critical_channels": [
+        "projects/my-project-1/notificationChannels/1",
+        "projects/my-project-1/notificationChannels/2",
+    ],
+    "warning_channels": ["projects/my-project-1/notificationChannels/3"],
+    "log_location": "us-central1",
+    "audited_apis": ["secretmanager.googleapis.com", "datastore.googleapis.com"],
+    "firestore_backups": {"daily": 7, "weekly": 98},
+    "budget": {"billing_account": "012345-6789AB-CDEF01", "amount": 200},
 }
 """Every variable, and every part that is optional."""
+
+KMS_KEY = "projects/my-keys/locations/{}/keyRings/pombo/cryptoKeys/pombo"
+
+KEYED: Mapping[str, Any] = {
+    **EVERYTHING,
+    "firestore_location": None,
+    "kms_key": KMS_KEY.format("us-central1"),
+    "redis_auth": None,
+}
+"""The same with a key of the team's own, which wants the database in the region."""
 
 BOOTSTRAPPED: Mapping[str, Any] = {
     "project": "my-project-1",
@@ -61,9 +82,16 @@ ENVIRONMENTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "prod": (PROD, ("-var-file=example.tfvars",)),
     "bare": (STAGING, given(BARE)),
     "everything": (PROD, given(EVERYTHING)),
+    "keyed": (PROD, given(KEYED)),
 }
 VARIANTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     **ENVIRONMENTS,
     "bootstrap": (BOOTSTRAP, given(BOOTSTRAPPED)),
+    "bootstrap-keyed": (
+        BOOTSTRAP,
+        given(
+            {**BOOTSTRAPPED, "secret_locations": ["europe-west1"], "kms_key": KMS_KEY.format("europe-west1")},
+        ),
+    ),
     "bootstrap-bare": (BOOTSTRAP, given({name: BARE[name] for name in ("project", "region")})),
 }

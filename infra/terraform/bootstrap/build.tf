@@ -6,6 +6,7 @@ resource "google_artifact_registry_repository" "images" {
   location      = var.region
   repository_id = "pombo"
   format        = "DOCKER"
+  kms_key_name  = var.kms_key
 
   # Tags may move: what is deployed is named by its digest, and a repository whose tags are immutable may keep what is
   # tagged, which is everything, from the rules below. What serves and what served before it
@@ -49,6 +50,12 @@ resource "google_storage_bucket" "source" {
   public_access_prevention    = "enforced"
   force_destroy               = true # what was uploaded for a build, and is in the repository anyway
 
+  dynamic "encryption" {
+    for_each = var.kms_key == null ? [] : [var.kms_key]
+    content {
+      default_kms_key_name = encryption.value
+    }
+  }
   lifecycle_rule {
     action {
       type = "Delete"

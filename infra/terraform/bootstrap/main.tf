@@ -26,7 +26,9 @@ locals {
   # cloudresourcemanager, serviceusage and storage have to be on before Terraform can look at a project at all (README.md).
   apis = [
     "artifactregistry",
+    "billingbudgets", # for budget
     "cloudbuild",
+    "cloudkms", # for kms_key
     "cloudresourcemanager",
     "cloudscheduler",
     "cloudtasks",
@@ -82,6 +84,12 @@ resource "google_storage_bucket" "state" {
   public_access_prevention    = "enforced"
   force_destroy               = false
 
+  dynamic "encryption" {
+    for_each = var.kms_key == null ? [] : [var.kms_key]
+    content {
+      default_kms_key_name = encryption.value
+    }
+  }
   versioning {
     enabled = true
   }
@@ -104,5 +112,7 @@ module "secrets" {
   source     = "../modules/secrets"
   project    = var.project
   names      = concat(local.secrets, tolist(var.handler_secrets))
+  locations  = var.secret_locations
+  kms_key    = var.kms_key
   depends_on = [google_project_service.this]
 }

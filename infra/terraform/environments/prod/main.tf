@@ -49,4 +49,13 @@ module "pombo" {
   alert_emails             = var.alert_emails
   alert_thresholds         = var.alert_thresholds
   runbook                  = var.runbook
+  outbound_rate            = var.outbound_rate
+  tenant_rate              = var.tenant_rate
+  critical_channels        = var.critical_channels
+  warning_channels         = var.warning_channels
+  log_location             = var.log_location
+  audited_apis             = var.audited_apis
+  kms_key                  = var.kms_key
+  firestore_backups        = var.firestore_backups
+  budget                   = var.budget
 }

@@ -80,7 +80,7 @@ variable "min_instances" {
 }
 
 variable "max_instances" {
-  description = "Instances at most, by service; 10 if not here."
+  description = "Instances at most, by service; 10 if not here, and of internal as many as the queues need."
   type        = map(number)
   default     = {}
 }
@@ -143,4 +143,58 @@ variable "alert_thresholds" {
   description = "Over the defaults of modules/monitoring."
   type        = map(number)
   default     = {}
+}
+
+variable "outbound_rate" {
+  description = "Messages a second that the queue outbound sends at most, from 1 to 500."
+  type        = number
+  default     = 20
+}
+
+variable "tenant_rate" {
+  description = "Messages a second of each tenant's own queue at most, from 1 to 500; two of them at once."
+  type        = number
+  default     = 20
+}
+
+variable "critical_channels" {
+  description = "Notification channels that are there already and that critical alerts tell too, by their full names."
+  type        = list(string)
+  default     = []
+}
+
+variable "warning_channels" {
+  description = "The same for the warnings."
+  type        = list(string)
+  default     = []
+}
+
+variable "log_location" {
+  description = "The region in which logs are kept; where Google keeps them if null. It cannot be changed once it is set."
+  type        = string
+  default     = null
+}
+
+variable "audited_apis" {
+  description = "APIs whose every read and write of data is logged, but those of the services themselves."
+  type        = set(string)
+  default     = []
+}
+
+variable "kms_key" {
+  description = "A key of yours in the region for the database, the media and the Redis. It cannot be changed later."
+  type        = string
+  default     = null
+}
+
+variable "firestore_backups" {
+  description = "For how many days daily and weekly backups are kept; of those that are not named there are none."
+  type        = map(number)
+  default     = {}
+}
+
+variable "budget" {
+  description = "An amount a month, in whole units of the billing account's currency, at which somebody is told."
+  type        = object({ billing_account = string, amount = number })
+  default     = null
 }

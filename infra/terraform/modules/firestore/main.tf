@@ -47,6 +47,13 @@ resource "google_firestore_database" "this" {
   # Three guards have to be taken away by hand before DELETE deletes: this block, the protection above, and this rule.
   deletion_policy = "DELETE"
 
+  dynamic "cmek_config" {
+    for_each = var.kms_key == null ? [] : [var.kms_key]
+    content {
+      kms_key_name = cmek_config.value
+    }
+  }
+
   lifecycle {
     prevent_destroy = true
   }
@@ -186,4 +193,24 @@ resource "google_firestore_index" "second" {
     }
   }
   depends_on = [google_firestore_index.this]
+}
+
+# Beside the seven days of history that point-in-time recovery keeps: a backup outlives the database.
+resource "google_firestore_backup_schedule" "this" {
+  for_each = var.backups
+
+  project   = var.project
+  database  = google_firestore_database.this.name
+  retention = "${each.value * 86400}s"
+
+  dynamic "daily_recurrence" {
+    for_each = each.key == "daily" ? [true] : []
+    content {}
+  }
+  dynamic "weekly_recurrence" {
+    for_each = each.key == "weekly" ? ["SUNDAY"] : []
+    content {
+      day = weekly_recurrence.value
+    }
+  }
 }

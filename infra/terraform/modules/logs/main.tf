@@ -28,3 +28,56 @@ resource "google_logging_project_exclusion" "handshake" {
   description = local.handshake.description
   filter      = local.handshake.filter
 }
+
+# The bucket _Default cannot be moved: a bucket in the region, and the sink led to it. The sink is taken over as it is, so
+# everything that it does is said here. https://cloud.google.com/logging/docs/regionalized-logs
+resource "google_logging_project_bucket_config" "regional" {
+  for_each = var.location == null ? toset([]) : toset([var.location])
+
+  project        = var.project
+  location       = each.key
+  bucket_id      = "pombo"
+  retention_days = 30
+
+  lifecycle {
+    # What goes to a bucket that is gone is lost.
+    prevent_destroy = true
+  }
+}
+
+resource "google_logging_project_sink" "default" {
+  for_each = google_logging_project_bucket_config.regional
+
+  project     = var.project
+  name        = "_Default"
+  destination = "logging.googleapis.com/${each.value.id}"
+  # As Google makes it: audit logs that cannot be turned off have a bucket of their own, _Required.
+  filter = join(" AND ", [
+    for log in ["activity", "system_event", "access_transparency"] :
+    "NOT LOG_ID(\"cloudaudit.googleapis.com/${log}\") AND NOT LOG_ID(\"externalaudit.googleapis.com/${log}\")"
+  ])
+  unique_writer_identity = true
+
+  # The exclusion above is this one: the same name and the same words, so that neither takes the other's away.
+  exclusions {
+    name        = local.handshake.name
+    description = local.handshake.description
+    filter      = local.handshake.filter
+  }
+  depends_on = [google_logging_project_exclusion.handshake]
+}
+
+resource "google_project_iam_audit_config" "this" {
+  for_each = var.audited
+
+  project = var.project
+  service = each.key
+
+  dynamic "audit_log_config" {
+    for_each = ["ADMIN_READ", "DATA_READ", "DATA_WRITE"]
+    content {
+      log_type         = audit_log_config.value
+      exempted_members = var.exempted
+    }
+  }
+}

@@ -8,6 +8,12 @@ resource "google_storage_bucket" "this" {
   public_access_prevention    = "enforced"
   force_destroy               = false
 
+  dynamic "encryption" {
+    for_each = var.kms_key == null ? [] : [var.kms_key]
+    content {
+      default_kms_key_name = encryption.value
+    }
+  }
   lifecycle_rule {
     action {
       type = "Delete"

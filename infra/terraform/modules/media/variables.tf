@@ -16,3 +16,8 @@ variable "users" {
   description = "Who reads and writes: name → account."
   type        = map(string)
 }
+
+variable "kms_key" {
+  description = "The key that files are encrypted with; one of Google's if null."
+  type        = string
+}

@@ -65,6 +65,13 @@ locals {
   p95      = "histogram_quantile(0.95, sum by (le) (rate(run_googleapis_com:request_latencies_bucket{${local.webhook}}[10m])))"
 
   in_an_outage = "Nothing is lost: what waits is stored, one attempt probes from time to time, and no attempt is spent. What waits longer than MESSAGE_MAX_AGE becomes a dead letter (waited)."
+  # Who is told: everybody in alert_emails of everything, and of each severity its own channels.
+  emails = [for channel in google_monitoring_notification_channel.email : channel.name]
+  channels = {
+    CRITICAL = concat(local.emails, var.critical_channels)
+    WARNING  = concat(local.emails, var.warning_channels)
+  }
+
 
   # query: what is wrong while it has a value. lasts: for how many minutes before anybody is told. meanwhile: what Pombo does
   # about it by itself.
@@ -170,7 +177,7 @@ resource "google_monitoring_alert_policy" "this" {
   display_name          = "Pombo ${var.environment}: ${each.value.says}"
   severity              = each.value.severity
   combiner              = "OR"
-  notification_channels = [for channel in google_monitoring_notification_channel.email : channel.name]
+  notification_channels = local.channels[each.value.severity]
 
   conditions {
     display_name = each.value.says
@@ -202,7 +209,7 @@ resource "google_monitoring_alert_policy" "webhook_down" {
   display_name          = "Pombo ${var.environment}: The webhook does not answer, or not without its store and queue"
   severity              = "CRITICAL"
   combiner              = "OR"
-  notification_channels = [for channel in google_monitoring_notification_channel.email : channel.name]
+  notification_channels = local.channels["CRITICAL"]
 
   conditions {
     display_name = "The uptime check fails"

@@ -67,3 +67,13 @@ variable "alert_thresholds" {
     error_message = "A *_warning of alert_thresholds is above its *_critical; what is not given has its default."
   }
 }
+
+variable "critical_channels" {
+  description = "Channels that are there already and that critical alerts tell."
+  type        = list(string)
+}
+
+variable "warning_channels" {
+  description = "Channels that are there already and that warnings tell."
+  type        = list(string)
+}

@@ -22,12 +22,16 @@ module "tasks" {
   log_sampling    = var.queue_log_sampling
   internal_host   = local.hosts["internal"]
   service_account = module.iam.emails["tasks"]
+  outbound_rate   = var.outbound_rate
+  tenant_rate     = var.tenant_rate
 }
 
 module "firestore" {
   source   = "../firestore"
   project  = var.project
   location = coalesce(var.firestore_location, var.region)
+  kms_key  = var.kms_key
+  backups  = var.firestore_backups
 }
 
 module "iam" {
@@ -46,6 +50,7 @@ module "redis" {
   project = var.project
   region  = var.region
   auth    = var.redis_auth
+  kms_key = var.kms_key
 }
 
 module "run" {
@@ -67,7 +72,7 @@ module "run" {
   timeout            = each.value.timeout
   memory             = lookup(var.memory, each.key, "512Mi")
   min_instances      = lookup(var.min_instances, each.key, 0)
-  max_instances      = lookup(var.max_instances, each.key, 10)
+  max_instances      = lookup(var.max_instances, each.key, local.max_instances[each.key])
   dispatches_at_once = contains(each.value.invokers, "tasks") ? module.tasks.at_once : 0
   network            = var.redis ? module.redis[0].network : null
 
@@ -100,6 +105,7 @@ module "media" {
   count      = var.media_bucket ? 1 : 0
   project    = var.project
   location   = var.region
+  kms_key    = var.kms_key
   users      = { internal = local.accounts["internal"] }
   depends_on = [module.iam]
 }

@@ -12,9 +12,28 @@ module "monitoring" {
   alert_emails     = var.alert_emails
   alert_thresholds = var.alert_thresholds
   runbook          = var.runbook
+
+  critical_channels = var.critical_channels
+  warning_channels  = var.warning_channels
 }
 
 module "logs" {
-  source  = "../logs"
-  project = var.project
+  source   = "../logs"
+  project  = var.project
+  location = var.log_location
+  audited  = var.audited_apis
+  # What the services do is in their own log lines; an audit is of people.
+  exempted = [for name in keys(local.services) : "serviceAccount:${local.accounts[name]}"]
+  # An audit exempts accounts that are there.
+  depends_on = [module.iam]
+}
+
+module "budget" {
+  source          = "../budget"
+  count           = var.budget == null ? 0 : 1
+  project_number  = data.google_project.this.number
+  environment     = var.environment
+  billing_account = var.budget.billing_account
+  amount          = var.budget.amount
+  channels        = module.monitoring.warning_channels
 }

@@ -81,6 +81,11 @@ locals {
   # (Limits.request_timeout in shared/domain/limits.py).
   internal_timeout = max(local.handler_timeout + 30, 90) + 30
 
+  # Each task that the queues may run at once finds a thread, with a fifth to spare (modules/run).
+  max_instances = {
+    for name, it in local.services : name => max(10, contains(it.invokers, "tasks") ? ceil(module.tasks.at_once / (0.8 * local.threads)) : 0)
+  }
+
   # Deterministic addresses: nothing has to exist for another thing to know it.
   # https://cloud.google.com/run/docs/triggering/https-request#deterministic
   hosts = {

@@ -176,3 +176,87 @@ variable "runbook" {
 variable "alert_thresholds" {
   type = map(number)
 }
+
+variable "outbound_rate" {
+  type = number
+  validation {
+    condition     = var.outbound_rate >= 1 && var.outbound_rate <= 500
+    error_message = "outbound_rate is a number of messages a second from 1 to 500."
+  }
+}
+
+variable "tenant_rate" {
+  type = number
+  validation {
+    condition     = var.tenant_rate >= 1 && var.tenant_rate <= 500
+    error_message = "tenant_rate is a number of messages a second from 1 to 500."
+  }
+}
+
+variable "critical_channels" {
+  type = list(string)
+  validation {
+    condition     = alltrue([for name in var.critical_channels : can(regex("^projects/[^/]+/notificationChannels/[0-9]+$", name))])
+    error_message = "A channel in critical_channels is named as projects/my-project/notificationChannels/123456."
+  }
+}
+
+variable "warning_channels" {
+  type = list(string)
+  validation {
+    condition     = alltrue([for name in var.warning_channels : can(regex("^projects/[^/]+/notificationChannels/[0-9]+$", name))])
+    error_message = "A channel in warning_channels is named as projects/my-project/notificationChannels/123456."
+  }
+}
+
+variable "log_location" {
+  type = string
+  validation {
+    condition     = var.log_location == null ? true : can(regex("^[a-z]+-[a-z]+[0-9]+$|^eu$|^us$", var.log_location))
+    error_message = "log_location is a region like europe-west1, or eu or us."
+  }
+}
+
+variable "audited_apis" {
+  type = set(string)
+  validation {
+    condition     = alltrue([for name in var.audited_apis : can(regex("^[a-z]+[.]googleapis[.]com$|^allServices$", name))])
+    error_message = "An API in audited_apis is named as secretmanager.googleapis.com."
+  }
+}
+
+variable "kms_key" {
+  type = string
+  validation {
+    condition     = var.kms_key == null ? true : can(regex("^projects/[^/]+/locations/${var.region}/keyRings/[^/]+/cryptoKeys/[^/]+$", var.kms_key))
+    error_message = "kms_key is the full name of a key in ${var.region}: projects/…/locations/${var.region}/keyRings/…/cryptoKeys/…"
+  }
+  validation {
+    condition     = var.kms_key == null || coalesce(var.firestore_location, var.region) == var.region
+    error_message = "With a kms_key, firestore_location is the region: a database needs a key where it is."
+  }
+}
+
+variable "firestore_backups" {
+  type = map(number)
+  validation {
+    condition     = length(setsubtract(keys(var.firestore_backups), ["daily", "weekly"])) == 0
+    error_message = "firestore_backups has the names daily and weekly, and no others."
+  }
+  validation {
+    condition     = alltrue([for days in values(var.firestore_backups) : days >= 1 && days <= 98 && days == floor(days)])
+    error_message = "firestore_backups are whole days from 1 to 98: Firestore keeps no backup for longer than 14 weeks."
+  }
+}
+
+variable "budget" {
+  type = object({ billing_account = string, amount = number })
+  validation {
+    condition     = var.budget == null ? true : can(regex("^[0-9A-F]{6}-[0-9A-F]{6}-[0-9A-F]{6}$", var.budget.billing_account))
+    error_message = "billing_account of the budget is like 012345-6789AB-CDEF01."
+  }
+  validation {
+    condition     = var.budget == null ? true : var.budget.amount >= 1 && var.budget.amount == floor(var.budget.amount)
+    error_message = "amount of the budget is a whole number from 1."
+  }
+}

@@ -31,6 +31,7 @@ resource "google_redis_instance" "this" {
   # Of an instance that is there it cannot be changed.
   transit_encryption_mode = "SERVER_AUTHENTICATION"
   deletion_protection     = true
+  customer_managed_key    = var.kms_key
 
   # The store refuses any other: volatile-lru, the default, throws records away.
   redis_configs = {

@@ -16,3 +16,8 @@ variable "auth" {
   description = "Whether it asks for a password."
   type        = bool
 }
+
+variable "kms_key" {
+  description = "The key that its data is encrypted with; one of Google's if null. It cannot be changed."
+  type        = string
+}

@@ -10,7 +10,29 @@ resource "google_secret_manager_secret" "this" {
   deletion_protection = true
 
   replication {
-    auto {}
+    # Wherever Google likes, unless the places are named.
+    dynamic "auto" {
+      for_each = length(var.locations) == 0 ? [true] : []
+      content {}
+    }
+    dynamic "user_managed" {
+      for_each = length(var.locations) == 0 ? [] : [true]
+      content {
+        dynamic "replicas" {
+          for_each = var.locations
+          content {
+            location = replicas.value
+
+            dynamic "customer_managed_encryption" {
+              for_each = var.kms_key == null ? [] : [var.kms_key]
+              content {
+                kms_key_name = customer_managed_encryption.value
+              }
+            }
+          }
+        }
+      }
+    }
   }
   lifecycle {
     prevent_destroy = true

@@ -7,15 +7,16 @@
 locals {
   # Rates: how many a second, and how many at once.
   shared = {
-    inbound  = { per_second = 100, at_once = 80 }
-    outbound = { per_second = 20, at_once = 10 }
+    inbound = { per_second = 100, at_once = 80 }
+    # A send takes half a second where all is well: half as many at once as a second are what the rate needs.
+    outbound = { per_second = var.outbound_rate, at_once = max(5, ceil(var.outbound_rate / 2)) }
   }
   # The one path that each queue serves.
   paths = {
     for name in keys(local.queues) : name => name == "inbound" ? "/internal/process_inbound" : "/internal/process_outbound"
   }
   queues = merge(local.shared, {
-    for tenant in var.tenants : "outbound-${tenant}" => { per_second = 20, at_once = var.tenant_at_once }
+    for tenant in var.tenants : "outbound-${tenant}" => { per_second = var.tenant_rate, at_once = var.tenant_at_once }
   })
 }
 

@@ -36,3 +36,13 @@ variable "service_account" {
   description = "Whose identity the calls carry. It has to be there before the queues."
   type        = string
 }
+
+variable "outbound_rate" {
+  description = "Messages a second of the queue outbound."
+  type        = number
+}
+
+variable "tenant_rate" {
+  description = "Messages a second of a tenant's own queue."
+  type        = number
+}

@@ -34,6 +34,15 @@ variables {
   alert_emails             = []
   alert_thresholds         = {}
   runbook                  = "docs/runbook.md"
+  outbound_rate            = 20
+  tenant_rate              = 20
+  critical_channels        = []
+  warning_channels         = []
+  log_location             = null
+  audited_apis             = []
+  kms_key                  = null
+  firestore_backups        = {}
+  budget                   = null
 }
 
 run "addresses_are_known_before_there_is_anything" {
