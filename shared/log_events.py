@@ -76,6 +76,7 @@ FIELDS: Mapping[str, str] = {
     "dead": "records in this state now",
     "receipts_failed": "messages that a receipt reported as failed and that no operator has replayed",
     "oldest_pending_seconds": "the age of the oldest pending record",
+    "oldest_dead_seconds": "the age of the oldest dead letter, from when its event or message was received",
     "provider_down": "senders for which the provider is down now",
     "backend_down": "backends that are down now",
     "missed": "tasks that could not be created",
@@ -175,7 +176,7 @@ EVENTS: Mapping[str, LogEvent] = {
         "Overdue deliveries got new tasks.",
         (
             *("selected", "enqueued", "pending", "leased", "in_doubt", "dead", "receipts_failed"),
-            *("oldest_pending_seconds", "provider_down", "backend_down"),
+            *("oldest_pending_seconds", "oldest_dead_seconds", "provider_down", "backend_down"),
         ),
         ("missed",),
     ),

@@ -31,12 +31,13 @@ class Exists:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """How much is open, by state, and since when the oldest pending record waits (received_at)."""
+    """How much is open, by state, and when the oldest pending and the oldest dead record were received."""
 
     counts: Mapping[State, int]
     oldest_pending: datetime | None
     receipts_failed: int = 0
     """Messages that the provider accepted and then could not deliver, as `listed` knows them: until a replay."""
+    oldest_dead: datetime | None = None
 
 
 Cursor = tuple[str, ...]

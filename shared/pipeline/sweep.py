@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from enum import Enum, auto
 
 from shared import logs
@@ -46,6 +47,7 @@ class Swept:
     dead: int
     receipts_failed: int
     oldest_pending_seconds: float
+    oldest_dead_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +112,6 @@ class Sweep:
     def _report(self, found: Counter[Outcome]) -> Swept:
         backlog = self.store.backlog()
         counts = backlog.counts
-        oldest = backlog.oldest_pending
-        age = (self.clock.now() - oldest).total_seconds() if oldest else 0.0
         swept = Swept(
             selected=found.total() - found[Outcome.PASSED],
             enqueued=found[Outcome.ENQUEUED],
@@ -120,7 +120,8 @@ class Sweep:
             in_doubt=counts.get(State.IN_DOUBT, 0),
             dead=counts.get(State.DEAD, 0),
             receipts_failed=backlog.receipts_failed,
-            oldest_pending_seconds=round(age, 3),
+            oldest_pending_seconds=self._age(backlog.oldest_pending),
+            oldest_dead_seconds=self._age(backlog.oldest_dead),
         )
         missed = found[Outcome.MISSED]
         outages = self.senders.outages()
@@ -132,3 +133,7 @@ class Sweep:
             missed=missed or None,
         )
         return swept
+
+    def _age(self, received_at: datetime | None) -> float:
+        """In seconds; 0 where there is none."""
+        return round((self.clock.now() - received_at).total_seconds(), 3) if received_at else 0.0

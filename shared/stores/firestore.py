@@ -41,7 +41,7 @@ from shared.stores.firestore_documents import id_hash_of as record_id_hash
 from shared.stores.firestore_listings import correlation_ids_with_prefix, documents_of_page, keys_with_prefix
 from shared.stores.firestore_marks import changing_marks, marks_name, marks_of, noting_block
 from shared.stores.firestore_notes import Note, notes_of
-from shared.stores.firestore_queries import equal, oldest_pending, overdue_page
+from shared.stores.firestore_queries import equal, oldest_of, overdue_page
 from shared.stores.firestore_rpc import FirestoreRpc, LostRace, pause
 from shared.stores.records import (
     each_storable,
@@ -180,9 +180,12 @@ class FirestoreStore:
         counts = {state: self._rpc.count(equal("state", state, then="tenant"), patience) for state in states}
         # Not those that only a receipt without an echo marks: they would have to be looked up, each by its provider id.
         receipts_failed = self._rpc.count(equal("mark", Listing.REFUSED, then="tenant"), patience)
-        oldest = self._rpc.query(oldest_pending(), patience)
-        since = time_of(oldest[0].fields["pending_since"].timestamp_value) if oldest else None
-        return Backlog(counts, since, receipts_failed)
+        pending, dead = (self._oldest(field, patience) for field in ("pending_since", "dead_since"))
+        return Backlog(counts, pending, receipts_failed, dead)
+
+    def _oldest(self, field: str, patience: Patience) -> datetime | None:
+        found = self._rpc.query(oldest_of(field), patience)
+        return time_of(found[0].fields[field].timestamp_value) if found else None
 
     def listed(self, listing: Listing, tenant: str | None, after: Cursor | None, limit: int) -> Page:
         patience = self._rpc.patience()

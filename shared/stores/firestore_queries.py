@@ -101,12 +101,12 @@ def _ids_between(field: str, op: str, first: Any, beyond: Any, limit: int) -> di
     }
 
 
-def oldest_pending() -> dict[str, Any]:
-    """The record that has been pending the longest."""
+def oldest_of(field: str) -> dict[str, Any]:
+    """The record with the earliest pending_since or dead_since: each is there only in that state."""
     return {
         "from_": _FROM,
-        "select": {"fields": [{"field_path": "pending_since"}]},
-        "order_by": [_ascending("pending_since")],
+        "select": {"fields": [{"field_path": field}]},
+        "order_by": [_ascending(field)],
         "limit": 1,
     }
 

@@ -2,7 +2,8 @@
 
 Firestore indexes every field unless told otherwise, and each index makes every write slower; an index on a time takes
 about 500 writes a second (https://cloud.google.com/firestore/docs/best-practices, 2026-09). So all is exempt but what a
-query asks for, and both times are there only while a record is open. The deployment is tested against this table.
+query asks for, and the times are there only while a record is open or dead. The deployment is tested against this
+table.
 """
 
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ class Collection:
 
 RECORDS = Collection(
     "records",
-    indexed=("sweep_at", "correlation_id", "id_hash", "pending_since"),
+    indexed=("sweep_at", "correlation_id", "id_hash", "pending_since", "dead_since"),
     composite=(("state", "tenant"), ("mark", "tenant")),
     ttl="expire_at",
 )

@@ -146,8 +146,9 @@ class RedisStore:
         return keys
 
     def backlog(self) -> Backlog:
-        oldest, counts, refused = self._client.run(BACKLOG, *COUNTED)
-        return Backlog(dict(zip(COUNTED, counts, strict=True)), as_time(oldest) if oldest else None, refused)
+        pending, dead, counts, refused = self._client.run(BACKLOG, *COUNTED)
+        oldest_pending, oldest_dead = (as_time(oldest) if oldest else None for oldest in (pending, dead))
+        return Backlog(dict(zip(COUNTED, counts, strict=True)), oldest_pending, refused, oldest_dead)
 
     def listed(self, listing: Listing, tenant: str | None, after: Cursor | None, limit: int) -> Page:
         return as_page(self._client.run(LISTED, *asking_for(listing, after, limit)), tenant)

@@ -231,23 +231,29 @@ BACKLOG = (
     _SHARED
     + _NOW
     + """
-local oldest = nil
-repeat
-  oldest = redis.call('ZRANGE', 'pombo:state:pending', 0, 0, 'WITHSCORES')
-  local gone = #oldest > 0 and redis.call('EXISTS', name(oldest[1])) == 0
-  if gone then
-    forget(oldest[1])
-  end
-until not gone
+local function oldest_in(state)
+  local oldest, gone = nil, false
+  repeat
+    oldest = redis.call('ZRANGE', 'pombo:state:' .. state, 0, 0, 'WITHSCORES')
+    gone = #oldest > 0 and redis.call('EXISTS', name(oldest[1])) == 0
+    if gone then
+      forget(oldest[1])
+    end
+  until not gone
+  return oldest[2] or false
+end
+local pending, dead = oldest_in('pending'), oldest_in('dead')
 local counts = {}
 for i, state in ipairs(ARGV) do
   counts[i] = redis.call('ZCARD', 'pombo:state:' .. state)
 end
 -- A key that went by a DEL counts until a listing comes across it.
-return {oldest[2] or false, counts, redis.call('ZCOUNT', 'pombo:listed:refused', '(' .. now, '+inf')}
+return {pending, dead, counts, redis.call('ZCOUNT', 'pombo:listed:refused', '(' .. now, '+inf')}
 """
 )
-"""ARGV: the states to count. {received_at of the oldest pending record, counts, how many a failed receipt marked}."""
+"""ARGV: the states to count. {received_at of the oldest pending record, that of the oldest dead one, counts, how many
+a failed receipt marked}.
+"""
 
 CHANGE_MARKS = """
 local marks, expected, version = unpack(ARGV, 1, 3)

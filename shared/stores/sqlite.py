@@ -126,7 +126,7 @@ class SqliteStore:
         rows, receipts_failed = self._file.read(lambda db: (db.execute(_BACKLOG).fetchall(), count_refused(db)))
         oldest = {State(state): as_moment(received_at) for state, _, received_at in rows}
         counts = dict.fromkeys([*OPEN_STATES, State.DEAD], 0) | {State(state): count for state, count, _ in rows}
-        return Backlog(counts, oldest.get(State.PENDING), receipts_failed)
+        return Backlog(counts, oldest.get(State.PENDING), receipts_failed, oldest.get(State.DEAD))
 
     def listed(self, listing: Listing, tenant: str | None, after: Cursor | None, limit: int) -> Page:
         return self._file.read(lambda db: page(db, listing, tenant, after, limit))

@@ -704,6 +704,14 @@ def test_keys_of_records_that_are_gone_hold_up_neither_the_sweep_nor_its_counts(
     assert store.backlog().counts[State.PENDING] == len(left) - 1
 
 
+def test_a_dead_letter_that_is_gone_is_not_the_oldest(server, store, a_record):
+    records = [a_record(state=State.DEAD, received_at=NOW + timedelta(n)) for n in range(2)]
+    for record in records:
+        store.create(record)
+    server.raw.delete(f"pombo:record:{records[0].key}")
+    assert store.backlog().oldest_dead == records[1].received_at
+
+
 # ---- processes and threads
 
 

@@ -896,6 +896,20 @@ def test_the_backlog_counts_what_is_open_and_since_when(store, a_record):
     counted = {state: backlog.counts[state] for state in (State.PENDING, State.LEASED, State.IN_DOUBT, State.DEAD)}
     assert counted == {State.PENDING: 2, State.LEASED: 1, State.IN_DOUBT: 1, State.DEAD: 1}
     assert backlog.oldest_pending == at(-10)
+    assert backlog.oldest_dead == at(-40)
+
+
+def test_the_oldest_dead_letter_is_that_of_today_once_an_older_one_was_replayed(store, a_record):
+    assert store.backlog().oldest_dead is None
+    old, new = (a_record(state=State.DEAD, received_at=at(-seconds)) for seconds in (100 * A_DAY, A_DAY))
+    for record in (new, old):
+        store.create(record)
+    assert store.backlog().oldest_dead == old.received_at
+    store.change(old.key, writing(state=State.PENDING, sweep_at=NOW))
+    backlog = store.backlog()
+    assert (backlog.oldest_dead, backlog.oldest_pending) == (new.received_at, old.received_at)
+    store.change(new.key, writing(state=State.DROPPED))
+    assert store.backlog().oldest_dead is None
 
 
 def test_backlog_counts_each_message_with_a_failed_receipt_once_until_its_replay(backend, store, a_record):

@@ -56,6 +56,7 @@ USES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "sweep_silent": (("window", "sweep_silent"),),
     "processing_slow": (("number", "processed_per_second"), ("number", "waiting")),
     "oldest_pending": (("seconds", "oldest_pending"),),
+    "oldest_dead": (("days", "oldest_dead"),),
     "needs_reauth": (),
     "unknown_sender": (("number", "unknown_sender"),),
     "webhook_errors": (("number", "webhook_errors"),),
@@ -321,6 +322,7 @@ def alerts_use_their_thresholds(plan: Plan, code: Code) -> Iterator[str]:
             is_used = {
                 "number": value in numbers,
                 "seconds": value * 60 in numbers,
+                "days": value * 86400 in numbers,
                 "window": value * 60 in windows,
                 "lasts": rule["duration"] == f"{value * 60:g}s",
             }[where]

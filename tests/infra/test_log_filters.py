@@ -188,6 +188,7 @@ MEANT: Mapping[str, Callable[[Line], bool]] = {
             "whatsapp_dead_letters",
             "whatsapp_receipts_failed",
             "whatsapp_oldest_pending_seconds",
+            "whatsapp_oldest_dead_seconds",
             "whatsapp_sweeps_total",
         ),
         _is("swept"),
@@ -214,6 +215,7 @@ TAKEN = {
     "whatsapp_provider_down": "provider_down",
     "whatsapp_backend_down": "backend_down",
     "whatsapp_oldest_pending_seconds": "oldest_pending_seconds",
+    "whatsapp_oldest_dead_seconds": "oldest_dead_seconds",
     "whatsapp_evolution_connected": "connected",
     "whatsapp_message_latency_seconds": "latency_seconds",
 }

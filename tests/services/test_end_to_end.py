@@ -391,7 +391,7 @@ def test_the_sweep_counts_what_is_open_and_makes_up_for_a_lost_task(stack: Stack
     )
 
     counts = {"selected", "enqueued", "pending", "leased", "in_doubt", "dead", "receipts_failed"}
-    assert first.keys() == counts | {"oldest_pending_seconds"}
+    assert first.keys() == counts | {"oldest_pending_seconds", "oldest_dead_seconds"}
     assert first["pending"] >= 1
     assert first["oldest_pending_seconds"] >= 0
     assert first["dead"] >= 1, "what could not be read"

@@ -102,7 +102,7 @@ def test_nobody_sweeps_without_the_token(stack: Stack) -> None:
 
     assert answer.status_code == 200
     counts = {"selected", "enqueued", "pending", "leased", "in_doubt", "dead", "receipts_failed"}
-    assert answer.json().keys() == counts | {"oldest_pending_seconds"}
+    assert answer.json().keys() == counts | {"oldest_pending_seconds", "oldest_dead_seconds"}
 
 
 @BOTH

@@ -292,7 +292,7 @@ def test_the_report_counts_what_is_open_and_says_how_old_the_oldest_is(
         an_event(3, **held(10, received_at=NOW - timedelta(seconds=900))),
         a_reply(1, **doubtful(10)),
         a_reply(2, **doubtful(10)),
-        a_reply(3, **ended(State.DEAD)),
+        a_reply(3, **ended(State.DEAD), received_at=NOW - timedelta(days=100)),
         a_reply(4, **ended(State.DONE)),
     )
     expected = {
@@ -304,6 +304,7 @@ def test_the_report_counts_what_is_open_and_says_how_old_the_oldest_is(
         "dead": 1,
         "receipts_failed": 1,
         "oldest_pending_seconds": 90.0,
+        "oldest_dead_seconds": 100 * 86400.0,
     }
     failed = a_reply(4)
     echo = Echo(failed.key, 0, failed.correlation_id)
@@ -327,7 +328,7 @@ def test_lost_answer_that_was_not_probed_yet_is_no_outage(
 
 def test_the_report_of_an_empty_store_is_all_zero(client: FlaskClient) -> None:
     names = ("selected", "enqueued", "pending", "leased", "in_doubt", "dead", "receipts_failed")
-    assert sweep(client) == (200, dict.fromkeys((*names, "oldest_pending_seconds"), 0))
+    assert sweep(client) == (200, dict.fromkeys((*names, "oldest_pending_seconds", "oldest_dead_seconds"), 0))
 
 
 CREDENTIAL_OF_TODAY, ANOTHER_NUMBER = stable_hash("credential", "of-today"), "100000000000009"

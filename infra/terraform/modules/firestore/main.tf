@@ -4,7 +4,7 @@
 locals {
   collections = {
     records = {
-      indexed   = ["sweep_at", "correlation_id", "id_hash", "pending_since"]
+      indexed   = ["sweep_at", "correlation_id", "id_hash", "pending_since", "dead_since"]
       composite = [["state", "tenant"], ["mark", "tenant"]]
       ttl       = "expire_at"
     }

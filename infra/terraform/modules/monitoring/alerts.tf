@@ -23,6 +23,7 @@ locals {
     processed_per_second    = 0.5
     waiting                 = 30  # what a minute would do at that rate: with less, a low rate is only little to do
     oldest_pending          = 30  # minutes; all eight attempts of a delivery together wait for 15
+    oldest_dead             = 90  # days
     unknown_sender          = 0   # events in 10 minutes
     webhook_errors          = 5   # in 5 minutes
     webhook_p95             = 200 # milliseconds
@@ -64,7 +65,6 @@ locals {
   requests = "run_googleapis_com:request_count"
   p95      = "histogram_quantile(0.95, sum by (le) (rate(run_googleapis_com:request_latencies_bucket{${local.webhook}}[10m])))"
 
-  in_an_outage = "Nothing is lost: what waits is stored, one attempt probes from time to time, and no attempt is spent. What waits longer than MESSAGE_MAX_AGE becomes a dead letter (waited)."
   # Who is told: everybody in alert_emails of everything, and of each severity its own channels.
   emails = [for channel in google_monitoring_notification_channel.email : channel.name]
   channels = {
@@ -72,6 +72,7 @@ locals {
     WARNING  = concat(local.emails, var.warning_channels)
   }
 
+  in_an_outage = "Nothing is lost: what waits is stored, one attempt probes from time to time, and no attempt is spent. What waits longer than MESSAGE_MAX_AGE becomes a dead letter (waited)."
 
   # query: what is wrong while it has a value. lasts: for how many minutes before anybody is told. meanwhile: what Pombo does
   # about it by itself.
@@ -146,6 +147,11 @@ locals {
       severity = "WARNING", section = "oldest-pending", lasts = 0
       says     = "Something has waited for more than ${local.above["oldest_pending"]} minutes"
       query    = "${local.mean["whatsapp_oldest_pending_seconds"]} > ${local.above["oldest_pending"] * 60}"
+    }
+    oldest_dead = {
+      severity = "WARNING", section = "oldest-dead", lasts = 0
+      says     = "A dead letter is older than ${local.above["oldest_dead"]} days"
+      query    = "${local.mean["whatsapp_oldest_dead_seconds"]} > ${local.above["oldest_dead"] * 86400}"
     }
     needs_reauth = {
       severity = "WARNING", section = "needs-reauth", lasts = 0

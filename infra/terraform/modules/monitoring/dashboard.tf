@@ -53,6 +53,11 @@ locals {
       limits = [local.above["dead_letters_warning"], local.above["dead_letters_critical"]]
     },
     {
+      title  = "The oldest dead letter, in seconds"
+      lines  = [{ legend = "oldest", query = local.mean["whatsapp_oldest_dead_seconds"] }]
+      limits = [local.above["oldest_dead"] * 86400]
+    },
+    {
       title  = "What died, and of what"
       lines  = [{ query = "sum by (stage, reason, code) (increase(${local.series["whatsapp_dead_lettered_total"]}${local.from}[5m]))" }]
       limits = []

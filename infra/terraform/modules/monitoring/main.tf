@@ -63,6 +63,12 @@ locals {
       value  = "oldest_pending_seconds"
       unit   = "s"
     }
+    whatsapp_oldest_dead_seconds = {
+      says   = "How long ago the oldest dead letter was received, at each sweep."
+      filter = "${local.ours} AND jsonPayload.event=\"swept\""
+      value  = "oldest_dead_seconds"
+      unit   = "s"
+    }
     whatsapp_sweeps_total = {
       says   = "Sweeps that came to their end."
       filter = "${local.ours} AND jsonPayload.event=\"swept\""
