@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from log_entries import ENVELOPE, REQUEST, kilobytes
 from tree import ROOT
 
 from infra.release.metrics import DELAY
@@ -121,17 +122,17 @@ def test_a_price_is_the_count_times_what_one_costs(row: list[str]) -> None:
     times, (each, *per) = numbers(count.partition("=")[2] or count)[0], numbers(price)
     units = {"per 100,000": 1e5, "per million": 1e6, "per million seconds": 1e6, "per GB-month": 1, "per GB": 1}
     unit = units[price.partition(" ")[2]]
-    many = {"GB-months": 1e3, "KB": 1e6 / 1e6}.get(count.split()[1] if " " in count else "", 1e6)
+    many = 1e3 if "GB-months" in count else 1 if count.endswith(" KB") else 1e6
     assert float(total) == pytest.approx(times * many * each / unit, abs=0.006), per
 
 
 def test_a_month_is_its_messages_its_sweeps_and_its_uptime_checks() -> None:
     a_million = sum(float(row[3]) for row in table("for each message"))
     messages, sweep, uptime, together, *_ = table("a month")
-    times, reads, seconds = numbers(sweep[0])
-    sweeps = times * (reads * 0.03 / 1e5 + 0.40 / 1e6 + seconds * 25.25 / 1e6)
-    times, calls, seconds = numbers(uptime[0])
-    checks = times * (0.03 / 1e5 + calls * 0.40 / 1e6 + 0.40 / 1e6 + seconds * 25.25 / 1e6)
+    times, reads, seconds, logged = numbers(sweep[0])
+    sweeps = times * (reads * 0.03 / 1e5 + 0.40 / 1e6 + seconds * 25.25 / 1e6 + logged * 0.50 / 1e6)
+    times, calls, seconds, logged = numbers(uptime[0])
+    checks = times * (0.03 / 1e5 + calls * 0.40 / 1e6 + 0.40 / 1e6 + seconds * 25.25 / 1e6 + logged * 0.50 / 1e6)
     for at, count in enumerate(A_MONTH.values(), 1):
         assert float(messages[at]) == pytest.approx(a_million * count / 1e6, abs=0.006)
         assert float(sweep[at]) == pytest.approx(sweeps, abs=0.006)
@@ -140,7 +141,7 @@ def test_a_month_is_its_messages_its_sweeps_and_its_uptime_checks() -> None:
 
 
 def test_prod_costs_the_instances_that_its_example_keeps_besides() -> None:
-    *_, together, instance, prod, _ = table("a month")
+    *_, together, instance, prod, _, _ = table("a month")
     idle = 30 * 86400 * (0.0000025 + 0.5 * 0.0000025)
     assert [numbers(cell)[0] for cell in instance[1:]] == pytest.approx([idle] * 3, abs=0.006)
     example = (TERRAFORM / "environments" / "prod" / "example.tfvars").read_text()
@@ -156,9 +157,43 @@ def test_the_alerts_cost_each_condition_that_there_is() -> None:
     listed = alerts.partition("  alerts = {")[2].partition("\n  }\n")[0]
     assert 'resource "google_monitoring_alert_policy" "webhook_down"' in alerts
     conditions = len(re.findall(r"^    \w+ = \{$", listed, re.M)) + 1
-    what, *months = table("a month")[-1]
+    *_, prod, (what, *months), whole = table("a month")
     assert numbers(what) == [conditions, 1.5]
     assert [numbers(cell)[0] for cell in months] == [conditions * 1.5] * 3
+    for without, together in zip(prod[1:], whole[1:], strict=True):
+        assert numbers(together)[0] == pytest.approx(numbers(without)[0] + conditions * 1.5, abs=0.006)
+
+
+def test_what_is_logged_of_a_message_is_its_lines_what_is_around_them_and_its_requests() -> None:
+    (row,) = [row for row in table("for each message") if row[0].startswith("Cloud Logging")]
+    lines, around, requests, each = numbers(row[0])
+    assert (around, each) == (kilobytes(ENVELOPE), kilobytes(REQUEST))
+    (served,) = [row[1] for row in table("for each message") if row[0].endswith("requests")]
+    assert requests == numbers(served)[-1]
+    of_lines, of_envelopes, of_requests, together = numbers(row[1])
+    assert f"{lines:g} log lines of {of_lines:g} KB together" in " ".join(PAGE.split())
+    assert (of_envelopes, of_requests) == pytest.approx((lines * around, requests * each))
+    assert together == pytest.approx(of_lines + of_envelopes + of_requests)
+    sweep, uptime = table("a month")[1:3]
+    assert numbers(uptime[0])[-1] == each, "an uptime check is a request"
+    assert numbers(sweep[0])[-1] >= each + 2 * around, "a sweep is a request and two lines"
+
+
+def test_what_prod_costs_before_a_message_is_said_first() -> None:
+    _, sweep, uptime, _, instance, _, alerts, _ = table("a month")
+    first = section("What it costs").strip().partition("\n\n")[0]
+    idle = numbers(instance[1])[0]
+    fixed = sum(numbers(row[1])[0] for row in (sweep, uptime))
+    a_million = sum(float(row[3]) for row in table("for each message"))
+    for sum_of_money in (idle + fixed, idle, fixed, numbers(alerts[1])[0], a_million):
+        assert f"{sum_of_money:.2f}" in first
+    about = re.search(
+        r"about (\d+) dollars a month for prod before the first message, (\d+) of them for alerts",
+        " ".join(PAGE.split()),
+    )
+    assert about
+    assert float(about[1]) == pytest.approx(idle + fixed + numbers(alerts[1])[0], abs=1)
+    assert float(about[2]) == numbers(alerts[1])[0]
 
 
 # ---- who may do it
