@@ -20,11 +20,13 @@ TOGETHER = -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore tests/c
 MESSAGES ?=
 SECONDS ?=
 SEED ?=
+# make deploy: staging or prod
+ENVIRONMENT ?=
 # make rollback, drop-candidate: which
 SERVICES ?= webhook internal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev run demo try test test-all check format lock images pin-images mirror-images rollback drop-candidate chaos mutants bench clean
+.PHONY: help setup setup-dev run demo try test test-all check format lock images pin-images mirror-images deploy rollback drop-candidate chaos mutants bench clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -120,6 +122,13 @@ chaos: setup ## break everything while messages come in, and account for each: S
 
 mutants: setup-dev ## plant small mistakes in the code and see which no test notices (hours): make mutants ARGS=--domain
 	@exec nice -n 15 $(BIN)/python -m tests.mutation $(ARGS)
+
+deploy: ## from an empty project with billing to the running webhook, or what has changed: PROJECT=, REGION=, ENVIRONMENT=prod
+	@test -n "$(PROJECT)" -a -n "$(REGION)" \
+		|| { echo "pombo: say where: make deploy PROJECT=my-project REGION=europe-west1" >&2; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+		|| { echo "pombo: $(PYTHON) is not Python 3.11 or newer; name one that is, like: make deploy PYTHON=python3.12" >&2; exit 1; }
+	@exec $(PYTHON) -m infra.release.deploy --project="$(PROJECT)" --region="$(REGION)" $(call option,ENVIRONMENT,environment)
 
 rollback: ## serve the image from before the last promotion again: make rollback PROJECT=my-project REGION=europe-west1
 	$(call of-a-service,rollback)

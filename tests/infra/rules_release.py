@@ -22,13 +22,14 @@ PERMISSIONS: Mapping[str, frozenset[str]] = {
 gcloud artifacts tags create and update."""
 
 
-def wanted(project: str) -> set[Edge]:
+def wanted(project: str, region: str) -> set[Edge]:
     """What bootstrap gives each account. What a service's deployment needs besides is said in each environment."""
     source, repository, tools = f"bucket {project}-build-source", "repository pombo", "repository tools"
     return {
         Edge(BUILD, "artifactregistry.writer", repository),
         Edge(BUILD, "artifactregistry.reader", tools),
         Edge(BUILD, "storage.objectViewer", source),
+        Edge(BUILD, "storage.objectViewer", f"bucket run-sources-{project}-{region}"),
         Edge(BUILD, "logging.logWriter", "project"),
         Edge(BUILD, "ondemandscanning.admin", "project"),
         Edge(DEPLOY, "artifactregistry.reader", repository),
@@ -44,7 +45,7 @@ def wanted(project: str) -> set[Edge]:
 
 
 def each_account_of_a_release_does_its_own_work(plan: Plan, code: Code) -> Iterator[str]:
-    there, needed = edges_of(plan), wanted(str(plan.variables["project"]))
+    there, needed = edges_of(plan), wanted(str(plan.variables["project"]), str(plan.variables["region"]))
     for edge in sorted(needed - there):
         yield f"{edge.who} needs {edge.role} on {edge.what}, and has it not."
     for edge in sorted(there - needed):

@@ -1,5 +1,6 @@
 """What becomes of a deployment that is there: a change destroys nothing, and a destroy is stopped."""
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -30,6 +31,44 @@ def _changed(workspace: Workspace, **variables: Any) -> dict[str, list[str]]:
 
 def test_a_second_apply_changes_nothing(deployed: Workspace) -> None:
     assert _changed(deployed) == {}
+
+
+GCLOUD_LEAVES = {
+    "build_config": [
+        {
+            "base_image": "",
+            "enable_automatic_updates": False,
+            "environment_variables": {},
+            "function_target": "",
+            "image_uri": "europe-west1-docker.pkg.dev/my-project-1/pombo/pombo-webhook",
+            "name": "projects/1/locations/europe-west1/builds/2",
+            "service_account": "projects/my-project-1/serviceAccounts/pombo-build@my-project-1.iam.gserviceaccount.com",
+            "source_location": "gs://run-sources-my-project-1-europe-west1/services/pombo-webhook/1.zip#1",
+            "worker_pool": "",
+        }
+    ],
+    "client": "gcloud",
+    "client_version": "528.0.0",
+    "traffic": [{"type": "TRAFFIC_TARGET_ALLOCATION_TYPE_LATEST", "percent": 100, "revision": "", "tag": ""}],
+}
+"""Of a service that `gcloud run deploy --source` has deployed, as the provider reads it from the API."""
+
+
+def test_what_gcloud_leaves_on_a_service_changes_no_plan(make_workspace: Callable[[], Workspace]) -> None:
+    workspace = make_workspace()
+    workspace.apply(PROD, *given(EVERYTHING))
+    path = workspace.folder / PROD / "terraform.tfstate"
+    state = json.loads(path.read_text())
+    services = [it for it in state["resources"] if it["type"] == "google_cloud_run_v2_service"]
+    for instance in (it for service in services for it in service["instances"]):
+        assert set(GCLOUD_LEAVES) <= set(instance["attributes"])
+        instance["attributes"] |= GCLOUD_LEAVES
+        instance["attributes"]["template"][0]["labels"] = {"client.knative.dev/nonce": "abc"}
+        instance["attributes"]["template"][0]["containers"][0]["image"] = "example.com/webhook@sha256:2"
+    state["serial"] += 1
+    path.write_text(json.dumps(state))
+    assert services
+    assert _changed(workspace) == {}
 
 
 def test_another_tenant_brings_its_own_resources_alone(deployed: Workspace) -> None:

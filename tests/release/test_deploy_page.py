@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -319,3 +320,43 @@ def test_meta_is_asked_for_fields_that_pombo_knows() -> None:
     asked = set(re.split(r",\s+", fields[1]))
     assert len(asked) > 5
     assert asked <= known
+
+
+# ---- the small way
+
+
+def test_the_page_has_the_small_way_first_and_make_knows_it() -> None:
+    first, second = re.findall(r"^## (.*)$", PAGE, re.M)[:2]
+    assert (first, second) == ("One command", "1. The project")
+    command = re.search(r"^make deploy PROJECT=[\w-]+ REGION=[\w-]+$", section("One command"), re.M)
+    assert command
+    done = subprocess.run(["make", "-n", *command[0].split()[1:]], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert "infra.release.deploy" in done.stdout
+
+
+def test_the_steps_that_the_small_way_takes_are_on_the_page() -> None:
+    steps = {int(number) for row in table("it does |") for number in re.findall(r"\d", row[1])}
+    assert steps == {1, 2, 4, 5, 6}
+    assert {3, 7, 8} <= {int(number) for number in re.findall(r"\[step (\d)\]", section("One command"))}
+    assert {int(it) for it in re.findall(r"^## (\d)\. ", PAGE, re.M)} == set(range(1, 9))
+
+
+def test_the_options_that_the_small_way_names_are_there() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "infra.release.deploy", "--help"], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    for option in set(re.findall(r"--[a-z]+[a-z-]*", section("One command"))) - {"--source"}:
+        assert option in done.stdout, option
+
+
+def test_every_command_of_cloud_run_that_we_call_has_its_permissions_on_the_page() -> None:
+    files = [*ROOT.glob("infra/release/*.py"), ROOT / "cloudbuild.yaml", ROOT / "docs" / "deploy.md"]
+    text = "\n".join(path.read_text() for path in files)
+    words = re.sub(r'[",()*\\]+', " ", text)
+    verbs = r"(?:deploy|regions list|(?:services|revisions) (?:describe|list|update-traffic|update))"
+    called = set(re.findall(rf"\brun +({verbs})\b", re.sub(r" +", " ", words)))
+    named = {it for row in table("command or resource |") for it in re.findall(r"`gcloud run ([a-z -]+)`", row[0])}
+    assert called == named
+    assert {"run.services.setIamPolicy", "run.revisions.get"} <= set(
+        re.findall(r"run\.\w+\.\w+", section("Roles short of Owner"))
+    )

@@ -112,10 +112,12 @@ resource "google_cloud_run_v2_service" "this" {
   }
 
   lifecycle {
-    # gcloud, with which the build deploys, also leaves its name, its version, and a label on each revision. Not the revision's
+    # gcloud, with which the build deploys, also leaves its name, its version, and a label on each revision; deployed from
+    # source, where that source is and who built it. Not the revision's
     # name: were it ignored, the one that is there would be sent with each change, and refused with 409
     # (hashicorp/terraform-provider-google #14569).
     ignore_changes = [
+      build_config,
       client,
       client_version,
       template[0].annotations,

@@ -1,0 +1,133 @@
+"""Place: the project, region and environment of a deployment, and whether they can be deployed to."""
+
+import json
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from infra.release.tools import Failed, Refused, follow, gcloud, terraform
+
+GCLOUD, TERRAFORM = (528, 0), (1, 11)
+FIRST_APIS = ("cloudresourcemanager", "serviceusage", "storage", "secretmanager", "run", "cloudtasks", "cloudscheduler")
+"""What has to answer before Terraform: so that it can look at the project, and we at the region and the secrets."""
+
+ENVIRONMENTS = ("staging", "prod")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where to. `root` is the repository that is deployed."""
+
+    project: str
+    region: str
+    environment: str
+    root: Path
+
+    @property
+    def options(self) -> tuple[str, str]:
+        """For gcloud."""
+        return f"--project={self.project}", f"--region={self.region}"
+
+    @property
+    def state_bucket(self) -> str:
+        return f"{self.project}-terraform-state"
+
+    @property
+    def bootstrap(self) -> Path:
+        return self.root / "infra" / "terraform" / "bootstrap"
+
+    @property
+    def environment_root(self) -> Path:
+        return self.root / "infra" / "terraform" / "environments" / self.environment
+
+    @property
+    def variables(self) -> Path:
+        return self.environment_root / "terraform.tfvars"
+
+
+def check_words(place: Place) -> None:
+    """Raises Refused where a name cannot be right, before anything is called."""
+    if not re.fullmatch(r"[a-z][a-z0-9-]{4,28}[a-z0-9]", place.project):
+        raise Refused(
+            f"{place.project} is no project ID: 6 to 30 lower-case letters, digits and hyphens, like my-project-1."
+        )
+    if not re.fullmatch(r"[a-z]+-[a-z]+[0-9]{1,2}", place.region):
+        raise Refused(f"{place.region} is no region; europe-west1 and us-central1 are two.")
+
+
+def check_tools() -> str:
+    """The account that is logged in. Raises Refused where a program is missing or old, or nobody is logged in."""
+    _check_version("gcloud", json.loads(gcloud("version", "--format=json"))["Google Cloud SDK"], GCLOUD)
+    _check_version("terraform", json.loads(terraform(Path.cwd(), "version", "-json"))["terraform_version"], TERRAFORM)
+    account = gcloud("auth", "list", "--filter=status:ACTIVE", "--format=value(account)")
+    if not account:
+        raise Refused("Nobody is logged in with gcloud: run gcloud auth login.")
+    if not os.environ.get("GOOGLE_OAUTH_ACCESS_TOKEN"):
+        try:
+            gcloud("auth", "application-default", "print-access-token")
+        except Failed:
+            raise Refused("Terraform has no credentials: run gcloud auth application-default login.") from None
+    return account
+
+
+def _check_version(program: str, found: str, least: tuple[int, int]) -> None:
+    numbers = tuple(int(number) for number in re.findall(r"\d+", found)[:2])
+    if numbers < least:
+        raise Refused(f"{program} {found} is too old: {least[0]}.{least[1]} or newer is needed.")
+
+
+def check_project(place: Place) -> None:
+    """Raises Refused unless the project is there, is active and has billing."""
+    try:
+        described = json.loads(gcloud("projects", "describe", place.project, "--format=json"))
+    except Failed:
+        raise Refused(
+            f"There is no project {place.project} that you may see: run gcloud projects create {place.project}, or log "
+            "in as somebody who may."
+        ) from None
+    if described.get("lifecycleState") != "ACTIVE":
+        raise Refused(f"{place.project} is being deleted: gcloud projects undelete {place.project} takes that back.")
+    if gcloud("billing", "projects", "describe", place.project, "--format=value(billingEnabled)").lower() != "true":
+        raise Refused(
+            f"{place.project} has no billing: run gcloud billing projects link {place.project} "
+            "--billing-account=000000-000000-000000 with one of gcloud billing accounts list."
+        )
+
+
+def turn_on_apis(place: Place) -> None:
+    """The APIs that are needed before Terraform, and wait until they answer. Raises Refused."""
+    gcloud("services", "enable", *(f"{api}.googleapis.com" for api in FIRST_APIS), f"--project={place.project}")
+    program = str(place.root / "infra" / "release" / "wait_for_apis.py")
+    follow("python3", program, *place.options, *FIRST_APIS)
+
+
+def check_region(place: Place) -> None:
+    """Raises Refused where a service that cannot be elsewhere is not in the region."""
+    for service, group in (("Cloud Run", ("run", "regions")), ("Cloud Tasks", ("tasks", "locations"))):
+        there = gcloud(*group, "list", f"--project={place.project}", "--format=value(locationId)").split()
+        if place.region not in there:
+            raise Refused(f"{service} is not in {place.region}. It is in: {', '.join(sorted(there))}.")
+    there = gcloud("scheduler", "locations", "list", f"--project={place.project}", "--format=value(locationId)").split()
+    text = place.variables.read_text(encoding="utf-8") if place.variables.exists() else ""
+    if place.region not in there and not re.search(r'^scheduler_region\s*= *"', text, re.M):
+        raise Refused(
+            f"Cloud Scheduler is not in {place.region}. Choose another region, or say scheduler_region in "
+            f"{place.variables}."
+        )
+
+
+def make_state_bucket(place: Place) -> bool:
+    """The bucket of Terraform's state, if it is not there; whether it was made. Raises Refused."""
+    url = f"gs://{place.state_bucket}"
+    try:
+        gcloud("storage", "buckets", "describe", url, "--format=value(name)")
+        return False
+    except Failed as failed:
+        if "404" not in failed.said and "not found" not in failed.said.lower():
+            raise
+    gcloud(
+        *("storage", "buckets", "create", url, f"--project={place.project}", f"--location={place.region}"),
+        *("--uniform-bucket-level-access", "--public-access-prevention"),
+    )
+    return True
