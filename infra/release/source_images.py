@@ -132,13 +132,11 @@ def deploy(service: Service) -> str:
 def _built(service: Service, tag: str) -> str | None:
     """The image of this very source, if there is one. (Where the registry does not say, it is built again.)"""
     try:
-        digest = gcloud(
-            *("artifacts", "docker", "images", "describe", f"{service.image}:{tag}"),
-            "--format=value(image_summary.digest)",
-        )
+        tags = json.loads(gcloud("artifacts", "docker", "tags", "list", service.image, "--format=json"))
     except Failed:
         return None
-    return f"{service.image}@{digest}" if re.fullmatch(r"sha256:[0-9a-f]{64}", digest) else None
+    versions = [it["version"].rpartition("/")[2] for it in tags if it["tag"].rpartition("/")[2] == tag]
+    return f"{service.image}@{versions[0]}" if versions else None
 
 
 def _build(service: Service, folder: Path) -> None:

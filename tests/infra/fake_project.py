@@ -150,9 +150,8 @@ def gcloud(state: dict[str, Any], words: list[str], flags: Mapping[str, str]) ->
         case ["storage", "buckets", "create", url]:
             state["buckets"].append(url)
             return ""
-        case ["artifacts", "docker", "images", "describe", image]:
-            found = state["tags"].get(image)
-            return found.partition("@")[2] if found else fail("(gcloud.artifacts.docker.images.describe) NOT_FOUND")
+        case ["artifacts", "docker", "tags", "list", image]:
+            return _tags(state, image)
         case ["artifacts", "docker", "tags", "add", image, tag]:
             state["tags"][tag] = image
             return ""
@@ -160,6 +159,22 @@ def gcloud(state: dict[str, Any], words: list[str], flags: Mapping[str, str]) ->
             return _logs(state, query)
         case _:
             return _account(state, words)
+
+
+def _tags(state: dict[str, Any], image: str) -> str:
+    """As the registry names them; of an image that was never pushed it knows nothing."""
+    name = image.rpartition("/")[2]
+    package = f"projects/{PROJECT}/locations/{REGION}/repositories/pombo/packages/{name}"
+    found = [
+        {
+            "tag": f"{package}/tags/{tag.rpartition(':')[2]}",
+            "image": image,
+            "version": f"{package}/versions/{of.partition('@')[2]}",
+        }
+        for tag, of in state["tags"].items()
+        if tag.startswith(f"{image}:")
+    ]
+    return json.dumps(found) if found else fail("(gcloud.artifacts.docker.tags.list) NOT_FOUND: Package not found.")
 
 
 def _logs(state: dict[str, Any], query: str) -> str:

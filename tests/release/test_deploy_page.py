@@ -7,9 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from log_entries import ENVELOPE, REQUEST, kilobytes
 from tree import ROOT
 
+from infra.release import check_project, one_message
 from infra.release.metrics import DELAY
 from infra.release.rollout import FEW, HOLD, MOST_FAILED, MOST_TIMES, STEPS
 from shared.config import SETTINGS
@@ -360,3 +362,40 @@ def test_every_command_of_cloud_run_that_we_call_has_its_permissions_on_the_page
     assert {"run.services.setIamPolicy", "run.revisions.get"} <= set(
         re.findall(r"run\.\w+\.\w+", section("Roles short of Owner"))
     )
+
+
+# ---- the check of a real project
+
+CHECK = (ROOT / "docs" / "check-project.md").read_text()
+
+
+def test_the_page_of_the_check_tells_the_steps_that_it_takes() -> None:
+    program = (ROOT / "infra" / "release" / "check_project.py").read_text()
+    steps = re.findall(r'step\(\s*"([^"]+)"', program)
+    told = [row.split("|")[1].strip().lower() for row in re.findall(r"^\|.*\|$", CHECK, re.M)[2:]]
+    assert len(told) == len(steps)
+    for step in ("destroy what an earlier run has left", "send a message, twice", "follow it in the log", "destroy"):
+        assert step in told
+        assert step in map(str.lower, steps)
+
+
+def test_the_page_of_the_check_names_the_lines_that_are_looked_for() -> None:
+    for event in (*one_message.OF_THE_MESSAGE, *one_message.BESIDE_IT, *one_message.WRONG):
+        assert f"`{event}`" in CHECK
+    assert f"--update-labels={check_project.LABEL}={check_project.ALLOWED}" in CHECK
+    assert "never in a real one" in CHECK
+
+
+def test_the_nightly_example_runs_the_check_with_options_that_it_has() -> None:
+    (text,) = re.findall(r"```yaml\n(.*?)```", CHECK, re.S)
+    (job,) = yaml.safe_load(text)["jobs"].values()
+    command = job["steps"][-1]["run"].split()
+    assert command[:3] == ["python3", "-m", "infra.release.check_project"]
+    assert [word.partition("=")[0] for word in command[3:]] == ["--project", "--region"]
+    done = subprocess.run(
+        [sys.executable, *command[1:3], "--help"], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    for option in set(re.findall(r"--(?:keep|only-destroy)", CHECK)):
+        assert option in done.stdout
+    terraform = next(step["with"] for step in job["steps"] if "terraform" in step.get("uses", ""))
+    assert terraform["terraform_wrapper"] is False, "its wrapper changes exit codes"
