@@ -263,7 +263,9 @@ def build_queue(settings: Config) -> Queue:
 
 
 def _tenants(settings: Config) -> Tenants:
-    return _port(settings, "tenants", EnvironmentTenants(settings["WHATSAPP_PHONE_NUMBER_ID"]))
+    return _port(
+        settings, "tenants", EnvironmentTenants.of((MetaChannel.provider, settings["WHATSAPP_PHONE_NUMBER_ID"]))
+    )
 
 
 def _clock(settings: Config) -> Clock:

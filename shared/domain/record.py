@@ -190,13 +190,16 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A reference to a record in a queue: never its content."""
+    """A reference to a record in a queue: never its content. `tenant` decides which queue; it is empty where nobody
+    owns the sender, and in a task of an earlier version.
+    """
 
     key: str
     kind: Kind
     correlation_id: str
     generation: int
     hop: int = 0
+    tenant: str = ""
 
     @property
     def name(self) -> str:
@@ -206,4 +209,4 @@ class Task:
     @classmethod
     def of(cls, record: Delivery) -> "Task":
         """The record's own task: its generation, hop 0."""
-        return cls(record.key, record.kind, record.correlation_id, record.generation)
+        return cls(record.key, record.kind, record.correlation_id, record.generation, tenant=record.tenant)

@@ -1,16 +1,52 @@
-"""Task bodies: a reference to a record, never its content, so that a queue holds nothing private."""
+"""Tasks: how each is made, and its body, a reference to a record and never its content, so that a queue holds nothing
+private.
+
+A record's own task runs when the record is due; a queue runs one whose time has passed at once. Every task is made by
+one of the three functions here.
+"""
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
 from typing import Any, TypeGuard
 
 from shared.domain.errors import TaskInvalid, UnknownState
-from shared.domain.identity import DOCTOR_KEY, is_correlation_id
-from shared.domain.record import Kind, Task
+from shared.domain.identity import DOCTOR_KEY, is_correlation_id, outbound_key
+from shared.domain.record import Delivery, Kind, Task
 
-VERSION = 1
+DueTask = tuple[Task, datetime | None]
+"""A task and when it is to run; None, or a time that has passed: now."""
+
+VERSION = 2
+READABLE = (1, VERSION)
+"""Version 1 names no tenant."""
+
 KEY_FIELD = {Kind.INBOUND: "inbound_event_id", Kind.OUTBOUND: "outbound_key"}
 _KEY = {Kind.INBOUND: re.compile(rf"[0-9a-f]{{40}}|{DOCTOR_KEY}"), Kind.OUTBOUND: re.compile(r"[0-9a-f]{40}")}
+_TENANT = re.compile(r"[A-Za-z0-9._-]{0,64}")
+
+
+# ---- making
+
+
+def own_task(record: Delivery) -> DueTask:
+    """The record's own task: its generation, hop 0, when it is due."""
+    return Task.of(record), record.due_at
+
+
+def next_hop(task: Task, until: datetime) -> DueTask:
+    """What the running task makes where its record has to wait."""
+    return replace(task, hop=task.hop + 1), until
+
+
+def reply_task(event: Delivery, index: int, due_at: datetime | None) -> DueTask:
+    """The own task of reply `index` (from 0) to an event as it was created, without its record being read."""
+    key = outbound_key(event.key, index)
+    return Task(key, Kind.OUTBOUND, event.correlation_id, generation=0, tenant=event.tenant), due_at
+
+
+# ---- the body
 
 
 def task_path(kind: Kind) -> str:
@@ -23,6 +59,7 @@ def task_body(task: Task) -> dict[str, str | int]:
     return {
         "v": VERSION,
         KEY_FIELD[task.kind]: task.key,
+        "tenant": task.tenant,
         "correlation_id": task.correlation_id,
         "generation": task.generation,
         "hop": task.hop,
@@ -30,23 +67,28 @@ def task_body(task: Task) -> dict[str, str | int]:
 
 
 def parse_task(kind: Kind, body: Any) -> Task:
-    """The task in a body. Raises TaskInvalid for what is none, UnknownState for one of a newer version."""
+    """The task in a body; what it has besides is ignored. Raises TaskInvalid for what is none, UnknownState for one of
+    a newer version.
+    """
     if not isinstance(body, Mapping):
         raise TaskInvalid("A task is a JSON object.")
     version = body.get("v")
     if not _is_count(version):
         raise TaskInvalid("A task has a version, v.")
-    if version != VERSION:
+    if version not in READABLE:
         raise UnknownState("A newer version of Pombo made this task.")
     key, correlation_id = body.get(KEY_FIELD[kind]), body.get("correlation_id")
     if not (isinstance(key, str) and _KEY[kind].fullmatch(key)):
         raise TaskInvalid(f"A task has an {KEY_FIELD[kind]} of 40 hex digits.")
     if not (isinstance(correlation_id, str) and is_correlation_id(correlation_id)):
         raise TaskInvalid("A task has a correlation_id.")
+    tenant = body.get("tenant") if version > 1 else ""
+    if not (isinstance(tenant, str) and _TENANT.fullmatch(tenant)):
+        raise TaskInvalid("A task has a tenant.")
     generation, hop = body.get("generation"), body.get("hop")
     if not (_is_count(generation) and _is_count(hop)):
         raise TaskInvalid("A task has a generation and a hop, whole numbers from 0.")
-    return Task(key, kind, correlation_id, generation, hop)
+    return Task(key, kind, correlation_id, generation, hop, tenant)
 
 
 def _is_count(value: Any) -> TypeGuard[int]:

@@ -18,12 +18,13 @@ from shared.domain.events import OF_ACCOUNT, Change, Event, MessageReceived, Rec
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery, Kind, State, Task
 from shared.domain.retention import UNKNOWN_SENDER_PAYLOAD_BYTES
+from shared.domain.tasks import own_task
 from shared.pipeline import log_fields, receipts
 from shared.pipeline.channels import Channels
 from shared.pipeline.clock import Clock
 from shared.pipeline.follow import log_dead
 from shared.pipeline.outcomes import faults_in, outcome_of
-from shared.pipeline.ports import Created, DueTask, Exists, Incoming, Queue, Tenants
+from shared.pipeline.ports import Created, Exists, Incoming, Queue, Tenants
 from shared.pipeline.webhook_store import WebhookStore
 
 _WRAPPING = 16
@@ -131,7 +132,7 @@ class Accept:
 
     def _enqueue(self, records: Sequence[Delivery], deadline: Deadline) -> list[Exception]:
         """Make their tasks. What went wrong; raises an outage."""
-        tasks = [_due(record) for record in records]
+        tasks = [own_task(record) for record in records]
         made: Sequence[Exception | None] = []
         if len(tasks) == 1:
             made = [outcome_of(self.queue.ensure, *tasks[0])]
@@ -223,10 +224,6 @@ def _mark_or_fault(record: Delivery | Exception, made: Iterator[Created | Exists
         return record
     one = next(made)
     return one if isinstance(one, Exception) else _mark(record, one)
-
-
-def _due(record: Delivery) -> DueTask:
-    return Task.of(record), None if record.generation == 0 else record.due_at
 
 
 def _bounded(payload: Any) -> Any:

@@ -15,7 +15,8 @@ from shared.domain.dead_letters import DeadLetter, Listing, Wanted, dead_letter,
 from shared.domain.delivery import Ensure, NotAllowed, Step
 from shared.domain.errors import PomboError, UnknownState
 from shared.domain.limits import Limits
-from shared.domain.record import Delivery, Task
+from shared.domain.record import Delivery
+from shared.domain.tasks import own_task
 from shared.pipeline.clock import Clock
 from shared.pipeline.ports import Cursor, Page, Queue, Store
 
@@ -114,7 +115,7 @@ class Replay:
 
     def ensure(self, record: Delivery) -> None:
         """Make sure of a replayed record's task; made twice it is the same. Raises QueueUnavailable."""
-        _patiently(self.clock, lambda: self.queue.ensure(Task.of(record), record.due_at))
+        _patiently(self.clock, lambda: self.queue.ensure(*own_task(record)))
 
 
 @dataclass(frozen=True, slots=True)

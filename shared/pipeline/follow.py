@@ -1,15 +1,15 @@
 """Follow: after the write, what the step says comes next. Write the record, then make its task."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 from shared import logs
 from shared.domain.delivery import Answer, Ensure, EnsureReplies, Hop, Step, TaskResult
 from shared.domain.errors import QueueUnavailable
-from shared.domain.identity import outbound_key
 from shared.domain.limits import Limits
-from shared.domain.record import Delivery, Kind, State, Task
+from shared.domain.record import Delivery, State, Task
+from shared.domain.tasks import next_hop, own_task, reply_task
 from shared.pipeline import log_fields
 from shared.pipeline.channels import Channels
 from shared.pipeline.clock import Clock
@@ -37,7 +37,7 @@ class Follow:
                 case EnsureReplies(record, due_at):
                     self.ensure_replies(record, due_at)
                 case Hop(until):
-                    self.queue.ensure(replace(task, hop=task.hop + 1), until)
+                    self.queue.ensure(*next_hop(task, until))
                 case _:
                     pass
         except QueueUnavailable as error:
@@ -47,7 +47,7 @@ class Follow:
 
     def ensure(self, record: Delivery) -> None:
         """The record's own task, when it is due."""
-        self.queue.ensure(Task.of(record), record.due_at)
+        self.queue.ensure(*own_task(record))
 
     def ensure_replies(self, record: Delivery, due_at: Sequence[datetime | None] = ()) -> int:
         """The first task of each reply of a plan, when it is due; without times, each a little after the one before.
@@ -57,11 +57,11 @@ class Follow:
         failure: QueueUnavailable | None = None
         made = 0
         now, spacing = self.clock.now(), self.limits.waits.reply_spacing
-        tasks = [first_task_of_reply(record, index) for index in range(record.plan_size or 0)]
-        for index, task in enumerate(tasks):
+        times = due_at or [now + spacing * index for index in range(record.plan_size or 0)]
+        tasks = [reply_task(record, index, at) for index, at in enumerate(times)]
+        for task in tasks:
             try:
-                at = due_at[index] if due_at else now + spacing * index
-                self.queue.ensure(task, at if at and at > now else None)
+                self.queue.ensure(*task)
                 made += 1
             except QueueUnavailable as error:
                 failure = error
@@ -70,18 +70,13 @@ class Follow:
                 "outbound_enqueued",
                 severity="WARNING" if failure else "INFO",
                 **log_fields.of_record(record, self.channels),
-                **log_fields.in_queue(tasks[0], self.queue),
+                **log_fields.in_queue(tasks[0][0], self.queue),
                 outbound_planned=record.plan_size,
                 outbound_enqueued=made,
             )
         if failure:
             raise failure
         return made
-
-
-def first_task_of_reply(record: Delivery, index: int) -> Task:
-    """The task with which reply `index` (from 0) to an event begins."""
-    return Task(outbound_key(record.key, index), Kind.OUTBOUND, record.correlation_id, generation=0)
 
 
 def log_dead(record: Delivery, channels: Mapping[str, Channel]) -> None:

@@ -14,6 +14,7 @@ from shared.domain.marks import Marks, ReceiptBlock
 from shared.domain.messages import Message
 from shared.domain.outbound_messages import PlanItem
 from shared.domain.record import Delivery, State, Task
+from shared.domain.tasks import DueTask
 from shared.domain.verdicts import Origin
 
 
@@ -57,9 +58,6 @@ class Page:
 
 NotedReceipt = tuple[Echo | None, ReceiptReceived]
 """A receipt and the record that its echo names; None where it carries no echo of ours."""
-
-DueTask = tuple[Task, datetime | None]
-"""A task and when it is to run; None: now."""
 
 Decide = Callable[[Delivery | None], Step]
 DecideMarks = Callable[[Marks], Marks]
@@ -169,7 +167,9 @@ class Queue(Protocol):
     """Where tasks go."""
 
     def ensure(self, task: Task, at: datetime | None) -> None:
-        """Make the task, to run at `at` or now; one of that name is success. Raises QueueUnavailable."""
+        """Make the task, to run at `at`, or now where that has passed or is None; one of that name is success. Raises
+        QueueUnavailable.
+        """
         ...
 
     def ensure_all(self, tasks: Sequence[DueTask], deadline: Deadline) -> Sequence[Exception | None]:

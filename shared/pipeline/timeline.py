@@ -9,6 +9,7 @@ from typing import Any
 
 from shared.domain.record import Delivery, Kind, State
 from shared.pipeline import timeline_logs, timeline_records
+from shared.pipeline import timeline_sentences as say
 from shared.pipeline.timeline_records import Moment, Try
 from shared.pipeline.timeline_sentences import Explain, Remark
 
@@ -42,8 +43,8 @@ class Timeline:
 
     @property
     def answered(self) -> bool:
-        """Whether all went well: the event was handled, and every reply to it was sent."""
-        handled = self.shown in ("processed", "ignored")
+        """Whether all went well: the event, if there is one, was handled, and every message was sent."""
+        handled = self.shown in ("processed", "ignored", "sent")
         return self.settled and handled and all(reply.shown == "sent" for reply in self.replies)
 
 
@@ -61,7 +62,9 @@ def build(
     explain: Explain = _unexplained,
     remark: Remark = _unremarked,
 ) -> Timeline:
-    """The timeline of an event's records (the event first, then its replies in order)."""
+    """The timeline of an event's records (the event first, then its replies in order), or of a message that answers no
+    event.
+    """
     lines = timeline_logs.read(log_lines)
     moments = [
         moment
@@ -168,6 +171,8 @@ def _beginning(record: Delivery, records: Sequence[Delivery], remark: Remark) ->
     if record.kind is Kind.INBOUND:
         beginning, more = timeline_records.beginning_of_event(record), remark(record)
         return f"{beginning} {more}" if more else beginning
+    if records[0].kind is Kind.OUTBOUND:
+        return say.CREATED  # it answers no event
     replies = [other.key for other in records if other.kind is Kind.OUTBOUND]
     type_ = record.payload.get("type")
     kind = "" if type_ in ("text", None) else f": {type_}"

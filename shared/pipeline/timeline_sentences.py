@@ -14,6 +14,7 @@ Remark = Callable[[Delivery], str | None]
 """What an operator has to know of a stored event beside what became of it: a sentence, or None."""
 
 RECEIVED = "It came in, genuine and new, and was stored."
+CREATED = "Accepted for sending."
 DOCTOR = "pombo doctor made it, to see a task go to process_inbound and come back."
 WITHOUT_REPLY = "It was looked at."
 RESENT = "The doubt window passed without a receipt: it is sent once more, and only once."

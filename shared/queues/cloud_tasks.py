@@ -11,7 +11,7 @@ A task carries no identity: in a project its queue gives it one, and says where 
 import json
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from shared.domain.deadline import Deadline
 from shared.domain.errors import QueueUnavailable
 from shared.domain.record import Kind, Task
-from shared.domain.tasks import task_body, task_path
-from shared.pipeline.ports import DueTask
+from shared.domain.tasks import DueTask, task_body, task_path
 from shared.wire.grpc_client import GrpcClient, OutOfPatience
 from shared.wire.in_flight import CallsInFlight
 
@@ -54,11 +53,17 @@ class QueueSettings:
 
     project: str
     location: str
-    queues: dict[Kind, str]
+    queues: Mapping[Kind, str]
     base_url: str
     token: str = field(repr=False)
     dispatch_deadline: timedelta
     emulator: str | None = None
+    tenant_queues: Mapping[tuple[Kind, str], str] = field(default_factory=dict)
+    """Of the tenants that have queues of their own. All other tasks go to `queues`, those without a tenant too."""
+
+    def name_of(self, task: Task) -> str:
+        """The queue that a task goes to."""
+        return self.tenant_queues.get((task.kind, task.tenant)) or self.queues[task.kind]
 
 
 class CloudTasksQueue:
@@ -85,12 +90,12 @@ class CloudTasksQueue:
 
     def queue_of(self, task: Task) -> str:
         """The name of the queue that the task goes to, as it is configured."""
-        return self._settings.queues[task.kind]
+        return self._settings.name_of(task)
 
     def ping(self) -> None:
-        """Raise QueueUnavailable unless both queues answer."""
-        for kind in self._settings.queues:
-            self._call(partial(_get_queue, self._parent(kind)))
+        """Raise QueueUnavailable unless both queues answer that everybody has who has none of their own."""
+        for name in self._settings.queues.values():
+            self._call(partial(_get_queue, self._path(name)))
 
     def _ensure_one_of_many(self, due: DueTask, quick: bool) -> None:
         self._ensure(*due, quick)
@@ -99,13 +104,12 @@ class CloudTasksQueue:
     def _ensure(self, task: Task, at: datetime | None, quick: bool) -> None:
         from google.api_core.exceptions import AlreadyExists
 
-        request = {"parent": self._parent(task.kind), "task": self._task(task, at)}
+        request = {"parent": self._path(self.queue_of(task)), "task": self._task(task, at)}
         with suppress(AlreadyExists):
             self._call(lambda client, seconds: client.create_task(request=request, retry=None, timeout=seconds), quick)
 
-    def _parent(self, kind: Kind) -> str:
-        settings = self._settings
-        return f"projects/{settings.project}/locations/{settings.location}/queues/{settings.queues[kind]}"
+    def _path(self, queue: str) -> str:
+        return f"projects/{self._settings.project}/locations/{self._settings.location}/queues/{queue}"
 
     def _task(self, task: Task, at: datetime | None) -> dict[str, Any]:
         settings = self._settings
@@ -120,7 +124,7 @@ class CloudTasksQueue:
             "body": json.dumps(task_body(task)).encode(),
         }
         made: dict[str, Any] = {
-            "name": f"{self._parent(task.kind)}/tasks/{task.name}",
+            "name": f"{self._path(self.queue_of(task))}/tasks/{task.name}",
             "http_request": request,
             "dispatch_deadline": max(settings.dispatch_deadline, LEAST_DEADLINE),
         }

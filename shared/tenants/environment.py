@@ -1,26 +1,32 @@
-"""The registry of a team with one number: tenant `default`, from the environment."""
+"""The registry of a team whose numbers the environment names: all are of tenant `default`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from shared.pipeline.ports import Sender, Tenant
 
 DEFAULT = Tenant("default")
-PROVIDER = "meta"
-"""Whose number the environment names."""
 
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentTenants:
-    """One sender, one tenant. Account news is its own too: our app secret signed it, and there is nobody else."""
+    """One tenant, its senders. News of an account is its own too: the provider signed it with our secret, and there is
+    nobody else.
+    """
 
-    sender: str
+    known: tuple[Sender, ...]
 
-    def owner_of(self, provider: str, sender: str) -> Tenant | None:  # noqa: ARG002 - one sender, whoever provides it
-        return DEFAULT if sender == self.sender else None
+    @classmethod
+    def of(cls, *senders: tuple[str, str]) -> Self:
+        """By provider and the provider's id."""
+        return cls(tuple(Sender(DEFAULT.id, provider, id) for provider, id in senders))
+
+    def owner_of(self, provider: str, sender: str) -> Tenant | None:
+        return DEFAULT if Sender(DEFAULT.id, provider, sender) in self.known else None
 
     def owner_of_account(self, provider: str, account: str) -> Tenant | None:  # noqa: ARG002 - see the class
-        return DEFAULT
+        return DEFAULT if any(sender.provider == provider for sender in self.known) else None
 
     def senders(self, tenant: str | None = None) -> Sequence[Sender]:
-        return (Sender(DEFAULT.id, PROVIDER, self.sender),) if tenant in (None, DEFAULT.id) else ()
+        return self.known if tenant in (None, DEFAULT.id) else ()

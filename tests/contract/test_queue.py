@@ -115,8 +115,8 @@ def queue(emulator: Emulator) -> Queue:
     return Queue(emulator)
 
 
-def a_task(kind: Kind = Kind.INBOUND, generation: int = 0, hop: int = 0) -> Task:
-    return Task(uuid.uuid4().hex + "00000000", kind, CORRELATION, generation, hop)
+def a_task(kind: Kind = Kind.INBOUND, generation: int = 0, hop: int = 0, tenant: str = "default") -> Task:
+    return Task(uuid.uuid4().hex + "00000000", kind, CORRELATION, generation, hop, tenant)
 
 
 # ---- what a task is
@@ -133,8 +133,9 @@ def test_a_task_holds_a_reference_and_nothing_else(queue: Queue, kind: Kind) -> 
     assert request.http_method == tasks_v2.HttpMethod.POST
     key = "inbound_event_id" if kind is Kind.INBOUND else "outbound_key"
     assert json.loads(request.body) == {
-        "v": 1,
+        "v": 2,
         key: task.key,
+        "tenant": "default",
         "correlation_id": CORRELATION,
         "generation": 3,
         "hop": 2,
@@ -152,6 +153,19 @@ def test_a_task_holds_a_reference_and_nothing_else(queue: Queue, kind: Kind) -> 
 def test_each_kind_has_its_queue(queue: Queue) -> None:
     queue.port.ensure(a_task(Kind.INBOUND), None)
     assert (len(queue.made(Kind.INBOUND)), len(queue.made(Kind.OUTBOUND))) == (1, 0)
+
+
+def test_a_tenant_with_queues_of_its_own_has_its_tasks_there_and_no_other_tenant_has(emulator: Emulator) -> None:
+    own = emulator.queue()
+    queue = Queue(emulator, {"tenant_queues": {(Kind.OUTBOUND, "acme"): own}})
+    for tenant in ("acme", "default", ""):
+        for kind in Kind:
+            task = a_task(kind, tenant=tenant)
+            queue.port.ensure(task, None)
+            expected = own if (kind, tenant) == (Kind.OUTBOUND, "acme") else queue.names[kind]
+            assert queue.port.queue_of(task) == expected
+            assert task.name in {made.name.rpartition("/")[2] for made in emulator.tasks(expected)}
+    assert len(emulator.tasks(own)) == 1
 
 
 @pytest.mark.parametrize("kind", list(Kind))

@@ -168,7 +168,7 @@ def check_records(body: bytes) -> None:
     Accept(
         store=kept,
         queue=parts.NoQueue(),
-        tenants=EnvironmentTenants(parts.SENDER),
+        tenants=EnvironmentTenants.of(("meta", parts.SENDER)),
         channels=Channels({"meta": unsigned}),
         limits=LIMITS,
         clock=SystemClock(),

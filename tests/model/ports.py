@@ -30,6 +30,7 @@ from shared.domain.marks import Marks, ReceiptBlock
 from shared.domain.messages import Contact, Drop, Message
 from shared.domain.outbound_messages import OutboundMessage
 from shared.domain.record import Delivery, Task
+from shared.domain.tasks import DueTask
 from shared.domain.verdicts import LimitScope
 from shared.pipeline.ports import (
     BackendUnavailable,
@@ -37,7 +38,6 @@ from shared.pipeline.ports import (
     Created,
     Decide,
     DecideMarks,
-    DueTask,
     Exists,
     HandlerCall,
     HandlerFault,

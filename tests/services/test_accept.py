@@ -79,7 +79,7 @@ def test_a_task_is_made_after_the_record_and_for_at_once(webhook: WebhookParts) 
     webhook.queue.before = lambda name, *_: order.append(name)
     accept(webhook, post(text("wamid.1")))
     assert order == ["create", "ensure"]
-    assert webhook.queue.asked("ensure")[0][1] is None
+    assert webhook.queue.asked("ensure")[0][1] == NOW
 
 
 @pytest.mark.parametrize("times", [2, 3])

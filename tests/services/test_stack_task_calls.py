@@ -30,7 +30,7 @@ BOTH = pytest.mark.parametrize("kind", ["inbound", "outbound"])
 
 def body(kind: str, key: str, generation: int = 0, hop: int = 0, version: Any = 1) -> dict[str, Any]:
     """A task's body."""
-    given = {"v": version, KEY_FIELDS[kind]: key, "correlation_id": "correlation-of-a-test"}
+    given = {"v": version, "tenant": "default", KEY_FIELDS[kind]: key, "correlation_id": "correlation-of-a-test"}
     return {**given, "generation": generation, "hop": hop}
 
 
@@ -125,7 +125,7 @@ def test_tasks_carry_the_first_token_and_nothing_private(stack: Stack, contact: 
         assert contact not in told
         assert "secret" not in told
         assert message_id not in told
-        fields = {"v", "outbound_key", "correlation_id", "generation", "hop"}
+        fields = {"v", "tenant", "outbound_key", "correlation_id", "generation", "hop"}
         assert json.loads(task.http_request.body).keys() == fields
         assert task.http_request.headers["X-Internal-Token"] == TASK_TOKEN
     stack.wait_texts(contact, ["a secret text"])

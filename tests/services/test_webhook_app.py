@@ -123,7 +123,7 @@ def test_a_durable_webhook_is_answered_200(client: FlaskClient, webhook: Webhook
     assert answer.status_code == 200
     record = webhook.store.port.get(key_of("wamid.durable"))
     assert record.state is State.PENDING
-    assert webhook.queue.asked("ensure") == [(Task.of(record), None)]
+    assert webhook.queue.asked("ensure") == [(Task.of(record), record.due_at)]
 
 
 @pytest.mark.parametrize("secret", [parts.SECRET, "an-older-secret"])

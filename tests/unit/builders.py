@@ -130,7 +130,7 @@ TASK_WORDS = {T0: "T0", NEWER: "newer T0", OLDER: "T-"}
 def task_for(record: Delivery | None, age: int = T0, hop: int = 0) -> Task:
     """A task of the record's generation, or of one beside it."""
     record = record or pending()
-    return Task(record.key, record.kind, record.correlation_id, record.generation + age, hop)
+    return Task(record.key, record.kind, record.correlation_id, record.generation + age, hop, record.tenant)
 
 
 # ---- what a step has to say

@@ -98,7 +98,7 @@ class World:
     def process(self, record: Delivery, instance: BackendMarks | None = None, hop: int = 0) -> Answer:
         run = ProcessInbound(
             self.store,
-            EnvironmentTenants(SENDER),
+            EnvironmentTenants.of(("meta", SENDER)),
             Channels({"meta": self.channel}),
             self.handler,
             instance or self.marks_of,

@@ -224,7 +224,7 @@ def test_the_receipts_of_one_post_write_one_mark_for_each_sender(tmp_path: Path,
         def parse(self, incoming: Incoming) -> Parsed:  # noqa: ARG002 - of the port
             return Parsed(tuple(events), {})
 
-    accept = Accept(store, Queue(), EnvironmentTenants("1"), Channels({"meta": Posted()}), LIMITS, clock)  # type: ignore[arg-type]
+    accept = Accept(store, Queue(), EnvironmentTenants.of(("meta", "1")), Channels({"meta": Posted()}), LIMITS, clock)  # type: ignore[arg-type]
     accept(Incoming("meta", "POST", "/webhooks/whatsapp", {}, b""))
     concerns = 131042 in codes
     assert store.asked["note_receipt_block"] == concerns

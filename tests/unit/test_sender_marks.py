@@ -468,7 +468,7 @@ def test_another_credential_sends_at_once_and_the_previous_one_changes_nothing(w
 
 
 def test_a_sender_is_reported_with_its_reason(world: World) -> None:
-    senders = Senders(EnvironmentTenants(SENDER), world.store, world.channels, LIMITS, world.clock)
+    senders = Senders(EnvironmentTenants.of(("meta", SENDER)), world.store, world.channels, LIMITS, world.clock)
     said = []
     for given in ({}, {"block": Block(NOW, seconds(600), 368)}, {"refused": RefusedCredential(IN_USE, 190, NOW)}):
         world.mark(**given)
@@ -484,13 +484,13 @@ def test_a_sender_is_reported_with_its_reason(world: World) -> None:
 def test_outages_are_counted_by_sender_and_backend(world: World, mark: Outage | None, down: int) -> None:
     world.mark(down=mark)
     world.store.change_marks("b" * 40, lambda _: Marks(down=mark))
-    tenants = EnvironmentTenants(SENDER)
+    tenants = EnvironmentTenants.of(("meta", SENDER))
     assert Senders(tenants, world.store, world.channels, LIMITS, world.clock, "b" * 40).outages() == Outages(down, down)
     assert Senders(tenants, world.store, world.channels, LIMITS, world.clock).outages() == Outages(down, 0)
 
 
 def test_the_senders_of_the_environment_are_those_of_its_tenant() -> None:
-    tenants = EnvironmentTenants(SENDER)
+    tenants = EnvironmentTenants.of(("meta", SENDER))
     (sender,) = tenants.senders()
     assert (sender.tenant, sender.provider, sender.id) == ("default", "meta", SENDER)
     assert list(tenants.senders("default")) == [sender]
@@ -595,7 +595,7 @@ def test_marks_that_only_a_newer_version_can_read_hide_no_report(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = FailingMarks(world.store, marks=UnknownState())
-    senders = Senders(EnvironmentTenants(SENDER), store, world.channels, LIMITS, world.clock, "b" * 40)  # type: ignore[arg-type]
+    senders = Senders(EnvironmentTenants.of(("meta", SENDER)), store, world.channels, LIMITS, world.clock, "b" * 40)  # type: ignore[arg-type]
     senders.report()
     assert senders.outages() == Outages(0, 0)
     assert [line["connected"] for line in world.lines("sender_checked")] == [1]

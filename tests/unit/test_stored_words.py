@@ -80,7 +80,7 @@ def test_the_words_of_an_enum_stay(words: type[StrEnum]) -> None:
             ("provider_down", "backend_down", "WHATSAPP_REAUTH_REQUIRED"),
         ),
         (events.OF_ACCOUNT, "of_account"),
-        (tasks.VERSION, 1),
+        ((tasks.VERSION, tasks.READABLE), (2, (1, 2))),
         (tasks.KEY_FIELD, {record.Kind.INBOUND: "inbound_event_id", record.Kind.OUTBOUND: "outbound_key"}),
         (retention.UNKNOWN_SENDER_PAYLOAD_BYTES, 16_384),
         (retention.RAW_PAYLOAD_BYTES, 262_144),

@@ -7,21 +7,28 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from shared.domain.delivery import lease, settle
 from shared.domain.errors import TaskInvalid, UnknownState
+from shared.domain.guards import Go
+from shared.domain.limits import Limits
 from shared.domain.record import Kind, Task
-from shared.domain.tasks import parse_task, task_body
+from shared.domain.tasks import next_hop, own_task, parse_task, reply_task, task_body
+from shared.domain.verdicts import Replied
+from tests.unit.builders import NOW, at, pending
 
 KEY = "0e" * 20
 GOOD: dict[Kind, dict[str, Any]] = {
     Kind.INBOUND: {
-        "v": 1,
+        "v": 2,
+        "tenant": "default",
         "inbound_event_id": KEY,
         "correlation_id": "corr_0001",
         "generation": 2,
         "hop": 3,
     },
     Kind.OUTBOUND: {
-        "v": 1,
+        "v": 2,
+        "tenant": "default",
         "outbound_key": KEY,
         "correlation_id": "corr_0001",
         "generation": 2,
@@ -34,12 +41,12 @@ each_kind = pytest.mark.parametrize("kind", list(Kind))
 
 @each_kind
 def test_a_task_says_whose_it_is_and_nothing_more(kind: Kind) -> None:
-    assert task_body(Task(KEY, kind, "corr_0001", 2, 3)) == GOOD[kind]
+    assert task_body(Task(KEY, kind, "corr_0001", 2, 3, "default")) == GOOD[kind]
 
 
 @each_kind
 def test_a_body_is_read_back_as_the_same_task(kind: Kind) -> None:
-    assert parse_task(kind, GOOD[kind]) == Task(KEY, kind, "corr_0001", 2, 3)
+    assert parse_task(kind, GOOD[kind]) == Task(KEY, kind, "corr_0001", 2, 3, "default")
 
 
 @quickly
@@ -49,9 +56,12 @@ def test_a_body_is_read_back_as_the_same_task(kind: Kind) -> None:
     st.from_regex(r"[A-Za-z0-9_-]{8,64}", fullmatch=True),
     st.integers(0, 2**31 - 1),
     st.integers(0, 2**31 - 1),
+    st.from_regex(r"[A-Za-z0-9._-]{0,64}", fullmatch=True),
 )
-def test_every_task_survives_the_queue(kind: Kind, key: str, correlation_id: str, generation: int, hop: int) -> None:
-    task = Task(key, kind, correlation_id, generation, hop)
+def test_every_task_survives_the_queue(
+    kind: Kind, key: str, correlation_id: str, generation: int, hop: int, tenant: str
+) -> None:
+    task = Task(key, kind, correlation_id, generation, hop, tenant)
     assert parse_task(kind, json.loads(json.dumps(task_body(task)))) == task
 
 
@@ -61,7 +71,7 @@ def test_what_a_newer_version_adds_beside_is_ignored(kind: Kind) -> None:
 
 
 @each_kind
-@pytest.mark.parametrize("version", [2, 3, 0, 2**31 - 1])
+@pytest.mark.parametrize("version", [3, 4, 0, 2**31 - 1])
 def test_a_task_of_another_version_is_left_to_who_knows_it(kind: Kind, version: int) -> None:
     with pytest.raises(UnknownState):
         parse_task(kind, {**GOOD[kind], "v": version, "generation": "who knows"})
@@ -79,6 +89,22 @@ def test_what_is_no_object_of_ours_is_no_task(kind: Kind, body: Any) -> None:
 def test_a_version_is_a_whole_number(kind: Kind, version: Any) -> None:
     with pytest.raises(TaskInvalid, match="version"):
         parse_task(kind, {**GOOD[kind], "v": version})
+
+
+@each_kind
+def test_a_task_of_version_1_is_read_and_names_no_tenant(kind: Kind) -> None:
+    """Up to 31 days old ones may be waiting in a queue."""
+    body = {**GOOD[kind], "v": 1, "tenant": "of nobody who could have written it"}
+    assert parse_task(kind, body) == Task(KEY, kind, "corr_0001", 2, 3)
+    del body["tenant"]
+    assert parse_task(kind, body) == Task(KEY, kind, "corr_0001", 2, 3)
+
+
+@each_kind
+@pytest.mark.parametrize("tenant", [None, 5, "a b", "é", "x" * 65, "a/b", "a\n", ["default"]])
+def test_a_tenant_is_a_name(kind: Kind, tenant: Any) -> None:
+    with pytest.raises(TaskInvalid, match="has a tenant"):
+        parse_task(kind, {**GOOD[kind], "tenant": tenant})
 
 
 @each_kind
@@ -132,5 +158,31 @@ def test_whatever_comes_is_a_task_or_refused_without_being_repeated(body: Any) -
         "A newer version of Pombo made this task.",
         "A task has an inbound_event_id of 40 hex digits.",
         "A task has a correlation_id.",
+        "A task has a tenant.",
         "A task has a generation and a hop, whole numbers from 0.",
     }
+
+
+# ---- making
+
+
+def test_a_records_own_task_runs_when_the_record_is_due_in_the_queue_of_its_tenant() -> None:
+    record = pending(Kind.INBOUND, generation=3, tenant="acme", due_at=at(70))
+    assert own_task(record) == (Task(record.key, Kind.INBOUND, record.correlation_id, 3, 0, "acme"), at(70))
+
+
+def test_a_hop_is_the_same_task_once_more() -> None:
+    task = Task(KEY, Kind.OUTBOUND, "corr_0001", 2, 3, "acme")
+    assert next_hop(task, at(9)) == (Task(KEY, Kind.OUTBOUND, "corr_0001", 2, 4, "acme"), at(9))
+
+
+def test_the_task_of_a_reply_is_the_own_task_of_its_record() -> None:
+    """The event makes it without a read, and whoever reads the record makes the same."""
+    event = pending(Kind.INBOUND, tenant="acme")
+    verdict = Replied(({"type": "text"}, {"type": "text"}))
+    leased = lease(event, Task.of(event), "token", Go(), Limits(), NOW).write
+    plan = settle(leased, "token", verdict, Limits(), NOW, 0.5).create
+    assert [reply_task(event, index, reply.due_at) for index, reply in enumerate(plan)] == [
+        own_task(one) for one in plan
+    ]
+    assert [time for _, time in map(own_task, plan)] == [NOW, at(0.3)]

@@ -49,6 +49,25 @@ def after(record: Delivery, answer: str, code: int | None = None) -> Delivery:
     return replace(record, attempts_log=(Attempt(at(-20), 1, "lost"), Attempt(at(-10), 2, answer, code)))
 
 
+# ---- a message that answers no event
+
+
+def test_a_message_without_an_event_has_a_timeline_of_its_own() -> None:
+    """As one that an API or a schedule stores."""
+    attempts = (Attempt(at(1), 1, "accepted", provider_id="id.1"),)
+    record = done(payload={"type": "text", "content": {"body": "hello"}}, attempts_log=attempts, received_at=NOW)
+    timeline = build([record])
+    assert next(moment.sentence for moment in timeline.events) == "Accepted for sending."
+    assert (timeline.shown, timeline.settled, timeline.answered) == ("sent", True, True)
+    assert [(reply.key, reply.text, reply.shown) for reply in timeline.replies] == [(record.key, "hello", "sent")]
+
+
+def test_a_message_without_an_event_that_waits_or_failed_is_shown_so() -> None:
+    for record, word in ((pending(), "pending"), (dead(), "failed")):
+        timeline = build([record])
+        assert (timeline.shown, timeline.answered) == (word, False)
+
+
 # ---- the word for the outside
 
 

@@ -54,7 +54,7 @@ def test_a_body_larger_than_any_task_is_refused(service: Service) -> None:
 
 @pytest.mark.parametrize("kind", list(Kind))
 def test_a_task_of_a_newer_version_is_left_to_who_knows_it(service: Service, kind: Kind) -> None:
-    body = {**task_body(Task.of(an_event())), "v": 2}
+    body = {**task_body(Task.of(an_event())), "v": 3}
     answer = service.client.post(f"/internal/process_{kind}", json=body, headers={"X-Internal-Token": TOKEN})
     assert (answer.status_code, answer.json) == (409, {"state": "unknown"})
 
