@@ -211,7 +211,7 @@ class Tenants(Protocol):
         ...
 
     def owner_of_account(self, provider: str, account: str) -> Tenant | None:
-        """The tenant of an account (a WABA, say), for news that names no sender. Raises RegistryUnavailable."""
+        """The tenant of an account, for news that names no sender. Raises RegistryUnavailable."""
         ...
 
     def senders(self, tenant: str | None = None) -> Sequence[Sender]:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
+from shared.domain.calls import is_call
 from shared.domain.errors import (
     AnswerLost,
     Forbidden,
@@ -98,6 +99,8 @@ class AcmeChannel:
         return stable_hash("credential", self._secret)
 
     def send(self, record: Delivery, echo: Echo) -> str | None:
+        if is_call(record.payload):
+            return None  # Acme has no such thing, and nobody waits for it
         if record.payload["type"] != "text":
             raise SendRefused(NOT_EXPRESSIBLE)
         answer = self._post(From=record.sender, To=record.payload["to"], Body=record.payload["content"]["body"])

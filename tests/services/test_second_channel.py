@@ -162,6 +162,8 @@ def an_acme() -> Iterator[Acme]:
 def say_it_back(message: Message) -> OutboundMessage:
     if message.text == "a picture":
         return OutboundMessage.image("https://example.com/picture.png")
+    if message.text == "read it":
+        return OutboundMessage.read(message.id)
     return OutboundMessage.text(message.text or "")
 
 
@@ -340,6 +342,12 @@ def test_what_the_second_provider_cannot_express_is_a_dead_letter_that_says_so(w
     reply = world.reply("IM8", State.DEAD)
     assert (reply.reason, reply.attempts_log[-1].code) == ("permanent", NOT_EXPRESSIBLE)
     assert any("Acme sends texts alone." in one.sentence for one in build([reply], explain=world.explain).events)
+    assert world.acme.sent == []
+
+
+def test_a_call_that_the_second_provider_does_not_have_is_done_without_one(world: World) -> None:
+    world.writes("IM10", "read it")
+    assert world.reply("IM10", State.DONE).provider_id is None
     assert world.acme.sent == []
 
 
