@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 PORTS ?=
 # sqlite, firestore or redis: make run STORE=redis
 STORE ?=
+# The one list of them.
+ALL_SERVICES := $(shell cat services/names.txt 2>/dev/null)
 # A test run of its own may be narrowed: make test ARGS="-k receipts"
 ARGS ?=
 # Test processes at once: most of their time they wait. The contract suites, with their 64 threads, go by themselves.
@@ -23,7 +25,7 @@ SEED ?=
 # make deploy: staging or prod
 ENVIRONMENT ?=
 # make rollback, drop-candidate: which
-SERVICES ?= webhook internal
+SERVICES ?= $(ALL_SERVICES)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev run demo try test test-all check format lock images pin-images mirror-images deploy rollback drop-candidate chaos mutants bench clean
@@ -97,14 +99,14 @@ lock: setup-dev ## write the lock files anew from pyproject.toml
 	@$(BIN)/python -m pip install --quiet uv
 	@$(UV_COMPILE) pyproject.toml -o requirements.lock
 	@$(UV_COMPILE) --extra dev -c requirements.lock pyproject.toml -o requirements-dev.lock
-	@for service in webhook internal; do \
+	@for service in $(ALL_SERVICES); do \
 		$(UV_COMPILE) -c requirements.lock --group pyproject.toml:$$service -o services/$$service/requirements.txt; \
 	done
 
-images: ## the images of both services, by this machine's Docker
+images: ## the images of all services, by this machine's Docker
 	@docker version --format '{{.Server.Version}}' >/dev/null 2>&1 \
 		|| { echo "pombo: no Docker answers here; cloudbuild.yaml builds the images in the project" >&2; exit 1; }
-	@for service in webhook internal; do \
+	@for service in $(ALL_SERVICES); do \
 		docker build --file services/$$service/Dockerfile --build-arg PYTHON_IMAGE="$$(cat services/base-image.txt)" \
 			--tag pombo/$$service . || exit 1; \
 	done

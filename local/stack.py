@@ -25,6 +25,7 @@ from local import ports
 from local.children import Child, end_all
 from local.ports import LOOPBACK
 from local.screen import LogFollower, shout, step
+from local.services import SERVICES
 from local.stores import PROGRAMS
 from local.stores.program import last_line
 from shared import config, crash
@@ -171,7 +172,7 @@ class Stack:
             if name in self._children:
                 self._children[name].start()
         self._wait_store()
-        for name in ("webhook", "internal"):
+        for name in SERVICES:
             self._children[name].start()
         environment = self._environment
         try:
@@ -186,8 +187,7 @@ class Stack:
             raise click.ClickException(str(error)) from error
         self._say("Waiting until all of it answers")
         for name, port, path in (
-            ("webhook", "webhook", "/readyz"),
-            ("internal", "internal", "/readyz"),
+            *((service, service, "/readyz") for service in SERVICES),
             ("whatsapp", "control", "/control/faults"),
         ):
             self._wait_ready(name, self._url(port) + path)
@@ -333,8 +333,7 @@ class Stack:
                     *("--data-dir", data_dir, "--webhook-url", webhook_url, *scale),
                 ],
             ),
-            "webhook": ("services.webhook", []),
-            "internal": ("services.internal", []),
+            **{service: (f"services.{service}", []) for service in SERVICES},
         }
         for name, (module, given) in arguments.items():
             environment = {**self._environment, "PORT": str(at[name])}
@@ -348,7 +347,7 @@ class Stack:
     def _pids(self) -> dict[str, int | None]:
         served = self._children.get(STORE)
         return {
-            **{name: self._children[name].pid for name in ("webhook", "internal", "tasks", "whatsapp")},
+            **{name: self._children[name].pid for name in (*SERVICES, "tasks", "whatsapp")},
             "store": served.pid if served else None,
         }
 

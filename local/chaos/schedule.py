@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum, auto
 from typing import Any
 
-KILLED = ("webhook", "internal", "tasks")
+from local.services import SERVICES
+
+KILLED = (*SERVICES, "tasks")
 """The processes that every run kills; a store's own server with them, if it keeps its data."""
 
 STORE = "store"
-TOGETHER = "webhook+internal+tasks"
+TOGETHER = "+".join(KILLED)
 
 
 LOST_ANSWER: Mapping[str, Any] = {"on": "send", "kind": "accept_then_drop"}

@@ -7,7 +7,7 @@ from pathlib import Path
 from machine import missing
 
 ROOT = Path(__file__).parents[2]
-SERVICES = ("webhook", "internal")
+SERVICES = tuple((ROOT / "services" / "names.txt").read_text().split())
 NOT_OURS = {".git", ".venv", ".pombo", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", ".cache"}
 
 

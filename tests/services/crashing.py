@@ -13,11 +13,11 @@ from google.cloud.tasks_v2.services.cloud_tasks.transports import CloudTasksGrpc
 from stack import SECONDS, TASK_TOKEN, Stack
 
 from local.children import Child
+from local.services import SERVICES
 from shared import crash
 from shared.config import LOCAL_SECRETS
 
 T = TypeVar("T")
-SERVICES = ("webhook", "internal")
 READY_SECONDS = 60.0
 
 

@@ -22,6 +22,7 @@ import httpx
 import log_table
 from machine import missing
 
+from local import services
 from local.chaos.logs import OF_PEOPLE, UNAVAILABLE
 from local.stores import PROGRAMS
 from shared import bootstrap, config
@@ -41,7 +42,7 @@ SENDER = "200000000000002"
 SECRET = "test_app_secret"
 TASK_TOKEN = "test_internal_token"
 OLD_TASK_TOKEN = "test_internal_token_of_before"
-SERVICES = ("webhook", "internal", "tasks")
+SERVICES = (*services.SERVICES, "tasks")
 
 SECONDS = 30.0
 """A wait's deadline. It costs nothing where things work, and the machine may be busy."""
