@@ -55,6 +55,7 @@ from shared.domain.verdicts import (
     StillUnknown,
     StillUnparsable,
     Verdict,
+    of_repeatable,
 )
 
 Token = str
@@ -422,8 +423,7 @@ def _settle_outbound(record: Delivery, verdict: Verdict, limits: Limits, now: da
     if record.state not in (State.LEASED, State.IN_DOUBT):
         return Step(Answer(TaskResult.CONFLICT, record.state))
     if isinstance(verdict, Lost) and is_call(record.payload):
-        # A call may be repeated, so that nothing is in doubt: an outage costs it no attempt either.
-        verdict = ProviderDown(verdict.code) if verdict.outage else Retry(verdict.code)
+        verdict = of_repeatable(verdict)
     if isinstance(verdict, Lost):
         return _settle_lost(record, verdict, limits, now)
     if isinstance(verdict, Accepted):

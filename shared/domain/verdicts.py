@@ -180,6 +180,24 @@ class Refused:
     word: ClassVar[str] = "refused"
 
 
+# ---- of the provider, on a file that is fetched from it
+
+
+@dataclass(frozen=True, slots=True)
+class Downloaded:
+    """The file is here."""
+
+    word: ClassVar[str] = "downloaded"
+
+
+@dataclass(frozen=True, slots=True)
+class Unobtainable:
+    """The provider does not give the file, now or later: it is gone, or was never to be had."""
+
+    code: int | None = None
+    word: ClassVar[str] = "unobtainable"
+
+
 # ---- of ourselves
 
 
@@ -192,5 +210,27 @@ class Released:
 
 
 HandlerVerdict = Replied | Dropped | HandlerFailed | BackendDown | StillUnparsable | StillUnknown | Released
-SendVerdict = Accepted | Lost | ProviderDown | Retry | Limited | CredentialRefused | Blocked | Refused | Released
+CertainVerdict = Accepted | ProviderDown | Retry | Limited | CredentialRefused | Blocked | Refused | Released
+SendVerdict = CertainVerdict | Lost
 Verdict = HandlerVerdict | SendVerdict
+DownloadVerdict = Downloaded | Unobtainable | ProviderDown | Retry | Limited | CredentialRefused | Blocked | Released
+
+
+def of_repeatable(verdict: SendVerdict) -> CertainVerdict:
+    """What an answer means for something that may be done twice without harm: nothing of it is ever in doubt, and an
+    outage costs it no attempt.
+    """
+    if not isinstance(verdict, Lost):
+        return verdict
+    return ProviderDown(verdict.code) if verdict.outage else Retry(verdict.code)
+
+
+def of_download(verdict: SendVerdict) -> DownloadVerdict:
+    """What an answer to a request for a file means. A channel raises the same errors for it as for a send."""
+    match of_repeatable(verdict):
+        case Accepted():
+            return Downloaded()
+        case Refused(code):
+            return Unobtainable(code)
+        case other:
+            return other

@@ -1,6 +1,6 @@
 """The delivery state machine and its guards at the edge of each condition: the very moment, the missing part."""
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -23,17 +23,23 @@ from shared.domain.guards import DOWN, Elect, Go, Wait, inbound_guard
 from shared.domain.marks import Outage
 from shared.domain.record import Attempt, Delivery, Kind
 from shared.domain.verdicts import (
+    Accepted,
     Blocked,
     BlockScope,
     CredentialRefused,
+    Downloaded,
+    DownloadVerdict,
     Limited,
     LimitScope,
     Lost,
     ProviderDown,
     Refused,
+    Released,
     Replied,
     Retry,
     SendVerdict,
+    Unobtainable,
+    of_download,
 )
 from tests.unit.builders import (
     FAILED,
@@ -149,6 +155,32 @@ def test_a_backend_may_be_probed_as_early_as_a_task_may_come() -> None:
 )
 def test_an_error_of_a_send_means_this_for_its_message(error: SendError, verdict: SendVerdict) -> None:
     assert error.verdict == verdict
+
+
+DOWNLOADS = [
+    (Accepted("id"), Downloaded()),
+    (Refused(131052), Unobtainable(131052)),
+    (Refused(None, on_fault=True), Unobtainable()),
+    (Lost(1), Retry(1)),
+    (Lost(1, outage=True), ProviderDown(1)),
+    (ProviderDown(2, SECONDS), ProviderDown(2, SECONDS)),
+    (Retry(3, SECONDS, 5), Retry(3, SECONDS, 5)),
+    (Limited(LimitScope.ACCOUNT, 4, SECONDS), Limited(LimitScope.ACCOUNT, 4, SECONDS)),
+    (CredentialRefused(190), CredentialRefused(190)),
+    (Blocked(BlockScope.ACCOUNT, 368), Blocked(BlockScope.ACCOUNT, 368)),
+    (Released(), Released()),
+]
+
+
+@pytest.mark.parametrize(("answer", "verdict"), DOWNLOADS, ids=repr)
+def test_an_answer_to_a_request_for_a_file_leaves_no_doubt(answer: SendVerdict, verdict: DownloadVerdict) -> None:
+    """The file may be fetched again without harm; one that is refused is not to be had."""
+    assert of_download(answer) == verdict
+
+
+def test_every_verdict_on_a_send_has_a_verdict_on_a_download() -> None:
+    assert {type(answer) for answer, _ in DOWNLOADS} == set(get_args(SendVerdict))
+    assert {type(verdict) for _, verdict in DOWNLOADS} == set(get_args(DownloadVerdict))
 
 
 def test_a_caller_that_proved_nothing_is_told_nothing_and_the_log_a_word() -> None:

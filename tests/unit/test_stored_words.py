@@ -142,6 +142,8 @@ def test_the_words_of_a_set_stay(words: Any, stay: str) -> None:
         (verdicts.CredentialRefused, "credential_refused"),
         (verdicts.Blocked, "blocked"),
         (verdicts.Refused, "refused"),
+        (verdicts.Downloaded, "downloaded"),
+        (verdicts.Unobtainable, "unobtainable"),
         (verdicts.Released, "released"),
     ],
 )
