@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TypeVar
@@ -20,7 +20,7 @@ from shared.pipeline.backend_marks import BackendMarks
 from shared.pipeline.channels import Channels
 from shared.pipeline.clock import Clock, SystemClock
 from shared.pipeline.follow import Follow
-from shared.pipeline.ports import Queue, Store, Tenants
+from shared.pipeline.ports import Queue, Sender, Store, Tenants
 from shared.pipeline.process_inbound import ProcessInbound
 from shared.pipeline.process_outbound import ProcessOutbound
 from shared.pipeline.senders import Senders
@@ -262,10 +262,13 @@ def build_queue(settings: Config) -> Queue:
     return _port(settings, "queue", queue)
 
 
+def senders_of(phone_number_id: str) -> Sequence[Sender]:
+    """The senders of an environment with this WHATSAPP_PHONE_NUMBER_ID."""
+    return EnvironmentTenants.of((MetaChannel.provider, phone_number_id)).senders()
+
+
 def _tenants(settings: Config) -> Tenants:
-    return _port(
-        settings, "tenants", EnvironmentTenants.of((MetaChannel.provider, settings["WHATSAPP_PHONE_NUMBER_ID"]))
-    )
+    return _port(settings, "tenants", EnvironmentTenants(tuple(senders_of(settings["WHATSAPP_PHONE_NUMBER_ID"]))))
 
 
 def _clock(settings: Config) -> Clock:

@@ -11,8 +11,6 @@ from shared.domain.identity import LEAST_PREFIX, is_id_prefix
 from shared.pipeline import lookup
 from shared.pipeline.lookup import Ambiguous, Found, Match
 
-PROVIDER = "meta"
-
 NOTHING_KNOWN = (
     f"Nothing is known by this id: give {LEAST_PREFIX} or more characters of a correlation id, event id or key, or a "
     "whole WhatsApp message id."
@@ -26,7 +24,7 @@ def find(running: Running, id: str) -> Found | None:
     begin so, after it has shown them.
     """
     try:
-        return lookup.find(running.store, _typed(id), PROVIDER, running.phone_number_id)
+        return lookup.find(running.store, _typed(id), running.senders)
     except Ambiguous as error:
         raise _ambiguous(error.matches, error.more) from error
 

@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import click
 
 from shared import bootstrap, config
 from shared.cli import terminal
-from shared.pipeline.ports import Store
+from shared.pipeline.ports import Sender, Store
 
 STACK_FILE = "stack.json"
 LOG_FILE = "logs.jsonl"
@@ -41,6 +41,11 @@ class Running:
     logs: Path | None
     runs: bool = True
     """False: no stack runs here, and the store is the file that one has left."""
+
+    @property
+    def senders(self) -> Sequence[Sender]:
+        """The senders that the environment names."""
+        return bootstrap.senders_of(self.phone_number_id)
 
     def log_lines(self, events: Collection[str], ids: Collection[str]) -> Iterator[Mapping[str, Any]]:
         """The log lines of these events that speak of one of these ids: of deliveries, or of all of an event's."""

@@ -11,7 +11,6 @@ import click
 
 from shared import bootstrap
 from shared.cli import simulator, terminal
-from shared.cli.ids import PROVIDER
 from shared.cli.running import Running, data_dir_option, find
 from shared.cli.say_content import Content, content_options
 from shared.cli.trace import as_text, replies_as_dicts, timeline_of
@@ -86,8 +85,8 @@ def send(running: Running, text: str) -> Said:
 def carry_out(running: Running, content: Content) -> Said:
     """Let a customer do this. Raises ClickException, as `send`."""
     message_id = str(simulator.order(running, content.order(running))[0])
-    sender = content.sender or running.phone_number_id
-    return Said(message_id, message_event_id(PROVIDER, sender, message_id))
+    ours = running.senders[0]
+    return Said(message_id, message_event_id(ours.provider, content.sender or ours.id, message_id))
 
 
 class FailedTries:

@@ -75,7 +75,7 @@ def timeline_of(running: Running, records: Sequence[Delivery], log_lines: LogLin
 
 def from_logs(running: Running, id: str, log_lines: LogLines | None = None) -> Timeline | None:
     """What is left of a message whose record has expired."""
-    either = {id, message_event_id(ids.PROVIDER, running.phone_number_id, id)}
+    either = {id, *(message_event_id(sender.provider, sender.id, id) for sender in running.senders)}
     return told_by_logs((log_lines or running.log_lines)(EVENTS.keys(), either), bootstrap.explain)
 
 

@@ -3,13 +3,14 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 
 from shared.domain.dead_letters import Listing
 from shared.domain.errors import UnknownState
 from shared.domain.identity import is_id_prefix, message_event_id
 from shared.domain.record import Delivery, Kind
 from shared.pipeline.dead_letters import pages
-from shared.pipeline.ports import Store
+from shared.pipeline.ports import Sender, Store
 
 MATCHES = 10
 """Shown of an id that is ambiguous: more tell a person no more than that some characters are missing."""
@@ -44,12 +45,12 @@ class Ambiguous(Exception):
         self.more = more
 
 
-def find(store: Store, id: str, provider: str, sender: str) -> Found | None:
+def find(store: Store, id: str, senders: Sequence[Sender]) -> Found | None:
     """The records of the event that this id belongs to; None where nothing is known by it. An id in full goes before
-    one that begins so. A message id of the provider's is looked for at `sender`, then among what came for a number that
-    is nobody's. Raises Ambiguous.
+    one that begins so. A message id of a provider's is looked for at these senders, then among what came for a number
+    that is nobody's. Raises Ambiguous.
     """
-    known = store.get(id) or store.get(message_event_id(provider, sender, id)) or store.by_provider_id(provider, id)
+    known = store.get(id) or _of_provider(store, id, senders)
     if records := store.by_correlation(known.correlation_id if known else id):
         return Found(id, records)
     whole = _whole(store, id) if is_id_prefix(id) else None
@@ -57,6 +58,13 @@ def find(store: Store, id: str, provider: str, sender: str) -> Found | None:
         return Found(whole, _records_of(store, whole))
     stranger = next(_of_unknown_senders(store, id), None)
     return Found(id, store.by_correlation(stranger.correlation_id)) if stranger else None
+
+
+def _of_provider(store: Store, id: str, senders: Sequence[Sender]) -> Delivery | None:
+    """The event, or the message, that a provider calls by this id."""
+    events = (store.get(message_event_id(sender.provider, sender.id, id)) for sender in senders)
+    messages = (store.by_provider_id(provider, id) for provider in sorted({sender.provider for sender in senders}))
+    return next((found for found in chain(events, messages) if found), None)
 
 
 def _whole(store: Store, prefix: str) -> str | None:

@@ -12,6 +12,7 @@ from shared.domain.identity import is_id_prefix, message_event_id
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery, Kind
 from shared.pipeline.lookup import MATCHES, Ambiguous, Found, Match, find
+from shared.pipeline.ports import Sender
 from shared.stores.sqlite import SqliteStore
 
 SENDER, STRANGER = "100000000000001", "123456123"
@@ -34,7 +35,7 @@ def put(store: SqliteStore, record: Delivery, **changes: Any) -> Delivery:
 
 
 def look(store: SqliteStore, id: str) -> Found | None:
-    return find(store, id, "meta", SENDER)
+    return find(store, id, [Sender("default", "other", SENDER), Sender("default", "meta", SENDER)])
 
 
 def event(store: SqliteStore, **changes: Any) -> Delivery:
