@@ -18,6 +18,10 @@ class Channels(dict[str, Channel]):
     def __missing__(self, provider: str) -> Channel:
         raise UnknownState("There is no channel here for the provider of this record.")
 
+    def require(self, provider: str) -> None:
+        """Raise UnknownState unless there is a channel for this provider."""
+        _ = self[provider]
+
     def at(self, path: str) -> Channel | None:
         """The one whose provider calls at this path below /webhooks/."""
         return next((channel for channel in self.values() if path in channel.webhooks), None)

@@ -97,6 +97,8 @@ class ProcessInbound:
 
         def decide(now: Delivery | None) -> Step:
             nonlocal found
+            if now is not None and not now.final:
+                self.channels.require(now.provider)  # before the lease: what nobody here can read spends no attempt
             if now is not None and not now.tenant:
                 now = replace(now, tenant=owner_of(now.provider, now.sender, is_of_account(now)))
             found = now

@@ -190,3 +190,14 @@ def test_the_finishing_line_says_how_many_replies_were_planned_and_queued(
     service.arrive(service.put(an_event()))
     line = said(capfd, "inbound_processing_finished")
     assert (line["outbound_planned"], line["outbound_enqueued"], line["state"]) == (2, 2, "done")
+
+
+@pytest.mark.parametrize("record", [an_event(provider="another"), a_reply(provider="another")], ids=["event", "reply"])
+def test_a_record_of_a_provider_without_a_channel_here_is_left_alone(
+    service: Service, provider: parts.Provider, record: Delivery
+) -> None:
+    """As one that a newer version wrote: a release that knows the provider finds it as it was."""
+    service.put(record)
+    assert service.process(Task.of(record)) == (409, {"state": "unknown"})
+    assert service.get(record) == record
+    assert (service.handler.called, provider.requests) == ([], [])
