@@ -19,8 +19,8 @@ PAGE = 1000
 LOOK_EVERY = 0.5
 
 STANDSTILL_SECONDS = 2400.0
-"""Of the protocol's time, without any change: then it will never be quiet. It is twice as long as a queue's longest
-backoff, or as an outage and the longest wait that follows it.
+"""Without any change, before TIME_SCALE divides it: then it will never be quiet. It is twice as long as a queue's
+longest backoff, or as an outage and the longest wait that follows it.
 """
 
 TASKS_SECONDS = 900.0

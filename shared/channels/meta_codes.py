@@ -1,7 +1,7 @@
 """Meta's error codes: one table from a code to its meaning, whom it concerns, and what a person is told.
 
-Where Meta's class of a code and the delivery protocol differ, the protocol stands. A code means the same in an answer
-and in a receipt.
+What follows from a class is in docs/protocol.md. Where Meta describes a code in another way than the class it has here,
+this table stands. A code means the same in an answer and in a receipt.
 """
 
 # https://developers.facebook.com/documentation/business-messaging/whatsapp/support/error-codes (seen November 2026)

@@ -1,4 +1,4 @@
-"""The delivery state machine: the tables of the protocol as five pure functions.
+"""The delivery state machine: the tables of docs/protocol.md as five pure functions.
 
     pending --lease--> leased --settle--> done | dropped | dead | pending (again, generation + 1)
     inbound:   leased, expired --lease--> leased (next attempt)          no attempts left: dead

@@ -1,4 +1,4 @@
-"""Limits: every duration and bound of the protocol, made once, scaled once."""
+"""Limits: every duration and bound of docs/protocol.md, made once, scaled once."""
 
 from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import timedelta

@@ -343,7 +343,7 @@ def test_a_message_that_a_receipt_reports_as_failed_counts_in_both_statuses(
 def test_nothing_private_becomes_a_label(plan_of: Callable[[str], Plan]) -> None:
     labels = {label for it in plan_of("bare").of(METRIC) for label in it.get("label_extractors") or {}}
     assert labels == {"phone_number_id", "tenant", "reason", "stage", "code", "status"}, (
-        "think of I7 before there is another"
+        "a label is no place for anything private: think of docs/security.md before there is another"
     )
 
 

@@ -1,4 +1,7 @@
-"""The invariants: of every state, of every write, task, send and answer. Each says what is broken; None: nothing is."""
+"""The invariants: of every state, of every write, task, send and answer. Each says what is broken; None: nothing is.
+
+The names before the colon (I2, O4) are those of the table in docs/model.md.
+"""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""What broke other WhatsApp software, driven through the whole of this one. The numbers are those of the cases."""
+"""What broke other WhatsApp software, driven through the whole of this one."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -35,7 +35,6 @@ def word(stack: Stack, reply: Delivery) -> Any:
 
 
 def test_a_picture_that_comes_twice_is_given_to_the_handler_once(stack: Stack, contact: str) -> None:
-    """1."""
     image = {"id": "900000000000001", "mime_type": "image/jpeg", "sha256": "AAAA", "caption": "x"}
     item = {"id": f"wamid.{contact}", "timestamp": "1790416800", "type": "image", "from": contact, "image": image}
     body = of_texts(item)
@@ -48,7 +47,6 @@ def test_a_picture_that_comes_twice_is_given_to_the_handler_once(stack: Stack, c
 
 
 def test_two_deliveries_within_the_same_millisecond_make_one_reply(stack: Stack, contact: str) -> None:
-    """3."""
     bodies = [of_texts(text(contact, f"wamid.{contact}.{number}", "hello")) for number in range(10)]
     with ThreadPoolExecutor(4) as pool:
         for body in bodies:
@@ -60,7 +58,7 @@ def test_two_deliveries_within_the_same_millisecond_make_one_reply(stack: Stack,
 
 
 def test_a_message_whose_task_was_lost_in_the_queue_is_handled_by_the_sweep(stack: Stack, contact: str) -> None:
-    """4: what was noted as seen and never handled. (Stored and not queued: test_stack_health.py.)"""
+    """It was noted as seen and never handled. (Stored and not queued: test_stack_health.py.)"""
     body = of_texts(text(contact, f"wamid.{contact}", "hello"))
     stack.fault("task", "drop", match={"queue": "inbound"})
     assert stack.post(body).status_code == 200
@@ -82,7 +80,7 @@ def test_a_message_whose_task_was_lost_in_the_queue_is_handled_by_the_sweep(stac
 
 
 def test_every_status_of_a_batch_is_applied(stack: Stack, contacts: Callable[[], str]) -> None:
-    """6, 10: also beside one of a message that nobody here ever sent."""
+    """Also beside one of a message that nobody here ever sent."""
     first, second = (sent_reply(stack, contacts()) for _ in range(2))
     statuses = [
         receipt("wamid.NEVER_SEEN", "delivered"),
@@ -102,7 +100,6 @@ def test_every_status_of_a_batch_is_applied(stack: Stack, contacts: Callable[[],
 def test_every_entry_and_change_of_a_call_counts_and_a_strangers_number_is_set_aside(
     stack: Stack, contact: str
 ) -> None:
-    """7."""
     items = [text(contact, f"wamid.{contact}.{number}", f"text {number}") for number in (1, 2, 3)]
     document = envelope(value([items[0]]), value([items[1]]))
     document["entry"] += envelope(value([items[2]], sender="200000000000008"), account="100000000000009")["entry"]
@@ -119,7 +116,7 @@ def test_every_entry_and_change_of_a_call_counts_and_a_strangers_number_is_set_a
 
 
 def test_every_message_of_a_value_is_answered(stack: Stack, contact: str) -> None:
-    """8; one poisonous message between two good ones, 11, is in test_stack_webhook_bodies.py."""
+    """One poisonous message between two good ones is in test_stack_webhook_bodies.py."""
     assert stack.post(of_texts(*[text(contact, f"wamid.{contact}.{n}", str(n)) for n in range(3)])).status_code == 200
 
     stack.wait_settled([f"wamid.{contact}.{number}" for number in range(3)])
@@ -130,7 +127,6 @@ def test_every_message_of_a_value_is_answered(stack: Stack, contact: str) -> Non
 
 
 def test_a_receipt_with_contacts_that_have_no_profile_is_applied(stack: Stack, contact: str) -> None:
-    """12."""
     reply = sent_reply(stack, contact)
     known = [{"wa_id": contact, "user_id": "US.10000000000000000001"}]
 
@@ -141,7 +137,6 @@ def test_a_receipt_with_contacts_that_have_no_profile_is_applied(stack: Stack, c
 
 
 def test_a_failed_receipt_shows_the_reply_as_failed_with_its_code(stack: Stack, contact: str) -> None:
-    """13."""
     reply = sent_reply(stack, contact)
     errors = [{"code": 131026, "title": "Message undeliverable", "error_data": {"details": "Message Undeliverable."}}]
     status = receipt(reply.provider_id, "failed", errors=errors)
@@ -161,7 +156,6 @@ def reply_event(stack: Stack, reply: Delivery) -> str:
 
 
 def test_receipts_may_come_in_any_order_and_again(stack: Stack, contact: str) -> None:
-    """15."""
     reply = sent_reply(stack, contact)
     times = {"sent": "1790416801", "delivered": "1790416802", "read": "1790416803"}
 
@@ -184,7 +178,7 @@ def test_receipts_may_come_in_any_order_and_again(stack: Stack, contact: str) ->
 
 
 def test_a_receipt_that_overtakes_the_answer_to_the_send_is_kept(stack: Stack, contact: str) -> None:
-    """16: the simulator's receipt comes after 50 ms, its answer after 200."""
+    """The simulator's receipt comes after 50 ms, its answer after 200."""
     stack.fault("send", "slow", seconds=0.2, match={"to": contact})
 
     message_id = stack.say(contact, "hello")
@@ -194,7 +188,7 @@ def test_a_receipt_that_overtakes_the_answer_to_the_send_is_kept(stack: Stack, c
 
 
 def test_a_receipt_by_the_providers_id_that_comes_before_the_answer_is_joined_to_it(stack: Stack, contact: str) -> None:
-    """16: with an echo that is not ours."""
+    """It has an echo that is not ours."""
     stack.fault("receipt", "withhold", match={"to": contact})
     stack.fault("send", "slow", seconds=0.2, match={"to": contact})
     message_id = stack.say(contact, "hello")
@@ -212,7 +206,6 @@ def test_a_receipt_by_the_providers_id_that_comes_before_the_answer_is_joined_to
 
 
 def test_a_receipt_calls_no_handler_and_makes_no_message(stack: Stack, contact: str) -> None:
-    """18."""
     reply = sent_reply(stack, contact)
     calls = len(stack.handler_calls())
 
@@ -232,7 +225,6 @@ def test_a_receipt_calls_no_handler_and_makes_no_message(stack: Stack, contact: 
     ["only in the message", "only in contacts", "with an empty number", "with a number too"],
 )
 def test_a_person_with_a_username_is_answered_by_user_id(stack: Stack, contact: str, shape: str) -> None:
-    """19, 21."""
     user_id = f"US.1000000000{contact}"
     item = text(contact, f"wamid.{contact}", "hello", from_user_id=user_id)
     known: dict[str, Any] = {"profile": {"name": "Test User", "username": "testuser"}, "user_id": user_id}
@@ -262,7 +254,7 @@ def test_a_person_with_a_username_is_answered_by_user_id(stack: Stack, contact: 
 
 
 def test_a_refusal_of_user_ids_is_final_and_said_in_words(stack: Stack, contact: str) -> None:
-    """21: 131062 needs the phone number."""
+    """Code 131062: it needs the phone number."""
     user_id = f"US.1000000000{contact}"
     stack.fault("send", "error", code=131062, match={"to": user_id})
 
@@ -279,7 +271,6 @@ def test_a_refusal_of_user_ids_is_final_and_said_in_words(stack: Stack, contact:
 
 
 def test_an_error_of_the_number_is_an_event_of_its_own(stack: Stack) -> None:
-    """38."""
     error = {"code": 130429, "title": "Rate limit hit", "message": "Rate limit hit", "href": "/documentation"}
     one = value(errors=[error])
 
@@ -304,15 +295,15 @@ def a(type_: str, content: Any, contact: str, **more: Any) -> dict[str, Any]:
 
 FLOW = {"name": "flow", "body": "Sent", "response_json": '{"rating":"5","note":"ok"}'}
 ANSWERED: dict[str, tuple[str, Any, str]] = {
-    "a flow (28)": ("interactive", {"type": "nfm_reply", "nfm_reply": FLOW}, "interactive"),
-    "a flow, broken (28)": (
+    "a flow": ("interactive", {"type": "nfm_reply", "nfm_reply": FLOW}, "interactive"),
+    "a flow, broken": (
         "interactive",
         {"type": "nfm_reply", "nfm_reply": FLOW | {"response_json": "{"}},
         "interactive",
     ),
-    "a button (30)": ("interactive", {"type": "button_reply", "button_reply": {"id": "B1", "title": "1.000"}}, "1.000"),
+    "a button": ("interactive", {"type": "button_reply", "button_reply": {"id": "B1", "title": "1.000"}}, "1.000"),
     "a row of a list": ("interactive", {"type": "list_reply", "list_reply": {"id": "L1", "title": "Row"}}, "Row"),
-    "a template's button, no context (31)": ("button", {"payload": "P1", "text": "Yes"}, "Yes"),
+    "a template's button, no context": ("button", {"payload": "P1", "text": "Yes"}, "Yes"),
     "a voice message": ("audio", {"id": "900000000000001", "voice": True}, "media"),
     "a place": ("location", {"latitude": 1.5, "longitude": 2.5}, "location"),
     "contact cards": ("contacts", [{"name": {"formatted_name": "Ana"}}], "contacts"),
@@ -332,19 +323,19 @@ def test_what_a_person_says_to_get_an_answer_gets_one(stack: Stack, contact: str
 
 ERRORS = [{"code": 131051, "title": "Message type unknown", "error_data": {"details": "Not supported."}}]
 UNANSWERED: dict[str, Any] = {
-    "a poll (33)": {"type": "unsupported", "unsupported": {"type": "poll_creation"}, "errors": ERRORS},
+    "a poll": {"type": "unsupported", "unsupported": {"type": "poll_creation"}, "errors": ERRORS},
     "a type nobody knows": {"type": "hologram", "hologram": {}},
     "interactive without its object": {"type": "interactive"},
     "a picture without its object": {"type": "image"},
     "a text without a body": {"type": "text", "text": None},
     "a reaction": {"type": "reaction", "reaction": {"message_id": "wamid.OLD", "emoji": "👍"}},
-    "an edit (35)": {
+    "an edit": {
         "type": "edit",
         "edit": {"original_message_id": "wamid.OLD", "message": {"type": "text", "text": {"body": "fixed"}}},
     },
-    "a deletion (35)": {"type": "revoke", "revoke": {"original_message_id": "wamid.OLD"}},
+    "a deletion": {"type": "revoke", "revoke": {"original_message_id": "wamid.OLD"}},
     "a changed number": {"type": "system", "system": {"type": "user_changed_number", "wa_id": "15550009997"}},
-    "a message of our own (36)": {"type": "text", "text": {"body": "hello"}, "from": "15550001111"},
+    "a message of our own": {"type": "text", "text": {"body": "hello"}, "from": "15550001111"},
     "a message to a group": {"type": "text", "text": {"body": "hello"}, "group_id": "Y2FwaV9ncm91cDox"},
 }
 
@@ -365,7 +356,6 @@ def test_what_opens_no_turn_is_kept_whole_and_answered_by_nobody(stack: Stack, c
 
 @pytest.mark.parametrize("field", ["smb_message_echoes", "history", "standby", "messaging_handovers", "calls"])
 def test_what_comes_by_another_field_is_no_message_to_us(stack: Stack, contact: str, field: str) -> None:
-    """36."""
     item = text(contact, f"wamid.{contact}", "hello")
     items = {"message_echoes": [item], "messages": [item], "history": [{"threads": [{"messages": [item]}]}]}
     one = value(statuses=[receipt("wacid.1", "delivered")], **items)
@@ -380,7 +370,7 @@ def test_what_comes_by_another_field_is_no_message_to_us(stack: Stack, contact: 
 
 
 def test_news_of_a_partner_belong_to_the_account_that_they_name(stack: Stack) -> None:
-    """27: entry.id is a business portfolio there."""
+    """In these `entry.id` is a business portfolio."""
     account = {"waba_id": "100000000000027", "owner_business_id": "400000000000004"}
     news = {"event": "PARTNER_REMOVED", "waba_info": account, "disconnection_info": {"reason": "PRIMARY_INACTIVITY"}}
 
@@ -395,7 +385,7 @@ def test_news_of_a_partner_belong_to_the_account_that_they_name(stack: Stack) ->
 
 
 def test_a_person_is_answered_at_the_number_they_write_from(stack: Stack, contact: str) -> None:
-    """22: not at the other way of writing it, which Brazil, Mexico and Argentina have."""
+    """Not at the other way of writing it, which Brazil, Mexico and Argentina have."""
     number = f"5511{contact[-8:]}"
     known = [{"wa_id": f"55119{contact[-8:]}", "user_id": f"BR.{contact}", "profile": {"name": "T"}}]
     item = text(number, f"wamid.{contact}", "hello", from_user_id=f"BR.{contact}")
@@ -414,7 +404,6 @@ def test_a_person_is_answered_at_the_number_they_write_from(stack: Stack, contac
 
 
 def test_a_limit_is_waited_for_as_long_as_the_answer_asks(stack: Stack, contact: str) -> None:
-    """50."""
     stack.fault("send", "error", code=130429, status=429, retry_after=2, match={"to": contact})
 
     message_id = stack.say(contact, "hello")

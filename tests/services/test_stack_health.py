@@ -105,7 +105,7 @@ def test_a_store_that_is_locked_while_messages_are_on_their_way_costs_time_and_n
 def test_while_the_queue_is_away_it_is_said_and_a_webhook_is_answered_500_in_time_and_made_good(
     fragile: Stack, contact: str
 ) -> None:
-    """Stored and not queued (4): the redelivery finds it there, and still has to make its task."""
+    """Stored and not queued: the redelivery finds it there, and still has to make its task."""
     body = of_texts(text(contact, f"wamid.{contact}", "hello"))
     fragile.kill("tasks")
     wait_until(lambda: not fragile.answers("tasks"), "the queue is gone")

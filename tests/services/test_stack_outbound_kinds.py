@@ -87,7 +87,7 @@ def test_every_kind_of_reply_reaches_whatsapp_in_order(stack: Stack, contact: st
 
 
 def test_a_person_without_a_phone_gets_every_kind_too(stack: Stack) -> None:
-    """21: the address is `recipient`, without `to`."""
+    """The address is `recipient`, without `to`."""
     user_id = "US.10000000000000077001"
     (message_id,) = stack.inbound(
         user_id=user_id, type="text", content={"body": "!everything wamid.x"}, id="wamid.everyone"

@@ -66,7 +66,7 @@ def no_task_of(stack: Stack, name: str) -> bool:
     ids=["the connection breaks", "the answer comes too late"],
 )
 def test_a_lost_answer_that_a_receipt_confirms_is_not_sent_again(sends: Stack, contact: str, fault: dict) -> None:
-    """47, 48: every further send would be lost as well."""
+    """Every further send would be lost as well."""
     sends.fault("send", **fault, match={"to": contact})
 
     message_id = sends.say(contact, "hello")
@@ -118,7 +118,7 @@ def test_a_lost_answer_without_a_receipt_is_sent_once_more_after_the_window_and_
     assert first is not None
     assert second is not None
     assert (first.state, second.state) == ("dead", "done")
-    assert sends.texts(ordered) == ["1", "1", "2"], "the second waits visibly, and not for ever (53)"
+    assert sends.texts(ordered) == ["1", "1", "2"], "the second waits visibly, and not for ever"
     for message_id in (lost_once, lost_always, never_taken):
         at = [attempt.at for attempt in sends.reply(message_id).attempts_log]  # type: ignore[union-attr]
         assert (at[1] - at[0]).total_seconds() >= 6

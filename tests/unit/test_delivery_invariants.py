@@ -193,7 +193,7 @@ class Deliveries(RuleBasedStateMachine):
             self.live.add(name)
 
     def answered(self, task: Task, status: int) -> None:
-        """200: the queue forgets the task. Anything else: it comes back."""
+        """If it is 200, the queue forgets the task. Anything else: it comes back."""
         name = (task.key, task.generation, task.hop)
         if status == 200 and name in self.live:
             self.live.discard(name)

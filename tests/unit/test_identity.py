@@ -26,7 +26,7 @@ BOUNDED = settings(max_examples=50, deadline=None, derandomize=True, database=No
 
 
 def vector(*parts: str | int) -> str:
-    """The contract's hash, written out: compact JSON array, UTF-8, SHA-256, 40 digits."""
+    """The hash of docs/protocol.md, written out: compact JSON array, UTF-8, SHA-256, 40 digits."""
     array = "[" + ",".join(json.dumps(part, ensure_ascii=False) for part in parts) + "]"
     return hashlib.sha256(array.encode("utf-8")).hexdigest()[:40]
 

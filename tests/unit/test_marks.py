@@ -1,6 +1,6 @@
 """Marks: breaker, block, refused credential and backend, each by what an attempt saw, was elected to, and was answered.
 
-A case is named by the rule of the protocol that it states (O2 to O7, or the class of the answer).
+docs/outages.md has the rules; a case is named by the answer or by the mark that it is about.
 """
 
 from dataclasses import fields, replace
@@ -116,7 +116,7 @@ def test_a_mark_holds_until_its_end_and_for_ever_without_one(until: float | None
     assert not marks.holds(None, NOW)
 
 
-# ---- O2: what makes the breaker's mark
+# ---- what makes the breaker's mark
 
 
 @pytest.mark.parametrize("verdict", [ProviderDown(), ProviderDown(2)])
@@ -149,7 +149,7 @@ def test_an_attempt_that_is_not_elected_changes_no_breaker(verdict: SendVerdict,
     assert after(verdict, Marks(down=mark)).down == mark
 
 
-# ---- O4: one is elected
+# ---- one is elected
 
 
 @pytest.mark.parametrize("names", [DOWN, BLOCK, REFUSED, DOWN | BLOCK, ALL])
@@ -494,7 +494,7 @@ def test_during_a_rollout_neither_credential_is_a_reconnect(fingerprint: str) ->
     assert (third.block, third.refused) == (block(0), None)
 
 
-# ---- O7: backends
+# ---- backends
 
 TOOK, TOOK_NOTHING = BackendFailed(took=True), BackendFailed(took=False)
 ANSWERED = BackendAnswered()

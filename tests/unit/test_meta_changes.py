@@ -75,7 +75,6 @@ def _records(name: str) -> Iterator[Event]:
 
 @pytest.mark.parametrize("event", sorted(DISCONNECTING))
 def test_an_account_that_is_taken_from_us_is_disconnected(event: str) -> None:
-    """27."""
     assert account_update(event=event) == (AccountDisconnected(ACCOUNT, event),)
     reason = {"reason": "PRIMARY_INACTIVITY", "initiated_by": "SYSTEM"}
     assert account_update(event=event, disconnection_info=reason) == (
@@ -139,7 +138,7 @@ def test_news_are_of_the_account_of_the_entry(field: str) -> None:
 
 @pytest.mark.parametrize("portfolio", ["400000000000009", "", None, 7])
 def test_news_of_a_partner_are_of_the_account_that_the_value_names(portfolio: Any) -> None:
-    """27: entry.id is a business portfolio there."""
+    """In these `entry.id` is a business portfolio."""
     value = {"event": "PARTNER_REMOVED", "waba_info": {"waba_id": ACCOUNT, "owner_business_id": "4"}}
     (event,) = parse(envelope(value, "account_update", portfolio)).events
     assert isinstance(event, Change)

@@ -246,7 +246,7 @@ def test_a_choice_without_a_title_still_has_a_text() -> None:
 def test_the_answer_of_a_flow_is_kept_as_it_came_and_parsed_where_it_can_be(
     given: Any, string: str | None, response: Any
 ) -> None:
-    """28: JSON in a string, which its author may have broken."""
+    """It is JSON in a string, which its author may have broken."""
     reply = {"name": "flow", "body": "Sent"} | ({} if given is None else {"response_json": given})
     message = interactive({"type": "nfm_reply", "nfm_reply": reply})
     assert message.kind == "interactive"
@@ -299,7 +299,6 @@ def test_every_answer_is_read_and_another_one_is_unsupported() -> None:
 
 
 def test_a_quick_reply_of_a_template_needs_no_context() -> None:
-    """31."""
     message = received("button", {"payload": "P1", "text": "Sim"})
     assert (message.text, message.button, message.reply_to) == ("Sim", Button("P1", "Sim"), None)
     assert received("button", {"payload": "P1"}).text == "P1"
@@ -330,7 +329,7 @@ def test_a_system_message_may_name_its_person_only_by_the_new_number() -> None:
 
 
 def test_an_edit_has_the_new_text_and_the_id_of_the_old_message() -> None:
-    """35: and it is no text, so no bot answers it unasked."""
+    """It is no text, so no bot answers it unasked."""
     message = received("edit", WHOLE["edit"])
     assert (message.kind, message.text, message.original_id) == ("edit", "fixed", "wamid.old")
     caption = {"type": "image", "image": {"id": "9", "caption": "new"}}
@@ -348,7 +347,7 @@ def test_an_edit_whose_new_content_cannot_be_read_is_still_an_edit(inner: Any) -
 
 
 def test_what_meta_cannot_hand_over_says_what_it_was() -> None:
-    """33: 131051, and 131060 beside the phone's own app."""
+    """Code 131051, and 131060 beside the phone's own app."""
     error = {"code": 131060, "title": "This message is unavailable", "error_data": {"details": "d"}}
     assert received("unsupported", {"type": "poll_creation"}, errors=[error]).unsupported == Unsupported(
         "poll_creation", 131060, "This message is unavailable"

@@ -253,7 +253,7 @@ def test_a_text_without_a_body_is_unsupported_and_keeps_all_that_came(text: Any)
 
 @pytest.mark.parametrize("shown", ["15550100099", "+15550100099", "+1 555-010-0099", "1 (555) 010 0099"])
 def test_what_the_business_wrote_itself_is_no_message_to_it(shown: str) -> None:
-    """However its number is written (case 36): to answer it would be to answer ourselves, for ever."""
+    """However its number is written: to answer it would be to answer ourselves, for ever."""
     metadata = {"phone_number_id": "200000000000001", "display_phone_number": shown}
     own, persons = text_message(**{"from": "15550100099"}), text_message(id="wamid.m2")
     first, second = parse(envelope(value_of(own, persons) | {"metadata": metadata})).events

@@ -163,7 +163,7 @@ def test_a_receipt_that_comes_while_another_is_looked_at_waits_for_the_next_send
     assert world.marks.block is None
 
 
-# ---- O4: the election
+# ---- the election
 
 
 def test_the_claim_stands_before_the_provider_is_probed(world: World) -> None:
@@ -375,7 +375,7 @@ def test_an_elected_attempt_whose_lease_is_refused_gives_the_claim_back(world: W
     assert (world.channel.calls, world.marks.down) == (["probe"], Outage(NOW, seconds(40)))
 
 
-# ---- O5: messages that may have arrived
+# ---- messages that may have arrived
 
 
 def test_a_message_in_doubt_probes_before_it_is_sent_again(world: World) -> None:

@@ -116,7 +116,7 @@ def jwt() -> str:
     [("/internal/sweep", 503), ("/internal/process_inbound", 403), ("/internal/process_outbound", 403)],
 )
 def test_the_scheduler_may_come_without_a_token_to_the_sweep_alone(path: str, status: int, tmp_path: Path) -> None:
-    """503: its identity is looked at, and the certificates cannot be fetched here."""
+    """The answer is 503: its identity is looked at, and the certificates cannot be fetched here."""
     account = "scheduler@a-project.iam.gserviceaccount.com"
     parts = internal(tmp_path, SCHEDULER_SERVICE_ACCOUNT=account, OIDC_CERTS_URL="http://127.0.0.1:9/certs")
     answer = create_app(parts).test_client().post(path, json={}, headers={"Authorization": f"Bearer {jwt()}"})

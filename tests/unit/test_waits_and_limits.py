@@ -1,4 +1,4 @@
-"""How long we wait and how long things may take: the numbers of the contract, and what must hold between them."""
+"""How long we wait and how long things may take: the numbers of docs/protocol.md, and what must hold between them."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass, replace
