@@ -64,7 +64,9 @@ def outbound_guard(
     """The first guard that is false, or Go.
 
     A refused credential holds only while it is the one in use: another one in its place *is* the reconnect. No hop goes
-    past the end of a mark. Elected is only who could send: an attempt that has to wait anyway claims nothing.
+    past the end of a mark: of refusals that come together the last one sets the end, a moment after the others are due,
+    and a look a moment too early would cost a whole wait more. Elected is only who could send: an attempt that has to
+    wait anyway claims nothing.
     """
     waits, claims = limits.waits, list[tuple[str, str]]()
     ahead = now + limits.early  # a hop to the end of a mark that comes a little early would else hop again and again

@@ -114,7 +114,11 @@ class Limits:
         return self.request_timeout + self.dispatch_margin
 
     def scaled(self, factor: float) -> Self:
-        """The same limits with every duration divided by `factor` (TIME_SCALE)."""
+        """The same limits with every duration divided by `factor` (TIME_SCALE), those of the POST too: a lease that is
+        scaled is safe only if the send that it has to outlive is scaled as well. At 20 the provider has 0.3 s to
+        answer, so a slow machine sees more lost answers. The bounds of calls to the store and the queue are not here
+        and stay: no rule rests on them.
+        """
         scaled: Self = _scale(self, factor)
         return scaled
 
