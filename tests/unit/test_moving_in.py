@@ -1,0 +1,60 @@
+"""docs/moving-in.md: what it says of the code, of libraries and of settings is so."""
+
+import re
+from pathlib import Path
+from typing import get_args
+
+from services import health
+from shared import config
+from shared.pipeline import accept
+from shared.queues import cloud_tasks
+from shared.stores import firestore
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "moving-in.md").read_text()
+LOCKS = "".join((ROOT / name).read_text() for name in ("requirements.lock", "requirements-dev.lock"))
+PROGRAMS = [path.read_text() for folder in ("shared", "services") for path in (ROOT / folder).rglob("*.py")]
+
+
+def section(heading: str) -> str:
+    return PAGE.split(f"\n## {heading}\n", 1)[1].split("\n## ")[0]
+
+
+def test_deduplication_has_the_three_answers_of_the_code() -> None:
+    answers = re.findall(r"^\| `(\w+)` \|", section("Deduplication has three answers"), re.M)
+    assert set(answers) == {answer.__name__ for answer in get_args(accept.Mark)}
+
+
+def test_there_is_no_sql_database_no_migration_no_stream_and_no_hiredis() -> None:
+    for library in ("hiredis", "sqlalchemy", "alembic", "psycopg", "celery", "rq"):
+        assert not re.search(rf"^{library}[=\[-]", LOCKS, re.M | re.I), library
+    scripts = (ROOT / "shared" / "stores" / "redis_scripts.py").read_text()
+    assert not re.search(r"\bX(?:ADD|TRIM|READ|READGROUP|ACK)\b", scripts, re.I)
+    assert not any(re.search(r"\bhiredis\b|\bxadd\b|\bxtrim\b|\bmaxlen=", program, re.I) for program in PROGRAMS)
+
+
+def test_the_pool_of_the_webhook_has_the_bounds_of_the_code() -> None:
+    said = section("One bounded pool in the webhook")
+    assert f"makes up to {cloud_tasks.IN_FLIGHT} at a time" in said
+    assert f"up to {firestore.IN_FLIGHT} batches" in said
+    (threads,) = (setting for setting in config.SETTINGS if setting.name == "THREADS")
+    assert f"`THREADS` ({threads.always})" in said
+
+
+def test_the_words_of_health_are_those_of_the_services() -> None:
+    said = section("Health words")
+    words = {health.livez()[0]["status"], health.livez(exhausted=True)[0]["status"]}
+    source = Path(str(health.__file__)).read_text()
+    words |= {word for word in ("degraded", "connected", "unavailable") if f'"{word}"' in source}
+    table = [line for line in said.splitlines() if line.startswith("| `/")]
+    found = {word for line in table for word in re.findall(r"`([a-z]+)`", line.split("|")[3])}
+    assert found == words
+    assert "unhealthy" not in source
+
+
+def test_every_variable_that_the_page_names_is_a_setting() -> None:
+    named = set(re.findall(r"`([A-Z][A-Z_]{4,})`", PAGE))
+    assert named <= {setting.name for setting in config.SETTINGS}
+    assert len(named) >= 4
+    rows = [line for line in section("Variables without a counterpart").splitlines() if line.startswith("| ")][1:]
+    assert all("nothing" in row or "`DEDUPE_TTL_DAYS`" in row for row in rows)
