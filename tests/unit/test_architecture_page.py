@@ -1,0 +1,116 @@
+"""docs/architecture.md: the rooms are those of the import rules, and one webhook's bytes take the way that it tells."""
+
+import ast
+import json
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from handlers.echo import handle
+from shared.channels import meta_messages, meta_webhook
+from shared.channels.meta import MetaChannel
+from shared.channels.meta_requests import request_body
+from shared.domain.delivery import create, lease, settle
+from shared.domain.events import MessageReceived
+from shared.domain.guards import Go
+from shared.domain.identity import Echo
+from shared.domain.limits import Limits
+from shared.domain.outbound_messages import OutboundMessage
+from shared.domain.record import Delivery, Kind, Task
+from shared.domain.tasks import task_body
+from shared.domain.verdicts import Replied
+from tests.unit.test_import_directions import ADAPTER, RULES, SERVICE, SERVICE_COMMON
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "architecture.md").read_text()
+ROOMS = dict(re.findall(r"^\| `([\w.]+)` \| .+ \| (.+) \|$", PAGE, re.M))
+BLOCKS = [json.loads(block) for block in re.findall(r"^```json\n(.*?)^```", PAGE, re.M | re.S)]
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+LIMITS = Limits()
+
+
+def test_the_rooms_are_those_of_the_import_rules() -> None:
+    not_rooms = {"shared", "services", "services.api", "shared.log_events"}
+    assert set(ROOMS) == set(RULES) - not_rooms
+
+
+def _said(name: str) -> str:
+    """What the page has to say of a room, by the rule of the test of imports."""
+    rule = RULES[name]
+    if name == "shared.bootstrap":
+        return "all of `shared` but `shared.cli`"
+    if rule.may == ("shared",):
+        return "all of `shared`"
+    if rule.may == (*SERVICE.may, *SERVICE_COMMON):
+        return "as `shared.cli`, and what the services share"
+    named = ", ".join(f"`{module}`" for module in rule.may) or "nothing"
+    return named if rule.third_party else f"{named}{';' if rule.may else ', and'} no library"
+
+
+def test_every_room_may_import_what_the_page_says() -> None:
+    assert {name: _said(name) for name in ROOMS} == ROOMS
+    assert ADAPTER.third_party
+
+
+def _events(body: bytes) -> Any:
+    """The one place that knows how a channel is given a POST."""
+    return meta_webhook.parse(body).events
+
+
+def test_the_bytes_of_one_webhook_take_the_way_that_the_page_tells() -> None:
+    post, stored, task, reply, request = BLOCKS
+    (event,) = _events(json.dumps(post).encode())
+    assert isinstance(event, MessageReceived)
+    record = _created(event, correlation_id=task["correlation_id"])
+    assert record.payload == stored
+    assert task_body(Task.of(record)) == task
+
+    run = lease(record, Task.of(record), "a token", Go(), LIMITS, NOW)
+    assert run.write is not None
+    message = meta_messages.read(run.write)
+    assert message is not None
+    answer = handle(message)
+    assert isinstance(answer, OutboundMessage)
+    address = MetaChannel(app_secrets=(), credentials={}, base_url="", version="", post=LIMITS.post).address(message)
+    payload = {"type": answer.type, "content": answer.content, "reply_to": answer.reply_to, **address}
+    assert payload == reply
+
+    settled = settle(run.write, "a token", Replied((payload,)), LIMITS, NOW, 0.5)
+    (sent,) = settled.create
+    assert sent.payload == reply
+    assert json.loads(request_body(sent.payload, Echo(sent.key, sent.round, sent.correlation_id))) == request
+
+
+def _created(event: MessageReceived, correlation_id: str) -> Delivery:
+    return create(
+        Kind.INBOUND,
+        event.key,
+        provider=event.provider,
+        tenant="default",
+        sender=event.sender,
+        contact=event.contact,
+        correlation_id=correlation_id,
+        payload=event.payload,
+        limits=LIMITS,
+        now=NOW,
+    )
+
+
+def test_every_part_of_the_way_is_where_the_page_says() -> None:
+    named = re.findall(r"`([\w.]+)`\s\(`([\w/]+\.py)`\)", PAGE)
+    assert len(named) >= 15
+    missing = [f"{name} in {path}" for name, path in named if not _defines(ROOT / path, name)]
+    assert missing == []
+
+
+def _defines(path: Path, name: str) -> bool:
+    *classes, last = name.split(".")
+    scope: list[ast.stmt] = ast.parse(path.read_text()).body
+    for outer in classes:
+        scope = next((node.body for node in scope if isinstance(node, ast.ClassDef) and node.name == outer), [])
+    return any(isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == last for node in scope)
+
+
+def test_the_steps_are_numbered_without_a_gap() -> None:
+    assert [int(number) for number in re.findall(r"^\*\*(\d+)\. ", PAGE, re.M)] == list(range(1, 12))
