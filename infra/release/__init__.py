@@ -1,1 +1,1 @@
-"""Release: how a commit becomes what runs in a project. cloudbuild.yaml and the Makefile call what is here."""
+"""Release: how a commit becomes what runs in a project. The files for Cloud Build and the Makefile call this."""

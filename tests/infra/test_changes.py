@@ -264,7 +264,7 @@ def test_firestore_changes_one_thing_of_a_collection_at_a_time(plan_of: Callable
 BOOTSTRAP_ORDER = ("google_storage_bucket", "google_secret_manager_secret", "google_artifact_registry_repository")
 
 
-@pytest.mark.parametrize("later", [*BOOTSTRAP_ORDER, "google_service_account"])
+@pytest.mark.parametrize("later", [*BOOTSTRAP_ORDER, "google_service_account", "google_project_iam_custom_role"])
 def test_bootstrap_turns_its_apis_on_first(later: str, workspace: Workspace) -> None:
     workspace.init(BOOTSTRAP)
     _is_behind(later, "google_project_service", _edges(workspace.run(BOOTSTRAP, "graph")))

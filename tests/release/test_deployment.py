@@ -4,6 +4,7 @@ import os
 import shlex
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import fake_cloud
@@ -298,6 +299,22 @@ def test_rollback_is_one_command_of_make(project_after: ProjectAfter) -> None:
 def make(project: Project, *words: str) -> subprocess.CompletedProcess[str]:
     command = ["make", "--no-print-directory", *words, "PROJECT=my-project"]
     return subprocess.run(command, cwd=ROOT, env=project.environment, capture_output=True, text=True, timeout=60)
+
+
+def test_a_command_of_gcloud_s_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gcloud").write_text("#!/bin/sh\nexec /bin/sleep 60\n")
+    (tmp_path / "gcloud").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(cloud_run, "GCLOUD_SECONDS", 0.2)
+    with pytest.raises(cloud_run.Refused, match=r"gcloud run services list did not end within 0\.2 s\."):
+        cloud_run.gcloud("run", "services", "list")
+
+
+def test_gcloud_finds_nobody_to_ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gcloud").write_text("#!/bin/sh\nread answer || echo nobody\n")
+    (tmp_path / "gcloud").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert cloud_run.gcloud("projects", "delete") == "nobody\n"
 
 
 # ---- addresses of old revisions

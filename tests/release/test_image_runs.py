@@ -18,7 +18,7 @@ from dockerfile import Image, start
 from stack import SECRET, SENDER, TEAM, Stack, signed, wait_until
 from tree import SERVICES
 
-from infra.release import candidate
+from infra.release import candidate, cloud_run
 from shared.config import SETTINGS
 
 UNCHECKED_HASH = b"\1\0\0\0"
@@ -206,10 +206,10 @@ def test_a_message_is_answered_by_the_images(containers: Containers) -> None:
     containers.stack.wait_quiet("15550100001", ["hello"])
 
 
-def test_a_build_would_promote_the_image_of_the_webhook(containers: Containers) -> None:
+def test_a_deployment_would_promote_the_image_of_the_webhook(containers: Containers) -> None:
     target = {"revisionName": "r", "tag": "candidate", "url": containers.stack.described["webhook"]}
     status = {"latestCreatedRevisionName": "r", "latestReadyRevisionName": "r", "traffic": [target]}
-    assert "refuses who is not Meta" in candidate.check(candidate.Service("pombo-webhook", ("", ""), status))
+    assert "refuses who is not Meta" in candidate.check(cloud_run.Service("webhook", "", "", status))
 
 
 @pytest.mark.parametrize("service", SERVICES)

@@ -231,6 +231,16 @@ def test_a_layer_that_comes_cut_is_not_kept(world: World) -> None:
     assert world.mirror().returncode == 0
 
 
+def test_a_manifest_that_is_not_what_its_digest_says_is_not_kept(world: World) -> None:
+    name = f"library/python {world.digests['python']}"
+    body, kind = world.theirs.manifests[name]
+    world.theirs.manifests[name] = (body.replace(b'"size"', b'"Size"', 1), kind)
+    done = world.mirror()
+    assert done.returncode == 1
+    assert f"answers something else than {world.digests['python']}." in done.stderr
+    assert "p/pombo-tools/python manifests" not in world.project.changed
+
+
 def test_an_image_that_is_not_there_is_said(world: World) -> None:
     path = world.tree / "services" / "base-image.txt"
     path.write_text(f"{world.theirs.address}/library/python:3.99\n")

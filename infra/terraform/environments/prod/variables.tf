@@ -50,7 +50,7 @@ variable "scheduler_region" {
 }
 
 variable "images" {
-  description = "The images of the first apply, by service; a placeholder if none. Later the build deploys them."
+  description = "The images of the first apply, by service; a placeholder if none. Later the deployment names them."
   type        = map(string)
   default     = {}
 }
