@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+from services import answers
 from shared.domain.delivery import Answer, Ensure, EnsureReplies, Hop, Next, Run
 from shared.domain.guards import Elect, Go, Guard, Never, Wait
 from shared.domain.limits import DoubtPolicy, Limits
@@ -161,7 +162,7 @@ CONDITIONS: Mapping[str, Callable[[Situation], bool]] = {
     "the provider is not marked as down": lambda it: not getattr(it.guard, "unclear", False),
     # of the verdict
     "the lease was taken out of doubt": lambda it: isinstance(it.verdict, Released) and it.verdict.resend,
-    "the provider answered 5xx": lambda it: isinstance(it.verdict, Refused) and it.verdict.status >= 500,
+    "the provider answered 5xx": lambda it: isinstance(it.verdict, Refused) and it.verdict.on_fault,
     "another provider id than is stored": lambda it: (
         getattr(it.verdict, "provider_id", None) not in (None, it.there.provider_id)
     ),
@@ -272,8 +273,9 @@ def answer_of(answer: Answer, column: str = "answer") -> str:
     """An answer in the words of the page. The one place that knows how an answer is kept."""
     if column == "result":
         return f"`{answer.state}`"
-    more = f", `{answer.error}`" if answer.error else ""
-    return f"{answer.status} `{answer.state}`{more}"
+    body, status = answers.of_task(answer)
+    more = f", `{body['error']}`" if "error" in body else ""
+    return f"{status} `{answer.state}`{more}"
 
 
 def said(row: Row, it: Situation, column: str = "answer") -> str:

@@ -19,7 +19,9 @@ def methods_of(port: type) -> set[str]:
 def test_every_method_of_a_channel_is_on_the_page_of_providers() -> None:
     section = PROVIDER.split("\n## What it does\n")[1].split("\n## ")[0]
     named = re.findall(r"^\| `(\w+)` \|", section, re.M)
-    assert methods_of(ports.Channel) <= set(named)
+    assert methods_of(ports.Channel) == set(named)
+    properties = {name for name, value in vars(ports.Channel).items() if isinstance(value, property)}
+    assert properties == set(re.findall(r"`(\w+)`,", PROVIDER.split("Three properties")[1].split("\n\n")[0]))
     assert len(named) == len(set(named))
 
 

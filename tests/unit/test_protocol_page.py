@@ -133,8 +133,8 @@ SEND_VERDICTS: tuple[SendVerdict, ...] = (
     _of(Limited),
     _of(CredentialRefused),
     _of(Blocked),
-    _of(Refused, status=400),
-    _of(Refused, status=500),
+    _of(Refused),
+    _of(Refused, on_fault=True),
     Released(),
     Released(resend=True),
 )
@@ -431,7 +431,7 @@ class _NoQueue:
 @pytest.mark.parametrize("name", ["an event's task", "a handler's end", "a message's task", "a send's end"])
 def test_a_task_that_cannot_be_made_turns_the_answer_into_503(name: str) -> None:
     act = TABLES[name][-1]
-    follow = Follow(_NoQueue(), None, LIMITS)  # type: ignore[arg-type]
+    follow = Follow(_NoQueue(), None, LIMITS, None)  # type: ignore[arg-type]
     seen: set[int] = set()
     for it, row in _with_rows(name):
         if row["then"] in ("its task", "next hop") and row.line not in seen:
