@@ -123,7 +123,7 @@ def test_an_unknown_code_follows_the_rule(
 ) -> None:
     provider.answers.append(answer)
     told, record = send(internal, a_reply())
-    assert (record.state, told.status, record.attempts_log[-1].code) == (state, status, 999_001)
+    assert (record.state, STATUS[told.result], record.attempts_log[-1].code) == (state, status, 999_001)
 
 
 # ---- calls: read and typing
@@ -173,7 +173,7 @@ def test_a_call_whose_answer_was_lost_is_made_again(
 
     internal.clock.go(15 if is_outage else 10)  # a call lets messages probe first
     again = internal.parts.process_outbound(Task.of(record))
-    assert (again.status, again.state) == (200, "done")
+    assert (STATUS[again.result], again.state) == (200, "done")
     assert len(provider.requests) == (3 if is_outage else 2), "a probe goes before it"
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.channels.meta import MetaChannel
-from shared.domain.errors import SignatureInvalid
+from shared.domain.errors import Forbidden, SignatureInvalid
 from shared.domain.limits import PostTimes
 from shared.pipeline.ports import Incoming
 
@@ -114,3 +114,25 @@ def test_a_fingerprint_tells_credentials_apart_and_nothing_else() -> None:
     assert one == fingerprint({"200000000000001": "token-1", "200000000000002": "token-2"})
     assert "token" not in one
     assert fingerprint({}) == fingerprint({"200000000000001": ""}) == ""
+
+
+# ---- the handshake
+
+
+def asked(token: str) -> Incoming:
+    query = f"hub.mode=subscribe&hub.challenge=1158201444&hub.verify_token={token}"
+    return Incoming("meta", "GET", f"/webhooks/whatsapp?{query}", {}, b"")
+
+
+def test_the_challenge_comes_back_to_who_knows_a_word() -> None:
+    meta = MetaChannel(verify_tokens=["new", "old"])
+    for token in ("new", "old"):
+        assert meta.handshake(asked(token)).body == b"1158201444"
+
+
+@pytest.mark.parametrize("tokens", [(), ("",), ("a-word",)])
+@pytest.mark.parametrize("token", ["", "another-word"])
+def test_without_the_word_or_without_any_word_no_handshake_is_answered(tokens: tuple[str, ...], token: str) -> None:
+    with pytest.raises(Forbidden) as refused:
+        MetaChannel(verify_tokens=tokens).handshake(asked(token))
+    assert refused.value.cause == "verify_token"
