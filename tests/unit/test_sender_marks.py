@@ -248,6 +248,14 @@ def test_an_accepted_message_of_a_sound_sender_writes_no_marks(world: World) -> 
     assert world.store.asked["change_marks"] == 0
 
 
+@pytest.mark.parametrize("scope", BlockScope)
+def test_the_log_says_whether_the_number_or_its_account_is_blocked(world: World, scope: BlockScope) -> None:
+    verdict = Blocked(scope, 368)
+    world.senders.keep(pending(), world.senders.learned(pending(), Marks(), verdict, True, IN_USE, MINE))
+    (line,) = world.lines("sender_blocked")
+    assert (line["scope"], line["code"], line["phone_number_id"]) == (scope, 368, SENDER)
+
+
 @pytest.mark.parametrize(
     ("verdict", "event"),
     [
@@ -475,6 +483,21 @@ def test_a_sender_is_reported_with_its_reason(world: World) -> None:
         senders.report()
         said.append((world.lines("sender_checked")[-1]["connected"], world.lines("sender_checked")[-1].get("reason")))
     assert said == [(1, None), (0, "blocked"), (0, "needs_reauth")]
+
+
+def test_each_sender_is_judged_by_the_credential_of_its_own_provider(world: World) -> None:
+    other = Channel(used="another")
+    other.has_public_sender_ids = False
+    channels = Channels({"meta": world.channel, "other": other})  # type: ignore[dict-item]
+    tenants = EnvironmentTenants.of(("meta", SENDER), ("other", "+15550001111"))
+    refused = RefusedCredential("another", 190, NOW)
+    for id in (ID, sender_id("other", "+15550001111")):
+        world.store.change_marks(id, lambda marks: replace(marks, refused=refused))
+    Senders(tenants, world.store, channels, LIMITS, world.clock).report()
+    of_meta, of_other = world.lines("sender_checked")
+    assert (of_meta["provider"], of_meta["connected"], of_meta["phone_number_id"]) == ("meta", 1, SENDER)
+    assert (of_other["provider"], of_other["connected"]) == ("other", 0)
+    assert of_other.get("phone_number_id") is None
 
 
 @pytest.mark.parametrize(

@@ -952,6 +952,16 @@ def test_what_has_no_record_any_more_is_told_by_the_logs() -> None:
     ]
 
 
+def test_a_code_in_the_log_is_explained_by_the_provider_that_the_line_names() -> None:
+    lines = [waiting(30, None, event="outbound_failed", code=7, provider=name) for name in ("meta", "other")]
+    timeline = told_by_logs(lines[:1], lambda provider, code, _: f"{provider} said {code}.")
+    assert timeline is not None
+    assert timeline.events[0].sentence == "A message could not be sent. meta said 7. (code 7)"
+    timeline = told_by_logs(lines[1:], lambda provider, code, _: f"{provider} said {code}.")
+    assert timeline is not None
+    assert timeline.events[0].sentence == "A message could not be sent. other said 7. (code 7)"
+
+
 def test_where_the_logs_say_nothing_either_there_is_no_timeline() -> None:
     assert told_by_logs([]) is None
 
