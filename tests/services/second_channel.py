@@ -93,7 +93,7 @@ class AcmeChannel:
         return ()
 
     def address(self, message: Message) -> Mapping[str, str]:
-        return {"to": message.contact.id}
+        return {"to": f"acme:{message.contact.id}"}
 
     def fingerprint(self, sender: str) -> str:
         return stable_hash("credential", self._secret)

@@ -232,7 +232,7 @@ def world(tmp_path: Path, emulator: parts.Emulator) -> Iterator[World]:
 def test_a_message_comes_in_by_the_second_provider_and_its_reply_goes_out_by_it(world: World) -> None:
     world.writes("IM1", "olá & good day")
     reply = world.reply("IM1", State.DONE)
-    assert world.acme.sent == [{"From": OURS, "To": "+15550002222", "Body": "olá & good day"}]
+    assert world.acme.sent == [{"From": OURS, "To": "acme:+15550002222", "Body": "olá & good day"}]
     assert (reply.provider, reply.sender, reply.provider_id) == ("acme", OURS, "SM0")
     assert world.meta.requests == []
 
