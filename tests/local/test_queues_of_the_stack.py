@@ -32,10 +32,10 @@ def names() -> dict[str, str]:
 
 
 def test_each_queue_leads_to_the_one_path_that_it_serves(emulator: Emulator, names: dict[str, str]) -> None:
-    made = ensured(emulator, "http://127.0.0.1:8081", names)
+    made = ensured(emulator, "http://127.0.0.1:9081", names)
     for variable, kind in (("INBOUND_TASK_QUEUE_NAME", Kind.INBOUND), ("OUTBOUND_TASK_QUEUE_NAME", Kind.OUTBOUND)):
         uri = made[variable].http_target.uri_override
-        assert (uri.scheme.name, uri.host, uri.port) == ("HTTP", "127.0.0.1", 8081)
+        assert (uri.scheme.name, uri.host, uri.port) == ("HTTP", "127.0.0.1", 9081)
         assert uri.path_override.path == task_path(kind)
         assert uri.uri_override_enforce_mode.name == "ALWAYS"
         assert made[variable].http_target.http_method.name == "POST"
@@ -45,7 +45,7 @@ def test_each_queue_leads_to_the_one_path_that_it_serves(emulator: Emulator, nam
 def test_a_queue_that_is_there_is_led_to_the_new_address_and_else_left_alone(
     emulator: Emulator, names: dict[str, str]
 ) -> None:
-    before = ensured(emulator, "http://127.0.0.1:8081", names)
+    before = ensured(emulator, "http://127.0.0.1:9081", names)
     emulator.client.pause_queue(name=before["INBOUND_TASK_QUEUE_NAME"].name)
     after = ensured(emulator, "http://127.0.0.1:9999", names)
     inbound = after["INBOUND_TASK_QUEUE_NAME"]
@@ -70,7 +70,7 @@ def test_a_task_that_was_made_for_the_old_address_reaches_the_new_one(
     [
         ("https://internal.example.com", ("HTTPS", "internal.example.com", 0, "/internal/process_inbound")),
         ("https://internal.example.com/", ("HTTPS", "internal.example.com", 0, "/internal/process_inbound")),
-        ("http://[::1]:8081/a/path", ("HTTP", "::1", 8081, "/a/path/internal/process_inbound")),
+        ("http://[::1]:9081/a/path", ("HTTP", "::1", 9081, "/a/path/internal/process_inbound")),
     ],
 )
 def test_an_address_is_taken_apart_whole(base_url: str, address: tuple[str, str, int, str]) -> None:

@@ -12,6 +12,7 @@ OF_PROGRAMS = frozenset(
         "AUDIT_URL",
         "CLOUDSDK_API_ENDPOINT_OVERRIDES_MONITORING",
         "FAKE_CLOUD",
+        "FAKE_PROJECT",
         "GOOGLE_OAUTH_ACCESS_TOKEN",
         "HANDLER_CALLS",
         "POMBO_CALLED_BY",
