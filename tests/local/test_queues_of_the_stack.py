@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 from google.cloud import tasks_v2
+from google.protobuf.field_mask_pb2 import FieldMask
 from tasks_harness import LOCATION, Emulator, a_target, wait_until
 
 from local.queues import RATES, ensure_queues, target_of
@@ -45,13 +46,15 @@ def test_each_queue_leads_to_the_one_path_that_it_serves(emulator: Emulator, nam
 def test_a_queue_that_is_there_is_led_to_the_new_address_and_else_left_alone(
     emulator: Emulator, names: dict[str, str]
 ) -> None:
-    before = ensured(emulator, "http://127.0.0.1:9081", names)
-    emulator.client.pause_queue(name=before["INBOUND_TASK_QUEUE_NAME"].name)
+    name = ensured(emulator, "http://127.0.0.1:9081", names)["INBOUND_TASK_QUEUE_NAME"].name
+    emulator.client.pause_queue(name=name)
+    changed = tasks_v2.Queue(name=name, rate_limits={"max_dispatches_per_second": 7})
+    emulator.client.update_queue(queue=changed, update_mask=FieldMask(paths=["rate_limits.max_dispatches_per_second"]))
     after = ensured(emulator, "http://127.0.0.1:9999", names)
     inbound = after["INBOUND_TASK_QUEUE_NAME"]
     assert inbound.http_target.uri_override.port == 9999
     assert inbound.state.name == "PAUSED"
-    assert inbound.rate_limits == before["INBOUND_TASK_QUEUE_NAME"].rate_limits
+    assert inbound.rate_limits.max_dispatches_per_second == 7
 
 
 def test_a_task_that_was_made_for_the_old_address_reaches_the_new_one(

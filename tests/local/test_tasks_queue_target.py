@@ -12,6 +12,8 @@ from google.cloud import tasks_v2
 from google.protobuf.field_mask_pb2 import FieldMask
 from tasks_harness import LOCATION, Emulator, a_target, wait_until
 
+from local.tasks.queue_target import request_of
+
 OF_QUEUE, OF_TASK = "queue@pombo-local.iam.gserviceaccount.com", "task@pombo-local.iam.gserviceaccount.com"
 NOBODY = "http://127.0.0.1:9"
 
@@ -79,11 +81,31 @@ def test_a_queue_s_query_takes_the_place_of_the_task_s(emulator, target):
     assert request.path == "/p?q=2"
 
 
-def test_a_port_of_zero_clears_the_task_s(emulator):
-    """UriOverride.port: "Setting the port to 0 (Zero) clears the URI port"."""
-    queue = a_queue(emulator, {"uri_override": {"port": 0, "host": "127.0.0.1", "scheme": "HTTP"}})
-    name = emulator.create(queue, "http://127.0.0.1:9/").name
-    wait_until(lambda: emulator.client.get_task(name=name).dispatch_count)
+@pytest.mark.parametrize(
+    ("uri", "url"),
+    [
+        ({}, "https://task.example.com:8443/own?q=1"),
+        ({"port": 0}, "https://task.example.com/own?q=1"),
+        ({"port": 81}, "https://task.example.com:81/own?q=1"),
+        ({"scheme": "HTTP"}, "http://task.example.com:8443/own?q=1"),
+        ({"host": "queue.example.com"}, "https://queue.example.com:8443/own?q=1"),
+        ({"host": "::1", "port": 8081}, "https://[::1]:8081/own?q=1"),
+        ({"path_override": {"path": ""}}, "https://task.example.com:8443?q=1"),
+        ({"query_override": {"query_params": ""}}, "https://task.example.com:8443/own"),
+    ],
+    ids=str,
+)
+def test_each_part_of_an_address_is_replaced_by_itself(uri, url):
+    """UriOverride.port: "Setting the port to 0 (Zero) clears the URI port"; of path and query: an empty string does."""
+    own = tasks_v2.HttpRequest(url="https://task.example.com:8443/own?q=1", http_method="POST")
+    target = tasks_v2.HttpTarget(uri_override=uri)
+    assert request_of(tasks_v2.HttpTarget.pb(target), tasks_v2.HttpRequest.pb(own)).url == url
+
+
+def test_an_address_that_is_none_is_left_as_it_is():
+    own = tasks_v2.HttpRequest(url="http://[::1", http_method="POST")
+    target = tasks_v2.HttpTarget(uri_override={"path_override": {"path": "/p"}})
+    assert request_of(tasks_v2.HttpTarget.pb(target), tasks_v2.HttpRequest.pb(own)).url == "http://[::1"
 
 
 def test_a_task_carries_the_identity_of_its_queue_and_none_of_its_own(emulator, target):
