@@ -241,7 +241,7 @@ def _refused_credential(stack: Stack) -> None:
 
 
 def _lines_of_a_backend_outage(directory: Path) -> list[Line]:
-    """The handler is behind an address at which nothing listens at first."""
+    """The handler is behind an address at which nothing listens at first; the queues give their tasks an identity."""
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         port = holder.getsockname()[1]
@@ -250,6 +250,7 @@ def _lines_of_a_backend_outage(directory: Path) -> list[Line]:
         "HANDLER": "",
         "HANDLER_URL": f"http://127.0.0.1:{port}/",
         "HANDLER_URL_SECRET": BACKEND_SECRET,
+        "TASKS_SERVICE_ACCOUNT": "tasks@pombo-local.iam.gserviceaccount.com",
     }
     with Stack(directory / "backend", settings=settings) as stack:
         waiting = [stack.say("15550000020", "hello"), stack.say("15550000021", "hello")]
