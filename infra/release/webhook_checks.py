@@ -52,4 +52,4 @@ def _is_connected(status: int, body: bytes) -> bool:
         words = json.loads(body).get("services") if status == 200 else None
     except (ValueError, AttributeError):
         return False
-    return isinstance(words, dict) and bool(words) and set(words.values()) == {"connected"}
+    return bool(words == {"store": "connected", "queue": "connected"})

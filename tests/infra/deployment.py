@@ -39,6 +39,10 @@ if words[0] == "apply" and os.path.exists(broken):
     if refusals:
         open(broken, "w").write("\\n".join(refusals[1:]))
         sys.exit(refusals[0])
+if words[0] == "apply" and root != "bootstrap":
+    secrets = json.load(open(project))["secrets"]
+    if not {{"META_APP_SECRET", "META_VERIFY_TOKEN", "WHATSAPP_ACCESS_TOKEN", "INTERNAL_TASK_TOKEN"}} <= set(secrets):
+        sys.exit("Error: a service that is to read a secret without a version is refused")
 if words[0] == "output":
     print(os.environ["FAKE_WEBHOOK"], end="")
     sys.exit()
@@ -46,7 +50,8 @@ os.environ["PATH"] = os.environ["TERRAFORM_PATH"]
 os.execv({terraform!r}, ["terraform", *words])
 """
 """The true one, with its state in a file beside the project's in place of the bucket that it cannot reach. The address
-that it gives is the webhook's on this machine. A line of the file .refusals makes one apply fail with it.
+that it gives is the webhook's on this machine. Services whose secrets have no version are refused, as by Google. A line
+of the file .refusals makes one apply fail with it.
 """
 
 
@@ -132,7 +137,7 @@ class Webhook:
 
     def __init__(self) -> None:
         self.health: tuple[int, Any] = (200, {"services": {"store": "connected", "queue": "connected"}})
-        self.refusal = 403
+        self.refusal = self.refusal_of_posts = 403
         self.posted: list[tuple[dict[str, str], bytes]] = []
         self.answer: Any = None
         """Called with the headers and the body of a signed POST; its status is the answer."""
@@ -150,7 +155,7 @@ def listening(webhook: Webhook) -> Iterator[str]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             if "X-Hub-Signature-256" not in self.headers or webhook.answer is None:
-                self._say(webhook.refusal, b"")
+                self._say(webhook.refusal_of_posts, b"")
                 return
             webhook.posted.append((dict(self.headers), body))
             self._say(webhook.answer(dict(self.headers), body), b"")

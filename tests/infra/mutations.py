@@ -884,6 +884,13 @@ MUTATIONS = (
         put([{"order": "DESCENDING", "query_scope": "COLLECTION"}], "index_config", "indexes"),
         "ascending index of one collection",
     ),
+    Mutation(
+        "two changes of a collection at once",
+        FIELD,
+        'indexed["receipts.mark"]',
+        put("records", "collection"),
+        "changes records 2 times at once",
+    ),
     Mutation("no index for the counts", INDEX, "state.tenant", None, "is indexed together by shared/stores"),
     Mutation("indexes that nobody asks for", FIELD, 'exempt["records"]', None, "records.* is exempt by shared/stores"),
     Mutation(

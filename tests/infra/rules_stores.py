@@ -1,5 +1,6 @@
 """Rules for what keeps something: the database, secrets, Redis, buckets."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from code_side import Code
@@ -60,6 +61,17 @@ def what_the_code_asks_for_is_indexed_and_nothing_else(plan: Plan, code: Code) -
     yield from _differ("is indexed together", composite, code.composite)
     exempt = {(it["collection"], "*") for it in _fields(plan) if it["field"] == "*"}
     yield from _differ("is exempt", exempt, {(it.name, "*") for it in code.collections})
+
+
+def a_collection_has_one_change_at_a_time(plan: Plan, code: Code) -> Iterator[str]:
+    """What one resource makes, it makes at once; test_changes.py has the order of the resources."""
+    changes = Counter(
+        (it.address.partition("[")[0], it["collection"])
+        for it in plan.of("google_firestore_field", "google_firestore_index")
+    )
+    for (address, collection), times in changes.items():
+        if times > 1:
+            yield f"{address} changes {collection} {times} times at once, and Firestore refuses all but one."
 
 
 def the_database_is_ours_and_guarded(plan: Plan, code: Code) -> Iterator[str]:
@@ -151,6 +163,7 @@ RULES = (
     the_services_find_the_database,
     what_expires_in_the_code_expires,
     what_the_code_asks_for_is_indexed_and_nothing_else,
+    a_collection_has_one_change_at_a_time,
     the_database_is_ours_and_guarded,
     what_must_not_go_is_protected,
     buckets_are_private,

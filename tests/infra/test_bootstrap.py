@@ -137,10 +137,24 @@ def wait(at: str, *apis: str, longest: float = 5, **environment: str) -> subproc
         ([(200, "{}"), (200, "{}"), (403, DISABLED), (200, "{}")], 6),
         ([(403, FORBIDDEN)], 3),
         ([(404, "{}")], 3),
+        ([(403, '{"reason": "SERVICE_DISABLED"}'), (200, "{}")], 4),
+        ([(403, '{"reason": "accessNotConfigured"}'), (200, "{}")], 4),
+        ([(403, "It has not been used in project 1 before"), (200, "{}")], 4),
         ([(503, "{}"), (200, "{}")], 4),
         ([(429, "{}"), (200, "{}")], 4),
     ],
-    ids=["on", "off at first", "not on everywhere yet", "forbidden", "not there", "unwell", "too often"],
+    ids=[
+        "on",
+        "off at first",
+        "not on everywhere yet",
+        "forbidden",
+        "not there",
+        "by its reason",
+        "by its old reason",
+        "by its sentence",
+        "unwell",
+        "too often",
+    ],
 )
 def test_it_waits_until_the_api_has_answered_three_times_in_a_row(
     api: tuple[Api, str], answers: list[tuple[int, str]], asked: int

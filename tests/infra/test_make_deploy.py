@@ -287,17 +287,27 @@ def test_an_apply_that_would_destroy_a_service_is_not_made(deployed: Any, stagin
     assert len(applies(deployment)) == before
 
 
-def test_a_webhook_that_takes_anything_is_refused(webhook: Webhook, address: str) -> None:
-    webhook.refusal = 200
-    try:
-        with pytest.raises(Refused, match="answers 200 to a handshake with a wrong token, and must answer 403"):
-            webhook_checks.check(address)
-    finally:
-        webhook.refusal = 403
+@pytest.mark.parametrize(
+    ("which", "what"),
+    [("refusal", "a handshake with a wrong token"), ("refusal_of_posts", "an unsigned webhook")],
+)
+def test_a_webhook_that_takes_anything_is_refused(
+    webhook: Webhook, address: str, monkeypatch: pytest.MonkeyPatch, which: str, what: str
+) -> None:
+    monkeypatch.setattr(webhook, which, 200)
+    with pytest.raises(Refused, match=f"answers 200 to {what}, and must answer 403"):
+        webhook_checks.check(address)
 
 
 @pytest.mark.parametrize(
-    "health", [(503, {}), (200, {"services": {"store": "connected", "queue": "away"}}), (200, []), (200, {})]
+    "health",
+    [
+        (503, {}),
+        (200, {"services": {"store": "connected", "queue": "away"}}),
+        (200, {"services": {"store": "connected"}}),
+        (200, []),
+        (200, {}),
+    ],
 )
 def test_a_webhook_that_is_not_connected_is_refused(webhook: Webhook, address: str, health: tuple[int, Any]) -> None:
     good, webhook.health = webhook.health, health
@@ -366,11 +376,15 @@ def test_the_hash_of_a_source_is_of_names_and_contents(tmp_path: Path) -> None:
         folder = tmp_path / str(len(list(tmp_path.iterdir())))
         folder.mkdir()
         for name, text in files.items():
-            (folder / name).write_text(text)
+            path = folder / name.replace("_", "/")
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
         return source_images.hash_of(folder)
 
     assert hashed(a="1", b="2") == hashed(b="2", a="1")
-    assert len({hashed(a="1", b="2"), hashed(a="2", b="1"), hashed(a="12"), hashed(a="1", c="2"), hashed(a="1")}) == 5
+    different = [{"a": "1", "b": "2"}, {"a": "2", "b": "1"}, {"a": "12"}, {"a": "1", "c": "2"}, {"a": "1"}]
+    different += [{"a": "1", "c_b": "2"}, {"a": "1", "c_b": "3"}, {"a": "1", "d_b": "2"}]
+    assert len({hashed(**files) for files in different}) == len(different)
 
 
 # ---- what is refused before anything is made
