@@ -55,13 +55,17 @@ def write(place: Place, phone_number_id: str, handler: str, email: str | None) -
 
 
 def of_bootstrap(place: Place) -> dict[str, str]:
-    """What bootstrap has to be told so that it makes what this environment names."""
+    """What bootstrap has to be told so that it makes what this environment names. What else a team gives it stands in a
+    terraform.tfvars of its own, which Terraform reads.
+    """
     text = place.variables.read_text(encoding="utf-8")
     told = {"project": place.project, "region": place.region}
     if names := handler_secrets(text):
         told["handler_secrets"] = json.dumps(names)
     if _REDIS.search(text):
         told["redis"] = "true"
+    if key := read(place.variables).get("kms_key"):
+        told["kms_key"] = key
     return told
 
 

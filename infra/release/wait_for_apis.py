@@ -23,7 +23,9 @@ from collections.abc import Mapping, Sequence
 
 ASKED: Mapping[str, str] = {
     "artifactregistry": "v1/projects/{project}/locations/{region}/repositories",
+    "billingbudgets": "v1/billingAccounts/000000-000000-000000/budgets",
     "cloudbuild": "v1/projects/{project}/builds?pageSize=1",
+    "cloudkms": "v1/projects/{project}/locations/{region}/keyRings",
     "cloudresourcemanager": "v1/projects/{project}",
     "cloudscheduler": "v1/projects/{project}/locations/{region}/jobs",
     "cloudtasks": "v2/projects/{project}/locations/{region}/queues",

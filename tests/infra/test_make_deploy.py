@@ -596,8 +596,10 @@ def test_a_handlers_own_secrets_and_a_redis_are_told_to_bootstrap(tmp_path: Path
     assert first_secrets.needed(place) == [*first_secrets.ASKED, *first_secrets.MADE]
     place.variables.write_text(
         f'{common}redis = true\nhandler_secrets = ["CLINIC_KEY", "CLINIC_PIN"]\nhandler_url = "https://example.com/a"\n'
+        'kms_key = "projects/p/locations/l/keyRings/r/cryptoKeys/k"\n'
     )
-    assert variables.of_bootstrap(place) == {**told, "redis": "true", "handler_secrets": '["CLINIC_KEY", "CLINIC_PIN"]'}
+    told |= {"redis": "true", "handler_secrets": '["CLINIC_KEY", "CLINIC_PIN"]'}
+    assert variables.of_bootstrap(place) == {**told, "kms_key": "projects/p/locations/l/keyRings/r/cryptoKeys/k"}
     asked = [*first_secrets.ASKED, *first_secrets.MADE, "HANDLER_URL_SECRET", "CLINIC_KEY", "CLINIC_PIN"]
     assert first_secrets.needed(place) == asked
 
