@@ -28,8 +28,8 @@ NEXT = """
 The webhook runs. What is left is at Meta (docs/deploy.md, step 7):
   1. WhatsApp, Configuration, Webhook: give it this callback URL
          {url}
-     and the verify token that this command shows:
-         gcloud secrets versions access latest --secret=META_VERIFY_TOKEN --project={project}
+     and the verify token, which no command of ours prints; Secret Manager shows it:
+         https://console.cloud.google.com/security/secret-manager/secret/META_VERIFY_TOKEN/versions?project={project}
   2. Subscribe to messages, and to the news of the account that step 7 names.
   3. Subscribe the WhatsApp account to the app, register the number, publish the app; then write to the number.
 Commit {variables} and the two .terraform.lock.hcl that terraform has written.

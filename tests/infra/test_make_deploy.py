@@ -126,7 +126,7 @@ def test_it_says_what_is_left_to_do_at_meta(deployed: Any, address: str) -> None
     deployment, done = deployed
     left = done.stdout.partition("What is left is at Meta")[2]
     assert address in left
-    assert "gcloud secrets versions access latest --secret=META_VERIFY_TOKEN --project=my-project-1" in left
+    assert "/secret-manager/secret/META_VERIFY_TOKEN/versions?project=my-project-1" in left
     assert calls(deployment.state, "secrets", "versions", "access") == []
     assert re.search(r"Commit infra/terraform/environments/staging/terraform\.tfvars", left)
 
