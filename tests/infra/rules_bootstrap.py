@@ -141,6 +141,7 @@ API_OF_COMMAND: Mapping[str, str] = {
     "kms": "cloudkms",
     "logging": "logging",
     "meta": "",
+    "monitoring": "monitoring",
     "projects": "cloudresourcemanager",
     "redis": "redis",
     "run": "run",

@@ -73,8 +73,8 @@ def spoilt(make_workspace: Callable[[], Workspace]) -> Workspace:
     return make_workspace()
 
 
-TASKS, RUN, FIRESTORE, SCHEDULER, SECRETS = (
-    f"modules/{it}" for it in ("tasks", "run", "firestore", "scheduler", "secrets")
+TASKS, RUN, FIRESTORE, SCHEDULER, BUDGET = (
+    f"modules/{it}" for it in ("tasks", "run", "firestore", "scheduler", "budget")
 )
 
 MISTAKES = [
@@ -90,7 +90,13 @@ MISTAKES = [
     ),
     ("a word for a number", TASKS, "max_doublings      = 5", 'max_doublings      = "five"', "a number is required"),
     ("a required argument left out", SCHEDULER, "uri         =", "# uri =", 'The argument "uri" is required'),
-    ("a required block left out", SECRETS, "  replication {\n    auto {}\n  }", "", "At least 1"),
+    (
+        "a required block left out",
+        BUDGET,
+        "  amount {\n    specified_amount {\n      units = tostring(var.amount)\n    }\n  }",
+        "",
+        "At least 1",
+    ),
     (
         "a type that is none",
         FIRESTORE,
