@@ -326,8 +326,16 @@ OF_RESIDENCE = (
     Mutation("no sink", SINK, "default", None, "by the sink _Default alone, and not by []"),
     Mutation("a second sink", SINK, "default", put("regional", "name"), "not by ['regional']"),
     Mutation("a sink that is off", SINK, "default", put(True, "disabled"), "the sink is off"),
-    Mutation("a sink of errors", SINK, "default", put('severity>="ERROR"', "filter"), "more than audit logs"),
-    Mutation("a sink of no filter", SINK, "default", put(None, "filter"), "more than audit logs"),
+    Mutation("a sink of errors", SINK, "default", put('severity>="ERROR"', "filter"), "leaves out other logs"),
+    Mutation("a sink of no filter", SINK, "default", put(None, "filter"), "leaves out other logs"),
+    Mutation("logs of a day", LOGS, "regional", put(1, "retention_days"), "for other than 30 days"),
+    Mutation(
+        "a sink of audits too",
+        SINK,
+        "default",
+        put('NOT LOG_ID("cloudaudit.googleapis.com/activity")', "filter"),
+        "leaves out other logs",
+    ),
     Mutation("a sink with the handshakes", SINK, "default", put([], "exclusions"), "take each other's away"),
     Mutation(
         "an exclusion that is off in the sink", SINK, "default", put(True, "exclusions", "disabled"), "each other's"
@@ -360,6 +368,13 @@ OF_RESIDENCE = (
         "not the one that is asked",
     ),
     Mutation("a budget of every project", BUDGET, "this", put([], "budget_filter"), "of the whole billing account"),
+    Mutation(
+        "a budget of another project",
+        BUDGET,
+        "this",
+        put(["projects/1"], "budget_filter", "projects"),
+        "of other projects",
+    ),
     Mutation(
         "a budget that is told too late",
         BUDGET,

@@ -90,13 +90,25 @@ SINK, BUCKET, AUDIT = (
     "google_logging_project_bucket_config",
     "google_project_iam_audit_config",
 )
-_LEFT_OUT = re.compile(r'NOT LOG_ID\("(cloudaudit|externalaudit)\.googleapis\.com/\w+"\)')
-"""What the sink _Default leaves to _Required: audit logs that cannot be turned off."""
+_LEFT_OUT = re.compile(r'NOT LOG_ID\("(cloudaudit|externalaudit)\.googleapis\.com/(\w+)"\)')
+REQUIRED = {
+    (kind, log)
+    for kind in ("cloudaudit", "externalaudit")
+    for log in ("activity", "system_event", "access_transparency")
+}
+"""What the sink _Default leaves to _Required: audit logs that cannot be turned off.
+https://cloud.google.com/logging/docs/routing/overview#sinks.
+"""
+
+KEPT_DAYS = 30
+"""As the page of the deployment says, and as the bucket _Default does."""
 
 
 def logs_are_kept_where_it_is_asked(plan: Plan, code: Code) -> Iterator[str]:
     location = plan.given("log_location")
     wanted = [location] if location else []
+    if any(it["retention_days"] != KEPT_DAYS for it in plan.of(BUCKET)):
+        yield f"Logs are kept for other than {KEPT_DAYS} days."
     if [it["location"] for it in plan.of(BUCKET)] != wanted:
         yield f"log_location is {location}, and logs are kept in {[it['location'] for it in plan.of(BUCKET)]}."
     sinks = plan.of(SINK)
@@ -105,8 +117,10 @@ def logs_are_kept_where_it_is_asked(plan: Plan, code: Code) -> Iterator[str]:
     for sink in sinks:
         if sink.get("disabled"):
             yield "No log entry is kept: the sink is off."
-        if not all(_LEFT_OUT.fullmatch(part) for part in (sink.get("filter") or "").split(" AND ")):
-            yield f"The sink leaves out more than audit logs: {sink.get('filter')}."
+        parts = (sink.get("filter") or "").split(" AND ")
+        left_out = {(found[1], found[2]) for part in parts if (found := _LEFT_OUT.fullmatch(part))}
+        if len(parts) != len(left_out) or left_out != REQUIRED:
+            yield f"The sink leaves out other logs than those that _Required keeps: {sink.get('filter')}."
         excluded = {(it["name"], it["filter"]) for it in sink.get("exclusions") or [] if not it.get("disabled")}
         if excluded != {(it["name"], it["filter"]) for it in plan.of(EXCLUSION)}:
             yield "The sink and the exclusions of the project take each other's away: both must name the same."
@@ -136,8 +150,9 @@ def a_budget_tells_somebody(plan: Plan, code: Code) -> Iterator[str]:
             str(asked["amount"]),
         ):
             yield f"The budget is not the one that is asked for: {asked}."
-        if len(it.block("budget_filter").get("projects") or []) != 1:
-            yield "The budget is of the whole billing account."
+        number = re.search(r"-([0-9]+)\.", str(plan.outputs["internal_url"]))
+        if it.block("budget_filter").get("projects") != [f"projects/{number[1] if number else ''}"]:
+            yield "The budget is of other projects than this one, or of the whole billing account."
         shares = {
             (rule["threshold_percent"], rule.get("spend_basis") or "CURRENT_SPEND") for rule in it["threshold_rules"]
         }

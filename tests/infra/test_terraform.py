@@ -27,9 +27,14 @@ def test_every_root_is_valid(root: str, workspace: Workspace) -> None:
     workspace.validate(root)
 
 
-def test_the_module_keeps_its_own_tests(workspace: Workspace) -> None:
-    workspace.init(POMBO)
-    said = workspace.run(POMBO, "test", "-no-color")
+MODULES_WITH_TESTS = sorted(str(path.parents[1].relative_to(TERRAFORM)) for path in TERRAFORM.rglob("*.tftest.hcl"))
+
+
+@pytest.mark.parametrize("module", MODULES_WITH_TESTS)
+def test_a_module_keeps_its_own_tests(module: str, workspace: Workspace) -> None:
+    assert {POMBO, "modules/redis"} <= set(MODULES_WITH_TESTS)
+    workspace.init(module)
+    said = workspace.run(module, "test", "-no-color")
     assert re.search(r"Success! [1-9][0-9]* passed, 0 failed\.", said)
 
 
@@ -233,6 +238,11 @@ REFUSED = [
     ("half a minute", {**BARE, "alert_thresholds": {"backend_down_warning": 0.5}}, "are whole minutes"),
     ("a warning that comes last", {**BARE, "alert_thresholds": {"provider_down_warning": 31}}, "is above its"),
     ("an alert before its warning", {**BARE, "alert_thresholds": {"queue_depth_critical": 99}}, "is above its"),
+    (
+        "more instances than addresses",
+        {**BARE, "redis": True, "max_instances": {"webhook": 1000, "internal": 100}},
+        "max_instances are 1100 together",
+    ),
     ("a Redis that is not there", {**BARE, "store": "redis"}, "needs redis = true"),
 ]
 

@@ -45,12 +45,13 @@ module "iam" {
 }
 
 module "redis" {
-  source  = "../redis"
-  count   = var.redis ? 1 : 0
-  project = var.project
-  region  = var.region
-  auth    = var.redis_auth
-  kms_key = var.kms_key
+  source    = "../redis"
+  count     = var.redis ? 1 : 0
+  instances = sum([for name, most in local.max_instances : lookup(var.max_instances, name, most)])
+  project   = var.project
+  region    = var.region
+  auth      = var.redis_auth
+  kms_key   = var.kms_key
 }
 
 module "run" {

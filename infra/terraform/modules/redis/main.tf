@@ -13,8 +13,15 @@ resource "google_compute_subnetwork" "this" {
   region                   = var.region
   name                     = "pombo"
   network                  = google_compute_network.this.id
-  ip_cidr_range            = "10.80.0.0/20"
+  ip_cidr_range            = local.range
   private_ip_google_access = true
+
+  lifecycle {
+    precondition {
+      condition     = 4 * var.instances <= pow(2, 32 - tonumber(split("/", local.range)[1])) - 4
+      error_message = "The subnetwork has addresses for 1,023 instances, and max_instances are ${var.instances} together."
+    }
+  }
 }
 
 resource "google_redis_instance" "this" {
@@ -47,6 +54,7 @@ resource "google_redis_instance" "this" {
 }
 
 locals {
+  range = "10.80.0.0/20"
   # The password is random letters, digits and hyphens: nothing in it has to be encoded.
   user    = var.auth ? ":${google_redis_instance.this.auth_string}@" : ""
   address = "rediss://${local.user}${google_redis_instance.this.host}:${google_redis_instance.this.port}/0"

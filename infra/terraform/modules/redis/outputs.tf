@@ -15,3 +15,8 @@ output "ca_certs" {
   description = "The authorities that sign for it alone, in PEM: the one of today, and the next one once there is one."
   value       = join("\n", google_redis_instance.this.server_ca_certs[*].cert)
 }
+
+output "written" {
+  description = "What the version of the secret REDIS_URL is recognized by."
+  value       = google_secret_manager_secret_version.url.secret_data_wo_version
+}

@@ -21,3 +21,8 @@ variable "kms_key" {
   description = "The key that its data is encrypted with; one of Google's if null. It cannot be changed."
   type        = string
 }
+
+variable "instances" {
+  description = "How many instances of all services there are at most."
+  type        = number
+}
