@@ -11,7 +11,9 @@ from shared.domain.record import ReceiptKind
 
 @dataclass(frozen=True, slots=True)
 class MessageReceived:
-    """A person wrote to a sender. `payload` is what is needed to read it again: the item as the provider sent it."""
+    """A person wrote to a sender. `payload` is what the channel needs to read it again: under `item` what the provider
+    sent, by which a stored message is told from news, and beside it whatever else.
+    """
 
     provider: str
     sender: str
