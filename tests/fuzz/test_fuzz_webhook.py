@@ -215,6 +215,7 @@ SAID: Mapping[str, Callable[[Any], object]] = {
     "correlation_id": lambda said: is_correlation_id(said),
     "phone_number_id": lambda said: re.fullmatch(r"[A-Za-z0-9._-]{1,64}", said),
     "tenant": lambda said: said in ("", "default"),
+    "provider": lambda said: said == "meta",
     "stage": lambda said: said in set(Kind),
     "state": lambda said: said in set(State),
     "event_type": lambda said: said in TYPES,
