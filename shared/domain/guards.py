@@ -9,6 +9,8 @@ from shared.domain.marks import BLOCK, DOWN, REFUSED, Marks, Outage, holds, hold
 from shared.domain.record import Delivery, State
 
 PROVIDER_DOWN, BACKEND_DOWN, REAUTH_REQUIRED = "provider_down", "backend_down", "WHATSAPP_REAUTH_REQUIRED"
+PROVIDER_PROBE, BACKEND_PROBE = "provider_probe", "backend_probe"
+"""Why something waits that is held up although nothing shows an outage: an answer was lost, and one attempt probes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +86,18 @@ def outbound_guard(
             return Wait("blocked", min(look, marks.block.until), unclear)
         claims.append((BLOCK, "blocked"))
     if marks.down and ahead < (probe_from := _probe_from(marks.down, record, limits)):
-        return Wait(PROVIDER_DOWN, now + waits.claimed if marks.down.claim else probe_from, unclear)
+        why = _why(marks.down, PROVIDER_DOWN, PROVIDER_PROBE)
+        return Wait(why, now + waits.claimed if marks.down.claim else probe_from, unclear)
     if not predecessor_finished:
         return Wait("predecessor", now + waits.predecessor.after(hop), unclear)
     if marks.down or record.doubts:
-        claims.append((DOWN, PROVIDER_DOWN))
+        claims.append((DOWN, _why(marks.down, PROVIDER_DOWN, PROVIDER_PROBE)))
     return Elect(frozenset(name for name, _ in claims), claims[0][1], unclear) if claims else Go()
+
+
+def _why(down: Outage | None, outage: str, probe: str) -> str:
+    """The word for a wait for the breaker. Without a wait of its own the mark stems from a lost answer alone."""
+    return outage if down and down.wait else probe
 
 
 def _probe_from(down: Outage, record: Delivery, limits: Limits) -> datetime:
@@ -109,11 +117,12 @@ def inbound_guard(down: Outage | None, record: Delivery, limits: Limits, now: da
     """
     if down is None or not holds_back(down, record.key):
         return Go()
+    why = _why(down, BACKEND_DOWN, BACKEND_PROBE)
     lets_others_go = down.by is None and record.tried
     trial_from = down.until + limits.waits.claimed if lets_others_go else down.until
     if now + limits.early < trial_from:
-        return Wait(BACKEND_DOWN, now + limits.waits.claimed if down.claim else trial_from)
-    return Elect(frozenset({DOWN}), BACKEND_DOWN)
+        return Wait(why, now + limits.waits.claimed if down.claim else trial_from)
+    return Elect(frozenset({DOWN}), why)
 
 
 def disconnected(marks: Marks, fingerprint: str) -> str | None:

@@ -4,7 +4,7 @@ import threading
 
 from shared.domain import marks
 from shared.domain.errors import StoreUnavailable
-from shared.domain.guards import BACKEND_DOWN, Elect, Go, Guard, Wait, inbound_guard
+from shared.domain.guards import Elect, Go, Guard, Wait, inbound_guard
 from shared.domain.limits import Limits
 from shared.domain.marks import BackendAnswered, BackendFailed, Marks
 from shared.domain.record import Delivery
@@ -51,7 +51,7 @@ class BackendMarks:
         after = self._change(lambda now: marks.claimed(now, seen, election.claims, token, until), seen)
         if marks.is_elected(after, election.claims, token):
             return after, Go()
-        return after, Wait(BACKEND_DOWN, self._clock.now() + self._limits.waits.claimed)
+        return after, Wait(election.why, self._clock.now() + self._limits.waits.claimed)
 
     def give_back(self, token: str) -> None:
         """The claim goes, since the backend was not asked."""

@@ -98,6 +98,14 @@ WAITS: Mapping[str, tuple[str, str]] = {
         "The handler's backend does not answer. The event waits; nothing is lost",
         "The handler's backend did not answer. The event waited",
     ),
+    "provider_probe": (
+        "WhatsApp's answer to an earlier request was lost. The message waits until Pombo knows that WhatsApp answers",
+        "WhatsApp's answer to an earlier request was lost. The message waited until Pombo knew that WhatsApp answers",
+    ),
+    "backend_probe": (
+        "The backend's answer to an earlier event was lost. The event waits until Pombo knows that the backend answers",
+        "The backend's answer to an earlier event was lost. The event waited until Pombo knew that the backend answers",
+    ),
     "in_doubt": ("It waits for a receipt", "It waited for a receipt"),
     "": ("It waits", "It waited"),
 }

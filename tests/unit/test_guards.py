@@ -84,7 +84,10 @@ OPEN = Marks(down=down(40))
         pytest.param(OPEN, Wait("provider_down", at(40)), id="breaker open: hop to its end"),
         pytest.param(Marks(down=down(80, "x")), Wait("provider_down", at(15)), id="breaker claimed: 15 s"),
         pytest.param(Marks(down=down(0)), elect("down", why="provider_down"), id="breaker over: one probes"),
-        pytest.param(Marks(down=down(0, wait=0)), elect("down", why="provider_down"), id="an answer was lost: probe"),
+        pytest.param(Marks(down=down(0, wait=0)), elect("down", why="provider_probe"), id="an answer was lost: probe"),
+        pytest.param(
+            Marks(down=down(80, "x", wait=0)), Wait("provider_probe", at(15)), id="an answer was lost, one probes: 15 s"
+        ),
         pytest.param(Marks(down=down(-1, "x")), elect("down", why="provider_down"), id="breaker, claim run out"),
         pytest.param(
             Marks(down=down(0), block=block(0), refused=refused(0)),
@@ -133,7 +136,7 @@ def test_waiting_for_a_mark_does_not_grow(hop: int) -> None:
 
 @pytest.mark.parametrize("record", [DOUBTED, IN_DOUBT], ids=["pending after a doubt", "in_doubt"])
 def test_a_message_with_a_doubt_always_probes_before_it_is_sent(record: Delivery) -> None:
-    assert guard(Marks(), record) == elect("down", why="provider_down")
+    assert guard(Marks(), record) == elect("down", why="provider_probe")
     assert guard(Marks(block=block(0)), record) == elect("block", "down", why="blocked")
     assert guard(Marks(refused=refused(0)), record) == elect("refused", "down", why=REAUTH_REQUIRED)
 
@@ -181,6 +184,13 @@ def test_only_an_election_of_the_breaker_asks_for_a_probe() -> None:
     assert not elect("block", "refused", why="x").probe
 
 
+def test_a_call_after_one_lost_answer_waits_for_a_message_to_probe_and_blames_no_outage() -> None:
+    """WhatsApp may be well: a lost answer alone opens the breaker, and its receipt does not close it."""
+    call = pending(payload={"type": "typing"})
+    assert guard(Marks(down=down(-6, wait=0)), call) == Wait("provider_probe", at(9))
+    assert guard(Marks(down=down(-6)), call) == Wait("provider_down", at(9))
+
+
 # ---- backends
 
 
@@ -198,6 +208,8 @@ def an_event(**changes: Any) -> Delivery:
         pytest.param(down(-1, "x"), elect("down", why="backend_down"), id="claim run out"),
         pytest.param(down(9, by="this"), Wait("backend_down", at(9)), id="made by this event: it waits"),
         pytest.param(down(0, by="this"), elect("down", why="backend_down"), id="made by this event: it is the trial"),
+        pytest.param(down(0, wait=0), elect("down", why="backend_probe"), id="answers were lost: one is the trial"),
+        pytest.param(down(80, "x", wait=0), Wait("backend_probe", at(15)), id="answers were lost, one probes: 15 s"),
         pytest.param(down(9, by="another"), Go(), id="made by another event: this one goes"),
         pytest.param(down(80, "x", by="another"), Go(), id="made by another event, which probes"),
     ],

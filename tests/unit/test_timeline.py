@@ -32,7 +32,7 @@ from shared.domain.limits import Limits
 from shared.domain.record import Attempt, Delivery, Kind, Receipts, State
 from shared.domain.verdicts import HandlerVerdict, Released, SendVerdict
 from shared.pipeline.timeline import Timeline, build, shown, told_by_logs
-from shared.pipeline.timeline_sentences import RECEIVED
+from shared.pipeline.timeline_sentences import RECEIVED, waited
 
 NONE = Receipts()
 POSITIVE = {"delivered": DELIVERED, "read": READ, "played": PLAYED}
@@ -734,6 +734,8 @@ def test_waiting_is_told_from_the_log(reason: str | None) -> None:
     ("kind", "event", "reason", "begins", "began"),
     [
         (Kind.OUTBOUND, "outbound_waiting", "provider_down", "WhatsApp is down", "WhatsApp was down"),
+        (Kind.OUTBOUND, "outbound_waiting", "provider_probe", "WhatsApp's answer", "WhatsApp's answer"),
+        (Kind.INBOUND, "inbound_waiting", "backend_probe", "The backend's answer", "The backend's answer"),
         (
             Kind.INBOUND,
             "inbound_waiting",
@@ -757,6 +759,15 @@ def test_an_outage_is_told_while_it_lasts_and_when_it_is_over(
     told = [moment for moment in build([over], looks).events if moment.what == "waiting"]
     assert [(moment.at, moment.sentence.startswith(began)) for moment in told] == [(NOW, True)]
     assert "next look" not in told[0].sentence
+
+
+@pytest.mark.parametrize("reason", ["provider_probe", "backend_probe"])
+def test_a_wait_after_one_lost_answer_does_not_say_that_the_other_side_is_down(reason: str) -> None:
+    for over, verb in ((False, "waits until Pombo knows"), (True, "waited until Pombo knew")):
+        said = waited(reason, 1, NOW, NOW, None, over)
+        assert verb in said
+        assert not re.search("down|could not be reached|cannot be reached|does not answer|did not answer", said)
+    assert build([pending()], (waiting(0, reason),)).replies[0].why == "waiting"
 
 
 def test_forty_looks_are_one_wait() -> None:
