@@ -13,6 +13,7 @@ from shared.cli import terminal
 _COLOURS = {"WARNING": "yellow", "ERROR": "red", "CRITICAL": "red"}
 _SHOWN = (
     "state",
+    "reply",
     "reason",
     "attempt",
     "code",

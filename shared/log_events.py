@@ -53,6 +53,7 @@ FIELDS: Mapping[str, str] = {
     "state": "the record's state after it",
     "verdict": "what the handler's or WhatsApp's answer means",
     "status": "`success` or `failed`, on lines that end an event or a message",
+    "reply": "which one of its event's replies it is, from 1, where it cannot be sent",
     "reason": "why, in a word or in a sentence of ours",
     "cause": "what lies behind the reason, in a word or in a sentence of ours",
     "code": "WhatsApp's error code",
@@ -62,7 +63,7 @@ FIELDS: Mapping[str, str] = {
     "wait_seconds": "how long the outage is waited out, until the next probe",
     "outbound_planned": "how many replies the handler gave",
     "outbound_invalid": "how many of them cannot be sent; absent if none",
-    "outbound_enqueued": "how many of them have their task",
+    "outbound_enqueued": "how many of them have their task; those that cannot be sent have one too, which finds that",
     "duration_ms": "how long the request took, up to this line",
     "latency_seconds": "how long ago the record was created",
     "count": "how many",
@@ -170,7 +171,10 @@ EVENTS: Mapping[str, LogEvent] = {
     "dead_lettered": LogEvent(
         "A delivery is dead; a person has to look.",
         ("delivery", "correlation_id", "stage", "event_type", "reason", "status", "attempt"),
-        ("inbound_event_id", "task_name", "queue", "generation", "hop", "retry_count", *_OWNER, "code", *_FAILURE),
+        (
+            *("inbound_event_id", "task_name", "queue", "generation", "hop", "retry_count"),
+            *(*_OWNER, "reply", "code", *_FAILURE),
+        ),
     ),
     "swept": LogEvent(
         "Overdue deliveries got new tasks.",

@@ -27,9 +27,11 @@ class Follow:
 
     def __call__(self, step: Step, task: Task) -> Answer:
         """Do what comes next and say the answer."""
-        for record in (step.write, *step.create):
-            if record is not None and record.state is State.DEAD:
-                log_dead(record, self.channels)
+        if step.write is not None and step.write.state is State.DEAD:
+            log_dead(step.write, self.channels)
+        for number, reply in enumerate(step.create, start=1):
+            if reply.state is State.DEAD:
+                log_dead(reply, self.channels, number)
         try:
             match step.next:
                 case Ensure(record):
@@ -79,13 +81,14 @@ class Follow:
         return made
 
 
-def log_dead(record: Delivery, channels: Mapping[str, Channel]) -> None:
-    """The alert: an error line that a monitor counts."""
+def log_dead(record: Delivery, channels: Mapping[str, Channel], reply: int | None = None) -> None:
+    """The alert: an error line that a monitor counts. `reply`: which one of its plan it is, from 1."""
     last = record.attempts_log[-1] if record.attempts_log else None
     logs.event(
         "dead_lettered",
         severity="ERROR",
         **{**log_fields.of_record(record, channels), "delivery": record.key},
+        reply=reply,
         reason=record.reason,
         status="failed",
         attempt=record.attempt,

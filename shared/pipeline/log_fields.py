@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shared import logs
+from shared.domain.dead_letters import is_invalid
 from shared.domain.events import Change, MessageReceived, ReceiptReceived, Unparsable
 from shared.domain.identity import Echo, provider_id_hash
 from shared.domain.outbound_checks import TYPES
@@ -86,8 +87,10 @@ def of_receipt(receipt: ReceiptReceived, echo: Echo | None) -> Fields:
 
 def of_failure(record: Delivery) -> Fields:
     """Why the last attempt of this round failed at the handler: an exception by its type and place, for its text may be
-    private; a sentence of ours as it is.
+    private; a sentence of ours as it is. Or why a reply cannot be sent: that sentence quotes nothing that it was given.
     """
+    if is_invalid(record):
+        return {"cause": record.last_error}
     last = record.attempts_log[-1] if record.attempts_log else None
     if last is None or last.round != record.round:
         return {}

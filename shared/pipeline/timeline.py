@@ -66,6 +66,7 @@ def build(
     event.
     """
     lines = timeline_logs.read(log_lines)
+    invalid = sum(timeline_records.cannot_be_sent(record) for record in records)
     moments = [
         moment
         for record in records
@@ -76,6 +77,7 @@ def build(
             timeline_logs.cut_offs(lines, record.key),
             timeline_logs.replays(lines, record.key),
             timeline_logs.enqueued(lines, record.key),
+            invalid,
         )
     ]
     moments += timeline_logs.moments(lines, records, explain)

@@ -61,9 +61,11 @@ def moments(
     cut_offs: Sequence[datetime],
     replays: Mapping[int, datetime],
     enqueued: int | None,
+    invalid: int = 0,
 ) -> Iterator[Moment]:
     """In causal order. `beginning`: how it came to be; from the log, `cut_offs`: when its tries were found cut off,
     `replays`: when a person began which round, and `enqueued`: how many of its replies have their task.
+    `invalid`: how many of its replies cannot be sent.
     """
     what = "received" if record.kind is Kind.INBOUND else "planned"
     yield Moment(record.received_at, what, beginning, record.key)
@@ -78,13 +80,18 @@ def moments(
         at = record.due_at or record.finished_at or record.received_at
         yield _replayed(record, record.round, at, replays)
     yield from _of_receipts(record, found, explain)
-    ending = _ending(record, found, enqueued)
+    ending = _ending(record, found, enqueued, invalid)
     if ending is not None and record.finished_at is not None:
         yield Moment(record.finished_at, *ending, record.key)
 
 
 def beginning_of_event(record: Delivery) -> str:
     return say.DOCTOR if record.key == DOCTOR_KEY else say.RECEIVED
+
+
+def cannot_be_sent(record: Delivery) -> bool:
+    """Whether a handler gave it in a form that makes no message, whatever a person decided since."""
+    return record.kind is Kind.OUTBOUND and record.payload.get("type") == INVALID and "content" not in record.payload
 
 
 def release(record: Delivery, records: Sequence[Delivery], deaths: Sequence[datetime]) -> Iterator[Moment]:
@@ -272,14 +279,14 @@ def _handed_over(record: Delivery, found: Sequence[Try], round_: int) -> Sequenc
     return [record.received_at, *(one.began for one in of_round[-1:]), *handed]
 
 
-def _ending(record: Delivery, found: Sequence[Try], enqueued: int | None) -> tuple[str, str] | None:
+def _ending(record: Delivery, found: Sequence[Try], enqueued: int | None, invalid: int) -> tuple[str, str] | None:
     match record.state:
         case State.DEAD if is_invalid(record):
             return "dead", say.invalid(record.last_error)
         case State.DEAD:
             return "dead", with_details(say.dead(record.reason), round=record.round or None)
         case State.DROPPED if is_discarded(record):
-            why = say.unsendable(record.last_error) + " " if record.payload.get("type") == INVALID else ""
+            why = say.unsendable(record.last_error) + " " if cannot_be_sent(record) else ""
             return "discarded", why + say.discarded(record.metadata.get(DISCARDED_BECAUSE))
         case State.DROPPED if is_dropped_by_handler(record):
             return "dropped", say.dropped_by_handler(handler_said(record))
@@ -288,7 +295,9 @@ def _ending(record: Delivery, found: Sequence[Try], enqueued: int | None) -> tup
             until = f" It is kept until {kept:%Y-%m-%d}." if kept else ""
             return "dropped", say.dropped(record.reason) + until
         case State.DONE if record.kind is Kind.INBOUND:
-            return "done", with_details(say.handled(record.plan_size or 0), enqueued=enqueued)
+            size = record.plan_size or 0
+            to_send = None if enqueued is None else min(enqueued, size - invalid)  # an invalid reply has a task too
+            return "done", with_details(say.handled(size, invalid), enqueued=to_send)
         case State.DONE if not any(one.attempt.answer == "accepted" and one.round == record.round for one in found):
             return "done", with_details(say.CONFIRMED, round=record.round or None)
         case _:

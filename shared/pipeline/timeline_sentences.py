@@ -150,8 +150,13 @@ def discarded(because: str | None) -> str:
     return f"A person gave it up: {because.rstrip('.')}." if because else DROPPED["discarded"]
 
 
-def handled(size: int) -> str:
-    return "It was handled; there is nothing to answer." if size == 0 else f"It was handled: {size} to send."
+def handled(size: int, invalid: int) -> str:
+    """`size`: how many replies the handler gave; `invalid`: how many of them cannot be sent."""
+    if size == 0:
+        return "It was handled; there is nothing to answer."
+    if invalid == 0:
+        return f"It was handled: {size} to send."
+    return f"It was handled: {size - invalid} of {size} replies to send; {invalid} cannot be sent."
 
 
 def came_again(times: int, last: datetime, first: datetime) -> str:

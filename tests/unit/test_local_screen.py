@@ -36,6 +36,13 @@ def test_a_sentence_is_shown_in_quotes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown(cause="The backend answered 500.").endswith(' cause="The backend answered 500."')
 
 
+def test_a_reply_that_cannot_be_sent_shows_which_one_it_is_and_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    line = shown(event="dead_lettered", reply=2, reason="invalid", attempt=0, cause="The text of a message is empty.")
+    assert " reply=2 reason=invalid " in line
+    assert line.endswith(' cause="The text of a message is empty."')
+
+
 def test_a_failed_attempt_is_on_the_screen_within_a_second(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from shared.domain.outbound_checks import check
 from shared.domain.outbound_limits import MESSAGE_BYTES
-from shared.domain.outbound_messages import OutboundMessage
+from shared.domain.outbound_messages import OutboundMessage, from_json
 from tests.unit.test_outbound_messages import a_list, buttons, card, cta_url, interactive, reply, row, template, value
 
 PLACE = {"latitude": 0, "longitude": 0}
@@ -62,6 +62,44 @@ def sections(*of_rows: Any) -> dict[str, Any]:
 def test_a_wrong_part_is_named_with_its_place(type: str, content: Any, sentence: str) -> None:
     with pytest.raises((TypeError, ValueError), match=f"^{re.escape(sentence)}"):
         check(type, content)
+
+
+CANARY = "c4n4ry"
+OF_CANARIES: tuple[Any, ...] = (
+    CANARY,
+    CANARY * 2000,
+    [CANARY],
+    {CANARY: CANARY},
+    {"type": CANARY, "content": CANARY},
+    {"type": "text", "content": {"body": CANARY, CANARY: 1}},
+    {"type": "text", "content": {"body": CANARY * 2000}},
+    {"type": "text", "content": {"body": "x"}, "reply_to": CANARY * 2000},
+    {"type": f"Image-{CANARY}", "content": {"link": CANARY}},
+    {"type": f"text {CANARY}", "content": {"body": "x"}},
+    {"type": "image", "content": {"link": CANARY, "caption": CANARY}},
+    {"type": "contacts", "content": [{"name": {"formatted_name": CANARY}, "phones": CANARY}]},
+    {"type": "interactive", "content": {"type": CANARY, "body": {"text": CANARY}, "action": {CANARY: CANARY}}},
+    {"type": "interactive", "content": {"type": "button", "body": {"text": CANARY}, "action": {"buttons": [CANARY]}}},
+    {"type": "template", "content": {"name": f"{CANARY}!", "language": {"code": CANARY}}},
+    {"type": "template", "content": {"name": CANARY, "language": {"code": CANARY}, "components": [{"type": CANARY}]}},
+    {"type": "location", "content": {"latitude": CANARY, "longitude": CANARY}},
+    {"type": "reaction", "content": {"message_id": CANARY, "emoji": CANARY}},
+)
+
+
+def refusal(given: Any) -> str | None:
+    """The sentence that a reply in its wire form is refused with."""
+    try:
+        from_json(given)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def test_no_sentence_quotes_what_was_given_so_that_a_log_line_may_hold_it() -> None:
+    sentences = [said for said in map(refusal, OF_CANARIES) if said]
+    assert len(sentences) >= 14, "nearly all of these are refused"
+    assert [said for said in sentences if CANARY in said.lower()] == []
 
 
 @pytest.mark.parametrize(

@@ -761,6 +761,35 @@ def test_an_outage_is_told_while_it_lasts_and_when_it_is_over(
     assert "next look" not in told[0].sentence
 
 
+INVALID_PAYLOAD = {"type": "invalid", "given": 5}
+
+
+def test_replies_that_cannot_be_sent_are_not_counted_among_those_to_send() -> None:
+    bad = reply(0, state=State.DEAD, reason="invalid", last_error="It is wrong.", payload=INVALID_PAYLOAD)
+    given_up = reply(2, state=State.DROPPED, reason="discarded", payload=INVALID_PAYLOAD, finished_at=NOW)
+    dead_for_another_reason = reply(3, state=State.DEAD, reason="permanent", finished_at=NOW)
+    records = [replace(EVENT, plan_size=4), bad, reply(1), given_up, dead_for_another_reason]
+    said = {
+        moment.what: moment.sentence
+        for moment in build(
+            records, (line(event="outbound_enqueued", inbound_event_id=EVENT.key, outbound_enqueued=4),)
+        ).events
+    }
+    assert said["done"] == "It was handled: 2 of 4 replies to send; 2 cannot be sent. (enqueued 2)"
+    said = {
+        moment.what: moment.sentence
+        for moment in build(
+            records, (line(event="outbound_enqueued", inbound_event_id=EVENT.key, outbound_enqueued=1),)
+        ).events
+    }
+    assert said["done"].endswith("(enqueued 1)")
+
+
+def test_a_type_of_metas_that_is_called_invalid_can_be_sent() -> None:
+    records = [replace(EVENT, plan_size=1), reply(0, payload={"type": "invalid", "content": {}})]
+    assert [m.sentence for m in build(records).events if m.what == "done"] == ["It was handled: 1 to send."]
+
+
 @pytest.mark.parametrize("reason", ["provider_probe", "backend_probe"])
 def test_a_wait_after_one_lost_answer_does_not_say_that_the_other_side_is_down(reason: str) -> None:
     for over, verb in ((False, "waits until Pombo knows"), (True, "waited until Pombo knew")):

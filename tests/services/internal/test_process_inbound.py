@@ -120,6 +120,7 @@ def test_one_reply_that_cannot_be_sent_keeps_no_other_from_being_sent(
     finished, dead = logged["inbound_processing_finished"], logged["dead_lettered"]
     assert (finished["outbound_planned"], finished["outbound_invalid"], finished["outbound_enqueued"]) == (3, 1, 3)
     assert (dead["severity"], dead["reason"], dead["delivery"]) == ("ERROR", "invalid", invalid.key)
+    assert (dead["reply"], dead["cause"]) == (2, invalid.last_error)
     assert (dead["correlation_id"], dead["tenant"], dead["stage"]) == (record.correlation_id, "default", "outbound")
     assert "c4n4ry" not in str(logged)
 
