@@ -30,6 +30,7 @@ from local.stores import PROGRAMS
 from local.stores.program import last_line
 from shared import config, crash
 from shared.cli import called, terminal
+from shared.cli.wrong_settings import WrongSettings
 from shared.config import LOCAL_SECRETS
 
 T = TypeVar("T")
@@ -224,7 +225,9 @@ class Stack:
             except config.ConfigError as error:
                 faults |= dict.fromkeys(error.faults)
         if faults:
-            raise click.ClickException(" ".join(faults))
+            raise WrongSettings(faults)
+        for name, meant in config.misspelt(self._environment).items():
+            self._say(f"Note: {name} is set and no setting of Pombo. Did you mean {meant}?")
 
     def _tell_of_crash(self) -> None:
         """A crash point crashes once. Where it has, that is said, or a person would wait for it."""

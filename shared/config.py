@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from shared.domain.limits import DoubtPolicy, Limits
 from shared.domain.messages import UnknownKind, kinds_named
 from shared.domain.record import ATTEMPTS_KEPT
+from shared.domain.spelling import is_nearly
 
 WEBHOOK, INTERNAL, CLI = "webhook", "internal", "cli"
 BOTH = (WEBHOOK, INTERNAL)
@@ -48,12 +49,16 @@ class ConfigError(Exception):
     """The configuration is not complete. `faults` are sentences, one each."""
 
     def __init__(self, faults: list[str]) -> None:
-        super().__init__(" ".join(faults))
+        super().__init__("\n".join(faults))
         self.faults = faults
 
 
 class _Fault(Exception):
     """What is wrong with one value."""
+
+
+QUOTED_CHARACTERS = 60
+"""Of a value that makes no sense at most so many are repeated: a longer one may be a secret in the wrong variable."""
 
 
 def _shaped(pattern: str, sentence: str) -> Callable[[str], str]:
@@ -66,6 +71,7 @@ def _shaped(pattern: str, sentence: str) -> Callable[[str], str]:
 
 
 _header = _shaped(r"[!-~]+", "goes into a header: visible ASCII characters only, and no blanks inside")
+_handler_name = _shaped(r"[^\s:]+:[^\s:]+", "is no module:function like handlers.echo:handle")
 _account = _shaped(
     r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+",
     "is no e-mail address like name@project.iam.gserviceaccount.com",
@@ -246,7 +252,13 @@ SETTINGS: tuple[Setting, ...] = (
         always="INFO",
     ),
     Setting("PORT", BOTH, _whole(1, 65535), "set by Cloud Run; 8080 and 8081 on one machine", optional=True),
-    Setting("THREADS", BOTH, _whole(1, 1000), "request threads, equal to Cloud Run's concurrency", always="16"),
+    Setting(
+        "THREADS",
+        BOTH,
+        _whole(1, 1000),
+        "how many requests a process handles at the same time; on Cloud Run set its concurrency to the same number",
+        always="16",
+    ),
     Setting(
         "META_APP_SECRET", (WEBHOOK,), _list(_printable), "list; what Meta signs webhooks with", local="", secret=True
     ),
@@ -366,7 +378,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "HANDLER",
         (INTERNAL,),
-        _printable,
+        _handler_name,
         "the team's code, module:function; exactly one of this and HANDLER_URL",
         local="handlers.echo:handle",
         optional=True,
@@ -375,7 +387,7 @@ SETTINGS: tuple[Setting, ...] = (
         "HANDLER_URL",
         (INTERNAL,),
         _endpoint,
-        "the team's code behind an address; the default HANDLER gives way to it",
+        "the address of the team's code; set it instead of HANDLER",
         optional=True,
         https=True,
     ),
@@ -431,7 +443,7 @@ SETTINGS: tuple[Setting, ...] = (
         "MESSAGE_MAX_AGE",
         BOTH,
         _duration(_second(60), timedelta(days=30)),
-        "after which an event or a message is given up, from when it is first due",
+        "how long Pombo tries an event or a message, counted from when it is first due; then it is a dead letter",
         always="24h",
     ),
     Setting("DEDUPE_TTL_DAYS", ALL, _whole(1, 365), "how long an event is remembered", always="8"),
@@ -447,7 +459,10 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "CRASH_AT",
         BOTH,
-        _shaped(r"(before|after):[a-z_]+\.[a-z_]+(:[1-9][0-9]{0,5})?", "is no crash point like after:store.create:2"),
+        _shaped(
+            r"(before|after):[a-z_]+\.[a-z_]+(:[1-9][0-9]{0,5})?",
+            "is no crash point like after:store.create:2 (pombo doctor --points lists them)",
+        ),
         "a point at which the process kills itself, once; pombo doctor --points lists them",
         optional=True,
         only_local=True,
@@ -491,19 +506,19 @@ class Config:
 
 def load(environ: Mapping[str, str], service: str, only: Collection[str] | None = None) -> Config:
     """Read the variables of one service; `only` these of them, whatever is wrong with the others. Raises ConfigError
-    with every fault.
+    with every fault; with one alone where APP_ENV is no environment, for what is missing then cannot be known.
     """
     faults: list[str] = []
     on_cloud_run = [name for name in CLOUD_RUN if environ.get(name)]
     app_env = environ.get("APP_ENV", "").strip() or ("" if on_cloud_run else "local")
+    if app_env and app_env not in ENVIRONMENTS:
+        allowed = f"{' or '.join(DEPLOYED)} on Cloud Run" if on_cloud_run else f"one of {', '.join(ENVIRONMENTS)}"
+        raise ConfigError([f"APP_ENV must be {allowed}{_quoted(app_env, environ)}."])
     if on_cloud_run and app_env not in DEPLOYED:
         faults.append(
             f"APP_ENV must be {' or '.join(DEPLOYED)} on Cloud Run ({on_cloud_run[0]} is set): the defaults of one "
             "machine are secrets known to everybody."
         )
-        app_env = "prod"
-    elif app_env not in ENVIRONMENTS:
-        faults.append(f"APP_ENV must be set to one of {', '.join(ENVIRONMENTS)}.")
         app_env = "prod"
     values: dict[str, Any] = {"APP_ENV": app_env}
     for setting in SETTINGS:
@@ -524,7 +539,7 @@ def load(environ: Mapping[str, str], service: str, only: Collection[str] | None 
 
 
 def _read(setting: Setting, environ: Mapping[str, str], app_env: str, values: dict[str, Any]) -> str | None:
-    """Put one value in its place, or say what is wrong with it. A secret's value is never repeated."""
+    """Put one value in its place, or say what is wrong with it."""
     raw = environ.get(setting.name, "").strip()  # a secret in a file ends with a line break
     deployed = app_env in DEPLOYED
     if deployed and setting.only_local:
@@ -539,12 +554,32 @@ def _read(setting: Setting, environ: Mapping[str, str], app_env: str, values: di
     try:
         values[setting.name] = setting.parse(raw)
     except _Fault as fault:
-        return f"{setting.name} {fault}."
+        return f"{setting.name} {fault}{'' if setting.secret else _quoted(raw, environ)}."
     if deployed and setting.https and not raw.startswith("https://"):
         return f"{setting.name} must be https in {app_env}."
     if deployed and setting.secret and any(part.strip() in LOCAL_SECRETS.values() for part in raw.split(",")):
         return f"{setting.name} is the secret of one machine, known to everybody; set your own in {app_env}."
     return None
+
+
+def _quoted(value: str, environ: Mapping[str, str]) -> str:
+    """The value that makes no sense, for the end of a sentence; "" where it may be private.
+
+    A secret may stand in the wrong variable, and a fault is logged. On Cloud Run, where others read the logs, no value
+    is repeated; elsewhere none that is long, or that has the `@` of an address with a password.
+    """
+    is_shown = len(value) <= QUOTED_CHARACTERS and value.isprintable() and "@" not in value
+    return f'; it is "{value}"' if is_shown and not any(environ.get(name) for name in CLOUD_RUN) else ""
+
+
+def misspelt(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that are nearly the name of a setting, each with that name: one letter is wrong, missing or too
+    many, or two are swapped. Short names are left alone: they may well be another program's.
+    """
+    names = [setting.name for setting in SETTINGS if len(setting.name) >= len("HANDLER_")]
+    strange = sorted(environ.keys() - {setting.name for setting in SETTINGS})
+    found = {name: next((known for known in names if is_nearly(name.upper(), known)), None) for name in strange}
+    return {name: meant for name, meant in found.items() if meant}
 
 
 def _local_default(setting: Setting) -> str:

@@ -6,11 +6,10 @@ Those of which no copy can have arrived: what was in doubt is left to a person, 
 import os
 from collections.abc import Collection
 
-import click
-
 from local.chaos.site import Site
 from shared import config, logs
 from shared.cli.dead_parts import NEEDED, Deciding
+from shared.cli.wrong_settings import WrongSettings
 from shared.domain.dead_letters import DeadLetter, Wanted
 from shared.pipeline import dead_letters
 from shared.pipeline.dead_letters import Done
@@ -31,7 +30,7 @@ def _replayed(site: Site, letters: Collection[DeadLetter]) -> list[bool]:
     try:
         settings = config.load({**os.environ, **site.environment}, config.INTERNAL, only=NEEDED)
     except config.ConfigError as error:
-        raise click.ClickException(str(error)) from error
+        raise WrongSettings(error.faults) from error
     if site.running.logs is not None:
         logs.write_to(os.open(site.running.logs, os.O_WRONLY | os.O_APPEND))
     again = Deciding(site.running, settings).replay(may_double=False)

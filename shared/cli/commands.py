@@ -1,4 +1,6 @@
-"""The commands of pombo. One line on standard error says what went wrong; exit 1, or 2 for a wrong call."""
+"""The commands of pombo. One line on standard error says what went wrong, of wrong settings one for each; exit 1,
+or 2 for a wrong call.
+"""
 
 import sys
 
@@ -12,6 +14,7 @@ from shared.cli.ledger import ledger
 from shared.cli.say import say
 from shared.cli.trace import trace
 from shared.cli.up import up
+from shared.cli.wrong_settings import WrongSettings
 from shared.domain.errors import PomboError
 
 
@@ -41,7 +44,7 @@ pombo.add_command(chaos)
 
 
 def run(command: click.Command = pombo) -> None:
-    """Run a command, or the whole command line, and say in one line what went wrong."""
+    """Run a command, or the whole command line, and say what went wrong."""
     arguments = terminal.begin("pombo")
     try:
         command.main(arguments, standalone_mode=False)
@@ -51,6 +54,10 @@ def run(command: click.Command = pombo) -> None:
     except click.UsageError as error:
         hint = f" Try: {_help_of(error.ctx)}" if error.ctx else ""
         _fail(error.format_message() + hint, 2)
+    except WrongSettings as error:
+        for fault in error.faults:
+            _say(fault)
+        sys.exit(error.exit_code)
     except click.ClickException as error:
         _fail(error.format_message(), error.exit_code)
     except PomboError as error:
@@ -68,5 +75,9 @@ def _help_of(context: click.Context) -> str:
 
 
 def _fail(sentence: str, code: int) -> None:
-    click.echo(f"pombo: {called.as_typed(' '.join(sentence.split()))}", err=True)
+    _say(sentence)
     sys.exit(code)
+
+
+def _say(sentence: str) -> None:
+    click.echo(f"pombo: {called.as_typed(' '.join(sentence.split()))}", err=True)

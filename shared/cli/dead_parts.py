@@ -10,6 +10,7 @@ from shared import bootstrap, config, logs
 from shared.cli.doctor_checks import token_is_refused
 from shared.cli.doctor_settings import OF_QUEUE, OF_STORE
 from shared.cli.running import Described, Running, describe, find
+from shared.cli.wrong_settings import WrongSettings
 from shared.config import Config
 from shared.domain.limits import Limits
 from shared.pipeline.clock import SystemClock
@@ -53,7 +54,7 @@ def deciding(data_dir: Path, needs_queue: bool) -> Deciding:
         needed = NEEDED if needs_queue else OF_STORE | _OF_LIMITS
         settings = config.load(described.environ, config.INTERNAL, only=needed)
     except config.ConfigError as error:
-        raise click.ClickException(str(error)) from error
+        raise WrongSettings(error.faults) from error
     _log_beside(described)
     return Deciding(running, settings)
 

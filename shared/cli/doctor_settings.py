@@ -50,8 +50,11 @@ def faults(environ: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def check_all(environ: Mapping[str, str], wrong: Mapping[str, list[str]], is_local: bool) -> Iterator[Check]:
-    """One check a setting. `is_local`: it is of a stack that runs here, whose secrets are not written down."""
-    for setting in SETTINGS:
+    """One check a setting; of APP_ENV alone where it is no environment, since nothing is known of the others then.
+    `is_local`: it is of a stack that runs here, whose secrets are not written down.
+    """
+    is_environment = environ.get("APP_ENV", "").strip() in ("", *config.ENVIRONMENTS)
+    for setting in SETTINGS if is_environment else [it for it in SETTINGS if it.name in wrong]:
         found = wrong.get(setting.name)
         if found is None:
             yield Check(setting.name, True, _describe(setting, environ))

@@ -12,6 +12,7 @@ import click
 
 from shared import bootstrap, config
 from shared.cli import terminal
+from shared.cli.wrong_settings import WrongSettings
 from shared.pipeline.ports import Sender, Store
 
 STACK_FILE = "stack.json"
@@ -125,7 +126,7 @@ def find(data_dir: Path) -> Running:
         settings = config.load(described.environ, config.CLI)
         store = bootstrap.build_store(settings)
     except config.ConfigError as error:
-        raise click.ClickException(str(error)) from error
+        raise WrongSettings(error.faults) from error
     return Running(
         store=store,
         phone_number_id=settings["WHATSAPP_PHONE_NUMBER_ID"],

@@ -30,16 +30,23 @@ EVERY_KIND = "*"
 
 
 class UnknownKind(ValueError):
-    """A name is no kind of message. The message is the rest of a sentence about the place that holds the name."""
+    """A name is no kind of message. The message is the rest of a sentence about the place that holds the name; `wrong`
+    are the names, where there are any.
+    """
+
+    def __init__(self, wrong: tuple[object, ...] = ()) -> None:
+        kinds = ", ".join(sorted(KINDS))
+        super().__init__(f"must name one or more of the kinds {kinds}, or {EVERY_KIND} for every kind")
+        self.wrong = wrong
 
 
 def kinds_named(names: Iterable[object]) -> frozenset[str]:
     """The kinds by these names; EVERY_KIND stands for itself. Raises UnknownKind, which lists the kinds there are."""
     given = tuple(names)
     named = frozenset(name for name in given if isinstance(name, str) and (name in KINDS or name == EVERY_KIND))
-    if not given or not all(isinstance(name, str) and name in named for name in given):
-        kinds = ", ".join(sorted(KINDS))
-        raise UnknownKind(f"must name one or more of the kinds {kinds}, or {EVERY_KIND} for every kind")
+    wrong = tuple(name for name in given if not isinstance(name, str) or name not in named)
+    if wrong or not given:
+        raise UnknownKind(wrong)
     return named
 
 

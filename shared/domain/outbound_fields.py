@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from shared.domain.outbound_limits import ID_CHARACTERS, LIMITS
+from shared.domain.spelling import is_nearly
 
 Fields = Mapping[str, Any]
 
@@ -71,15 +72,7 @@ def open_type(holder: Fields, name: str, what: str, known: Collection[str]) -> s
 
 
 def _is_misspelling(written: str, meant: str) -> bool:
-    plain = re.sub(r"[-\s]", "_", written.strip().lower())
-    shorter, longer = sorted((plain, meant), key=len)
-    if len(longer) > len(shorter) + 1:
-        return False
-    if len(longer) > len(shorter):
-        return any(longer[:place] + longer[place + 1 :] == shorter for place in range(len(longer)))
-    wrong = [place for place, letter in enumerate(plain) if letter != meant[place]]
-    are_swapped = len(wrong) == 2 and plain[wrong[0] : wrong[1] + 1] == meant[wrong[0] : wrong[1] + 1][::-1]
-    return len(wrong) <= 1 or are_swapped
+    return is_nearly(re.sub(r"[-\s]", "_", written.strip().lower()), meant)
 
 
 def only_keys(holder: Fields, what: str, known: Collection[str]) -> None:

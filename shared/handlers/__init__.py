@@ -1,5 +1,6 @@
 """What a team's handler imports: messages in, messages out, the two words it may say instead, and what a test needs."""
 
+import json
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -39,6 +40,20 @@ __all__ = [
     "message",
 ]
 
+
+class WrongKinds(ValueError):
+    """@handles names what is no kind of message. The sentence says which name, and which kinds there are."""
+
+
+def _told(error: UnknownKind) -> str:
+    """A name is repeated as it stands in the code; of anything else only its type is told."""
+    wrong = ", ".join(
+        json.dumps(name, ensure_ascii=False) if isinstance(name, str) else f"a {type(name).__name__}"
+        for name in error.wrong
+    )
+    return f"@handles {error}; it names {wrong}." if wrong else f"@handles {error}."
+
+
 _Handle = TypeVar("_Handle", bound=Callable[..., Any])
 KINDS_ATTRIBUTE = "pombo_kinds"
 
@@ -49,12 +64,12 @@ def handles(*kinds: str) -> Callable[[_Handle], _Handle]:
     @handles("text", "reaction")
     def handle(message: Message) -> str: ...
 
-    Raises UnknownKind for a name that is no kind: the handler would wait in vain for such a message.
+    Raises WrongKinds for a name that is no kind: the handler would wait in vain for such a message.
     """
     try:
         named = kinds_named(kinds)
     except UnknownKind as error:
-        raise UnknownKind(f"@handles {error}.") from None
+        raise WrongKinds(_told(error)) from None
 
     def mark(handle: _Handle) -> _Handle:
         setattr(handle, KINDS_ATTRIBUTE, named)

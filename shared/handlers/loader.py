@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from shared.domain.messages import DEFAULT_KINDS, Message, UnknownKind
+from shared.domain.messages import DEFAULT_KINDS, Message
 from shared.domain.outbound_messages import InvalidReply, OutboundMessage, PlanItem
 from shared.domain.verdicts import Origin
-from shared.handlers import KINDS_ATTRIBUTE, origin
+from shared.handlers import KINDS_ATTRIBUTE, WrongKinds, origin
 from shared.pipeline.ports import HandlerCall
 
 
@@ -25,12 +25,15 @@ def load_handler(name: str) -> Callable[[Message], Any]:
     module_name, colon, function_name = name.partition(":")
     if not (module_name and colon and function_name):
         raise HandlerNotFound(f"HANDLER is module:function, like handlers.echo:handle, not {name!r}.")
+    package = module_name.partition(".")[0]
     try:
         module = importlib.import_module(module_name)
-    except UnknownKind as error:
-        raise HandlerNotFound(f"HANDLER: {error}") from error
+    except WrongKinds as error:
+        place = origin.of_exception(error, package).place
+        where = f" ({place})" if place else ""
+        raise HandlerNotFound(f"HANDLER: {str(error).removesuffix('.')}{where}.") from error
     except Exception as error:
-        why = _why(error, module_name.partition(".")[0])
+        why = _why(error, package)
         raise HandlerNotFound(f"HANDLER: the module {module_name} cannot be imported ({why}).") from error
     function = getattr(module, function_name, None)
     if not callable(function):

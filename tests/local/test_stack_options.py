@@ -11,6 +11,7 @@ import pytest
 from local.stack import Options, Stack
 from local.tour import where_decided
 from shared import config
+from shared.cli.wrong_settings import WrongSettings
 
 ROOT = Path(__file__).parents[2]
 
@@ -103,3 +104,21 @@ def test_the_handler_in_use_is_told_by_its_file_or_address(
 
     assert told == handler
     assert ("nothing has to restart" in where_decided(told)) is ("HANDLER_URL" in settings)
+
+
+def test_what_is_nearly_a_settings_name_is_told_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setenv("HANDLER_TIMOUT", "5s")
+
+    Stack(Options(tmp_path, first_port=0), said.append)._check_settings()
+
+    assert said == ["Note: HANDLER_TIMOUT is set and no setting of Pombo. Did you mean HANDLER_TIMEOUT?"]
+
+
+def test_what_the_services_would_refuse_is_told_in_a_line_for_each_fault(tmp_path: Path) -> None:
+    wrong = {"PORT": "none", "HANDLER": "foo", "HANDLER_TIMOUT": "5s"}
+
+    with pytest.raises(WrongSettings) as caught:
+        Stack(Options(tmp_path, first_port=0, settings=wrong))._check_settings()
+
+    assert [fault.split()[0] for fault in caught.value.faults] == ["PORT", "HANDLER"]

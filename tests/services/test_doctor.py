@@ -18,7 +18,7 @@ from stack import OLD_TASK_TOKEN, TASK_TOKEN, Stack, clean_environment, cli
 from shared import bootstrap, config
 from shared.cli import doctor_checks as checks
 from shared.cli.doctor import as_text, examine
-from shared.cli.doctor_settings import Check, faults
+from shared.cli.doctor_settings import Check, check_all, faults
 from shared.cli.running import Described, describe
 from shared.config import SETTINGS
 from shared.domain.delivery import Answer, Step, TaskResult
@@ -210,6 +210,14 @@ def test_what_cannot_be_checked_because_of_a_setting_says_so(
             rf"It cannot be checked before ([A-Z_, ]+, )?{name}(, [A-Z_, ]+)? is right\.", found[part].sentence
         )
     assert set(wrong(found)) & set(PARTS) == hidden
+
+
+def test_of_a_misspelt_environment_no_other_setting_is_said_to_be_right() -> None:
+    """What the others default to depends on it."""
+    environ = {"APP_ENV": "prd", "STORE": "sqlite"}
+    (check,) = check_all(environ, faults(environ), is_local=False)
+    assert (check.check, check.ok) == ("APP_ENV", False)
+    assert check.sentence == 'APP_ENV must be one of local, test, staging, prod; it is "prd".'
 
 
 def test_a_missing_setting_of_one_service_does_not_hide_what_the_other_has() -> None:

@@ -542,7 +542,8 @@ REACHED = {
 
 
 def test_a_service_that_does_not_start_says_nothing_of_its_secrets(tmp_path: Path) -> None:
-    environ = {**SECRETS, "APP_ENV": "prod", "PORT": PHONE, "WHATSAPP_API_BASE_URL": EVERYTHING, "STORE": EVERYTHING}
+    there = {"K_SERVICE": "pombo", "APP_ENV": "prod"}
+    environ = {**SECRETS, **there, "PORT": PHONE, "WHATSAPP_API_BASE_URL": EVERYTHING, "STORE": EVERYTHING}
     for service in (config.WEBHOOK, config.INTERNAL):
         with pytest.raises(config.ConfigError) as caught:
             config.load(environ, service)

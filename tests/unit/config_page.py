@@ -27,9 +27,13 @@ _HEAD = """# Configuration
 
 Written by `tests/unit/config_page.py` from `shared/config.py`; a test fails if they differ.
 
-Environment variables, read once at the start. All faults are reported together and stop it. W = webhook service,
-I = internal service. Lists are comma-separated: the first value signs or sends, all are accepted, so that a secret can
-be rotated ([deploy.md](deploy.md#rotating-secrets)). Durations are like `90s`, `10m`, `24h` or `2d`.
+Environment variables, read once at the start. All faults are reported together, one a line, and stop it; if `APP_ENV`
+is no environment, that fault alone. A value that makes no sense is shown, except a secret's, and except on Cloud Run.
+On one machine Pombo warns of a variable whose name is nearly a setting's.
+
+W = webhook service, I = internal service. Lists are comma-separated: the first value signs or sends, all are accepted,
+so that a secret can be rotated ([deploy.md](deploy.md#rotating-secrets)). Durations are like `90s`, `10m`, `24h` or
+`2d`; a number alone is seconds.
 
 In staging and prod addresses are https, and what is *required* has no default there; exactly one of `HANDLER` and
 `HANDLER_URL` is required. On Cloud Run `APP_ENV` must be `staging` or `prod`. Terraform sets all of it

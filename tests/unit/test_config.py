@@ -11,10 +11,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import click
 import config_page
 import pytest
 
 from shared import bootstrap
+from shared.cli import commands
+from shared.cli.wrong_settings import WrongSettings
 from shared.config import (
     CLI,
     ENVIRONMENTS,
@@ -25,6 +28,7 @@ from shared.config import (
     ConfigError,
     Setting,
     load,
+    misspelt,
 )
 from shared.domain.limits import DoubtPolicy, Limits
 from shared.domain.messages import DEFAULT_KINDS, KINDS
@@ -294,10 +298,14 @@ def test_digits_of_another_script_are_no_number(name: str, value: str) -> None:
     assert named(faults({name: value})) == {name}
 
 
-def test_an_unknown_environment_is_taken_for_the_strictest() -> None:
-    found = faults({"APP_ENV": "production"})
-    assert named(found) == REQUIRED[INTERNAL] | {"APP_ENV"}
-    assert "production" not in " ".join(found)
+@pytest.mark.parametrize("service", SERVICES)
+def test_of_an_unknown_environment_nothing_else_is_said(service: str) -> None:
+    """All that prod would require is not what is wrong with a misspelt prod."""
+    environ = {"APP_ENV": "prd", "PORT": "none", "STORE": "postgres"}
+    assert faults(environ, service) == ['APP_ENV must be one of local, test, staging, prod; it is "prd".']
+    with pytest.raises(ConfigError):
+        load(environ, service, only={"DEDUPE_TTL_DAYS"})
+    assert faults(environ | {"K_SERVICE": "pombo"}, service) == ["APP_ENV must be staging or prod on Cloud Run."]
 
 
 # ---- values
@@ -511,7 +519,8 @@ def test_an_address_is_given_the_default_kinds_unless_told_otherwise() -> None:
 
 def test_an_unknown_kind_stops_the_start_with_the_kinds_there_are() -> None:
     assert faults({**BEHIND_AN_ADDRESS, "HANDLER_KINDS": "text,txt"}) == [
-        f"HANDLER_KINDS must name one or more of the kinds {', '.join(sorted(KINDS))}, or * for every kind."
+        f"HANDLER_KINDS must name one or more of the kinds {', '.join(sorted(KINDS))}, or * for every kind; "
+        'it is "text,txt".'
     ]
 
 
@@ -672,20 +681,110 @@ def test_an_address_loses_its_last_slash() -> None:
 def test_all_faults_are_reported_at_once() -> None:
     environ = {"LOG_LEVEL": "LOUD", "PORT": "x", "HANDLER_TIMEOUT": "x", "IN_DOUBT_SECONDS": "1", "HANDLER_URL": "x"}
     environ |= {"HANDLER_URL_SECRET": "x"}
+    assert named(faults({"PORT": "x", "HANDLER": "foo"})) == {"PORT", "HANDLER"}
     assert named(faults(environ)) == set(environ)
 
 
-def test_no_fault_repeats_a_value() -> None:
-    """Least of all a secret's, which may stand in the wrong variable."""
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("LOG_LEVEL", "LOUD", 'LOG_LEVEL must be one of DEBUG, INFO, WARNING, ERROR; it is "LOUD".'),
+        ("PORT", " http ", 'PORT is no whole number from 1 to 65535; it is "http".'),
+        (
+            "HANDLER_TIMEOUT",
+            "soon",
+            'HANDLER_TIMEOUT is no duration like 90s, 10m, 24h or 2d from 1s to 1700s; it is "soon".',
+        ),
+        (
+            "HANDLER",
+            "foo",
+            'HANDLER is no module:function like handlers.echo:handle; it is "foo".',
+        ),
+        (
+            "CRASH_AT",
+            "x",
+            'CRASH_AT is no crash point like after:store.create:2 (pombo doctor --points lists them); it is "x".',
+        ),
+    ],
+)
+def test_a_value_that_makes_no_sense_is_shown(name: str, value: str, sentence: str) -> None:
+    assert faults({name: value}) == [sentence]
+
+
+def test_a_kind_that_there_is_not_is_shown() -> None:
+    (fault,) = faults({**BEHIND_AN_ADDRESS, "HANDLER_KINDS": "text,foo"})
+    assert fault.endswith('; it is "text,foo".')
+
+
+@pytest.mark.parametrize("value", ["c4n4ry" * 11, "c4n4ry\nvalue", "http://c4n4ry@example.com:0/"])
+def test_a_value_that_may_be_private_is_not_shown(value: str) -> None:
+    (fault,) = faults({"INTERNAL_TASK_BASE_URL": value})
+    assert "c4n4ry" not in fault
+
+
+def test_no_fault_on_cloud_run_repeats_a_value() -> None:
+    """A secret may stand in the wrong variable, and others read the logs there."""
+    value = "c4n4ry-value"
+    everywhere = {setting.name: value for setting in SETTINGS} | {"K_SERVICE": "pombo"}
+    for service in SERVICES:
+        for environ in (everywhere, {**everywhere, "APP_ENV": "prod"}):
+            found = faults(environ, service)
+            assert found
+            assert value not in " ".join(found)
+
+
+def test_no_fault_repeats_a_secret() -> None:
     value = "c4n4ry-value"
     for app_env in ("local", "prod"):
         for service in SERVICES:
-            environ = {setting.name: value for setting in SETTINGS} | {"APP_ENV": app_env}
+            environ = {setting.name: value for setting in SETTINGS if setting.secret} | {"APP_ENV": app_env}
             assert value not in " ".join(faults(environ, service))
             secrets = {**dict.fromkeys(LOCAL_SECRETS, f"{value},{LOCAL_SECRETS['META_APP_SECRET']}")}
             found = " ".join(faults({**environ, **secrets}, service))
             assert value not in found
             assert not any(secret in found for secret in LOCAL_SECRETS.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("HANDLER_TIMOUT", "HANDLER_TIMEOUT"),
+        ("HANDLER_TIMEOUTS", "HANDLER_TIMEOUT"),
+        ("HANDLER_TIMEUOT", "HANDLER_TIMEOUT"),
+        ("handler_timeout", "HANDLER_TIMEOUT"),
+        ("META_APP_SECRETS", "META_APP_SECRET"),
+        ("MAX_ATTEMPT", "MAX_ATTEMPTS"),
+    ],
+)
+def test_a_name_that_is_nearly_a_settings_is_found(name: str, meant: str) -> None:
+    assert misspelt({name: "5s", meant: "6s"}) == {name: meant}
+
+
+@pytest.mark.parametrize("name", ["PATH", "PORTS", "STORES", "HANDLER_TIME", "POMBO_TIMEOUT", "HOME", *GIVEN])
+def test_another_programs_name_is_not_taken_for_a_settings(name: str) -> None:
+    assert misspelt({name: "5s"}) == {}
+
+
+def test_no_setting_is_taken_for_another_ones_misspelling() -> None:
+    assert misspelt({setting.name: "x" for setting in SETTINGS}) == {}
+
+
+def test_the_command_line_says_each_fault_on_its_own_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["pombo"])
+
+    @click.command()
+    def wrong() -> None:
+        raise WrongSettings(faults({"PORT": "none", "LOG_LEVEL": "LOUD"}))
+
+    with pytest.raises(SystemExit) as ended:
+        commands.run(wrong)
+    assert ended.value.code == 1
+    assert capsys.readouterr().err.splitlines() == [
+        'pombo: LOG_LEVEL must be one of DEBUG, INFO, WARNING, ERROR; it is "LOUD".',
+        'pombo: PORT is no whole number from 1 to 65535; it is "none".',
+    ]
 
 
 # ---- limits
@@ -780,7 +879,7 @@ def test_a_service_without_its_configuration_says_all_that_is_missing_and_ends(s
         ("handlers.nowhere:handle", "HANDLER: the module handlers.nowhere cannot be imported (ModuleNotFoundError"),
         ("handlers.echo:nothing", "HANDLER: the module handlers.echo has no function nothing."),
         ("os:getcwd", "HANDLER: the function getcwd of module os does not take one message."),
-        ("handlers.echo", "HANDLER is module:function, like handlers.echo:handle, not 'handlers.echo'."),
+        ("handlers.echo", 'HANDLER is no module:function like handlers.echo:handle; it is "handlers.echo".'),
     ],
 )
 def test_a_handler_that_cannot_be_had_is_a_fault_of_the_configuration(handler: str, sentence: str) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import itertools
+import re
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -217,9 +218,23 @@ def test_a_handler_of_every_kind_is_called_for_those_that_are_added_later_too(ki
 def test_a_name_that_is_no_kind_is_refused_with_the_kinds_there_are(kinds: tuple[Any, ...]) -> None:
     with pytest.raises(ValueError) as caught:
         handles(*kinds)
-    assert str(caught.value) == (
-        f"@handles must name one or more of the kinds {', '.join(sorted(KINDS))}, or * for every kind."
-    )
+    start = f"@handles must name one or more of the kinds {', '.join(sorted(KINDS))}, or * for every kind"
+    assert str(caught.value).startswith(start)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "named"),
+    [
+        (("text", "reactoin"), '; it names "reactoin".'),
+        (("txt", "Text"), '; it names "txt", "Text".'),
+        ((print,), "; it names a builtin_function_or_method."),
+        ((), "every kind."),
+    ],
+)
+def test_a_name_that_is_no_kind_is_named(kinds: tuple[Any, ...], named: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        handles(*kinds)
+    assert str(caught.value).endswith(named)
 
 
 @pytest.mark.parametrize("line", ["@handles('txt')", "@handles()", "@handles"])
@@ -229,6 +244,7 @@ def test_a_handler_of_no_kind_stops_the_start_with_the_kinds_there_are(team: Cal
     with pytest.raises(HandlerNotFound) as caught:
         load_handler(team(source))
     assert str(caught.value).startswith("HANDLER: @handles must name one or more of the kinds button, contacts, ")
+    assert re.search(r"\(\S+\.py:3\)\.$|\(\w+:3\)\.$", str(caught.value)), "the line of the decorator"
 
 
 @pytest.mark.parametrize(
