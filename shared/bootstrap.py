@@ -10,8 +10,9 @@ from typing import TypeVar
 from shared import config, logs
 from shared.channels.meta import MetaChannel
 from shared.config import Config
-from shared.domain.errors import StoreUnavailable
+from shared.domain.errors import ItemUnparsable, StoreUnavailable
 from shared.domain.limits import Limits
+from shared.domain.messages import Message
 from shared.domain.record import Delivery, Kind
 from shared.handlers.loader import HandlerNotFound, TeamFunction, load_handler
 from shared.handlers.runner import HandlerRunner
@@ -154,6 +155,15 @@ def remark(record: Delivery) -> str | None:
     """What an operator has to know of a stored event, as its provider's channel reads it; None: nothing."""
     channel = _to_read_by().get(record.provider)
     return channel.remark(record) if channel else None
+
+
+def read_message(record: Delivery) -> Message | None:
+    """The message in a stored event; None where the event is no message of a person, or cannot be read."""
+    channel = _to_read_by().get(record.provider)
+    try:
+        return channel.read(record) if channel else None
+    except ItemUnparsable:
+        return None
 
 
 @cache

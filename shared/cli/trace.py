@@ -16,7 +16,7 @@ from shared.cli.running import Running, data_dir_option, find, progress
 from shared.domain.identity import message_event_id
 from shared.domain.record import Delivery
 from shared.logs import EVENTS
-from shared.pipeline.timeline import GONE, Moment, Timeline, build, told_by_logs
+from shared.pipeline.timeline import GONE, Came, Moment, Timeline, build, told_by_logs
 from shared.pipeline.timeline_logs import READ
 
 _COLOURS = {"dead": "red", "refused": "red", "handler_failed": "red", "receipt_failed": "red", "accepted": "green"}
@@ -70,7 +70,13 @@ def _cloud_lines(project: str, since: datetime | None = None) -> LogLines:
 def timeline_of(running: Running, records: Sequence[Delivery], log_lines: LogLines | None = None) -> Timeline:
     """Records and log lines together; the lines are this machine's unless told otherwise."""
     known = {record.key for record in records} | {records[0].correlation_id}
-    return build(records, (log_lines or running.log_lines)(READ, known), bootstrap.explain, bootstrap.remark)
+    return build(
+        records,
+        (log_lines or running.log_lines)(READ, known),
+        bootstrap.explain,
+        bootstrap.remark,
+        bootstrap.read_message,
+    )
 
 
 def from_logs(running: Running, id: str, log_lines: LogLines | None = None) -> Timeline | None:
@@ -85,6 +91,7 @@ def as_dict(timeline: Timeline) -> dict[str, Any]:
         "correlation_id": timeline.correlation_id,
         "events": [{**asdict(moment), "at": stamp(moment.at)} for moment in timeline.events],
         "shown": timeline.shown,
+        "message": asdict(timeline.came) if timeline.came else None,
         "replies": replies_as_dicts(timeline),
     }
 
@@ -101,11 +108,22 @@ def as_text(timeline: Timeline) -> str:
     if timeline.shown == GONE:
         lines.append("  Its record is no more; this is what the logs still say.")
     lines += moment_lines(timeline.events, _names(timeline))
+    if timeline.came:
+        lines.append(f"  {_received(timeline.came)}")
     for number, reply in enumerate(timeline.replies, start=1):
         why = f" ({reply.why})" if reply.why else ""
         words = reply.text if reply.text is not None else reply.type
         lines.append(f"  Reply {number} is {reply.shown}{why}: {terminal.plain(words)}")
     return "\n".join(lines)
+
+
+def _received(came: Came) -> str:
+    """What came in, as the replies are shown."""
+    what = came.type if came.kind == "media" and came.type else came.kind
+    of = f" of type {came.type}" if came.type and came.kind != "media" else ""
+    taken_back = " (taken back)" if came.kind == "reaction" and came.text is None else ""
+    said = f": {came.text}" if came.text is not None else taken_back
+    return terminal.plain(f"Received {what}{of}{said}")
 
 
 def moment_lines(moments: Sequence[Moment], names: Mapping[str, str]) -> Iterator[str]:

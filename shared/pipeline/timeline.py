@@ -3,17 +3,18 @@
 Authorised eyes only: it shows texts. Waiting and duplicates leave no write; they come from the log lines.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from shared.domain.messages import Message
 from shared.domain.record import Delivery, Kind, State
 from shared.pipeline import timeline_logs, timeline_records
 from shared.pipeline import timeline_sentences as say
 from shared.pipeline.timeline_records import Moment, Try
 from shared.pipeline.timeline_sentences import Explain, Remark
 
-__all__ = ["Moment", "Reply", "Timeline", "build", "shown", "told_by_logs", "tried"]
+__all__ = ["Came", "Moment", "Reply", "Timeline", "build", "shown", "told_by_logs", "tried"]
 
 GONE = "gone"
 """Shown where there is no record any more."""
@@ -31,8 +32,18 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
+class Came:
+    """What a person sent. `type` is the provider's word where the kind has several: image of `media`, say."""
+
+    kind: str
+    type: str | None
+    text: str | None
+    """What a person reads of it: the text, the caption, the title of what was tapped, the emoji of a reaction."""
+
+
+@dataclass(frozen=True, slots=True)
 class Timeline:
-    """All of one event and its replies."""
+    """All of one event and its replies. `came` is None where it is no message of a person, or cannot be read."""
 
     correlation_id: str
     events: tuple[Moment, ...]
@@ -40,6 +51,7 @@ class Timeline:
     replies: tuple[Reply, ...]
     settled: bool
     """Whether nothing more will happen of itself, receipts aside."""
+    came: Came | None = None
 
     @property
     def answered(self) -> bool:
@@ -56,14 +68,19 @@ def _unremarked(_record: Delivery) -> None:
     return None
 
 
+def _unread(_record: Delivery) -> None:
+    return None
+
+
 def build(
     records: Sequence[Delivery],
     log_lines: Iterable[Mapping[str, Any]] = (),
     explain: Explain = _unexplained,
     remark: Remark = _unremarked,
+    read: Callable[[Delivery], Message | None] = _unread,
 ) -> Timeline:
     """The timeline of an event's records (the event first, then its replies in order), or of a message that answers no
-    event.
+    event. `read`: the message in a stored event, None where there is none.
     """
     lines = timeline_logs.read(log_lines)
     invalid = sum(timeline_records.cannot_be_sent(record) for record in records)
@@ -87,6 +104,7 @@ def build(
         for moment in timeline_records.release(record, records, timeline_logs.deaths(lines, record.after))
     ]
     first = records[0]
+    message = read(first) if first.kind is Kind.INBOUND else None
     return Timeline(
         correlation_id=first.correlation_id,
         events=_sorted(moments),
@@ -95,6 +113,7 @@ def build(
             _reply(record, timeline_logs.waits_for(lines, record)) for record in records if record.kind is Kind.OUTBOUND
         ),
         settled=all(record.final for record in records),
+        came=_came(message) if message else None,
     )
 
 
@@ -157,6 +176,27 @@ def _reply(record: Delivery, waits_for: str) -> Reply:
     if why == "waiting" and waits_for in ("blocked", "WHATSAPP_REAUTH_REQUIRED", "provider_down"):
         why = waits_for
     return Reply(record.key, str(record.payload.get("type", "")), _text(record.payload.get("content")), word, why)
+
+
+def _came(message: Message) -> Came:
+    part = message.media or message.interactive or message.system or message.unsupported
+    return Came(message.kind, part.type if part else None, _words(message))
+
+
+def _words(message: Message) -> str | None:
+    """What a person reads of a message that came."""
+    place, interactive = message.location, message.interactive
+    named = [card.name for card in message.contacts if card.name]
+    words = [
+        message.text,
+        message.reaction.emoji if message.reaction else None,
+        interactive.title or interactive.name or interactive.permission if interactive else None,
+        place.name or place.address or f"{place.latitude}, {place.longitude}" if place else None,
+        ", ".join(named),
+        message.media.filename if message.media else None,
+        message.system.body if message.system else None,
+    ]
+    return next((word for word in words if word), None)
 
 
 def _text(content: Any) -> str | None:

@@ -1,0 +1,72 @@
+"""What a person sent, as `pombo trace` shows it to those who may read texts."""
+
+import json
+from typing import Any
+
+import pytest
+from builders import done
+from test_meta_parse import text_message
+
+from shared import bootstrap
+from shared.cli.trace import as_dict, as_text
+from shared.domain.message_parts import ContactCard, Interactive, Location, Media, Reaction
+from shared.domain.messages import Message
+from shared.domain.record import Kind
+from shared.handlers import message
+from shared.pipeline.timeline import Came, build
+
+EVENT = done(Kind.INBOUND, plan_size=0)
+
+
+def came(given: Message) -> Came | None:
+    return build([EVENT], read=lambda _: given).came
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        (message("hello"), "Received text: hello"),
+        (message("look", media=Media("image", id="1")), "Received image: look"),
+        (message(media=Media("audio", id="1")), "Received audio"),
+        (message(media=Media("document", id="1", filename="bill.pdf")), "Received document: bill.pdf"),
+        (
+            message(interactive=Interactive("button_reply", id="drinks", title="Order a drink")),
+            "Received interactive of type button_reply: Order a drink",
+        ),
+        (message(reaction=Reaction("wamid.1", "☕")), "Received reaction: ☕"),
+        (message(reaction=Reaction("wamid.1")), "Received reaction (taken back)"),
+        (message(location=Location(38.7, -9.1, name="Café Pombo")), "Received location: Café Pombo"),
+        (message(location=Location(38.7, -9.1)), "Received location: 38.7, -9.1"),
+        (message(contacts=(ContactCard("Ana Lima"), ContactCard("Rui"))), "Received contacts: Ana Lima, Rui"),
+        (message("two\nlines\x1b[2J"), "Received text: two\\nlines\\x1b[2J"),
+    ],
+    ids=lambda given: given if isinstance(given, str) else "",
+)
+def test_the_timeline_shows_what_came_in(given: Message, line: str) -> None:
+    assert f"  {line}" in as_text(build([EVENT], read=lambda _: given)).split("\n")
+
+
+def test_the_json_has_the_kind_the_type_and_the_text() -> None:
+    shown: Any = as_dict(build([EVENT], read=lambda _: message("look", media=Media("image", id="1"))))
+    assert json.loads(json.dumps(shown))["message"] == {"kind": "media", "type": "image", "text": "look"}
+
+
+def test_what_is_no_message_of_a_person_shows_none() -> None:
+    for timeline in (build([EVENT]), build([EVENT], read=lambda _: None)):
+        assert timeline.came is None
+        assert as_dict(timeline)["message"] is None
+        assert "Received" not in as_text(timeline)
+    assert build([done()], read=lambda _: message("hello")).came is None, "a reply is not what came"
+
+
+def test_the_message_is_read_by_the_channel_of_its_provider() -> None:
+    kept = {"item": text_message("Bom dia"), "contact": {}, "phone_number_id": "200000000000001"}
+    read = bootstrap.read_message(done(Kind.INBOUND, payload=kept, provider="meta"))
+    assert read is not None
+    assert (read.kind, read.text) == ("text", "Bom dia")
+
+
+@pytest.mark.parametrize("payload", [{}, {"item": {}}, {"unparsable": {"a": 1}}, {"value": {}}])
+def test_an_event_that_cannot_be_read_shows_no_message(payload: dict[str, Any]) -> None:
+    assert bootstrap.read_message(done(Kind.INBOUND, payload=payload, provider="meta")) is None
+    assert bootstrap.read_message(done(Kind.INBOUND, provider="another")) is None
