@@ -36,7 +36,8 @@ def list_letters(wanted: Wanted, limit: int, as_json: bool, data_dir: Path) -> N
 
     ERROR is why it is dead: unparsable, attempts, error, permanent, in_doubt, waited, window, invalid; refused, of a
     message that WhatsApp took and a receipt refused later; unknown_sender, which is shown where it is asked for alone;
-    or a code of the provider's.
+    or a code of the provider's. REPLAY is what a replay would do: yes, it is tried again; may double, a copy may have
+    arrived; arrived, a receipt shows that it did; no, it cannot be sent as it is.
 
     \b
     Examples:
@@ -89,10 +90,10 @@ def letter_as_dict(letter: DeadLetter) -> dict[str, Any]:
 
 
 _REPLAYS = {
-    Replays.AGAIN: "",
+    Replays.AGAIN: "yes",
     Replays.DONE: "arrived",
     Replays.MAY_DOUBLE: "may double",
-    Replays.NEVER: "no replay",
+    Replays.NEVER: "no",
 }
 
 
@@ -103,7 +104,7 @@ _COLUMNS = (
     Column("TENANT", 6),
     Column("ERROR", 9),
     Column("CORRELATION ID", LEAST_ID),
-    Column("", 7),
+    Column("REPLAY", 7),
 )
 
 

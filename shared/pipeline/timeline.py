@@ -97,7 +97,7 @@ def build(
             invalid,
         )
     ]
-    moments += timeline_logs.moments(lines, records, explain)
+    moments += timeline_logs.moments(lines, records)
     moments += [
         moment
         for record in records

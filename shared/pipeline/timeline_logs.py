@@ -50,7 +50,7 @@ def read(lines: Iterable[Mapping[str, Any]]) -> list[Line]:
     return sorted((line for line in found if line is not None), key=lambda line: line.at)
 
 
-def moments(lines: Sequence[Line], records: Sequence[Delivery], explain: Explain) -> Iterator[Moment]:
+def moments(lines: Sequence[Line], records: Sequence[Delivery]) -> Iterator[Moment]:
     """What the lines add to the records."""
     known = {record.key: record for record in records}
     for delivery in dict.fromkeys(line.delivery for line in lines):
@@ -60,17 +60,20 @@ def moments(lines: Sequence[Line], records: Sequence[Delivery], explain: Explain
             yield Moment(again[0], "duplicate", say.came_again(len(again), again[-1], again[0]), delivery)
         for wait in waits(own, known.get(delivery)):
             yield wait.moment
-        yield from _earlier_deaths(own, known.get(delivery), explain)
+        yield from _earlier_deaths(own, known.get(delivery))
 
 
 def alone(lines: Sequence[Line], explain: Explain) -> Iterator[Moment]:
     """What the lines say where there is no record any more: each event once, with how often it came."""
+    explained: set[tuple[str, int | None]] = set()
     for (delivery, event, reason), group in _grouped(lines):
         first, last = group[0], group[-1]
         sentence = EVENTS[event].rstrip(".")
         often = f" ({len(group)} times, the last at {say.clock(last.at, first.at)})" if len(group) > 1 else ""
         because = f": {reason}" if reason else ""
-        meaning = explain(first.provider, first.code, "") if first.code is not None else None
+        is_new = first.code is not None and (delivery, first.code) not in explained
+        explained.add((delivery, first.code))
+        meaning = explain(first.provider, first.code, "") if is_new and first.code is not None else None
         said = f"{sentence}{often}{because}." + (f" {meaning}" if meaning else "")
         yield Moment(first.at, event, with_details(said, code=first.code), delivery)
 
@@ -139,15 +142,15 @@ def _reason(line: Line) -> str:
     return "in_doubt" if line.event == DOUBT else line.reason
 
 
-def _earlier_deaths(lines: Sequence[Line], record: Delivery | None, explain: Explain) -> Iterator[Moment]:
-    """The record keeps its last end alone; a replay or a discard forgets the one before."""
+def _earlier_deaths(lines: Sequence[Line], record: Delivery | None) -> Iterator[Moment]:
+    """The record keeps its last end alone; a replay or a discard forgets the one before. What the provider said, the
+    last try of that round tells: a death is told as it was before.
+    """
     if record is None:
         return
     died = [line for line in lines if line.event == DEATH]
     for line in died[: len(died) - (record.state is State.DEAD)]:
-        meaning = explain(record.provider, line.code, "") if line.code is not None else None
-        said = say.dead(line.reason or None) + (f" {meaning}" if meaning else "")
-        yield Moment(line.at, "dead", with_details(said, code=line.code), line.delivery)
+        yield Moment(line.at, "dead", say.dead(line.reason or None), line.delivery)
 
 
 def _grouped(lines: Sequence[Line]) -> Iterator[tuple[tuple[str, str, str], list[Line]]]:

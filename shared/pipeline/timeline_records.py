@@ -221,7 +221,9 @@ def sentence_of_try(record: Delivery, one: Try, explain: Explain) -> str:
     elif one.error:
         sentence = f"The handler failed{_where(one.attempt)}: {one.error.rstrip('.')}."
     if answer == "replied" and record.plan_size == 0:
-        sentence = say.WITHOUT_REPLY
+        sentence = say.WITHOUT_REPLY if "item" in record.payload else say.NO_MESSAGE
+    if one.last and is_dropped_by_handler(record):
+        sentence = say.dropped_by_handler(handler_said(record))
     number = one.attempt.attempt if unsettled or answer in say.NUMBERED else None
     follows = _follows(record, one) if one.last and one.round == record.round else ""
     return with_details(f"{sentence}{follows}", **{"try": number}, code=code, round=one.round or None)
@@ -289,7 +291,7 @@ def _ending(record: Delivery, found: Sequence[Try], enqueued: int | None, invali
             why = say.unsendable(record.last_error) + " " if cannot_be_sent(record) else ""
             return "discarded", why + say.discarded(record.metadata.get(DISCARDED_BECAUSE))
         case State.DROPPED if is_dropped_by_handler(record):
-            return "dropped", say.dropped_by_handler(handler_said(record))
+            return None  # its last try says so
         case State.DROPPED:
             kept = record.expire_at if is_of_unknown_sender(record) else None
             until = f" It is kept until {kept:%Y-%m-%d}." if kept else ""

@@ -16,7 +16,8 @@ Remark = Callable[[Delivery], str | None]
 RECEIVED = "It came in, genuine and new, and was stored."
 CREATED = "Accepted for sending."
 DOCTOR = "pombo doctor made it, to see a task go to process_inbound and come back."
-WITHOUT_REPLY = "It was looked at."
+WITHOUT_REPLY = "The handler gave no reply, or is not called for such a message."
+NO_MESSAGE = "It was read; no handler is called for it."
 RESENT = "The doubt window passed without a receipt: it is sent once more, and only once."
 REPLAYED = "A person had it tried anew (round {round})."
 RELEASED = "The reply before it came to its end unsent: this one waits for it no longer."
@@ -27,7 +28,7 @@ CONFIRMED = "A receipt shows that WhatsApp has it; it is not sent again."
 TRIES: Mapping[str, str] = {
     # of an event
     "replied": "The handler answered.",
-    "dropped": "The handler wants nothing more done with it.",
+    "dropped": "The handler dropped it.",
     "handler_failed": "The handler failed.",
     "backend_down": "The handler's backend did not answer. This try does not count.",
     "unparsable": "It was read again and still makes no sense.",
@@ -143,7 +144,8 @@ def dropped(reason: str | None) -> str:
 
 
 def dropped_by_handler(said: str | None) -> str:
-    return f"Nothing more is done with it: {(said or 'the handler gave no reason').rstrip('.')}."
+    words = (said or "").rstrip(". ")
+    return f"The handler dropped it: {words}." if words else TRIES["dropped"]
 
 
 def discarded(because: str | None) -> str:

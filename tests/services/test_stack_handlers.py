@@ -98,7 +98,7 @@ def test_a_handler_that_drops_a_message_says_why(stack: Stack, told: Told) -> No
     assert stack.texts(contact) == []
     timeline = stack.timeline(message_id)
     assert timeline["shown"] == "ignored"
-    assert timeline["events"][-1]["sentence"] == "Nothing more is done with it: not for us."
+    assert timeline["events"][-1]["sentence"] == "The handler dropped it: not for us."
 
 
 def test_a_hanging_handler_is_given_up_with_a_sentence(stack: Stack, told: Told) -> None:

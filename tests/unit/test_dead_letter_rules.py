@@ -288,9 +288,10 @@ def test_a_line_of_the_list_says_which_type_of_exception_the_handler_raised() ->
 
 @pytest.mark.parametrize(
     ("replays", "word"),
-    [(Replays.AGAIN, ""), (Replays.DONE, "arrived"), (Replays.MAY_DOUBLE, "may double"), (Replays.NEVER, "no replay")],
+    [(Replays.AGAIN, "yes"), (Replays.DONE, "arrived"), (Replays.MAY_DOUBLE, "may double"), (Replays.NEVER, "no")],
 )
 def test_a_line_of_the_list_ends_with_what_a_replay_would_do(replays: Replays, word: str) -> None:
     letter = replace(LETTER, replays=replays)
     lines = "\n".join(as_lines([letter], Counter({("permanent", 131026): 1}), 0, False)).splitlines()
     assert lines[1].rpartition(letter.correlation_id)[2].strip() == word
+    assert lines[0].endswith("  REPLAY")

@@ -300,6 +300,14 @@ def test_an_event_that_was_handled_says_how_much_there_is_to_send(size: int, sai
     assert said in sentences(done(Kind.INBOUND, plan_size=size))["done"]
 
 
+def test_a_handler_that_gave_no_reply_and_an_event_of_no_person_are_told_apart() -> None:
+    log = (Attempt(at(-40), 1, "replied"),)
+    message = done(Kind.INBOUND, plan_size=0, attempts_log=log, payload={"item": {}})
+    change = done(Kind.INBOUND, plan_size=0, attempts_log=log, payload={"field": "flows", "value": {}})
+    assert sentences(message)["replied"] == "The handler gave no reply, or is not called for such a message."
+    assert sentences(change)["replied"] == "It was read; no handler is called for it."
+
+
 # ---- the whole
 
 EVENT = replace(
@@ -685,6 +693,18 @@ def test_a_last_try_that_did_not_count_stays_in_its_round_when_the_next_begins(a
     assert "round" not in events[1].sentence
 
 
+def test_a_death_is_told_in_the_same_words_before_and_after_a_replay() -> None:
+    """Its cause stands in the try before it, once."""
+    refused = Attempt(at(-20), 1, "refused", 131047)
+    ended = replace(dead(reason="permanent", finished_at=at(-20)), attempts_log=(refused,), round=0)
+    died = line(event="dead_lettered", delivery=ended.key, reason="permanent", code=131047)
+    before = [m.sentence for m in build([ended], [died], explain).events if m.what == "dead"]
+    again = replayed(refused, attempt=0, due_at=at(60))
+    after_ = [m.sentence for m in build([again], [died | {"delivery": again.key}], explain).events if m.what == "dead"]
+    assert before == after_
+    assert "131047" not in before[0]
+
+
 def test_an_earlier_end_of_a_replayed_message_comes_from_the_log() -> None:
     record = replayed(Attempt(at(-20), 1, "refused", 131047), attempt=0, due_at=at(60))
     died = line(event="dead_lettered", delivery=record.key, reason="permanent", code=131047)
@@ -1000,6 +1020,16 @@ def test_a_code_in_the_log_is_explained_by_the_provider_that_the_line_names() ->
     timeline = told_by_logs(lines[1:], lambda provider, code, _: f"{provider} said {code}.")
     assert timeline is not None
     assert timeline.events[0].sentence == "A message could not be sent. other said 7. (code 7)"
+
+
+def test_the_logs_alone_explain_a_code_once() -> None:
+    lines = [waiting(n, None, event=event, code=131047) for n, event in enumerate(("outbound_failed", "dead_lettered"))]
+    timeline = told_by_logs(lines, explain)
+    assert timeline is not None
+    meaning = explain("meta", 131047, "") or ""
+    assert meaning
+    assert [meaning in moment.sentence for moment in timeline.events] == [True, False]
+    assert all("(code 131047)" in moment.sentence for moment in timeline.events)
 
 
 def test_where_the_logs_say_nothing_either_there_is_no_timeline() -> None:
