@@ -13,7 +13,7 @@ def handle(message: Message) -> Iterator[OutboundMessage | str]:
     chosen = choice(message)
     if chosen == "bye":
         raise Drop("They want nothing more.")
-    yield OutboundMessage.typing(message.id)
+    yield OutboundMessage.typing(message.id)  # sent with the rest, when this function has ended
     if chosen in DRINKS:
         yield OutboundMessage.reaction(message.id, "☕")
         yield f"One {DRINKS[chosen]}, coming right up."

@@ -851,10 +851,12 @@ def test_the_bounds_of_a_value_are_those_before_scaling() -> None:
 # ---- the start
 
 
-def start(service: str, **environ: str) -> subprocess.CompletedProcess[str]:
+def start(service: str, directory: Path | None = None, **environ: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", f"services.{service}"]
     inherited = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, env=inherited | environ, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        command, env=inherited | environ, capture_output=True, text=True, timeout=60, check=False, cwd=directory
+    )
 
 
 def assert_it_says(ended: subprocess.CompletedProcess[str], expected: list[str]) -> None:
@@ -887,6 +889,12 @@ def test_a_handler_that_cannot_be_had_is_a_fault_of_the_configuration(handler: s
     (line,) = ended.stderr.splitlines()
     assert line.startswith(f"pombo: {sentence}")
     assert_it_says(ended, [line.removeprefix("pombo: ")])
+
+
+def test_a_handler_may_be_a_module_of_the_directory_in_which_pombo_starts(tmp_path: Path) -> None:
+    (tmp_path / "mybot.py").write_text("def handle(message): ...\n")
+    ended = start(INTERNAL, tmp_path, HANDLER="mybot:nothing")
+    assert_it_says(ended, ["HANDLER: the module mybot has no function nothing."])
 
 
 def test_a_store_of_another_layout_is_a_fault_of_the_configuration(tmp_path: Path) -> None:

@@ -70,5 +70,5 @@ def test_every_example_of_the_page_is_taken() -> None:
     """They are shown as code; run as code."""
     (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     replies = eval(f"[{code}]", {"OutboundMessage": OutboundMessage, "message": type("Message", (), {"id": "wamid.1"})})
-    assert len(replies) == 15
+    assert len(replies) == 16
     assert all(isinstance(reply, OutboundMessage) for reply in replies)

@@ -1,7 +1,7 @@
 """process_inbound over HTTP: the rows of its tables, with a real store and a handler."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -14,7 +14,7 @@ from parts import NOW, PERSON, STRANGER, a_reply, an_event, ended, held, text
 from shared.domain.errors import QueueUnavailable, StoreUnavailable
 from shared.domain.identity import outbound_key
 from shared.domain.record import Delivery, State, Task
-from shared.handlers import Drop, Message
+from shared.handlers import Drop, Message, OutboundMessage
 
 # ---- process_inbound: what a task finds
 
@@ -99,6 +99,23 @@ def test_the_end_and_the_replies_are_one_commit_and_then_the_tasks_are_made(serv
     ]
     assert [reply.after for reply in replies] == [None, replies[0].key]
     assert service.made == [(Task.of(replies[0]), NOW), (Task.of(replies[1]), NOW + timedelta(seconds=0.3))]
+
+
+def test_what_a_generator_yields_is_stored_and_sent_only_when_it_has_ended(service: Service) -> None:
+    """So a "typing…" that it yields first does not show while it works: docs/handlers.md says so."""
+    record = service.put(an_event())
+    there_meanwhile: list[int] = []
+
+    def working(message: Message) -> Iterator[OutboundMessage | str]:
+        yield OutboundMessage.typing(message.id)
+        there_meanwhile.append(len(service.internal.store.port.by_correlation(record.correlation_id)) - 1)
+        there_meanwhile.append(len(service.made))
+        yield "done"
+
+    service.handler.answer = working
+    assert service.arrive(record) == (200, {"state": "done"})
+    assert there_meanwhile == [0, 0]
+    assert [task.key for task, _ in service.made] == [outbound_key(record.key, index) for index in range(2)]
 
 
 def test_one_reply_that_cannot_be_sent_keeps_no_other_from_being_sent(
