@@ -163,6 +163,14 @@ def test_where_all_is_well_many_events_cost_one_read_and_no_write(world: World) 
 # ---- the election
 
 
+def test_who_is_not_elected_after_lost_answers_does_not_wait_for_an_outage(world: World) -> None:
+    election = Elect(frozenset({"down"}), "backend_probe")
+    seen = world.mark(Outage(NOW))
+    world.an_instance().elect(seen, election, MINE)
+    _, guard = world.marks_of.elect(seen, election, OTHERS)
+    assert guard == Wait("backend_probe", at(15))
+
+
 def test_the_trial_of_a_backend_is_claimed_for_as_long_as_it_may_take(world: World) -> None:
     world.limits = replace(LIMITS, handler_timeout=seconds(600))
     marks = world.an_instance()

@@ -174,6 +174,10 @@ def probing(service: Service) -> None:
     put_marks(service.internal.store.port, down=down)
 
 
+def probing_after_a_lost_answer(service: Service) -> None:
+    put_marks(service.internal.store.port, down=Outage(NOW + timedelta(seconds=80), claim="another attempt"))
+
+
 def unfinished_predecessor(service: Service) -> None:
     service.put(a_reply(2))
 
@@ -184,6 +188,7 @@ GUARDS: dict[str, tuple[Callable[[Service], None], str, str | None, float]] = {
     "predecessor": (unfinished_predecessor, "predecessor", a_reply(2).key, 0.3),
     "provider down": (provider_down, "provider_down", None, 80),
     "another probes": (probing, "provider_down", None, 15),
+    "another probes after a lost answer": (probing_after_a_lost_answer, "provider_probe", None, 15),
 }
 
 
