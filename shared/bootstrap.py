@@ -106,7 +106,10 @@ def build_webhook(environ: Mapping[str, str]) -> Webhook:
 
 def build_internal(environ: Mapping[str, str]) -> Internal:
     """Raises ConfigError, for a handler that cannot be found too."""
-    settings = config.load(environ, config.INTERNAL)
+    try:
+        settings = config.load(environ, config.INTERNAL)
+    except config.ConfigError as error:
+        raise config.ConfigError([*error.faults, *_faults_of_handler(environ)]) from None
     logs.configure(settings["LOG_LEVEL"])
     limits, clock, shutdown = settings.limits, _clock(settings), Shutdown()
     handler = _port(settings, "handler", _handler(settings, shutdown))
@@ -250,6 +253,19 @@ def _handler(settings: Config, stopping: Callable[[], bool]) -> HandlerRunner:
         all_or_nothing=all_or_nothing,
         show_traceback=settings["HANDLER_TRACEBACK"],
     )
+
+
+def _faults_of_handler(environ: Mapping[str, str]) -> list[str]:
+    """Why the code that HANDLER names cannot be run, beside what is wrong with other settings."""
+    try:
+        named = config.load(environ, config.INTERNAL, only=("HANDLER", "HANDLER_URL")).get("HANDLER")
+        if named:
+            load_handler(named)
+    except config.ConfigError:
+        return []  # its setting is among the faults already
+    except HandlerNotFound as error:
+        return [str(error)]
+    return []
 
 
 def build_queue(settings: Config) -> Queue:

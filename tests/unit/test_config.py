@@ -891,6 +891,15 @@ def test_a_handler_that_cannot_be_had_is_a_fault_of_the_configuration(handler: s
     assert_it_says(ended, [line.removeprefix("pombo: ")])
 
 
+def test_a_handler_that_cannot_be_had_is_reported_with_the_other_faults() -> None:
+    given = {"PORT": "none", "HANDLER": "handlers.echo:nothing"}
+    ended = start(INTERNAL, **given)
+    assert_it_says(ended, [*faults(given), "HANDLER: the module handlers.echo has no function nothing."])
+    for reported_already in ({"APP_ENV": "prd"}, {"HANDLER": "foo"}, {"HANDLER_URL": "http://127.0.0.1:9/"}):
+        wrong = {**given, **reported_already}
+        assert_it_says(start(INTERNAL, **wrong), faults(wrong))
+
+
 def test_a_handler_may_be_a_module_of_the_directory_in_which_pombo_starts(tmp_path: Path) -> None:
     (tmp_path / "mybot.py").write_text("def handle(message): ...\n")
     ended = start(INTERNAL, tmp_path, HANDLER="mybot:nothing")
