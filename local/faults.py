@@ -193,6 +193,20 @@ class FaultBook:
             self._db.execute("DELETE FROM faults")
         self.clearings += 1
 
+    def withdraw(self, on: str, kinds: frozenset[str]) -> None:
+        """Remove the faults of these kinds at this place that were asked for and not made yet, or not as often."""
+        with self.held():
+            rows = self._db.execute("SELECT id, fault FROM faults WHERE place = ?", (on,)).fetchall()
+            gone = [(row,) for row, text in rows if json.loads(text)["kind"] in kinds]
+            self._db.executemany("DELETE FROM faults WHERE id = ?", gone)
+
+    def owed(self) -> int:
+        """How many turns are still to be made, of the faults that end by themselves."""
+        with self._lock:
+            rows = self._db.execute("SELECT used, fault FROM faults").fetchall()
+        turns = [(used, Fault(**json.loads(text)).times) for used, text in rows]
+        return sum(times - used for used, times in turns if times)
+
     def take(
         self, on: str, facts: Mapping[str, str], kinds: frozenset[str] | None = None, named: str | None = None
     ) -> Fault | None:

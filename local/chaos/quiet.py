@@ -10,6 +10,7 @@ from google.cloud.tasks_v2 import CloudTasksClient, ListTasksRequest
 from google.cloud.tasks_v2.services.cloud_tasks.transports import CloudTasksGrpcTransport
 
 from local.chaos.control import Control
+from local.faults import FaultBook
 from local.queues import RATES
 from shared.domain.errors import StoreUnavailable
 from shared.domain.record import OPEN_STATES
@@ -19,8 +20,9 @@ PAGE = 1000
 LOOK_EVERY = 0.5
 
 STANDSTILL_SECONDS = 2400.0
-"""Without any change, before TIME_SCALE divides it: then it will never be quiet. It is twice as long as a queue's
-longest backoff, or as an outage and the longest wait that follows it.
+"""In which nothing changed and no fault was met, before TIME_SCALE divides it: then it will never be quiet. It is twice
+as long as a queue's longest backoff, or as an outage and the longest wait that follows it. A fault that is met changes no
+record, and may be followed by such a wait again.
 """
 
 TASKS_SECONDS = 900.0
@@ -57,8 +59,11 @@ class Backlog:
 class Watch:
     """Looks at what is open. `environment` is the stack's."""
 
-    def __init__(self, store: Store, control: Control, environment: Mapping[str, str], time_scale: float) -> None:
-        self.store, self.control, self.environment, self.time_scale = store, control, environment, time_scale
+    def __init__(
+        self, store: Store, control: Control, faults: FaultBook, environment: Mapping[str, str], time_scale: float
+    ) -> None:
+        self.store, self.control, self.faults = store, control, faults
+        self.environment, self.time_scale = environment, time_scale
         self._hurried = 0.0
 
     def look(self) -> Backlog:
@@ -76,8 +81,9 @@ class Watch:
         """Whether it became quiet, and how many tasks are left then, None where the emulator does not answer."""
         last, changed = None, time.monotonic()
         while not (backlog := self.look()).is_over:
-            if backlog != last:
-                last, changed = backlog, time.monotonic()
+            seen = (backlog, self.faults.owed())
+            if seen != last:
+                last, changed = seen, time.monotonic()
             elif time.monotonic() - changed > self._scaled(STANDSTILL_SECONDS):
                 return False, self.tasks()
             tell(f"{backlog}")

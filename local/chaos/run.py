@@ -14,6 +14,7 @@ from local.chaos.closing import close
 from local.chaos.driver import Driver
 from local.chaos.handler import TRIES
 from local.chaos.plan import Plan, make_plan
+from local.chaos.progress import Progress
 from local.chaos.proof import KILLS, share
 from local.chaos.quiet import Watch
 from local.chaos.replay import replay
@@ -27,9 +28,6 @@ from shared.domain.identity import message_event_id
 
 LOOK_EVERY = 1.0
 """Seconds between two looks at what is open."""
-
-TELL_EVERY = 5.0
-"""Seconds between two words of progress."""
 
 Say = Callable[[str], None]
 
@@ -81,9 +79,10 @@ class Chaos:
         self._breath = Breath()
         self._driver = Driver(plan.batches, site.control, self._breath)
         self._trouble = Trouble(site.parts, blows(wishes.order.seed, wishes.weather), self._breath)
-        self._watch = Watch(site.running.store, site.control, site.environment, wishes.time_scale)
+        self._watch = Watch(site.running.store, site.control, site.parts.faults, site.environment, wishes.time_scale)
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="pombo-chaos")
-        self._began = self._told_at = time.monotonic()
+        self._began = time.monotonic()
+        self._tell = Progress(lambda sentence: self._say(f"{self._seconds:4.0f} s: {sentence}")).tell
 
     def break_everything(self) -> End:
         """Until all is sent, the time is over, and it is quiet again."""
@@ -148,8 +147,3 @@ class Chaos:
     @property
     def _seconds(self) -> float:
         return time.monotonic() - self._began
-
-    def _tell(self, sentence: str) -> None:
-        if time.monotonic() - self._told_at > TELL_EVERY:
-            self._told_at = time.monotonic()
-            self._say(f"{self._seconds:4.0f} s: {sentence}")

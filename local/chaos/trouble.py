@@ -18,6 +18,7 @@ from local.chaos.schedule import Blow, Kind
 from local.cut_proxy import CutProxy
 from local.faults import FaultBook
 from local.ports import LOOPBACK
+from local.whatsapp.provider import MET_BY_CALLS
 
 OPEN_FAULTS_AT_MOST = 30
 """Faults that wait for somebody to meet them: were there more, whoever comes after a standstill would meet them all."""
@@ -57,7 +58,7 @@ class _Up:
 
 
 class Trouble:
-    """Runs in a thread of its own. `dealt` counts by kind and target."""
+    """Runs in a thread of its own. An outage that it began ends by its own time. `dealt` counts by kind and target."""
 
     def __init__(self, parts: Parts, schedule: Iterator[Blow], breath: Breath) -> None:
         self._parts = parts
@@ -184,6 +185,8 @@ class Trouble:
         if self._parts.proxy:
             self._parts.proxy.swallow_no_more()
             self._parts.proxy.restore()
+        # Each of them would meet a probe of the circuit breaker, which follows the last one after its longest wait.
+        self._parts.faults.withdraw("provider", MET_BY_CALLS)
 
 
 def _signal(pid: int, number: signal.Signals) -> None:

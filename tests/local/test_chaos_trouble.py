@@ -17,7 +17,7 @@ from local.chaos.breath import Breath
 from local.chaos.schedule import Blow, Kind
 from local.chaos.trouble import Parts, Trouble
 from local.cut_proxy import CutProxy
-from local.faults import FaultBook
+from local.faults import Fault, FaultBook
 
 LISTEN = """
 import socket, sys, time
@@ -178,3 +178,25 @@ def test_the_way_to_the_store_is_open_again_at_the_end(tmp_path: Path, process: 
 
         assert proxy.is_open
         assert made.dealt == {(Kind.SWALLOW, "store"): 1, (Kind.CUT, "store"): 1}, "one strike at a time"
+
+
+def test_refusals_by_the_provider_as_a_whole_end_with_the_trouble_and_an_outage_by_itself(
+    tmp_path: Path, process: Process
+) -> None:
+    book = FaultBook(tmp_path / "faults.sqlite")
+    for fault in (
+        Fault("provider", "refuse", times=4),
+        Fault("provider", "hang", seconds=1),
+        Fault("provider", "unreachable", seconds=60),
+        Fault("send", "accept_then_drop"),
+        Fault("send", "error", code=131026, times=0),
+    ):
+        book.add(fault)
+
+    during(trouble(tmp_path, process), lambda: True)
+
+    assert [(fault.on, fault.kind) for fault in book.active()] == [
+        ("provider", "unreachable"),
+        ("send", "accept_then_drop"),
+        ("send", "error"),
+    ]
