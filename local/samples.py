@@ -18,7 +18,7 @@ import click
 from local.screen import run_command, step
 from local.stack import Options, Stack, Told
 from shared.cli import terminal
-from shared.cli.running import STACK_FILE, Running, find
+from shared.cli.running import STACK_FILE, Running, find, is_running
 from shared.cli.say import watch
 from shared.cli.up import store_option
 from shared.config import DATA_DIRECTORY
@@ -78,6 +78,8 @@ def _try_all(data_dir: Path, webhook: str) -> None:
 
 def _running_webhook() -> str | None:
     with suppress(OSError, ValueError, LookupError):
+        if not is_running(Path(DATA_DIRECTORY)):
+            return None
         return str(json.loads((Path(DATA_DIRECTORY) / STACK_FILE).read_text())["webhook"])
     return None
 

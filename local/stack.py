@@ -30,6 +30,8 @@ from local.stores import PROGRAMS
 from local.stores.program import last_line
 from shared import config, crash
 from shared.cli import called, terminal
+from shared.cli.doctor_settings import OF_STORE
+from shared.cli.running import LAST_FILE, LOCK_FILE, STACK_FILE
 from shared.cli.wrong_settings import WrongSettings
 from shared.config import LOCAL_SECRETS
 
@@ -41,6 +43,9 @@ FOREIGN_STORE_SECONDS = 10
 
 WATCH_SECONDS = 0.1
 SWEEP_EVERY_SECONDS = 10
+LOCK_SECONDS = 0.3
+"""A command holds the lock for less than a millisecond."""
+
 STORE = "store"
 """The child that is there where the store has a server and it is ours."""
 
@@ -122,11 +127,12 @@ class Stack:
         """All of it, ready; ended on the way out. Raises ClickException when it cannot be started, and EndedAtStart."""
         with _locked(self._options.data_dir):
             try:
+                self._forget()  # what one left that was killed
                 self._start()
                 yield self
             finally:
                 self._over.set()
-                (self._options.data_dir / "stack.json").unlink(missing_ok=True)
+                self._forget()
                 # The store last: a service that ends may have something to write.
                 end_all([child for name, child in self._children.items() if name != STORE])
                 end_all([child for name, child in self._children.items() if name == STORE])
@@ -192,8 +198,8 @@ class Stack:
             ("whatsapp", "control", "/control/faults"),
         ):
             self._wait_ready(name, self._url(port) + path)
-        self._write("pids.json", self._pids())
-        self._write("stack.json", {**self.describe(), "environment": self._cli_environment()})
+        self._write(LAST_FILE, self._last())
+        self._describe()
         if self._options.sweep:
             threading.Thread(target=self._sweep, name="pombo-scheduler", daemon=True).start()
 
@@ -275,7 +281,7 @@ class Stack:
         if child.returncode is None:
             return
         child.start()
-        self._write("pids.json", self._pids())
+        self._describe()
         self._say(f"{child.name} died and was started again")
         if self._own_program and self._own_program.forgets and child.name == STORE:
             self._say(shout(f"{self._own_program.what} keeps its data in memory: EVERYTHING UP TO NOW IS FORGOTTEN"))
@@ -322,6 +328,19 @@ class Stack:
         """Every setting, for the commands and for doctor to look at; of the secrets only what leads to the store."""
         names = [setting.name for setting in config.SETTINGS if not setting.secret or setting.name == "REDIS_URL"]
         return {name: self._environment[name] for name in names if name in self._environment}
+
+    def _last(self) -> dict[str, Any]:
+        """What the commands need to read the records when no stack runs; of a server that is ours no address."""
+        environment = {name: value for name, value in self._cli_environment().items() if name in OF_STORE}
+        return {"store": self._store, "environment": None if self._own_program else environment}
+
+    def _describe(self) -> None:
+        """For the commands, and for whoever wants to kill a process."""
+        self._write("pids.json", self._pids())
+        self._write(STACK_FILE, {**self.describe(), "environment": self._cli_environment()})
+
+    def _forget(self) -> None:
+        (self._options.data_dir / STACK_FILE).unlink(missing_ok=True)
 
     def _make_children(self) -> Iterator[Child]:
         data_dir, at = str(self._options.data_dir), self._ports
@@ -413,18 +432,30 @@ def _locked(data_dir: Path) -> Iterator[TextIO]:
     """One stack a data directory, which is made if it is not there."""
     try:
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)  # what is in it is people's, here too
-        lock = (data_dir / "lock").open("a+")  # not "w", which would empty the lock of the one that runs
+        lock = (data_dir / LOCK_FILE).open("a+")  # not "w", which would empty the lock of the one that runs
     except OSError as error:
         raise click.ClickException(f"No data can be kept in {data_dir}: {error.strerror}.") from error
     with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise click.ClickException(_is_running(data_dir, lock)) from error
+        if not _lock(lock):
+            raise click.ClickException(_is_running(data_dir, lock))
         lock.truncate(0)
         lock.write(str(os.getpid()))
         lock.flush()
         yield lock
+
+
+def _lock(lock: TextIO) -> bool:
+    """A command that looks whether a stack runs holds the lock too, for a moment."""
+    deadline = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
+        else:
+            return True
 
 
 def _is_running(data_dir: Path, lock: TextIO) -> str:

@@ -2,6 +2,12 @@
 
 import os
 import re
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+from shared.config import DATA_DIRECTORY
 
 CALLED_BY = "POMBO_CALLED_BY"
 """The Makefile sets it to "make" for what it starts."""
@@ -22,3 +28,28 @@ def as_typed(sentence: str) -> str:
     if not by_make():
         return sentence
     return _OPTION.sub(lambda found: found["name"].upper() + ("=" if found["value"] else ""), sentence)
+
+
+def program() -> str:
+    """pombo as a person here types it: by its name where a shell finds it, else by its path."""
+    script = Path(sys.executable).with_name("pombo")
+    found = shutil.which("pombo")
+    if not script.exists() or (found and Path(found).resolve() == script.resolve()):
+        return "pombo"
+    here = Path.cwd()
+    return shlex.quote(str(script.relative_to(here) if script.is_relative_to(here) else script))
+
+
+def data_dir_option(data_dir: Path) -> str:
+    """The option that leads a command to this directory, with a blank before it; nothing for the default one."""
+    if data_dir.resolve() == Path(DATA_DIRECTORY).resolve():
+        return ""
+    return f" --data-dir {shlex.quote(str(data_dir))}"
+
+
+def start(data_dir: Path, store: str | None = None) -> str:
+    """The command that starts a Pombo with its data in this directory and its records in this store."""
+    store = None if store == "sqlite" else store
+    if elsewhere := data_dir_option(data_dir):
+        return f"{program()} up{elsewhere}{f' --store {store}' if store else ''}"
+    return f"make run{f' STORE={store}' if store else ''}"

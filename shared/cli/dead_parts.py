@@ -1,6 +1,7 @@
 """What a decision about dead letters needs beside the store: the queue, the limits, and where its log lines go."""
 
 import os
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,9 @@ from shared.pipeline.clock import SystemClock
 from shared.pipeline.dead_letters import Discard, Replay
 
 _OF_LIMITS = frozenset({"MAX_ATTEMPTS", "HANDLER_TIMEOUT", "IN_DOUBT_SECONDS", "IN_DOUBT_POLICY", "MESSAGE_MAX_AGE"})
+CONNECT_SECONDS = 3
+"""To an emulator, which is near."""
+
 NEEDED = OF_STORE | OF_QUEUE | _OF_LIMITS
 """The settings of the internal service that a replay goes by; they have to be what that service has."""
 
@@ -36,7 +40,7 @@ class Deciding:
         """Raises ClickException where its tasks would certainly lead nowhere, or no stack runs."""
         if not self.running.runs:
             raise click.ClickException(
-                "No Pombo runs here to try it: start one with pombo up (or make run); nothing was replayed."
+                f"No Pombo runs here to try it: start one with {self.running.start}; nothing was replayed."
             )
         _check_tasks(self.settings)
         queue = bootstrap.build_queue(self.settings)
@@ -67,10 +71,24 @@ def _check_tasks(settings: Config) -> None:
             "The records are in a project and the tasks would be made on this machine: set APP_ENV and CLOUD_TASKS_... "
             "as the internal service has them."
         )
+    emulator = settings.get("CLOUD_TASKS_EMULATOR_HOST")
+    if emulator and not _is_listened_at(emulator):
+        raise click.ClickException(
+            f"The task queue does not answer at {emulator}: is the Pombo that runs it still up? Nothing was replayed."
+        )
     if token_is_refused(settings):
         raise click.ClickException(
             "The internal service refuses INTERNAL_TASK_TOKEN: set it here as the service has it; nothing was replayed."
         )
+
+
+def _is_listened_at(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS):
+            return True
+    except (OSError, ValueError):
+        return False
 
 
 def _log_beside(described: Described) -> None:

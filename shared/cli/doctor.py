@@ -26,7 +26,7 @@ NO_STACK = "It cannot be checked: no Pombo runs here. Start one with pombo up (o
 def doctor(points: bool, as_json: bool, data_dir: Path) -> None:
     """Check the settings, the store, the way of a task and back, the token and the clock. Exit 1 if any is not right.
 
-    Where no Pombo runs, it looks at the SQLite file of the last one, and the task and the token cannot be checked.
+    Where no Pombo runs, it looks at the store that the last one left, and the task and the token cannot be checked.
 
     \b
     Examples:

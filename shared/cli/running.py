@@ -1,5 +1,6 @@
-"""The running stack: how a command finds it, by stack.json in the data directory, or by STORE in the environment."""
+"""The running stack: how a command finds it, or what the last one has left, or the store that the environment names."""
 
+import fcntl
 import json
 import os
 import sys
@@ -11,13 +12,25 @@ from typing import Any
 import click
 
 from shared import bootstrap, config
-from shared.cli import terminal
+from shared.cli import called, terminal
 from shared.cli.wrong_settings import WrongSettings
 from shared.pipeline.ports import Sender, Store
 
 STACK_FILE = "stack.json"
+LAST_FILE = "last.json"
+"""Which store the last stack kept its records in, and how it is reached where it did not end with the stack."""
+
+LOCK_FILE = "lock"
 LOG_FILE = "logs.jsonl"
 SQLITE_FILE = "pombo.sqlite"
+START = "make run"
+_ADDRESSES = {
+    "sqlite": ("SQLITE_PATH",),
+    "redis": ("REDIS_URL",),
+    "firestore": ("FIRESTORE_EMULATOR_HOST", "GOOGLE_CLOUD_PROJECT"),
+}
+"""What says where a store is; one of them is enough."""
+
 _ID_FIELDS = ("delivery", "inbound_event_id", "correlation_id")
 
 
@@ -41,7 +54,9 @@ class Running:
     control: str | None
     logs: Path | None
     runs: bool = True
-    """False: no stack runs here, and the store is the file that one has left."""
+    """False: no stack runs here, and the store is what one has left."""
+    start: str = START
+    """The command that starts a stack for it."""
 
     @property
     def senders(self) -> Sequence[Sender]:
@@ -93,35 +108,96 @@ class Described:
     control: str | None = None
     is_local: bool = False
     runs: bool = True
-    """False: no stack runs here, and the store is the file that one has left."""
+    """False: no stack runs here, and the store is what one has left."""
+    start: str = START
+    """The command that starts a stack for it."""
+
+
+def is_running(data_dir: Path) -> bool:
+    """Whether a stack has its data there now. It holds a lock, which ends with its process however that ends;
+    stack.json is left behind by one that was killed.
+    """
+    try:
+        with (data_dir / LOCK_FILE).open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def describe(data_dir: Path) -> Described:
-    """By STORE in the environment, or else by stack.json, or else by the SQLite file of a stack that runs no more.
-    Raises ClickException where there is none of them.
+    """By STORE in the environment, or else by the stack that runs, or else by what the last one has left. STORE alone,
+    without the address of a store, means the stack's. Raises ClickException where there is none of them.
     """
     environ = dict(os.environ)
-    if environ.get("STORE"):
+    wanted = environ.get("STORE", "").strip()
+    if wanted and _names_a_store(environ, wanted):
         return Described(environ, data_dir / LOG_FILE)
+    return _of_stack(environ, data_dir, wanted) if is_running(data_dir) else _left(environ, data_dir, wanted)
+
+
+def _names_a_store(environ: Mapping[str, str], wanted: str) -> bool:
+    addresses = _ADDRESSES.get(wanted)
+    is_deployed = environ.get("APP_ENV", "").strip() in config.DEPLOYED
+    return addresses is None or is_deployed or any(environ.get(name, "").strip() for name in addresses)
+
+
+def _of_stack(environ: dict[str, str], data_dir: Path, wanted: str) -> Described:
     try:
         described = json.loads((data_dir / STACK_FILE).read_text())
         environ |= described["environment"]
-        return Described(environ, Path(described["data_dir"]) / LOG_FILE, described.get("control"), is_local=True)
+        store, directory, control = described["store"], Path(described["data_dir"]), described.get("control")
     except (OSError, ValueError, LookupError, TypeError) as error:
-        file = Path(environ.get("SQLITE_PATH") or data_dir / SQLITE_FILE)
-        if file.is_file():
-            environ |= {"STORE": "sqlite", "SQLITE_PATH": str(file)}
-            return Described(environ, data_dir / LOG_FILE, is_local=True, runs=False)
         raise click.ClickException(
-            f"No Pombo runs with its data in {data_dir}; start one with: pombo up (or make run)."
+            f"Pombo is starting with its data in {data_dir}; try again once it says that it is ready."
         ) from error
+    if wanted and wanted != store:
+        raise click.ClickException(
+            f"The Pombo that runs here keeps its records in {store}: unset STORE, which says {wanted}."
+        )
+    return Described(environ, directory / LOG_FILE, control, is_local=True, start=called.start(data_dir, store))
+
+
+def _left(environ: dict[str, str], data_dir: Path, wanted: str) -> Described:
+    """What the last stack has left. Only a server of its own ends with it."""
+    last = _last(data_dir)
+    store = wanted or str(last.get("store") or "sqlite")
+    is_known = last.get("store") == store
+    kept: Mapping[str, str] = (last.get("environment") or {}) if is_known else {}
+    start = called.start(data_dir, store)
+    if store == "sqlite":
+        file = Path(environ.get("SQLITE_PATH") or kept.get("SQLITE_PATH") or data_dir / SQLITE_FILE)
+        if not file.is_file():
+            raise click.ClickException(f"No Pombo runs with its data in {data_dir}; start one with: {start}.")
+        environ |= {"STORE": store, "SQLITE_PATH": str(file)}
+    elif kept:
+        environ |= kept
+    elif is_known:
+        raise click.ClickException(
+            f"No Pombo runs with its data in {data_dir}. The last one kept its records in {store}, whose server ended "
+            f"with it; start it again with: {start}."
+        )
+    else:
+        raise click.ClickException(f"No Pombo here keeps its records in {store}; start one with: {start}.")
+    return Described(environ, data_dir / LOG_FILE, is_local=True, runs=False, start=start)
+
+
+def _last(data_dir: Path) -> Mapping[str, Any]:
+    try:
+        last = json.loads((data_dir / LAST_FILE).read_text())
+    except (OSError, ValueError):
+        return {}
+    return last if isinstance(last, dict) else {}
 
 
 def find(data_dir: Path) -> Running:
     """The stack, or the store that one has left. Raises ClickException when there is neither."""
     described = describe(data_dir)
     if not described.runs and sys.stderr.isatty():
-        click.echo(f"No Pombo runs with its data in {data_dir}; this is what its SQLite file holds.", err=True)
+        what = "its SQLite file holds" if described.environ["STORE"] == "sqlite" else "the store of the last one holds"
+        click.echo(f"No Pombo runs with its data in {data_dir}; this is what {what}.", err=True)
     try:
         settings = config.load(described.environ, config.CLI)
         store = bootstrap.build_store(settings)
@@ -133,6 +209,7 @@ def find(data_dir: Path) -> Running:
         control=described.control,
         logs=described.logs,
         runs=described.runs,
+        start=described.start,
     )
 
 

@@ -63,12 +63,18 @@ def choices(entry: Entry) -> Iterator[Choice]:
 
 def _asked(running: Running, method: str, what: str, document: Any = None) -> Any:
     if running.control is None:
-        raise click.ClickException("Only the simulator of a local stack can be spoken to; start one with: pombo up.")
+        raise click.ClickException(
+            "Only the WhatsApp simulator of a Pombo that runs on this machine can be spoken to; start one with: "
+            f"{running.start}."
+        )
     url = f"{running.control}/control/{what}"
     try:
         response = httpx.request(method, url, json=document, timeout=10, trust_env=False)
     except httpx.HTTPError as error:
-        raise click.ClickException("The WhatsApp simulator does not answer; is the stack still up?") from error
+        raise click.ClickException(
+            f"The WhatsApp simulator does not answer at {running.control}. If it does not come back in a few seconds, "
+            f"end Pombo and start it again with: {running.start}."
+        ) from error
     if response.status_code != 200:
         raise click.ClickException(_refusal(response))
     return response.json()

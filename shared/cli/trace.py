@@ -38,7 +38,7 @@ def trace(id: str, as_json: bool, cloud: str | None, data_dir: Path) -> None:
     """Show the timeline of one message.
 
     ID is 8 or more characters of a correlation id, an event id or a reply's key, or the whole of a WhatsApp message id
-    (wamid...). Where no Pombo runs, what its SQLite file holds is shown, or what the STORE of the environment holds.
+    (wamid...). Where no Pombo runs, what the last one left is shown, or what the STORE of the environment holds.
 
     \b
     Examples:

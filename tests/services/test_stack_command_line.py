@@ -363,7 +363,9 @@ def test_up_that_is_killed_leaves_no_process(tmp_path: Path) -> None:
     assert stack.end(signal.SIGKILL) == -signal.SIGKILL
 
     wait_until(lambda: processes_of(stack.data_dir) == [], "all of it is gone")
-    fails(cli("say", "hello", "--data-dir", str(stack.data_dir)))
+    assert (stack.data_dir / "stack.json").exists()
+    assert f"up --data-dir {stack.data_dir}" in fails(cli("say", "hello", "--data-dir", str(stack.data_dir)))
+    assert "Nothing is known by this id" in fails(cli("trace", "x", "--data-dir", str(stack.data_dir)))
 
 
 def test_the_end_may_be_asked_for_while_it_starts(tmp_path: Path) -> None:

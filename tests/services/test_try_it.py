@@ -1,5 +1,6 @@
 """make try: every sample webhook through a Pombo that it starts for itself, or through the one that runs."""
 
+import fcntl
 import json
 import os
 import subprocess
@@ -80,11 +81,20 @@ def test_a_sample_that_is_refused_is_exit_1_and_says_so(tmp_path: Path) -> None:
     assert ended.stderr == f"pombo: {len(SAMPLES)} of {len(SAMPLES)} samples went wrong; they are shown in red above.\n"
 
 
+@contextmanager
+def held(directory: Path) -> Iterator[None]:
+    """As a stack does whose process lives."""
+    with (directory / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def test_nobody_there_any_more_is_one_sentence(tmp_path: Path) -> None:
     directory = tmp_path / ".pombo"
     directory.mkdir()
     (directory / "stack.json").write_text('{"webhook": "http://127.0.0.1:9"}')
-    ended = try_it(tmp_path, STORE="sqlite", SQLITE_PATH=str(directory / "pombo.sqlite"))
+    with held(directory):
+        ended = try_it(tmp_path, STORE="sqlite", SQLITE_PATH=str(directory / "pombo.sqlite"))
     assert ended.returncode == 1
     assert ended.stderr.startswith("pombo: send.py: nothing answers at http://127.0.0.1:9/webhooks/whatsapp")
     assert "Traceback" not in ended.stderr
@@ -109,7 +119,8 @@ def test_a_store_that_is_away_is_one_sentence(tmp_path: Path) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), Taker) as webhook:
         threading.Thread(target=webhook.serve_forever, daemon=True).start()
         (directory / "stack.json").write_text(json.dumps({"webhook": f"http://127.0.0.1:{webhook.server_port}"}))
-        ended = try_it(tmp_path, STORE="redis", REDIS_URL="redis://127.0.0.1:9")
+        with held(directory):
+            ended = try_it(tmp_path, STORE="redis", REDIS_URL="redis://127.0.0.1:9")
         webhook.shutdown()
     assert (ended.returncode, ended.stderr) == (1, "pombo: Redis cannot be reached.\n")
 

@@ -240,5 +240,5 @@ def test_the_words_of_a_message(body: Any, words: str) -> None:
 
 def test_without_a_simulator_there_is_nobody_to_speak_to() -> None:
     store: Any = None
-    with pytest.raises(click.ClickException, match="Only the simulator of a local stack"):
+    with pytest.raises(click.ClickException, match="Only the WhatsApp simulator of a Pombo that runs"):
         simulator.ledger(Running(store, "1", None, None))

@@ -1,0 +1,324 @@
+"""A command finds the stack that runs, or what the last one has left, and says which; whatever ended it."""
+
+import fcntl
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import click
+import pytest
+from builders import at
+from click.testing import CliRunner, Result
+
+from local.stack import Options, Stack, _locked
+from shared.cli import called
+from shared.cli.commands import pombo
+from shared.cli.running import describe, is_running
+from shared.domain.delivery import Answer, Step, TaskResult, create
+from shared.domain.limits import Limits
+from shared.domain.record import Delivery, Kind, State
+from shared.stores.sqlite import SqliteStore
+
+KEY = "0f" * 20
+SIMULATOR = "http://127.0.0.1:9"
+
+
+@pytest.fixture(autouse=True)
+def no_store_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("STORE", "SQLITE_PATH", "REDIS_URL", "FIRESTORE_EMULATOR_HOST", "GOOGLE_CLOUD_PROJECT", "APP_ENV"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@contextmanager
+def held(data_dir: Path) -> Iterator[None]:
+    """As long as its process lives, a stack holds the lock of its directory."""
+    with (data_dir / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def of_stack(data_dir: Path, store: str = "sqlite", **environment: str) -> None:
+    """stack.json, as a stack writes it that is up, and a kill leaves it."""
+    environment = {"STORE": store, "SQLITE_PATH": str(data_dir / "pombo.sqlite"), **environment}
+    described = {"store": store, "data_dir": str(data_dir), "control": SIMULATOR, "environment": environment}
+    (data_dir / "stack.json").write_text(json.dumps(described))
+
+
+def of_last(data_dir: Path, store: str, environment: dict[str, str] | None = None) -> None:
+    (data_dir / "last.json").write_text(json.dumps({"store": store, "environment": environment}))
+
+
+def letter_in(data_dir: Path) -> Delivery:
+    store = SqliteStore(data_dir / "pombo.sqlite", Limits(), lambda: at(0))
+    fresh = create(
+        Kind.INBOUND,
+        KEY,
+        provider="meta",
+        tenant="default",
+        sender="100000000000001",
+        contact="15550002222",
+        correlation_id="c0" * 16,
+        payload={"field": "messages", "item": {}, "contact": {}, "phone_number_id": "100000000000001"},
+        limits=Limits(),
+        now=at(0),
+    )
+    dead = replace(fresh, state=State.DEAD, reason="error", finished_at=at(1), last_error="LookupError: nothing")
+    store.change(KEY, lambda _: Step(Answer(TaskResult.ACK, dead.state), write=dead))
+    store.close()
+    return dead
+
+
+def run(data_dir: Path, *arguments: str, **environment: str) -> Result:
+    return CliRunner(env=environment).invoke(pombo, [*arguments, "--data-dir", str(data_dir)])
+
+
+def said(result: Result) -> str:
+    assert result.exit_code == 1, result.output
+    return result.output
+
+
+# ---- a stack that was killed
+
+
+def test_what_a_killed_stack_left_is_no_stack_that_runs(tmp_path: Path) -> None:
+    of_stack(tmp_path)
+    letter_in(tmp_path)
+    with held(tmp_path):
+        assert (is_running(tmp_path), describe(tmp_path).runs, describe(tmp_path).control) == (True, True, SIMULATOR)
+
+    found = describe(tmp_path)
+    assert (is_running(tmp_path), found.runs, found.control) == (False, False, None)
+
+
+@pytest.mark.parametrize("which", [(KEY,), ("--all", "--yes")], ids=" ".join)
+def test_a_replay_after_a_kill_is_refused_before_anything_is_written(tmp_path: Path, which: tuple[str, ...]) -> None:
+    of_stack(tmp_path, CLOUD_TASKS_EMULATOR_HOST="127.0.0.1:9", INTERNAL_TASK_BASE_URL=SIMULATOR)
+    letter = letter_in(tmp_path)
+
+    line = said(run(tmp_path, "dead", "replay", *which, INTERNAL_TASK_TOKEN="x" * 32))
+
+    assert "No Pombo runs here to try it: start one with " in line
+    assert f"up --data-dir {tmp_path}; nothing was replayed." in line
+    assert describe(tmp_path).environ["SQLITE_PATH"] == str(tmp_path / "pombo.sqlite")
+    assert SqliteStore(tmp_path / "pombo.sqlite", Limits(), lambda: at(0)).get(KEY) == letter
+
+
+def test_a_replay_is_refused_while_the_queue_does_not_answer(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        queue = f"127.0.0.1:{closed.getsockname()[1]}"
+    of_stack(
+        tmp_path,
+        CLOUD_TASKS_EMULATOR_HOST=queue,
+        INTERNAL_TASK_BASE_URL=SIMULATOR,
+        GOOGLE_CLOUD_PROJECT="p",
+        CLOUD_TASKS_LOCATION="l",
+    )
+    letter = letter_in(tmp_path)
+
+    with held(tmp_path):
+        line = said(run(tmp_path, "dead", "replay", KEY, INTERNAL_TASK_TOKEN="x" * 32))
+
+    assert f"The task queue does not answer at {queue}" in line
+    assert SqliteStore(tmp_path / "pombo.sqlite", Limits(), lambda: at(0)).get(KEY) == letter
+
+
+@pytest.mark.parametrize("arguments", [("say", "hello"), ("ledger",)], ids=" ".join)
+def test_what_needs_the_simulator_says_after_a_kill_how_to_start_one(
+    tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    of_stack(tmp_path)
+    letter_in(tmp_path)
+
+    assert f"up --data-dir {tmp_path}" in said(run(tmp_path, *arguments))
+    with held(tmp_path):
+        line = said(run(tmp_path, *arguments))
+    assert f"The WhatsApp simulator does not answer at {SIMULATOR}" in line
+    assert f"up --data-dir {tmp_path}" in line
+
+
+def test_doctor_after_a_kill_says_that_nothing_runs_and_blames_no_setting(tmp_path: Path) -> None:
+    of_stack(tmp_path, HANDLER_URL="http://127.0.0.1:9/")
+    letter_in(tmp_path)
+
+    found = {one["check"]: one for one in json.loads(run(tmp_path, "doctor", "--json").stdout)}
+
+    assert [name for name, one in found.items() if not one["ok"]] == ["task", "token"]
+    assert {found[name]["sentence"] for name in ("task", "token")} == {
+        "It cannot be checked: no Pombo runs here. Start one with pombo up (or make run)."
+    }
+
+
+def test_a_stack_that_has_not_come_up_yet_is_said_to_be_starting(tmp_path: Path) -> None:
+    letter_in(tmp_path)
+    with held(tmp_path):
+        assert "Pombo is starting with its data in" in said(run(tmp_path, "trace", KEY))
+
+
+# ---- another store
+
+
+@pytest.mark.parametrize("store", ["redis", "firestore"])
+@pytest.mark.parametrize("arguments", [("trace", KEY), ("dead", "list"), ("doctor",), ("say", "hello")], ids=" ".join)
+@pytest.mark.parametrize("is_named", [False, True])
+def test_records_of_a_server_that_ended_are_not_looked_for_in_sqlite(
+    tmp_path: Path, store: str, arguments: tuple[str, ...], is_named: bool
+) -> None:
+    letter_in(tmp_path)
+    of_last(tmp_path, store)
+
+    line = said(run(tmp_path, *arguments, **({"STORE": store} if is_named else {})))
+
+    assert f"The last one kept its records in {store}, whose server ended with it; start it again with: " in line
+    assert f"up --data-dir {tmp_path} --store {store}." in line
+
+
+def test_the_command_to_start_one_is_make_s_for_the_default_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(".pombo").mkdir()
+    of_last(Path(".pombo"), "redis")
+
+    with pytest.raises(click.ClickException, match=r"start it again with: make run STORE=redis\.$"):
+        describe(Path(".pombo"))
+    monkeypatch.setenv("STORE", "firestore")
+    with pytest.raises(click.ClickException, match=r"start one with: make run STORE=firestore\.$"):
+        describe(Path(".pombo"))
+
+
+def test_a_server_of_the_user_s_own_can_be_read_when_no_stack_runs(tmp_path: Path) -> None:
+    of_last(tmp_path, "redis", {"STORE": "redis", "REDIS_URL": "redis://127.0.0.1:6380/3"})
+
+    found = describe(tmp_path)
+
+    assert (found.runs, found.is_local, found.environ["REDIS_URL"]) == (False, True, "redis://127.0.0.1:6380/3")
+
+
+def test_the_sqlite_file_of_the_last_one_is_read_wherever_it_was(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    letter_in(elsewhere)
+    of_last(tmp_path, "sqlite", {"STORE": "sqlite", "SQLITE_PATH": str(elsewhere / "pombo.sqlite")})
+    (tmp_path / "pombo.sqlite").touch()
+
+    assert json.loads(run(tmp_path, "dead", "list", "--json").stdout)["total"] == 1
+
+
+def test_store_alone_means_the_stack_s_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    of_stack(tmp_path, "redis", REDIS_URL="redis://127.0.0.1:8084/0")
+    with held(tmp_path):
+        monkeypatch.setenv("STORE", "redis")
+        assert (describe(tmp_path).control, describe(tmp_path).is_local) == (SIMULATOR, True)
+        monkeypatch.setenv("STORE", "sqlite")
+        with pytest.raises(click.ClickException, match="keeps its records in redis: unset STORE, which says sqlite"):
+            describe(tmp_path)
+
+
+def test_in_staging_and_prod_store_means_what_the_environment_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_stack(tmp_path, "redis")
+    monkeypatch.setenv("STORE", "redis")
+    monkeypatch.setenv("APP_ENV", "prod")
+    with held(tmp_path):
+        assert describe(tmp_path).is_local is False
+
+
+# ---- what a stack writes
+
+
+@pytest.mark.parametrize(
+    ("store", "environment", "kept"),
+    [
+        ("sqlite", {}, {"STORE": "sqlite", "SQLITE_PATH": "{}/pombo.sqlite"}),
+        ("redis", {"REDIS_URL": "redis://127.0.0.1:6380/3"}, {"REDIS_URL": "redis://127.0.0.1:6380/3"}),
+        ("redis", {}, None),
+        ("firestore", {}, None),
+    ],
+)
+def test_a_stack_leaves_the_way_to_its_records_unless_their_server_ends_with_it(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    store: str,
+    environment: dict[str, str],
+    kept: dict[str, Any] | None,
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("local.stack.PROGRAMS", {name: _Server(name) for name in ("redis", "firestore")})
+
+    last = Stack(Options(tmp_path, store, first_port=0))._last()
+
+    assert last["store"] == store
+    if kept is None:
+        assert last["environment"] is None
+    else:
+        expected = {name: value.format(tmp_path) for name, value in kept.items()}
+        assert expected.items() <= last["environment"].items()
+
+
+class _Server:
+    """A store's server that is never started."""
+
+    def __init__(self, store: str) -> None:
+        self.setting = {"redis": "REDIS_URL", "firestore": "FIRESTORE_EMULATOR_HOST"}[store]
+
+    def address(self, port: int) -> str:
+        return f"127.0.0.1:{port}"
+
+    def command(self, *_: object) -> list[str]:
+        return ["true"]
+
+
+def test_a_command_that_looks_does_not_keep_a_stack_from_starting(tmp_path: Path) -> None:
+    """It holds the lock for a moment."""
+    looked, over = Event(), Event()
+
+    def look() -> None:
+        while not over.is_set():
+            is_running(tmp_path)
+            looked.set()
+
+    (tmp_path / "lock").touch()
+    thread = Thread(target=look)
+    thread.start()
+    try:
+        assert looked.wait(10)
+        for _ in range(50):
+            with _locked(tmp_path):
+                assert is_running(tmp_path)
+    finally:
+        over.set()
+        thread.join()
+
+
+# ---- how a person types it
+
+
+def test_pombo_is_named_as_a_shell_here_finds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bin = tmp_path / ".venv" / "bin"
+    bin.mkdir(parents=True)
+    (bin / "pombo").touch(0o755)
+    monkeypatch.setattr("sys.executable", str(bin / "python"))
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.chdir(tmp_path)
+    assert called.program() == ".venv/bin/pombo"
+
+    other_place = tmp_path / "elsewhere"
+    other_place.mkdir()
+    monkeypatch.chdir(other_place)
+    assert called.program() == str(bin / "pombo")
+
+    monkeypatch.setenv("PATH", str(bin))
+    assert called.program() == "pombo"
+
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "pombo").touch(0o755)
+    monkeypatch.setenv("PATH", str(other))
+    assert called.program() == str(bin / "pombo"), "another program of that name"
