@@ -20,9 +20,9 @@ def main() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == 1:
             sys.exit(1)
+    os.umask(0o077)  # what it makes keeps customers' words
     del sys.argv[0]
     if sys.argv[0] == "--exec":
-        os.umask(0o077)  # a program of another's that keeps customers' words
         os.execv(sys.argv[1], sys.argv[1:])  # noqa: S606 - the very program, by its path; there is no shell
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 

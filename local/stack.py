@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Queue
@@ -53,6 +53,9 @@ PORTS: Mapping[str, int] = {"webhook": 0, "internal": 1, "whatsapp": 2, "tasks":
 """How far each is from the first: 8080 to 8084, and 8087. The control address is the simulator's second port."""
 
 PORTS_FILE = "ports.json"
+
+FILES = ("*.json", "*.jsonl", "*.log", "*.sqlite", "*.sqlite-shm", "*.sqlite-wal", LOCK_FILE)
+"""What a stack keeps in its data directory, beside a store's own files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +128,9 @@ class Stack:
     @contextmanager
     def running(self) -> Iterator["Stack"]:
         """All of it, ready; ended on the way out. Raises ClickException when it cannot be started, and EndedAtStart."""
-        with _locked(self._options.data_dir):
+        with _private_files(), _locked(self._options.data_dir):
             try:
+                _make_private(self._options.data_dir)
                 self._forget()  # what one left that was killed
                 self._start()
                 yield self
@@ -425,6 +429,23 @@ class Told:
 
     def __call__(self) -> bool:
         return self._told
+
+
+@contextmanager
+def _private_files() -> Iterator[None]:
+    """What this process and its children make is for their user alone: customers' words are in logs and databases."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def _make_private(data_dir: Path) -> None:
+    """Likewise what is there from before. The directory is left as it is: it may be one of the user's own."""
+    for path in (path for pattern in FILES for path in data_dir.glob(pattern)):
+        with suppress(OSError):  # of another user's
+            path.chmod(0o600)
 
 
 @contextmanager

@@ -3,12 +3,15 @@ control address that outlives the provider.
 """
 
 import json
+import os
+import re
+import stat
 from pathlib import Path
 
 import httpx
 import pytest
 
-from local.stack import Options, Stack
+from local.stack import Options, Stack, _locked
 from local.tour import where_decided
 from shared import config
 from shared.cli.wrong_settings import WrongSettings
@@ -67,6 +70,59 @@ def test_certificates_are_fetched_from_the_port_that_stays_open(tmp_path: Path) 
     stack = Stack(Options(tmp_path, first_port=0))
 
     assert environment_of(stack)["OIDC_CERTS_URL"] == stack.describe()["control"] + "/control/oidc-certs"
+
+
+def test_all_of_the_data_directory_is_its_owner_s_alone_whatever_it_was_before(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    data_dir.mkdir(mode=0o700)
+    for name in ("logs.jsonl", "internal.stderr.log", "lock", "ports.json", "faults.sqlite"):
+        (data_dir / name).touch()
+        (data_dir / name).chmod(0o644)
+    (data_dir / "mine.txt").touch()
+    (data_dir / "mine.txt").chmod(0o640)
+    umask = os.umask(0o022)
+    try:
+        stack = Stack(Options(data_dir, first_port=0, sweep=False), say=lambda _: None)
+        with stack.running():
+            modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in data_dir.rglob("*") if path.is_file()}
+            umask_of_child = re.search(r"Umask:\s+(\d+)", Path(f"/proc/{stack._pids()['internal']}/status").read_text())
+        assert os.umask(0o022) == 0o022, "as it was before"
+    finally:
+        os.umask(umask)
+
+    assert modes.pop("mine.txt") == 0o640, "a file of the user's own is left alone"
+    assert {"whatsapp.sqlite", "pombo.sqlite", "tasks.sqlite", "webhook.stderr.log", "stack.json"} <= modes.keys()
+    assert modes == dict.fromkeys(modes, 0o600)
+    assert umask_of_child
+    assert umask_of_child[1] == "0077"
+
+
+def test_a_data_directory_that_is_made_is_its_owner_s_alone(tmp_path: Path) -> None:
+    with _locked(tmp_path / "a" / "data"):
+        assert stat.S_IMODE((tmp_path / "a" / "data").stat().st_mode) == 0o700
+
+
+def test_a_process_that_was_started_again_has_its_new_pid_in_both_files(tmp_path: Path) -> None:
+    stack = Stack(Options(tmp_path, first_port=0), say=lambda _: None)
+    (tmp_path / "stack.json").write_text("{}")
+    died = Revived("internal")
+    stack._children["internal"] = died  # type: ignore[assignment]
+
+    stack._revive(died)  # type: ignore[arg-type]
+
+    for name in ("pids.json", "stack.json"):
+        written = json.loads((tmp_path / name).read_text())
+        assert (written.get("pids") or written)["internal"] == 4242
+
+
+class Revived:
+    """A child that has died, until it is started."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.pid, self.returncode = name, 1, -9
+
+    def start(self) -> None:
+        self.pid = 4242
 
 
 def test_control_of_a_running_stack_answers_while_whatsapp_is_unreachable(tmp_path: Path) -> None:
