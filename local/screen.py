@@ -26,9 +26,13 @@ _SHOWN = (
     "outbound_planned",
     "outbound_invalid",
     "duration_ms",
+    "retry_in",
 )
 _OF_RECEIPTS = frozenset({"receipt_applied", "receipt_failed", "receipt_unknown"})
-_QUIET = frozenset({"swept", "sender_checked", "started", "inbound_enqueued", "webhook_received"})
+_QUIET = frozenset(
+    {"swept", "sender_checked", "started", "inbound_enqueued", "webhook_received", "attempt_failed", "task_refused"}
+)
+"""At INFO: attempt_failed repeats what a service has said, and task_refused is pombo's own check of the token."""
 
 
 class LogFollower:

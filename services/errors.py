@@ -5,7 +5,7 @@ from typing import Any
 from werkzeug.exceptions import HTTPException
 
 from shared import logs
-from shared.domain.errors import Forbidden, PomboError, SignatureInvalid, TaskInvalid, UnknownState
+from shared.domain.errors import Forbidden, PomboError, SignatureInvalid, TaskInvalid, TokenCheck, UnknownState
 
 Body = tuple[dict[str, Any], int]
 
@@ -16,7 +16,8 @@ def answer(error: Exception, unavailable: int) -> Body:
         case Forbidden() | SignatureInvalid():
             return {"error": "forbidden"}, 403
         case TaskInvalid():
-            logs.event("task_refused", severity="WARNING", reason=error.sentence)
+            severity = "INFO" if isinstance(error, TokenCheck) else "WARNING"
+            logs.event("task_refused", severity=severity, reason=error.sentence)
             return {"error": error.code, "message": error.sentence}, 400
         case UnknownState():
             logs.event("state_unknown", severity="WARNING", reason=error.sentence)

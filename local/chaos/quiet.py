@@ -21,8 +21,8 @@ LOOK_EVERY = 0.5
 
 STANDSTILL_SECONDS = 2400.0
 """In which nothing changed and no fault was met, before TIME_SCALE divides it: then it will never be quiet. It is twice
-as long as a queue's longest backoff, or as an outage and the longest wait that follows it. A fault that is met changes no
-record, and may be followed by such a wait again.
+as long as a queue's longest backoff, or as an outage and the longest wait that follows it. A fault that is met changes
+no record, and may be followed by such a wait again.
 """
 
 TASKS_SECONDS = 900.0

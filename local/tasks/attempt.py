@@ -1,5 +1,6 @@
 """An attempt delivers one task once and settles it: gone after a success, due again or given up after a failure."""
 
+import json
 import threading
 import traceback
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from urllib.parse import urlsplit
 from local.faults import Fault, FaultBook
 from local.tasks import names
 from local.tasks.headers import attempt_headers
-from local.tasks.http_target import UNREACHABLE, Call, HttpTarget
+from local.tasks.http_target import NO_ANSWER_IN_TIME, UNREACHABLE, Call, HttpTarget
 from local.tasks.log import Log
 from local.tasks.messages import Message, Task, seconds
 from local.tasks.oidc import TokenMinter
@@ -17,6 +18,7 @@ from local.tasks.queue_config import retry_policy
 from local.tasks.queue_target import request_of
 from local.tasks.rules import RetryPolicy, backoff, is_given_up, least_wait
 from local.tasks.task_table import Answer, StoredTask, TaskTable
+from shared.domain.identity import is_correlation_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +94,16 @@ class Attempts:
         now = self.clock()
         facts: dict[str, str | int] = {**labels(stored), "status": answer.status, "attempts": stored.dispatch_count}
         facts |= {"broken": True} if answer.broken else {}
+        facts |= _of_body(stored) | {"reason": _why(answer)}
         if is_given_up(policy, stored.dispatch_count, now - (stored.first_dispatch_at or now)):
             self.log.write("task_given_up", **facts)
             self.tasks.finish(stored, now)
             return None
         backed_off = (retried_from or now) + backoff(policy, stored.dispatch_count)
         due = max(backed_off, now + least_wait(answer.status, answer.retry_after, now))
-        self.log.write("attempt_failed", retry_in=round(due - now, 3), **facts)
+        # A service that answered has said why in a line of its own; waiting for the reply before is an answer too.
+        severity = "INFO" if answer.responded else "WARNING"
+        self.log.write("attempt_failed", severity=severity, retry_in=round(due - now, 3), **facts)
         self.tasks.reschedule(stored, answer, due, now)
         return due
 
@@ -111,6 +116,24 @@ def take_fault(faults: FaultBook, task: Message, *kinds: str) -> Fault | None:
 def labels(task: Message | StoredTask) -> dict[str, str]:
     """What a log line and a fault may say of a task."""
     return {"queue": names.short(names.queue_of(task.name)), "name": names.short(task.name)}
+
+
+def _of_body(stored: StoredTask) -> dict[str, str]:
+    """The correlation id, where the task has one as ours do: by it a person finds the message."""
+    try:
+        body = json.loads(Task.FromString(stored.message).http_request.body)
+    except (ValueError, RecursionError):
+        return {}
+    id = body.get("correlation_id") if isinstance(body, dict) else None
+    return {"correlation_id": id} if isinstance(id, str) and is_correlation_id(id) else {}
+
+
+def _why(answer: Answer) -> str:
+    if answer.responded:
+        return f"The target answered {answer.status}."
+    if answer.broken:
+        return "The target broke off the connection."
+    return "The target gave no answer in time." if answer == NO_ANSWER_IN_TIME else "The target does not answer."
 
 
 def _path(url: str) -> str:

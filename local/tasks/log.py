@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from typing import TextIO
 
 _SEVERITIES = {
-    "attempt_failed": "WARNING",
     "task_given_up": "ERROR",
     "faults_unreadable": "ERROR",
     "unexpected_error": "ERROR",
@@ -23,6 +22,7 @@ class Log:
         self._lock = threading.Lock()
 
     def write(self, event: str, **fields: str | int | float | None) -> None:
+        """A field `severity` goes before the event's own."""
         about = {"time": _now(), "severity": _SEVERITIES.get(event, "INFO"), "event": event}
         line = json.dumps({**about, "message": f"Cloud Tasks: {event.replace('_', ' ')}.", **fields}) + "\n"
         with self._lock:

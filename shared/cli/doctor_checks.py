@@ -1,5 +1,6 @@
 """The parts as doctor sees them: each check says in a sentence what it found, or raises what is wrong."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -14,6 +15,7 @@ from shared.domain.errors import PomboError, QueueUnavailable, StoreUnavailable,
 from shared.domain.identity import DOCTOR_KEY
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery, Kind, State, Task
+from shared.domain.tasks import CHECK_BODY
 from shared.pipeline.clock import Clock
 from shared.pipeline.ports import Queue, Store
 
@@ -110,7 +112,7 @@ def _knock(settings: Config) -> httpx.Response:
     return httpx.post(
         f"{settings['INTERNAL_TASK_BASE_URL']}/internal/process_inbound",
         headers=headers,
-        content=b"no task",
+        content=json.dumps(CHECK_BODY),
         timeout=CALL_SECONDS,
         trust_env=not settings.get("CLOUD_TASKS_EMULATOR_HOST"),
     )

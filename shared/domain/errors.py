@@ -89,6 +89,10 @@ class TaskInvalid(PomboError):
     code = "task_invalid"
 
 
+class TokenCheck(TaskInvalid):
+    """This is a check of the token, and no task."""
+
+
 # ---- of a webhook
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeGuard
 
-from shared.domain.errors import TaskInvalid, UnknownState
+from shared.domain.errors import TaskInvalid, TokenCheck, UnknownState
 from shared.domain.identity import DOCTOR_KEY, is_correlation_id, outbound_key
 from shared.domain.record import Delivery, Kind, Task
 
@@ -54,6 +54,10 @@ def task_path(kind: Kind) -> str:
     return f"/internal/process_{kind}"
 
 
+CHECK_BODY: Mapping[str, int | bool] = {"v": VERSION, "check": True}
+"""Of a call that asks whether its token is accepted. Every version of the service refuses it as no task."""
+
+
 def task_body(task: Task) -> dict[str, str | int]:
     """The JSON body of a task."""
     return {
@@ -72,6 +76,8 @@ def parse_task(kind: Kind, body: Any) -> Task:
     """
     if not isinstance(body, Mapping):
         raise TaskInvalid("A task is a JSON object.")
+    if body == CHECK_BODY:
+        raise TokenCheck("A call that checks the token; it is no task.")
     version = body.get("v")
     if not _is_count(version):
         raise TaskInvalid("A task has a version, v.")

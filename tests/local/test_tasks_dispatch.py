@@ -293,3 +293,28 @@ def test_a_time_scale_leaves_a_retry_after_alone(tmp_path, target):
     with Emulator(tmp_path, "--time-scale", "20") as emulator:
         _, waits = failed_once(emulator, target, 503, min_backoff={"seconds": 4})
     assert waits == pytest.approx(90, abs=0.001)
+
+
+def failure(emulator, target_url, body):
+    """The line of the first attempt at such a task that failed."""
+    queue = emulator.queue()
+    emulator.create(queue, target_url, body=body)
+    return wait_until(lambda: emulator.events("attempt_failed", queue))[0]
+
+
+def test_an_attempt_that_failed_tells_which_message_it_was_for_and_why(emulator, target):
+    """The feed of `pombo up` shows it; a service that answered has a line of its own."""
+    target.answer = answering(503)
+    with_id = b'{"v": 1, "correlation_id": "0123456789abcdef"}'
+
+    answered = failure(emulator, target.url, with_id)
+    unanswered = failure(emulator, "http://127.0.0.1:9", with_id)
+
+    assert [line["correlation_id"] for line in (answered, unanswered)] == ["0123456789abcdef"] * 2
+    assert (answered["severity"], answered["reason"]) == ("INFO", "The target answered 503.")
+    assert (unanswered["severity"], unanswered["reason"]) == ("WARNING", "The target does not answer.")
+
+
+@pytest.mark.parametrize("body", [b"\xff", b"[]", b"{}", b'{"correlation_id": "+1555"}', b"[" * 50_000])
+def test_of_a_body_that_is_no_task_of_ours_nothing_is_logged(emulator, body):
+    assert "correlation_id" not in failure(emulator, "http://127.0.0.1:9", body)

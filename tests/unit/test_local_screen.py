@@ -58,3 +58,21 @@ def test_a_failed_attempt_is_on_the_screen_within_a_second(
         time.sleep(0.02)
     follower.stop()
     assert "error_type=KeyError place=handlers/mine.py:7" in said
+
+
+@pytest.mark.parametrize("event", ["attempt_failed", "task_refused"])
+def test_what_went_as_planned_is_not_in_the_feed(event: str) -> None:
+    """A reply that waits for the one before it is answered 503; doctor's check of the token is refused as no task."""
+    assert shown(event=event, severity="INFO") == ""
+    assert event in shown(event=event, severity="WARNING")
+
+
+def test_a_service_that_does_not_answer_is_in_the_feed_with_its_message_and_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    words = {"event": "attempt_failed", "reason": "The target does not answer.", "retry_in": 0.1, "state": None}
+    line = shown(**words, verdict=None, attempt=None)
+    assert (
+        line == '12:00:00.123  01234567  attempt_failed               reason="The target does not answer." retry_in=0.1'
+    )

@@ -11,7 +11,7 @@ from parts import TOKEN, a_reply, an_event
 
 from shared.domain.errors import StoreUnavailable
 from shared.domain.record import Delivery, Kind, Task
-from shared.domain.tasks import task_body
+from shared.domain.tasks import CHECK_BODY, task_body
 
 # ---- who may ask, and for what
 
@@ -44,6 +44,18 @@ def test_a_body_that_is_no_task_is_refused_and_never_quoted(
     assert "c4n4ry" not in answer.text
     assert service.internal.store.calls == []
     assert "c4n4ry" not in json.dumps(said(capfd, "task_refused"))
+
+
+def test_a_check_of_the_token_is_refused_as_no_task_and_is_no_warning(
+    service: Service, capfd: pytest.CaptureFixture[str]
+) -> None:
+    headers = {"X-Internal-Token": TOKEN}
+    answer = service.client.post("/internal/process_inbound", json=dict(CHECK_BODY), headers=headers)
+    assert (answer.status_code, answer.json["error"]) == (400, "task_invalid")
+    assert service.internal.store.calls == []
+    assert said(capfd, "task_refused")["severity"] == "INFO"
+    service.client.post("/internal/process_inbound", json={**CHECK_BODY, "more": 1}, headers=headers)
+    assert said(capfd, "task_refused")["severity"] == "WARNING"
 
 
 def test_a_body_larger_than_any_task_is_refused(service: Service) -> None:
