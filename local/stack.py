@@ -341,7 +341,11 @@ class Stack:
     def _describe(self) -> None:
         """For the commands, and for whoever wants to kill a process."""
         self._write("pids.json", self._pids())
-        self._write(STACK_FILE, {**self.describe(), "environment": self._cli_environment()})
+        secrets = [
+            setting.name for setting in config.SETTINGS if setting.secret and self._environment.get(setting.name)
+        ]
+        described = {**self.describe(), "environment": self._cli_environment(), "secrets": secrets}
+        self._write(STACK_FILE, described)
 
     def _forget(self) -> None:
         (self._options.data_dir / STACK_FILE).unlink(missing_ok=True)

@@ -1,6 +1,6 @@
 """pombo doctor: is everything in place? Each check says what it found; none hides another."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -9,8 +9,8 @@ import click
 
 from shared import bootstrap, config
 from shared.cli import doctor_checks as checks
+from shared.cli import doctor_handler, terminal
 from shared.cli import doctor_settings as settings
-from shared.cli import terminal
 from shared.cli.doctor_settings import OF_QUEUE, OF_STORE, CannotCheck, Check
 from shared.cli.running import Described, data_dir_option, describe, progress
 from shared.pipeline.clock import SystemClock
@@ -21,16 +21,19 @@ NO_STACK = "It cannot be checked: no Pombo runs here. Start one with pombo up (o
 
 @click.command()
 @click.option("--points", is_flag=True, help="List the crash points that CRASH_AT knows, and do nothing else.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
+@click.option("--settings", "all_settings", is_flag=True, help="Show each setting, not only those that are wrong.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list, with each setting.")
 @data_dir_option
-def doctor(points: bool, as_json: bool, data_dir: Path) -> None:
-    """Check the settings, the store, the way of a task and back, the token and the clock. Exit 1 if any is not right.
+def doctor(points: bool, all_settings: bool, as_json: bool, data_dir: Path) -> None:
+    """Check the store, the way of a task and back, the token, the clock, the handler and the settings. Exit 1 if any is
+    not right.
 
     Where no Pombo runs, it looks at the store that the last one left, and the task and the token cannot be checked.
 
     \b
     Examples:
       pombo doctor
+      pombo doctor --settings
       pombo doctor --json
       pombo doctor --points
     """
@@ -39,24 +42,36 @@ def doctor(points: bool, as_json: bool, data_dir: Path) -> None:
         click.echo(terminal.as_json(names) if as_json else "\n".join(names))
         return
     found = list(examine(describe(data_dir)))
-    click.echo(terminal.as_json([asdict(check) for check in found]) if as_json else as_text(found))
+    click.echo(terminal.as_json([asdict(check) for check in found]) if as_json else as_text(found, all_settings))
     wrong = sum(not check.ok for check in found)
     if wrong:
         raise click.ClickException(f"{wrong} of {len(found)} checks are not right.")
 
 
-def as_text(found: Sequence[Check]) -> str:
-    """A line for each check, with a mark."""
-    width = max(len(check.check) for check in found)
+def as_text(found: Sequence[Check], all_settings: bool = True) -> str:
+    """A line for each check, with a mark; settings that are right in one line, unless all are wanted."""
+    right = [] if all_settings else [check for check in found if check.check in settings.NAMES and check.ok]
+    shown = [check for check in found if check not in right]
+    if right:
+        what = "settings" if len(right) > 1 else "setting"
+        shown.append(Check(what, True, f"{len(right)} are right; pombo doctor --settings shows each."))
+    width = max(len(check.check) for check in shown)
     marks = {True: terminal.styled("ok", fg="green"), False: terminal.styled("NO", fg="red", bold=True)}
-    return "\n".join(f"{marks[check.ok]}  {check.check:<{width}}  {check.sentence}" for check in found)
+    return "\n".join(f"{marks[check.ok]}  {check.check:<{width}}  {check.sentence}" for check in shown)
 
 
 def examine(described: Described, patience: float = checks.TASK_SECONDS) -> Iterator[Check]:
-    """Every check, in the order in which a person would look. `patience`: how many seconds a task may take."""
+    """Every check: the parts, then the settings. `patience`: how many seconds a task may take."""
+    wrong = settings.faults(described.environ)
+    for name in described.secrets:
+        if not described.environ.get(name):
+            wrong.pop(name, None)  # the stack has started with it
+    yield from _parts(described, wrong, patience)
+    yield from settings.check_all(described.environ, wrong, described.is_local, described.secrets)
+
+
+def _parts(described: Described, wrong: Mapping[str, list[str]], patience: float) -> Iterator[Check]:
     environ, clock = described.environ, SystemClock()
-    wrong = settings.faults(environ)
-    yield from settings.check_all(environ, wrong, described.is_local)
 
     def stored() -> config.Config:
         return settings.usable(environ, wrong, OF_STORE)
@@ -82,6 +97,15 @@ def examine(described: Described, patience: float = checks.TASK_SECONDS) -> Iter
     yield task
     yield _look("token", lambda: checks.token(queued(), task.ok))
     yield _look("clock", lambda: checks.clock(store(), clock))
+    if described.is_local:
+        yield _handler(described)
+
+
+def _handler(described: Described) -> Check:
+    url = described.environ.get("HANDLER_URL", "").strip()
+    if url:
+        return _look("backend", lambda: doctor_handler.backend(url, described.logs))
+    return _look("handler", lambda: doctor_handler.last_call(described.logs))
 
 
 def _look(name: str, check: Callable[[], str]) -> Check:

@@ -20,6 +20,9 @@ OF_QUEUE = frozenset(
 """What has to be right before the part can be looked at; a fault in any other setting does not hide it."""
 
 
+NAMES = frozenset(setting.name for setting in SETTINGS)
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """What was looked at, whether it is right, and what was found."""
@@ -49,14 +52,19 @@ def faults(environ: Mapping[str, str]) -> dict[str, list[str]]:
     return found
 
 
-def check_all(environ: Mapping[str, str], wrong: Mapping[str, list[str]], is_local: bool) -> Iterator[Check]:
+def check_all(
+    environ: Mapping[str, str], wrong: Mapping[str, list[str]], is_local: bool, elsewhere: Collection[str] = ()
+) -> Iterator[Check]:
     """One check a setting; of APP_ENV alone where it is no environment, since nothing is known of the others then.
-    `is_local`: it is of a stack that runs here, whose secrets are not written down.
+    `is_local`: it is of a stack that runs here, whose secrets are not written down; `elsewhere`: secrets that it has
+    been started with.
     """
     is_environment = environ.get("APP_ENV", "").strip() in ("", *config.ENVIRONMENTS)
     for setting in SETTINGS if is_environment else [it for it in SETTINGS if it.name in wrong]:
         found = wrong.get(setting.name)
-        if found is None:
+        if found is None and setting.name in elsewhere and not environ.get(setting.name):
+            yield Check(setting.name, True, "It is set where Pombo runs; a secret, not shown.")
+        elif found is None:
             yield Check(setting.name, True, _describe(setting, environ))
         else:
             hint = " Set it here as it was for pombo up." if setting.secret and is_local else ""

@@ -111,6 +111,8 @@ class Described:
     """False: no stack runs here, and the store is what one has left."""
     start: str = START
     """The command that starts a stack for it."""
+    secrets: frozenset[str] = frozenset()
+    """The names of those that the stack was started with: their values are not written down."""
 
 
 def is_running(data_dir: Path) -> bool:
@@ -149,6 +151,7 @@ def _of_stack(environ: dict[str, str], data_dir: Path, wanted: str) -> Described
         described = json.loads((data_dir / STACK_FILE).read_text())
         environ |= described["environment"]
         store, directory, control = described["store"], Path(described["data_dir"]), described.get("control")
+        secrets = frozenset(described.get("secrets", ()))
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise click.ClickException(
             f"Pombo is starting with its data in {data_dir}; try again once it says that it is ready."
@@ -157,7 +160,8 @@ def _of_stack(environ: dict[str, str], data_dir: Path, wanted: str) -> Described
         raise click.ClickException(
             f"The Pombo that runs here keeps its records in {store}: unset STORE, which says {wanted}."
         )
-    return Described(environ, directory / LOG_FILE, control, is_local=True, start=called.start(data_dir, store))
+    start = called.start(data_dir, store)
+    return Described(environ, directory / LOG_FILE, control, is_local=True, start=start, secrets=secrets)
 
 
 def _left(environ: dict[str, str], data_dir: Path, wanted: str) -> Described:

@@ -1,0 +1,174 @@
+"""What doctor says of the handler and its backend, by a connection and by the log; and how its checks are shown."""
+
+import json
+import socket
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.cli import doctor_handler
+from shared.cli.doctor import as_text, examine
+from shared.cli.doctor_checks import Wrong
+from shared.cli.doctor_handler import NO_FAILURE, backend, last_call
+from shared.cli.doctor_settings import Check
+from shared.cli.running import Described
+from shared.config import SETTINGS
+
+EVENT, OTHER = "0f" * 20, "0e" * 20
+
+
+def line(event: str, id: str = EVENT, **fields: Any) -> dict[str, Any]:
+    return {"time": "2026-03-01T12:00:01.123456Z", "event": event, "inbound_event_id": id, **fields}
+
+
+REFUSED = line(
+    "inbound_rescheduled",
+    verdict="handler_failed",
+    cause="The backend answered 401 (does it know HANDLER_URL_SECRET?).",
+)
+RAISED = line(
+    "inbound_failed", verdict="handler_failed", error_type="KeyError", place="handlers/mine.py:7", function="book"
+)
+STARTED = {"event": "started", "stage": "internal"}
+ANSWERED = line("inbound_processing_finished", OTHER, verdict="replied", outbound_planned=1)
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    return tmp_path / "logs.jsonl"
+
+
+def written(logs: Path, *lines: dict[str, Any]) -> Path:
+    logs.write_text("".join(json.dumps(one) + "\n" for one in lines) + "no JSON: inbound_\n")
+    return logs
+
+
+# ---- the last call
+
+
+def test_a_backend_that_answers_401_is_no_backend_that_is_right(logs: Path) -> None:
+    with pytest.raises(Wrong) as wrong:
+        last_call(written(logs, STARTED, ANSWERED, REFUSED))
+
+    assert str(wrong.value) == (
+        "Its last call failed at 12:00:01 UTC: The backend answered 401 (does it know HANDLER_URL_SECRET?)."
+    )
+
+
+def test_a_handler_that_raised_is_told_by_type_and_line_and_not_in_its_words(logs: Path) -> None:
+    with pytest.raises(Wrong, match=r"UTC: KeyError at handlers/mine\.py:7, in book\.$"):
+        last_call(written(logs, STARTED, RAISED))
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        ANSWERED,
+        line("inbound_processing_finished", EVENT, verdict="replied", outbound_planned=0),
+        line("inbound_processing_finished", EVENT, verdict="dropped"),
+    ],
+)
+def test_a_call_that_was_answered_later_makes_it_right(logs: Path, later: dict[str, Any]) -> None:
+    assert last_call(written(logs, REFUSED, later)) == "Its last call, at 12:00:01 UTC, was answered."
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        line("inbound_processing_finished", OTHER, verdict="replied", outbound_planned=0),
+        line("inbound_rescheduled", OTHER, verdict="released"),
+        line("inbound_processing_started", OTHER),
+        {"event": "started", "stage": "webhook"},
+    ],
+    ids=["an event without a handler", "a shutdown", "a call that is under way", "another process"],
+)
+def test_what_is_no_answer_does_not_make_it_right(logs: Path, later: dict[str, Any]) -> None:
+    with pytest.raises(Wrong, match="401"):
+        last_call(written(logs, REFUSED, later))
+
+
+def test_what_failed_before_the_service_started_again_is_past(logs: Path) -> None:
+    assert last_call(written(logs, REFUSED, STARTED)) == NO_FAILURE
+    assert last_call(logs.with_name("none")) == NO_FAILURE
+
+
+# ---- the connection
+
+
+def test_a_backend_that_is_not_there_refuses_the_connection(logs: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+
+    with pytest.raises(Wrong) as wrong:
+        backend(f"http://127.0.0.1:{port}/", logs)
+
+    assert str(wrong.value) == f"It refuses the connection at 127.0.0.1:{port}: is the backend of HANDLER_URL up?"
+
+
+def test_a_backend_that_takes_connections_is_not_called(logs: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        assert backend(f"http://127.0.0.1:{server.getsockname()[1]}/", logs) == f"It takes connections. {NO_FAILURE}"
+        connection, _ = server.accept()
+        with connection:
+            assert connection.recv(1) == b""
+
+
+def test_a_backend_without_tls_or_time_is_said(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor_handler, "CONNECT_SECONDS", 0.2)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        pytest.raises(Wrong, match=r"no connection at .* within 0.2 s"),
+    ):
+        backend(f"https://127.0.0.1:{silent.getsockname()[1]}/", logs)
+    with pytest.raises(Wrong, match=r"The name backend\.invalid of HANDLER_URL is not known"):
+        backend("http://backend.invalid/", logs)
+
+
+# ---- all of it
+
+
+def described(logs: Path, is_local: bool = True, secrets: frozenset[str] = frozenset(), **environ: str) -> Described:
+    environ = {"STORE": "sqlite", "SQLITE_PATH": str(logs.with_name("pombo.sqlite")), **environ}
+    environ |= {"INTERNAL_TASK_BASE_URL": "http://127.0.0.1:9", "CLOUD_TASKS_EMULATOR_HOST": "127.0.0.1:9"}
+    return Described(environ, logs, is_local=is_local, runs=False, secrets=secrets)
+
+
+def test_the_check_is_named_after_what_answers_and_is_this_machine_s_alone(logs: Path) -> None:
+    def checks(found: Described) -> dict[str, Check]:
+        return {check.check: check for check in examine(found, 0.1)}
+
+    with_url = _as_running(described(logs, HANDLER_URL="http://127.0.0.1:9/"))
+    assert not checks(with_url)["backend"].ok
+    assert checks(_as_running(described(logs)))["handler"].ok
+    assert not {"backend", "handler"} & checks(_as_running(described(logs, is_local=False))).keys()
+
+
+def _as_running(found: Described) -> Described:
+    return replace(found, runs=True)
+
+
+def test_a_secret_that_the_stack_was_started_with_is_not_missed_here(logs: Path) -> None:
+    def of_secret(found: Described) -> Check:
+        return next(check for check in examine(found, 0.1) if check.check == "HANDLER_URL_SECRET")
+
+    url = {"HANDLER_URL": "http://127.0.0.1:9/"}
+    assert not of_secret(described(logs, **url)).ok
+    told = of_secret(described(logs, secrets=frozenset({"HANDLER_URL_SECRET"}), **url))
+    assert (told.ok, told.sentence) == (True, "It is set where Pombo runs; a secret, not shown.")
+    wrong = of_secret(described(logs, secrets=frozenset({"HANDLER_URL_SECRET"}), HANDLER_URL_SECRET="no secret", **url))
+    assert not wrong.ok, "what is set here is what is looked at"
+
+
+def test_the_parts_come_first_and_settings_that_are_right_take_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    names = [setting.name for setting in SETTINGS]
+    found = [Check("store", True, "It is written."), *(Check(name, name != "THREADS", "It is 5.") for name in names)]
+
+    assert as_text(found, all_settings=False).splitlines() == [
+        "ok  store     It is written.",
+        "NO  THREADS   It is 5.",
+        f"ok  settings  {len(names) - 1} are right; pombo doctor --settings shows each.",
+    ]
+    assert len(as_text(found, all_settings=True).splitlines()) == len(found)
