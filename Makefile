@@ -8,6 +8,8 @@ PORTS ?=
 STORE ?=
 # The one list of them.
 ALL_SERVICES := $(shell cat services/names.txt 2>/dev/null)
+# Where run keeps its data: make run DATA=.pombo2 PORTS=9000 starts a second one beside the first
+DATA ?=
 # A test run of its own may be narrowed: make test ARGS="-k receipts"
 ARGS ?=
 # Test processes at once: most of their time they wait. The contract suites, with their 64 threads, go by themselves.
@@ -16,6 +18,9 @@ WORKERS ?= 4
 run demo try chaos: export POMBO_CALLED_BY := make
 # An option of pombo's where the variable has a value, or was given without one: then pombo says what it takes.
 option = $(if $(or $($(1)),$(filter command,$(origin $(1)))),--$(2) '$(subst ','\'',$($(1)))')
+# A variable that the goal does not take is refused, not ignored.
+takes = @$(foreach name,$(filter-out $(1),STORE DATA PORTS MESSAGES SECONDS SEED),$(if $(filter command,$(origin $(name))),\
+	echo "pombo: make $@ takes no $(name); it takes: $(1)" >&2; exit 2;)) :
 CONTRACT := -n 2 --dist loadfile
 TOGETHER = -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore tests/contract
 # make chaos: how many messages, over how long, with which luck
@@ -28,13 +33,13 @@ ENVIRONMENT ?=
 SERVICES ?= $(ALL_SERVICES)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev run demo try test test-all check format lock images pin-images mirror-images deploy rollback drop-candidate chaos mutants bench clean
+.PHONY: help setup setup-dev python-as-asked run demo try test test-all check format lock images pin-images mirror-images deploy rollback drop-candidate chaos mutants bench clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
 
-setup: $(VENV)/.run-time ## the virtual environment, with what runs
-setup-dev: $(VENV)/.development ## the same, with what tests
+setup: python-as-asked $(VENV)/.run-time ## the virtual environment, with what runs
+setup-dev: python-as-asked $(VENV)/.development ## the same, with what tests
 
 # What pip says of a failure is long; it goes to a file, and one sentence says what to do.
 PIP = $(BIN)/python -m pip install -q --disable-pip-version-check --retries 2
@@ -43,6 +48,18 @@ define install
 		|| { echo "pombo: The packages of $(1) could not be installed: check that the package index answers (PyPI, or" \
 			"what PIP_INDEX_URL names), then run make again; $(VENV)/pip.log has what pip said" >&2; exit 1; }
 endef
+
+# A virtual environment stays with the Python that made it.
+VERSION_OF = -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null
+define check-python
+	@test ! -x $(BIN)/python || { asked=$$($(PYTHON) $(VERSION_OF)) \
+		|| { echo "pombo: No $(PYTHON) runs here; $(VENV) is there already, so leave PYTHON out" >&2; exit 1; }; \
+		there=$$($(BIN)/python $(VERSION_OF)); test "$$asked" = "$$there" \
+		|| { echo "pombo: $(VENV) has Python $$there and $(PYTHON) is Python $$asked: leave PYTHON out, or remove" \
+			"$(VENV) and run make again" >&2; exit 1; }; }
+endef
+python-as-asked:
+	$(if $(filter command,$(origin PYTHON)),$(check-python),@:)
 
 $(VENV)/bin/python:
 	@command -v $(PYTHON) >/dev/null \
@@ -64,14 +81,17 @@ $(VENV)/.development: requirements-dev.lock pyproject.toml | $(VENV)/bin/python
 	$(call install,requirements-dev.lock)
 	@touch $@ $(VENV)/.run-time
 
-run: setup ## all of Pombo on this machine, with a first message through it: STORE=redis, PORTS=9000
-	@exec $(BIN)/python -m local $(call option,STORE,store) $(call option,PORTS,ports)
+run: setup ## all of Pombo on this machine, with a first message through it: STORE=redis, DATA=.pombo2 PORTS=9000
+	$(call takes,STORE DATA PORTS)
+	@exec $(BIN)/python -m local $(call option,STORE,store) $(call option,DATA,data-dir) $(call option,PORTS,ports)
 
 demo: setup ## the same, then end: exit 0 if the reply came
+	$(call takes,STORE PORTS)
 	@exec $(BIN)/python -m local --once $(call option,STORE,store) $(call option,PORTS,ports)
 
 try: setup ## every sample webhook through Pombo, and what became of each
-	@exec $(BIN)/python -m local samples $(call option,STORE,store)
+	$(call takes,STORE PORTS)
+	@exec $(BIN)/python -m local samples $(call option,STORE,store) $(call option,PORTS,ports)
 
 test: setup-dev ## check, then every test that is quick enough for CI
 	@$(MAKE) --no-print-directory check
@@ -119,6 +139,7 @@ mirror-images: setup ## copy those images into the project's registry, and print
 	@$(BIN)/python -m infra.release.mirror --project="$(PROJECT)" --region="$(REGION)"
 
 chaos: setup ## break everything while messages come in, and account for each: STORE=, MESSAGES=, SECONDS=, SEED=
+	$(call takes,STORE MESSAGES SECONDS SEED)
 	@exec $(BIN)/pombo chaos $(call option,STORE,store) $(call option,MESSAGES,messages) \
 		$(call option,SECONDS,seconds) $(call option,SEED,seed)
 

@@ -20,7 +20,7 @@ from local.stack import Options, Stack, Told
 from shared.cli import terminal
 from shared.cli.running import STACK_FILE, Running, find, is_running
 from shared.cli.say import watch
-from shared.cli.up import store_option
+from shared.cli.up import ports_option, store_option
 from shared.config import DATA_DIRECTORY
 from shared.pipeline.timeline import Timeline
 
@@ -29,15 +29,20 @@ SEND = Path(__file__).parents[1] / "examples" / "requests" / "send.py"
 
 @click.command()
 @store_option
-def try_samples(store: str | None) -> None:
-    """Send every sample of examples/requests and show what became of it; exit 1 if one went wrong."""
-    webhook = _running_webhook()
+@ports_option
+def try_samples(store: str | None, ports: int | None) -> None:
+    """Send every sample of examples/requests and show what became of it; exit 1 if one went wrong.
+
+    With --ports it starts a Pombo for itself also where one runs.
+    """
+    webhook = _running_webhook() if ports is None else None
     if webhook:
+        step("Using the Pombo that runs here, with its handler")
         _try_all(Path(DATA_DIRECTORY), webhook)
         return
     with tempfile.TemporaryDirectory(prefix="pombo-") as directory:
         os.environ.setdefault("HANDLER", "handlers.menu:handle")
-        stack = Stack(Options(data_dir=Path(directory), store=store, first_port=0), told_to_end=Told())
+        stack = Stack(Options(data_dir=Path(directory), store=store, first_port=ports or 0), told_to_end=Told())
         os.environ.pop("STORE", None)  # the stack has it now, and stack.json says how its store is reached
         with stack.running():
             stack.beside(lambda: _try_all(Path(directory), stack.describe()["webhook"]))

@@ -12,10 +12,17 @@ from shared.config import DATA_DIRECTORY
 CALLED_BY = "POMBO_CALLED_BY"
 """The Makefile sets it to "make" for what it starts."""
 
-OPTIONS = ("messages", "ports", "seconds", "seed", "store")
-"""pombo's options that make has too, as variables."""
+OPTIONS = {
+    "data-dir": "DATA",
+    "messages": "MESSAGES",
+    "ports": "PORTS",
+    "seconds": "SECONDS",
+    "seed": "SEED",
+    "store": "STORE",
+}
+"""pombo's options that make has too, and their variables."""
 
-_OPTION = re.compile(rf"(?P<quote>'?)--(?P<name>{'|'.join(OPTIONS)})\b(?P=quote)(?P<value> (?=[A-Z]\b))?")
+_OPTION = re.compile(rf"(?P<quote>'?)--(?P<name>{'|'.join(OPTIONS)})\b(?P=quote)(?P<value> (?=[A-Z]+\b))?")
 
 
 def by_make() -> bool:
@@ -27,7 +34,7 @@ def as_typed(sentence: str) -> str:
     """The sentence with the options that the person can type: under make `--ports N` becomes `PORTS=N`."""
     if not by_make():
         return sentence
-    return _OPTION.sub(lambda found: found["name"].upper() + ("=" if found["value"] else ""), sentence)
+    return _OPTION.sub(lambda found: OPTIONS[found["name"]] + ("=" if found["value"] else ""), sentence)
 
 
 def program() -> str:

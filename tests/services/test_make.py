@@ -1,5 +1,6 @@
 """make: its own options in its errors, and one sentence where Python or the package index is not there."""
 
+import fcntl
 import os
 import signal
 import socket
@@ -88,7 +89,7 @@ def test_a_wrong_option_of_make_is_named_as_it_was_typed(tree: Path, words: tupl
     assert "--" not in sentence
 
 
-@pytest.mark.parametrize("words", [("run",), ("demo",)], ids=" ".join)
+@pytest.mark.parametrize("words", [("run",), ("demo",), ("try",)], ids=" ".join)
 def test_a_port_in_use_is_told_with_make_s_own_option(tree: Path, words: tuple[str, ...]) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
@@ -99,7 +100,47 @@ def test_a_port_in_use_is_told_with_make_s_own_option(tree: Path, words: tuple[s
     )
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("run", "MESSAGES=3"), "make run takes no MESSAGES; it takes: STORE DATA PORTS"),
+        (("demo", "DATA=elsewhere"), "make demo takes no DATA; it takes: STORE PORTS"),
+        (("try", "SEED=1"), "make try takes no SEED; it takes: STORE PORTS"),
+        (("chaos", "PORTS=9000"), "make chaos takes no PORTS; it takes: STORE MESSAGES SECONDS SEED"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_variable_that_a_goal_does_not_take_is_refused(tree: Path, words: tuple[str, ...], said: str) -> None:
+    assert sentence_of(make(tree, *words)) == f"pombo: {said}"
+
+
+def test_where_a_pombo_runs_make_says_how_to_start_another_beside_it(tree: Path) -> None:
+    (tree / "elsewhere").mkdir()
+    with (tree / "elsewhere" / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        sentence = sentence_of(make(tree, "run", "DATA=elsewhere"))
+
+    assert f"with its data in {tree / 'elsewhere'}." in sentence
+    assert sentence.endswith("Or start another beside it, with DATA=DIR and PORTS=N.")
+
+
 # ---- Python and the package index
+
+
+def test_a_python_that_did_not_make_the_virtual_environment_is_not_ignored(tree: Path) -> None:
+    (tree / "another").write_text("#!/bin/sh\necho 3.99\n")
+    (tree / "another").chmod(0o755)
+
+    assert sentence_of(make(tree, "setup", "PYTHON=nope")) == (
+        "pombo: No nope runs here; .venv is there already, so leave PYTHON out"
+    )
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    assert sentence_of(make(tree, "setup", "PYTHON=./another")) == (
+        f"pombo: .venv has Python {version} and ./another is Python 3.99: "
+        "leave PYTHON out, or remove .venv and run make again"
+    )
+    assert make(tree, "setup", f"PYTHON={sys.executable}").returncode == 0
+    assert make(tree, "setup", PYTHON="nope").returncode == 0, "the environment's is for whoever makes the first one"
 
 
 def test_a_python_that_is_not_there_is_one_sentence(bare: Path) -> None:

@@ -16,7 +16,7 @@ from shared.cli.commands import pombo
         ),
         ("Option '--seconds' requires an argument.", "Option SECONDS requires an argument."),
         ("--messages and --seed", "MESSAGES and SEED"),
-        ("Use another --data-dir.", "Use another --data-dir."),
+        ("with --data-dir DIR and --ports N.", "with DATA=DIR and PORTS=N."),
         ("No such option: --portside", "No such option: --portside"),
     ],
 )
