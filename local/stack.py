@@ -412,7 +412,8 @@ def _serve(stack: Stack) -> None:
     described = stack.describe()
     for name in PORTS:
         click.echo(f"  {name:<9} {described[name]}")
-    step('Pombo is up. In another terminal: pombo say "hello" --wait.  Ctrl-C ends it.')
+    say = f'{called.program()} say "hello" --wait{called.data_dir_option(Path(described["data_dir"]))}'
+    step(f"Pombo is up. In another terminal: {say}   Ctrl-C ends it.")
     follower = LogFollower(stack.logs)
     follower.start()
     stack.watch()
@@ -488,5 +489,7 @@ def _is_running(data_dir: Path, lock: TextIO) -> str:
     pid = lock.read().strip()
     whose = f" (process {pid})" if pid else ""
     end = f"End it with Ctrl-C in its terminal{f', or with: kill {pid}' if pid else ''}."
-    other = "" if called.by_make() else " Or use another --data-dir."
-    return f"A Pombo is running here{whose}, with its data in {data_dir}. {end}{other}"
+    return (
+        f"A Pombo is running here{whose}, with its data in {data_dir}. {end} Or start another beside it, with "
+        "--data-dir DIR and --ports N."
+    )

@@ -13,11 +13,11 @@ import click
 
 from local.screen import LogFollower, run_command, step
 from local.stack import Options, Stack, Told
-from shared.cli.running import find
+from shared.cli import called
+from shared.cli.running import data_dir_option, find
 from shared.cli.say import send, watch
 from shared.cli.trace import as_text
 from shared.cli.up import ports_option, store_option
-from shared.config import DATA_DIRECTORY
 
 HELLO = "Hello, Pombo!"
 
@@ -25,8 +25,9 @@ HELLO = "Hello, Pombo!"
 @click.command()
 @click.option("--once", is_flag=True, help="End after the first message; exit 1 if its reply did not come.")
 @store_option
+@data_dir_option
 @ports_option
-def tour(once: bool, store: str | None, ports: int | None) -> None:
+def tour(once: bool, store: str | None, data_dir: Path, ports: int | None) -> None:
     """Start Pombo, send it a first message, show what became of it."""
     started = time.monotonic()
     with ExitStack() as ending:
@@ -34,7 +35,7 @@ def tour(once: bool, store: str | None, ports: int | None) -> None:
             data_dir = Path(ending.enter_context(tempfile.TemporaryDirectory(prefix="pombo-")))
             ports = 0 if ports is None else ports
         else:
-            data_dir = Path(DATA_DIRECTORY).resolve()
+            data_dir = data_dir.resolve()
         options = Options(data_dir, store, first_port=8080 if ports is None else ports)
         stack = Stack(options, told_to_end=Told())
         os.environ.pop("STORE", None)  # the stack has it now, and stack.json says how its store is reached
@@ -49,9 +50,9 @@ def tour(once: bool, store: str | None, ports: int | None) -> None:
         if once:
             if not came:
                 raise click.ClickException("The reply did not come; the timeline is above.")
-            step("The reply came. make run keeps it running.")
+            step("The reply came. This Pombo and its data end here; make run starts one that stays, for pombo trace.")
             return
-        _what_next(stack)
+        click.echo(what_next(stack))
         follower = LogFollower(stack.logs)
         follower.start()
         stack.watch()
@@ -69,18 +70,20 @@ def _first_message(data_dir: Path) -> bool:
     return timeline.answered and bool(timeline.replies)
 
 
-def _what_next(stack: Stack) -> None:
+def what_next(stack: Stack) -> str:
+    """What a person may do while it runs, each command with what leads it to this stack."""
     described = stack.describe()
-    click.echo(f"""
-Next, in another terminal:
-  .venv/bin/pombo say "how are you?" --wait        write to it as a customer
-  .venv/bin/pombo trace ID                         what became of a message, by any of its ids
-  curl {described["webhook"]}/readyz               is it ready?
-  curl {described["control"]}/control/ledger       what WhatsApp was given
-  {stack.handler:<48} {where_decided(stack.handler)}
-
-Ctrl-C ends it. What happens now is shown below.
-""")
+    pombo, here = called.program(), called.data_dir_option(Path(described["data_dir"]))
+    steps = (
+        (f'{pombo} say "how are you?" --wait{here}', "write to it as a customer"),
+        (f"{pombo} trace ID{here}", "what became of a message, by any of its ids"),
+        (f"{pombo} ledger{here}", "what WhatsApp was given"),
+        (f"curl {described['webhook']}/readyz", "is it ready?"),
+        (stack.handler, where_decided(stack.handler)),
+    )
+    width = max(len(command) for command, _ in steps)
+    lines = "\n".join(f"  {command:<{width}}  {what}" for command, what in steps)
+    return f"\nNext, in another terminal:\n{lines}\n\nCtrl-C ends it. What happens now is shown below.\n"
 
 
 def where_decided(handler: str) -> str:

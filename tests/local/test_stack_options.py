@@ -8,11 +8,14 @@ import re
 import stat
 from pathlib import Path
 
+import click
 import httpx
 import pytest
+from click.testing import CliRunner
 
-from local.stack import Options, Stack, _locked
-from local.tour import where_decided
+from local.samples import try_samples
+from local.stack import Options, Stack, _locked, _serve
+from local.tour import what_next, where_decided
 from shared import config
 from shared.cli.wrong_settings import WrongSettings
 
@@ -178,3 +181,42 @@ def test_what_the_services_would_refuse_is_told_in_a_line_for_each_fault(tmp_pat
         Stack(Options(tmp_path, first_port=0, settings=wrong))._check_settings()
 
     assert [fault.split()[0] for fault in caught.value.faults] == ["PORT", "HANDLER"]
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> str:
+    """pombo, as it is typed where a shell does not find it."""
+    monkeypatch.setattr("shared.cli.called.program", lambda: ".venv/bin/pombo")
+    return ".venv/bin/pombo"
+
+
+def test_what_up_says_to_type_leads_to_that_stack(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, script: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for directory, option in ((tmp_path / "other data", f" --data-dir '{tmp_path}/other data'"), (Path(".pombo"), "")):
+        directory.mkdir()
+        stack = Stack(Options(directory.resolve(), first_port=9000), told_to_end=lambda: True)
+
+        _serve(stack)
+
+        said = capsys.readouterr().out
+        assert f'In another terminal: {script} say "hello" --wait{option}   Ctrl-C' in said
+        assert f'  {script} say "how are you?" --wait{option} ' in what_next(stack)
+        assert f"  {script} trace ID{option} " in what_next(stack)
+        assert f"  {script} ledger{option} " in what_next(stack)
+
+
+def test_make_try_takes_the_ports_that_it_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """And then starts a Pombo for itself, also where one runs."""
+    monkeypatch.chdir(tmp_path)
+    made: list[Options] = []
+
+    def stack(options: Options, told_to_end: object) -> Stack:
+        made.append(options)
+        raise click.ClickException("enough")
+
+    monkeypatch.setattr("local.samples.Stack", stack)
+    monkeypatch.setattr("local.samples._running_webhook", lambda: "http://127.0.0.1:9")
+    assert "enough" in CliRunner().invoke(try_samples, ["--ports", "9000"]).output
+    assert [options.first_port for options in made] == [9000]

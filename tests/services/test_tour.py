@@ -38,7 +38,7 @@ def test_a_service_that_dies_while_the_first_message_is_on_its_way_comes_back_an
     said, errors = running.communicate(timeout=120)
     assert (running.returncode, errors) == (0, ""), said
     assert "internal died and was started again" in said
-    assert "The reply came." in said
+    assert "The reply came. This Pombo and its data end here" in said, "or its ids would be looked for in vain"
 
 
 @pytest.mark.parametrize(("arguments", "code"), [([], 0), (["--once"], 130)], ids=["make run", "make demo"])
@@ -77,8 +77,8 @@ def test_make_run_says_what_decides_the_answers_what_already_crashed_and_who_run
         f"pombo: A Pombo is running here (process {running.pid}), with its data in {tmp_path / '.pombo'}. "
         f"End it with Ctrl-C in its terminal, or with: kill {running.pid}."
     )
-    assert (second.returncode, refused) == (1, f"{sentence}\n")
-    assert refused_without_make == f"{sentence} Or use another --data-dir.\n"
+    assert (second.returncode, refused) == (1, f"{sentence} Or start another beside it, with DATA=DIR and PORTS=N.\n")
+    assert refused_without_make == f"{sentence} Or start another beside it, with --data-dir DIR and --ports N.\n"
     assert running.returncode == 0
 
 
