@@ -26,7 +26,7 @@ _NAMED = re.compile(
     r"(?<![\w/.$*{}-])(?:bench|docs|examples|handlers|infra|local|services|shared|tests)/"
     r"(?:[\w.-]+/)*[\w-]+\.(?:py|md|tf|hcl|json|yaml|env|txt|tfvars)(?![\w-])"
 )
-INVENTED = re.compile(r"tests/t\.py|infra/e/.*|handlers/mine\.py|.*/terraform\.tfvars")
+INVENTED = re.compile(r"tests/t\.py|infra/e/.*|handlers/mine\.py|tests/test_mine\.py|.*/terraform\.tfvars")
 """Files of tests' own trees, and those that a user makes."""
 
 
