@@ -18,7 +18,8 @@ from local.whatsapp.errors import title_of
 
 DISPLAY_PHONE_NUMBER = "15550001111"
 ACCOUNT_ID = "300000000000001"
-PROFILE_NAME = "Ana Exemplo"
+PROFILE_NAMES = tuple(f"{name} Exemplo" for name in ("Bruno", "Carla", "Davi", "Elisa", "Fábio", "Ana", "Inês", "João"))
+"""Of customers: the same one always has the same, and most others another."""
 USERNAME = "ana.exemplo"
 
 Document = dict[str, Any]
@@ -82,10 +83,16 @@ def messages_value(sender: str, contact: Contact, messages: list[Document]) -> D
 
     Only `system` messages come without contacts (Meta's page on them, 11 August 2026).
     """
-    profile = {"name": PROFILE_NAME} if contact.wa_id else {"name": PROFILE_NAME, "username": USERNAME}
+    profile = {"name": name_of(contact)} | ({} if contact.wa_id else {"username": USERNAME})
     contacts = [{"profile": profile, **contact.fields("wa_id", "user_id")}]
     known = {} if messages[0]["type"] == "system" else {"contacts": contacts}
     return {**_value(sender), **known, "messages": messages}
+
+
+def name_of(contact: Contact) -> str:
+    """What a customer is called."""
+    digest = hashlib.sha256((contact.wa_id or contact.user_id or "").encode()).digest()
+    return PROFILE_NAMES[digest[0] % len(PROFILE_NAMES)]
 
 
 def receipt_value(

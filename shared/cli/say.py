@@ -36,6 +36,9 @@ LOOK_SECONDS = 0.1
 def say(wait: bool, as_json: bool, data_dir: Path, **given: Any) -> None:
     """Send TEXT to the business, as a customer; or tap, react, send an image or a place.
 
+    Without --wait it ends once Pombo has stored the message, and prints the timeline up to then, with the id for pombo
+    trace. Exit 0 then says that the message arrived, not that it was answered.
+
     \b
     Examples:
       pombo say "hello" --wait

@@ -15,6 +15,7 @@ import click
 from shared.cli import ids, simulator, terminal
 from shared.cli.running import Running
 from shared.cli.simulator import Choice, Entry
+from shared.domain.outbound_fields import one_emoji
 from shared.domain.record import Kind
 
 CALLER = "15550002222"
@@ -45,6 +46,15 @@ def _user_id(_context: click.Context, _parameter: click.Parameter, value: str | 
 def _sender(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
     if value is not None and not _PROVIDERS_ID.fullmatch(value):
         raise click.BadParameter("a business number is given by its phone number id, 1 to 32 digits.")
+    return value
+
+
+def _emoji(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    if value is not None:
+        try:
+            one_emoji({"emoji": value}, "emoji", "a reaction")
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from error
     return value
 
 
@@ -87,7 +97,9 @@ def _sha256(content: bytes) -> str:
 _OPTIONS = (
     click.argument("text", required=False),
     click.option("--tap", metavar="ID", help="Tap this button, or this row of a list; pombo ledger shows them."),
-    click.option("--reaction", metavar="EMOJI", help="React to the business's last message; '' takes it back."),
+    click.option(
+        "--reaction", metavar="EMOJI", callback=_emoji, help="React to the business's last message; '' takes it back."
+    ),
     click.option(
         "--image", metavar="FILE", callback=_image, help="Send an image: a file, or an id; TEXT is its caption."
     ),

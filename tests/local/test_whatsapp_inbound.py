@@ -10,6 +10,8 @@ from collections.abc import Iterator
 import pytest
 from whatsapp_harness import BSUID, CUSTOMER, SENDER, Simulator, Webhook, running, until
 
+from local.whatsapp.payloads import Contact, name_of
+
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Simulator, Webhook]]:
@@ -223,3 +225,11 @@ def test_an_order_that_makes_no_sense_is_answered_with_a_sentence(simulator: Sim
     answer = simulator.client.post(f"{simulator.address}/control/inbound", json=order)
     assert answer.status_code == 400
     assert answer.json()["error"].endswith(".")
+
+
+def test_two_customers_have_two_names_and_each_keeps_its_own() -> None:
+    ana, other, username = Contact("15550002222", "US.1"), Contact("15550003333", "US.2"), Contact(None, "US.3")
+
+    assert name_of(ana) == "Ana Exemplo"
+    assert name_of(Contact("15550002222", None)) == name_of(ana), "by the number, where there is one"
+    assert len({name_of(ana), name_of(other), name_of(username)}) == 3

@@ -109,7 +109,7 @@ NO_PLACE = "a place is LAT,LON in degrees"
         ([], "Give TEXT, or --tap, --reaction, --image or --location."),
         (["--reply-to", "wamid.1"], "Give TEXT, or --tap"),
         (["x", "--tap", "a"], "--tap has no TEXT of its own"),
-        (["x", "--reaction", "a"], "--reaction has no TEXT of its own"),
+        (["x", "--reaction", "👍"], "--reaction has no TEXT of its own"),
         (["--tap", "a", "--location", "1,2"], "--tap and --location are two messages"),
         (["--reaction", "", "--image", "1"], "--reaction and --image are two messages"),
         *(
@@ -242,3 +242,10 @@ def test_without_a_simulator_there_is_nobody_to_speak_to() -> None:
     store: Any = None
     with pytest.raises(click.ClickException, match="Only the WhatsApp simulator of a Pombo that runs"):
         simulator.ledger(Running(store, "1", None, None))
+
+
+@pytest.mark.parametrize("reaction", ["xx", "👍👍", "👍 ", "x👍"])
+def test_a_reaction_is_one_emoji_as_it_is_for_replies(reaction: str) -> None:
+    result = CliRunner().invoke(pombo, ["say", "--reaction", reaction, "--reply-to", "wamid.1"])
+    assert result.exit_code == 2
+    assert "a reaction is not one emoji; WhatsApp takes one, or none to take it back." in result.output
