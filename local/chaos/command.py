@@ -19,7 +19,7 @@ from local.chaos.wishes import Wishes
 from local.screen import step
 from local.stack import EndedAtStart, Told
 from local.stores import PROGRAMS
-from shared.cli import terminal
+from shared.cli import called, terminal
 from shared.domain.limits import DoubtPolicy
 
 SECONDS_LEAST = 30
@@ -98,7 +98,7 @@ def again(wishes: Wishes) -> str:
     """The command that makes the same run."""
     order = wishes.order
     words = (
-        "pombo chaos",
+        f"{called.program()} chaos",
         f"--messages {order.messages} --seconds {order.seconds:g} --contacts {order.contacts} --seed {order.seed}",
         f"--store {wishes.store} --policy {wishes.policy} --time-scale {wishes.time_scale:g}",
         *(["--no-sweep"] if not wishes.sweep else []),

@@ -25,6 +25,7 @@ from local.chaos.schedule import Kind
 from local.chaos.wishes import Wishes
 from local.stack import EndedAtStart
 from shared import config
+from shared.cli import called
 from shared.cli.chaos import chaos
 from shared.domain.limits import DoubtPolicy
 
@@ -243,7 +244,7 @@ def test_the_command_that_makes_the_same_run_is_understood_as_the_same(changes: 
 
     words = shlex.split(again(wishes))
 
-    assert words[:2] == ["pombo", "chaos"]
+    assert words[:2] == [called.program(), "chaos"]
     given = chaos.make_context("chaos", words[2:]).params
     assert (given["messages"], given["seconds"], given["contacts"], given["seed"]) == (10, 31.5, 20, 7)
     assert (given["store"], given["policy"], given["time_scale"]) == (wishes.store, wishes.policy, wishes.time_scale)
