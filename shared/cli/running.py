@@ -136,7 +136,8 @@ def describe(data_dir: Path) -> Described:
     environ = dict(os.environ)
     wanted = environ.get("STORE", "").strip()
     if wanted and _names_a_store(environ, wanted):
-        return Described(environ, data_dir / LOG_FILE)
+        is_stacks = is_running(data_dir) and _is_store_of_stack(environ, data_dir, wanted)
+        return _of_stack(environ, data_dir, wanted) if is_stacks else Described(environ, data_dir / LOG_FILE)
     return _of_stack(environ, data_dir, wanted) if is_running(data_dir) else _left(environ, data_dir, wanted)
 
 
@@ -144,6 +145,19 @@ def _names_a_store(environ: Mapping[str, str], wanted: str) -> bool:
     addresses = _ADDRESSES.get(wanted)
     is_deployed = environ.get("APP_ENV", "").strip() in config.DEPLOYED
     return addresses is None or is_deployed or any(environ.get(name, "").strip() for name in addresses)
+
+
+def _is_store_of_stack(environ: Mapping[str, str], data_dir: Path, wanted: str) -> bool:
+    """Whether it is the very store of the stack here: what is exported for make run is there for every command too."""
+    if environ.get("APP_ENV", "").strip() in config.DEPLOYED:
+        return False
+    try:
+        described = json.loads((data_dir / STACK_FILE).read_text())
+        theirs = described["environment"]
+        given = {name: environ[name].strip() for name in _ADDRESSES.get(wanted, ()) if environ.get(name, "").strip()}
+        return bool(described["store"] == wanted and given.items() <= theirs.items())
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return False
 
 
 def _of_stack(environ: dict[str, str], data_dir: Path, wanted: str) -> Described:

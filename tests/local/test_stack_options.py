@@ -13,7 +13,7 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
-from local.samples import try_samples
+from local.samples import _running_webhook, try_samples
 from local.stack import Options, Stack, _locked, _serve
 from local.tour import what_next, where_decided
 from shared import config
@@ -116,6 +116,30 @@ def test_a_process_that_was_started_again_has_its_new_pid_in_both_files(tmp_path
     for name in ("pids.json", "stack.json"):
         written = json.loads((tmp_path / name).read_text())
         assert (written.get("pids") or written)["internal"] == 4242
+
+
+def test_stack_json_names_the_secrets_that_are_set_and_holds_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HANDLER_URL_SECRET", "whsec_c4n4ry")
+    monkeypatch.delenv("META_APP_SECRET", raising=False)
+
+    Stack(Options(tmp_path, first_port=0), say=lambda _: None)._describe()
+
+    text = (tmp_path / "stack.json").read_text()
+    assert "c4n4ry" not in text
+    known = set(json.loads(text)["secrets"])
+    assert {"HANDLER_URL_SECRET", "META_APP_SECRET"} <= known, "the second by the default of one machine"
+    assert known <= {setting.name for setting in config.SETTINGS if setting.secret}
+
+
+def test_a_stack_that_was_killed_is_not_used_for_the_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(".pombo").mkdir()
+    Path(".pombo/stack.json").write_text('{"webhook": "http://127.0.0.1:9"}')
+    assert _running_webhook() is None
+    with _locked(Path(".pombo")):
+        assert _running_webhook() == "http://127.0.0.1:9"
 
 
 class Revived:

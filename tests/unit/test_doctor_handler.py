@@ -6,8 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
+from shared.cli import doctor_checks as checks
 from shared.cli import doctor_handler
 from shared.cli.doctor import as_text, examine
 from shared.cli.doctor_checks import Wrong
@@ -15,6 +17,7 @@ from shared.cli.doctor_handler import NO_FAILURE, backend, last_call
 from shared.cli.doctor_settings import Check
 from shared.cli.running import Described
 from shared.config import SETTINGS
+from shared.domain.tasks import CHECK_BODY
 
 EVENT, OTHER = "0f" * 20, "0e" * 20
 
@@ -172,3 +175,17 @@ def test_the_parts_come_first_and_settings_that_are_right_take_one_line(monkeypa
         f"ok  settings  {len(names) - 1} are right; pombo doctor --settings shows each.",
     ]
     assert len(as_text(found, all_settings=True).splitlines()) == len(found)
+
+
+def test_the_token_is_checked_by_a_body_that_the_service_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[Any] = []
+
+    def post(_url: str, *, content: str, **_: Any) -> httpx.Response:
+        sent.append(json.loads(content))
+        return httpx.Response(400, json={"error": "task_invalid"})
+
+    monkeypatch.setattr("httpx.post", post)
+    settings: Any = {"INTERNAL_TASK_BASE_URL": "http://127.0.0.1:9", "INTERNAL_TASK_TOKEN": ["a-token"]}
+
+    assert checks.token(settings, has_task_come_back=False) == "The internal service accepts it."
+    assert sent == [CHECK_BODY]

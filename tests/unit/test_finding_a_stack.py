@@ -198,6 +198,9 @@ def test_a_server_of_the_user_s_own_can_be_read_when_no_stack_runs(tmp_path: Pat
 
     assert (found.runs, found.is_local, found.environ["REDIS_URL"]) == (False, True, "redis://127.0.0.1:6380/3")
 
+    line = said(run(tmp_path, "dead", "list", STORE="firestore"))
+    assert "No Pombo here keeps its records in firestore; start one with: " in line
+
 
 def test_the_sqlite_file_of_the_last_one_is_read_wherever_it_was(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
@@ -217,6 +220,24 @@ def test_store_alone_means_the_stack_s_store(tmp_path: Path, monkeypatch: pytest
         monkeypatch.setenv("STORE", "sqlite")
         with pytest.raises(click.ClickException, match="keeps its records in redis: unset STORE, which says sqlite"):
             describe(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("address", "is_local"), [("redis://127.0.0.1:6380/3", True), ("redis://127.0.0.1:6380/4", False)]
+)
+def test_a_store_that_was_exported_for_the_stack_too_leads_to_the_stack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str, is_local: bool
+) -> None:
+    """Else say would find no simulator, in the very shell that started one."""
+    of_stack(tmp_path, "redis", REDIS_URL="redis://127.0.0.1:6380/3")
+    monkeypatch.setenv("STORE", "redis")
+    monkeypatch.setenv("REDIS_URL", address)
+    with held(tmp_path):
+        assert describe(tmp_path).is_local is is_local
+        monkeypatch.setenv("APP_ENV", "prod")
+        assert not describe(tmp_path).is_local
+    monkeypatch.delenv("APP_ENV")
+    assert not describe(tmp_path).is_local, "nothing runs"
 
 
 def test_in_staging_and_prod_store_means_what_the_environment_names(
@@ -295,6 +316,12 @@ def test_a_command_that_looks_does_not_keep_a_stack_from_starting(tmp_path: Path
     finally:
         over.set()
         thread.join()
+
+
+def test_two_commands_that_look_at_once_take_each_other_for_no_stack(tmp_path: Path) -> None:
+    with (tmp_path / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        assert not is_running(tmp_path)
 
 
 # ---- how a person types it
