@@ -399,3 +399,16 @@ def test_the_nightly_example_runs_the_check_with_options_that_it_has() -> None:
         assert option in done.stdout
     terraform = next(step["with"] for step in job["steps"] if "terraform" in step.get("uses", ""))
     assert terraform["terraform_wrapper"] is False, "its wrapper changes exit codes"
+
+
+# ---- keys of one's own
+
+
+def test_no_command_of_a_page_gives_cloud_tasks_a_key_of_its_own() -> None:
+    """With one it makes no task in a queue that says where its tasks go, as ours do: every webhook would fail.
+    https://cloud.google.com/tasks/docs/configuring-queues, "Limitations"
+    """
+    assert "http_target" in (TERRAFORM / "modules" / "tasks" / "main.tf").read_text()
+    pages = [path.read_text() for path in (*(ROOT / "docs").rglob("*.md"), *TERRAFORM.rglob("*.md"))]
+    assert not any("cmek-config" in page for page in pages)
+    assert not any("gcp-sa-cloudtasks" in page for page in pages)
