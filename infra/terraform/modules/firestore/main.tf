@@ -22,7 +22,7 @@ locals {
   # Firestore refuses a change of a collection's fields or indexes beside another of the same collection (409, in more words
   # than the provider tries again at: hashicorp/terraform-provider-google #16599, firebase/firebase-tools #1119). So a
   # collection has one change at a time: the first index of each collection, then the second of each, and so on.
-  indexed = [for place in range(4) : {
+  indexed = [for place in range(5) : {
     for name, it in local.collections : "${name}.${it.indexed[place]}" => { collection = name, field = it.indexed[place] }
     if length(it.indexed) > place
   }]
@@ -159,6 +159,23 @@ resource "google_firestore_field" "indexed_fourth" {
   depends_on = [google_firestore_field.indexed_third]
 }
 
+resource "google_firestore_field" "indexed_fifth" {
+  for_each = local.indexed[4]
+
+  project    = var.project
+  database   = google_firestore_database.this.name
+  collection = each.value.collection
+  field      = each.value.field
+
+  index_config {
+    indexes {
+      order       = "ASCENDING"
+      query_scope = "COLLECTION"
+    }
+  }
+  depends_on = [google_firestore_field.indexed_fourth]
+}
+
 resource "google_firestore_index" "this" {
   for_each = local.composite[0]
 
@@ -174,7 +191,7 @@ resource "google_firestore_index" "this" {
       order      = "ASCENDING"
     }
   }
-  depends_on = [google_firestore_field.indexed_fourth]
+  depends_on = [google_firestore_field.indexed_fifth]
 }
 
 resource "google_firestore_index" "second" {
