@@ -948,7 +948,7 @@ MUTATIONS = (
     Mutation(
         "webhook may act as tasks",
         ACT_AS,
-        'build_acts_as["webhook"]',
+        'deploy_acts_as["webhook"]',
         member(
             member="serviceAccount:pombo-webhook@my-project-1.iam.gserviceaccount.com",
             service_account_id="projects/my-project-1/serviceAccounts/pombo-tasks@my-project-1.iam.gserviceaccount.com",
