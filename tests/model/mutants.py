@@ -8,6 +8,7 @@ from tests.model.planting import Patch
 DELIVERY, RECORD = "shared/domain/delivery.py", "shared/domain/record.py"
 GUARDS, IDENTITY = "shared/domain/guards.py", "shared/domain/identity.py"
 ACCEPT, FOLLOW, RECEIPTS = "shared/pipeline/accept.py", "shared/pipeline/follow.py", "shared/pipeline/receipts.py"
+TASKS = "shared/domain/tasks.py"
 MARKS, BACKEND = "shared/domain/marks.py", "shared/pipeline/backend_marks.py"
 INBOUND, OUTBOUND = "shared/pipeline/process_inbound.py", "shared/pipeline/process_outbound.py"
 
@@ -120,7 +121,7 @@ LOST = (
         "a hop has the name of the task that makes it",
         "I2",
         "order: two replies, two workers",
-        FOLLOW,
+        TASKS,
         "hop=task.hop + 1",
         "hop=task.hop",
     ),

@@ -28,7 +28,7 @@ FORGED = {
 BOTH = pytest.mark.parametrize("kind", ["inbound", "outbound"])
 
 
-def body(kind: str, key: str, generation: int = 0, hop: int = 0, version: Any = 1) -> dict[str, Any]:
+def body(kind: str, key: str, generation: int = 0, hop: int = 0, version: Any = 2) -> dict[str, Any]:
     """A task's body."""
     given = {"v": version, "tenant": "default", KEY_FIELDS[kind]: key, "correlation_id": "correlation-of-a-test"}
     return {**given, "generation": generation, "hop": hop}
@@ -194,7 +194,7 @@ def test_an_unknown_version_of_a_task_is_left_to_a_newer_pombo(stack: Stack, con
     before = records(stack, contact)
     known = len(stack.logs("state_unknown"))
 
-    answer = stack.task(kind, body(kind, before[kind].key, version=2) | {"more": "of it"})
+    answer = stack.task(kind, body(kind, before[kind].key, version=3) | {"more": "of it"})
 
     assert (answer.status_code, answer.json()) == (409, {"state": "unknown"})
     assert stack.store.get(before[kind].key) == before[kind]
