@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, ClassVar
 
 import parts
 import pytest
@@ -78,6 +78,8 @@ class SlowQueue:
 class Taker:
     """A channel that takes every message, and may first refuse one, or lose the answer and let a receipt tell."""
 
+    provider: ClassVar[str] = "meta"
+    has_public_sender_ids: ClassVar[bool] = True
     internal: InternalParts | None = None
     trouble: Callable[[str], str] = lambda _: ""
     taken: list[str] = field(default_factory=list)
