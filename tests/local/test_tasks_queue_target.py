@@ -89,7 +89,7 @@ def test_a_queue_s_query_takes_the_place_of_the_task_s(emulator, target):
         ({"port": 81}, "https://task.example.com:81/own?q=1"),
         ({"scheme": "HTTP"}, "http://task.example.com:8443/own?q=1"),
         ({"host": "queue.example.com"}, "https://queue.example.com:8443/own?q=1"),
-        ({"host": "::1", "port": 8081}, "https://[::1]:8081/own?q=1"),
+        ({"host": "::1", "port": 9081}, "https://[::1]:9081/own?q=1"),
         ({"path_override": {"path": ""}}, "https://task.example.com:8443?q=1"),
         ({"query_override": {"query_params": ""}}, "https://task.example.com:8443/own"),
     ],

@@ -213,7 +213,7 @@ def test_the_sqlite_file_of_the_last_one_is_read_wherever_it_was(tmp_path: Path)
 
 
 def test_store_alone_means_the_stack_s_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    of_stack(tmp_path, "redis", REDIS_URL="redis://127.0.0.1:8084/0")
+    of_stack(tmp_path, "redis", REDIS_URL="redis://127.0.0.1:9084/0")
     with held(tmp_path):
         monkeypatch.setenv("STORE", "redis")
         assert (describe(tmp_path).control, describe(tmp_path).is_local) == (SIMULATOR, True)

@@ -104,5 +104,6 @@ def test_an_error_says_what_it_is_in_a_sentence(error: type[errors.PomboError]) 
 
 
 def test_no_two_errors_share_a_code() -> None:
-    codes = [error.code for error in OURS if error is not errors.SendError]
+    """One without a code of its own is a case of the error above it."""
+    codes = [error.code for error in OURS if "code" in vars(error)]
     assert len(codes) == len(set(codes))
