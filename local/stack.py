@@ -54,7 +54,7 @@ PORTS: Mapping[str, int] = {"webhook": 0, "internal": 1, "whatsapp": 2, "tasks":
 
 PORTS_FILE = "ports.json"
 
-FILES = ("*.json", "*.jsonl", "*.log", "*.sqlite", "*.sqlite-shm", "*.sqlite-wal", LOCK_FILE)
+FILES = ("*.json", "*.jsonl", "*.log", "*.pem", "*.sqlite", "*.sqlite-shm", "*.sqlite-wal", LOCK_FILE)
 """What a stack keeps in its data directory, beside a store's own files."""
 
 

@@ -1,6 +1,5 @@
 """The closing of a chaos run: ledger, records and logs, taken into one result."""
 
-from collections.abc import Sequence
 from itertools import islice
 
 from local.chaos.account import Books, by_key, take_account
@@ -16,8 +15,6 @@ from local.chaos.wishes import Wishes
 
 TIMELINES = 5
 """Of bad messages."""
-
-SHOWN_ABOVE = "Its timeline is shown above."
 
 
 def close(wishes: Wishes, plan: Plan, site: Site, trouble: Trouble, end: End) -> Result:
@@ -40,10 +37,5 @@ def close(wishes: Wishes, plan: Plan, site: Site, trouble: Trouble, end: End) ->
         account=account,
         told=told,
         needs=list(needs(wishes.order.messages, kills, interrupted, account.doubted, twice, outages)),
-        timelines=_each_once([site.timeline(finding.key) for finding in account.findings[:TIMELINES]]),
+        timelines=[site.timeline(finding.key) for finding in account.findings[:TIMELINES]],
     )
-
-
-def _each_once(timelines: Sequence[str]) -> list[str]:
-    """A message and its replies have one timeline; after the first of them it is only referred to."""
-    return [text if text not in timelines[:place] else SHOWN_ABOVE for place, text in enumerate(timelines)]

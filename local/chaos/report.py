@@ -38,6 +38,8 @@ FAULTS: Mapping[str, str] = {
 }
 """The simulator's own count of each fault that it made."""
 
+SHOWN_ABOVE = "Its timeline is shown above."
+
 
 @dataclass(frozen=True, slots=True)
 class End:
@@ -145,12 +147,17 @@ def as_text(result: Result) -> str:
         for name, value in facts:
             wrong = (name in BAD or name == "that should not be") and value
             lines.append(terminal.styled(f"  {name:<52} {value}", fg="red" if wrong else None))
-    for finding, timeline in zip_longest(result.account.findings, result.timelines):
+    for finding, timeline in zip_longest(result.account.findings, _each_once(result.timelines)):
         lines += ["", terminal.styled(f"{finding.fate}: {finding.sentence} ({finding.key})", fg="red")]
         lines += [timeline] if timeline else []
     lines += ["", *(f"A log line that should not be: {stray}" for stray in result.told.strays)]
     lines += [terminal.styled(conclusion(result), bold=True, fg="green" if result.exit_code == 0 else "red")]
     return "\n".join(lines)
+
+
+def _each_once(timelines: Sequence[str]) -> list[str]:
+    """A message and its replies have one timeline; after the first of them it is only referred to."""
+    return [text if text not in timelines[:place] else SHOWN_ABOVE for place, text in enumerate(timelines)]
 
 
 def conclusion(result: Result) -> str:

@@ -78,7 +78,7 @@ def test_certificates_are_fetched_from_the_port_that_stays_open(tmp_path: Path) 
 def test_all_of_the_data_directory_is_its_owner_s_alone_whatever_it_was_before(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
     data_dir.mkdir(mode=0o700)
-    for name in ("logs.jsonl", "internal.stderr.log", "lock", "ports.json", "faults.sqlite"):
+    for name in ("logs.jsonl", "internal.stderr.log", "lock", "ports.json", "faults.sqlite", "oidc-key.pem"):
         (data_dir / name).touch()
         (data_dir / name).chmod(0o644)
     (data_dir / "mine.txt").touch()

@@ -1,4 +1,4 @@
-"""When a chaos run gives up, what it says while it waits, and that it shows a timeline once."""
+"""When a chaos run gives up, and what it says while it waits."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from local.chaos import quiet
-from local.chaos.closing import SHOWN_ABOVE, _each_once
 from local.chaos.progress import TELL_EVERY, UNCHANGED_EVERY, Progress
 from local.chaos.quiet import STANDSTILL_SECONDS, Watch
 from local.faults import Fault, FaultBook
@@ -103,7 +102,3 @@ def test_progress_that_changes_is_told_every_few_seconds(clock: Clock) -> None:
         progress.tell(f"{clock.now:g} s")
 
     assert told == ["5 s", "10 s", "15 s", "20 s"]
-
-
-def test_one_message_s_timeline_is_printed_once() -> None:
-    assert _each_once(["a", "b", "a", "a"]) == ["a", "b", SHOWN_ABOVE, SHOWN_ABOVE]

@@ -19,7 +19,7 @@ from local.chaos.handler import HANDLER
 from local.chaos.logs import Told, read_logs
 from local.chaos.plan import Order
 from local.chaos.proof import Need, needs, share
-from local.chaos.report import End, Result, as_dict, as_text
+from local.chaos.report import SHOWN_ABOVE, End, Result, as_dict, as_text
 from local.chaos.run import _settings
 from local.chaos.schedule import Kind
 from local.chaos.wishes import Wishes
@@ -285,3 +285,13 @@ def test_too_few_messages_to_prove_anything_are_said_beforehand(
     assert ended.exit_code == 130
     assert ("fewer than 30 messages are most likely too few" in ended.output) is warned
     assert [it.order.slower for it in asked] == [0 if warned else 2500]
+
+
+def test_the_timeline_that_several_bad_messages_share_is_printed_once() -> None:
+    account = with_fate(Fate.LOST)
+    account.findings = [Finding(Fate.LOST, key, "It is lost.") for key in (KEY, OTHER, KEY)]
+
+    text = as_text(result(account=account, timelines=["Message abc", "Message abc", "Message def"]))
+
+    assert text.count("Message abc") == text.count(SHOWN_ABOVE) == text.count("Message def") == 1
+    assert text.count("It is lost.") == 3

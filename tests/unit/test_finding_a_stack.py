@@ -46,6 +46,7 @@ def of_stack(data_dir: Path, store: str = "sqlite", **environment: str) -> None:
     """stack.json, as a stack writes it that is up, and a kill leaves it."""
     environment = {"STORE": store, "SQLITE_PATH": str(data_dir / "pombo.sqlite"), **environment}
     described = {"store": store, "data_dir": str(data_dir), "control": SIMULATOR, "environment": environment}
+    described["secrets"] = ["HANDLER_URL_SECRET"]
     (data_dir / "stack.json").write_text(json.dumps(described))
 
 
@@ -90,6 +91,7 @@ def test_what_a_killed_stack_left_is_no_stack_that_runs(tmp_path: Path) -> None:
     letter_in(tmp_path)
     with held(tmp_path):
         assert (is_running(tmp_path), describe(tmp_path).runs, describe(tmp_path).control) == (True, True, SIMULATOR)
+        assert describe(tmp_path).secrets == {"HANDLER_URL_SECRET"}
 
     found = describe(tmp_path)
     assert (is_running(tmp_path), found.runs, found.control) == (False, False, None)
@@ -213,7 +215,7 @@ def test_the_sqlite_file_of_the_last_one_is_read_wherever_it_was(tmp_path: Path)
 
 
 def test_store_alone_means_the_stack_s_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    of_stack(tmp_path, "redis", REDIS_URL="redis://127.0.0.1:9084/0")
+    of_stack(tmp_path, "redis", REDIS_URL="redis://127.0.0.1:6381/0")
     with held(tmp_path):
         monkeypatch.setenv("STORE", "redis")
         assert (describe(tmp_path).control, describe(tmp_path).is_local) == (SIMULATOR, True)
