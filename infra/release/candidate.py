@@ -17,8 +17,9 @@ import urllib.request
 from collections.abc import Callable, Sequence
 
 from infra.release import registry
-from infra.release.cloud_run import SERVICES, Refused, Service
+from infra.release.cloud_run import Refused, Service
 from infra.release.rollout import HOLD, Watch, in_steps
+from infra.release.services import SERVICES
 
 READY_SECONDS = 60
 """A new address may be unknown for a while, and a first request starts an instance."""
@@ -161,7 +162,7 @@ def main(given: Sequence[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, prog="candidate"
     )
     parser.add_argument("action", choices=("check", "promote", "drop", "rollback"))
-    parser.add_argument("services", nargs="+", choices=SERVICES, metavar="SERVICE", help="webhook, internal, in order")
+    parser.add_argument("services", nargs="+", choices=SERVICES, metavar="SERVICE", help=", ".join(SERVICES))
     parser.add_argument("--project", required=True)
     parser.add_argument("--region", required=True)
     parser.add_argument(

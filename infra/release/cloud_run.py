@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-SERVICES = ("webhook", "internal")
-
 CANDIDATE = "candidate"
 """A tag of Cloud Run's, and with it an address of its own, for as long as a revision is checked and no longer."""
 

@@ -19,6 +19,7 @@ from typing import NoReturn
 from infra.release import first_secrets, place, source_images, variables, webhook_checks
 from infra.release.place import ENVIRONMENTS, Place
 from infra.release.roots import PAUSE_SECONDS, Root
+from infra.release.services import AS_DEPLOYED
 from infra.release.tools import Refused
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -70,10 +71,10 @@ def _build_up(where: Place, values: dict[str, str], pause: float) -> str:
     environment = Root(where.environment_root, where.state_bucket, {})
     environment.init()
     _say_whether(environment.apply(pause))
-    for number, kind in enumerate(source_images.SERVICES, 6):
+    for number, kind in enumerate(AS_DEPLOYED, 6):
         _step(number, f"Building and deploying {kind} (a few minutes where it has changed)")
         print(f"    {source_images.deploy(source_images.Service(kind, where))}", flush=True)
-    _step(8, "Asking the webhook")
+    _step(6 + len(AS_DEPLOYED), "Asking the webhook")
     url = environment.output("webhook_url")
     print(f"    {webhook_checks.check(url)}", flush=True)
     return url

@@ -19,9 +19,6 @@ from typing import Any
 from infra.release.place import Place
 from infra.release.tools import Failed, Refused, follow, gcloud
 
-SERVICES = ("internal", "webhook")
-"""In the order in which they are deployed: a newer internal service understands what an older webhook writes."""
-
 FOLDERS = ("services", "shared", "handlers")
 LEFT_OUT = ("shared/cli", "__pycache__")
 """What .dockerignore says, in Python's words. A test holds the two together."""

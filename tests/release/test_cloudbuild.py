@@ -17,8 +17,8 @@ from google.protobuf import json_format
 from project import BUILD, DEPLOYMENT, Candidate, Project, answering, both, build_id
 from tree import ROOT
 
-from infra.release.cloud_run import SERVICES
 from infra.release.rollout import Watch
+from infra.release.services import SERVICES
 
 Config = dict[str, Any]
 ProjectAfter = Callable[[int], Project]

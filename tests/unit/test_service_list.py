@@ -1,5 +1,6 @@
 """services/names.txt is the one list of the services: what is there, what is built and what is configured agrees."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -34,9 +35,29 @@ def test_chaos_kills_every_service() -> None:
     assert schedule.TOGETHER.split("+") == list(schedule.KILLED)
 
 
-@pytest.mark.parametrize("name", ["Makefile", "local/stack.py", "local/chaos/schedule.py", "tests/release/tree.py"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Makefile",
+        "local/stack.py",
+        "local/chaos/schedule.py",
+        "tests/release/tree.py",
+        "infra/release/cloud_run.py",
+        "infra/release/source_images.py",
+        "infra/release/builds.py",
+    ],
+)
 def test_who_goes_through_all_services_reads_the_list(name: str) -> None:
     """Another list would be forgotten when a service comes."""
     text = (ROOT / name).read_text()
     pairs = [f"{SERVICES[0]}{between}{SERVICES[1]}" for between in (" ", ", ", '", "', "+")]
     assert [pair for pair in pairs if pair in text and f"{pair} are" not in text] == []
+
+
+@pytest.mark.parametrize("name", ["cloudbuild.yaml", "cloudbuild-deploy.yaml"])
+def test_each_step_of_a_build_goes_through_all_services_the_private_one_first(name: str) -> None:
+    """A file for Cloud Build cannot read the list before its source is there."""
+    text = (ROOT / name).read_text()
+    listed = re.findall(r"(?:for service in|candidate \w+) ((?:[a-z]+ ?)+?)(?:;| --)", text)
+    assert listed
+    assert {tuple(words.split()) for words in listed} == {SERVICES[::-1]}
