@@ -54,7 +54,11 @@ PORTS: Mapping[str, int] = {"webhook": 0, "internal": 1, "whatsapp": 2, "tasks":
 
 PORTS_FILE = "ports.json"
 
-FILES = ("*.json", "*.jsonl", "*.log", "*.pem", "*.sqlite", "*.sqlite-shm", "*.sqlite-wal", LOCK_FILE)
+FILES = (
+    *("logs.jsonl", "*.stderr.log", "store.log", LOCK_FILE),
+    *(PORTS_FILE, "pids.json", STACK_FILE, LAST_FILE, "oidc-*"),
+    *(f"{name}.sqlite*" for name in ("pombo", "whatsapp", "tasks", "faults")),
+)
 """What a stack keeps in its data directory, beside a store's own files."""
 
 

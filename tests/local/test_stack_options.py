@@ -78,11 +78,11 @@ def test_certificates_are_fetched_from_the_port_that_stays_open(tmp_path: Path) 
 def test_all_of_the_data_directory_is_its_owner_s_alone_whatever_it_was_before(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
     data_dir.mkdir(mode=0o700)
-    for name in ("logs.jsonl", "internal.stderr.log", "lock", "ports.json", "faults.sqlite", "oidc-key.pem"):
+    for name in ("logs.jsonl", "internal.stderr.log", "lock", "ports.json", "faults.sqlite", "oidc-old.pem"):
         (data_dir / name).touch()
         (data_dir / name).chmod(0o644)
-    (data_dir / "mine.txt").touch()
-    (data_dir / "mine.txt").chmod(0o640)
+    (data_dir / "mine.jsonl").touch()
+    (data_dir / "mine.jsonl").chmod(0o640)
     umask = os.umask(0o022)
     try:
         stack = Stack(Options(data_dir, first_port=0, sweep=False), say=lambda _: None)
@@ -93,7 +93,7 @@ def test_all_of_the_data_directory_is_its_owner_s_alone_whatever_it_was_before(t
     finally:
         os.umask(umask)
 
-    assert modes.pop("mine.txt") == 0o640, "a file of the user's own is left alone"
+    assert modes.pop("mine.jsonl") == 0o640, "a file of the user's own is left alone"
     assert {"whatsapp.sqlite", "pombo.sqlite", "tasks.sqlite", "webhook.stderr.log", "stack.json"} <= modes.keys()
     assert modes == dict.fromkeys(modes, 0o600)
     assert umask_of_child
