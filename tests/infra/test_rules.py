@@ -53,6 +53,24 @@ def test_terraform_knows_every_name_that_a_handler_s_own_variable_may_not_have()
     assert re.findall(r'"(\w+)"', listed) == sorted(setting.name for setting in SETTINGS)
 
 
+def test_terraform_takes_a_number_in_the_range_in_which_the_code_takes_it() -> None:
+    services = (TERRAFORM / "modules" / "pombo" / "services.tf").read_text()
+    (listed,) = re.findall(r"ranges = \{\n(.*?)\n  \}", services, re.S)
+    ranges = {name: (int(least), int(most)) for name, least, most in re.findall(r"(\w+) += \[(\d+), (\d+)\]", listed)}
+    numbers = re.search(
+        r"for name in \[([^]]*)\] :\n +can\(regex", (TERRAFORM / "modules" / "pombo" / "variables.tf").read_text()
+    )
+    assert numbers
+    assert sorted(ranges) == sorted(re.findall(r'"(\w+)"', numbers[1]))
+    for name, (least, most) in ranges.items():
+        (setting,) = [it for it in SETTINGS if it.name == name.upper()]
+        for value in (least, most):
+            setting.parse(str(value))
+        for value in (least - 1, most + 1):
+            with pytest.raises(Exception, match=rf"\bfrom\b|\bat least\b|{least}"):
+                setting.parse(str(value))
+
+
 API_OF = {
     "google_artifact_registry_repository": "artifactregistry",
     "google_billing_budget": "billingbudgets",

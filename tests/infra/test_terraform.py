@@ -190,6 +190,9 @@ def test_the_state_bucket_is_configured_as_the_backend_wants_it(
 
 
 REFUSED = [
+    ("no attempt at all", {**BARE, "settings": {"max_attempts": 0}}, "max_attempts is from 1 to 50."),
+    ("a window too short", {**BARE, "settings": {"in_doubt_seconds": 60}}, "in_doubt_seconds is from 120 to 86400."),
+    ("more threads than there are", {**BARE, "settings": {"threads": 1001}}, "threads is from 1 to 1000."),
     ("more tasks than instances", {**BARE, "max_instances": {"internal": 5}}, "raise max_instances of internal"),
     (
         "more tenants than the instances that were asked for",

@@ -27,6 +27,17 @@ locals {
   }
   settings = keys(local.defaults)
 
+  # The least and the most that the code takes: else its start is refused, after the apply. (Of handler_timeout because a
+  # task may be dispatched for 1800 s at most.)
+  ranges = {
+    dedupe_ttl_days   = [1, 365]
+    handler_timeout   = [1, 1700]
+    in_doubt_seconds  = [120, 86400]
+    max_attempts      = [1, 50]
+    threads           = [1, 1000]
+    webhook_max_bytes = [1024, 67108864]
+  }
+
   # Every variable of shared/config.py: no name of the handler's own may be one of them.
   own_names = [
     "APP_ENV",

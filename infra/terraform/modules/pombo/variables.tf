@@ -100,8 +100,14 @@ variable "settings" {
     error_message = "handler_timeout and in_doubt_seconds are whole seconds, threads, dedupe_ttl_days, max_attempts and webhook_max_bytes whole numbers."
   }
   validation {
-    condition     = try(tonumber(var.settings["handler_timeout"]) >= 1 && tonumber(var.settings["handler_timeout"]) <= 1700, true)
-    error_message = "handler_timeout is from 1 to 1700: a task may be dispatched for 1800 s at most."
+    condition = alltrue([
+      for name, range in local.ranges :
+      try(tonumber(var.settings[name]) >= range[0] && tonumber(var.settings[name]) <= range[1], true)
+    ])
+    error_message = join(" ", [
+      for name, range in local.ranges : "${name} is from ${range[0]} to ${range[1]}."
+      if try(tonumber(var.settings[name]) < range[0] || tonumber(var.settings[name]) > range[1], false)
+    ])
   }
   validation {
     condition     = contains(["DEBUG", "INFO"], lookup(var.settings, "log_level", "INFO"))
