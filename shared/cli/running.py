@@ -148,14 +148,17 @@ def _names_a_store(environ: Mapping[str, str], wanted: str) -> bool:
 
 
 def _is_store_of_stack(environ: Mapping[str, str], data_dir: Path, wanted: str) -> bool:
-    """Whether it is the very store of the stack here: what is exported for make run is there for every command too."""
+    """Whether it is the very store of the stack here, and nothing that is exported says otherwise of the stack: what is
+    exported for make run is there for every command too.
+    """
     if environ.get("APP_ENV", "").strip() in config.DEPLOYED:
         return False
     try:
         described = json.loads((data_dir / STACK_FILE).read_text())
         theirs = described["environment"]
+        agree = all(environ.get(name, "").strip() in ("", value) for name, value in theirs.items())
         given = {name: environ[name].strip() for name in _ADDRESSES.get(wanted, ()) if environ.get(name, "").strip()}
-        return bool(described["store"] == wanted and given.items() <= theirs.items())
+        return bool(described["store"] == wanted and agree and given.items() <= theirs.items())
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return False
 

@@ -44,7 +44,10 @@ def _applies(policy: Mapping[str, Any], version: Version) -> bool:
     for condition in policy.get("condition") or []:
         tag_state = condition.get("tag_state") or "ANY"
         return (
-            tag_state in ("ANY", "TAGGED" if version.tagged else "UNTAGGED")
+            not condition.get(
+                "tag_prefixes"
+            )  # ours are tagged by their build; rules_release looks at the tags that move
+            and tag_state in ("ANY", "TAGGED" if version.tagged else "UNTAGGED")
             and version.age > _days(condition.get("older_than"), 0)
             and version.age < _days(condition.get("newer_than"), 100_000)
         )
@@ -65,7 +68,7 @@ GONE = (Version(120, 400), Version(120, 400, tagged=False))
 
 
 def the_registry_keeps_the_newest_images(plan: Plan) -> Iterator[str]:
-    repository = plan.one("google_artifact_registry_repository")
+    (repository,) = [it for it in plan.of("google_artifact_registry_repository") if it["repository_id"] == "pombo"]
     policies = repository.get("cleanup_policies") or []
     for version in KEPT:
         if deletes(policies, version):
@@ -130,6 +133,7 @@ API_OF_COMMAND: Mapping[str, str] = {
     "artifacts docker images scan": "ondemandscanning",
     "artifacts docker images list-vulnerabilities": "ondemandscanning",
     "artifacts docker": "artifactregistry",
+    "artifacts tags": "artifactregistry",
     "auth": "",
     "billing": "",
     "builds": "cloudbuild",
@@ -150,6 +154,7 @@ API_OF_COMMAND: Mapping[str, str] = {
     "services": "serviceusage",
     "storage": "storage",
     "tasks": "cloudtasks",
+    "version": "",
 }
 """Which API of the project a command of gcloud's calls, "" for none. The longest name counts."""
 

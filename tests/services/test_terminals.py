@@ -4,10 +4,12 @@ import ast
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -115,7 +117,10 @@ def test_up_starts_and_shows_its_log_on_a_terminal_without_utf_8(tmp_path: Path,
         assert up.stdout is not None
         lines = iter(up.stdout.readline, b"")
         assert next(lines).startswith(b"? Starting ")
-        assert any(b'Pombo is up. In another terminal: pombo say "hello"' in line for line in lines)
+        told = next(line for line in lines if b"Pombo is up." in line).decode(
+            "latin-1" if terminal is LATIN else "ascii"
+        )
+        assert re.search(r'In another terminal: \S*pombo say "hello" --wait --data-dir \S*dados-', told)
         shown(terminal, "latin-1", "say", "hello", "--data-dir", str(data_dir))
         assert any(b"inbound_new" in line for line in lines)
         up.send_signal(signal.SIGINT)
@@ -141,14 +146,18 @@ def test_chaos_begins_on_a_terminal_without_utf_8(tmp_path: Path, terminal: Mapp
     assert (chaos.returncode, err) == (130, b"")
 
 
-def _started(*words: str, **terminal: str) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen(
-        command(*words),
-        cwd=ROOT,
-        env=clean_environment(**terminal),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
+@contextmanager
+def _started(*words: str, **terminal: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """A command that runs until the test ends it, and no longer than the test."""
+    environ = clean_environment(**terminal)
+    with subprocess.Popen(
+        command(*words), cwd=ROOT, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as started:
+        try:
+            yield started
+        finally:
+            if started.poll() is None:
+                started.kill()
 
 
 @pytest.mark.parametrize("terminal", [LATIN, POSIX], ids=["latin-1", "POSIX"])

@@ -14,6 +14,12 @@ resource "google_storage_bucket" "run_sources" {
   public_access_prevention    = "enforced"
   force_destroy               = true # what was uploaded for a build, and is in the repository anyway
 
+  dynamic "encryption" {
+    for_each = var.kms_key == null ? [] : [var.kms_key]
+    content {
+      default_kms_key_name = encryption.value
+    }
+  }
   lifecycle_rule {
     action {
       type = "Delete"

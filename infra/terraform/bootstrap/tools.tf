@@ -6,6 +6,7 @@ resource "google_artifact_registry_repository" "tools" {
   location      = var.region
   repository_id = "pombo-tools"
   format        = "DOCKER"
+  kms_key_name  = var.kms_key
   depends_on    = [google_project_service.this]
 }
 
