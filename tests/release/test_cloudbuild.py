@@ -154,6 +154,8 @@ def _frame_faults(name: str, build: Mapping[str, Any]) -> Iterator[str]:
         yield "an account of one's own needs logging: CLOUD_LOGGING_ONLY"
     if not build.get("options", {}).get("automapSubstitutions"):
         yield "scripts do not see substitutions"
+    if build.get("options", {}).get("substitutionOption") != "ALLOW_LOOSE":
+        yield "Cloud Build refuses it where it does not find a substitution, as in a script's ${_NAME:-default}"
     scripts = "\n".join(step.get("script", "") for step in build["steps"])
     if name == "cloudbuild.yaml":
         if "bash .ci/run" not in next((step["script"] for step in build["steps"] if step["id"] == "test"), ""):
@@ -240,6 +242,7 @@ MUTATIONS: dict[str, tuple[str, Callable[[Config], Any], str]] = {
     "the account that deploys": (B, lambda b: b.update(serviceAccount=DEPLOYMENT["serviceAccount"]), "pombo-build"),
     "the account that builds": (D, lambda b: b.update(serviceAccount=BUILD["serviceAccount"]), "pombo-deploy"),
     "logs in a bucket": (B, lambda b: b["options"].update(logging="GCS_ONLY"), "CLOUD_LOGGING_ONLY"),
+    "strict substitutions": (B, lambda b: b["options"].pop("substitutionOption"), "Cloud Build refuses it"),
     "scripts without substitutions": (D, lambda b: b["options"].pop("automapSubstitutions"), "do not see"),
     "other tests": (B, replaced("test", "bash .ci/run", "make check"), "not those of CI"),
     "tests in the deployment": (
