@@ -1,5 +1,6 @@
 """A candidate: the revision of a service that was deployed without traffic. It is checked, given the traffic, or not.
 
+python3 -m infra.release.candidate serving internal webhook --project my-project --region europe-west1
 python3 -m infra.release.candidate check webhook --project my-project --region europe-west1
 python3 -m infra.release.candidate promote internal webhook --project my-project --region europe-west1
 python3 -m infra.release.candidate drop internal webhook --project my-project --region europe-west1
@@ -27,6 +28,11 @@ READY_SECONDS = 60
 ANSWER_SECONDS = 20
 
 NO_MESSAGE = "hub.mode=subscribe&hub.verify_token=none-that-is-right&hub.challenge=1"
+
+
+def serving(service: Service) -> str:
+    """Read what serves, with the permissions that every later action needs. Raises Refused; it changes nothing."""
+    return f"{service.name} serves {_short(service.image_of(service.serving))}."
 
 
 def check(service: Service) -> str:
@@ -157,11 +163,14 @@ def _ask(url: str, body: bytes | None = None) -> tuple[int, bytes]:
 
 
 def main(given: Sequence[str] | None = None) -> None:
-    """Do one thing to each service in turn; stop at the first that is refused."""
+    """Do one thing to each service in turn; stop at the first that is refused, except when dropping.
+
+    A service that is not dropped keeps pinned traffic and a public address of its candidate.
+    """
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, prog="candidate"
     )
-    parser.add_argument("action", choices=("check", "promote", "drop", "rollback"))
+    parser.add_argument("action", choices=("serving", "check", "promote", "drop", "rollback"))
     parser.add_argument("services", nargs="+", choices=SERVICES, metavar="SERVICE", help=", ".join(SERVICES))
     parser.add_argument("--project", required=True)
     parser.add_argument("--region", required=True)
@@ -170,16 +179,22 @@ def main(given: Sequence[str] | None = None) -> None:
     )
     asked = parser.parse_args(given)
     actions: dict[str, Callable[[Service], str]] = {
+        "serving": serving,
         "check": check,
         "promote": lambda service: promote(service, Watch(asked.hold)),
         "drop": drop,
         "rollback": rollback,
     }
+    refusals: list[str] = []
     for kind in asked.services:
         try:
             print(actions[asked.action](Service.described(kind, asked.project, asked.region)), flush=True)
         except Refused as refusal:
-            sys.exit(f"pombo: {refusal}")
+            refusals.append(f"pombo: {refusal}")
+            if asked.action != "drop":
+                break
+    if refusals:
+        sys.exit("\n".join(refusals))
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ def new(url: str) -> dict[str, Any]:
         "severities": [],
         "unready": [],
         "away": [],
+        "denied": [],
         "builds": {},
         "tags": {},
         "metrics": {},
@@ -161,6 +162,8 @@ def _set_tag(state: dict[str, Any], verb: str, name: str, flags: Mapping[str, st
 
 def gcloud(state: dict[str, Any], words: list[str], flags: Mapping[str, str]) -> str:
     match words:
+        case ["run", kind, action, *rest] if any(name.startswith(it) for it in state["denied"] for name in rest):
+            _fail(f"(gcloud.run.{kind}.{action}) PERMISSION_DENIED: Permission 'run.{kind}' denied.")
         case ["run", "services", action, name] if [action, name] in state["away"]:
             state["away"].remove([action, name])
             _fail(f"(gcloud.run.services.{action}) UNAVAILABLE: The service is currently unavailable.")

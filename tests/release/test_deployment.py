@@ -191,7 +191,7 @@ def applied(project: Project) -> bool:
         ({"unready": [image("webhook", 3)]}, "deploy"),
         ({"away": [["update", "pombo-internal"]]}, "deploy"),
         ({"away": [["update", "pombo-webhook"]]}, "deploy"),
-        ({"away": [["describe", "pombo-webhook"]]}, "deploy"),
+        ({"away": [["describe", "pombo-webhook"]]}, "release"),
         ({"away": [["update-traffic", "pombo-webhook"]]}, "deploy"),
         ({"severities": ["CRITICAL\tTrue"]}, "scan"),
     ],
@@ -207,6 +207,41 @@ def test_a_release_that_goes_wrong_leaves_nothing_of_itself_behind(
     assert applied(project)
     done = project.run("drop", "internal", "webhook")
     assert done.stdout.count("has nothing to drop") == 2
+
+
+def test_a_service_that_cannot_be_dropped_does_not_keep_the_other_from_it(project_after: ProjectAfter) -> None:
+    project = project_after(2)
+    assert project.release(3, DEPLOYED) is None
+    project.change(lambda state: state.update(away=[["describe", "pombo-internal"]]))
+    done = project.run("drop", "internal", "webhook")
+    assert done.returncode == 1
+    assert "UNAVAILABLE" in done.stderr
+    assert "pombo-webhook goes on with" in done.stdout
+    assert project.addresses() == ["pombo-internal-00004"]
+    project.change(lambda state: state.update(away=[["describe", "pombo-internal"], ["describe", "pombo-webhook"]]))
+    assert project.run("drop", "internal", "webhook").stderr.count("pombo: ") == 2
+
+
+def test_another_action_stops_at_the_first_service_that_is_refused(project_after: ProjectAfter) -> None:
+    project = project_after(2)
+    project.change(lambda state: state.update(away=[["describe", "pombo-webhook"]]))
+    done = project.run("rollback", "webhook", "internal")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert project.serves() == both(2)
+
+
+@pytest.mark.parametrize("denied", ["pombo-webhook", "pombo-internal", "pombo-webhook-0", "pombo-internal-0"])
+def test_a_role_that_is_missing_stops_a_deployment_before_it_changes_anything(
+    denied: str, project_after: ProjectAfter
+) -> None:
+    """Of the service, or of its revisions alone."""
+    project = project_after(2)
+    assert project.build(3) is None
+    project.change(lambda state: state.update(denied=[denied]))
+    before = project.state["services"]
+    assert project.deploy(3) == "release"
+    assert "PERMISSION_DENIED" in project.said[-1]
+    assert project.state["services"] == before
 
 
 def test_a_first_release_that_goes_wrong_leaves_the_placeholder(
