@@ -69,10 +69,11 @@ def promote(service: Service, watch: Watch = Watch()) -> str:  # noqa: B008 - it
         return f"{serving} has the traffic already."
     revision = service.candidate()["revisionName"]
     image, before = service.image_of(revision), service.image_of(serving)
-    # The first apply's placeholder is nobody to be compared with, and would tell Meta that it has every message.
-    if before.partition("@")[0] == service.repository:
+    # The first apply's placeholder is nobody to be compared with, and would tell Meta that it has every message. An
+    # image of `make deploy` is ours, of another name: it is compared with, and its digest is none of this repository's.
+    if before.startswith(service.repository.rpartition("/")[0] + "/"):
         in_steps(service, revision, serving, watch)
-        if before != image:
+        if before != image and before.partition("@")[0] == service.repository:
             registry.tag(service, before, registry.PREVIOUS)
     registry.tag(service, image, registry.SERVING)
     service.move("--to-latest", "--clear-tags")

@@ -537,3 +537,23 @@ def test_the_placeholder_is_nobody_to_be_compared_with(project_after: ProjectAft
     project.change(lambda state: state.update(metrics=metrics | worse))
     assert project.release(1) is None
     assert moves(project) == ["internal all", "webhook all"]
+
+
+def test_an_image_of_make_deploy_is_compared_with_and_not_taken_for_the_placeholder(
+    project_after: ProjectAfter,
+) -> None:
+    project = project_after(0)
+    made = [f"{fake_cloud.REPOSITORY}/pombo-{kind}@sha256:{'5' * 64}" for kind in ("internal", "webhook")]
+
+    def from_source(state: dict[str, Any]) -> None:
+        state["pushed"] += made
+        for image_made in made:
+            fake_cloud.add_revision(state, image_made.rpartition("/")[2].partition("@")[0], image_made)
+
+    project.change(from_source)
+    assert project.release(1) is None, project.said
+    steps = [f"{service} {share}" for service in ("internal", "webhook") for share in ("5", "25", "all")]
+    assert moves(project) == steps
+    assert project.serves() == both(1)
+    tags = project.state["tags"][f"{fake_cloud.REPOSITORY}/webhook"]
+    assert set(tags) == {"serving"}, "its digest is not of this repository"
