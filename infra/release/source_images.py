@@ -46,14 +46,24 @@ class Service:
         return f"{self.repository}/{self.name}"
 
     def served(self) -> tuple[str, bool]:
-        """The image that has the traffic, and whether the next revision gets it of itself. Raises Failed."""
+        """The image that has the traffic, and whether nothing is to be done: the next revision gets the traffic of
+        itself, and no revision has an address of its own. Raises Failed.
+        """
         described = gcloud("run", "services", "describe", self.name, *self.place.options, "--format=json")
-        most: dict[str, Any] = max(json.loads(described)["status"]["traffic"], key=lambda it: it.get("percent", 0))
+        targets: list[dict[str, Any]] = json.loads(described)["status"]["traffic"]
+        most = max(targets, key=lambda it: it.get("percent", 0))
         image = gcloud(
             *("run", "revisions", "describe", most["revisionName"], *self.place.options),
             "--format=value(spec.containers[0].image)",
         )
-        return image, bool(most.get("latestRevision")) and most.get("percent") == 100
+        tagged = any(it.get("tag") for it in targets)
+        return image, bool(most.get("latestRevision")) and most.get("percent") == 100 and not tagged
+
+    def has_run(self, image: str) -> bool:
+        """Whether one of its revisions is of this image. Raises Failed."""
+        shown = "--format=value(spec.containers[0].image)"
+        listed = gcloud("run", "revisions", "list", f"--service={self.name}", *self.place.options, shown)
+        return image in listed.split()
 
 
 def put_together(service: Service, folder: Path) -> None:
@@ -111,15 +121,15 @@ def deploy(service: Service) -> str:
         folder.mkdir()
         put_together(service, folder)
         tag = f"source-{hash_of(folder)}"
-        built, (serves, follows) = _built(service, tag), service.served()
-        if built and (serves, follows) == (built, True):
+        built, (serves, settled) = _built(service, tag), service.served()
+        if built and (serves, settled) == (built, True):
             return f"{service.name} serves this source already."
         if built:
             gcloud("run", "services", "update", service.name, *service.place.options, f"--image={built}")
         else:
             _build(service, folder)
-    # Ends a pinning of the traffic too, as a rollback or a broken build may have left one.
-    gcloud("run", "services", "update-traffic", service.name, *service.place.options, "--to-latest")
+    # Ends a pinning of the traffic and an old revision's address too, as a broken deployment may have left them.
+    gcloud("run", "services", "update-traffic", service.name, *service.place.options, "--to-latest", "--clear-tags")
     serves, _ = service.served()
     if not built and serves.startswith(f"{service.image}@sha256:"):
         gcloud("artifacts", "docker", "tags", "add", serves, f"{service.image}:{tag}")
@@ -127,13 +137,17 @@ def deploy(service: Service) -> str:
 
 
 def _built(service: Service, tag: str) -> str | None:
-    """The image of this very source, if there is one. (Where the registry does not say, it is built again.)"""
+    """The image of this very source, if the service has run it. (Where the registry does not say, it is built again.)
+
+    pombo-build may push, and so move the tag to an image of somebody else's: the tag alone is not believed.
+    """
     try:
         tags = json.loads(gcloud("artifacts", "docker", "tags", "list", service.image, "--format=json"))
     except Failed:
         return None
     versions = [it["version"].rpartition("/")[2] for it in tags if it["tag"].rpartition("/")[2] == tag]
-    return f"{service.image}@{versions[0]}" if versions else None
+    image = f"{service.image}@{versions[0]}" if versions else ""
+    return image if image and service.has_run(image) else None
 
 
 def _build(service: Service, folder: Path) -> None:

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 PROJECT, REGION = "my-project-1", "europe-west1"
 REPOSITORY = f"{REGION}-docker.pkg.dev/{PROJECT}/pombo"
 PLACEHOLDER = "us-docker.pkg.dev/cloudrun/container/hello"
-SWITCHES = ("--quiet", "--to-latest", "--uniform-bucket-level-access", "--public-access-prevention")
+SWITCHES = ("--quiet", "--to-latest", "--clear-tags", "--uniform-bucket-level-access", "--public-access-prevention")
 
 
 def new() -> dict[str, Any]:
@@ -89,11 +89,16 @@ def _run(state: dict[str, Any], words: list[str], flags: Mapping[str, str]) -> s
         case ["services", "update-traffic", name] if "--to-latest" in flags:
             service = service_of(state, name)
             service |= {"serves": len(service["revisions"]) - 1, "follows": True}
+            if "--clear-tags" in flags:
+                service.pop("tagged", None)
         case ["services", "describe", name]:
             service = service_of(state, name)
             target = {"revisionName": service["revisions"][service["serves"]]["name"], "percent": 100}
             latest = {"latestRevision": True} if service["follows"] else {}
-            return json.dumps({"status": {"traffic": [{**target, **latest}]}})
+            tags = [{"revisionName": service["revisions"][0]["name"], "tag": it} for it in service.get("tagged", [])]
+            return json.dumps({"status": {"traffic": [*tags, {**target, **latest}]}})
+        case ["revisions", "list"]:
+            return "\n".join(it["image"] for it in service_of(state, flags["--service"])["revisions"])
         case ["revisions", "describe", name]:
             revisions = service_of(state, name.rpartition("-")[0])["revisions"]
             return next(it["image"] for it in revisions if it["name"] == name)

@@ -210,6 +210,32 @@ def test_a_handler_that_changed_is_built_and_nothing_else_and_its_way_back_is_no
     assert after["services"]["pombo-internal"]["follows"], "a pinning of the traffic is ended"
 
 
+def test_a_tag_that_somebody_moved_is_not_deployed(deployed: Any) -> None:
+    """pombo-build may push any image, and move any tag."""
+    deployment, _ = deployed
+    before = deployment.state
+    stolen = f"{REPOSITORY}/pombo-internal@sha256:{'6' * 64}"
+    own = f"{REPOSITORY}/pombo-internal:"
+    moved = {tag: stolen if tag.startswith(own) else image for tag, image in before["tags"].items()}
+    assert stolen in moved.values()
+    deployment.change(tags=moved)
+    assert deployment.run("deploy").returncode == 0
+    after = deployment.state
+    deployment.state = before
+    assert stolen not in [it["image"] for it in after["services"]["pombo-internal"]["revisions"]]
+    assert [it["name"] for it in after["sources"][len(before["sources"]) :]] == ["pombo-internal"]
+
+
+def test_an_address_of_an_old_revision_is_taken_away(deployed: Any) -> None:
+    """A deployment of Cloud Build's that was cancelled may have left one, though its source serves already."""
+    deployment, _ = deployed
+    services = deployment.state["services"]
+    services["pombo-webhook"]["tagged"] = ["candidate"]
+    deployment.change(services=services)
+    assert deployment.run("deploy").returncode == 0
+    assert "tagged" not in deployment.state["services"]["pombo-webhook"]
+
+
 def test_a_revision_that_does_not_start_stops_it_before_the_webhook(deployed: Any) -> None:
     deployment, _ = deployed
     before = deployment.state
