@@ -208,6 +208,26 @@ def test_a_line_that_must_not_be_there_ends_the_waiting(monkeypatch: pytest.Monk
         follow(monkeypatch, WHOLE[0], (event, ""))
 
 
+@pytest.mark.parametrize("event", one_message.WRONG)
+def test_a_wrong_line_is_found_beside_a_message_that_went_through(monkeypatch: pytest.MonkeyPatch, event: str) -> None:
+    with pytest.raises(Refused, match=rf"The log has {event}: forbidden\."):
+        follow(monkeypatch, *WHOLE, (event, ""))
+
+
+def test_a_wrong_line_that_reaches_the_log_last_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = one_message._lines
+    late = {"jsonPayload": {"event": "unexpected_error", "error": "ValueError"}}
+    seen = list[int]()
+
+    def growing(where: one_message.Place, since: str) -> list[dict[str, object]]:
+        seen.append(1)
+        return [*read(where, since), *([late] if len(seen) > 1 else [])]
+
+    monkeypatch.setattr(one_message, "_lines", growing)
+    with pytest.raises(Refused, match=r"The log has unexpected_error: ValueError\."):
+        follow(monkeypatch, *WHOLE)
+
+
 def test_the_lines_that_are_looked_for_are_the_codes_own() -> None:
     assert {*one_message.OF_THE_MESSAGE, *one_message.BESIDE_IT, *one_message.WRONG} <= set(EVENTS)
 
