@@ -62,6 +62,7 @@ def _build_up(where: Place, values: dict[str, str], pause: float) -> str:
     """All that needs nobody at the terminal any more."""
     _step(4, "bootstrap: the APIs, the repository of images, the secrets (a few minutes the first time)")
     place.make_state_bucket(where)
+    place.check_no_other_environment(where)
     bootstrap = Root(where.bootstrap, where.state_bucket, variables.of_bootstrap(where))
     bootstrap.init()
     _say_whether(bootstrap.apply(pause))

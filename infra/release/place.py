@@ -120,14 +120,32 @@ def check_region(place: Place) -> None:
 def make_state_bucket(place: Place) -> bool:
     """The bucket of Terraform's state, if it is not there; whether it was made. Raises Refused."""
     url = f"gs://{place.state_bucket}"
-    try:
-        gcloud("storage", "buckets", "describe", url, "--format=value(name)")
+    if _is_there("buckets", url):
         return False
-    except Failed as failed:
-        if "404" not in failed.said and "not found" not in failed.said.lower():
-            raise
     gcloud(
         *("storage", "buckets", "create", url, f"--project={place.project}", f"--location={place.region}"),
         *("--uniform-bucket-level-access", "--public-access-prevention"),
     )
+    return True
+
+
+def check_no_other_environment(place: Place) -> None:
+    """Raises Refused where the project has the other environment: the names of both are the same."""
+    for other in ENVIRONMENTS:
+        url = f"gs://{place.state_bucket}/{other}/default.tfstate"
+        if other != place.environment and _is_there("objects", url):
+            raise Refused(
+                f"{place.project} has {other} already, and {place.environment} needs a project of its own: go on with "
+                f"ENVIRONMENT={other}, or, if {other} was destroyed, run gcloud storage rm {url}"
+            )
+
+
+def _is_there(kind: str, url: str) -> bool:
+    """A bucket or an object of Cloud Storage. Raises Failed where that is not known."""
+    try:
+        gcloud("storage", kind, "describe", url, "--format=value(name)")
+    except Failed as failed:
+        if "404" not in failed.said and "not found" not in failed.said.lower():
+            raise
+        return False
     return True

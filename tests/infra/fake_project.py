@@ -34,6 +34,7 @@ def new() -> dict[str, Any]:
         "apis": [],
         "buckets": [],
         "secrets": {},
+        "objects": [],
         "services": {},
         "tags": {},
         "sources": [],
@@ -155,6 +156,8 @@ def gcloud(state: dict[str, Any], words: list[str], flags: Mapping[str, str]) ->
         case ["storage", "buckets", "create", url]:
             state["buckets"].append(url)
             return ""
+        case ["storage", "objects", "describe", url]:
+            return url if url in state["objects"] else fail(f"(gcloud.storage.objects.describe) {url} not found: 404.")
         case ["artifacts", "docker", "tags", "list", image]:
             return _tags(state, image)
         case ["artifacts", "docker", "tags", "add", image, tag]:

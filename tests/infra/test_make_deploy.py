@@ -519,6 +519,31 @@ def test_prod_has_variables_of_its_own(empty: Deployment) -> None:
     [
         ("META_APP_SECRET=a,b\nWHATSAPP_ACCESS_TOKEN=c\n", "META_APP_SECRET has a comma"),
         ("META_APP_SECRET= a\nWHATSAPP_ACCESS_TOKEN=c\n", "META_APP_SECRET begins or ends with a blank"),
+@pytest.mark.parametrize(("there", "asked"), [("prod", "staging"), ("staging", "prod")])
+def test_a_project_that_has_the_other_environment_is_refused(empty: Deployment, there: str, asked: str) -> None:
+    """Both roots give the same names."""
+    for environment in ("staging", "prod"):
+        (empty.folder / f"infra/terraform/environments/{environment}/terraform.tfvars").unlink(missing_ok=True)
+    bucket = "gs://my-project-1-terraform-state"
+    state = f"{bucket}/{there}/default.tfstate"
+    empty.state = {**fake_project.new(), "buckets": [bucket], "objects": [state]}
+    done = empty.run("deploy", FIRST, f"--environment={asked}", **GIVEN)
+    assert (done.returncode, done.stderr) == (
+        1,
+        f"pombo: my-project-1 has {there} already, and {asked} needs a project of its own: go on with "
+        f"ENVIRONMENT={there}, or, if {there} was destroyed, run gcloud storage rm {state}\n",
+    )
+    assert not [call for call in empty.terraform_calls if call[1] not in ("version",)]
+    assert empty.state["secrets"] == {}
+
+
+def test_the_state_of_an_environment_is_looked_for_where_terraform_keeps_it() -> None:
+    for environment in ("staging", "prod"):
+        root = ROOT / "infra/terraform/environments" / environment
+        text = "".join(path.read_text() for path in root.glob("*.tf"))
+        assert re.search(rf'backend "gcs" {{\s*prefix = "{environment}"\s*}}', text)
+
+
         ("META_APP_SECRET=a\nWHATSAPP_ACCESS_TOKEN=\n", "WHATSAPP_ACCESS_TOKEN is empty"),
         ("META_APP_SECRET=a\nWHATSAPP_ACCESS_TOKEN=é\n", "WHATSAPP_ACCESS_TOKEN has a sign that no secret has"),
         ("# a comment\n\nMETA_APP_SECRET hunter2\n", "Line 3 of"),
