@@ -12,6 +12,12 @@ GCLOUD, TERRAFORM = (528, 0), (1, 11)
 FIRST_APIS = ("cloudresourcemanager", "serviceusage", "storage", "secretmanager", "run", "cloudtasks", "cloudscheduler")
 """What has to answer before Terraform: so that it can look at the project, and we at the region and the secrets."""
 
+ACCOUNT_APIS = ("cloudresourcemanager", "serviceusage", "cloudbilling")
+"""What has to be on, where a service account deploys, before it can ask anything: gcloud counts the calls on that
+account's project."""
+
+API_OFF = ("has not been used in project", "SERVICE_DISABLED")
+
 ENVIRONMENTS = ("staging", "prod")
 
 
@@ -81,18 +87,34 @@ def check_project(place: Place) -> None:
     """Raises Refused unless the project is there, is active and has billing."""
     try:
         described = json.loads(gcloud("projects", "describe", place.project, "--format=json"))
-    except Failed:
+    except Failed as failed:
+        if any(word in failed.said for word in API_OFF):
+            raise Refused(_turn_on(place)) from None
         raise Refused(
             f"There is no project {place.project} that you may see: run gcloud projects create {place.project}, or log "
             "in as somebody who may."
         ) from None
     if described.get("lifecycleState") != "ACTIVE":
         raise Refused(f"{place.project} is being deleted: gcloud projects undelete {place.project} takes that back.")
-    if gcloud("billing", "projects", "describe", place.project, "--format=value(billingEnabled)").lower() != "true":
+    try:
+        billing = gcloud("billing", "projects", "describe", place.project, "--format=value(billingEnabled)")
+    except Failed as failed:
+        if any(word in failed.said for word in API_OFF):
+            raise Refused(_turn_on(place)) from None
+        raise
+    if billing.lower() != "true":
         raise Refused(
             f"{place.project} has no billing: run gcloud billing projects link {place.project} "
             "--billing-account=000000-000000-000000 with one of gcloud billing accounts list."
         )
+
+
+def _turn_on(place: Place) -> str:
+    apis = " ".join(f"{api}.googleapis.com" for api in ACCOUNT_APIS)
+    return (
+        "An API is off in the project of the account that is logged in: as somebody who may, run gcloud services "
+        f"enable {apis} --project={place.project} (or that account's own project), and wait some minutes."
+    )
 
 
 def turn_on_apis(place: Place) -> None:

@@ -32,9 +32,10 @@ def new() -> dict[str, Any]:
         "regions": [REGION, "us-central1"],
         "scheduler_regions": [REGION, "us-central1"],
         "apis": [],
+        "off": [],
         "buckets": [],
-        "secrets": {},
         "objects": [],
+        "secrets": {},
         "services": {},
         "tags": {},
         "sources": [],
@@ -129,6 +130,8 @@ def _account(state: dict[str, Any], words: list[str]) -> str:
             return str(state["account"])
         case ["auth", "application-default", "print-access-token"] if state["default_credentials"]:
             return "ya29.a-token"
+        case ["projects" | "billing" as api, *_] if api in state["off"]:
+            fail(f"(gcloud.{api}.describe) PERMISSION_DENIED: The API has not been used in project 1 before.")
         case ["projects", "describe", name]:
             if name != state["project"]["projectId"]:
                 fail(f"(gcloud.projects.describe) [{name}] does not have permission or it may not exist.")
@@ -153,11 +156,11 @@ def gcloud(state: dict[str, Any], words: list[str], flags: Mapping[str, str]) ->
             return "\n".join(state["scheduler_regions"])
         case ["storage", "buckets", "describe", url]:
             return url if url in state["buckets"] else fail(f"(gcloud.storage.buckets.describe) {url} not found: 404.")
+        case ["storage", "objects", "describe", url]:
+            return url if url in state["objects"] else fail(f"(gcloud.storage.objects.describe) {url} not found: 404.")
         case ["storage", "buckets", "create", url]:
             state["buckets"].append(url)
             return ""
-        case ["storage", "objects", "describe", url]:
-            return url if url in state["objects"] else fail(f"(gcloud.storage.objects.describe) {url} not found: 404.")
         case ["artifacts", "docker", "tags", "list", image]:
             return _tags(state, image)
         case ["artifacts", "docker", "tags", "add", image, tag]:

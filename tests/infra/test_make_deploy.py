@@ -431,6 +431,17 @@ REFUSALS: list[tuple[str, dict[str, Any], tuple[str, ...], str]] = [
         "There is no project my-project-1 that you may see: run gcloud projects create my-project-1, or log in as "
         "somebody who may.",
     ),
+    *(
+        (
+            f"the API of {api} off",
+            {"off": [api]},
+            (FIRST,),
+            "An API is off in the project of the account that is logged in: as somebody who may, run gcloud services "
+            "enable cloudresourcemanager.googleapis.com serviceusage.googleapis.com cloudbilling.googleapis.com "
+            "--project=my-project-1 (or that account's own project), and wait some minutes.",
+        )
+        for api in ("projects", "billing")
+    ),
     (
         "a project that is going",
         {"project": {"projectId": "my-project-1", "lifecycleState": "DELETE_REQUESTED"}},
@@ -508,17 +519,6 @@ def test_variables_of_another_deployment_are_left_alone(empty: Deployment, name:
     tfvars.unlink()
 
 
-def test_prod_has_variables_of_its_own(empty: Deployment) -> None:
-    empty.state = fake_project.new()
-    empty.run("deploy", FIRST, "--environment=prod")
-    assert NUMBER in (empty.folder / "infra/terraform/environments/prod/terraform.tfvars").read_text()
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("META_APP_SECRET=a,b\nWHATSAPP_ACCESS_TOKEN=c\n", "META_APP_SECRET has a comma"),
-        ("META_APP_SECRET= a\nWHATSAPP_ACCESS_TOKEN=c\n", "META_APP_SECRET begins or ends with a blank"),
 @pytest.mark.parametrize(("there", "asked"), [("prod", "staging"), ("staging", "prod")])
 def test_a_project_that_has_the_other_environment_is_refused(empty: Deployment, there: str, asked: str) -> None:
     """Both roots give the same names."""
@@ -544,6 +544,17 @@ def test_the_state_of_an_environment_is_looked_for_where_terraform_keeps_it() ->
         assert re.search(rf'backend "gcs" {{\s*prefix = "{environment}"\s*}}', text)
 
 
+def test_prod_has_variables_of_its_own(empty: Deployment) -> None:
+    empty.state = fake_project.new()
+    empty.run("deploy", FIRST, "--environment=prod")
+    assert NUMBER in (empty.folder / "infra/terraform/environments/prod/terraform.tfvars").read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("META_APP_SECRET=a,b\nWHATSAPP_ACCESS_TOKEN=c\n", "META_APP_SECRET has a comma"),
+        ("META_APP_SECRET= a\nWHATSAPP_ACCESS_TOKEN=c\n", "META_APP_SECRET begins or ends with a blank"),
         ("META_APP_SECRET=a\nWHATSAPP_ACCESS_TOKEN=\n", "WHATSAPP_ACCESS_TOKEN is empty"),
         ("META_APP_SECRET=a\nWHATSAPP_ACCESS_TOKEN=é\n", "WHATSAPP_ACCESS_TOKEN has a sign that no secret has"),
         ("# a comment\n\nMETA_APP_SECRET hunter2\n", "Line 3 of"),

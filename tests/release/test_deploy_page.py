@@ -11,7 +11,7 @@ import yaml
 from log_entries import ENVELOPE, REQUEST, kilobytes
 from tree import ROOT
 
-from infra.release import check_project, one_message
+from infra.release import check_project, one_message, place
 from infra.release.metrics import DELAY
 from infra.release.rollout import FEW, HOLD, MOST_FAILED, MOST_TIMES, STEPS
 from shared.config import SETTINGS
@@ -231,7 +231,8 @@ def test_whoever_applies_has_a_role_for_each_kind_of_resource_and_no_other() -> 
     needed = {role for prefix, role in ROLE_OF.items() if any(kind.startswith(prefix) for kind in kinds)}
     rows = table("to apply")
     named = [role for row in rows for role in re.findall(r"`roles/([\w.]+)`", row[0])]
-    assert sorted(named) == sorted({*needed, "iam.serviceAccountUser"})
+    from_source = {"run.sourceDeveloper", "serviceusage.serviceUsageConsumer"}
+    assert sorted(named) == sorted({*needed, "iam.serviceAccountUser", *from_source})
     given = re.search(r"^for ROLE in ([\w.\s\\]+?); do$", PAGE, re.M)
     assert given
     optional = {role for row in rows if "only with" in row[1] for role in re.findall(r"roles/([\w.]+)", row[0])}
@@ -384,6 +385,12 @@ def test_the_page_of_the_check_names_the_lines_that_are_looked_for() -> None:
         assert f"`{event}`" in CHECK
     assert f"--update-labels={check_project.LABEL}={check_project.ALLOWED}" in CHECK
     assert "never in a real one" in CHECK
+
+
+def test_the_page_of_the_check_turns_on_what_a_service_account_needs_before_it_can_ask() -> None:
+    block = next(it for it in re.findall(r"```sh\n(.*?)```", CHECK, re.S) if "gcloud services enable" in it)
+    apis = set(re.findall(r"([a-z]+)\.googleapis\.com", block))
+    assert apis == {*place.ACCOUNT_APIS, "iam", "iamcredentials", "sts"}
 
 
 def test_the_nightly_example_runs_the_check_with_options_that_it_has() -> None:
