@@ -239,6 +239,30 @@ def test_whoever_applies_has_a_role_for_each_kind_of_resource_and_no_other() -> 
     assert given[1].replace("\\", "").split() == [role for role in named if role not in optional]
 
 
+def test_who_submits_a_build_may_look_at_the_bucket_that_gcloud_uploads_to() -> None:
+    (operates,) = [part for part in PAGE.split("\n\n") if part.startswith("To operate it")]
+    to_submit = operates.partition("`roles/cloudbuild.builds.editor`")[2].partition(" to submit one")[0]
+    roles = set(re.findall(r"`roles/([\w.]+)`", to_submit))
+    assert roles == {
+        "serviceusage.serviceUsageConsumer",
+        "storage.objectAdmin",
+        "storage.bucketViewer",
+        "iam.serviceAccountUser",
+    }
+
+
+def test_the_page_names_both_buckets_from_which_a_build_is_read() -> None:
+    row = next(row for row in table("role of `pombo-build` |") if row[0] == "`roles/storage.objectViewer`")
+    readers = re.findall(
+        r'_iam_member" "(\w+)" \{\s*bucket = google_storage_bucket\.(\w+)\.name\s*role +=[^}]*local\.build\n',
+        "".join(path.read_text() for path in (TERRAFORM / "bootstrap").glob("*.tf")),
+    )
+    assert {bucket for _, bucket in readers} == {"source", "run_sources"}
+    assert "two buckets" in row[1]
+    assert "-build-source" in row[1]
+    assert "run-sources-" in row[1]
+
+
 # ---- handlers
 
 
