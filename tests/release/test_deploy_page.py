@@ -251,6 +251,38 @@ def test_who_submits_a_build_may_look_at_the_bucket_that_gcloud_uploads_to() -> 
     }
 
 
+def test_the_pages_say_what_the_role_of_the_deployment_holds_besides() -> None:
+    """roles/run.developer is more than a deployment needs."""
+    assert 'role     = "roles/run.developer"' in (TERRAFORM / "modules" / "run" / "main.tf").read_text()
+    security = " ".join((ROOT / "docs" / "security.md").read_text().split())
+    assert (
+        "so may `pombo-deploy`, whose `roles/run.developer` on the two services holds `run.routes.invoke`" in security
+    )
+    row = next(
+        line for line in (ROOT / "docs" / "security.md").read_text().splitlines() if "| `pombo-deploy` |" in line
+    )
+    assert "invoke them" in row
+    assert "SSH" in row
+
+
+def test_the_accounts_that_can_feign_an_alert_are_named() -> None:
+    security = " ".join((ROOT / "docs" / "security.md").read_text().split())
+    for account in ACCOUNTS:
+        roles = {row[0].strip("`") for row in table(f"role of `{account}` |")}
+        assert "roles/logging.logWriter" in roles
+    assert (
+        "`pombo-build`, `pombo-deploy` and `pombo-tools` have `roles/logging.logWriter`, and can write lines"
+        in security
+    )
+
+
+def test_a_record_can_be_made_to_end_by_who_may_change_it() -> None:
+    """The roles hold no deletion; the policy of the database deletes what is past its time."""
+    rows = [row for row in (ROOT / "docs" / "security.md").read_text().splitlines() if row.startswith("| records |")]
+    assert len(rows) == 2
+    assert all("a past `expire_at` is deleted by Firestore's TTL" in row for row in rows)
+
+
 def test_the_page_names_both_buckets_from_which_a_build_is_read() -> None:
     row = next(row for row in table("role of `pombo-build` |") if row[0] == "`roles/storage.objectViewer`")
     readers = re.findall(
