@@ -283,6 +283,36 @@ def test_a_record_can_be_made_to_end_by_who_may_change_it() -> None:
     assert all("a past `expire_at` is deleted by Firestore's TTL" in row for row in rows)
 
 
+def test_no_command_of_the_page_has_a_secret_among_its_arguments() -> None:
+    """Every user of the machine sees them."""
+    blocks = "\n".join(re.findall(r"```sh\n(.*?)```", PAGE, re.S)).replace("\\\n", " ")
+    for line in blocks.splitlines():
+        arguments = re.sub(r'<<<"[^"]*"', "", line).replace("printf %s", "builtin")
+        if not arguments.startswith(("builtin", "read ")) and "&& builtin" not in arguments:
+            assert not re.search(r"\$\{?(TOKEN|VALUE)\b", arguments), line
+    assert blocks.count("-H @- ") == 2
+    assert blocks.count('<<<"Authorization: Bearer $TOKEN"') == 2
+
+
+def test_the_policy_that_forbids_a_public_service_is_named_before_the_project_is_made() -> None:
+    first = PAGE.partition("\n## 1. ")[2].partition("\n## 2. ")[0]
+    assert first.index("run.managed.requireInvokerIam") < first.index("gcloud projects create")
+
+
+def test_what_googles_pages_disagree_about_is_among_what_was_not_tried() -> None:
+    row = next(line for line in PAGE.splitlines() if line.startswith("| where tasks go |"))
+    for word in ("CreateTask", "creating-http-target-tasks", "configuring-queues", "choose-task-creation-method"):
+        assert f"`{word}`" in row
+
+
+def test_a_call_that_iam_refuses_before_our_code_is_in_the_table_of_the_first_message() -> None:
+    row = next(
+        line for line in PAGE.splitlines() if line.startswith("| a POST at `pombo-internal` with status 401 or 403")
+    )
+    for word in ("IAM", "gcloud tasks queues describe inbound", "httpTarget.oidcToken", "terraform apply"):
+        assert word in row
+
+
 def test_the_page_names_both_buckets_from_which_a_build_is_read() -> None:
     row = next(row for row in table("role of `pombo-build` |") if row[0] == "`roles/storage.objectViewer`")
     readers = re.findall(
