@@ -44,9 +44,11 @@ class ProcessOutbound:
             return self._process(record, task, began)
 
     def _process(self, record: Delivery, task: Task, began: float) -> Answer:
+        if record.final:  # no send follows, so it needs no channel: its provider may have none here any more
+            return self.follow(lease(record, task, "", Go(), self.limits, self.clock.now()), task)
         senders = SenderMarks(self.store, self.channels[record.provider], self.limits, self.clock)
         fingerprint = senders.channel.fingerprint(record.sender)
-        seen = Marks() if record.final else senders.read(record, fingerprint)
+        seen = senders.read(record, fingerprint)
         token = self.clock.token()
         asked = self.clock.monotonic()
         step = self._lease(record, task, token, self._guards(record, seen, fingerprint, task))
@@ -73,7 +75,7 @@ class ProcessOutbound:
 
     def _guards(self, record: Delivery, seen: Marks, fingerprint: str, task: Task) -> Callable[[Delivery], Guard]:
         """What the guards say of the record as it is when the lease is decided."""
-        before = self.store.get(record.after) if record.after and not record.final else None
+        before = self.store.get(record.after) if record.after else None
         finished = predecessor_finished(record, before)
         return lambda now: outbound_guard(seen, fingerprint, now, finished, task.hop, self.limits, self.clock.now())
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import parts
 import pytest
-from internal_service import Service, said
-from parts import TOKEN, a_reply, an_event
+from internal_service import FINAL, Service, said
+from parts import TOKEN, a_reply, an_event, ended
 
 from shared.domain.errors import StoreUnavailable
-from shared.domain.record import Delivery, Kind, Task
+from shared.domain.record import Delivery, Kind, State, Task
 from shared.domain.tasks import CHECK_BODY, task_body
 
 # ---- who may ask, and for what
@@ -212,4 +212,18 @@ def test_a_record_of_a_provider_without_a_channel_here_is_left_alone(
     service.put(record)
     assert service.process(Task.of(record)) == (409, {"state": "unknown"})
     assert service.get(record) == record
+    assert (service.handler.called, provider.requests) == ([], [])
+
+
+@pytest.mark.parametrize("state", FINAL)
+@pytest.mark.parametrize("kind", list(Kind))
+def test_a_final_record_of_a_provider_without_a_channel_here_is_answered_200(
+    service: Service, provider: parts.Provider, kind: Kind, state: State
+) -> None:
+    """Its task would else be retried until the queue drops it, and nothing is left to do."""
+    make = an_event if kind is Kind.INBOUND else a_reply
+    record = service.put(make(provider="another", **ended(state)))
+    before = service.get(record)
+    assert service.process(Task.of(record)) == (200, {"state": state})
+    assert service.get(record) == before
     assert (service.handler.called, provider.requests) == ([], [])
