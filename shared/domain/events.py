@@ -11,8 +11,9 @@ from shared.domain.record import ReceiptKind
 
 @dataclass(frozen=True, slots=True)
 class MessageReceived:
-    """A person wrote to a sender. `payload` is what the channel needs to read it again: under `item` what the provider
-    sent, by which a stored message is told from news, and beside it whatever else.
+    """A person wrote to a sender. `payload` is what the channel needs to read it again: under `item`, which it always
+    has, what the provider sent, and beside it whatever else. By `item` a stored message is told from news, so the other
+    names are the channel's to choose.
     """
 
     provider: str

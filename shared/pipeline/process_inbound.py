@@ -46,7 +46,11 @@ OwnerOf = Callable[[str, str, bool], str]
 
 
 def is_of_account(event: Delivery) -> bool:
-    """Whether an event names an account in the place of its sender: news, or what should have been news."""
+    """Whether an event names an account in the place of its sender: news, or what should have been news. A message
+    never does, whatever its channel keeps beside its item.
+    """
+    if "item" in event.payload:
+        return False
     return "value" in event.payload or event.payload.get(OF_ACCOUNT) is True
 
 

@@ -187,6 +187,16 @@ def test_what_could_not_be_read_is_looked_up_by_its_account_where_it_names_one(
     assert world.read(record).tenant == tenant
 
 
+@pytest.mark.parametrize("beside", [{"value": {}}, {"of_account": True}], ids=["value", "of_account"])
+def test_a_message_is_looked_up_by_its_sender_whatever_its_channel_keeps_beside_its_item(
+    world: World, beside: dict[str, Any]
+) -> None:
+    record = world.add(payload={"item": {}, **beside})
+    world.process(record)
+    assert world.registry.asked == [SENDER]
+    assert (world.read(record).state, world.read(record).tenant) == (State.DONE, "late")
+
+
 def test_a_registry_that_cannot_be_asked_takes_no_lease_and_no_attempt(world: World) -> None:
     record = world.add()
     world.registry.fails = True
