@@ -6,7 +6,7 @@ paths, senders that are phone numbers, an answer in XML, and no echo in its rece
 
 import hashlib
 import hmac
-import json
+import re
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -17,6 +17,7 @@ from shared.domain.calls import is_call
 from shared.domain.errors import (
     AnswerLost,
     Forbidden,
+    ItemUnparsable,
     LimitReached,
     ProviderUnavailable,
     SenderBlocked,
@@ -29,10 +30,20 @@ from shared.domain.limits import PostTimes
 from shared.domain.marks import is_outage
 from shared.domain.messages import Contact, Message
 from shared.domain.record import Delivery, ReceiptKind
+from shared.domain.retention import RAW_PAYLOAD_BYTES
 from shared.domain.verdicts import LimitScope
 from shared.pipeline.ports import Acknowledgement, Incoming
+from shared.wire import bounded_json
 from shared.wire.bounded_http import NoAnswer, NotSent, Poster
 from shared.wire.reach import ANYWHERE
+
+RECEIPTS: Mapping[str, ReceiptKind] = {
+    "sent": ReceiptKind.SENT,
+    "delivered": ReceiptKind.DELIVERED,
+    "read": ReceiptKind.READ,
+    "failed": ReceiptKind.FAILED,
+}
+"""Acme's words for what became of a message."""
 
 CODES: Mapping[int, tuple[type[Any], dict[str, Any], str]] = {
     20429: (LimitReached, {"limit": LimitScope.RATE}, "Acme takes no more messages a second."),
@@ -42,6 +53,12 @@ CODES: Mapping[int, tuple[type[Any], dict[str, Any], str]] = {
 }
 NOT_EXPRESSIBLE = 1
 """A code of our own, which no provider gives."""
+
+TIME_UNKNOWN = datetime.fromtimestamp(0, UTC)
+"""The time of a receipt whose own cannot be read: the receipt still counts, and a repeat writes the same."""
+
+_LONGEST_ID = 64
+_CODE, _SECONDS = re.compile(r"[0-9]{1,6}"), re.compile(r"[0-9]{1,10}")
 
 
 def signature(secret: str, url: str, fields: Mapping[str, str]) -> str:
@@ -70,24 +87,38 @@ class AcmeChannel:
             raise SignatureInvalid
 
     def parse(self, incoming: Incoming) -> Parsed:
-        form = _fields(incoming)
-        sid, ours = form.get("Sid", ""), form.get("From" if incoming.url.endswith("/status") else "To", "")
-        if not sid or not ours:
-            return Parsed((Unparsable(self.provider, ours, "messages", form),))
-        if incoming.url.endswith("/status"):
-            kind, code = ReceiptKind(form["Status"]), int(form["Code"]) if "Code" in form else None
-            return Parsed((ReceiptReceived(self.provider, ours, sid, kind, datetime.now(UTC), code),))
-        return Parsed((MessageReceived(self.provider, ours, sid, form["From"], {"item": form}),))
+        is_receipt = incoming.url.partition("?")[0].endswith("/status")
+        form = {_storable(name): _storable(value) for name, value in _fields(incoming).items()}
+        field, whose = ("status", "From") if is_receipt else ("messages", "To")
+        sid, ours = _id(form.get("Sid")), _id(form.get(whose))
+        if len(incoming.body) > RAW_PAYLOAD_BYTES:
+            return Parsed((Unparsable(self.provider, ours, field, _beginning(incoming.body)),))
+        if is_receipt and sid and ours and "Status" in form:
+            return self._receipt(sid, ours, form)
+        if not is_receipt and sid and ours and (person := _id(form.get("From"))):
+            return Parsed((MessageReceived(self.provider, ours, sid, person, {"item": form}),))
+        return Parsed((Unparsable(self.provider, ours, field, form),))
+
+    def _receipt(self, sid: str, ours: str, form: Mapping[str, str]) -> Parsed:
+        kind = RECEIPTS.get(form["Status"])
+        if kind is None:
+            return Parsed((), {"unknown_receipt": 1})  # the word itself would be logged, and may be anything
+        at = form.get("At", "")
+        time = datetime.fromtimestamp(int(at), UTC) if _SECONDS.fullmatch(at) else TIME_UNKNOWN
+        code = form.get("Code", "")
+        number = int(code) if _CODE.fullmatch(code) else None
+        return Parsed((ReceiptReceived(self.provider, ours, sid, kind, time, number),))
 
     def acknowledge(self, incoming: Incoming) -> Acknowledgement:
         return Acknowledgement(b"<Response/>", "text/xml")
 
     def read(self, record: Delivery) -> Message | None:
-        form = record.payload["item"]
-        who = Contact(form["From"], phone=form["From"])
-        return Message(
-            "text", form["Body"], form["Sid"], who, record.sender, record.tenant, record.received_at, raw=form
-        )
+        form = record.payload.get("item")
+        if not isinstance(form, Mapping) or not (form.get("From") and form.get("Sid")):
+            raise ItemUnparsable
+        who, text = Contact(form["From"], phone=form["From"]), form.get("Body")
+        kind = "unsupported" if text is None else "text"
+        return Message(kind, text, form["Sid"], who, record.sender, record.tenant, record.received_at, raw=form)
 
     def changes(self, record: Delivery) -> Sequence[StateChange]:
         return ()
@@ -104,7 +135,7 @@ class AcmeChannel:
         if record.payload["type"] != "text":
             raise SendRefused(NOT_EXPRESSIBLE)
         answer = self._post(From=record.sender, To=record.payload["to"], Body=record.payload["content"]["body"])
-        return str(answer["sid"])
+        return _id(answer.get("sid")) or None
 
     def probe(self, sender: str) -> None:
         try:
@@ -127,11 +158,37 @@ class AcmeChannel:
             raise ProviderUnavailable from error
         except NoAnswer as error:
             raise AnswerLost from error
-        document: Mapping[str, Any] = json.loads(answer.body or b"{}")
+        document = _document(answer.body)
         if answer.status < 300:
             return document
-        error, more, _ = CODES.get(document.get("code", 0), (AnswerLost, {}, ""))
-        raise error(document.get("code"), status=answer.status, **more)
+        code = document.get("code")
+        if not isinstance(code, int) or code not in CODES:
+            raise AnswerLost(status=answer.status)
+        error, more, _ = CODES[code]
+        raise error(code, status=answer.status, **more)
+
+
+def _document(body: bytes) -> Mapping[str, Any]:
+    """The object in an answer; an empty one where it holds none."""
+    try:
+        document = bounded_json.loads(body)
+    except bounded_json.NotJson:
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _id(value: Any) -> str:
+    """An id or a number; empty where it is none that can be stored."""
+    return value if isinstance(value, str) and len(value) <= _LONGEST_ID and value.strip() else ""
+
+
+def _storable(text: str) -> str:
+    return text.replace("\0", "\ufffd")  # not every store holds a NUL
+
+
+def _beginning(body: bytes) -> str:
+    """What is kept of a body that is too large to be kept whole."""
+    return _storable(body[: RAW_PAYLOAD_BYTES // 4].decode(errors="replace"))
 
 
 def _fields(incoming: Incoming) -> dict[str, str]:

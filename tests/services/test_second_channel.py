@@ -290,7 +290,7 @@ def test_a_receipt_without_an_echo_finds_its_message(world: World) -> None:
     world.writes("IM3", "hello")
     reply = world.reply("IM3", State.DONE)
     for status in ("delivered", "read"):
-        assert world.post("acme/status", Sid="SM0", From=OURS, Status=status).status_code == 200
+        assert world.post("acme/status", Sid="SM0", From=OURS, Status=status, At="1750000000").status_code == 200
     found = world.store.get(reply.key)
     assert found is not None
     assert found.word.delivered
@@ -301,7 +301,7 @@ def test_a_receipt_without_an_echo_finds_its_message(world: World) -> None:
 def test_a_failed_receipt_is_explained_by_the_channel(world: World) -> None:
     world.writes("IM4", "hello")
     reply = world.reply("IM4", State.DONE)
-    world.post("acme/status", Sid="SM0", From=OURS, Status="failed", Code="63024")
+    world.post("acme/status", Sid="SM0", From=OURS, Status="failed", Code="63024", At="1750000000")
     found = world.store.get(reply.key)
     assert found is not None
     timeline = build([found], explain=world.explain)
@@ -356,7 +356,7 @@ def test_no_line_holds_a_number_of_the_second_provider(world: World, capfd: pyte
     world.acme.answers += [(503, {"code": 20503}), (403, {"code": 63018})]
     world.writes("IM9", "a secret")
     parts.until(lambda: world.store.marks(sender_id("acme", OURS)).block)
-    world.post("acme/status", Sid="SM0", From=OURS, Status="delivered")
+    world.post("acme/status", Sid="SM0", From=OURS, Status="delivered", At="1750000000")
     said = capfd.readouterr().out
     lines = parts.lines(said)
     assert {"inbound_new", "outbound_rescheduled", "sender_blocked", "receipt_applied", "provider_down"} <= {
