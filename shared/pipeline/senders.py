@@ -33,12 +33,21 @@ class Senders:
     backend: str | None = None
 
     def report(self) -> None:
-        """Log one line for each sender, of which a monitor makes a curve. Asks no provider. Raises StoreUnavailable and
-        RegistryUnavailable.
+        """Log one line for each sender, of which a monitor makes a curve. Asks no provider. A sender whose provider has
+        no channel here is left alone. Raises StoreUnavailable and RegistryUnavailable.
         """
         for sender in self.tenants.senders():
+            channel = self.channels.get(sender.provider)
+            if channel is None:
+                logs.event(
+                    "state_unknown",
+                    severity="WARNING",
+                    tenant=sender.tenant,
+                    provider=sender.provider,
+                    reason="provider",
+                )
+                continue
             marks = self._marks(sender_id(sender.provider, sender.id))
-            channel = self.channels[sender.provider]
             reason = disconnected(marks, channel.fingerprint(sender.id))
             logs.event(
                 "sender_checked",

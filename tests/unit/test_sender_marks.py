@@ -625,6 +625,18 @@ def test_marks_that_only_a_newer_version_can_read_hide_no_report(
     assert [line.levelname for line in caplog.records if line.message == EVENTS["state_unknown"]] == ["WARNING"] * 3
 
 
+def test_a_sender_of_a_provider_without_a_channel_here_hides_no_other_sender(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    tenants = EnvironmentTenants.of(("another", "+15550001111"), ("meta", SENDER))
+    Senders(tenants, world.store, world.channels, LIMITS, world.clock).report()
+    assert [line["provider"] for line in world.lines("sender_checked")] == ["meta"]
+    (line,) = world.lines("state_unknown")
+    assert (line["provider"], line["tenant"], line["reason"]) == ("another", "default", "provider")
+    assert "phone_number_id" not in line
+    assert [line.levelname for line in caplog.records if line.message == EVENTS["state_unknown"]] == ["WARNING"]
+
+
 def test_a_wait_is_logged_in_whole_milliseconds(world: World) -> None:
     before, after = Marks(), Marks(down=Outage(at(1), seconds(0.123456)))
     log_outage("provider", before, after, NOW, SENDER)
