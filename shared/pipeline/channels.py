@@ -13,6 +13,12 @@ class Channels(dict[str, Channel]):
 
     @classmethod
     def of(cls, *channels: Channel) -> Self:
+        """Raises ValueError where two have one provider, or one path: one of them would never be asked."""
+        providers = [channel.provider for channel in channels]
+        paths = [path for channel in channels for path in channel.webhooks]
+        for what, names in (("provider", providers), ("path", paths)):
+            if len(set(names)) < len(names):
+                raise ValueError(f"Two channels have one {what}: {', '.join(sorted(names))}.")
         return cls({channel.provider: channel for channel in channels})
 
     def __missing__(self, provider: str) -> Channel:
