@@ -105,8 +105,9 @@ class EnsureReplies:
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """The running task makes its next one."""
+    """The running task makes its next one, in the queue of the record's tenant."""
 
+    record: Delivery
     until: datetime
 
 
@@ -307,7 +308,7 @@ def _wait(
     record: Delivery, task: Task, word: str, until: datetime, why: str | None = None, write: Delivery | None = None
 ) -> Step:
     """A current task hops; an older one only makes sure of the record's own."""
-    follows: Next = Ensure(record) if _older(task, record) else Hop(until)
+    follows: Next = Ensure(record) if _older(task, record) else Hop(record, until)
     return Step(Answer(TaskResult.ACK, word), write=write, next=follows, why=why)
 
 

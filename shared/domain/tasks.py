@@ -2,7 +2,7 @@
 private.
 
 A record's own task runs when the record is due; a queue runs one whose time has passed at once. Every task is made by
-one of the three functions here.
+one of the four functions here.
 """
 
 import re
@@ -35,9 +35,18 @@ def own_task(record: Delivery) -> DueTask:
     return Task.of(record), record.due_at
 
 
-def next_hop(task: Task, until: datetime) -> DueTask:
-    """What the running task makes where its record has to wait."""
-    return replace(task, hop=task.hop + 1), until
+def next_hop(record: Delivery, task: Task, until: datetime) -> DueTask:
+    """What the running task makes where its record has to wait. The tenant is the record's: a task of version 1 names
+    none, and the owner of a sender may have become known since the task was made.
+    """
+    return replace(task, hop=task.hop + 1, tenant=record.tenant), until
+
+
+def first_task(key: str, tenant: str) -> Task:
+    """The first task of an event's record, to be named where the record has not been read: it lacks the correlation id,
+    which only the record has.
+    """
+    return Task(key, Kind.INBOUND, correlation_id="", generation=0, tenant=tenant)
 
 
 def reply_task(event: Delivery, index: int, due_at: datetime | None) -> DueTask:

@@ -8,7 +8,7 @@ redelivery of a large POST gets further than the last.
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, assert_never
 
 from shared import logs
 from shared.domain.deadline import Deadline
@@ -47,7 +47,11 @@ class SeenUnqueued:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Stored before, and somebody has worked on it, or it needs no work."""
+    """Stored before, and somebody has worked on it, or it needs no work. Where the store does not show it, it is given
+    as this event would have been stored.
+    """
+
+    record: Delivery
 
 
 Mark = New | Seen | SeenUnqueued
@@ -110,8 +114,13 @@ class Accept:
             marks = self.mark_all(arrivals, deadline) if arrivals else []
         for event, mark in zip(arrivals, marks, strict=True):
             self._log(event, mark)
+        tenants = {
+            event.key: mark.record.tenant
+            for event, mark in zip(arrivals, marks, strict=True)
+            if not isinstance(mark, Exception)
+        }
         for event in repeats:
-            self._log_duplicate(event)
+            self._log_duplicate(event, tenants.get(event.key, ""))
         faults = faults_in(marks) + receipts.note_all(events, self.store, deadline)
         waiting = [mark for mark in marks if isinstance(mark, New) and not mark.record.final]
         again = [mark for mark in marks if isinstance(mark, SeenUnqueued)]
@@ -147,13 +156,13 @@ class Accept:
         match mark:
             case New(record):
                 self._log_new(record)
-            case Seen():
-                self._log_duplicate(event)
+            case Seen(record):
+                self._log_duplicate(event, record.tenant)
             case _:
                 pass
 
-    def _log_duplicate(self, event: Arrival) -> None:
-        logs.event("inbound_duplicate", **log_fields.of_event(event, self.queue))
+    def _log_duplicate(self, event: Arrival, tenant: str) -> None:
+        logs.event("inbound_duplicate", **log_fields.of_event(event, tenant, self.queue))
 
     def _about(self, record: Delivery) -> Mapping[str, Any]:
         return {**log_fields.of_record(record, self.channels), **log_fields.in_queue(Task.of(record), self.queue)}
@@ -214,8 +223,10 @@ def _mark(record: Delivery, made: Created | Exists) -> Mark:
             return New(record)
         case Exists(existing) if existing is not None and seen_again(existing):
             return SeenUnqueued(existing)
+        case Exists(existing):
+            return Seen(existing or record)
         case _:
-            return Seen()
+            assert_never(made)
 
 
 def _mark_or_fault(record: Delivery | Exception, made: Iterator[Created | Exists | Exception]) -> Mark | Exception:

@@ -38,8 +38,8 @@ class Follow:
                     self.ensure(record)
                 case EnsureReplies(record, due_at):
                     self.ensure_replies(record, due_at)
-                case Hop(until):
-                    self.queue.ensure(*next_hop(task, until))
+                case Hop(record, until):
+                    self.queue.ensure(*next_hop(record, task, until))
                 case _:
                     pass
         except QueueUnavailable as error:

@@ -11,6 +11,7 @@ from shared.domain.events import Change, MessageReceived, ReceiptReceived, Unpar
 from shared.domain.identity import Echo, provider_id_hash
 from shared.domain.outbound_checks import TYPES
 from shared.domain.record import Delivery, Kind, Task
+from shared.domain.tasks import first_task
 from shared.pipeline.ports import Channel, Queue
 
 Fields = Mapping[str, Any]
@@ -65,11 +66,10 @@ def of_record(record: Delivery, channels: Mapping[str, Channel]) -> Fields:
     }
 
 
-def of_event(event: MessageReceived | Change | Unparsable, queue: Queue) -> Fields:
+def of_event(event: MessageReceived | Change | Unparsable, tenant: str, queue: Queue) -> Fields:
     """An event of a webhook, which may have a record already: its key, its type, and the first task of its record."""
-    first = Task(event.key, Kind.INBOUND, correlation_id="", generation=0)
     event_type = MESSAGE if isinstance(event, MessageReceived) else event.field or OTHER
-    return {**of_task(first, queue), "provider": event.provider, "event_type": event_type}
+    return {**of_task(first_task(event.key, tenant), queue), "provider": event.provider, "event_type": event_type}
 
 
 def of_receipt(receipt: ReceiptReceived, echo: Echo | None) -> Fields:

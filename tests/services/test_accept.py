@@ -150,7 +150,7 @@ def test_the_marker_tells_new_from_seen_and_seen_from_unqueued(webhook: WebhookP
     assert isinstance(mark, New)
     assert webhook.parts.accept.mark_if_new(event) == SeenUnqueued(record_of(webhook, "wamid.1"))
     put(webhook, replace(mark.record, attempt=1))
-    assert webhook.parts.accept.mark_if_new(event) == Seen()
+    assert webhook.parts.accept.mark_if_new(event) == Seen(record_of(webhook, "wamid.1"))
 
 
 def test_a_strangers_message_is_kept_and_dropped(webhook: WebhookParts) -> None:
@@ -419,6 +419,26 @@ def test_an_event_that_stands_twice_in_a_post_is_stored_and_queued_once(
     accept(webhook, post(text("wamid.1"), text("wamid.2"), text("wamid.1")))
     assert sorted(task.key for task in ensured(webhook)) == sorted([key_of("wamid.1"), key_of("wamid.2")])
     assert parts.events(capfd.readouterr().out).count("inbound_duplicate") == 1
+
+
+def test_a_duplicate_is_logged_with_the_queue_of_its_tenant(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """That of its first task, whether the event stands twice in a POST, was stored before, or cannot be read here."""
+
+    class Queues(parts.NoQueue):
+        def queue_of(self, task: Task) -> str:
+            return f"{task.kind}-{task.tenant}"
+
+    webhook = parts.webhook_parts(tmp_path, queue=Queues())
+    accept(webhook, post(text("wamid.1"), text("wamid.1")))
+    put(webhook, replace(record_of(webhook, "wamid.1"), attempt=1))
+    accept(webhook, post(text("wamid.1")))
+    with sqlite3.connect(tmp_path / "pombo.sqlite") as db:
+        db.execute("UPDATE records SET body = json_set(body, '$.state', 'resting'), state = 'resting'")
+    db.close()
+    accept(webhook, post(text("wamid.1")))
+    webhook.close()
+    again = [line for line in parts.lines(capfd.readouterr().out) if line["event"] == "inbound_duplicate"]
+    assert [line["queue"] for line in again] == ["inbound-default"] * 3
 
 
 def test_a_receipt_that_cannot_be_written_refuses_the_post(webhook: WebhookParts) -> None:

@@ -141,7 +141,7 @@ def nothing(_: Delivery) -> Next:
 
 
 def hop_at(moment: datetime) -> Callable[[Delivery], Next]:
-    return lambda _: Hop(moment)
+    return lambda record: Hop(record, moment)
 
 
 def run_resend(record: Delivery) -> Next:

@@ -1207,7 +1207,7 @@ def test_a_task_that_is_early_by_no_more_than_the_clocks_differ_goes(ahead: floa
     record = pending(due_at=at(ahead), generation=0)
     step = lease(record, task_for(record), MINE, Go(), LIMITS, NOW)
     assert isinstance(step.next, Run) is goes
-    assert goes or step.next == Hop(at(ahead))
+    assert goes or step.next == Hop(record, at(ahead))
 
 
 FIRST_BLOCK = replace(LIMITS, waits=replace(LIMITS.waits, block=Backoff(timedelta(seconds=70), 2, timedelta(days=1))))

@@ -6,11 +6,12 @@ from datetime import datetime
 import pytest
 from pipelines import Channel, Clock, Lines, Queue, lines_of
 
+from shared.domain.delivery import Answer, Hop, Step, TaskResult
 from shared.domain.errors import QueueUnavailable
 from shared.domain.record import Delivery, Kind, State, Task
 from shared.pipeline.channels import Channels
 from shared.pipeline.follow import Follow
-from tests.unit.builders import LIMITS, pending
+from tests.unit.builders import LIMITS, at, pending
 
 PLAN = replace(pending(Kind.INBOUND), state=State.DONE, plan_size=3)
 
@@ -44,6 +45,14 @@ def test_the_tasks_of_a_plan_are_counted_in_the_log(lines: Lines, caplog: pytest
     (line,) = lines("outbound_enqueued")
     assert (line["outbound_planned"], line["outbound_enqueued"]) == (3, 3)
     assert [record.levelname for record in caplog.records] == ["INFO"]
+
+
+def test_a_hop_of_a_task_of_version_1_names_the_tenant_of_the_record() -> None:
+    record, queue = pending(Kind.OUTBOUND, tenant="acme"), Queue()
+    before = replace(Task.of(record), tenant="")
+    step = Step(Answer(TaskResult.ACK, "waiting"), next=Hop(record, at(9)))
+    Follow(queue, Clock(), LIMITS, Channels())(step, before)
+    assert queue.made == [(replace(before, hop=1, tenant="acme"), at(9))]
 
 
 @pytest.mark.parametrize("fails", [(0,), (1,), (2,), (0, 2), (0, 1, 2)])

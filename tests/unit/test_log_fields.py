@@ -106,7 +106,7 @@ def test_a_type_that_a_team_made_up_is_logged_as_other(type: Any) -> None:
 def test_an_event_is_told_by_its_first_task_whether_or_not_its_record_is_known(
     event: MessageReceived | Change | Unparsable, key: str, event_type: str
 ) -> None:
-    assert log_fields.of_event(event, Queue()) == {
+    assert log_fields.of_event(event, "default", Queue()) == {
         "inbound_event_id": key,
         "correlation_id": None,
         "stage": "inbound",
@@ -117,6 +117,15 @@ def test_an_event_is_told_by_its_first_task_whether_or_not_its_record_is_known(
         "generation": 0,
         "hop": 0,
     }
+
+
+def test_an_event_of_a_tenant_with_a_queue_of_its_own_is_told_with_that_queue() -> None:
+    class Queues(Queue):
+        def queue_of(self, task: Task) -> str:
+            return f"{task.kind}-{task.tenant}"
+
+    event = MessageReceived("meta", SENDER, WAMID, NUMBER, MESSAGE)
+    assert log_fields.of_event(event, "acme", Queues())["queue"] == "inbound-acme"
 
 
 def test_a_receipt_is_told_by_its_echo_and_a_hash_of_the_provider_id() -> None:
@@ -172,7 +181,7 @@ def test_no_fields_hold_the_number_or_the_providers_id() -> None:
     fields = [
         log_fields.of_record(record, CHANNELS),
         log_fields.of_task(Task.of(record), Queue()),
-        log_fields.of_event(event, Queue()),
+        log_fields.of_event(event, "default", Queue()),
         log_fields.of_receipt(receipt(kind=ReceiptKind.SENT), None),
     ]
     assert NUMBER not in json.dumps(fields)

@@ -172,8 +172,16 @@ def test_a_records_own_task_runs_when_the_record_is_due_in_the_queue_of_its_tena
 
 
 def test_a_hop_is_the_same_task_once_more() -> None:
+    record = pending(Kind.OUTBOUND, tenant="acme")
     task = Task(KEY, Kind.OUTBOUND, "corr_0001", 2, 3, "acme")
-    assert next_hop(task, at(9)) == (Task(KEY, Kind.OUTBOUND, "corr_0001", 2, 4, "acme"), at(9))
+    assert next_hop(record, task, at(9)) == (Task(KEY, Kind.OUTBOUND, "corr_0001", 2, 4, "acme"), at(9))
+
+
+@pytest.mark.parametrize("before", ["", "another"], ids=["of version 1", "of another tenant"])
+def test_a_hop_goes_to_the_queue_of_the_tenant_of_its_record(before: str) -> None:
+    record = pending(Kind.OUTBOUND, tenant="acme")
+    task, _ = next_hop(record, Task(KEY, Kind.OUTBOUND, "corr_0001", 2, 3, before), at(9))
+    assert (task.tenant, task.hop) == ("acme", 4)
 
 
 def test_the_task_of_a_reply_is_the_own_task_of_its_record() -> None:
