@@ -110,10 +110,11 @@ def as_text(timeline: Timeline) -> str:
     lines += moment_lines(timeline.events, _names(timeline))
     if timeline.came:
         lines.append(f"  {_received(timeline.came)}")
-    for number, reply in enumerate(timeline.replies, start=1):
+    names = _reply_names(timeline)
+    for reply in timeline.replies:
         why = f" ({reply.why})" if reply.why else ""
         words = reply.text if reply.text is not None else reply.type
-        lines.append(f"  Reply {number} is {reply.shown}{why}: {terminal.plain(words)}")
+        lines.append(f"  {names[reply.key].capitalize()} is {reply.shown}{why}: {terminal.plain(words)}")
     return "\n".join(lines)
 
 
@@ -139,8 +140,16 @@ def moment_lines(moments: Sequence[Moment], names: Mapping[str, str]) -> Iterato
         yield f"  {moment.at:%H:%M:%S.%f}"[:-3] + f"  {name}{said}"
 
 
+def _reply_names(timeline: Timeline) -> dict[str, str]:
+    """What each reply is called; a message that answers no event is no reply."""
+    if not timeline.has_event and len(timeline.replies) == 1:
+        return {timeline.replies[0].key: "message"}
+    what = "reply" if timeline.has_event else "message"
+    return {reply.key: f"{what} {number}" for number, reply in enumerate(timeline.replies, start=1)}
+
+
 def _names(timeline: Timeline) -> dict[str, str]:
-    replies = {reply.key: f"reply {number}" for number, reply in enumerate(timeline.replies, start=1)}
+    replies = _reply_names(timeline)
     return {moment.delivery: replies.get(moment.delivery, "message") for moment in timeline.events}
 
 

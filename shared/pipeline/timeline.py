@@ -52,6 +52,10 @@ class Timeline:
     settled: bool
     """Whether nothing more will happen of itself, receipts aside."""
     came: Came | None = None
+    has_event: bool = True
+    """Whether there is an event that `replies` answer. Else they are messages that answer none, or whose event was
+    deleted.
+    """
 
     @property
     def answered(self) -> bool:
@@ -114,6 +118,7 @@ def build(
         ),
         settled=all(record.final for record in records),
         came=_came(message) if message else None,
+        has_event=first.kind is Kind.INBOUND,
     )
 
 

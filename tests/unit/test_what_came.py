@@ -11,7 +11,7 @@ from shared import bootstrap
 from shared.cli.trace import as_dict, as_text
 from shared.domain.message_parts import ContactCard, Interactive, Location, Media, Reaction
 from shared.domain.messages import Message
-from shared.domain.record import Kind
+from shared.domain.record import Delivery, Kind
 from shared.handlers import message
 from shared.pipeline.timeline import Came, build
 
@@ -57,6 +57,32 @@ def test_what_is_no_message_of_a_person_shows_none() -> None:
         assert as_dict(timeline)["message"] is None
         assert "Received" not in as_text(timeline)
     assert build([done()], read=lambda _: message("hello")).came is None, "a reply is not what came"
+
+
+SENT = {"type": "text", "content": {"body": "hello"}}
+
+
+def called(*records: Delivery) -> tuple[list[str], set[str]]:
+    """The lines at the end that name a reply or a message, and what the moments are said to be of."""
+    lines = as_text(build(records)).split("\n")[1:]
+    said = [line.strip() for line in lines if " is sent: hello" in line]
+    return said, {name for line in lines for name in ("reply 1", "reply 2", "message 2", "message ") if name in line}
+
+
+def test_a_message_that_answers_no_event_is_called_a_message() -> None:
+    said, names = called(done(payload=SENT))
+    assert (said, names) == (["Message is sent: hello"], {"message "})
+
+
+def test_several_messages_whose_event_was_deleted_are_numbered() -> None:
+    said, _ = called(done(payload=SENT), done(payload=SENT, key="1f" * 20))
+    assert said == ["Message 1 is sent: hello", "Message 2 is sent: hello"]
+
+
+def test_the_replies_to_an_event_are_called_replies() -> None:
+    said, names = called(EVENT, done(payload=SENT), done(payload=SENT, key="1f" * 20))
+    assert said == ["Reply 1 is sent: hello", "Reply 2 is sent: hello"]
+    assert {"reply 1", "reply 2"} <= names
 
 
 def test_the_message_is_read_by_the_channel_of_its_provider() -> None:
