@@ -1,4 +1,4 @@
-"""Bootstrap: the one place that knows every adapter. A provider, a store or a queue is added by one line here."""
+"""Bootstrap: the one place that knows every adapter. A provider, a store or a queue is put together here."""
 
 import os
 import threading
@@ -21,7 +21,7 @@ from shared.pipeline.backend_marks import BackendMarks
 from shared.pipeline.channels import Channels
 from shared.pipeline.clock import Clock, SystemClock
 from shared.pipeline.follow import Follow
-from shared.pipeline.ports import Queue, Sender, Store, Tenants
+from shared.pipeline.ports import Channel, Queue, Sender, Store, Tenants
 from shared.pipeline.process_inbound import ProcessInbound
 from shared.pipeline.process_outbound import ProcessOutbound
 from shared.pipeline.senders import Senders
@@ -74,6 +74,36 @@ class Internal:
     shutdown: Shutdown
 
 
+@dataclass(frozen=True, slots=True)
+class ChannelMaker:
+    """How the channel of one provider is made, each time with no more secrets than its user needs."""
+
+    receiving: Callable[[Config], Channel]
+    """For the webhook service."""
+    sending: Callable[[Config], Channel]
+    """For the internal service, which also reads what is stored."""
+    reading: Callable[[], Channel]
+    """Without a secret, for a command that reads what is stored."""
+
+
+def _meta_receiving(settings: Config) -> Channel:
+    return MetaChannel(app_secrets=settings["META_APP_SECRET"], verify_tokens=settings["META_VERIFY_TOKEN"])
+
+
+def _meta_sending(settings: Config) -> Channel:
+    return MetaChannel(
+        credentials={settings["WHATSAPP_PHONE_NUMBER_ID"]: settings["WHATSAPP_ACCESS_TOKEN"]},
+        base_url=settings["WHATSAPP_API_BASE_URL"],
+        version=settings["WHATSAPP_API_VERSION"],
+        post=settings.limits.post,
+        reach=ANYWHERE,
+    )
+
+
+CHANNELS: Sequence[ChannelMaker] = (ChannelMaker(_meta_receiving, _meta_sending, MetaChannel),)
+"""Of every provider. Both services and the command line take theirs from here, so that none lacks one."""
+
+
 @cache
 def webhook() -> Webhook:
     """This process's webhook service. Opens no connection but SQLite's, to see that the file is ours."""
@@ -91,8 +121,7 @@ def build_webhook(environ: Mapping[str, str]) -> Webhook:
     settings = config.load(environ, config.WEBHOOK)
     logs.configure(settings["LOG_LEVEL"])
     store, queue, clock = build_store(settings), build_queue(settings), _clock(settings)
-    meta = MetaChannel(app_secrets=settings["META_APP_SECRET"], verify_tokens=settings["META_VERIFY_TOKEN"])
-    channels = Channels.of(_port(settings, "channel", meta))
+    channels = Channels.of(*(_port(settings, "channel", each.receiving(settings)) for each in CHANNELS))
     accept = Accept(
         store=store,
         queue=queue,
@@ -114,14 +143,7 @@ def build_internal(environ: Mapping[str, str]) -> Internal:
     limits, clock, shutdown = settings.limits, _clock(settings), Shutdown()
     handler = _port(settings, "handler", _handler(settings, shutdown))
     store, queue = build_store(settings), build_queue(settings)
-    meta = MetaChannel(
-        credentials={settings["WHATSAPP_PHONE_NUMBER_ID"]: settings["WHATSAPP_ACCESS_TOKEN"]},
-        base_url=settings["WHATSAPP_API_BASE_URL"],
-        version=settings["WHATSAPP_API_VERSION"],
-        post=limits.post,
-        reach=ANYWHERE,
-    )
-    channels = Channels.of(_port(settings, "channel", meta))
+    channels = Channels.of(*(_port(settings, "channel", each.sending(settings)) for each in CHANNELS))
     follow = Follow(queue, clock, limits, channels)
     tenants = _tenants(settings)
     backend = BackendMarks(handler.backend, store, limits, clock)
@@ -172,7 +194,7 @@ def read_message(record: Delivery) -> Message | None:
 @cache
 def _to_read_by() -> Channels:
     """Every channel there is, without a secret: for whoever reads what is stored."""
-    return Channels.of(MetaChannel())
+    return Channels.of(*(each.reading() for each in CHANNELS))
 
 
 def build_store(settings: Config) -> Store:

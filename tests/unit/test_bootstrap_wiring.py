@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from second_channel import AcmeChannel
 
 from shared import bootstrap
 from shared.domain.limits import Limits, PostTimes
@@ -64,6 +65,61 @@ def test_a_handler_in_the_process_has_no_backend(tmp_path: Path) -> None:
 
 def test_least_waits_of_meta_are_scaled_with_ours(internal: bootstrap.Internal) -> None:
     assert internal.process_outbound.limits.waits.minute == timedelta(seconds=3)
+
+
+def channels_of(tmp_path: Path) -> dict[str, Channels]:
+    """Those of each user: the two services and the command line."""
+    environment = {"SQLITE_PATH": str(tmp_path / "pombo.sqlite")}
+    webhook, internal = bootstrap.build_webhook(environment), bootstrap.build_internal(environment)
+    return {
+        "webhook": webhook.channels,
+        "accept": webhook.accept.channels,
+        "inbound": internal.process_inbound.channels,
+        "outbound": internal.process_outbound.channels,
+        "follow": internal.process_outbound.follow.channels,
+        "senders": internal.senders.channels,
+        "read by": bootstrap._to_read_by(),
+    }
+
+
+@pytest.fixture
+def second(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A second provider, which its place in the list alone makes known."""
+
+    def made(*_: object) -> AcmeChannel:
+        return AcmeChannel("secret", "https://pombo.example.com", "http://127.0.0.1:9")
+
+    bootstrap._to_read_by.cache_clear()
+    monkeypatch.setattr(bootstrap, "CHANNELS", (*bootstrap.CHANNELS, bootstrap.ChannelMaker(made, made, made)))
+    yield
+    bootstrap._to_read_by.cache_clear()
+
+
+def test_both_services_and_the_command_line_have_the_channels_of_one_list(tmp_path: Path) -> None:
+    assert [name for name, channels in channels_of(tmp_path).items() if list(channels) != ["meta"]] == []
+
+
+@pytest.mark.usefixtures("second")
+def test_a_provider_in_the_list_has_its_channel_everywhere(tmp_path: Path) -> None:
+    assert [name for name, channels in channels_of(tmp_path).items() if list(channels) != ["meta", "acme"]] == []
+    assert bootstrap.explain("acme", 20503, "provider_down") == "Acme is down."
+
+
+def test_a_channel_has_no_more_secrets_than_its_user_needs(tmp_path: Path) -> None:
+    environment = {
+        "SQLITE_PATH": str(tmp_path / "pombo.sqlite"),
+        "META_APP_SECRET": "app-secret",
+        "WHATSAPP_ACCESS_TOKEN": "access-token",
+    }
+    of_webhook: Any = bootstrap.build_webhook(environment).channels["meta"]
+    of_internal: Any = bootstrap.build_internal(environment).process_outbound.channels["meta"]
+    of_commands: Any = bootstrap._to_read_by()["meta"]
+    assert [one._secrets for one in (of_webhook, of_internal, of_commands)] == [(b"app-secret",), (), ()]
+    assert [list(one._credentials.values()) for one in (of_webhook, of_internal, of_commands)] == [
+        [],
+        ["access-token"],
+        [],
+    ]
 
 
 def test_the_senders_watched_are_those_of_the_registry(internal: bootstrap.Internal) -> None:
