@@ -9,6 +9,9 @@ from shared.domain.marks import BLOCK, DOWN, REFUSED, Marks, Outage, holds, hold
 from shared.domain.record import Delivery, State
 
 PROVIDER_DOWN, BACKEND_DOWN, REAUTH_REQUIRED = "provider_down", "backend_down", "WHATSAPP_REAUTH_REQUIRED"
+"""Why something waits, as log lines and `pombo trace --json` say it: a contract with who reads them, so that the last
+one keeps its name although it is said of every provider."""
+
 PROVIDER_PROBE, BACKEND_PROBE = "provider_probe", "backend_probe"
 """Why something waits that is held up although nothing shows an outage: an answer was lost, and one attempt probes."""
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from shared.domain.guards import PROVIDER_DOWN, REAUTH_REQUIRED
 from shared.domain.messages import Message
 from shared.domain.record import Delivery, Kind, State
 from shared.pipeline import timeline_logs, timeline_records
@@ -170,15 +171,15 @@ def _why(record: Delivery) -> str:
     return {
         "limited": "limited",
         "blocked": "blocked",
-        "credential_refused": "WHATSAPP_REAUTH_REQUIRED",
-        "provider_down": "provider_down",
+        "credential_refused": REAUTH_REQUIRED,
+        "provider_down": PROVIDER_DOWN,
     }.get(last, "waiting")
 
 
 def _reply(record: Delivery, waits_for: str) -> Reply:
     """`waits_for`: what its last task found in the way; the record itself knows only what was tried."""
     word, why = shown(record)
-    if why == "waiting" and waits_for in ("blocked", "WHATSAPP_REAUTH_REQUIRED", "provider_down"):
+    if why == "waiting" and waits_for in ("blocked", REAUTH_REQUIRED, PROVIDER_DOWN):
         why = waits_for
     return Reply(record.key, str(record.payload.get("type", "")), _text(record.payload.get("content")), word, why)
 

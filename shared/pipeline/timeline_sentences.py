@@ -5,6 +5,7 @@ timeline_logs know when each is said.
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
+from shared.domain.guards import REAUTH_REQUIRED
 from shared.domain.record import Delivery
 
 Explain = Callable[[str, int, str], str | None]
@@ -87,7 +88,7 @@ WAITS: Mapping[str, tuple[str, str]] = {
         "It waits: the business number is blocked",
         "It waited while the business number was blocked",
     ),
-    "WHATSAPP_REAUTH_REQUIRED": (
+    REAUTH_REQUIRED: (
         "It waits: the number has to be reconnected",
         "It waited for the number to be reconnected",
     ),

@@ -43,6 +43,12 @@ def test_nothing_but_the_place_where_replies_are_taken_knows_the_outbound_langua
     assert found == {"ports", "process_inbound", "log_fields"}
 
 
+def test_the_one_reason_with_a_carrier_in_its_name_is_written_once() -> None:
+    """Decision 67 keeps WHATSAPP_REAUTH_REQUIRED: whoever needs it imports it, and there is no second one."""
+    found = [(path.stem, word) for path in MODULES for word in re.findall(r"\bWHATSAPP_\w+", path.read_text())]
+    assert found == [("guards", "WHATSAPP_REAUTH_REQUIRED")]
+
+
 @pytest.mark.parametrize(
     "text",
     ['"meta"', "Meta's", "META_CODES", "from shared.channels.meta import x", "# 131056: too many", "a WABA, say"],
