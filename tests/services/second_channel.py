@@ -158,7 +158,7 @@ class AcmeChannel:
             raise ProviderUnavailable from error
         except NoAnswer as error:
             raise AnswerLost from error
-        document = _document(answer.body)
+        document = _document(answer.body or b"")
         if answer.status < 300:
             return document
         code = document.get("code")

@@ -1,7 +1,7 @@
-"""The channel of the second provider as the port promises it: parse raises nothing, read ItemUnparsable alone."""
+"""The channel of the second provider keeps the port's promises: what it makes of any body, and of any answer."""
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
@@ -9,8 +9,9 @@ from urllib.parse import urlencode
 import pytest
 from second_channel import TIME_UNKNOWN, AcmeChannel
 
-from shared.domain.errors import ItemUnparsable
+from shared.domain.errors import AnswerLost, ItemUnparsable
 from shared.domain.events import MessageReceived, Parsed, ReceiptReceived, Unparsable
+from shared.domain.identity import Echo
 from shared.domain.record import Kind, ReceiptKind
 from shared.domain.retention import RAW_PAYLOAD_BYTES
 from shared.pipeline.ports import Incoming
@@ -129,3 +130,35 @@ def test_a_message_without_a_text_is_of_the_kind_unsupported() -> None:
     message = CHANNEL.read(pending(Kind.INBOUND, payload={"item": without(MESSAGE, "Body")}))
     assert message is not None
     assert (message.kind, message.text, message.id) == ("unsupported", None, "IM1")
+
+
+@dataclass
+class Answering:
+    """A poster that always gets this answer."""
+
+    status: int
+    body: bytes | None
+
+    def post(self, *_: object) -> "Answering":
+        return self
+
+
+def sent(status: int, body: bytes | None) -> str | None:
+    channel: Any = AcmeChannel("secret", "https://pombo.example.com", "http://127.0.0.1:9")
+    channel._poster = Answering(status, body)
+    record = pending(payload={"type": "text", "content": {"body": "hello"}, "to": "acme:+15550002222"})
+    answer: str | None = channel.send(record, Echo(record.key, 0, record.correlation_id))
+    return answer
+
+
+@pytest.mark.parametrize("body", [None, b"", b"<html>", b"[]", b"{}", b'{"sid": 7}', b'{"sid": ""}'])
+def test_a_success_without_a_readable_id_is_a_message_sent_without_one(body: bytes | None) -> None:
+    assert sent(201, body) is None
+    assert sent(201, b'{"sid": "SM1"}') == "SM1"
+
+
+@pytest.mark.parametrize("body", [None, b"", b"<html>", b"[]", b'{"code": []}', b'{"code": "20503"}', b'{"code": 1}'])
+def test_an_error_that_cannot_be_read_is_an_answer_lost_with_its_status(body: bytes | None) -> None:
+    with pytest.raises(AnswerLost) as error:
+        sent(503, body)
+    assert (error.value.status, error.value.provider_code) == (503, None)
