@@ -109,12 +109,14 @@ def test_a_channel_has_no_more_secrets_than_its_user_needs(tmp_path: Path) -> No
     environment = {
         "SQLITE_PATH": str(tmp_path / "pombo.sqlite"),
         "META_APP_SECRET": "app-secret",
+        "META_VERIFY_TOKEN": "verify-token",
         "WHATSAPP_ACCESS_TOKEN": "access-token",
     }
     of_webhook: Any = bootstrap.build_webhook(environment).channels["meta"]
     of_internal: Any = bootstrap.build_internal(environment).process_outbound.channels["meta"]
     of_commands: Any = bootstrap._to_read_by()["meta"]
     assert [one._secrets for one in (of_webhook, of_internal, of_commands)] == [(b"app-secret",), (), ()]
+    assert [one._verify_tokens for one in (of_webhook, of_internal, of_commands)] == [(b"verify-token",), (), ()]
     assert [list(one._credentials.values()) for one in (of_webhook, of_internal, of_commands)] == [
         [],
         ["access-token"],

@@ -177,11 +177,15 @@ def test_a_hop_is_the_same_task_once_more() -> None:
     assert next_hop(record, task, at(9)) == (Task(KEY, Kind.OUTBOUND, "corr_0001", 2, 4, "acme"), at(9))
 
 
-@pytest.mark.parametrize("before", ["", "another"], ids=["of version 1", "of another tenant"])
-def test_a_hop_goes_to_the_queue_of_the_tenant_of_its_record(before: str) -> None:
-    record = pending(Kind.OUTBOUND, tenant="acme")
+@pytest.mark.parametrize(
+    ("before", "owner"),
+    [("", "acme"), ("another", "acme"), ("another", "")],
+    ids=["of version 1", "of another tenant", "nobody's"],
+)
+def test_a_hop_goes_to_the_queue_of_the_tenant_of_its_record(before: str, owner: str) -> None:
+    record = pending(Kind.OUTBOUND, tenant=owner)
     task, _ = next_hop(record, Task(KEY, Kind.OUTBOUND, "corr_0001", 2, 3, before), at(9))
-    assert (task.tenant, task.hop) == ("acme", 4)
+    assert (task.tenant, task.hop) == (owner, 4)
 
 
 def test_the_task_of_a_reply_is_the_own_task_of_its_record() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import parts
@@ -215,15 +216,16 @@ def test_a_record_of_a_provider_without_a_channel_here_is_left_alone(
     assert (service.handler.called, provider.requests) == ([], [])
 
 
+@pytest.mark.parametrize("hop", [0, 3])
 @pytest.mark.parametrize("state", FINAL)
 @pytest.mark.parametrize("kind", list(Kind))
 def test_a_final_record_of_a_provider_without_a_channel_here_is_answered_200(
-    service: Service, provider: parts.Provider, kind: Kind, state: State
+    service: Service, provider: parts.Provider, kind: Kind, state: State, hop: int
 ) -> None:
     """Its task would else be retried until the queue drops it, and nothing is left to do."""
     make = an_event if kind is Kind.INBOUND else a_reply
     record = service.put(make(provider="another", **ended(state)))
     before = service.get(record)
-    assert service.process(Task.of(record)) == (200, {"state": state})
+    assert service.process(replace(Task.of(record), hop=hop)) == (200, {"state": state})
     assert service.get(record) == before
     assert (service.handler.called, provider.requests) == ([], [])
