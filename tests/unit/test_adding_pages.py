@@ -1,10 +1,26 @@
 """The pages on adding a provider or a store: what they tell a newcomer to write is what the ports ask for."""
 
 import re
+from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import get_args
 
-from shared.domain.verdicts import Released, SendVerdict
+from services import answers
+from shared.domain.delivery import TaskResult
+from shared.domain.errors import (
+    AccessDenied,
+    AnswerLost,
+    LimitReached,
+    ProviderUnavailable,
+    SenderBlocked,
+    SendError,
+    SendRefused,
+    TryLater,
+)
+from shared.domain.limits import Backoff, Waits
+from shared.domain.marks import is_outage
+from shared.domain.verdicts import BlockScope, LimitScope, Refused, Released, SendVerdict
 from shared.pipeline import ports
 
 ROOT = Path(__file__).parents[2]
@@ -25,10 +41,77 @@ def test_every_method_of_a_channel_is_on_the_page_of_providers() -> None:
     assert len(named) == len(set(named))
 
 
+ERRORS = PROVIDER.split("\n## Errors are verdicts\n")[1].split("\n## ")[0]
+RAISED = dict(re.findall(r"\| `(\w+)[^|]*` \| `(\w+)` \|$", ERRORS, re.M))
+"""The verdict that the page gives each error."""
+
+
+def errors_of_a_send(base: type[SendError] = SendError) -> Iterator[type[SendError]]:
+    for error in base.__subclasses__():
+        yield error
+        yield from errors_of_a_send(error)
+
+
 def test_every_verdict_of_a_send_is_on_the_page_of_providers() -> None:
-    section = PROVIDER.split("\n## Errors are verdicts\n")[1].split("\n## ")[0]
-    named = re.findall(r"\| `(\w+)` \|$", section, re.M)
+    named = re.findall(r"\| `(\w+)` \|$", ERRORS, re.M)
     assert set(named) == {verdict.__name__ for verdict in get_args(SendVerdict)} - {Released.__name__}
+
+
+def test_every_error_of_a_send_is_on_the_page_with_the_verdict_that_it_carries() -> None:
+    assert {error.__name__: type(error().verdict).__name__ for error in errors_of_a_send()} == RAISED
+
+
+def test_what_the_page_says_of_the_status_of_an_error_is_so() -> None:
+    assert [error(7, status=400).answered for error in errors_of_a_send()] == [True] * len(RAISED)
+    assert [error(7).answered for error in errors_of_a_send()] == [False] * len(RAISED)
+    assert is_outage(AnswerLost().verdict)
+    assert not is_outage(AnswerLost(status=400).verdict)
+    for status, answered in ((None, 400), (400, 400), (503, 502)):
+        verdict = SendRefused(7, status=status).verdict
+        assert isinstance(verdict, Refused)
+        refused = TaskResult.REFUSED_ON_FAULT if verdict.on_fault else TaskResult.REFUSED
+        assert answers.STATUS[refused] == answered
+
+
+def test_the_page_names_the_errors_whose_wait_the_answer_may_ask_for() -> None:
+    wait = timedelta(seconds=77)
+    waits = {
+        error.__name__
+        for error in errors_of_a_send()
+        if getattr(error(7, retry_after=wait).verdict, "retry_after", None) == wait
+    }
+    documented = {
+        error.__name__
+        for error in (TryLater, LimitReached, ProviderUnavailable, AccessDenied)
+        if getattr(error(7, minutes=5).verdict, "minutes", None) == 5
+    }
+    named = [set(re.findall(r"`([A-Z]\w+)`", item)) for item in re.split(r"\n- ", ERRORS)]
+    assert [names for names in named if "ProviderUnavailable" in names][-1] == waits
+    assert documented in named
+
+
+def test_the_page_says_how_long_each_scope_waits() -> None:
+    rows = re.findall(r"^\| (`\w+Scope\.[^|]*) \|[^|]*\| ([^|]*) \|$", ERRORS, re.M)
+    said = {scope: wait for scopes, wait in rows for scope in re.findall(r"`(\w+\.\w+)`", scopes)}
+    waits = Waits()
+    expected: dict[str, str] = {
+        "LimitScope.RATE": _between(waits.throughput),
+        "LimitScope.CONTACT": _growing(waits.pair),
+        "LimitScope.MAINTENANCE": _between(waits.maintenance),
+        "LimitScope.ACCOUNT": _growing(waits.account),
+    } | {f"BlockScope.{scope.name}": _growing(waits.block) for scope in BlockScope}
+    assert said == expected
+    assert {f"LimitScope.{scope.name}" for scope in LimitScope} <= set(said)
+    assert (LimitReached().limit, SenderBlocked().block) == (LimitScope.ACCOUNT, BlockScope.SENDER)
+
+
+def _between(wait: timedelta) -> str:
+    return f"{wait.total_seconds():g} to {2 * wait.total_seconds():g} s"
+
+
+def _growing(wait: Backoff) -> str:
+    first, longest = wait.first.total_seconds(), wait.longest.total_seconds()
+    return f"{first:g} s, times {wait.factor} each, at most {longest:g} s"
 
 
 def test_every_call_that_the_page_of_stores_promises_is_one_of_the_port() -> None:
