@@ -6,7 +6,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import get_args
 
+import pytest
+
 from services import answers
+from shared import bootstrap
 from shared.domain.delivery import TaskResult
 from shared.domain.errors import (
     AccessDenied,
@@ -20,8 +23,10 @@ from shared.domain.errors import (
 )
 from shared.domain.limits import Backoff, Waits
 from shared.domain.marks import is_outage
+from shared.domain.record import Kind
 from shared.domain.verdicts import BlockScope, LimitScope, Refused, Released, SendVerdict
-from shared.pipeline import ports
+from shared.pipeline import log_fields, ports
+from tests.unit.builders import pending
 
 ROOT = Path(__file__).parents[2]
 PROVIDER = (ROOT / "docs" / "adding-a-provider.md").read_text()
@@ -121,10 +126,66 @@ def test_every_call_that_the_page_of_stores_promises_is_one_of_the_port() -> Non
     assert {"create", "change", "purge"} <= named
 
 
+PLACES = re.findall(
+    r"^\| `([^`]+/[^`]+)` \| (.*) \|$", PROVIDER.split("\n## Where it is put together\n")[1].split("\n## ")[0], re.M
+)
+SECRET = "WHATSAPP_ACCESS_TOKEN"
+NOT_WIRING = {"infra/release/deploy.py", "examples/requests/send.py"}
+"""They name a secret of the first provider in their help, or use it themselves."""
+
+
+@pytest.mark.parametrize(("place", "what"), PLACES)
+def test_each_place_where_a_provider_is_put_together_has_what_the_page_says(place: str, what: str) -> None:
+    text = (ROOT / place).read_text()
+    names = re.findall(r"`([A-Za-z]\w+)`", what)
+    assert [name for name in names if not re.search(rf"\b{name}\b", text)] == []
+
+
+def test_the_page_names_every_file_in_which_a_secret_of_a_provider_is_put_together() -> None:
+    """What Meta's needs, the next one's needs too."""
+    files = [
+        path
+        for folder in ("shared", "services", "infra", "examples")
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in (".py", ".tf", ".env") and ".terraform" not in path.parts
+    ]
+    found = {str(path.relative_to(ROOT)) for path in files if SECRET in path.read_text()}
+    assert found - NOT_WIRING == {place for place, _ in PLACES}
+
+
+def test_the_command_line_reads_with_every_channel_that_the_services_have(tmp_path: Path) -> None:
+    given = {"SQLITE_PATH": str(tmp_path / "pombo.sqlite"), "HANDLER": "handlers.echo:handle"}
+    internal, webhook = bootstrap.build_internal(given), bootstrap.build_webhook(given)
+    assert bootstrap._to_read_by().keys() == internal.process_outbound.channels.keys() == webhook.channels.keys()
+    assert {sender.provider for sender in internal.senders.tenants.senders()} == internal.senders.channels.keys()
+
+
+def test_a_stored_message_is_told_from_news_by_the_key_that_the_page_says() -> None:
+    rule = PROVIDER.split("\n- The `payload` of a `MessageReceived`")[1].split("\n- ")[0]
+    (key,) = re.findall(r"`(\w+)`", rule)
+    news = {"field": "account_update", "value": {}}
+    assert log_fields.type_of(pending(Kind.INBOUND, payload=news | {key: {}})) == log_fields.MESSAGE
+    assert log_fields.type_of(pending(Kind.INBOUND, payload=news)) != log_fields.MESSAGE
+
+
+def test_the_rules_of_events_name_each_word_that_is_logged() -> None:
+    rule = PROVIDER.split("\n- These words are logged:")[1].split("\n- ")[0]
+    assert {"field", "code", "Parsed.ignored"} <= set(re.findall(r"`([\w.]+)`", rule))
+
+
+def test_the_page_leads_to_a_whole_second_provider_and_to_the_outbound_language() -> None:
+    for linked in ("tests/services/second_channel.py", "tests/services/test_second_channel.py"):
+        assert f"`{linked}`" in PROVIDER
+        assert (ROOT / linked).is_file()
+    assert "(decisions/0068-the-outbound-language.md)" in PROVIDER
+    assert "`DEDUPE_TTL_DAYS`" in PROVIDER
+    assert "(guarantees.md)" in PROVIDER
+
+
 def test_the_pages_name_the_files_that_register_an_adapter() -> None:
-    bootstrap = (ROOT / "shared" / "bootstrap.py").read_text()
+    text = (ROOT / "shared" / "bootstrap.py").read_text()
     assert "shared/bootstrap.py" in PROVIDER
     assert "`build_store`" in STORE
-    assert "def build_store(" in bootstrap
+    assert "def build_store(" in text
     assert "`BACKENDS`" in STORE
     assert "BACKENDS:" in (ROOT / "tests" / "contract" / "conftest.py").read_text()
