@@ -16,8 +16,17 @@ from itertools import product
 from typing import Any, get_args, get_type_hints
 
 import pytest
+from werkzeug.exceptions import (
+    BadRequest,
+    ClientDisconnected,
+    MethodNotAllowed,
+    NotFound,
+    RequestEntityTooLarge,
+    default_exceptions,
+)
 
 from services import errors
+from services.internal.main import LARGEST_TASK
 from shared.domain import delivery, identity
 from shared.domain.delivery import NotAllowed, Step
 from shared.domain.errors import (
@@ -53,6 +62,7 @@ from shared.domain.verdicts import (
     StillUnparsable,
     Verdict,
 )
+from shared.pipeline.channels import Channels
 from shared.pipeline.follow import Follow
 from tests.unit.builders import (
     ANY_TASK,
@@ -441,6 +451,14 @@ def test_a_task_that_cannot_be_made_turns_the_answer_into_503(name: str) -> None
     assert seen
 
 
+def _raised(act: Callable[[], object]) -> Exception:
+    try:
+        act()
+    except Exception as error:
+        return error
+    raise AssertionError("Nothing was raised.")
+
+
 ERRORS: dict[str, tuple[Exception, ...]] = {
     "the store, the queue or the registry cannot be reached": (
         StoreUnavailable(),
@@ -450,7 +468,14 @@ ERRORS: dict[str, tuple[Exception, ...]] = {
     "the certificates that prove a caller cannot be fetched": (CertificatesUnavailable(),),
     "the signature, or the internal token, is missing or wrong": (SignatureInvalid(), Forbidden()),
     "the body is no task": (TaskInvalid("This is no task."),),
-    "the record or the task is of a newer version": (UnknownState(),),
+    "the record or the task is of a newer version, or no channel here is of the record's provider": (
+        UnknownState(),
+        _raised(lambda: Channels.of().require("a provider of another deployment")),
+    ),
+    "the body broke off, or is chunked wrongly": (BadRequest(), ClientDisconnected()),
+    "the body is longer than `WEBHOOK_MAX_BYTES`; at internal, than 100 KiB": (RequestEntityTooLarge(),),
+    "nothing is at this path": (NotFound(),),
+    "this path does not take the method": (MethodNotAllowed(),),
     "anything else": (ValueError(), KeyError("x")),
 }
 
@@ -468,6 +493,16 @@ def test_every_error_is_answered_as_the_page_says() -> None:
                     assert str(errors.answer(error, unavailable)[1]) == row[column], str(row)
     finally:
         logging.disable(logging.NOTSET)
+
+
+def test_an_http_error_of_the_framework_keeps_its_own_status() -> None:
+    for status, error in default_exceptions.items():
+        assert errors.answer(error(), 503)[1] == status
+
+
+def test_the_page_says_how_long_a_body_of_internal_may_be() -> None:
+    (row,) = (row for row in rows("Errors") if row["internal"] == "413")
+    assert row["what is wrong"].endswith(f"at internal, than {LARGEST_TASK // 1024} KiB")
 
 
 # ---- times and names
@@ -551,5 +586,5 @@ def test_the_echo_is_written_as_the_page_says() -> None:
 def test_the_page_is_read_as_it_is_meant() -> None:
     """A table that the parser lost would hold nothing."""
     assert [len(TABLES[name][0]) for name in TABLES] == [13, 12, 29, 19, 4, 10, 3]
-    assert [len(rows(heading)) for heading in ("Webhook", "Errors", "Times", "Names")] == [5, 6, 30, 5]
+    assert [len(rows(heading)) for heading in ("Webhook", "Errors", "Times", "Names")] == [5, 10, 30, 5]
     assert min(len(_with_rows(name)) for name in TABLES) >= 25

@@ -1,5 +1,6 @@
 """The private service over HTTP: who may ask and for what, its health, and what its log says."""
 
+import io
 import json
 import sqlite3
 from dataclasses import replace
@@ -63,6 +64,28 @@ def test_a_body_larger_than_any_task_is_refused(service: Service) -> None:
     body = b" " * (100 * 1024 + 1)
     answer = service.client.post("/internal/process_inbound", data=body, headers={"X-Internal-Token": TOKEN})
     assert answer.status_code == 413
+
+
+class _Breaks(io.RawIOBase):
+    """A body that fails while it is read, as gunicorn's does: it broke off, or is chunked wrongly."""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: object) -> int:  # noqa: ARG002 - nothing is read
+        raise OSError("The chunk has no size.")
+
+
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_a_body_that_breaks_off_is_the_callers_fault(service: Service, is_chunked: bool) -> None:
+    length: dict[str, object] = {"wsgi.input_terminated": True} if is_chunked else {"CONTENT_LENGTH": "100"}
+    answer = service.client.post(
+        "/internal/process_inbound",
+        headers={"X-Internal-Token": TOKEN},
+        environ_overrides={"wsgi.input": io.BufferedReader(_Breaks()), **length},
+    )
+    assert (answer.status_code, answer.json) == (400, {"error": "bad_request"})
+    assert service.internal.store.calls == []
 
 
 @pytest.mark.parametrize("kind", list(Kind))
