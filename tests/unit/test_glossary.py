@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from shared.domain.verdicts import LimitScope
+from shared.pipeline.ports import Acknowledgement, Incoming
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "glossary.md").read_text()
 ROWS = re.findall(r"^\| ([a-z -]+) \| (.+) \| `(\w+)` \| `([\w/.]+)` \|$", PAGE, re.M)
@@ -28,6 +31,13 @@ def _defined(tree: ast.AST) -> Iterator[str]:
 @pytest.mark.parametrize(("word", "name", "path"), [(word, name, path) for word, _, name, path in ROWS])
 def test_a_word_is_defined_in_the_code_where_the_page_says(word: str, name: str, path: str) -> None:
     assert name in set(_defined(ast.parse((ROOT / path).read_text()))), word
+
+
+def test_each_word_of_the_door_and_each_part_that_a_person_plays_has_its_row() -> None:
+    """What an adapter's author meets first, and who is meant by a contact and by an operator."""
+    door = {"account", "acknowledgement", "channel", "echo", "handshake", "incoming", "scope", "sender"}
+    assert door | {"contact", "operator", "owner", "tenant"} <= {word for word, *_ in ROWS}
+    assert {Incoming.__name__, Acknowledgement.__name__, LimitScope.__name__} <= {name for _, _, name, _ in ROWS}
 
 
 def test_the_words_are_in_order_and_each_is_there_once() -> None:
