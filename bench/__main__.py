@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from local.services import SERVICES
 from local.stack import Options, Stack
 from shared.config import LOCAL_SECRETS
 
@@ -41,11 +42,11 @@ def main() -> None:
 
 def _cold_start(directory: Path, rounds: int) -> None:
     """From exec to the first 200 of /livez."""
-    modules = ("services.webhook", "services.internal", "bench.baseline")
+    modules = (*(f"services.{name}" for name in SERVICES), "bench.baseline")
     seconds = [[_start_seconds(module, directory) for module in modules] for _ in range(rounds)]
-    webhook, internal, base = ([value * 1000 for value in column] for column in zip(*seconds, strict=True))
-    _report("cold start, webhook", webhook, base, "ms")
-    _report("cold start, internal", internal, base, "ms")
+    *ours, base = ([value * 1000 for value in column] for column in zip(*seconds, strict=True))
+    for name, column in zip(SERVICES, ours, strict=True):
+        _report(f"cold start, {name}", column, base, "ms")
 
 
 def _start_seconds(module: str, directory: Path) -> float:

@@ -12,13 +12,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+# Read here: as a program this file finds no module of ours.
+SERVICES = (Path(__file__).parents[2] / "services" / "names.txt").read_text().split()
 REPOSITORY = "europe-west1-docker.pkg.dev/my-project/pombo"
 PLACEHOLDER = "us-docker.pkg.dev/cloudrun/container/hello"
 
 
 def new(url: str) -> dict[str, Any]:
     """After the first terraform apply: a placeholder serves. `url`: where candidates are."""
-    services = {f"pombo-{kind}": {"revisions": [], "traffic": [], "ready": None} for kind in ("webhook", "internal")}
+    services = {f"pombo-{kind}": {"revisions": [], "traffic": [], "ready": None} for kind in SERVICES}
     state = {
         "url": url,
         "services": services,

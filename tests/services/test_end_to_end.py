@@ -14,6 +14,7 @@ import pytest
 from payloads import ACCOUNT, envelope, of_texts, receipt, text, value, wire
 from stack import TASK_TOKEN, Stack, server_of
 
+from local.services import SERVICES
 from shared import config
 from shared.domain.identity import change_event_id
 from shared.domain.record import Delivery
@@ -361,7 +362,7 @@ def test_without_the_internal_token_nothing_is_answered(stack: Stack, contact: s
 # ---- what dies
 
 
-@pytest.mark.parametrize("victim", ["webhook", "internal", "tasks"])
+@pytest.mark.parametrize("victim", [*SERVICES, "tasks"])
 def test_a_kill_loses_nothing_and_doubles_nothing(stack: Stack, contacts: Callable[[], str], victim: str) -> None:
     """With the sweep off."""
     people = {contacts(): "!list 3" for _ in range(8)}

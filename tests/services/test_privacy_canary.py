@@ -20,6 +20,7 @@ import pytest
 from parts import ROOT, SENDER, STRANGER, a_reply, an_event, changes, key_of, receipt, signed
 from stack import server_of
 
+from local.services import SERVICES
 from services.internal.main import create_app
 from shared import bootstrap, config
 from shared.domain.identity import Echo
@@ -246,7 +247,7 @@ def a_world(directory: Path, server: int | None, settings: Mapping[str, str]) ->
     """The programs on one store, until it is over."""
     (directory / "team.py").write_text(TEAM)
     emulator = parts.Emulator(directory)
-    ports = {name: parts.free_port() for name in ("webhook", "internal")}
+    ports = {name: parts.free_port() for name in SERVICES}
     urls = {name: f"http://127.0.0.1:{port}" for name, port in ports.items()}
     arguments = ["--port", "0", "--data-dir", str(directory), "--webhook-url", f"{urls['webhook']}/webhooks/whatsapp"]
     simulator = parts.run(directory, "local.whatsapp", SECRETS, *arguments)
@@ -413,15 +414,15 @@ def take_the_queue_away(world: World) -> None:
     world.emulator.program.process.kill()
     world.emulator.program.process.wait()
     assert world.deliver(webhook(item(600))) == 500
-    for service in ("webhook", "internal"):
+    for service in SERVICES:
         assert world.ask("GET", service, "/readyz") == 503
         assert world.ask("GET", service, "/health") == 200
 
 
 def assert_that_nothing_was_seen(world: World) -> None:
     wamids = [entry["wamid"] for entry in world.client.get(f"{world.graph._simulator}/control/ledger").json()]
-    running = [world.programs[name] for name in ("webhook", "internal", "simulator")]
-    assert [program.end() for program in running] == [0, 0, 0]
+    running = [world.programs[name] for name in (*SERVICES, "simulator")]
+    assert [program.end() for program in running] == [0] * len(running)
     seen = {program.out: program.out.read_text() for program in world.programs.values()}
     seen |= {program.err: program.err.read_text() for program in world.programs.values()}
     for path, text in seen.items():
@@ -429,7 +430,7 @@ def assert_that_nothing_was_seen(world: World) -> None:
         assert not [wamid for wamid in wamids if wamid in text], path.name
     assert wamids
     assert all(world.programs[name].err.read_text() == "" for name in world.programs)
-    said = {event for name in ("webhook", "internal") for event in parts.events(world.programs[name].out.read_text())}
+    said = {event for name in SERVICES for event in parts.events(world.programs[name].out.read_text())}
     assert EXPECTED_EVENTS - said == set(), "a path was not walked"
     failed = [line for line in parts.lines(world.programs["internal"].out.read_text()) if "error_type" in line]
     assert {"LookupError", "TypeError", "RuntimeError", "SystemExit"} <= {line["error_type"] for line in failed}

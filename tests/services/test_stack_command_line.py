@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from stack import ROOT, Stack, clean_environment, cli, command, fails, processes_of, wait_until
 
+from local.services import SERVICES
+
 linux_only = pytest.mark.skipif(not Path("/proc").is_dir(), reason="only Linux ends a child with its parent")
 
 
@@ -29,12 +31,12 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 def test_up_describes_itself_in_one_line(plain: Stack) -> None:
     described = plain.described
 
-    assert described.keys() == {"webhook", "internal", "tasks", "whatsapp", "control", "store", "data_dir", "pids"}
+    assert described.keys() == {*SERVICES, "tasks", "whatsapp", "control", "store", "data_dir", "pids"}
     assert described["store"] == "sqlite"
     assert described["data_dir"] == str(plain.data_dir)
-    assert described["pids"].keys() == {"webhook", "internal", "tasks", "whatsapp", "store"}
+    assert described["pids"].keys() == {*SERVICES, "tasks", "whatsapp", "store"}
     assert described["pids"]["store"] is None
-    for name in ("webhook", "internal", "whatsapp", "control"):
+    for name in (*SERVICES, "whatsapp", "control"):
         assert described[name].startswith("http://127.0.0.1:")
     assert described["tasks"].startswith("127.0.0.1:")
     assert plain.pids() == {name: pid for name, pid in described["pids"].items() if pid is not None}
@@ -318,13 +320,13 @@ def test_a_broken_description_of_the_stack_is_said_in_one_line(tmp_path: Path) -
 
 
 def test_a_killed_process_is_back_at_once_and_takes_its_workers_along(plain: Stack) -> None:
-    for name in ("webhook", "internal", "tasks", "whatsapp"):
+    for name in (*SERVICES, "tasks", "whatsapp"):
         workers = children_of(plain.pids()[name])
         killed = plain.kill(name)
         wait_until(lambda of=name, old=killed: plain.pids()[of] != old[of], f"pids.json names another {name}", 4)
         wait_until(lambda old=workers: not any(map(is_running, old)), f"the workers of {name} are gone", 4)
         plain.wait_back(killed)
-        assert bool(workers) == (name in ("webhook", "internal"))
+        assert bool(workers) == (name in SERVICES)
     assert plain.cli("say", "hello", "--wait").returncode == 0
 
 

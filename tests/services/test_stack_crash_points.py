@@ -15,6 +15,7 @@ from crash_scenarios import Outcome
 from crashing import Rig
 from stack import ROOT, Stack, clean_environment, cli, need_server_of, server_of
 
+from local.services import SERVICES
 from shared import crash
 from shared.config import STORES
 
@@ -357,8 +358,7 @@ def test_the_document_names_every_method_and_who_passes_it() -> None:
     rows = re.findall(r"^\| `([a-z_]+\.[a-z_]+)` \| ([^|]*) \|([^|]*)\|([^|]*)\|$", text, re.MULTILINE)
     methods = [f"{port}.{name}" for port, names in crash.methods().items() for name in names]
     services = {
-        method: ", ".join(name for name in ("webhook", "internal") if (method, name) in _passed()) or "none"
-        for method in methods
+        method: ", ".join(name for name in SERVICES if (method, name) in _passed()) or "none" for method in methods
     }
 
     assert {method: passed.strip() for method, passed, _, _ in rows} == services

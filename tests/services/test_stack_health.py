@@ -12,8 +12,10 @@ import pytest
 from payloads import of_texts, text
 from stack import ROOT, Stack, clean_environment, wait_until
 
+from local.services import SERVICES
+
 PROMISED_SECONDS = 5
-SERVICES = pytest.mark.parametrize("service", ["webhook", "internal"])
+EACH_SERVICE = pytest.mark.parametrize("service", SERVICES)
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +25,7 @@ def fragile(make_stack: Callable[..., Stack]) -> Iterator[Stack]:
         yield stack
 
 
-@SERVICES
+@EACH_SERVICE
 def test_a_healthy_service_says_so(stack: Stack, service: str) -> None:
     ready = stack.get(service, "/readyz")
 
@@ -40,7 +42,7 @@ def test_a_healthy_service_says_so(stack: Stack, service: str) -> None:
     assert outages.keys() == ({"provider_down", "backend_down"} if service == "internal" else set())
 
 
-@SERVICES
+@EACH_SERVICE
 @pytest.mark.parametrize("path", ["/livez", "/startz", "/readyz", "/health"])
 def test_health_is_only_asked(stack: Stack, service: str, path: str) -> None:
     assert stack.http.post(stack.described[service] + path).status_code == 405
@@ -91,7 +93,7 @@ def test_a_store_that_is_locked_while_messages_are_on_their_way_costs_time_and_n
     db = sqlite3.connect(fragile.data_dir / "pombo.sqlite", isolation_level=None, timeout=10)
     db.execute("BEGIN EXCLUSIVE")
     try:
-        answers = [fragile.get(service, "/livez").status_code for service in ("webhook", "internal")]
+        answers = [fragile.get(service, "/livez").status_code for service in SERVICES]
         wait_until(lambda: fragile.logs("attempt_failed") or fragile.logs("webhook_failed"), "somebody had to wait")
     finally:
         db.execute("ROLLBACK")
@@ -116,7 +118,7 @@ def test_while_the_queue_is_away_it_is_said_and_a_webhook_is_answered_500_in_tim
 
     assert (answer.status_code, took < 2 * PROMISED_SECONDS) == (500, True)
     assert fragile.state_of(fragile.event_key(f"wamid.{contact}")) == "pending"
-    for service in ("webhook", "internal"):
+    for service in SERVICES:
         ready = fragile.get(service, "/readyz")
         assert (ready.status_code, ready.json()["status"]) == (503, "degraded")
         assert ready.json()["services"] == {"store": "connected", "queue": "unavailable"}
@@ -137,7 +139,7 @@ def test_while_the_queue_is_away_it_is_said_and_a_webhook_is_answered_500_in_tim
             [*command, "--time-scale", "20"], cwd=ROOT, env=clean_environment(), stdout=log, stdin=subprocess.DEVNULL
         )
     try:
-        for service in ("webhook", "internal"):
+        for service in SERVICES:
             fragile.wait_until(lambda of=service: fragile.get(of, "/readyz").status_code == 200, f"{service} is ready")
         assert fragile.post(body).status_code == 200
         fragile.wait_until(lambda: fragile.post(large).status_code == 200, "the large one is taken", 60)

@@ -9,8 +9,11 @@ import pytest
 from payloads import of_texts, text
 from stack import Stack, processes_of, wait_until
 
+from local.services import SERVICES
+
 pytestmark = pytest.mark.slow  # the crash points and the end-to-end suite kill in CI, each at a moment that is known
-VICTIMS = [("webhook",), ("internal",), ("tasks",), ("webhook", "internal", "tasks")]
+PROCESSES = (*SERVICES, "tasks")
+VICTIMS = [*((name,) for name in PROCESSES), PROCESSES]
 LATEST = 0.15
 """Seconds after the first message came in: by then its reply has gone out."""
 
@@ -88,7 +91,7 @@ def test_what_was_answered_200_needs_no_redelivery_even_if_all_is_killed_at_once
     for one, message_id in people.items():
         assert killable.post(of_texts(text(one, message_id, "hello"))).status_code == 200
 
-    killable.wait_back(killable.kill("webhook", "internal", "tasks", "whatsapp"))
+    killable.wait_back(killable.kill(*SERVICES, "tasks", "whatsapp"))
 
     killable.wait_settled(list(people.values()), 120)
     assert [killable.texts(one) for one in people] == [["hello"]] * 5

@@ -12,6 +12,7 @@ from payloads import of_texts, text
 from stack import Stack, server_of, wait_until
 
 from local.cut_proxy import CutProxy
+from local.services import SERVICES
 from shared.domain.errors import StoreUnavailable
 from shared.pipeline.ports import Store
 from tests.contract.real_servers import frozen
@@ -82,11 +83,11 @@ def test_without_its_store_a_webhook_is_answered_500_in_time_and_the_redelivery_
 def test_both_services_say_that_the_store_is_away_and_that_it_is_back(faulty: Faulty, way: str) -> None:
     stack = faulty.stack
     with WAYS[way](faulty):
-        for service in ("webhook", "internal"):
+        for service in SERVICES:
             ready = stack.get(service, "/readyz")
             assert (ready.status_code, ready.json()["services"]["store"]) == (503, "unavailable")
             assert stack.get(service, "/livez").status_code == 200, "to be replaced would not help"
-    for service in ("webhook", "internal"):
+    for service in SERVICES:
         stack.wait_until(lambda of=service: stack.get(of, "/readyz").status_code == 200, f"{service} is ready again")
 
 

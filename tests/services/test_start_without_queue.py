@@ -6,6 +6,8 @@ import httpx
 import pytest
 from parts import free_port, run, until
 
+from local.services import SERVICES
+
 NOBODY = "127.0.0.1:9"
 
 
@@ -16,7 +18,7 @@ def _asked(port: int, path: str) -> httpx.Response | None:
         return None
 
 
-@pytest.mark.parametrize("service", ["webhook", "internal"])
+@pytest.mark.parametrize("service", SERVICES)
 def test_a_new_instance_starts_while_the_queue_is_away(service: str, tmp_path: Path) -> None:
     port = free_port()
     environ = {
@@ -36,7 +38,7 @@ def test_a_new_instance_starts_while_the_queue_is_away(service: str, tmp_path: P
     assert (ready.status_code, ready.json()["services"]["queue"]) == (503, "unavailable")
 
 
-@pytest.mark.parametrize("service", ["webhook", "internal"])
+@pytest.mark.parametrize("service", SERVICES)
 def test_a_new_instance_does_not_start_without_its_store(service: str, tmp_path: Path) -> None:
     port = free_port()
     environ = {

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from stack import ROOT, Stack, clean_environment, cli, command, need_server_of, processes_of, server_of, wait_until
 
+from local.services import SERVICES
 from local.stores import PROGRAMS
 
 pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes are looked at in /proc, which is Linux's")
@@ -130,7 +131,7 @@ def test_a_server_that_is_not_to_come_back_stays_dead_and_that_is_said(tmp_path:
     with Stack(tmp_path / "data", ("--no-sweep", "--no-restart"), store_name=store) as stack:
         stack.kill("store")
 
-        for service in ("webhook", "internal"):
+        for service in SERVICES:
             stack.wait_until(lambda of=service: stack.get(of, "/readyz").status_code == 503, f"{service} says so")
             assert stack.get(service, "/readyz").json()["services"] == {"store": "unavailable", "queue": "connected"}
 
