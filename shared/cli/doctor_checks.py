@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import httpx
 
+from shared import bootstrap
 from shared.config import Config
 from shared.domain.delivery import Answer, Step, TaskResult, create
 from shared.domain.errors import PomboError, QueueUnavailable, StoreUnavailable, UnknownState
@@ -141,6 +142,7 @@ def clock(store: Store, clock: Clock) -> str:
 
 def _write(store: Store, limits: Limits, clock: Clock) -> Delivery:
     """A new round of doctor's own event, pending. It is a change of no field we know: no handler, no reply.
+    Its provider is one that the services have a channel of; they would leave a record of any other alone.
 
     Its generation grows with time, so that its task has a new name even where the store forgot the last one and the
     queue did not.
@@ -149,7 +151,7 @@ def _write(store: Store, limits: Limits, clock: Clock) -> Delivery:
     fresh = create(
         Kind.INBOUND,
         DOCTOR_KEY,
-        provider="meta",
+        provider=bootstrap.CHANNELS[0].reading().provider,
         tenant="default",
         sender=DOCTOR_KEY,
         contact="",

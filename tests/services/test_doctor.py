@@ -16,6 +16,7 @@ import pytest
 from stack import OLD_TASK_TOKEN, TASK_TOKEN, Stack, clean_environment, cli
 
 from shared import bootstrap, config
+from shared.channels.meta import MetaChannel
 from shared.cli import doctor_checks as checks
 from shared.cli.doctor import as_text, examine
 from shared.cli.doctor_settings import Check, check_all, faults
@@ -310,6 +311,22 @@ def test_a_store_that_reads_back_something_else_is_said(store: SqliteStore) -> N
     with pytest.raises(checks.Wrong, match="what is read back is not it"):
         checks.store(Broken(store, get=lambda _: before), Limits(), SystemClock())
     assert checks.store(store, Limits(), SystemClock()).startswith("A record was written and read back in ")
+
+
+def test_the_event_of_doctor_is_of_a_provider_that_the_services_have(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The services leave a record of a provider without a channel alone, and the task would never come back."""
+
+    class Other(MetaChannel):
+        provider = "another"
+
+    makers = tuple(replace(maker, reading=Other) for maker in bootstrap.CHANNELS)
+    monkeypatch.setattr(bootstrap, "CHANNELS", makers)
+    checks.store(store, Limits(), SystemClock())
+    record = store.get(DOCTOR_KEY)
+    assert record is not None
+    assert record.provider == "another"
 
 
 def test_a_store_that_loses_the_read_is_said(store: SqliteStore) -> None:
