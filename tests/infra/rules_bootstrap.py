@@ -27,6 +27,7 @@ class Version:
     newness: int
     """0 for the newest of its package."""
     tagged: bool = True
+    """With the number of its build, and not as what serves or served: of that rules_release.py speaks."""
 
 
 def deletes(policies: Iterable[Mapping[str, Any]], version: Version) -> bool:
@@ -44,10 +45,8 @@ def _applies(policy: Mapping[str, Any], version: Version) -> bool:
     for condition in policy.get("condition") or []:
         tag_state = condition.get("tag_state") or "ANY"
         return (
-            not condition.get(
-                "tag_prefixes"
-            )  # ours are tagged by their build; rules_release looks at the tags that move
-            and tag_state in ("ANY", "TAGGED" if version.tagged else "UNTAGGED")
+            tag_state in ("ANY", "TAGGED" if version.tagged else "UNTAGGED")
+            and not condition.get("tag_prefixes")
             and version.age > _days(condition.get("older_than"), 0)
             and version.age < _days(condition.get("newer_than"), 100_000)
         )
@@ -106,6 +105,29 @@ def _spares(condition: Mapping[str, Any]) -> bool:
     return bool(of_old) and (
         (condition.get("num_newer_versions") or 0) >= 10 or (condition.get("days_since_noncurrent_time") or 0) >= 30
     )
+
+
+UPLOADED_DAYS = (1, 90)
+"""A deployment takes what was uploaded within hours; nobody reads it later."""
+
+
+def what_is_uploaded_for_a_build_stays_until_it_ends(plan: Plan) -> Iterator[str]:
+    for bucket in plan.of("google_storage_bucket"):
+        if "source" not in str(bucket["name"]):
+            continue
+        ages = [rule["condition"][0]["age"] for rule in bucket.get("lifecycle_rule") or []]
+        if not ages or not all(UPLOADED_DAYS[0] <= age <= UPLOADED_DAYS[1] for age in ages):
+            yield f"{bucket['name']} deletes what was uploaded after {ages} days: a build reads it, and later nobody."
+
+
+def a_secret_s_version_can_be_brought_back_for_a_day(plan: Plan) -> Iterator[str]:
+    for it in plan.of("google_secret_manager_secret"):
+        if _seconds(it.get("version_destroy_ttl")) < DAY:
+            yield f"A version of {it['secret_id']} that is destroyed by mistake is gone at once."
+
+
+def _seconds(length: str | None) -> float:
+    return float(length.removesuffix("s")) if length else 0
 
 
 # ---- places and keys
@@ -212,6 +234,8 @@ def every_api_that_is_called_is_on(plan: Plan) -> Iterator[str]:
 RULES: Sequence[Any] = (
     the_registry_keeps_the_newest_images,
     the_state_can_be_brought_back,
+    what_is_uploaded_for_a_build_stays_until_it_ends,
+    a_secret_s_version_can_be_brought_back_for_a_day,
     secrets_lie_where_it_is_asked,
     what_is_kept_is_encrypted_with_the_teams_key,
     every_api_that_is_called_is_on,

@@ -108,6 +108,24 @@ MUTATIONS = (
         "the last ten versions",
     ),
     *(
+        Mutation(
+            f"{name} gone before its build",
+            BUCKET,
+            name,
+            lambda values: values["lifecycle_rule"][0]["condition"][0].update(age=0),
+            "after [0] days",
+        )
+        for name in (".source", "run_sources")
+    ),
+    Mutation("sources for ever", BUCKET, ".source", put([], "lifecycle_rule"), "after [] days"),
+    Mutation(
+        "a secret that is gone at once",
+        "google_secret_manager_secret",
+        "META_APP_SECRET",
+        put(None, "version_destroy_ttl"),
+        "META_APP_SECRET that is destroyed by mistake",
+    ),
+    *(
         Mutation(f"{api} off", API, f'["{api}"]', None, f"calls {api}, which bootstrap leaves off")
         for api in (
             "artifactregistry",
@@ -144,8 +162,16 @@ OF_KEYS = (
         "a state without the key", BUCKET, "state", put([], "encryption"), "state is encrypted with a key of Google"
     ),
     Mutation(
-        "sources without the key", BUCKET, "source", put([], "encryption"), "source is encrypted with a key of Google"
+        "sources without the key", BUCKET, ".source", put([], "encryption"), "source is encrypted with a key of Google"
     ),
+    Mutation(
+        "sources of services without the key",
+        BUCKET,
+        "run_sources",
+        put([], "encryption"),
+        "run_sources is encrypted with a key of Google",
+    ),
+    Mutation("tools without the key", REPOSITORY, "tools", put(None, "kms_key_name"), "tools is encrypted with"),
     Mutation("images without the key", REPOSITORY, "images", put(None, "kms_key_name"), "images is encrypted with"),
 )
 
