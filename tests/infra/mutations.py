@@ -83,6 +83,15 @@ def unset(name: str) -> Change:
     return change
 
 
+def memory(amount: str) -> Change:
+    """Give a service other memory."""
+
+    def change(values: Values) -> None:
+        values["template"][0]["containers"][0]["resources"][0]["limits"]["memory"] = amount
+
+    return change
+
+
 def member(**arguments: Any) -> Change:
     """Change what a binding says."""
 

@@ -1,6 +1,6 @@
 """Mutations of what the platform keeps, costs and is reached by: a plan with one thing wrong."""
 
-from mutations import ASKED, JOB, METRIC, POLICY, REDIS, SERVICE, Mutation, put, secret
+from mutations import ASKED, BUCKET, JOB, METRIC, POLICY, REDIS, SERVICE, UPTIME, Mutation, memory, put, secret
 from rules_logging import EXCLUSION
 
 OF_LOGS = (
@@ -203,8 +203,18 @@ OF_ALERTS = (
         put("60s", "alert_strategy", "auto_close"),
         "closes 60 s after",
     ),
+    Mutation(
+        "an alert that tells of its end alone",
+        POLICY,
+        "webhook_down",
+        put(["CLOSED"], "alert_strategy", "notification_prompts"),
+        "when it begins",
+    ),
+    Mutation("a check without TLS", UPTIME, "webhook", put(False, "http_check", "use_ssl"), "by TLS on port 443"),
+    Mutation("a check of any certificate", UPTIME, "webhook", put(False, "http_check", "validate_ssl"), "by TLS"),
+    Mutation("a check every 15 minutes", UPTIME, "webhook", put("900s", "period"), "asks every 900s"),
 )
-"""Of the uptime alert's condition, and of the times of all alerts."""
+"""Of the uptime alert's condition, of its check, and of the times of all alerts."""
 
 PROBE = ("template", "containers")
 OF_THE_GROUND = (
@@ -309,6 +319,8 @@ OF_THE_GROUND = (
         put(1, *PROBE, "liveness_probe", "timeout_seconds"),
         "too little time",
     ),
+    Mutation("a service without the memory that it is given", SERVICE, '["internal"]', memory("512Mi"), "has 512Mi"),
+    Mutation("a service of other memory", SERVICE, '["webhook"]', memory("256Mi"), "has 256Mi"),
     Mutation("a sweep that hangs for half an hour", JOB, "sweep", put("1800s", "attempt_deadline"), "waits 1800 s"),
 )
 """Of addresses, egress, Redis, first versions, probes and the scheduler."""
@@ -355,6 +367,27 @@ OF_RESIDENCE = (
         lambda values: values.update(audit_log_config=values["audit_log_config"][:1]),
         "is logged",
     ),
+    Mutation(
+        "personal files that can be brought back",
+        BUCKET,
+        "media",
+        put(604800, "soft_delete_policy", "retention_duration_seconds"),
+        "keeps what was deleted",
+    ),
+    Mutation(
+        "personal files of ten years",
+        BUCKET,
+        "media",
+        lambda values: values["lifecycle_rule"][0]["condition"][0].update(age=3650),
+        "after [3650] days",
+    ),
+    Mutation(
+        "a Redis that loses a day",
+        REDIS,
+        "this",
+        put("TWENTY_FOUR_HOURS", "persistence_config", "rdb_snapshot_period"),
+        "more than the last hour",
+    ),
     Mutation("no backup", BACKUP, '["weekly"]', None, "firestore_backups asks for"),
     Mutation("a backup of a day", BACKUP, '["daily"]', put("86400s", "retention"), "firestore_backups asks for"),
     Mutation("a backup of another database", BACKUP, '["daily"]', put("(default)", "database"), "backs up (default)"),
@@ -381,6 +414,13 @@ OF_RESIDENCE = (
         "this",
         lambda values: values.update(threshold_rules=values["threshold_rules"][:2]),
         "does not tell when",
+    ),
+    Mutation(
+        "a budget that is told of fifty times itself",
+        BUDGET,
+        "this",
+        lambda values: values["threshold_rules"][0].update(threshold_percent=50),
+        "when half of it is spent",
     ),
     Mutation("a budget that tells nobody", BUDGET, "this", put([], "all_updates_rule"), "The budget tells 0 of 2"),
     Mutation(

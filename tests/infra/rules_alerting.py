@@ -127,6 +127,20 @@ def the_uptime_alert_speaks_when_the_webhook_is_down(plan: Plan, code: Code) -> 
                 yield f"{policy.address} {verb} at minute {wrong[0]} while {what}."
 
 
+MOST_BETWEEN_CHECKS = 300
+"""Seconds, as docs/runbook.md says."""
+
+
+def the_uptime_check_asks_as_meta_does(plan: Plan, code: Code) -> Iterator[str]:
+    check = plan.one(UPTIME)
+    http = check.block("http_check")
+    if (http.get("use_ssl"), http.get("validate_ssl"), http.get("port")) != (True, True, 443):
+        yield "The uptime check does not ask by TLS on port 443, or takes any certificate."
+    period = str(check["period"])
+    if re.fullmatch(r"[0-9]+s", period) and _seconds(period) > MOST_BETWEEN_CHECKS:
+        yield f"The uptime check asks every {period}: at least every {MOST_BETWEEN_CHECKS} s."
+
+
 # ---- times
 
 
@@ -160,5 +174,6 @@ def _seconds(length: str) -> int:
 RULES = (
     each_metric_takes_its_own_field,
     the_uptime_alert_speaks_when_the_webhook_is_down,
+    the_uptime_check_asks_as_meta_does,
     alerts_are_looked_at_and_end_in_time,
 )

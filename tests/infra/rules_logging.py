@@ -158,6 +158,8 @@ def a_budget_tells_somebody(plan: Plan, code: Code) -> Iterator[str]:
         }
         if not {(1, "CURRENT_SPEND"), (1, "FORECASTED_SPEND")} <= shares:
             yield "The budget does not tell when it is spent, or that it will be."
+        if (0.5, "CURRENT_SPEND") not in shares or any(share > 1 for share, _ in shares):
+            yield "The budget does not tell when half of it is spent, or tells only of more than all of it."
         told = it.block("all_updates_rule").get("monitoring_notification_channels") or []
         wanted = len(plan.given("alert_emails") or ()) + len(plan.given("warning_channels") or ())
         if len(told) != min(5, wanted):

@@ -364,6 +364,8 @@ def every_alert_tells_somebody(plan: Plan, code: Code) -> Iterator[str]:
             yield f"{policy.address} tells others than the channels of its severity: {sorted(filter(None, channels))}."
         if policy.get("enabled") is False:
             yield f"{policy.address} is turned off."
+        if "OPENED" not in (policy.block("alert_strategy").get("notification_prompts") or ["OPENED"]):
+            yield f"{policy.address} does not tell anybody when it begins."
 
 
 def _named(plan: Plan) -> set[str]:

@@ -12,6 +12,9 @@ from shared.config import ConfigError
 
 SERVICES_TF = "infra/terraform/modules/pombo/services.tf"
 SHARE_OF_INSTANCES = 0.8
+MEMORY = "512Mi"
+"""Of a service for which `memory` names no other."""
+
 LONGEST_START = 240
 """Seconds: Cloud Run allows a startup probe no more, https://cloud.google.com/run/docs/configuring/healthchecks."""
 
@@ -172,6 +175,9 @@ def a_cpu_is_paid_for_while_it_works(plan: Plan, code: Code) -> Iterator[str]:
             yield f"{service.key} starts without the boost."
         if float(resources["limits"]["cpu"]) < 1 and service.threads > 1:
             yield f"{service.key} has less than a CPU and more than a request at once."
+        memory = (plan.given("memory") or {}).get(service.key, MEMORY)
+        if resources["limits"]["memory"] != memory:
+            yield f"{service.key} has {resources['limits']['memory']}, and {memory} is what it is given."
         wanted = (plan.variables.get("min_instances") or {}).get(service.key, 0)
         if service.block("scaling").get("min_instance_count") != wanted:
             yield f"{service.key} keeps other than {wanted} instances."

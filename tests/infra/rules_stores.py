@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 from code_side import Code
 from plans import Plan, Resource
 
+from shared.domain.limits import Limits
+
 FIRESTORE_TF = "infra/terraform/modules/firestore/main.tf"
 SCHEMA_PY = "shared/stores/firestore_schema.py"
 
@@ -103,6 +105,25 @@ def buckets_are_private(plan: Plan, code: Code) -> Iterator[str]:
             yield f"{it.address} may be made public."
 
 
+PEOPLES_FILES_DAYS = Limits().outbound_retention.days
+"""A file goes with the longest record of a message."""
+
+
+def what_people_sent_goes_for_good(plan: Plan, code: Code) -> Iterator[str]:
+    for it in plan.of("google_storage_bucket"):
+        if not str(it["name"]).endswith("-media"):
+            continue
+        if it.block("soft_delete_policy").get("retention_duration_seconds") != 0:
+            yield f"{it.address} keeps what was deleted: it is personal."
+        ages = [
+            rule["condition"][0]["age"]
+            for rule in it.get("lifecycle_rule") or []
+            if rule["action"][0]["type"] == "Delete"
+        ]
+        if ages != [PEOPLES_FILES_DAYS]:
+            yield f"{it.address} deletes files after {ages} days, and not after {PEOPLES_FILES_DAYS}."
+
+
 def a_redis_keeps_what_it_is_given(plan: Plan, code: Code) -> Iterator[str]:
     for it in plan.of("google_redis_instance"):
         if it["tier"] != "STANDARD_HA":
@@ -115,6 +136,8 @@ def a_redis_keeps_what_it_is_given(plan: Plan, code: Code) -> Iterator[str]:
             yield "What people wrote goes to the Redis unencrypted."
         if not it.get("persistence_config") or it.block("persistence_config")["persistence_mode"] != "RDB":
             yield "The Redis keeps nothing on a disk."
+        elif it.block("persistence_config").get("rdb_snapshot_period") != "ONE_HOUR":
+            yield "The Redis loses more than the last hour: its snapshots are hourly."
     redis = bool(plan.of("google_redis_instance"))
     for service in plan.services:
         if service.env.get("STORE") == "redis" and not (redis and service.block("template", "vpc_access")):
@@ -167,5 +190,6 @@ RULES = (
     the_database_is_ours_and_guarded,
     what_must_not_go_is_protected,
     buckets_are_private,
+    what_people_sent_goes_for_good,
     a_redis_keeps_what_it_is_given,
 )

@@ -232,6 +232,7 @@ COMES_BEHIND = [
     (SERVICE, "google_firestore_index.second"),
     (SERVICE, "google_firestore_field"),
     (SERVICE, "google_secret_manager_secret_version"),
+    ("google_project_iam_audit_config", "google_service_account"),
     (JOB, SERVICE),
     (JOB, "google_cloud_run_v2_service_iam_member"),
     ("google_artifact_registry_repository_iam_member", SERVICE),

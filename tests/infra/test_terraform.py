@@ -49,6 +49,9 @@ def test_every_module_is_used() -> None:
 def test_every_root_names_the_provider_and_keeps_its_state_in_a_bucket(root: str) -> None:
     text = (TERRAFORM / root / "main.tf").read_text()
     assert 'version = "~> 8.7"' in text
+    assert re.search(r"^  user_project_override = true\n  billing_project       = var\.project$", text, re.M), (
+        "README.md"
+    )
     assert f'backend "gcs" {{\n    prefix = "{root.split("/")[-1]}"\n  }}' in text, "each root has a state of its own"
 
 
@@ -287,6 +290,12 @@ def test_there_are_as_many_instances_as_the_queues_need(
     assert plan.service("internal").max_instances == instances
     assert plan.service("webhook").max_instances == 10
     assert list(threads_serve_what_cloud_run_sends(plan, Code())) == []
+
+
+def test_a_version_of_the_redis_s_address_that_is_asked_for_goes_before_terraform_s_own(workspace: Workspace) -> None:
+    """Back to an address of before, as with any other secret."""
+    plan = Plan(workspace.plan(PROD, *given({**EVERYTHING, "secret_versions": {"REDIS_URL": 3}})))
+    assert {it.secrets["REDIS_URL"]["version"] for it in plan.services} == {"3"}
 
 
 API = """    api = {
