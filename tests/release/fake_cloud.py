@@ -16,6 +16,8 @@ from typing import Any
 SERVICES = (Path(__file__).parents[2] / "services" / "names.txt").read_text().split()
 REPOSITORY = "europe-west1-docker.pkg.dev/my-project/pombo"
 PLACEHOLDER = "us-docker.pkg.dev/cloudrun/container/hello"
+BUILDS_IN = "us-central1"
+"""The region of the builds, which need not be that of the services."""
 
 
 def new(url: str) -> dict[str, Any]:
@@ -177,13 +179,13 @@ def gcloud(state: dict[str, Any], words: list[str], flags: Mapping[str, str]) ->
             state["scanned"].append(image)
             return "projects/my-project/scans/1"
         case ["artifacts", "docker", "images", "list-vulnerabilities", "projects/my-project/scans/1"]:
-            return "\n".join(state["severities"])
+            return "\n".join(_columns(row, flags["--format"]) for row in state["severities"])
         case ["auth", "configure-docker", host]:
             state["configured"] = [*state.get("configured", []), host]
         case ["auth", "print-access-token"]:
             return "a-token"
         case ["builds", "describe", build]:
-            if build not in state["builds"]:
+            if build not in state["builds"] or flags["--region"] != BUILDS_IN:
                 _fail(f"(gcloud.builds.describe) NOT_FOUND: {build}")
             return json.dumps(state["builds"][build])
         case ["artifacts", "docker", "tags", "list", image]:
@@ -215,9 +217,18 @@ def gcloud(state: dict[str, Any], words: list[str], flags: Mapping[str, str]) ->
     return ""
 
 
+def _columns(row: str, format: str) -> str:
+    """A vulnerability's severity and whether there is a fix, in the order in which they are asked for."""
+    known = dict(zip(("effectiveSeverity", "fixAvailable"), row.split("\t"), strict=False))
+    return "\t".join(known.get(name, "") for name in re.findall(r"vulnerability\.(\w+)", format))
+
+
 def docker(state: dict[str, Any], words: list[str], flags: Mapping[str, str]) -> str:
     match words:
         case ["build", "."]:
+            service = flags["--tag"].rpartition("/")[2].partition(":")[0]
+            if flags["--file"] != f"services/{service}/Dockerfile":
+                _fail(f"the image of {service} is made by {flags['--file']}")
             assert Path(flags["--file"]).is_file()
             name, _, base = flags["--build-arg"].partition("=")
             default = Path("services/base-image.txt").read_text().strip()

@@ -154,7 +154,7 @@ class Project:
                 shutil.copytree(ROOT / name, workspace / name)
             (workspace / ".ci").mkdir()
         (workspace / ".ci" / "run").write_text(f"command -v terraform && {self.tests}\n")
-        mapped = {"PROJECT_ID": "my-project", "LOCATION": "europe-west1", **config["substitutions"], **given}
+        mapped = {"PROJECT_ID": "my-project", "LOCATION": fake_cloud.BUILDS_IN, **config["substitutions"], **given}
         for step in (one for one in config["steps"] if not steps or one["id"] in steps):
             self.change(lambda state: state.update(configured=[]))  # each step has a home of its own
             script = self.directory / "script"

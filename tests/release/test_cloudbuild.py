@@ -333,6 +333,11 @@ OUTCOMES: dict[str, tuple[str, Callable[[Config], Any], str]] = {
         replaced("build", "for service in internal webhook", "for service in internal"),
         "the build fails",
     ),
+    "an image that another service's Dockerfile makes": (
+        B,
+        replaced("build", "services/$service/Dockerfile", "services/webhook/Dockerfile"),
+        "the build fails at build",
+    ),
     "a registry that docker does not know": (
         B,
         replaced("build", 'gcloud auth configure-docker "$_REGION-docker.pkg.dev" --quiet\n', ""),
@@ -347,6 +352,11 @@ OUTCOMES: dict[str, tuple[str, Callable[[Config], Any], str]] = {
         B,
         replaced("build", "${_PYTHON_IMAGE:-$(cat services/base-image.txt)}", "python:3.11"),
         "the build fails at build",
+    ),
+    "a build that is looked for where the services are": (
+        D,
+        replaced("release", '--build-region="$LOCATION"', '--build-region="$_REGION"'),
+        "the deployment fails",
     ),
     "one service that is not deployed": (
         D,
