@@ -1,6 +1,5 @@
 """The parts as doctor sees them: each check says in a sentence what it found, or raises what is wrong."""
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -109,11 +108,11 @@ def token_is_refused(settings: Config) -> bool:
 
 def _knock(settings: Config) -> httpx.Response:
     """A call that is no task."""
-    headers = {"X-Internal-Token": settings["INTERNAL_TASK_TOKEN"][0], "Content-Type": "application/json"}
+    headers = {"X-Internal-Token": settings["INTERNAL_TASK_TOKEN"][0]}
     return httpx.post(
         f"{settings['INTERNAL_TASK_BASE_URL']}/internal/process_inbound",
         headers=headers,
-        content=json.dumps(CHECK_BODY),
+        json=dict(CHECK_BODY),
         timeout=CALL_SECONDS,
         trust_env=not settings.get("CLOUD_TASKS_EMULATOR_HOST"),
     )

@@ -132,7 +132,7 @@ def test_up_starts_and_shows_its_log_on_a_terminal_without_utf_8(tmp_path: Path,
 def test_the_tour_of_make_run_ends_well_on_a_terminal_without_utf_8() -> None:
     out, err = shown(POSIX, "ascii", "--once", module="local")
     assert "Reply 1 is sent: Hello, Pombo!" in out
-    assert out.splitlines()[-1] == "? The reply came. make run keeps it running."
+    assert out.splitlines()[-1].startswith("? The reply came. ")
     assert err == ""
 
 
