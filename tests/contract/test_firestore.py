@@ -695,9 +695,11 @@ def test_only_what_waits_for_a_person_is_marked(store, database, a_record):
 
 def test_the_schema_names_only_what_is_stored(a_record):
     record = a_record(sweep_at=NOW, provider_id="wamid.1", expire_at=NOW, round=1)
-    assert {*RECORDS.indexed, RECORDS.ttl, *(name for names in RECORDS.composite for name in names)} <= set(
-        fields_of(record)
-    )
+    dead = a_record(state=State.DEAD)
+    assert {*RECORDS.indexed, RECORDS.ttl, *(name for names in RECORDS.composite for name in names)} <= {
+        *fields_of(record),
+        *fields_of(dead),
+    }
     assert len({collection.name for collection in COLLECTIONS}) == len(COLLECTIONS)
 
 
