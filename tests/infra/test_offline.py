@@ -11,7 +11,7 @@ import pytest
 from offline import behaviour, toolchain
 from offline.bindings import UnknownForm, module_of, parse
 from offline.schema import schema_of
-from offline.toolchain import HERE, Toolchain, Unavailable, types_in
+from offline.toolchain import HERE, Toolchain, Unavailable, set_up, types_in
 from offline.workspace import TERRAFORM
 
 RESOURCE = """
@@ -312,6 +312,15 @@ def test_the_stand_in_is_nothing_to_start_by_hand(toolchain: Toolchain) -> None:
     (program,) = toolchain.config.parent.rglob("terraform-provider-google_*")
     done = subprocess.run([program], capture_output=True, text=True, timeout=30)
     assert (done.returncode, done.stderr.strip()) == (1, "This is a provider: Terraform starts it.")
+
+
+def test_what_is_set_up_again_is_left_as_it_is_for_those_who_read_it(toolchain: Toolchain) -> None:
+    """Another process's tests may have Terraform read it at this very moment."""
+    files = [path for path in toolchain.config.parent.rglob("*") if path.is_file()]
+    before = {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in files}
+    assert set_up(toolchain.config.parents[1], types_in(TERRAFORM)).config == toolchain.config
+    again = [path for path in toolchain.config.parent.rglob("*") if path.is_file()]
+    assert {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in again} == before
 
 
 def test_without_terraform_it_is_said_where_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -143,13 +144,27 @@ def _mirror(cache: Path, version: str, schema: Path, packages: Path) -> Path:
     program = folder / f"terraform-provider-google_v{version}"
     words = [sys.executable, str(HERE / "provider.py"), str(schema), str(HERE / "immutable.json")]
     path = os.pathsep.join([str(packages), str(HERE.parent)])
-    program.write_text(f"#!/bin/sh\nPYTHONPATH={shlex.quote(path)} exec {shlex.join(words)}\n")
-    program.chmod(0o755)
+    _put(program, f"#!/bin/sh\nPYTHONPATH={shlex.quote(path)} exec {shlex.join(words)}\n", mode=0o755)
     config = mirror / "terraform.rc"
-    config.write_text(
-        f"provider_installation {{\n  filesystem_mirror {{\n    path = {json.dumps(str(mirror))}\n  }}\n}}\n"
-    )
+    _put(config, f"provider_installation {{\n  filesystem_mirror {{\n    path = {json.dumps(str(mirror))}\n  }}\n}}\n")
     return config
+
+
+def _put(path: Path, text: str, mode: int = 0o644) -> None:
+    """The whole text or the old one at every moment, and nothing beside it: Terraform may be reading the folder for the
+    tests of another process.
+    """
+    if path.exists() and path.read_text() == text:
+        return
+    with tempfile.NamedTemporaryFile("w", dir=_mirror_of(path), delete=False) as new:
+        new.write(text)
+    Path(new.name).chmod(mode)
+    Path(new.name).replace(path)
+
+
+def _mirror_of(path: Path) -> Path:
+    """The folder of the mirror itself, in which Terraform reads no file but by its name."""
+    return next(folder for folder in path.parents if folder.name.startswith("mirror-"))
 
 
 def _architecture() -> str:
