@@ -180,9 +180,9 @@ def test_the_parts_come_first_and_settings_that_are_right_take_one_line(monkeypa
 def test_the_token_is_checked_by_a_body_that_the_service_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[Any] = []
 
-    def post(_url: str, *, content: str, **_: Any) -> httpx.Response:
-        sent.append(json.loads(content))
-        return httpx.Response(400, json={"error": "task_invalid"})
+    def post(_url: str, *, json: Any, **_: Any) -> httpx.Response:
+        sent.append(json)
+        return httpx.Response(400, content=b'{"error": "task_invalid"}')
 
     monkeypatch.setattr("httpx.post", post)
     settings: Any = {"INTERNAL_TASK_BASE_URL": "http://127.0.0.1:9", "INTERNAL_TASK_TOKEN": ["a-token"]}
