@@ -10,24 +10,18 @@ Python's own library and gcloud are all it needs: it also runs where nothing els
 """
 
 import argparse
-import json
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Sequence
 
 from infra.release import registry
 from infra.release.cloud_run import Refused, Service
 from infra.release.rollout import HOLD, Watch, in_steps
 from infra.release.services import SERVICES
+from infra.release.webhook_checks import WRONG_HANDSHAKE, ask, is_connected
 
 READY_SECONDS = 60
 """A new address may be unknown for a while, and a first request starts an instance."""
-
-ANSWER_SECONDS = 20
-
-NO_MESSAGE = "hub.mode=subscribe&hub.verify_token=none-that-is-right&hub.challenge=1"
 
 
 def serving(service: Service) -> str:
@@ -48,10 +42,10 @@ def check(service: Service) -> str:
         )
     url = str(found["url"])
     # Not /readyz: some paths that end in z are Google's own (https://cloud.google.com/run/docs/known-issues).
-    _until_connected(lambda: _ask(f"{url}/health"))
+    _until_connected(lambda: ask(f"{url}/health"))
     for what, status in (
-        ("a handshake with a wrong token", _ask(f"{url}/webhooks/whatsapp?{NO_MESSAGE}")[0]),
-        ("an unsigned webhook", _ask(f"{url}/webhooks/whatsapp", b"{}")[0]),
+        ("a handshake with a wrong token", ask(f"{url}/webhooks/whatsapp?{WRONG_HANDSHAKE}")[0]),
+        ("an unsigned webhook", ask(f"{url}/webhooks/whatsapp", b"{}")[0]),
     ):
         if status != 403:
             raise Refused(f"{found['revisionName']} answers {status} to {what}, and must answer 403.")
@@ -132,35 +126,16 @@ def _short(image: str) -> str:
     return digest[: len("sha256:") + 12] or name
 
 
-def _until_connected(ask: Callable[[], tuple[int, bytes]]) -> None:
+def _until_connected(answer_now: Callable[[], tuple[int, bytes]]) -> None:
     """Until its store and its queue are connected. Raises Refused."""
     deadline = time.monotonic() + READY_SECONDS
-    while not _is_connected(*(answer := ask())):
+    while not is_connected(*(answer := answer_now())):
         if time.monotonic() > deadline:
             raise Refused(
                 f"The candidate answers {answer[0] or 'nothing'} to /health after {READY_SECONDS} s, and not that its "
                 "store and its queue are connected."
             )
         time.sleep(1)
-
-
-def _is_connected(status: int, body: bytes) -> bool:
-    try:
-        words = json.loads(body).get("services") if status == 200 else None
-    except (ValueError, AttributeError):
-        return False
-    return isinstance(words, dict) and set(words) == {"store", "queue"} and set(words.values()) == {"connected"}
-
-
-def _ask(url: str, body: bytes | None = None) -> tuple[int, bytes]:
-    """The answer's status, 0 where there is none, and body."""
-    try:
-        with urllib.request.urlopen(url, body, timeout=ANSWER_SECONDS) as answer:
-            return answer.status, answer.read()
-    except urllib.error.HTTPError as error:
-        return error.code, b""
-    except OSError:
-        return 0, b""
 
 
 def main(given: Sequence[str] | None = None) -> None:

@@ -19,7 +19,7 @@ def check(webhook_url: str, longest: float = READY_SECONDS, pause: float = 1.0) 
     """Raises Refused unless it is ours, reaches its store and its queues, and refuses a stranger."""
     health = f"{webhook_url.removesuffix('/webhooks/whatsapp')}/health"
     deadline = time.monotonic() + longest
-    while not _is_connected(*(answer := ask(health))):
+    while not is_connected(*(answer := ask(health))):
         if time.monotonic() + pause > deadline:
             raise Refused(
                 f"{health} answers {answer[0] or 'nothing'}, and not that its store and its queue are connected: "
@@ -47,7 +47,8 @@ def ask(url: str, body: bytes | None = None, headers: Mapping[str, str] | None =
         return 0, b""
 
 
-def _is_connected(status: int, body: bytes) -> bool:
+def is_connected(status: int, body: bytes) -> bool:
+    """Whether an answer of /health says that the store and the queue, and nothing less, are connected."""
     try:
         words = json.loads(body).get("services") if status == 200 else None
     except (ValueError, AttributeError):
