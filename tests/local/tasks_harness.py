@@ -164,10 +164,12 @@ class Emulator:
         match = {"queue": queue.rpartition("/")[2], **rest.pop("match", {})}
         self.faults.add(Fault("task", kind, match=match, **rest))
 
-    def events(self, event: str, queue: str) -> list[dict[str, Any]]:
-        return [
-            line for line in list(self.log) if line["event"] == event and line.get("queue") == queue.rpartition("/")[2]
-        ]
+    def logged(self, event: str, queue: str) -> dict[str, Any]:
+        """The first line of this event on the queue, waited for: it comes through a pipe, after what it tells of."""
+        name = queue.rpartition("/")[2]
+        return wait_until(
+            lambda: next((line for line in list(self.log) if (line["event"], line.get("queue")) == (event, name)), None)
+        )
 
     def queue(self, rate: dict[str, Any] | None = None, retry: dict[str, Any] | None = None) -> str:
         """The full name of a new queue."""

@@ -112,7 +112,7 @@ def test_a_target_that_cannot_be_reached_is_a_failure_without_a_response(emulato
     """HttpRequest: "no response is received". Such an attempt counts as dispatched and not as answered."""
     queue = emulator.queue(retry={"min_backoff": {"seconds": 100}, "max_backoff": {"seconds": 100}})
     task = emulator.create(queue, "http://127.0.0.1:9/")
-    wait_until(lambda: emulator.events("attempt_failed", queue))
+    emulator.logged("attempt_failed", queue)
     shown = emulator.client.get_task(name=task.name)
     assert (shown.dispatch_count, shown.response_count) == (1, 0)
 
@@ -175,7 +175,7 @@ def test_a_task_is_deleted_after_its_last_attempt_and_its_name_stays_used(emulat
     task = emulator.create(queue, target.url)
     wait_until(lambda: emulator.is_gone(task.name))
     assert len(target.received) == 3
-    assert emulator.events("task_given_up", queue)[0]["attempts"] == 3
+    assert emulator.logged("task_given_up", queue)["attempts"] == 3
 
 
 def test_a_task_goes_on_past_its_attempts_while_its_retry_duration_lasts(emulator, target):
@@ -299,7 +299,7 @@ def failure(emulator, target_url, body):
     """The line of the first attempt at such a task that failed."""
     queue = emulator.queue()
     emulator.create(queue, target_url, body=body)
-    return wait_until(lambda: emulator.events("attempt_failed", queue))[0]
+    return emulator.logged("attempt_failed", queue)
 
 
 def test_an_attempt_that_failed_tells_which_message_it_was_for_and_why(emulator, target):

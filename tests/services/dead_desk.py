@@ -71,7 +71,8 @@ class Desk:
     def _put(self, record: Delivery, changes: Any) -> Delivery:
         ended = {"state": State.DEAD, "reason": "permanent", "attempt": 1, "sweep_at": None, "due_at": None}
         record = replace(record, **(ended | {"finished_at": datetime.now(UTC)} | changes))
-        self.stack.store.create(record)
+        # Eight threads beside the stack's own may meet a busy file, as a task may that then comes again.
+        self.stack.wait_until(lambda: self.stack.store.create(record) or True, "the record is written")
         return record
 
     def get(self, record: Delivery) -> Delivery:
