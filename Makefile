@@ -14,7 +14,7 @@ DATA ?=
 ARGS ?=
 # Test processes at once: most of their time they wait. The contract suites, with their 64 threads, go by themselves.
 WORKERS ?= 4
-# Errors of what is started here speak of make's variables (shared/cli/called.py).
+# Errors of what is started here speak of make's variables (local/invocation.py).
 run demo try chaos: export POMBO_CALLED_BY := make
 # An option of pombo's where the variable has a value, or was given without one: then pombo says what it takes.
 option = $(if $(or $($(1)),$(filter command,$(origin $(1)))),--$(2) '$(subst ','\'',$($(1)))')
@@ -83,15 +83,15 @@ $(VENV)/.development: requirements-dev.lock pyproject.toml | $(VENV)/bin/python
 
 run: setup ## all of Pombo on this machine, with a first message through it: STORE=redis, DATA=.pombo2 PORTS=9000
 	$(call takes,STORE DATA PORTS)
-	@exec $(BIN)/python -m local $(call option,STORE,store) $(call option,DATA,data-dir) $(call option,PORTS,ports)
+	@exec $(BIN)/python -m cli.tour $(call option,STORE,store) $(call option,DATA,data-dir) $(call option,PORTS,ports)
 
 demo: setup ## the same, then end: exit 0 if the reply came
 	$(call takes,STORE PORTS)
-	@exec $(BIN)/python -m local --once $(call option,STORE,store) $(call option,PORTS,ports)
+	@exec $(BIN)/python -m cli.tour --once $(call option,STORE,store) $(call option,PORTS,ports)
 
 try: setup ## every sample webhook through Pombo, and what became of each
 	$(call takes,STORE PORTS)
-	@exec $(BIN)/python -m local samples $(call option,STORE,store) $(call option,PORTS,ports)
+	@exec $(BIN)/python -m cli.tour samples $(call option,STORE,store) $(call option,PORTS,ports)
 
 test: setup-dev ## check, then every test that is quick enough for CI
 	@$(MAKE) --no-print-directory check

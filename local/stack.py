@@ -21,19 +21,17 @@ from typing import Any, TextIO, TypeVar, cast
 import click
 import httpx
 
-from local import ports
+from local import invocation, ports, terminal
 from local.children import Child, end_all
+from local.log_follower import LogFollower
 from local.ports import LOOPBACK
-from local.screen import LogFollower, shout, step
 from local.services import SERVICES
+from local.stack_files import LAST_FILE, LOCK_FILE, STACK_FILE
 from local.stores import PROGRAMS
 from local.stores.program import last_line
+from local.terminal import WrongSettings, shout, step
 from shared import config, crash
-from shared.cli import called, terminal
-from shared.cli.doctor_settings import OF_STORE
-from shared.cli.running import LAST_FILE, LOCK_FILE, STACK_FILE
-from shared.cli.wrong_settings import WrongSettings
-from shared.config import LOCAL_SECRETS
+from shared.config import LOCAL_SECRETS, STORE_SETTINGS
 
 T = TypeVar("T")
 
@@ -339,7 +337,7 @@ class Stack:
 
     def _last(self) -> dict[str, Any]:
         """What the commands need to read the records when no stack runs; of a server that is ours no address."""
-        environment = {name: value for name, value in self._cli_environment().items() if name in OF_STORE}
+        environment = {name: value for name, value in self._cli_environment().items() if name in STORE_SETTINGS}
         return {"store": self._store, "environment": None if self._own_program else environment}
 
     def _describe(self) -> None:
@@ -416,7 +414,7 @@ def _serve(stack: Stack) -> None:
     described = stack.describe()
     for name in PORTS:
         click.echo(f"  {name:<9} {described[name]}")
-    say = f'{called.program()} say "hello" --wait{called.data_dir_option(Path(described["data_dir"]))}'
+    say = f'{invocation.program()} say "hello" --wait{invocation.data_dir_option(Path(described["data_dir"]))}'
     step(f"Pombo is up. In another terminal: {say}   Ctrl-C ends it.")
     follower = LogFollower(stack.logs)
     follower.start()

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from shared.domain.delivery import Answer, TaskResult
+from shared.domain.delivery.answers import Answer, TaskResult
 
 Body = tuple[dict[str, Any], int]
 

@@ -8,7 +8,7 @@ from functools import cache
 from typing import TypeVar
 
 from shared import config, logs
-from shared.channels.meta import MetaChannel
+from shared.channels.meta.channel import MetaChannel
 from shared.config import Config
 from shared.domain.errors import ItemUnparsable, StoreUnavailable
 from shared.domain.limits import Limits
@@ -16,11 +16,12 @@ from shared.domain.messages import Message
 from shared.domain.record import Delivery, Kind
 from shared.handlers.loader import HandlerNotFound, TeamFunction, load_handler
 from shared.handlers.runner import HandlerRunner
+from shared.net.egress_policy import ANYWHERE
 from shared.pipeline.accept import Accept
 from shared.pipeline.backend_marks import BackendMarks
 from shared.pipeline.channels import Channels
 from shared.pipeline.clock import Clock, SystemClock
-from shared.pipeline.follow import Follow
+from shared.pipeline.dispatch import Follow
 from shared.pipeline.ports import Channel, Queue, Sender, Store, Tenants
 from shared.pipeline.process_inbound import ProcessInbound
 from shared.pipeline.process_outbound import ProcessOutbound
@@ -29,7 +30,6 @@ from shared.pipeline.sweep import Sweep
 from shared.pipeline.webhook_store import WebhookStore
 from shared.queues.cloud_tasks import CloudTasksQueue, QueueSettings
 from shared.tenants.environment import EnvironmentTenants
-from shared.wire.reach import ANYWHERE
 
 P = TypeVar("P")
 
@@ -204,8 +204,8 @@ def build_store(settings: Config) -> Store:
 
 
 def _sqlite(settings: Config) -> Store:
-    from shared.stores.sqlite import SqliteStore
-    from shared.stores.sqlite_schema import UnknownVersion
+    from shared.stores.sqlite.schema import UnknownVersion
+    from shared.stores.sqlite.store import SqliteStore
 
     store = SqliteStore(settings["SQLITE_PATH"], settings.limits, SystemClock().now)
     try:
@@ -222,7 +222,7 @@ def _sqlite(settings: Config) -> Store:
 
 
 def _firestore(settings: Config) -> Store:
-    from shared.stores.firestore import FirestoreStore
+    from shared.stores.firestore.store import FirestoreStore
 
     return FirestoreStore(
         settings["GOOGLE_CLOUD_PROJECT"],
@@ -234,7 +234,7 @@ def _firestore(settings: Config) -> Store:
 
 
 def _redis(settings: Config) -> Store:
-    from shared.stores.redis import RedisStore
+    from shared.stores.redis.store import RedisStore
 
     return RedisStore(settings["REDIS_URL"], settings.limits, SystemClock().now, settings.get("REDIS_CA_CERTS"))
 

@@ -28,8 +28,8 @@ try:
     import click
     import httpx
 
-    from shared.channels.meta_webhook import parse
-    from shared.cli import terminal
+    from local import terminal
+    from shared.channels.meta.webhook import parse
 except ImportError:
     sys.exit("send.py: run make setup, then .venv/bin/python examples/requests/send.py with what you gave it now.")
 

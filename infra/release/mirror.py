@@ -17,7 +17,7 @@ import click
 import httpx
 
 from infra.release.pin_images import MANIFESTS, NotPinned, Reference, authorized
-from shared.cli import terminal
+from local import terminal
 
 SECONDS = 60.0
 CHUNK = 1 << 20

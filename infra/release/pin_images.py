@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import click
 import httpx
 
-from shared.cli import terminal
+from local import terminal
 
 FILES = (
     "services/base-image.txt",

@@ -20,7 +20,7 @@ from infra.release.place import Place
 from infra.release.tools import Failed, Refused, follow, gcloud
 
 FOLDERS = ("services", "shared", "handlers")
-LEFT_OUT = ("shared/cli", "__pycache__")
+LEFT_OUT = ("cli", "__pycache__")
 """What .dockerignore says, in Python's words. A test holds the two together."""
 
 

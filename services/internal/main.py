@@ -9,7 +9,7 @@ from flask import Flask, Response, g, jsonify, request
 from services import answers, errors, health
 from services.internal.callers import Callers
 from shared import bootstrap, logs
-from shared.domain.delivery import Answer
+from shared.domain.delivery.answers import Answer
 from shared.domain.errors import Forbidden
 from shared.domain.record import Kind, Task
 from shared.domain.tasks import parse_task

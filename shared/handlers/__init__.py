@@ -17,7 +17,7 @@ from shared.domain.message_parts import (
     Referral,
 )
 from shared.domain.messages import DEFAULT_KINDS, Contact, Drop, Message, UnknownKind, kinds_named
-from shared.domain.outbound_messages import OutboundMessage
+from shared.domain.outbound.messages import OutboundMessage
 from shared.handlers.samples import message
 
 __all__ = [

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 from shared.domain.messages import DEFAULT_KINDS, Message
-from shared.domain.outbound_messages import InvalidReply, OutboundMessage, PlanItem
+from shared.domain.outbound.messages import InvalidReply, OutboundMessage, PlanItem
 from shared.domain.verdicts import Origin
 from shared.handlers import KINDS_ATTRIBUTE, WrongKinds, origin
 from shared.pipeline.ports import HandlerCall

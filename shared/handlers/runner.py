@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Protocol, TypeVar
 
 from shared.domain.messages import Drop, includes
-from shared.domain.outbound_messages import InvalidReply, PlanItem
+from shared.domain.outbound.messages import InvalidReply, PlanItem
 from shared.domain.verdicts import Origin
 from shared.pipeline.ports import BackendUnavailable, HandlerCall, HandlerFault, HandlerInterrupted
 

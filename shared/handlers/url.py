@@ -16,15 +16,15 @@ import httpcore
 from shared.domain.limits import PostTimes
 from shared.domain.marks import backend_id
 from shared.domain.messages import DEFAULT_KINDS, Drop, to_json
-from shared.domain.outbound_messages import InvalidReply, PlanItem, from_json
+from shared.domain.outbound.messages import InvalidReply, PlanItem, from_json
 from shared.domain.verdicts import Origin
 from shared.handlers import origin
 from shared.handlers.signature import signed_headers
+from shared.net import bounded_json
+from shared.net.bounded_http import Answer, NoAnswer, NotSent, Poster, Unread
+from shared.net.egress_policy import PUBLIC, NotPublic, Reach
+from shared.net.retry_after import retry_after
 from shared.pipeline.ports import BackendUnavailable, HandlerCall, HandlerFault
-from shared.wire import bounded_json
-from shared.wire.bounded_http import Answer, NoAnswer, NotSent, Poster, Unread
-from shared.wire.reach import PUBLIC, NotPublic, Reach
-from shared.wire.retry_after import retry_after
 
 VERSION = 1
 """Of the wire form. A backend may refuse one that it does not know."""

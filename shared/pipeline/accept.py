@@ -12,7 +12,7 @@ from typing import Any, assert_never
 
 from shared import logs
 from shared.domain.deadline import Deadline
-from shared.domain.delivery import create, seen_again
+from shared.domain.delivery.create import create, seen_again
 from shared.domain.errors import StoreUnavailable
 from shared.domain.events import OF_ACCOUNT, Change, Event, MessageReceived, ReceiptReceived, Unparsable
 from shared.domain.limits import Limits
@@ -22,7 +22,7 @@ from shared.domain.tasks import own_task
 from shared.pipeline import log_fields, receipts
 from shared.pipeline.channels import Channels
 from shared.pipeline.clock import Clock
-from shared.pipeline.follow import log_dead
+from shared.pipeline.dispatch import log_dead
 from shared.pipeline.outcomes import faults_in, outcome_of
 from shared.pipeline.ports import Created, Exists, Incoming, Queue, Tenants
 from shared.pipeline.webhook_store import WebhookStore

@@ -9,7 +9,7 @@ from shared import logs
 from shared.domain.dead_letters import is_invalid
 from shared.domain.events import Change, MessageReceived, ReceiptReceived, Unparsable
 from shared.domain.identity import Echo, provider_id_hash
-from shared.domain.outbound_checks import TYPES
+from shared.domain.outbound.checks import TYPES
 from shared.domain.record import Delivery, Kind, Task
 from shared.domain.tasks import first_task
 from shared.pipeline.ports import Channel, Queue

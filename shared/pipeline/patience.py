@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from shared.domain.delivery import Step, Token, settle
+from shared.domain.delivery.answers import Step, Token
+from shared.domain.delivery.settle import settle
 from shared.domain.errors import StoreUnavailable
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery

@@ -7,12 +7,12 @@ from typing import Protocol
 
 from shared.domain.dead_letters import Listing
 from shared.domain.deadline import Deadline
-from shared.domain.delivery import Step
+from shared.domain.delivery.answers import Step
 from shared.domain.events import Parsed, ReceiptReceived, StateChange
 from shared.domain.identity import Echo
 from shared.domain.marks import Marks, ReceiptBlock
 from shared.domain.messages import Message
-from shared.domain.outbound_messages import PlanItem
+from shared.domain.outbound.messages import PlanItem
 from shared.domain.record import Delivery, State, Task
 from shared.domain.tasks import DueTask
 from shared.domain.verdicts import Origin

@@ -6,14 +6,15 @@ from functools import cache
 
 from shared import logs
 from shared.domain.dead_letters import INVALID
-from shared.domain.delivery import Answer, Hop, Run, Step, TaskResult, lease
+from shared.domain.delivery.answers import Answer, Hop, Run, Step, TaskResult
+from shared.domain.delivery.lease import lease
 from shared.domain.errors import ItemUnparsable
 from shared.domain.events import OF_ACCOUNT, AccountConnected, AccountReinstated
 from shared.domain.guards import Elect, Go, Guard
 from shared.domain.limits import Limits
 from shared.domain.marks import Marks, sender_id, unblocked
 from shared.domain.messages import Drop, Message
-from shared.domain.outbound_messages import InvalidReply, PlanItem
+from shared.domain.outbound.messages import InvalidReply, PlanItem
 from shared.domain.record import Delivery, State, Task
 from shared.domain.verdicts import (
     BackendDown,
@@ -29,7 +30,7 @@ from shared.pipeline import log_fields
 from shared.pipeline.backend_marks import BackendMarks
 from shared.pipeline.channels import Channels
 from shared.pipeline.clock import Clock
-from shared.pipeline.follow import Follow
+from shared.pipeline.dispatch import Follow
 from shared.pipeline.patience import settle_patiently
 from shared.pipeline.ports import (
     BackendUnavailable,

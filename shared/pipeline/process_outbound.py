@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from shared import logs
 from shared.domain.calls import is_call
-from shared.domain.delivery import Answer, Hop, Run, Step, TaskResult, lease
+from shared.domain.delivery.answers import Answer, Hop, Run, Step, TaskResult
+from shared.domain.delivery.lease import lease
 from shared.domain.errors import SendError
 from shared.domain.guards import Elect, Go, Guard, outbound_guard, predecessor_finished
 from shared.domain.identity import Echo
@@ -16,7 +17,7 @@ from shared.domain.verdicts import Accepted, Lost, Refused, Released, SendVerdic
 from shared.pipeline import log_fields
 from shared.pipeline.channels import Channels
 from shared.pipeline.clock import Clock
-from shared.pipeline.follow import Follow
+from shared.pipeline.dispatch import Follow
 from shared.pipeline.patience import settle_patiently
 from shared.pipeline.ports import Store
 from shared.pipeline.sender_marks import SenderMarks

@@ -6,13 +6,13 @@ from datetime import datetime
 from enum import Enum, auto
 
 from shared import logs
-from shared.domain import delivery
-from shared.domain.delivery import Ensure
+from shared.domain.delivery.answers import Ensure
+from shared.domain.delivery.sweep import sweep as sweep_record
 from shared.domain.errors import QueueUnavailable, UnknownState
 from shared.domain.limits import Limits
 from shared.domain.record import State
 from shared.pipeline.clock import Clock
-from shared.pipeline.follow import Follow
+from shared.pipeline.dispatch import Follow
 from shared.pipeline.ports import Store
 from shared.pipeline.senders import Senders
 
@@ -100,7 +100,7 @@ class Sweep:
     def _sweep(self, key: str) -> Outcome:
         """Move one record, then make its task. Raises StoreUnavailable and QueueUnavailable."""
         try:
-            step = self.store.change(key, lambda record: delivery.sweep(record, self.limits, self.clock.now()))
+            step = self.store.change(key, lambda record: sweep_record(record, self.limits, self.clock.now()))
         except UnknownState:
             logs.event("state_unknown", severity="WARNING", delivery=key)
             return Outcome.PASSED

@@ -22,8 +22,8 @@ from shared.domain.deadline import Deadline
 from shared.domain.errors import QueueUnavailable
 from shared.domain.record import Kind, Task
 from shared.domain.tasks import DueTask, task_body, task_path
-from shared.wire.grpc_client import GrpcClient, OutOfPatience
-from shared.wire.in_flight import CallsInFlight
+from shared.net.grpc_client import GrpcClient, OutOfPatience
+from shared.net.in_flight import CallsInFlight
 
 if TYPE_CHECKING:
     from google.cloud.tasks_v2 import CloudTasksClient

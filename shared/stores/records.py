@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from shared.domain.deadline import Deadline
-from shared.domain.delivery import Ensure, EnsureReplies, Run, Step
+from shared.domain.delivery.answers import Ensure, EnsureReplies, Run, Step
 from shared.domain.errors import StoreUnavailable
 from shared.domain.events import ReceiptReceived
 from shared.domain.identity import outbound_key, provider_id_hash

@@ -11,7 +11,7 @@ import pytest
 import stack
 from stack import ROOT, clean_environment, need_server_of
 
-from local.chaos.fates import BAD
+from cli.chaos.fates import BAD
 
 TEAM = Path(__file__).with_name("team")
 SHORT = ("--no-sweep", "--time-scale", "20")

@@ -15,7 +15,7 @@ from backends import NOW, Backend, Clock
 
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery, Kind, State
-from shared.stores.sqlite import SqliteStore
+from shared.stores.sqlite.store import SqliteStore
 
 
 def sqlite_backend(tmp_path: Path) -> Backend:

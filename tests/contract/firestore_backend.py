@@ -24,8 +24,8 @@ from real_servers import free_port, frozen, until
 from local.cut_proxy import CutProxy
 from local.stores.firestore_emulator import FIRESTORE_EMULATOR
 from shared.domain.limits import Limits
-from shared.stores.firestore import FirestoreStore
-from shared.stores.firestore_schema import COLLECTIONS
+from shared.stores.firestore.schema import COLLECTIONS
+from shared.stores.firestore.store import FirestoreStore
 
 DATABASE = "(default)"
 _projects = (f"pombo-test-{number}" for number in itertools.count(1))

@@ -19,7 +19,7 @@ from redis.exceptions import ConnectionError
 
 from local.cut_proxy import CutProxy
 from shared.domain.limits import Limits
-from shared.stores.redis import RedisStore
+from shared.stores.redis.store import RedisStore
 
 DURABLE = ("--appendonly", "yes", "--appendfsync", "always")
 

@@ -20,7 +20,11 @@ from google.cloud.firestore_v1.types import BatchWriteResponse
 from local.cut_proxy import CutProxy
 from shared.domain.dead_letters import Listing
 from shared.domain.deadline import Deadline
-from shared.domain.delivery import Answer, EnsureReplies, Run, Step, TaskResult, create, discard, lease, replay, settle
+from shared.domain.delivery.answers import Answer, EnsureReplies, Run, Step, TaskResult
+from shared.domain.delivery.create import create
+from shared.domain.delivery.lease import lease
+from shared.domain.delivery.operator import discard, replay
+from shared.domain.delivery.settle import settle
 from shared.domain.errors import StoreUnavailable, UnknownState
 from shared.domain.events import ReceiptReceived
 from shared.domain.guards import Go
@@ -29,13 +33,13 @@ from shared.domain.limits import Limits
 from shared.domain.marks import DOWN, Credential, Marks, Outage, ReceiptBlock, claimed, is_elected
 from shared.domain.record import Delivery, Kind, ReceiptKind, State, Task
 from shared.domain.verdicts import Accepted, Replied
+from shared.net.grpc_client import FIRST_TRY, PATIENCE
 from shared.pipeline.ports import Created, Exists, Store
-from shared.stores.firestore import FirestoreStore
-from shared.stores.firestore_batches import NotStored
-from shared.stores.firestore_documents import fields_of
-from shared.stores.firestore_rpc import CONTENTION
-from shared.stores.firestore_schema import COLLECTIONS, RECORDS
-from shared.wire.grpc_client import FIRST_TRY, PATIENCE
+from shared.stores.firestore.batches import NotStored
+from shared.stores.firestore.documents import fields_of
+from shared.stores.firestore.rpc import CONTENTION
+from shared.stores.firestore.schema import COLLECTIONS, RECORDS
+from shared.stores.firestore.store import FirestoreStore
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -797,7 +801,7 @@ import os, sys
 from datetime import UTC, datetime
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery, Kind, State
-from shared.stores.firestore import FirestoreStore
+from shared.stores.firestore.store import FirestoreStore
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 store = FirestoreStore(sys.argv[1], "(default)", Limits(), lambda: NOW, emulator=sys.argv[2])

@@ -18,7 +18,8 @@ from permissions import CALLS, METHODS, STORE, calls_of
 
 from shared.domain.dead_letters import Listing
 from shared.domain.deadline import Deadline
-from shared.domain.delivery import Answer, Step, create
+from shared.domain.delivery.answers import Answer, Step
+from shared.domain.delivery.create import create
 from shared.domain.events import ReceiptReceived
 from shared.domain.identity import Echo
 from shared.domain.limits import Limits
@@ -26,7 +27,7 @@ from shared.domain.marks import Credential, Marks, ReceiptBlock
 from shared.domain.record import Delivery, Kind, ReceiptKind
 from shared.pipeline.ports import Store
 from shared.pipeline.webhook_store import WebhookStore
-from shared.stores.firestore import FirestoreStore
+from shared.stores.firestore.store import FirestoreStore
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -175,7 +176,7 @@ def test_the_webhook_lists_nothing(scene: Scene) -> None:
 
 def test_the_code_makes_no_call_that_the_table_does_not_know() -> None:
     """In the text: also those that no test happens to make."""
-    adapters = ("stores/firestore_rpc.py", "queues/cloud_tasks.py")
+    adapters = ("stores/firestore/rpc.py", "queues/cloud_tasks.py")
     made = {name for it in adapters for name in re.findall(r"\bclient\.(\w+)\(", (ROOT / "shared" / it).read_text())}
     assert made - {"call", "patience", "close", "get"} == METHODS
     others = [

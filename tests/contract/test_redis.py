@@ -27,7 +27,9 @@ from redis_backend import RedisServer
 from local.cut_proxy import CutProxy
 from shared.domain.dead_letters import Listing
 from shared.domain.deadline import Deadline
-from shared.domain.delivery import Answer, Ensure, Run, Step, TaskResult, lease, settle
+from shared.domain.delivery.answers import Answer, Ensure, Run, Step, TaskResult
+from shared.domain.delivery.lease import lease
+from shared.domain.delivery.settle import settle
 from shared.domain.errors import StoreUnavailable, UnknownState
 from shared.domain.events import ReceiptReceived
 from shared.domain.guards import Go
@@ -37,8 +39,8 @@ from shared.domain.marks import Credential, Marks, Outage, ReceiptBlock
 from shared.domain.record import Delivery, Kind, ReceiptKind, State, Task
 from shared.domain.verdicts import Accepted, Replied
 from shared.pipeline.ports import Created
-from shared.stores.redis import RedisStore
-from shared.stores.redis_records import LEAST_LIFE
+from shared.stores.redis.records import LEAST_LIFE
+from shared.stores.redis.store import RedisStore
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -149,10 +151,10 @@ from dataclasses import replace
 import time
 from datetime import UTC, datetime
 from shared.domain.deadline import Deadline
-from shared.domain.delivery import Answer, Step, TaskResult
+from shared.domain.delivery.answers import Answer, Step, TaskResult
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery, Kind, State
-from shared.stores.redis import RedisStore
+from shared.stores.redis.store import RedisStore
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -853,12 +855,12 @@ def test_a_kind_of_receipt_of_a_newer_version_is_passed_over(server, store, a_re
 
 
 def test_a_search_by_a_part_of_an_id_takes_many_looks_and_gives_up_in_time(store, a_record, monkeypatch):
-    monkeypatch.setattr("shared.stores.redis.SEARCH_NAMES", 1)
+    monkeypatch.setattr("shared.stores.redis.store.SEARCH_NAMES", 1)
     records = [a_record(key=f"abcdef01{n:032}") for n in range(30)]
     for record in records:
         store.create(record)
     assert list(store.ids_with_prefix("abcdef01", 100)) == [record.key for record in records]
-    monkeypatch.setattr("shared.stores.redis.SEARCH_SECONDS", 0.0)
+    monkeypatch.setattr("shared.stores.redis.store.SEARCH_SECONDS", 0.0)
     with pytest.raises(StoreUnavailable, match="give all of it"):
         store.ids_with_prefix("abcdef01", 100)
 

@@ -18,7 +18,7 @@ from redis_backend import RedisServer
 from shared.domain.errors import StoreUnavailable
 from shared.domain.limits import Limits
 from shared.pipeline.ports import Created
-from shared.stores.redis import RedisStore
+from shared.stores.redis.store import RedisStore
 
 NOW = datetime(2026, 11, 28, tzinfo=UTC)
 PASSWORD = "0f3c2a64-8d11-4b8e-9d5e-2f6f3c1f8a55"

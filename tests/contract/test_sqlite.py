@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from shared.domain.dead_letters import Listing
-from shared.domain.delivery import Answer, Step, TaskResult
+from shared.domain.delivery.answers import Answer, Step, TaskResult
 from shared.domain.errors import StoreUnavailable, UnknownState
 from shared.domain.events import ReceiptReceived
 from shared.domain.identity import Echo
@@ -24,11 +24,12 @@ from shared.domain.limits import Limits
 from shared.domain.marks import Credential, Marks, Outage, ReceiptBlock
 from shared.domain.record import Attempt, Delivery, Kind, ReceiptKind, State
 from shared.pipeline.ports import Created
-from shared.stores import marks_codec, sqlite_listings
+from shared.stores import marks_codec
 from shared.stores.codec import decode, encode, from_json
-from shared.stores.sqlite import SqliteStore
-from shared.stores.sqlite_schema import VERSION, UnknownVersion
-from shared.stores.turn import Turn
+from shared.stores.sqlite import listings
+from shared.stores.sqlite.fair_lock import Turn
+from shared.stores.sqlite.schema import VERSION, UnknownVersion
+from shared.stores.sqlite.store import SqliteStore
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -42,11 +43,11 @@ import os, resource, signal, sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from shared.domain.delivery import Answer, Step, TaskResult
+from shared.domain.delivery.answers import Answer, Step, TaskResult
 from shared.domain.errors import StoreUnavailable
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery, Kind, State
-from shared.stores.sqlite import SqliteStore
+from shared.stores.sqlite.store import SqliteStore
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -343,7 +344,7 @@ def test_a_listing_reads_by_an_index_and_not_the_whole_file(path, store, listing
     with sql(path) as db:
         asked = []
         db.set_trace_callback(asked.append)
-        sqlite_listings.page(db, listing, None, None, 10)
+        listings.page(db, listing, None, None, 10)
         db.set_trace_callback(None)
         plan = [step for query in asked for *_, step in db.execute(f"EXPLAIN QUERY PLAN {query}")]
     assert plan
@@ -355,7 +356,7 @@ def test_failed_receipts_are_counted_by_an_index_and_not_by_reading_all_records(
     with sql(path) as db:
         asked = []
         db.set_trace_callback(asked.append)
-        sqlite_listings.count_refused(db)
+        listings.count_refused(db)
         db.set_trace_callback(None)
         (query,) = asked
         plan = [step for *_, step in db.execute(f"EXPLAIN QUERY PLAN {query}")]

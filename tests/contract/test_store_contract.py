@@ -14,19 +14,12 @@ from hypothesis import strategies as st
 
 from shared.domain.dead_letters import Listing
 from shared.domain.deadline import Deadline
-from shared.domain.delivery import (
-    Answer,
-    Ensure,
-    EnsureReplies,
-    Run,
-    Step,
-    TaskResult,
-    create,
-    lease,
-    replay,
-    settle,
-    sweep,
-)
+from shared.domain.delivery.answers import Answer, Ensure, EnsureReplies, Run, Step, TaskResult
+from shared.domain.delivery.create import create
+from shared.domain.delivery.lease import lease
+from shared.domain.delivery.operator import replay
+from shared.domain.delivery.settle import settle
+from shared.domain.delivery.sweep import sweep
 from shared.domain.errors import StoreUnavailable, UnknownState
 from shared.domain.events import ReceiptReceived
 from shared.domain.guards import Go

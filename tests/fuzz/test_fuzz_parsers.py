@@ -27,31 +27,32 @@ from werkzeug.datastructures import Headers
 
 from services.internal.callers import ISSUERS, Callers
 from shared import config, logs
-from shared.channels import meta_webhook
-from shared.channels.meta import MetaChannel
-from shared.channels.meta_requests import request_body
+from shared.channels.meta import webhook
+from shared.channels.meta.channel import MetaChannel
+from shared.channels.meta.requests import request_body
 from shared.domain.deadline import Deadline
 from shared.domain.errors import Forbidden, ItemUnparsable, SendError, TaskInvalid, UnknownState
 from shared.domain.events import Parsed, ReceiptReceived
 from shared.domain.identity import Echo, parse_echo
 from shared.domain.limits import Limits, PostTimes
 from shared.domain.messages import Contact, Drop, Message, to_json
-from shared.domain.outbound_messages import InvalidReply, OutboundMessage, PlanItem
+from shared.domain.outbound.messages import InvalidReply, OutboundMessage, PlanItem
 from shared.domain.record import Delivery, Kind, Task
 from shared.domain.tasks import VERSION, parse_task, task_body
 from shared.handlers.url import Backend
+from shared.net import bounded_json
+from shared.net.bounded_http import Answer, Unread
+from shared.net.retry_after import LONGEST
 from shared.pipeline.accept import Accept
 from shared.pipeline.channels import Channels
 from shared.pipeline.clock import SystemClock
 from shared.pipeline.ports import Created, Exists, HandlerCall, HandlerFault, Incoming, NotedReceipt
-from shared.stores import firestore_documents, redis_records
 from shared.stores.codec import decode, encode, from_json
 from shared.stores.codec import to_json as stored_text
+from shared.stores.firestore import documents
 from shared.stores.records import id_hash_of
+from shared.stores.redis import records as redis_records
 from shared.tenants.environment import EnvironmentTenants
-from shared.wire import bounded_json
-from shared.wire.bounded_http import Answer, Unread
-from shared.wire.retry_after import LONGEST
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LIMITS = Limits()
@@ -156,7 +157,7 @@ class Unsigned:
         pass
 
     def parse(self, incoming: Incoming) -> Parsed:
-        return meta_webhook.parse(incoming.body)
+        return webhook.parse(incoming.body)
 
 
 META = MetaChannel(app_secrets=(), credentials={parts.SENDER: "token"}, base_url="", version="v25.0", post=PostTimes())
@@ -192,22 +193,22 @@ def check_stores_agree(record: Delivery) -> None:
     found = redis_records.as_stored([flat, []])
     assert found is not None
     assert found.record == record
-    update = firestore_documents.creating(record)["update"]
+    update = documents.creating(record)["update"]
     document = types.Document.pb(types.Document(update | {"update_time": Timestamp(seconds=1)}))
     assert document.ByteSize() < DOCUMENT_BYTES
-    assert firestore_documents.record_of(document) == record
+    assert documents.record_of(document) == record
 
 
 def check_receipt(receipt: ReceiptReceived, echo: Echo | None) -> None:
     id_hash = id_hash_of(receipt)
     if echo is None:
         redis_records.noted_unechoed(receipt, id_hash, LIMITS.receipt_retention)
-        firestore_documents.noting_unechoed(receipt.kind, receipt.at, receipt.code, id_hash, NOW)
+        documents.noting_unechoed(receipt.kind, receipt.at, receipt.code, id_hash, NOW)
         return
     _, name, text, *_ = redis_records.noted(echo, receipt, id_hash)
     (round_, noted) = redis_records._echoed(str(name), str(text))
     assert (round_, getattr(noted, receipt.kind), noted.failed_code) == (echo.round, receipt.at, receipt.code)
-    firestore_documents.noting(echo.key, echo.round, receipt.kind, receipt.at, receipt.code, id_hash)
+    documents.noting(echo.key, echo.round, receipt.kind, receipt.at, receipt.code, id_hash)
 
 
 def check_reading(record: Delivery) -> None:

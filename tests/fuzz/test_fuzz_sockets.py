@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from parts import signed
 
 from shared.domain.limits import PostTimes
-from shared.wire.bounded_http import ANSWER_MAX_BYTES, Answer, NoAnswer, NotSent, Poster
-from shared.wire.reach import ANYWHERE
+from shared.net.bounded_http import ANSWER_MAX_BYTES, Answer, NoAnswer, NotSent, Poster
+from shared.net.egress_policy import ANYWHERE
 
 CANARY = b"c4n4ry"
 SECONDS = 20.0

@@ -30,19 +30,19 @@ from werkzeug.test import create_environ, run_wsgi_app
 from services.internal.main import create_app
 from services.webhook.__main__ import make_app
 from shared import bootstrap
-from shared.channels import meta_webhook
-from shared.channels.meta_changes import OTHER_FIELDS
+from shared.channels.meta import webhook as meta_webhook
+from shared.channels.meta.changes import OTHER_FIELDS
 from shared.domain.events import ReceiptReceived
 from shared.domain.identity import is_correlation_id, outbound_key
 from shared.domain.marks import unblocked
 from shared.domain.messages import KINDS, Message, to_json
-from shared.domain.outbound_checks import TYPES as MESSAGE_TYPES
+from shared.domain.outbound.checks import TYPES as MESSAGE_TYPES
 from shared.domain.record import Delivery, Kind, ReceiptKind, State, Task
 from shared.domain.tasks import task_body
 from shared.handlers import OutboundMessage, handles
+from shared.net import bounded_json
+from shared.net.bounded_http import Answer
 from shared.pipeline import receipts
-from shared.wire import bounded_json
-from shared.wire.bounded_http import Answer
 
 PATH = "/webhooks/whatsapp"
 CAP = 1024 * 1024

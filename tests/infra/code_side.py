@@ -8,7 +8,7 @@ from typing import Any
 from local.queues import RATES, RETRY
 from shared.config import INTERNAL, SETTINGS, WEBHOOK, Config, ConfigError, Setting, load
 from shared.domain.limits import Limits
-from shared.stores.firestore_schema import COLLECTIONS, Collection
+from shared.stores.firestore.schema import COLLECTIONS, Collection
 
 SET_BY_CLOUD_RUN = ("PORT",)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from stack import ROOT, SECRET, SENDER, TASK_TOKEN, TEAM, Stack, clean_environment, cli
 
-from shared.domain.delivery import Answer, Step, TaskResult
+from shared.domain.delivery.answers import Answer, Step, TaskResult
 from shared.domain.identity import Echo
 from shared.domain.marks import Marks, sender_id
 from shared.domain.record import Delivery, Kind, State, Task

@@ -10,6 +10,7 @@ from plans import Plan, Service
 
 from shared.config import ConfigError
 
+SETTINGS_PY = "shared/config/settings.py"
 SERVICES_TF = "infra/terraform/modules/pombo/services.tf"
 SHARE_OF_INSTANCES = 0.8
 MEMORY = "512Mi"
@@ -26,9 +27,9 @@ def _plain(service: Service) -> dict[str, str]:
 def every_service_of_the_code_is_there(plan: Plan, code: Code) -> Iterator[str]:
     there = {it.key for it in plan.services}
     for key in set(code.services) - there:
-        yield f"shared/config.py names a service {key}; {SERVICES_TF} has none."
+        yield f"{SETTINGS_PY} names a service {key}; {SERVICES_TF} has none."
     for key in there - set(code.services):
-        yield f"{SERVICES_TF} has a service {key}; shared/config.py names none."
+        yield f"{SERVICES_TF} has a service {key}; {SETTINGS_PY} names none."
 
 
 def each_variable_the_code_reads_is_set_and_nothing_else(plan: Plan, code: Code) -> Iterator[str]:
@@ -38,9 +39,9 @@ def each_variable_the_code_reads_is_set_and_nothing_else(plan: Plan, code: Code)
         if service.key == "internal":
             allowed = {*allowed, *_handlers_own(plan)}
         for name in sorted(required - given):
-            yield f"{name} is read by the {service.key} service (shared/config.py) and not set in {SERVICES_TF}."
+            yield f"{name} is read by the {service.key} service ({SETTINGS_PY}) and not set in {SERVICES_TF}."
         for name in sorted(given - allowed):
-            yield f"{name} is set for the {service.key} service in {SERVICES_TF} and not read (shared/config.py)."
+            yield f"{name} is set for the {service.key} service in {SERVICES_TF} and not read ({SETTINGS_PY})."
         names = [it["name"] for it in service.container["env"]]
         if len(names) != len(set(names)):
             yield f"A variable of {service.key} is set twice in {SERVICES_TF}."
@@ -72,10 +73,10 @@ def the_code_starts_with_what_it_is_given(plan: Plan, code: Code) -> Iterator[st
 def secrets_are_given_by_reference(plan: Plan, code: Code) -> Iterator[str]:
     for service in plan.services:
         for name in sorted(set(service.env) & code.secrets):
-            yield f"{name} is a secret (shared/config.py), and {SERVICES_TF} sets it for {service.key} in plain sight."
+            yield f"{name} is a secret ({SETTINGS_PY}), and {SERVICES_TF} sets it for {service.key} in plain sight."
         for name, reference in service.secrets.items():
             if name not in code.secrets and name not in (plan.variables.get("handler_secrets") or ()):
-                yield f"{name} is no secret (shared/config.py), and {SERVICES_TF} gives it to {service.key} as one."
+                yield f"{name} is no secret ({SETTINGS_PY}), and {SERVICES_TF} gives it to {service.key} as one."
             if reference["secret"] != name:
                 yield f"{name} of {service.key} comes from the secret {reference['secret']}."
             # The one that Terraform writes itself has no number before the first apply.
@@ -160,7 +161,7 @@ def the_port_is_the_one_cloud_run_tells(plan: Plan, code: Code) -> Iterator[str]
     for service in plan.services:
         port = service.container["ports"][0]["container_port"]
         if service.key not in setting.services or setting.parse(str(port)) != port:
-            yield f"{service.key} is asked on port {port}, which PORT (shared/config.py) cannot tell it."
+            yield f"{service.key} is asked on port {port}, which PORT ({SETTINGS_PY}) cannot tell it."
         for kind in ("startup_probe", "liveness_probe"):
             if (service.container[kind][0]["http_get"][0].get("port") or port) != port:
                 yield f"{kind} of {service.key} asks on another port than {port}."

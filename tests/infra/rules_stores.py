@@ -9,7 +9,7 @@ from plans import Plan, Resource
 from shared.domain.limits import Limits
 
 FIRESTORE_TF = "infra/terraform/modules/firestore/main.tf"
-SCHEMA_PY = "shared/stores/firestore_schema.py"
+SCHEMA_PY = "shared/stores/firestore/schema.py"
 
 
 def _differ(what: str, made: Iterable[tuple[str, object]], wanted: Iterable[tuple[str, object]]) -> Iterator[str]:

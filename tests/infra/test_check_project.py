@@ -18,7 +18,7 @@ from offline.toolchain import Toolchain
 from infra.release import one_message, unguarded
 from infra.release.roots import Root
 from infra.release.tools import Refused
-from shared.channels.meta_webhook import parse
+from shared.channels.meta.webhook import parse
 from shared.log_events import EVENTS
 
 sys.path.append(str(ROOT / "tests" / "release"))

@@ -8,7 +8,7 @@ import pytest
 from log_filters import Entry, field_of, parse
 from rules_logging import TOKEN, handshakes
 
-from shared.cli.doctor_settings import check_all, faults
+from cli.doctor.settings import check_all, faults
 
 ROOT = Path(__file__).parents[2]
 SEARCHED = (

@@ -360,8 +360,8 @@ def test_the_source_is_what_the_image_may_hold(deployed: Any) -> None:
         assert {name.split("/")[0] for name in names} == parts
         other = "services/webhook/" if internal else "services/internal/"
         assert not [name for name in names if name.startswith(other)]
-        assert not [name for name in names if "__pycache__" in name or name.startswith("shared/cli/")]
-        assert "shared/channels/meta.py" in names
+        assert not [name for name in names if "__pycache__" in name or name.startswith("cli/")]
+        assert "shared/channels/meta/channel.py" in names
 
 
 def test_the_dockerfile_needs_no_argument_and_finds_all_that_it_copies(deployed: Any) -> None:

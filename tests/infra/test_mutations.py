@@ -14,7 +14,7 @@ from plans import Plan
 from rules import RULES, faults
 
 from shared.config import INTERNAL, SETTINGS, WEBHOOK, Setting
-from shared.stores.firestore_schema import MARKS, RECEIPTS, RECORDS, Collection
+from shared.stores.firestore.schema import MARKS, RECEIPTS, RECORDS, Collection
 
 MUTATIONS = (*OF_THE_SERVICES, *mutations_platform.MUTATIONS)
 
@@ -42,24 +42,24 @@ CHANGES_OF_THE_CODE = [
     (
         "a variable more",
         Code(settings=(*SETTINGS, _setting("NEW_ONE", WEBHOOK))),
-        ("NEW_ONE", "shared/config.py", "services.tf"),
+        ("NEW_ONE", "shared/config/settings.py", "services.tf"),
     ),
     (
         "a variable less",
         Code(settings=tuple(it for it in SETTINGS if it.name != "WEBHOOK_MAX_BYTES")),
-        ("WEBHOOK_MAX_BYTES", "services.tf", "shared/config.py"),
+        ("WEBHOOK_MAX_BYTES", "services.tf", "shared/config/settings.py"),
     ),
     (
         "a variable that becomes secret",
         Code(settings=_but("STORE", secret=True)),
-        ("STORE", "shared/config.py", "services.tf"),
+        ("STORE", "shared/config/settings.py", "services.tf"),
     ),
     (
         "a variable for one machine only",
         Code(settings=_but("SWEEP_AFTER", only_local=True)),
         ("SWEEP_AFTER", "services.tf"),
     ),
-    ("a service more", Code(services=(WEBHOOK, INTERNAL, "api")), ("api", "shared/config.py", "services.tf")),
+    ("a service more", Code(services=(WEBHOOK, INTERNAL, "api")), ("api", "shared/config/settings.py", "services.tf")),
     (
         "a collection more",
         Code(collections=(RECORDS, RECEIPTS, MARKS, Collection("keys", ttl="expire_at"))),

@@ -22,7 +22,7 @@ from shared.config import SETTINGS
 from shared.domain.limits import Limits
 from shared.domain.record import Kind
 from shared.domain.retention import retention
-from shared.stores.firestore_schema import RECEIPTS, RECORDS
+from shared.stores.firestore.schema import RECEIPTS, RECORDS
 
 ROOT = Path(__file__).parents[2]
 
@@ -42,7 +42,7 @@ def test_bootstrap_keeps_the_rules_that_are_its(name: str, plan_of: Callable[[st
 def test_bootstrap_makes_a_secret_for_each_that_the_code_reads(plan_of: Callable[[str], Plan]) -> None:
     made = {it["secret_id"] for it in plan_of("bootstrap").of("google_secret_manager_secret")}
     assert made == Code().secrets | {"CLINIC_KEY"}, (
-        f"shared/config.py and {TERRAFORM.name}/bootstrap/main.tf name different secrets"
+        f"shared/config/settings.py and {TERRAFORM.name}/bootstrap/main.tf name different secrets"
     )
     assert not plan_of("bootstrap").of("google_secret_manager_secret_version"), "a person adds the values"
 
@@ -111,7 +111,7 @@ def test_a_bare_deployment_is_tuned_as_the_code_is(plan_of: Callable[[str], Plan
             if setting.name in service.env and setting.always and setting.name not in ONLY_IN_A_PROJECT:
                 said = service.env[setting.name]
                 assert setting.parse(said or "") == setting.parse(setting.always), (
-                    f"{setting.name} is {setting.always} in shared/config.py and {said} in {SERVICES_TF}"
+                    f"{setting.name} is {setting.always} in shared/config/settings.py and {said} in {SERVICES_TF}"
                 )
 
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from local.chaos.breath import Breath
-from local.chaos.schedule import Blow, Kind
-from local.chaos.trouble import Parts, Trouble
+from cli.chaos.backpressure import Breath
+from cli.chaos.schedule import Blow, Kind
+from cli.chaos.trouble import Parts, Trouble
 from local.cut_proxy import CutProxy
 from local.faults import Fault, FaultBook
 

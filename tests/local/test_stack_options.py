@@ -13,11 +13,11 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
-from local.samples import _running_webhook, try_samples
+from cli.tour.hello import what_next, where_decided
+from cli.tour.samples import _running_webhook, try_samples
 from local.stack import Options, Stack, _locked, _serve
-from local.tour import what_next, where_decided
+from local.terminal import WrongSettings
 from shared import config
-from shared.cli.wrong_settings import WrongSettings
 
 ROOT = Path(__file__).parents[2]
 
@@ -210,7 +210,7 @@ def test_what_the_services_would_refuse_is_told_in_a_line_for_each_fault(tmp_pat
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> str:
     """pombo, as it is typed where a shell does not find it."""
-    monkeypatch.setattr("shared.cli.called.program", lambda: ".venv/bin/pombo")
+    monkeypatch.setattr("local.invocation.program", lambda: ".venv/bin/pombo")
     return ".venv/bin/pombo"
 
 
@@ -240,7 +240,7 @@ def test_make_try_takes_the_ports_that_it_is_told(monkeypatch: pytest.MonkeyPatc
         made.append(options)
         raise click.ClickException("enough")
 
-    monkeypatch.setattr("local.samples.Stack", stack)
-    monkeypatch.setattr("local.samples._running_webhook", lambda: "http://127.0.0.1:9")
+    monkeypatch.setattr("cli.tour.samples.Stack", stack)
+    monkeypatch.setattr("cli.tour.samples._running_webhook", lambda: "http://127.0.0.1:9")
     assert "enough" in CliRunner().invoke(try_samples, ["--ports", "9000"]).output
     assert [options.first_port for options in made] == [9000]

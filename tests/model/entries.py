@@ -11,11 +11,11 @@ from services import errors
 from services.answers import STATUS
 from shared.domain.errors import PomboError
 from shared.domain.record import Task
+from shared.operations.dead_letters import Discard, Replay
 from shared.pipeline.accept import Accept
 from shared.pipeline.backend_marks import BackendMarks
 from shared.pipeline.channels import Channels
-from shared.pipeline.dead_letters import Discard, Replay
-from shared.pipeline.follow import Follow
+from shared.pipeline.dispatch import Follow
 from shared.pipeline.ports import Incoming
 from shared.pipeline.process_inbound import ProcessInbound
 from shared.pipeline.process_outbound import ProcessOutbound

@@ -6,7 +6,7 @@ The names before the colon (I2, O4) are those of the table in docs/model.md.
 from collections.abc import Iterator
 from typing import Any
 
-from shared.domain.delivery import Run, Step
+from shared.domain.delivery.answers import Run, Step
 from shared.domain.guards import predecessor_finished
 from shared.domain.limits import DoubtPolicy
 from shared.domain.marks import Marks, sender_id

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from shared.domain import delivery
+from shared.domain.delivery.answers import NotAllowed
+from shared.domain.delivery.operator import replay
 from shared.domain.events import ReceiptReceived
 from shared.domain.identity import Echo
 from shared.domain.marks import Block, Credential, Marks, Outage
@@ -239,8 +240,8 @@ class Model:
 
     def _replays(self, record: Delivery, may_double: bool) -> bool:
         try:
-            step = delivery.replay(record, self._setting.limits, NOW, may_double)
-        except delivery.NotAllowed:
+            step = replay(record, self._setting.limits, NOW, may_double)
+        except NotAllowed:
             return False
         return step.write is not None
 

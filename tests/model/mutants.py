@@ -5,9 +5,12 @@ from dataclasses import dataclass
 
 from tests.model.planting import Patch
 
-DELIVERY, RECORD = "shared/domain/delivery.py", "shared/domain/record.py"
+CHANGES, CREATE = "shared/domain/delivery/changes.py", "shared/domain/delivery/create.py"
+LEASE, SETTLE = "shared/domain/delivery/lease.py", "shared/domain/delivery/settle.py"
+SWEEP, OPERATOR = "shared/domain/delivery/sweep.py", "shared/domain/delivery/operator.py"
+RECORD = "shared/domain/record.py"
 GUARDS, IDENTITY = "shared/domain/guards.py", "shared/domain/identity.py"
-ACCEPT, FOLLOW, RECEIPTS = "shared/pipeline/accept.py", "shared/pipeline/follow.py", "shared/pipeline/receipts.py"
+ACCEPT, FOLLOW, RECEIPTS = "shared/pipeline/accept.py", "shared/pipeline/dispatch.py", "shared/pipeline/receipts.py"
 TASKS = "shared/domain/tasks.py"
 MARKS, BACKEND = "shared/domain/marks.py", "shared/pipeline/backend_marks.py"
 INBOUND, OUTBOUND = "shared/pipeline/process_inbound.py", "shared/pipeline/process_outbound.py"
@@ -34,7 +37,7 @@ FENCE = (
         "settle does not ask for the token",
         "I4",
         "event: handler drops it, shutdown, killed",
-        DELIVERY,
+        SETTLE,
         """
     if record.token != token:
         return Step(Answer(TaskResult.CONFLICT, record.state))
@@ -47,7 +50,7 @@ FENCE = (
         "reply: released, own write refused",
         (
             Patch(
-                DELIVERY,
+                LEASE,
                 "attempt=record.attempt + 1, token=token,",
                 "attempt=record.attempt + 1, token=str(record.attempt + 1),",
             ),
@@ -59,7 +62,7 @@ FENCE = (
         "any live lease is taken for one's own",
         "I4",
         "reply: killed, answer lost",
-        DELIVERY,
+        LEASE,
         """
     if record.token == token:
         return Step(Answer(TaskResult.ACK, record.state), next=Run(""",
@@ -79,7 +82,7 @@ FENCE = (
         "a release keeps the token",
         "I3",
         "resend: released twice, own write refused",
-        DELIVERY,
+        CHANGES,
         "token=None, lease_until=None, doubt_until=doubt_until",
         "lease_until=None, doubt_until=doubt_until",
     ),
@@ -92,9 +95,9 @@ DURABLE = (
         "marker, then drop: what is stored already needs no task",
         "I1",
         "event: two webhooks at once, killed twice, own write refused",
-        DELIVERY,
-        "return record.state is State.PENDING and record.attempt == 0\n\n\n# ---- lease",
-        "return False\n\n\n# ---- lease",
+        CREATE,
+        "return record.state is State.PENDING and record.attempt == 0",
+        "return False",
     ),
     _mutant(
         "an event that cannot be stored is passed over",
@@ -137,7 +140,7 @@ LOST = (
         "an event that is done has its tasks, it is thought",
         "I2",
         "plan: two replies, killed",
-        DELIVERY,
+        LEASE,
         """
         return Step(Answer(TaskResult.ACK, "done"), next=EnsureReplies(record))
     if record.final:""",
@@ -149,7 +152,7 @@ LOST = (
         "a plan of one's own that was told refused is not followed up",
         "I2",
         "plan: killed, own write refused",
-        DELIVERY,
+        SETTLE,
         """
         return Step(Answer(TaskResult.ACK, "done"), next=EnsureReplies(record))
     if record.state is not State.LEASED:""",
@@ -163,8 +166,8 @@ LOST = (
         "plan: killed in the last attempt",
         (
             Patch(
-                DELIVERY,
-                "done = _final(replace(logged, plan_size=len(payloads)), State.DONE, limits, now)",
+                SETTLE,
+                "done = end(replace(logged, plan_size=len(payloads)), State.DONE, limits, now)",
                 "done = replace(logged, plan_size=len(payloads))",
             ),
             Patch(
@@ -185,7 +188,7 @@ LOST = (
         "a task that comes early makes itself anew",
         "I2",
         "reply: limited, own write refused",
-        DELIVERY,
+        LEASE,
         'return _wait(record, task, "waiting", record.due_at, why)',
         'return Step(Answer(TaskResult.ACK, "waiting"), next=Ensure(record), why=why)',
     ),
@@ -193,23 +196,23 @@ LOST = (
         "a task of an older generation does nothing",
         "I2",
         "reply: limited, own write refused",
-        DELIVERY,
-        "follows: Next = Ensure(record) if _older(task, record) else Hop(record, until)",
-        "follows: Next = None if _older(task, record) else Hop(record, until)",
+        LEASE,
+        "follows: Next = Ensure(record) if is_older(task, record) else Hop(record, until)",
+        "follows: Next = None if is_older(task, record) else Hop(record, until)",
     ),
     _mutant(
         "a task of an older generation keeps a chain of its own",
         "I5",
         "reply: blocked, killed",
-        DELIVERY,
-        "follows: Next = Ensure(record) if _older(task, record) else Hop(record, until)",
+        LEASE,
+        "follows: Next = Ensure(record) if is_older(task, record) else Hop(record, until)",
         "follows: Next = Hop(record, until)",
     ),
     _mutant(
         "what waits is parked without a task",
         "I2",
         "order: two replies, two workers",
-        DELIVERY,
+        LEASE,
         'return _wait(record, task, "in_doubt" if record.state is State.IN_DOUBT else "waiting", until, why)',
         'return Step(Answer(TaskResult.ACK, "waiting"))',
     ),
@@ -217,7 +220,7 @@ LOST = (
         "a provider that refused as a whole is answered 200",
         "I2",
         "reply: our backoff, provider down, killed",
-        DELIVERY,
+        SETTLE,
         "return Step(Answer(TaskResult.NACK, waiting.state), write=waiting)",
         "return Step(Answer(TaskResult.ACK, waiting.state), write=waiting)",
     ),
@@ -225,7 +228,7 @@ LOST = (
         "the sweep begins no generation",
         "I2",
         "event: lost by the queue, racing sweep, killed",
-        DELIVERY,
+        SWEEP,
         "moved = replace(moved, generation=record.generation + 1, due_at=now)",
         "moved = replace(moved, due_at=now)",
     ),
@@ -241,7 +244,7 @@ LOST = (
         "what is dead expires",
         "I2",
         "replay: expired, discarded",
-        DELIVERY,
+        CHANGES,
         "expire_at = None if state is State.DEAD else now + retention(record.kind, limits)",
         "expire_at = now + retention(record.kind, limits)",
     ),
@@ -254,7 +257,7 @@ TWICE = (
         "an expired send is pending again",
         "I3",
         "reply: killed, answer lost",
-        DELIVERY,
+        LEASE,
         "case State.LEASED if not is_call(record.payload):",
         "case State.LEASED if record.plan_size:",
     ),
@@ -262,7 +265,7 @@ TWICE = (
         "a lost answer is retried",
         "I3",
         "resend: receipts late, three answers lost",
-        DELIVERY,
+        SETTLE,
         "if isinstance(verdict, Lost) and is_call(record.payload):",
         "if isinstance(verdict, Lost):",
     ),
@@ -270,7 +273,7 @@ TWICE = (
         "resends are bounded by the attempts alone",
         "I3",
         "resend: receipts late, three answers lost",
-        DELIVERY,
+        LEASE,
         """
         or record.doubts >= limits.max_doubts
 """,
@@ -280,7 +283,7 @@ TWICE = (
         "hold resends too",
         "I3",
         "reply: a slow answer is kept",
-        DELIVERY,
+        LEASE,
         """
         limits.doubt_policy is DoubtPolicy.HOLD
         or record.doubts""",
@@ -300,14 +303,14 @@ TWICE = (
         "a receipt settles nothing but a doubt",
         "I3",
         "resend: put off once more",
-        DELIVERY,
+        LEASE,
         """
     if record.word.any:
-        return _written(_final(record, State.DONE, limits, now))
+        return write(end(record, State.DONE, limits, now))
     match record.state:""",
         """
     if record.word.any and record.state is State.IN_DOUBT:
-        return _written(_final(record, State.DONE, limits, now))
+        return write(end(record, State.DONE, limits, now))
     match record.state:""",
     ),
 )
@@ -319,21 +322,21 @@ THROWN_AWAY = (
         "the lease of the last attempt expires into dead",
         "I10",
         "reply: killed in its last attempt",
-        DELIVERY,
+        LEASE,
         """
-            doubtful = _doubtful(record, limits, now)
+            doubtful = begin_doubt(record, limits, now)
             until =""",
         """
             if record.attempt >= limits.max_attempts:
-                return _written(_final(record, State.DEAD, limits, now, reason="attempts"))
-            doubtful = _doubtful(record, limits, now)
+                return write(end(record, State.DEAD, limits, now, reason="attempts"))
+            doubtful = begin_doubt(record, limits, now)
             until =""",
     ),
     _mutant(
         "settle is taken from leased alone",
         "I2",
         "reply: a slow answer is kept",
-        DELIVERY,
+        SETTLE,
         "if record.state not in (State.LEASED, State.IN_DOUBT):",
         "if record.state is not State.LEASED:",
     ),
@@ -341,10 +344,10 @@ THROWN_AWAY = (
         "dead over a receipt of the round",
         "I2",
         "resend: refused for good over a receipt",
-        DELIVERY,
+        CHANGES,
         """
     if record.word.any:
-        return _written(_final(record, State.DONE, limits, now))
+        return write(end(record, State.DONE, limits, now))
     dead =""",
         """
     dead =""",
@@ -358,7 +361,7 @@ REPLAYS = (
         "a replay begins no round",
         "I3",
         "replay: its receipt said failed, without an echo",
-        DELIVERY,
+        OPERATOR,
         "round=record.round + 1",
         "round=record.round",
     ),
@@ -374,7 +377,7 @@ REPLAYS = (
         "no replay asks for --may-double",
         "I3",
         "replay: resent, one copy failed",
-        DELIVERY,
+        OPERATOR,
         "if record.doubts and not may_double:",
         "if False:",
     ),
@@ -382,7 +385,7 @@ REPLAYS = (
         "a replay asks for --may-double only where no receipt came",
         "I3",
         "replay: resent, one copy failed",
-        DELIVERY,
+        OPERATOR,
         "if record.doubts and not may_double:",
         "if record.doubts and not record.word.any and not may_double:",
     ),
@@ -390,7 +393,7 @@ REPLAYS = (
         "a replay keeps give_up_at",
         "I2",
         "replay: after give_up_at",
-        DELIVERY,
+        OPERATOR,
         """
         round=record.round + 1,
         give_up_at=now + limits.message_max_age,
@@ -403,7 +406,7 @@ REPLAYS = (
         "a replay keeps expire_at",
         "I2",
         "replay: expired, discarded",
-        DELIVERY,
+        OPERATOR,
         """
         provider_id=None,
         expire_at=None,
@@ -416,7 +419,7 @@ REPLAYS = (
         "a replay keeps the provider's id",
         "I2",
         "replay: its receipt said failed, without an echo",
-        DELIVERY,
+        OPERATOR,
         """
         provider_id=None,
         expire_at=None,
@@ -429,7 +432,7 @@ REPLAYS = (
         "a replay that was killed cannot be repeated",
         "I2",
         "replay: refused for good, the command killed",
-        DELIVERY,
+        OPERATOR,
         """
     if record.state in OPEN_STATES:
         return Step(Answer(TaskResult.ACK, record.state), next=Ensure(record))
@@ -448,12 +451,12 @@ GUARDED = (
         "no guard at the resend",
         "guards",
         "resend: a guard is false for now",
-        DELIVERY,
+        LEASE,
         """
-        return _written(_final(record, State.DEAD, limits, now, reason="in_doubt"))
+        return write(end(record, State.DEAD, limits, now, reason="in_doubt"))
     return _guarded(record, task, token, guard,""",
         """
-        return _written(_final(record, State.DEAD, limits, now, reason="in_doubt"))
+        return write(end(record, State.DEAD, limits, now, reason="in_doubt"))
     return _guarded(record, task, token, Go(),""",
     ),
     _mutant(
@@ -473,17 +476,17 @@ OUTAGES = (
         "an outage spends an attempt",
         "I10",
         "outage: provider down again and again",
-        DELIVERY,
-        "return _given_back(record, word, code, now, throttled=record.throttled + 1)",
-        "return replace(_logged(record, word, now, code=code), throttled=record.throttled + 1)",
+        CHANGES,
+        "return give_back(record, word, code, now, throttled=record.throttled + 1)",
+        "return replace(log_attempt(record, word, now, code=code), throttled=record.throttled + 1)",
     ),
     _mutant(
         "the sweep comes while a retry is not due",
         "I5",
         "outage: provider down, racing sweep",
-        DELIVERY,
-        "waiting = _scheduled(_open(_put_off(record, verdict.word, code, now), State.PENDING), due_at, limits)",
-        "waiting = replace(_open(_put_off(record, verdict.word, code, now), State.PENDING), due_at=due_at)",
+        SETTLE,
+        "waiting = schedule(reopen(put_off(record, verdict.word, code, now), State.PENDING), due_at, limits)",
+        "waiting = replace(reopen(put_off(record, verdict.word, code, now), State.PENDING), due_at=due_at)",
     ),
     _mutant(
         "nobody is elected",

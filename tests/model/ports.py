@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, ClassVar, NamedTuple
 
 from shared.domain.deadline import Deadline
-from shared.domain.delivery import Ensure, EnsureReplies, Run, Step
+from shared.domain.delivery.answers import Ensure, EnsureReplies, Run, Step
 from shared.domain.errors import (
     AccessDenied,
     AnswerLost,
@@ -28,7 +28,7 @@ from shared.domain.identity import Echo
 from shared.domain.limits import Limits
 from shared.domain.marks import Marks, ReceiptBlock
 from shared.domain.messages import Contact, Drop, Message
-from shared.domain.outbound_messages import OutboundMessage
+from shared.domain.outbound.messages import OutboundMessage
 from shared.domain.record import Delivery, Task
 from shared.domain.tasks import DueTask
 from shared.domain.verdicts import LimitScope

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from shared.domain.delivery import Run, Step
+from shared.domain.delivery.answers import Run, Step
 from shared.domain.identity import Echo
 from shared.domain.marks import Marks, ReceiptBlock
 from shared.domain.record import OPEN_STATES, Delivery, ReceiptKind, State, Task

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from shared.domain.outbound_messages import OutboundMessage
+from shared.domain.outbound.messages import OutboundMessage
 from shared.domain.record import Task
 from tests.model import invariants
 from tests.model.engine import Move

@@ -41,35 +41,36 @@ SERVICES_IN_PROCESS = (
 STACK = ("tests/services/test_stack_command_line.py", "tests/services/test_stack_health.py")
 
 TARGETS = (
-    Target("domain", ("shared/domain/*.py",), ("tests/unit",), is_whole=True),
+    Target("domain", ("shared/domain/**/*.py",), ("tests/unit",), is_whole=True),
     Target(
         "pipeline and adapters",
         (
             "shared/*.py",
+            "shared/config/*.py",
             "shared/pipeline/*.py",
-            "shared/channels/*.py",
+            "shared/operations/**/*.py",
+            "shared/channels/**/*.py",
             "shared/handlers/*.py",
-            "shared/wire/*.py",
+            "shared/net/*.py",
             "shared/tenants/*.py",
         ),
         ("tests/unit", *SERVICES_IN_PROCESS),
         (("shared/bootstrap.py", STACK),),
     ),
-    Target("stores and queues", ("shared/stores/*.py", "shared/queues/*.py"), ("tests/contract",)),
+    Target("stores and queues", ("shared/stores/**/*.py", "shared/queues/*.py"), ("tests/contract",)),
     Target(
         "programs",
-        ("shared/cli/*.py", "services/**/*.py"),
+        ("cli/*.py", "cli/dead/*.py", "cli/doctor/*.py", "services/**/*.py"),
         ("tests/unit", *SERVICES_IN_PROCESS),
         (
             (
-                "shared/cli/dead*.py",
+                "cli/dead/*.py",
                 ("tests/services/test_dead_letters.py", "tests/services/test_dead_letters_decided.py"),
             ),
-            ("shared/cli/doctor*.py", ("tests/services/test_doctor.py",)),
-            ("shared/cli/trace.py", ("tests/services/test_trace_stories.py",)),
-            ("shared/cli/cloud_logs.py", ("tests/services/test_trace_cloud.py",)),
-            ("shared/cli/chaos.py", ("tests/chaos/test_short_run.py",)),
-            ("shared/cli/[cmrsu]*.py", STACK),
+            ("cli/doctor/*.py", ("tests/services/test_doctor.py",)),
+            ("cli/trace.py", ("tests/services/test_trace_stories.py",)),
+            ("cli/cloud_logs.py", ("tests/services/test_trace_cloud.py",)),
+            ("cli/[cmrsu]*.py", STACK),
             ("services/bounded_worker.py", ("tests/services/test_bounded_worker.py",)),
             ("services/*.py", STACK),
         ),

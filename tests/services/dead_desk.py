@@ -16,8 +16,8 @@ from click.testing import CliRunner
 from payloads import envelope, receipt, text, value, wire
 from stack import SENDER, TASK_TOKEN, Stack, clean_environment, cli, command
 
-from shared.cli.commands import pombo
-from shared.domain.delivery import create
+from cli.commands import pombo
+from shared.domain.delivery.create import create
 from shared.domain.identity import Echo, message_event_id, outbound_key
 from shared.domain.limits import Limits
 from shared.domain.record import Attempt, Delivery, Kind, State

@@ -24,7 +24,8 @@ from google.cloud import tasks_v2
 from google.cloud.tasks_v2.services.cloud_tasks.transports import CloudTasksGrpcTransport
 
 from shared import bootstrap, logs
-from shared.domain.delivery import Answer, Step, TaskResult, create
+from shared.domain.delivery.answers import Answer, Step, TaskResult
+from shared.domain.delivery.create import create
 from shared.domain.events import ReceiptReceived
 from shared.domain.identity import message_event_id, outbound_key
 from shared.domain.limits import Limits
@@ -33,7 +34,7 @@ from shared.domain.record import Delivery, Kind, ReceiptKind, State, Task
 from shared.handlers.loader import TeamFunction
 from shared.handlers.runner import HandlerRunner
 from shared.pipeline.backend_marks import BackendMarks
-from shared.pipeline.follow import Follow
+from shared.pipeline.dispatch import Follow
 from shared.pipeline.ports import Incoming
 
 ROOT = Path(__file__).parents[2]

@@ -32,10 +32,10 @@ from shared.domain.messages import Contact, Message
 from shared.domain.record import Delivery, ReceiptKind
 from shared.domain.retention import RAW_PAYLOAD_BYTES
 from shared.domain.verdicts import LimitScope
+from shared.net import bounded_json
+from shared.net.bounded_http import NoAnswer, NotSent, Poster
+from shared.net.egress_policy import ANYWHERE
 from shared.pipeline.ports import Acknowledgement, Incoming
-from shared.wire import bounded_json
-from shared.wire.bounded_http import NoAnswer, NotSent, Poster
-from shared.wire.reach import ANYWHERE
 
 RECEIPTS: Mapping[str, ReceiptKind] = {
     "sent": ReceiptKind.SENT,

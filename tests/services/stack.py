@@ -22,11 +22,11 @@ import httpx
 import log_table
 from machine import missing
 
-from local import services
-from local.chaos.logs import OF_PEOPLE, UNAVAILABLE
+from cli import running, trace
+from cli.chaos.logs import OF_PEOPLE, UNAVAILABLE
+from local import invocation, services
 from local.stores import PROGRAMS
 from shared import bootstrap, config
-from shared.cli import called, running, trace
 from shared.domain.errors import StoreUnavailable
 from shared.domain.identity import message_event_id, outbound_key
 from shared.domain.marks import Marks, sender_id
@@ -67,7 +67,7 @@ LOCAL_EVENTS = frozenset(
 _PRIVATE = re.compile("|".join((OF_PEOPLE, "test_app_secret", "test_internal_token")))
 """Of the tests' own data: what no log line may hold."""
 
-POMBO_VARIABLES = frozenset(setting.name for setting in config.SETTINGS) | {"K_SERVICE", called.CALLED_BY}
+POMBO_VARIABLES = frozenset(setting.name for setting in config.SETTINGS) | {"K_SERVICE", invocation.CALLED_BY}
 
 
 def need_server_of(store: str) -> None:
@@ -110,7 +110,7 @@ def cli(*arguments: str, env: Mapping[str, str] | None = None, seconds: float = 
 
 
 def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "shared.cli.main", *arguments]
+    return [sys.executable, "-m", "cli.main", *arguments]
 
 
 def fails(result: subprocess.CompletedProcess[str], code: int = 1, only_error: bool = False) -> str:

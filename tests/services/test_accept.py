@@ -17,7 +17,7 @@ from parts import NOW, SENDER, STRANGER, WebhookParts, changes, key_of, post, re
 from shared import logs
 from shared.domain.dead_letters import Listing
 from shared.domain.deadline import HEALTHY_SECONDS
-from shared.domain.delivery import Answer, Step, TaskResult
+from shared.domain.delivery.answers import Answer, Step, TaskResult
 from shared.domain.errors import QueueUnavailable, RegistryUnavailable, SignatureInvalid, StoreUnavailable
 from shared.domain.identity import Echo, change_event_id
 from shared.domain.record import Delivery, State, Task

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from dead_desk import Desk, tried
 from stack import ROOT, Stack, clean_environment, command
 
-from shared.cli.commands import pombo
+from cli.commands import pombo
 from shared.domain.identity import message_event_id
 
 _YES_NO = [{"type": "reply", "reply": {"id": id, "title": title}} for id, title in {"y": "Yes", "n": "No"}.items()]

@@ -17,7 +17,7 @@ from parts import free_port
 from payloads import text
 from stack import SENDER, Stack, fails, wait_until
 
-from shared.cli.commands import pombo, run
+from cli.commands import pombo, run
 from shared.domain.record import Attempt, Delivery, State
 
 Contacts = Callable[[], str]

@@ -13,8 +13,8 @@ from shared.domain.dead_letters import DISCARDED_BECAUSE, Wanted
 from shared.domain.errors import QueueUnavailable, StoreUnavailable
 from shared.domain.identity import Echo
 from shared.domain.record import Delivery, ReceiptKind, State, Task
-from shared.pipeline.dead_letters import PAGE, PATIENCE_SECONDS, Discard, Done, Outcome, Replay, find, untried
-from shared.stores.sqlite import SqliteStore
+from shared.operations.dead_letters import PAGE, PATIENCE_SECONDS, Discard, Done, Outcome, Replay, find, untried
+from shared.stores.sqlite.store import SqliteStore
 
 
 @dataclass

@@ -15,21 +15,21 @@ import click
 import pytest
 from stack import OLD_TASK_TOKEN, TASK_TOKEN, Stack, clean_environment, cli
 
+from cli.doctor import checks
+from cli.doctor.command import as_text, examine
+from cli.doctor.settings import Check, check_all, faults
+from cli.running import Described, describe
 from shared import bootstrap, config
-from shared.channels.meta import MetaChannel
-from shared.cli import doctor_checks as checks
-from shared.cli.doctor import as_text, examine
-from shared.cli.doctor_settings import Check, check_all, faults
-from shared.cli.running import Described, describe
+from shared.channels.meta.channel import MetaChannel
 from shared.config import SETTINGS
-from shared.domain.delivery import Answer, Step, TaskResult
+from shared.domain.delivery.answers import Answer, Step, TaskResult
 from shared.domain.errors import StoreUnavailable, TaskInvalid
 from shared.domain.identity import DOCTOR_KEY
 from shared.domain.limits import Limits
 from shared.domain.record import Kind, State, Task
 from shared.domain.tasks import parse_task, task_body
 from shared.pipeline.clock import SystemClock
-from shared.stores.sqlite import SqliteStore
+from shared.stores.sqlite.store import SqliteStore
 
 PARTS = ("store", "task", "token", "clock")
 SHORT = 0.5

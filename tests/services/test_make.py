@@ -57,7 +57,7 @@ def tree(bare: Path) -> Path:
     """The same, set up: its virtual environment is this one."""
     programs = bare / ".venv" / "bin"
     programs.mkdir(parents=True)
-    for name, arguments in (("python", ""), ("pombo", " -m shared.cli.main")):
+    for name, arguments in (("python", ""), ("pombo", " -m cli.main")):
         (programs / name).write_text(f'#!/bin/sh\nexec "{sys.executable}"{arguments} "$@"\n')
         (programs / name).chmod(0o755)
     (bare / ".venv" / ".run-time").touch()

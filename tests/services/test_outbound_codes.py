@@ -11,8 +11,8 @@ from parts import NOW, InternalParts, Provider, a_reply, error
 
 from local.whatsapp.errors import status_of
 from services.answers import STATUS
-from shared.channels.meta_codes import Meaning, table
-from shared.domain.delivery import Answer
+from shared.channels.meta.codes import Meaning, table
+from shared.domain.delivery.answers import Answer
 from shared.domain.errors import (
     AccessDenied,
     AnswerLost,

@@ -10,7 +10,7 @@ from dead_desk import Desk, tried
 from payloads import envelope, text, value, wire
 from stack import TASK_TOKEN, Stack, clean_environment, cli, fails
 
-from shared.cli.commands import pombo
+from cli.commands import pombo
 
 STRANGER = "123456123"
 TEST_BUTTON = "ABGGFlA5Fpa"

@@ -25,30 +25,30 @@ from werkzeug.serving import make_server
 from services.internal.main import create_app
 from services.webhook import main as webhook_service
 from shared import bootstrap, config, logs
-from shared.channels.meta import MetaChannel
+from shared.channels.meta.channel import MetaChannel
 from shared.domain.identity import message_event_id, outbound_key
 from shared.domain.limits import Backoff, Limits, Waits
 from shared.domain.marks import sender_id
 from shared.domain.messages import Message
-from shared.domain.outbound_messages import OutboundMessage
+from shared.domain.outbound.messages import OutboundMessage
 from shared.domain.record import Delivery, Kind, State
 from shared.handlers.loader import TeamFunction
 from shared.handlers.runner import HandlerRunner
+from shared.net.egress_policy import ANYWHERE
+from shared.operations.timeline.build import build
 from shared.pipeline.accept import Accept
 from shared.pipeline.backend_marks import BackendMarks
 from shared.pipeline.channels import Channels
 from shared.pipeline.clock import SystemClock
-from shared.pipeline.follow import Follow
+from shared.pipeline.dispatch import Follow
 from shared.pipeline.ports import Store
 from shared.pipeline.process_inbound import ProcessInbound
 from shared.pipeline.process_outbound import ProcessOutbound
 from shared.pipeline.senders import Senders
 from shared.pipeline.sweep import Sweep
-from shared.pipeline.timeline import build
 from shared.queues.cloud_tasks import CloudTasksQueue, QueueSettings
-from shared.stores.sqlite import SqliteStore
+from shared.stores.sqlite.store import SqliteStore
 from shared.tenants.environment import EnvironmentTenants
-from shared.wire.reach import ANYWHERE
 
 SECRET, PUBLIC_URL, OURS = "acme-secret", "https://pombo.example.com", "+15550001111"
 HALF = timedelta(seconds=0.5)

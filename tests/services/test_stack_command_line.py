@@ -61,7 +61,7 @@ def test_up_that_is_told_to_end_while_it_starts_ends_with_exit_0(tmp_path: Path)
 @pytest.mark.parametrize("moment", [0.1, 0.2, 0.4], ids="{}s".format)
 def test_ctrl_c_while_up_is_still_being_imported_ends_it_with_exit_0(tmp_path: Path, moment: float) -> None:
     """The moments are tried, not waited for: whichever part of the start they meet, the end is the same."""
-    script = "import sys; sys.argv[0] = 'pombo'; import shared.cli.main as m; print('begun', flush=True); m.main()"
+    script = "import sys; sys.argv[0] = 'pombo'; import cli.main as m; print('begun', flush=True); m.main()"
     up = subprocess.Popen(
         [sys.executable, "-c", script, "up", "--json", "--ports", "0", "--data-dir", str(tmp_path / "data")],
         env=clean_environment(),

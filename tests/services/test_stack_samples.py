@@ -16,10 +16,10 @@ import pytest
 from stack import ROOT, SECRET, Stack, clean_environment
 
 from local.whatsapp.payloads import to_wire
-from shared.channels.meta_changes import OTHER_FIELDS, changes_in
-from shared.channels.meta_kinds import ANSWERS, READERS
-from shared.channels.meta_messages import read
-from shared.channels.meta_webhook import RECEIPTS, parse
+from shared.channels.meta.changes import OTHER_FIELDS, changes_in
+from shared.channels.meta.kinds import ANSWERS, READERS
+from shared.channels.meta.messages import read
+from shared.channels.meta.webhook import RECEIPTS, parse
 from shared.domain.events import Change, ContactChanged, MessageReceived, ReceiptReceived, StateChange
 from shared.domain.marks import Block
 from shared.domain.messages import KINDS

@@ -19,15 +19,14 @@ import parts
 import pytest
 from parts import NOW, InternalParts, a_receipt, a_reply, an_event, doubtful
 
-from shared.domain import delivery
-from shared.domain.delivery import Answer, Step, TaskResult
+from shared.domain.delivery.answers import Answer, Step, TaskResult
 from shared.domain.errors import AnswerLost, LimitReached
 from shared.domain.identity import Echo
 from shared.domain.limits import Limits
 from shared.domain.marks import Block
 from shared.domain.record import Delivery, Kind, ReceiptKind, State, Task
 from shared.domain.verdicts import LimitScope
-from shared.pipeline import process_inbound
+from shared.pipeline import process_inbound, sweep
 from shared.pipeline.channels import Channels
 
 MEMORY = Path("/dev/shm")
@@ -279,11 +278,11 @@ def counted_from_the_doubt(record: Delivery | None, limits: Limits, now: datetim
     return replace(step, write=replace(step.write, sweep_at=begins + (step.write.sweep_at - now)))
 
 
-RIGHT_SWEEP, RIGHT_LEASE = delivery.sweep, process_inbound.lease
+RIGHT_SWEEP, RIGHT_LEASE = sweep.sweep_record, process_inbound.lease
 
 
 def test_a_sweep_that_never_waits_longer_makes_too_many_tasks(backlog: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delivery, "sweep", impatient)
+    monkeypatch.setattr(sweep, "sweep_record", impatient)
     behind = backlog(events(1_300), 1)
 
     with pytest.raises(AssertionError, match="<= 700"):
@@ -294,7 +293,7 @@ def test_a_sweep_that_never_waits_longer_and_drops_older_tasks_starves_them(
     backlog: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Most records are bumped before their task is at the head."""
-    monkeypatch.setattr(delivery, "sweep", impatient)
+    monkeypatch.setattr(sweep, "sweep_record", impatient)
     monkeypatch.setattr(process_inbound, "lease", forgetful)
     behind = backlog(events(1_200), 1)
 
@@ -337,7 +336,7 @@ def test_what_waits_for_hours_is_swept_a_few_times(backlog: Make, name: str) -> 
 
 
 def test_a_wait_that_is_counted_from_the_doubt_is_no_wait(backlog: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delivery, "sweep", counted_from_the_doubt)
+    monkeypatch.setattr(sweep, "sweep_record", counted_from_the_doubt)
     behind = backlog([WAITING_LONG["a message in doubt whose number is blocked"]()], 1)
 
     with pytest.raises(AssertionError, match="320 minutes"):

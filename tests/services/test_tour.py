@@ -22,7 +22,7 @@ def handle(message):
 
 def tour(directory: Path, *arguments: str, **settings: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [sys.executable, "-m", "local", "--ports", "0", *arguments],
+        [sys.executable, "-m", "cli.tour", "--ports", "0", *arguments],
         cwd=directory,
         env=clean_environment(PYTHONPATH=f"{ROOT}:{directory}", **settings),
         stdout=subprocess.PIPE,

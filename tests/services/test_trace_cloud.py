@@ -22,10 +22,10 @@ from google.cloud import logging
 from payloads import of_texts, text
 from stack import ROOT, SENDER, Stack, clean_environment, cli
 
-from shared.cli import ids, running, trace
-from shared.cli.cloud_logs import LINES_AT_MOST, PAGE_SIZE, CloudLogs
+from cli import ids, running, trace
+from cli.cloud_logs import LINES_AT_MOST, PAGE_SIZE, CloudLogs
 from shared.logs import EVENTS
-from shared.pipeline.timeline_logs import READ
+from shared.operations.timeline.logs import READ
 
 NOW = datetime.now(UTC)
 KEY, CORRELATION = "0e" * 20, "correlation-1"
@@ -299,7 +299,7 @@ def test_without_credentials_trace_says_so(stack: Stack, contact: str, tmp_path:
 def test_without_the_extra_trace_says_what_to_install(stack: Stack, contact: str) -> None:
     message_id = stack.say(contact, "hello")
     stack.wait_settled([message_id])
-    blocked = "import sys; sys.modules['google.cloud.logging'] = None; from shared.cli.main import main; main()"
+    blocked = "import sys; sys.modules['google.cloud.logging'] = None; from cli.main import main; main()"
     arguments = ["trace", message_id, "--cloud", "my-project", "--data-dir", str(stack.data_dir)]
 
     result = subprocess.run(
@@ -326,11 +326,11 @@ def test_without_a_store_trace_says_so(tmp_path: Path) -> None:
 def test_only_the_command_line_imports_the_client_library() -> None:
     importers = [
         path.relative_to(ROOT).as_posix()
-        for tree in ("services", "shared", "handlers", "local")
+        for tree in ("services", "shared", "handlers", "local", "cli")
         for path in (ROOT / tree).rglob("*.py")
         if imports_cloud_logging(path.read_text())
     ]
-    assert importers == ["shared/cli/cloud_logs.py"]
+    assert importers == ["cli/cloud_logs.py"]
 
 
 def imports_cloud_logging(source: str) -> bool:
@@ -344,5 +344,5 @@ def imports_cloud_logging(source: str) -> bool:
 
 
 def test_a_command_that_does_not_read_the_cloud_does_not_import_it() -> None:
-    seen = "import sys, shared.cli.commands; sys.exit('google.cloud.logging' in sys.modules)"
+    seen = "import sys, cli.commands; sys.exit('google.cloud.logging' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", seen], cwd=ROOT, timeout=60).returncode == 0

@@ -9,15 +9,16 @@ import pytest
 from payloads import envelope, of_texts, receipt, text, value, wire
 from stack import SENDER, Stack
 
-from shared.cli import ids, running, trace
-from shared.domain import delivery
+from cli import ids, running, trace
+from shared.domain.delivery.lease import lease
+from shared.domain.delivery.operator import replay
 from shared.domain.guards import Go
 from shared.domain.identity import message_event_id
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery, Task
 from shared.domain.tasks import task_body
 from shared.pipeline.clock import SystemClock
-from shared.stores.sqlite import SqliteStore
+from shared.stores.sqlite.store import SqliteStore
 
 CLOCK = r"(\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d UTC"
 
@@ -282,7 +283,7 @@ def lease_for_nobody(stack: Stack, reply: Delivery) -> Delivery:
     """Take the lease as a process would that is killed right after it."""
     limits, now = Limits().scaled(20), SystemClock().now()
     step = stack.store.change(
-        reply.key, lambda record: delivery.lease(record, Task.of(reply), "a token of nobody's", Go(), limits, now)
+        reply.key, lambda record: lease(record, Task.of(reply), "a token of nobody's", Go(), limits, now)
     )
     assert step.write is not None
     return step.write
@@ -346,7 +347,7 @@ def test_a_replayed_message_tells_its_rounds_apart(told: Stack, contact: str) ->
     assert reply is not None
 
     now = SystemClock().now()
-    again = told.store.change(reply.key, lambda record: delivery.replay(record, Limits(), now)).write  # type: ignore[arg-type]
+    again = told.store.change(reply.key, lambda record: replay(record, Limits(), now)).write  # type: ignore[arg-type]
     assert again is not None
     assert told.task("outbound", task_body(Task.of(again))).status_code == 200
 

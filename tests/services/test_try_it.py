@@ -20,7 +20,7 @@ SAMPLES = sorted(path.name for path in (ROOT / "examples" / "requests").glob("*.
 def try_it(directory: Path, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
     """As in another clone: what runs in this one's .pombo is none of a test's business."""
     environment = clean_environment(PYTHONPATH=str(ROOT), **settings)
-    command = [sys.executable, "-m", "local", "samples", *arguments]
+    command = [sys.executable, "-m", "cli.tour", "samples", *arguments]
     return subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, timeout=150)
 
 

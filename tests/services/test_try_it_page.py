@@ -73,7 +73,7 @@ def clone_at(folder: Path) -> Path:
         (folder / name).symlink_to(ROOT / name)
     programs = folder / ".venv" / "bin"
     programs.mkdir(parents=True)
-    for name, arguments in (("python", ""), ("pombo", " -m shared.cli.main")):
+    for name, arguments in (("python", ""), ("pombo", " -m cli.main")):
         (programs / name).write_text(f'#!/bin/sh\nexec "{sys.executable}"{arguments} "$@"\n')
         (programs / name).chmod(0o755)
     return folder
@@ -139,7 +139,7 @@ def test_a_crash_right_after_the_send_is_healed_within_seconds_and_says_how(tmp_
     assert (make, run) == ("make", "run")
     given: Mapping[str, str] = dict(setting.split("=", 1) for setting in settings)
     once = subprocess.run(
-        [sys.executable, "-m", "local", "--once"],
+        [sys.executable, "-m", "cli.tour", "--once"],
         cwd=tmp_path,
         env=clean_environment(PYTHONPATH=os.pathsep.join([str(ROOT), str(tmp_path)]), **given),
         capture_output=True,

@@ -354,7 +354,7 @@ def test_the_tour_runs_on_the_store_that_it_is_told(
 ) -> None:
     need_server_of(store)
     result = subprocess.run(
-        [sys.executable, "-m", "local", "--once", *arguments],
+        [sys.executable, "-m", "cli.tour", "--once", *arguments],
         cwd=ROOT,
         env=clean_environment(TMPDIR=str(tmp_path), **settings),
         capture_output=True,

@@ -21,7 +21,7 @@ from parts import ROOT, WORD, WebhookParts, key_of, post, signed, text
 from shared import bootstrap, config
 from shared.domain.errors import QueueUnavailable, RegistryUnavailable, StoreUnavailable
 from shared.domain.record import State, Task
-from shared.stores.sqlite import SqliteStore
+from shared.stores.sqlite.store import SqliteStore
 
 PATH = "/webhooks/whatsapp"
 CAP = 4096

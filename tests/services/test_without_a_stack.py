@@ -13,9 +13,9 @@ from click.testing import CliRunner, Result
 from dead_desk import Desk, tried
 from stack import ROOT, TASK_TOKEN, Stack, clean_environment, command, fails
 
-from shared.cli.commands import pombo
-from shared.cli.doctor import NO_STACK
-from shared.cli.running import describe, find
+from cli.commands import pombo
+from cli.doctor.command import NO_STACK
+from cli.running import describe, find
 from shared.domain.record import Delivery
 
 

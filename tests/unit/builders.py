@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from shared.domain.delivery import Answer, Hop, Next, Run, Step
+from shared.domain.delivery.answers import Answer, Hop, Next, Run, Step
 from shared.domain.limits import DoubtPolicy, Limits
 from shared.domain.record import Attempt, Delivery, Kind, Receipts, State, Task
 

@@ -1,4 +1,4 @@
-"""python tests/unit/config_page.py: write docs/configuration.md, and README's short table, from shared/config.py."""
+"""python tests/unit/config_page.py: write docs/configuration.md and README's short table."""
 
 import re
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ TEN = (
 
 _HEAD = """# Configuration
 
-Written by `tests/unit/config_page.py` from `shared/config.py`; a test fails if they differ.
+Written by `tests/unit/config_page.py` from `shared/config/settings.py`; a test fails if they differ.
 
 Environment variables, read once at the start. All faults are reported together, one a line, and stop it; if `APP_ENV`
 is no environment, that fault alone. A value that makes no sense is shown, except a secret's, and except on Cloud Run.

@@ -18,7 +18,7 @@ from shared.domain.events import StateChange
 from shared.domain.identity import Echo
 from shared.domain.messages import Contact, Message
 from shared.domain.record import Delivery, Task
-from shared.stores.sqlite import SqliteStore
+from shared.stores.sqlite.store import SqliteStore
 from tests.unit.builders import LIMITS, NO_JITTER, NOW
 
 IN_USE = "fingerprint-in-use"

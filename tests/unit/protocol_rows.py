@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 from services import answers
-from shared.domain.delivery import Answer, Ensure, EnsureReplies, Hop, Next, Run
+from shared.domain.delivery.answers import Answer, Ensure, EnsureReplies, Hop, Next, Run
 from shared.domain.guards import Elect, Go, Guard, Never, Wait
 from shared.domain.limits import DoubtPolicy, Limits
 from shared.domain.record import Delivery, Kind, Receipts, State, Task

@@ -10,7 +10,7 @@ import pytest
 
 from services import answers
 from shared import bootstrap
-from shared.domain.delivery import TaskResult
+from shared.domain.delivery.answers import TaskResult
 from shared.domain.errors import (
     AccessDenied,
     AnswerLost,

@@ -8,15 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from handlers.echo import handle
-from shared.channels import meta_messages, meta_webhook
-from shared.channels.meta import MetaChannel
-from shared.channels.meta_requests import request_body
-from shared.domain.delivery import create, lease, settle
+from shared.channels.meta import messages, webhook
+from shared.channels.meta.channel import MetaChannel
+from shared.channels.meta.requests import request_body
+from shared.domain.delivery.create import create
+from shared.domain.delivery.lease import lease
+from shared.domain.delivery.settle import settle
 from shared.domain.events import MessageReceived
 from shared.domain.guards import Go
 from shared.domain.identity import Echo
 from shared.domain.limits import Limits
-from shared.domain.outbound_messages import OutboundMessage
+from shared.domain.outbound.messages import OutboundMessage
 from shared.domain.record import Delivery, Kind, Task
 from shared.domain.tasks import task_body
 from shared.domain.verdicts import Replied
@@ -39,11 +41,12 @@ def _said(name: str) -> str:
     """What the page has to say of a room, by the rule of the test of imports."""
     rule = RULES[name]
     if name == "shared.bootstrap":
-        return "all of `shared` but `shared.cli`"
+        return "all of `shared`"
     if rule.may == ("shared",):
         return "all of `shared`"
     if rule.may == (*SERVICE.may, *SERVICE_COMMON):
-        return "as `shared.cli`, and what the services share"
+        named = ", ".join(f"`{module}`" for module in SERVICE.may)
+        return f"{named}, and what the services share"
     named = ", ".join(f"`{module}`" for module in rule.may) or "nothing"
     return named if rule.third_party else f"{named}{';' if rule.may else ', and'} no library"
 
@@ -55,7 +58,7 @@ def test_every_room_may_import_what_the_page_says() -> None:
 
 def _events(body: bytes) -> Any:
     """The one place that knows how a channel is given a POST."""
-    return meta_webhook.parse(body).events
+    return webhook.parse(body).events
 
 
 def test_the_bytes_of_one_webhook_take_the_way_that_the_page_tells() -> None:
@@ -68,7 +71,7 @@ def test_the_bytes_of_one_webhook_take_the_way_that_the_page_tells() -> None:
 
     run = lease(record, Task.of(record), "a token", Go(), LIMITS, NOW)
     assert run.write is not None
-    message = meta_messages.read(run.write)
+    message = messages.read(run.write)
     assert message is not None
     answer = handle(message)
     assert isinstance(answer, OutboundMessage)

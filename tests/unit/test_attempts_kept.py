@@ -6,12 +6,15 @@ from datetime import timedelta
 import pytest
 
 from shared.config import INTERNAL, ConfigError, load
-from shared.domain.delivery import Run, lease, replay, settle
+from shared.domain.delivery.answers import Run
+from shared.domain.delivery.lease import lease
+from shared.domain.delivery.operator import replay
+from shared.domain.delivery.settle import settle
 from shared.domain.guards import Go
 from shared.domain.limits import Limits
 from shared.domain.record import ATTEMPTS_KEPT, Delivery, Kind, State, Task
 from shared.domain.verdicts import HandlerFailed, Retry
-from shared.pipeline.timeline_records import moments
+from shared.operations.timeline.records import moments
 from tests.unit.builders import NO_JITTER, NOW, pending
 
 MOST = load({"MAX_ATTEMPTS": str(ATTEMPTS_KEPT)}, INTERNAL).limits

@@ -9,19 +9,20 @@ from typing import Any
 import pytest
 from pipelines import ADDRESS, SENDER, Channel, Clock, Lines, Queue, Store, lines_of
 
-from shared.domain.delivery import Answer, TaskResult, lease
+from shared.domain.delivery.answers import Answer, TaskResult
+from shared.domain.delivery.lease import lease
 from shared.domain.errors import StoreUnavailable
 from shared.domain.events import AccountBanned, AccountConnected, AccountReinstated, StateChange
 from shared.domain.guards import Elect, Go, Wait
 from shared.domain.limits import Limits
 from shared.domain.marks import Block, Marks, Outage, ReceiptBlock, sender_id
 from shared.domain.messages import Drop
-from shared.domain.outbound_messages import OutboundMessage
+from shared.domain.outbound.messages import OutboundMessage
 from shared.domain.record import Attempt, Delivery, Kind, State, Task
 from shared.domain.verdicts import BackendDown, HandlerFailed
 from shared.pipeline.backend_marks import BackendMarks
 from shared.pipeline.channels import Channels
-from shared.pipeline.follow import Follow
+from shared.pipeline.dispatch import Follow
 from shared.pipeline.ports import BackendUnavailable, HandlerCall, HandlerFault, HandlerInterrupted
 from shared.pipeline.process_inbound import ProcessInbound
 from shared.tenants.environment import EnvironmentTenants

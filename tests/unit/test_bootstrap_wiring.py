@@ -15,10 +15,10 @@ from shared.domain.marks import backend_id
 from shared.domain.messages import DEFAULT_KINDS, KINDS
 from shared.domain.record import Kind, Task
 from shared.handlers.url import GRACE
+from shared.net.egress_policy import ANYWHERE
 from shared.pipeline.channels import Channels
 from shared.queues.cloud_tasks import QueueSettings
 from shared.tenants.environment import EnvironmentTenants
-from shared.wire.reach import ANYWHERE
 
 URL = "http://127.0.0.1:9/handle"
 SECRET = "whsec_" + "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0"
@@ -351,8 +351,8 @@ def test_each_store_is_made_of_its_settings(
         made.append((*given, *named.values()))
         return object()
 
-    monkeypatch.setattr("shared.stores.firestore.FirestoreStore", store)
-    monkeypatch.setattr("shared.stores.redis.RedisStore", store)
+    monkeypatch.setattr("shared.stores.firestore.store.FirestoreStore", store)
+    monkeypatch.setattr("shared.stores.redis.store.RedisStore", store)
     parts = built(build, tmp_path, {**more, **settings})
     (kept,) = made
     assert shown(kept) == expected

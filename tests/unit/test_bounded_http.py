@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from shared.domain.limits import PostTimes
-from shared.wire.bounded_http import NoAnswer, NotSent, Poster
-from shared.wire.reach import ANYWHERE
+from shared.net.bounded_http import NoAnswer, NotSent, Poster
+from shared.net.egress_policy import ANYWHERE
 
 TIMES = PostTimes(*[timedelta(seconds=10)] * 4)
 CONNECTED, FIRST_WRITE, SECOND_WRITE = 2, 3, 4

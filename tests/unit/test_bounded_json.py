@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.wire.bounded_json import DEEPEST, NotJson, dumps, loads, size
+from shared.net.bounded_json import DEEPEST, NotJson, dumps, loads, size
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12)

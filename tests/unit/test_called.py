@@ -2,8 +2,8 @@
 
 import pytest
 
-from shared.cli.called import CALLED_BY, OPTIONS, as_typed
-from shared.cli.commands import pombo
+from cli.commands import pombo
+from local.invocation import CALLED_BY, OPTIONS, as_typed
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 from second_channel import AcmeChannel
 
-from shared.channels.meta import MetaChannel
+from shared.channels.meta.channel import MetaChannel
 from shared.domain.errors import UnknownState
 from shared.pipeline.channels import Channels
 

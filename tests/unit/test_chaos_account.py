@@ -7,10 +7,10 @@ from datetime import timedelta
 import pytest
 from builders import LIMITS, at, done, in_doubt, pending
 
-from local.chaos.account import Account, Books, by_key, take_account
-from local.chaos.fates import BAD, Entry, Evidence, Fate, Rules, entries
-from local.chaos.plan import Inbound
-from local.chaos.script import Reply, Script
+from cli.chaos.account import Account, Books, by_key, take_account
+from cli.chaos.fates import BAD, Entry, Evidence, Fate, Rules, entries
+from cli.chaos.plan import Inbound
+from cli.chaos.script import Reply, Script
 from shared.domain.identity import message_event_id, outbound_key
 from shared.domain.limits import DoubtPolicy
 from shared.domain.record import Delivery, Kind, State

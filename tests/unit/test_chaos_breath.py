@@ -1,6 +1,6 @@
 """A chaos run that breaks more than the machine can mend draws breath."""
 
-from local.chaos.breath import Breath
+from cli.chaos.backpressure import Breath
 
 
 def test_a_breath_is_taken_when_too_much_is_open_and_held_until_little_is() -> None:

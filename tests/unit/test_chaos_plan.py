@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from local.chaos import handler
-from local.chaos.plan import FIRST_CONTACT, Batch, Order, make_plan, slower
-from local.chaos.schedule import KILLED, STORE, Blow, Kind, Weather, blows
-from local.chaos.script import CANARY, Script
+from cli.chaos import handler
+from cli.chaos.plan import FIRST_CONTACT, Batch, Order, make_plan, slower
+from cli.chaos.schedule import KILLED, STORE, Blow, Kind, Weather, blows
+from cli.chaos.script import CANARY, Script
 from local.faults import fault_from
 from local.whatsapp.inbound import order_from
 from local.whatsapp.payloads import DISPLAY_PHONE_NUMBER

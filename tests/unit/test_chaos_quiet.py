@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from local.chaos import quiet
-from local.chaos.progress import TELL_EVERY, UNCHANGED_EVERY, Progress
-from local.chaos.quiet import STANDSTILL_SECONDS, Watch
+from cli.chaos import quiet
+from cli.chaos.progress import TELL_EVERY, UNCHANGED_EVERY, Progress
+from cli.chaos.quiet import STANDSTILL_SECONDS, Watch
 from local.faults import Fault, FaultBook
 
 

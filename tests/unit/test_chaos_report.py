@@ -12,21 +12,21 @@ import pytest
 from builders import at
 from click.testing import CliRunner
 
-from local.chaos import command
-from local.chaos.account import Account, Evidence, Fate, Finding
-from local.chaos.command import again
-from local.chaos.handler import HANDLER
-from local.chaos.logs import Told, read_logs
-from local.chaos.plan import Order
-from local.chaos.proof import Need, needs, share
-from local.chaos.report import SHOWN_ABOVE, End, Result, as_dict, as_text
-from local.chaos.run import _settings
-from local.chaos.schedule import Kind
-from local.chaos.wishes import Wishes
+from cli.chaos import main
+from cli.chaos.account import Account, Evidence, Fate, Finding
+from cli.chaos.command import chaos
+from cli.chaos.handler import HANDLER
+from cli.chaos.logs import Told, read_logs
+from cli.chaos.main import again
+from cli.chaos.plan import Order
+from cli.chaos.proof import Need, needs, share
+from cli.chaos.report import SHOWN_ABOVE, End, Result, as_dict, as_text
+from cli.chaos.run import _settings
+from cli.chaos.run_settings import Wishes
+from cli.chaos.schedule import Kind
+from local import invocation
 from local.stack import EndedAtStart
 from shared import config
-from shared.cli import called
-from shared.cli.chaos import chaos
 from shared.domain.limits import DoubtPolicy
 
 KEY, OTHER = "0f" * 20, "0e" * 20
@@ -244,7 +244,7 @@ def test_the_command_that_makes_the_same_run_is_understood_as_the_same(changes: 
 
     words = shlex.split(again(wishes))
 
-    assert words[:2] == [called.program(), "chaos"]
+    assert words[:2] == [invocation.program(), "chaos"]
     given = chaos.make_context("chaos", words[2:]).params
     assert (given["messages"], given["seconds"], given["contacts"], given["seed"]) == (10, 31.5, 20, 7)
     assert (given["store"], given["policy"], given["time_scale"]) == (wishes.store, wishes.policy, wishes.time_scale)
@@ -279,7 +279,7 @@ def test_too_few_messages_to_prove_anything_are_said_beforehand(
         asked.append(wishes)
         raise EndedAtStart
 
-    monkeypatch.setattr(command, "run_chaos", end_at_once)
+    monkeypatch.setattr(main, "run_chaos", end_at_once)
     ended = CliRunner().invoke(chaos, ["--messages", str(messages), "--data-dir", str(tmp_path / "data")])
 
     assert ended.exit_code == 130

@@ -15,9 +15,9 @@ import click
 import config_page
 import pytest
 
+from cli import commands
+from local.terminal import WrongSettings
 from shared import bootstrap
-from shared.cli import commands
-from shared.cli.wrong_settings import WrongSettings
 from shared.config import (
     CLI,
     ENVIRONMENTS,

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from shared.cli import dead_show
-from shared.cli.dead_list import as_lines, letter_as_dict
-from shared.cli.dead_preview import Preview
-from shared.cli.dead_show import replay_sentence
+from cli.dead import show
+from cli.dead.list import as_lines, letter_as_dict
+from cli.dead.preview import Preview
+from cli.dead.show import replay_sentence
 from shared.domain.dead_letters import ERRORS, DeadLetter, Listing, Replays, Wanted, dead_letter, mark_of
-from shared.domain.delivery import NotAllowed, replay
+from shared.domain.delivery.answers import NotAllowed
+from shared.domain.delivery.operator import replay
 from shared.domain.record import Attempt, Delivery, Kind, Receipts, State
 from tests.unit.builders import DELIVERED, FAILED, LIMITS, NOW, SENT, STATES, at, dead, done, dropped, pending
 
@@ -267,14 +268,14 @@ def test_what_cannot_be_sent_would_be_left_as_it_is_and_nobody_is_asked() -> Non
 def test_a_letter_of_a_handler_is_shown_with_the_type_the_line_and_the_function_of_each_try() -> None:
     last = replace(FAILED_BY, place="handlers/mine.py:7", function="book")
     record = dead(Kind.INBOUND, reason="error", attempts_log=(replace(last, attempt=7, error_type="OSError"), last))
-    assert ": error (KeyError)" in next(iter(dead_show.as_lines(record, [])))
-    told = dead_show.as_dict(record, [])
+    assert ": error (KeyError)" in next(iter(show.as_lines(record, [])))
+    told = show.as_dict(record, [])
     assert told["error_type"] == "KeyError"
     assert [(one["error_type"], one["place"], one["function"]) for one in told["attempts"]] == [
         ("OSError", "handlers/mine.py:7", "book"),
         ("KeyError", "handlers/mine.py:7", "book"),
     ]
-    assert dead_show.as_dict(pending(), [])["error_type"] is None
+    assert show.as_dict(pending(), [])["error_type"] is None
 
 
 def test_a_line_of_the_list_says_which_type_of_exception_the_handler_raised() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from shared.cli.dead_run import AT_ONCE, in_parallel
+from cli.dead.run import AT_ONCE, in_parallel
 
 
 def test_each_is_acted_on_once_and_taken() -> None:

@@ -5,7 +5,10 @@ from typing import Any, get_args
 import pytest
 
 from shared.domain.dead_letters import dead_letter
-from shared.domain.delivery import Answer, Run, Step, TaskResult, lease, settle, sweep
+from shared.domain.delivery.answers import Answer, Run, Step, TaskResult
+from shared.domain.delivery.lease import lease
+from shared.domain.delivery.settle import settle
+from shared.domain.delivery.sweep import sweep
 from shared.domain.errors import (
     AccessDenied,
     AnswerLost,

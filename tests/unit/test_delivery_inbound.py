@@ -9,19 +9,10 @@ from typing import Any
 import pytest
 
 from services.answers import STATUS
-from shared.domain.delivery import (
-    Answer,
-    Ensure,
-    EnsureReplies,
-    Next,
-    Run,
-    Step,
-    TaskResult,
-    create,
-    lease,
-    seen_again,
-    settle,
-)
+from shared.domain.delivery.answers import Answer, Ensure, EnsureReplies, Next, Run, Step, TaskResult
+from shared.domain.delivery.create import create, seen_again
+from shared.domain.delivery.lease import lease
+from shared.domain.delivery.settle import settle
 from shared.domain.guards import Elect, Go, Guard, Wait
 from shared.domain.identity import outbound_key
 from shared.domain.record import ERROR_KEPT, Attempt, Delivery, Kind, State

@@ -24,22 +24,12 @@ from hypothesis.stateful import (
 
 from services.answers import STATUS
 from shared.domain.calls import is_call
-from shared.domain.delivery import (
-    Ensure,
-    EnsureReplies,
-    Hop,
-    NotAllowed,
-    Run,
-    Step,
-    TaskResult,
-    create,
-    discard,
-    lease,
-    replay,
-    seen_again,
-    settle,
-    sweep,
-)
+from shared.domain.delivery.answers import Ensure, EnsureReplies, Hop, NotAllowed, Run, Step, TaskResult
+from shared.domain.delivery.create import create, seen_again
+from shared.domain.delivery.lease import lease
+from shared.domain.delivery.operator import discard, replay
+from shared.domain.delivery.settle import settle
+from shared.domain.delivery.sweep import sweep
 from shared.domain.guards import Elect, Go, Guard, Never, Wait, outbound_guard, predecessor_finished
 from shared.domain.identity import outbound_key
 from shared.domain.limits import DoubtPolicy, Limits

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from services.answers import STATUS
-from shared.domain.delivery import Answer, Ensure, Hop, Next, Run, TaskResult, lease, settle
+from shared.domain.delivery.answers import Answer, Ensure, Hop, Next, Run, TaskResult
+from shared.domain.delivery.lease import lease
+from shared.domain.delivery.settle import settle
 from shared.domain.errors import (
     AccessDenied,
     AnswerLost,

@@ -8,7 +8,11 @@ from typing import Any
 
 import pytest
 
-from shared.domain.delivery import Answer, Ensure, Next, NotAllowed, TaskResult, discard, lease, replay, settle, sweep
+from shared.domain.delivery.answers import Answer, Ensure, Next, NotAllowed, TaskResult
+from shared.domain.delivery.lease import lease
+from shared.domain.delivery.operator import discard, replay
+from shared.domain.delivery.settle import settle
+from shared.domain.delivery.sweep import sweep
 from shared.domain.guards import Go
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery, Kind, Receipts, State

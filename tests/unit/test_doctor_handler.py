@@ -9,13 +9,12 @@ from typing import Any
 import httpx
 import pytest
 
-from shared.cli import doctor_checks as checks
-from shared.cli import doctor_handler
-from shared.cli.doctor import as_text, examine
-from shared.cli.doctor_checks import Wrong
-from shared.cli.doctor_handler import NO_FAILURE, backend, last_call
-from shared.cli.doctor_settings import Check
-from shared.cli.running import Described
+from cli.doctor import checks, handler_check
+from cli.doctor.checks import Wrong
+from cli.doctor.command import as_text, examine
+from cli.doctor.handler_check import NO_FAILURE, backend, last_call
+from cli.doctor.settings import Check
+from cli.running import Described
 from shared.config import SETTINGS
 from shared.domain.tasks import CHECK_BODY
 
@@ -119,7 +118,7 @@ def test_a_backend_that_takes_connections_is_not_called(logs: Path) -> None:
 
 
 def test_a_backend_without_tls_or_time_is_said(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor_handler, "CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr(handler_check, "CONNECT_SECONDS", 0.2)
     with (
         socket.create_server(("127.0.0.1", 0)) as silent,
         pytest.raises(Wrong, match=r"no connection at .* within 0.2 s"),

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from shared.domain.outbound_messages import OutboundMessage, from_json
+from shared.domain.outbound.messages import OutboundMessage, from_json
 from shared.handlers.signature import signed_headers
 
 ROOT = Path(__file__).parents[2]

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from shared.cli import say
-from shared.cli.running import Running
+from cli import say
+from cli.running import Running
 from shared.domain.record import Attempt, Delivery, Kind, State
 from tests.unit.builders import EVENT_KEY, at, done, pending
 from tests.unit.pipelines import Clock, Store
@@ -76,6 +76,6 @@ def test_the_wait_reports_a_failed_try_before_the_message_has_come_to_its_end(
 
 
 def say_step(record: Delivery) -> Any:
-    from shared.domain.delivery import Answer, Step, TaskResult
+    from shared.domain.delivery.answers import Answer, Step, TaskResult
 
     return Step(Answer(TaskResult.ACK, record.state), write=record)

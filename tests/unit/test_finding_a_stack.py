@@ -15,14 +15,16 @@ import pytest
 from builders import at
 from click.testing import CliRunner, Result
 
+from cli.commands import pombo
+from cli.running import describe
+from local import invocation
 from local.stack import Options, Stack, _locked
-from shared.cli import called
-from shared.cli.commands import pombo
-from shared.cli.running import describe, is_running
-from shared.domain.delivery import Answer, Step, TaskResult, create
+from local.stack_files import is_running
+from shared.domain.delivery.answers import Answer, Step, TaskResult
+from shared.domain.delivery.create import create
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery, Kind, State
-from shared.stores.sqlite import SqliteStore
+from shared.stores.sqlite.store import SqliteStore
 
 KEY = "0f" * 20
 SIMULATOR = "http://127.0.0.1:9"
@@ -336,18 +338,18 @@ def test_pombo_is_named_as_a_shell_here_finds_it(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("sys.executable", str(bin / "python"))
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.chdir(tmp_path)
-    assert called.program() == ".venv/bin/pombo"
+    assert invocation.program() == ".venv/bin/pombo"
 
     other_place = tmp_path / "elsewhere"
     other_place.mkdir()
     monkeypatch.chdir(other_place)
-    assert called.program() == str(bin / "pombo")
+    assert invocation.program() == str(bin / "pombo")
 
     monkeypatch.setenv("PATH", str(bin))
-    assert called.program() == "pombo"
+    assert invocation.program() == "pombo"
 
     other = tmp_path / "other"
     other.mkdir()
     (other / "pombo").touch(0o755)
     monkeypatch.setenv("PATH", str(other))
-    assert called.program() == str(bin / "pombo"), "another program of that name"
+    assert invocation.program() == str(bin / "pombo"), "another program of that name"

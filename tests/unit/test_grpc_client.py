@@ -6,7 +6,7 @@ from typing import Any
 import grpc
 import pytest
 
-from shared.wire.grpc_client import OPTIONS, GrpcClient
+from shared.net.grpc_client import OPTIONS, GrpcClient
 
 
 class Made:

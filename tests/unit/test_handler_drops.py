@@ -8,12 +8,14 @@ import pytest
 from pipelines import Clock, Store
 
 from shared.domain.dead_letters import ERRORS, Listing, Wanted, dead_letter, is_letter, mark_of
-from shared.domain.delivery import NotAllowed, discard, replay, settle
+from shared.domain.delivery.answers import NotAllowed
+from shared.domain.delivery.operator import discard, replay
+from shared.domain.delivery.settle import settle
 from shared.domain.record import Attempt, Delivery, Kind, State
 from shared.domain.verdicts import Dropped
-from shared.pipeline.dead_letters import find
-from shared.pipeline.timeline_records import moments
-from shared.pipeline.timeline_sentences import DEAD, DROPPED
+from shared.operations.dead_letters import find
+from shared.operations.timeline.records import moments
+from shared.operations.timeline.sentences import DEAD, DROPPED
 from shared.stores.codec import decode, encode, from_json, to_json
 from tests.unit.builders import LIMITS, MINE, NO_JITTER, NOW, at, dropped, leased
 

@@ -27,14 +27,14 @@ from shared import bootstrap, config
 from shared.domain.limits import PostTimes
 from shared.domain.marks import backend_id
 from shared.domain.messages import DEFAULT_KINDS, KINDS, Contact, Drop, Message, to_json
-from shared.domain.outbound_limits import MESSAGE_BYTES
-from shared.domain.outbound_messages import InvalidReply, OutboundMessage
+from shared.domain.outbound.limits import MESSAGE_BYTES
+from shared.domain.outbound.messages import InvalidReply, OutboundMessage
 from shared.handlers.runner import HandlerRunner
 from shared.handlers.signature import signed_headers
 from shared.handlers.url import GRACE, Backend
+from shared.net.bounded_http import NoAnswer, Poster
+from shared.net.egress_policy import ANYWHERE, PUBLIC, Reach
 from shared.pipeline.ports import BackendUnavailable, HandlerCall, HandlerFault, HandlerInterrupted
-from shared.wire.bounded_http import NoAnswer, Poster
-from shared.wire.reach import ANYWHERE, PUBLIC, Reach
 
 NOW = datetime(2026, 11, 27, 12, 0, 0, 900_000, tzinfo=UTC)
 TIMESTAMP = "1795780800"

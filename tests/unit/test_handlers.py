@@ -16,7 +16,7 @@ import pytest
 
 from handlers import echo
 from shared.domain.messages import KINDS
-from shared.domain.outbound_messages import InvalidReply
+from shared.domain.outbound.messages import InvalidReply
 from shared.handlers import DEFAULT_KINDS, Contact, Drop, Message, OutboundMessage, handles
 from shared.handlers.loader import HandlerNotFound, TeamFunction, load_handler
 from shared.handlers.runner import ERROR_CHARACTERS, HandlerRunner

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TREES = ("services", "shared", "handlers", "local")
+TREES = ("services", "shared", "cli", "handlers", "local")
 PROJECT = {*TREES, "tests", "bench", "examples"}
 
 
@@ -24,25 +24,25 @@ class Rule:
     never: tuple[str, ...] = ()
 
 
-ADAPTER = Rule(may=("shared.domain", "shared.pipeline.ports", "shared.wire", "shared.logs"))
+ADAPTER = Rule(may=("shared.domain", "shared.pipeline.ports", "shared.net", "shared.logs"))
 SERVICE = Rule(may=("shared.bootstrap", "shared.domain", "shared.pipeline", "shared.config", "shared.logs"))
 SERVICE_COMMON = ("services.answers", "services.errors", "services.health", "services.server")
 
 RULES: Mapping[str, Rule] = {
     "shared.domain": Rule(third_party=False),
     "shared.pipeline": Rule(may=("shared.domain", "shared.logs"), third_party=False),
+    "shared.operations": Rule(may=("shared.domain", "shared.pipeline", "shared.logs"), third_party=False),
     "shared.logs": Rule(may=("shared.log_events",), third_party=False),
     "shared.log_events": Rule(third_party=False),
     "shared.config": Rule(may=("shared.domain", "shared.logs"), third_party=False),
     "shared.crash": Rule(may=("shared.pipeline", "shared.config"), third_party=False),
-    "shared.wire": Rule(may=("shared.domain",)),
+    "shared.net": Rule(may=("shared.domain",)),
     "shared.channels": ADAPTER,
     "shared.stores": ADAPTER,
     "shared.queues": ADAPTER,
     "shared.tenants": ADAPTER,
     "shared.handlers": ADAPTER,
-    "shared.bootstrap": Rule(may=("shared",), never=("shared.cli",)),
-    "shared.cli": Rule(may=SERVICE.may, lazily=("local",)),
+    "shared.bootstrap": Rule(may=("shared",)),
     "shared": Rule(third_party=False, never=("shared",)),
     "services.webhook": Rule(may=(*SERVICE.may, *SERVICE_COMMON)),
     "services.internal": Rule(may=(*SERVICE.may, *SERVICE_COMMON)),
@@ -50,6 +50,8 @@ RULES: Mapping[str, Rule] = {
     "services": Rule(may=SERVICE.may, never=("services.webhook", "services.internal", "services.api")),
     "handlers": Rule(may=("shared.handlers",)),
     "local": Rule(may=("shared",)),
+    "cli.chaos": Rule(may=("cli", "shared", "local")),
+    "cli": Rule(may=(*SERVICE.may, "shared.operations", "local")),
 }
 """The longest prefix of a module's name decides. `shared` stands for its own __init__ alone: whatever else comes to
 lie there is a stray until it has a line here."""
@@ -150,40 +152,43 @@ STRAYS = {
     ),
     "for the type checker only": (
         "shared.pipeline.sweep",
-        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from shared.stores.sqlite import Store",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from shared.stores.sqlite.store import Store",
     ),
-    "by another name": ("shared.pipeline.sweep", "import shared.stores.sqlite as harmless"),
+    "by another name": ("shared.pipeline.sweep", "import shared.stores.sqlite.store as harmless"),
     "one of several": ("shared.pipeline.sweep", "import json, shared.config"),
     "one of several from": ("shared.pipeline.sweep", "from shared import logs, config"),
     "all names": ("shared.pipeline.sweep", "from shared.stores import *"),
     "the whole tree": ("shared.pipeline.sweep", "import shared"),
     "relative, one up": ("shared.pipeline.sweep", "from ..stores import sqlite"),
-    "relative, two up": ("shared.stores.firestore.codec", "from ...config import Config"),
+    "relative, two up": ("shared.stores.firestore.store", "from ...config import Config"),
     "relative, nothing but dots": ("shared.pipeline.sweep", "from .. import config"),
     "by import_module": ("shared.pipeline.sweep", "import importlib\nimportlib.import_module('local.stack')"),
-    "by __import__": ("shared.pipeline.sweep", "def f():\n    return __import__('shared.cli')"),
+    "by __import__": ("shared.pipeline.sweep", "def f():\n    return __import__('cli')"),
     "third party in the pipeline": ("shared.pipeline.sweep", "from google.cloud import tasks_v2"),
-    "the pipeline beyond its ports, in a store": ("shared.stores.sqlite", "from shared.pipeline.sweep import Sweep"),
-    "the pipeline itself, in a store": ("shared.stores.sqlite", "from shared.pipeline import sweep"),
-    "a name that only begins like ports": ("shared.stores.sqlite", "import shared.pipeline.portsmouth"),
-    "a port in the wire": ("shared.wire.bounded_http", "from shared.pipeline.ports import Handler"),
-    "the wire in the pipeline": ("shared.pipeline.sweep", "from shared.wire import bounded_json"),
+    "the pipeline beyond its ports, in a store": (
+        "shared.stores.sqlite.store",
+        "from shared.pipeline.sweep import Sweep",
+    ),
+    "the pipeline itself, in a store": ("shared.stores.sqlite.store", "from shared.pipeline import sweep"),
+    "a name that only begins like ports": ("shared.stores.sqlite.store", "import shared.pipeline.portsmouth"),
+    "a port in the wire": ("shared.net.bounded_http", "from shared.pipeline.ports import Handler"),
+    "the wire in the pipeline": ("shared.pipeline.sweep", "from shared.net import bounded_json"),
     "one adapter in another": ("shared.queues.cloud_tasks", "from shared.stores import codec"),
-    "crash points in the pipeline": ("shared.pipeline.follow", "from shared import crash"),
+    "crash points in the pipeline": ("shared.pipeline.dispatch", "from shared import crash"),
     "crash points in a service": ("services.internal.main", "from shared.crash import wrap"),
-    "a store in the crash points": ("shared.crash", "from shared.stores.sqlite import SqliteStore"),
-    "bootstrap in a channel": ("shared.channels.meta", "from shared.bootstrap import webhook"),
-    "a store in the handlers": ("shared.handlers.loader", "import shared.stores.sqlite"),
-    "the command line in bootstrap": ("shared.bootstrap", "from shared.cli import main"),
+    "a store in the crash points": ("shared.crash", "from shared.stores.sqlite.store import SqliteStore"),
+    "bootstrap in a channel": ("shared.channels.meta.channel", "from shared.bootstrap import webhook"),
+    "a store in the handlers": ("shared.handlers.loader", "import shared.stores.sqlite.store"),
+    "the command line in bootstrap": ("shared.bootstrap", "from cli import main"),
     "services in bootstrap": ("shared.bootstrap", "def f():\n    import services.webhook.main"),
     "a team's handler in bootstrap": ("shared.bootstrap", "from handlers.echo import handle"),
-    "a store in the command line": ("shared.cli.trace", "from shared.stores.sqlite import SqliteStore"),
-    "local in the command line, not lazily": ("shared.cli.up", "from local.stack import run"),
-    "local in a class of the command line": ("shared.cli.up", "class A:\n    from local.stack import run"),
-    "services in the command line": ("shared.cli.up", "def f():\n    from services.webhook import main"),
+    "a store in the command line": ("cli.trace", "from shared.stores.sqlite.store import SqliteStore"),
+    "the command line in local": ("local.stack", "def f():\n    from cli.main import main"),
+    "local in the library": ("shared.net.bounded_http", "from local.terminal import styled"),
+    "services in the command line": ("cli.up", "def f():\n    from services.webhook import main"),
     "local in a service, lazily": ("services.webhook.main", "def f():\n    from local.faults import FaultBook"),
-    "a store in a service": ("services.internal.main", "from shared.stores.sqlite import SqliteStore"),
-    "the command line in a service": ("services.internal.main", "import shared.cli.main"),
+    "a store in a service": ("services.internal.main", "from shared.stores.sqlite.store import SqliteStore"),
+    "the command line in a service": ("services.internal.main", "import cli.main"),
     "one service in another": ("services.webhook.main", "from services.internal import main"),
     "a service in what services share": ("services.errors", "from services.webhook import main"),
     "services in local": ("local.stack", "from services.webhook.main import app"),
@@ -204,17 +209,23 @@ def test_a_planted_stray_is_found(name: str) -> None:
 ALLOWED = {
     "the domain": ("shared.domain.delivery", "import json\nfrom shared.domain import waits\nfrom . import record"),
     "the future": ("shared.domain.delivery", "from __future__ import annotations"),
-    "the pipeline": ("shared.pipeline.sweep", "from shared import logs\nfrom shared.domain.delivery import sweep"),
-    "a store": ("shared.stores.redis", "import redis\nfrom shared.pipeline.ports import Store\nfrom .codec import x"),
-    "ports by their package": ("shared.stores.redis", "from shared.pipeline import ports"),
-    "a channel": ("shared.channels.meta", "import httpx\nfrom shared.domain.errors import SendError"),
-    "the wire in an adapter": ("shared.handlers.url", "from shared.wire.bounded_http import Poster"),
+    "the pipeline": (
+        "shared.pipeline.sweep",
+        "from shared import logs\nfrom shared.domain.delivery.sweep import sweep",
+    ),
+    "a store": (
+        "shared.stores.redis.store",
+        "import redis\nfrom shared.pipeline.ports import Store\nfrom .codec import x",
+    ),
+    "ports by their package": ("shared.stores.redis.store", "from shared.pipeline import ports"),
+    "a channel": ("shared.channels.meta.channel", "import httpx\nfrom shared.domain.errors import SendError"),
+    "the wire in an adapter": ("shared.handlers.url", "from shared.net.bounded_http import Poster"),
     "the crash points": (
         "shared.crash",
         "import os\nfrom shared.config import ConfigError\nfrom shared.pipeline import ports",
     ),
-    "bootstrap": ("shared.bootstrap", "def f():\n    from shared.stores.redis import RedisStore"),
-    "the command line": ("shared.cli.up", "import click\nasync def f():\n    from local.stack import run"),
+    "bootstrap": ("shared.bootstrap", "def f():\n    from shared.stores.redis.store import RedisStore"),
+    "the command line": ("cli.up", "import click\nasync def f():\n    from local.stack import run"),
     "a service": ("services.webhook.main", "import flask\nfrom services import errors\nfrom shared import bootstrap"),
     "a team's handler": ("handlers.menu", "import openai\nfrom shared.handlers import Message"),
     "local": ("local.stack", "import grpc\nfrom shared.config import Config\nfrom local.faults import FaultBook"),
@@ -232,3 +243,48 @@ def test_a_relative_import_of_a_package_begins_at_itself() -> None:
     assert strays_in("from ..stores import sqlite", "shared.pipeline", package=True) == [
         "shared.pipeline:1 imports shared.stores.sqlite"
     ]
+
+
+# ---- no circle
+
+
+def room_of(module: str) -> str:
+    """Where a module lies: its folder, or itself where it lies beside the folders of `shared`."""
+    parts = module.split(".")
+    return ".".join(parts[:2]) if parts[0] == "shared" else parts[0]
+
+
+def rooms() -> dict[str, set[str]]:
+    """The rooms, and those that each imports from."""
+    known = modules()
+    arrows: dict[str, set[str]] = {room_of(module): set() for module in known}
+    for module, path in known.items():
+        for found in imports_of(path.read_text(), module, path.name == "__init__.py"):
+            there = next((name for name in (found.name, found.name.rpartition(".")[0]) if name in known), None)
+            if there and room_of(there) != room_of(module):
+                arrows[room_of(module)].add(room_of(there))
+    return arrows
+
+
+def circle_in(arrows: Mapping[str, set[str]]) -> list[str]:
+    """The rooms of a circle, or none: whatever imports nothing that is left is taken away until nothing changes."""
+    left = {room: set(others) for room, others in arrows.items()}
+    while free := [room for room, others in left.items() if not others & left.keys()]:
+        for room in free:
+            del left[room]
+    return sorted(left)
+
+
+def test_no_room_imports_itself_by_way_of_another() -> None:
+    assert circle_in(rooms()) == []
+
+
+def test_a_circle_of_rooms_is_found() -> None:
+    assert circle_in({"cli": {"local"}, "local": {"shared.config", "cli"}, "shared.config": set()}) == ["cli", "local"]
+
+
+def test_the_arrows_between_rooms_are_those_of_the_imports() -> None:
+    found = rooms()
+    assert {"local", "shared.operations"} <= found["cli"]
+    assert "shared.domain" in found["shared.pipeline"]
+    assert "cli" not in found["local"]

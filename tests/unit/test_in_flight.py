@@ -10,7 +10,7 @@ import pytest
 
 from shared.domain.deadline import Deadline
 from shared.domain.errors import StoreUnavailable
-from shared.wire.in_flight import CallsInFlight
+from shared.net.in_flight import CallsInFlight
 
 TOO_SLOW = StoreUnavailable("too slow")
 

@@ -10,7 +10,7 @@ import pytest
 from test_import_directions import PROJECT, ROOT, imports_of
 
 PAGE = ROOT / "docs" / "decisions" / "0002-libraries.md"
-OURS = ("services", "shared", "handlers", "local", "infra", "examples")
+OURS = ("services", "shared", "handlers", "cli", "local", "infra", "examples")
 BUILT_ON = {
     "functions_framework",
     "flask",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from local.screen import LogFollower, pretty
+from local.log_follower import LogFollower, pretty
 
 FAILED = {
     "time": "2026-03-01T12:00:00.123456Z",

@@ -11,9 +11,9 @@ from builders import NOW, at, done, dropped, pending
 from shared.domain.identity import is_id_prefix, message_event_id
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery, Kind
-from shared.pipeline.lookup import MATCHES, Ambiguous, Found, Match, find
+from shared.operations.lookup import MATCHES, Ambiguous, Found, Match, find
 from shared.pipeline.ports import Sender
-from shared.stores.sqlite import SqliteStore
+from shared.stores.sqlite.store import SqliteStore
 
 SENDER, STRANGER = "100000000000001", "123456123"
 KEY, CORRELATION = "abcdef01" + "0" * 32, "4f1c2a90-the-correlation"

@@ -7,7 +7,7 @@ import pytest
 
 from shared.domain import errors
 from shared.domain.messages import DEFAULT_KINDS, Contact, Drop, Message
-from shared.domain.outbound_messages import OutboundMessage
+from shared.domain.outbound.messages import OutboundMessage
 from tests.unit.builders import NOW
 
 # ---- texts

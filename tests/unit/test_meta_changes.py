@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from test_meta_kinds import received
 from test_meta_parse import RECORDED, envelope, stored
 
-from shared.channels.meta_changes import (
+from shared.channels.meta.changes import (
     ACCOUNT_FIELDS,
     CONNECTING,
     DISCONNECTING,
@@ -20,7 +20,7 @@ from shared.channels.meta_changes import (
     contact_change,
     state_changes,
 )
-from shared.channels.meta_webhook import parse
+from shared.channels.meta.webhook import parse
 from shared.domain.events import (
     AccountBanned,
     AccountConnected,

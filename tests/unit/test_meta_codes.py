@@ -4,10 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from shared.channels import meta_codes
-from shared.channels.meta_codes import UNKNOWN as UNKNOWN_MEANINGS
-from shared.channels.meta_codes import Meaning, concerns_sender, meaning_of, sentence_for
-from shared.channels.meta_errors import GraphError, error_for, error_in_success
+from shared.channels.meta import codes as meta_codes
+from shared.channels.meta.codes import UNKNOWN as UNKNOWN_MEANINGS
+from shared.channels.meta.codes import Meaning, concerns_sender, meaning_of, sentence_for
+from shared.channels.meta.errors import GraphError, error_for, error_in_success
 from shared.domain.errors import (
     AccessDenied,
     AnswerLost,

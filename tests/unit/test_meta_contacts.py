@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from test_meta_parse import envelope, message_of, text_message, value_of
 
-from shared.channels.meta_fields import without_variant
-from shared.channels.meta_webhook import parse
+from shared.channels.meta.fields import without_variant
+from shared.channels.meta.webhook import parse
 from shared.domain.events import MessageReceived
 from shared.domain.messages import Contact
 

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_meta_parse import RECORDED, envelope, message_of, stored, text_message, value_of
 
-from shared.channels.meta_kinds import ANSWERS, MEDIA_TYPES, READERS
-from shared.channels.meta_messages import remark
-from shared.channels.meta_webhook import parse
+from shared.channels.meta.kinds import ANSWERS, MEDIA_TYPES, READERS
+from shared.channels.meta.messages import remark
+from shared.channels.meta.webhook import parse
 from shared.domain.events import MessageReceived
 from shared.domain.message_parts import (
     Button,

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.channels import meta_webhook
-from shared.channels.meta_changes import OTHER_FIELDS, STATE_FIELDS
-from shared.channels.meta_messages import read
-from shared.channels.meta_webhook import parse
+from shared.channels.meta import webhook
+from shared.channels.meta.changes import OTHER_FIELDS, STATE_FIELDS
+from shared.channels.meta.messages import read
+from shared.channels.meta.webhook import parse
 from shared.domain.errors import ItemUnparsable
 from shared.domain.events import Change, Event, MessageReceived, Parsed, ReceiptReceived, Unparsable
 from shared.domain.identity import canonical_json, stable_hash
 from shared.domain.messages import Contact, Message, to_json
 from shared.domain.record import Delivery, Kind, State
 from shared.domain.retention import RAW_PAYLOAD_BYTES
-from shared.wire import bounded_json
+from shared.net import bounded_json
 
 DATA = Path(__file__).parent.parent / "data" / "meta"
 RECORDED = {path.stem: json.loads(path.read_text()) for path in sorted(DATA.glob("*.json"))}
@@ -440,7 +440,7 @@ def test_a_post_of_a_thousand_messages_is_read_in_full() -> None:
 
 
 def test_more_events_than_any_post_of_metas_are_kept_as_one_item(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meta_webhook, "MOST_EVENTS", 3)
+    monkeypatch.setattr(webhook, "MOST_EVENTS", 3)
     exactly = parse(envelope(value_of(*[0] * 3)))
     assert (len(exactly.events), exactly.ignored) == (3, {})
     over = parse(envelope(value_of(*[0] * 4)))
@@ -702,7 +702,7 @@ def test_large_nonsense_takes_bounded_time(name: str) -> None:
     began = time.thread_time()
     parsed = parse(LARGE[name])
     assert time.thread_time() - began < SECONDS
-    assert len(parsed.events) <= meta_webhook.MOST_EVENTS + 1
+    assert len(parsed.events) <= webhook.MOST_EVENTS + 1
     assert_storable(Parsed(parsed.events[:20] + parsed.events[-1:]))
 
 

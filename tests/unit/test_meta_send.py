@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 import pytest
 
-from shared.channels.meta import MetaChannel
+from shared.channels.meta.channel import MetaChannel
 from shared.domain.errors import (
     AccessDenied,
     AnswerLost,
@@ -33,7 +33,7 @@ from shared.domain.limits import PostTimes
 from shared.domain.messages import Contact, Message
 from shared.domain.record import Delivery, Kind, State
 from shared.domain.verdicts import CredentialRefused, Lost, ProviderDown
-from shared.wire.reach import ANYWHERE
+from shared.net.egress_policy import ANYWHERE
 
 SENDER = "200000000000001"
 ECHO = Echo("0123456789abcdef0123456789abcdef01234567", 2, "corr_0001")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.channels.meta import MetaChannel
+from shared.channels.meta.channel import MetaChannel
 from shared.domain.errors import Forbidden, SignatureInvalid
 from shared.domain.limits import PostTimes
 from shared.pipeline.ports import Incoming

@@ -8,7 +8,7 @@ from services import health
 from shared import config
 from shared.pipeline import accept
 from shared.queues import cloud_tasks
-from shared.stores import firestore
+from shared.stores.firestore import store
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "moving-in.md").read_text()
@@ -28,7 +28,7 @@ def test_deduplication_has_the_three_answers_of_the_code() -> None:
 def test_there_is_no_sql_database_no_migration_no_stream_and_no_hiredis() -> None:
     for library in ("hiredis", "sqlalchemy", "alembic", "psycopg", "celery", "rq"):
         assert not re.search(rf"^{library}[=\[-]", LOCKS, re.M | re.I), library
-    scripts = (ROOT / "shared" / "stores" / "redis_scripts.py").read_text()
+    scripts = (ROOT / "shared" / "stores" / "redis" / "scripts.py").read_text()
     assert not re.search(r"\bX(?:ADD|TRIM|READ|READGROUP|ACK)\b", scripts, re.I)
     assert not any(re.search(r"\bhiredis\b|\bxadd\b|\bxtrim\b|\bmaxlen=", program, re.I) for program in PROGRAMS)
 
@@ -36,7 +36,7 @@ def test_there_is_no_sql_database_no_migration_no_stream_and_no_hiredis() -> Non
 def test_the_pool_of_the_webhook_has_the_bounds_of_the_code() -> None:
     said = section("One bounded pool in the webhook")
     assert f"makes up to {cloud_tasks.IN_FLIGHT} at a time" in said
-    assert f"up to {firestore.IN_FLIGHT} batches" in said
+    assert f"up to {store.IN_FLIGHT} batches" in said
     (threads,) = (setting for setting in config.SETTINGS if setting.name == "THREADS")
     assert f"`THREADS` ({threads.always})" in said
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.channels import meta_codes
+from shared.channels.meta import codes as meta_codes
 from shared.domain.errors import (
     AccessDenied,
     AnswerLost,
@@ -18,8 +18,8 @@ from shared.domain.errors import (
     SendRefused,
     TryLater,
 )
-from shared.domain.outbound_limits import LIMITS
-from shared.domain.outbound_messages import OutboundMessage
+from shared.domain.outbound.limits import LIMITS
+from shared.domain.outbound.messages import OutboundMessage
 
 PAGE = (Path(__file__).parents[2] / "docs" / "outbound.md").read_text()
 

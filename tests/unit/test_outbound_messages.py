@@ -12,11 +12,11 @@ import pytest
 from local.whatsapp.errors import GraphError
 from local.whatsapp.messages import Message as SimulatedMessage
 from local.whatsapp.messages import ReadCall, parse_call
-from shared.channels.meta_requests import request_body
+from shared.channels.meta.requests import request_body
 from shared.domain.identity import Echo
-from shared.domain.outbound_checks import KEYS, TYPES
-from shared.domain.outbound_limits import LIMITS, MESSAGE_BYTES
-from shared.domain.outbound_messages import OutboundMessage, from_json
+from shared.domain.outbound.checks import KEYS, TYPES
+from shared.domain.outbound.limits import LIMITS, MESSAGE_BYTES
+from shared.domain.outbound.messages import OutboundMessage, from_json
 
 ECHO = Echo("0123456789abcdef0123456789abcdef01234567", 0, "corr_0001")
 LINK = "https://example.com/a.png"

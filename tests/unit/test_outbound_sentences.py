@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from shared.domain.outbound_checks import check
-from shared.domain.outbound_limits import MESSAGE_BYTES
-from shared.domain.outbound_messages import OutboundMessage, from_json
+from shared.domain.outbound.checks import check
+from shared.domain.outbound.limits import MESSAGE_BYTES
+from shared.domain.outbound.messages import OutboundMessage, from_json
 from tests.unit.test_outbound_messages import a_list, buttons, card, cta_url, interactive, reply, row, template, value
 
 PLACE = {"latitude": 0, "longitude": 0}

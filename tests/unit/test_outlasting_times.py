@@ -13,15 +13,16 @@ from typing import Any
 import pytest
 from outlasting import LONGEST_DEADLINE, outlasted
 
+from cli.dead.parts import NEEDED
 from shared import bootstrap, config
-from shared.cli.dead_parts import NEEDED
-from shared.cli.doctor_settings import OF_QUEUE
+from shared.config import QUEUE_SETTINGS, environment, settings
 from shared.domain import deadline
 from shared.domain.errors import QueueUnavailable
 from shared.domain.limits import Limits, PostTimes
+from shared.net import grpc_client
 from shared.pipeline.ports import Incoming
-from shared.stores import redis_client, sqlite_file
-from shared.wire import grpc_client
+from shared.stores.redis import client as redis_client
+from shared.stores.sqlite import file
 
 TIMEOUTS = ("1s", "29s", "30s", "60s", "600s", "1700s")
 """Of a handler: the least, around what the outbound half needs anyway, the default, long, and the most."""
@@ -55,7 +56,7 @@ def test_the_longest_handler_leaves_room_below_the_longest_dispatch_deadline(tmp
 
 
 @pytest.mark.parametrize(
-    ("service", "needed"), [(config.WEBHOOK, OF_QUEUE), (config.INTERNAL, NEEDED)], ids=["doctor", "dead replay"]
+    ("service", "needed"), [(config.WEBHOOK, QUEUE_SETTINGS), (config.INTERNAL, NEEDED)], ids=["doctor", "dead replay"]
 )
 def test_the_tasks_of_a_command_wait_as_long_as_those_of_the_services(service: str, needed: frozenset[str]) -> None:
     settings = config.load({"HANDLER_TIMEOUT": "600s"}, service, only=needed)
@@ -160,7 +161,7 @@ def test_the_webhook_computes_from_no_limit_that_another_service_alone_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else the two would compute different values from one setting."""
-    monkeypatch.setattr(config, "Limits", Read)
+    monkeypatch.setattr(environment, "Limits", Read)
     webhook = bootstrap.build_webhook({"SQLITE_PATH": str(tmp_path / "pombo.sqlite"), "META_APP_SECRET": "secret"})
     monkeypatch.setattr(webhook.queue, "_client", Unreachable())
     Read.names.clear()
@@ -171,7 +172,7 @@ def test_the_webhook_computes_from_no_limit_that_another_service_alone_is_told(
             webhook.accept(Incoming("meta", "POST", "/webhooks/whatsapp", {"x-hub-signature-256": signature}, body))
     assert {"message_max_age", "sweep_after", "inbound_retention"} <= Read.names, "what it does compute from"
     told = {setting.name for setting in config.SETTINGS if config.WEBHOOK in setting.services}
-    not_told = {limit for name, (limit, _) in config._LIMITS.items() if name not in told}
+    not_told = {limit for name, (limit, _) in settings.LIMIT_OF_SETTING.items() if name not in told}
     assert not_told == {"max_attempts", "doubt_window", "doubt_policy"}
     assert not_told & Read.names == set()
 
@@ -190,7 +191,7 @@ class Unreachable:
 
 def test_a_single_event_is_answered_within_5_seconds_whatever_is_away() -> None:
     """The store gives up, or answers at the last moment, and then the queue gives up."""
-    stores = (grpc_client.PATIENCE, redis_client.PATIENCE, sqlite_file.PATIENCE)
+    stores = (grpc_client.PATIENCE, redis_client.PATIENCE, file.PATIENCE)
     assert max(stores) + grpc_client.PATIENCE <= deadline.FAILURE_SECONDS < 5
     assert deadline.FAILURE_SECONDS < deadline.HEALTHY_SECONDS < 10
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pipelines import Clock, Store
 
-from shared.domain.delivery import Answer, Step, TaskResult
+from shared.domain.delivery.answers import Answer, Step, TaskResult
 from shared.domain.errors import StoreUnavailable
 from shared.domain.record import Delivery, State
 from shared.domain.verdicts import Accepted, Retry

@@ -27,8 +27,9 @@ from werkzeug.exceptions import (
 
 from services import errors
 from services.internal.main import LARGEST_TASK
-from shared.domain import delivery, identity
-from shared.domain.delivery import NotAllowed, Step
+from shared.domain import identity
+from shared.domain.delivery import create, lease, operator, settle, sweep
+from shared.domain.delivery.answers import NotAllowed, Step
 from shared.domain.errors import (
     CertificatesUnavailable,
     Forbidden,
@@ -63,7 +64,7 @@ from shared.domain.verdicts import (
     Verdict,
 )
 from shared.pipeline.channels import Channels
-from shared.pipeline.follow import Follow
+from shared.pipeline.dispatch import Follow
 from tests.unit.builders import (
     ANY_TASK,
     DELIVERED,
@@ -216,24 +217,24 @@ def _persons() -> Iterator[Situation]:
 
 def _lease(it: Situation) -> Step:
     assert it.task is not None
-    return delivery.lease(it.record, it.task, MINE, it.guard, it.limits, it.now)
+    return lease.lease(it.record, it.task, MINE, it.guard, it.limits, it.now)
 
 
 def _settle(it: Situation) -> Step:
     assert it.verdict is not None
-    return delivery.settle(it.record, MINE, it.verdict, it.limits, it.now, NO_JITTER)
+    return settle.settle(it.record, MINE, it.verdict, it.limits, it.now, NO_JITTER)
 
 
 def _sweep(it: Situation) -> Step:
-    return delivery.sweep(it.record, it.limits, it.now)
+    return sweep.sweep(it.record, it.limits, it.now)
 
 
 def _replay(it: Situation) -> Step:
-    return delivery.replay(it.there, it.limits, it.now, it.may_double)
+    return operator.replay(it.there, it.limits, it.now, it.may_double)
 
 
 def _discard(it: Situation) -> Step:
-    return delivery.discard(it.there, it.limits, it.now)
+    return operator.discard(it.there, it.limits, it.now)
 
 
 TABLES: dict[str, tuple[tuple[Row, ...], str, Callable[[], Iterator[Situation]], Callable[[Situation], Step]]] = {
@@ -363,10 +364,11 @@ def test_the_functions_that_write_are_all_on_the_page() -> None:
     """A sixth function that gives a record another state would have no table."""
     writers = {
         name
-        for name, found in vars(delivery).items()
+        for table in (create, lease, settle, sweep, operator)
+        for name, found in vars(table).items()
         if callable(found)
         and not name.startswith("_")
-        and getattr(found, "__module__", "") == delivery.__name__
+        and getattr(found, "__module__", "") == table.__name__
         and not isinstance(found, type)
     }
     assert writers == {"create", "seen_again", "lease", "settle", "sweep", "replay", "discard"}
@@ -376,7 +378,7 @@ def test_the_functions_that_write_are_all_on_the_page() -> None:
 
 
 def _created(refused: str | None) -> Delivery:
-    return delivery.create(
+    return create.create(
         IN,
         "0e" * 20,
         provider="meta",
@@ -420,7 +422,7 @@ def test_a_webhook_writes_and_ensures_what_its_rows_say() -> None:
         for make in STATES[kind].values():
             record = make(attempt=attempt)
             untouched = record.state is State.PENDING and record.attempt == 0
-            assert delivery.seen_again(record) is untouched
+            assert create.seen_again(record) is untouched
     assert {row["answer"] for row in table} == {"200"}
     assert {row["writes"] for row in (again, other)} == {"–"}
 

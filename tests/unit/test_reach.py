@@ -18,10 +18,10 @@ from shared.domain.errors import ProviderUnavailable
 from shared.domain.identity import Echo
 from shared.domain.limits import PostTimes
 from shared.domain.messages import Contact, Message
+from shared.net import egress_policy
+from shared.net.bounded_http import Answer, NotSent, Poster
+from shared.net.egress_policy import ANYWHERE, PUBLIC, NotPublic, Reach, is_public
 from shared.pipeline.ports import HandlerCall, HandlerFault
-from shared.wire import reach
-from shared.wire.bounded_http import Answer, NotSent, Poster
-from shared.wire.reach import ANYWHERE, PUBLIC, NotPublic, Reach, is_public
 
 PATIENT = PostTimes(*[timedelta(seconds=20)] * 4)
 NAME = "media.tenant.example"
@@ -124,8 +124,8 @@ def server() -> Iterator[Server]:
         thread.join(5)
 
 
-def post(url: str, reach: Reach = PUBLIC) -> Answer:
-    with closing(Poster(PATIENT, time.monotonic, reach=reach)) as poster:
+def post(url: str, egress_policy: Reach = PUBLIC) -> Answer:
+    with closing(Poster(PATIENT, time.monotonic, reach=egress_policy)) as poster:
         return poster.post(url, {"Host": NAME} if NAME in url else {}, b"{}")
 
 
@@ -266,6 +266,6 @@ def test_what_is_trusted_may_lead_anywhere(server: Server) -> None:
 
 
 def test_the_machines_own_resolver_gives_every_address_once() -> None:
-    assert reach.resolve("127.0.0.1", 80) == ["127.0.0.1"]
+    assert egress_policy.resolve("127.0.0.1", 80) == ["127.0.0.1"]
     with pytest.raises(socket.gaierror):
-        reach.resolve("nobody.invalid", 80)
+        egress_policy.resolve("nobody.invalid", 80)

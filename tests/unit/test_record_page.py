@@ -14,7 +14,7 @@ from shared.domain.record import ATTEMPTS_KEPT, ERROR_KEPT, Attempt, Delivery, K
 from shared.domain.tasks import task_body
 from shared.handlers.runner import ERROR_CHARACTERS
 from shared.stores import codec
-from shared.stores.sqlite import SqliteStore
+from shared.stores.sqlite.store import SqliteStore
 from tests.unit.builders import LIMITS, NOW, at, pending, task_for
 
 PAGE = (Path(__file__).parents[2] / "docs" / "record.md").read_text()
@@ -94,7 +94,7 @@ def test_kinds_and_states_are_those_of_the_code() -> None:
 
 
 def test_every_reason_that_the_code_writes_is_on_the_page_with_its_state() -> None:
-    source = Path(str(delivery.__file__)).read_text()
+    source = "".join(path.read_text() for path in Path(str(delivery.__file__)).parent.glob("*.py"))
     dropped = {dead_letters.HANDLER, dead_letters.UNKNOWN_SENDER, dead_letters.DISCARDED, "opt_out"}
     dead = {*dead_letters.ERRORS} - {dead_letters.REFUSED, dead_letters.UNKNOWN_SENDER}
     assert {cells[0].strip("`"): cells[1] for cells in table("Reasons")} == dict.fromkeys(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pipelines import Clock, Queue, Store
 
-from shared.pipeline.dead_letters import Discard, Done, Replay
+from shared.operations.dead_letters import Discard, Done, Replay
 from tests.unit.builders import LIMITS, done
 
 MAKERS: dict[str, Callable[[Store, Queue, Clock], Replay | Discard]] = {

@@ -11,14 +11,14 @@ import pytest
 from pipelines import ADDRESS, SENDER, Channel, Clock, Lines, Queue, Store, lines_of
 
 from shared.domain.dead_letters import Wanted, dead_letter
-from shared.domain.delivery import Answer, TaskResult
+from shared.domain.delivery.answers import Answer, TaskResult
 from shared.domain.errors import RegistryUnavailable, StoreUnavailable
 from shared.domain.messages import Drop
 from shared.domain.record import Delivery, Kind, State
+from shared.operations.dead_letters import find
 from shared.pipeline.backend_marks import BackendMarks
 from shared.pipeline.channels import Channels
-from shared.pipeline.dead_letters import find
-from shared.pipeline.follow import Follow
+from shared.pipeline.dispatch import Follow
 from shared.pipeline.ports import BackendUnavailable, HandlerCall, HandlerFault, HandlerInterrupted, Tenant
 from shared.pipeline.process_inbound import ProcessInbound
 from tests.unit.builders import LAST, LIMITS, expired, pending, task_for

@@ -9,10 +9,10 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from shared.cli import simulator
-from shared.cli.commands import pombo
-from shared.cli.running import Running
-from shared.cli.say_content import CALLER, Content, content_options
+from cli import simulator
+from cli.commands import pombo
+from cli.running import Running
+from cli.say_content import CALLER, Content, content_options
 
 Options = dict[str, Any]
 

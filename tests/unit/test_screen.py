@@ -6,7 +6,7 @@ from typing import Any
 import click
 import pytest
 
-from local.screen import pretty
+from local.log_follower import pretty
 
 
 def shown(**line: Any) -> str | None:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from pipelines import IN_USE, SENDER, Channel, Clock, Lines, Queue, Store, lines_of
 
-from shared.domain.delivery import Answer, TaskResult, lease
+from shared.domain.delivery.answers import Answer, TaskResult
+from shared.domain.delivery.lease import lease
 from shared.domain.errors import (
     AccessDenied,
     AnswerLost,
@@ -30,7 +31,7 @@ from shared.domain.record import Delivery, State, Task
 from shared.domain.verdicts import Accepted, Blocked, BlockScope, CredentialRefused, ProviderDown
 from shared.logs import EVENTS
 from shared.pipeline.channels import Channels
-from shared.pipeline.follow import Follow
+from shared.pipeline.dispatch import Follow
 from shared.pipeline.process_outbound import ProcessOutbound
 from shared.pipeline.sender_marks import SenderMarks, log_outage
 from shared.pipeline.senders import Outages, Senders

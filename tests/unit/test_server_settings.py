@@ -17,7 +17,7 @@ from services.internal.main import _context, create_app
 from services.webhook.main import webhook
 from shared import bootstrap, config
 from shared.domain.record import Kind, Task
-from shared.stores.sqlite import SqliteStore
+from shared.stores.sqlite.store import SqliteStore
 
 SETTINGS = {"THREADS": "7", "GOOGLE_CLOUD_PROJECT": "a-project"}
 

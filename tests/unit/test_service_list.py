@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from local.chaos import schedule
+from cli.chaos import schedule
 from local.services import SERVICES
 from local.stack import PORTS
 from shared import config
@@ -40,7 +40,7 @@ def test_chaos_kills_every_service() -> None:
     [
         "Makefile",
         "local/stack.py",
-        "local/chaos/schedule.py",
+        "cli/chaos/schedule.py",
         "bench/__main__.py",
         "tests/release/fake_cloud.py",
         "tests/release/tree.py",

@@ -23,14 +23,13 @@ from shared.domain import (
     limits,
     marks,
     messages,
-    outbound_checks,
-    outbound_templates,
     record,
     retention,
     tasks,
     verdicts,
 )
 from shared.domain.limits import Backoff, Limits, PostTimes, Waits
+from shared.domain.outbound import checks, templates
 from tests.unit.builders import NOW, at, dead, pending, task_for
 
 ENUMS: Mapping[type[StrEnum], Mapping[str, str]] = {
@@ -107,18 +106,18 @@ def test_a_word_or_a_number_stays(word: object, stays: object) -> None:
             "button text contacts order location media interactive revoke reaction edit unsupported system",
         ),
         (
-            outbound_checks.TYPES,
+            checks.TYPES,
             "text image video audio document sticker location contacts interactive template reaction read typing",
         ),
         (calls.CALLS, "read typing"),
         (
-            outbound_checks.OTHER_INTERACTIVE,
+            checks.OTHER_INTERACTIVE,
             "address_message call_permission_request carousel catalog_message flow location_request_message "
             "order_details order_status product product_list voice_call",
         ),
-        (outbound_templates.COMPONENTS, "header body footer button carousel limited_time_offer order_status"),
-        (outbound_checks.HEADERS, "text image video document"),
-        (outbound_checks.NAME_PARTS, "first_name last_name middle_name prefix suffix"),
+        (templates.COMPONENTS, "header body footer button carousel limited_time_offer order_status"),
+        (checks.HEADERS, "text image video document"),
+        (checks.NAME_PARTS, "first_name last_name middle_name prefix suffix"),
     ],
 )
 def test_the_words_of_a_set_stay(words: Any, stay: str) -> None:
@@ -281,9 +280,8 @@ SAYS_SOMETHING = {
 
 def test_what_nobody_set_says_nothing() -> None:
     """No field of the domain has a default that means something, but those above; the limits are numbers, see there."""
-    modules = [
-        importlib.import_module(f"shared.domain.{found.name}") for found in pkgutil.iter_modules(domain.__path__)
-    ]
+    found = pkgutil.walk_packages(domain.__path__, "shared.domain.")
+    modules = [importlib.import_module(module.name) for module in found]
     defaults = {
         (kind.__name__, field.name): field.default
         for module in modules

@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
-from shared.cli import terminal
-from shared.cli.dead_list import _COLUMNS as DEAD
-from shared.cli.ledger import _COLUMNS as LEDGER
-from shared.cli.terminal import Column, table
+from cli.dead.list import _COLUMNS as DEAD
+from cli.ledger import _COLUMNS as LEDGER
+from local import terminal
+from local.terminal import Column, table
 
 COLUMNS = (Column("KEY", 9), Column("WHEN"), Column("TEXT", 4))
 ROWS = [("k" * 40, "2026-11-28 10:15:02", "a long text " * 5), ("k" * 12, "2026-11-28", "short")]

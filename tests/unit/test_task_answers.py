@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from services import answers
-from shared.domain.delivery import Answer, TaskResult
+from shared.domain.delivery.answers import Answer, TaskResult
 
 SHARED = Path(__file__).parents[2] / "shared"
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shared.domain.delivery import lease, settle
+from shared.domain.delivery.lease import lease
+from shared.domain.delivery.settle import settle
 from shared.domain.errors import TaskInvalid, UnknownState
 from shared.domain.guards import Go
 from shared.domain.limits import Limits

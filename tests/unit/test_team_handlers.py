@@ -15,7 +15,7 @@ import pytest
 from handlers import appointments, echo, menu
 from shared.domain.message_parts import Button, ContactCard, Interactive, Location, Media, Order, OrderItem
 from shared.domain.messages import DEFAULT_KINDS, Contact, Drop, Message
-from shared.domain.outbound_messages import OutboundMessage
+from shared.domain.outbound.messages import OutboundMessage
 from shared.handlers import message as a_message
 from shared.handlers.loader import TeamFunction
 from shared.pipeline.ports import HandlerCall

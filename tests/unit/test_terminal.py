@@ -7,7 +7,7 @@ import sys
 import click
 import pytest
 
-from shared.cli import terminal
+from local import terminal
 
 HALF = "half a character: \ud83d"
 

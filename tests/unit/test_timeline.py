@@ -26,13 +26,14 @@ from builders import (
     pending,
 )
 
-from shared.domain.delivery import create, discard, replay
+from shared.domain.delivery.create import create
+from shared.domain.delivery.operator import discard, replay
 from shared.domain.identity import DOCTOR_KEY, outbound_key
 from shared.domain.limits import Limits
 from shared.domain.record import Attempt, Delivery, Kind, Receipts, State
 from shared.domain.verdicts import HandlerVerdict, Released, SendVerdict
-from shared.pipeline.timeline import Timeline, build, shown, told_by_logs
-from shared.pipeline.timeline_sentences import RECEIVED, waited
+from shared.operations.timeline.build import Timeline, build, shown, told_by_logs
+from shared.operations.timeline.sentences import RECEIVED, waited
 
 NONE = Receipts()
 POSITIVE = {"delivered": DELIVERED, "read": READ, "played": PLAYED}

@@ -7,13 +7,13 @@ import pytest
 from builders import done
 from test_meta_parse import text_message
 
+from cli.trace import as_dict, as_text
 from shared import bootstrap
-from shared.cli.trace import as_dict, as_text
 from shared.domain.message_parts import ContactCard, Interactive, Location, Media, Reaction
 from shared.domain.messages import Message
 from shared.domain.record import Delivery, Kind
 from shared.handlers import message
-from shared.pipeline.timeline import Came, build
+from shared.operations.timeline.build import Came, build
 
 EVENT = done(Kind.INBOUND, plan_size=0)
 

@@ -6,11 +6,11 @@ from datetime import timedelta
 import pytest
 
 from shared import logs
-from shared.channels import meta_changes
-from shared.channels.meta_codes import UNKNOWN
+from shared.channels.meta import changes
+from shared.channels.meta.codes import UNKNOWN
 from shared.config import CLI, INTERNAL, WEBHOOK, ConfigError, load
+from shared.net.grpc_client import OPTIONS
 from shared.pipeline.clock import SystemClock
-from shared.wire.grpc_client import OPTIONS
 
 OF_ACCOUNTS = """
 account_alerts account_review_update account_settings_update account_update business_capability_update
@@ -26,18 +26,18 @@ history messaging_handovers smb_app_state_sync smb_message_echoes standby user_i
 
 
 def test_every_field_of_metas_webhooks_is_known() -> None:
-    assert set(OF_ACCOUNTS.split()) == meta_changes.ACCOUNT_FIELDS
-    assert set(OF_NUMBERS.split()) == meta_changes.SENDER_FIELDS
+    assert set(OF_ACCOUNTS.split()) == changes.ACCOUNT_FIELDS
+    assert set(OF_NUMBERS.split()) == changes.SENDER_FIELDS
 
 
 def test_every_event_that_connects_or_disconnects_an_account_is_known() -> None:
-    assert {"PARTNER_ADDED", "PARTNER_APP_INSTALLED", "ACCOUNT_RECONNECTED"} == meta_changes.CONNECTING
+    assert {"PARTNER_ADDED", "PARTNER_APP_INSTALLED", "ACCOUNT_RECONNECTED"} == changes.CONNECTING
     assert {
         "PARTNER_REMOVED",
         "PARTNER_APP_UNINSTALLED",
         "ACCOUNT_OFFBOARDED",
         "ACCOUNT_DELETED",
-    } == meta_changes.DISCONNECTING
+    } == changes.DISCONNECTING
 
 
 def test_codes_that_are_not_known_concern_the_message_or_the_provider() -> None:

@@ -45,7 +45,7 @@ locals {
   ]
   # Not for everybody: in a project outside an organization, compute makes a network "default" that lets SSH in.
   apis_of_redis = ["compute", "redis"]
-  # Every secret of the services' configuration (shared/config.py), also those that are not used yet.
+  # Every secret of the services' configuration (shared/config/settings.py), also those that are not used yet.
   secrets = [
     "HANDLER_URL_SECRET",
     "INTERNAL_TASK_TOKEN",

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from local.chaos import handler
+from cli.chaos import handler
 
 
 def handle(message):

@@ -11,7 +11,8 @@ import pytest
 from internal_service import Make, Service, TaskRun, told
 from parts import NOW, an_event
 
-from shared.domain.delivery import create, replay
+from shared.domain.delivery.create import create
+from shared.domain.delivery.operator import replay
 from shared.domain.errors import StoreUnavailable
 from shared.domain.identity import change_event_id
 from shared.domain.marks import Block, Marks, Outage

@@ -10,12 +10,13 @@ import pytest
 from internal_service import FINAL, LAST, OLDER, PLUS, T0, Make, Service, note, said
 from parts import NOW, a_reply, doubtful, ended, error, held, put_marks
 
-from shared.domain.delivery import create, replay
+from shared.domain.delivery.create import create
+from shared.domain.delivery.operator import replay
 from shared.domain.errors import QueueUnavailable
 from shared.domain.identity import Echo
 from shared.domain.marks import Block, Outage, RefusedCredential
 from shared.domain.record import Delivery, Kind, ReceiptKind, State, Task
-from shared.pipeline.timeline import shown
+from shared.operations.timeline.build import shown
 
 # ---- process_outbound: what a task finds
 

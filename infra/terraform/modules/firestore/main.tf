@@ -1,5 +1,5 @@
 # The database, and of each collection: what is indexed, and what makes it expire. Everything else is exempt: each index
-# makes each write slower. shared/stores/firestore_schema.py is the same table; a test holds the two together.
+# makes each write slower. shared/stores/firestore/schema.py is the same table; a test holds the two together.
 
 locals {
   collections = {

@@ -38,7 +38,7 @@ locals {
     webhook_max_bytes = [1024, 67108864]
   }
 
-  # Every variable of shared/config.py: no name of the handler's own may be one of them.
+  # Every variable of shared/config/settings.py: no name of the handler's own may be one of them.
   own_names = [
     "APP_ENV",
     "CLOUD_TASKS_EMULATOR_HOST",

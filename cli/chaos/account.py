@@ -1,0 +1,128 @@
+"""The account of a chaos run: the fate of every message, counted, and the first bad ones.
+
+Pure: the ledger, the records and what the logs know come in.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from cli.chaos.fates import BAD, Entry, Evidence, Fate, Rules, is_by_policy, judge_event, judge_reply
+from cli.chaos.plan import Inbound
+from shared.domain.identity import message_event_id, outbound_key
+from shared.domain.record import Delivery, State
+
+FINDINGS_KEPT = 20
+"""Of bad messages; a run that finds more is not understood by reading on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A bad message, in a sentence. `key` is its record's; None where the ledger's entry names none."""
+
+    fate: Fate
+    key: str | None
+    sentence: str
+
+
+@dataclass
+class Account:
+    """The result: counts, and the first findings."""
+
+    received: Counter[Fate] = field(default_factory=Counter)
+    replies: Counter[Fate] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+    doubted: int = 0
+    on_their_way: int = 0
+    """Messages received of which something is still open in a run that was ended early."""
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def bad(self) -> int:
+        return sum(counts[fate] for counts in (self.received, self.replies) for fate in BAD)
+
+    def note(self, counts: Counter[Fate], fate: Fate, key: str | None, sentence: str) -> None:
+        counts[fate] += 1
+        if fate in BAD and len(self.findings) < FINDINGS_KEPT:
+            self.findings.append(Finding(fate, key, sentence))
+
+
+Read = Callable[[str], Delivery | None]
+"""The record under a key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """What an account is taken from. `ledger` by the key that each entry echoes, in order; `refused`: contacts to whom
+    nothing can be delivered; `evidence` of what was sent twice.
+    """
+
+    ledger: Mapping[str | None, Sequence[Entry]]
+    read: Read
+    refused: Collection[str]
+    rules: Rules
+    evidence: Mapping[str, Evidence] = field(default_factory=dict)
+    ended_at: datetime | None = None
+    """When the run was ended, if before it was quiet: what was still on its way then is not judged."""
+
+
+def by_key(ledger: Iterable[Entry]) -> dict[str | None, list[Entry]]:
+    found: dict[str | None, list[Entry]] = {}
+    for entry in ledger:
+        found.setdefault(entry.key, []).append(entry)
+    return found
+
+
+def take_account(sent: Iterable[Inbound], books: Books) -> Account:
+    """Judge every message that was sent to the business, every reply planned, and every entry of the ledger."""
+    account = Account()
+    planned: set[str | None] = set()
+    for inbound in sent:
+        key = message_event_id("meta", books.rules.sender, inbound.id)
+        keys = [outbound_key(key, index) for index in range(len(inbound.script.replies))]
+        planned.update(keys)
+        event = books.read(key)
+        if books.ended_at and _was_on_its_way(event, keys, books.ended_at, books.read):
+            account.on_their_way += 1
+            continue
+        fate, sentence = judge_event(inbound, event)
+        account.note(account.received, fate, key, sentence)
+        if event and fate is Fate.DEAD_LETTER:
+            account.reasons[f"{event.kind}: {event.reason}"] += 1
+        if event is None or event.state is not State.DEAD or any(key in books.ledger for key in keys):
+            _judge_replies(account, inbound, keys, books)
+    for stray, found in books.ledger.items():
+        if stray not in planned:
+            for _ in found:
+                account.note(account.replies, Fate.UNACCOUNTED, stray, "WhatsApp has a message nobody planned.")
+    return account
+
+
+def _was_on_its_way(event: Delivery | None, keys: Sequence[str], at: datetime, read: Read) -> bool:
+    """Whether anything of a message was open then; the ledger is as it was at that time."""
+    if event is None or not event.final:
+        return True
+    ends = [event, *filter(None, map(read, keys[: event.plan_size or 0]))]
+    return any(not record.final or record.finished_at is None or record.finished_at >= at for record in ends)
+
+
+def _judge_replies(account: Account, inbound: Inbound, keys: Sequence[str], books: Books) -> None:
+    """In the order of the plan: each is handed over for the first time after those before it were. A replayed one may
+    come after its successors.
+    """
+    last = -1
+    for key, reply in zip(keys, inbound.script.replies, strict=True):
+        record, found = books.read(key), books.ledger.get(key, ())
+        fate, sentence = judge_reply(inbound.contact, reply, record, found, inbound.contact in books.refused)
+        evidence = books.evidence.get(key, Evidence())
+        if fate is Fate.DOUBLED and record and is_by_policy(found, record, evidence, books.rules):
+            fate = Fate.DOUBLED_BY_POLICY
+        replayed = record is not None and record.round > 0
+        if fate not in BAD and found and found[0].place < last and not replayed:
+            fate, sentence = Fate.OUT_OF_ORDER, "A reply was sent before the one that precedes it."
+        last = max([last, *(entry.place for entry in found[:1] if not replayed)])
+        account.doubted += record is not None and record.doubts > 0
+        if record and record.state is State.DEAD and fate is not Fate.DEAD_AS_PLANNED:
+            account.reasons[f"{record.kind}: {record.reason}"] += 1
+        account.note(account.replies, fate, key, sentence)

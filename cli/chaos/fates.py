@@ -1,0 +1,138 @@
+"""The fate of a message of a chaos run: what became of it, by WhatsApp's ledger and its record, held to the plan.
+
+Pure. The ledger says what was sent, the plan what should have been; the record only says what Pombo knows of it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from cli.chaos.plan import Inbound
+from cli.chaos.script import Reply
+from shared.domain.limits import DoubtPolicy
+from shared.domain.record import Delivery, State
+
+
+class Fate(StrEnum):
+    """What became of one message: of one received, or of one reply to it."""
+
+    HANDLED = "handled once"
+    DELIVERED = "delivered once"
+    DEAD_AS_PLANNED = "dead as planned"
+    DEAD_LETTER = "dead letter, told"
+    DOUBLED_BY_POLICY = "doubled by policy, told"
+    LOST = "lost"
+    DOUBLED = "doubled"
+    OUT_OF_ORDER = "out of order"
+    WRONG = "wrong content"
+    UNACCOUNTED = "unaccounted"
+
+
+BAD = (Fate.LOST, Fate.DOUBLED, Fate.OUT_OF_ORDER, Fate.WRONG, Fate.UNACCOUNTED)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One message in WhatsApp's ledger; `place` is its place in the order in which they were taken."""
+
+    key: str | None
+    to: str | None
+    reply: Reply
+    accepted_at: datetime
+    place: int
+
+
+def entries(ledger: Iterable[Mapping[str, Any]]) -> Iterator[Entry]:
+    """The ledger as the simulator gives it, oldest first."""
+    for place, row in enumerate(ledger):
+        reply = Reply(row["type"], row["body"])
+        accepted_at = datetime.fromisoformat(row["accepted_at"])
+        yield Entry(row["key"], row["to"].lstrip("+") if row["to"] else None, reply, accepted_at, place)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What only the logs still know of a message that was sent twice: when it was first in doubt, when the first
+    receipt was stored. None: never.
+    """
+
+    doubted_at: datetime | None = None
+    receipt_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How Pombo was told to deal with doubt, and which sender it was."""
+
+    sender: str
+    policy: DoubtPolicy
+    doubt_window: timedelta
+
+
+Judgement = tuple[Fate, str]
+FINE = ""
+
+
+def judge_event(inbound: Inbound, event: Delivery | None) -> Judgement:
+    """What became of a message that was received."""
+    if event is None:
+        return Fate.UNACCOUNTED, "A message was sent to the business and has no record."
+    if not event.final:
+        return Fate.UNACCOUNTED, f"A message that was received is {event.state} at the end."
+    planned = len(inbound.script.replies)
+    match event.state:
+        case State.DONE if inbound.script.raises is None:
+            return Fate.WRONG, "The handler raised at every try, and the message is done."
+        case State.DONE if event.plan_size != planned:
+            return Fate.WRONG, f"The handler gave {planned} replies, and {event.plan_size} were planned."
+        case State.DONE:
+            return Fate.HANDLED, FINE
+        case State.DEAD if inbound.script.raises is None and event.reason in ("error", "attempts"):
+            return Fate.DEAD_AS_PLANNED, FINE
+        case State.DEAD:
+            return Fate.DEAD_LETTER, FINE
+        case _:
+            return Fate.LOST, f"A message that was received is {event.state}: {event.reason}."
+
+
+def judge_reply(
+    contact: str, reply: Reply, record: Delivery | None, found: Sequence[Entry], refused: bool
+) -> Judgement:
+    """What became of one reply, but for its order, and for why it was doubled. `refused`: nothing can be delivered to
+    this contact.
+    """
+    if any((entry.to, entry.reply) != (contact, reply) for entry in found):
+        return Fate.WRONG, "A reply was sent whose content or recipient is not the planned one."
+    if refused and found:
+        return Fate.WRONG, "A reply reached a contact whom WhatsApp refuses."
+    if record is None:
+        return (Fate.UNACCOUNTED, "A reply has no record.") if found else (Fate.LOST, "A reply was never made.")
+    if not record.final:
+        return Fate.UNACCOUNTED, f"A reply is {record.state} at the end."
+    if len(found) > 1:
+        return Fate.DOUBLED, f"A reply was sent {len(found)} times."
+    match record.state:
+        case State.DEAD if refused and record.reason == "permanent":
+            return Fate.DEAD_AS_PLANNED, FINE
+        case State.DEAD:
+            return Fate.DEAD_LETTER, FINE
+        case State.DONE if found:
+            return Fate.DELIVERED, FINE
+        case _:
+            return Fate.LOST, f"A reply is {record.state}, and WhatsApp never had it."
+
+
+def is_by_policy(found: Sequence[Entry], record: Delivery, evidence: Evidence, rules: Rules) -> bool:
+    """Whether the second sending was what the policy says: once more, out of a doubt that no receipt ended in time.
+
+    The record's own doubt_until is gone with the doubt; the log tells when the doubt began. Its line is written just
+    after the record is, so that a doubt ends a moment earlier than it says here, but never after the second sending.
+    """
+    if rules.policy is not DoubtPolicy.RESEND or len(found) != 2 or not record.doubts:
+        return False
+    if evidence.doubted_at is None:
+        return False
+    doubted_until = min(evidence.doubted_at + rules.doubt_window, found[1].accepted_at)
+    return evidence.receipt_at is None or evidence.receipt_at >= doubted_until

@@ -1,0 +1,108 @@
+"""The command around a chaos run: its directory, its words, its exit code."""
+
+import os
+import random
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from cli.chaos.handler import HANDLER
+from cli.chaos.plan import Order, slower
+from cli.chaos.proof import LEAST
+from cli.chaos.report import as_dict, as_text
+from cli.chaos.run import run as run_chaos
+from cli.chaos.run_settings import Wishes
+from local import invocation, terminal
+from local.stack import EndedAtStart, Told
+from local.stores import PROGRAMS
+from local.terminal import step
+from shared.domain.limits import DoubtPolicy
+
+SECONDS_LEAST = 30
+MESSAGES_A_SECOND = 10
+"""What a machine of two cores keeps up with while its processes are killed under it."""
+
+MESSAGES_A_CONTACT = 5
+
+
+def run(
+    messages: int,
+    seconds: float | None,
+    seed: int | None,
+    contacts: int | None,
+    store: str,
+    no_sweep: bool,
+    withhold_receipts: bool,
+    policy: str,
+    time_scale: float,
+    handler: str | None,
+    data_dir: Path | None,
+    as_json: bool,
+) -> None:
+    """Make the run, print what it found, and exit."""
+    seconds = seconds or max(SECONDS_LEAST, messages / MESSAGES_A_SECOND)
+    order = Order(
+        messages=messages,
+        seconds=seconds,
+        contacts=contacts or max(20, messages // MESSAGES_A_CONTACT),
+        seed=random.randrange(2**32) if seed is None else seed,
+        slower=slower(messages, seconds, time_scale),
+    )
+    wishes = Wishes(
+        order,
+        store,
+        not no_sweep,
+        DoubtPolicy(policy),
+        withhold_receipts,
+        time_scale,
+        _directory(store, data_dir),
+        handler or HANDLER,
+    )
+    say: Callable[[str], None] = (lambda sentence: click.echo(sentence, err=True)) if as_json else step
+    say(f"Seed {order.seed}: {messages} messages in {order.seconds:.0f} s on {store}, data in {wishes.data_dir}")
+    if messages < LEAST:
+        say(f"Note: fewer than {LEAST} messages are most likely too few to prove anything")
+    try:
+        result = run_chaos(wishes, Told(), say)
+    except EndedAtStart:
+        sys.exit(130)
+    click.echo(terminal.as_json(as_dict(result)) if as_json else as_text(result))
+    if result.exit_code in (0, 2) and data_dir is None:
+        shutil.rmtree(wishes.data_dir.parent)
+    else:
+        say(f"The data is kept in {wishes.data_dir}")
+    say(f"Seed {order.seed}; once more: {again(wishes)}")
+    sys.exit(result.exit_code)
+
+
+def _directory(store: str, data_dir: Path | None) -> Path:
+    program = PROGRAMS.get(store)
+    if program and os.environ.get(program.setting):
+        raise click.ClickException(f"The run breaks the store's server and starts its own: unset {program.setting}.")
+    if data_dir is None:
+        return Path(tempfile.mkdtemp(prefix="pombo-chaos-")) / "data"
+    if data_dir.exists():
+        raise click.ClickException(f"{data_dir} is there already; name a new directory for the run's data.")
+    try:
+        data_dir.mkdir(mode=0o700, parents=True)
+    except OSError as error:
+        raise click.ClickException(f"No data can be kept in {data_dir}: {error.strerror}.") from error
+    return data_dir.resolve()
+
+
+def again(wishes: Wishes) -> str:
+    """The command that makes the same run."""
+    order = wishes.order
+    words = (
+        f"{invocation.program()} chaos",
+        f"--messages {order.messages} --seconds {order.seconds:g} --contacts {order.contacts} --seed {order.seed}",
+        f"--store {wishes.store} --policy {wishes.policy} --time-scale {wishes.time_scale:g}",
+        *(["--no-sweep"] if not wishes.sweep else []),
+        *(["--withhold-receipts"] if wishes.withhold_receipts else []),
+        *([f"--handler {wishes.handler}"] if wishes.handler != HANDLER else []),
+    )
+    return " ".join(words)

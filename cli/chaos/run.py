@@ -1,0 +1,149 @@
+"""A chaos run, from its start to its account."""
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from datetime import UTC, datetime
+
+import click
+
+from cli.chaos.backpressure import Breath
+from cli.chaos.closing import close
+from cli.chaos.driver import Driver
+from cli.chaos.handler import TRIES
+from cli.chaos.plan import Plan, make_plan
+from cli.chaos.progress import Progress
+from cli.chaos.proof import KILLS, share
+from cli.chaos.quiet import Watch
+from cli.chaos.replay import replay
+from cli.chaos.report import End, Result
+from cli.chaos.run_settings import Wishes
+from cli.chaos.running_stack import Door, Site
+from cli.chaos.schedule import Kind, blows
+from cli.chaos.trouble import Trouble
+from local.stack import Options, Stack
+from shared.domain.identity import message_event_id
+
+LOOK_EVERY = 1.0
+"""Seconds between two looks at what is open."""
+
+Say = Callable[[str], None]
+
+
+def run(wishes: Wishes, told_to_end: Callable[[], bool], say: Say) -> Result:
+    """All of it. Raises ClickException where it cannot be done, and EndedAtStart."""
+    door = Door()
+    options = Options(
+        wishes.data_dir,
+        wishes.store,
+        first_port=0,
+        sweep=wishes.sweep,
+        settings=_settings(wishes),
+        door=door.before,
+    )
+    stack = Stack(options, say=lambda _: None, told_to_end=told_to_end)
+    with ExitStack() as ending:
+        ending.callback(door.close)
+        ending.enter_context(stack.running())
+        chaos = Chaos(wishes, make_plan(wishes.order), Site.of(stack, wishes, door.proxy), say)
+        ending.callback(chaos.stop)
+        try:
+            end = stack.beside(chaos.break_everything)
+        except click.Abort:
+            end = chaos.stop()
+        return stack.beside(lambda: chaos.close(end), in_any_case=True)
+
+
+def _settings(wishes: Wishes) -> dict[str, str]:
+    tries = wishes.data_dir / "tries"
+    tries.mkdir(parents=True)
+    return {
+        "HANDLER": wishes.handler,
+        "HANDLER_URL": "",
+        "HANDLER_URL_SECRET": "",
+        "HANDLER_KINDS": "",
+        "IN_DOUBT_POLICY": wishes.policy,
+        "TIME_SCALE": f"{wishes.time_scale:g}",
+        TRIES: str(tries),
+    }
+
+
+class Chaos:
+    """One run on a stack that is up: one thread writes as customers do, one makes trouble."""
+
+    def __init__(self, wishes: Wishes, plan: Plan, site: Site, say: Say) -> None:
+        self._wishes, self._plan, self._site, self._say = wishes, plan, site, say
+        self._over = threading.Event()
+        self._breath = Breath()
+        self._driver = Driver(plan.batches, site.control, self._breath)
+        self._trouble = Trouble(site.parts, blows(wishes.order.seed, wishes.weather), self._breath)
+        self._watch = Watch(site.running.store, site.control, site.parts.faults, site.environment, wishes.time_scale)
+        self._pool = ThreadPoolExecutor(2, thread_name_prefix="pombo-chaos")
+        self._began = time.monotonic()
+        self._tell = Progress(lambda sentence: self._say(f"{self._seconds:4.0f} s: {sentence}")).tell
+
+    def break_everything(self) -> End:
+        """Until all is sent, the time is over, and it is quiet again."""
+        self._forbid()
+        self._began = time.monotonic()
+        sending = self._pool.submit(self._driver.run, self._over)
+        breaking = self._pool.submit(self._trouble.run, self._over)
+        self._wait_while_sending(sending, breaking)
+        self._over.set()
+        sending.result()
+        breaking.result()
+        self._say("No more trouble; waiting until it is quiet")
+        is_quiet, tasks_left = self._watch.wait(self._tell)
+        replayed = replay(self._site, self._dead_as_planned()) if is_quiet else 0
+        if replayed:
+            self._say(f"{replayed} dead letters replayed; waiting until it is quiet")
+            is_quiet, tasks_left = self._watch.wait(self._tell)
+        return End(self._seconds, self._driver.sent, is_quiet, tasks_left, replayed)
+
+    def stop(self) -> End:
+        """Send no more, and undo the trouble. What was still on its way is so at this moment."""
+        self._say = lambda _: None  # a thread that is no longer waited for has no more to say
+        self._over.set()
+        self._pool.shutdown()
+        return End(self._seconds, self._driver.sent, False, None, early=datetime.now(UTC))
+
+    def close(self, end: End) -> Result:
+        return close(self._wishes, self._plan, self._site, self._trouble, end)
+
+    def _forbid(self) -> None:
+        """What never goes through, from the first moment on."""
+        for contact in sorted(self._plan.refused):
+            fault = {"on": "send", "kind": "error", "code": 131026, "times": 0, "match": {"to": contact}}
+            self._site.control.post("faults", fault)
+        if self._wishes.withhold_receipts:
+            self._site.control.post("faults", {"on": "receipt", "kind": "withhold", "times": 0})
+
+    def _dead_as_planned(self) -> set[str]:
+        """The keys of what always raises. Its last try may have been cut short: then it is dead for its attempts."""
+        sender = self._site.running.phone_number_id
+        raising = (message for message in self._plan.messages if message.script.raises is None)
+        return {message_event_id("meta", sender, message.id) for message in raising}
+
+    def _wait_while_sending(self, sending: "Future[None]", breaking: "Future[None]") -> None:
+        while not (sending.done() and self._is_enough()):
+            for ended in (future for future in (sending, breaking) if future.done()):
+                ended.result()
+            time.sleep(LOOK_EVERY)
+            backlog = self._watch.look()
+            self._breath.look(backlog.sum, time.monotonic())
+            kills = sum(number for (kind, _), number in self._trouble.dealt.copy().items() if kind is Kind.KILL)
+            sent = f"{self._driver.sent} of {self._wishes.order.messages} messages sent"
+            drawing = "; drawing breath" if self._breath.is_taken else ""
+            self._tell(f"{sent}, {backlog}, {kills} kills{drawing}")
+
+    def _is_enough(self) -> bool:
+        """The time is over, and each process was killed as often as is asked; on a slow machine that takes longer."""
+        seconds, least = self._wishes.order.seconds, share(KILLS, self._wishes.order.messages)
+        killed = all(self._trouble.dealt[Kind.KILL, name] >= least for name in self._wishes.killed)
+        return self._seconds > (seconds if killed else 2 * seconds)
+
+    @property
+    def _seconds(self) -> float:
+        return time.monotonic() - self._began

@@ -1,0 +1,89 @@
+"""The site of a chaos run: the stack that is up, and the ways into it."""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cli import ids, trace
+from cli.chaos.control import Control
+from cli.chaos.run_settings import Wishes
+from cli.chaos.schedule import KILLED, STORE
+from cli.chaos.trouble import Parts
+from cli.running import Running
+from local.cut_proxy import CutProxy
+from local.faults import BOOK, FaultBook
+from local.ports import LOOPBACK
+from local.stack import Stack
+from shared import bootstrap, config
+from shared.domain.errors import StoreUnavailable
+from shared.domain.record import Delivery
+
+BACK_SECONDS = 30
+"""Longer than a store takes to start."""
+
+
+class Door:
+    """The proxy between the services and the store's own server; none where the store has no server."""
+
+    def __init__(self) -> None:
+        self.proxy: CutProxy | None = None
+
+    def before(self, port: int) -> int:
+        """The port at which the services are to find what listens on this one."""
+        self.proxy = CutProxy(LOOPBACK, port)
+        return self.proxy.port
+
+    def close(self) -> None:
+        if self.proxy:
+            self.proxy.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """`environment` is the stack's own."""
+
+    running: Running
+    control: Control
+    environment: Mapping[str, str]
+    parts: Parts
+    data_dir: Path
+
+    @classmethod
+    def of(cls, stack: Stack, wishes: Wishes, proxy: CutProxy | None) -> "Site":
+        described = stack.describe()
+        environment = json.loads((wishes.data_dir / "stack.json").read_text())["environment"]
+        settings = config.load(environment, config.CLI)
+        control = Control(described["control"])
+        parts = Parts(
+            pids=lambda: stack.describe()["pids"],
+            ports=_ports(described) | ({STORE: proxy.target_port} if proxy else {}),
+            control=control,
+            faults=FaultBook(wishes.data_dir / BOOK),
+            proxy=proxy,
+        )
+        store = bootstrap.build_store(settings)
+        running = Running(store, settings["WHATSAPP_PHONE_NUMBER_ID"], described["control"], stack.logs)
+        return cls(running, control, environment, parts, wishes.data_dir)
+
+    def read(self, key: str) -> Delivery | None:
+        """A record. A store that was killed just before comes back first."""
+        deadline = time.monotonic() + BACK_SECONDS
+        while True:
+            try:
+                return self.running.store.get(key)
+            except StoreUnavailable:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+
+    def timeline(self, key: str | None) -> str:
+        """What `pombo trace` shows of it."""
+        found = ids.find(self.running, key) if key else None
+        timeline = trace.timeline_of(self.running, found.records) if found else trace.from_logs(self.running, key or "")
+        return trace.as_text(timeline) if timeline else "Nothing is known of it."
+
+
+def _ports(described: Mapping[str, str]) -> dict[str, int]:
+    return {name: int(described[name].rpartition(":")[2]) for name in KILLED}

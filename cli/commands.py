@@ -1,0 +1,83 @@
+"""The commands of pombo. One line on standard error says what went wrong, of wrong settings one for each; exit 1,
+or 2 for a wrong call.
+"""
+
+import sys
+
+import click
+
+from cli.chaos.command import chaos
+from cli.dead.command import dead
+from cli.doctor.command import doctor
+from cli.ledger import ledger
+from cli.say import say
+from cli.trace import trace
+from cli.up import up
+from local import invocation, terminal
+from local.terminal import WrongSettings
+from shared.domain.errors import PomboError
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+def pombo() -> None:
+    """WhatsApp messages in, replies out: once, in order, and anybody can see where each one is.
+
+    \b
+    Examples:
+      pombo up                      start all of Pombo on this machine
+      pombo say "hello" --wait      send it a message and wait for the reply
+      pombo ledger                  what WhatsApp was given
+      pombo trace ID                what became of a message
+      pombo dead list               what waits for a person's word
+      pombo doctor                  is everything in place?
+      pombo chaos                   break everything, and account for every message
+    """
+
+
+pombo.add_command(up)
+pombo.add_command(say)
+pombo.add_command(ledger)
+pombo.add_command(trace)
+pombo.add_command(dead)
+pombo.add_command(doctor)
+pombo.add_command(chaos)
+
+
+def run(command: click.Command = pombo) -> None:
+    """Run a command, or the whole command line, and say what went wrong."""
+    arguments = terminal.begin("pombo")
+    try:
+        command.main(arguments, standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        sys.exit(2)
+    except click.UsageError as error:
+        hint = f" Try: {_help_of(error.ctx)}" if error.ctx else ""
+        _fail(error.format_message() + hint, 2)
+    except WrongSettings as error:
+        for fault in error.faults:
+            _say(fault)
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        _fail(error.format_message(), error.exit_code)
+    except PomboError as error:
+        _fail(error.sentence, 1)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.exit(0)
+    except OSError as error:
+        _fail(f"The answer could not be written: {error.strerror}.", 1)
+
+
+def _help_of(context: click.Context) -> str:
+    return "make help" if invocation.by_make() else f"{context.command_path} --help"
+
+
+def _fail(sentence: str, code: int) -> None:
+    _say(sentence)
+    sys.exit(code)
+
+
+def _say(sentence: str) -> None:
+    click.echo(f"pombo: {invocation.as_typed(' '.join(sentence.split()))}", err=True)

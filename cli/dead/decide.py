@@ -1,0 +1,203 @@
+"""pombo dead replay and pombo dead discard: one letter, or all that match, after a look at what that means."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cli.dead.filters import Search, filter_options
+from cli.dead.parts import Deciding, deciding
+from cli.dead.preview import Preview
+from cli.dead.run import Tally, in_parallel
+from cli.dead.show import find_letter, replay_sentence
+from cli.progress import Counting
+from cli.running import data_dir_option
+from local import terminal
+from shared.domain.dead_letters import Wanted, dead_letter
+from shared.domain.delivery.answers import NOT_DEAD
+from shared.domain.record import Delivery, State
+from shared.operations.dead_letters import Done, Outcome, Replay, untried
+
+LONGEST_REASON = 500
+"""Characters. It lies in the record's metadata, which hold 4 KB at most."""
+
+
+Act = Callable[[str], Outcome]
+
+
+def decision_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command the ID, the filters and what else both decisions take, as one argument `asked`."""
+
+    @wraps(command)
+    def decided(id: str | None, wanted: Wanted, **given: Any) -> None:
+        mine = {name: given.pop(name) for name in ("all_of_them", "limit", "dry_run", "yes", "as_json")}
+        asked = Asked(id, wanted, **mine)
+        asked.check()
+        command(asked=asked, **given)
+
+    filtered = filter_options(decided)
+    for option in reversed(_OPTIONS):
+        filtered = option(filtered)
+    return filtered
+
+
+_OPTIONS = (
+    click.argument("id", required=False),
+    click.option("--all", "all_of_them", is_flag=True, help="All of them, where no filter is given."),
+    click.option("--limit", type=click.IntRange(1), help="So many of them at most."),
+    click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing."),
+    click.option("--yes", is_flag=True, help="Do not ask."),
+    click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a person asked for."""
+
+    id: str | None
+    wanted: Wanted
+    all_of_them: bool
+    limit: int | None
+    dry_run: bool
+    yes: bool
+    as_json: bool
+
+    def check(self) -> None:
+        """Raises UsageError unless it is plain which letters are meant, and somebody can agree to it."""
+        if self.id is not None and (self.wanted.restricts or self.all_of_them or self.limit):
+            raise click.UsageError("Give an ID, or say which by filters; not both.")
+        if self.wanted.restricts and self.all_of_them:
+            raise click.UsageError("Give filters, or --all; not both.")
+        if self.id is None and not (self.wanted.restricts or self.all_of_them):
+            raise click.UsageError("Give an ID, or filters, or --all.")
+        if self.id is None and not (self.yes or self.dry_run or sys.stdin.isatty()):
+            raise click.UsageError("Nobody can be asked here: give --yes, or --dry-run to see what would be done.")
+
+
+@click.command()
+@decision_options
+@click.option("--may-double", is_flag=True, help="Also those of which a copy may have arrived: they may arrive twice.")
+@data_dir_option
+def replay(asked: Asked, may_double: bool, data_dir: Path) -> None:
+    """Try a dead letter anew, or all that match.
+
+    ID is a key, 8 or more characters of it, or whatever else pombo trace takes where that leads to one letter. What a
+    receipt has confirmed since is not sent again: it becomes done. A replay that was killed may be run again: each
+    letter is tried anew once. One that dies again is a dead letter again, and the next replay means it too.
+
+    \b
+    Examples:
+      pombo dead replay 9f3c0a9d5e2b4c1f8a7b6c5d4e3f2a1b0c9d8e7f
+      pombo dead replay --error 131042 --since 2h --dry-run
+      pombo dead replay --all --yes
+    """
+    parts = deciding(data_dir, needs_queue=True)
+    again = None if asked.dry_run else parts.replay(may_double)
+    if asked.id is not None:
+        record = find_letter(parts.running, asked.id)
+        letter = dead_letter(record)
+        preview = Preview.of_replay([letter] if letter else [], may_double)
+        _decide_one(record, asked, again, preview, replay_sentence(record, letter, may_double))
+        return
+    preview = Preview.of_replay(_search(parts, asked), may_double, sum(1 for _ in untried(parts.running.store)))
+    if again is None:
+        preview.say(asked.as_json)
+        return
+    if preview.total:
+        _agree(preview, asked)
+    with Tally(Done.REPLAYED).said(asked.as_json) as tally:
+        _ensure(parts, again, preview.untried, tally)
+        _decide_all(parts, asked, again, preview, tally)
+
+
+@click.command()
+@decision_options
+@click.option("--reason", required=True, help="Why; kept with the letter, and told in its story.")
+@data_dir_option
+def discard(asked: Asked, reason: str, data_dir: Path) -> None:
+    """Give a dead letter up, or all that match: it will be deleted like what is done. ID is as for pombo dead replay.
+
+    \b
+    Examples:
+      pombo dead discard 9f3c0a9d5e2b4c1f8a7b6c5d4e3f2a1b0c9d8e7f --reason "a wrong number"
+      pombo dead discard --until 90d --reason "too old" --dry-run
+    """
+    if not reason.strip() or len(reason) > LONGEST_REASON:
+        raise click.UsageError(f"--reason says why, in 1 to {LONGEST_REASON} characters.")
+    parts = deciding(data_dir, needs_queue=False)
+    give_up = None if asked.dry_run else parts.discard(reason.strip())
+    if asked.id is not None:
+        record = find_letter(parts.running, asked.id)
+        letter = dead_letter(record)
+        would = "It would be given up." if record.state is State.DEAD else f"{NOT_DEAD} It is {record.state}."
+        _decide_one(record, asked, give_up, Preview.of_discard([letter] if letter else []), would)
+        return
+    preview = Preview.of_discard(_search(parts, asked))
+    if give_up is None:
+        preview.say(asked.as_json)
+        return
+    if preview.total:
+        _agree(preview, asked)
+    with Tally(Done.DISCARDED).said(asked.as_json) as tally:
+        _decide_all(parts, asked, give_up, preview, tally)
+
+
+def _search(parts: Deciding, asked: Asked) -> Search:
+    return Search(parts.running.store, asked.wanted, asked.limit)
+
+
+def _agree(preview: Preview, asked: Asked) -> None:
+    """Show what it means, and ask if that is anything. Raises ClickException where the answer is no."""
+    if not asked.as_json or sys.stderr.isatty():
+        preview.say(as_json=False, is_error=asked.as_json)
+    if not asked.yes and not preview.does_nothing and not click.confirm("Go on?", err=True):
+        raise click.ClickException("Nothing was done.")
+
+
+def _decide_one(record: Delivery, asked: Asked, act: Act | None, preview: Preview, would: str) -> None:
+    if act is None:
+        click.echo(terminal.as_json(preview.as_dict()) if asked.as_json else would)
+        return
+    outcome = act(record.key)
+    if outcome.done is Done.SKIPPED:
+        raise click.ClickException(f"{outcome.why} It is {record.state}.")
+    if asked.as_json:
+        tally = Tally(Done.DISCARDED if outcome.done is Done.DISCARDED else Done.REPLAYED)
+        tally.add(outcome)
+        click.echo(terminal.as_json(tally.as_dict(is_whole=True)))
+    elif outcome.done is Done.REPLAYED and not record.final:
+        click.echo("It is under way already; its task was made sure of.")
+    else:
+        click.echo(_SAID[outcome.done])
+
+
+_SAID = {
+    Done.REPLAYED: "It is tried anew; pombo trace tells how it goes.",
+    Done.DONE: "It is done: a receipt shows that WhatsApp has it. Nothing was sent.",
+    Done.DISCARDED: "It was given up.",
+}
+
+
+def _ensure(parts: Deciding, again: Replay, untried_before: int, tally: Tally) -> None:
+    """What an earlier run wrote, and may have been killed before it made the task."""
+
+    def take(_: None) -> None:
+        tally.ensured += 1
+        counting.one_more()
+
+    with Counting("Making sure of tasks", untried_before) as counting:
+        in_parallel(again.ensure, untried(parts.running.store), take)
+
+
+def _decide_all(parts: Deciding, asked: Asked, act: Act, preview: Preview, tally: Tally) -> None:
+    def take(outcome: Outcome) -> None:
+        tally.add(outcome)
+        counting.one_more()
+
+    with Counting(preview.verb.capitalize(), preview.total) as counting:
+        in_parallel(lambda letter: act(letter.key), _search(parts, asked), take)

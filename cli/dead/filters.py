@@ -1,0 +1,130 @@
+"""Which dead letters a command means: the options that all of them share, and how a time is written."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from functools import wraps
+from itertools import islice
+from typing import Any
+
+import click
+
+from shared.domain.dead_letters import ERRORS, DeadLetter, Wanted
+from shared.domain.record import Kind
+from shared.operations.dead_letters import find
+from shared.pipeline.ports import Store
+
+_AGO = re.compile(r"([0-9]{1,6})\s*([smhd])")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_CODE = re.compile(r"-?[0-9]{1,9}")
+
+Counts = Counter[tuple[str, int | None]]
+"""How many letters there are by error and the provider's code."""
+
+
+def _moment(_context: click.Context, _parameter: click.Parameter, value: str | None) -> datetime | None:
+    """A moment, or how long ago it was."""
+    if value is None:
+        return None
+    try:
+        if match := _AGO.fullmatch(value.strip()):
+            return datetime.now(UTC) - timedelta(**{_UNITS[match[2]]: int(match[1])})
+        at = datetime.fromisoformat(value.strip())
+    except (ValueError, OverflowError):
+        sentence = "it is no time like 2026-11-28, 2026-11-28T10:15 (UTC) or 2h (two hours ago)."
+        raise click.BadParameter(sentence) from None
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def _errors(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> frozenset[str | int]:
+    """Reasons of ours, and codes of the provider's."""
+    for value in values:
+        if value not in ERRORS and not _CODE.fullmatch(value):
+            raise click.BadParameter(f"it is none of {', '.join(ERRORS)}, and no provider's code like 131026.")
+    return frozenset(value if value in ERRORS else int(value) for value in values)
+
+
+_OPTIONS = (
+    click.option("--tenant", help="Of this tenant alone."),
+    click.option(
+        "--since", callback=_moment, metavar="TIME", help="Dead since then: a time in UTC, or 2h, 3d, 90m ago."
+    ),
+    click.option("--until", callback=_moment, metavar="TIME", help="Dead by then."),
+    click.option(
+        "--error",
+        "errors",
+        callback=_errors,
+        multiple=True,
+        metavar="ERROR",
+        help="By reason or by the provider's code; may be given several times.",
+    ),
+    click.option("--kind", type=click.Choice([kind.value for kind in Kind]), help="Events alone, or messages alone."),
+)
+
+
+def filter_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command the filters, as one argument `wanted`."""
+
+    @wraps(command)
+    def filtered(
+        tenant: str | None,
+        since: datetime | None,
+        until: datetime | None,
+        errors: frozenset[str | int],
+        kind: str | None,
+        **others: Any,
+    ) -> None:
+        if since and until and since > until:
+            raise click.UsageError("--since is after --until: nothing lies between them.")
+        wanted = Wanted(tenant, since, until, errors, Kind(kind) if kind else None)
+        command(wanted=wanted, **others)
+
+    for option in reversed(_OPTIONS):
+        filtered = option(filtered)
+    return filtered
+
+
+class Search:
+    """The letters that are meant, each once, as they are found; and what is passed over."""
+
+    def __init__(self, store: Store, wanted: Wanted, at_most: int | None = None) -> None:
+        self._store, self._wanted, self._at_most = store, wanted, at_most
+        self.unread = 0
+        """Of a newer version, which alone can read them."""
+
+    def __iter__(self) -> Iterator[DeadLetter]:
+        """Raises StoreUnavailable. What died again meanwhile comes no second time."""
+        yield from islice(self._all(), self._at_most)
+
+    def _all(self) -> Iterator[DeadLetter]:
+        seen: set[str] = set()
+        for page in find(self._store, self._wanted):
+            self.unread += page.unread
+            for letter in page.letters:
+                if letter.key not in seen:
+                    seen.add(letter.key)
+                    yield letter
+
+
+def error_of(error: str, code: int | None, error_type: str | None = None) -> str:
+    """An error as it is shown: its reason, and the provider's code or the exception's type where one is known."""
+    more = error_type if code is None else code
+    return f"{error} ({more})" if more is not None else error
+
+
+def counts_as_text(counts: Counts) -> str:
+    """The most frequent first."""
+    return ", ".join(f"{error_of(*error)} {count:,}" for error, count in _ordered(counts))
+
+
+def counts_as_dicts(counts: Counts) -> list[dict[str, Any]]:
+    return [{"error": error, "code": code, "count": count} for (error, code), count in _ordered(counts)]
+
+
+def _ordered(counts: Counts) -> Iterable[tuple[tuple[str, int | None], int]]:
+    return sorted(counts.items(), key=lambda one: (-one[1], one[0][0], one[0][1] or 0))
+
+
+def unread_as_text(unread: int) -> str:
+    return f"{unread:,} more were written by a newer Pombo, which alone can read them."

@@ -1,0 +1,132 @@
+"""pombo dead list: which letters there are, and why."""
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cli.dead.filters import (
+    Counts,
+    Search,
+    counts_as_dicts,
+    counts_as_text,
+    error_of,
+    filter_options,
+    unread_as_text,
+)
+from cli.progress import Counting
+from cli.running import data_dir_option, find
+from cli.trace import stamp
+from local import terminal
+from local.terminal import LEAST_ID, Column
+from shared.domain.dead_letters import DeadLetter, Replays, Wanted
+
+SHOWN = 50
+
+
+@click.command("list")
+@filter_options
+@click.option("--limit", type=click.IntRange(1), default=SHOWN, show_default=True, help="Show so many, the newest.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@data_dir_option
+def list_letters(wanted: Wanted, limit: int, as_json: bool, data_dir: Path) -> None:
+    """List dead letters, the newest first, and count all of them by error. Nothing private is shown.
+
+    ERROR is why it is dead: unparsable, attempts, error, permanent, in_doubt, waited, window, invalid; refused, of a
+    message that WhatsApp took and a receipt refused later; unknown_sender, which is shown where it is asked for alone;
+    or a code of the provider's. REPLAY is what a replay would do: yes, it is tried again; may double, a copy may have
+    arrived; arrived, a receipt shows that it did; no, it cannot be sent as it is.
+
+    \b
+    Examples:
+      pombo dead list
+      pombo dead list --since 2h --error 131026
+      pombo dead list --tenant default --kind inbound --json
+    """
+    counts: Counts = Counts()
+    search = Search(find(data_dir).store, wanted)
+    with Counting("Reading dead letters") as counting:
+        letters = heapq.nlargest(
+            limit, counting.each(_counted(search, counts)), key=lambda letter: (letter.at, letter.key)
+        )
+    if as_json:
+        click.echo(terminal.as_json(as_dict(letters, counts, search.unread)))
+    else:
+        click.echo("\n".join(as_lines(letters, counts, search.unread, wanted.restricts)))
+
+
+def _counted(letters: Iterable[DeadLetter], counts: Counts) -> Iterator[DeadLetter]:
+    for letter in letters:
+        counts[letter.error, letter.code] += 1
+        yield letter
+
+
+def as_dict(letters: Sequence[DeadLetter], counts: Counts, unread: int) -> dict[str, Any]:
+    return {
+        "letters": [letter_as_dict(letter) for letter in letters],
+        "counts": counts_as_dicts(counts),
+        "total": counts.total(),
+        "unread": unread,
+    }
+
+
+def letter_as_dict(letter: DeadLetter) -> dict[str, Any]:
+    """What is told of a letter, for a program."""
+    return {
+        "key": letter.key,
+        "kind": letter.kind.value,
+        "tenant": letter.tenant,
+        "correlation_id": letter.correlation_id,
+        "error": letter.error,
+        "code": letter.code,
+        "error_type": letter.error_type,
+        "at": stamp(letter.at),
+        "tries": letter.tries,
+        "round": letter.round,
+        "replay": letter.replays.value,
+    }
+
+
+_REPLAYS = {
+    Replays.AGAIN: "yes",
+    Replays.DONE: "arrived",
+    Replays.MAY_DOUBLE: "may double",
+    Replays.NEVER: "no",
+}
+
+
+_COLUMNS = (
+    Column("KEY", LEAST_ID),
+    Column("DIED (UTC)"),
+    Column("KIND"),
+    Column("TENANT", 6),
+    Column("ERROR", 9),
+    Column("CORRELATION ID", LEAST_ID),
+    Column("REPLAY", 7),
+)
+
+
+def as_lines(letters: Sequence[DeadLetter], counts: Counts, unread: int, is_filtered: bool) -> Iterator[str]:
+    """A line for each letter, and the counts at the foot."""
+    if letters:
+        yield from terminal.table(_COLUMNS, [_row(letter) for letter in letters])
+        more = f" Shown are the newest {len(letters):,}." if len(letters) < counts.total() else ""
+        yield f"{counts.total():,} dead: {counts_as_text(counts)}.{more}"
+    else:
+        yield "No dead letter is like that." if is_filtered else "There are no dead letters."
+    if unread:
+        yield unread_as_text(unread)
+
+
+def _row(letter: DeadLetter) -> tuple[str, ...]:
+    return (
+        letter.key,
+        f"{letter.at:%Y-%m-%d %H:%M:%S}",
+        letter.kind,
+        letter.tenant or "-",
+        error_of(letter.error, letter.code, letter.error_type),
+        letter.correlation_id,
+        _REPLAYS[letter.replays],
+    )

@@ -1,0 +1,101 @@
+"""What a decision about dead letters needs beside the store: the queue, the limits, and where its log lines go."""
+
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from cli.doctor.checks import token_is_refused
+from cli.running import Described, Running, describe, find
+from local.terminal import WrongSettings
+from shared import bootstrap, config, logs
+from shared.config import QUEUE_SETTINGS, STORE_SETTINGS, Config
+from shared.domain.limits import Limits
+from shared.operations.dead_letters import Discard, Replay
+from shared.pipeline.clock import SystemClock
+
+_OF_LIMITS = frozenset({"MAX_ATTEMPTS", "HANDLER_TIMEOUT", "IN_DOUBT_SECONDS", "IN_DOUBT_POLICY", "MESSAGE_MAX_AGE"})
+CONNECT_SECONDS = 3
+"""To an emulator, which is near."""
+
+NEEDED = STORE_SETTINGS | QUEUE_SETTINGS | _OF_LIMITS
+"""The settings of the internal service that a replay goes by; they have to be what that service has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deciding:
+    """The stack, and all that a decision goes by."""
+
+    running: Running
+    settings: Config
+
+    @property
+    def limits(self) -> Limits:
+        return self.settings.limits
+
+    def replay(self, may_double: bool) -> Replay:
+        """Raises ClickException where its tasks would certainly lead nowhere, or no stack runs."""
+        if not self.running.runs:
+            raise click.ClickException(
+                f"No Pombo runs here to try it: start one with {self.running.start}; nothing was replayed."
+            )
+        _check_tasks(self.settings)
+        queue = bootstrap.build_queue(self.settings)
+        return Replay(self.running.store, queue, self.limits, SystemClock(), may_double)
+
+    def discard(self, because: str) -> Discard:
+        return Discard(self.running.store, self.limits, SystemClock(), because)
+
+
+def deciding(data_dir: Path, needs_queue: bool) -> Deciding:
+    """The stack that runs, or the one that the environment names. Raises ClickException."""
+    described = describe(data_dir)
+    running = find(data_dir)
+    try:
+        needed = NEEDED if needs_queue else STORE_SETTINGS | _OF_LIMITS
+        settings = config.load(described.environ, config.INTERNAL, only=needed)
+    except config.ConfigError as error:
+        raise WrongSettings(error.faults) from error
+    _log_beside(described)
+    return Deciding(running, settings)
+
+
+def _check_tasks(settings: Config) -> None:
+    """A letter that is replayed, and whose task leads nowhere, waits for the sweep."""
+    is_cloud = settings["STORE"] == "firestore" and not settings.get("FIRESTORE_EMULATOR_HOST")
+    if is_cloud and settings.get("CLOUD_TASKS_EMULATOR_HOST"):
+        raise click.ClickException(
+            "The records are in a project and the tasks would be made on this machine: set APP_ENV and CLOUD_TASKS_... "
+            "as the internal service has them."
+        )
+    emulator = settings.get("CLOUD_TASKS_EMULATOR_HOST")
+    if emulator and not _is_listened_at(emulator):
+        raise click.ClickException(
+            f"The task queue does not answer at {emulator}: is the Pombo that runs it still up? Nothing was replayed."
+        )
+    if token_is_refused(settings):
+        raise click.ClickException(
+            "The internal service refuses INTERNAL_TASK_TOKEN: set it here as the service has it; nothing was replayed."
+        )
+
+
+def _is_listened_at(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS):
+            return True
+    except (OSError, ValueError):
+        return False
+
+
+def _log_beside(described: Described) -> None:
+    """Beside the stack's own lines; elsewhere on standard error, unless a person watches it."""
+    if described.is_local:
+        try:
+            logs.write_to(os.open(described.logs, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600))
+        except OSError as error:
+            raise click.ClickException(f"The log {described.logs} cannot be written: {error.strerror}.") from error
+    elif not os.isatty(2):
+        logs.write_to(2)

@@ -1,0 +1,92 @@
+"""A preview: what a replay or a discard would do to the letters that are meant, before it is done."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import click
+
+from cli.dead.filters import Counts, counts_as_dicts, counts_as_text
+from local import terminal
+from shared.domain.dead_letters import REFUSED, UNKNOWN_SENDER, DeadLetter, Replays
+
+CONFIRMED = "would become done: a receipt shows that WhatsApp has them"
+LEFT_IN_DOUBT = "would be left as they are: a copy may have arrived, and --may-double was not given"
+DOUBLED = "may arrive twice"
+LEFT_INVALID = "would be left as they are: they cannot be sent as they are"
+SENT_ALREADY = "would be left as they are: they are not dead, and are deleted by themselves"
+
+
+@dataclass(slots=True)
+class Preview:
+    """How many there are by error, and what would become of them."""
+
+    verb: str
+    matching: Counts = field(default_factory=Counts)
+    meant: Counts = field(default_factory=Counts)
+    """Those of the matching that would be replayed, or discarded."""
+    notes: "Counter[str]" = field(default_factory=Counter)
+    untried: int = 0
+    """Replayed by an earlier run, and not tried since."""
+
+    @property
+    def total(self) -> int:
+        return self.matching.total()
+
+    @property
+    def does_nothing(self) -> bool:
+        """Nobody has to agree to it."""
+        return not self.meant and not self.notes[CONFIRMED]
+
+    @classmethod
+    def of_replay(cls, letters: Iterable[DeadLetter], may_double: bool, untried: int = 0) -> Self:
+        preview = cls("replayed", untried=untried)
+        notes = {
+            Replays.DONE: CONFIRMED,
+            Replays.MAY_DOUBLE: DOUBLED if may_double else LEFT_IN_DOUBT,
+            Replays.NEVER: LEFT_INVALID,
+        }
+        for letter in letters:
+            preview._add(letter, notes.get(letter.replays))
+        return preview
+
+    @classmethod
+    def of_discard(cls, letters: Iterable[DeadLetter]) -> Self:
+        preview = cls("discarded")
+        for letter in letters:
+            preview._add(letter, SENT_ALREADY if letter.error in (REFUSED, UNKNOWN_SENDER) else None)
+        return preview
+
+    def _add(self, letter: DeadLetter, note: str | None) -> None:
+        self.matching[letter.error, letter.code] += 1
+        if note in (None, DOUBLED):
+            self.meant[letter.error, letter.code] += 1
+        if note is not None:
+            self.notes[note] += 1
+
+    def say(self, as_json: bool, is_error: bool = False) -> None:
+        text = terminal.as_json(self.as_dict()) if as_json else "\n".join(self.as_lines())
+        click.echo(text, err=is_error)
+
+    def as_dict(self) -> dict[str, Any]:
+        notes = [{"what": what, "count": count} for what, count in self.notes.most_common()]
+        untried = {"untried": self.untried} if self.verb == "replayed" else {}
+        return {
+            "dry_run": True,
+            "total": self.total,
+            self.verb: self.meant.total(),
+            "counts": counts_as_dicts(self.matching),
+            "notes": notes,
+            **untried,
+        }
+
+    def as_lines(self) -> Iterator[str]:
+        if self.meant:
+            yield f"{self.meant.total():,} would be {self.verb}: {counts_as_text(self.meant)}."
+        elif not self.matching:
+            yield "No dead letter is like that."
+        for what, count in self.notes.most_common():
+            yield f"{count:,} {what}."
+        if self.untried:
+            yield f"{self.untried:,} were replayed before and not tried since: their tasks would be made sure of."

@@ -1,0 +1,160 @@
+"""pombo dead show: what was tried of one letter, and what a replay would do."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cli import ids
+from cli.dead.filters import error_of
+from cli.dead.list import letter_as_dict
+from cli.running import Running, data_dir_option, find
+from cli.trace import moment_lines, stamp, timeline_of
+from local import terminal
+from shared import bootstrap
+from shared.domain.dead_letters import UNKNOWN_SENDER, DeadLetter, Replays, dead_letter, why_never
+from shared.domain.record import Delivery, Kind, ReceiptKind
+from shared.operations.lookup import Found
+from shared.operations.timeline.build import Moment, tried
+
+
+@click.command()
+@click.argument("id")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@data_dir_option
+def show(id: str, as_json: bool, data_dir: Path) -> None:
+    """Show what was tried of a dead letter: each attempt, its answer, the receipts, and what a replay would do.
+
+    ID is its key, or whatever else pombo trace takes: then all dead letters of that message are shown. 8 or more
+    characters of a key are enough. What a handler failed
+    with is quoted as it was raised, and may be private.
+
+    \b
+    Examples:
+      pombo dead show 9f3c0a9d5e2b4c1f8a7b6c5d4e3f2a1b0c9d8e7f
+      pombo dead show wamid.HBgL... --json
+    """
+    running = find(data_dir)
+    found = ids.find(running, id)
+    if found is None:
+        raise click.ClickException(ids.NOTHING_KNOWN)
+    events = timeline_of(running, found.records).events
+    shown = [(record, [one for one in events if one.delivery == record.key]) for record in meant(found)]
+    if as_json:
+        click.echo(terminal.as_json({"letters": [as_dict(*one) for one in shown]}))
+    else:
+        click.echo("\n\n".join("\n".join(as_lines(*one)) for one in shown))
+
+
+def meant(found: Found) -> Sequence[Delivery]:
+    """Of all records of a message the one that the id names; where that is the event, and no letter itself, or none is
+    named, its dead letters; else all of them.
+    """
+    records = found.records
+    named = [record for record in records if found.id in (record.key, record.provider_id)]
+    letters = [record for record in records if dead_letter(record)]
+    if named and (named[0] in letters or named[0].kind is Kind.OUTBOUND):
+        return named
+    return letters or named or records
+
+
+def find_letter(running: Running, id: str) -> Delivery:
+    """The one record that a person means to decide upon. Raises ClickException."""
+    found = ids.find(running, id)
+    if found is None:
+        raise click.ClickException(ids.NOTHING_KNOWN)
+    records = meant(found)
+    if len(records) > 1:
+        keys = ", ".join(record.key for record in records)
+        raise click.ClickException(f"This id leads to {len(records)} records; name one of them: {keys}.")
+    return records[0]
+
+
+def as_dict(record: Delivery, events: Sequence[Moment]) -> dict[str, Any]:
+    """All that is known of it, for a program."""
+    letter = dead_letter(record)
+    return {
+        **(letter_as_dict(letter) if letter else _of_no_letter(record)),
+        "state": record.state.value,
+        "attempts": [
+            {
+                "at": stamp(one.attempt.at),
+                "round": one.round,
+                "attempt": one.attempt.attempt,
+                "answer": one.attempt.answer,
+                "code": one.attempt.code,
+                "error_type": one.attempt.error_type,
+                "place": one.attempt.place,
+                "function": one.attempt.function,
+                "sentence": sentence,
+            }
+            for one, sentence in tried(record, bootstrap.explain)
+        ],
+        "receipts": list(_receipts(record)),
+        "events": [{"at": stamp(one.at), "what": one.what, "sentence": one.sentence} for one in events],
+        "replay_sentence": replay_sentence(record, letter),
+    }
+
+
+def _of_no_letter(record: Delivery) -> dict[str, Any]:
+    return {
+        "key": record.key,
+        "kind": record.kind.value,
+        "tenant": record.tenant,
+        "correlation_id": record.correlation_id,
+        "error": None,
+        "code": None,
+        "error_type": None,
+        "at": stamp(record.finished_at) if record.finished_at else None,
+        "tries": record.attempt,
+        "round": record.round,
+        "replay": None,
+    }
+
+
+def _receipts(record: Delivery) -> Iterator[dict[str, Any]]:
+    for round_, said in sorted(record.receipts.items()):
+        for kind in ReceiptKind:
+            at = getattr(said, kind)
+            if at is None:
+                continue
+            code = said.failed_code if kind is ReceiptKind.FAILED else None
+            sentence = bootstrap.explain(record.provider, code, "failed") if code is not None else None
+            yield {"at": stamp(at), "round": round_, "kind": kind.value, "code": code, "sentence": sentence}
+
+
+def as_lines(record: Delivery, events: Sequence[Moment]) -> Iterator[str]:
+    """The same for a person."""
+    letter = dead_letter(record)
+    what = (
+        f"Dead letter {record.key}: {error_of(letter.error, letter.code, letter.error_type)}"
+        if letter
+        else f"{record.key}: no letter"
+    )
+    yield terminal.styled(what, bold=True)
+    yield f"  {record.kind}, tenant {record.tenant or '-'}, correlation id {record.correlation_id}, now {record.state}"
+    yield from moment_lines(events, {})
+    yield f"  {replay_sentence(record, letter)}"
+
+
+def replay_sentence(record: Delivery, letter: DeadLetter | None, may_double: bool = False) -> str:
+    """What a replay would do, in words; `may_double`: the leave that it was given."""
+    if letter is None:
+        under_way = "It is under way; a replay would only make sure of its task."
+        return f"There is nothing to replay: it is {record.state}." if record.final else under_way
+    match letter.replays:
+        case Replays.NEVER:
+            return f"A replay would be refused. {why_never(record)}"
+        case Replays.DONE:
+            return "A replay sends nothing: a receipt shows that WhatsApp has it, and it becomes done."
+        case Replays.MAY_DOUBLE if may_double:
+            return f"A replay tries it anew, in round {letter.round + 1}; it may arrive twice."
+        case Replays.MAY_DOUBLE:
+            return "A copy of it may have arrived: a replay needs --may-double, and it may arrive twice."
+        case Replays.AGAIN if letter.error == UNKNOWN_SENDER:
+            return "A replay looks again whose number it was sent to."
+        case Replays.AGAIN if letter.error == "unparsable":
+            return "A replay reads it again."
+        case Replays.AGAIN:
+            return f"A replay tries it anew, in round {letter.round + 1}."

@@ -1,0 +1,220 @@
+"""The parts as doctor sees them: each check says in a sentence what it found, or raises what is wrong."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TypeVar
+
+import httpx
+
+from shared import bootstrap
+from shared.config import Config
+from shared.domain.delivery.answers import Answer, Step, TaskResult
+from shared.domain.delivery.create import create
+from shared.domain.errors import PomboError, QueueUnavailable, StoreUnavailable, UnknownState
+from shared.domain.identity import DOCTOR_KEY
+from shared.domain.limits import Limits
+from shared.domain.record import Delivery, Kind, State, Task
+from shared.domain.tasks import CHECK_BODY
+from shared.pipeline.clock import Clock
+from shared.pipeline.ports import Queue, Store
+
+TASK_SECONDS = 30
+"""A task comes back within a second; a service that starts cold may take ten, a queue that backs off some more."""
+
+LOOK_SECONDS = 0.1
+
+CLOCK_TOLERANCE = timedelta(seconds=2)
+"""A lease is written by one machine's clock and held to be over by another's. An outbound lease of 60 s has 4 s to
+spare (30 until the send begins, 26 for the send): with each of two clocks at most 2 s off the store's, and so 4 s off
+one another, no send outlives its lease in another's eyes.
+"""
+
+CALL_SECONDS = 10
+
+_T = TypeVar("_T")
+_BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
+
+_QUEUE_ADVICE = {
+    "PermissionDenied": "this account may not make tasks there (it needs roles/cloudtasks.enqueuer)",
+    "NotFound": "there is no such queue: look at INBOUND_TASK_QUEUE_NAME, CLOUD_TASKS_LOCATION, GOOGLE_CLOUD_PROJECT",
+    "DefaultCredentialsError": "there are no Google credentials here: gcloud auth application-default login",
+    "RefreshError": "the Google credentials here have expired: gcloud auth application-default login",
+}
+
+
+class Wrong(Exception):
+    """The check is not right; the message says why, and what to do."""
+
+
+class StoreFailed(Wrong):
+    """The store did not do its part."""
+
+
+def store(store: Store, limits: Limits, clock: Clock) -> str:
+    """A record is written and read back."""
+    began = clock.monotonic()
+    written = _of_store(partial(_write, store, limits, clock))
+    found = _of_store(partial(store.get, DOCTOR_KEY))
+    if found is None or found.generation < written.generation:
+        raise Wrong("A record was written to the store, and what is read back is not it.")
+    return f"A record was written and read back in {(clock.monotonic() - began) * 1000:.0f} ms."
+
+
+def task(store: Store, queue: Queue, limits: Limits, clock: Clock, patience: float = TASK_SECONDS) -> str:
+    """An event of nobody's goes the way of every event: record, task, process_inbound, done."""
+    try:
+        written = _of_store(partial(_write, store, limits, clock))
+        began = clock.monotonic()
+        queue.ensure(Task.of(written), None)
+        found = written
+        while clock.monotonic() - began < patience:
+            found = _of_store(partial(store.get, DOCTOR_KEY)) or written
+            if found.final and found.generation >= written.generation:
+                return _ended(found, clock.monotonic() - began)
+            clock.sleep(LOOK_SECONDS)
+    except StoreFailed as error:
+        raise Wrong(f"It cannot be checked without the store: {error}") from error
+    except QueueUnavailable as error:
+        raise Wrong(f"No task could be made: {_reason(error)}.") from error
+    raise Wrong(_not_back(found, patience))
+
+
+def token(settings: Config, has_task_come_back: bool) -> str:
+    """A call that is no task is refused as such, not as a stranger's: 400 where the token counts, 403 where not."""
+    url = settings["INTERNAL_TASK_BASE_URL"]
+    try:
+        answer = _knock(settings)
+    except httpx.HTTPError as error:
+        raise Wrong(f"The internal service does not answer at {url}: is INTERNAL_TASK_BASE_URL right?") from error
+    if answer.status_code == 400 and _error_in(answer) == "task_invalid":
+        return "The internal service accepts it."
+    if _is_refused(answer, settings):
+        raise Wrong(
+            "The internal service refuses it: the first value of INTERNAL_TASK_TOKEN must be one that it accepts."
+        )
+    if answer.status_code in (401, 403):
+        return _told_by_the_task(has_task_come_back)
+    raise Wrong(f"{url} answered {answer.status_code}: INTERNAL_TASK_BASE_URL does not lead to the internal service.")
+
+
+def token_is_refused(settings: Config) -> bool:
+    """Whether a task that is made with these settings would certainly be turned away."""
+    try:
+        return _is_refused(_knock(settings), settings)
+    except httpx.HTTPError:
+        return False  # the service is away; the queue waits for it
+
+
+def _knock(settings: Config) -> httpx.Response:
+    """A call that is no task."""
+    headers = {"X-Internal-Token": settings["INTERNAL_TASK_TOKEN"][0]}
+    return httpx.post(
+        f"{settings['INTERNAL_TASK_BASE_URL']}/internal/process_inbound",
+        headers=headers,
+        json=dict(CHECK_BODY),
+        timeout=CALL_SECONDS,
+        trust_env=not settings.get("CLOUD_TASKS_EMULATOR_HOST"),
+    )
+
+
+def _is_refused(answer: httpx.Response, settings: Config) -> bool:
+    is_ours = answer.status_code == 403 and _error_in(answer) == "forbidden"
+    return is_ours and not settings.get("TASKS_SERVICE_ACCOUNT")
+
+
+def clock(store: Store, clock: Clock) -> str:
+    """This machine's clock against the store's, by which all others go."""
+    before = clock.now()
+    theirs = _of_store(store.time)
+    ahead = before + (clock.now() - before) / 2 - theirs
+    seconds = abs(ahead.total_seconds())
+    allowed = f"{CLOCK_TOLERANCE.total_seconds():g} s"
+    if abs(ahead) > CLOCK_TOLERANCE:
+        which = "ahead of" if ahead > timedelta() else "behind"
+        raise Wrong(
+            f"This machine's clock is {seconds:.1f} s {which} the store's. With more than {allowed} a lease may be "
+            "taken for over while its send still runs: let NTP set the clock."
+        )
+    return f"It is {seconds:.1f} s off the store's; up to {allowed} does no harm."
+
+
+def _write(store: Store, limits: Limits, clock: Clock) -> Delivery:
+    """A new round of doctor's own event, pending. It is a change of no field we know: no handler, no reply.
+    Its provider is one that the services have a channel of; they would leave a record of any other alone.
+
+    Its generation grows with time, so that its task has a new name even where the store forgot the last one and the
+    queue did not.
+    """
+    now = clock.now()
+    fresh = create(
+        Kind.INBOUND,
+        DOCTOR_KEY,
+        provider=bootstrap.CHANNELS[0].reading().provider,
+        tenant="default",
+        sender=DOCTOR_KEY,
+        contact="",
+        correlation_id=clock.token(),
+        payload={"field": DOCTOR_KEY, "value": {}},
+        limits=limits,
+        now=now,
+    )
+
+    def decide(old: Delivery | None) -> Step:
+        least = int((now - _BEGINNING).total_seconds())
+        generation = max(least, old.generation + 1) if old else least
+        return Step(Answer(TaskResult.ACK, fresh.state), write=replace(fresh, generation=generation))
+
+    step = store.change(DOCTOR_KEY, decide)
+    return step.write or fresh
+
+
+def _of_store(call: Callable[[], _T]) -> _T:
+    try:
+        return call()
+    except (StoreUnavailable, UnknownState) as error:
+        raise StoreFailed(f"{error.sentence.rstrip('.')}{_because(error)}.") from error
+
+
+def _ended(found: Delivery, seconds: float) -> str:
+    if found.state is not State.DONE:
+        raise Wrong(f"The task came back, and its event is {found.state} instead of done.")
+    return f"A task went to process_inbound and came back in {seconds:.1f} s."
+
+
+def _not_back(found: Delivery, patience: float) -> str:
+    if found.state is State.LEASED:
+        return f"The internal service took the task and did not end it within {patience:g} s."
+    return (
+        f"The task did not come back within {patience:g} s: is the internal service up, does it accept the token (see "
+        "there), and is the queue running rather than paused?"
+    )
+
+
+def _told_by_the_task(has_come_back: bool) -> str:
+    """The front of Cloud Run, or the service itself, asks for the queue's own identity: nobody else has it."""
+    if has_come_back:
+        return (
+            "The internal service is private and asks for the queue's identity; the task that came back had the token."
+        )
+    raise Wrong(
+        "The internal service is private and asks for the queue's identity, so that only a task can tell; see there."
+    )
+
+
+def _error_in(answer: httpx.Response) -> str:
+    try:
+        body = answer.json()
+    except ValueError:
+        return ""
+    return str(body.get("error", "")) if isinstance(body, dict) else ""
+
+
+def _reason(error: QueueUnavailable) -> str:
+    cause = type(error.__cause__).__name__
+    return _QUEUE_ADVICE.get(cause, f"{error.sentence.rstrip('.')}{_because(error)}")
+
+
+def _because(error: PomboError) -> str:
+    return f" ({type(error.__cause__).__name__})" if error.__cause__ else ""

@@ -1,0 +1,115 @@
+"""pombo doctor: is everything in place? Each check says what it found; none hides another."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+
+import click
+
+from cli.doctor import checks, handler_check, settings
+from cli.doctor.settings import CannotCheck, Check
+from cli.running import Described, data_dir_option, describe, progress
+from local import terminal
+from shared import bootstrap, config
+from shared.config import QUEUE_SETTINGS, STORE_SETTINGS
+from shared.pipeline.clock import SystemClock
+from shared.pipeline.ports import Store
+
+NO_STACK = "It cannot be checked: no Pombo runs here. Start one with pombo up (or make run)."
+
+
+@click.command()
+@click.option("--points", is_flag=True, help="List the crash points that CRASH_AT knows, and do nothing else.")
+@click.option("--settings", "all_settings", is_flag=True, help="Show each setting, not only those that are wrong.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list, with each setting.")
+@data_dir_option
+def doctor(points: bool, all_settings: bool, as_json: bool, data_dir: Path) -> None:
+    """Check the store, the way of a task and back, the token, the clock, the handler and the settings. Exit 1 if any is
+    not right.
+
+    Where no Pombo runs, it looks at the store that the last one left, and the task and the token cannot be checked.
+
+    \b
+    Examples:
+      pombo doctor
+      pombo doctor --settings
+      pombo doctor --json
+      pombo doctor --points
+    """
+    if points:
+        names = bootstrap.crash_points()
+        click.echo(terminal.as_json(names) if as_json else "\n".join(names))
+        return
+    found = list(examine(describe(data_dir)))
+    click.echo(terminal.as_json([asdict(check) for check in found]) if as_json else as_text(found, all_settings))
+    wrong = sum(not check.ok for check in found)
+    if wrong:
+        raise click.ClickException(f"{wrong} of {len(found)} checks are not right.")
+
+
+def as_text(found: Sequence[Check], all_settings: bool = True) -> str:
+    """A line for each check, with a mark; settings that are right in one line, unless all are wanted."""
+    right = [] if all_settings else [check for check in found if check.check in settings.NAMES and check.ok]
+    shown = [check for check in found if check not in right]
+    if right:
+        what = "settings" if len(right) > 1 else "setting"
+        shown.append(Check(what, True, f"{len(right)} are right; pombo doctor --settings shows each."))
+    width = max(len(check.check) for check in shown)
+    marks = {True: terminal.styled("ok", fg="green"), False: terminal.styled("NO", fg="red", bold=True)}
+    return "\n".join(f"{marks[check.ok]}  {check.check:<{width}}  {check.sentence}" for check in shown)
+
+
+def examine(described: Described, patience: float = checks.TASK_SECONDS) -> Iterator[Check]:
+    """Every check: the parts, then the settings. `patience`: how many seconds a task may take."""
+    wrong = settings.faults(described.environ)
+    for name in described.secrets:
+        if not described.environ.get(name):
+            wrong.pop(name, None)  # the stack has started with it
+    yield from _parts(described, wrong, patience)
+    yield from settings.check_all(described.environ, wrong, described.is_local, described.secrets)
+
+
+def _parts(described: Described, wrong: Mapping[str, list[str]], patience: float) -> Iterator[Check]:
+    environ, clock = described.environ, SystemClock()
+
+    def stored() -> config.Config:
+        return settings.usable(environ, wrong, STORE_SETTINGS)
+
+    def queued() -> config.Config:
+        return settings.usable(environ, wrong, QUEUE_SETTINGS)
+
+    @cache
+    def store() -> Store:
+        return bootstrap.build_store(stored())
+
+    def task_check() -> str:
+        return checks.task(store(), bootstrap.build_queue(queued()), stored().limits, clock, patience)
+
+    yield _look("store", lambda: checks.store(store(), stored().limits, clock))
+    if not described.runs:
+        yield Check("task", False, NO_STACK)
+        yield Check("token", False, NO_STACK)
+        yield _look("clock", lambda: checks.clock(store(), clock))
+        return
+    progress(f"Waiting for a task to come back, {patience:g} s at most")
+    task = _look("task", task_check)
+    yield task
+    yield _look("token", lambda: checks.token(queued(), task.ok))
+    yield _look("clock", lambda: checks.clock(store(), clock))
+    if described.is_local:
+        yield _handler(described)
+
+
+def _handler(described: Described) -> Check:
+    url = described.environ.get("HANDLER_URL", "").strip()
+    if url:
+        return _look("backend", lambda: handler_check.backend(url, described.logs))
+    return _look("handler", lambda: handler_check.last_call(described.logs))
+
+
+def _look(name: str, check: Callable[[], str]) -> Check:
+    try:
+        return Check(name, True, check())
+    except (checks.Wrong, CannotCheck, config.ConfigError) as error:  # the last: the store's file is damaged, say
+        return Check(name, False, str(error))

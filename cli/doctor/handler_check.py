@@ -1,0 +1,103 @@
+"""The handler as doctor sees it: whether its backend takes connections, and what became of its last call.
+
+Doctor calls no handler: it could not know what a call does there (docs/decisions/0069-doctor-and-the-handler.md).
+"""
+
+import json
+import socket
+import ssl
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from cli.doctor.checks import Wrong
+from shared.operations.timeline.records import FAILURES
+
+CONNECT_SECONDS = 3.0
+"""As long as a call may take to connect (docs/handler-url.md)."""
+
+NO_FAILURE = "No call has failed since Pombo started."
+
+
+def backend(url: str, logs: Path) -> str:
+    """Whether HANDLER_URL can be called, and its last call. Raises Wrong."""
+    _connect(url)
+    return f"It takes connections. {last_call(logs)}"
+
+
+def last_call(logs: Path) -> str:
+    """What became of the last call since the internal service started. Raises Wrong where it failed."""
+    line = _last(logs)
+    if line is None:
+        return NO_FAILURE
+    at = f"{str(line.get('time', ''))[11:19]} UTC"
+    if not _has_failed(line):
+        return f"Its last call, at {at}, was answered."
+    raise Wrong(f"Its last call failed at {at}: {_why(line)}")
+
+
+def _connect(url: str) -> None:
+    parts = urlsplit(url)
+    host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        with closing(socket.create_connection((host, port), CONNECT_SECONDS)) as connection:
+            if parts.scheme == "https":
+                ssl.create_default_context().wrap_socket(connection, server_hostname=host).close()
+    except ConnectionRefusedError as error:
+        raise Wrong(f"It refuses the connection at {host}:{port}: is the backend of HANDLER_URL up?") from error
+    except socket.gaierror as error:
+        raise Wrong(f"The name {host} of HANDLER_URL is not known.") from error
+    except ssl.SSLError as error:
+        raise Wrong(f"Its certificate, or its TLS, is not accepted at {host}:{port}.") from error
+    except TimeoutError as error:
+        raise Wrong(f"It takes no connection at {host}:{port} within {CONNECT_SECONDS:g} s.") from error
+    except OSError as error:
+        raise Wrong(f"It cannot be reached at {host}:{port} ({error.strerror}).") from error
+
+
+def _last(logs: Path) -> Mapping[str, Any] | None:
+    """The line that tells of the last call. An event without replies may have been nobody's to answer: it counts only
+    where it is the one that failed before.
+    """
+    last: Mapping[str, Any] | None = None
+    for line in _lines(logs):
+        if line.get("event") == "started" and line.get("stage") == "internal":
+            last = None  # what was wrong before may be why it was started again
+        elif _has_failed(line):
+            last = line
+        elif line.get("event") == "inbound_processing_finished":
+            is_the_failed = last is not None and last.get("inbound_event_id") == line.get("inbound_event_id")
+            if line.get("outbound_planned") or is_the_failed:
+                last = line
+    return last
+
+
+def _has_failed(line: Mapping[str, Any]) -> bool:
+    return line.get("event") in ("inbound_rescheduled", "inbound_failed") and line.get("verdict") in FAILURES
+
+
+def _lines(logs: Path) -> Iterator[Mapping[str, Any]]:
+    try:
+        with logs.open(encoding="utf-8", errors="replace") as lines:
+            for written in lines:
+                if not any(event in written for event in ("inbound_", "started")):
+                    continue
+                try:
+                    line = json.loads(written)
+                except ValueError:
+                    continue
+                if isinstance(line, dict):
+                    yield line
+    except OSError:
+        return
+
+
+def _why(line: Mapping[str, Any]) -> str:
+    """As the line has it: an exception by its type and place, since its text may be private; else our own sentence."""
+    if not line.get("error_type"):
+        return str(line.get("cause") or "It did not answer.")
+    where = f" at {line['place']}" if line.get("place") else ""
+    within = f", in {line['function']}" if line.get("function") else ""
+    return f"{line['error_type']}{where}{within}."

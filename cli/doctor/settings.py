@@ -1,0 +1,82 @@
+"""The settings as doctor sees them: a check for each, and as many as another check can still go by."""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from shared import config
+from shared.config import LOCAL_SECRETS, SETTINGS, Config, ConfigError, Setting
+
+NAMES = frozenset(setting.name for setting in SETTINGS)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What was looked at, whether it is right, and what was found."""
+
+    check: str
+    ok: bool
+    sentence: str
+
+
+class CannotCheck(Exception):
+    """Something else has to be right first; the message says what."""
+
+
+def faults(environ: Mapping[str, str]) -> dict[str, list[str]]:
+    """What either service would refuse, by the setting that each sentence begins with. A deployed service runs on Cloud
+    Run, wherever this runs.
+    """
+    found: dict[str, list[str]] = {}
+    there = {"K_SERVICE": "pombo"} if environ.get("APP_ENV", "").strip() in config.DEPLOYED else {}
+    for service in config.BOTH:
+        try:
+            config.load({**environ, **there}, service)
+        except ConfigError as error:
+            for fault in error.faults:
+                known = found.setdefault(fault.split()[0], [])
+                known += [] if fault in known else [fault]
+    return found
+
+
+def check_all(
+    environ: Mapping[str, str], wrong: Mapping[str, list[str]], is_local: bool, elsewhere: Collection[str] = ()
+) -> Iterator[Check]:
+    """One check a setting; of APP_ENV alone where it is no environment, since nothing is known of the others then.
+    `is_local`: it is of a stack that runs here, whose secrets are not written down; `elsewhere`: secrets that it has
+    been started with.
+    """
+    is_environment = environ.get("APP_ENV", "").strip() in ("", *config.ENVIRONMENTS)
+    for setting in SETTINGS if is_environment else [it for it in SETTINGS if it.name in wrong]:
+        found = wrong.get(setting.name)
+        if found is None and setting.name in elsewhere and not environ.get(setting.name):
+            yield Check(setting.name, True, "It is set where Pombo runs; a secret, not shown.")
+        elif found is None:
+            yield Check(setting.name, True, _describe(setting, environ))
+        else:
+            hint = " Set it here as it was for pombo up." if setting.secret and is_local else ""
+            yield Check(setting.name, False, " ".join(found) + hint)
+    for name in wrong.keys() - {setting.name for setting in SETTINGS}:
+        yield Check(name, False, " ".join(wrong[name]))
+
+
+def usable(environ: Mapping[str, str], wrong: Mapping[str, list[str]], needed: Collection[str]) -> Config:
+    """These settings, whatever is wrong with others. Raises CannotCheck where one of them is."""
+    missing = sorted(wrong.keys() & set(needed))
+    if missing:
+        raise CannotCheck(f"It cannot be checked before {', '.join(missing)} is right.")
+    return config.load(environ, config.INTERNAL, only=needed)
+
+
+def _describe(setting: Setting, environ: Mapping[str, str]) -> str:
+    raw = environ.get(setting.name, "").strip()
+    if raw:
+        return "It is set; a secret, not shown." if setting.secret else f"It is {raw}."
+    if setting.name == "HANDLER" and environ.get("HANDLER_URL", "").strip():
+        return "It is unset: HANDLER_URL takes its place."
+    if environ.get("APP_ENV") in config.DEPLOYED:
+        default = setting.always
+    elif setting.name in LOCAL_SECRETS:
+        return "It is unset: the secret of one machine, known to everybody, is used."
+    else:
+        default = setting.local or setting.always
+    return f"It is unset; the default is {default}." if default else f"It is unset, and may be: {setting.meaning}."

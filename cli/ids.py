@@ -1,0 +1,63 @@
+"""Ids as a person types them: what each command that takes one does with it."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import click
+
+from cli.running import Running
+from local import terminal
+from shared.domain.identity import LEAST_PREFIX, is_id_prefix
+from shared.operations import lookup
+from shared.operations.lookup import Ambiguous, Found, Match
+
+NOTHING_KNOWN = (
+    f"Nothing is known by this id: give {LEAST_PREFIX} or more characters of a correlation id, event id or key, or a "
+    "whole WhatsApp message id."
+)
+
+IN_LOG = "in the log"
+
+
+def find(running: Running, id: str) -> Found | None:
+    """All records of the event that this id, or the one that begins so, belongs to. Raises ClickException where several
+    begin so, after it has shown them.
+    """
+    try:
+        return lookup.find(running.store, _typed(id), running.senders)
+    except Ambiguous as error:
+        raise _ambiguous(error.matches, error.more) from error
+
+
+def in_log(running: Running, id: str) -> str:
+    """The id of which the log tells that begins so; the same where there is none. Raises ClickException, as `find`."""
+    id = _typed(id)
+    if not is_id_prefix(id):
+        return id
+    found = running.ids_in_log(id)
+    if id in found or not found:
+        return id
+    if len(found) == 1:
+        return next(iter(found))
+    matches = [Match(one, IN_LOG, _moment(at)) for one, at in sorted(found.items())]
+    raise _ambiguous(matches[: lookup.MATCHES], more=len(matches) > lookup.MATCHES)
+
+
+def _typed(id: str) -> str:
+    """Without the ellipsis that a table has put behind it."""
+    return id.removesuffix("…").removesuffix("...")
+
+
+def _ambiguous(matches: Sequence[Match], more: bool) -> click.ClickException:
+    columns = [terminal.Column("ID"), terminal.Column("KIND"), terminal.Column("SINCE (UTC)")]
+    rows = [(match.id, match.kind, f"{match.at:%Y-%m-%d %H:%M:%S}" if match.at else "-") for match in matches]
+    click.echo("\n".join(terminal.table(columns, rows)), err=True)
+    many = f"More than {len(matches)}" if more else f"{len(matches)}"
+    return click.ClickException(f"{many} ids begin so; give more characters.")
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except ValueError:
+        return None

@@ -1,0 +1,52 @@
+"""pombo ledger: what the WhatsApp simulator was given."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+
+from cli import simulator
+from cli.running import data_dir_option, find
+from cli.simulator import Entry
+from local import terminal
+from local.terminal import LEAST_ID, Column
+
+SHOWN = 20
+_COLUMNS = (Column("ACCEPTED (UTC)"), Column("TO", 12), Column("TYPE", 8), Column("KEY", LEAST_ID), Column("TEXT", 20))
+
+
+@click.command()
+@click.option("--limit", type=click.IntRange(1), default=SHOWN, show_default=True, help="Show so many, the newest.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list, with the whole body of each.")
+@data_dir_option
+def ledger(limit: int, as_json: bool, data_dir: Path) -> None:
+    """Show the messages that the WhatsApp simulator accepted, the newest first, with the buttons that can be tapped.
+
+    \b
+    Examples:
+      pombo ledger
+      pombo ledger --limit 3 --json
+      pombo say --tap ID            tap a button of which [ID] is shown
+    """
+    entries = simulator.ledger(find(data_dir))
+    shown = entries[:limit]
+    click.echo(terminal.as_json(shown) if as_json else "\n".join(as_lines(shown, len(entries))))
+
+
+def as_lines(shown: Sequence[Entry], total: int) -> Iterator[str]:
+    """A line for each message; at the foot how many there are where not all are shown."""
+    if not shown:
+        yield "WhatsApp was given no message."
+        return
+    yield from terminal.table(_COLUMNS, [_row(entry) for entry in shown])
+    if len(shown) < total:
+        yield f"{total:,} messages. Shown are the newest {len(shown):,}."
+
+
+def _row(entry: Entry) -> tuple[str, ...]:
+    taps = [f"[{choice.id}]" for choice in simulator.choices(entry)]
+    lost = [] if entry["answered"] else ["(the answer was lost)"]
+    text = " ".join([*lost, simulator.words(entry), *taps]).strip()
+    at = str(entry["accepted_at"])[:19].replace("T", " ")
+    to = str(entry["to"] or entry["recipient"])
+    return at, terminal.plain(to), terminal.plain(str(entry["type"])), str(entry["key"] or "-"), terminal.plain(text)

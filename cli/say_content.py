@@ -1,0 +1,228 @@
+"""What a customer does: the options of pombo say as an order that the WhatsApp simulator carries out."""
+
+import hashlib
+import math
+import mimetypes
+import re
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cli import ids, simulator
+from cli.running import Running
+from cli.simulator import Choice, Entry
+from local import terminal
+from shared.domain.outbound.fields import one_emoji
+from shared.domain.record import Kind
+
+CALLER = "15550002222"
+_NUMBER = re.compile(r"\+?[0-9]{5,15}")
+"""As in E.164, without separators. https://www.itu.int/rec/T-REC-E.164"""
+
+_PROVIDERS_ID = re.compile(r"[0-9]{1,32}")
+"""Of a business number, or of a file: Meta's are digits."""
+
+WAMID = "wamid."
+"""With this every message id of WhatsApp's begins."""
+
+NO_PLACE = "a place is LAT,LON in degrees, like 38.7139,-9.1334."
+
+
+def _number(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not _NUMBER.fullmatch(value):
+        raise click.BadParameter("a phone number is 5 to 15 digits, with or without a + before them.")
+    return value
+
+
+def _user_id(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not value.strip():
+        raise click.BadParameter("a user id is not empty; leave the option out for a customer with a number.")
+    return value
+
+
+def _sender(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not _PROVIDERS_ID.fullmatch(value):
+        raise click.BadParameter("a business number is given by its phone number id, 1 to 32 digits.")
+    return value
+
+
+def _emoji(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    if value is not None:
+        try:
+            one_emoji({"emoji": value}, "emoji", "a reaction")
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from error
+    return value
+
+
+def _place(_context: click.Context, _parameter: click.Parameter, value: str | None) -> Mapping[str, float] | None:
+    if value is None:
+        return None
+    try:
+        latitude, longitude = (float(part) for part in value.split(","))
+    except ValueError:
+        raise click.BadParameter(NO_PLACE) from None
+    if not (math.isfinite(latitude) and abs(latitude) <= 90 and math.isfinite(longitude) and abs(longitude) <= 180):
+        raise click.BadParameter(NO_PLACE)
+    return {"latitude": latitude, "longitude": longitude}
+
+
+def _image(_context: click.Context, _parameter: click.Parameter, value: str | None) -> Mapping[str, Any] | None:
+    """As Meta describes an image in a webhook. The simulator keeps no files: a handler gets the description alone."""
+    if value is None:
+        return None
+    path = Path(terminal.native(value))
+    if not path.is_file():
+        if _PROVIDERS_ID.fullmatch(value):
+            return {"id": value, "mime_type": "image/jpeg", "sha256": _sha256(value.encode())}
+        raise click.BadParameter("there is no such file, and a file at WhatsApp is given by its id, 1 to 32 digits.")
+    mime_type = mimetypes.guess_type(path.name)[0] or ""
+    if not mime_type.startswith("image/"):
+        raise click.BadParameter("the file is no image by its name, like photo.jpg or photo.png.")
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise click.BadParameter(f"the file cannot be read: {error.strerror}.") from error
+    id = str(int(hashlib.sha256(content).hexdigest()[:12], 16))
+    return {"id": id, "mime_type": mime_type, "sha256": _sha256(content)}
+
+
+def _sha256(content: bytes) -> str:
+    return b64encode(hashlib.sha256(content).digest()).decode()
+
+
+_OPTIONS = (
+    click.argument("text", required=False),
+    click.option("--tap", metavar="ID", help="Tap this button, or this row of a list; pombo ledger shows them."),
+    click.option(
+        "--reaction", metavar="EMOJI", callback=_emoji, help="React to the business's last message; '' takes it back."
+    ),
+    click.option(
+        "--image", metavar="FILE", callback=_image, help="Send an image: a file, or an id; TEXT is its caption."
+    ),
+    click.option("--location", metavar="LAT,LON", callback=_place, help="Send a place; TEXT is its name."),
+    click.option(
+        "--reply-to", metavar="ID", help="The message it answers or reacts to: an id as pombo trace takes, or a wamid."
+    ),
+    click.option("--from", "phone", callback=_number, help=f"The customer's number.  [default: {CALLER}]"),
+    click.option(
+        "--user-id",
+        callback=_user_id,
+        help="A customer with a username and no number: their business-scoped user id.",
+    ),
+    click.option(
+        "--to", "sender", metavar="SENDER", callback=_sender, help="Another business number, by its phone number id."
+    ),
+)
+
+
+def content_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command TEXT and the options that say what a customer does."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a customer does, to whom, and who it is."""
+
+    text: str | None = None
+    tap: str | None = None
+    reaction: str | None = None
+    image: Mapping[str, Any] | None = None
+    location: Mapping[str, float] | None = None
+    reply_to: str | None = None
+    phone: str | None = None
+    user_id: str | None = None
+    sender: str | None = None
+
+    def check(self) -> None:
+        """Raises UsageError unless it is one thing."""
+        kinds = {name: getattr(self, name) for name in ("tap", "reaction", "image", "location")}
+        given = [f"--{name}" for name, value in kinds.items() if value is not None]
+        if len(given) > 1:
+            raise click.UsageError(f"{given[0]} and {given[1]} are two messages; send one at a time.")
+        if not given and self.text is None:
+            raise click.UsageError("Give TEXT, or --tap, --reaction, --image or --location.")
+        if self.text is not None and given and given[0] in ("--tap", "--reaction"):
+            raise click.UsageError(f"{given[0]} has no TEXT of its own; leave it out.")
+
+    def order(self, running: Running) -> dict[str, Any]:
+        """What the simulator is asked for. Raises ClickException where it means a message that is not there."""
+        return {**self._person(), **({"phone_number_id": self.sender} if self.sender else {}), **self._message(running)}
+
+    def _person(self) -> dict[str, str]:
+        person = {"user_id": self.user_id} if self.user_id else {}
+        return person | ({"from": self.phone or CALLER} if self.phone or not self.user_id else {})
+
+    def _message(self, running: Running) -> dict[str, Any]:
+        answered = _message_id(running, self.reply_to) if self.reply_to else None
+        if self.tap is not None:
+            choice, wamid = self._choice(running, answered)
+            return {"type": "interactive", "content": {"type": choice.kind, choice.kind: choice.content}} | _in(wamid)
+        if self.reaction is not None:
+            reacted = answered or self._last(running)
+            emoji = {"emoji": self.reaction} if self.reaction else {}
+            return {"type": "reaction", "content": {"message_id": reacted, **emoji}}
+        if self.image is not None:
+            content = {**self.image, **({"caption": self.text} if self.text else {})}
+            return {"type": "image", "content": content} | _in(answered)
+        if self.location is not None:
+            content = {**self.location, **({"name": self.text} if self.text else {})}
+            return {"type": "location", "content": content} | _in(answered)
+        return {"type": "text", "content": {"body": self.text}} | _in(answered)
+
+    def _choice(self, running: Running, answered: str | None) -> tuple[Choice, str]:
+        """What is tapped, and in which message: the newest that has it."""
+        there: dict[str, None] = {}
+        for entry in self._received(running):
+            for choice in simulator.choices(entry) if answered in (None, entry["wamid"]) else ():
+                if choice.id == self.tap:
+                    return choice, entry["wamid"]
+                there[choice.id] = None
+        known = f"there are: {', '.join(terminal.plain(id) for id in there)}" if there else "there are none"
+        raise click.ClickException(f"This customer was sent no such button or row; {known}.")
+
+    def _last(self, running: Running) -> str:
+        for entry in self._received(running):
+            return str(entry["wamid"])
+        raise click.ClickException("This customer was sent no message yet to react to; say which with --reply-to.")
+
+    def _received(self, running: Running) -> Iterator[Entry]:
+        """What the customer was sent, newest first."""
+        person = self._person()
+        mine = {f"+{person.get('from', '').removeprefix('+')}", person.get("user_id")} - {"+", None}
+        for entry in simulator.ledger(running):
+            if mine & {entry["to"], entry["recipient"]}:
+                yield entry
+
+
+def _in(wamid: str | None) -> dict[str, Any]:
+    """The part that says which message it answers."""
+    if wamid is None:
+        return {}
+    from local.whatsapp.payloads import DISPLAY_PHONE_NUMBER
+
+    return {"fields": {"context": {"from": DISPLAY_PHONE_NUMBER, "id": wamid}}}
+
+
+def _message_id(running: Running, id: str) -> str:
+    """WhatsApp's id of the message that a person means: a wamid as it is, of a reply its own, of an event that of its
+    last reply. Raises ClickException.
+    """
+    if id.startswith(WAMID):
+        return id
+    found = ids.find(running, id)
+    if found is None:
+        raise click.ClickException(ids.NOTHING_KNOWN)
+    named = [record for record in found.records if found.id in (record.key, record.provider_id)]
+    replies = named if named and named[0].kind is Kind.OUTBOUND else found.records
+    taken = [record.provider_id for record in replies if record.provider_id]
+    if not taken:
+        raise click.ClickException("WhatsApp has taken no such message, or no reply to it: there is none to answer.")
+    return taken[-1]

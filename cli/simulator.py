@@ -1,0 +1,98 @@
+"""The WhatsApp simulator, as commands ask it: what a customer does, and what WhatsApp was given."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+import httpx
+
+from cli.running import Running
+
+Entry = Mapping[str, Any]
+"""A message of the ledger, as the simulator's control address describes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A button or a row of a list that a customer may tap: the kind of reply it leads to, and what that holds."""
+
+    kind: str
+    content: Mapping[str, Any]
+
+    @property
+    def id(self) -> str:
+        return str(self.content["id"])
+
+
+def order(running: Running, document: Mapping[str, Any]) -> Sequence[str]:
+    """Let a customer do this; the ids of the messages. Raises ClickException where there is no simulator, or it
+    refuses.
+    """
+    ids: Sequence[str] = _asked(running, "POST", "inbound", document)["message_ids"]
+    return ids
+
+
+def ledger(running: Running) -> Sequence[Entry]:
+    """What WhatsApp was given, newest first. Raises ClickException, as `order`."""
+    entries: list[Entry] = _asked(running, "GET", "ledger")
+    return entries[::-1]
+
+
+def words(entry: Entry) -> str:
+    """What a customer reads of a message; of one without words what tells it from others, if anything does."""
+    body = _object(entry, "body")
+    inner = body.get("body")
+    found = inner.get("text") if isinstance(inner, Mapping) else inner
+    others = (body.get(name) for name in ("caption", "emoji", "name", "link", "id"))
+    place = f"{body['latitude']}, {body['longitude']}" if {"latitude", "longitude"} <= body.keys() else ""
+    return next((word for word in (found, *others) if isinstance(word, str)), place)
+
+
+def choices(entry: Entry) -> Iterator[Choice]:
+    """What a customer may tap in a message."""
+    action = _object(_object(entry, "body"), "action")
+    for button in _objects(action, "buttons"):
+        reply = _object(button, "reply")
+        if "id" in reply:
+            yield Choice("button_reply", {"id": reply["id"], "title": reply.get("title", "")})
+    for section in _objects(action, "sections"):
+        for row in _objects(section, "rows"):
+            yield Choice("list_reply", {name: row[name] for name in ("id", "title", "description") if name in row})
+
+
+def _asked(running: Running, method: str, what: str, document: Any = None) -> Any:
+    if running.control is None:
+        raise click.ClickException(
+            "Only the WhatsApp simulator of a Pombo that runs on this machine can be spoken to; start one with: "
+            f"{running.start}."
+        )
+    url = f"{running.control}/control/{what}"
+    try:
+        response = httpx.request(method, url, json=document, timeout=10, trust_env=False)
+    except httpx.HTTPError as error:
+        raise click.ClickException(
+            f"The WhatsApp simulator does not answer at {running.control}. If it does not come back in a few seconds, "
+            f"end Pombo and start it again with: {running.start}."
+        ) from error
+    if response.status_code != 200:
+        raise click.ClickException(_refusal(response))
+    return response.json()
+
+
+def _refusal(response: httpx.Response) -> str:
+    try:
+        said = response.json()
+    except ValueError:
+        return f"The WhatsApp simulator answered {response.status_code}."
+    return str(said.get("error", said) if isinstance(said, dict) else said)
+
+
+def _object(holder: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = holder.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _objects(holder: Mapping[str, Any], name: str) -> Iterator[Mapping[str, Any]]:
+    found = holder.get(name)
+    yield from (item for item in found if isinstance(item, Mapping)) if isinstance(found, list) else ()

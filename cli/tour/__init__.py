@@ -1,0 +1,1 @@
+"""The tour: what `make run`, `make demo` and `make try` do."""

@@ -1,0 +1,100 @@
+"""The tour: start all of Pombo, send a first message through, show it. What `make run` does.
+
+With --once it ends after the message: exit 0 if the reply came, 1 if not.
+"""
+
+import os
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import click
+
+from cli.running import data_dir_option, find
+from cli.say import send, watch
+from cli.tour.run_command import run_command
+from cli.trace import as_text
+from cli.up import ports_option, store_option
+from local import invocation
+from local.log_follower import LogFollower
+from local.stack import Options, Stack, Told
+from local.terminal import step
+
+HELLO = "Hello, Pombo!"
+
+
+@click.command()
+@click.option("--once", is_flag=True, help="End after the first message; exit 1 if its reply did not come.")
+@store_option
+@data_dir_option
+@ports_option
+def tour(once: bool, store: str | None, data_dir: Path, ports: int | None) -> None:
+    """Start Pombo, send it a first message, show what became of it."""
+    started = time.monotonic()
+    with ExitStack() as ending:
+        if once:
+            data_dir = Path(ending.enter_context(tempfile.TemporaryDirectory(prefix="pombo-")))
+            ports = 0 if ports is None else ports
+        else:
+            data_dir = data_dir.resolve()
+        options = Options(data_dir, store, first_port=8080 if ports is None else ports)
+        stack = Stack(options, told_to_end=Told())
+        os.environ.pop("STORE", None)  # the stack has it now, and stack.json says how its store is reached
+        ending.enter_context(stack.running())
+        step(f"Ready after {time.monotonic() - started:.1f} s. A customer writes: {HELLO}")
+        try:
+            came = stack.beside(lambda: _first_message(data_dir))
+        except click.Abort:
+            if once:
+                raise
+            return  # Ctrl-C ends `make run` as it should
+        if once:
+            if not came:
+                raise click.ClickException("The reply did not come; the timeline is above.")
+            step("The reply came. This Pombo and its data end here; make run starts one that stays, for pombo trace.")
+            return
+        click.echo(what_next(stack))
+        follower = LogFollower(stack.logs)
+        follower.start()
+        stack.watch()
+        follower.stop()
+        step("Ending")
+
+
+def _first_message(data_dir: Path) -> bool:
+    """Send it, print its timeline, and say whether every reply was sent."""
+    running = find(data_dir)
+    timeline = watch(running, send(running, HELLO).event_id, wait=True)
+    if timeline is None:
+        return False
+    click.echo(as_text(timeline))
+    return timeline.answered and bool(timeline.replies)
+
+
+def what_next(stack: Stack) -> str:
+    """What a person may do while it runs, each command with what leads it to this stack."""
+    described = stack.describe()
+    pombo, here = invocation.program(), invocation.data_dir_option(Path(described["data_dir"]))
+    steps = (
+        (f'{pombo} say "how are you?" --wait{here}', "write to it as a customer"),
+        (f"{pombo} trace ID{here}", "what became of a message, by any of its ids"),
+        (f"{pombo} ledger{here}", "what WhatsApp was given"),
+        (f"curl {described['webhook']}/readyz", "is it ready?"),
+        (stack.handler, where_decided(stack.handler)),
+    )
+    width = max(len(command) for command, _ in steps)
+    lines = "\n".join(f"  {command:<{width}}  {what}" for command, what in steps)
+    return f"\nNext, in another terminal:\n{lines}\n\nCtrl-C ends it. What happens now is shown below.\n"
+
+
+def where_decided(handler: str) -> str:
+    """What to do with the handler that `Stack.handler` tells of, to change the answers."""
+    if handler.startswith(("http://", "https://")):
+        return "the answers are decided there: change it, nothing has to restart"
+    return "the answer is decided here: edit it, then restart"
+
+
+def main() -> None:
+    """Run, and say in one line what went wrong."""
+    run_command(tour)

@@ -1,0 +1,123 @@
+"""The samples: every kind of webhook sent to Pombo, signed as Meta does, and what became of each. What `make try` does.
+
+It uses the Pombo that runs (`make run`), or starts one for itself, with the menu of handlers/menu.py to answer.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from cli.running import Running, find
+from cli.say import watch
+from cli.tour.run_command import run_command
+from cli.up import ports_option, store_option
+from local import terminal
+from local.stack import Options, Stack, Told
+from local.stack_files import STACK_FILE, is_running
+from local.terminal import step
+from shared.config import DATA_DIRECTORY
+from shared.operations.timeline.build import Timeline
+
+SEND = Path(__file__).parents[2] / "examples" / "requests" / "send.py"
+
+
+@click.command()
+@store_option
+@ports_option
+def try_samples(store: str | None, ports: int | None) -> None:
+    """Send every sample of examples/requests and show what became of it; exit 1 if one went wrong.
+
+    With --ports it starts a Pombo for itself also where one runs.
+    """
+    webhook = _running_webhook() if ports is None else None
+    if webhook:
+        step("Using the Pombo that runs here, with its handler")
+        _try_all(Path(DATA_DIRECTORY), webhook)
+        return
+    with tempfile.TemporaryDirectory(prefix="pombo-") as directory:
+        os.environ.setdefault("HANDLER", "handlers.menu:handle")
+        stack = Stack(Options(data_dir=Path(directory), store=store, first_port=ports or 0), told_to_end=Told())
+        os.environ.pop("STORE", None)  # the stack has it now, and stack.json says how its store is reached
+        with stack.running():
+            stack.beside(lambda: _try_all(Path(directory), stack.describe()["webhook"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """One line of send.py: a sample, how it was answered, and the ids of its events."""
+
+    name: str
+    status: str
+    events: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a sample, and whether it is as it should be."""
+
+    sentence: str
+    well: bool
+
+
+def _try_all(data_dir: Path, webhook: str) -> None:
+    """Send, wait, tell. Raises ClickException when one went wrong."""
+    running = find(data_dir)
+    step("Sending every sample of examples/requests, signed as Meta signs")
+    sent = _send(f"{webhook}/webhooks/whatsapp")
+    outcomes = [_outcome(running, one) for one in sent]
+    width = max(len(one.name) for one in sent)
+    for one, outcome in zip(sent, outcomes, strict=True):
+        colour = None if outcome.well else "red"
+        click.echo(f"  {one.name:<{width}}  {one.status}  " + terminal.styled(outcome.sentence, fg=colour))
+    bad = sum(not outcome.well for outcome in outcomes)
+    if bad:
+        raise click.ClickException(f"{bad} of {len(sent)} samples went wrong; they are shown in red above.")
+    step(f"All {len(sent)} are as they should be. Next: docs/try-it.md, from step 2 on.")
+
+
+def _running_webhook() -> str | None:
+    with suppress(OSError, ValueError, LookupError):
+        if not is_running(Path(DATA_DIRECTORY)):
+            return None
+        return str(json.loads((Path(DATA_DIRECTORY) / STACK_FILE).read_text())["webhook"])
+    return None
+
+
+def _send(url: str) -> list[Sent]:
+    """Run send.py over all of them. Raises ClickException where it could not."""
+    command = [sys.executable, str(SEND), "--all", "--new", "--url", url]
+    ended = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=False)
+    if ended.returncode not in (0, 1) or not ended.stdout:
+        raise click.ClickException(ended.stderr.strip() or "The samples could not be sent.")
+    lines = [line.split() for line in ended.stdout.splitlines()]
+    return [Sent(name, status, [event for event in events if event != "-"]) for name, status, *events in lines]
+
+
+def _outcome(running: Running, sent: Sent) -> Outcome:
+    if sent.status != "200":
+        return Outcome(f"It was answered {sent.status}.", well=False)
+    if not sent.events:
+        return Outcome("Taken: a receipt, or nothing that is for us.", well=True)
+    timelines = [watch(running, event, wait=True) for event in sent.events]
+    settled = all(timeline is not None and timeline.settled for timeline in timelines)
+    return Outcome("; ".join(dict.fromkeys(map(_told, timelines))), well=settled)
+
+
+def _told(timeline: Timeline | None) -> str:
+    if timeline is None:
+        return "not stored"
+    replies = ", ".join(f"{reply.type} {reply.shown}" for reply in timeline.replies)
+    return f"{timeline.shown}: {replies}" if replies else f"{timeline.shown}, no reply"
+
+
+def main() -> None:
+    """Run, and say in one line what went wrong."""
+    run_command(try_samples)

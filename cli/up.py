@@ -1,0 +1,75 @@
+"""pombo up: all of Pombo on this machine."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cli.running import data_dir_option
+from shared import config
+
+LAST_PORT = 65535
+
+
+def store_option(command: Any) -> Any:
+    """--store, the same for whatever starts a stack."""
+    return click.option(
+        "--store",
+        type=click.Choice(config.STORES),
+        help="The back end. redis and firestore start a server of their own (redis-server; gcloud's emulator, which "
+        "keeps its data in memory) unless REDIS_URL or FIRESTORE_EMULATOR_HOST is set.  [default: STORE, or sqlite]",
+    )(command)
+
+
+def ports_option(command: Any) -> Any:
+    """--ports, likewise."""
+    return click.option(
+        "--ports",
+        type=click.IntRange(0, LAST_PORT - 7),
+        help="Ports from N on: four services, N+4 for a store's own server, N+7 for the simulator's control address; "
+        "0 takes free ones.  [default: 8080]",
+    )(command)
+
+
+@click.command()
+@store_option
+@data_dir_option
+@ports_option
+@click.option("--whatsapp-url", help="Send to this address instead of the simulator.")
+@click.option("--no-sweep", is_flag=True, help="Do not sweep: what is lost stays lost.")
+@click.option("--no-restart", is_flag=True, help="Leave a process that died dead.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON line once all is ready, and nothing else.")
+def up(
+    store: str | None,
+    data_dir: Path,
+    ports: int | None,
+    whatsapp_url: str | None,
+    no_sweep: bool,
+    no_restart: bool,
+    as_json: bool,
+) -> None:
+    """Start the services, the queue and WhatsApp on this machine, and serve until Ctrl-C.
+
+    \b
+    Examples:
+      pombo up
+      pombo up --store redis
+      pombo up --ports 9000 --data-dir /tmp/pombo
+      pombo up --json --ports 0 --no-sweep
+    """
+    try:
+        from local.stack import Options, run
+    except ModuleNotFoundError as error:
+        raise click.ClickException("pombo up needs the repository: the local cloud is in no image.") from error
+
+    run(
+        Options(
+            data_dir=data_dir.resolve(),
+            store=store,
+            first_port=8080 if ports is None else ports,
+            whatsapp_url=whatsapp_url,
+            sweep=not no_sweep,
+            restart=not no_restart,
+        ),
+        as_json=as_json,
+    )

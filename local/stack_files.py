@@ -1,0 +1,26 @@
+"""The files of a stack in its data directory, and whether a stack holds them."""
+
+import fcntl
+from pathlib import Path
+
+STACK_FILE = "stack.json"
+LAST_FILE = "last.json"
+"""Which store the last stack kept its records in, and how it is reached where it did not end with the stack."""
+
+LOCK_FILE = "lock"
+LOG_FILE = "logs.jsonl"
+SQLITE_FILE = "pombo.sqlite"
+
+
+def is_running(data_dir: Path) -> bool:
+    """Whether a stack has its data there now. It holds a lock, which ends with its process however that ends;
+    stack.json is left behind by one that was killed.
+    """
+    try:
+        with (data_dir / LOCK_FILE).open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False

@@ -1,0 +1,255 @@
+"""The kinds of message: Meta's types, each with the object that belongs to it, in our words."""
+
+# https://developers.facebook.com/documentation/business-messaging/whatsapp/webhooks/reference/messages (each type has
+# its page; seen November 2026). docs/inbound.md has the table for a handler's author.
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from shared.channels.meta.codes import number
+from shared.channels.meta.fields import decimal, identifier, mapping, moment, objects, words
+from shared.domain.message_parts import (
+    Button,
+    ContactCard,
+    Interactive,
+    Location,
+    Media,
+    Order,
+    OrderItem,
+    Phone,
+    Reaction,
+    System,
+    Unsupported,
+)
+from shared.domain.messages import Message
+from shared.net import bounded_json
+
+UNSUPPORTED = "unsupported"
+"""The kind of what cannot be read, whoever cannot: Meta, or we. Its raw form is in the message."""
+
+MEDIA_TYPES = ("image", "video", "audio", "document", "sticker")
+
+Item = Mapping[str, Any]
+Reader = Callable[[Message, Item], Message | None]
+"""Fills in what the item says. None where it lacks what its type promises: a handler is never given half of it."""
+
+
+def with_content(bare: Message, type_: str, item: Item) -> Message:
+    """The message with its kind and parts. A type that is unknown, or lacks its object, is `unsupported`."""
+    reader = READERS.get(type_)
+    return (reader(bare, item) if reader else None) or _unsupported(bare, type_, item)
+
+
+def _text(bare: Message, item: Item) -> Message | None:
+    body = mapping(item.get("text")).get("body")
+    return replace(bare, kind="text", text=body) if isinstance(body, str) else None
+
+
+def _media(type_: str) -> Reader:
+    def read(bare: Message, item: Item) -> Message | None:
+        file = mapping(item.get(type_))
+        media = Media(
+            type_,
+            id=identifier(file.get("id")),
+            mime_type=words(file.get("mime_type")),
+            sha256=words(file.get("sha256")),
+            filename=words(file.get("filename")),
+            voice=file.get("voice") is True,
+            animated=file.get("animated") is True,
+            url=words(file.get("url")),
+        )
+        there = media.id or media.url
+        return replace(bare, kind="media", text=words(file.get("caption")), media=media) if there else None
+
+    return read
+
+
+def _voice(bare: Message, item: Item) -> Message | None:
+    """A voice message as a type of its own (reported by users); Meta's page has `audio` with `voice` true."""
+    return READERS["audio"](bare, {"audio": {**mapping(item.get("voice")), "voice": True}})
+
+
+def _request_welcome(bare: Message, _item: Item) -> Message:
+    """The person opened the chat for the first time, and wrote nothing. There is no object."""
+    return replace(bare, kind="request_welcome")
+
+
+def _location(bare: Message, item: Item) -> Message | None:
+    place = mapping(item.get("location"))
+    latitude, longitude = decimal(place.get("latitude")), decimal(place.get("longitude"))
+    if latitude is None or longitude is None:
+        return None
+    rest = (words(place.get(name)) for name in ("name", "address", "url"))
+    return replace(bare, kind="location", location=Location(latitude, longitude, *rest))
+
+
+def _contacts(bare: Message, item: Item) -> Message | None:
+    cards = tuple(_card(card) for card in objects(item.get("contacts")))
+    return replace(bare, kind="contacts", contacts=cards) if cards else None
+
+
+def _card(card: Item) -> ContactCard:
+    name = mapping(card.get("name"))
+    parts = [part for key in ("first_name", "last_name") if (part := words(name.get(key)))]
+    phones = [
+        Phone(words(one.get("phone")), words(one.get("wa_id")), words(one.get("type")))
+        for one in objects(card.get("phones"))
+    ]
+    return ContactCard(
+        name=words(name.get("formatted_name")) or " ".join(parts) or None,
+        phones=tuple(phones),
+        emails=tuple(email for one in objects(card.get("emails")) if (email := words(one.get("email")))),
+        company=words(mapping(card.get("org")).get("company")),
+        birthday=words(card.get("birthday")),
+        origin=words(card.get("origin")),
+        vcard=words(card.get("vcard")),
+    )
+
+
+def _interactive(bare: Message, item: Item) -> Message | None:
+    whole = mapping(item.get("interactive"))
+    type_ = identifier(whole.get("type")) or ""
+    reader, answer = ANSWERS.get(type_), mapping(whole.get(type_))
+    interactive = reader(type_, answer) if reader and answer else None
+    if interactive is None:
+        return None
+    return replace(bare, kind="interactive", text=interactive.title or interactive.id, interactive=interactive)
+
+
+def _choice(type_: str, answer: Item) -> Interactive | None:
+    id_, title = words(answer.get("id")), words(answer.get("title"))
+    chosen = Interactive(type_, id=id_, title=title, description=words(answer.get("description")))
+    return chosen if id_ or title else None
+
+
+def _flow(type_: str, answer: Item) -> Interactive:
+    """A form that was filled in. Meta sends its object as a string of JSON, which a flow's author may break."""
+    given = answer.get("response_json")
+    text = bounded_json.dumps(given) if isinstance(given, dict) else words(given)
+    try:
+        parsed = bounded_json.loads(text.encode()) if text else None
+    except bounded_json.NotJson:
+        parsed = None
+    response = parsed if isinstance(parsed, dict) else None
+    return Interactive(type_, name=words(answer.get("name")), response_json=text, response=response)
+
+
+def _permission(type_: str, answer: Item) -> Interactive:
+    expires_at = moment(answer.get("expiration_timestamp"))
+    return Interactive(type_, permission=words(answer.get("response")), expires_at=expires_at)
+
+
+def _payment(type_: str, answer: Item) -> Interactive:
+    """The person agreed to pay by a method on file.
+
+    https://developers.facebook.com/documentation/business-messaging/whatsapp/payments/payments-br/one-click-payments
+    (2026-05-21)
+    """
+    return Interactive(type_, response=answer)
+
+
+def _button(bare: Message, item: Item) -> Message | None:
+    button = mapping(item.get("button"))
+    payload, text = words(button.get("payload")), words(button.get("text"))
+    said = text or payload
+    return replace(bare, kind="button", text=said, button=Button(payload, text)) if said else None
+
+
+def _order(bare: Message, item: Item) -> Message | None:
+    order = mapping(item.get("order"))
+    items = tuple(
+        OrderItem(
+            product_id=words(one.get("product_retailer_id")),
+            quantity=decimal(one.get("quantity")),
+            price=decimal(one.get("item_price")),
+            currency=words(one.get("currency")),
+        )
+        for one in objects(order.get("product_items"))
+    )
+    catalog_id = words(order.get("catalog_id"))
+    return replace(bare, kind="order", text=words(order.get("text")), order=Order(catalog_id, items)) if items else None
+
+
+def _reaction(bare: Message, item: Item) -> Message | None:
+    """Without an emoji, or with an empty one, it is taken back."""
+    reaction = mapping(item.get("reaction"))
+    message_id = identifier(reaction.get("message_id"))
+    if message_id is None:
+        return None
+    return replace(bare, kind="reaction", reaction=Reaction(message_id, words(reaction.get("emoji"))))
+
+
+def _system(bare: Message, item: Item) -> Message | None:
+    system = mapping(item.get("system"))
+    if not system:
+        return None
+    told = System(
+        type=words(system.get("type")),
+        body=words(system.get("body")),
+        wa_id=words(system.get("wa_id")) or words(system.get("new_wa_id")),  # its name before 2022
+        user_id=words(system.get("user_id")),
+        previous_user_id=words(system.get("previous_user_id")),
+        parent_user_id=words(system.get("parent_user_id")),
+    )
+    return replace(bare, kind="system", system=told)
+
+
+def _edit(bare: Message, item: Item) -> Message | None:
+    """The new content stands where that of a message of its type does; the kind says that it is no new message. Of a
+    file's new caption the file may be missing. What cannot be read is still an edit: the message is not what it was.
+    """
+    edit = mapping(item.get("edit"))
+    original_id, message = identifier(edit.get("original_message_id")), mapping(edit.get("message"))
+    if original_id is None:
+        return None
+    type_ = message.get("type")
+    content = None
+    if isinstance(type_, str) and type_ in EDITABLE:
+        caption = words(mapping(message.get(type_)).get("caption"))
+        content = READERS[type_](bare, message) or replace(bare, text=caption)
+    return replace(content or bare, kind="edit", original_id=original_id)
+
+
+def _revoke(bare: Message, item: Item) -> Message | None:
+    original_id = identifier(mapping(item.get("revoke")).get("original_message_id"))
+    return replace(bare, kind="revoke", original_id=original_id) if original_id else None
+
+
+def _unsupported(bare: Message, type_: str, item: Item) -> Message:
+    """Meta says by an error that it cannot hand it over (131051; 131060 beside the phone's own app), or we cannot."""
+    error = next(iter(objects(item.get("errors"))), {})
+    of_meta = words(mapping(item.get(UNSUPPORTED)).get("type"))
+    what = of_meta if type_ == UNSUPPORTED else type_
+    said = Unsupported(what, number(error.get("code")), words(error.get("title")))
+    return replace(bare, kind=UNSUPPORTED, unsupported=said)
+
+
+READERS: Mapping[str, Reader] = {
+    "text": _text,
+    **{type_: _media(type_) for type_ in MEDIA_TYPES},
+    "voice": _voice,
+    "location": _location,
+    "contacts": _contacts,
+    "interactive": _interactive,
+    "button": _button,
+    "order": _order,
+    "reaction": _reaction,
+    "request_welcome": _request_welcome,
+    "system": _system,
+    "edit": _edit,
+    "revoke": _revoke,
+}
+"""Every type that is read. What is not here comes as `unsupported`: a poll, say, or what Meta adds tomorrow."""
+
+ANSWERS: Mapping[str, Callable[[str, Item], Interactive | None]] = {
+    "button_reply": _choice,
+    "list_reply": _choice,
+    "nfm_reply": _flow,
+    "call_permission_reply": _permission,
+    "payment_method": _payment,
+}
+"""Every type of `interactive` that is read."""
+
+EDITABLE = frozenset({"text", *MEDIA_TYPES})
+"""What a person can edit: a text, or a file's caption."""

@@ -1,0 +1,142 @@
+"""One message of Meta's: who sent it and what stands around what it says."""
+
+# https://developers.facebook.com/documentation/business-messaging/whatsapp/business-scoped-user-ids (updated
+# 2026-11-05): since April 2026 a person with a username may come without a phone number; the business-scoped user id
+# is in every message. Meta's text says that the missing fields are omitted, an example shows them empty: both are
+# absent here. The shape of a user id is not checked: Meta's own examples disagree about it.
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from shared.channels.meta.fields import LONGEST_ID, identifier, mapping, moment, phone, words
+from shared.channels.meta.kinds import UNSUPPORTED, with_content
+from shared.domain.errors import ItemUnparsable
+from shared.domain.message_parts import Product, Referral, Unsupported
+from shared.domain.messages import Contact, Message
+from shared.domain.record import Delivery
+from shared.net import bounded_json
+
+REFERRAL = (
+    "source_url",
+    "source_id",
+    "source_type",
+    "headline",
+    "body",
+    "media_type",
+    "image_url",
+    "video_url",
+    "thumbnail_url",
+    "ctwa_clid",
+)
+"""What Meta names as we do."""
+
+
+_TYPE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+"""A type as Meta names one. Another text in its place is not shown: nobody knows what it holds."""
+
+
+def read(record: Delivery) -> Message | None:
+    """The message in a stored event; None where the event is no message of a person. Raises ItemUnparsable."""
+    kept = record.payload
+    if "unparsable" in kept:
+        kept = _unwrapped(kept["unparsable"], record)
+    elif "value" in kept:
+        return None  # a change
+    return None if kept.get("echo") is True else _message(kept, record)
+
+
+def remark(record: Delivery) -> str | None:
+    """What an operator has to know of a stored event: why no handler may have been called for it. None: nothing."""
+    kept = record.payload
+    value = mapping(kept.get("value"))
+    if "truncated" in value and type(value.get("bytes")) is int:
+        return f"Its value of {value['bytes']} bytes is too large; the beginning is kept."
+    try:
+        message = read(record)
+    except ItemUnparsable:
+        return None
+    if message is None or message.unsupported is None:
+        return None
+    return (
+        f"Pombo cannot read its content ({_named(message.unsupported, message.raw)}); "
+        "it reaches only a handler that asks for unsupported messages."
+    )
+
+
+def _named(unsupported: Unsupported, item: Mapping[str, Any]) -> str:
+    """An `interactive` says inside which one it is."""
+    given = (unsupported.type, mapping(item.get("interactive")).get("type"))
+    types = [type_ for type_ in given if isinstance(type_, str) and _TYPE.fullmatch(type_)]
+    code = f", code {unsupported.code}" if unsupported.code is not None else ""
+    return f"type {' '.join(types) or 'unknown'}{code}"
+
+
+def person(item: Mapping[str, Any], contact: Mapping[str, Any]) -> Contact | None:
+    """Who sent this item. `contact` is their entry in contacts[], or empty.
+
+    A system message may name its person only where it says what became of their ids.
+    """
+    system = mapping(item.get("system")) if item.get("type") == "system" else {}
+    user_id = identifier(item.get("from_user_id")) or identifier(contact.get("user_id"))
+    number = phone(item.get("from")) or phone(contact.get("wa_id"))
+    if user_id is None and number is None:
+        user_id = identifier(system.get("previous_user_id")) or identifier(system.get("user_id"))
+        number = phone(system.get("wa_id"))
+    stable = user_id or number
+    profile = mapping(contact.get("profile"))
+    name = profile.get("name")
+    if stable is None:
+        return None
+    return Contact(stable, number, user_id, name if isinstance(name, str) else None, words(profile.get("username")))
+
+
+def _message(kept: Mapping[str, Any], record: Delivery) -> Message:
+    item = mapping(kept.get("item"))
+    sender = identifier(kept.get("phone_number_id"))
+    message_id, type_ = identifier(item.get("id")), identifier(item.get("type"))
+    contact = person(item, mapping(kept.get("contact")))
+    if not (sender and message_id and type_ and contact):
+        raise ItemUnparsable
+    context = mapping(item.get("context"))
+    bare = Message(
+        kind=UNSUPPORTED,
+        text=None,
+        id=message_id,
+        contact=contact,
+        sender=sender,
+        tenant=record.tenant,
+        received_at=moment(item.get("timestamp")) or record.received_at,
+        reply_to=identifier(context.get("id")),
+        raw=item,
+        referral=_referral(mapping(item.get("referral"))),
+        product=_product(mapping(context.get("referred_product"))),
+        forwarded=context.get("forwarded") is True or context.get("frequently_forwarded") is True,
+        frequently_forwarded=context.get("frequently_forwarded") is True,
+        group_id=_group(item.get("group_id")),
+    )
+    return with_content(bare, type_, item)
+
+
+def _referral(referral: Mapping[str, Any]) -> Referral | None:
+    if not referral:
+        return None
+    welcome = words(mapping(referral.get("welcome_message")).get("text"))
+    return Referral(**{name: words(referral.get(name)) for name in REFERRAL}, welcome_text=welcome)
+
+
+def _product(product: Mapping[str, Any]) -> Product | None:
+    if not product:
+        return None
+    return Product(words(product.get("catalog_id")), words(product.get("product_retailer_id")))
+
+
+def _group(value: Any) -> str | None:
+    """Whatever stands there, the message was written to a group: not even an id we cannot read makes it private."""
+    return identifier(value) or (bounded_json.dumps(value)[:LONGEST_ID] if value else None)
+
+
+def _unwrapped(raw: Any, record: Delivery) -> Mapping[str, Any]:
+    """What was kept of an item that could not be read: with what stood around it, or alone."""
+    kept = mapping(raw)
+    return kept if "item" in kept else {"item": kept, "phone_number_id": record.sender}

@@ -1,0 +1,48 @@
+"""Configuration: every environment variable there is, in one table, read once at the start.
+
+All faults are found and reported together, each in a sentence that says what to do. Nothing has a fallback that
+lets through: in staging and prod addresses, secrets and the store must be given.
+"""
+
+from shared.config.environment import Config, ConfigError, load, misspelt
+from shared.config.settings import (
+    ALL,
+    BOTH,
+    CLI,
+    CLOUD_RUN,
+    DATA_DIRECTORY,
+    DEPLOYED,
+    ENVIRONMENTS,
+    INTERNAL,
+    LEAST_DOUBT_WINDOW,
+    LOCAL_SECRETS,
+    QUEUE_SETTINGS,
+    SETTINGS,
+    STORE_SETTINGS,
+    STORES,
+    WEBHOOK,
+    Setting,
+)
+
+__all__ = [
+    "ALL",
+    "BOTH",
+    "CLI",
+    "CLOUD_RUN",
+    "DATA_DIRECTORY",
+    "DEPLOYED",
+    "ENVIRONMENTS",
+    "INTERNAL",
+    "LEAST_DOUBT_WINDOW",
+    "LOCAL_SECRETS",
+    "QUEUE_SETTINGS",
+    "SETTINGS",
+    "STORES",
+    "STORE_SETTINGS",
+    "WEBHOOK",
+    "Config",
+    "ConfigError",
+    "Setting",
+    "load",
+    "misspelt",
+]

@@ -1,0 +1,333 @@
+"""The table of settings: every environment variable that Pombo reads."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from shared.config.parsers import (
+    account,
+    certificates,
+    choice,
+    duration,
+    endpoint,
+    flag,
+    handler_name,
+    header,
+    host_and_port,
+    kinds,
+    list_of,
+    number,
+    printable,
+    queue,
+    redis_url,
+    shaped,
+    url,
+    webhook_secret,
+    whole,
+)
+from shared.domain.limits import DoubtPolicy
+from shared.domain.record import ATTEMPTS_KEPT
+
+WEBHOOK, INTERNAL, CLI = "webhook", "internal", "cli"
+BOTH = (WEBHOOK, INTERNAL)
+ALL = (WEBHOOK, INTERNAL, CLI)
+ENVIRONMENTS = ("local", "test", "staging", "prod")
+DEPLOYED = ("staging", "prod")
+CLOUD_RUN = ("K_SERVICE", "CLOUD_RUN_JOB")
+"""Set in a service and in a job of Cloud Run (https://cloud.google.com/run/docs/container-contract, 2026-11)."""
+DATA_DIRECTORY = ".pombo"
+STORES = ("sqlite", "firestore", "redis")
+LOCAL_SECRETS: Mapping[str, str] = {
+    "META_APP_SECRET": "local-app-secret",
+    "META_VERIFY_TOKEN": "local-verify-token",
+    "WHATSAPP_ACCESS_TOKEN": "local-access-token",
+    "INTERNAL_TASK_TOKEN": "local-internal-token",
+}
+"""Secrets for one machine, known to everybody: refused anywhere else."""
+LEAST_DOUBT_WINDOW = timedelta(seconds=120)
+"""process_outbound ends itself 90 s after it began; the window must outlive it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One environment variable: who reads it, how it is read, and what it means.
+
+    `local` is the default on one machine, `always` the default everywhere. With neither it is required, unless
+    `optional`. An `https` address must be that in staging and prod; what is `only_local` is refused there.
+    """
+
+    name: str
+    services: tuple[str, ...]
+    parse: Callable[[str], Any]
+    meaning: str
+    local: str | None = None
+    always: str | None = None
+    optional: bool = False
+    secret: bool = False
+    https: bool = False
+    only_local: bool = False
+
+
+def _second(count: float) -> timedelta:
+    return timedelta(seconds=count)
+
+
+def _unchanged(value: Any) -> Any:
+    return value
+
+
+def _days(count: int) -> timedelta:
+    return timedelta(days=count)
+
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting("APP_ENV", ALL, choice(*ENVIRONMENTS), "local, test, staging or prod", local="local"),
+    Setting(
+        "LOG_LEVEL",
+        BOTH,
+        choice("DEBUG", "INFO", "WARNING", "ERROR"),
+        "the least severity that is logged",
+        always="INFO",
+    ),
+    Setting("PORT", BOTH, whole(1, 65535), "set by Cloud Run; 8080 and 8081 on one machine", optional=True),
+    Setting(
+        "THREADS",
+        BOTH,
+        whole(1, 1000),
+        "how many requests a process handles at the same time; on Cloud Run set its concurrency to the same number",
+        always="16",
+    ),
+    Setting(
+        "META_APP_SECRET", (WEBHOOK,), list_of(printable), "list; what Meta signs webhooks with", local="", secret=True
+    ),
+    Setting(
+        "META_VERIFY_TOKEN",
+        (WEBHOOK,),
+        list_of(printable),
+        "list; what Meta's GET handshake must bring",
+        local="",
+        secret=True,
+    ),
+    Setting("WEBHOOK_MAX_BYTES", (WEBHOOK,), whole(1024, 64 * 1024 * 1024), "largest webhook taken", always="3211264"),
+    Setting(
+        "WHATSAPP_PHONE_NUMBER_ID",
+        ALL,
+        shaped(r"[0-9]{1,32}", "is no phone number ID: 1 to 32 digits"),
+        "the sender of tenant default",
+        local="100000000000001",
+    ),
+    Setting("WHATSAPP_ACCESS_TOKEN", (INTERNAL,), header, "its token", local="", secret=True),
+    Setting("WHATSAPP_API_BASE_URL", (INTERNAL,), url, "the Graph API", local="http://127.0.0.1:8082", https=True),
+    Setting(
+        "WHATSAPP_API_VERSION",
+        (INTERNAL,),
+        shaped(r"v[0-9]{1,3}\.[0-9]{1,3}", "is no version like v25.0"),
+        "the Graph API's version",
+        always="v25.0",
+    ),
+    Setting("STORE", ALL, choice(*STORES), "the back end of the store: sqlite, firestore or redis", local="sqlite"),
+    Setting(
+        "SQLITE_PATH",
+        ALL,
+        Path,
+        "the file of the sqlite store",
+        local=f"{DATA_DIRECTORY}/pombo.sqlite",
+        only_local=True,
+    ),
+    Setting("REDIS_URL", ALL, redis_url, "the server of the redis store", optional=True, secret=True),
+    Setting(
+        "REDIS_CA_CERTS",
+        ALL,
+        certificates,
+        "certificates (PEM) of the authority that signs for that server alone; else the system's authorities count",
+        optional=True,
+    ),
+    Setting(
+        "GOOGLE_CLOUD_PROJECT",
+        ALL,
+        shaped(r"[a-z0-9:.-]{1,100}", "is no project ID like my-project-1"),
+        "the project",
+        local="pombo-local",
+    ),
+    Setting(
+        "FIRESTORE_DATABASE",
+        ALL,
+        shaped(r"\(default\)|[a-z][a-z0-9-]{2,61}[a-z0-9]", "is no database ID like (default) or my-database"),
+        "the database of the firestore store",
+        always="(default)",
+    ),
+    Setting(
+        "FIRESTORE_EMULATOR_HOST",
+        ALL,
+        host_and_port,
+        "host:port of the Firestore emulator",
+        optional=True,
+        only_local=True,
+    ),
+    Setting(
+        "CLOUD_TASKS_LOCATION",
+        BOTH,
+        shaped(r"[a-z0-9-]{1,63}", "is no region like europe-west1"),
+        "the queues' region",
+        local="local",
+    ),
+    Setting(
+        "CLOUD_TASKS_EMULATOR_HOST",
+        BOTH,
+        host_and_port,
+        "host:port of the emulator",
+        local="127.0.0.1:8083",
+        only_local=True,
+    ),
+    Setting("INBOUND_TASK_QUEUE_NAME", BOTH, queue, "the queue of events", local="inbound"),
+    Setting("OUTBOUND_TASK_QUEUE_NAME", BOTH, queue, "the queue of messages", local="outbound"),
+    Setting("INTERNAL_TASK_BASE_URL", BOTH, url, "where tasks go", local="http://127.0.0.1:8081", https=True),
+    Setting("INTERNAL_TASK_TOKEN", BOTH, list_of(header), "list; X-Internal-Token of tasks", local="", secret=True),
+    Setting(
+        "TASKS_SERVICE_ACCOUNT",
+        (INTERNAL,),
+        account,
+        "whose OIDC token the queues give their tasks; then it is verified too",
+        optional=True,
+    ),
+    Setting(
+        "SCHEDULER_SERVICE_ACCOUNT",
+        (INTERNAL,),
+        account,
+        "whose OIDC token /internal/sweep accepts",
+        optional=True,
+    ),
+    Setting(
+        "TRUST_CLOUD_RUN_IAM",
+        (INTERNAL,),
+        flag,
+        "true: an OIDC token whose signature Cloud Run removed, because its IAM had verified it, is accepted by its "
+        "claims; only for a service that IAM guards",
+        always="false",
+    ),
+    Setting(
+        "OIDC_CERTS_URL",
+        (INTERNAL,),
+        url,
+        "certificates of OIDC tokens",
+        always="https://www.googleapis.com/oauth2/v1/certs",
+        https=True,
+    ),
+    Setting(
+        "HANDLER",
+        (INTERNAL,),
+        handler_name,
+        "the team's code, module:function; exactly one of this and HANDLER_URL",
+        local="handlers.echo:handle",
+        optional=True,
+    ),
+    Setting(
+        "HANDLER_URL",
+        (INTERNAL,),
+        endpoint,
+        "the address of the team's code; set it instead of HANDLER",
+        optional=True,
+        https=True,
+    ),
+    Setting(
+        "HANDLER_URL_SECRET",
+        (INTERNAL,),
+        list_of(webhook_secret),
+        "list of whsec_...; signs the calls of HANDLER_URL",
+        optional=True,
+        secret=True,
+    ),
+    Setting(
+        "HANDLER_KINDS",
+        (INTERNAL,),
+        kinds,
+        "list; the kinds of message that HANDLER_URL is called for, or * for every kind",
+        always="text,media,location,contacts,interactive,button,order",
+    ),
+    Setting(
+        "HANDLER_TIMEOUT",
+        BOTH,
+        duration(_second(1), _second(1700)),
+        "how long a handler may take",
+        always="60s",
+    ),
+    Setting(
+        "HANDLER_TRACEBACK",
+        (INTERNAL,),
+        flag,
+        "true: what HANDLER raises is shown on standard error, with its text, which may be private",
+        local="true",
+        always="false",
+    ),
+    Setting("MAX_ATTEMPTS", (INTERNAL,), whole(1, ATTEMPTS_KEPT), "tries of a handler or a send", always="8"),
+    Setting(
+        "PLAN_ALL_OR_NOTHING",
+        (INTERNAL,),
+        flag,
+        "true: one reply that cannot be sent fails the handler; false: the others are sent",
+        always="false",
+    ),
+    Setting(
+        "IN_DOUBT_SECONDS",
+        (INTERNAL,),
+        duration(LEAST_DOUBT_WINDOW, _second(86400)),
+        "how long a lost answer waits for its receipt",
+        always="300",
+    ),
+    Setting(
+        "IN_DOUBT_POLICY", (INTERNAL,), choice("resend", "hold"), "what follows when no receipt came", always="resend"
+    ),
+    Setting(
+        "MESSAGE_MAX_AGE",
+        BOTH,
+        duration(_second(60), timedelta(days=30)),
+        "how long Pombo tries an event or a message, counted from when it is first due; then it is a dead letter",
+        always="24h",
+    ),
+    Setting("DEDUPE_TTL_DAYS", ALL, whole(1, 365), "how long an event is remembered", always="8"),
+    Setting(
+        "SWEEP_AFTER",
+        ALL,
+        duration(_second(1), _second(86400)),
+        "when an overdue record is swept (local: 30s)",
+        always="600s",
+        local="30s",
+    ),
+    Setting("TIME_SCALE", ALL, number(1, 20), "divides every duration of the protocol", always="1", only_local=True),
+    Setting(
+        "CRASH_AT",
+        BOTH,
+        shaped(
+            r"(before|after):[a-z_]+\.[a-z_]+(:[1-9][0-9]{0,5})?",
+            "is no crash point like after:store.create:2 (pombo doctor --points lists them)",
+        ),
+        "a point at which the process kills itself, once; pombo doctor --points lists them",
+        optional=True,
+        only_local=True,
+    ),
+)
+"""The table. docs/configuration.md is written from it by tests/unit/config_page.py; a test holds the two together."""
+LIMIT_OF_SETTING: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
+    "MAX_ATTEMPTS": ("max_attempts", _unchanged),
+    "HANDLER_TIMEOUT": ("handler_timeout", _unchanged),
+    "IN_DOUBT_SECONDS": ("doubt_window", _unchanged),
+    "IN_DOUBT_POLICY": ("doubt_policy", DoubtPolicy),
+    "MESSAGE_MAX_AGE": ("message_max_age", _unchanged),
+    "DEDUPE_TTL_DAYS": ("inbound_retention", _days),
+    "SWEEP_AFTER": ("sweep_after", _unchanged),
+}
+"""The settings that are limits. A service, or a command, that does not read one never uses that limit."""
+_LIMIT_SETTINGS = {"APP_ENV", "SWEEP_AFTER", "DEDUPE_TTL_DAYS", "TIME_SCALE"}
+STORE_SETTINGS = frozenset(
+    _LIMIT_SETTINGS
+    | {"STORE", "SQLITE_PATH", "REDIS_URL", "GOOGLE_CLOUD_PROJECT", "FIRESTORE_DATABASE", "FIRESTORE_EMULATOR_HOST"}
+)
+QUEUE_SETTINGS = frozenset(
+    _LIMIT_SETTINGS
+    | {"GOOGLE_CLOUD_PROJECT", "CLOUD_TASKS_LOCATION", "CLOUD_TASKS_EMULATOR_HOST", "INBOUND_TASK_QUEUE_NAME"}
+    | {"OUTBOUND_TASK_QUEUE_NAME", "INTERNAL_TASK_BASE_URL", "INTERNAL_TASK_TOKEN", "TASKS_SERVICE_ACCOUNT"}
+    | {"HANDLER_TIMEOUT"}
+)
+"""What a command needs to reach the store or the queue; a fault in another setting does not stop it."""

@@ -1,0 +1,118 @@
+"""The small changes to a record that the rows of several tables share."""
+
+from dataclasses import replace
+from datetime import datetime
+
+from shared.domain.delivery.answers import Answer, Ensure, Step, TaskResult
+from shared.domain.limits import Limits
+from shared.domain.record import ATTEMPTS_KEPT, ERROR_KEPT, Attempt, Delivery, State, Task
+from shared.domain.retention import retention
+from shared.domain.verdicts import (
+    Origin,
+)
+
+
+def end_dead(record: Delivery, reason: str, limits: Limits, now: datetime, answer: Answer | None = None) -> Step:
+    """Dead, unless a receipt of this round says that the provider has it after all."""
+    if record.word.any:
+        return write(end(record, State.DONE, limits, now))
+    dead = end(record, State.DEAD, limits, now, reason=reason)
+    return Step(answer or Answer(TaskResult.ACK, dead.state), write=dead)
+
+
+def reschedule(record: Delivery, due_at: datetime, limits: Limits) -> Step:
+    """The next attempt is a new generation, when it is due."""
+    waiting = schedule(reopen(record, State.PENDING, generation=record.generation + 1), due_at, limits)
+    return Step(Answer(TaskResult.ACK, "rescheduled"), write=waiting, next=Ensure(waiting))
+
+
+def release(record: Delivery, state: State) -> Step:
+    """As it was when the lease was taken. The token goes: this attempt has no more to say."""
+    doubt_until = record.doubt_until if state is State.IN_DOUBT else None
+    released = replace(
+        record, state=state, attempt=record.attempt - 1, token=None, lease_until=None, doubt_until=doubt_until
+    )
+    return Step(Answer(TaskResult.CONFLICT, released.state), write=released)
+
+
+def give_back(record: Delivery, word: str, code: int | None, now: datetime, throttled: int = 0) -> Delivery:
+    """The attempt does not count: it was no fault of this message."""
+    return replace(log_attempt(record, word, now, code=code), attempt=record.attempt - 1, throttled=throttled)
+
+
+def put_off(record: Delivery, word: str, code: int | None, now: datetime) -> Delivery:
+    """The same, once more in a row: the wait grows with each."""
+    return give_back(record, word, code, now, throttled=record.throttled + 1)
+
+
+def is_older(task: Task, record: Delivery) -> bool:
+    return task.generation < record.generation
+
+
+def is_too_old(record: Delivery, now: datetime) -> bool:
+    return record.give_up_at is not None and record.give_up_at <= now
+
+
+def write(record: Delivery) -> Step:
+    return Step(Answer(TaskResult.ACK, record.state), write=record)
+
+
+def schedule(record: Delivery, due_at: datetime, limits: Limits) -> Delivery:
+    return replace(record, due_at=due_at, sweep_at=due_at + limits.sweep_after, sweeps=0)
+
+
+def begin_doubt(record: Delivery, limits: Limits, now: datetime) -> Delivery:
+    doubt_until = now + limits.doubt_window
+    return replace(
+        record,
+        state=State.IN_DOUBT,
+        lease_until=None,
+        doubts=record.doubts + 1,
+        doubt_until=doubt_until,
+        sweep_at=doubt_until + limits.sweep_after,
+        sweeps=0,
+    )
+
+
+def reopen(record: Delivery, state: State, generation: int | None = None) -> Delivery:
+    """Waiting again, held by nobody and doubted by nobody."""
+    return replace(
+        record,
+        state=state,
+        generation=record.generation if generation is None else generation,
+        lease_until=None,
+        doubt_until=None,
+    )
+
+
+def end(record: Delivery, state: State, limits: Limits, now: datetime, reason: str | None = None) -> Delivery:
+    """An end. Done and dropped are deleted some day; dead waits for a person."""
+    expire_at = None if state is State.DEAD else now + retention(record.kind, limits)
+    return replace(
+        record,
+        state=state,
+        reason=reason,
+        lease_until=None,
+        doubt_until=None,
+        sweep_at=None,
+        finished_at=now,
+        expire_at=expire_at,
+    )
+
+
+def log_attempt(
+    record: Delivery, answer: str, now: datetime, code: int | None = None, provider_id: str | None = None
+) -> Delivery:
+    attempt = Attempt(now, record.attempt, answer, code, provider_id, record.round)
+    return replace(record, attempts_log=(*record.attempts_log, attempt)[-ATTEMPTS_KEPT:])
+
+
+def log_error(record: Delivery, error: str, origin: Origin) -> Delivery:
+    """Why the last attempt failed: the whole of it until the next failure, the beginning as long as the attempt is
+    remembered.
+    """
+    *earlier, last = record.attempts_log
+    room = ERROR_KEPT - sum(len(part or "") for part in (origin.type, origin.place, origin.function))
+    short = error if len(error) <= room else error[: max(0, room - 1)] + "…"
+    failed = replace(last, error=short, error_type=origin.type, place=origin.place, function=origin.function)
+    return replace(record, last_error=error, attempts_log=(*earlier, failed))

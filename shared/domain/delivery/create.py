@@ -1,0 +1,61 @@
+"""Create: a new record, and a delivery of the same event again."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from shared.domain.delivery.changes import end, schedule
+from shared.domain.limits import Limits
+from shared.domain.record import Delivery, Kind, State
+
+
+def create(
+    kind: Kind,
+    key: str,
+    *,
+    provider: str,
+    tenant: str,
+    sender: str,
+    contact: str,
+    correlation_id: str,
+    payload: Mapping[str, Any],
+    limits: Limits,
+    now: datetime,
+    due_at: datetime | None = None,
+    after: str | None = None,
+    refused: str | None = None,
+    error: str | None = None,
+) -> Delivery:
+    """A new record: pending, or final from the start where `refused` says unparsable, unknown_sender or invalid;
+    `error` is the sentence to that.
+
+    It is given up MESSAGE_MAX_AGE after its first attempt is due: a message for next week does not die of age that day.
+    """
+    first_due = due_at or now
+    record = Delivery(
+        key=key,
+        kind=kind,
+        tenant=tenant,
+        sender=sender,
+        contact=contact,
+        correlation_id=correlation_id,
+        state=State.PENDING,
+        received_at=now,
+        payload=payload,
+        after=after,
+        give_up_at=first_due + limits.message_max_age,
+        last_error=error,
+        provider=provider,
+    )
+    match refused:
+        case None:
+            return schedule(record, first_due, limits)
+        case "unparsable" | "invalid":
+            return end(record, State.DEAD, limits, now, reason=refused)
+        case _:
+            return end(record, State.DROPPED, limits, now, reason=refused)
+
+
+def seen_again(record: Delivery) -> bool:
+    """Whether a repeated webhook has to make sure of the task: the record is as it was created."""
+    return record.state is State.PENDING and record.attempt == 0

@@ -1,0 +1,71 @@
+"""An operator's decisions on a dead letter: replay and discard."""
+
+from dataclasses import replace
+from datetime import datetime
+
+from shared.domain.dead_letters import (
+    DISCARDED,
+    DISCARDED_BECAUSE,
+    is_confirmed,
+    is_discarded,
+    is_invalid,
+    is_letter,
+    is_refused_later,
+    why_never,
+)
+from shared.domain.delivery.answers import NOT_DEAD, Answer, Ensure, NotAllowed, Step, TaskResult
+from shared.domain.delivery.changes import end, reopen, schedule, write
+from shared.domain.limits import Limits
+from shared.domain.record import OPEN_STATES, Delivery, State
+
+
+def replay(record: Delivery, limits: Limits, now: datetime, may_double: bool = False) -> Step:
+    """Try a dead letter, or one that a receipt later refused, once more in a new round.
+
+    Asked again, with the same `now` where the write before was reported refused, it says the same and writes no more.
+    Raises NotAllowed where the table has no row, and where a copy may have arrived and `may_double` is not given.
+    """
+    if record.state in OPEN_STATES:
+        return Step(Answer(TaskResult.ACK, record.state), next=Ensure(record))
+    if is_invalid(record):
+        raise NotAllowed(why_never(record))
+    if is_confirmed(record):
+        return write(end(record, State.DONE, limits, now))
+    if _was_confirmed(record, now):
+        return Step(Answer(TaskResult.ACK, record.state))
+    if not is_letter(record):
+        raise NotAllowed("Only a dead letter, a refused one, or one from an unknown sender can be replayed.")
+    if record.doubts and not may_double:
+        raise NotAllowed("A copy of it may have arrived: replay it with --may-double only.")
+    fresh = replace(
+        reopen(record, State.PENDING, generation=record.generation + 1),
+        attempt=0,
+        doubts=0,
+        throttled=0,
+        round=record.round + 1,
+        give_up_at=now + limits.message_max_age,
+        provider_id=None,
+        expire_at=None,
+        reason=None,
+        finished_at=None,
+    )
+    waiting = schedule(fresh, now, limits)
+    return Step(Answer(TaskResult.ACK, waiting.state), write=waiting, next=Ensure(waiting))
+
+
+def _was_confirmed(record: Delivery, now: datetime) -> bool:
+    """Done by a receipt: by this very replay (a failed receipt may stand beside it), or by another one before."""
+    is_own = record.finished_at == now
+    return record.state is State.DONE and record.word.positive and (is_own or not is_refused_later(record))
+
+
+def discard(record: Delivery, limits: Limits, now: datetime, because: str | None = None) -> Step:
+    """A person gives a dead letter up, and may say why: it is kept with the record. Raises NotAllowed for any other
+    record but one that was discarded already, which stays as it is.
+    """
+    if is_discarded(record):
+        return Step(Answer(TaskResult.ACK, record.state))
+    if record.state is not State.DEAD:
+        raise NotAllowed(NOT_DEAD)
+    metadata = {**record.metadata, DISCARDED_BECAUSE: because} if because else record.metadata
+    return write(end(replace(record, metadata=metadata), State.DROPPED, limits, now, reason=DISCARDED))

@@ -1,0 +1,218 @@
+"""Settle: what an attempt's verdict makes of the record."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from shared.domain import waits
+from shared.domain.calls import is_call
+from shared.domain.dead_letters import (
+    HANDLER,
+    HANDLER_SAID,
+    INVALID,
+)
+from shared.domain.delivery.answers import Answer, EnsureReplies, Step, TaskResult, Token
+from shared.domain.delivery.changes import (
+    begin_doubt,
+    end,
+    end_dead,
+    give_back,
+    log_attempt,
+    log_error,
+    put_off,
+    release,
+    reopen,
+    reschedule,
+    schedule,
+    write,
+)
+from shared.domain.delivery.create import create
+from shared.domain.identity import outbound_key
+from shared.domain.limits import Limits
+from shared.domain.record import Delivery, Kind, State
+from shared.domain.verdicts import (
+    Accepted,
+    BackendDown,
+    Blocked,
+    CredentialRefused,
+    Dropped,
+    HandlerFailed,
+    Limited,
+    Lost,
+    Origin,
+    ProviderDown,
+    Refused,
+    Released,
+    Replied,
+    Retry,
+    StillUnknown,
+    StillUnparsable,
+    Verdict,
+    of_repeatable,
+)
+
+
+def settle(
+    record: Delivery | None,
+    token: Token,
+    verdict: Verdict,
+    limits: Limits,
+    now: datetime,
+    jitter: float,
+) -> Step:
+    """Apply one attempt's verdict. An attempt whose token no longer stands writes nothing: 409."""
+    if record is None:
+        return Step(Answer(TaskResult.CONFLICT, "gone"))
+    if record.token != token:
+        return Step(Answer(TaskResult.CONFLICT, record.state))
+    if record.kind is Kind.INBOUND:
+        return _settle_inbound(record, verdict, limits, now, jitter)
+    return _settle_outbound(record, verdict, limits, now, jitter)
+
+
+def _settle_inbound(record: Delivery, verdict: Verdict, limits: Limits, now: datetime, jitter: float) -> Step:
+    if record.state is State.DONE:
+        return Step(Answer(TaskResult.ACK, "done"), next=EnsureReplies(record))
+    if record.state is not State.LEASED:
+        return Step(Answer(TaskResult.CONFLICT, record.state))
+    match verdict:
+        case Released():
+            return release(record, State.PENDING)
+        case Replied(payloads, contact, invalid):
+            event = replace(record, contact=record.contact or contact or "")
+            logged = log_attempt(event, verdict.word, now)
+            done = end(replace(logged, plan_size=len(payloads)), State.DONE, limits, now)
+            plan = _plan(event, payloads, invalid, limits, now)
+            return Step(
+                Answer(TaskResult.ACK, "done"), done, plan, EnsureReplies(done, tuple(reply.due_at for reply in plan))
+            )
+        case Dropped(said):
+            told = replace(record, metadata={**record.metadata, HANDLER_SAID: said})
+            return write(end(log_attempt(told, verdict.word, now), State.DROPPED, limits, now, reason=HANDLER))
+        case StillUnparsable():
+            return write(end(log_attempt(record, verdict.word, now), State.DEAD, limits, now, reason=verdict.word))
+        case StillUnknown():
+            return write(end(log_attempt(record, verdict.word, now), State.DROPPED, limits, now, reason=verdict.word))
+        case HandlerFailed(error, origin):
+            failed = log_error(replace(log_attempt(record, verdict.word, now), throttled=0), error, origin)
+            if record.attempt >= limits.max_attempts:
+                return write(end(failed, State.DEAD, limits, now, reason="error"))
+            return reschedule(failed, now + waits.before_retry(record.attempt, limits.waits, jitter), limits)
+        case BackendDown(error, until, retry_after):
+            waiting = log_error(put_off(record, verdict.word, None, now), error, Origin())
+            return reschedule(
+                waiting, waits.after_outage(record.throttled, until, retry_after, limits.waits, now, jitter), limits
+            )
+        case _:
+            raise TypeError(f"{type(verdict).__name__} is no verdict on an event")
+
+
+def _plan(
+    event: Delivery,
+    payloads: tuple[Mapping[str, Any], ...],
+    invalid: Mapping[int, str],
+    limits: Limits,
+    now: datetime,
+) -> tuple[Delivery, ...]:
+    """The replies as records. A message waits for the message before it, a call (read, typing) for whatever stands
+    before it, so that calls keep their order too; nothing waits for what cannot be sent, which is dead from the start.
+
+    Each is first tried once the messages before it have had their time. Calls take none.
+    """
+    replies: list[Delivery] = []
+    last_message: str | None = None
+    last: str | None = None
+    messages = 0
+    for index, payload in enumerate(payloads):
+        key = outbound_key(event.key, index)
+        reply = create(
+            Kind.OUTBOUND,
+            key,
+            tenant=event.tenant,
+            sender=event.sender,
+            contact=event.contact,
+            correlation_id=event.correlation_id,
+            payload=payload,
+            limits=limits,
+            now=now,
+            due_at=now + limits.waits.reply_spacing * messages,
+            after=last if is_call(payload) else last_message,
+            provider=event.provider,
+            refused=INVALID if index in invalid else None,
+            error=invalid.get(index),
+        )
+        replies.append(reply)
+        if index in invalid:
+            continue
+        last = key
+        if not is_call(payload):
+            last_message, messages = key, messages + 1
+    return tuple(replies)
+
+
+def _settle_outbound(record: Delivery, verdict: Verdict, limits: Limits, now: datetime, jitter: float) -> Step:
+    if record.state is State.DONE:
+        return _settle_done(record, verdict, now)
+    if record.state not in (State.LEASED, State.IN_DOUBT):
+        return Step(Answer(TaskResult.CONFLICT, record.state))
+    if isinstance(verdict, Lost) and is_call(record.payload):
+        verdict = of_repeatable(verdict)
+    if isinstance(verdict, Lost):
+        return _settle_lost(record, verdict, limits, now)
+    if isinstance(verdict, Accepted):
+        logged = log_attempt(record, verdict.word, now, provider_id=verdict.provider_id)
+        done = end(replace(logged, provider_id=verdict.provider_id, throttled=0), State.DONE, limits, now)
+        return write(done)
+    return _settle_not_accepted(record, verdict, limits, now, jitter)
+
+
+def _settle_done(record: Delivery, verdict: Verdict, now: datetime) -> Step:
+    """Done by a receipt meanwhile, or by this same settle: all that is left to add is the provider's id."""
+    news = isinstance(verdict, Accepted) and verdict.provider_id and verdict.provider_id != record.provider_id
+    if not (isinstance(verdict, Accepted) and news):
+        return Step(Answer(TaskResult.ACK, "done"))
+    logged = log_attempt(record, verdict.word, now, provider_id=verdict.provider_id)
+    return Step(Answer(TaskResult.ACK, "done"), write=replace(logged, provider_id=verdict.provider_id))
+
+
+def _settle_lost(record: Delivery, verdict: Lost, limits: Limits, now: datetime) -> Step:
+    if record.state is State.IN_DOUBT:
+        return Step(Answer(TaskResult.NACK, record.state))
+    logged = replace(log_attempt(record, verdict.word, now, code=verdict.code), throttled=0)
+    return Step(Answer(TaskResult.NACK, State.IN_DOUBT), write=begin_doubt(logged, limits, now))
+
+
+def _settle_not_accepted(record: Delivery, verdict: Verdict, limits: Limits, now: datetime, jitter: float) -> Step:
+    """The provider certainly did not take it: a doubt that arose meanwhile was unfounded."""
+    record = replace(record, doubts=record.doubts - (record.state is State.IN_DOUBT))
+    match verdict:
+        case Released(resend):
+            return release(record, State.IN_DOUBT if resend else State.PENDING)
+        case ProviderDown(code, retry_after, until):
+            due_at = waits.after_outage(record.throttled, until, retry_after, limits.waits, now, jitter)
+            waiting = schedule(reopen(put_off(record, verdict.word, code, now), State.PENDING), due_at, limits)
+            return Step(Answer(TaskResult.NACK, waiting.state), write=waiting)
+        case Retry(code):
+            tried = replace(log_attempt(record, verdict.word, now, code=code), throttled=0)
+            if record.attempt >= limits.max_attempts:
+                return end_dead(tried, "attempts", limits, now)
+            wait = max(waits.before_retry(record.attempt, limits.waits, jitter), waits.asked_for(verdict, limits.waits))
+            return reschedule(tried, now + wait, limits)
+        case Limited(code=code):
+            waiting = put_off(record, verdict.word, code, now)
+            wait = waits.before_limited(verdict, waiting.throttled, limits.waits, jitter)
+            return reschedule(waiting, now + wait, limits)
+        case CredentialRefused(code):
+            wait = max(limits.waits.credential, verdict.retry_after or timedelta())
+            return reschedule(give_back(record, verdict.word, code, now), now + wait, limits)
+        case Blocked(_, code, until):
+            until = max(until or now + limits.waits.block.first, now + (verdict.retry_after or timedelta()))
+            return reschedule(give_back(record, verdict.word, code, now), until, limits)
+        case Refused(code, on_fault):
+            refused = replace(log_attempt(record, verdict.word, now, code=code), throttled=0)
+            result = TaskResult.REFUSED_ON_FAULT if on_fault else TaskResult.REFUSED
+            answer = Answer(result, State.DEAD, code)
+            return end_dead(refused, "permanent", limits, now, answer)
+        case _:
+            raise TypeError(f"{type(verdict).__name__} is no verdict on a message")

@@ -1,0 +1,201 @@
+"""Bounded HTTP: one POST whose whole time is bounded, and which knows whether any of it has left."""
+
+# httpx offers neither: its read timeout starts anew with every byte that trickles in, and its exceptions do not tell
+# whether the request had begun to leave. Both are decided where the bytes go out, so this is built on httpcore, the
+# transport of httpx, whose network backend is a public port. It reads no environment, follows no redirect, keeps no
+# cookie and repeats no request.
+
+import ssl
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+import httpcore
+
+from shared.domain.limits import PostTimes
+from shared.net.egress_policy import PUBLIC, Reach
+
+CONNECTIONS = 100
+"""One for each thread that may send at once; Cloud Run's concurrency is at most 80 by default."""
+
+IDLE_SECONDS = 1.0
+"""A kept connection is not used again after this. One that the other side closes while we write costs a doubt of five
+minutes, a new one a few round trips; so it is shorter than any server's idle timeout we know of (gunicorn 2 s, Node.js
+5 s), and long enough for the messages of a burst."""
+
+ANSWER_MAX_BYTES = 1024 * 1024
+"""Meta's answers are under 2 KB, thirty replies of 4096 characters under 500 KB. What is longer is not read."""
+
+WRITE_BYTES = 32 * 1024
+"""What is written at once; between two of them the clock is looked at, for a reader may be slow too."""
+
+_FAILURES = (
+    httpcore.NetworkError,
+    httpcore.TimeoutException,
+    httpcore.ProtocolError,
+    httpcore.UnsupportedProtocol,
+    OSError,
+    ValueError,  # an address that cannot be parsed or encoded
+    TypeError,  # httpcore's word for an address that is not ASCII
+)
+
+
+class NotSent(Exception):
+    """No byte of the request has left."""
+
+
+class NoAnswer(Exception):
+    """The request may have left, and no status came back."""
+
+
+class Unread(StrEnum):
+    """Why there is a status, but no body."""
+
+    TOO_LONG = "is longer than 1 MiB"
+    TOO_SLOW = "did not arrive in time"
+    BROKEN = "broke off"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Header names are in lower case. `body` is None where it did not arrive whole, or is too long: `unread` says."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes | None
+    unread: Unread | None = None
+
+
+class Poster:
+    """A pool of connections, for many threads. Made after the fork, like everything that holds a connection.
+
+    `reach`: where they may lead, whatever a URL says or a name resolves to.
+    """
+
+    def __init__(
+        self,
+        times: PostTimes,
+        monotonic: Callable[[], float],
+        connections: int = CONNECTIONS,
+        reach: Reach = PUBLIC,
+    ) -> None:
+        self._total = times.total.total_seconds()
+        connect, write, read = (t.total_seconds() for t in (times.connect, times.write, times.read))
+        self._timeouts = {"connect": connect, "write": write, "read": read, "pool": connect}
+        self._call = _Call(monotonic)
+        self._pool = httpcore.ConnectionPool(
+            max_connections=connections,
+            max_keepalive_connections=connections,
+            keepalive_expiry=IDLE_SECONDS,
+            network_backend=_Backend(self._call, reach),
+        )
+
+    def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
+        """Post and read the answer, within PostTimes.total. Resolving a name is not bounded by us, but then nothing
+        has left yet. Raises NotSent or NoAnswer; with a status in hand it raises nothing.
+        """
+        self._call.begin(self._total)
+        extensions = {"timeout": self._timeouts}
+        sent = [(name.encode("ascii"), value.encode("ascii")) for name, value in headers.items()]
+        try:
+            with self._pool.stream("POST", url, headers=sent, content=body, extensions=extensions) as answer:
+                return Answer(answer.status, _texts(answer.headers), *_read(answer))
+        except _FAILURES as error:
+            raise (NoAnswer if self._call.left else NotSent)(type(error).__name__) from error
+
+    def close(self) -> None:
+        self._pool.close()
+
+
+def _read(answer: httpcore.Response) -> tuple[bytes | None, Unread | None]:
+    pieces: list[bytes] = []
+    length = 0
+    try:
+        for piece in answer.iter_stream():
+            length += len(piece)
+            if length > ANSWER_MAX_BYTES:
+                return None, Unread.TOO_LONG
+            pieces.append(piece)
+    except httpcore.TimeoutException:
+        return None, Unread.TOO_SLOW
+    except _FAILURES:
+        return None, Unread.BROKEN
+    return b"".join(pieces), None
+
+
+def _texts(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}
+
+
+class _Call(threading.local):
+    """The one POST that this thread is at."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._deadline = 0.0
+        self.left = False
+
+    def begin(self, seconds: float) -> None:
+        self._deadline = self._monotonic() + seconds
+        self.left = False
+
+    def within(self, timeout: float | None, over: type[httpcore.TimeoutException]) -> float:
+        """The timeout, cut to what is left of the whole; raises `over` where nothing is."""
+        remaining = self._deadline - self._monotonic()
+        if remaining <= 0:
+            raise over("the whole time is over")
+        return remaining if timeout is None else min(timeout, remaining)
+
+
+class _Backend(httpcore.NetworkBackend):
+    def __init__(self, call: _Call, reach: Reach) -> None:
+        self._call = call
+        self._reach = reach
+        self._sockets = httpcore.SyncBackend()
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> httpcore.NetworkStream:
+        """To the first of the host's addresses that takes it. TLS goes on to ask for the host by its name."""
+        failure: Exception = httpcore.ConnectError("the name has no address")
+        for address in self._reach.addresses(host, port):
+            left = self._call.within(timeout, httpcore.ConnectTimeout)
+            try:
+                stream = self._sockets.connect_tcp(address, port, left, local_address, socket_options)
+                return _Stream(stream, self._call)
+            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+                failure = error
+        raise failure
+
+
+class _Stream(httpcore.NetworkStream):
+    def __init__(self, stream: httpcore.NetworkStream, call: _Call) -> None:
+        self._stream = stream
+        self._call = call
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        return self._stream.read(max_bytes, self._call.within(timeout, httpcore.ReadTimeout))
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        for start in range(0, len(buffer), WRITE_BYTES):
+            left = self._call.within(timeout, httpcore.WriteTimeout)
+            self._call.left = True
+            self._stream.write(buffer[start : start + WRITE_BYTES], left)
+
+    def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore.NetworkStream:
+        timeout = self._call.within(timeout, httpcore.ConnectTimeout)
+        return _Stream(self._stream.start_tls(ssl_context, server_hostname, timeout), self._call)
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def get_extra_info(self, info: str) -> object:
+        return self._stream.get_extra_info(info)

@@ -1,0 +1,183 @@
+"""Dead letters, decided upon: found page by page, replayed or discarded one by one, each safe to repeat.
+
+A replay writes the record and then makes its task. Whoever is killed between the two leaves a record that is pending
+and no letter any more; it is still listed as replayed and not tried, and the next run makes its task first.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeVar
+
+from shared import logs
+from shared.domain.dead_letters import DeadLetter, Listing, Wanted, dead_letter, is_untried
+from shared.domain.delivery.answers import Ensure, NotAllowed, Step
+from shared.domain.delivery.operator import discard, replay
+from shared.domain.errors import PomboError, UnknownState
+from shared.domain.limits import Limits
+from shared.domain.record import Delivery
+from shared.domain.tasks import own_task
+from shared.pipeline.clock import Clock
+from shared.pipeline.ports import Cursor, Page, Queue, Store
+
+PAGE = 100
+PATIENCE_SECONDS = 3.0
+"""How long a store or a queue that is away for a moment is asked again: a write may have been made all the same."""
+
+PAUSE_SECONDS = 0.25
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The letters of a page, and how many records of it only a newer version can read."""
+
+    letters: tuple[DeadLetter, ...]
+    unread: int
+
+
+def find(store: Store, wanted: Wanted) -> Iterator[Found]:
+    """All letters that are meant, a page at a time, in no order. Raises StoreUnavailable."""
+    for listing in wanted.listings:
+        for page in pages(store, listing, wanted.tenant):
+            letters = (dead_letter(record) for record in page.records)
+            meant = (one for one in letters if one and one.listing is listing and wanted.matches(one))
+            yield Found(tuple(meant), page.unread)
+
+
+def untried(store: Store) -> Iterator[Delivery]:
+    """What was replayed and not tried since. Raises StoreUnavailable.
+
+    A late receipt of the round before may have marked one as refused instead.
+    """
+    for listing in (Listing.REPLAYED, Listing.REFUSED):
+        for page in pages(store, listing, None):
+            yield from (record for record in page.records if is_untried(record))
+
+
+def pages(store: Store, listing: Listing, tenant: str | None) -> Iterator[Page]:
+    """All pages of a listing. Raises StoreUnavailable."""
+    after: Cursor | None = None
+    while True:
+        page = store.listed(listing, tenant, after, PAGE)
+        yield page
+        after = page.ends_at
+        if after is None:
+            return
+
+
+class Done(StrEnum):
+    """What became of a letter."""
+
+    REPLAYED = "replayed"  # it has its task
+    DONE = "done"  # a receipt shows that the provider has it
+    DISCARDED = "discarded"
+    SKIPPED = "skipped"  # the reason says why
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one letter, and why where it was left as it is."""
+
+    done: Done
+    why: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Tries letters anew. `may_double`: also those of which a copy may have arrived."""
+
+    store: Store
+    queue: Queue
+    limits: Limits
+    clock: Clock
+    may_double: bool = False
+
+    def __call__(self, key: str) -> Outcome:
+        """Raises StoreUnavailable or QueueUnavailable; then it may be done all the same, and may be asked for again."""
+        now = self.clock.now()
+        try:
+            step, before = _decide(
+                self.store,
+                self.clock,
+                key,
+                lambda record: replay(record, self.limits, now, self.may_double),
+            )
+        except (NotAllowed, UnknownState) as error:
+            return Outcome(Done.SKIPPED, _sentence(error))
+        after = step.next.record if isinstance(step.next, Ensure) else step.write
+        if isinstance(step.next, Ensure):
+            self.ensure(step.next.record)
+        if after is not None and before.final:  # else it was under way already
+            _log("replayed", after, before.reason)
+        return Outcome(Done.REPLAYED if isinstance(step.next, Ensure) else Done.DONE)
+
+    def ensure(self, record: Delivery) -> None:
+        """Make sure of a replayed record's task; made twice it is the same. Raises QueueUnavailable."""
+        _patiently(self.clock, lambda: self.queue.ensure(*own_task(record)))
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """Gives letters up. `because` is kept with the record, and never logged."""
+
+    store: Store
+    limits: Limits
+    clock: Clock
+    because: str
+
+    def __call__(self, key: str) -> Outcome:
+        """Raises StoreUnavailable; then it may be done all the same, and may be asked for again."""
+        now = self.clock.now()
+        try:
+            step, before = _decide(
+                self.store, self.clock, key, lambda record: discard(record, self.limits, now, self.because)
+            )
+        except (NotAllowed, UnknownState) as error:
+            return Outcome(Done.SKIPPED, _sentence(error))
+        if step.write is not None:
+            _log("discarded", step.write, before.reason)
+        return Outcome(Done.DISCARDED)
+
+
+def _decide(store: Store, clock: Clock, key: str, decide: Callable[[Delivery], Step]) -> tuple[Step, Delivery]:
+    """The step that was written, and the record as it was found first."""
+    found: list[Delivery] = []
+
+    def on(record: Delivery | None) -> Step:
+        if record is None:
+            raise NotAllowed("There is no such record.")
+        found.append(record)
+        return decide(record)
+
+    step = _patiently(clock, lambda: store.change(key, on))
+    return step, found[0]
+
+
+def _patiently(clock: Clock, call: Callable[[], T]) -> T:
+    until = clock.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            return call()
+        except PomboError as error:
+            if not error.retryable or isinstance(error, UnknownState) or clock.monotonic() > until:
+                raise
+            clock.sleep(PAUSE_SECONDS)
+
+
+def _sentence(error: NotAllowed | UnknownState) -> str:
+    return error.sentence if isinstance(error, UnknownState) else str(error)
+
+
+def _log(event: str, record: Delivery, reason: str | None) -> None:
+    logs.event(
+        event,
+        delivery=record.key,
+        correlation_id=record.correlation_id,
+        tenant=record.tenant or None,
+        stage=record.kind,
+        state=record.state,
+        reason=reason,
+        round=record.round,
+    )

@@ -1,0 +1,103 @@
+"""Lookup: from an id that a person types, whole or by its first characters, to the records it leads to."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import chain
+
+from shared.domain.dead_letters import Listing
+from shared.domain.errors import UnknownState
+from shared.domain.identity import is_id_prefix, message_event_id
+from shared.domain.record import Delivery, Kind
+from shared.operations.dead_letters import pages
+from shared.pipeline.ports import Sender, Store
+
+MATCHES = 10
+"""Shown of an id that is ambiguous: more tell a person no more than that some characters are missing."""
+
+KINDS = {Kind.INBOUND: "event", Kind.OUTBOUND: "message"}
+CORRELATION, UNREADABLE = "correlation id", "written by a newer Pombo"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What an id leads to: the id in full, and all records of its event."""
+
+    id: str
+    records: Sequence[Delivery]
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """One of the ids that begin as asked, of what kind it is, and since when it is there."""
+
+    id: str
+    kind: str
+    at: datetime | None
+
+
+class Ambiguous(Exception):
+    """Several ids begin so. `more`: there are more than those shown."""
+
+    def __init__(self, matches: Sequence[Match], more: bool) -> None:
+        super().__init__("Several ids begin so.")
+        self.matches = matches
+        self.more = more
+
+
+def find(store: Store, id: str, senders: Sequence[Sender]) -> Found | None:
+    """The records of the event that this id belongs to; None where nothing is known by it. An id in full goes before
+    one that begins so. A message id of a provider's is looked for at these senders, then among what came for a number
+    that is nobody's. Raises Ambiguous.
+    """
+    known = store.get(id) or _of_provider(store, id, senders)
+    if records := store.by_correlation(known.correlation_id if known else id):
+        return Found(id, records)
+    whole = _whole(store, id) if is_id_prefix(id) else None
+    if whole is not None:
+        return Found(whole, _records_of(store, whole))
+    stranger = next(_of_unknown_senders(store, id), None)
+    return Found(id, store.by_correlation(stranger.correlation_id)) if stranger else None
+
+
+def _of_provider(store: Store, id: str, senders: Sequence[Sender]) -> Delivery | None:
+    """The event, or the message, that a provider calls by this id."""
+    events = (store.get(message_event_id(sender.provider, sender.id, id)) for sender in senders)
+    messages = (store.by_provider_id(provider, id) for provider in sorted({sender.provider for sender in senders}))
+    return next((found for found in chain(events, messages) if found), None)
+
+
+def _whole(store: Store, prefix: str) -> str | None:
+    """The one id that begins so."""
+    ids = store.ids_with_prefix(prefix, MATCHES + 1)
+    matches = [match for match in (_match(store, id) for id in ids) if match is not None]
+    if len(matches) > 1:
+        raise Ambiguous(matches[:MATCHES], more=len(matches) > MATCHES)
+    return matches[0].id if matches else None
+
+
+def _match(store: Store, id: str) -> Match | None:
+    """None: its record went in the meantime."""
+    try:
+        record = store.get(id)
+        if record is not None:
+            return Match(id, KINDS[record.kind], record.received_at)
+        records = store.by_correlation(id)
+    except UnknownState:
+        return Match(id, UNREADABLE, None)
+    return Match(id, CORRELATION, records[0].received_at) if records else None
+
+
+def _records_of(store: Store, id: str) -> Sequence[Delivery]:
+    record = store.get(id)
+    return store.by_correlation(record.correlation_id if record else id)
+
+
+def _of_unknown_senders(store: Store, message_id: str) -> Iterator[Delivery]:
+    """The events of this message among those that were dropped because nobody owns their number. An event's key is a
+    hash of both ids, and the record knows the number: so its key tells whether it is of this message.
+    """
+    for page in pages(store, Listing.UNKNOWN_SENDER, None):
+        for record in page.records:
+            if record.key == message_event_id(record.provider, record.sender, message_id):
+                yield record

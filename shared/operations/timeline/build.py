@@ -1,0 +1,233 @@
+"""The timeline: what became of one message, in plain words, from its records and what the logs add.
+
+Authorised eyes only: it shows texts. Waiting and duplicates leave no write; they come from the log lines.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shared.domain.guards import PROVIDER_DOWN, REAUTH_REQUIRED
+from shared.domain.messages import Message
+from shared.domain.record import Delivery, Kind, State
+from shared.operations.timeline import logs
+from shared.operations.timeline import records as timeline_records
+from shared.operations.timeline import sentences as say
+from shared.operations.timeline.records import Moment, Try
+from shared.operations.timeline.sentences import Explain, Remark
+
+__all__ = ["Came", "Moment", "Reply", "Timeline", "build", "shown", "told_by_logs", "tried"]
+
+GONE = "gone"
+"""Shown where there is no record any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One reply as the outside sees it."""
+
+    key: str
+    type: str
+    text: str | None
+    shown: str
+    why: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Came:
+    """What a person sent. `type` is the provider's word where the kind has several: image of `media`, say."""
+
+    kind: str
+    type: str | None
+    text: str | None
+    """What a person reads of it: the text, the caption, the title of what was tapped, the emoji of a reaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """All of one event and its replies. `came` is None where it is no message of a person, or cannot be read."""
+
+    correlation_id: str
+    events: tuple[Moment, ...]
+    shown: str
+    replies: tuple[Reply, ...]
+    settled: bool
+    """Whether nothing more will happen of itself, receipts aside."""
+    came: Came | None = None
+    has_event: bool = True
+    """Whether there is an event that `replies` answer. Else they are messages that answer none, or whose event was
+    deleted.
+    """
+
+    @property
+    def answered(self) -> bool:
+        """Whether all went well: the event, if there is one, was handled, and every message was sent."""
+        handled = self.shown in ("processed", "ignored", "sent")
+        return self.settled and handled and all(reply.shown == "sent" for reply in self.replies)
+
+
+def _unexplained(_provider: str, _code: int, _answer: str) -> None:
+    return None
+
+
+def _unremarked(_record: Delivery) -> None:
+    return None
+
+
+def _unread(_record: Delivery) -> None:
+    return None
+
+
+def build(
+    records: Sequence[Delivery],
+    log_lines: Iterable[Mapping[str, Any]] = (),
+    explain: Explain = _unexplained,
+    remark: Remark = _unremarked,
+    read: Callable[[Delivery], Message | None] = _unread,
+) -> Timeline:
+    """The timeline of an event's records (the event first, then its replies in order), or of a message that answers no
+    event. `read`: the message in a stored event, None where there is none.
+    """
+    lines = logs.read(log_lines)
+    invalid = sum(timeline_records.cannot_be_sent(record) for record in records)
+    moments = [
+        moment
+        for record in records
+        for moment in timeline_records.moments(
+            record,
+            _beginning(record, records, remark),
+            explain,
+            logs.cut_offs(lines, record.key),
+            logs.replays(lines, record.key),
+            logs.enqueued(lines, record.key),
+            invalid,
+        )
+    ]
+    moments += logs.moments(lines, records)
+    moments += [
+        moment
+        for record in records
+        for moment in timeline_records.release(record, records, logs.deaths(lines, record.after))
+    ]
+    first = records[0]
+    message = read(first) if first.kind is Kind.INBOUND else None
+    return Timeline(
+        correlation_id=first.correlation_id,
+        events=_sorted(moments),
+        shown=shown(first)[0],
+        replies=tuple(
+            _reply(record, logs.waits_for(lines, record)) for record in records if record.kind is Kind.OUTBOUND
+        ),
+        settled=all(record.final for record in records),
+        came=_came(message) if message else None,
+        has_event=first.kind is Kind.INBOUND,
+    )
+
+
+def tried(record: Delivery, explain: Explain = _unexplained) -> Iterator[tuple[Try, str]]:
+    """Every attempt at a record that is remembered, with its sentence."""
+    for one in timeline_records.tries(record):
+        yield one, timeline_records.sentence_of_try(record, one, explain)
+
+
+def told_by_logs(log_lines: Iterable[Mapping[str, Any]], explain: Explain = _unexplained) -> Timeline | None:
+    """What the logs alone say of a message whose record is no more; None where they say nothing."""
+    lines = logs.read(log_lines)
+    if not lines:
+        return None
+    correlation_id = next((line.correlation_id for line in lines if line.correlation_id), "")
+    return Timeline(correlation_id, _sorted(logs.alone(lines, explain)), GONE, (), settled=True)
+
+
+def shown(record: Delivery) -> tuple[str, str | None]:
+    """The outside's word for a record's state, and why it waits if it does."""
+    if record.kind is Kind.INBOUND:
+        return _INBOUND_SHOWN[record.state], None
+    word = record.word
+    if word.reached:
+        return "sent", None
+    if word.failed:
+        return "failed", None
+    if record.state is State.DONE or word.sent:
+        return "sent", None
+    if record.final:
+        return "failed", None
+    return "pending", _why(record)
+
+
+_INBOUND_SHOWN: Mapping[State, str] = {
+    State.PENDING: "received",
+    State.LEASED: "processing",
+    State.IN_DOUBT: "processing",
+    State.DONE: "processed",
+    State.DROPPED: "ignored",
+    State.DEAD: "failed",
+}
+
+
+def _why(record: Delivery) -> str:
+    if record.state is State.IN_DOUBT:
+        return "in_doubt"
+    last = record.attempts_log[-1].answer if record.attempts_log else ""
+    return {
+        "limited": "limited",
+        "blocked": "blocked",
+        "credential_refused": REAUTH_REQUIRED,
+        "provider_down": PROVIDER_DOWN,
+    }.get(last, "waiting")
+
+
+def _reply(record: Delivery, waits_for: str) -> Reply:
+    """`waits_for`: what its last task found in the way; the record itself knows only what was tried."""
+    word, why = shown(record)
+    if why == "waiting" and waits_for in ("blocked", REAUTH_REQUIRED, PROVIDER_DOWN):
+        why = waits_for
+    return Reply(record.key, str(record.payload.get("type", "")), _text(record.payload.get("content")), word, why)
+
+
+def _came(message: Message) -> Came:
+    part = message.media or message.interactive or message.system or message.unsupported
+    return Came(message.kind, part.type if part else None, _words(message))
+
+
+def _words(message: Message) -> str | None:
+    """What a person reads of a message that came."""
+    place, interactive = message.location, message.interactive
+    named = [card.name for card in message.contacts if card.name]
+    words = [
+        message.text,
+        message.reaction.emoji if message.reaction else None,
+        interactive.title or interactive.name or interactive.permission if interactive else None,
+        place.name or place.address or f"{place.latitude}, {place.longitude}" if place else None,
+        ", ".join(named),
+        message.media.filename if message.media else None,
+        message.system.body if message.system else None,
+    ]
+    return next((word for word in words if word), None)
+
+
+def _text(content: Any) -> str | None:
+    """What the person reads of it: a text, the words over buttons, the caption of a file, the emoji of a reaction."""
+    if not isinstance(content, Mapping):
+        return None
+    body = content.get("body")
+    found = body.get("text") if isinstance(body, Mapping) else body
+    words = [found, content.get("caption"), content.get("emoji")]
+    return next((word for word in words if isinstance(word, str)), None)
+
+
+def _beginning(record: Delivery, records: Sequence[Delivery], remark: Remark) -> str:
+    if record.kind is Kind.INBOUND:
+        beginning, more = timeline_records.beginning_of_event(record), remark(record)
+        return f"{beginning} {more}" if more else beginning
+    if records[0].kind is Kind.OUTBOUND:
+        return say.CREATED  # it answers no event
+    replies = [other.key for other in records if other.kind is Kind.OUTBOUND]
+    type_ = record.payload.get("type")
+    kind = "" if type_ in ("text", None) else f": {type_}"
+    return f"Reply {replies.index(record.key) + 1} of {len(replies)} was planned{kind}."
+
+
+def _sorted(moments: Iterable[Moment]) -> tuple[Moment, ...]:
+    """By time; what is told of one instant keeps the order in which it was told, which is that of cause and effect."""
+    return tuple(sorted(moments, key=lambda moment: moment.at))

@@ -1,0 +1,252 @@
+"""Documents: what is stored of a record and of its receipts, and the writes that change them.
+
+A record's fields are fields of its document, times are timestamps, so that queries, TTL and a person at the console can
+use them. Payload, metadata and the log of attempts are JSON text: Firestore has no arrays in arrays, no integers over
+64 bits and at most 20 levels (https://cloud.google.com/firestore/quotas, 2026-09). None is an absent field: an index
+would hold a null. Requests are plain dicts in the form of google.firestore.v1; this module does not need the library.
+"""
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from shared.domain.dead_letters import Listing, mark_of
+from shared.domain.identity import provider_id_hash
+from shared.domain.record import Delivery, ReceiptKind, Receipts, State
+from shared.stores.codec import FIELDS, MOMENTS, as_moment, decode, encode, from_json, moment, storable, to_json
+from shared.stores.firestore.schema import RECEIPTS, RECORDS
+from shared.stores.records import receipts_of, without_content
+
+Fields = Mapping[str, Any]
+Write = dict[str, Any]
+
+_TEXTS = frozenset({"payload", "metadata", "attempts_log"})
+_OTHER_BYTES = 2048
+"""Of a record's document without its texts; most have half of it."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+# ---- names
+
+
+def record_name(key: str) -> str:
+    return f"{RECORDS.name}/{key}"
+
+
+def receipts_name(id_hash: str) -> str:
+    return f"{RECEIPTS.name}/{id_hash}"
+
+
+# ---- a record
+
+
+def fields_of(record: Delivery) -> dict[str, Any]:
+    """All fields of a record's document. Raises TypeError or ValueError for what cannot be stored."""
+    plain = encode(record)
+    del plain["key"]
+    for name in MOMENTS:
+        plain[name] = plain[name] and as_moment(plain[name])
+    for name in _TEXTS:
+        plain[name] = to_json(plain[name])
+    plain["id_hash"] = id_hash_of(record)
+    plain["pending_since"] = plain["received_at"] if record.state is State.PENDING else None
+    plain["dead_since"] = plain["received_at"] if record.state is State.DEAD else None
+    plain["mark"] = mark_of(record)
+    return {name: value_of(value) for name, value in plain.items() if value is not None}
+
+
+def record_of(document: Any) -> Delivery:
+    """The record in a document, without its receipts. Raises UnknownState."""
+    stored = {name: plain_of(value) for name, value in document.fields.items() if name in FIELDS}
+    for name in _TEXTS & stored.keys():
+        stored[name] = from_json(stored[name])
+    for name, value in stored.items():
+        if name in MOMENTS and isinstance(value, datetime):
+            stored[name] = moment(value)
+    stored["key"] = document.name.rpartition("/")[2]
+    return decode(stored, version=version_of(document.update_time))
+
+
+def lean_record_of(document: Any) -> Delivery:
+    """The same of a document that was asked for without payload and metadata. Raises UnknownState."""
+    document.fields["payload"].string_value = "{}"
+    return without_content(record_of(document))
+
+
+def id_hash_of(record: Delivery) -> str | None:
+    """What finds a record, and its receipts without an echo, by the provider's id."""
+    return provider_id_hash(record.provider, record.provider_id) if record.provider_id else None
+
+
+def version_of(update_time: Any) -> int:
+    """When a document was last changed, in nanoseconds; one that is deleted and made anew has a later one."""
+    return int(update_time.seconds) * 1_000_000_000 + int(update_time.nanos)
+
+
+def name_of(write: Write) -> str:
+    name: str = write["update"]["name"]
+    return name
+
+
+def size_of(write: Write) -> int:
+    """About how many bytes a record's write has, its texts being the only parts that may be long."""
+    texts = (write["update"]["fields"].get(name, {}).get("string_value", "") for name in _TEXTS)
+    return _OTHER_BYTES + sum(len(text.encode()) for text in texts)
+
+
+def creating(record: Delivery) -> Write:
+    """The write that makes a record, refused where there is one."""
+    return {"update": _document(record_name(record.key), fields_of(record)), "current_document": {"exists": False}}
+
+
+def changing(before: Delivery, after: Delivery) -> Write:
+    """The write of what differs, refused unless the stored record is `before`. The payload, which never differs, is
+    not sent again; and what a newer version added is left as it is.
+    """
+    old, new = fields_of(before), fields_of(after)
+    mask = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
+    return {
+        "update": _document(record_name(before.key), {name: new[name] for name in mask if name in new}),
+        "update_mask": {"field_paths": mask},
+        "current_document": unless_changed(before.version or 0),
+    }
+
+
+def unless_changed(version: int | None) -> dict[str, Any]:
+    """The precondition that a document still has this version; None: that there is none."""
+    if version is None:
+        return {"exists": False}
+    seconds, nanos = divmod(version, 1_000_000_000)
+    return {"update_time": {"seconds": seconds, "nanos": nanos}}
+
+
+# ---- receipts: a map from kind, provider id and code to the earliest time, which the server itself keeps the least
+
+
+def noting(key: str, round_: int, kind: ReceiptKind, at: datetime, code: int | None, id_hash: str) -> Write:
+    """The write of a receipt into its record, refused where there is none."""
+    path = f"receipts.{_quoted(str(round_))}.{_quoted(_entry(kind, code, id_hash))}"
+    return {
+        "update": _document(record_name(key), _marked(kind)),
+        "update_mask": {"field_paths": [*_marked(kind)]},
+        "update_transforms": [_earliest(path, at)],
+        "current_document": {"exists": True},
+    }
+
+
+def noting_unechoed(kind: ReceiptKind, at: datetime, code: int | None, id_hash: str, expire_at: datetime) -> Write:
+    """The write of a receipt that names no record, kept by the provider's id."""
+    fields = {"expire_at": value_of(expire_at), **_marked(kind)}
+    return {
+        "update": _document(receipts_name(id_hash), fields),
+        "update_mask": {"field_paths": [*fields]},
+        "update_transforms": [_earliest(f"receipts.{_quoted(_entry(kind, code, id_hash))}", at)],
+    }
+
+
+def noting_together(one: Write, other: Write) -> Write:
+    """Two such writes to one document as one: of two times for a receipt the earlier stands."""
+    earliest: dict[str, Any] = {}
+    for transform in (*one["update_transforms"], *other["update_transforms"]):
+        path = transform["field_path"]
+        if path not in earliest or _time_in(transform) < _time_in(earliest[path]):
+            earliest[path] = transform
+    fields = {**one["update"]["fields"], **other["update"]["fields"]}
+    return one | {
+        "update": _document(name_of(one), fields),
+        "update_mask": {"field_paths": [*fields]},
+        "update_transforms": [*earliest.values()],
+    }
+
+
+def _time_in(transform: Mapping[str, Any]) -> int:
+    at: int = transform["minimum"]["integer_value"]
+    return at
+
+
+def _marked(kind: ReceiptKind) -> Fields:
+    """What a failed receipt sets beside itself. Blind, so that a mark may outlive its reason; readers look again."""
+    return {"mark": value_of(Listing.REFUSED)} if kind is ReceiptKind.FAILED else {}
+
+
+def echoed_in(document: Any) -> Iterator[tuple[int, Receipts]]:
+    """The receipts in a record's document, each with its round."""
+    for round_, entries in document.fields["receipts"].map_value.fields.items():
+        for receipts in _receipts_in(entries):
+            yield int(round_), receipts
+
+
+def unechoed_in(document: Any) -> Iterator[Receipts]:
+    """The receipts in a document of those without an echo."""
+    return _receipts_in(document.fields["receipts"])
+
+
+def _entry(kind: ReceiptKind, code: int | None, id_hash: str) -> str:
+    """Failures of different codes are kept apart: of one time the lesser code stands, and that is told when read."""
+    return f"{kind}.{id_hash}" + (f".{code}" if kind is ReceiptKind.FAILED and code is not None else "")
+
+
+def _receipts_in(entries: Any) -> Iterator[Receipts]:
+    for entry, value in entries.map_value.fields.items():
+        at = _EPOCH + value.integer_value * _MICROSECOND
+        match entry.split("."):
+            case [kind, id_hash]:
+                yield receipts_of(kind, at, None, id_hash)
+            case [ReceiptKind.FAILED as kind, id_hash, code]:
+                yield receipts_of(kind, at, int(code), id_hash)
+            case _:  # a newer version's
+                continue
+
+
+def _earliest(path: str, at: datetime) -> dict[str, Any]:
+    return {"field_path": path, "minimum": value_of((at - _EPOCH) // _MICROSECOND)}
+
+
+# ---- values
+
+
+def value_of(plain: Any) -> dict[str, Any]:
+    """A plain value as a google.firestore.v1.Value. Raises TypeError, ValueError."""
+    match plain:
+        case bool():
+            return {"boolean_value": plain}
+        case int():
+            return {"integer_value": plain}
+        case str():
+            return {"string_value": storable(plain)}
+        case datetime():
+            seconds, micros = divmod((plain - _EPOCH) // _MICROSECOND, 1_000_000)
+            return {"timestamp_value": {"seconds": seconds, "nanos": micros * 1000}}
+        case Mapping():
+            return {"map_value": {"fields": {name: value_of(inner) for name, inner in plain.items()}}}
+        case _:
+            raise TypeError(f"A {type(plain).__name__} cannot be stored.")
+
+
+def plain_of(value: Any) -> Any:
+    """The plain value of a google.firestore.v1.Value; None for a kind that we never write."""
+    match value.WhichOneof("value_type"):
+        case "boolean_value" | "integer_value" | "string_value" as kind:
+            return getattr(value, kind)
+        case "timestamp_value":
+            return time_of(value.timestamp_value)
+        case "map_value":
+            return {name: plain_of(inner) for name, inner in value.map_value.fields.items()}
+        case _:
+            return None
+
+
+def time_of(timestamp: Any) -> datetime:
+    """A timestamp as a datetime in UTC, to the microsecond, which is as fine as Firestore keeps it."""
+    return _EPOCH + timedelta(seconds=timestamp.seconds, microseconds=timestamp.nanos // 1000)
+
+
+def _document(name: str, fields: Fields) -> dict[str, Any]:
+    return {"name": name, "fields": fields}
+
+
+def _quoted(name: str) -> str:
+    """One segment of a field path, whatever its characters."""
+    return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"

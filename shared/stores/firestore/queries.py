@@ -1,0 +1,123 @@
+"""The queries of the Firestore store, each served by an index of the schema; as google.firestore.v1.StructuredQuery."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from shared.domain.dead_letters import Listing
+from shared.domain.record import State
+from shared.stores.codec import FIELDS
+from shared.stores.firestore.documents import value_of
+from shared.stores.firestore.schema import RECEIPTS, RECORDS
+
+MOST_IN = 30
+"""Values of one IN. https://cloud.google.com/firestore/docs/query-data/queries, 2026-09."""
+
+_FROM = [{"collection_id": RECORDS.name}]
+_LEAN = {
+    "fields": [
+        {"field_path": name} for name in (*FIELDS, "mark", "receipts") if name not in ("key", "payload", "metadata")
+    ]
+}
+
+
+def equal(field: str, value: str, then: str | None = None) -> dict[str, Any]:
+    """All records whose field has this value. `then`: the second field of a composite index, which serves the query."""
+    query = {"from_": _FROM, "where": _where(field, value)}
+    return query | ({"order_by": [_ascending(then)]} if then else {})
+
+
+def overdue_page(before: datetime, limit: int, last: Any | None) -> dict[str, Any]:
+    """State and time of the next records to be swept, behind `last`, the last document of the page before."""
+    query = {
+        "from_": _FROM,
+        "select": {"fields": [{"field_path": "state"}, {"field_path": "sweep_at"}]},
+        "where": _where("sweep_at", before, "LESS_THAN_OR_EQUAL"),
+        "order_by": [_ascending("sweep_at"), _ascending("__name__")],
+        "limit": limit,
+    }
+    if last is None:
+        return query
+    return _behind(query, [last.fields["sweep_at"], {"reference_value": last.name}])
+
+
+def listed_page(listing: Listing, tenant: str | None, limit: int, last: tuple[str, str] | None) -> dict[str, Any]:
+    """The next records of a listing, without their content. `last`: tenant and name of the last document before."""
+    by = ("state", State.DEAD.value) if listing is Listing.DEAD else ("mark", listing.value)
+    equal_to = dict([by] if tenant is None else [by, ("tenant", tenant)])
+    query = {
+        "from_": _FROM,
+        "select": _LEAN,
+        "where": {"composite_filter": {"op": "AND", "filters": [_where(*pair) for pair in equal_to.items()]}},
+        "order_by": [*([_ascending("tenant")] if tenant is None else []), _ascending("__name__")],
+        "limit": limit,
+    }
+    if last is None:
+        return query
+    return _behind(query, [*([value_of(last[0])] if tenant is None else []), {"reference_value": last[1]}])
+
+
+def refused_unechoed_page(limit: int, last: str | None) -> dict[str, Any]:
+    """The next documents of receipts without an echo that hold a failed one: their names alone."""
+    query = {
+        "from_": [{"collection_id": RECEIPTS.name}],
+        "select": {"fields": [{"field_path": "__name__"}]},
+        "where": _where("mark", Listing.REFUSED.value),
+        "order_by": [_ascending("__name__")],
+        "limit": limit,
+    }
+    return query if last is None else _behind(query, [{"reference_value": last}])
+
+
+def of_provider_ids(hashes: Sequence[str]) -> dict[str, Any]:
+    """The records with one of these hashes, MOST_IN of them at most, without their content."""
+    values = {"array_value": {"values": [value_of(id_hash) for id_hash in hashes]}}
+    where = {"field_filter": {"field": {"field_path": "id_hash"}, "op": "IN", "value": values}}
+    return {"from_": _FROM, "select": _LEAN, "where": where}
+
+
+def records_between(first: Any, beyond: Any, limit: int) -> dict[str, Any]:
+    """The names of records from `first` on and before `beyond`, both as references."""
+    return _ids_between("__name__", "GREATER_THAN_OR_EQUAL", first, beyond, limit)
+
+
+def next_correlation_id(first: str, beyond: str, is_behind: bool) -> dict[str, Any]:
+    """A record with the first correlation id from `first` on, or behind it, and before `beyond`: that field alone."""
+    op = "GREATER_THAN" if is_behind else "GREATER_THAN_OR_EQUAL"
+    return _ids_between("correlation_id", op, value_of(first), value_of(beyond), 1)
+
+
+def _ids_between(field: str, op: str, first: Any, beyond: Any, limit: int) -> dict[str, Any]:
+    bounds = [
+        {"field_filter": {"field": {"field_path": field}, "op": op, "value": first}},
+        {"field_filter": {"field": {"field_path": field}, "op": "LESS_THAN", "value": beyond}},
+    ]
+    return {
+        "from_": _FROM,
+        "select": {"fields": [{"field_path": field}]},
+        "where": {"composite_filter": {"op": "AND", "filters": bounds}},
+        "order_by": [_ascending(field)],
+        "limit": limit,
+    }
+
+
+def oldest_of(field: str) -> dict[str, Any]:
+    """The record with the earliest pending_since or dead_since: each is there only in that state."""
+    return {
+        "from_": _FROM,
+        "select": {"fields": [{"field_path": field}]},
+        "order_by": [_ascending(field)],
+        "limit": 1,
+    }
+
+
+def _behind(query: Mapping[str, Any], cursor: Sequence[Any]) -> dict[str, Any]:
+    return {**query, "start_at": {"values": cursor, "before": False}}
+
+
+def _where(field: str, value: Any, op: str = "EQUAL") -> dict[str, Any]:
+    return {"field_filter": {"field": {"field_path": field}, "op": op, "value": value_of(value)}}
+
+
+def _ascending(field: str) -> dict[str, Any]:
+    return {"field": {"field_path": field}, "direction": "ASCENDING"}

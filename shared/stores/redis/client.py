@@ -1,0 +1,220 @@
+"""One Redis server as the store calls it: its connections, its scripts, its patience, and what its refusals mean."""
+
+import hashlib
+import os
+import re
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from shared.domain.errors import StoreUnavailable
+from shared.stores.redis.tls import connection_class
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+T = TypeVar("T")
+Value = str | int
+
+CONNECT_SECONDS = 1.0
+PATIENCE = 2.0
+"""A server that is frozen or gone is told from a slow one by then. A look-up of its name in the DNS is not bounded by
+this: give REDIS_URL an address, or a name that the machine itself resolves.
+"""
+
+FIRST_TRY = 0.7
+"""Of a call that takes milliseconds where all is well, on a connection that may have gone silent without a word: an
+instance slept for an hour, a firewall or a failover forgot it. The rest of the patience is for a new connection. Once
+the server did not answer within it, each call has all of the patience, until it answers quickly again.
+"""
+
+QUICK = 10
+"""Scripts that run within milliseconds, in one round trip."""
+
+_MORE_THAN_THREADS = 10_000
+"""A thread holds at most one connection, and a service bounds its threads; redis-py's own 100 would refuse the rest."""
+
+
+class RedisClient:
+    """The server at `url`, for all threads of a process. Connects when first used, and anew in a process that was
+    forked since: a child never touches the connections or the locks of its parent. `ca_certs`: in PEM, an authority
+    that signs for this server and for no other.
+    """
+
+    def __init__(self, url: str, ca_certs: str | None = None) -> None:
+        self._url = url
+        self._ca_certs = ca_certs
+        self._made: dict[tuple[int, float], Redis] = {}
+        self._is_quick_in = 0
+        """The process in which the last answer came within FIRST_TRY."""
+        self._closed = False
+
+    def run(self, script: str, *arguments: Value) -> Any:
+        """What the script returns. Raises StoreUnavailable."""
+
+        def work(redis: "Redis") -> Any:
+            from redis.exceptions import NoScriptError
+
+            try:
+                return redis.evalsha(_sha(script), 0, *arguments)
+            except NoScriptError:  # a server that was started anew; EVAL loads it too
+                return redis.eval(script, 0, *arguments)
+
+        return self._quickly(work)
+
+    def run_each(self, script: str, calls: Sequence[Sequence[Value]]) -> list[Any]:
+        """What the script returns for each list of arguments, in one round trip. Raises StoreUnavailable."""
+
+        def work(redis: "Redis") -> list[Any]:
+            from redis.exceptions import NoScriptError
+
+            try:
+                return _piped(redis, script, calls)
+            except NoScriptError:  # none of them ran: it is the first one's answer
+                redis.script_load(script)
+                return _piped(redis, script, calls)
+
+        return self._quickly(work) if len(calls) <= QUICK else self._call(work, PATIENCE)
+
+    def command(self, *words: Value) -> Any:
+        """What one command returns. Raises StoreUnavailable."""
+        return self._quickly(lambda redis: redis.execute_command(*words))  # type: ignore[no-untyped-call]  # it has none
+
+    def check(self) -> None:
+        """Raise StoreUnavailable where the server cannot be written to, or may throw away what it was given."""
+        self.command("SET", "pombo:ping", "1")
+        self._quickly(_must_keep)
+
+    def close(self) -> None:
+        """Close every connection, for good."""
+        self._closed = True
+        for (pid, _), redis in list(self._made.items()):
+            if pid == os.getpid():
+                redis.connection_pool.disconnect()
+
+    def _quickly(self, work: Callable[["Redis"], T]) -> T:
+        """`work`, and where nothing is heard for FIRST_TRY once more on a new connection, for the rest of the patience.
+        What was sent may have been carried out: sent again it does no harm (see `retry` below).
+        """
+        from redis.exceptions import TimeoutError
+
+        if self._is_quick_in != os.getpid():  # as in a process's first call, which pays for the connection
+            return self._call(work, PATIENCE)
+        try:
+            return self._call(work, FIRST_TRY)
+        except StoreUnavailable as error:
+            if not isinstance(error.__cause__, TimeoutError):
+                raise
+        return self._call(work, PATIENCE - FIRST_TRY)
+
+    def _forget_idle(self) -> None:
+        """What one connection met, those that have idled beside it have met too."""
+        for (pid, _), redis in list(self._made.items()):
+            if pid == os.getpid():
+                redis.connection_pool.disconnect(inuse_connections=False)
+
+    def _call(self, work: Callable[["Redis"], T], seconds: float) -> T:
+        from redis.exceptions import RedisError, TimeoutError
+
+        if self._closed:
+            raise StoreUnavailable("The store is closed.")
+        began = time.monotonic()
+        try:
+            result = work(self._redis(seconds))
+        except (RedisError, OSError) as error:
+            if isinstance(error, TimeoutError):
+                self._is_quick_in = 0
+                self._forget_idle()
+            raise StoreUnavailable(_sentence(error)) from error
+        self._is_quick_in = os.getpid() if time.monotonic() - began < FIRST_TRY else 0
+        return result
+
+    def _redis(self, seconds: float) -> "Redis":
+        """The connections whose answers may take so long: redis-py keeps a timeout with a connection."""
+        known = (os.getpid(), seconds)
+        redis = self._made.get(known)
+        if redis is None:
+            redis = self._connect(seconds)
+            _must_keep(redis)
+            self._made[known] = redis  # of two threads that come here at once, one pool is dropped again
+        return redis
+
+    def _connect(self, seconds: float) -> "Redis":
+        from redis import ConnectionPool, Redis
+        from redis.backoff import NoBackoff
+        from redis.exceptions import ConnectionError
+        from redis.retry import Retry
+
+        try:
+            pool = ConnectionPool.from_url(
+                self._url,
+                socket_connect_timeout=CONNECT_SECONDS,
+                socket_timeout=seconds,
+                # Once more where a connection broke, at once: an idle one that a firewall or a failover had cut. What
+                # was sent may have been carried out. Sent again it does no harm: a commit finds its own version and
+                # says so, a receipt and a mark are blind, and one that lost to a later write is refused and decided
+                # anew, where the token tells. Not after a timeout, which `_quickly` and the callers look after.
+                retry=Retry(NoBackoff(), 1, supported_errors=(ConnectionError,)),
+                # An idle connection is looked at before it is used, and kept alive by TCP: a PING could only fail
+                # where the command itself fails, at the price of a round trip.
+                health_check_interval=0,
+                max_connections=_MORE_THAN_THREADS,
+                decode_responses=True,
+                protocol=2,  # 3 brings a handshake, and messages that the server pushes: nothing here needs them
+                driver_info=None,  # two round trips for each connection, to say which library this is
+            )
+        except (ValueError, TypeError):  # from None: it quotes the address, which may hold the password
+            raise StoreUnavailable("REDIS_URL is no address like rediss://:password@10.0.0.3:6379/0.") from None
+        if self._ca_certs is not None:
+            pool.connection_class = connection_class(self._ca_certs)
+        return Redis(connection_pool=pool)
+
+
+def _piped(redis: "Redis", script: str, calls: Sequence[Sequence[Value]]) -> list[Any]:
+    """Raises the first error among the answers."""
+    with redis.pipeline(transaction=False) as pipeline:
+        for arguments in calls:
+            pipeline.evalsha(_sha(script), 0, *arguments)
+        return pipeline.execute()
+
+
+def _sha(script: str) -> str:
+    """What Redis knows a script by."""
+    return hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
+
+
+def _must_keep(redis: "Redis") -> None:
+    """Raise StoreUnavailable where the server evicts records, or is a part of a cluster."""
+    from redis.exceptions import NoPermissionError
+
+    try:
+        # Not CONFIG, which managed Redis does not allow.
+        told = redis.info()
+    except NoPermissionError:  # it will not say: docs/stores.md says what it must be
+        return
+    policy = told.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        raise StoreUnavailable(f"Redis may throw records away: set its maxmemory-policy to noeviction, not {policy}.")
+    if told.get("cluster_enabled"):
+        raise StoreUnavailable("REDIS_URL names a node of a Redis Cluster; the store needs a server of its own.")
+
+
+def _sentence(error: Exception) -> str:
+    """What is wrong, from the error's type and Redis's own word for it: never its text, which may hold anything."""
+    from redis import exceptions
+
+    match error:
+        case exceptions.BusyLoadingError():
+            return "Redis is still loading its data."
+        case exceptions.AuthenticationError() | exceptions.NoPermissionError():
+            return "Redis refused the user or the password in REDIS_URL."
+        case exceptions.OutOfMemoryError():
+            return "Redis is out of memory."
+        case exceptions.ReadOnlyError():
+            return "REDIS_URL names a replica, which takes no writes."
+        case exceptions.TimeoutError():
+            return "Redis did not answer in time."
+        case exceptions.ConnectionError() | OSError():
+            return "Redis cannot be reached."
+    word = re.match(r"[A-Z]+\b", str(error))  # MISCONF, BUSY, NOREPLICAS, ...
+    return f"Redis refused: {word[0] if word else type(error).__name__}."

@@ -1,0 +1,235 @@
+"""The Redis store: the records of many instances in one Redis server, for whom latency counts more than a disk."""
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from shared.domain.dead_letters import Listing
+from shared.domain.deadline import Deadline
+from shared.domain.delivery.answers import Step
+from shared.domain.errors import StoreUnavailable, UnknownState
+from shared.domain.events import ReceiptReceived
+from shared.domain.identity import Echo, provider_id_hash
+from shared.domain.limits import Limits
+from shared.domain.marks import Marks, ReceiptBlock
+from shared.domain.record import Delivery
+from shared.pipeline.ports import Backlog, Created, Cursor, Decide, DecideMarks, Exists, NotedReceipt, Page
+from shared.stores.records import each_storable, id_hash_of, in_order, new_version, one_after_another
+from shared.stores.redis.client import RedisClient
+from shared.stores.redis.marks import as_marks, changed, marks_name, noted_block
+from shared.stores.redis.records import (
+    COUNTED,
+    Stored,
+    Value,
+    as_page,
+    as_stored,
+    as_time,
+    asking_for,
+    commit,
+    creation,
+    handed_on,
+    ids_in,
+    microseconds,
+    noted,
+    noted_unechoed,
+    pairs,
+    seen_before,
+)
+from shared.stores.redis.scripts import (
+    BACKLOG,
+    CHANGE_MARKS,
+    COMMIT,
+    FIND,
+    FIND_ALL,
+    LISTED,
+    NOTE,
+    NOTE_UNECHOED,
+    OVERDUE,
+)
+
+CONTENTION = 10.0
+"""Seconds that a change may lose one race after another, while others get through."""
+
+PORTION = 250
+"""Scripts in one round trip, which keep the server for some 20 ms: so long others wait."""
+
+SEARCH_SECONDS = 10.0
+"""How long a search by a part of an id may take: some ten million names."""
+
+SEARCH_NAMES = 1000
+"""Names looked at in one round trip, which keeps the server for less than a millisecond."""
+
+_LONGEST_PAUSE = 0.05
+
+
+class RedisStore:
+    """The `Store` port on one Redis server, at a redis:// or rediss:// URL. Makes no connection before it is used.
+
+    A call is one round trip, over within about 2 s. A 200 is worth what the server keeps: docs/stores.md.
+    """
+
+    def __init__(self, url: str, limits: Limits, clock: Callable[[], datetime], ca_certs: str | None = None) -> None:
+        self._client = RedisClient(url, ca_certs)
+        self._limits = limits
+        self._clock = clock
+
+    def close(self) -> None:
+        """Close every connection; no other call may follow."""
+        self._client.close()
+
+    def create(self, record: Delivery) -> Created | Exists:
+        return _created(self._client.run(COMMIT, *creation(record, new_version(), self._clock())))
+
+    def create_all(self, records: Sequence[Delivery], deadline: Deadline) -> Sequence[Created | Exists | Exception]:
+        """One round trip for each portion."""
+
+        def arguments(record: Delivery) -> Sequence[Value]:
+            return creation(record, new_version(), self._clock())
+
+        def write(calls: list[Sequence[Value]]) -> list[Created | Exists]:
+            return [_created(answer) for answer in self._client.run_each(COMMIT, calls)] if calls else []
+
+        return one_after_another(records, PORTION, lambda part: each_storable(part, arguments, write), deadline)
+
+    def get(self, key: str) -> Delivery | None:
+        found = self._find(key)
+        return found.record if found else None
+
+    def change(self, key: str, decide: Decide, seen: Delivery | None = None) -> Step:
+        """A refused commit brings what is there now, so a lost race costs one round trip and no read."""
+        before = seen_before(seen) if seen else self._find(key)
+        for _ in _tries():
+            step = decide(before.record if before else None)
+            if step.write is None and not step.create:
+                return step
+            version = new_version()
+            done, answer = self._client.run(COMMIT, *commit(key, before, step, version, self._clock()))
+            if done:
+                return handed_on(step, before, version, joins=bool(answer))
+            before = as_stored(answer)
+        raise StoreUnavailable("The store is busy.")
+
+    def note_receipt(self, echo: Echo, receipt: ReceiptReceived) -> bool:
+        return bool(self._client.run(NOTE, *noted(echo, receipt, id_hash_of(receipt))))
+
+    def note_unechoed_receipt(self, receipt: ReceiptReceived) -> None:
+        """Those of one message live as long as the last of them."""
+        self._client.run(NOTE_UNECHOED, *noted_unechoed(receipt, id_hash_of(receipt), self._limits.receipt_retention))
+
+    def note_receipts(self, receipts: Sequence[NotedReceipt], deadline: Deadline) -> Sequence[bool | Exception]:
+        """As `create_all`: those with an echo first, for one round trip runs one script."""
+        echoed = [(place, echo, receipt) for place, (echo, receipt) in enumerate(receipts) if echo]
+        unechoed = [(place, receipt) for place, (echo, receipt) in enumerate(receipts) if not echo]
+
+        def note(part: list[tuple[int, Echo, ReceiptReceived]]) -> list[bool | Exception]:
+            calls = [noted(echo, receipt, id_hash_of(receipt)) for _, echo, receipt in part]
+            return [bool(there) for there in self._client.run_each(NOTE, calls)]
+
+        def note_unechoed(part: list[tuple[int, ReceiptReceived]]) -> list[bool | Exception]:
+            life = self._limits.receipt_retention
+            calls = [noted_unechoed(receipt, id_hash_of(receipt), life) for _, receipt in part]
+            self._client.run_each(NOTE_UNECHOED, calls)
+            return [True] * len(part)
+
+        made = [
+            *one_after_another(echoed, PORTION, note, deadline),
+            *one_after_another(unechoed, PORTION, note_unechoed, deadline),
+        ]
+        by_place = dict(zip([place for place, *_ in (*echoed, *unechoed)], made, strict=True))
+        return [by_place[place] for place in range(len(receipts))]
+
+    def overdue(self, before: datetime, limit: int) -> Sequence[str]:
+        keys: list[str] = self._client.run(OVERDUE, microseconds(before), limit)
+        return keys
+
+    def backlog(self) -> Backlog:
+        pending, dead, counts, refused = self._client.run(BACKLOG, *COUNTED)
+        oldest_pending, oldest_dead = (as_time(oldest) if oldest else None for oldest in (pending, dead))
+        return Backlog(dict(zip(COUNTED, counts, strict=True)), oldest_pending, refused, oldest_dead)
+
+    def listed(self, listing: Listing, tenant: str | None, after: Cursor | None, limit: int) -> Page:
+        return as_page(self._client.run(LISTED, *asking_for(listing, after, limit)), tenant)
+
+    def purge(self, now: datetime, limit: int) -> int:  # noqa: ARG002 — the port's
+        """Nothing: what has expired Redis deletes by itself."""
+        return 0
+
+    def by_correlation(self, correlation_id: str) -> Sequence[Delivery]:
+        return in_order(self._all(f"pombo:correlation:{correlation_id}"))
+
+    def by_provider_id(self, provider: str, provider_id: str) -> Delivery | None:
+        return next(iter(self._all(f"pombo:id:{provider_id_hash(provider, provider_id)}")), None)
+
+    def ids_with_prefix(self, prefix: str, limit: int) -> Sequence[str]:
+        """Walks all names in the server, some at a time: no index of ids makes every write dearer for the rare look-up.
+        Raises StoreUnavailable where they are too many.
+        """
+        give_up, cursor, found = time.monotonic() + SEARCH_SECONDS, 0, set[str]()
+        while True:
+            cursor, names = self._client.command("SCAN", cursor, "MATCH", f"pombo:*:{prefix}*", "COUNT", SEARCH_NAMES)
+            found |= {id for name in names for id in ids_in(name)}
+            found = set(sorted(found)[:limit])
+            if cursor == 0:
+                return sorted(found)
+            if time.monotonic() > give_up:
+                raise StoreUnavailable("Redis holds too many records to find one by a part of its id: give all of it.")
+
+    def marks(self, id: str) -> Marks:
+        return as_marks(self._client.command("HGETALL", marks_name(id)))
+
+    def change_marks(self, id: str, decide: DecideMarks, seen: Marks | None = None) -> tuple[Marks, Marks]:
+        """As `change`."""
+        before = self.marks(id) if seen is None else seen
+        for _ in _tries():
+            after = decide(before)
+            if after == before:
+                return before, before
+            version = new_version()
+            done, found = self._client.run(CHANGE_MARKS, *changed(id, before, after, version))
+            if done:
+                return before, replace(after, version=version)
+            before = as_marks(pairs(found))
+        raise StoreUnavailable("The store is busy.")
+
+    def note_receipt_block(self, id: str, noted: ReceiptBlock) -> None:
+        self._client.command(*noted_block(id, noted))
+
+    def ping(self) -> None:
+        """Writes, since a server that can only be read takes no message; and asks whether it keeps what it is given."""
+        self._client.check()
+
+    def time(self) -> datetime:
+        seconds, rest = self._client.command("TIME")
+        return as_time(seconds * 1_000_000 + rest)
+
+    def _find(self, key: str) -> Stored | None:
+        return as_stored(self._client.run(FIND, key))
+
+    def _all(self, index: str) -> list[Delivery]:
+        found = [as_stored(each) for each in self._client.run(FIND_ALL, index)]
+        return [stored.record for stored in found if stored]
+
+
+def _created(done_and_found: Sequence[Any]) -> Created | Exists:
+    done, found = done_and_found
+    if done:
+        return Created()
+    try:
+        stored = as_stored(found)
+    except UnknownState:
+        return Exists(None)
+    return Exists(stored.record if stored else None)
+
+
+def _tries() -> Iterator[None]:
+    """As long as there is patience, with a pause between two that grows and differs from everybody else's."""
+    give_up, pause = time.monotonic() + CONTENTION, 0.001
+    while True:
+        yield
+        if time.monotonic() > give_up:
+            return
+        time.sleep(random.uniform(0, pause))  # noqa: S311 — a pause, no secret
+        pause = min(_LONGEST_PAUSE, pause * 2)

@@ -1,0 +1,88 @@
+"""The listings of the SQLite file: which keys are on a page, and the records behind them without their content."""
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+
+from shared.domain.dead_letters import UNKNOWN_SENDER, Listing
+from shared.domain.errors import UnknownState
+from shared.domain.record import Delivery, ReceiptKind, State
+from shared.pipeline.ports import Cursor, Page
+from shared.stores.records import without_content
+from shared.stores.sqlite.records import find_lean
+
+_OF_STATE: Mapping[Listing, str] = {
+    Listing.DEAD: f"state = '{State.DEAD}'",
+    Listing.UNKNOWN_SENDER: f"state = '{State.DROPPED}' "
+    f"AND iif(json_valid(body), json_extract(body, '$.reason') = '{UNKNOWN_SENDER}', 0)",
+    Listing.REPLAYED: f"state = '{State.PENDING}' "
+    "AND iif(json_valid(body), json_extract(body, '$.round') > 0 AND json_extract(body, '$.attempt') = 0, 0)",
+}
+"""Read from the record itself: in one file that costs less than a mark beside it."""
+
+_FAILED = f"kind = '{ReceiptKind.FAILED}'"
+_REFUSED = f"""
+SELECT key FROM (SELECT DISTINCT key FROM receipts WHERE {_FAILED} AND key > :after ORDER BY key LIMIT :limit)
+UNION
+SELECT key FROM (
+    SELECT records.key FROM unechoed JOIN records USING (id_hash)
+    WHERE {_FAILED} AND records.key > :after ORDER BY records.key LIMIT :limit
+)
+ORDER BY key LIMIT :limit
+"""  # noqa: S608 — our own words
+
+# By the failed receipts, which are few, whatever the number of records. Those of a record that this version cannot read
+# count too, where its round can be told.
+_COUNT_REFUSED = f"""
+SELECT count(*) FROM (
+    SELECT records.key FROM receipts CROSS JOIN records USING (key)
+    WHERE {_FAILED} AND round = iif(json_valid(body), ifnull(json_extract(body, '$.round'), 0), NULL)
+    UNION
+    SELECT records.key FROM unechoed CROSS JOIN records USING (id_hash) WHERE {_FAILED}
+)
+"""  # noqa: S608
+
+
+def count_refused(db: sqlite3.Connection) -> int:
+    """How many records Listing.REFUSED holds."""
+    count: int = db.execute(_COUNT_REFUSED).fetchone()[0]
+    return count
+
+
+def page(db: sqlite3.Connection, listing: Listing, tenant: str | None, after: Cursor | None, limit: int) -> Page:
+    """A page of a listing, as the port promises it."""
+    ends = _refused(db, after, limit) if listing is Listing.REFUSED else _of_state(db, listing, tenant, after, limit)
+    records: list[Delivery] = []
+    unread = 0
+    for *_, key in ends:
+        try:
+            found = find_lean(db, key)
+        except UnknownState:
+            unread += 1
+            continue
+        if found is not None and tenant in (None, found.tenant) and _is_of(listing, found):
+            records.append(without_content(found))
+    return Page(records, unread, tuple(map(str, ends[-1])) if len(ends) == limit else None)
+
+
+def _is_of(listing: Listing, record: Delivery) -> bool:
+    """A replay leaves the receipts of the round before where they are."""
+    return listing is not Listing.REFUSED or record.word.failed is not None
+
+
+def _of_state(
+    db: sqlite3.Connection, listing: Listing, tenant: str | None, after: Cursor | None, limit: int
+) -> Sequence[Cursor]:
+    """By tenant and age, and of one age as they were made: an index serves all of it, its rows' numbers included."""
+    of_tenant = "" if tenant is None else "AND tenant = :tenant "
+    query = (
+        f"SELECT tenant, received_at, rowid, key FROM records WHERE {_OF_STATE[listing]} {of_tenant}"  # noqa: S608 — ours
+        "AND (tenant, received_at, rowid) > (:after_tenant, :after_age, :after_row) "
+        "ORDER BY tenant, received_at, rowid LIMIT :limit"
+    )
+    after_tenant, after_age, after_row, _ = after or ("", "", "-1", "")
+    given = {"tenant": tenant, "after_tenant": after_tenant, "after_age": after_age, "after_row": int(after_row)}
+    return db.execute(query, {**given, "limit": limit}).fetchall()
+
+
+def _refused(db: sqlite3.Connection, after: Cursor | None, limit: int) -> Sequence[Cursor]:
+    return db.execute(_REFUSED, {"after": after[-1] if after else "", "limit": limit}).fetchall()

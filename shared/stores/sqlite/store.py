@@ -1,0 +1,210 @@
+"""The SQLite store: the records of one machine in one file, shared by all its processes."""
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+
+from shared.domain.dead_letters import Listing
+from shared.domain.deadline import Deadline
+from shared.domain.delivery.answers import Step
+from shared.domain.errors import UnknownState
+from shared.domain.events import ReceiptReceived
+from shared.domain.identity import BEYOND_IDS, Echo, provider_id_hash
+from shared.domain.limits import Limits
+from shared.domain.marks import Marks, ReceiptBlock
+from shared.domain.record import OPEN_STATES, Delivery, State
+from shared.pipeline.ports import Backlog, Created, Cursor, Decide, DecideMarks, Exists, NotedReceipt, Page
+from shared.stores.codec import as_moment, moment
+from shared.stores.records import each_storable, in_order, one_after_another
+from shared.stores.sqlite.file import SqliteFile
+from shared.stores.sqlite.listings import count_refused, page
+from shared.stores.sqlite.marks import commit_marks, find_marks, note_receipt_block
+from shared.stores.sqlite.receipts import note, note_unechoed
+from shared.stores.sqlite.records import Row, commit, find, insert, new_row
+from shared.stores.sqlite.schema import VERSION
+
+PORTION = 200
+"""Records or receipts in one transaction, which takes some 10 ms: so long others wait for their turn."""
+
+_OPEN = ", ".join(f"'{state}'" for state in sorted(OPEN_STATES))
+_OVERDUE = f"""
+SELECT key FROM records WHERE sweep_at <= ? AND state IN ({_OPEN}) ORDER BY sweep_at, key LIMIT ?
+"""  # noqa: S608 — our own states
+_BACKLOG = f"""
+SELECT state, count(*), min(received_at) FROM records WHERE state IN ({_OPEN}, '{State.DEAD}') GROUP BY state
+"""  # noqa: S608
+_IDS = """
+SELECT id FROM (SELECT key AS id FROM records WHERE key >= :first AND key < :beyond ORDER BY key LIMIT :limit)
+UNION
+SELECT id FROM (
+    SELECT DISTINCT correlation_id AS id FROM records
+    WHERE correlation_id >= :first AND correlation_id < :beyond ORDER BY correlation_id LIMIT :limit
+)
+ORDER BY id LIMIT :limit
+"""
+_EXPIRED = "DELETE FROM records WHERE key IN (SELECT key FROM records WHERE expire_at <= ? LIMIT ?) RETURNING key"
+_EXPIRED_UNECHOED = """
+DELETE FROM unechoed WHERE (id_hash, kind) IN (SELECT id_hash, kind FROM unechoed WHERE expire_at <= ? LIMIT ?)
+"""
+
+
+class SqliteStore:
+    """The `Store` port on one file, which is made when it is first used. Raises UnknownVersion on a file of another
+    layout; `ping` does so at the start. Every call is over within about 2 s, a write that waits its turn behind others
+    that get through within 10.
+    """
+
+    def __init__(self, path: Path, limits: Limits, clock: Callable[[], datetime]) -> None:
+        self._file = SqliteFile(path)
+        self._limits = limits
+        self._clock = clock
+
+    def close(self) -> None:
+        """Close every connection; no other call may follow."""
+        self._file.close()
+
+    def create(self, record: Delivery) -> Created | Exists:
+        row = new_row(record)
+        return self._file.write(lambda db: _created(db, row))
+
+    def create_all(self, records: Sequence[Delivery], deadline: Deadline) -> Sequence[Created | Exists | Exception]:
+        """A transaction for each portion, so that a single message does not wait long for its turn."""
+
+        def write(rows: list[Row]) -> list[Created | Exists]:
+            return self._file.write(lambda db: [_created(db, row) for row in rows])
+
+        return one_after_another(records, PORTION, lambda portion: each_storable(portion, new_row, write), deadline)
+
+    def get(self, key: str) -> Delivery | None:
+        found = self._file.read(lambda db: find(db, key))
+        return found.record if found else None
+
+    def change(self, key: str, decide: Decide, seen: Delivery | None = None) -> Step:
+        """Decides without a lock first: most tasks write nothing. What is to be written is decided again, under the
+        lock, if the record or its receipts are no longer what was read. So no race is ever lost, only repeated once.
+        """
+        before = seen or self.get(key)
+        step = decide(before)
+        if _writes_nothing(step):
+            return step
+
+        def work(db: sqlite3.Connection) -> Step:
+            found = find(db, key)
+            now = found.record if found else None
+            return commit(db, key, found, step if _same(before, now) else decide(now))
+
+        return self._file.write(work)
+
+    def note_receipt(self, echo: Echo, receipt: ReceiptReceived) -> bool:
+        return self._file.write(lambda db: note(db, echo, receipt))
+
+    def note_unechoed_receipt(self, receipt: ReceiptReceived) -> None:
+        expire_at = self._unechoed_expire_at()
+        self._file.write(lambda db: note_unechoed(db, receipt, expire_at))
+
+    def note_receipts(self, receipts: Sequence[NotedReceipt], deadline: Deadline) -> Sequence[bool | Exception]:
+        """As `create_all`."""
+        expire_at = self._unechoed_expire_at()
+
+        def note_one(db: sqlite3.Connection, echo: Echo | None, receipt: ReceiptReceived) -> bool:
+            return note(db, echo, receipt) if echo else note_unechoed(db, receipt, expire_at)
+
+        def write(portion: list[NotedReceipt]) -> list[bool | Exception]:
+            return self._file.write(lambda db: [note_one(db, *each) for each in portion])
+
+        return one_after_another(receipts, PORTION, write, deadline)
+
+    def _unechoed_expire_at(self) -> datetime:
+        return self._clock() + self._limits.receipt_retention
+
+    def overdue(self, before: datetime, limit: int) -> Sequence[str]:
+        rows = self._file.read(lambda db: db.execute(_OVERDUE, (moment(before), limit)).fetchall())
+        return [key for (key,) in rows]
+
+    def backlog(self) -> Backlog:
+        rows, receipts_failed = self._file.read(lambda db: (db.execute(_BACKLOG).fetchall(), count_refused(db)))
+        oldest = {State(state): as_moment(received_at) for state, _, received_at in rows}
+        counts = dict.fromkeys([*OPEN_STATES, State.DEAD], 0) | {State(state): count for state, count, _ in rows}
+        return Backlog(counts, oldest.get(State.PENDING), receipts_failed, oldest.get(State.DEAD))
+
+    def listed(self, listing: Listing, tenant: str | None, after: Cursor | None, limit: int) -> Page:
+        return self._file.read(lambda db: page(db, listing, tenant, after, limit))
+
+    def purge(self, now: datetime, limit: int) -> int:
+        def work(db: sqlite3.Connection) -> int:
+            keys = db.execute(_EXPIRED, (moment(now), limit)).fetchall()
+            db.executemany("DELETE FROM receipts WHERE key = ?", keys)
+            return len(keys) + db.execute(_EXPIRED_UNECHOED, (moment(now), limit - len(keys))).rowcount
+
+        return self._file.write(work)
+
+    def by_correlation(self, correlation_id: str) -> Sequence[Delivery]:
+        return in_order(self._all("correlation_id", correlation_id))
+
+    def by_provider_id(self, provider: str, provider_id: str) -> Delivery | None:
+        return next(iter(self._all("id_hash", provider_id_hash(provider, provider_id))), None)
+
+    def ids_with_prefix(self, prefix: str, limit: int) -> Sequence[str]:
+        between = {"first": prefix, "beyond": prefix + BEYOND_IDS, "limit": limit}
+        rows = self._file.read(lambda db: db.execute(_IDS, between).fetchall())
+        return [id for (id,) in rows]
+
+    def marks(self, id: str) -> Marks:
+        return self._file.read(lambda db: find_marks(db, id)).marks
+
+    def change_marks(self, id: str, decide: DecideMarks, seen: Marks | None = None) -> tuple[Marks, Marks]:
+        """As `change`: decided without a lock first, and again under it if the marks are no longer what was read."""
+        before = self.marks(id) if seen is None else seen
+        after = decide(before)
+        if after == before:
+            return before, before
+
+        def work(db: sqlite3.Connection) -> tuple[Marks, Marks]:
+            found = find_marks(db, id)
+            now = found.marks
+            wanted = after if now.version == before.version else decide(now)
+            return now, now if wanted == now else commit_marks(db, id, found, wanted)
+
+        return self._file.write(work)
+
+    def note_receipt_block(self, id: str, noted: ReceiptBlock) -> None:
+        self._file.write(lambda db: note_receipt_block(db, id, noted))
+
+    def ping(self) -> None:
+        """Writes, since a store that can only be read takes no message: a full disk, a file that is locked."""
+        self._file.write(lambda db: db.execute(f"PRAGMA user_version = {VERSION}"))
+
+    def time(self) -> datetime:
+        """This machine's clock: a file has no other."""
+        now = self._file.read(lambda db: db.execute("SELECT strftime('%Y-%m-%dT%H:%M:%f+00:00')").fetchone()[0])
+        return as_moment(now)
+
+    def _all(self, column: str, value: str) -> list[Delivery]:
+        def work(db: sqlite3.Connection) -> list[Delivery]:
+            keys = db.execute(f"SELECT key FROM records WHERE {column} = ?", (value,))  # noqa: S608 — ours
+            found = [find(db, key) for (key,) in keys.fetchall()]
+            return [stored.record for stored in found if stored]
+
+        return self._file.read(work)
+
+
+def _created(db: sqlite3.Connection, row: Row) -> Created | Exists:
+    if insert(db, row):
+        return Created()
+    try:
+        found = find(db, row["key"])
+    except UnknownState:
+        return Exists(None)
+    return Exists(found.record if found else None)
+
+
+def _writes_nothing(step: Step) -> bool:
+    return step.write is None and not step.create
+
+
+def _same(before: Delivery | None, now: Delivery | None) -> bool:
+    """Whether what was decided still stands. A receipt that came since may decide otherwise (done instead of dead)."""
+    if before is None or now is None:
+        return before is now
+    return before.version == now.version and before.receipts == now.receipts
