@@ -3,9 +3,13 @@
 import os
 import signal
 
-from user_environment import clear
+import pytest
 
-pytest_plugins = ["watchdog", "kept_logging"]
+pytest.register_assert_rewrite("tests.support")
+
+from tests.support.user_environment import clear  # noqa: E402 - after its asserts are rewritten
+
+pytest_plugins = ["tests.support.watchdog", "tests.support.kept_logging"]
 
 
 def pytest_configure() -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import stack
-from stack import ROOT, clean_environment, need_server_of
 
 from cli.chaos.fates import BAD
+from tests.support import stack
+from tests.support.stack import ROOT, clean_environment, need_server_of
 
 TEAM = Path(__file__).with_name("team")
 SHORT = ("--no-sweep", "--time-scale", "20")

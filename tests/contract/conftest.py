@@ -8,14 +8,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import firestore_backend
 import pytest
-import redis_backend
-from backends import NOW, Backend, Clock
 
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery, Kind, State
 from shared.stores.sqlite.store import SqliteStore
+from tests.support import firestore_backend, redis_backend
+from tests.support.backends import NOW, Backend, Clock
 
 
 def sqlite_backend(tmp_path: Path) -> Backend:

@@ -13,8 +13,6 @@ from typing import Any
 
 import grpc
 import pytest
-from firestore_backend import DATABASE, Emulator, Raw, fresh_project, raw, shared_emulator
-from firestore_middleman import PRIVATE, Middleman
 from google.cloud.firestore_v1.types import BatchWriteResponse
 
 from local.cut_proxy import CutProxy
@@ -40,6 +38,8 @@ from shared.stores.firestore.documents import fields_of
 from shared.stores.firestore.rpc import CONTENTION
 from shared.stores.firestore.schema import COLLECTIONS, RECORDS
 from shared.stores.firestore.store import FirestoreStore
+from tests.support.firestore_backend import DATABASE, Emulator, Raw, fresh_project, raw, shared_emulator
+from tests.support.firestore_middleman import PRIVATE, Middleman
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

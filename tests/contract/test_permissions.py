@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from firestore_backend import DATABASE, fresh_project, shared_emulator
-from permissions import CALLS, METHODS, STORE, calls_of
 
 from shared.domain.dead_letters import Listing
 from shared.domain.deadline import Deadline
@@ -28,6 +26,8 @@ from shared.domain.record import Delivery, Kind, ReceiptKind
 from shared.pipeline.ports import Store
 from shared.pipeline.webhook_store import WebhookStore
 from shared.stores.firestore.store import FirestoreStore
+from tests.support.firestore_backend import DATABASE, fresh_project, shared_emulator
+from tests.support.permissions import CALLS, METHODS, STORE, calls_of
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

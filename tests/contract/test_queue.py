@@ -21,7 +21,6 @@ import pytest
 from google.cloud import tasks_v2
 from google.cloud.tasks_v2.services.cloud_tasks.transports import CloudTasksGrpcTransport
 from pytest_mock import MockerFixture
-from real_servers import until
 from werkzeug.datastructures import Headers
 
 from local.cut_proxy import CutProxy
@@ -32,6 +31,7 @@ from shared.domain.deadline import Deadline
 from shared.domain.errors import Forbidden, QueueUnavailable
 from shared.domain.record import Kind, Task
 from shared.queues.cloud_tasks import LEAST_DEADLINE, REMEMBERED_SECONDS, CloudTasksQueue, QueueSettings
+from tests.support.real_servers import until
 
 ROOT = Path(__file__).parents[2]
 PLACE = "projects/pombo-test/locations/local"

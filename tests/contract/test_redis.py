@@ -20,9 +20,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
-from real_servers import free_port, until
 from redis.exceptions import RedisError, ResponseError
-from redis_backend import RedisServer
 
 from local.cut_proxy import CutProxy
 from shared.domain.dead_letters import Listing
@@ -41,6 +39,8 @@ from shared.domain.verdicts import Accepted, Replied
 from shared.pipeline.ports import Created
 from shared.stores.redis.records import LEAST_LIFE
 from shared.stores.redis.store import RedisStore
+from tests.support.real_servers import free_port, until
+from tests.support.redis_backend import RedisServer
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -12,13 +12,13 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
-from real_servers import free_port
-from redis_backend import RedisServer
 
 from shared.domain.errors import StoreUnavailable
 from shared.domain.limits import Limits
 from shared.pipeline.ports import Created
 from shared.stores.redis.store import RedisStore
+from tests.support.real_servers import free_port
+from tests.support.redis_backend import RedisServer
 
 NOW = datetime(2026, 11, 28, tzinfo=UTC)
 PASSWORD = "0f3c2a64-8d11-4b8e-9d5e-2f6f3c1f8a55"

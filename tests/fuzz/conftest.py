@@ -6,7 +6,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hunt import Hunt, hunt_long, hunt_quick
+
+from tests.fuzz.hunt import Hunt, hunt_long, hunt_quick
 
 
 @pytest.fixture(params=["quick", pytest.param("long", marks=[pytest.mark.slow, pytest.mark.timeout(1200)])])

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from itertools import count
 
-from parts import SENDER, STRANGER
+from tests.support.parts import SENDER, STRANGER
 
 BYTES = 3 * 1024 * 1024
 HALF = BYTES // 2

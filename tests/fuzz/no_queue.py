@@ -3,11 +3,10 @@
 import os
 from dataclasses import replace
 
-import parts
-
 from services.server import serve
 from services.webhook.__main__ import make_app
 from shared import bootstrap
+from tests.support import parts
 
 
 def build() -> bootstrap.Webhook:

@@ -12,17 +12,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import corpus
-import mutation
-import parts
 import pytest
-from builders import leased
 from google.cloud.firestore_v1 import types
 from google.protobuf.timestamp_pb2 import Timestamp
-from hunt import Hunt
 from hypothesis import strategies as st
-from test_callers import AUDIENCE, GOOGLE, TASKS
-from test_callers import TOKEN as CALLERS_TOKEN
 from werkzeug.datastructures import Headers
 
 from services.internal.callers import ISSUERS, Callers
@@ -53,6 +46,12 @@ from shared.stores.firestore import documents
 from shared.stores.records import id_hash_of
 from shared.stores.redis import records as redis_records
 from shared.tenants.environment import EnvironmentTenants
+from tests.fuzz import corpus, mutation
+from tests.fuzz.hunt import Hunt
+from tests.services.test_callers import AUDIENCE, GOOGLE, TASKS
+from tests.services.test_callers import TOKEN as CALLERS_TOKEN
+from tests.support import parts
+from tests.support.builders import leased
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LIMITS = Limits()

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-import mutation
-import parts
 import pytest
-from hunt import Hunt
 from hypothesis import strategies as st
-from parts import signed
 
 from shared.domain.limits import PostTimes
 from shared.net.bounded_http import ANSWER_MAX_BYTES, Answer, NoAnswer, NotSent, Poster
 from shared.net.egress_policy import ANYWHERE
+from tests.fuzz import mutation
+from tests.fuzz.hunt import Hunt
+from tests.support import parts
+from tests.support.parts import signed
 
 CANARY = b"c4n4ry"
 SECONDS = 20.0

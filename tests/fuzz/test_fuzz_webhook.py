@@ -17,14 +17,9 @@ from random import Random
 from typing import Any
 from urllib.parse import quote, unquote_plus
 
-import corpus
-import mutation
-import parts
 import pytest
 from flask.testing import FlaskClient
-from hunt import Hunt
 from hypothesis import strategies as st
-from parts import key_of, signed, text
 from werkzeug.test import create_environ, run_wsgi_app
 
 from services.internal.main import create_app
@@ -43,6 +38,10 @@ from shared.handlers import OutboundMessage, handles
 from shared.net import bounded_json
 from shared.net.bounded_http import Answer
 from shared.pipeline import receipts
+from tests.fuzz import corpus, mutation
+from tests.fuzz.hunt import Hunt
+from tests.support import parts
+from tests.support.parts import key_of, signed, text
 
 PATH = "/webhooks/whatsapp"
 CAP = 1024 * 1024

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
-import parts
 import pytest
-from hostile_bodies import BODIES, BYTES, QUICK
-from parts import signed
+
+from tests.fuzz.hostile_bodies import BODIES, BYTES, QUICK
+from tests.support import parts
+from tests.support.parts import signed
 
 SECONDS = 20.0
 """It promises 10 s; the machine may be busy."""

@@ -5,11 +5,12 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from machine import missing
-from offline.toolchain import Toolchain, Unavailable, set_up, types_in
-from offline.workspace import TERRAFORM, Workspace
-from plans import Plan
-from variants import VARIANTS
+
+from tests.infra.offline.toolchain import Toolchain, Unavailable, set_up, types_in
+from tests.infra.offline.workspace import TERRAFORM, Workspace
+from tests.infra.plans import Plan
+from tests.infra.variants import VARIANTS
+from tests.support.machine import missing
 
 CACHE = Path(__file__).parents[2] / ".cache" / "terraform"
 

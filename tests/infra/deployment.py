@@ -14,8 +14,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import fake_project
-from offline.toolchain import HERE, Toolchain
+from tests.infra import fake_project
+from tests.infra.offline.toolchain import HERE, Toolchain
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("infra", "services", "shared", "handlers")

@@ -14,14 +14,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from stack import ROOT, SECRET, SENDER, TASK_TOKEN, TEAM, Stack, clean_environment, cli
-
 from shared.domain.delivery.answers import Answer, Step, TaskResult
 from shared.domain.identity import Echo
 from shared.domain.marks import Marks, sender_id
 from shared.domain.record import Delivery, Kind, State, Task
 from shared.domain.tasks import task_body
 from shared.logs import EVENTS
+from tests.support.stack import ROOT, SECRET, SENDER, TASK_TOKEN, TEAM, Stack, clean_environment, cli
 
 Line = Mapping[str, Any]
 SETTINGS = {

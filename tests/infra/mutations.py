@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from plans import Plan
+from tests.infra.plans import Plan
 
 Values = dict[str, Any]
 Change = Callable[[Values], None]

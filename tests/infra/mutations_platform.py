@@ -1,7 +1,20 @@
 """Mutations of what the platform keeps, costs and is reached by: a plan with one thing wrong."""
 
-from mutations import ASKED, BUCKET, JOB, METRIC, POLICY, REDIS, SERVICE, UPTIME, Mutation, memory, put, secret
-from rules_logging import EXCLUSION
+from tests.infra.mutations import (
+    ASKED,
+    BUCKET,
+    JOB,
+    METRIC,
+    POLICY,
+    REDIS,
+    SERVICE,
+    UPTIME,
+    Mutation,
+    memory,
+    put,
+    secret,
+)
+from tests.infra.rules_logging import EXCLUSION
 
 OF_LOGS = (
     Mutation("handshakes are logged", EXCLUSION, "handshake", None, "keeps the verify token"),

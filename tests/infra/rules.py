@@ -2,18 +2,20 @@
 
 from collections.abc import Callable, Iterator
 
-import rules_alerting
-import rules_edges
-import rules_identity
-import rules_logging
-import rules_monitoring
-import rules_permissions
-import rules_platform
-import rules_queues
-import rules_services
-import rules_stores
-from code_side import Code
-from plans import Plan
+from tests.infra import (
+    rules_alerting,
+    rules_edges,
+    rules_identity,
+    rules_logging,
+    rules_monitoring,
+    rules_permissions,
+    rules_platform,
+    rules_queues,
+    rules_services,
+    rules_stores,
+)
+from tests.infra.code_side import Code
+from tests.infra.plans import Plan
 
 Rule = Callable[[Plan, Code], Iterator[str]]
 

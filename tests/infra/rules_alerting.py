@@ -4,13 +4,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 
-from code_side import Code
-from log_filters import FilterInvalid, extracted_path
-from plans import Plan, Resource
-from rules_monitoring import METRIC, POLICY, UPTIME, selectors_of
-from threshold_conditions import ConditionInvalid, Series, speaks
-
 from shared.log_events import EVENTS, FIELDS
+from tests.infra.code_side import Code
+from tests.infra.log_filters import FilterInvalid, extracted_path
+from tests.infra.plans import Plan, Resource
+from tests.infra.rules_monitoring import METRIC, POLICY, UPTIME, selectors_of
+from tests.infra.threshold_conditions import ConditionInvalid, Series, speaks
 
 EVENT = re.compile(r'jsonPayload\.event="(\w+)"')
 NAMED_OTHERWISE: Mapping[str, str] = {

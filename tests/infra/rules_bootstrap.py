@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from code_side import Code
-from gcloud_lines import commands_in, shell_of_page
-from plans import Plan, Resource
-from rules_stores import data_is_encrypted_with_the_teams_key_if_there_is_one
+
+from tests.infra.code_side import Code
+from tests.infra.plans import Plan, Resource
+from tests.infra.rules_stores import data_is_encrypted_with_the_teams_key_if_there_is_one
+from tests.support.gcloud_lines import commands_in, shell_of_page
 
 ROOT = Path(__file__).parents[2]
 DAY = 86_400

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from code_side import Code
-from plans import Plan, Resource
+from tests.infra.code_side import Code
+from tests.infra.plans import Plan, Resource
 
 
 class Edge(NamedTuple):

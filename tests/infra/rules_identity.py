@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator
 
-from code_side import Code
-from plans import Plan, Service
-
 from shared.domain.record import Kind
 from shared.domain.tasks import task_path
+from tests.infra.code_side import Code
+from tests.infra.plans import Plan, Service
 
 RUN_TF = "infra/terraform/modules/run/main.tf"
 TASKS_TF = "infra/terraform/modules/tasks/main.tf"

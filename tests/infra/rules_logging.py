@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from code_side import Code
-from log_filters import Entry, FilterInvalid, parse
-from plans import Plan
+from tests.infra.code_side import Code
+from tests.infra.log_filters import Entry, FilterInvalid, parse
+from tests.infra.plans import Plan
 
 EXCLUSION = "google_logging_project_exclusion"
 TOKEN = "a-verify-token-of-a-test"

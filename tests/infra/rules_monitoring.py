@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import promql_parser as promql
-from code_side import Code
 from google.cloud.logging_v2.types import LogMetric
 from google.cloud.monitoring_dashboard_v1 import Dashboard
 from google.cloud.monitoring_v3 import AlertPolicy, NotificationChannel, UptimeCheckConfig
 from google.protobuf import json_format
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
-from log_filters import FilterInvalid, extracted_path, parse
-from plans import Plan, Resource
+
+from tests.infra.code_side import Code
+from tests.infra.log_filters import FilterInvalid, extracted_path, parse
+from tests.infra.plans import Plan, Resource
 
 DOCS = Path(__file__).parents[2] / "docs"
 RUNBOOK, OPERATING = DOCS / "runbook.md", DOCS / "operating.md"

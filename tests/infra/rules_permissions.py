@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from code_side import Code
-from permissions import MAKE_TASKS, SEE_QUEUES, STORE
-from plans import Plan
+from tests.infra.code_side import Code
+from tests.infra.plans import Plan
+from tests.support.permissions import MAKE_TASKS, SEE_QUEUES, STORE
 
 IAM_TF = "infra/terraform/modules/iam/main.tf"
 OF_QUEUES = {"enqueue": {MAKE_TASKS}, "look": {SEE_QUEUES}}
@@ -36,9 +36,9 @@ def each_account_may_do_with_queues_what_its_service_does(plan: Plan, code: Code
 
 def _differences(who: str, allowed: set[str], needed: set[str]) -> Iterator[str]:
     for permission in sorted(needed - allowed):
-        yield f"{who} may not {permission}, which the code calls for ({IAM_TF}, tests/unit/permissions.py)."
+        yield f"{who} may not {permission}, which the code calls for ({IAM_TF}, tests/support/permissions.py)."
     for permission in sorted(allowed - needed):
-        yield f"{who} may {permission}, for which the code has no call ({IAM_TF}, tests/unit/permissions.py)."
+        yield f"{who} may {permission}, for which the code has no call ({IAM_TF}, tests/support/permissions.py)."
 
 
 def no_role_of_our_own_is_idle(plan: Plan, code: Code) -> Iterator[str]:

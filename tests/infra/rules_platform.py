@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from code_side import Code
-from plans import Plan, Resource
+from tests.infra.code_side import Code
+from tests.infra.plans import Plan, Resource
 
 ADDRESSES_EACH = 4
 """Two an instance, and those of a revision that has ended are kept for up to 20 minutes:

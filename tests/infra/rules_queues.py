@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterator
 from datetime import timedelta
 
-from code_side import Code, seconds
-from plans import Plan
+from tests.infra.code_side import Code, seconds
+from tests.infra.plans import Plan
 
 TASKS_TF = "infra/terraform/modules/tasks/main.tf"
 TENANT_AT_ONCE = 2

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from code_side import Code
-from plans import Plan
-from rules_edges import BUILD, DEPLOY, Edge, edges_of
+from tests.infra.code_side import Code
+from tests.infra.plans import Plan
+from tests.infra.rules_edges import BUILD, DEPLOY, Edge, edges_of
 
 TOOLS = "tools"
 KEPT_TAGS = ("serving", "previous")

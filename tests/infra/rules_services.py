@@ -4,11 +4,10 @@ import re
 from collections.abc import Iterator
 from datetime import timedelta
 
-from code_side import Code, seconds
-from outlasting import outlasted
-from plans import Plan, Service
-
 from shared.config import ConfigError
+from tests.infra.code_side import Code, seconds
+from tests.infra.plans import Plan, Service
+from tests.support.outlasting import outlasted
 
 SETTINGS_PY = "shared/config/settings.py"
 SERVICES_TF = "infra/terraform/modules/pombo/services.tf"

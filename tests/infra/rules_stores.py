@@ -3,10 +3,9 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from code_side import Code
-from plans import Plan, Resource
-
 from shared.domain.limits import Limits
+from tests.infra.code_side import Code
+from tests.infra.plans import Plan, Resource
 
 FIRESTORE_TF = "infra/terraform/modules/firestore/main.tf"
 SCHEMA_PY = "shared/stores/firestore/schema.py"

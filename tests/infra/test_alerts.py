@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from machine import missing
-from offline.workspace import TERRAFORM
-from plans import Plan
-from rules_monitoring import OURS, RUNBOOK, USES, alerts_of, thresholds
+
+from tests.infra.offline.workspace import TERRAFORM
+from tests.infra.plans import Plan
+from tests.infra.rules_monitoring import OURS, RUNBOOK, USES, alerts_of, thresholds
+from tests.support.machine import missing
 
 ALERTS_TF = TERRAFORM / "modules" / "monitoring" / "alerts.tf"
 OF_A_REVISION = {"monitored_resource": "cloud_run_revision"}

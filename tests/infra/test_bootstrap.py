@@ -11,9 +11,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from offline.workspace import TERRAFORM, Workspace
-from plans import Plan
-from variants import BOOTSTRAP, BOOTSTRAPPED, given
+
+from tests.infra.offline.workspace import TERRAFORM, Workspace
+from tests.infra.plans import Plan
+from tests.infra.variants import BOOTSTRAP, BOOTSTRAPPED, given
 
 PROGRAM = TERRAFORM.parent / "release" / "wait_for_apis.py"
 NOTHING_TO_READ = {"iamcredentials", "ondemandscanning"}

@@ -4,10 +4,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-import rules_bootstrap
-from mutations import Mutation, put
-from plans import Plan
-from rules_bootstrap import RULES, api_of, commands
+
+from tests.infra import rules_bootstrap
+from tests.infra.mutations import Mutation, put
+from tests.infra.plans import Plan
+from tests.infra.rules_bootstrap import RULES, api_of, commands
 
 REPOSITORY, BUCKET, API = "google_artifact_registry_repository", "google_storage_bucket", "google_project_service"
 

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from code_side import Code
-from offline.workspace import TERRAFORM, TerraformFailed, Workspace
-from plans import Plan
-from rules_stores import a_redis_keeps_what_it_is_given
-from variants import BOOTSTRAP, BOOTSTRAPPED, EVERYTHING, KMS_KEY, PROD, given
+
+from tests.infra.code_side import Code
+from tests.infra.offline.workspace import TERRAFORM, TerraformFailed, Workspace
+from tests.infra.plans import Plan
+from tests.infra.rules_stores import a_redis_keeps_what_it_is_given
+from tests.infra.variants import BOOTSTRAP, BOOTSTRAPPED, EVERYTHING, KMS_KEY, PROD, given
 
 
 @pytest.fixture(scope="module")

@@ -10,20 +10,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import fake_project
 import pytest
-from deployment import ROOT, Deployment, Webhook, listening
-from offline.toolchain import Toolchain
 
 from infra.release import one_message, unguarded
 from infra.release.roots import Root
 from infra.release.tools import Refused
 from shared.channels.meta.webhook import parse
 from shared.log_events import EVENTS
-
-sys.path.append(str(ROOT / "tests" / "release"))
-from gcloud_lines import complaints
-from tree import need_gcloud
+from tests.infra import fake_project
+from tests.infra.deployment import ROOT, Deployment, Webhook, listening
+from tests.infra.offline.toolchain import Toolchain
+from tests.support.gcloud_lines import complaints
+from tests.support.tree import need_gcloud
 
 pytestmark = pytest.mark.timeout(900)  # on a busy machine, each apply takes a minute
 ALLOWED = {"projectId": fake_project.PROJECT, "lifecycleState": "ACTIVE", "labels": {"pombo-check": "allowed"}}

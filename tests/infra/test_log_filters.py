@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import log_table
 import pytest
-from log_filters import Entry, FilterInvalid, entry_of, extracted_path, field_of, parse
-from log_run import Line, lines_of_a_run
-from mutations import Mutation, put
-from plans import Plan
-from rules_monitoring import DASHBOARD, METRIC
 
 from shared.logs import EVENTS
+from tests.infra.log_filters import Entry, FilterInvalid, entry_of, extracted_path, field_of, parse
+from tests.infra.log_run import Line, lines_of_a_run
+from tests.infra.mutations import Mutation, put
+from tests.infra.plans import Plan
+from tests.infra.rules_monitoring import DASHBOARD, METRIC
+from tests.support import log_table
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from log_filters import Entry, field_of, parse
-from rules_logging import TOKEN, handshakes
 
 from cli.doctor.settings import check_all, faults
+from tests.infra.log_filters import Entry, field_of, parse
+from tests.infra.rules_logging import TOKEN, handshakes
 
 ROOT = Path(__file__).parents[2]
 SEARCHED = (

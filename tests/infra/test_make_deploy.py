@@ -10,21 +10,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import fake_project
 import pytest
-from deployment import NUMBER, ROOT, Deployment, Webhook, listening
-from fake_project import REPOSITORY, image_served
-from offline.toolchain import Toolchain
 
 from infra.release import first_secrets, source_images, variables, webhook_checks
 from infra.release.place import Place
 from infra.release.roots import Root
 from infra.release.tools import Refused, complaint
 from shared.config import SETTINGS
-
-sys.path.append(str(ROOT / "tests" / "release"))
-from gcloud_lines import complaints
-from tree import need_gcloud
+from tests.infra import fake_project
+from tests.infra.deployment import NUMBER, ROOT, Deployment, Webhook, listening
+from tests.infra.fake_project import REPOSITORY, image_served
+from tests.infra.offline.toolchain import Toolchain
+from tests.support.gcloud_lines import complaints
+from tests.support.tree import need_gcloud
 
 pytestmark = pytest.mark.timeout(600)  # on a busy machine, each apply takes a minute
 GIVEN = {"META_APP_SECRET": "app-secret-of-meta", "WHATSAPP_ACCESS_TOKEN": "token-of-a-system-user"}

@@ -4,17 +4,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
-import mutations_platform
 import pytest
-from code_side import Code
 from google.cloud.tasks_v2 import RetryConfig
-from mutations import MUTATIONS as OF_THE_SERVICES
-from mutations import Mutation
-from plans import Plan
-from rules import RULES, faults
 
 from shared.config import INTERNAL, SETTINGS, WEBHOOK, Setting
 from shared.stores.firestore.schema import MARKS, RECEIPTS, RECORDS, Collection
+from tests.infra import mutations_platform
+from tests.infra.code_side import Code
+from tests.infra.mutations import MUTATIONS as OF_THE_SERVICES
+from tests.infra.mutations import Mutation
+from tests.infra.plans import Plan
+from tests.infra.rules import RULES, faults
 
 MUTATIONS = (*OF_THE_SERVICES, *mutations_platform.MUTATIONS)
 

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from offline import behaviour, toolchain
-from offline.bindings import UnknownForm, module_of, parse
-from offline.schema import schema_of
-from offline.toolchain import HERE, Toolchain, Unavailable, set_up, types_in
-from offline.workspace import TERRAFORM
+
+from tests.infra.offline import behaviour, toolchain
+from tests.infra.offline.bindings import UnknownForm, module_of, parse
+from tests.infra.offline.schema import schema_of
+from tests.infra.offline.toolchain import HERE, Toolchain, Unavailable, set_up, types_in
+from tests.infra.offline.workspace import TERRAFORM
 
 RESOURCE = """
 export interface ThingConfig extends cdktn.TerraformMetaArguments {

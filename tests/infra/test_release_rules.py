@@ -4,12 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from code_side import Code
-from mutations import Mutation, member, put
-from plans import Plan
-from rules_release import KEPT_TAGS, RULES, Image, stays
 
 from infra.release.registry import PREVIOUS, SERVING
+from tests.infra.code_side import Code
+from tests.infra.mutations import Mutation, member, put
+from tests.infra.plans import Plan
+from tests.infra.rules_release import KEPT_TAGS, RULES, Image, stays
 
 MEMBER, PROJECT = "google_artifact_registry_repository_iam_member", "google_project_iam_member"
 ROLE, REPOSITORY = "google_project_iam_custom_role", "google_artifact_registry_repository"

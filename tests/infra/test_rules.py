@@ -7,13 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from code_side import Code
-from offline.workspace import TERRAFORM, Workspace
-from plans import Plan
-from rules import RULES, Rule
-from rules_services import SERVICES_TF, times_outlast_one_another
-from rules_stores import RULES as STORE_RULES
-from variants import BARE, ENVIRONMENTS, STAGING, given
 
 from services import health
 from services.internal.main import create_app
@@ -23,6 +16,13 @@ from shared.domain.limits import Limits
 from shared.domain.record import Kind
 from shared.domain.retention import retention
 from shared.stores.firestore.schema import RECEIPTS, RECORDS
+from tests.infra.code_side import Code
+from tests.infra.offline.workspace import TERRAFORM, Workspace
+from tests.infra.plans import Plan
+from tests.infra.rules import RULES, Rule
+from tests.infra.rules_services import SERVICES_TF, times_outlast_one_another
+from tests.infra.rules_stores import RULES as STORE_RULES
+from tests.infra.variants import BARE, ENVIRONMENTS, STAGING, given
 
 ROOT = Path(__file__).parents[2]
 

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from code_side import Code
-from offline.toolchain import Toolchain
-from offline.workspace import TERRAFORM, TerraformFailed, Workspace
-from plans import Plan
-from rules_edges import DEPLOY, Edge, edges_of
-from rules_services import threads_serve_what_cloud_run_sends
-from variants import BARE, BOOTSTRAP, EVERYTHING, KMS_KEY, PROD, STAGING, given
+
+from tests.infra.code_side import Code
+from tests.infra.offline.toolchain import Toolchain
+from tests.infra.offline.workspace import TERRAFORM, TerraformFailed, Workspace
+from tests.infra.plans import Plan
+from tests.infra.rules_edges import DEPLOY, Edge, edges_of
+from tests.infra.rules_services import threads_serve_what_cloud_run_sends
+from tests.infra.variants import BARE, BOOTSTRAP, EVERYTHING, KMS_KEY, PROD, STAGING, given
 
 ROOTS = (BOOTSTRAP, STAGING, PROD)
 POMBO = "modules/pombo"

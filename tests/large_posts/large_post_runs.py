@@ -1,6 +1,6 @@
 """Large POSTs at the webhook service, with store and queue so many milliseconds away: how many deliveries each takes.
 
-    PYTHONPATH=tests/services:tests/unit:tests/large_posts python -m large_post_runs --store firestore --events 2000
+    python -m tests.large_posts.large_post_runs --store firestore --events 2000
 
 The service, the store and the Cloud Tasks emulator are real processes; a proxy before each delays its answers. The
 queue is paused, as one that is behind would be: no event is handled, and every redelivery finds all of it waiting.
@@ -22,11 +22,11 @@ from typing import Any
 
 import click
 import httpx
-import parts
-from machine import missing
 
 from local.stores import PROGRAMS
 from shared import bootstrap, config
+from tests.support import parts
+from tests.support.machine import missing
 
 STORES = ("sqlite", "firestore", "redis")
 HERE = Path(__file__).parent

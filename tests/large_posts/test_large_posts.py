@@ -3,9 +3,20 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import large_post_runs
 import pytest
-from large_post_runs import FAR, NEAR, STORES, Delivery, Webhook, beside, of_messages, of_receipts, percentile
+
+from tests.large_posts import large_post_runs
+from tests.large_posts.large_post_runs import (
+    FAR,
+    NEAR,
+    STORES,
+    Delivery,
+    Webhook,
+    beside,
+    of_messages,
+    of_receipts,
+    percentile,
+)
 
 LARGEST = 2_000
 """Events that the channel takes from one POST; Meta's have at most 1,000."""

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 from google.cloud import tasks_v2
-from tasks_harness import LOCATION, Emulator
 
 from services.internal.main import create_app
 from shared import bootstrap
 from shared.domain.identity import message_event_id
 from shared.domain.record import Kind, Task
 from shared.pipeline.ports import Incoming
+from tests.support.tasks_harness import LOCATION, Emulator
 
 SENDER = "100000000000001"
 FIRST, SECOND = "token-of-today", "token-of-yesterday"

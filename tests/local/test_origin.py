@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tasks_harness import Emulator
-from whatsapp_harness import CUSTOMER, SENDER, TOKEN, Simulator, message, running
 
 from local.whatsapp.origin import refusal
+from tests.support.tasks_harness import Emulator
+from tests.support.whatsapp_harness import CUSTOMER, SENDER, TOKEN, Simulator, message, running
 
 FOREIGN_HOST = "Only 127.0.0.1:{port} and localhost:{port} are served here; Host names another address."
 FOREIGN_ORIGIN = "A page of another address may not call this port; only programs on this machine may."

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 import pytest
 from google.cloud import tasks_v2
 from google.protobuf.field_mask_pb2 import FieldMask
-from tasks_harness import LOCATION, Emulator, a_target, wait_until
 
 from local.queues import RATES, ensure_queues, target_of
 from shared.domain.record import Kind
 from shared.domain.tasks import task_path
+from tests.support.tasks_harness import LOCATION, Emulator, a_target, wait_until
 
 ACCOUNT = "tasks@pombo-local.iam.gserviceaccount.com"
 

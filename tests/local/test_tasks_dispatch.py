@@ -9,7 +9,8 @@ from email.utils import format_datetime
 
 import pytest
 from google.cloud import tasks_v2
-from tasks_harness import Emulator, a_target, wait_until
+
+from tests.support.tasks_harness import Emulator, a_target, wait_until
 
 FAST = {"min_backoff": {"nanos": 20_000_000}, "max_backoff": {"nanos": 20_000_000}}
 

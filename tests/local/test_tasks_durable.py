@@ -13,7 +13,8 @@ from contextlib import closing
 import pytest
 from google.api_core import exceptions
 from google.cloud import tasks_v2
-from tasks_harness import LOCATION, Emulator, a_target, wait_until
+
+from tests.support.tasks_harness import LOCATION, Emulator, a_target, wait_until
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ import time
 
 import pytest
 from google.api_core import exceptions
-from tasks_harness import Emulator, a_target, wait_until
+
+from tests.support.tasks_harness import Emulator, a_target, wait_until
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,8 @@ import time
 import pytest
 from google.auth import exceptions, jwt, transport
 from google.oauth2 import id_token
-from tasks_harness import Emulator, a_target, wait_until
+
+from tests.support.tasks_harness import Emulator, a_target, wait_until
 
 ACCOUNT = "tasks@pombo-local.iam.gserviceaccount.com"
 

@@ -10,9 +10,9 @@ from google.api_core import exceptions
 from google.auth import jwt
 from google.cloud import tasks_v2
 from google.protobuf.field_mask_pb2 import FieldMask
-from tasks_harness import LOCATION, Emulator, a_target, wait_until
 
 from local.tasks.queue_target import request_of
+from tests.support.tasks_harness import LOCATION, Emulator, a_target, wait_until
 
 OF_QUEUE, OF_TASK = "queue@pombo-local.iam.gserviceaccount.com", "task@pombo-local.iam.gserviceaccount.com"
 NOBODY = "http://127.0.0.1:9"

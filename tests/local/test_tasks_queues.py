@@ -9,7 +9,8 @@ import pytest
 from google.api_core import exceptions
 from google.cloud import tasks_v2
 from google.protobuf.field_mask_pb2 import FieldMask
-from tasks_harness import LOCATION, Emulator
+
+from tests.support.tasks_harness import LOCATION, Emulator
 
 State = tasks_v2.Queue.State
 

@@ -7,10 +7,10 @@ import time
 from contextlib import closing, contextmanager
 
 import pytest
-from tasks_harness import a_target, wait_until
 
 from local.tasks.http_target import NO_ANSWER_IN_TIME, UNREACHABLE, Call, HttpTarget
 from local.tasks.task_table import Answer
+from tests.support.tasks_harness import a_target, wait_until
 
 
 def call(url: str, deadline: float = 5.0) -> Call:

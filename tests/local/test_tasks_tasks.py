@@ -7,7 +7,8 @@ import time
 import pytest
 from google.api_core import exceptions
 from google.cloud import tasks_v2
-from tasks_harness import Emulator, a_target, wait_until
+
+from tests.support.tasks_harness import Emulator, a_target, wait_until
 
 View = tasks_v2.Task.View
 LATER = {"seconds": 4102444800}

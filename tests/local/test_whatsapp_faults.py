@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
-from whatsapp_harness import BSUID, CUSTOMER, SENDER, Simulator, Webhook, message, running, until
+
+from tests.support.whatsapp_harness import BSUID, CUSTOMER, SENDER, Simulator, Webhook, message, running, until
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,9 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from whatsapp_harness import BSUID, CUSTOMER, SENDER, Simulator, Webhook, running, until
 
 from local.whatsapp.payloads import Contact, name_of
+from tests.support.whatsapp_harness import BSUID, CUSTOMER, SENDER, Simulator, Webhook, running, until
 
 
 @pytest.fixture(scope="module")

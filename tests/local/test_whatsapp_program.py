@@ -10,7 +10,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from whatsapp_harness import CUSTOMER, ROOT, SECRET, SENDER, TOKEN, Simulator, Webhook, message, running
+
+from tests.support.whatsapp_harness import CUSTOMER, ROOT, SECRET, SENDER, TOKEN, Simulator, Webhook, message, running
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,9 @@ from typing import Any
 
 import httpx
 import pytest
-from whatsapp_harness import SECRET, SENDER, TOKEN, Simulator, Webhook, running, until
 
 from local.whatsapp.__main__ import settings_from
+from tests.support.whatsapp_harness import SECRET, SENDER, TOKEN, Simulator, Webhook, running, until
 
 Call = Callable[[Simulator], httpx.Response]
 

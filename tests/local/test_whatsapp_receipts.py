@@ -7,7 +7,8 @@ Shapes: developers.facebook.com/documentation/business-messaging/whatsapp/webhoo
 from collections.abc import Iterator
 
 import pytest
-from whatsapp_harness import BSUID, CUSTOMER, SENDER, Simulator, Webhook, message, running, until
+
+from tests.support.whatsapp_harness import BSUID, CUSTOMER, SENDER, Simulator, Webhook, message, running, until
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from whatsapp_harness import Simulator, Webhook, running, until
+
+from tests.support.whatsapp_harness import Simulator, Webhook, running, until
 
 
 @pytest.mark.parametrize("status", [201, 204, 302, 403, 404, 500, 503])

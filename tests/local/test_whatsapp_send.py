@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from whatsapp_harness import BSUID, CUSTOMER, SENDER, Simulator, message, running
+
+from tests.support.whatsapp_harness import BSUID, CUSTOMER, SENDER, Simulator, message, running
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """Outage runs of a backend behind HANDLER_URL: it is away for a while, and what followed is accounted for.
 
-PYTHONPATH=tests/services:tests/unit:tests/outages python -m backend_runs --store redis --minutes 15 --kind 503
+python -m tests.outages.backend_runs --store redis --minutes 15 --kind 503
 """
 
 import argparse
@@ -19,8 +19,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from outage_runs import LONGEST_WAIT, SCALE, SLACK_REAL, make_stack
-from stack import Stack
+from tests.outages.outage_runs import LONGEST_WAIT, SCALE, SLACK_REAL, make_stack
+from tests.support.stack import Stack
 
 KINDS = ("503", "429", "502", "unreachable", "hang")
 SECRET = "whsec_" + "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0"

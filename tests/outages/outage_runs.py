@@ -1,6 +1,6 @@
 """Outage runs: a provider or a backend that is away for a while, under a real stack, and the account of what followed.
 
-    PYTHONPATH=tests/services:tests/unit:tests/outages python -m outage_runs --store redis --minutes 180 --kind refuse
+    python -m tests.outages.outage_runs --store redis --minutes 180 --kind refuse
 
 Times are the protocol's, in seconds, unless a name says `real`: the stack runs SCALE times as fast.
 """
@@ -18,7 +18,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from stack import SECRET, SENDER, TASK_TOKEN, TEAM, Stack
+from tests.support.stack import SECRET, SENDER, TASK_TOKEN, TEAM, Stack
 
 SCALE = 20
 LONGEST_WAIT = 300 * 1.2

@@ -7,8 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from backend_runs import KINDS, Backend, Outage, backend_stack, delays, faults_of, p95, run
-from stack import Stack, need_server_of
+
+from tests.outages.backend_runs import KINDS, Backend, Outage, backend_stack, delays, faults_of, p95, run
+from tests.support.stack import Stack, need_server_of
 
 Running = Callable[..., tuple[Stack, Backend]]
 

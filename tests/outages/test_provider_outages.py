@@ -7,8 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from outage_runs import KINDS, LOSING, Account, Outage, faults_of, make_stack, run
-from stack import Stack, need_server_of
+
+from tests.outages.outage_runs import KINDS, LOSING, Account, Outage, faults_of, make_stack, run
+from tests.support.stack import Stack, need_server_of
 
 STORES = ("sqlite", "redis", "firestore")
 Running = Callable[..., Stack]

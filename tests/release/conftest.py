@@ -10,11 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import fake_cloud
 import pytest
-from dockerfile import Image, build, context
-from project import Candidate, Project, a_project, after, answering
-from tree import ROOT, SERVICES, files_of
+
+from tests.support import fake_cloud
+from tests.support.dockerfile import Image, build, context
+from tests.support.project import Candidate, Project, a_project, after, answering
+from tests.support.tree import ROOT, SERVICES, files_of
 
 
 @pytest.fixture(scope="session")

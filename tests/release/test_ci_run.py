@@ -7,7 +7,8 @@ import time
 from pathlib import Path
 
 import pytest
-from tree import ROOT
+
+from tests.support.tree import ROOT
 
 STANDS_IN = ("redis-server", "java", "promtool", "terraform", "gcloud")
 SLEEPS = """test:

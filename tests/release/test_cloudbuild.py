@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 import yaml
-from fake_cloud import REPOSITORY
 from google.cloud.devtools import cloudbuild_v1
 from google.protobuf import json_format
-from project import BUILD, DEPLOYMENT, Candidate, Project, answering, both, build_id
-from tree import ROOT
 
 from infra.release.rollout import Watch
 from infra.release.services import SERVICES
+from tests.support.fake_cloud import REPOSITORY
+from tests.support.project import BUILD, DEPLOYMENT, Candidate, Project, answering, both, build_id
+from tests.support.tree import ROOT
 
 Config = dict[str, Any]
 ProjectAfter = Callable[[int], Project]

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from gcloud_lines import commands_in, complaints, shell_of_page
-from tree import ROOT, need_gcloud
+
+from tests.support.gcloud_lines import commands_in, complaints, shell_of_page
+from tests.support.tree import ROOT, need_gcloud
 
 PAGES = ("README.md", "infra/terraform/README.md", *(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/*.md")))
 SCRIPTS = ("Makefile", ".ci/run")

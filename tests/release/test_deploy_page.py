@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 import yaml
-from log_entries import ENVELOPE, REQUEST, kilobytes
-from tree import ROOT
 
 from infra.release import check_project, one_message, place
 from infra.release.metrics import DELAY
 from infra.release.rollout import FEW, HOLD, MOST_FAILED, MOST_TIMES, STEPS
 from shared.config import SETTINGS
+from tests.support.log_entries import ENVELOPE, REQUEST, kilobytes
+from tests.support.tree import ROOT
 
 PAGE = (ROOT / "docs" / "deploy.md").read_text()
 STORES = (ROOT / "docs" / "stores.md").read_text()

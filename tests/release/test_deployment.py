@@ -7,14 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import fake_cloud
 import pytest
-from fake_cloud import PLACEHOLDER, serving
-from gcloud_lines import complaints
-from project import Candidate, Project, both, build_id, image
-from tree import ROOT, need_gcloud
 
 from infra.release import candidate, cloud_run
+from tests.support import fake_cloud
+from tests.support.fake_cloud import PLACEHOLDER, serving
+from tests.support.gcloud_lines import complaints
+from tests.support.project import Candidate, Project, both, build_id, image
+from tests.support.tree import ROOT, need_gcloud
 
 DEPLOYED = ("release", "deploy")
 """The steps after which a deployment that was cancelled leaves most behind."""

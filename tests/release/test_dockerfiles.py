@@ -7,8 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from dockerfile import Image, Unknown, build, context, ignore_rules, parse
-from tree import ROOT, SERVICES, files_of
+
+from tests.support.dockerfile import Image, Unknown, build, context, ignore_rules, parse
+from tests.support.tree import ROOT, SERVICES, files_of
 
 DOCKERFILES = {service: (ROOT / "services" / service / "Dockerfile").read_text() for service in SERVICES}
 BASE = (ROOT / "services" / "base-image.txt").read_text()
@@ -125,7 +126,7 @@ def test_the_context_holds_the_code_of_the_services_and_nothing_else() -> None:
         "requirements.lock",
         "shared/__pycache__/logs.cpython-311.pyc",
         "cli/main.py",
-        "tests/services/stack.py",
+        "tests/support/stack.py",
     ],
 )
 def test_what_lies_about_is_not_in_the_context(name: str) -> None:

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import httpx
 import pytest
-from dockerfile import Image, start
-from stack import SECRET, SENDER, TEAM, Stack, signed, wait_until
-from tree import SERVICES
 
 from infra.release import candidate, cloud_run
 from shared.config import SETTINGS
+from tests.support.dockerfile import Image, start
+from tests.support.stack import SECRET, SENDER, TEAM, Stack, signed, wait_until
+from tests.support.tree import SERVICES
 
 UNCHECKED_HASH = b"\1\0\0\0"
 CLOUD_RUN_SECONDS = 10

@@ -15,11 +15,11 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import yaml
-from dockerfile import parse
-from test_dockerfiles import linted
-from tree import ROOT
 
 from infra.release.mirror import NAMES, ours
+from tests.release.test_dockerfiles import linted
+from tests.support.dockerfile import parse
+from tests.support.tree import ROOT
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 INDEX = "application/vnd.oci.image.index.v1+json"

@@ -11,9 +11,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import yaml
-from tree import ROOT, files_of
 
 from infra.release.pin_images import FILES, Reference, images_in
+from tests.support.tree import ROOT, files_of
 
 OLD, NEW, TOOL = (f"sha256:{digit * 64}" for digit in "0ab")
 

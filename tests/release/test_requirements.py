@@ -11,10 +11,9 @@ import pytest
 from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from tree import ROOT, SERVICES
 
-sys.path.insert(0, str(ROOT / "tests" / "unit"))
-from test_import_directions import PROJECT, imports_of, modules
+from tests.support.tree import ROOT, SERVICES
+from tests.unit.test_import_directions import PROJECT, imports_of, modules
 
 PYTHONS = ("3.11.0", "3.11.9", "3.13.1")
 """An image's Python may be any of these; each has its own markers."""

@@ -7,12 +7,12 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from project import DEPLOYMENT
 
 from infra.release import metrics
 from infra.release.cloud_run import Refused, Service
 from infra.release.metrics import DELAY, Counted
 from infra.release.rollout import FEW, HOLD, POLL, STEPS, Watch, in_steps, judged
+from tests.support.project import DEPLOYMENT
 
 OLD = Counted(1000, 5, 100.0)
 

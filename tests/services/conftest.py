@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from stack import OLD_TASK_TOKEN, SECRET, SENDER, TASK_TOKEN, TEAM, Stack, need_server_of
+
+from tests.support.stack import OLD_TASK_TOKEN, SECRET, SENDER, TASK_TOKEN, TEAM, Stack, need_server_of
 
 _contacts = itertools.count(6_000_000)
 """Far from the business's own number, 1555 0001111: what comes from that is an echo, and reaches no handler."""

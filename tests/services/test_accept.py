@@ -10,9 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import parts
 import pytest
-from parts import NOW, SENDER, STRANGER, WebhookParts, changes, key_of, post, receipt, text
 
 from shared import logs
 from shared.domain.dead_letters import Listing
@@ -24,6 +22,8 @@ from shared.domain.record import Delivery, State, Task
 from shared.domain.retention import UNKNOWN_SENDER_PAYLOAD_BYTES
 from shared.pipeline.accept import New, Seen, SeenUnqueued
 from shared.pipeline.ports import Tenant
+from tests.support import parts
+from tests.support.parts import NOW, SENDER, STRANGER, WebhookParts, changes, key_of, post, receipt, text
 
 
 @pytest.fixture(autouse=True)

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-import parts
 import pytest
 from gunicorn.http.errors import NoMoreData
-from parts import SENDER, Program, signed
 
 from services import bounded_worker
+from tests.support import parts
+from tests.support.parts import SENDER, Program, signed
 
 PATIENCE = 4.0
 """Seconds. Less than gunicorn itself gives a connection that says nothing, more than a busy machine needs to answer."""

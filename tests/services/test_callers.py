@@ -15,7 +15,6 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from google.auth import crypt, jwt
-from parts import lines
 from pytest_mock import MockerFixture, MockType
 from werkzeug.datastructures import EnvironHeaders, Headers
 from werkzeug.test import EnvironBuilder
@@ -24,6 +23,7 @@ from services.internal import callers as callers_module
 from services.internal.callers import CERTIFICATES_SECONDS, FETCH_SECONDS, Callers
 from shared import config, logs
 from shared.domain.errors import CertificatesUnavailable, Forbidden
+from tests.support.parts import lines
 
 TOKEN = "test-internal-token"
 AUDIENCE = "https://internal.example.com"

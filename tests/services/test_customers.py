@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from dead_desk import Desk, tried
-from stack import ROOT, Stack, clean_environment, command
 
 from cli.commands import pombo
 from shared.domain.identity import message_event_id
+from tests.support.dead_desk import Desk, tried
+from tests.support.stack import ROOT, Stack, clean_environment, command
 
 _YES_NO = [{"type": "reply", "reply": {"id": id, "title": title}} for id, title in {"y": "Yes", "n": "No"}.items()]
 BUTTONS = {"type": "button", "body": {"text": "buttons"}, "action": {"buttons": _YES_NO}}

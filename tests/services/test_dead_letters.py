@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from dead_desk import PRIVATE, Desk, ago, failed, said_of, tried
-from parts import free_port
-from payloads import text
-from stack import SENDER, Stack, fails, wait_until
 
 from cli.commands import pombo, run
 from shared.domain.record import Attempt, Delivery, State
+from tests.support.dead_desk import PRIVATE, Desk, ago, failed, said_of, tried
+from tests.support.parts import free_port
+from tests.support.payloads import text
+from tests.support.stack import SENDER, Stack, fails, wait_until
 
 Contacts = Callable[[], str]
 

@@ -5,9 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import parts
 import pytest
-from parts import LIMITS, NOW, Clock, NoQueue, Tapped, a_receipt, a_reply, an_event, ended
 
 from shared.domain.dead_letters import DISCARDED_BECAUSE, Wanted
 from shared.domain.errors import QueueUnavailable, StoreUnavailable
@@ -15,6 +13,8 @@ from shared.domain.identity import Echo
 from shared.domain.record import Delivery, ReceiptKind, State, Task
 from shared.operations.dead_letters import PAGE, PATIENCE_SECONDS, Discard, Done, Outcome, Replay, find, untried
 from shared.stores.sqlite.store import SqliteStore
+from tests.support import parts
+from tests.support.parts import LIMITS, NOW, Clock, NoQueue, Tapped, a_receipt, a_reply, an_event, ended
 
 
 @dataclass

@@ -13,7 +13,6 @@ from typing import Any
 
 import click
 import pytest
-from stack import OLD_TASK_TOKEN, TASK_TOKEN, Stack, clean_environment, cli
 
 from cli.doctor import checks
 from cli.doctor.command import as_text, examine
@@ -30,6 +29,7 @@ from shared.domain.record import Kind, State, Task
 from shared.domain.tasks import parse_task, task_body
 from shared.pipeline.clock import SystemClock
 from shared.stores.sqlite.store import SqliteStore
+from tests.support.stack import OLD_TASK_TOKEN, TASK_TOKEN, Stack, clean_environment, cli
 
 PARTS = ("store", "task", "token", "clock")
 SHORT = 0.5

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from payloads import ACCOUNT, envelope, of_texts, receipt, text, value, wire
-from stack import TASK_TOKEN, Stack, server_of
 
 from local.services import SERVICES
 from shared import config
 from shared.domain.identity import change_event_id
 from shared.domain.record import Delivery
+from tests.support.payloads import ACCOUNT, envelope, of_texts, receipt, text, value, wire
+from tests.support.stack import TASK_TOKEN, Stack, server_of
 
 PATIENCE_SECONDS = 10
 """Meta's, for the answer to a POST."""

@@ -11,7 +11,8 @@ from pathlib import Path
 from subprocess import PIPE
 
 import pytest
-from stack import ROOT, clean_environment
+
+from tests.support.stack import ROOT, clean_environment
 
 LOCK = f"nothing-of-that-name==1.0 \\\n    --hash=sha256:{'0' * 64}\n"
 

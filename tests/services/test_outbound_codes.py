@@ -5,9 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import parts
 import pytest
-from parts import NOW, InternalParts, Provider, a_reply, error
 
 from local.whatsapp.errors import status_of
 from services.answers import STATUS
@@ -24,6 +22,8 @@ from shared.domain.errors import (
     TryLater,
 )
 from shared.domain.record import Delivery, State, Task
+from tests.support import parts
+from tests.support.parts import NOW, InternalParts, Provider, a_reply, error
 
 CODES = [(int(name.partition("-")[0]), meaning) for name, meaning in table()]
 LEAST = {130429: 1.5, 131056: 1, 131057: 45, 132069: 3600, 133015: 300, 134101: 600}

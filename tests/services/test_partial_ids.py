@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 from click.testing import CliRunner, Result
-from dead_desk import Desk, tried
-from payloads import envelope, text, value, wire
-from stack import TASK_TOKEN, Stack, clean_environment, cli, fails
 
 from cli.commands import pombo
+from tests.support.dead_desk import Desk, tried
+from tests.support.payloads import envelope, text, value, wire
+from tests.support.stack import TASK_TOKEN, Stack, clean_environment, cli, fails
 
 STRANGER = "123456123"
 TEST_BUTTON = "ABGGFlA5Fpa"

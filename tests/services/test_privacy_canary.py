@@ -15,10 +15,7 @@ from typing import Any
 
 import functions_framework
 import httpx
-import parts
 import pytest
-from parts import ROOT, SENDER, STRANGER, a_reply, an_event, changes, key_of, receipt, signed
-from stack import server_of
 
 from local.services import SERVICES
 from services.internal.main import create_app
@@ -27,6 +24,9 @@ from shared.domain.identity import Echo
 from shared.domain.record import Delivery, Kind, State, Task
 from shared.domain.tasks import task_body
 from shared.pipeline.channels import Channels
+from tests.support import parts
+from tests.support.parts import ROOT, SENDER, STRANGER, a_reply, an_event, changes, key_of, receipt, signed
+from tests.support.stack import server_of
 
 PHONE, USER_ID = "15557770123", "US.77712345678901234567"
 CANARIES: Mapping[str, str] = {

@@ -17,9 +17,7 @@ from urllib.parse import parse_qsl, urlencode
 
 import flask
 import httpx
-import parts
 import pytest
-from second_channel import NOT_EXPRESSIBLE, AcmeChannel, signature
 from werkzeug.serving import make_server
 
 from services.internal.main import create_app
@@ -49,6 +47,8 @@ from shared.pipeline.sweep import Sweep
 from shared.queues.cloud_tasks import CloudTasksQueue, QueueSettings
 from shared.stores.sqlite.store import SqliteStore
 from shared.tenants.environment import EnvironmentTenants
+from tests.support import parts
+from tests.support.second_channel import NOT_EXPRESSIBLE, AcmeChannel, signature
 
 SECRET, PUBLIC_URL, OURS = "acme-secret", "https://pombo.example.com", "+15550001111"
 HALF = timedelta(seconds=0.5)

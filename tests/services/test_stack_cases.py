@@ -5,11 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from payloads import envelope, of_texts, receipt, text, value, wire
-from stack import SENDER, TASK_TOKEN, Stack
 
 from shared.domain.identity import change_event_id
 from shared.domain.record import Delivery
+from tests.support.payloads import envelope, of_texts, receipt, text, value, wire
+from tests.support.stack import SENDER, TASK_TOKEN, Stack
 
 
 def sent_reply(stack: Stack, contact: str) -> Delivery:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stack import ROOT, Stack, clean_environment, cli, command, fails, processes_of, wait_until
 
 from local.services import SERVICES
+from tests.support.stack import ROOT, Stack, clean_environment, cli, command, fails, processes_of, wait_until
 
 linux_only = pytest.mark.skipif(not Path("/proc").is_dir(), reason="only Linux ends a child with its parent")
 

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 
-import crash_scenarios as scenarios
 import pytest
-from crash_scenarios import Outcome
-from crashing import Rig
-from stack import ROOT, Stack, clean_environment, cli, need_server_of, server_of
 
+import tests.support.crash_scenarios as scenarios
 from local.services import SERVICES
 from shared import crash
 from shared.config import STORES
+from tests.support.crash_scenarios import Outcome
+from tests.support.crashing import Rig
+from tests.support.stack import ROOT, Stack, clean_environment, cli, need_server_of, server_of
 
 pytestmark = [
     pytest.mark.skipif(not Path("/proc").is_dir(), reason="a process's environment is read in /proc, which is Linux's"),

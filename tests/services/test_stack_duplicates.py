@@ -6,8 +6,9 @@ from itertools import permutations
 from typing import Any
 
 import pytest
-from payloads import envelope, of_texts, text, value, wire
-from stack import Stack
+
+from tests.support.payloads import envelope, of_texts, text, value, wire
+from tests.support.stack import Stack
 
 
 def test_a_webhook_that_comes_three_times_is_answered_once(stack: Stack, contact: str) -> None:

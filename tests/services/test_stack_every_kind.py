@@ -9,12 +9,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
-from stack import SENDER, Stack
 
 from local.whatsapp.payloads import ACCOUNT_ID, to_wire
 from shared.domain.identity import canonical_json, stable_hash
 from shared.domain.marks import Block
 from shared.pipeline.clock import SystemClock
+from tests.support.stack import SENDER, Stack
 
 SECRET = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 

@@ -5,8 +5,9 @@ import re
 from collections.abc import Callable
 
 import pytest
-from dead_desk import Desk
-from stack import Stack, fails
+
+from tests.support.dead_desk import Desk
+from tests.support.stack import Stack, fails
 
 ANSWERS: dict[str, list[str]] = {
     "!nothing": [],
@@ -39,7 +40,7 @@ FAILURES: dict[str, str] = {
     "!half": "RuntimeError: half way",
 }
 
-PLACE = r"(tests/services/team/scripted\.py|scripted):\d+"
+PLACE = r"(tests/support/team/scripted\.py|scripted):\d+"
 
 Told = dict[str, tuple[str, str]]
 
@@ -108,7 +109,7 @@ def test_a_hanging_handler_is_given_up_with_a_sentence(stack: Stack, told: Told)
     failed = [m["sentence"] for m in stack.timeline(message_id)["events"] if m["what"] == "handler_failed"]
 
     (sentence,) = failed
-    line = r"tests/services/team/scripted\.py:\d+ in _hang"
+    line = r"tests/support/team/scripted\.py:\d+ in _hang"
     assert re.fullmatch(rf"The handler failed at {line}: The handler took longer than 3 s\. \(try 1\)", sentence)
     assert stack.get("internal", "/livez").status_code == 200
 

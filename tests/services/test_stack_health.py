@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
 import pytest
-from payloads import of_texts, text
-from stack import ROOT, Stack, clean_environment, wait_until
 
 from local.services import SERVICES
+from tests.support.payloads import of_texts, text
+from tests.support.stack import ROOT, Stack, clean_environment, wait_until
 
 PROMISED_SECONDS = 5
 EACH_SERVICE = pytest.mark.parametrize("service", SERVICES)

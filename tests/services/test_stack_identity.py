@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterator
 
 import pytest
-from stack import Stack
 
 from shared.domain.record import Kind, Task
 from shared.domain.tasks import task_body
+from tests.support.stack import Stack
 
 ACCOUNT = "tasks@pombo-local.iam.gserviceaccount.com"
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from payloads import of_texts, text
-from stack import Stack, processes_of, wait_until
 
 from local.services import SERVICES
+from tests.support.payloads import of_texts, text
+from tests.support.stack import Stack, processes_of, wait_until
 
 pytestmark = pytest.mark.slow  # the crash points and the end-to-end suite kill in CI, each at a moment that is known
 PROCESSES = (*SERVICES, "tasks")

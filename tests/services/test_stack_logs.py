@@ -4,12 +4,12 @@ from collections.abc import Callable
 from datetime import datetime
 
 import pytest
-from payloads import of_texts, text
-from stack import Stack
 
 from shared.domain.identity import provider_id_hash, task_name
 from shared.domain.record import Task
 from shared.logs import EVENTS
+from tests.support.payloads import of_texts, text
+from tests.support.stack import Stack
 
 SEVERITIES = {"DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"}
 

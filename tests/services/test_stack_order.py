@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from dead_desk import Desk
-from stack import Stack
+
+from tests.support.dead_desk import Desk
+from tests.support.stack import Stack
 
 ALL = ["1", "2", "3", "4"]
 WITHOUT_IT = ["1", "3", "4"]

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from stack import TASK_TOKEN, Stack
+
+from tests.support.stack import TASK_TOKEN, Stack
 
 KINDS: dict[str, dict[str, Any]] = {
     "503 with code 2": {"kind": "refuse"},

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from stack import Stack
+
+from tests.support.stack import Stack
 
 LINK = "https://example.com/a"
 CARD = {"name": {"formatted_name": "Ana Lima", "first_name": "Ana Lima"}, "phones": [{"phone": "+15550009999"}]}

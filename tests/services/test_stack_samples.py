@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from stack import ROOT, SECRET, Stack, clean_environment
 
 from local.whatsapp.payloads import to_wire
 from shared.channels.meta.changes import OTHER_FIELDS, changes_in
@@ -24,6 +23,7 @@ from shared.domain.events import Change, ContactChanged, MessageReceived, Receip
 from shared.domain.marks import Block
 from shared.domain.messages import KINDS
 from shared.pipeline.clock import SystemClock
+from tests.support.stack import ROOT, SECRET, Stack, clean_environment
 
 REQUESTS = ROOT / "examples" / "requests"
 SEND = REQUESTS / "send.py"

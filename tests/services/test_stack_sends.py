@@ -8,7 +8,8 @@ import grpc
 import pytest
 from google.cloud.tasks_v2 import CloudTasksClient
 from google.cloud.tasks_v2.services.cloud_tasks.transports import CloudTasksGrpcTransport
-from stack import Stack
+
+from tests.support.stack import Stack
 
 TOKEN = "test_access_token"
 

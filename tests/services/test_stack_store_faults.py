@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import pytest
-from payloads import of_texts, text
-from stack import Stack, server_of, wait_until
 
 from local.cut_proxy import CutProxy
 from local.services import SERVICES
 from shared.domain.errors import StoreUnavailable
 from shared.pipeline.ports import Store
-from tests.contract.real_servers import frozen
+from tests.support.payloads import of_texts, text
+from tests.support.real_servers import frozen
+from tests.support.stack import Stack, server_of, wait_until
 
 PROMISED_SECONDS = 5
 SERVERS = ("redis", "firestore")

@@ -10,11 +10,11 @@ import grpc
 import pytest
 from google.cloud.tasks_v2 import CloudTasksClient, Task
 from google.cloud.tasks_v2.services.cloud_tasks.transports import CloudTasksGrpcTransport
-from payloads import of_texts, text
-from stack import OLD_TASK_TOKEN, TASK_TOKEN, Stack
 
 from shared.domain.identity import outbound_key
 from shared.domain.record import Delivery, State
+from tests.support.payloads import of_texts, text
+from tests.support.stack import OLD_TASK_TOKEN, TASK_TOKEN, Stack
 
 KEY_FIELDS = {"inbound": "inbound_event_id", "outbound": "outbound_key"}
 FORGED = {

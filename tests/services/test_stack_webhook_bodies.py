@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from payloads import envelope, of_texts, receipt, text, value, wire
-from stack import SECRET, Stack, signed
+
+from tests.support.payloads import envelope, of_texts, receipt, text, value, wire
+from tests.support.stack import SECRET, Stack, signed
 
 CAP = 3211264
 

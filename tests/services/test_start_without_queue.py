@@ -4,9 +4,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from parts import free_port, run, until
 
 from local.services import SERVICES
+from tests.support.parts import free_port, run, until
 
 NOBODY = "127.0.0.1:9"
 

@@ -8,10 +8,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import parts
 import pytest
 from flask.testing import FlaskClient
-from parts import NOW, TOKEN, InternalParts, a_reply, an_event, doubtful, ended, held, put_marks
 
 from services.internal.main import create_app
 from shared.domain.errors import QueueUnavailable, StoreUnavailable
@@ -19,6 +17,8 @@ from shared.domain.identity import Echo, stable_hash
 from shared.domain.marks import Block, Outage, ReceiptBlock, RefusedCredential, sender_id
 from shared.domain.record import Delivery, ReceiptKind, State, Task
 from shared.pipeline.sweep import MISSED_AT_MOST, PAGE
+from tests.support import parts
+from tests.support.parts import NOW, TOKEN, InternalParts, a_reply, an_event, doubtful, ended, held, put_marks
 
 PAST, FUTURE = NOW - timedelta(seconds=1), NOW + timedelta(seconds=1)
 

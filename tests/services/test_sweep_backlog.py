@@ -15,9 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
-import parts
 import pytest
-from parts import NOW, InternalParts, a_receipt, a_reply, an_event, doubtful
 
 from shared.domain.delivery.answers import Answer, Step, TaskResult
 from shared.domain.errors import AnswerLost, LimitReached
@@ -28,6 +26,8 @@ from shared.domain.record import Delivery, Kind, ReceiptKind, State, Task
 from shared.domain.verdicts import LimitScope
 from shared.pipeline import process_inbound, sweep
 from shared.pipeline.channels import Channels
+from tests.support import parts
+from tests.support.parts import NOW, InternalParts, a_receipt, a_reply, an_event, doubtful
 
 MEMORY = Path("/dev/shm")
 SWEEP_EVERY = 60

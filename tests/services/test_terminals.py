@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from stack import ROOT, Stack, clean_environment, command
+
+from tests.support.stack import ROOT, Stack, clean_environment, command
 
 LATIN = {"PYTHONIOENCODING": "latin-1"}
 POSIX = {"LC_ALL": "POSIX", "PYTHONUTF8": "0"}

@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-from stack import ROOT, clean_environment, wait_until
+
+from tests.support.stack import ROOT, clean_environment, wait_until
 
 SLEEPY = """
 import time

@@ -19,13 +19,13 @@ import click
 import pytest
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import logging
-from payloads import of_texts, text
-from stack import ROOT, SENDER, Stack, clean_environment, cli
 
 from cli import ids, running, trace
 from cli.cloud_logs import LINES_AT_MOST, PAGE_SIZE, CloudLogs
 from shared.logs import EVENTS
 from shared.operations.timeline.logs import READ
+from tests.support.payloads import of_texts, text
+from tests.support.stack import ROOT, SENDER, Stack, clean_environment, cli
 
 NOW = datetime.now(UTC)
 KEY, CORRELATION = "0e" * 20, "correlation-1"

@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from payloads import envelope, of_texts, receipt, text, value, wire
-from stack import SENDER, Stack
 
 from cli import ids, running, trace
 from shared.domain.delivery.lease import lease
@@ -19,6 +17,8 @@ from shared.domain.record import Delivery, Task
 from shared.domain.tasks import task_body
 from shared.pipeline.clock import SystemClock
 from shared.stores.sqlite.store import SqliteStore
+from tests.support.payloads import envelope, of_texts, receipt, text, value, wire
+from tests.support.stack import SENDER, Stack
 
 CLOCK = r"(\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d UTC"
 
@@ -89,7 +89,7 @@ def test_a_handler_that_fails_and_then_answers(told: Stack, contact: str) -> Non
     message_id = told.say(contact, "!raise 1")
 
     said = wait_for(told, message_id, "handler_failed")
-    place = r"tests/services/team/scripted\.py:\d+ in _raise"
+    place = r"tests/support/team/scripted\.py:\d+ in _raise"
     assert re.match(rf"The handler failed at {place}: RuntimeError: the team's code is broken\.", said)
     told.wait_settled([message_id])
     assert whats(told, message_id)[:4] == ["received", "handler_failed", "replied", "done"]

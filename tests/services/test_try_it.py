@@ -12,7 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from stack import ROOT, clean_environment, command
+
+from tests.support.stack import ROOT, clean_environment, command
 
 SAMPLES = sorted(path.name for path in (ROOT / "examples" / "requests").glob("*.json"))
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from stack import ROOT, Stack, clean_environment, wait_until
+
+from tests.support.stack import ROOT, Stack, clean_environment, wait_until
 
 PAGE = (ROOT / "docs" / "try-it.md").read_text()
 COMMAND = re.compile(r"make |curl |kill |\.venv/bin/|[A-Z_]+=\S+ ")

@@ -11,10 +11,20 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from stack import ROOT, Stack, clean_environment, cli, command, need_server_of, processes_of, server_of, wait_until
 
 from local.services import SERVICES
 from local.stores import PROGRAMS
+from tests.support.stack import (
+    ROOT,
+    Stack,
+    clean_environment,
+    cli,
+    command,
+    need_server_of,
+    processes_of,
+    server_of,
+    wait_until,
+)
 
 pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes are looked at in /proc, which is Linux's")
 served = pytest.mark.parametrize("store", ["redis", pytest.param("firestore", marks=pytest.mark.slow)])

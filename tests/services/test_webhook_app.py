@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import functions_framework
-import parts
 import pytest
 from flask import Flask
 from flask.testing import FlaskClient
-from parts import ROOT, WORD, WebhookParts, key_of, post, signed, text
 
 from shared import bootstrap, config
 from shared.domain.errors import QueueUnavailable, RegistryUnavailable, StoreUnavailable
 from shared.domain.record import State, Task
 from shared.stores.sqlite.store import SqliteStore
+from tests.support import parts
+from tests.support.parts import ROOT, WORD, WebhookParts, key_of, post, signed, text
 
 PATH = "/webhooks/whatsapp"
 CAP = 4096

@@ -10,13 +10,13 @@ from subprocess import Popen
 
 import pytest
 from click.testing import CliRunner, Result
-from dead_desk import Desk, tried
-from stack import ROOT, TASK_TOKEN, Stack, clean_environment, command, fails
 
 from cli.commands import pombo
 from cli.doctor.command import NO_STACK
 from cli.running import describe, find
 from shared.domain.record import Delivery
+from tests.support.dead_desk import Desk, tried
+from tests.support.stack import ROOT, TASK_TOKEN, Stack, clean_environment, command, fails
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from shared.domain.marks import is_outage
 from shared.domain.record import Kind
 from shared.domain.verdicts import BlockScope, LimitScope, Refused, Released, SendVerdict
 from shared.pipeline import log_fields, ports
-from tests.unit.builders import pending
+from tests.support.builders import pending
 
 ROOT = Path(__file__).parents[2]
 PROVIDER = (ROOT / "docs" / "adding-a-provider.md").read_text()
@@ -174,7 +174,7 @@ def test_the_rules_of_events_name_each_word_that_is_logged() -> None:
 
 
 def test_the_page_leads_to_a_whole_second_provider_and_to_the_outbound_language() -> None:
-    for linked in ("tests/services/second_channel.py", "tests/services/test_second_channel.py"):
+    for linked in ("tests/support/second_channel.py", "tests/services/test_second_channel.py"):
         assert f"`{linked}`" in PROVIDER
         assert (ROOT / linked).is_file()
     assert "(decisions/0068-the-outbound-language.md)" in PROVIDER

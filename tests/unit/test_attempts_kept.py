@@ -15,7 +15,7 @@ from shared.domain.limits import Limits
 from shared.domain.record import ATTEMPTS_KEPT, Delivery, Kind, State, Task
 from shared.domain.verdicts import HandlerFailed, Retry
 from shared.operations.timeline.records import moments
-from tests.unit.builders import NO_JITTER, NOW, pending
+from tests.support.builders import NO_JITTER, NOW, pending
 
 MOST = load({"MAX_ATTEMPTS": str(ATTEMPTS_KEPT)}, INTERNAL).limits
 A_LONG_TIME = timedelta(minutes=10)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipelines import ADDRESS, SENDER, Channel, Clock, Lines, Queue, Store, lines_of
 
 from shared.domain.delivery.answers import Answer, TaskResult
 from shared.domain.delivery.lease import lease
@@ -26,7 +25,8 @@ from shared.pipeline.dispatch import Follow
 from shared.pipeline.ports import BackendUnavailable, HandlerCall, HandlerFault, HandlerInterrupted
 from shared.pipeline.process_inbound import ProcessInbound
 from shared.tenants.environment import EnvironmentTenants
-from tests.unit.builders import LIMITS, MINE, NOW, OTHERS, at, pending, task_for
+from tests.support.builders import LIMITS, MINE, NOW, OTHERS, at, pending, task_for
+from tests.support.pipelines import ADDRESS, SENDER, Channel, Clock, Lines, Queue, Store, lines_of
 
 DOWN = Elect(frozenset({"down"}), "backend_down")
 TOOK, TOOK_NOTHING = BackendUnavailable("502.", took=True), BackendUnavailable("503.", took=False)

@@ -8,10 +8,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from user_environment import CLEARED
-
 from local.stack import PORTS, Options
 from shared import config
+from tests.support.user_environment import CLEARED
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = ("shared", "services", "cli", "local", "handlers", "bench", "examples", ".ci", "infra", "tests")

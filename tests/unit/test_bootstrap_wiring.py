@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from second_channel import AcmeChannel
 
 from shared import bootstrap
 from shared.domain.limits import Limits, PostTimes
@@ -19,6 +18,7 @@ from shared.net.egress_policy import ANYWHERE
 from shared.pipeline.channels import Channels
 from shared.queues.cloud_tasks import QueueSettings
 from shared.tenants.environment import EnvironmentTenants
+from tests.support.second_channel import AcmeChannel
 
 URL = "http://127.0.0.1:9/handle"
 SECRET = "whsec_" + "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0"

@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 
 import pytest
-from second_channel import AcmeChannel
 
 from shared.channels.meta.channel import MetaChannel
 from shared.domain.errors import UnknownState
 from shared.pipeline.channels import Channels
+from tests.support.second_channel import AcmeChannel
 
 
 def acme() -> AcmeChannel:

@@ -5,7 +5,6 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from builders import LIMITS, at, done, in_doubt, pending
 
 from cli.chaos.account import Account, Books, by_key, take_account
 from cli.chaos.fates import BAD, Entry, Evidence, Fate, Rules, entries
@@ -14,6 +13,7 @@ from cli.chaos.script import Reply, Script
 from shared.domain.identity import message_event_id, outbound_key
 from shared.domain.limits import DoubtPolicy
 from shared.domain.record import Delivery, Kind, State
+from tests.support.builders import LIMITS, at, done, in_doubt, pending
 
 SENDER, CONTACT = "100000000000001", "15550000007"
 WINDOW = timedelta(seconds=300)

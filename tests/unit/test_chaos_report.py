@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import at
 from click.testing import CliRunner
 
 from cli.chaos import main
@@ -28,6 +27,7 @@ from local import invocation
 from local.stack import EndedAtStart
 from shared import config
 from shared.domain.limits import DoubtPolicy
+from tests.support.builders import at
 
 KEY, OTHER = "0f" * 20, "0e" * 20
 

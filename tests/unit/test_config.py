@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import config_page
 import pytest
 
 from cli import commands
@@ -32,6 +31,7 @@ from shared.config import (
 )
 from shared.domain.limits import DoubtPolicy, Limits
 from shared.domain.messages import DEFAULT_KINDS, KINDS
+from tests.unit import config_page
 
 ROOT = Path(__file__).parents[2]
 SERVICES = (WEBHOOK, INTERNAL, CLI)

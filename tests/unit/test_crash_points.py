@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from crashing_port import Port
 
 from shared import bootstrap, crash
 from shared.config import ConfigError
 from shared.pipeline import clock, ports
 from shared.pipeline.channels import Channels
+from tests.support.crashing_port import Port
 
 ROOT = Path(__file__).parents[2]
 
@@ -23,7 +23,7 @@ def program(body: str, mark: Path, crash_at: str) -> str:
 import os, sys
 from pathlib import Path
 sys.path.insert(0, {str(Path(__file__).parent)!r})
-from crashing_port import Port
+from tests.support.crashing_port import Port
 from shared import crash
 port = crash.wrap("handler", Port(), {crash_at!r}, Path({str(mark)!r}))
 {body}

@@ -15,7 +15,7 @@ from shared.domain.dead_letters import ERRORS, DeadLetter, Listing, Replays, Wan
 from shared.domain.delivery.answers import NotAllowed
 from shared.domain.delivery.operator import replay
 from shared.domain.record import Attempt, Delivery, Kind, Receipts, State
-from tests.unit.builders import DELIVERED, FAILED, LIMITS, NOW, SENT, STATES, at, dead, done, dropped, pending
+from tests.support.builders import DELIVERED, FAILED, LIMITS, NOW, SENT, STATES, at, dead, done, dropped, pending
 
 # ---- which
 

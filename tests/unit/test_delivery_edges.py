@@ -44,7 +44,7 @@ from shared.domain.verdicts import (
     Unobtainable,
     of_download,
 )
-from tests.unit.builders import (
+from tests.support.builders import (
     FAILED,
     LIMITS,
     MINE,

@@ -37,7 +37,7 @@ from shared.domain.verdicts import (
     StillUnknown,
     StillUnparsable,
 )
-from tests.unit.builders import (
+from tests.support.builders import (
     ANY_TASK,
     CURRENT_TASK,
     EVENT_KEY,

@@ -54,7 +54,7 @@ from shared.domain.verdicts import (
     Retry,
     SendVerdict,
 )
-from tests.unit.builders import EVENT_KEY, NOW
+from tests.support.builders import EVENT_KEY, NOW
 
 Name = tuple[str, int, int]
 """Of a task: key, generation, hop."""

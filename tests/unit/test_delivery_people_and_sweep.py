@@ -17,7 +17,7 @@ from shared.domain.guards import Go
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery, Kind, Receipts, State
 from shared.domain.verdicts import Limited, LimitScope, ProviderDown
-from tests.unit.builders import (
+from tests.support.builders import (
     DELIVERED,
     EVERY_RECEIPT,
     FAILED,

@@ -9,8 +9,8 @@ import pytest
 from cli import say
 from cli.running import Running
 from shared.domain.record import Attempt, Delivery, Kind, State
-from tests.unit.builders import EVENT_KEY, at, done, pending
-from tests.unit.pipelines import Clock, Store
+from tests.support.builders import EVENT_KEY, at, done, pending
+from tests.support.pipelines import Clock, Store
 
 FIRST = Attempt(
     at(-30), 1, "handler_failed", error="KeyError: 'x'", error_type="KeyError", place="handlers/mine.py:7", function="f"

@@ -12,7 +12,6 @@ from typing import Any
 
 import click
 import pytest
-from builders import at
 from click.testing import CliRunner, Result
 
 from cli.commands import pombo
@@ -25,6 +24,7 @@ from shared.domain.delivery.create import create
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery, Kind, State
 from shared.stores.sqlite.store import SqliteStore
+from tests.support.builders import at
 
 KEY = "0f" * 20
 SIMULATOR = "http://127.0.0.1:9"

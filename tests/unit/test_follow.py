@@ -4,14 +4,14 @@ from dataclasses import replace
 from datetime import datetime
 
 import pytest
-from pipelines import Channel, Clock, Lines, Queue, lines_of
 
 from shared.domain.delivery.answers import Answer, Hop, Step, TaskResult
 from shared.domain.errors import QueueUnavailable
 from shared.domain.record import Delivery, Kind, State, Task
 from shared.pipeline.channels import Channels
 from shared.pipeline.dispatch import Follow
-from tests.unit.builders import LIMITS, at, pending
+from tests.support.builders import LIMITS, at, pending
+from tests.support.pipelines import Channel, Clock, Lines, Queue, lines_of
 
 PLAN = replace(pending(Kind.INBOUND), state=State.DONE, plan_size=3)
 

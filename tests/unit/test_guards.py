@@ -18,7 +18,7 @@ from shared.domain.guards import (
 )
 from shared.domain.marks import Block, Marks, Outage, ReceiptBlock, RefusedCredential
 from shared.domain.record import Attempt, Delivery, Kind
-from tests.unit.builders import (
+from tests.support.builders import (
     EVERY_RECEIPT,
     FAILED,
     LIMITS,

@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pipelines import Clock, Store
 
 from shared.domain.dead_letters import ERRORS, Listing, Wanted, dead_letter, is_letter, mark_of
 from shared.domain.delivery.answers import NotAllowed
@@ -17,7 +16,8 @@ from shared.operations.dead_letters import find
 from shared.operations.timeline.records import moments
 from shared.operations.timeline.sentences import DEAD, DROPPED
 from shared.stores.codec import decode, encode, from_json, to_json
-from tests.unit.builders import LIMITS, MINE, NO_JITTER, NOW, at, dropped, leased
+from tests.support.builders import LIMITS, MINE, NO_JITTER, NOW, at, dropped, leased
+from tests.support.pipelines import Clock, Store
 
 OURS = sorted({*ERRORS, *DEAD, *DROPPED, "invalid", "cancelled", "collected", "handler"})
 WORDS = [*OURS, "", "He wrote in Latin."]

@@ -192,7 +192,7 @@ STRAYS = {
     "one service in another": ("services.webhook.main", "from services.internal import main"),
     "a service in what services share": ("services.errors", "from services.webhook import main"),
     "services in local": ("local.stack", "from services.webhook.main import app"),
-    "tests in local": ("local.stack", "import tests.unit.builders"),
+    "tests in local": ("local.stack", "import tests.support.builders"),
     "the domain in a team's handler": ("handlers.menu", "from shared.domain.messages import Message"),
     "a place that has no rule yet": ("shared.utils", "import json"),
     "a package that has no rule yet": ("shared.media.images", "import json"),

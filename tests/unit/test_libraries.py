@@ -7,7 +7,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from test_import_directions import PROJECT, ROOT, imports_of
+
+from tests.unit.test_import_directions import PROJECT, ROOT, imports_of
 
 PAGE = ROOT / "docs" / "decisions" / "0002-libraries.md"
 OURS = ("services", "shared", "handlers", "cli", "local", "infra", "examples")

@@ -1,11 +1,11 @@
 """The table of log events: what it says of each, and the page that is written from it."""
 
-import log_page
-import log_table
 import pytest
 
 from shared import logs
 from shared.log_events import EVENTS, EVERY_LINE, FIELDS, LogEvent
+from tests.support import log_table
+from tests.unit import log_page
 
 
 def test_the_page_of_log_events_is_the_table() -> None:

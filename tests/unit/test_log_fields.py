@@ -12,8 +12,8 @@ from shared.domain.identity import Echo, message_event_id, provider_id_hash, tas
 from shared.domain.outbound.checks import TYPES
 from shared.domain.record import Attempt, Kind, ReceiptKind, Task
 from shared.pipeline import log_fields
-from tests.unit.builders import NOW, pending
-from tests.unit.pipelines import Channel, Queue
+from tests.support.builders import NOW, pending
+from tests.support.pipelines import Channel, Queue
 
 NUMBER, WAMID = "15550002222", "wamid.HBgLMTU1NTAwMDIyMjI="
 KEY, SENDER = "0e" * 20, "100000000000001"

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import NOW, at, done, dropped, pending
 
 from shared.domain.identity import is_id_prefix, message_event_id
 from shared.domain.limits import Limits
@@ -14,6 +13,7 @@ from shared.domain.record import Delivery, Kind
 from shared.operations.lookup import MATCHES, Ambiguous, Found, Match, find
 from shared.pipeline.ports import Sender
 from shared.stores.sqlite.store import SqliteStore
+from tests.support.builders import NOW, at, done, dropped, pending
 
 SENDER, STRANGER = "100000000000001", "123456123"
 KEY, CORRELATION = "abcdef01" + "0" * 32, "4f1c2a90-the-correlation"

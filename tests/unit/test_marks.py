@@ -37,7 +37,7 @@ from shared.domain.verdicts import (
     Retry,
     SendVerdict,
 )
-from tests.unit.builders import LIMITS, MINE, NO_JITTER, NOW, OTHERS, at
+from tests.support.builders import LIMITS, MINE, NO_JITTER, NOW, OTHERS, at
 
 IN_USE, FORMER, ANOTHER = "fingerprint-in-use", "fingerprint-of-before", "fingerprint-of-another"
 NONE = Marks()

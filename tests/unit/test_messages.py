@@ -8,7 +8,7 @@ import pytest
 from shared.domain import errors
 from shared.domain.messages import DEFAULT_KINDS, Contact, Drop, Message
 from shared.domain.outbound.messages import OutboundMessage
-from tests.unit.builders import NOW
+from tests.support.builders import NOW
 
 # ---- texts
 

@@ -8,8 +8,6 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_meta_kinds import received
-from test_meta_parse import RECORDED, envelope, stored
 
 from shared.channels.meta.changes import (
     ACCOUNT_FIELDS,
@@ -36,6 +34,8 @@ from shared.domain.events import (
     TemplateStatusChanged,
     Unparsable,
 )
+from tests.unit.test_meta_kinds import received
+from tests.unit.test_meta_parse import RECORDED, envelope, stored
 
 ACCOUNT = "300000000000001"
 

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from test_meta_parse import envelope, message_of, text_message, value_of
 
 from shared.channels.meta.fields import without_variant
 from shared.channels.meta.webhook import parse
 from shared.domain.events import MessageReceived
 from shared.domain.messages import Contact
+from tests.unit.test_meta_parse import envelope, message_of, text_message, value_of
 
 VARIANTS = {
     "Mexico": ("525550002222", "5215550002222"),

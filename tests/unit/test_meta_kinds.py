@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_meta_parse import RECORDED, envelope, message_of, stored, text_message, value_of
 
 from shared.channels.meta.kinds import ANSWERS, MEDIA_TYPES, READERS
 from shared.channels.meta.messages import remark
@@ -35,6 +34,7 @@ from shared.domain.messages import DEFAULT_KINDS, KINDS, Message, to_json
 from shared.handlers import handles
 from shared.handlers.loader import TeamFunction
 from shared.pipeline.ports import HandlerCall
+from tests.unit.test_meta_parse import RECORDED, envelope, message_of, stored, text_message, value_of
 
 PROMISES = {
     "text": "text",

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from outlasting import LONGEST_DEADLINE, outlasted
 
 from cli.dead.parts import NEEDED
 from shared import bootstrap, config
@@ -23,6 +22,7 @@ from shared.net import grpc_client
 from shared.pipeline.ports import Incoming
 from shared.stores.redis import client as redis_client
 from shared.stores.sqlite import file
+from tests.support.outlasting import LONGEST_DEADLINE, outlasted
 
 TIMEOUTS = ("1s", "29s", "30s", "60s", "600s", "1700s")
 """Of a handler: the least, around what the outbound half needs anyway, the default, long, and the most."""
@@ -126,7 +126,7 @@ def test_a_time_that_ends_too_early_is_noticed(
 def test_a_service_that_takes_too_long_to_end_is_noticed(
     name: str, value: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(f"outlasting.{name}", value)
+    monkeypatch.setattr(f"tests.support.outlasting.{name}", value)
     assert any("A graceful end" in fault for fault in outlasted(Limits(), Limits(), seconds(120)))
 
 

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipelines import Clock, Store
 
 from shared.domain.delivery.answers import Answer, Step, TaskResult
 from shared.domain.errors import StoreUnavailable
 from shared.domain.record import Delivery, State
 from shared.domain.verdicts import Accepted, Retry
 from shared.pipeline.patience import PAUSE_SECONDS, settle_patiently
-from tests.unit.builders import LIMITS, MINE, leased
+from tests.support.builders import LIMITS, MINE, leased
+from tests.support.pipelines import Clock, Store
 
 SENT = Accepted("wamid.1")
 

@@ -65,7 +65,7 @@ from shared.domain.verdicts import (
 )
 from shared.pipeline.channels import Channels
 from shared.pipeline.dispatch import Follow
-from tests.unit.builders import (
+from tests.support.builders import (
     ANY_TASK,
     DELIVERED,
     EVERY_RECEIPT,
@@ -82,7 +82,7 @@ from tests.unit.builders import (
     at,
     task_for,
 )
-from tests.unit.protocol_rows import (
+from tests.support.protocol_rows import (
     COUNTERS,
     PAGE,
     THEN,

@@ -11,7 +11,6 @@ from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 
 import pytest
-from builders import leased
 
 from shared import bootstrap
 from shared.domain.errors import ProviderUnavailable
@@ -22,6 +21,7 @@ from shared.net import egress_policy
 from shared.net.bounded_http import Answer, NotSent, Poster
 from shared.net.egress_policy import ANYWHERE, PUBLIC, NotPublic, Reach, is_public
 from shared.pipeline.ports import HandlerCall, HandlerFault
+from tests.support.builders import leased
 
 PATIENT = PostTimes(*[timedelta(seconds=20)] * 4)
 NAME = "media.tenant.example"

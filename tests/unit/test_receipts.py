@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pipelines import Channel, Clock, Queue, Store, lines_of
 
 from shared.domain.deadline import Deadline
 from shared.domain.events import MessageReceived, Parsed, ReceiptReceived
@@ -22,7 +21,7 @@ from shared.pipeline.channels import Channels
 from shared.pipeline.ports import Incoming
 from shared.pipeline.receipts import blocks, note_all
 from shared.tenants.environment import EnvironmentTenants
-from tests.unit.builders import (
+from tests.support.builders import (
     DELIVERED,
     EVERY_RECEIPT,
     FAILED,
@@ -35,6 +34,7 @@ from tests.unit.builders import (
     at,
     pending,
 )
+from tests.support.pipelines import Channel, Clock, Queue, Store, lines_of
 
 BOUNDED = settings(max_examples=100, deadline=None, derandomize=True, database=None)
 

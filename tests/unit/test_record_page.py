@@ -15,7 +15,7 @@ from shared.domain.tasks import task_body
 from shared.handlers.runner import ERROR_CHARACTERS
 from shared.stores import codec
 from shared.stores.sqlite.store import SqliteStore
-from tests.unit.builders import LIMITS, NOW, at, pending, task_for
+from tests.support.builders import LIMITS, NOW, at, pending, task_for
 
 PAGE = (Path(__file__).parents[2] / "docs" / "record.md").read_text()
 

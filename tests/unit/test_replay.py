@@ -4,10 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pipelines import Clock, Queue, Store
 
 from shared.operations.dead_letters import Discard, Done, Replay
-from tests.unit.builders import LIMITS, done
+from tests.support.builders import LIMITS, done
+from tests.support.pipelines import Clock, Queue, Store
 
 MAKERS: dict[str, Callable[[Store, Queue, Clock], Replay | Discard]] = {
     "replay": lambda store, queue, clock: Replay(store, queue, LIMITS, clock),

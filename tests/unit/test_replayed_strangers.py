@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipelines import ADDRESS, SENDER, Channel, Clock, Lines, Queue, Store, lines_of
 
 from shared.domain.dead_letters import Wanted, dead_letter
 from shared.domain.delivery.answers import Answer, TaskResult
@@ -21,7 +20,8 @@ from shared.pipeline.channels import Channels
 from shared.pipeline.dispatch import Follow
 from shared.pipeline.ports import BackendUnavailable, HandlerCall, HandlerFault, HandlerInterrupted, Tenant
 from shared.pipeline.process_inbound import ProcessInbound
-from tests.unit.builders import LAST, LIMITS, expired, pending, task_for
+from tests.support.builders import LAST, LIMITS, expired, pending, task_for
+from tests.support.pipelines import ADDRESS, SENDER, Channel, Clock, Lines, Queue, Store, lines_of
 
 ACCOUNT = "300000000000003"
 

@@ -7,7 +7,6 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from second_channel import TIME_UNKNOWN, AcmeChannel
 
 from shared.domain.errors import AnswerLost, ItemUnparsable
 from shared.domain.events import MessageReceived, Parsed, ReceiptReceived, Unparsable
@@ -15,7 +14,8 @@ from shared.domain.identity import Echo
 from shared.domain.record import Kind, ReceiptKind
 from shared.domain.retention import RAW_PAYLOAD_BYTES
 from shared.pipeline.ports import Incoming
-from tests.unit.builders import pending
+from tests.support.builders import pending
+from tests.support.second_channel import TIME_UNKNOWN, AcmeChannel
 
 OURS, PERSON = "+15550001111", "+15550002222"
 CHANNEL = AcmeChannel("secret", "https://pombo.example.com", "http://127.0.0.1:9")

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipelines import IN_USE, SENDER, Channel, Clock, Lines, Queue, Store, lines_of
 
 from shared.domain.delivery.answers import Answer, TaskResult
 from shared.domain.delivery.lease import lease
@@ -36,7 +35,8 @@ from shared.pipeline.process_outbound import ProcessOutbound
 from shared.pipeline.sender_marks import SenderMarks, log_outage
 from shared.pipeline.senders import Outages, Senders
 from shared.tenants.environment import EnvironmentTenants
-from tests.unit.builders import LIMITS, MINE, NOW, OTHERS, at, past_doubt, pending, task_for
+from tests.support.builders import LIMITS, MINE, NOW, OTHERS, at, past_doubt, pending, task_for
+from tests.support.pipelines import IN_USE, SENDER, Channel, Clock, Lines, Queue, Store, lines_of
 
 ID = sender_id("meta", SENDER)
 USED = Credential(IN_USE, at(-900))

@@ -30,7 +30,7 @@ from shared.domain import (
 )
 from shared.domain.limits import Backoff, Limits, PostTimes, Waits
 from shared.domain.outbound import checks, templates
-from tests.unit.builders import NOW, at, dead, pending, task_for
+from tests.support.builders import NOW, at, dead, pending, task_for
 
 ENUMS: Mapping[type[StrEnum], Mapping[str, str]] = {
     record.State: {

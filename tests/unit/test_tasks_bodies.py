@@ -15,7 +15,7 @@ from shared.domain.limits import Limits
 from shared.domain.record import Kind, Task
 from shared.domain.tasks import next_hop, own_task, parse_task, reply_task, task_body
 from shared.domain.verdicts import Replied
-from tests.unit.builders import NOW, at, pending
+from tests.support.builders import NOW, at, pending
 
 KEY = "0e" * 20
 GOOD: dict[Kind, dict[str, Any]] = {

@@ -19,7 +19,7 @@ from shared.domain.outbound.messages import OutboundMessage
 from shared.handlers import message as a_message
 from shared.handlers.loader import TeamFunction
 from shared.pipeline.ports import HandlerCall
-from tests.unit.builders import NOW
+from tests.support.builders import NOW
 
 
 def message(kind: str = "text", text: str | None = None, **more: Any) -> Message:

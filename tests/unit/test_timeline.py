@@ -8,7 +8,16 @@ from datetime import datetime
 from typing import Any, get_args
 
 import pytest
-from builders import (
+
+from shared.domain.delivery.create import create
+from shared.domain.delivery.operator import discard, replay
+from shared.domain.identity import DOCTOR_KEY, outbound_key
+from shared.domain.limits import Limits
+from shared.domain.record import Attempt, Delivery, Kind, Receipts, State
+from shared.domain.verdicts import HandlerVerdict, Released, SendVerdict
+from shared.operations.timeline.build import Timeline, build, shown, told_by_logs
+from shared.operations.timeline.sentences import RECEIVED, waited
+from tests.support.builders import (
     DELIVERED,
     FAILED,
     NOW,
@@ -25,15 +34,6 @@ from builders import (
     leased,
     pending,
 )
-
-from shared.domain.delivery.create import create
-from shared.domain.delivery.operator import discard, replay
-from shared.domain.identity import DOCTOR_KEY, outbound_key
-from shared.domain.limits import Limits
-from shared.domain.record import Attempt, Delivery, Kind, Receipts, State
-from shared.domain.verdicts import HandlerVerdict, Released, SendVerdict
-from shared.operations.timeline.build import Timeline, build, shown, told_by_logs
-from shared.operations.timeline.sentences import RECEIVED, waited
 
 NONE = Receipts()
 POSITIVE = {"delivered": DELIVERED, "read": READ, "played": PLAYED}

@@ -12,7 +12,7 @@ from shared.domain.record import Kind
 from shared.domain.retention import RAW_PAYLOAD_BYTES, UNKNOWN_SENDER_PAYLOAD_BYTES, retention
 from shared.domain.verdicts import Limited, LimitScope, Retry
 from shared.domain.waits import after_outage, asked_for, before_limited, before_retry, jittered
-from tests.unit.builders import NOW
+from tests.support.builders import NOW
 
 LIMITS = Limits()
 WAITS = LIMITS.waits

@@ -159,7 +159,18 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[str, str], 
     def run(name: str, workers: str) -> None:
         directory = tmp_path_factory.mktemp("hang")
         (directory / "test_it.py").write_text(HEAD + (LONG.get(name) or HANGS[name][0]))
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "watchdog", "-n", workers, "-c"]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "tests.support.watchdog",
+            "-n",
+            workers,
+            "-c",
+        ]
         command += [os.devnull, "--rootdir", str(directory), "-o", "timeout=1", "-o", "watchdog_grace=1"]
         command += ["-o", "watchdog_around=4", str(directory)]
         command += ["--timeout", "0"] if name == "without a timeout" else []
@@ -168,7 +179,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[str, str], 
                 done = subprocess.run(
                     command,
                     cwd=directory,
-                    env={**os.environ, "PYTHONPATH": str(ROOT / "tests" / "unit")},
+                    env={**os.environ, "PYTHONPATH": str(ROOT)},
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
                     text=True,

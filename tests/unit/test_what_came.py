@@ -4,8 +4,6 @@ import json
 from typing import Any
 
 import pytest
-from builders import done
-from test_meta_parse import text_message
 
 from cli.trace import as_dict, as_text
 from shared import bootstrap
@@ -14,6 +12,8 @@ from shared.domain.messages import Message
 from shared.domain.record import Delivery, Kind
 from shared.handlers import message
 from shared.operations.timeline.build import Came, build
+from tests.support.builders import done
+from tests.unit.test_meta_parse import text_message
 
 EVENT = done(Kind.INBOUND, plan_size=0)
 

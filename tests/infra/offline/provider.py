@@ -23,7 +23,7 @@ from tf.gen import grpc_stdio_pb2_grpc as stdio_rpc
 from tf.gen import tfplugin_pb2 as wire
 from tf.gen import tfplugin_pb2_grpc as wire_rpc
 
-from offline import behaviour
+from tests.infra.offline import behaviour
 
 _UNKNOWN = msgpack.ExtType(0, b"\x00")
 _NESTINGS = {"single": 1, "list": 2, "set": 3, "map": 4}

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from offline.bindings import Accessor, Class, Entry, Module, UnknownForm
+from tests.infra.offline.bindings import Accessor, Class, Entry, Module, UnknownForm
 
 Block = dict[str, Any]
 

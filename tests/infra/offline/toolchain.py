@@ -20,8 +20,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from offline.bindings import PROVIDER, read
-from offline.schema import schema_of
+from tests.infra.offline.bindings import PROVIDER, read
+from tests.infra.offline.schema import schema_of
 
 HERE = Path(__file__).resolve().parent
 _LONGEST_DOWNLOAD = 170

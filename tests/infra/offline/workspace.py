@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from offline.toolchain import Toolchain
+from tests.infra.offline.toolchain import Toolchain
 
 TERRAFORM = Path(__file__).resolve().parents[3] / "infra" / "terraform"
 _LEFT_OUT = shutil.ignore_patterns(

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import parts
 import pytest
-from internal_service import Handler, Make, Service
-from parts import InternalParts
 
 from services.internal.main import create_app
+from tests.support import parts
+from tests.support.internal_service import Handler, Make, Service
+from tests.support.parts import InternalParts
 
 
 @pytest.fixture(scope="module")

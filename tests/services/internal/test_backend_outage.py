@@ -6,10 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-import parts
 import pytest
-from internal_service import Make, Service, TaskRun, told
-from parts import NOW, an_event
 
 from shared.domain.delivery.create import create
 from shared.domain.delivery.operator import replay
@@ -17,6 +14,9 @@ from shared.domain.errors import StoreUnavailable
 from shared.domain.identity import change_event_id
 from shared.domain.marks import Block, Marks, Outage
 from shared.domain.record import Kind, State, Task
+from tests.support import parts
+from tests.support.internal_service import Make, Service, TaskRun, told
+from tests.support.parts import NOW, an_event
 
 SECRET = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)

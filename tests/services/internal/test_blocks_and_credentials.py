@@ -7,15 +7,15 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import parts
 import pytest
-from internal_service import Make, Service, at_once, meet, told
-from parts import NOW, SENDER, WebhookParts, a_reply, error, post, receipt
 
 from shared.domain.dead_letters import Listing
 from shared.domain.identity import Echo
 from shared.domain.marks import Block, ReceiptBlock, sender_id
 from shared.domain.record import Delivery, State, Task
+from tests.support import parts
+from tests.support.internal_service import Make, Service, at_once, meet, told
+from tests.support.parts import NOW, SENDER, WebhookParts, a_reply, error, post, receipt
 
 TEN_MINUTES, TWO_HOURS = timedelta(minutes=10), timedelta(hours=2)
 

@@ -3,12 +3,11 @@
 from collections import Counter
 from pathlib import Path
 
-import parts
-from internal_service import Make, Service
-from parts import key_of, post, text
-
 from shared.domain.identity import outbound_key
 from shared.domain.record import Delivery, Task
+from tests.support import parts
+from tests.support.internal_service import Make, Service
+from tests.support.parts import key_of, post, text
 
 WEBHOOK = ["create"]
 EVENT = ["change", "change"]

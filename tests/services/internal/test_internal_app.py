@@ -6,14 +6,14 @@ import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
-import parts
 import pytest
-from internal_service import FINAL, Service, said
-from parts import TOKEN, a_reply, an_event, ended
 
 from shared.domain.errors import StoreUnavailable
 from shared.domain.record import Delivery, Kind, State, Task
 from shared.domain.tasks import CHECK_BODY, task_body
+from tests.support import parts
+from tests.support.internal_service import FINAL, Service, said
+from tests.support.parts import TOKEN, a_reply, an_event, ended
 
 # ---- who may ask, and for what
 

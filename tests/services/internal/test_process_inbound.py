@@ -6,15 +6,15 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-import parts
 import pytest
-from internal_service import LAST, OLDER, PLUS, Make, Service, said
-from parts import NOW, PERSON, STRANGER, a_reply, an_event, ended, held, text
 
 from shared.domain.errors import QueueUnavailable, StoreUnavailable
 from shared.domain.identity import outbound_key
 from shared.domain.record import Delivery, State, Task
 from shared.handlers import Drop, Message, OutboundMessage
+from tests.support import parts
+from tests.support.internal_service import LAST, OLDER, PLUS, Make, Service, said
+from tests.support.parts import NOW, PERSON, STRANGER, a_reply, an_event, ended, held, text
 
 # ---- process_inbound: what a task finds
 

@@ -5,10 +5,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-import parts
 import pytest
-from internal_service import FINAL, LAST, OLDER, PLUS, T0, Make, Service, note, said
-from parts import NOW, a_reply, doubtful, ended, error, held, put_marks
 
 from shared.domain.delivery.create import create
 from shared.domain.delivery.operator import replay
@@ -17,6 +14,9 @@ from shared.domain.identity import Echo
 from shared.domain.marks import Block, Outage, RefusedCredential
 from shared.domain.record import Delivery, Kind, ReceiptKind, State, Task
 from shared.operations.timeline.build import shown
+from tests.support import parts
+from tests.support.internal_service import FINAL, LAST, OLDER, PLUS, T0, Make, Service, note, said
+from tests.support.parts import NOW, a_reply, doubtful, ended, error, held, put_marks
 
 # ---- process_outbound: what a task finds
 

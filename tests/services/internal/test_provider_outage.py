@@ -5,14 +5,14 @@ from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
-import parts
 import pytest
-from internal_service import Make, Service, TaskRun, at_once, meet, told
-from parts import NOW, a_reply, doubtful, error
 
 from services import health
 from shared.domain.marks import Outage
 from shared.domain.record import Delivery, State, Task
+from tests.support import parts
+from tests.support.internal_service import Make, Service, TaskRun, at_once, meet, told
+from tests.support.parts import NOW, a_reply, doubtful, error
 
 MINUTE = timedelta(minutes=1)
 KINDS = {"refused": error(2, 503), "busy": (429, b"slow down"), "lost": (0, b""), "an empty 500": (500, b"")}

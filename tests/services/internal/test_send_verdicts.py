@@ -4,13 +4,13 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-import parts
 import pytest
-from internal_service import LAST, Make, Service, note, said
-from parts import NOW, PERSON, a_reply, doubtful, error
 
 from shared.domain.marks import Outage
 from shared.domain.record import State, Task
+from tests.support import parts
+from tests.support.internal_service import LAST, Make, Service, note, said
+from tests.support.parts import NOW, PERSON, a_reply, doubtful, error
 
 # ---- process_outbound: what the provider says
 

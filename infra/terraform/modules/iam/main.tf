@@ -58,7 +58,7 @@ resource "google_service_account" "this" {
 }
 
 # Roles of our own, each with the permissions of the calls that the code makes and no other: Google's roles beside them may
-# delete every record, and list every task. A test holds them to the code (tests/unit/permissions.py). A deleted role's name
+# delete every record, and list every task. A test holds them to the code (tests/support/permissions.py). A deleted role's name
 # is taken for some weeks; the provider brings such a role back.
 resource "google_project_iam_custom_role" "this" {
   for_each = local.roles

@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-import fake_cloud
 import yaml
-from fake_cloud import REPOSITORY, serving
-from tree import ROOT
+
+from tests.support import fake_cloud
+from tests.support.fake_cloud import REPOSITORY, serving
+from tests.support.tree import ROOT
 
 BUILD: Mapping[str, Any] = yaml.safe_load((ROOT / "cloudbuild.yaml").read_text())
 DEPLOYMENT: Mapping[str, Any] = yaml.safe_load((ROOT / "cloudbuild-deploy.yaml").read_text())

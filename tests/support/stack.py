@@ -19,8 +19,6 @@ from typing import Any, Self, TypeVar
 
 import click
 import httpx
-import log_table
-from machine import missing
 
 from cli import running, trace
 from cli.chaos.logs import OF_PEOPLE, UNAVAILABLE
@@ -32,6 +30,8 @@ from shared.domain.identity import message_event_id, outbound_key
 from shared.domain.marks import Marks, sender_id
 from shared.domain.record import Delivery
 from shared.logs import EVENTS
+from tests.support import log_table
+from tests.support.machine import missing
 
 T = TypeVar("T")
 ROOT = Path(__file__).parents[2]

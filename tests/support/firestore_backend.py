@@ -14,18 +14,18 @@ from typing import Any
 
 import click
 import grpc
-from backends import Backend
 from google.cloud.firestore_v1 import types
 from google.cloud.firestore_v1.services.firestore import FirestoreClient
 from google.cloud.firestore_v1.services.firestore.transports import FirestoreGrpcTransport
-from machine import missing
-from real_servers import free_port, frozen, until
 
 from local.cut_proxy import CutProxy
 from local.stores.firestore_emulator import FIRESTORE_EMULATOR
 from shared.domain.limits import Limits
 from shared.stores.firestore.schema import COLLECTIONS
 from shared.stores.firestore.store import FirestoreStore
+from tests.support.backends import Backend
+from tests.support.machine import missing
+from tests.support.real_servers import free_port, frozen, until
 
 DATABASE = "(default)"
 _projects = (f"pombo-test-{number}" for number in itertools.count(1))

@@ -13,14 +13,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from click.testing import CliRunner
-from payloads import envelope, receipt, text, value, wire
-from stack import SENDER, TASK_TOKEN, Stack, clean_environment, cli, command
 
 from cli.commands import pombo
 from shared.domain.delivery.create import create
 from shared.domain.identity import Echo, message_event_id, outbound_key
 from shared.domain.limits import Limits
 from shared.domain.record import Attempt, Delivery, Kind, State
+from tests.support.payloads import envelope, receipt, text, value, wire
+from tests.support.stack import SENDER, TASK_TOKEN, Stack, clean_environment, cli, command
 
 LIMITS = Limits()
 WORDS = "a c4n4ry text"

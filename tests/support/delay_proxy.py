@@ -1,4 +1,4 @@
-"""python tests/large_posts/delay_proxy.py TARGET_PORT SECONDS: a TCP proxy whose server seems so many seconds away.
+"""python tests/support/delay_proxy.py TARGET_PORT SECONDS: a TCP proxy whose server seems so many seconds away.
 
 Each piece of an answer arrives that much later, in order; what is sent arrives at once. It prints its port.
 """

@@ -10,12 +10,12 @@ import grpc
 import httpx
 from google.cloud.tasks_v2 import CloudTasksClient
 from google.cloud.tasks_v2.services.cloud_tasks.transports import CloudTasksGrpcTransport
-from stack import SECONDS, TASK_TOKEN, Stack
 
 from local.children import Child
 from local.services import SERVICES
 from shared import crash
 from shared.config import LOCAL_SECRETS
+from tests.support.stack import SECONDS, TASK_TOKEN, Stack
 
 T = TypeVar("T")
 READY_SECONDS = 60.0

@@ -9,10 +9,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-import parts
 import pytest
 from flask.testing import FlaskClient
-from parts import NOW, TOKEN, InternalParts
 from werkzeug.test import TestResponse
 
 from shared.domain.identity import Echo
@@ -20,6 +18,8 @@ from shared.domain.marks import Credential, Marks
 from shared.domain.record import Delivery, ReceiptKind, State, Task
 from shared.domain.tasks import task_body
 from shared.handlers import Message
+from tests.support import parts
+from tests.support.parts import NOW, TOKEN, InternalParts
 
 T = TypeVar("T")
 PLUS = timedelta(seconds=1)

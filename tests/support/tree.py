@@ -4,7 +4,7 @@ import os
 import shutil
 from pathlib import Path
 
-from machine import missing
+from tests.support.machine import missing
 
 ROOT = Path(__file__).parents[2]
 SERVICES = tuple((ROOT / "services" / "names.txt").read_text().split())

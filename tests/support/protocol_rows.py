@@ -16,7 +16,7 @@ from shared.domain.guards import Elect, Go, Guard, Never, Wait
 from shared.domain.limits import DoubtPolicy, Limits
 from shared.domain.record import Delivery, Kind, Receipts, State, Task
 from shared.domain.verdicts import Lost, Refused, Released, Verdict
-from tests.unit.builders import LIMITS, MINE, NOW
+from tests.support.builders import LIMITS, MINE, NOW
 
 PAGE = Path(__file__).parents[2] / "docs" / "protocol.md"
 GONE = "absent"

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from crashing import SERVICES, Rig
-from payloads import envelope, of_texts, receipt, text, value, wire
-from stack import SENDER
-
 from shared.domain.identity import Echo, change_event_id, message_event_id, outbound_key
 from shared.domain.marks import Block
 from shared.domain.record import Delivery
+from tests.support.crashing import SERVICES, Rig
+from tests.support.payloads import envelope, of_texts, receipt, text, value, wire
+from tests.support.stack import SENDER
 
 STRANGER = "200000000000008"
 ANOTHER_TOKEN = "test_access_token_of_after"

@@ -11,15 +11,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from backends import Backend, Clock
-from machine import missing
-from real_servers import free_port, frozen, until
 from redis import Redis
 from redis.exceptions import ConnectionError
 
 from local.cut_proxy import CutProxy
 from shared.domain.limits import Limits
 from shared.stores.redis.store import RedisStore
+from tests.support.backends import Backend, Clock
+from tests.support.machine import missing
+from tests.support.real_servers import free_port, frozen, until
 
 DURABLE = ("--appendonly", "yes", "--appendfsync", "always")
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stack import SENDER
+from tests.support.stack import SENDER
 
 ACCOUNT = "100000000000001"
 

@@ -19,7 +19,7 @@ from shared.domain.identity import Echo
 from shared.domain.messages import Contact, Message
 from shared.domain.record import Delivery, Task
 from shared.stores.sqlite.store import SqliteStore
-from tests.unit.builders import LIMITS, NO_JITTER, NOW
+from tests.support.builders import LIMITS, NO_JITTER, NOW
 
 IN_USE = "fingerprint-in-use"
 SENDER, ADDRESS = "100000000000001", "a" * 40
