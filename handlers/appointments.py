@@ -14,7 +14,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from shared.handlers import Message, handles
+from pombo import Message, handles
 
 SLOTS = ("9:00", "10:00", "11:00")
 FILE = ".pombo/appointments.sqlite"

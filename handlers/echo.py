@@ -1,6 +1,6 @@
 """The simplest handler: says back what it was told, whatever that was. A start for your own."""
 
-from shared.handlers import Message, OutboundMessage
+from pombo import Message, OutboundMessage
 
 LONGEST = 4096  # people may write longer texts than a business may
 

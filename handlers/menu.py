@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from shared.handlers import Drop, Message, OutboundMessage
+from pombo import Drop, Message, OutboundMessage
 
 DRINKS = {"espresso": "Espresso", "galao": "Galão", "tea": "Mint tea"}
 BUTTONS = {"drinks": "Order a drink", "where": "Where are you?", "bye": "Nothing, bye"}

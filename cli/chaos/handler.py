@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cli.chaos.script import Script
-from shared.handlers import Message, OutboundMessage
+from pombo import Message, OutboundMessage
 
 TRIES = "CHAOS_TRIES"
 """The variable that names a directory for the tries of what raises: they outlive a killed process."""

@@ -19,8 +19,8 @@ from typing import Any
 from infra.release.place import Place
 from infra.release.tools import Failed, Refused, follow, gcloud
 
-FOLDERS = ("services", "shared", "handlers")
-LEFT_OUT = ("cli", "__pycache__")
+FOLDERS = ("services", "shared", "handlers", "pombo")
+LEFT_OUT = ("__pycache__",)
 """What .dockerignore says, in Python's words. A test holds the two together."""
 
 

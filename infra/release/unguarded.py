@@ -6,7 +6,7 @@ from pathlib import Path
 
 from infra.release.tools import Refused
 
-PARTS = ("infra", "services", "shared", "handlers")
+PARTS = ("infra", "services", "shared", "handlers", "pombo")
 LEFT_OUT = ("__pycache__", ".terraform", ".terraform.lock.hcl", "*.tfstate*", "*_override.tf", "terraform.tfvars")
 
 GUARDS = {

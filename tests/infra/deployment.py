@@ -18,7 +18,7 @@ from tests.infra import fake_project
 from tests.infra.offline.toolchain import HERE, Toolchain
 
 ROOT = Path(__file__).resolve().parents[2]
-PARTS = ("infra", "services", "shared", "handlers")
+PARTS = ("infra", "services", "shared", "handlers", "pombo")
 NUMBER = "100000000000001"
 
 TERRAFORM = """#!{python}

@@ -354,7 +354,7 @@ def test_the_source_is_what_the_image_may_hold(deployed: Any) -> None:
     for source in deployment.state["sources"]:
         names = set(source["files"])
         internal = source["name"] == "pombo-internal"
-        parts = {"services", "shared", "Dockerfile", ".gcloudignore", *(["handlers"] if internal else [])}
+        parts = {"services", "shared", "Dockerfile", ".gcloudignore", *(["handlers", "pombo"] if internal else [])}
         assert {name.split("/")[0] for name in names} == parts
         other = "services/webhook/" if internal else "services/internal/"
         assert not [name for name in names if name.startswith(other)]

@@ -106,7 +106,7 @@ def test_the_base_image_is_one_by_a_tag_of_the_python_that_is_tested() -> None:
 
 def test_the_context_holds_the_code_of_the_services_and_nothing_else() -> None:
     held = context(ROOT, files_of(ROOT))
-    assert {name.partition("/")[0] for name in held} == {"handlers", "services", "shared"}
+    assert {name.partition("/")[0] for name in held} == {"handlers", "pombo", "services", "shared"}
     assert not [name for name in held if name.startswith("cli/") or "__pycache__" in name]
     assert {"handlers/echo.py", "services/server.py", "services/webhook/requirements.txt", "shared/logs.py"} <= set(
         held

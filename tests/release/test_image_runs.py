@@ -95,7 +95,7 @@ def test_an_image_is_without_what_slows_a_start_or_was_never_meant_to_be_there(s
     installed = {name.partition("-")[0] for name in seen["installed"]}
     assert not installed & {"aiohttp", "pip", "setuptools", "pytest", "hatchling", "uv"}
     held = {path.name for path in image.directory.iterdir()}
-    code = {"handlers", "services", "shared"} if service == "internal" else {"services", "shared"}
+    code = {"handlers", "pombo", "services", "shared"} if service == "internal" else {"services", "shared"}
     assert held == {"venv", "bytecode", "requirements.txt", *code}
     assert {path.name for path in (image.directory / "services").iterdir() if path.is_dir()} == {service}
 

@@ -13,7 +13,7 @@ from shared import config
 from tests.support.user_environment import CLEARED
 
 ROOT = Path(__file__).parents[2]
-PROGRAMS = ("shared", "services", "cli", "local", "handlers", "bench", "examples", ".ci", "infra", "tests")
+PROGRAMS = ("shared", "services", "cli", "local", "pombo", "handlers", "bench", "examples", ".ci", "infra", "tests")
 GIVEN = {"TF_PLUGIN_MAGIC_COOKIE", "CHAOS_TRIES"}
 """Read by a program that a program of ours starts with its own value, whatever the user's is."""
 WANTED = {"CI", "HOME", "PATH", "PYTEST_TIMEOUT"}

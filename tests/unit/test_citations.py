@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = (".ci", "bench", "examples", "handlers", "infra", "local", "services", "shared", "tests")
+FOLDERS = (".ci", "bench", "examples", "cli", "handlers", "infra", "local", "pombo", "services", "shared", "tests")
 PROGRAMS = sorted(
     path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py") if "__pycache__" not in path.parts
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TREES = ("services", "shared", "cli", "handlers", "local")
+TREES = ("services", "shared", "cli", "pombo", "handlers", "local")
 PROJECT = {*TREES, "tests", "bench", "examples"}
 
 
@@ -48,9 +48,10 @@ RULES: Mapping[str, Rule] = {
     "services.internal": Rule(may=(*SERVICE.may, *SERVICE_COMMON)),
     "services.api": Rule(may=(*SERVICE.may, *SERVICE_COMMON)),
     "services": Rule(may=SERVICE.may, never=("services.webhook", "services.internal", "services.api")),
-    "handlers": Rule(may=("shared.handlers",)),
+    "pombo": Rule(may=("shared.handlers",), third_party=False),
+    "handlers": Rule(may=("pombo", "shared.handlers")),
     "local": Rule(may=("shared",)),
-    "cli.chaos": Rule(may=("cli", "shared", "local")),
+    "cli.chaos": Rule(may=("cli", "shared", "local", "pombo")),
     "cli": Rule(may=(*SERVICE.may, "shared.operations", "local")),
 }
 """The longest prefix of a module's name decides. `shared` stands for its own __init__ alone: whatever else comes to

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.test_import_directions import PROJECT, ROOT, imports_of
 
 PAGE = ROOT / "docs" / "decisions" / "0002-libraries.md"
-OURS = ("services", "shared", "handlers", "cli", "local", "infra", "examples")
+OURS = ("services", "shared", "handlers", "pombo", "cli", "local", "infra", "examples")
 BUILT_ON = {
     "functions_framework",
     "flask",

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = (".ci", "bench", "docs", "examples", "handlers", "infra", "local", "services", "shared", "tests")
+FOLDERS = (
+    *(".ci", "bench", "cli", "docs", "examples", "handlers", "infra", "local", "pombo", "services", "shared", "tests"),
+)
 WRITTEN_IN = {".md", ".py", ".tf", ".hcl", ".tfvars", ".yaml", ".toml", ".env", ".txt", ""}
 
 
@@ -23,7 +25,7 @@ PAGES = [name for name in TEXTS if name.endswith(".md")]
 
 _LINK = re.compile(r"\[[^\]\n]+\]\(([^)\s]+)\)")
 _NAMED = re.compile(
-    r"(?<![\w/.$*{}-])(?:bench|docs|examples|handlers|infra|local|services|shared|tests)/"
+    r"(?<![\w/.$*{}-])(?:bench|cli|docs|examples|handlers|infra|local|pombo|services|shared|tests)/"
     r"(?:[\w.-]+/)*[\w-]+\.(?:py|md|tf|hcl|json|yaml|env|txt|tfvars)(?![\w-])"
 )
 INVENTED = re.compile(r"tests/t\.py|infra/e/.*|handlers/mine\.py|tests/test_mine\.py|.*/terraform\.tfvars")

@@ -4,7 +4,7 @@ import json
 import os
 from pathlib import Path
 
-from shared.handlers import handles
+from pombo import handles
 
 CALLS = Path(os.environ["HANDLER_CALLS"])
 

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from shared.handlers import Drop, OutboundMessage
+from pombo import Drop, OutboundMessage
 
 CALLS = Path(os.environ["HANDLER_CALLS"])
 print("a handler is imported")
