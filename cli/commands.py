@@ -13,12 +13,27 @@ from cli.ledger import ledger
 from cli.say import say
 from cli.trace import trace
 from cli.up import up
+from cli.version import version
 from local import invocation, terminal
 from local.terminal import WrongSettings
 from shared.domain.errors import PomboError
 
 
+def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        click.echo(f"pombo {version()}")
+        context.exit()
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
 def pombo() -> None:
     """WhatsApp messages in, replies out: once, in order, and anybody can see where each one is.
 

@@ -1,0 +1,18 @@
+"""The version of Pombo that runs. Its one source is pyproject.toml."""
+
+from pathlib import Path
+
+PROJECT_FILE = Path(__file__).parents[1] / "pyproject.toml"
+
+
+def version() -> str:
+    """The version in the checkout's pyproject.toml; where there is none, that of the installed package."""
+    try:
+        text = PROJECT_FILE.read_text()
+    except FileNotFoundError:
+        from importlib.metadata import version as installed  # slow to import, and every command imports this module
+
+        return installed("pombo")
+    import tomllib
+
+    return str(tomllib.loads(text)["project"]["version"])
