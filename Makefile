@@ -23,6 +23,10 @@ takes = @$(foreach name,$(filter-out $(1),STORE DATA PORTS MESSAGES SECONDS SEED
 	echo "pombo: make $@ takes no $(name); it takes: $(1)" >&2; exit 2;)) :
 CONTRACT := -n 2 --dist loadfile
 TOGETHER = -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore tests/contract
+# make quick: three processes, because some tests wait; and no test that itself starts pytest or pip-audit many times.
+QUICK := -n 3 --dist loadfile --no-loadscope-reorder $(patsubst %,--ignore tests/unit/test_%.py,\
+	audit beside_a_stack mutation watchdog)
+QUICK_STACK := tests/services/test_stack_duplicates.py::test_a_webhook_that_comes_three_times_is_answered_once
 # make chaos: how many messages, over how long, with which luck
 MESSAGES ?=
 SECONDS ?=
@@ -33,7 +37,7 @@ ENVIRONMENT ?=
 SERVICES ?= $(ALL_SERVICES)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev python-as-asked run demo try test test-all check format lock images pin-images mirror-images deploy rollback drop-candidate chaos mutants bench clean
+.PHONY: help setup setup-dev python-as-asked run demo try quick test test-all check format lock images pin-images mirror-images deploy rollback drop-candidate chaos mutants bench clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -92,6 +96,9 @@ demo: setup ## the same, then end: exit 0 if the reply came
 try: setup ## every sample webhook through Pombo, and what became of each
 	$(call takes,STORE PORTS)
 	@exec $(BIN)/python -m cli.tour samples $(call option,STORE,store) $(call option,PORTS,ports)
+
+quick: setup-dev ## the unit tests, and one webhook through a running stack, in under a minute on two cores; no check
+	@$(BIN)/python -m pytest $(QUICK) -q -m "not slow" $(QUICK_STACK) tests/unit $(ARGS)
 
 test: setup-dev ## check, then every test that is quick enough for CI
 	@$(MAKE) --no-print-directory check

@@ -1,5 +1,6 @@
-"""What a contributor runs and sets: hooks as `make check`, editor settings as ruff's."""
+"""What a contributor runs and sets: hooks as `make check`, a stack in `make quick`, editor settings as ruff's."""
 
+import ast
 import configparser
 import re
 import shlex
@@ -35,6 +36,23 @@ def test_hooks_use_the_locked_tools_on_the_whole_repository() -> None:
     for hook in HOOKS["repos"][0]["hooks"]:
         assert hook["entry"].startswith(".venv/bin/")
         assert (hook["language"], hook["pass_filenames"], hook["always_run"]) == ("system", False, True), hook["id"]
+
+
+def test_make_quick_runs_the_unit_tests_and_one_test_on_a_running_stack() -> None:
+    ((*_, stack_test, folder, _),) = recipe_of("quick")
+    assert (stack_test, folder) == ("$(QUICK_STACK)", "tests/unit")
+    found = re.search(r"^QUICK_STACK := (tests/services/\w+\.py)::(\w+)$", MAKEFILE, re.M)
+    assert found
+    tests = {it.name: it for it in ast.parse((ROOT / found[1]).read_text()).body if isinstance(it, ast.FunctionDef)}
+    assert "stack" in {argument.arg for argument in tests[found[2]].args.args}
+
+
+def test_make_quick_leaves_out_only_unit_test_files_that_exist() -> None:
+    found = re.search(r"tests/unit/test_%\.py,\\\n\t([\w ]+)\)", MAKEFILE)
+    assert found
+    left_out = found[1].split()
+    assert 0 < len(left_out) <= 5
+    assert [name for name in left_out if not (ROOT / "tests" / "unit" / f"test_{name}.py").exists()] == []
 
 
 def test_editor_settings_agree_with_ruff() -> None:
