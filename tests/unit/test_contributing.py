@@ -55,6 +55,17 @@ def test_make_quick_leaves_out_only_unit_test_files_that_exist() -> None:
     assert [name for name in left_out if not (ROOT / "tests" / "unit" / f"test_{name}.py").exists()] == []
 
 
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "README.md", "docs/testing.md", "tests/README.md"])
+def test_pages_for_contributors_name_make_quick(page: str) -> None:
+    assert "make quick" in (ROOT / page).read_text()
+
+
+def test_readme_leads_to_the_contributors_pages() -> None:
+    readme = (ROOT / "README.md").read_text()
+    for page in ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "LICENSE"):
+        assert f"]({page})" in readme, page
+
+
 def test_editor_settings_agree_with_ruff() -> None:
     parser = configparser.ConfigParser()
     parser.read_string("[top]\n" + (ROOT / ".editorconfig").read_text())

@@ -19,6 +19,7 @@ PROGRAMS = (".ci", "bench", "cli", "handlers", "infra", "local", "services", "sh
 
 
 def test_pombo_version_shows_the_version_of_pyproject() -> None:
+    assert version_module.PROJECT_FILE == ROOT / "pyproject.toml"
     shown = CliRunner().invoke(pombo, ["--version"])
     assert (shown.exit_code, shown.output) == (0, f"pombo {DECLARED}\n")
 
