@@ -9,7 +9,7 @@ from cli.running import Running
 from local import terminal
 from shared.domain.identity import LEAST_PREFIX, is_id_prefix
 from shared.operations import lookup
-from shared.operations.lookup import Ambiguous, Found, Match
+from shared.operations.lookup import Ambiguous, LookupResult, Match
 
 NOTHING_KNOWN = (
     f"Nothing is known by this id: give {LEAST_PREFIX} or more characters of a correlation id, event id or key, or a "
@@ -19,7 +19,7 @@ NOTHING_KNOWN = (
 IN_LOG = "in the log"
 
 
-def find(running: Running, id: str) -> Found | None:
+def find(running: Running, id: str) -> LookupResult | None:
     """All records of the event that this id, or the one that begins so, belongs to. Raises ClickException where several
     begin so, after it has shown them.
     """

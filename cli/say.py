@@ -11,7 +11,7 @@ import click
 
 from cli import simulator
 from cli.running import Running, data_dir_option, find
-from cli.say_content import Content, content_options
+from cli.say_content import SayContent, content_options
 from cli.trace import as_text, replies_as_dicts, timeline_of
 from local import terminal
 from shared import bootstrap
@@ -52,7 +52,7 @@ def say(wait: bool, as_json: bool, data_dir: Path, **given: Any) -> None:
       pombo say "yes" --reply-to 4f1c2a90           answers that message
       pombo say "hello" --to 123456123              to another business number
     """
-    content = Content(**given)
+    content = SayContent(**given)
     content.check()
     running = find(data_dir)
     said = carry_out(running, content)
@@ -83,10 +83,10 @@ class Said:
 
 def send(running: Running, text: str) -> Said:
     """Send a text as a customer. Raises ClickException where there is no simulator, or it refuses."""
-    return carry_out(running, Content(text=text))
+    return carry_out(running, SayContent(text=text))
 
 
-def carry_out(running: Running, content: Content) -> Said:
+def carry_out(running: Running, content: SayContent) -> Said:
     """Let a customer do this. Raises ClickException, as `send`."""
     message_id = str(simulator.order(running, content.order(running))[0])
     ours = running.senders[0]

@@ -128,7 +128,7 @@ def content_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class SayContent:
     """What a customer does, to whom, and who it is."""
 
     text: str | None = None

@@ -74,7 +74,7 @@ class Options:
     restart: bool = True
     settings: Mapping[str, str] = field(default_factory=dict)
     """Of the environment; they go before the user's own."""
-    door: Callable[[int], int] | None = None
+    store_proxy: Callable[[int], int] | None = None
     """Where the services find the store's own server, given the port it listens on: the port of what stands between."""
 
 
@@ -325,7 +325,7 @@ class Stack:
         }
         if self._own_program:
             port = self._ports[STORE]
-            port = self._options.door(port) if self._options.door else port
+            port = self._options.store_proxy(port) if self._options.store_proxy else port
             defaults[self._own_program.setting] = self._own_program.address(port)
         theirs = {name: value for name, value in os.environ.items() if value or name not in defaults}
         return {**defaults, **theirs, **self._options.settings, "STORE": self._store}
@@ -398,7 +398,7 @@ class Stack:
 
 def run(options: Options, as_json: bool = False) -> None:
     """`pombo up`: start, print, serve until SIGINT or SIGTERM, end."""
-    stack = Stack(options, say=(lambda _sentence: None) if as_json else step, told_to_end=Told())
+    stack = Stack(options, say=(lambda _sentence: None) if as_json else step, told_to_end=StopRequested())
     try:
         with stack.running():
             if as_json:
@@ -423,7 +423,7 @@ def _serve(stack: Stack) -> None:
     step("Ending")
 
 
-class Told:
+class StopRequested:
     """Whether we were told to end."""
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ from shared.pipeline.accept import Accept
 from shared.pipeline.backend_marks import BackendMarks
 from shared.pipeline.channels import Channels
 from shared.pipeline.clock import Clock, SystemClock
-from shared.pipeline.dispatch import Follow
+from shared.pipeline.dispatch import TaskDispatch
 from shared.pipeline.ports import Channel, Queue, Sender, Store, Tenants
 from shared.pipeline.process_inbound import ProcessInbound
 from shared.pipeline.process_outbound import ProcessOutbound
@@ -144,7 +144,7 @@ def build_internal(environ: Mapping[str, str]) -> Internal:
     handler = _port(settings, "handler", _handler(settings, shutdown))
     store, queue = build_store(settings), build_queue(settings)
     channels = Channels.of(*(_port(settings, "channel", each.sending(settings)) for each in CHANNELS))
-    follow = Follow(queue, clock, limits, channels)
+    follow = TaskDispatch(queue, clock, limits, channels)
     tenants = _tenants(settings)
     backend = BackendMarks(handler.backend, store, limits, clock)
     senders = Senders(tenants, store, channels, limits, clock, handler.backend)

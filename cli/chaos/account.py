@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from cli.chaos.fates import BAD, Entry, Evidence, Fate, Rules, is_by_policy, judge_event, judge_reply
+from cli.chaos.fates import BAD, Evidence, Fate, LedgerEntry, Rules, is_by_policy, judge_event, judge_reply
 from cli.chaos.plan import Inbound
 from shared.domain.identity import message_event_id, outbound_key
 from shared.domain.record import Delivery, State
@@ -27,7 +27,7 @@ class Finding:
 
 
 @dataclass
-class Account:
+class Audit:
     """The result: counts, and the first findings."""
 
     received: Counter[Fate] = field(default_factory=Counter)
@@ -53,12 +53,12 @@ Read = Callable[[str], Delivery | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Books:
+class AuditInputs:
     """What an account is taken from. `ledger` by the key that each entry echoes, in order; `refused`: contacts to whom
     nothing can be delivered; `evidence` of what was sent twice.
     """
 
-    ledger: Mapping[str | None, Sequence[Entry]]
+    ledger: Mapping[str | None, Sequence[LedgerEntry]]
     read: Read
     refused: Collection[str]
     rules: Rules
@@ -67,32 +67,32 @@ class Books:
     """When the run was ended, if before it was quiet: what was still on its way then is not judged."""
 
 
-def by_key(ledger: Iterable[Entry]) -> dict[str | None, list[Entry]]:
-    found: dict[str | None, list[Entry]] = {}
+def by_key(ledger: Iterable[LedgerEntry]) -> dict[str | None, list[LedgerEntry]]:
+    found: dict[str | None, list[LedgerEntry]] = {}
     for entry in ledger:
         found.setdefault(entry.key, []).append(entry)
     return found
 
 
-def take_account(sent: Iterable[Inbound], books: Books) -> Account:
+def audit(sent: Iterable[Inbound], inputs: AuditInputs) -> Audit:
     """Judge every message that was sent to the business, every reply planned, and every entry of the ledger."""
-    account = Account()
+    account = Audit()
     planned: set[str | None] = set()
     for inbound in sent:
-        key = message_event_id("meta", books.rules.sender, inbound.id)
+        key = message_event_id("meta", inputs.rules.sender, inbound.id)
         keys = [outbound_key(key, index) for index in range(len(inbound.script.replies))]
         planned.update(keys)
-        event = books.read(key)
-        if books.ended_at and _was_on_its_way(event, keys, books.ended_at, books.read):
+        event = inputs.read(key)
+        if inputs.ended_at and _was_on_its_way(event, keys, inputs.ended_at, inputs.read):
             account.on_their_way += 1
             continue
         fate, sentence = judge_event(inbound, event)
         account.note(account.received, fate, key, sentence)
         if event and fate is Fate.DEAD_LETTER:
             account.reasons[f"{event.kind}: {event.reason}"] += 1
-        if event is None or event.state is not State.DEAD or any(key in books.ledger for key in keys):
-            _judge_replies(account, inbound, keys, books)
-    for stray, found in books.ledger.items():
+        if event is None or event.state is not State.DEAD or any(key in inputs.ledger for key in keys):
+            _judge_replies(account, inbound, keys, inputs)
+    for stray, found in inputs.ledger.items():
         if stray not in planned:
             for _ in found:
                 account.note(account.replies, Fate.UNACCOUNTED, stray, "WhatsApp has a message nobody planned.")
@@ -107,16 +107,16 @@ def _was_on_its_way(event: Delivery | None, keys: Sequence[str], at: datetime, r
     return any(not record.final or record.finished_at is None or record.finished_at >= at for record in ends)
 
 
-def _judge_replies(account: Account, inbound: Inbound, keys: Sequence[str], books: Books) -> None:
+def _judge_replies(account: Audit, inbound: Inbound, keys: Sequence[str], inputs: AuditInputs) -> None:
     """In the order of the plan: each is handed over for the first time after those before it were. A replayed one may
     come after its successors.
     """
     last = -1
     for key, reply in zip(keys, inbound.script.replies, strict=True):
-        record, found = books.read(key), books.ledger.get(key, ())
-        fate, sentence = judge_reply(inbound.contact, reply, record, found, inbound.contact in books.refused)
-        evidence = books.evidence.get(key, Evidence())
-        if fate is Fate.DOUBLED and record and is_by_policy(found, record, evidence, books.rules):
+        record, found = inputs.read(key), inputs.ledger.get(key, ())
+        fate, sentence = judge_reply(inbound.contact, reply, record, found, inbound.contact in inputs.refused)
+        evidence = inputs.evidence.get(key, Evidence())
+        if fate is Fate.DOUBLED and record and is_by_policy(found, record, evidence, inputs.rules):
             fate = Fate.DOUBLED_BY_POLICY
         replayed = record is not None and record.round > 0
         if fate not in BAD and found and found[0].place < last and not replayed:

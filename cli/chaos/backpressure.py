@@ -11,7 +11,7 @@ LONGEST = 180.0
 """Seconds. What is open after that is stuck, and to be found at the end; nobody waits for it any more."""
 
 
-class Breath:
+class Backpressure:
     """Taken and let go by whoever watches the backlog; those who run wait for it."""
 
     def __init__(self) -> None:
@@ -21,17 +21,17 @@ class Breath:
         self._stuck = 0
 
     @property
-    def is_taken(self) -> bool:
+    def is_paused(self) -> bool:
         return not self._may_go_on.is_set()
 
     def look(self, still_open: int | None, now: float) -> None:
         """So many are open; None, while the store cannot be asked, changes nothing. `now` in seconds."""
-        if self.is_taken and now - self._since > LONGEST:
+        if self.is_paused and now - self._since > LONGEST:
             self._stuck = still_open or self._stuck
             self._may_go_on.set()
         elif still_open is None:
             return
-        elif still_open - self._stuck > OPEN_AT_MOST and not self.is_taken:
+        elif still_open - self._stuck > OPEN_AT_MOST and not self.is_paused:
             self._may_go_on.clear()
             self._since = now
         elif still_open - self._stuck < OPEN_AGAIN:

@@ -10,7 +10,7 @@ PATIENCE = 60
 """Seconds. It answers in milliseconds; the whole ledger of a long run takes some more."""
 
 
-class Control:
+class SimulatorControl:
     """Calls that answer with a document. Raises ClickException where the simulator does not answer as it should."""
 
     def __init__(self, url: str) -> None:

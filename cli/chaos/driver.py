@@ -4,9 +4,9 @@ import threading
 import time
 from collections.abc import Sequence
 
-from cli.chaos.backpressure import Breath
-from cli.chaos.control import Control
-from cli.chaos.plan import Batch
+from cli.chaos.backpressure import Backpressure
+from cli.chaos.control import SimulatorControl
+from cli.chaos.plan import WebhookBatch
 
 WAITING_AT_MOST = 500
 """Webhooks that wait in the simulator before the driver pauses: the plan's pace was too much for this machine."""
@@ -18,10 +18,10 @@ LOOK_EVERY = 0.5
 class Driver:
     """Runs in a thread of its own; `sent` counts messages, each once."""
 
-    def __init__(self, batches: Sequence[Batch], control: Control, breath: Breath) -> None:
+    def __init__(self, batches: Sequence[WebhookBatch], control: SimulatorControl, backpressure: Backpressure) -> None:
         self._batches = batches
         self._control = control
-        self._breath = breath
+        self._backpressure = backpressure
         self.sent = 0
 
     def run(self, over: threading.Event) -> None:
@@ -31,7 +31,7 @@ class Driver:
         for batch in self._batches:
             if over.wait(max(0.0, began + batch.at - time.monotonic())):
                 return
-            while not self._breath.wait(LOOK_EVERY):
+            while not self._backpressure.wait(LOOK_EVERY):
                 if over.is_set():
                     return
             if time.monotonic() - looked > LOOK_EVERY:
@@ -43,7 +43,7 @@ class Driver:
         while self._control.get("webhooks")["pending"] > WAITING_AT_MOST and not over.wait(LOOK_EVERY):
             pass
 
-    def _send(self, batch: Batch) -> None:
+    def _send(self, batch: WebhookBatch) -> None:
         order = {
             "from": batch.messages[0].contact,
             "type": "text",

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from cli.chaos.plan import Inbound
-from cli.chaos.script import Reply
+from cli.chaos.script import ScriptedReply
 from shared.domain.limits import DoubtPolicy
 from shared.domain.record import Delivery, State
 
@@ -34,22 +34,22 @@ BAD = (Fate.LOST, Fate.DOUBLED, Fate.OUT_OF_ORDER, Fate.WRONG, Fate.UNACCOUNTED)
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LedgerEntry:
     """One message in WhatsApp's ledger; `place` is its place in the order in which they were taken."""
 
     key: str | None
     to: str | None
-    reply: Reply
+    reply: ScriptedReply
     accepted_at: datetime
     place: int
 
 
-def entries(ledger: Iterable[Mapping[str, Any]]) -> Iterator[Entry]:
+def entries(ledger: Iterable[Mapping[str, Any]]) -> Iterator[LedgerEntry]:
     """The ledger as the simulator gives it, oldest first."""
     for place, row in enumerate(ledger):
-        reply = Reply(row["type"], row["body"])
+        reply = ScriptedReply(row["type"], row["body"])
         accepted_at = datetime.fromisoformat(row["accepted_at"])
-        yield Entry(row["key"], row["to"].lstrip("+") if row["to"] else None, reply, accepted_at, place)
+        yield LedgerEntry(row["key"], row["to"].lstrip("+") if row["to"] else None, reply, accepted_at, place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def judge_event(inbound: Inbound, event: Delivery | None) -> Judgement:
 
 
 def judge_reply(
-    contact: str, reply: Reply, record: Delivery | None, found: Sequence[Entry], refused: bool
+    contact: str, reply: ScriptedReply, record: Delivery | None, found: Sequence[LedgerEntry], refused: bool
 ) -> Judgement:
     """What became of one reply, but for its order, and for why it was doubled. `refused`: nothing can be delivered to
     this contact.
@@ -124,7 +124,7 @@ def judge_reply(
             return Fate.LOST, f"A reply is {record.state}, and WhatsApp never had it."
 
 
-def is_by_policy(found: Sequence[Entry], record: Delivery, evidence: Evidence, rules: Rules) -> bool:
+def is_by_policy(found: Sequence[LedgerEntry], record: Delivery, evidence: Evidence, rules: Rules) -> bool:
     """Whether the second sending was what the policy says: once more, out of a doubt that no receipt ended in time.
 
     The record's own doubt_until is gone with the doubt; the log tells when the doubt began. Its line is written just

@@ -31,7 +31,7 @@ UNREAD = "unread"
 
 
 @dataclass
-class Told:
+class LogSummary:
     """What the logs tell. `strays` are lines that should not be; `interrupted` counts requests whose connection broke
     after they had been sent, and attempts that the emulator's own end cut short.
     """
@@ -43,9 +43,9 @@ class Told:
     evidence: dict[str, Evidence] = field(default_factory=dict)
 
 
-def read_logs(data_dir: Path, doubled: Collection[str]) -> Told:
+def read_logs(data_dir: Path, doubled: Collection[str]) -> LogSummary:
     """All lines of all processes. `doubled`: the keys of which more is asked."""
-    told = Told()
+    told = LogSummary()
     with (data_dir / "logs.jsonl").open(encoding="utf-8", errors="replace") as lines:
         _read(lines, doubled, told)
     for path in (*data_dir.glob("*.stderr.log"), *data_dir.glob("store.log")):
@@ -56,7 +56,7 @@ def read_logs(data_dir: Path, doubled: Collection[str]) -> Told:
     return told
 
 
-def _read(lines: Iterable[str], doubled: Collection[str], told: Told) -> None:
+def _read(lines: Iterable[str], doubled: Collection[str], told: LogSummary) -> None:
     for text in lines:
         try:
             line = json.loads(text)
@@ -76,7 +76,7 @@ def _is_stray(event: str, line: Mapping[str, Any], text: str) -> bool:
     return unexpected or PRIVATE.search(text) is not None
 
 
-def _stray(told: Told, text: str) -> None:
+def _stray(told: LogSummary, text: str) -> None:
     told.stray_count += 1
     if len(told.strays) < STRAYS_KEPT:
         told.strays.append(text.strip())

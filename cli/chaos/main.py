@@ -11,13 +11,13 @@ from pathlib import Path
 import click
 
 from cli.chaos.handler import HANDLER
-from cli.chaos.plan import Order, slower
+from cli.chaos.plan import PlanSettings, slower
 from cli.chaos.proof import LEAST
 from cli.chaos.report import as_dict, as_text
 from cli.chaos.run import run as run_chaos
-from cli.chaos.run_settings import Wishes
+from cli.chaos.run_settings import RunSettings
 from local import invocation, terminal
-from local.stack import EndedAtStart, Told
+from local.stack import EndedAtStart, StopRequested
 from local.stores import PROGRAMS
 from local.terminal import step
 from shared.domain.limits import DoubtPolicy
@@ -45,14 +45,14 @@ def run(
 ) -> None:
     """Make the run, print what it found, and exit."""
     seconds = seconds or max(SECONDS_LEAST, messages / MESSAGES_A_SECOND)
-    order = Order(
+    order = PlanSettings(
         messages=messages,
         seconds=seconds,
         contacts=contacts or max(20, messages // MESSAGES_A_CONTACT),
         seed=random.randrange(2**32) if seed is None else seed,
         slower=slower(messages, seconds, time_scale),
     )
-    wishes = Wishes(
+    run_settings = RunSettings(
         order,
         store,
         not no_sweep,
@@ -63,19 +63,19 @@ def run(
         handler or HANDLER,
     )
     say: Callable[[str], None] = (lambda sentence: click.echo(sentence, err=True)) if as_json else step
-    say(f"Seed {order.seed}: {messages} messages in {order.seconds:.0f} s on {store}, data in {wishes.data_dir}")
+    say(f"Seed {order.seed}: {messages} messages in {order.seconds:.0f} s on {store}, data in {run_settings.data_dir}")
     if messages < LEAST:
         say(f"Note: fewer than {LEAST} messages are most likely too few to prove anything")
     try:
-        result = run_chaos(wishes, Told(), say)
+        result = run_chaos(run_settings, StopRequested(), say)
     except EndedAtStart:
         sys.exit(130)
     click.echo(terminal.as_json(as_dict(result)) if as_json else as_text(result))
     if result.exit_code in (0, 2) and data_dir is None:
-        shutil.rmtree(wishes.data_dir.parent)
+        shutil.rmtree(run_settings.data_dir.parent)
     else:
-        say(f"The data is kept in {wishes.data_dir}")
-    say(f"Seed {order.seed}; once more: {again(wishes)}")
+        say(f"The data is kept in {run_settings.data_dir}")
+    say(f"Seed {order.seed}; once more: {again(run_settings)}")
     sys.exit(result.exit_code)
 
 
@@ -94,15 +94,15 @@ def _directory(store: str, data_dir: Path | None) -> Path:
     return data_dir.resolve()
 
 
-def again(wishes: Wishes) -> str:
+def again(run_settings: RunSettings) -> str:
     """The command that makes the same run."""
-    order = wishes.order
+    order = run_settings.order
     words = (
         f"{invocation.program()} chaos",
         f"--messages {order.messages} --seconds {order.seconds:g} --contacts {order.contacts} --seed {order.seed}",
-        f"--store {wishes.store} --policy {wishes.policy} --time-scale {wishes.time_scale:g}",
-        *(["--no-sweep"] if not wishes.sweep else []),
-        *(["--withhold-receipts"] if wishes.withhold_receipts else []),
-        *([f"--handler {wishes.handler}"] if wishes.handler != HANDLER else []),
+        f"--store {run_settings.store} --policy {run_settings.policy} --time-scale {run_settings.time_scale:g}",
+        *(["--no-sweep"] if not run_settings.sweep else []),
+        *(["--withhold-receipts"] if run_settings.withhold_receipts else []),
+        *([f"--handler {run_settings.handler}"] if run_settings.handler != HANDLER else []),
     )
     return " ".join(words)

@@ -28,7 +28,7 @@ EARLY = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class PlanSettings:
     """What to do: how many messages, over how many seconds, from how many contacts. The handler takes `slower`
     milliseconds longer than it would.
     """
@@ -50,7 +50,7 @@ class Inbound:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class WebhookBatch:
     """Messages of one contact in one webhook, which comes `times`; with `rebatch` cut elsewhere each time. `at` is in
     seconds after the start.
     """
@@ -66,7 +66,7 @@ class Batch:
 class Plan:
     """The same for the same order. `refused`: contacts to whom nothing can be delivered."""
 
-    batches: Sequence[Batch]
+    batches: Sequence[WebhookBatch]
     refused: frozenset[str]
 
     @property
@@ -82,10 +82,10 @@ def slower(messages: int, seconds: float, time_scale: float) -> int:
     return round(longest / max(1.0, messages / seconds)) if is_short(messages) else 0
 
 
-def make_plan(order: Order) -> Plan:
+def make_plan(order: PlanSettings) -> Plan:
     chance = random.Random(f"plan {order.seed}")
     contacts = [str(FIRST_CONTACT + number) for number in range(order.contacts)]
-    batches: list[Batch] = []
+    batches: list[WebhookBatch] = []
     planned = 0
     while planned < order.messages:
         size = min(chance.choice((1, 1, 1, 1, 1, 2, 2, 3, 5, 10)), order.messages - planned)
@@ -95,7 +95,7 @@ def make_plan(order: Order) -> Plan:
     return Plan(batches, frozenset(contacts[: min(REFUSED_AT_MOST, max(1, len(contacts) // REFUSED_SHARE))]))
 
 
-def _batch(order: Order, chance: random.Random, at: float, contact: str, numbers: range) -> Batch:
+def _batch(order: PlanSettings, chance: random.Random, at: float, contact: str, numbers: range) -> WebhookBatch:
     """The simulator numbers the ids of a batch of several in just this way."""
     batch = f"wamid.CHAOS.{order.seed}.{numbers[0]}"
     ids = [batch] if len(numbers) == 1 else [f"{batch}.{place}" for place in range(1, len(numbers) + 1)]
@@ -103,7 +103,7 @@ def _batch(order: Order, chance: random.Random, at: float, contact: str, numbers
         Inbound(id, contact, _script(chance, number, order.slower, early=EARLY * number < order.messages))
         for id, number in zip(ids, numbers, strict=True)
     ]
-    return Batch(at, batch, tuple(messages), times=chance.choice((1, 1, 1, 2, 3)), rebatch=chance.random() < 0.7)
+    return WebhookBatch(at, batch, tuple(messages), times=chance.choice((1, 1, 1, 2, 3)), rebatch=chance.random() < 0.7)
 
 
 def _script(chance: random.Random, number: int, slower: int, early: bool) -> Script:

@@ -6,12 +6,12 @@ from datetime import datetime
 from itertools import zip_longest
 from typing import Any
 
-from cli.chaos.account import Account
+from cli.chaos.account import Audit
 from cli.chaos.fates import BAD, Fate
-from cli.chaos.logs import Told
+from cli.chaos.logs import LogSummary
 from cli.chaos.proof import Need
-from cli.chaos.run_settings import Wishes
-from cli.chaos.schedule import STORE, Kind
+from cli.chaos.run_settings import RunSettings
+from cli.chaos.schedule import STORE, Action
 from local import terminal
 
 FAULTS: Mapping[str, str] = {
@@ -59,13 +59,13 @@ class Result:
     cloud. `timelines`: of the first findings.
     """
 
-    wishes: Wishes
+    run_settings: RunSettings
     end: End
-    dealt: Mapping[tuple[Kind, str], int]
+    dealt: Mapping[tuple[Action, str], int]
     swallowed: int
     made: Mapping[str, int]
-    account: Account
-    told: Told
+    account: Audit
+    told: LogSummary
     needs: Sequence[Need]
     timelines: Sequence[str] = ()
 
@@ -81,15 +81,15 @@ class Result:
 
 def rows(result: Result) -> Iterator[tuple[str, Sequence[tuple[str, object]]]]:
     """The table: headings, and under each its rows."""
-    account, told, wishes, end = result.account, result.told, result.wishes, result.end
+    account, told, run_settings, end = result.account, result.told, result.run_settings, result.end
     yield (
         "Run",
         [
-            ("seed", wishes.order.seed),
-            ("store", wishes.store),
-            ("sweep", "on" if wishes.sweep else "off"),
-            ("doubt policy", wishes.policy),
-            ("messages sent to the business", f"{end.sent} of {wishes.order.messages}"),
+            ("seed", run_settings.order.seed),
+            ("store", run_settings.store),
+            ("sweep", "on" if run_settings.sweep else "off"),
+            ("doubt policy", run_settings.policy),
+            ("messages sent to the business", f"{end.sent} of {run_settings.order.messages}"),
             ("seconds", round(end.seconds)),
         ],
     )
@@ -115,12 +115,12 @@ def rows(result: Result) -> Iterator[tuple[str, Sequence[tuple[str, object]]]]:
     yield "Log lines", [("read", sum(told.events.values())), ("that should not be", told.stray_count)]
 
 
-def _dealt(dealt: Mapping[tuple[Kind, str], int]) -> Iterator[tuple[str, int]]:
+def _dealt(dealt: Mapping[tuple[Action, str], int]) -> Iterator[tuple[str, int]]:
     words = {
-        Kind.KILL: "kills of",
-        Kind.STALL: "standstills of",
-        Kind.CUT: "cut-offs of",
-        Kind.SILENCE: "silences of",
+        Action.KILL: "kills of",
+        Action.STALL: "standstills of",
+        Action.CUT: "cut-offs of",
+        Action.SILENCE: "silences of",
     }
     for (kind, target), number in sorted(dealt.items()):
         if kind in words:

@@ -9,19 +9,19 @@ from datetime import UTC, datetime
 
 import click
 
-from cli.chaos.backpressure import Breath
-from cli.chaos.closing import close
+from cli.chaos.backpressure import Backpressure
+from cli.chaos.collect import close
+from cli.chaos.drain import DrainWatch
 from cli.chaos.driver import Driver
 from cli.chaos.handler import TRIES
 from cli.chaos.plan import Plan, make_plan
 from cli.chaos.progress import Progress
 from cli.chaos.proof import KILLS, share
-from cli.chaos.quiet import Watch
 from cli.chaos.replay import replay
 from cli.chaos.report import End, Result
-from cli.chaos.run_settings import Wishes
-from cli.chaos.running_stack import Door, Site
-from cli.chaos.schedule import Kind, blows
+from cli.chaos.run_settings import RunSettings
+from cli.chaos.running_stack import RunningStack, StoreProxy
+from cli.chaos.schedule import Action, disruptions
 from cli.chaos.trouble import Trouble
 from local.stack import Options, Stack
 from shared.domain.identity import message_event_id
@@ -32,22 +32,24 @@ LOOK_EVERY = 1.0
 Say = Callable[[str], None]
 
 
-def run(wishes: Wishes, told_to_end: Callable[[], bool], say: Say) -> Result:
+def run(run_settings: RunSettings, told_to_end: Callable[[], bool], say: Say) -> Result:
     """All of it. Raises ClickException where it cannot be done, and EndedAtStart."""
-    door = Door()
+    store_proxy = StoreProxy()
     options = Options(
-        wishes.data_dir,
-        wishes.store,
+        run_settings.data_dir,
+        run_settings.store,
         first_port=0,
-        sweep=wishes.sweep,
-        settings=_settings(wishes),
-        door=door.before,
+        sweep=run_settings.sweep,
+        settings=_settings(run_settings),
+        store_proxy=store_proxy.before,
     )
     stack = Stack(options, say=lambda _: None, told_to_end=told_to_end)
     with ExitStack() as ending:
-        ending.callback(door.close)
+        ending.callback(store_proxy.close)
         ending.enter_context(stack.running())
-        chaos = Chaos(wishes, make_plan(wishes.order), Site.of(stack, wishes, door.proxy), say)
+        chaos = Chaos(
+            run_settings, make_plan(run_settings.order), RunningStack.of(stack, run_settings, store_proxy.proxy), say
+        )
         ending.callback(chaos.stop)
         try:
             end = stack.beside(chaos.break_everything)
@@ -56,16 +58,16 @@ def run(wishes: Wishes, told_to_end: Callable[[], bool], say: Say) -> Result:
         return stack.beside(lambda: chaos.close(end), in_any_case=True)
 
 
-def _settings(wishes: Wishes) -> dict[str, str]:
-    tries = wishes.data_dir / "tries"
+def _settings(run_settings: RunSettings) -> dict[str, str]:
+    tries = run_settings.data_dir / "tries"
     tries.mkdir(parents=True)
     return {
-        "HANDLER": wishes.handler,
+        "HANDLER": run_settings.handler,
         "HANDLER_URL": "",
         "HANDLER_URL_SECRET": "",
         "HANDLER_KINDS": "",
-        "IN_DOUBT_POLICY": wishes.policy,
-        "TIME_SCALE": f"{wishes.time_scale:g}",
+        "IN_DOUBT_POLICY": run_settings.policy,
+        "TIME_SCALE": f"{run_settings.time_scale:g}",
         TRIES: str(tries),
     }
 
@@ -73,13 +75,21 @@ def _settings(wishes: Wishes) -> dict[str, str]:
 class Chaos:
     """One run on a stack that is up: one thread writes as customers do, one makes trouble."""
 
-    def __init__(self, wishes: Wishes, plan: Plan, site: Site, say: Say) -> None:
-        self._wishes, self._plan, self._site, self._say = wishes, plan, site, say
+    def __init__(self, run_settings: RunSettings, plan: Plan, running_stack: RunningStack, say: Say) -> None:
+        self._run_settings, self._plan, self._running_stack, self._say = run_settings, plan, running_stack, say
         self._over = threading.Event()
-        self._breath = Breath()
-        self._driver = Driver(plan.batches, site.control, self._breath)
-        self._trouble = Trouble(site.parts, blows(wishes.order.seed, wishes.weather), self._breath)
-        self._watch = Watch(site.running.store, site.control, site.parts.faults, site.environment, wishes.time_scale)
+        self._backpressure = Backpressure()
+        self._driver = Driver(plan.batches, running_stack.control, self._backpressure)
+        self._trouble = Trouble(
+            running_stack.parts, disruptions(run_settings.order.seed, run_settings.rates), self._backpressure
+        )
+        self._watch = DrainWatch(
+            running_stack.running.store,
+            running_stack.control,
+            running_stack.parts.faults,
+            running_stack.environment,
+            run_settings.time_scale,
+        )
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="pombo-chaos")
         self._began = time.monotonic()
         self._tell = Progress(lambda sentence: self._say(f"{self._seconds:4.0f} s: {sentence}")).tell
@@ -96,7 +106,7 @@ class Chaos:
         breaking.result()
         self._say("No more trouble; waiting until it is quiet")
         is_quiet, tasks_left = self._watch.wait(self._tell)
-        replayed = replay(self._site, self._dead_as_planned()) if is_quiet else 0
+        replayed = replay(self._running_stack, self._dead_as_planned()) if is_quiet else 0
         if replayed:
             self._say(f"{replayed} dead letters replayed; waiting until it is quiet")
             is_quiet, tasks_left = self._watch.wait(self._tell)
@@ -110,19 +120,19 @@ class Chaos:
         return End(self._seconds, self._driver.sent, False, None, early=datetime.now(UTC))
 
     def close(self, end: End) -> Result:
-        return close(self._wishes, self._plan, self._site, self._trouble, end)
+        return close(self._run_settings, self._plan, self._running_stack, self._trouble, end)
 
     def _forbid(self) -> None:
         """What never goes through, from the first moment on."""
         for contact in sorted(self._plan.refused):
             fault = {"on": "send", "kind": "error", "code": 131026, "times": 0, "match": {"to": contact}}
-            self._site.control.post("faults", fault)
-        if self._wishes.withhold_receipts:
-            self._site.control.post("faults", {"on": "receipt", "kind": "withhold", "times": 0})
+            self._running_stack.control.post("faults", fault)
+        if self._run_settings.withhold_receipts:
+            self._running_stack.control.post("faults", {"on": "receipt", "kind": "withhold", "times": 0})
 
     def _dead_as_planned(self) -> set[str]:
         """The keys of what always raises. Its last try may have been cut short: then it is dead for its attempts."""
-        sender = self._site.running.phone_number_id
+        sender = self._running_stack.running.phone_number_id
         raising = (message for message in self._plan.messages if message.script.raises is None)
         return {message_event_id("meta", sender, message.id) for message in raising}
 
@@ -132,16 +142,16 @@ class Chaos:
                 ended.result()
             time.sleep(LOOK_EVERY)
             backlog = self._watch.look()
-            self._breath.look(backlog.sum, time.monotonic())
-            kills = sum(number for (kind, _), number in self._trouble.dealt.copy().items() if kind is Kind.KILL)
-            sent = f"{self._driver.sent} of {self._wishes.order.messages} messages sent"
-            drawing = "; drawing breath" if self._breath.is_taken else ""
+            self._backpressure.look(backlog.sum, time.monotonic())
+            kills = sum(number for (kind, _), number in self._trouble.dealt.copy().items() if kind is Action.KILL)
+            sent = f"{self._driver.sent} of {self._run_settings.order.messages} messages sent"
+            drawing = "; drawing breath" if self._backpressure.is_paused else ""
             self._tell(f"{sent}, {backlog}, {kills} kills{drawing}")
 
     def _is_enough(self) -> bool:
         """The time is over, and each process was killed as often as is asked; on a slow machine that takes longer."""
-        seconds, least = self._wishes.order.seconds, share(KILLS, self._wishes.order.messages)
-        killed = all(self._trouble.dealt[Kind.KILL, name] >= least for name in self._wishes.killed)
+        seconds, least = self._run_settings.order.seconds, share(KILLS, self._run_settings.order.messages)
+        killed = all(self._trouble.dealt[Action.KILL, name] >= least for name in self._run_settings.killed)
         return self._seconds > (seconds if killed else 2 * seconds)
 
     @property

@@ -4,18 +4,18 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from cli.chaos.plan import Order
+from cli.chaos.plan import PlanSettings
 from cli.chaos.proof import IN_DOUBT, KILLS, is_short, share
-from cli.chaos.schedule import KILLED, STORE, Weather
+from cli.chaos.schedule import KILLED, STORE, FaultRates
 from local.stores import PROGRAMS
 from shared.domain.limits import DoubtPolicy, Limits
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class RunSettings:
     """What is asked of a run. Durations in seconds."""
 
-    order: Order
+    order: PlanSettings
     store: str
     sweep: bool
     policy: DoubtPolicy
@@ -29,10 +29,10 @@ class Wishes:
         return Limits(doubt_policy=self.policy).scaled(self.time_scale)
 
     @property
-    def weather(self) -> Weather:
+    def rates(self) -> FaultRates:
         """Twice as many kills as the proof asks for, but not so close together that nothing gets done in between."""
         order, program = self.order, PROGRAMS.get(self.store)
-        return Weather(
+        return FaultRates(
             kill_every=min(10.0, max(5.0, order.seconds / (2 * share(KILLS, order.messages)))),
             fault_every=order.seconds / (0.3 * order.messages),
             lease=self.limits.outbound_lease.total_seconds(),
@@ -54,4 +54,4 @@ class Wishes:
 
     @property
     def killed(self) -> list[str]:
-        return [*KILLED, *([STORE] if self.weather.keeps else [])]
+        return [*KILLED, *([STORE] if self.rates.keeps else [])]

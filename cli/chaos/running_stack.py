@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cli import ids, trace
-from cli.chaos.control import Control
-from cli.chaos.run_settings import Wishes
+from cli.chaos.control import SimulatorControl
+from cli.chaos.run_settings import RunSettings
 from cli.chaos.schedule import KILLED, STORE
 from cli.chaos.trouble import Parts
 from cli.running import Running
@@ -24,7 +24,7 @@ BACK_SECONDS = 30
 """Longer than a store takes to start."""
 
 
-class Door:
+class StoreProxy:
     """The proxy between the services and the store's own server; none where the store has no server."""
 
     def __init__(self) -> None:
@@ -41,31 +41,31 @@ class Door:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class RunningStack:
     """`environment` is the stack's own."""
 
     running: Running
-    control: Control
+    control: SimulatorControl
     environment: Mapping[str, str]
     parts: Parts
     data_dir: Path
 
     @classmethod
-    def of(cls, stack: Stack, wishes: Wishes, proxy: CutProxy | None) -> "Site":
+    def of(cls, stack: Stack, run_settings: RunSettings, proxy: CutProxy | None) -> "RunningStack":
         described = stack.describe()
-        environment = json.loads((wishes.data_dir / "stack.json").read_text())["environment"]
+        environment = json.loads((run_settings.data_dir / "stack.json").read_text())["environment"]
         settings = config.load(environment, config.CLI)
-        control = Control(described["control"])
+        control = SimulatorControl(described["control"])
         parts = Parts(
             pids=lambda: stack.describe()["pids"],
             ports=_ports(described) | ({STORE: proxy.target_port} if proxy else {}),
             control=control,
-            faults=FaultBook(wishes.data_dir / BOOK),
+            faults=FaultBook(run_settings.data_dir / BOOK),
             proxy=proxy,
         )
         store = bootstrap.build_store(settings)
         running = Running(store, settings["WHATSAPP_PHONE_NUMBER_ID"], described["control"], stack.logs)
-        return cls(running, control, environment, parts, wishes.data_dir)
+        return cls(running, control, environment, parts, run_settings.data_dir)
 
     def read(self, key: str) -> Delivery | None:
         """A record. A store that was killed just before comes back first."""

@@ -21,7 +21,7 @@ LOST_ANSWER: Mapping[str, Any] = {"on": "send", "kind": "accept_then_drop"}
 TASK_TWICE: Mapping[str, Any] = {"on": "task", "kind": "duplicate", "times": 3}
 
 
-class Kind(StrEnum):
+class Action(StrEnum):
     """What a blow does to its target."""
 
     KILL = auto()  # SIGKILL; it is started again at once
@@ -33,18 +33,18 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Blow:
+class Disruption:
     """One blow, `at` so long after the start; what lasts does so for `seconds`."""
 
     at: float
-    kind: Kind
+    kind: Action
     target: str = ""
     seconds: float = 0.0
     fault: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Weather:
+class FaultRates:
     """How rough it is. `kill_every`: the mean time between two kills of one process; `fault_every` likewise. A lease of
     an outbound message takes `lease`, a doubt `doubt`. `server`: the store has one, which `keeps` its data or not.
     `owed_every`: the time between two of the faults that the proof of a short run asks for, which chance might leave
@@ -65,29 +65,29 @@ class Weather:
     length: float = 0.0
 
 
-def blows(seed: int, weather: Weather) -> Iterator[Blow]:
+def disruptions(seed: int, rates: FaultRates) -> Iterator[Disruption]:
     """In the order of their times, without end."""
-    killed = [*KILLED, *([STORE] if weather.server and weather.keeps else [])]
-    rows = [_row(f"{seed} kill {name}", weather.kill_every, _kill(name)) for name in killed]
-    rows.append(_row(f"{seed} kill all", weather.kill_every * 6, _kill(TOGETHER)))
-    rows += [_row(f"{seed} stall {name}", weather.kill_every * 3, _stall(name, weather.lease)) for name in KILLED]
-    rows.append(_row(f"{seed} fault", weather.fault_every, _fault(weather)))
-    if weather.owed_every:
-        rows.append(_owed(weather.owed_every))
-    if weather.outage:
-        rows.append(_outages(f"{seed} outage", weather))
-    if weather.server:
-        rows.append(_row(f"{seed} stall store", weather.kill_every * 2, _stall(STORE, weather.lease)))
-        rows.append(_row(f"{seed} cut", weather.kill_every * 1.5, _away(Kind.CUT)))
-        rows.append(_row(f"{seed} silence", weather.kill_every * 2, _away(Kind.SILENCE)))
-        rows.append(_row(f"{seed} swallow", weather.kill_every / 4, lambda _, at: Blow(at, Kind.SWALLOW, STORE)))
-    return heapq.merge(*rows, key=lambda blow: blow.at)
+    killed = [*KILLED, *([STORE] if rates.server and rates.keeps else [])]
+    rows = [_row(f"{seed} kill {name}", rates.kill_every, _kill(name)) for name in killed]
+    rows.append(_row(f"{seed} kill all", rates.kill_every * 6, _kill(TOGETHER)))
+    rows += [_row(f"{seed} stall {name}", rates.kill_every * 3, _stall(name, rates.lease)) for name in KILLED]
+    rows.append(_row(f"{seed} fault", rates.fault_every, _fault(rates)))
+    if rates.owed_every:
+        rows.append(_owed(rates.owed_every))
+    if rates.outage:
+        rows.append(_outages(f"{seed} outage", rates))
+    if rates.server:
+        rows.append(_row(f"{seed} stall store", rates.kill_every * 2, _stall(STORE, rates.lease)))
+        rows.append(_row(f"{seed} cut", rates.kill_every * 1.5, _away(Action.CUT)))
+        rows.append(_row(f"{seed} silence", rates.kill_every * 2, _away(Action.SILENCE)))
+        rows.append(_row(f"{seed} swallow", rates.kill_every / 4, lambda _, at: Disruption(at, Action.SWALLOW, STORE)))
+    return heapq.merge(*rows, key=lambda disruption: disruption.at)
 
 
-Make = Callable[[random.Random, float], Blow]
+Make = Callable[[random.Random, float], Disruption]
 
 
-def _row(seed: str, every: float, make: Make) -> Iterator[Blow]:
+def _row(seed: str, every: float, make: Make) -> Iterator[Disruption]:
     chance = random.Random(seed)
     at = every * chance.uniform(0.3, 1)
     while True:
@@ -95,49 +95,49 @@ def _row(seed: str, every: float, make: Make) -> Iterator[Blow]:
         at += every * chance.uniform(0.5, 1.5)
 
 
-def _owed(every: float) -> Iterator[Blow]:
+def _owed(every: float) -> Iterator[Disruption]:
     """Lost answers of sends and tasks delivered twice, in turn."""
     for number, fault in enumerate(itertools.cycle((LOST_ANSWER, TASK_TWICE))):
-        yield Blow(every * (number + 0.5), Kind.FAULT, str(fault["on"]), fault=fault)
+        yield Disruption(every * (number + 0.5), Action.FAULT, str(fault["on"]), fault=fault)
 
 
-def _outages(seed: str, weather: Weather) -> Iterator[Blow]:
+def _outages(seed: str, rates: FaultRates) -> Iterator[Disruption]:
     """WhatsApp cannot be reached at all, each time for as long as eight attempts would take, and a little longer."""
     chance = random.Random(seed)
-    at = weather.length * chance.uniform(0.1, 0.5)
+    at = rates.length * chance.uniform(0.1, 0.5)
     while True:
-        fault = {"on": "provider", "kind": "unreachable", "seconds": round(weather.outage * chance.uniform(1, 1.2), 3)}
-        yield Blow(at, Kind.FAULT, "provider", fault=fault)
-        at += weather.outage * chance.uniform(3, 6)
+        fault = {"on": "provider", "kind": "unreachable", "seconds": round(rates.outage * chance.uniform(1, 1.2), 3)}
+        yield Disruption(at, Action.FAULT, "provider", fault=fault)
+        at += rates.outage * chance.uniform(3, 6)
 
 
 def _kill(name: str) -> Make:
-    return lambda _, at: Blow(at, Kind.KILL, name)
+    return lambda _, at: Disruption(at, Action.KILL, name)
 
 
 def _stall(name: str, lease: float) -> Make:
     """Now shorter than a lease, now longer: a worker that stood still may not send any more."""
-    return lambda chance, at: Blow(at, Kind.STALL, name, chance.uniform(0.1, 1.4) * lease)
+    return lambda chance, at: Disruption(at, Action.STALL, name, chance.uniform(0.1, 1.4) * lease)
 
 
-def _away(kind: Kind) -> Make:
-    return lambda chance, at: Blow(at, kind, STORE, chance.uniform(0.2, 2))
+def _away(kind: Action) -> Make:
+    return lambda chance, at: Disruption(at, kind, STORE, chance.uniform(0.2, 2))
 
 
-def _fault(weather: Weather) -> Make:
-    menu = list(_menu(weather))
+def _fault(rates: FaultRates) -> Make:
+    menu = list(_menu(rates))
     weights = [weight for weight, _ in menu]
 
-    def make(chance: random.Random, at: float) -> Blow:
+    def make(chance: random.Random, at: float) -> Disruption:
         fault = dict(chance.choices(menu, weights)[0][1])
         if longest := fault.pop("longest", None):
             fault["seconds"] = round(chance.uniform(0.1, 1) * longest, 3)
-        return Blow(at, Kind.FAULT, fault["on"], fault=fault)
+        return Disruption(at, Action.FAULT, fault["on"], fault=fault)
 
     return make
 
 
-def _menu(weather: Weather) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _menu(rates: FaultRates) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Faults by weight. The answers that are lost without a message being taken are few: two of them in a row end a
     message in doubt, rightly, and prove nothing.
     """
@@ -149,24 +149,24 @@ def _menu(weather: Weather) -> Iterator[tuple[int, Mapping[str, Any]]]:
     )
     limited = (130429, 131056, 80007, 4)
     yield 1, {"on": "provider", "kind": "refuse", "times": 4}
-    yield 1, {"on": "provider", "kind": "hang", "longest": weather.lease / 2}
+    yield 1, {"on": "provider", "kind": "hang", "longest": rates.lease / 2}
     yield 9, LOST_ANSWER
-    yield 4, {"on": "send", "kind": "slow", "longest": weather.lease / 4}
-    yield 8, {"on": "send", "kind": "slow", "longest": weather.lease / 12, "times": 3}  # within its time, for a kill
+    yield 4, {"on": "send", "kind": "slow", "longest": rates.lease / 4}
+    yield 8, {"on": "send", "kind": "slow", "longest": rates.lease / 12, "times": 3}  # within its time, for a kill
     yield 1, {"on": "send", "kind": "drop"}
     yield 1, {"on": "send", "kind": "refuse"}
     yield from ((1, {"on": "send", "kind": "error", **how}) for how in (*lost, *refused))
     yield from ((2, {"on": "send", "kind": "error", "code": code}) for code in limited)
-    if weather.receipts:
+    if rates.receipts:
         yield 4, {"on": "receipt", "kind": "duplicate", "times": 2}
         yield 4, {"on": "receipt", "kind": "reorder"}
-        yield 4, {"on": "receipt", "kind": "slow", "longest": weather.doubt / 3}
+        yield 4, {"on": "receipt", "kind": "slow", "longest": rates.doubt / 3}
     yield 3, {"on": "webhook", "kind": "duplicate"}
     yield 3, {"on": "webhook", "kind": "reorder", "longest": 1}
     yield 2, {"on": "webhook", "kind": "drop"}
     yield 12, TASK_TWICE
     yield 4, {"on": "task", "kind": "early", "times": 2}
-    yield 2, {"on": "task", "kind": "slow", "longest": weather.lease / 2}
+    yield 2, {"on": "task", "kind": "slow", "longest": rates.lease / 2}
     yield 2, {"on": "task", "kind": "free_name"}
-    if weather.loses_tasks:
+    if rates.loses_tasks:
         yield 4, {"on": "task", "kind": "drop"}

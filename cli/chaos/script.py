@@ -17,7 +17,7 @@ ALWAYS = "always"
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ScriptedReply:
     """One reply as WhatsApp must receive it: Meta's type, and the object of that type."""
 
     type: str
@@ -44,20 +44,22 @@ class Script:
         return f"{CANARY} {self.number:06} {self.kinds} {self.milliseconds} {raises}"
 
     @property
-    def replies(self) -> list[Reply]:
+    def replies(self) -> list[ScriptedReply]:
         return [_reply(kind, self.number, place) for place, kind in enumerate(self.kinds, start=1)]
 
 
-def _reply(kind: str, number: int, place: int) -> Reply:
+def _reply(kind: str, number: int, place: int) -> ScriptedReply:
     """Every reply of a run differs from every other, in each kind."""
     words = f"{CANARY} {number:06} — nº {place} 🕊"
     match kind:
         case "t":
-            return Reply("text", {"body": words})
+            return ScriptedReply("text", {"body": words})
         case "l":
-            return Reply("location", {"latitude": place, "longitude": number / 10_000, "name": words})
+            return ScriptedReply("location", {"latitude": place, "longitude": number / 10_000, "name": words})
         case "b":
             buttons = [{"type": "reply", "reply": {"id": f"{number}-{place}", "title": "Sim"}}]
-            return Reply("interactive", {"type": "button", "body": {"text": words}, "action": {"buttons": buttons}})
+            return ScriptedReply(
+                "interactive", {"type": "button", "body": {"text": words}, "action": {"buttons": buttons}}
+            )
         case _:
             raise ValueError(f"a script knows the replies t, l and b, not {kind}")

@@ -12,9 +12,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 
-from cli.chaos.backpressure import Breath
-from cli.chaos.control import Control
-from cli.chaos.schedule import Blow, Kind
+from cli.chaos.backpressure import Backpressure
+from cli.chaos.control import SimulatorControl
+from cli.chaos.schedule import Action, Disruption
 from local.cut_proxy import CutProxy
 from local.faults import FaultBook
 from local.ports import LOOPBACK
@@ -37,7 +37,7 @@ class Parts:
 
     pids: Callable[[], Mapping[str, int | None]]
     ports: Mapping[str, int]
-    control: Control
+    control: SimulatorControl
     faults: FaultBook
     proxy: CutProxy | None
 
@@ -60,9 +60,9 @@ class _Up:
 class Trouble:
     """Runs in a thread of its own. An outage that it began ends by its own time. `dealt` counts by kind and target."""
 
-    def __init__(self, parts: Parts, schedule: Iterator[Blow], breath: Breath) -> None:
+    def __init__(self, parts: Parts, schedule: Iterator[Disruption], backpressure: Backpressure) -> None:
         self._parts = parts
-        self._breath = breath
+        self._backpressure = backpressure
         self._schedule = schedule
         self._due: list[_Due] = []
         self._place = count()
@@ -70,7 +70,7 @@ class Trouble:
         self._up: dict[str, _Up] = {}
         self._down_since: dict[str, float] = {}
         self._awaited: set[str] = set()  # targets of a kill that waits until they are up; a second one is dropped
-        self.dealt: Counter[tuple[Kind, str]] = Counter()
+        self.dealt: Counter[tuple[Action, str]] = Counter()
 
     def run(self, over: threading.Event) -> None:
         """Deal blows until it is over; then whatever stands still goes on."""
@@ -90,29 +90,29 @@ class Trouble:
         heapq.heappush(self._due, _Due(at, next(self._place), deal))
 
     def _next_blow(self) -> None:
-        blow = next(self._schedule)
+        disruption = next(self._schedule)
 
         def deal() -> None:
             self._next_blow()
-            self._deal(blow)
+            self._deal(disruption)
 
-        self._later(blow.at, deal)
+        self._later(disruption.at, deal)
 
-    def _deal(self, blow: Blow) -> None:
-        match blow.kind:
-            case Kind.KILL:
-                self._kill(blow)
-            case Kind.STALL:
-                self._stall(blow)
-            case Kind.FAULT:
-                self._fault(blow)
+    def _deal(self, disruption: Disruption) -> None:
+        match disruption.kind:
+            case Action.KILL:
+                self._kill(disruption)
+            case Action.STALL:
+                self._stall(disruption)
+            case Action.FAULT:
+                self._fault(disruption)
             case _:
-                self._strike(blow)
+                self._strike(disruption)
 
-    def _kill(self, blow: Blow) -> None:
-        if not self._breath.is_taken and blow.target not in self._awaited:
-            self._awaited.add(blow.target)
-            self._kill_once_up(blow.target)
+    def _kill(self, disruption: Disruption) -> None:
+        if not self._backpressure.is_paused and disruption.target not in self._awaited:
+            self._awaited.add(disruption.target)
+            self._kill_once_up(disruption.target)
 
     def _kill_once_up(self, target: str) -> None:
         names = target.split("+")
@@ -125,36 +125,36 @@ class Trouble:
             if pid := pids[name]:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-                    self.dealt[Kind.KILL, name] += 1
+                    self.dealt[Action.KILL, name] += 1
             self._is_down(name)
 
-    def _stall(self, blow: Blow) -> None:
-        if pid := self._parts.pids()[blow.target]:
-            self.dealt[Kind.STALL, blow.target] += 1
+    def _stall(self, disruption: Disruption) -> None:
+        if pid := self._parts.pids()[disruption.target]:
+            self.dealt[Action.STALL, disruption.target] += 1
             with self._parts.faults.held():  # which the simulator writes too, and it shall go on
                 _signal(pid, signal.SIGSTOP)
-            self._later(self._now() + blow.seconds, lambda: _signal(pid, signal.SIGCONT))
+            self._later(self._now() + disruption.seconds, lambda: _signal(pid, signal.SIGCONT))
 
-    def _fault(self, blow: Blow) -> None:
+    def _fault(self, disruption: Disruption) -> None:
         waiting = [fault for fault in self._parts.control.get("faults") if fault["times"]]
-        if len(waiting) < OPEN_FAULTS_AT_MOST or blow.target == "provider":
-            self._parts.control.post("faults", blow.fault)
+        if len(waiting) < OPEN_FAULTS_AT_MOST or disruption.target == "provider":
+            self._parts.control.post("faults", disruption.fault)
 
-    def _strike(self, blow: Blow) -> None:
+    def _strike(self, disruption: Disruption) -> None:
         """At the way to the store. One strike at a time: the end of one would end the other."""
         proxy = self._parts.proxy
         if proxy is None or not proxy.is_open:
             return
-        self.dealt[blow.kind, blow.target] += 1
-        match blow.kind:
-            case Kind.SWALLOW:
+        self.dealt[disruption.kind, disruption.target] += 1
+        match disruption.kind:
+            case Action.SWALLOW:
                 proxy.swallow_next_answer()
-            case Kind.CUT:
+            case Action.CUT:
                 proxy.cut()
-                self._later(self._now() + blow.seconds, proxy.restore)
-            case Kind.SILENCE:
+                self._later(self._now() + disruption.seconds, proxy.restore)
+            case Action.SILENCE:
                 proxy.blackhole()
-                self._later(self._now() + blow.seconds, proxy.restore)
+                self._later(self._now() + disruption.seconds, proxy.restore)
 
     def _look(self) -> None:
         now = self._now()

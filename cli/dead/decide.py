@@ -17,23 +17,23 @@ from cli.dead.show import find_letter, replay_sentence
 from cli.progress import Counting
 from cli.running import data_dir_option
 from local import terminal
-from shared.domain.dead_letters import Wanted, dead_letter
+from shared.domain.dead_letters import DeadLetterFilter, dead_letter
 from shared.domain.delivery.answers import NOT_DEAD
 from shared.domain.record import Delivery, State
-from shared.operations.dead_letters import Done, Outcome, Replay, untried
+from shared.operations.dead_letters import Decision, Done, Replay, untried
 
 LONGEST_REASON = 500
 """Characters. It lies in the record's metadata, which hold 4 KB at most."""
 
 
-Act = Callable[[str], Outcome]
+Act = Callable[[str], Decision]
 
 
 def decision_options(command: Callable[..., None]) -> Callable[..., None]:
     """Gives a command the ID, the filters and what else both decisions take, as one argument `asked`."""
 
     @wraps(command)
-    def decided(id: str | None, wanted: Wanted, **given: Any) -> None:
+    def decided(id: str | None, wanted: DeadLetterFilter, **given: Any) -> None:
         mine = {name: given.pop(name) for name in ("all_of_them", "limit", "dry_run", "yes", "as_json")}
         asked = Asked(id, wanted, **mine)
         asked.check()
@@ -60,7 +60,7 @@ class Asked:
     """What a person asked for."""
 
     id: str | None
-    wanted: Wanted
+    wanted: DeadLetterFilter
     all_of_them: bool
     limit: int | None
     dry_run: bool
@@ -195,7 +195,7 @@ def _ensure(parts: Deciding, again: Replay, untried_before: int, tally: Tally) -
 
 
 def _decide_all(parts: Deciding, asked: Asked, act: Act, preview: Preview, tally: Tally) -> None:
-    def take(outcome: Outcome) -> None:
+    def take(outcome: Decision) -> None:
         tally.add(outcome)
         counting.one_more()
 

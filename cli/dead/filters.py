@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from shared.domain.dead_letters import ERRORS, DeadLetter, Wanted
+from shared.domain.dead_letters import ERRORS, DeadLetter, DeadLetterFilter
 from shared.domain.record import Kind
 from shared.operations.dead_letters import find
 from shared.pipeline.ports import Store
@@ -77,7 +77,7 @@ def filter_options(command: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         if since and until and since > until:
             raise click.UsageError("--since is after --until: nothing lies between them.")
-        wanted = Wanted(tenant, since, until, errors, Kind(kind) if kind else None)
+        wanted = DeadLetterFilter(tenant, since, until, errors, Kind(kind) if kind else None)
         command(wanted=wanted, **others)
 
     for option in reversed(_OPTIONS):
@@ -88,7 +88,7 @@ def filter_options(command: Callable[..., None]) -> Callable[..., None]:
 class Search:
     """The letters that are meant, each once, as they are found; and what is passed over."""
 
-    def __init__(self, store: Store, wanted: Wanted, at_most: int | None = None) -> None:
+    def __init__(self, store: Store, wanted: DeadLetterFilter, at_most: int | None = None) -> None:
         self._store, self._wanted, self._at_most = store, wanted, at_most
         self.unread = 0
         """Of a newer version, which alone can read them."""

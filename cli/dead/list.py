@@ -21,7 +21,7 @@ from cli.running import data_dir_option, find
 from cli.trace import stamp
 from local import terminal
 from local.terminal import LEAST_ID, Column
-from shared.domain.dead_letters import DeadLetter, Replays, Wanted
+from shared.domain.dead_letters import DeadLetter, DeadLetterFilter, Replays
 
 SHOWN = 50
 
@@ -31,7 +31,7 @@ SHOWN = 50
 @click.option("--limit", type=click.IntRange(1), default=SHOWN, show_default=True, help="Show so many, the newest.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @data_dir_option
-def list_letters(wanted: Wanted, limit: int, as_json: bool, data_dir: Path) -> None:
+def list_letters(wanted: DeadLetterFilter, limit: int, as_json: bool, data_dir: Path) -> None:
     """List dead letters, the newest first, and count all of them by error. Nothing private is shown.
 
     ERROR is why it is dead: unparsable, attempts, error, permanent, in_doubt, waited, window, invalid; refused, of a

@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 import click
 
 from local import terminal
-from shared.operations.dead_letters import Done, Outcome
+from shared.operations.dead_letters import Decision, Done
 
 AT_ONCE = 16
 """Letters. Each is two or three round trips to the store, and one to the queue."""
@@ -91,7 +91,7 @@ class Tally:
         self.ensured = 0
         """Replayed by an earlier run and not tried since: their tasks were made sure of."""
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: Decision) -> None:
         self._done[outcome.done] += 1
         if outcome.why is not None:
             self._whys[outcome.why] += 1

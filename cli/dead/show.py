@@ -15,7 +15,7 @@ from local import terminal
 from shared import bootstrap
 from shared.domain.dead_letters import UNKNOWN_SENDER, DeadLetter, Replays, dead_letter, why_never
 from shared.domain.record import Delivery, Kind, ReceiptKind
-from shared.operations.lookup import Found
+from shared.operations.lookup import LookupResult
 from shared.operations.timeline.build import Moment, tried
 
 
@@ -47,7 +47,7 @@ def show(id: str, as_json: bool, data_dir: Path) -> None:
         click.echo("\n\n".join("\n".join(as_lines(*one)) for one in shown))
 
 
-def meant(found: Found) -> Sequence[Delivery]:
+def meant(found: LookupResult) -> Sequence[Delivery]:
     """Of all records of a message the one that the id names; where that is the event, and no letter itself, or none is
     named, its dead letters; else all of them.
     """

@@ -18,7 +18,7 @@ from cli.trace import as_text
 from cli.up import ports_option, store_option
 from local import invocation
 from local.log_follower import LogFollower
-from local.stack import Options, Stack, Told
+from local.stack import Options, Stack, StopRequested
 from local.terminal import step
 
 HELLO = "Hello, Pombo!"
@@ -39,7 +39,7 @@ def tour(once: bool, store: str | None, data_dir: Path, ports: int | None) -> No
         else:
             data_dir = data_dir.resolve()
         options = Options(data_dir, store, first_port=8080 if ports is None else ports)
-        stack = Stack(options, told_to_end=Told())
+        stack = Stack(options, told_to_end=StopRequested())
         os.environ.pop("STORE", None)  # the stack has it now, and stack.json says how its store is reached
         ending.enter_context(stack.running())
         step(f"Ready after {time.monotonic() - started:.1f} s. A customer writes: {HELLO}")

@@ -20,7 +20,7 @@ from cli.say import watch
 from cli.tour.run_command import run_command
 from cli.up import ports_option, store_option
 from local import terminal
-from local.stack import Options, Stack, Told
+from local.stack import Options, Stack, StopRequested
 from local.stack_files import STACK_FILE, is_running
 from local.terminal import step
 from shared.config import DATA_DIRECTORY
@@ -44,7 +44,9 @@ def try_samples(store: str | None, ports: int | None) -> None:
         return
     with tempfile.TemporaryDirectory(prefix="pombo-") as directory:
         os.environ.setdefault("HANDLER", "handlers.menu:handle")
-        stack = Stack(Options(data_dir=Path(directory), store=store, first_port=ports or 0), told_to_end=Told())
+        stack = Stack(
+            Options(data_dir=Path(directory), store=store, first_port=ports or 0), told_to_end=StopRequested()
+        )
         os.environ.pop("STORE", None)  # the stack has it now, and stack.json says how its store is reached
         with stack.running():
             stack.beside(lambda: _try_all(Path(directory), stack.describe()["webhook"]))
@@ -60,7 +62,7 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SampleResult:
     """What became of a sample, and whether it is as it should be."""
 
     sentence: str
@@ -101,14 +103,14 @@ def _send(url: str) -> list[Sent]:
     return [Sent(name, status, [event for event in events if event != "-"]) for name, status, *events in lines]
 
 
-def _outcome(running: Running, sent: Sent) -> Outcome:
+def _outcome(running: Running, sent: Sent) -> SampleResult:
     if sent.status != "200":
-        return Outcome(f"It was answered {sent.status}.", well=False)
+        return SampleResult(f"It was answered {sent.status}.", well=False)
     if not sent.events:
-        return Outcome("Taken: a receipt, or nothing that is for us.", well=True)
+        return SampleResult("Taken: a receipt, or nothing that is for us.", well=True)
     timelines = [watch(running, event, wait=True) for event in sent.events]
     settled = all(timeline is not None and timeline.settled for timeline in timelines)
-    return Outcome("; ".join(dict.fromkeys(map(_told, timelines))), well=settled)
+    return SampleResult("; ".join(dict.fromkeys(map(_told, timelines))), well=settled)
 
 
 def _told(timeline: Timeline | None) -> str:

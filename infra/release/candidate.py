@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from infra.release import registry
-from infra.release.cloud_run import Refused, Service
-from infra.release.rollout import HOLD, Watch, in_steps
+from infra.release.cloud_run import CloudRunService, Refused
+from infra.release.rollout import HOLD, RolloutWatch, in_steps
 from infra.release.services import SERVICES
 from infra.release.webhook_checks import WRONG_HANDSHAKE, ask, is_connected
 
@@ -24,12 +24,12 @@ READY_SECONDS = 60
 """A new address may be unknown for a while, and a first request starts an instance."""
 
 
-def serving(service: Service) -> str:
+def serving(service: CloudRunService) -> str:
     """Read what serves, with the permissions that every later action needs. Raises Refused; it changes nothing."""
     return f"{service.name} serves {_short(service.image_of(service.serving))}."
 
 
-def check(service: Service) -> str:
+def check(service: CloudRunService) -> str:
     """Ask the candidate, where anybody may. Raises Refused unless it answers as it must.
 
     The private service takes calls of the project's own queues alone. Cloud Run has asked it whether it reaches its
@@ -52,7 +52,7 @@ def check(service: Service) -> str:
     return f"{found['revisionName']} is ready, reaches its store and its queues, and refuses who is not Meta."
 
 
-def promote(service: Service, watch: Watch = Watch()) -> str:  # noqa: B008 - it is frozen
+def promote(service: CloudRunService, watch: RolloutWatch = RolloutWatch()) -> str:  # noqa: B008 - it is frozen
     """Give the candidate the traffic step by step, and note in the registry who had it. Done again, it changes nothing.
 
     Raises Refused; then the old revision has all traffic. The last step is `--to-latest`, not the candidate by its
@@ -74,7 +74,7 @@ def promote(service: Service, watch: Watch = Watch()) -> str:  # noqa: B008 - it
     return f"{revision} has the traffic; before it, {serving} had."
 
 
-def drop(service: Service) -> str:
+def drop(service: CloudRunService) -> str:
     """Take the image of a build that was not promoted out again, and end the pinning of the traffic. What serves stays.
 
     Done again, it changes nothing. Without it, the next apply would deploy that build's image, and to nobody.
@@ -85,7 +85,7 @@ def drop(service: Service) -> str:
     return f"{service.name} goes on with {_short(serves)}, and will serve what is applied."
 
 
-def rollback(service: Service) -> str:
+def rollback(service: CloudRunService) -> str:
     """Serve the image from before the last promotion again. Done again, it changes nothing. Raises Refused.
 
     As a new revision: the old one names the secrets and settings of its day, and a secret that was rotated since would
@@ -106,7 +106,7 @@ def rollback(service: Service) -> str:
     return f"{service.name} serves {_short(good)} in place of {_short(serves)}, with the settings and secrets of today."
 
 
-def _serve(service: Service, image: str, serves: str) -> bool:
+def _serve(service: CloudRunService, image: str, serves: str) -> bool:
     """Have it serve an image in place of what serves, now and at the next apply; whether anything had to be done.
 
     Raises Refused where the image does not start; then what serves goes on. No revision keeps an address of its own.
@@ -154,17 +154,17 @@ def main(given: Sequence[str] | None = None) -> None:
         "--hold", type=float, default=HOLD, metavar="SECONDS", help="of promote: how long each step is watched; 0: once"
     )
     asked = parser.parse_args(given)
-    actions: dict[str, Callable[[Service], str]] = {
+    actions: dict[str, Callable[[CloudRunService], str]] = {
         "serving": serving,
         "check": check,
-        "promote": lambda service: promote(service, Watch(asked.hold)),
+        "promote": lambda service: promote(service, RolloutWatch(asked.hold)),
         "drop": drop,
         "rollback": rollback,
     }
     refusals: list[str] = []
     for kind in asked.services:
         try:
-            print(actions[asked.action](Service.described(kind, asked.project, asked.region)), flush=True)
+            print(actions[asked.action](CloudRunService.described(kind, asked.project, asked.region)), flush=True)
         except Refused as refusal:
             refusals.append(f"pombo: {refusal}")
             if asked.action != "drop":

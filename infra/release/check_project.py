@@ -38,7 +38,7 @@ GO_WITH_THE_DATABASE = (
 """To take a policy or an index away takes minutes; with their database they are gone at once."""
 
 
-class Check:
+class ProjectCheck:
     """One run: its steps, and how long each took."""
 
     def __init__(self, where: Place, pause: float, longest: float) -> None:
@@ -136,12 +136,12 @@ def run(where: Place, asked: argparse.Namespace) -> None:
     place.check_project(where)
     check_label(where)
     with tempfile.TemporaryDirectory() as name:
-        check = Check(copied(where, Path(name, "pombo")), asked.pause, asked.longest)
+        check = ProjectCheck(copied(where, Path(name, "pombo")), asked.pause, asked.longest)
         check.step("Destroy what an earlier run has left", check.destroy)
         if asked.only_destroy:
             return
         # The destroy has taken the bucket's resource out of the copy.
-        check = Check(copied(where, Path(name, "fresh")), asked.pause, asked.longest)
+        check = ProjectCheck(copied(where, Path(name, "fresh")), asked.pause, asked.longest)
         try:
             check.through()
         finally:

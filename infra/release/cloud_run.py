@@ -18,7 +18,7 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class CloudRunService:
     """One service as Cloud Run describes it: https://cloud.google.com/run/docs/reference/rest/v1/namespaces.services"""
 
     kind: str
@@ -27,15 +27,15 @@ class Service:
     status: Mapping[str, Any]
 
     @classmethod
-    def described(cls, kind: str, project: str, region: str) -> "Service":
+    def described(cls, kind: str, project: str, region: str) -> "CloudRunService":
         """Raises Refused."""
         place = (f"--project={project}", f"--region={region}")
         text = gcloud("run", "services", "describe", f"pombo-{kind}", *place, "--format=json")
         return cls(kind, project, region, json.loads(text)["status"])
 
-    def now(self) -> "Service":
+    def now(self) -> "CloudRunService":
         """The same service, as it is by now. Raises Refused."""
-        return Service.described(self.kind, self.project, self.region)
+        return CloudRunService.described(self.kind, self.project, self.region)
 
     @property
     def name(self) -> str:

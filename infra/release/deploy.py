@@ -74,7 +74,7 @@ def _build_up(where: Place, values: dict[str, str], pause: float) -> str:
     _say_whether(environment.apply(pause))
     for number, kind in enumerate(AS_DEPLOYED, 6):
         _step(number, f"Building and deploying {kind} (a few minutes where it has changed)")
-        print(f"    {source_images.deploy(source_images.Service(kind, where))}", flush=True)
+        print(f"    {source_images.deploy(source_images.SourceService(kind, where))}", flush=True)
     _step(6 + len(AS_DEPLOYED), "Asking the webhook")
     url = environment.output("webhook_url")
     print(f"    {webhook_checks.check(url)}", flush=True)

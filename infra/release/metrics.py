@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from infra.release.cloud_run import Refused, Service, gcloud
+from infra.release.cloud_run import CloudRunService, Refused, gcloud
 
 DELAY = 240.0
 """Seconds until a request is sure to be counted: Google gives four minutes for its own metrics, sampled every minute.
@@ -36,7 +36,7 @@ class Counted:
     p95: float | None = None
 
 
-def counted(service: Service, began: float, ended: float) -> dict[str, Counted]:
+def counted(service: CloudRunService, began: float, ended: float) -> dict[str, Counted]:
     """Each revision of a service that was asked anything between two Unix times. Raises Refused."""
     token = gcloud("auth", "print-access-token").strip()
     requests: dict[str, int] = {}
@@ -52,7 +52,7 @@ def counted(service: Service, began: float, ended: float) -> dict[str, Counted]:
 
 
 def _series(
-    service: Service, metric: str, reducer: str, began: float, ended: float, token: str
+    service: CloudRunService, metric: str, reducer: str, began: float, ended: float, token: str
 ) -> Iterator[tuple[Mapping[str, str], float]]:
     """Each time series of a metric as one number for the whole while, with its labels. Raises Refused."""
     by = ["resource.labels.revision_name"]
@@ -75,7 +75,7 @@ def _series(
             yield labels, float(value.get("int64Value", value.get("doubleValue", 0)))
 
 
-def _filter(service: Service, metric: str) -> str:
+def _filter(service: CloudRunService, metric: str) -> str:
     parts = {
         "metric.type": f"run.googleapis.com/{metric}",
         "resource.type": "cloud_run_revision",

@@ -6,18 +6,18 @@ They outlive the revisions' addresses, and the registry's cleanup keeps what has
 
 import json
 
-from infra.release.cloud_run import Service, gcloud
+from infra.release.cloud_run import CloudRunService, gcloud
 
 SERVING, PREVIOUS = "serving", "previous"
 
 
-def tags_of(service: Service) -> dict[str, str]:
+def tags_of(service: CloudRunService) -> dict[str, str]:
     """The digest of each tag of a service's images. Raises Refused."""
     listed = gcloud("artifacts", "docker", "tags", "list", service.repository, "--format=json")
     return {_last(one["tag"]): _last(one["version"]) for one in json.loads(listed)}
 
 
-def tag(service: Service, image: str, name: str) -> None:
+def tag(service: CloudRunService, image: str, name: str) -> None:
     """Give one of a service's images this tag, in place of the one that has it. Raises Refused.
 
     Not by `gcloud artifacts docker tags add`, which deletes a tag before it makes it anew: the account that deploys may

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from infra.release.cloud_run import Refused, Service
+from infra.release.cloud_run import CloudRunService, Refused
 from infra.release.metrics import DELAY, Counted, counted
 
 STEPS = (5, 25)
@@ -26,33 +26,33 @@ percentile."""
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RolloutVerdict:
     """Whether the candidate may have more, and why in words."""
 
     goes_on: bool
     reason: str
 
 
-def judged(new: Counted, old: Counted) -> Verdict:
+def judged(new: Counted, old: Counted) -> RolloutVerdict:
     """The candidate's requests beside those of the old revision in the same while."""
     if new.requests < FEW:
-        return Verdict(True, f"it had {new.requests} requests, too few to judge it (under {FEW})")
+        return RolloutVerdict(True, f"it had {new.requests} requests, too few to judge it (under {FEW})")
     share, before = new.failed / new.requests, old.failed / old.requests if old.requests else 0.0
     said = f"{share:.1%} of its {new.requests} requests failed, and {before:.1%} of the old revision's {old.requests}"
     if share > MOST_FAILED and share > MOST_TIMES * before:
-        return Verdict(False, said)
+        return RolloutVerdict(False, said)
     if new.p95 is None or old.p95 is None or old.requests < FEW:
-        return Verdict(True, f"{said}; the old revision's were too few to compare the times")
+        return RolloutVerdict(True, f"{said}; the old revision's were too few to compare the times")
     said += f"; its 95th percentile was {new.p95:.0f} ms, and {old.p95:.0f} ms the old revision's"
-    return Verdict(new.p95 <= MOST_TIMES * old.p95, said)
+    return RolloutVerdict(new.p95 <= MOST_TIMES * old.p95, said)
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class RolloutWatch:
     """How a step is watched. `hold` 0 looks once and waits for nothing: for a project in which nobody writes."""
 
     hold: float = HOLD
-    read: Callable[[Service, float, float], Mapping[str, Counted]] = counted
+    read: Callable[[CloudRunService, float, float], Mapping[str, Counted]] = counted
     now: Callable[[], float] = time.time
     sleep: Callable[[float], None] = time.sleep
 
@@ -61,7 +61,7 @@ class Watch:
         """Seconds that a service takes through all steps, beside what gcloud takes."""
         return len(STEPS) * (self.hold + (DELAY if self.hold else 0))
 
-    def step(self, service: Service, new: str, old: str) -> Verdict:
+    def step(self, service: CloudRunService, new: str, old: str) -> RolloutVerdict:
         """Watch one step, from now on. What is bad already is not waited for; what cannot be read at the end is bad."""
         began = self.now()
         until = began + self.hold
@@ -74,13 +74,13 @@ class Watch:
                 seen = self.read(service, began, ended)
                 verdict = judged(seen.get(new, Counted()), seen.get(old, Counted()))
             except Refused as refusal:
-                verdict = Verdict(not at_last, str(refusal))
+                verdict = RolloutVerdict(not at_last, str(refusal))
             if at_last or not verdict.goes_on:
                 return verdict
             self.sleep(min(POLL, last - self.now()))
 
 
-def in_steps(service: Service, new: str, old: str, watch: Watch) -> None:
+def in_steps(service: CloudRunService, new: str, old: str, watch: RolloutWatch) -> None:
     """Give the candidate its first shares of the traffic. Raises Refused, with all traffic back at the old revision."""
     try:
         for percent in STEPS:

@@ -25,7 +25,7 @@ LEFT_OUT = ("__pycache__",)
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class SourceService:
     """One service, and what Cloud Run says of it."""
 
     kind: str
@@ -66,7 +66,7 @@ class Service:
         return image in listed.split()
 
 
-def put_together(service: Service, folder: Path) -> None:
+def put_together(service: SourceService, folder: Path) -> None:
     """The source of a service: what its Dockerfile copies, and the Dockerfile. Raises Refused."""
     root = service.place.root
     dockerfile = (root / "services" / service.kind / "Dockerfile").read_text(encoding="utf-8")
@@ -114,7 +114,7 @@ def hash_of(folder: Path) -> str:
     return whole.hexdigest()[:32]
 
 
-def deploy(service: Service) -> str:
+def deploy(service: SourceService) -> str:
     """Have it serve this source; a sentence that says what was done. Raises Refused; then what serves goes on."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name, service.kind)
@@ -136,7 +136,7 @@ def deploy(service: Service) -> str:
     return f"{service.name} serves {serves.partition('@')[2][:19] or serves}."
 
 
-def _built(service: Service, tag: str) -> str | None:
+def _built(service: SourceService, tag: str) -> str | None:
     """The image of this very source, if the service has run it. (Where the registry does not say, it is built again.)
 
     pombo-build may push, and so move the tag to an image of somebody else's: the tag alone is not believed.
@@ -150,7 +150,7 @@ def _built(service: Service, tag: str) -> str | None:
     return image if image and service.has_run(image) else None
 
 
-def _build(service: Service, folder: Path) -> None:
+def _build(service: SourceService, folder: Path) -> None:
     """Built as the account that may build and nothing else, not as the Compute Engine default account."""
     project = service.place.project
     follow(

@@ -12,12 +12,12 @@ from local.tasks import names
 from local.tasks.headers import attempt_headers
 from local.tasks.http_target import NO_ANSWER_IN_TIME, UNREACHABLE, Call, HttpTarget
 from local.tasks.log import Log
-from local.tasks.messages import Message, Task, seconds
+from local.tasks.messages import ProtoMessage, Task, seconds
 from local.tasks.oidc import TokenMinter
 from local.tasks.queue_config import retry_policy
 from local.tasks.queue_target import request_of
 from local.tasks.rules import RetryPolicy, backoff, is_given_up, least_wait
-from local.tasks.task_table import Answer, StoredTask, TaskTable
+from local.tasks.task_table import StoredTask, TargetResponse, TaskTable
 from shared.domain.identity import is_correlation_id
 
 
@@ -36,7 +36,7 @@ class Attempts:
     scale: float
     stopping: threading.Event
 
-    def make(self, stored: StoredTask, queue: Message, retried_from: float | None = None) -> float | None:
+    def make(self, stored: StoredTask, queue: ProtoMessage, retried_from: float | None = None) -> float | None:
         """Deliver a task that was taken up, and settle it; when it is due again, or None.
 
         A retry's backoff is counted from the failure, or from `retried_from` (RunTask); a Retry-After from its answer.
@@ -56,7 +56,7 @@ class Attempts:
         self._deliver_twice(stored, task, queue.http_target)
         return None
 
-    def _deliver(self, stored: StoredTask, task: Message, target: Message) -> Answer | None:
+    def _deliver(self, stored: StoredTask, task: ProtoMessage, target: ProtoMessage) -> TargetResponse | None:
         """None for a task that a fault made vanish, or that was to be slow when the emulator stopped."""
         fault = take_fault(self.faults, task, "drop", "slow")
         if fault is not None:
@@ -68,12 +68,12 @@ class Attempts:
             return None
         return self.target.call(self._call(stored, task, target))
 
-    def _deliver_twice(self, stored: StoredTask, task: Message, target: Message) -> None:
+    def _deliver_twice(self, stored: StoredTask, task: ProtoMessage, target: ProtoMessage) -> None:
         if take_fault(self.faults, task, "duplicate"):
             self.log.write("fault_made", kind="duplicate", **labels(stored))
             self.target.call(self._call(stored, task, target))
 
-    def _call(self, stored: StoredTask, task: Message, target: Message) -> Call:
+    def _call(self, stored: StoredTask, task: ProtoMessage, target: ProtoMessage) -> Call:
         own = task.http_request
         request = request_of(target, own)
         headers = dict(own.headers)
@@ -89,7 +89,7 @@ class Attempts:
         )
 
     def _settle_failure(
-        self, stored: StoredTask, policy: RetryPolicy, answer: Answer, retried_from: float | None
+        self, stored: StoredTask, policy: RetryPolicy, answer: TargetResponse, retried_from: float | None
     ) -> float | None:
         now = self.clock()
         facts: dict[str, str | int] = {**labels(stored), "status": answer.status, "attempts": stored.dispatch_count}
@@ -108,12 +108,12 @@ class Attempts:
         return due
 
 
-def take_fault(faults: FaultBook, task: Message, *kinds: str) -> Fault | None:
+def take_fault(faults: FaultBook, task: ProtoMessage, *kinds: str) -> Fault | None:
     """The fault of one of these kinds that someone asked for on such a task, used up."""
     return faults.take("task", {**labels(task), "path": _path(task.http_request.url)}, frozenset(kinds))
 
 
-def labels(task: Message | StoredTask) -> dict[str, str]:
+def labels(task: ProtoMessage | StoredTask) -> dict[str, str]:
     """What a log line and a fault may say of a task."""
     return {"queue": names.short(names.queue_of(task.name)), "name": names.short(task.name)}
 
@@ -128,7 +128,7 @@ def _of_body(stored: StoredTask) -> dict[str, str]:
     return {"correlation_id": id} if isinstance(id, str) and is_correlation_id(id) else {}
 
 
-def _why(answer: Answer) -> str:
+def _why(answer: TargetResponse) -> str:
     if answer.responded:
         return f"The target answered {answer.status}."
     if answer.broken:

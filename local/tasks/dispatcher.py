@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from local.tasks.attempt import Attempts, labels, take_fault
-from local.tasks.messages import Message, Queue, Task
+from local.tasks.messages import ProtoMessage, Queue, Task
 from local.tasks.pump import Pump
 from local.tasks.queue_table import QueueTable
 from local.tasks.task_table import StoredTask, TaskTable
@@ -36,7 +36,7 @@ class Dispatcher:
             self.configure(Queue.FromString(message))
         threading.Thread(target=self._keep_house, daemon=True, name="housekeeping").start()
 
-    def configure(self, queue: Message) -> None:
+    def configure(self, queue: ProtoMessage) -> None:
         """Dispatch a queue by this configuration, new or changed."""
         with self._lock:
             pump = self._pumps.get(queue.name)

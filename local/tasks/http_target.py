@@ -12,16 +12,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import SplitResult, quote, urlsplit
 
-from local.tasks.task_table import Answer
+from local.tasks.task_table import TargetResponse
 
 IDLE_KEPT = 1.0
 """Seconds an idle connection is kept: gunicorn closes one after 2 s, and a request written into a closing connection
 is lost."""
-NO_ANSWER_IN_TIME = Answer(504, responded=False)
+NO_ANSWER_IN_TIME = TargetResponse(504, responded=False)
 """Recorded from the real service: after an attempt past its deadline the previous response reads 504."""
-UNREACHABLE = Answer(503, responded=False)
+UNREACHABLE = TargetResponse(503, responded=False)
 """Not recorded anywhere; 503 is the HTTP name of UNAVAILABLE."""
-BROKEN = Answer(503, responded=False, broken=True)
+BROKEN = TargetResponse(503, responded=False, broken=True)
 """The same to a caller; whoever counts what a kill interrupted wants to know."""
 _BODY_READ = 1 << 20
 _SAFE = "/%:@!$&'()*+,;=~?-._"
@@ -43,7 +43,7 @@ class HttpTarget:
         self._lock = threading.Lock()
         self._idle: dict[tuple[str, str], list[tuple[float, http.client.HTTPConnection]]] = {}
 
-    def call(self, call: Call) -> Answer:
+    def call(self, call: Call) -> TargetResponse:
         """Never raises for what a target, a network or an unusable URL does: that is a failed attempt."""
         until = time.monotonic() + call.deadline
         try:
@@ -69,7 +69,7 @@ class HttpTarget:
                 connection.close()
             self._idle.clear()
 
-    def _read(self, connection: http.client.HTTPConnection, url: SplitResult, until: float) -> Answer:
+    def _read(self, connection: http.client.HTTPConnection, url: SplitResult, until: float) -> TargetResponse:
         _limit(connection, until)
         response = connection.getresponse()
         _limit(connection, until)
@@ -78,7 +78,7 @@ class HttpTarget:
             self._keep(url, connection)
         else:
             connection.close()
-        return Answer(response.status, responded=True, retry_after=response.getheader("Retry-After", ""))
+        return TargetResponse(response.status, responded=True, retry_after=response.getheader("Retry-After", ""))
 
     def _connection(self, url: SplitResult) -> http.client.HTTPConnection:
         fresh_since = time.monotonic() - IDLE_KEPT

@@ -11,7 +11,7 @@ from google.protobuf import empty_pb2, field_mask_pb2  # type: ignore[import-unt
 
 from local.tasks.task_table import StoredTask
 
-Message = Any
+ProtoMessage = Any
 """A protobuf message; the generated classes carry no types."""
 
 Task: Any = tasks_v2.Task.pb()
@@ -24,12 +24,12 @@ GRPC_CODES = {400: 3, 401: 16, 403: 7, 404: 5, 409: 10, 429: 8, 499: 1, 501: 12,
 """HTTP statuses with a code of their own: google/rpc/code.proto gives the mapping."""
 
 
-def seconds(moment_or_span: Message) -> float:
+def seconds(moment_or_span: ProtoMessage) -> float:
     """A Timestamp or Duration as seconds, truncated to the microsecond as the references say."""
     return float(moment_or_span.seconds + moment_or_span.nanos // 1000 / 1_000_000)
 
 
-def set_moment(timestamp: Message, at: float) -> None:
+def set_moment(timestamp: ProtoMessage, at: float) -> None:
     timestamp.FromMicroseconds(round(at * 1_000_000))
 
 
@@ -40,7 +40,7 @@ def grpc_code(status: int) -> int:
     return GRPC_CODES.get(status) or {4: 9, 5: 13}.get(status // 100, 2)
 
 
-def task_message(stored: StoredTask, view: int) -> Message:
+def task_message(stored: StoredTask, view: int) -> ProtoMessage:
     """The task as a caller sees it; BASIC leaves out the body, as Task.View documents."""
     task = Task.FromString(stored.message)
     full = view == View.FULL
@@ -58,7 +58,7 @@ def task_message(stored: StoredTask, view: int) -> Message:
     return task
 
 
-def _set_last_attempt(attempt: Message, stored: StoredTask) -> None:
+def _set_last_attempt(attempt: ProtoMessage, stored: StoredTask) -> None:
     set_moment(attempt.schedule_time, stored.last_schedule_at or 0.0)
     set_moment(attempt.dispatch_time, stored.last_dispatch_at or 0.0)
     if stored.last_response_at is None:

@@ -5,7 +5,7 @@ real service in https://github.com/aertje/cloud-tasks-emulator/blob/main/conform
 """
 
 from local.tasks import names
-from local.tasks.messages import Message, Task, seconds
+from local.tasks.messages import ProtoMessage, Task, seconds
 from local.tasks.queue_config import check_retry_config
 from local.tasks.refusals import invalid, not_imitated
 
@@ -27,7 +27,7 @@ _REPLACED = {"host", "content-length", "user-agent"}
 _RESERVED = ("x-cloudtasks-", "x-google-", "x-appengine-")
 
 
-def prepared(requested: Message, queue: str, now: float) -> Message:
+def prepared(requested: ProtoMessage, queue: str, now: float) -> ProtoMessage:
     """The task to store: named, with the service's defaults, its output-only fields empty."""
     task = Task()
     task.CopyFrom(requested)
@@ -46,7 +46,7 @@ def prepared(requested: Message, queue: str, now: float) -> Message:
     return task
 
 
-def _check_request(task: Message) -> None:
+def _check_request(task: ProtoMessage) -> None:
     if task.HasField("app_engine_http_request"):
         raise not_imitated("App Engine targets")
     if task.ByteSize() > MAX_TASK_BYTES:
@@ -70,7 +70,7 @@ def _check_request(task: Message) -> None:
         raise invalid("The size of HttpRequest.headers must be less than 80KB.")
 
 
-def _settle_times(task: Message, now: float) -> None:
+def _settle_times(task: ProtoMessage, now: float) -> None:
     if seconds(task.schedule_time) > now + MAX_AHEAD:
         raise invalid("Task.schedule_time must be at most 30 days in the future.")
     if not task.HasField("dispatch_deadline"):
@@ -80,7 +80,7 @@ def _settle_times(task: Message, now: float) -> None:
         raise invalid("Task.dispatch_deadline must be from 15 seconds to 30 minutes.")
 
 
-def _clean_headers(headers: Message) -> None:
+def _clean_headers(headers: ProtoMessage) -> None:
     """Take out what the service ignores or replaces; names keep the case they were given in (recorded)."""
     for name in list(headers):
         if name.lower() in _REPLACED or name.lower().startswith(_RESERVED):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from local.tasks.attempt import Attempts
-from local.tasks.messages import Message
+from local.tasks.messages import ProtoMessage
 from local.tasks.queue_config import pace
 from local.tasks.rules import Bucket
 from local.tasks.task_table import StoredTask, TaskTable
@@ -24,7 +24,7 @@ class Pump:
 
     def __init__(
         self,
-        queue: Message,
+        queue: ProtoMessage,
         tasks: TaskTable,
         attempts: Attempts,
         workers: ThreadPoolExecutor,
@@ -52,7 +52,7 @@ class Pump:
             self._is_stopped = True
             self._changed.notify()
 
-    def configure(self, queue: Message) -> None:
+    def configure(self, queue: ProtoMessage) -> None:
         """Go by this configuration; once it returns, a paused queue takes nothing up."""
         with self._changed:
             self._queue = queue

@@ -7,7 +7,7 @@ https://cloud.google.com/tasks/docs/configuring-queues shows for a queue created
 from dataclasses import dataclass
 
 from local.tasks import names, queue_target
-from local.tasks.messages import FieldMask, Message, Queue, seconds
+from local.tasks.messages import FieldMask, ProtoMessage, Queue, seconds
 from local.tasks.refusals import invalid, not_imitated
 from local.tasks.rules import UNLIMITED, RetryPolicy, burst_size
 
@@ -37,7 +37,7 @@ class Pace:
     is_paused: bool
 
 
-def pace(queue: Message, scale: float) -> Pace:
+def pace(queue: ProtoMessage, scale: float) -> Pace:
     limits = queue.rate_limits
     return Pace(
         limits.max_dispatches_per_second * scale,
@@ -47,7 +47,7 @@ def pace(queue: Message, scale: float) -> Pace:
     )
 
 
-def retry_policy(queue_config: Message, task: Message) -> RetryPolicy:
+def retry_policy(queue_config: ProtoMessage, task: ProtoMessage) -> RetryPolicy:
     """The queue's policy, overridden by what the task's own retry_config sets (Task.retry_config)."""
     merged = type(queue_config)()
     merged.CopyFrom(queue_config)
@@ -64,7 +64,7 @@ def retry_policy(queue_config: Message, task: Message) -> RetryPolicy:
     )
 
 
-def created(requested: Message) -> Message:
+def created(requested: ProtoMessage) -> ProtoMessage:
     """The queue that a creation makes of a request."""
     names.check_queue(requested.name)
     for section, what in _SECTIONS_REFUSED.items():
@@ -80,7 +80,7 @@ def created(requested: Message) -> Message:
     return _checked(queue)
 
 
-def updated(current: Message, requested: Message, paths: list[str]) -> Message:
+def updated(current: ProtoMessage, requested: ProtoMessage, paths: list[str]) -> ProtoMessage:
     """The queue after an update: the masked fields, or all of them if the mask is empty."""
     queue = Queue()
     queue.CopyFrom(current)
@@ -97,7 +97,7 @@ def updated(current: Message, requested: Message, paths: list[str]) -> Message:
     return _checked(queue)
 
 
-def _fill_in(queue: Message) -> None:
+def _fill_in(queue: ProtoMessage) -> None:
     limits, retry = queue.rate_limits, queue.retry_config
     limits.max_dispatches_per_second = limits.max_dispatches_per_second or MAX_RATE
     limits.max_concurrent_dispatches = limits.max_concurrent_dispatches or 1000
@@ -109,7 +109,7 @@ def _fill_in(queue: Message) -> None:
         retry.max_backoff.FromSeconds(3600)
 
 
-def _checked(queue: Message) -> Message:
+def _checked(queue: ProtoMessage) -> ProtoMessage:
     limits = queue.rate_limits
     if not 0 < limits.max_dispatches_per_second <= MAX_RATE:
         raise invalid(f"Queue.rate_limits.max_dispatches_per_second must be over 0 and at most {MAX_RATE:.0f}.")
@@ -121,7 +121,7 @@ def _checked(queue: Message) -> Message:
     return queue
 
 
-def check_retry_config(retry: Message) -> None:
+def check_retry_config(retry: ProtoMessage) -> None:
     """Refuse a retry_config that cannot be; on a task, where 0 leaves a value to the queue, likewise."""
     if retry.max_attempts < UNLIMITED:
         raise invalid("RetryConfig.max_attempts must be greater than or equal to -1.")

@@ -10,7 +10,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from google.cloud.tasks_v2 import HttpMethod, UriOverride
 
-from local.tasks.messages import Message
+from local.tasks.messages import ProtoMessage
 from local.tasks.refusals import invalid, not_imitated
 
 _SCHEMES = {UriOverride.Scheme.HTTP: "http", UriOverride.Scheme.HTTPS: "https"}
@@ -19,7 +19,7 @@ _ALWAYS = (UriOverride.UriOverrideEnforceMode.ALWAYS, UriOverride.UriOverrideEnf
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class TargetRequest:
     """What is called, and whose identity the call carries: an account and an audience, or None."""
 
     method: str
@@ -27,7 +27,7 @@ class Request:
     identity: tuple[str, str] | None
 
 
-def check(target: Message) -> None:
+def check(target: ProtoMessage) -> None:
     """Refuse a target that cannot be."""
     if target.HasField("oauth_token"):
         raise not_imitated("OAuth tokens")
@@ -45,19 +45,19 @@ def check(target: Message) -> None:
         raise invalid("OidcToken.service_account_email and OidcToken.audience are both required for a queue.")
 
 
-def request_of(target: Message, own: Message) -> Request:
+def request_of(target: ProtoMessage, own: ProtoMessage) -> TargetRequest:
     """What the queue makes of a task's own request."""
     url = _url(target.uri_override, own.url)
     token = target.oidc_token if target.HasField("oidc_token") else own.oidc_token
     has_token = target.HasField("oidc_token") or own.HasField("oidc_token")
-    return Request(
+    return TargetRequest(
         method=HttpMethod(target.http_method or own.http_method).name,
         url=url,
         identity=(token.service_account_email, token.audience or url) if has_token else None,
     )
 
 
-def _url(uri: Message, own: str) -> str:
+def _url(uri: ProtoMessage, own: str) -> str:
     if uri == type(uri)():
         return own
     try:
@@ -66,7 +66,7 @@ def _url(uri: Message, own: str) -> str:
         return own  # the service takes such a URL too, and every attempt fails
 
 
-def _overridden(own: SplitResult, uri: Message) -> SplitResult:
+def _overridden(own: SplitResult, uri: ProtoMessage) -> SplitResult:
     host = uri.host if uri.HasField("host") else own.hostname or ""
     port = (uri.port or None) if uri.HasField("port") else own.port
     host = f"[{host}]" if ":" in host else host

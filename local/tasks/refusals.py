@@ -7,7 +7,7 @@ https://github.com/aertje/cloud-tasks-emulator/blob/main/conformance/golden/real
 import grpc
 
 
-class Refused(Exception):
+class CallRefused(Exception):
     """A call that cannot be granted; the service turns it into its gRPC status."""
 
     def __init__(self, code: grpc.StatusCode, sentence: str) -> None:
@@ -16,7 +16,7 @@ class Refused(Exception):
         self.sentence = sentence
 
 
-class NameUsed(Refused):
+class NameUsed(CallRefused):
     """The name belonged to a task that has finished or was deleted not long ago.
 
     https://github.com/stackkit/laravel-google-cloud-tasks-queue/issues/104 quotes the real answer.
@@ -29,44 +29,44 @@ class NameUsed(Refused):
         )
 
 
-def invalid(sentence: str) -> Refused:
-    return Refused(grpc.StatusCode.INVALID_ARGUMENT, sentence)
+def invalid(sentence: str) -> CallRefused:
+    return CallRefused(grpc.StatusCode.INVALID_ARGUMENT, sentence)
 
 
-def not_imitated(what: str) -> Refused:
-    return Refused(grpc.StatusCode.UNIMPLEMENTED, f"The local Cloud Tasks does not imitate {what}.")
+def not_imitated(what: str) -> CallRefused:
+    return CallRefused(grpc.StatusCode.UNIMPLEMENTED, f"The local Cloud Tasks does not imitate {what}.")
 
 
-def no_queue() -> Refused:
+def no_queue() -> CallRefused:
     """The same for a queue that never was and for one deleted recently (recorded)."""
-    return Refused(
+    return CallRefused(
         grpc.StatusCode.NOT_FOUND,
         "Queue does not exist. If you just created the queue, wait at least a minute for the queue to initialize.",
     )
 
 
-def queue_exists() -> Refused:
-    return Refused(grpc.StatusCode.ALREADY_EXISTS, "Queue already exists")
+def queue_exists() -> CallRefused:
+    return CallRefused(grpc.StatusCode.ALREADY_EXISTS, "Queue already exists")
 
 
-def queue_existed() -> Refused:
-    return Refused(
+def queue_existed() -> CallRefused:
+    return CallRefused(
         grpc.StatusCode.FAILED_PRECONDITION,
         "The queue cannot be created because a queue with this name existed too recently.",
     )
 
 
-def no_task() -> Refused:
-    return Refused(grpc.StatusCode.NOT_FOUND, "Requested entity was not found.")
+def no_task() -> CallRefused:
+    return CallRefused(grpc.StatusCode.NOT_FOUND, "Requested entity was not found.")
 
 
-def task_gone() -> Refused:
-    return Refused(
+def task_gone() -> CallRefused:
+    return CallRefused(
         grpc.StatusCode.NOT_FOUND,
         "The task no longer exists, though a task with this name existed recently. "
         "The task either successfully completed or was deleted.",
     )
 
 
-def task_exists() -> Refused:
-    return Refused(grpc.StatusCode.ALREADY_EXISTS, "Requested entity already exists")
+def task_exists() -> CallRefused:
+    return CallRefused(grpc.StatusCode.ALREADY_EXISTS, "Requested entity already exists")

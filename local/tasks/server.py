@@ -10,8 +10,8 @@ from typing import Any
 
 import grpc
 
-from local.tasks.messages import Message
-from local.tasks.refusals import Refused
+from local.tasks.messages import ProtoMessage
+from local.tasks.refusals import CallRefused
 
 SERVICE = "google.cloud.tasks.v2.CloudTasks"
 _grpc: Any = grpc  # carries no types
@@ -20,7 +20,7 @@ Server = Any
 CALLS_AT_ONCE = 16
 """Threads that answer calls. A call is a millisecond of work; more threads would only queue for the interpreter."""
 
-Methods = Mapping[str, tuple[Message, Callable[[Message], Message]]]
+Methods = Mapping[str, tuple[ProtoMessage, Callable[[ProtoMessage], ProtoMessage]]]
 
 
 class CannotListen(Exception):
@@ -41,11 +41,11 @@ def start_server(methods: Methods, port: int) -> tuple[Server, str]:
     return server, f"127.0.0.1:{bound}"
 
 
-def _handler(request: Message, answer: Callable[[Message], Message]) -> Any:
-    def respond(message: Message, context: Any) -> Message:
+def _handler(request: ProtoMessage, answer: Callable[[ProtoMessage], ProtoMessage]) -> Any:
+    def respond(message: ProtoMessage, context: Any) -> ProtoMessage:
         try:
             return answer(message)
-        except Refused as refused:
+        except CallRefused as refused:
             context.abort(refused.code, refused.sentence)
 
     return _grpc.unary_unary_rpc_method_handler(

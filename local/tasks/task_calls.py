@@ -9,7 +9,7 @@ from local.faults import FaultBook
 from local.tasks import names, new_task, paging
 from local.tasks.attempt import take_fault
 from local.tasks.dispatcher import Dispatcher
-from local.tasks.messages import Empty, Message, View, seconds, task_message
+from local.tasks.messages import Empty, ProtoMessage, View, seconds, task_message
 from local.tasks.queue_table import QueueTable
 from local.tasks.refusals import NameUsed, invalid
 from local.tasks.task_table import StoredTask, TaskTable
@@ -28,7 +28,7 @@ class TaskCalls:
     faults: FaultBook
     clock: Callable[[], float]
 
-    def methods(self) -> Mapping[str, tuple[Message, Callable[[Message], Message]]]:
+    def methods(self) -> Mapping[str, tuple[ProtoMessage, Callable[[ProtoMessage], ProtoMessage]]]:
         return {
             "CreateTask": (v2.CreateTaskRequest.pb(), self.create),
             "GetTask": (v2.GetTaskRequest.pb(), self.get),
@@ -37,7 +37,7 @@ class TaskCalls:
             "RunTask": (v2.RunTaskRequest.pb(), self.run),
         }
 
-    def create(self, request: Message) -> Message:
+    def create(self, request: ProtoMessage) -> ProtoMessage:
         names.check_queue(request.parent)
         now = self.clock()
         task = new_task.prepared(request.task, request.parent, now)
@@ -51,11 +51,11 @@ class TaskCalls:
         self.dispatcher.wake(request.parent, stored.schedule_at)
         return task_message(stored, request.response_view)
 
-    def get(self, request: Message) -> Message:
+    def get(self, request: ProtoMessage) -> ProtoMessage:
         names.check_task(request.name)
         return task_message(self.tasks.get(request.name, self.clock()), request.response_view)
 
-    def list(self, request: Message) -> Message:
+    def list(self, request: ProtoMessage) -> ProtoMessage:
         names.check_queue(request.parent)
         self.queues.get(request.parent)
         with_bodies = request.response_view == View.FULL
@@ -70,18 +70,18 @@ class TaskCalls:
             response.next_page_token = paging.token(str(found[size - 1].id))
         return response
 
-    def delete(self, request: Message) -> Message:
+    def delete(self, request: ProtoMessage) -> ProtoMessage:
         names.check_task(request.name)
         self.tasks.delete(request.name, self.clock())
         return Empty()
 
-    def run(self, request: Message) -> Message:
+    def run(self, request: ProtoMessage) -> ProtoMessage:
         """Dispatch now, and show the task as it is after the dispatch and before the target has it."""
         names.check_task(request.name)
         stored = self.tasks.take_up(request.name, self.clock())
         self.dispatcher.run_now(stored)
         return task_message(stored, request.response_view)
 
-    def _store(self, queue: str, task: Message, now: float) -> StoredTask:
+    def _store(self, queue: str, task: ProtoMessage, now: float) -> StoredTask:
         """A schedule_time that is not set or in the past becomes now (CreateTaskRequest)."""
         return self.tasks.create(queue, task.name, task.SerializeToString(), max(now, seconds(task.schedule_time)), now)

@@ -39,7 +39,7 @@ class StoredTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class TargetResponse:
     """How an attempt ended: an HTTP status, and whether the target sent it or it stands for no response at all.
 
     `retry_after` is the header of that name as it came, empty where there was none. `broken`: the request was sent,
@@ -168,7 +168,7 @@ class TaskTable:
             if db.execute("DELETE FROM tasks WHERE id = ?", (task.id,)).rowcount:
                 db.execute("REPLACE INTO used_names VALUES (?, ?)", (task.name, now + NAME_KEPT))
 
-    def reschedule(self, task: StoredTask, answer: Answer, schedule_at: float, now: float) -> None:
+    def reschedule(self, task: StoredTask, answer: TargetResponse, schedule_at: float, now: float) -> None:
         """Record a failed attempt and when the next one is due."""
         with self._database.transaction() as db:
             db.execute(
@@ -190,6 +190,6 @@ class TaskTable:
             db.execute("UPDATE tasks SET next_at = ? WHERE id = ? AND next_at > ?", (now, task.id, now))
 
 
-def _missing(db: sqlite3.Connection, name: str, now: float) -> refusals.Refused:
+def _missing(db: sqlite3.Connection, name: str, now: float) -> refusals.CallRefused:
     used = db.execute("SELECT 1 FROM used_names WHERE name = ? AND free_at > ?", (name, now)).fetchone()
     return refusals.task_gone() if used else refusals.no_task()

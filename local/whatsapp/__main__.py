@@ -21,14 +21,14 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from local.faults import BOOK, FaultBook
-from local.whatsapp.control import Control
+from local.whatsapp.control import ControlApi
 from local.whatsapp.delivery import Deliveries
 from local.whatsapp.listener import Listener
 from local.whatsapp.log import log
 from local.whatsapp.provider import GraphPort, Provider
 from local.whatsapp.send_api import Account, SendApi
-from local.whatsapp.store import Store
-from local.whatsapp.wire import Answer, Handle, Poster, Request
+from local.whatsapp.store import SimulatorStore
+from local.whatsapp.wire import Handle, Request, Response, WebhookPoster
 
 RECEIPT_DELAYS = (0.05, 0.2, 0.5)
 """Seconds until sent, delivered and read: soon, in order for whoever is quick, and not before most answers."""
@@ -106,15 +106,15 @@ def _delays(text: str) -> tuple[float, float, float]:
 async def run(settings: Settings) -> None:
     """Serve and deliver until a signal comes."""
     settings.data_dir.mkdir(parents=True, exist_ok=True)
-    store = Store(settings.data_dir / "whatsapp.sqlite")
+    store = SimulatorStore(settings.data_dir / "whatsapp.sqlite")
     faults = FaultBook(settings.data_dir / BOOK)
-    poster = Poster(settings.webhook_url)
+    poster = WebhookPoster(settings.webhook_url)
     deliveries = Deliveries(store, poster, faults, settings.app_secret, settings.time_scale)
     sends = SendApi(settings.account, store, deliveries, faults)
     graph, control = Listener(settings.port), Listener(settings.control_port)
     port = GraphPort(graph, faults)
     certs = settings.data_dir / "oidc-certs.json"
-    control.handle = Control(store, deliveries, faults, port, settings.account.phone_number_id, certs).handle
+    control.handle = ControlApi(store, deliveries, faults, port, settings.account.phone_number_id, certs).handle
     graph.handle = either(control.handle, Provider(faults, store, sends.handle).handle)
     stop = asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
@@ -138,7 +138,7 @@ async def run(settings: Settings) -> None:
 def either(control: Handle, provider: Handle) -> Handle:
     """What Graph's port serves."""
 
-    async def handle(request: Request) -> Answer | None:
+    async def handle(request: Request) -> Response | None:
         return await (control if request.path.startswith("/control/") else provider)(request)
 
     return handle

@@ -28,21 +28,21 @@ from local.whatsapp.delivery import Deliveries
 from local.whatsapp.inbound import order_from
 from local.whatsapp.payloads import message_ids
 from local.whatsapp.provider import GraphPort
-from local.whatsapp.store import Store
-from local.whatsapp.wire import Answer, Request, json_answer
+from local.whatsapp.store import SimulatorStore
+from local.whatsapp.wire import Request, Response, json_answer
 
 
 @dataclass(frozen=True, slots=True)
-class Control:
-    store: Store
+class ControlApi:
+    store: SimulatorStore
     deliveries: Deliveries
     faults: FaultBook
     port: GraphPort
     sender: str
     certs: Path
 
-    async def handle(self, request: Request) -> Answer:
-        routes: dict[tuple[str, str], Callable[[Request], Awaitable[Answer]]] = {
+    async def handle(self, request: Request) -> Response:
+        routes: dict[tuple[str, str], Callable[[Request], Awaitable[Response]]] = {
             ("POST", "/control/inbound"): self._inbound,
             ("GET", "/control/ledger"): self._ledger,
             ("DELETE", "/control/ledger"): self._clear_ledger,
@@ -65,58 +65,58 @@ class Control:
         except ValueError as error:
             return json_answer(400, {"error": str(error)})
 
-    async def _inbound(self, request: Request) -> Answer:
+    async def _inbound(self, request: Request) -> Response:
         order = order_from(_document(request), self.sender)
         ids = order.message_ids()
         self.store.remember(ids)
         self.deliveries.add(order.webhooks(ids))
         return json_answer(200, {"message_ids": ids})
 
-    async def _ledger(self, _: Request) -> Answer:
+    async def _ledger(self, _: Request) -> Response:
         return json_answer(200, self.store.ledger())
 
-    async def _clear_ledger(self, _: Request) -> Answer:
+    async def _clear_ledger(self, _: Request) -> Response:
         self.store.clear_ledger()
         return json_answer(200, {})
 
-    async def _calls(self, _: Request) -> Answer:
+    async def _calls(self, _: Request) -> Response:
         return json_answer(200, self.store.calls())
 
-    async def _add_fault(self, request: Request) -> Answer:
+    async def _add_fault(self, request: Request) -> Response:
         fault = fault_from(_document(request))
         self.faults.add(fault)
         await self.port.settle()
         return json_answer(200, asdict(fault))
 
-    async def _active_faults(self, _: Request) -> Answer:
+    async def _active_faults(self, _: Request) -> Response:
         return json_answer(200, [asdict(fault) for fault in self.faults.active()])
 
-    async def _made_faults(self, _: Request) -> Answer:
+    async def _made_faults(self, _: Request) -> Response:
         return json_answer(200, self.faults.made())
 
-    async def _clear_faults(self, _: Request) -> Answer:
+    async def _clear_faults(self, _: Request) -> Response:
         self.faults.clear()
         await self.port.settle()
         return json_answer(200, {})
 
-    async def _webhooks(self, _: Request) -> Answer:
+    async def _webhooks(self, _: Request) -> Response:
         return json_answer(200, {"pending": self.deliveries.pending, **self.store.counts()})
 
-    async def _hurry_webhooks(self, _: Request) -> Answer:
+    async def _hurry_webhooks(self, _: Request) -> Response:
         return json_answer(200, {"hurried": self.deliveries.hurry()})
 
-    async def _forget_webhooks(self, _: Request) -> Answer:
+    async def _forget_webhooks(self, _: Request) -> Response:
         self.deliveries.forget()
         return json_answer(200, {})
 
-    async def _webhook(self, request: Request) -> Answer:
+    async def _webhook(self, request: Request) -> Response:
         self.store.remember(message_ids(request.body))
         status, body = await self.deliveries.post(request.body)
         return json_answer(200, {"status": status, "body": body.decode("utf-8", "replace")})
 
-    async def _certs(self, _: Request) -> Answer:
+    async def _certs(self, _: Request) -> Response:
         try:
-            return Answer(200, self.certs.read_bytes())
+            return Response(200, self.certs.read_bytes())
         except FileNotFoundError:
             return json_answer(404, {"error": "The tasks emulator has not written its certificates yet."})
 

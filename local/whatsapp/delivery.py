@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from local.faults import FaultBook
 from local.whatsapp.log import log
 from local.whatsapp.payloads import count_messages, cut, signature_headers
-from local.whatsapp.store import Store, Webhook
-from local.whatsapp.wire import Poster
+from local.whatsapp.store import QueuedWebhook, SimulatorStore
+from local.whatsapp.wire import WebhookPoster
 
 WAITS = (1.0, 2.0, 5.0, 15.0, 60.0, 300.0, 1800.0, 7200.0, 21600.0)
 """Seconds before each redelivery; the last one is repeated."""
@@ -29,8 +29,8 @@ AT_ONCE = 16
 class Deliveries:
     """Every webhook that waits, in memory by id and time only; the body stays in the store until it is due."""
 
-    store: Store
-    poster: Poster
+    store: SimulatorStore
+    poster: WebhookPoster
     faults: FaultBook
     secret: str
     time_scale: float
@@ -54,11 +54,11 @@ class Deliveries:
             for _ in range(AT_ONCE):
                 workers.create_task(self._work())
 
-    def add(self, webhooks: list[Webhook]) -> None:
+    def add(self, webhooks: list[QueuedWebhook]) -> None:
         """Store them, then deliver each when it is due."""
         self.scheduled(self.store.add(webhooks), webhooks)
 
-    def scheduled(self, rows: Iterable[int], webhooks: Iterable[Webhook]) -> None:
+    def scheduled(self, rows: Iterable[int], webhooks: Iterable[QueuedWebhook]) -> None:
         """Deliver what was stored already."""
         for row, webhook in zip(rows, webhooks, strict=True):
             self._schedule(row, webhook.due_at)
@@ -108,7 +108,7 @@ class Deliveries:
             status, said = await self.post(webhook.body)
             self._settle(row, webhook, status, said.decode() if status is None else None)
 
-    def _duplicate(self, webhook: Webhook) -> None:
+    def _duplicate(self, webhook: QueuedWebhook) -> None:
         copies = [replace(webhook, due_at=time.time())]
         rows = self.store.add(copies)
         self._spared.update(rows)
@@ -121,7 +121,7 @@ class Deliveries:
         except (OSError, EOFError) as error:
             return None, type(error).__name__.encode()
 
-    def _settle(self, row: int, webhook: Webhook, status: int | None, error: str | None) -> None:
+    def _settle(self, row: int, webhook: QueuedWebhook, status: int | None, error: str | None) -> None:
         if row not in self._waiting:
             return  # forgotten meanwhile
         now = time.time()
@@ -137,7 +137,7 @@ class Deliveries:
             attempt = webhook.attempts + 1
             log("webhook_failed", "A webhook will be redelivered.", status=status, error=error, attempt=attempt)
 
-    def _redeliver(self, row: int, webhook: Webhook, now: float) -> None:
+    def _redeliver(self, row: int, webhook: QueuedWebhook, now: float) -> None:
         due_at = now + WAITS[min(webhook.attempts, len(WAITS) - 1)] / self.time_scale
         if webhook.regroup and (messages := count_messages(webhook.body)) > 1:
             again = replace(webhook, attempts=webhook.attempts + 1, due_at=due_at)

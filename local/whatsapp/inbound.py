@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from local.whatsapp.payloads import Contact, cut, message, messages_value, new_wamid, webhook_body
-from local.whatsapp.store import Webhook
+from local.whatsapp.payloads import SimulatedContact, cut, message, messages_value, new_wamid, webhook_body
+from local.whatsapp.store import QueuedWebhook
 
 BATCH_LIMIT = 1000
 """Updates in one webhook, at most (Meta's page "Create a webhook endpoint", a copy of 2026)."""
@@ -19,14 +19,14 @@ FIELDS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class InboundRequest:
     """Messages in one POST, one for each of `contents`; it is delivered `times`, with `rebatch` each time cut at other
     places.
 
     `fields` go beside the message's own object: context, referral, errors, another timestamp.
     """
 
-    contact: Contact
+    contact: SimulatedContact
     type: str
     contents: tuple[Any, ...]
     id: str | None
@@ -46,7 +46,7 @@ class Order:
             return [new_wamid(address, outbound=False) for _ in range(self.batch)]
         return [self.id] if self.batch == 1 else [f"{self.id}.{place}" for place in range(1, self.batch + 1)]
 
-    def webhooks(self, ids: list[str]) -> list[Webhook]:
+    def webhooks(self, ids: list[str]) -> list[QueuedWebhook]:
         now = time.time()
         messages = [
             message(self.contact, self.type, content, wamid, now, self.fields)
@@ -56,7 +56,7 @@ class Order:
         address = self.contact.wa_id or self.contact.user_id or ""
         facts = {"to": address, "type": self.type, "phone_number_id": self.sender}
         return [
-            Webhook(part, facts, due_at=now, regroup=self.rebatch)
+            QueuedWebhook(part, facts, due_at=now, regroup=self.rebatch)
             for turn in range(self.times)
             for part in self._parts(body, turn)
         ]
@@ -67,7 +67,7 @@ class Order:
         return cut(body, 1 + (turn - 1) % (self.batch - 1))
 
 
-def order_from(document: object, sender: str) -> Order:
+def order_from(document: object, sender: str) -> InboundRequest:
     """The order that a JSON document asks for; ValueError with one sentence if it makes no sense."""
     if not isinstance(document, dict):
         raise ValueError("An inbound order is a JSON object.")
@@ -78,8 +78,8 @@ def order_from(document: object, sender: str) -> Order:
         raise ValueError("An inbound order needs from (a phone number) or user_id (a business-scoped user id).")
     if not kind or ("content" in document) is ("contents" in document):
         raise ValueError("An inbound order needs a type and its content, which may be null; or contents, a list.")
-    contact = Contact.of((number or "").removeprefix("+") or None, user_id)
-    return Order(
+    contact = SimulatedContact.of((number or "").removeprefix("+") or None, user_id)
+    return InboundRequest(
         contact,
         kind,
         _contents(document, kind),

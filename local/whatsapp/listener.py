@@ -7,13 +7,13 @@ import asyncio
 import socket
 
 from local.whatsapp.origin import refusal
-from local.whatsapp.wire import HEAD_LIMIT, Answer, Handle, Request, converse, json_answer
+from local.whatsapp.wire import HEAD_LIMIT, Handle, Request, Response, converse, json_answer
 
 LOOPBACK = "127.0.0.1"
 BACKLOG = 1024
 
 
-async def _drop(_: Request) -> Answer | None:
+async def _drop(_: Request) -> Response | None:
     return None
 
 
@@ -61,7 +61,7 @@ class Listener:
         finally:
             writer.transport.abort()
 
-    async def _answer(self, request: Request) -> Answer | None:
+    async def _answer(self, request: Request) -> Response | None:
         """What `handle` says, where a program on this machine asks."""
         refused = refusal(request.headers, self.port)
         return await self.handle(request) if refused is None else json_answer(403, {"error": refused})

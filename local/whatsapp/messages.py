@@ -23,7 +23,7 @@ BSUID_LIMIT = 160
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class SentMessage:
     """One valid request to send. Exactly one of `wa_id` (digits) and `recipient` (a BSUID) is set.
 
     `given` is the address as the business wrote it. A number without its plus is not refused: Meta puts the business's
@@ -50,7 +50,7 @@ class ReadCall:
     message_id: str = field(default="", compare=False)
 
 
-def parse_call(fields: Fields) -> Message | ReadCall:
+def parse_call(fields: Fields) -> SentMessage | ReadCall:
     """What the request asks for; GraphError where Meta would refuse it."""
     no_nul(fields)
     one_of(fields, "messaging_product", "", {"whatsapp"})
@@ -72,7 +72,7 @@ def unknown_message() -> GraphError:
     return GraphError(INVALID, "message_id must be the id of a message that was received.")
 
 
-def _message(fields: Fields) -> Message:
+def _message(fields: Fields) -> SentMessage:
     if fields.get("recipient_type") is not None:
         one_of(fields, "recipient_type", "", {"individual"})
     given, wa_id, recipient = _address(fields)
@@ -83,7 +83,7 @@ def _message(fields: Fields) -> Message:
     if fields.get("context") is not None:
         string(part(fields, "context", ""), "message_id", "context", ID)
     echo = optional_string(fields, "biz_opaque_callback_data", "", ECHO_LIMIT)
-    return Message(given, wa_id, recipient, kind, fields[kind], echo)
+    return SentMessage(given, wa_id, recipient, kind, fields[kind], echo)
 
 
 def _address(fields: Fields) -> tuple[str, str | None, str | None]:

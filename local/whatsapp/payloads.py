@@ -36,14 +36,14 @@ UNSUPPORTED_ERROR: Document = {
 
 
 @dataclass(frozen=True, slots=True)
-class Contact:
+class SimulatedContact:
     """A person, known by number, by business-scoped user id, or by both."""
 
     wa_id: str | None
     user_id: str | None
 
     @classmethod
-    def of(cls, wa_id: str | None, user_id: str | None) -> "Contact":
+    def of(cls, wa_id: str | None, user_id: str | None) -> "SimulatedContact":
         """Since April 2026 whoever shows a number shows a user id too; the reverse is not so."""
         return cls(wa_id, user_id or (user_id_of(wa_id) if wa_id else None))
 
@@ -67,7 +67,7 @@ def new_wamid(contact: str, outbound: bool) -> str:
     ).decode("ascii")
 
 
-def message(contact: Contact, kind: str, content: object, wamid: str, now: float, extra: Document) -> Document:
+def message(contact: SimulatedContact, kind: str, content: object, wamid: str, now: float, extra: Document) -> Document:
     """One item of `messages`; `extra` goes beside the type's own object (context, referral, errors, …).
 
     Whatever Meta cannot hand over comes as `unsupported`, with the error that says so.
@@ -78,7 +78,7 @@ def message(contact: Contact, kind: str, content: object, wamid: str, now: float
     return item | ({} if content is None else {kind: content}) | extra
 
 
-def messages_value(sender: str, contact: Contact, messages: list[Document]) -> Document:
+def messages_value(sender: str, contact: SimulatedContact, messages: list[Document]) -> Document:
     """The messages of one contact. Who shows no number shows a username.
 
     Only `system` messages come without contacts (Meta's page on them, 11 August 2026).
@@ -89,18 +89,18 @@ def messages_value(sender: str, contact: Contact, messages: list[Document]) -> D
     return {**_value(sender), **known, "messages": messages}
 
 
-def name_of(contact: Contact) -> str:
+def name_of(contact: SimulatedContact) -> str:
     """What a customer is called."""
     digest = hashlib.sha256((contact.wa_id or contact.user_id or "").encode()).digest()
     return PROFILE_NAMES[digest[0] % len(PROFILE_NAMES)]
 
 
 def receipt_value(
-    sender: str, contact: Contact, wamid: str, kind: str, at: float, echo: str | None, code: int | None
+    sender: str, contact: SimulatedContact, wamid: str, kind: str, at: float, echo: str | None, code: int | None
 ) -> Document:
     """One receipt. A failed one to a number names neither contacts nor a user id; a `sent` one carries the price."""
     failed = kind == "failed"
-    shown = Contact(contact.wa_id, None) if failed and contact.wa_id else contact
+    shown = SimulatedContact(contact.wa_id, None) if failed and contact.wa_id else contact
     item: Document = {"id": wamid, "status": kind, "timestamp": str(int(at))}
     item |= shown.fields("recipient_id", "recipient_user_id")
     if echo is not None:

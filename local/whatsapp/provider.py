@@ -9,8 +9,8 @@ from local.faults import Fault, FaultBook
 from local.whatsapp import calls
 from local.whatsapp.errors import PROVIDER_DOWN, GraphError
 from local.whatsapp.listener import Listener
-from local.whatsapp.store import Store
-from local.whatsapp.wire import Answer, Handle, Request, json_answer
+from local.whatsapp.store import SimulatorStore
+from local.whatsapp.wire import Handle, Request, Response, json_answer
 
 LOOK_SECONDS = 0.1
 """How late a fault may end, or Graph's port may follow the book: short beside every timeout, and cheap."""
@@ -26,10 +26,10 @@ class Provider:
     """Meets each call with a fault of the provider, or lets `graph` answer it."""
 
     faults: FaultBook
-    store: Store
+    store: SimulatorStore
     graph: Handle
 
-    async def handle(self, request: Request) -> Answer | None:
+    async def handle(self, request: Request) -> Response | None:
         call, facts = calls.described(request)
         fault = self.faults.take("provider", facts, MET_BY_CALLS)
         if fault is None:
@@ -77,13 +77,13 @@ class GraphPort:
             await asyncio.sleep(LOOK_SECONDS)
 
 
-def down(fault: Fault) -> Answer:
+def down(fault: Fault) -> Response:
     """What Meta says when it takes nothing from anybody: certainly not accepted, as a connection that never opens."""
     error = GraphError(PROVIDER_DOWN, "The service is down for the moment.", 503)
     return replace(json_answer(error.http_status, error.document()), headers=_retry_after(fault))
 
 
-def error_answer(fault: Fault) -> Answer:
+def error_answer(fault: Fault) -> Response:
     """Meta's error if the fault has a code; else what a proxy says: text for 4xx, HTML for 5xx. A provider that is
     down answers a plain 500 with an empty body.
     """
@@ -93,10 +93,10 @@ def error_answer(fault: Fault) -> Answer:
         return replace(json_answer(error.http_status, error.document()), headers=headers)
     status = fault.status or 500
     if status < 500:
-        return Answer(status, b"Request refused.\n", "text/plain", headers)
+        return Response(status, b"Request refused.\n", "text/plain", headers)
     if fault.on == "provider" and status == 500:
-        return Answer(status, b"", "text/plain", headers)
-    return Answer(status, HTML_ERROR, "text/html; charset=utf-8", headers)
+        return Response(status, b"", "text/plain", headers)
+    return Response(status, HTML_ERROR, "text/html; charset=utf-8", headers)
 
 
 def _retry_after(fault: Fault) -> dict[str, str]:

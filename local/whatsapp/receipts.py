@@ -4,15 +4,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from local.faults import Fault
-from local.whatsapp.messages import Message
-from local.whatsapp.payloads import Contact, receipt_value, webhook_body
-from local.whatsapp.store import Webhook
+from local.whatsapp.messages import SentMessage
+from local.whatsapp.payloads import SimulatedContact, receipt_value, webhook_body
+from local.whatsapp.store import QueuedWebhook
 
 KINDS = ("sent", "delivered", "read")
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ReceiptStep:
     """One receipt, so many seconds after the message was accepted."""
 
     kind: str
@@ -20,18 +20,18 @@ class Step:
     code: int | None = None
 
 
-def plan(kind: str, delays: Sequence[float], take: Callable[[str, bool], Fault | None]) -> list[Step]:
+def plan(kind: str, delays: Sequence[float], take: Callable[[str, bool], Fault | None]) -> list[ReceiptStep]:
     """The receipts of one message of this kind; a reaction only ever yields `sent`.
 
     `take(type, named)` takes a fault: first one that fits the message and changes all its receipts, then, for each
     receipt, one whose match names that receipt as its type.
     """
     kinds = KINDS[:1] if kind == "reaction" else KINDS
-    steps = _changed([Step(name, delay) for name, delay in zip(kinds, delays, strict=False)], take(kind, False))
+    steps = _changed([ReceiptStep(name, delay) for name, delay in zip(kinds, delays, strict=False)], take(kind, False))
     return [step for planned in steps for step in _changed([planned], take(planned.kind, True))]
 
 
-def _changed(steps: list[Step], fault: Fault | None) -> list[Step]:
+def _changed(steps: list[ReceiptStep], fault: Fault | None) -> list[ReceiptStep]:
     if fault is None:
         return steps
     match fault.kind:
@@ -45,16 +45,18 @@ def _changed(steps: list[Step], fault: Fault | None) -> list[Step]:
             return [replace(step, delay=step.delay + fault.delay) for step in steps]
         case "error":
             sent = [step for step in steps if step.kind == "sent" and len(steps) > 1]
-            return [*sent, Step("failed", steps[len(sent)].delay, fault.code)]
+            return [*sent, ReceiptStep("failed", steps[len(sent)].delay, fault.code)]
         case other:
             raise AssertionError(f"no receipt fault: {other}")
 
 
-def webhooks(sender: str, message: Message, wamid: str, steps: list[Step], now: float) -> list[Webhook]:
+def webhooks(
+    sender: str, message: SentMessage, wamid: str, steps: list[ReceiptStep], now: float
+) -> list[QueuedWebhook]:
     """Each receipt as a webhook of its own: Meta may batch them and promises nothing."""
-    contact = Contact.of(message.wa_id, message.recipient)
+    contact = SimulatedContact.of(message.wa_id, message.recipient)
     return [
-        Webhook(
+        QueuedWebhook(
             body=webhook_body(
                 receipt_value(sender, contact, wamid, step.kind, now + step.delay, message.echo, step.code)
             ),

@@ -15,11 +15,11 @@ from local.whatsapp import calls, receipts
 from local.whatsapp.delivery import Deliveries
 from local.whatsapp.errors import INVALID_REQUEST, OBJECT_GONE, PROVIDER_DOWN, TOKEN, UNKNOWN_PATH, GraphError
 from local.whatsapp.log import log
-from local.whatsapp.messages import Message, ReadCall, parse_call, unknown_message
+from local.whatsapp.messages import ReadCall, SentMessage, parse_call, unknown_message
 from local.whatsapp.payloads import new_wamid, rfc3339
 from local.whatsapp.provider import down, error_answer
-from local.whatsapp.store import Store
-from local.whatsapp.wire import Answer, Request, json_answer
+from local.whatsapp.store import SimulatorStore
+from local.whatsapp.wire import Request, Response, json_answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +35,11 @@ class Account:
 @dataclass(frozen=True, slots=True)
 class SendApi:
     account: Account
-    store: Store
+    store: SimulatorStore
     deliveries: Deliveries
     faults: FaultBook
 
-    async def handle(self, request: Request) -> Answer | None:
+    async def handle(self, request: Request) -> Response | None:
         """Answer one request; None hangs up."""
         path = calls.MESSAGES.fullmatch(request.path)
         if path is None or request.method != "POST":
@@ -50,7 +50,7 @@ class SendApi:
         except GraphError as error:
             log("call_refused", "A request was refused, as Meta would.", code=error.code)
             return self._noted(_refusal(error), "refused", code=error.code)
-        if isinstance(call, Message):
+        if isinstance(call, SentMessage):
             return await self._send(call)
         return await self._typing() if call.type == "typing" else self._read(call)
 
@@ -63,14 +63,14 @@ class SendApi:
         if sender != self.account.phone_number_id:
             raise GraphError(INVALID_REQUEST, "There is no such phone number id.", subcode=OBJECT_GONE)
 
-    def _read(self, call: ReadCall) -> Answer | None:
+    def _read(self, call: ReadCall) -> Response | None:
         """The message must exist. No fault on send is met: the call may be a probe."""
         if self.store.knows(call.message_id):
             return self._noted(json_answer(200, {"success": True}), "read", "read")
         error = unknown_message()
         return self._noted(_refusal(error), "read", "read", error.code)
 
-    async def _typing(self) -> Answer | None:
+    async def _typing(self) -> Response | None:
         """Only a fault whose match names the type is met: others were meant for messages. The message may be unknown
         here: a webhook that was signed elsewhere brought it.
         """
@@ -84,7 +84,7 @@ class SendApi:
             return self._noted(None, "typing", "typing")
         return self._noted(json_answer(200, {"success": True}), "typing", "typing")
 
-    async def _send(self, message: Message) -> Answer | None:
+    async def _send(self, message: SentMessage) -> Response | None:
         facts = {"to": message.given, "type": message.type, "phone_number_id": self.account.phone_number_id}
         fault = self.faults.take("send", facts)
         if fault and fault.kind == "error":
@@ -103,7 +103,7 @@ class SendApi:
         answer = json_answer(200, _accepted(message, wamid))
         return replace(answer, handed=lambda: self.store.answered(row, rfc3339(time.time())))
 
-    def _accept(self, message: Message, wamid: str, call: dict[str, Any]) -> int:
+    def _accept(self, message: SentMessage, wamid: str, call: dict[str, Any]) -> int:
         sender, now = self.account.phone_number_id, time.time()
 
         def take(kind: str, named: bool) -> Fault | None:
@@ -117,24 +117,24 @@ class SendApi:
         return row
 
     def _noted(
-        self, answer: Answer | None, call: str, kind: str | None = None, code: int | None = None
-    ) -> Answer | None:
+        self, answer: Response | None, call: str, kind: str | None = None, code: int | None = None
+    ) -> Response | None:
         self.store.note_call(calls.line(call, kind, answer.status if answer else None, code))
         return answer
 
 
-def _refusal(error: GraphError) -> Answer:
+def _refusal(error: GraphError) -> Response:
     return json_answer(error.http_status, error.document())
 
 
-def _accepted(message: Message, wamid: str) -> dict[str, Any]:
+def _accepted(message: SentMessage, wamid: str) -> dict[str, Any]:
     contact = {"wa_id": message.wa_id} if message.wa_id else {"user_id": message.recipient}
     status = {"message_status": "accepted"} if message.type == "template" else {}
     contacts = [{"input": message.given, **contact}]
     return {"messaging_product": "whatsapp", "contacts": contacts, "messages": [{"id": wamid, **status}]}
 
 
-def _entry(message: Message, wamid: str, now: float) -> dict[str, Any]:
+def _entry(message: SentMessage, wamid: str, now: float) -> dict[str, Any]:
     """The ledger's row: `to` is the number that Meta sends to, which is another one where the plus was missing."""
     return {
         "key": _key(message.echo),

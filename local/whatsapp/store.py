@@ -25,7 +25,7 @@ INSERT OR IGNORE INTO counts VALUES ('delivered', 0), ('failed', 0), ('given_up'
 
 
 @dataclass(frozen=True, slots=True)
-class Webhook:
+class QueuedWebhook:
     """One POST still to be delivered. `facts` are what faults match; `regroup`: redeliveries are cut differently."""
 
     body: bytes
@@ -36,7 +36,7 @@ class Webhook:
     regroup: bool = False
 
 
-class Store:
+class SimulatorStore:
     def __init__(self, path: Path) -> None:
         self._db = sqlite3.connect(path)
         self._db.execute("PRAGMA journal_mode=WAL")
@@ -47,7 +47,7 @@ class Store:
         self._db.close()
 
     def accept(
-        self, entry: Mapping[str, Any], webhooks: Iterable[Webhook], call: Mapping[str, Any]
+        self, entry: Mapping[str, Any], webhooks: Iterable[QueuedWebhook], call: Mapping[str, Any]
     ) -> tuple[int, list[int]]:
         """A message, its receipts and the call, all or nothing: the ledger's row and the webhooks' ids."""
         with self._db:
@@ -85,16 +85,16 @@ class Store:
             self._db.execute("DELETE FROM ledger")
             self._db.execute("DELETE FROM calls")
 
-    def add(self, webhooks: Iterable[Webhook]) -> list[int]:
+    def add(self, webhooks: Iterable[QueuedWebhook]) -> list[int]:
         with self._db:
             return [self._insert(webhook) for webhook in webhooks]
 
-    def webhook(self, row: int) -> Webhook:
+    def webhook(self, row: int) -> QueuedWebhook:
         found = self._db.execute(
             "SELECT body, facts, due_at, attempts, first_at, regroup FROM webhooks WHERE id = ?", (row,)
         ).fetchone()
         body, facts, due_at, attempts, first_at, regroup = found
-        return Webhook(body, json.loads(facts), due_at, attempts, first_at, bool(regroup))
+        return QueuedWebhook(body, json.loads(facts), due_at, attempts, first_at, bool(regroup))
 
     def waiting(self) -> list[tuple[int, float, int]]:
         """Each webhook still to be delivered, when, and how often it failed; read once, at the start."""
@@ -110,7 +110,7 @@ class Store:
             self._count("failed")
             self._db.execute("UPDATE webhooks SET attempts = attempts + 1, due_at = ? WHERE id = ?", (due_at, row))
 
-    def failed_and_cut(self, row: int, webhooks: Iterable[Webhook]) -> list[int]:
+    def failed_and_cut(self, row: int, webhooks: Iterable[QueuedWebhook]) -> list[int]:
         """A failed webhook comes back as these."""
         with self._db:
             self._count("failed")
@@ -131,7 +131,7 @@ class Store:
         ends = dict(self._db.execute("SELECT name, count FROM counts").fetchall())
         return {"delivered": ends["delivered"], "given_up": ends["given_up"], "attempts": sum(ends.values())}
 
-    def _insert(self, webhook: Webhook) -> int:
+    def _insert(self, webhook: QueuedWebhook) -> int:
         cursor = self._db.execute(
             "INSERT INTO webhooks (due_at, first_at, attempts, regroup, facts, body) VALUES (?, ?, ?, ?, ?, ?)",
             (

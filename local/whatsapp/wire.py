@@ -38,7 +38,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     """What goes back. `handed` is called once it was given to the connection, and not if the client had left."""
 
     status: int
@@ -48,12 +48,12 @@ class Answer:
     handed: Callable[[], None] | None = None
 
 
-Handle = Callable[[Request], Awaitable[Answer | None]]
+Handle = Callable[[Request], Awaitable[Response | None]]
 """Answers a request; None closes the connection without a word."""
 
 
-def json_answer(status: int, document: object) -> Answer:
-    return Answer(status, json.dumps(document).encode())
+def json_answer(status: int, document: object) -> Response:
+    return Response(status, json.dumps(document).encode())
 
 
 class BadRequest(Exception):
@@ -73,7 +73,7 @@ async def converse(
         try:
             request = await _read_request(reader)
         except BadRequest as error:
-            writer.write(_answer_bytes(Answer(400, str(error).encode(), "text/plain"), close=True))
+            writer.write(_answer_bytes(Response(400, str(error).encode(), "text/plain"), close=True))
             await writer.drain()
             writer.close()
             await writer.wait_closed()
@@ -115,7 +115,7 @@ def _parse_head(head: bytes) -> tuple[str, dict[str, str]]:
     return first, headers
 
 
-def _answer_bytes(answer: Answer, close: bool) -> bytes:
+def _answer_bytes(answer: Response, close: bool) -> bytes:
     lines = [f"HTTP/1.1 {answer.status} {PHRASES.get(answer.status, 'Unknown')}"]
     lines += [f"Content-Type: {answer.content_type}"]
     lines += [f"{name}: {value}" for name, value in answer.headers.items()]
@@ -123,7 +123,7 @@ def _answer_bytes(answer: Answer, close: bool) -> bytes:
     return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + answer.body
 
 
-class Poster:
+class WebhookPoster:
     """Posts to one URL over connections that are kept. A redirect is an answer like any other, not followed."""
 
     def __init__(self, url: str) -> None:

@@ -189,7 +189,7 @@ def _replays(record: Delivery) -> Replays:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DeadLetterFilter:
     """Which letters are meant; what is not given does not restrict."""
 
     tenant: str | None = None
@@ -201,7 +201,7 @@ class Wanted:
 
     @property
     def restricts(self) -> bool:
-        return self != Wanted()
+        return self != DeadLetterFilter()
 
     def matches(self, letter: DeadLetter) -> bool:
         return (

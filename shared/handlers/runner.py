@@ -98,7 +98,7 @@ class HandlerRunner:
         many hang already)."""
         if self.exhausted:
             raise HandlerInterrupted  # no fault of this message: another process, or a later try, takes it
-        outcome = _Outcome()
+        outcome = _HandlerResult()
         context = contextvars.copy_context()
         thread = threading.Thread(
             target=lambda: context.run(self._work, call, outcome), name="pombo-handler", daemon=True
@@ -124,7 +124,7 @@ class HandlerRunner:
                 raise HandlerFault(f"{what} {number} cannot be sent: {item.sentence}", Origin(InvalidReply.__name__))
         return plan
 
-    def _work(self, call: HandlerCall, outcome: "_Outcome") -> None:
+    def _work(self, call: HandlerCall, outcome: "_HandlerResult") -> None:
         try:
             outcome.end(self._code(call), None)
         except BaseException as error:  # noqa: BLE001 - the team's code may raise anything; it must not end ours
@@ -147,7 +147,7 @@ class HandlerRunner:
         return _caused(HandlerFault(_words(error, f"{type(error).__name__}: "), origin), error)
 
 
-class _Outcome:
+class _HandlerResult:
     """What became of one call, handed from its thread to the request."""
 
     def __init__(self) -> None:

@@ -21,8 +21,8 @@ from shared.domain.verdicts import Origin
 from shared.handlers import origin
 from shared.handlers.signature import signed_headers
 from shared.net import bounded_json
-from shared.net.bounded_http import Answer, NoAnswer, NotSent, Poster, Unread
-from shared.net.egress_policy import PUBLIC, NotPublic, Reach
+from shared.net.bounded_http import HttpResponse, NoAnswer, NotSent, Poster, Unread
+from shared.net.egress_policy import PUBLIC, EgressPolicy, NotPublic
 from shared.net.retry_after import retry_after
 from shared.pipeline.ports import BackendUnavailable, HandlerCall, HandlerFault
 
@@ -70,7 +70,7 @@ class Backend:
         max_replies: int,
         now: Callable[[], datetime],
         kinds: frozenset[str] = DEFAULT_KINDS,
-        reach: Reach = PUBLIC,
+        reach: EgressPolicy = PUBLIC,
     ) -> None:
         self.kinds = kinds
         self._url = url
@@ -133,7 +133,7 @@ class Backend:
                 self._poster = Poster(self._times, time.monotonic, self._connections, self._reach)
             return self._poster
 
-    def _replies(self, answer: Answer) -> list[PlanItem]:
+    def _replies(self, answer: HttpResponse) -> list[PlanItem]:
         document = _json(answer)
         replies = document.get("replies") if isinstance(document, dict) else None
         if not isinstance(replies, list):
@@ -169,7 +169,7 @@ def _document(call: HandlerCall) -> dict[str, Any]:
     }
 
 
-def _json(answer: Answer) -> Any:
+def _json(answer: HttpResponse) -> Any:
     """What a 200 says. Raises HandlerFault, and BackendUnavailable where it broke off."""
     if answer.headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise HandlerFault("The backend's answer is compressed, which was not asked for.")
@@ -191,7 +191,7 @@ def _item(reply: object) -> PlanItem:
         return InvalidReply.of(reply, error)
 
 
-def _reason(answer: Answer) -> str:
+def _reason(answer: HttpResponse) -> str:
     """The backend's own {"reason"}, where it gives one."""
     try:
         document = bounded_json.loads(answer.body or b"")

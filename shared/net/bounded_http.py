@@ -14,7 +14,7 @@ from enum import StrEnum
 import httpcore
 
 from shared.domain.limits import PostTimes
-from shared.net.egress_policy import PUBLIC, Reach
+from shared.net.egress_policy import PUBLIC, EgressPolicy
 
 CONNECTIONS = 100
 """One for each thread that may send at once; Cloud Run's concurrency is at most 80 by default."""
@@ -58,7 +58,7 @@ class Unread(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpResponse:
     """Header names are in lower case. `body` is None where it did not arrive whole, or is too long: `unread` says."""
 
     status: int
@@ -78,7 +78,7 @@ class Poster:
         times: PostTimes,
         monotonic: Callable[[], float],
         connections: int = CONNECTIONS,
-        reach: Reach = PUBLIC,
+        reach: EgressPolicy = PUBLIC,
     ) -> None:
         self._total = times.total.total_seconds()
         connect, write, read = (t.total_seconds() for t in (times.connect, times.write, times.read))
@@ -91,7 +91,7 @@ class Poster:
             network_backend=_Backend(self._call, reach),
         )
 
-    def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
+    def post(self, url: str, headers: Mapping[str, str], body: bytes) -> HttpResponse:
         """Post and read the answer, within PostTimes.total. Resolving a name is not bounded by us, but then nothing
         has left yet. Raises NotSent or NoAnswer; with a status in hand it raises nothing.
         """
@@ -100,7 +100,7 @@ class Poster:
         sent = [(name.encode("ascii"), value.encode("ascii")) for name, value in headers.items()]
         try:
             with self._pool.stream("POST", url, headers=sent, content=body, extensions=extensions) as answer:
-                return Answer(answer.status, _texts(answer.headers), *_read(answer))
+                return HttpResponse(answer.status, _texts(answer.headers), *_read(answer))
         except _FAILURES as error:
             raise (NoAnswer if self._call.left else NotSent)(type(error).__name__) from error
 
@@ -149,7 +149,7 @@ class _Call(threading.local):
 
 
 class _Backend(httpcore.NetworkBackend):
-    def __init__(self, call: _Call, reach: Reach) -> None:
+    def __init__(self, call: _Call, reach: EgressPolicy) -> None:
         self._call = call
         self._reach = reach
         self._sockets = httpcore.SyncBackend()

@@ -63,7 +63,7 @@ def resolve(host: str, port: int) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class EgressPolicy:
     """How far connections may go. Who makes a client says so; where nobody does, it is the public Internet."""
 
     allows: Callable[[IPAddress], bool]
@@ -79,6 +79,6 @@ class Reach:
         return found
 
 
-PUBLIC = Reach(is_public)
-ANYWHERE = Reach(lambda _: True)
+PUBLIC = EgressPolicy(is_public)
+ANYWHERE = EgressPolicy(lambda _: True)
 """For the addresses of the deployment's own configuration."""

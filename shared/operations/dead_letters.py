@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from shared import logs
-from shared.domain.dead_letters import DeadLetter, Listing, Wanted, dead_letter, is_untried
+from shared.domain.dead_letters import DeadLetter, DeadLetterFilter, Listing, dead_letter, is_untried
 from shared.domain.delivery.answers import Ensure, NotAllowed, Step
 from shared.domain.delivery.operator import discard, replay
 from shared.domain.errors import PomboError, UnknownState
@@ -30,20 +30,20 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundLetter:
     """The letters of a page, and how many records of it only a newer version can read."""
 
     letters: tuple[DeadLetter, ...]
     unread: int
 
 
-def find(store: Store, wanted: Wanted) -> Iterator[Found]:
+def find(store: Store, wanted: DeadLetterFilter) -> Iterator[FoundLetter]:
     """All letters that are meant, a page at a time, in no order. Raises StoreUnavailable."""
     for listing in wanted.listings:
         for page in pages(store, listing, wanted.tenant):
             letters = (dead_letter(record) for record in page.records)
             meant = (one for one in letters if one and one.listing is listing and wanted.matches(one))
-            yield Found(tuple(meant), page.unread)
+            yield FoundLetter(tuple(meant), page.unread)
 
 
 def untried(store: Store) -> Iterator[Delivery]:
@@ -77,7 +77,7 @@ class Done(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Decision:
     """What became of one letter, and why where it was left as it is."""
 
     done: Done
@@ -94,7 +94,7 @@ class Replay:
     clock: Clock
     may_double: bool = False
 
-    def __call__(self, key: str) -> Outcome:
+    def __call__(self, key: str) -> Decision:
         """Raises StoreUnavailable or QueueUnavailable; then it may be done all the same, and may be asked for again."""
         now = self.clock.now()
         try:
@@ -105,13 +105,13 @@ class Replay:
                 lambda record: replay(record, self.limits, now, self.may_double),
             )
         except (NotAllowed, UnknownState) as error:
-            return Outcome(Done.SKIPPED, _sentence(error))
+            return Decision(Done.SKIPPED, _sentence(error))
         after = step.next.record if isinstance(step.next, Ensure) else step.write
         if isinstance(step.next, Ensure):
             self.ensure(step.next.record)
         if after is not None and before.final:  # else it was under way already
             _log("replayed", after, before.reason)
-        return Outcome(Done.REPLAYED if isinstance(step.next, Ensure) else Done.DONE)
+        return Decision(Done.REPLAYED if isinstance(step.next, Ensure) else Done.DONE)
 
     def ensure(self, record: Delivery) -> None:
         """Make sure of a replayed record's task; made twice it is the same. Raises QueueUnavailable."""
@@ -127,7 +127,7 @@ class Discard:
     clock: Clock
     because: str
 
-    def __call__(self, key: str) -> Outcome:
+    def __call__(self, key: str) -> Decision:
         """Raises StoreUnavailable; then it may be done all the same, and may be asked for again."""
         now = self.clock.now()
         try:
@@ -135,10 +135,10 @@ class Discard:
                 self.store, self.clock, key, lambda record: discard(record, self.limits, now, self.because)
             )
         except (NotAllowed, UnknownState) as error:
-            return Outcome(Done.SKIPPED, _sentence(error))
+            return Decision(Done.SKIPPED, _sentence(error))
         if step.write is not None:
             _log("discarded", step.write, before.reason)
-        return Outcome(Done.DISCARDED)
+        return Decision(Done.DISCARDED)
 
 
 def _decide(store: Store, clock: Clock, key: str, decide: Callable[[Delivery], Step]) -> tuple[Step, Delivery]:

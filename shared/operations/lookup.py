@@ -20,7 +20,7 @@ CORRELATION, UNREADABLE = "correlation id", "written by a newer Pombo"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LookupResult:
     """What an id leads to: the id in full, and all records of its event."""
 
     id: str
@@ -45,19 +45,19 @@ class Ambiguous(Exception):
         self.more = more
 
 
-def find(store: Store, id: str, senders: Sequence[Sender]) -> Found | None:
+def find(store: Store, id: str, senders: Sequence[Sender]) -> LookupResult | None:
     """The records of the event that this id belongs to; None where nothing is known by it. An id in full goes before
     one that begins so. A message id of a provider's is looked for at these senders, then among what came for a number
     that is nobody's. Raises Ambiguous.
     """
     known = store.get(id) or _of_provider(store, id, senders)
     if records := store.by_correlation(known.correlation_id if known else id):
-        return Found(id, records)
+        return LookupResult(id, records)
     whole = _whole(store, id) if is_id_prefix(id) else None
     if whole is not None:
-        return Found(whole, _records_of(store, whole))
+        return LookupResult(whole, _records_of(store, whole))
     stranger = next(_of_unknown_senders(store, id), None)
-    return Found(id, store.by_correlation(stranger.correlation_id)) if stranger else None
+    return LookupResult(id, store.by_correlation(stranger.correlation_id)) if stranger else None
 
 
 def _of_provider(store: Store, id: str, senders: Sequence[Sender]) -> Delivery | None:

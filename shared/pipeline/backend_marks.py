@@ -13,7 +13,7 @@ from shared.pipeline.clock import Clock
 from shared.pipeline.ports import BackendUnavailable, DecideMarks, Store
 from shared.pipeline.sender_marks import log_outage, lost_at_worst
 
-Outcome = BackendAnswered | BackendFailed
+CallOutcome = BackendAnswered | BackendFailed
 
 
 class BackendMarks:
@@ -90,7 +90,7 @@ class BackendMarks:
         with lost_at_worst():
             self._change(decide)
 
-    def _after(self, seen: Marks, outcome: Outcome, event: str, token: str, is_retry: bool = False) -> DecideMarks:
+    def _after(self, seen: Marks, outcome: CallOutcome, event: str, token: str, is_retry: bool = False) -> DecideMarks:
         now, jitter = self._clock.now(), self._clock.jitter()
         return lambda current: marks.after_call(
             current, seen, outcome, event, token, self._limits, now, jitter, is_retry

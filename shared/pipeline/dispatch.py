@@ -17,7 +17,7 @@ from shared.pipeline.ports import Channel, Queue
 
 
 @dataclass(frozen=True, slots=True)
-class Follow:
+class TaskDispatch:
     """Makes the tasks a step asks for. A queue that cannot be reached makes the task come back."""
 
     queue: Queue

@@ -30,8 +30,7 @@ from shared.pipeline import log_fields
 from shared.pipeline.backend_marks import BackendMarks
 from shared.pipeline.channels import Channels
 from shared.pipeline.clock import Clock
-from shared.pipeline.dispatch import Follow
-from shared.pipeline.patience import settle_patiently
+from shared.pipeline.dispatch import TaskDispatch
 from shared.pipeline.ports import (
     BackendUnavailable,
     DecideMarks,
@@ -42,6 +41,7 @@ from shared.pipeline.ports import (
     Store,
     Tenants,
 )
+from shared.pipeline.settle import settle_with_retry
 
 OwnerOf = Callable[[str, str, bool], str]
 
@@ -64,7 +64,7 @@ class ProcessInbound:
     channels: Channels
     handler: Handler
     backend: BackendMarks
-    follow: Follow
+    follow: TaskDispatch
     limits: Limits
     clock: Clock
     stopping: Callable[[], bool]
@@ -134,7 +134,7 @@ class ProcessInbound:
         logs.event("inbound_processing_started", attempt=record.attempt)
         verdict, change = self._verdict(record, seen, token)
         until = began + self.limits.inbound_lease.total_seconds()
-        step = settle_patiently(self.store, record, token, verdict, self.limits, self.clock, until, self.stopping)
+        step = settle_with_retry(self.store, record, token, verdict, self.limits, self.clock, until, self.stopping)
         if change:
             self.backend.change(change)
         elif elected:

@@ -17,10 +17,10 @@ from shared.domain.verdicts import Accepted, Lost, Refused, Released, SendVerdic
 from shared.pipeline import log_fields
 from shared.pipeline.channels import Channels
 from shared.pipeline.clock import Clock
-from shared.pipeline.dispatch import Follow
-from shared.pipeline.patience import settle_patiently
+from shared.pipeline.dispatch import TaskDispatch
 from shared.pipeline.ports import Store
 from shared.pipeline.sender_marks import SenderMarks
+from shared.pipeline.settle import settle_with_retry
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class ProcessOutbound:
 
     store: Store
     channels: Channels
-    follow: Follow
+    follow: TaskDispatch
     limits: Limits
     clock: Clock
     stopping: Callable[[], bool]
@@ -66,7 +66,7 @@ class ProcessOutbound:
         verdict, answered = self._send(step.next, asked)
         learned = senders.learned(leased, seen, verdict, answered, fingerprint, token)
         until = began + self.limits.request_budget.total_seconds()
-        settled = settle_patiently(
+        settled = settle_with_retry(
             self.store, leased, token, learned.verdict, self.limits, self.clock, until, self.stopping
         )
         senders.keep(leased, learned)

@@ -12,7 +12,7 @@ from shared.domain.errors import QueueUnavailable, UnknownState
 from shared.domain.limits import Limits
 from shared.domain.record import State
 from shared.pipeline.clock import Clock
-from shared.pipeline.dispatch import Follow
+from shared.pipeline.dispatch import TaskDispatch
 from shared.pipeline.ports import Store
 from shared.pipeline.senders import Senders
 
@@ -26,7 +26,7 @@ MISSED_AT_MOST = 3
 each further try would take seconds and put one more record off for nothing."""
 
 
-class Outcome(Enum):
+class SweepOutcome(Enum):
     """What a sweep did with one record that it found overdue."""
 
     ENQUEUED = auto()  # it has another task
@@ -56,7 +56,7 @@ class Sweep:
 
     store: Store
     senders: Senders
-    follow: Follow
+    follow: TaskDispatch
     limits: Limits
     clock: Clock
 
@@ -66,7 +66,7 @@ class Sweep:
         Raises StoreUnavailable; and QueueUnavailable where a task could not be made, but first it goes on with the
         others, up to MISSED_AT_MOST, and reports: what is open is never as interesting as then.
         """
-        found: Counter[Outcome] = Counter()
+        found: Counter[SweepOutcome] = Counter()
         failure = self._give_tasks(found)
         self.store.purge(self.clock.now(), PURGE_AT_MOST)
         swept = self._report(found)
@@ -75,7 +75,7 @@ class Sweep:
             raise failure
         return swept
 
-    def _give_tasks(self, found: Counter[Outcome]) -> QueueUnavailable | None:
+    def _give_tasks(self, found: Counter[SweepOutcome]) -> QueueUnavailable | None:
         """Count what was done with each record; the queue's last failure, if any."""
         ends = self.clock.monotonic() + self.limits.sweep_budget.total_seconds()
         failure: QueueUnavailable | None = None
@@ -84,37 +84,37 @@ class Sweep:
             # What cannot be moved stays the longest overdue: without this a page of it would starve all the others.
             page = [key for key in self.store.overdue(self.clock.now(), PAGE + len(passed)) if key not in passed]
             for key in page:
-                if self.clock.monotonic() >= ends or found[Outcome.MISSED] == MISSED_AT_MOST:
+                if self.clock.monotonic() >= ends or found[SweepOutcome.MISSED] == MISSED_AT_MOST:
                     return failure
                 try:
                     outcome = self._sweep(key)
                 except QueueUnavailable as error:
-                    outcome, failure = Outcome.MISSED, error
+                    outcome, failure = SweepOutcome.MISSED, error
                 found[outcome] += 1
-                if outcome is Outcome.PASSED:
+                if outcome is SweepOutcome.PASSED:
                     passed.add(key)
             if not page:
                 break
         return failure
 
-    def _sweep(self, key: str) -> Outcome:
+    def _sweep(self, key: str) -> SweepOutcome:
         """Move one record, then make its task. Raises StoreUnavailable and QueueUnavailable."""
         try:
             step = self.store.change(key, lambda record: sweep_record(record, self.limits, self.clock.now()))
         except UnknownState:
             logs.event("state_unknown", severity="WARNING", delivery=key)
-            return Outcome.PASSED
+            return SweepOutcome.PASSED
         if isinstance(step.next, Ensure):
             self.follow.ensure(step.next.record)
-            return Outcome.ENQUEUED
-        return Outcome.PASSED if step.write is None else Outcome.HELD
+            return SweepOutcome.ENQUEUED
+        return SweepOutcome.PASSED if step.write is None else SweepOutcome.HELD
 
-    def _report(self, found: Counter[Outcome]) -> Swept:
+    def _report(self, found: Counter[SweepOutcome]) -> Swept:
         backlog = self.store.backlog()
         counts = backlog.counts
         swept = Swept(
-            selected=found.total() - found[Outcome.PASSED],
-            enqueued=found[Outcome.ENQUEUED],
+            selected=found.total() - found[SweepOutcome.PASSED],
+            enqueued=found[SweepOutcome.ENQUEUED],
             pending=counts.get(State.PENDING, 0),
             leased=counts.get(State.LEASED, 0),
             in_doubt=counts.get(State.IN_DOUBT, 0),
@@ -123,7 +123,7 @@ class Sweep:
             oldest_pending_seconds=self._age(backlog.oldest_pending),
             oldest_dead_seconds=self._age(backlog.oldest_dead),
         )
-        missed = found[Outcome.MISSED]
+        missed = found[SweepOutcome.MISSED]
         outages = self.senders.outages()
         logs.event(
             "swept",

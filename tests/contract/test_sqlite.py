@@ -27,7 +27,7 @@ from shared.pipeline.ports import Created
 from shared.stores import marks_codec
 from shared.stores.codec import decode, encode, from_json
 from shared.stores.sqlite import listings
-from shared.stores.sqlite.fair_lock import Turn
+from shared.stores.sqlite.fair_lock import FairLock
 from shared.stores.sqlite.schema import VERSION, UnknownVersion
 from shared.stores.sqlite.store import SqliteStore
 
@@ -736,7 +736,7 @@ def test_changes_of_marks_are_those_that_differ():
 
 
 def test_writers_get_their_turn_in_the_order_they_came():
-    turn, order = Turn(), []
+    turn, order = FairLock(), []
     assert turn.acquire(lambda: 0)
 
     def write(number: int) -> None:
@@ -756,7 +756,7 @@ def test_writers_get_their_turn_in_the_order_they_came():
 
 
 def test_a_writer_whose_time_is_over_leaves_the_queue_and_its_turn_to_the_next():
-    turn = Turn()
+    turn = FairLock()
     assert turn.acquire(lambda: 0)
     assert turn.acquire(lambda: 0) is False
     turn.release()

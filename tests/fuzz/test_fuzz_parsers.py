@@ -34,7 +34,7 @@ from shared.domain.record import Delivery, Kind, Task
 from shared.domain.tasks import VERSION, parse_task, task_body
 from shared.handlers.url import Backend
 from shared.net import bounded_json
-from shared.net.bounded_http import Answer, Unread
+from shared.net.bounded_http import HttpResponse, Unread
 from shared.net.retry_after import LONGEST
 from shared.pipeline.accept import Accept
 from shared.pipeline.channels import Channels
@@ -235,9 +235,9 @@ def test_whatever_a_webhook_holds_every_store_keeps_it_and_it_can_be_read(hunt: 
 class Stub:
     """Stands for the connections: gives this answer."""
 
-    answer: Answer
+    answer: HttpResponse
 
-    def post(self, *_: object) -> Answer:
+    def post(self, *_: object) -> HttpResponse:
         return self.answer
 
     def close(self) -> None:
@@ -283,13 +283,13 @@ headers = st.fixed_dictionaries(
 )
 
 
-def answers(seeds: Callable[[], tuple[Any, ...]]) -> st.SearchStrategy[Answer]:
+def answers(seeds: Callable[[], tuple[Any, ...]]) -> st.SearchStrategy[HttpResponse]:
     body = mutants(seeds) | st.binary(max_size=50) | st.none()
     status = st.sampled_from([200, 204, 400, 401, 403, 410, 429, 500, 503]) | st.integers(100, 999)
-    return st.builds(Answer, status, headers, body, st.sampled_from(Unread))
+    return st.builds(HttpResponse, status, headers, body, st.sampled_from(Unread))
 
 
-def check_send(answer: Answer) -> None:
+def check_send(answer: HttpResponse) -> None:
     channel = MetaChannel(
         app_secrets=(), credentials={parts.SENDER: "token"}, base_url="http://graph", version="v25.0", post=PostTimes()
     )
@@ -337,7 +337,7 @@ def check_sentence(said: str) -> None:
     assert 0 < len(said) < 500
 
 
-def check_backend(answer: Answer) -> None:
+def check_backend(answer: HttpResponse) -> None:
     backend = Backend(
         "http://backend",
         secrets=("whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=",),

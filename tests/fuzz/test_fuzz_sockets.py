@@ -14,7 +14,7 @@ import pytest
 from hypothesis import strategies as st
 
 from shared.domain.limits import PostTimes
-from shared.net.bounded_http import ANSWER_MAX_BYTES, Answer, NoAnswer, NotSent, Poster
+from shared.net.bounded_http import ANSWER_MAX_BYTES, HttpResponse, NoAnswer, NotSent, Poster
 from shared.net.egress_policy import ANYWHERE
 from tests.fuzz import mutation
 from tests.fuzz.hunt import Hunt
@@ -192,7 +192,7 @@ def check_client(poster: Poster, answering: Answering, pieces: tuple[bytes, ...]
         answer = poster.post(f"http://127.0.0.1:{answering.listener.getsockname()[1]}/", {"Host": "here"}, b"{}")
     except (NotSent, NoAnswer):
         return
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, HttpResponse)
     assert 100 <= answer.status <= 999
     assert (answer.body is None) is (answer.unread is not None)
     assert len(answer.body or b"") <= ANSWER_MAX_BYTES

@@ -36,7 +36,7 @@ from shared.domain.record import Delivery, Kind, ReceiptKind, State, Task
 from shared.domain.tasks import task_body
 from shared.handlers import OutboundMessage, handles
 from shared.net import bounded_json
-from shared.net.bounded_http import Answer
+from shared.net.bounded_http import HttpResponse
 from shared.pipeline import receipts
 from tests.fuzz import corpus, mutation
 from tests.fuzz.hunt import Hunt
@@ -73,9 +73,9 @@ class Provider:
 
     sent: list[Any] = field(default_factory=list)
 
-    def post(self, _url: str, _headers: Mapping[str, str], body: bytes) -> Answer:
+    def post(self, _url: str, _headers: Mapping[str, str], body: bytes) -> HttpResponse:
         self.sent.append(json.loads(body))
-        return Answer(200, {}, b'{"messages":[{"id":"wamid.accepted"}]}')
+        return HttpResponse(200, {}, b'{"messages":[{"id":"wamid.accepted"}]}')
 
 
 @dataclass

@@ -382,7 +382,7 @@ def test_a_dockerfile_that_takes_no_base_image_is_refused(tmp_path: Path) -> Non
     (tmp_path / "services/webhook/Dockerfile").write_text("FROM python:3.11\n")
     (tmp_path / "out").mkdir()
     with pytest.raises(Refused, match="does not take its base image"):
-        source_images.put_together(source_images.Service("webhook", place), tmp_path / "out")
+        source_images.put_together(source_images.SourceService("webhook", place), tmp_path / "out")
 
 
 def test_a_dockerfile_that_copies_what_no_image_may_hold_is_refused(tmp_path: Path) -> None:
@@ -392,7 +392,7 @@ def test_a_dockerfile_that_copies_what_no_image_may_hold_is_refused(tmp_path: Pa
     (tmp_path / "secrets.txt").touch()
     (tmp_path / "services/webhook/Dockerfile").write_text("ARG PYTHON_IMAGE\nCOPY secrets.txt .\n")
     with pytest.raises(Refused, match=r"copies secrets\.txt, which \.dockerignore does not let in"):
-        source_images.put_together(source_images.Service("webhook", place), tmp_path / "out")
+        source_images.put_together(source_images.SourceService("webhook", place), tmp_path / "out")
 
 
 def test_the_hash_of_a_source_is_of_names_and_contents(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from cli.chaos.backpressure import Breath
-from cli.chaos.schedule import Blow, Kind
+from cli.chaos.backpressure import Backpressure
+from cli.chaos.schedule import Action, Disruption
 from cli.chaos.trouble import Parts, Trouble
 from local.cut_proxy import CutProxy
 from local.faults import Fault, FaultBook
@@ -70,9 +70,9 @@ def process() -> Iterator[Process]:
 def trouble(
     tmp_path: Path,
     process: Process,
-    *schedule: Blow,
+    *schedule: Disruption,
     control: Any = None,
-    breath: Breath | None = None,
+    backpressure: Backpressure | None = None,
     proxy: Any = None,
 ) -> Trouble:
     parts = Parts(
@@ -82,8 +82,8 @@ def trouble(
         faults=FaultBook(tmp_path / "faults.sqlite"),
         proxy=proxy,
     )
-    never = Blow(10_000, Kind.FAULT)
-    return Trouble(parts, iter([*schedule, never]), breath or Breath())
+    never = Disruption(10_000, Action.FAULT)
+    return Trouble(parts, iter([*schedule, never]), backpressure or Backpressure())
 
 
 def during(trouble: Trouble, condition: Any, seconds: float = 30) -> Any:
@@ -105,7 +105,11 @@ def during(trouble: Trouble, condition: Any, seconds: float = 30) -> Any:
 def test_a_process_is_killed_once_it_has_been_up_for_a_while_and_no_blow_piles_up(
     tmp_path: Path, process: Process
 ) -> None:
-    kills = [Blow(0.1, Kind.KILL, "internal"), Blow(0.2, Kind.KILL, "internal"), Blow(0.3, Kind.KILL, "internal")]
+    kills = [
+        Disruption(0.1, Action.KILL, "internal"),
+        Disruption(0.2, Action.KILL, "internal"),
+        Disruption(0.3, Action.KILL, "internal"),
+    ]
     made = trouble(tmp_path, process, *kills)
     began = time.monotonic()
 
@@ -113,20 +117,23 @@ def test_a_process_is_killed_once_it_has_been_up_for_a_while_and_no_blow_piles_u
 
     assert time.monotonic() - began >= 2
     assert process.popen.returncode == -signal.SIGKILL
-    assert made.dealt == {(Kind.KILL, "internal"): 1}
+    assert made.dealt == {(Action.KILL, "internal"): 1}
 
 
 def test_nothing_is_killed_while_a_breath_is_drawn(tmp_path: Path, process: Process) -> None:
-    breath = Breath()
-    breath.look(5000, now=0)
+    backpressure = Backpressure()
+    backpressure.look(5000, now=0)
     control = Posted()
-    blows = (
-        Blow(0, Kind.KILL, "internal"),
-        Blow(2.5, Kind.KILL, "internal"),
-        Blow(2.6, Kind.FAULT, fault={"on": "task"}),
+    disruptions = (
+        Disruption(0, Action.KILL, "internal"),
+        Disruption(2.5, Action.KILL, "internal"),
+        Disruption(2.6, Action.FAULT, fault={"on": "task"}),
     )
 
-    during(made := trouble(tmp_path, process, *blows, control=control, breath=breath), lambda: control.faults)
+    during(
+        made := trouble(tmp_path, process, *disruptions, control=control, backpressure=backpressure),
+        lambda: control.faults,
+    )
 
     assert (process.popen.poll(), made.dealt) == (None, {})
 
@@ -138,11 +145,17 @@ def test_what_stands_still_goes_on_after_its_time(tmp_path: Path, process: Proce
         seen.add(process.state)
         return "T" in seen and process.state != "T"
 
-    during(trouble(tmp_path, process, Blow(0, Kind.STALL, "internal", seconds=0.3)), has_stopped_and_gone_on)
+    during(
+        trouble(tmp_path, process, Disruption(0, Action.STALL, "internal", seconds=0.3)),
+        has_stopped_and_gone_on,
+    )
 
 
 def test_what_stands_still_when_the_trouble_ends_goes_on(tmp_path: Path, process: Process) -> None:
-    during(trouble(tmp_path, process, Blow(0, Kind.STALL, "internal", seconds=600)), lambda: process.state == "T")
+    during(
+        trouble(tmp_path, process, Disruption(0, Action.STALL, "internal", seconds=600)),
+        lambda: process.state == "T",
+    )
 
     deadline = time.monotonic() + 10
     while process.state == "T":
@@ -152,8 +165,8 @@ def test_what_stands_still_when_the_trouble_ends_goes_on(tmp_path: Path, process
 
 def test_no_more_faults_are_posted_than_somebody_meets(tmp_path: Path, process: Process) -> None:
     control = Posted(waiting=29)
-    faults = [Blow(0, Kind.FAULT, fault={"on": "send", "number": number}) for number in range(5)]
-    at_last = Blow(0.2, Kind.STALL, "internal", seconds=0)
+    faults = [Disruption(0, Action.FAULT, fault={"on": "send", "number": number}) for number in range(5)]
+    at_last = Disruption(0.2, Action.STALL, "internal", seconds=0)
 
     during(made := trouble(tmp_path, process, *faults, at_last, control=control), lambda: made.dealt)
 
@@ -165,19 +178,25 @@ def test_faults_that_never_end_leave_room_for_others(tmp_path: Path, process: Pr
     control.faults = [{"times": 0}] * 50
 
     during(
-        trouble(tmp_path, process, Blow(0, Kind.FAULT, fault={"on": "send"}), control=control),
+        trouble(tmp_path, process, Disruption(0, Action.FAULT, fault={"on": "send"}), control=control),
         lambda: len(control.faults) == 51,
     )
 
 
 def test_the_way_to_the_store_is_open_again_at_the_end(tmp_path: Path, process: Process) -> None:
     with CutProxy("127.0.0.1", process.port) as proxy:
-        blows = Blow(0, Kind.SWALLOW, "store"), Blow(0, Kind.CUT, "store", seconds=600), Blow(0, Kind.SILENCE, "store")
+        disruptions = (
+            Disruption(0, Action.SWALLOW, "store"),
+            Disruption(0, Action.CUT, "store", seconds=600),
+            Disruption(0, Action.SILENCE, "store"),
+        )
 
-        during(made := trouble(tmp_path, process, *blows, proxy=proxy), lambda: (Kind.CUT, "store") in made.dealt)
+        during(
+            made := trouble(tmp_path, process, *disruptions, proxy=proxy), lambda: (Action.CUT, "store") in made.dealt
+        )
 
         assert proxy.is_open
-        assert made.dealt == {(Kind.SWALLOW, "store"): 1, (Kind.CUT, "store"): 1}, "one strike at a time"
+        assert made.dealt == {(Action.SWALLOW, "store"): 1, (Action.CUT, "store"): 1}, "one strike at a time"
 
 
 def test_refusals_by_the_provider_as_a_whole_end_with_the_trouble_and_an_outage_by_itself(

@@ -56,7 +56,7 @@ def test_the_services_find_the_stores_server_at_the_door(
         behind.append(port)
         return 4242
 
-    environment = environment_of(Stack(Options(tmp_path, store, first_port=0, door=door)))
+    environment = environment_of(Stack(Options(tmp_path, store, first_port=0, store_proxy=door)))
 
     assert "4242" in environment[setting]
     assert len(behind) == 1

@@ -10,7 +10,7 @@ from local.tasks.headers import attempt_headers
 from local.tasks.messages import Task, grpc_code
 from local.tasks.queue_config import retry_policy
 from local.tasks.rules import Bucket, RetryPolicy, backoff, burst_size, is_given_up, least_wait
-from local.tasks.task_table import Answer, StoredTask
+from local.tasks.task_table import StoredTask, TargetResponse
 
 NOW = 1_700_000_000.0  # Tue, 14 Nov 2023 22:13:20 GMT
 POLICY = RetryPolicy(max_attempts=100, max_retry_duration=0, min_backoff=10, max_backoff=300, max_doublings=3)
@@ -184,15 +184,15 @@ def test_a_retry_also_carries_the_previous_response_and_an_empty_reason():
 @pytest.mark.parametrize(
     ("answer", "success", "execution"),
     [
-        (Answer(200, True), True, True),
-        (Answer(204, True), True, True),
-        (Answer(299, True), True, True),
-        (Answer(302, True), False, True),
-        (Answer(404, True), False, True),
-        (Answer(429, True), False, True),
-        (Answer(500, True), False, False),
-        (Answer(503, True), False, False),
-        (Answer(504, False), False, False),  # a deadline that passed is no response
+        (TargetResponse(200, True), True, True),
+        (TargetResponse(204, True), True, True),
+        (TargetResponse(299, True), True, True),
+        (TargetResponse(302, True), False, True),
+        (TargetResponse(404, True), False, True),
+        (TargetResponse(429, True), False, True),
+        (TargetResponse(500, True), False, False),
+        (TargetResponse(503, True), False, False),
+        (TargetResponse(504, False), False, False),  # a deadline that passed is no response
     ],
 )
 def test_only_200_to_299_is_a_success_and_5xx_is_no_execution(answer, success, execution):

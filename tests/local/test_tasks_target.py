@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 import pytest
 
 from local.tasks.http_target import NO_ANSWER_IN_TIME, UNREACHABLE, Call, HttpTarget
-from local.tasks.task_table import Answer
+from local.tasks.task_table import TargetResponse
 from tests.support.tasks_harness import a_target, wait_until
 
 
@@ -40,7 +40,7 @@ def test_an_answer_after_the_deadline_is_none(http_target, target):
 
     target.answer = answer_late
     started = time.monotonic()
-    assert http_target.call(call(target.url, deadline=0.2)) == NO_ANSWER_IN_TIME == Answer(504, responded=False)
+    assert http_target.call(call(target.url, deadline=0.2)) == NO_ANSWER_IN_TIME == TargetResponse(504, responded=False)
     assert 0.2 <= time.monotonic() - started < 1
     ended.append(True)
     wait_until(lambda: not target.running)  # the worker went on: Cloud Tasks only stops listening
@@ -53,12 +53,12 @@ def test_a_target_that_cannot_be_called_is_unreachable(http_target, url):
 
 def test_a_retry_after_comes_with_its_answer(http_target, target):
     target.headers = {"retry-after": "7"}
-    assert http_target.call(call(target.url)) == Answer(200, responded=True, retry_after="7")
+    assert http_target.call(call(target.url)) == TargetResponse(200, responded=True, retry_after="7")
 
 
 def test_a_connection_is_used_again(http_target, target):
     for _ in range(3):
-        assert http_target.call(call(target.url)) == Answer(200, responded=True)
+        assert http_target.call(call(target.url)) == TargetResponse(200, responded=True)
     assert len(http_target._idle[("http", target.url.removeprefix("http://"))]) == 1
 
 

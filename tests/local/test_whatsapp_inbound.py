@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from local.whatsapp.payloads import Contact, name_of
+from local.whatsapp.payloads import SimulatedContact, name_of
 from tests.support.whatsapp_harness import BSUID, CUSTOMER, SENDER, Simulator, Webhook, running, until
 
 
@@ -228,8 +228,12 @@ def test_an_order_that_makes_no_sense_is_answered_with_a_sentence(simulator: Sim
 
 
 def test_two_customers_have_two_names_and_each_keeps_its_own() -> None:
-    ana, other, username = Contact("15550002222", "US.1"), Contact("15550003333", "US.2"), Contact(None, "US.3")
+    ana, other, username = (
+        SimulatedContact("15550002222", "US.1"),
+        SimulatedContact("15550003333", "US.2"),
+        SimulatedContact(None, "US.3"),
+    )
 
     assert name_of(ana) == "Ana Exemplo"
-    assert name_of(Contact("15550002222", None)) == name_of(ana), "by the number, where there is one"
+    assert name_of(SimulatedContact("15550002222", None)) == name_of(ana), "by the number, where there is one"
     assert len({name_of(ana), name_of(other), name_of(username)}) == 3

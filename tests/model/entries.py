@@ -15,7 +15,7 @@ from shared.operations.dead_letters import Discard, Replay
 from shared.pipeline.accept import Accept
 from shared.pipeline.backend_marks import BackendMarks
 from shared.pipeline.channels import Channels
-from shared.pipeline.dispatch import Follow
+from shared.pipeline.dispatch import TaskDispatch
 from shared.pipeline.ports import Incoming
 from shared.pipeline.process_inbound import ProcessInbound
 from shared.pipeline.process_outbound import ProcessOutbound
@@ -128,8 +128,8 @@ def _discard(script: Script) -> int:
     return 200
 
 
-def _follow(script: Script) -> Follow:
-    return Follow(ScriptedQueue(script), ScriptedClock(script), script.play.limits, _channels(script))
+def _follow(script: Script) -> TaskDispatch:
+    return TaskDispatch(ScriptedQueue(script), ScriptedClock(script), script.play.limits, _channels(script))
 
 
 def _channels(script: Script) -> Channels:

@@ -10,7 +10,7 @@ LEASE, SETTLE = "shared/domain/delivery/lease.py", "shared/domain/delivery/settl
 SWEEP, OPERATOR = "shared/domain/delivery/sweep.py", "shared/domain/delivery/operator.py"
 RECORD = "shared/domain/record.py"
 GUARDS, IDENTITY = "shared/domain/guards.py", "shared/domain/identity.py"
-ACCEPT, FOLLOW, RECEIPTS = "shared/pipeline/accept.py", "shared/pipeline/dispatch.py", "shared/pipeline/receipts.py"
+ACCEPT, DISPATCH, RECEIPTS = "shared/pipeline/accept.py", "shared/pipeline/dispatch.py", "shared/pipeline/receipts.py"
 TASKS = "shared/domain/tasks.py"
 MARKS, BACKEND = "shared/domain/marks.py", "shared/pipeline/backend_marks.py"
 INBOUND, OUTBOUND = "shared/pipeline/process_inbound.py", "shared/pipeline/process_outbound.py"
@@ -132,7 +132,7 @@ LOST = (
         "settle before enqueue: 200 although the task could not be made",
         "I2",
         "plan: store and queue away",
-        FOLLOW,
+        DISPATCH,
         "return Answer(TaskResult.NACK, step.answer.state)",
         "return step.answer",
     ),

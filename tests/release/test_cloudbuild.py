@@ -14,7 +14,7 @@ import yaml
 from google.cloud.devtools import cloudbuild_v1
 from google.protobuf import json_format
 
-from infra.release.rollout import Watch
+from infra.release.rollout import RolloutWatch
 from infra.release.services import SERVICES
 from tests.support.fake_cloud import REPOSITORY
 from tests.support.project import BUILD, DEPLOYMENT, Candidate, Project, answering, both, build_id
@@ -135,7 +135,7 @@ def _time_faults(build: Mapping[str, Any]) -> Iterator[str]:
         yield "test: it is ended before .ci/run ends it, which says where it was"
     if "promote" in steps:
         hold = float(build["substitutions"]["_HOLD_SECONDS"])
-        if _seconds(steps["promote"]) < len(SERVICES) * Watch(hold).longest + 900:
+        if _seconds(steps["promote"]) < len(SERVICES) * RolloutWatch(hold).longest + 900:
             yield "promote: it is ended within its steps of the traffic, and leaves them as they are"
 
 

@@ -96,7 +96,7 @@ def test_a_candidate_that_is_never_connected_is_given_up(
     monkeypatch.setattr(candidate, "READY_SECONDS", 0)
     answers.health = health
     with pytest.raises(cloud_run.Refused, match=f"answers {health[0]} to /health"):
-        candidate.check(cloud_run.Service("webhook", "", "", a_status(answers.url)))
+        candidate.check(cloud_run.CloudRunService("webhook", "", "", a_status(answers.url)))
 
 
 def a_status(url: str) -> dict[str, Any]:

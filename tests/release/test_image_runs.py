@@ -208,7 +208,7 @@ def test_a_message_is_answered_by_the_images(containers: Containers) -> None:
 def test_a_deployment_would_promote_the_image_of_the_webhook(containers: Containers) -> None:
     target = {"revisionName": "r", "tag": "candidate", "url": containers.stack.described["webhook"]}
     status = {"latestCreatedRevisionName": "r", "latestReadyRevisionName": "r", "traffic": [target]}
-    assert "refuses who is not Meta" in candidate.check(cloud_run.Service("webhook", "", "", status))
+    assert "refuses who is not Meta" in candidate.check(cloud_run.CloudRunService("webhook", "", "", status))
 
 
 @pytest.mark.parametrize("service", SERVICES)

@@ -9,9 +9,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from infra.release import metrics
-from infra.release.cloud_run import Refused, Service
+from infra.release.cloud_run import CloudRunService, Refused
 from infra.release.metrics import DELAY, Counted
-from infra.release.rollout import FEW, HOLD, POLL, STEPS, Watch, in_steps, judged
+from infra.release.rollout import FEW, HOLD, POLL, STEPS, RolloutWatch, in_steps, judged
 from tests.support.project import DEPLOYMENT
 
 OLD = Counted(1000, 5, 100.0)
@@ -63,7 +63,7 @@ def test_the_steps_are_those_that_were_agreed() -> None:
 
 # ---- the watch
 
-SERVICE = Service("webhook", "my-project", "europe-west1", {})
+SERVICE = CloudRunService("webhook", "my-project", "europe-west1", {})
 
 
 @dataclass
@@ -82,7 +82,7 @@ class World:
         assert seconds > 0
         self.time += seconds
 
-    def read(self, _: Service, began: float, ended: float) -> Mapping[str, Counted]:
+    def read(self, _: CloudRunService, began: float, ended: float) -> Mapping[str, Counted]:
         self.looks.append((self.time, began, ended))
         if self.time < self.unreadable_until:
             raise Refused("Cloud Monitoring answers 503.")
@@ -90,8 +90,8 @@ class World:
         failing = max(0, min(ended, self.time - DELAY) - max(began, self.fails_from))
         return {"new": Counted(int(seen), int(failing), 50), "old": Counted(int(seen * 19), 0, 50)}
 
-    def watch(self, hold: float = HOLD) -> Watch:
-        return Watch(hold, self.read, self.now, self.sleep)
+    def watch(self, hold: float = HOLD) -> RolloutWatch:
+        return RolloutWatch(hold, self.read, self.now, self.sleep)
 
 
 def test_a_step_is_judged_by_all_its_requests_once_they_are_counted() -> None:

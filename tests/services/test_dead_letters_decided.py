@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from shared.domain.dead_letters import DISCARDED_BECAUSE, Wanted
+from shared.domain.dead_letters import DISCARDED_BECAUSE, DeadLetterFilter
 from shared.domain.errors import QueueUnavailable, StoreUnavailable
 from shared.domain.identity import Echo
 from shared.domain.record import Delivery, ReceiptKind, State, Task
-from shared.operations.dead_letters import PAGE, PATIENCE_SECONDS, Discard, Done, Outcome, Replay, find, untried
+from shared.operations.dead_letters import PAGE, PATIENCE_SECONDS, Decision, Discard, Done, Replay, find, untried
 from shared.stores.sqlite.store import SqliteStore
 from tests.support import parts
 from tests.support.parts import LIMITS, NOW, Clock, NoQueue, Tapped, a_receipt, a_reply, an_event, ended
@@ -25,10 +25,10 @@ class Desk:
     queue: Tapped
     clock: Clock
 
-    def replay(self, record: Delivery, may_double: bool = False) -> Outcome:
+    def replay(self, record: Delivery, may_double: bool = False) -> Decision:
         return Replay(self.store, self.queue, LIMITS, self.clock, may_double)(record.key)
 
-    def discard(self, record: Delivery, because: str = "a wrong number") -> Outcome:
+    def discard(self, record: Delivery, because: str = "a wrong number") -> Decision:
         return Discard(self.store, LIMITS, self.clock, because)(record.key)
 
     def put(self, record: Delivery, *receipts: ReceiptKind) -> Delivery:
@@ -71,7 +71,7 @@ def failing(times: int, error: Exception) -> Callable[..., Exception | None]:
 
 def test_a_replay_writes_the_record_and_then_makes_its_task(desk: Desk) -> None:
     letter = desk.put(a_letter())
-    assert desk.replay(letter) == Outcome(Done.REPLAYED)
+    assert desk.replay(letter) == Decision(Done.REPLAYED)
     after = desk.get(letter)
     assert (after.state, after.round, after.attempt) == (State.PENDING, 1, 0)
     assert desk.tasks == [(letter.key, after.generation)]
@@ -79,7 +79,7 @@ def test_a_replay_writes_the_record_and_then_makes_its_task(desk: Desk) -> None:
 
 def test_what_was_confirmed_meanwhile_becomes_done_and_has_no_task(desk: Desk) -> None:
     letter = desk.put(a_letter(reason="in_doubt", doubts=2), ReceiptKind.SENT)
-    assert desk.replay(letter) == Outcome(Done.DONE)
+    assert desk.replay(letter) == Decision(Done.DONE)
     assert desk.get(letter).state is State.DONE
     assert desk.tasks == []
 
@@ -90,7 +90,7 @@ def test_a_letter_that_may_have_arrived_is_left_unless_it_may_double(desk: Desk)
     assert outcome.done is Done.SKIPPED
     assert "--may-double" in str(outcome.why)
     assert desk.get(letter).state is State.DEAD
-    assert desk.replay(letter, may_double=True) == Outcome(Done.REPLAYED)
+    assert desk.replay(letter, may_double=True) == Decision(Done.REPLAYED)
 
 
 def test_what_is_gone_or_of_a_newer_version_is_left(desk: Desk) -> None:
@@ -105,7 +105,7 @@ def test_what_is_gone_or_of_a_newer_version_is_left(desk: Desk) -> None:
 def test_a_discarded_letter_keeps_what_was_said_of_it(desk: Desk, capfd: pytest.CaptureFixture[str]) -> None:
     letter = desk.put(a_letter(metadata={"of": "the caller"}))
     with parts.logged():
-        assert desk.discard(letter, "c4n4ry") == Outcome(Done.DISCARDED)
+        assert desk.discard(letter, "c4n4ry") == Decision(Done.DISCARDED)
     after = desk.get(letter)
     assert (after.state, after.reason) == (State.DROPPED, "discarded")
     assert after.metadata == {"of": "the caller", DISCARDED_BECAUSE: "c4n4ry"}
@@ -126,20 +126,20 @@ def test_a_replay_is_logged_once_with_the_round_that_it_began(desk: Desk, capfd:
 # ---- an answer that was lost
 
 WRITTEN = {
-    "a replay": (a_letter(), (), lambda desk, one: desk.replay(one), Outcome(Done.REPLAYED)),
+    "a replay": (a_letter(), (), lambda desk, one: desk.replay(one), Decision(Done.REPLAYED)),
     "a replay that makes it done": (
         a_letter(reason="in_doubt", doubts=1),
         (ReceiptKind.SENT,),
         lambda desk, one: desk.replay(one),
-        Outcome(Done.DONE),
+        Decision(Done.DONE),
     ),
     "a replay that makes it done, and a failed receipt": (
         a_letter(reason="in_doubt", doubts=1),
         (ReceiptKind.SENT, ReceiptKind.FAILED),
         lambda desk, one: desk.replay(one, may_double=True),
-        Outcome(Done.DONE),
+        Decision(Done.DONE),
     ),
-    "a discard": (a_letter(), (), lambda desk, one: desk.discard(one), Outcome(Done.DISCARDED)),
+    "a discard": (a_letter(), (), lambda desk, one: desk.discard(one), Decision(Done.DISCARDED)),
 }
 
 
@@ -177,7 +177,7 @@ def test_a_store_that_stays_away_is_given_up_after_its_patience(desk: Desk) -> N
 def test_a_queue_that_is_away_for_a_moment_is_asked_again(desk: Desk) -> None:
     letter = desk.put(a_letter())
     desk.queue.before = failing(2, QueueUnavailable())
-    assert desk.replay(letter) == Outcome(Done.REPLAYED)
+    assert desk.replay(letter) == Decision(Done.REPLAYED)
     assert desk.get(letter).round == 1
 
 
@@ -216,7 +216,7 @@ def a_run(desk: Desk) -> None:
     again = Replay(desk.store, desk.queue, LIMITS, desk.clock)
     for record in untried(desk.store.port):
         again.ensure(record)
-    for found in find(desk.store.port, Wanted()):
+    for found in find(desk.store.port, DeadLetterFilter()):
         for letter in found.letters:
             again(letter.key)
 
@@ -226,7 +226,7 @@ def test_what_was_replayed_and_is_not_tried_since_is_found_though_it_is_no_lette
     desk.queue.before = lambda *_: QueueUnavailable()
     with pytest.raises(QueueUnavailable):
         desk.replay(letter)
-    assert [one.letters for one in find(desk.store.port, Wanted())] == [(), ()]
+    assert [one.letters for one in find(desk.store.port, DeadLetterFilter())] == [(), ()]
     (left,) = untried(desk.store.port)
     assert Task.of(left) == Task.of(desk.get(letter))
 
@@ -238,7 +238,7 @@ def test_a_search_reads_page_by_page_and_only_as_far_as_it_is_asked(desk: Desk) 
     for number in range(2 * PAGE + 5):
         desk.put(a_letter(number))
     desk.store.calls.clear()
-    pages = find(desk.store, Wanted())  # type: ignore[arg-type] # a tapped store
+    pages = find(desk.store, DeadLetterFilter())  # type: ignore[arg-type] # a tapped store
     assert len(next(pages).letters) == PAGE
     assert len(desk.store.asked("listed")) == 1
     assert sum(len(page.letters) for page in pages) == PAGE + 5
@@ -252,7 +252,7 @@ def test_what_a_mark_outlived_is_no_letter(desk: Desk) -> None:
     desk.store.port.note_receipt(Echo(again.key, 0, "correlation-2"), a_receipt("wamid.out", ReceiptKind.FAILED))
     refused = desk.put(a_reply(3, **done), ReceiptKind.FAILED)
     desk.put(replace(a_letter(4), receipts={}), ReceiptKind.FAILED)
-    found = [letter for page in find(desk.store.port, Wanted()) for letter in page.letters]
+    found = [letter for page in find(desk.store.port, DeadLetterFilter()) for letter in page.letters]
     assert sorted((letter.key, letter.error) for letter in found) == sorted(
         [(refused.key, "refused"), (a_letter(4).key, "attempts")]
     )
@@ -260,6 +260,6 @@ def test_what_a_mark_outlived_is_no_letter(desk: Desk) -> None:
 
 def test_an_event_of_an_unknown_sender_is_found_by_its_name_alone(desk: Desk) -> None:
     event = desk.put(an_event(1, tenant="", **ended(State.DROPPED, reason="unknown_sender", expire_at=NOW)))
-    assert not any(page.letters for page in find(desk.store.port, Wanted()))
-    (page,) = find(desk.store.port, Wanted(errors=frozenset({"unknown_sender"})))
+    assert not any(page.letters for page in find(desk.store.port, DeadLetterFilter()))
+    (page,) = find(desk.store.port, DeadLetterFilter(errors=frozenset({"unknown_sender"})))
     assert [letter.key for letter in page.letters] == [event.key]

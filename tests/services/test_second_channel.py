@@ -38,7 +38,7 @@ from shared.pipeline.accept import Accept
 from shared.pipeline.backend_marks import BackendMarks
 from shared.pipeline.channels import Channels
 from shared.pipeline.clock import SystemClock
-from shared.pipeline.dispatch import Follow
+from shared.pipeline.dispatch import TaskDispatch
 from shared.pipeline.ports import Store
 from shared.pipeline.process_inbound import ProcessInbound
 from shared.pipeline.process_outbound import ProcessOutbound
@@ -201,7 +201,7 @@ def world(tmp_path: Path, emulator: parts.Emulator) -> Iterator[World]:
         accept = Accept(store, queue, tenants, channels, QUICKLY, clock)
         settings = config.load(parts.environment(tmp_path), config.WEBHOOK)
         public = bootstrap.Webhook(settings, accept, channels, store, queue, shutdown)
-        follow = Follow(queue, clock, QUICKLY, channels)
+        follow = TaskDispatch(queue, clock, QUICKLY, channels)
         handler = HandlerRunner(
             TeamFunction(say_it_back, QUICKLY.max_replies), timeout=timedelta(seconds=5), threads=2, stopping=shutdown
         )

@@ -34,7 +34,7 @@ from shared.domain.record import Delivery, Kind, ReceiptKind, State, Task
 from shared.handlers.loader import TeamFunction
 from shared.handlers.runner import HandlerRunner
 from shared.pipeline.backend_marks import BackendMarks
-from shared.pipeline.dispatch import Follow
+from shared.pipeline.dispatch import TaskDispatch
 from shared.pipeline.ports import Incoming
 
 ROOT = Path(__file__).parents[2]
@@ -379,7 +379,7 @@ def internal_parts(
     built = bootstrap.build_internal(environment(directory, **more))
     store, tapped, clock = Tapped(built.store), Tapped(queue or built.queue), Clock()
     limits = built.config.limits
-    follow = Follow(tapped, clock, limits, built.process_outbound.channels)
+    follow = TaskDispatch(tapped, clock, limits, built.process_outbound.channels)
     handler = built.handler
     if handle is not None:
         handler = HandlerRunner(

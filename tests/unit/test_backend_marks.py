@@ -21,7 +21,7 @@ from shared.domain.record import Attempt, Delivery, Kind, State, Task
 from shared.domain.verdicts import BackendDown, HandlerFailed
 from shared.pipeline.backend_marks import BackendMarks
 from shared.pipeline.channels import Channels
-from shared.pipeline.dispatch import Follow
+from shared.pipeline.dispatch import TaskDispatch
 from shared.pipeline.ports import BackendUnavailable, HandlerCall, HandlerFault, HandlerInterrupted
 from shared.pipeline.process_inbound import ProcessInbound
 from shared.tenants.environment import EnvironmentTenants
@@ -103,7 +103,7 @@ class World:
             Channels({"meta": self.channel}),
             self.handler,
             instance or self.marks_of,
-            Follow(self.queue, self.clock, self.limits, Channels({"meta": self.channel})),
+            TaskDispatch(self.queue, self.clock, self.limits, Channels({"meta": self.channel})),
             self.limits,
             self.clock,
             lambda: self.stops,

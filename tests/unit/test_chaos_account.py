@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from cli.chaos.account import Account, Books, by_key, take_account
-from cli.chaos.fates import BAD, Entry, Evidence, Fate, Rules, entries
+from cli.chaos.account import Audit, AuditInputs, audit, by_key
+from cli.chaos.fates import BAD, Evidence, Fate, LedgerEntry, Rules, entries
 from cli.chaos.plan import Inbound
-from cli.chaos.script import Reply, Script
+from cli.chaos.script import Script, ScriptedReply
 from shared.domain.identity import message_event_id, outbound_key
 from shared.domain.limits import DoubtPolicy
 from shared.domain.record import Delivery, Kind, State
@@ -35,21 +35,21 @@ def records(**changes: Delivery | None) -> dict[str, Delivery]:
     return {keys[name]: replace(record, key=keys[name]) for name, record in found.items() if record}
 
 
-def ledger(*indexes: int) -> list[Entry]:
+def ledger(*indexes: int) -> list[LedgerEntry]:
     """The replies of these indexes as WhatsApp took them, one a second."""
     replies = INBOUND.script.replies
-    return [Entry(KEYS[n], CONTACT, replies[n], at(place), place) for place, n in enumerate(indexes)]
+    return [LedgerEntry(KEYS[n], CONTACT, replies[n], at(place), place) for place, n in enumerate(indexes)]
 
 
 def account(
-    found: Sequence[Entry],
+    found: Sequence[LedgerEntry],
     known: Records,
     inbound: Inbound = INBOUND,
     rules: Rules = RULES,
     evidence: Mapping[str, Evidence] | None = None,
     refused: frozenset[str] = frozenset(),
-) -> Account:
-    return take_account([inbound], Books(by_key(found), known.get, refused, rules, evidence or {}))
+) -> Audit:
+    return audit([inbound], AuditInputs(by_key(found), known.get, refused, rules, evidence or {}))
 
 
 def dead(reason: str, kind: Kind = Kind.OUTBOUND, doubts: int = 0) -> Delivery:
@@ -166,7 +166,7 @@ def test_replies_to_a_message_that_is_dead_are_found() -> None:
 @pytest.mark.parametrize(
     "entry",
     [
-        replace(ledger(1)[0], reply=Reply("text", {"body": "other words"})),
+        replace(ledger(1)[0], reply=ScriptedReply("text", {"body": "other words"})),
         replace(ledger(1)[0], reply=replace(INBOUND.script.replies[1], type="text")),
         replace(ledger(1)[0], reply=INBOUND.script.replies[2]),
         replace(ledger(1)[0], to="15550000008"),
@@ -174,14 +174,14 @@ def test_replies_to_a_message_that_is_dead_are_found() -> None:
     ],
     ids=["other words", "another type", "another reply's", "another contact", "nobody"],
 )
-def test_another_content_or_recipient_is_wrong(entry: Entry) -> None:
+def test_another_content_or_recipient_is_wrong(entry: LedgerEntry) -> None:
     first, _, third = ledger(0, 1, 2)
 
     assert account([first, replace(entry, place=1), third], records()).replies[Fate.WRONG] == 1
 
 
 def test_the_second_of_two_sendings_is_looked_at_too() -> None:
-    wrong = replace(ledger(0)[0], reply=Reply("text", {"body": "other words"}), place=9)
+    wrong = replace(ledger(0)[0], reply=ScriptedReply("text", {"body": "other words"}), place=9)
 
     assert account([*ledger(0, 1, 2), wrong], records()).replies[Fate.WRONG] == 1
 
@@ -231,7 +231,7 @@ def test_a_replayed_reply_may_come_after_its_successors() -> None:
 # ---- doubles
 
 
-def twice(seconds: float = 310) -> list[Entry]:
+def twice(seconds: float = 310) -> list[LedgerEntry]:
     """The first reply is sent again, so long after the first time."""
     return [*ledger(0, 1, 2), replace(ledger(0)[0], place=3, accepted_at=at(seconds))]
 
@@ -239,7 +239,7 @@ def twice(seconds: float = 310) -> list[Entry]:
 DOUBTED = records(first=done(doubts=1))
 
 
-def doubled(found: Sequence[Entry], evidence: Evidence, known: Records = DOUBTED, rules: Rules = RULES) -> bool:
+def doubled(found: Sequence[LedgerEntry], evidence: Evidence, known: Records = DOUBTED, rules: Rules = RULES) -> bool:
     """Whether it is a fault."""
     result = account(found, known, rules=rules, evidence={KEYS[0]: evidence})
     assert result.replies[Fate.DOUBLED] + result.replies[Fate.DOUBLED_BY_POLICY] == 1
@@ -311,13 +311,13 @@ def test_the_ledger_is_read_as_the_simulator_gives_it() -> None:
         "answered": None,
     }
 
-    assert list(entries([row])) == [Entry(KEYS[0], CONTACT, Reply("text", {"body": "hello"}), at(0), 0)]
+    assert list(entries([row])) == [LedgerEntry(KEYS[0], CONTACT, ScriptedReply("text", {"body": "hello"}), at(0), 0)]
 
 
 def test_of_many_findings_the_first_are_kept_and_all_are_counted() -> None:
     others = [replace(INBOUND, id=f"wamid.CHAOS.1.{number}") for number in range(100)]
 
-    result = take_account(others, Books({}, {}.get, frozenset(), RULES))
+    result = audit(others, AuditInputs({}, {}.get, frozenset(), RULES))
 
     assert result.received[Fate.UNACCOUNTED] == 100
     assert 0 < len(result.findings) <= 20
@@ -337,15 +337,15 @@ def test_of_many_findings_the_first_are_kept_and_all_are_counted() -> None:
 def test_of_a_run_that_was_ended_early_what_is_on_its_way_is_not_judged(known: Records) -> None:
     found = ledger(0, 1) if KEYS[0] in known else []
 
-    result = take_account([INBOUND], Books(by_key(found), known.get, frozenset(), RULES, ended_at=at(100)))
+    result = audit([INBOUND], AuditInputs(by_key(found), known.get, frozenset(), RULES, ended_at=at(100)))
 
     assert (result.on_their_way, result.received, result.replies) == (1, {}, {})
 
 
 def test_of_a_run_that_was_ended_early_what_has_ended_is_judged() -> None:
-    books = Books(by_key(ledger(0, 2)), records().get, frozenset(), RULES, ended_at=at(100))
+    inputs = AuditInputs(by_key(ledger(0, 2)), records().get, frozenset(), RULES, ended_at=at(100))
 
-    assert take_account([INBOUND], books).replies == {Fate.DELIVERED: 2, Fate.LOST: 1}
+    assert audit([INBOUND], inputs).replies == {Fate.DELIVERED: 2, Fate.LOST: 1}
 
 
 def test_every_fate_is_either_bad_or_honest() -> None:

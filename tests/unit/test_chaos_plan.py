@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 
 from cli.chaos import handler
-from cli.chaos.plan import FIRST_CONTACT, Batch, Order, make_plan, slower
-from cli.chaos.schedule import KILLED, STORE, Blow, Kind, Weather, blows
+from cli.chaos.plan import FIRST_CONTACT, PlanSettings, WebhookBatch, make_plan, slower
+from cli.chaos.schedule import KILLED, STORE, Action, Disruption, FaultRates, disruptions
 from cli.chaos.script import CANARY, Script
 from local.faults import fault_from
 from local.whatsapp.inbound import order_from
 from local.whatsapp.payloads import DISPLAY_PHONE_NUMBER
 from shared.domain.messages import Message
 
-ORDER = Order(messages=1000, seconds=100, contacts=50, seed=7)
-WEATHER = Weather(kill_every=5, fault_every=0.2, lease=6, doubt=30)
-SERVER = replace(WEATHER, server=True, keeps=True, loses_tasks=True)
+ORDER = PlanSettings(messages=1000, seconds=100, contacts=50, seed=7)
+RATES = FaultRates(kill_every=5, fault_every=0.2, lease=6, doubt=30)
+SERVER = replace(RATES, server=True, keeps=True, loses_tasks=True)
 
 
 # ---- the plan
@@ -103,7 +103,7 @@ def test_what_always_raises_comes_early_for_its_tries_take_long() -> None:
 
 def test_a_plan_has_webhooks_that_come_several_times_and_contacts_who_are_refused() -> None:
     plan = make_plan(ORDER)
-    batches: list[Batch] = list(plan.batches)
+    batches: list[WebhookBatch] = list(plan.batches)
 
     assert {batch.times for batch in batches} == {1, 2, 3}
     assert {batch.rebatch for batch in batches} == {True, False}
@@ -176,8 +176,8 @@ def test_what_always_raises_raises_always() -> None:
 # ---- the schedule
 
 
-def first(weather: Weather, number: int = 2000, seed: int = 7) -> list[Blow]:
-    return list(islice(blows(seed, weather), number))
+def first(rates: FaultRates, number: int = 2000, seed: int = 7) -> list[Disruption]:
+    return list(islice(disruptions(seed, rates), number))
 
 
 def test_the_same_seed_gives_the_same_blows_and_another_seed_others() -> None:
@@ -186,7 +186,7 @@ def test_the_same_seed_gives_the_same_blows_and_another_seed_others() -> None:
 
 
 def test_blows_come_in_the_order_of_their_times_and_without_end() -> None:
-    times = [blow.at for blow in first(SERVER, 5000)]
+    times = [disruption.at for disruption in first(SERVER, 5000)]
 
     assert times == sorted(times)
     assert times[0] > 0
@@ -194,86 +194,98 @@ def test_blows_come_in_the_order_of_their_times_and_without_end() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_each_process_is_killed_about_as_often_as_the_weather_says(seed: int) -> None:
-    until = takewhile(lambda blow: blow.at < 100, blows(seed, SERVER))
-    kills = Counter(blow.target for blow in until if blow.kind is Kind.KILL)
+    until = takewhile(lambda disruption: disruption.at < 100, disruptions(seed, SERVER))
+    kills = Counter(disruption.target for disruption in until if disruption.kind is Action.KILL)
 
     for name in (*KILLED, STORE):
         assert 15 <= kills[name] <= 27
 
 
 def test_a_store_without_a_server_is_not_struck() -> None:
-    assert STORE not in {blow.target for blow in first(WEATHER)}
-    assert not {Kind.CUT, Kind.SILENCE, Kind.SWALLOW} & {blow.kind for blow in first(WEATHER)}
+    assert STORE not in {disruption.target for disruption in first(RATES)}
+    assert not {Action.CUT, Action.SILENCE, Action.SWALLOW} & {disruption.kind for disruption in first(RATES)}
 
 
 def test_a_server_that_forgets_is_cut_off_and_frozen_and_never_killed() -> None:
-    struck = {blow.kind for blow in first(replace(SERVER, keeps=False)) if blow.target == STORE}
+    struck = {disruption.kind for disruption in first(replace(SERVER, keeps=False)) if disruption.target == STORE}
 
-    assert struck == {Kind.STALL, Kind.CUT, Kind.SILENCE, Kind.SWALLOW}
+    assert struck == {Action.STALL, Action.CUT, Action.SILENCE, Action.SWALLOW}
 
 
 def test_every_fault_of_the_schedule_is_one_that_the_local_cloud_knows() -> None:
-    faults = [fault_from(dict(blow.fault)) for blow in first(SERVER) if blow.kind is Kind.FAULT]
+    faults = [fault_from(dict(disruption.fault)) for disruption in first(SERVER) if disruption.kind is Action.FAULT]
 
     assert {fault.on for fault in faults} == {"provider", "send", "receipt", "webhook", "task"}
     assert all(fault.times > 0 or fault.seconds for fault in faults), "none is left for good"
 
 
 def test_whatsapp_is_away_for_longer_than_eight_attempts_take_from_the_first_half_of_a_run_on() -> None:
-    weather = replace(SERVER, outage=45.0, length=100.0)
+    rates = replace(SERVER, outage=45.0, length=100.0)
     for seed in range(20):
         outages = [
-            blow
-            for blow in islice(blows(seed, weather), 3000)
-            if blow.fault.get("on") == "provider" and blow.fault["kind"] == "unreachable"
+            disruption
+            for disruption in islice(disruptions(seed, rates), 3000)
+            if disruption.fault.get("on") == "provider" and disruption.fault["kind"] == "unreachable"
         ]
         assert 10 <= outages[0].at <= 50
-        assert all(45 <= blow.fault["seconds"] <= 54 for blow in outages)
+        assert all(45 <= disruption.fault["seconds"] <= 54 for disruption in outages)
         assert all(later.at - one.at >= 3 * 45 for one, later in pairwise(outages)), "it comes back in between"
 
 
 def test_without_a_length_no_outage_is_scheduled() -> None:
-    assert not [blow for blow in first(SERVER) if blow.fault.get("kind") == "unreachable"]
+    assert not [disruption for disruption in first(SERVER) if disruption.fault.get("kind") == "unreachable"]
 
 
 def test_tasks_are_lost_only_where_a_sweep_makes_good_for_a_real_queue_loses_none() -> None:
-    lost = [blow for blow in first(WEATHER) if blow.fault.get("on") == "task" and blow.fault["kind"] == "drop"]
+    lost = [
+        disruption
+        for disruption in first(RATES)
+        if disruption.fault.get("on") == "task" and disruption.fault["kind"] == "drop"
+    ]
 
     assert not lost
 
 
 def test_no_receipt_is_so_late_that_a_doubt_ends_before_it() -> None:
     late = [
-        blow.fault["seconds"] for blow in first(SERVER) if blow.fault.get("on") == "receipt" and "seconds" in blow.fault
+        disruption.fault["seconds"]
+        for disruption in first(SERVER)
+        if disruption.fault.get("on") == "receipt" and "seconds" in disruption.fault
     ]
 
-    assert 0 < max(late) < WEATHER.doubt / 2
+    assert 0 < max(late) < RATES.doubt / 2
 
 
 def test_where_receipts_are_withheld_no_other_fault_of_theirs_lets_them_through() -> None:
-    withheld = first(replace(WEATHER, receipts=False))
+    withheld = first(replace(RATES, receipts=False))
 
-    assert not [blow for blow in withheld if blow.fault.get("on") == "receipt"]
+    assert not [disruption for disruption in withheld if disruption.fault.get("on") == "receipt"]
 
 
 def test_a_standstill_is_now_shorter_and_now_longer_than_a_lease() -> None:
-    seconds = [blow.seconds for blow in first(WEATHER) if blow.kind is Kind.STALL]
+    seconds = [disruption.seconds for disruption in first(RATES) if disruption.kind is Action.STALL]
 
-    assert min(seconds) < WEATHER.lease < max(seconds)
+    assert min(seconds) < RATES.lease < max(seconds)
 
 
 def test_a_short_run_has_every_fault_that_its_proof_asks_for_in_turn_from_the_beginning() -> None:
-    owed = [blow for blow in until(30, replace(WEATHER, fault_every=1e9, owed_every=5)) if blow.kind is Kind.FAULT]
+    owed = [
+        disruption
+        for disruption in until(30, replace(RATES, fault_every=1e9, owed_every=5))
+        if disruption.kind is Action.FAULT
+    ]
 
-    assert [blow.at for blow in owed] == [2.5, 7.5, 12.5, 17.5, 22.5, 27.5]
-    assert [blow.fault["kind"] for blow in owed] == ["accept_then_drop", "duplicate"] * 3
-    assert {blow.target for blow in owed} == {"send", "task"}
+    assert [disruption.at for disruption in owed] == [2.5, 7.5, 12.5, 17.5, 22.5, 27.5]
+    assert [disruption.fault["kind"] for disruption in owed] == ["accept_then_drop", "duplicate"] * 3
+    assert {disruption.target for disruption in owed} == {"send", "task"}
 
 
 def test_without_it_chance_alone_decides() -> None:
-    assert [blow for blow in until(30, replace(WEATHER, fault_every=1e9)) if blow.kind is Kind.FAULT] == []
+    assert [
+        disruption for disruption in until(30, replace(RATES, fault_every=1e9)) if disruption.kind is Action.FAULT
+    ] == []
 
 
-def until(seconds: float, weather: Weather) -> list[Blow]:
+def until(seconds: float, rates: FaultRates) -> list[Disruption]:
     """The blows of the first seconds."""
-    return list(takewhile(lambda blow: blow.at < seconds, blows(7, weather)))
+    return list(takewhile(lambda disruption: disruption.at < seconds, disruptions(7, rates)))

@@ -12,17 +12,17 @@ import pytest
 from click.testing import CliRunner
 
 from cli.chaos import main
-from cli.chaos.account import Account, Evidence, Fate, Finding
+from cli.chaos.account import Audit, Evidence, Fate, Finding
 from cli.chaos.command import chaos
 from cli.chaos.handler import HANDLER
-from cli.chaos.logs import Told, read_logs
+from cli.chaos.logs import LogSummary, read_logs
 from cli.chaos.main import again
-from cli.chaos.plan import Order
+from cli.chaos.plan import PlanSettings
 from cli.chaos.proof import Need, needs, share
 from cli.chaos.report import SHOWN_ABOVE, End, Result, as_dict, as_text
 from cli.chaos.run import _settings
-from cli.chaos.run_settings import Wishes
-from cli.chaos.schedule import Kind
+from cli.chaos.run_settings import RunSettings
+from cli.chaos.schedule import Action
 from local import invocation
 from local.stack import EndedAtStart
 from shared import config
@@ -32,7 +32,7 @@ from tests.support.builders import at
 KEY, OTHER = "0f" * 20, "0e" * 20
 
 
-def read(tmp_path: Path, *lines: dict[str, Any] | str, doubled: Sequence[str] = ()) -> Told:
+def read(tmp_path: Path, *lines: dict[str, Any] | str, doubled: Sequence[str] = ()) -> LogSummary:
     whole = [line if isinstance(line, str) else json.dumps({"time": at(0).isoformat(), **line}) for line in lines]
     (tmp_path / "logs.jsonl").write_text("".join(f"{line}\n" for line in whole))
     return read_logs(tmp_path, doubled)
@@ -136,8 +136,8 @@ def test_every_process_and_every_number_is_asked_for() -> None:
 # ---- the end
 
 
-WISHES = Wishes(
-    Order(messages=10, seconds=31.5, contacts=20, seed=7),
+WISHES = RunSettings(
+    PlanSettings(messages=10, seconds=31.5, contacts=20, seed=7),
     "sqlite",
     sweep=False,
     policy=DoubtPolicy.RESEND,
@@ -151,13 +151,13 @@ QUIET = End(seconds=60.4, sent=10, is_quiet=True, tasks_left=0)
 
 def result(**changes: Any) -> Result:
     well = Result(
-        wishes=WISHES,
+        run_settings=WISHES,
         end=QUIET,
-        dealt={(Kind.KILL, "webhook"): 3, (Kind.STALL, "store"): 2},
+        dealt={(Action.KILL, "webhook"): 3, (Action.STALL, "store"): 2},
         swallowed=0,
         made={"task duplicate": 5},
-        account=Account(received=Counter({Fate.HANDLED: 10}), replies=Counter({Fate.DELIVERED: 25})),
-        told=Told(events=Counter({"started": 4})),
+        account=Audit(received=Counter({Fate.HANDLED: 10}), replies=Counter({Fate.DELIVERED: 25})),
+        told=LogSummary(events=Counter({"started": 4})),
         needs=[Need("kills of webhook", 3, 1)],
     )
     return replace(well, **changes)
@@ -173,8 +173,8 @@ def test_a_run_takes_no_backend_from_the_environment(tmp_path: Path) -> None:
     assert (settings["HANDLER"], settings.get("HANDLER_URL")) == (HANDLER, None)
 
 
-def with_fate(fate: Fate) -> Account:
-    account = Account()
+def with_fate(fate: Fate) -> Audit:
+    account = Audit()
     account.note(account.replies, fate, KEY, "A sentence.")
     return account
 
@@ -190,7 +190,7 @@ def with_fate(fate: Fate) -> Account:
         ({"account": with_fate(Fate.UNACCOUNTED)}, 1),
         ({"account": with_fate(Fate.DOUBLED_BY_POLICY)}, 0),
         ({"account": with_fate(Fate.DEAD_LETTER)}, 0),
-        ({"told": Told(stray_count=1)}, 1),
+        ({"told": LogSummary(stray_count=1)}, 1),
         ({"end": replace(QUIET, is_quiet=False)}, 1),
         ({"needs": [Need("kills of webhook", 0, 1)]}, 2),
         ({"needs": [Need("kills of webhook", 0, 1)], "account": with_fate(Fate.LOST)}, 1),
@@ -240,23 +240,27 @@ def test_a_finding_names_no_contact_and_no_text() -> None:
     ],
 )
 def test_the_command_that_makes_the_same_run_is_understood_as_the_same(changes: dict[str, Any]) -> None:
-    wishes = replace(WISHES, **changes)
+    run_settings = replace(WISHES, **changes)
 
-    words = shlex.split(again(wishes))
+    words = shlex.split(again(run_settings))
 
     assert words[:2] == [invocation.program(), "chaos"]
     given = chaos.make_context("chaos", words[2:]).params
     assert (given["messages"], given["seconds"], given["contacts"], given["seed"]) == (10, 31.5, 20, 7)
-    assert (given["store"], given["policy"], given["time_scale"]) == (wishes.store, wishes.policy, wishes.time_scale)
-    assert (given["no_sweep"], given["withhold_receipts"]) == (not wishes.sweep, wishes.withhold_receipts)
-    assert (given["handler"] or HANDLER) == wishes.handler
+    assert (given["store"], given["policy"], given["time_scale"]) == (
+        run_settings.store,
+        run_settings.policy,
+        run_settings.time_scale,
+    )
+    assert (given["no_sweep"], given["withhold_receipts"]) == (not run_settings.sweep, run_settings.withhold_receipts)
+    assert (given["handler"] or HANDLER) == run_settings.handler
 
 
 def test_a_run_has_an_outage_longer_than_the_waits_of_eight_attempts() -> None:
     scaled = replace(WISHES, time_scale=10)
     waits = 10 + 20 + 40 + 80 + 160 + 300 + 300
-    assert scaled.weather.outage == waits / 10
-    assert scaled.weather.length == 31.5
+    assert scaled.rates.outage == waits / 10
+    assert scaled.rates.length == 31.5
 
 
 @pytest.mark.parametrize(
@@ -265,18 +269,18 @@ def test_a_run_has_an_outage_longer_than_the_waits_of_eight_attempts() -> None:
 def test_a_short_run_is_owed_twice_the_lost_answers_and_doubled_tasks_that_its_proof_asks_for(
     messages: int, owed_every: float
 ) -> None:
-    order = Order(messages=messages, seconds=30, contacts=20, seed=7)
-    assert replace(WISHES, order=order).weather.owed_every == pytest.approx(owed_every)
+    order = PlanSettings(messages=messages, seconds=30, contacts=20, seed=7)
+    assert replace(WISHES, order=order).rates.owed_every == pytest.approx(owed_every)
 
 
 @pytest.mark.parametrize(("messages", "warned"), [(29, True), (30, False)])
 def test_too_few_messages_to_prove_anything_are_said_beforehand(
     messages: int, warned: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    asked: list[Wishes] = []
+    asked: list[RunSettings] = []
 
-    def end_at_once(wishes: Wishes, *_: object) -> Result:
-        asked.append(wishes)
+    def end_at_once(run_settings: RunSettings, *_: object) -> Result:
+        asked.append(run_settings)
         raise EndedAtStart
 
     monkeypatch.setattr(main, "run_chaos", end_at_once)

@@ -11,7 +11,7 @@ from cli.dead import show
 from cli.dead.list import as_lines, letter_as_dict
 from cli.dead.preview import Preview
 from cli.dead.show import replay_sentence
-from shared.domain.dead_letters import ERRORS, DeadLetter, Listing, Replays, Wanted, dead_letter, mark_of
+from shared.domain.dead_letters import ERRORS, DeadLetter, DeadLetterFilter, Listing, Replays, dead_letter, mark_of
 from shared.domain.delivery.answers import NotAllowed
 from shared.domain.delivery.operator import replay
 from shared.domain.record import Attempt, Delivery, Kind, Receipts, State
@@ -201,12 +201,12 @@ LETTER = DeadLetter("k" * 40, Kind.OUTBOUND, "default", "correlation-1", "perman
     ],
 )
 def test_a_filter_means_those_that_fit_all_of_it(given: dict[str, Any], matches: bool) -> None:
-    assert Wanted(**given).matches(LETTER) is matches
-    assert Wanted(**given).restricts is bool(given)
+    assert DeadLetterFilter(**given).matches(LETTER) is matches
+    assert DeadLetterFilter(**given).restricts is bool(given)
 
 
 def test_a_letter_without_a_code_is_not_meant_by_any_code() -> None:
-    assert not Wanted(errors=frozenset({131026})).matches(replace(LETTER, code=None))
+    assert not DeadLetterFilter(errors=frozenset({131026})).matches(replace(LETTER, code=None))
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_a_letter_without_a_code_is_not_meant_by_any_code() -> None:
     ],
 )
 def test_only_what_may_hold_a_letter_is_looked_through(given: dict[str, Any], listings: set[Listing]) -> None:
-    assert set(Wanted(**given).listings) == listings
+    assert set(DeadLetterFilter(**given).listings) == listings
 
 
 def test_what_a_replay_would_do_knows_of_the_leave_that_was_given() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.domain.dead_letters import ERRORS, Listing, Wanted, dead_letter, is_letter, mark_of
+from shared.domain.dead_letters import ERRORS, DeadLetterFilter, Listing, dead_letter, is_letter, mark_of
 from shared.domain.delivery.answers import NotAllowed
 from shared.domain.delivery.operator import discard, replay
 from shared.domain.delivery.settle import settle
@@ -79,9 +79,9 @@ def test_no_list_of_dead_letters_holds_it(drop: Callable[[str], Delivery], words
     stranger = dropped(Kind.INBOUND, key="5" * 40, reason="unknown_sender", tenant="")
     for record in (replace(drop(words), key="d" * 40), stranger):
         store.create(record)
-    found = [letter.key for page in find(store, Wanted(errors=frozenset(ERRORS))) for letter in page.letters]
+    found = [letter.key for page in find(store, DeadLetterFilter(errors=frozenset(ERRORS))) for letter in page.letters]
     assert found == [stranger.key]
-    assert Listing.UNKNOWN_SENDER in Wanted(errors=frozenset(ERRORS)).listings
+    assert Listing.UNKNOWN_SENDER in DeadLetterFilter(errors=frozenset(ERRORS)).listings
 
 
 @pytest.mark.parametrize("tenant", ["", "default"])

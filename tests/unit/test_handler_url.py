@@ -33,7 +33,7 @@ from shared.handlers.runner import HandlerRunner
 from shared.handlers.signature import signed_headers
 from shared.handlers.url import GRACE, Backend
 from shared.net.bounded_http import NoAnswer, Poster
-from shared.net.egress_policy import ANYWHERE, PUBLIC, Reach
+from shared.net.egress_policy import ANYWHERE, PUBLIC, EgressPolicy
 from shared.pipeline.ports import BackendUnavailable, HandlerCall, HandlerFault, HandlerInterrupted
 
 NOW = datetime(2026, 11, 27, 12, 0, 0, 900_000, tzinfo=UTC)
@@ -151,7 +151,7 @@ def backend(
     timeout: timedelta = PATIENT,
     secrets: tuple[str, ...] = (SECRET,),
     threads: int = 2,
-    reach: Reach = ANYWHERE,
+    reach: EgressPolicy = ANYWHERE,
     **more: Any,
 ) -> Backend:
     return Backend(

@@ -10,7 +10,7 @@ import pytest
 from shared.domain.identity import is_id_prefix, message_event_id
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery, Kind
-from shared.operations.lookup import MATCHES, Ambiguous, Found, Match, find
+from shared.operations.lookup import MATCHES, Ambiguous, LookupResult, Match, find
 from shared.pipeline.ports import Sender
 from shared.stores.sqlite.store import SqliteStore
 from tests.support.builders import NOW, at, done, dropped, pending
@@ -34,7 +34,7 @@ def put(store: SqliteStore, record: Delivery, **changes: Any) -> Delivery:
     return record
 
 
-def look(store: SqliteStore, id: str) -> Found | None:
+def look(store: SqliteStore, id: str) -> LookupResult | None:
     return find(store, id, [Sender("default", "other", SENDER), Sender("default", "meta", SENDER)])
 
 
@@ -45,7 +45,7 @@ def event(store: SqliteStore, **changes: Any) -> Delivery:
 @pytest.mark.parametrize("given", [KEY, KEY[:8], KEY[:9], KEY[:39]])
 def test_a_key_is_known_by_eight_or_more_of_its_characters(store: SqliteStore, given: str) -> None:
     record = event(store)
-    assert look(store, given) == Found(KEY, [record])
+    assert look(store, given) == LookupResult(KEY, [record])
 
 
 @pytest.mark.parametrize("given", [CORRELATION, CORRELATION[:8], CORRELATION[:-1]])
@@ -54,12 +54,12 @@ def test_a_correlation_id_is_known_by_its_beginning_and_leads_to_all_its_records
 ) -> None:
     record = event(store)
     reply = put(store, pending(), correlation_id=CORRELATION)
-    assert look(store, given) == Found(CORRELATION, [record, reply])
+    assert look(store, given) == LookupResult(CORRELATION, [record, reply])
 
 
 def test_a_part_of_a_replys_key_names_the_reply_among_all_records_of_its_event(store: SqliteStore) -> None:
     record, reply = event(store), put(store, pending(), key="9f" * 20, correlation_id=CORRELATION)
-    assert look(store, "9f9f9f9f") == Found(reply.key, [record, reply])
+    assert look(store, "9f9f9f9f") == LookupResult(reply.key, [record, reply])
 
 
 @pytest.mark.parametrize("given", [KEY[:7], CORRELATION[:7], KEY[1:], KEY.upper(), "", "%", "a" * 65, "abcdef01%"])
@@ -80,14 +80,14 @@ def test_a_message_id_of_whatsapp_is_known_as_a_whole_alone(store: SqliteStore) 
     came = event(store, key=message_event_id("meta", SENDER, "wamid.HBgLcame"))
     reply = put(store, done(), key="9f" * 20, correlation_id=CORRELATION, provider_id="wamid.HBgLsent")
     for id in ("wamid.HBgLcame", "wamid.HBgLsent"):
-        assert look(store, id) == Found(id, [came, reply])
+        assert look(store, id) == LookupResult(id, [came, reply])
         assert look(store, id[:-1]) is None
 
 
 def test_an_id_in_full_goes_before_longer_ones_that_begin_so(store: SqliteStore) -> None:
     short = event(store, correlation_id="order-2026")
     event(store, key="1" * 40, correlation_id="order-2026-2")
-    assert look(store, "order-2026") == Found("order-2026", [short])
+    assert look(store, "order-2026") == LookupResult("order-2026", [short])
 
 
 def test_an_ambiguous_id_is_shown_with_kinds_and_times(store: SqliteStore) -> None:
@@ -140,7 +140,7 @@ def test_an_id_whose_record_went_meanwhile_is_no_match(tmp_path: Path) -> None:
     store = Forgetful(tmp_path / "pombo.sqlite", Limits(), lambda: NOW)
     assert look(store, "abcdef01") is None
     record = event(store)
-    assert look(store, "abcdef01") == Found(KEY, [record])
+    assert look(store, "abcdef01") == LookupResult(KEY, [record])
     store.close()
 
 
@@ -152,5 +152,5 @@ def test_what_came_for_a_number_that_is_nobodys_is_found_by_its_message_id(store
     record = put(
         store, dropped(Kind.INBOUND), key=key, correlation_id="theirs-01", sender=STRANGER, reason="unknown_sender"
     )
-    assert look(store, TEST_BUTTON) == Found(TEST_BUTTON, [record])
+    assert look(store, TEST_BUTTON) == LookupResult(TEST_BUTTON, [record])
     assert look(store, TEST_BUTTON[:-1]) is None

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from local.whatsapp.errors import GraphError
-from local.whatsapp.messages import Message as SimulatedMessage
 from local.whatsapp.messages import ReadCall, parse_call
+from local.whatsapp.messages import SentMessage as SimulatedMessage
 from shared.channels.meta.requests import request_body
 from shared.domain.identity import Echo
 from shared.domain.outbound.checks import KEYS, TYPES

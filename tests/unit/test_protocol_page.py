@@ -64,7 +64,7 @@ from shared.domain.verdicts import (
     Verdict,
 )
 from shared.pipeline.channels import Channels
-from shared.pipeline.dispatch import Follow
+from shared.pipeline.dispatch import TaskDispatch
 from tests.support.builders import (
     ANY_TASK,
     DELIVERED,
@@ -443,7 +443,7 @@ class _NoQueue:
 @pytest.mark.parametrize("name", ["an event's task", "a handler's end", "a message's task", "a send's end"])
 def test_a_task_that_cannot_be_made_turns_the_answer_into_503(name: str) -> None:
     act = TABLES[name][-1]
-    follow = Follow(_NoQueue(), None, LIMITS, None)  # type: ignore[arg-type]
+    follow = TaskDispatch(_NoQueue(), None, LIMITS, None)  # type: ignore[arg-type]
     seen: set[int] = set()
     for it, row in _with_rows(name):
         if row["then"] in ("its task", "next hop") and row.line not in seen:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shared.domain.dead_letters import Wanted, dead_letter
+from shared.domain.dead_letters import DeadLetterFilter, dead_letter
 from shared.domain.delivery.answers import Answer, TaskResult
 from shared.domain.errors import RegistryUnavailable, StoreUnavailable
 from shared.domain.messages import Drop
@@ -17,7 +17,7 @@ from shared.domain.record import Delivery, Kind, State
 from shared.operations.dead_letters import find
 from shared.pipeline.backend_marks import BackendMarks
 from shared.pipeline.channels import Channels
-from shared.pipeline.dispatch import Follow
+from shared.pipeline.dispatch import TaskDispatch
 from shared.pipeline.ports import BackendUnavailable, HandlerCall, HandlerFault, HandlerInterrupted, Tenant
 from shared.pipeline.process_inbound import ProcessInbound
 from tests.support.builders import LAST, LIMITS, expired, pending, task_for
@@ -86,7 +86,7 @@ class World:
             Channels({"meta": self.channel}),
             self.handler,
             BackendMarks(self.handler.backend, self.store, LIMITS, self.clock),
-            Follow(self.queue, self.clock, LIMITS, Channels({"meta": self.channel})),
+            TaskDispatch(self.queue, self.clock, LIMITS, Channels({"meta": self.channel})),
             LIMITS,
             self.clock,
             lambda: self.stops,
@@ -163,7 +163,7 @@ def test_the_dead_letter_of_the_event_is_its_tenants(
     letter = dead_letter(world.read(record))
     assert letter is not None
     assert letter.tenant == "late"
-    found = [one.key for page in find(world.store, Wanted(tenant="late")) for one in page.letters]
+    found = [one.key for page in find(world.store, DeadLetterFilter(tenant="late")) for one in page.letters]
     assert found == [record.key]
     assert [line["tenant"] for line in world.lines("dead_lettered")] == ["late"]
 

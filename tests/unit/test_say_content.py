@@ -12,19 +12,19 @@ from click.testing import CliRunner
 from cli import simulator
 from cli.commands import pombo
 from cli.running import Running
-from cli.say_content import CALLER, Content, content_options
+from cli.say_content import CALLER, SayContent, content_options
 
 Options = dict[str, Any]
 
 
 def asked(*arguments: str) -> Options:
     """The order of these arguments. Raises UsageError."""
-    found: list[Content] = []
+    found: list[SayContent] = []
 
     @click.command()
     @content_options
     def command(**given: Any) -> None:
-        found.append(Content(**given))
+        found.append(SayContent(**given))
 
     command.main([*arguments], standalone_mode=False)
     found[0].check()

@@ -30,7 +30,7 @@ from shared.domain.record import Delivery, State, Task
 from shared.domain.verdicts import Accepted, Blocked, BlockScope, CredentialRefused, ProviderDown
 from shared.logs import EVENTS
 from shared.pipeline.channels import Channels
-from shared.pipeline.dispatch import Follow
+from shared.pipeline.dispatch import TaskDispatch
 from shared.pipeline.process_outbound import ProcessOutbound
 from shared.pipeline.sender_marks import SenderMarks, log_outage
 from shared.pipeline.senders import Outages, Senders
@@ -82,7 +82,7 @@ class World:
 
     def process(self, record: Delivery, hop: int = 0) -> Answer:
         """The record's own task arrives."""
-        follow = Follow(self.queue, self.clock, self.limits, self.channels)
+        follow = TaskDispatch(self.queue, self.clock, self.limits, self.channels)
         run = ProcessOutbound(self.store, self.channels, follow, self.limits, self.clock, lambda: self.stops)
         return run(task_for(self.read(record), hop=hop))
 

@@ -34,12 +34,12 @@ from shared.domain.limits import PostTimes
 from shared.domain.marks import is_outage
 from shared.domain.messages import Message
 from shared.domain.record import Delivery
-from shared.net.egress_policy import PUBLIC, Reach
+from shared.net.egress_policy import PUBLIC, EgressPolicy
 from shared.net.retry_after import retry_after
 from shared.pipeline.ports import Acknowledgement, Incoming
 
 if TYPE_CHECKING:
-    from shared.net.bounded_http import Answer, Poster
+    from shared.net.bounded_http import HttpResponse, Poster
 
 PATH = "whatsapp"
 """Where Meta calls, below /webhooks/. It was given out before there were other providers."""
@@ -74,7 +74,7 @@ class MetaChannel:
         version: str = "",
         post: PostTimes = USUAL_TIMES,
         monotonic: Callable[[], float] = time.monotonic,
-        reach: Reach = PUBLIC,
+        reach: EgressPolicy = PUBLIC,
     ) -> None:
         self._secrets = tuple(secret.encode("utf-8", "surrogateescape") for secret in app_secrets if secret)
         self._verify_tokens = tuple(token.encode("utf-8", "surrogateescape") for token in verify_tokens if token)
@@ -170,14 +170,14 @@ class MetaChannel:
         """Why no handler may have been called for a stored event."""
         return messages.remark(record)
 
-    def _error(self, answer: "Answer") -> SendError | None:
+    def _error(self, answer: "HttpResponse") -> SendError | None:
         """What went wrong by this answer; None for a 2xx that reports no error."""
         error, wait = graph_error(answer.body), retry_after(answer.headers)
         if not 200 <= answer.status < 300:
             return error_for(answer.status, error, wait)
         return error_in_success(answer.status, error, wait) if error else None
 
-    def _post(self, sender: str, body: bytes) -> "Answer":
+    def _post(self, sender: str, body: bytes) -> "HttpResponse":
         from shared.net.bounded_http import NoAnswer, NotSent
 
         token = self._credentials.get(sender, "")

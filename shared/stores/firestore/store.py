@@ -54,7 +54,7 @@ from shared.stores.records import (
     with_receipts,
     written,
 )
-from shared.stores.sqlite.fair_lock import Turn
+from shared.stores.sqlite.fair_lock import FairLock
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -89,7 +89,7 @@ class FirestoreStore:
         self._in_flight = CallsInFlight(IN_FLIGHT, "pombo-firestore")
         self._limits = limits
         self._clock = clock
-        self._turns = tuple(Turn() for _ in range(_TURNS))
+        self._turns = tuple(FairLock() for _ in range(_TURNS))
 
     def close(self) -> None:
         """Close the connection; no other call may follow."""

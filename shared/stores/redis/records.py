@@ -30,7 +30,7 @@ Value = str | int
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredRecord:
     """A record as it was found, all that is stored of it, and the version that a write based on it must name."""
 
     record: Delivery
@@ -38,12 +38,12 @@ class Stored:
     version: str
 
 
-def seen_before(record: Delivery) -> Stored:
+def seen_before(record: Delivery) -> StoredRecord:
     """The record as a caller has seen it. It has a version only where `plain` holds nothing that we could lose."""
-    return Stored(record, {}, _UNREAD if record.version is None else str(record.version))
+    return StoredRecord(record, {}, _UNREAD if record.version is None else str(record.version))
 
 
-def as_stored(found: Sequence[Sequence[str]] | None) -> Stored | None:
+def as_stored(found: Sequence[Sequence[str]] | None) -> StoredRecord | None:
     """What the scripts say of a record. Raises UnknownState."""
     if found is None:
         return None
@@ -54,7 +54,7 @@ def as_stored(found: Sequence[Sequence[str]] | None) -> Stored | None:
     record = decode(plain, version=None if _newer(plain) else int(fields["version"]))
     echoed = [_echoed(name, value) for name, value in fields.items() if name.startswith("receipt:")]
     by_id = [_receipts(kind, value, _id_hash(record)) for kind, value in unechoed.items()]
-    return Stored(with_receipts(record, echoed, by_id), plain, fields["version"])
+    return StoredRecord(with_receipts(record, echoed, by_id), plain, fields["version"])
 
 
 def creation(record: Delivery, version: int, now: datetime) -> list[Value]:
@@ -62,7 +62,7 @@ def creation(record: Delivery, version: int, now: datetime) -> list[Value]:
     return [record.key, "", version, 1, *_row(record, now)]
 
 
-def commit(key: str, before: Stored | None, step: Step, version: int, now: datetime) -> list[Value]:
+def commit(key: str, before: StoredRecord | None, step: Step, version: int, now: datetime) -> list[Value]:
     """The arguments of a commit. Raises TypeError or ValueError for what cannot be stored."""
     rows = [_row(record, now) for record in step.create]
     if step.write is not None:
@@ -73,7 +73,7 @@ def commit(key: str, before: Stored | None, step: Step, version: int, now: datet
     return [key, before.version if before else "", version, int(step.write is not None), *flat]
 
 
-def handed_on(step: Step, before: Stored | None, version: int, joins: bool) -> Step:
+def handed_on(step: Step, before: StoredRecord | None, version: int, joins: bool) -> Step:
     """The step once it is stored. Its record is current for the next change, unless there is more to it than the step
     knows: receipts that waited for this provider's id, or fields of a newer version.
     """

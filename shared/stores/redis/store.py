@@ -22,7 +22,7 @@ from shared.stores.redis.client import RedisClient
 from shared.stores.redis.marks import as_marks, changed, marks_name, noted_block
 from shared.stores.redis.records import (
     COUNTED,
-    Stored,
+    StoredRecord,
     Value,
     as_page,
     as_stored,
@@ -205,7 +205,7 @@ class RedisStore:
         seconds, rest = self._client.command("TIME")
         return as_time(seconds * 1_000_000 + rest)
 
-    def _find(self, key: str) -> Stored | None:
+    def _find(self, key: str) -> StoredRecord | None:
         return as_stored(self._client.run(FIND, key))
 
     def _all(self, index: str) -> list[Delivery]:

@@ -12,7 +12,7 @@ LOOK_EVERY = 0.1
 """Seconds after which one who waits asks anew whether there is time left."""
 
 
-class Turn:
+class FairLock:
     """Like a lock, in order of arrival. Each waiting thread holds a ticket that is released when its turn has come."""
 
     def __init__(self) -> None:

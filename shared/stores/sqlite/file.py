@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from shared.domain.errors import StoreUnavailable
-from shared.stores.sqlite.fair_lock import Turn
+from shared.stores.sqlite.fair_lock import FairLock
 from shared.stores.sqlite.schema import prepare
 
 T = TypeVar("T")
@@ -47,7 +47,7 @@ class SqliteFile:
         self._identity: tuple[int, int] | None = None
         self._closed = False
         self._pid = os.getpid()
-        self._turn = Turn()
+        self._turn = FairLock()
         self._progress = 0.0
         forget = weakref.WeakMethod(self._close_idle)
         os.register_at_fork(before=lambda: (close := forget()) and close())
@@ -159,7 +159,7 @@ class SqliteFile:
         if self._open:
             raise StoreUnavailable("This process was forked while the store was in use; start it anew.")
         self._pid = os.getpid()
-        self._turn = Turn()
+        self._turn = FairLock()
 
     def _close_idle(self) -> None:
         with suppress(IndexError):

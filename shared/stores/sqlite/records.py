@@ -28,20 +28,20 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredRow:
     """A record as it was found, and all that is stored of it, what only a newer version knows included."""
 
     record: Delivery
     plain: Mapping[str, Any]
 
 
-def find(db: sqlite3.Connection, key: str) -> Stored | None:
+def find(db: sqlite3.Connection, key: str) -> StoredRow | None:
     """The record with its receipts. Raises UnknownState."""
     row = db.execute("SELECT body, version FROM records WHERE key = ?", (key,)).fetchone()
     if row is None:
         return None
     plain = from_json(row[0])
-    return Stored(_joined(db, decode(plain, version=row[1])), plain)
+    return StoredRow(_joined(db, decode(plain, version=row[1])), plain)
 
 
 def find_lean(db: sqlite3.Connection, key: str) -> Delivery | None:
@@ -64,7 +64,7 @@ def insert(db: sqlite3.Connection, row: Row) -> bool:
     return db.execute(_INSERT, row).rowcount > 0
 
 
-def commit(db: sqlite3.Connection, key: str, found: Stored | None, step: Step) -> Step:
+def commit(db: sqlite3.Connection, key: str, found: StoredRow | None, step: Step) -> Step:
     """The step, stored. `found` is what is there now."""
     for record in step.create:
         insert(db, new_row(record))

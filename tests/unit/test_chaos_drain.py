@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from cli.chaos import quiet
+from cli.chaos import drain
+from cli.chaos.drain import STANDSTILL_SECONDS, DrainWatch
 from cli.chaos.progress import TELL_EVERY, UNCHANGED_EVERY, Progress
-from cli.chaos.quiet import STANDSTILL_SECONDS, Watch
 from local.faults import Fault, FaultBook
 
 
@@ -31,15 +31,15 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(quiet, "time", clock)
+    monkeypatch.setattr(drain, "time", clock)
     return clock
 
 
-def waiting(book: FaultBook, open_until: float, clock: Clock) -> Watch:
+def waiting(book: FaultBook, open_until: float, clock: Clock) -> DrainWatch:
     """One record is open until then, and nothing else changes."""
     store: Any = SimpleNamespace(backlog=lambda: SimpleNamespace(counts={"pending": int(clock.now < open_until)}))
     control: Any = SimpleNamespace(post=lambda *_: None, get=lambda _: {"pending": 0})
-    watch = Watch(store, control, book, {}, time_scale=1)
+    watch = DrainWatch(store, control, book, {}, time_scale=1)
     watch.tasks = lambda: 0  # type: ignore[method-assign]
     return watch
 

@@ -9,7 +9,7 @@ from google.api_core.exceptions import GoogleAPICallError
 from google.cloud.tasks_v2 import CloudTasksClient, ListTasksRequest
 from google.cloud.tasks_v2.services.cloud_tasks.transports import CloudTasksGrpcTransport
 
-from cli.chaos.control import Control
+from cli.chaos.control import SimulatorControl
 from local.faults import FaultBook
 from local.queues import RATES
 from shared.domain.errors import StoreUnavailable
@@ -37,7 +37,7 @@ SECONDS_LEAST = 90.0
 
 
 @dataclass(frozen=True, slots=True)
-class Backlog:
+class OpenWork:
     """What is still open. None: the store could not be asked just now."""
 
     records: int | None
@@ -56,17 +56,22 @@ class Backlog:
         return self.records == 0 and self.webhooks == 0
 
 
-class Watch:
+class DrainWatch:
     """Looks at what is open. `environment` is the stack's."""
 
     def __init__(
-        self, store: Store, control: Control, faults: FaultBook, environment: Mapping[str, str], time_scale: float
+        self,
+        store: Store,
+        control: SimulatorControl,
+        faults: FaultBook,
+        environment: Mapping[str, str],
+        time_scale: float,
     ) -> None:
         self.store, self.control, self.faults = store, control, faults
         self.environment, self.time_scale = environment, time_scale
         self._hurried = 0.0
 
-    def look(self) -> Backlog:
+    def look(self) -> OpenWork:
         """What is open now. What failed is not left to wait for long."""
         if time.monotonic() - self._hurried > HURRY_EVERY:
             self.control.post("webhooks", {})
@@ -74,8 +79,8 @@ class Watch:
         try:
             counts = self.store.backlog().counts
         except StoreUnavailable:
-            return Backlog(None, self.control.get("webhooks")["pending"])
-        return Backlog(sum(counts.get(state, 0) for state in OPEN_STATES), self.control.get("webhooks")["pending"])
+            return OpenWork(None, self.control.get("webhooks")["pending"])
+        return OpenWork(sum(counts.get(state, 0) for state in OPEN_STATES), self.control.get("webhooks")["pending"])
 
     def wait(self, tell: Callable[[str], None]) -> tuple[bool, int | None]:
         """Whether it became quiet, and how many tasks are left then, None where the emulator does not answer."""

@@ -11,7 +11,7 @@ from shared.domain.delivery.answers import Answer, Step, TaskResult
 from shared.domain.errors import StoreUnavailable
 from shared.domain.record import Delivery, State
 from shared.domain.verdicts import Accepted, Retry
-from shared.pipeline.patience import PAUSE_SECONDS, settle_patiently
+from shared.pipeline.settle import PAUSE_SECONDS, settle_with_retry
 from tests.support.builders import LIMITS, MINE, leased
 from tests.support.pipelines import Clock, Store
 
@@ -43,7 +43,7 @@ class World:
     stops: bool = False
 
     def settle(self, away: Away, until: float = 60.0, verdict: Any = SENT) -> Step:
-        return settle_patiently(
+        return settle_with_retry(
             away,  # type: ignore[arg-type] # one method of the port
             self.record,
             MINE,

@@ -9,7 +9,7 @@ from shared.domain.delivery.answers import Answer, Hop, Step, TaskResult
 from shared.domain.errors import QueueUnavailable
 from shared.domain.record import Delivery, Kind, State, Task
 from shared.pipeline.channels import Channels
-from shared.pipeline.dispatch import Follow
+from shared.pipeline.dispatch import TaskDispatch
 from tests.support.builders import LIMITS, at, pending
 from tests.support.pipelines import Channel, Clock, Lines, Queue, lines_of
 
@@ -37,7 +37,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> Lines:
 
 
 def follow(queue: Queue, record: Delivery = PLAN) -> int:
-    return Follow(queue, Clock(), LIMITS, Channels({"meta": Channel()})).ensure_replies(record)
+    return TaskDispatch(queue, Clock(), LIMITS, Channels({"meta": Channel()})).ensure_replies(record)
 
 
 def test_the_tasks_of_a_plan_are_counted_in_the_log(lines: Lines, caplog: pytest.LogCaptureFixture) -> None:
@@ -51,7 +51,7 @@ def test_a_hop_of_a_task_of_version_1_names_the_tenant_of_the_record() -> None:
     record, queue = pending(Kind.OUTBOUND, tenant="acme"), Queue()
     before = replace(Task.of(record), tenant="")
     step = Step(Answer(TaskResult.ACK, "waiting"), next=Hop(record, at(9)))
-    Follow(queue, Clock(), LIMITS, Channels())(step, before)
+    TaskDispatch(queue, Clock(), LIMITS, Channels())(step, before)
     assert queue.made == [(replace(before, hop=1, tenant="acme"), at(9))]
 
 

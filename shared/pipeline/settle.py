@@ -14,7 +14,7 @@ from shared.pipeline.ports import Store
 PAUSE_SECONDS = 0.25
 
 
-def settle_patiently(
+def settle_with_retry(
     store: Store,
     leased: Delivery,
     token: Token,

@@ -18,8 +18,8 @@ from shared.domain.identity import Echo
 from shared.domain.limits import PostTimes
 from shared.domain.messages import Contact, Message
 from shared.net import egress_policy
-from shared.net.bounded_http import Answer, NotSent, Poster
-from shared.net.egress_policy import ANYWHERE, PUBLIC, NotPublic, Reach, is_public
+from shared.net.bounded_http import HttpResponse, NotSent, Poster
+from shared.net.egress_policy import ANYWHERE, PUBLIC, EgressPolicy, NotPublic, is_public
 from shared.pipeline.ports import HandlerCall, HandlerFault
 from tests.support.builders import leased
 
@@ -78,9 +78,9 @@ def test_an_address_that_anybody_may_reach_is_public(address: str) -> None:
 def test_an_address_may_only_be_reached_if_every_answer_may() -> None:
     for answers in (["8.8.8.8", "10.0.0.1"], ["10.0.0.1", "8.8.8.8"], ["2606:4700:4700::1111", "::1"]):
         with pytest.raises(NotPublic):
-            Reach(is_public, lambda *_, answers=answers: answers).addresses(NAME, 443)
+            EgressPolicy(is_public, lambda *_, answers=answers: answers).addresses(NAME, 443)
     mixed = ["8.8.8.8", "2606:4700:4700::1111"]
-    assert Reach(is_public, lambda *_: mixed).addresses(NAME, 443) == mixed
+    assert EgressPolicy(is_public, lambda *_: mixed).addresses(NAME, 443) == mixed
 
 
 # ---- connections
@@ -124,12 +124,12 @@ def server() -> Iterator[Server]:
         thread.join(5)
 
 
-def post(url: str, egress_policy: Reach = PUBLIC) -> Answer:
+def post(url: str, egress_policy: EgressPolicy = PUBLIC) -> HttpResponse:
     with closing(Poster(PATIENT, time.monotonic, reach=egress_policy)) as poster:
         return poster.post(url, {"Host": NAME} if NAME in url else {}, b"{}")
 
 
-def answering(*answers: Sequence[str]) -> tuple[Reach, list[str]]:
+def answering(*answers: Sequence[str]) -> tuple[EgressPolicy, list[str]]:
     """A resolver that gives one of these answers after the other, and whom it was asked for."""
     asked: list[str] = []
 
@@ -137,7 +137,7 @@ def answering(*answers: Sequence[str]) -> tuple[Reach, list[str]]:
         asked.append(host)
         return answers[min(len(asked), len(answers)) - 1]
 
-    return Reach(lambda address: str(address) != NEAR, resolve), asked
+    return EgressPolicy(lambda address: str(address) != NEAR, resolve), asked
 
 
 HERE = [
@@ -243,7 +243,7 @@ def test_the_next_address_of_a_name_is_tried_where_one_takes_no_connection(serve
 
 def test_a_name_without_an_address_is_not_connected_to() -> None:
     with pytest.raises(NotSent, match="ConnectError"):
-        post(f"http://{NAME}/", Reach(is_public, lambda *_: []))
+        post(f"http://{NAME}/", EgressPolicy(is_public, lambda *_: []))
 
 
 def test_the_addresses_of_the_configuration_are_trusted_in_prod_too(server: Server) -> None:

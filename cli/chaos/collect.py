@@ -1,0 +1,41 @@
+"""The closing of a chaos run: ledger, records and logs, taken into one result."""
+
+from itertools import islice
+
+from cli.chaos.account import AuditInputs, audit, by_key
+from cli.chaos.fates import Rules, entries
+from cli.chaos.logs import read_logs
+from cli.chaos.plan import Plan
+from cli.chaos.proof import needs
+from cli.chaos.report import End, Result
+from cli.chaos.run_settings import RunSettings
+from cli.chaos.running_stack import RunningStack
+from cli.chaos.schedule import Action
+from cli.chaos.trouble import Trouble
+
+TIMELINES = 5
+"""Of bad messages."""
+
+
+def close(run_settings: RunSettings, plan: Plan, running_stack: RunningStack, trouble: Trouble, end: End) -> Result:
+    """Everything that a run found."""
+    ledger = by_key(entries(running_stack.control.get("ledger")))
+    told = read_logs(running_stack.data_dir, {key for key, found in ledger.items() if key and len(found) > 1})
+    rules = Rules(running_stack.running.phone_number_id, run_settings.policy, run_settings.limits.doubt_window)
+    inputs = AuditInputs(ledger, running_stack.read, plan.refused, rules, told.evidence, end.early)
+    account = audit(islice(plan.messages, end.sent), inputs)
+    made = running_stack.control.get("faults/made")
+    kills = {name: trouble.dealt[Action.KILL, name] for name in run_settings.killed}
+    interrupted, twice = sum(told.interrupted.values()), made.get("task duplicate", 0)
+    outages = made.get("provider unreachable", 0)
+    return Result(
+        run_settings=run_settings,
+        end=end,
+        dealt=trouble.dealt,
+        swallowed=running_stack.parts.proxy.swallowed if running_stack.parts.proxy else 0,
+        made=made,
+        account=account,
+        told=told,
+        needs=list(needs(run_settings.order.messages, kills, interrupted, account.doubted, twice, outages)),
+        timelines=[running_stack.timeline(finding.key) for finding in account.findings[:TIMELINES]],
+    )

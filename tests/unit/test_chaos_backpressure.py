@@ -1,0 +1,48 @@
+"""A chaos run that breaks more than the machine can mend draws breath."""
+
+from cli.chaos.backpressure import Backpressure
+
+
+def test_a_breath_is_taken_when_too_much_is_open_and_held_until_little_is() -> None:
+    backpressure = Backpressure()
+    taken = []
+    for records in (0, 900, 1001, 900, 301, 299, 900, 1001):
+        backpressure.look(records, now=0)
+        taken.append(backpressure.is_paused)
+
+    assert taken == [False, False, True, True, True, False, False, True]
+
+
+def test_a_store_that_cannot_be_asked_changes_nothing() -> None:
+    backpressure = Backpressure()
+    backpressure.look(None, now=0)
+    assert not backpressure.is_paused
+    backpressure.look(5000, now=0)
+    backpressure.look(None, now=0)
+    assert backpressure.is_paused
+
+
+def test_who_waits_goes_on_at_its_end() -> None:
+    backpressure = Backpressure()
+    assert backpressure.wait(0)
+    backpressure.look(5000, now=0)
+    assert not backpressure.wait(0)
+    backpressure.look(0, now=0)
+    assert backpressure.wait(0)
+
+
+def test_for_what_is_stuck_nobody_waits_for_ever_nor_again() -> None:
+    backpressure = Backpressure()
+    taken = []
+    for records, now in ((1500, 0), (1500, 100), (1500, 181), (1600, 190), (2600, 200), (1700, 210)):
+        backpressure.look(records, now)
+        taken.append(backpressure.is_paused)
+
+    assert taken == [True, True, False, False, True, False]
+
+
+def test_a_store_that_can_never_be_asked_ends_a_breath_too() -> None:
+    backpressure = Backpressure()
+    backpressure.look(1500, now=0)
+    backpressure.look(None, now=181)
+    assert not backpressure.is_paused
