@@ -1,4 +1,4 @@
-"""A breath is a pause of driver and killer while too much is open: a slow machine shall be broken, not only be late."""
+"""Backpressure: driver and killer pause while too many records are open, so that a slow machine can catch up."""
 
 import threading
 
@@ -8,11 +8,11 @@ OPEN_AT_MOST = 1000
 OPEN_AGAIN = 300
 
 LONGEST = 180.0
-"""Seconds. What is open after that is stuck, and to be found at the end; nobody waits for it any more."""
+"""Seconds. What is open after that is stuck. The account finds it at the end, and the run goes on without it."""
 
 
 class Backpressure:
-    """Taken and let go by whoever watches the backlog; those who run wait for it."""
+    """The watcher of the backlog sets and clears it; driver and killer wait while it is set."""
 
     def __init__(self) -> None:
         self._may_go_on = threading.Event()

@@ -1,4 +1,4 @@
-"""The closing of a chaos run: ledger, records and logs, taken into one result."""
+"""Collect the result of a chaos run from the ledger, the records and the logs."""
 
 from itertools import islice
 

@@ -1,4 +1,4 @@
-"""Quiet is when nothing is open: no record, no webhook on its way, no task in a queue."""
+"""Drain: wait until nothing is open, neither a record nor a webhook nor a task in a queue."""
 
 import time
 from collections.abc import Callable, Mapping

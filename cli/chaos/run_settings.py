@@ -1,4 +1,4 @@
-"""The wishes for a chaos run, and what follows from them."""
+"""The settings of a chaos run, and what follows from them."""
 
 from dataclasses import dataclass
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""The site of a chaos run: the stack that is up, and the ways into it."""
+"""The running stack of a chaos run, and how to reach its parts."""
 
 import json
 import time

@@ -35,7 +35,7 @@ def decision_options(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def decided(id: str | None, wanted: DeadLetterFilter, **given: Any) -> None:
         mine = {name: given.pop(name) for name in ("all_of_them", "limit", "dry_run", "yes", "as_json")}
-        asked = Asked(id, wanted, **mine)
+        asked = Selection(id, wanted, **mine)
         asked.check()
         command(asked=asked, **given)
 
@@ -56,8 +56,8 @@ _OPTIONS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What a person asked for."""
+class Selection:
+    """Which dead letters an operator chose, and how to decide them."""
 
     id: str | None
     wanted: DeadLetterFilter
@@ -83,7 +83,7 @@ class Asked:
 @decision_options
 @click.option("--may-double", is_flag=True, help="Also those of which a copy may have arrived: they may arrive twice.")
 @data_dir_option
-def replay(asked: Asked, may_double: bool, data_dir: Path) -> None:
+def replay(asked: Selection, may_double: bool, data_dir: Path) -> None:
     """Try a dead letter anew, or all that match.
 
     ID is a key, 8 or more characters of it, or whatever else pombo trace takes where that leads to one letter. What a
@@ -119,7 +119,7 @@ def replay(asked: Asked, may_double: bool, data_dir: Path) -> None:
 @decision_options
 @click.option("--reason", required=True, help="Why; kept with the letter, and told in its story.")
 @data_dir_option
-def discard(asked: Asked, reason: str, data_dir: Path) -> None:
+def discard(asked: Selection, reason: str, data_dir: Path) -> None:
     """Give a dead letter up, or all that match: it will be deleted like what is done. ID is as for pombo dead replay.
 
     \b
@@ -147,11 +147,11 @@ def discard(asked: Asked, reason: str, data_dir: Path) -> None:
         _decide_all(parts, asked, give_up, preview, tally)
 
 
-def _search(parts: Deciding, asked: Asked) -> Search:
+def _search(parts: Deciding, asked: Selection) -> Search:
     return Search(parts.running.store, asked.wanted, asked.limit)
 
 
-def _agree(preview: Preview, asked: Asked) -> None:
+def _agree(preview: Preview, asked: Selection) -> None:
     """Show what it means, and ask if that is anything. Raises ClickException where the answer is no."""
     if not asked.as_json or sys.stderr.isatty():
         preview.say(as_json=False, is_error=asked.as_json)
@@ -159,7 +159,7 @@ def _agree(preview: Preview, asked: Asked) -> None:
         raise click.ClickException("Nothing was done.")
 
 
-def _decide_one(record: Delivery, asked: Asked, act: Act | None, preview: Preview, would: str) -> None:
+def _decide_one(record: Delivery, asked: Selection, act: Act | None, preview: Preview, would: str) -> None:
     if act is None:
         click.echo(terminal.as_json(preview.as_dict()) if asked.as_json else would)
         return
@@ -194,7 +194,7 @@ def _ensure(parts: Deciding, again: Replay, untried_before: int, tally: Tally) -
         in_parallel(again.ensure, untried(parts.running.store), take)
 
 
-def _decide_all(parts: Deciding, asked: Asked, act: Act, preview: Preview, tally: Tally) -> None:
+def _decide_all(parts: Deciding, asked: Selection, act: Act, preview: Preview, tally: Tally) -> None:
     def take(outcome: Decision) -> None:
         tally.add(outcome)
         counting.one_more()

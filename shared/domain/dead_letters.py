@@ -57,13 +57,13 @@ def mark_of(record: Delivery) -> Listing | None:
         return Listing.REPLAYED
     if is_of_unknown_sender(record):
         return Listing.UNKNOWN_SENDER
-    return Listing.REFUSED if record.word.failed else None
+    return Listing.REFUSED if record.current_receipts.failed else None
 
 
 def is_dropped_by_handler(record: Delivery) -> bool:
     """By its last attempt, for a record of an earlier version has the handler's own words as its reason."""
     last = record.attempts_log[-1] if record.attempts_log else None
-    return record.state is State.DROPPED and last is not None and last.answer == Dropped.word
+    return record.state is State.DROPPED and last is not None and last.answer == Dropped.label
 
 
 def handler_said(record: Delivery) -> str | None:
@@ -88,7 +88,11 @@ def is_untried(record: Delivery) -> bool:
 
 def is_refused_later(record: Delivery) -> bool:
     """Taken by the provider, which then could not deliver it."""
-    return record.state is State.DONE and record.word.failed is not None and not record.word.reached
+    return (
+        record.state is State.DONE
+        and record.current_receipts.failed is not None
+        and not record.current_receipts.reached
+    )
 
 
 def is_invalid(record: Delivery) -> bool:
@@ -108,7 +112,7 @@ def is_letter(record: Delivery) -> bool:
 
 def is_confirmed(record: Delivery) -> bool:
     """Dead, and a receipt of its round says that the provider has it after all."""
-    return record.state is State.DEAD and record.word.positive
+    return record.state is State.DEAD and record.current_receipts.positive
 
 
 class Replays(StrEnum):
@@ -158,7 +162,7 @@ def dead_letter(record: Delivery) -> DeadLetter | None:
         correlation_id=record.correlation_id,
         error=error,
         code=code,
-        at=max(ended, record.word.failed) if error == REFUSED and record.word.failed else ended,
+        at=max(ended, record.current_receipts.failed) if error == REFUSED and record.current_receipts.failed else ended,
         tries=record.attempt,
         round=record.round,
         replays=_replays(record),
@@ -168,7 +172,7 @@ def dead_letter(record: Delivery) -> DeadLetter | None:
 
 def _error(record: Delivery) -> tuple[str, int | None]:
     if record.state is State.DONE:
-        return REFUSED, record.word.failed_code
+        return REFUSED, record.current_receipts.failed_code
     reason = record.reason or ""
     last = record.attempts_log[-1] if record.attempts_log else None
     tells = last is not None and last.round == record.round and reason in _CODED

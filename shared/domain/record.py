@@ -166,14 +166,14 @@ class Delivery:
         return self.state in FINAL_STATES
 
     @property
-    def word(self) -> Receipts:
+    def current_receipts(self) -> Receipts:
         """The receipts of this round: the only ones that count."""
         return self.receipts.get(self.round, Receipts())
 
     @property
     def finished(self) -> bool:
         """Whether a successor may go: final, or known to be with the provider."""
-        return self.final or self.word.any
+        return self.final or self.current_receipts.any
 
     @property
     def tried(self) -> bool:

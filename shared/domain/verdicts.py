@@ -30,7 +30,7 @@ class Replied:
     payloads: tuple[Mapping[str, Any], ...]
     contact: str | None = None
     invalid: Mapping[int, str] = field(default_factory=dict)
-    word: ClassVar[str] = "replied"
+    label: ClassVar[str] = "replied"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Dropped:
     """The handler wants nothing more done. `said` is why, in its own words: they are stored, never logged."""
 
     said: str
-    word: ClassVar[str] = "dropped"
+    label: ClassVar[str] = "dropped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class HandlerFailed:
 
     error: str
     origin: Origin = Origin()
-    word: ClassVar[str] = "handler_failed"
+    label: ClassVar[str] = "handler_failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,21 +61,21 @@ class BackendDown:
     error: str
     until: datetime | None = None
     retry_after: timedelta | None = None
-    word: ClassVar[str] = "backend_down"
+    label: ClassVar[str] = "backend_down"
 
 
 @dataclass(frozen=True, slots=True)
 class StillUnparsable:
     """A replayed item is read again and still makes no sense."""
 
-    word: ClassVar[str] = "unparsable"
+    label: ClassVar[str] = "unparsable"
 
 
 @dataclass(frozen=True, slots=True)
 class StillUnknown:
     """A replayed event still names a sender of nobody's."""
 
-    word: ClassVar[str] = "unknown_sender"
+    label: ClassVar[str] = "unknown_sender"
 
 
 # ---- of the provider
@@ -86,7 +86,7 @@ class Accepted:
     """2xx. The id is None where the answer could not be read."""
 
     provider_id: str | None
-    word: ClassVar[str] = "accepted"
+    label: ClassVar[str] = "accepted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Lost:
 
     code: int | None = None
     outage: bool = False
-    word: ClassVar[str] = "lost"
+    label: ClassVar[str] = "lost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class ProviderDown:
     code: int | None = None
     retry_after: timedelta | None = None
     until: datetime | None = None
-    word: ClassVar[str] = "provider_down"
+    label: ClassVar[str] = "provider_down"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class Retry:
     retry_after: timedelta | None = None
     minutes: int = 0
     """The least wait that the provider documents for the code."""
-    word: ClassVar[str] = "retry"
+    label: ClassVar[str] = "retry"
 
 
 class LimitScope(StrEnum):
@@ -145,7 +145,7 @@ class Limited:
     code: int
     retry_after: timedelta | None = None
     minutes: int = 0
-    word: ClassVar[str] = "limited"
+    label: ClassVar[str] = "limited"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ class CredentialRefused:
     code: int
     curable: bool = False
     retry_after: timedelta | None = None
-    word: ClassVar[str] = "credential_refused"
+    label: ClassVar[str] = "credential_refused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ class Blocked:
     code: int
     until: datetime | None = None
     retry_after: timedelta | None = None
-    word: ClassVar[str] = "blocked"
+    label: ClassVar[str] = "blocked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ class Refused:
 
     code: int | None
     on_fault: bool = False
-    word: ClassVar[str] = "refused"
+    label: ClassVar[str] = "refused"
 
 
 # ---- of the provider, on a file that is fetched from it
@@ -187,7 +187,7 @@ class Refused:
 class Downloaded:
     """The file is here."""
 
-    word: ClassVar[str] = "downloaded"
+    label: ClassVar[str] = "downloaded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,7 @@ class Unobtainable:
     """The provider does not give the file, now or later: it is gone, or was never to be had."""
 
     code: int | None = None
-    word: ClassVar[str] = "unobtainable"
+    label: ClassVar[str] = "unobtainable"
 
 
 # ---- of ourselves
@@ -206,7 +206,7 @@ class Released:
     """Put back before the effect began: shutdown, or too late to begin. `resend`: the lease was taken out of doubt."""
 
     resend: bool = False
-    word: ClassVar[str] = "released"
+    label: ClassVar[str] = "released"
 
 
 HandlerVerdict = Replied | Dropped | HandlerFailed | BackendDown | StillUnparsable | StillUnknown | Released

@@ -1,4 +1,4 @@
-"""Reach: where a connection may lead. What a stranger named leads to the public Internet, or nowhere."""
+"""Egress policy: where a connection may lead. An address from outside leads to the public Internet or nowhere."""
 
 # A name is resolved once, every answer is looked at, and the connection goes to an address that was looked at: a name
 # that answers otherwise a moment later changes nothing. What counts is what the socket is given, never how a URL is

@@ -1,4 +1,4 @@
-"""Follow: after the write, what the step says comes next. Write the record, then make its task."""
+"""Dispatch: creates the tasks that a step asks for, after its record is written."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

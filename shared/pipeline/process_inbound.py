@@ -237,7 +237,7 @@ class ProcessInbound:
             state=answer.state,
             status="success" if name == "inbound_processing_finished" and answer.state == State.DONE else None,
             reason=step.write.reason if step.write else None,
-            verdict=verdict.word,
+            verdict=verdict.label,
             **failure,
             outbound_planned=planned,
             outbound_invalid=invalid or None,

@@ -139,7 +139,7 @@ class ProcessOutbound:
             severity="INFO" if name == "outbound_sent" else "WARNING",
             attempt=record.attempt,
             message_hash=message_hash,
-            verdict=verdict.word,
+            verdict=verdict.label,
             code=getattr(verdict, "code", None),
             state=settled.write.state if settled.write else settled.answer.state,
             status="success" if name == "outbound_sent" else None,
@@ -150,4 +150,4 @@ class ProcessOutbound:
 
 def _is_confirmed(record: Delivery) -> bool:
     """Whether a receipt settled it as sent; one that says failed has been counted as a failure by itself."""
-    return record.state is State.DONE and record.word.positive
+    return record.state is State.DONE and record.current_receipts.positive

@@ -1,4 +1,4 @@
-"""Patience: the outcome of an effect must be written down, so a store that is away for a moment is asked again."""
+"""Settle with retry: an attempt's outcome must be stored, so a store that is down for a moment is retried."""
 
 from collections.abc import Callable
 

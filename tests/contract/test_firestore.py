@@ -278,7 +278,7 @@ def test_what_is_blind_may_be_sent_twice(proxy, far, a_record):
         proxy.swallow_next_answer(holding=mark.encode())
         call()
     assert proxy.swallowed == len(calls)
-    assert (far.get(record.key).word.sent, far.get(record.key).word.read) == (NOW, NOW)
+    assert (far.get(record.key).current_receipts.sent, far.get(record.key).current_receipts.read) == (NOW, NOW)
     assert far.marks(ID) == Marks(receipt_block=NOTED)
 
 
@@ -303,7 +303,7 @@ def test_a_connection_that_went_silent_costs_less_than_a_second_and_nothing_is_d
         call()
         assert 0.6 < time.monotonic() - began < 1.6
     found = far.get(record.key)
-    assert (found.attempt, found.token, found.word.sent) == (1, "mine", NOW)
+    assert (found.attempt, found.token, found.current_receipts.sent) == (1, "mine", NOW)
 
 
 # ---- away
@@ -738,7 +738,7 @@ def test_a_receipt_of_a_newer_versions_kind_says_nothing_yet(store, database, a_
     at = {"integer_value": 1}
     entries = {"0": {"map_value": {"fields": {"forwarded.abc": at, "a.new.kind.of.entry": at}}}}
     database.put(f"records/{record.key}", {"receipts": {"map_value": {"fields": entries}}})
-    assert not store.get(record.key).word.any
+    assert not store.get(record.key).current_receipts.any
 
 
 @pytest.mark.parametrize(
@@ -766,7 +766,7 @@ def test_a_receipt_is_seen_by_a_change_that_is_on_its_way(store, a_record):
     seen = store.get(record.key)
     store.note_receipt(echo_of(record), receipt())
     words = []
-    store.change(record.key, lambda found: words.append(found.word.sent) or adding(found), seen)
+    store.change(record.key, lambda found: words.append(found.current_receipts.sent) or adding(found), seen)
     assert words == [None, NOW]
 
 

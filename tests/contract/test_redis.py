@@ -271,7 +271,10 @@ def test_what_is_blind_may_be_sent_twice(proxy, far, a_record):
         proxy.swallow_next_answer()
         call()
     assert proxy.swallowed == len(calls)
-    assert (far.get(record.key).word.sent, far.get(record.key).word.read) == (NOW, NOW + timedelta(seconds=1))
+    assert (far.get(record.key).current_receipts.sent, far.get(record.key).current_receipts.read) == (
+        NOW,
+        NOW + timedelta(seconds=1),
+    )
     assert far.marks(ID) == Marks(receipt_block=NOTED)
 
 
@@ -291,7 +294,7 @@ def test_a_connection_that_went_silent_costs_less_than_a_second_and_nothing_is_d
         call()
         assert 0.6 < time.monotonic() - began < 1.4
     found = far.get(record.key)
-    assert (found.attempt, found.token, found.word.sent) == (1, "mine", NOW)
+    assert (found.attempt, found.token, found.current_receipts.sent) == (1, "mine", NOW)
     assert far.marks(ID) == failing(Marks())
 
 
@@ -851,7 +854,7 @@ def test_a_kind_of_receipt_of_a_newer_version_is_passed_over(server, store, a_re
     server.raw.hset(f"pombo:record:{record.key}", f"receipt:0:forwarded:{id_hash}", "1:")
     server.raw.hset(f"pombo:unechoed:{id_hash}", "forwarded", "1:")
     store.note_receipt(echo_of(record), receipt(ReceiptKind.SENT))
-    assert store.get(record.key).word.sent == NOW
+    assert store.get(record.key).current_receipts.sent == NOW
 
 
 def test_a_search_by_a_part_of_an_id_takes_many_looks_and_gives_up_in_time(store, a_record, monkeypatch):

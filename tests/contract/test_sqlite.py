@@ -516,8 +516,8 @@ def test_each_kind_of_receipt_without_an_echo_has_its_own_retention(path, a_reco
     over = NOW + Limits().receipt_retention
     assert store.purge(over - timedelta(seconds=1), limit=10) == 0
     assert store.purge(over, limit=10) == 1
-    assert store.get(record.key).word.read == NOW
-    assert store.get(record.key).word.sent is None
+    assert store.get(record.key).current_receipts.read == NOW
+    assert store.get(record.key).current_receipts.sent is None
     assert store.purge(over + timedelta(seconds=60), limit=10) == 1
     assert store.get(record.key).receipts == {}
     store.close()
@@ -644,7 +644,7 @@ def test_a_kind_of_receipt_of_a_newer_version_is_passed_over(path, store, a_reco
     store.create(record)
     with sql(path) as db:
         db.execute("INSERT INTO receipts VALUES (?, 0, 'pinned', 'h', ?, NULL)", (record.key, NOW.isoformat()))
-    assert not store.get(record.key).word.any
+    assert not store.get(record.key).current_receipts.any
 
 
 def test_a_body_that_makes_no_sense_is_of_an_unknown_state(path, store, a_record):

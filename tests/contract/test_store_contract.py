@@ -152,7 +152,7 @@ def test_a_second_client_sees_everything_at_once(backend, store, a_record):
     other.note_receipt(echo_of(record), receipt(ReceiptKind.SENT))
     other.note_receipt_block(ID, NOTED)
     assert store.get(record.key).attempt == 3
-    assert store.get(record.key).word.sent == NOW
+    assert store.get(record.key).current_receipts.sent == NOW
     assert store.marks(ID) == Marks(receipt_block=NOTED)
 
 
@@ -562,7 +562,7 @@ def test_receipts_commute_and_may_repeat(store, a_record, data, noted):
         assert store.note_receipt(echo_of(one), each)
     for each in data.draw(st.permutations(noted + data.draw(st.lists(st.sampled_from(noted), max_size=3)))):
         assert store.note_receipt(echo_of(other), each)
-    assert store.get(one.key).word == store.get(other.key).word == merged(noted)
+    assert store.get(one.key).current_receipts == store.get(other.key).current_receipts == merged(noted)
 
 
 @many
@@ -574,7 +574,7 @@ def test_receipts_without_an_echo_commute_and_may_repeat(store, a_record, data, 
         store.note_unechoed_receipt(each)
     record = a_record(key=number, provider_id=number)
     store.create(record)
-    assert store.get(record.key).word == merged(noted)
+    assert store.get(record.key).current_receipts == merged(noted)
 
 
 @pytest.mark.parametrize("codes", [*itertools.permutations([None, 0, 99, 131026], 3)], ids=str)
@@ -587,8 +587,8 @@ def test_of_failures_at_one_moment_one_code_stands_whatever_came_first(store, a_
         store.note_receipt(echo_of(record), failure)
         store.note_unechoed_receipt(failure)
     least = min(codes, key=lambda code: -1 if code is None else code)
-    assert store.get(record.key).word == store.get(other.key).word == merged(failures)
-    assert store.get(record.key).word.failed_code == least
+    assert store.get(record.key).current_receipts == store.get(other.key).current_receipts == merged(failures)
+    assert store.get(record.key).current_receipts.failed_code == least
 
 
 def test_a_receipt_of_no_record_is_told_and_not_kept(store, a_record):
@@ -605,8 +605,8 @@ def test_a_receipt_is_kept_in_any_state_and_assigns_none(store, a_record, state)
     assert store.note_receipt(echo_of(record), receipt(ReceiptKind.READ, 5))
     stored = store.get(record.key)
     assert stored.state is state
-    assert stored.word.read == at(5)
-    assert stored.word.provider_ids == {provider_id_hash("meta", "wamid.1")}
+    assert stored.current_receipts.read == at(5)
+    assert stored.current_receipts.provider_ids == {provider_id_hash("meta", "wamid.1")}
 
 
 def test_a_receipt_is_kept_even_on_a_state_this_version_does_not_know(store, a_record):
@@ -632,7 +632,7 @@ def test_receipts_do_not_disturb_a_settle_in_flight(store, a_record):
 
     assert store.change(record.key, decide, seen).answer == Answer(TaskResult.ACK, "done")
     stored = store.get(record.key)
-    assert (stored.state, stored.provider_id, stored.word) == (State.DONE, "wamid.1", merged(noted))
+    assert (stored.state, stored.provider_id, stored.current_receipts) == (State.DONE, "wamid.1", merged(noted))
 
 
 def test_a_receipt_that_came_during_the_post_makes_a_refusal_done_instead_of_dead(store, a_record):
@@ -658,7 +658,7 @@ def test_64_receipts_and_a_settle_at_once_are_all_there(store, a_record):
     assert results.count(True) == len(noted)
     stored = store.get(record.key)
     assert stored.state is State.DONE
-    assert stored.word == merged(noted)
+    assert stored.current_receipts == merged(noted)
 
 
 def test_receipts_of_an_earlier_round_are_kept_and_do_not_count(store, a_record):
@@ -667,8 +667,8 @@ def test_receipts_of_an_earlier_round_are_kept_and_do_not_count(store, a_record)
     store.note_receipt(echo_of(record, 0), receipt(ReceiptKind.DELIVERED, 1))
     store.note_receipt(echo_of(record, 1), receipt(ReceiptKind.FAILED, 2, code=131026))
     stored = store.get(record.key)
-    assert not stored.word.positive
-    assert (stored.word.failed, stored.word.failed_code) == (at(2), 131026)
+    assert not stored.current_receipts.positive
+    assert (stored.current_receipts.failed, stored.current_receipts.failed_code) == (at(2), 131026)
     assert stored.receipts[0].delivered == at(1)
 
 
@@ -677,7 +677,7 @@ def test_receipts_outlive_every_change(store, a_record):
     store.create(record)
     store.note_receipt(echo_of(record), receipt(ReceiptKind.SENT, 1))
     store.change(record.key, writing(receipts={}, attempt=1))
-    assert store.get(record.key).word.sent == at(1)
+    assert store.get(record.key).current_receipts.sent == at(1)
 
 
 def test_a_receipt_without_an_echo_counts_once_the_record_has_that_id(store, a_record):
@@ -687,11 +687,11 @@ def test_a_receipt_without_an_echo_counts_once_the_record_has_that_id(store, a_r
     assert store.get(record.key).receipts == {}
     store.change(record.key, writing(provider_id="SM1"))
     expected = Receipts(delivered=at(3), provider_ids=frozenset({provider_id_hash("meta", "SM1")}))
-    assert store.get(record.key).word == expected
-    assert store.by_provider_id("meta", "SM1").word == expected
-    assert store.by_correlation(record.correlation_id)[0].word == expected
+    assert store.get(record.key).current_receipts == expected
+    assert store.by_provider_id("meta", "SM1").current_receipts == expected
+    assert store.by_correlation(record.correlation_id)[0].current_receipts == expected
     found = []
-    store.change(record.key, lambda read: found.append(read.word) or Step(OK))
+    store.change(record.key, lambda read: found.append(read.current_receipts) or Step(OK))
     assert found == [expected]
 
 
@@ -703,7 +703,7 @@ def test_a_receipt_without_an_echo_that_came_between_is_decided_upon(store, a_re
     words = []
 
     def decide(found: Delivery | None) -> Step:
-        words.append(found.word.sent)
+        words.append(found.current_receipts.sent)
         return writing(attempt=1)(found)
 
     store.change(record.key, decide, seen)
@@ -719,10 +719,10 @@ def test_receipts_that_waited_for_an_id_are_decided_upon_once_it_is_there(store,
     words = []
 
     def decide(found: Delivery | None) -> Step:
-        words.append(found.word.sent)
+        words.append(found.current_receipts.sent)
         return writing(attempt=1)(found)
 
-    assert store.change(record.key, decide, step.write).write.word.sent == NOW
+    assert store.change(record.key, decide, step.write).write.current_receipts.sent == NOW
     assert words[-1] == NOW
 
 
@@ -738,7 +738,9 @@ def test_a_receipt_without_an_echo_joins_those_with_one(store, a_record):
     store.create(record)
     store.note_receipt(echo_of(record, 2), receipt(ReceiptKind.SENT, 1))
     store.note_unechoed_receipt(receipt(ReceiptKind.READ, 2))
-    assert store.get(record.key).word == merged([receipt(ReceiptKind.SENT, 1), receipt(ReceiptKind.READ, 2)])
+    assert store.get(record.key).current_receipts == merged(
+        [receipt(ReceiptKind.SENT, 1), receipt(ReceiptKind.READ, 2)]
+    )
 
 
 def test_a_replayed_message_leaves_the_receipts_of_its_old_id_behind(store, a_record):
@@ -748,7 +750,7 @@ def test_a_replayed_message_leaves_the_receipts_of_its_old_id_behind(store, a_re
     store.change(record.key, lambda found: replay(found, LIMITS, NOW))
     stored = store.get(record.key)
     assert stored.state is State.PENDING
-    assert not stored.word.any
+    assert not stored.current_receipts.any
 
 
 # ---- finding
@@ -1114,7 +1116,7 @@ def test_a_failed_receipt_is_listed_whatever_came_before_and_goes_with_a_replay(
     store.note_receipt(echo_of(record), receipt(ReceiptKind.FAILED, 1, code=131026))
     store.change(record.key, lambda found: settle(found, "mine", Accepted("wamid.1"), LIMITS, NOW, 0.5))
     (listed,) = all_of(store, Listing.REFUSED)
-    assert (listed.state, listed.word.failed_code) == (State.DONE, 131026)
+    assert (listed.state, listed.current_receipts.failed_code) == (State.DONE, 131026)
     store.change(record.key, lambda found: replay(found, LIMITS, NOW))
     assert all_of(store, Listing.REFUSED) == []
     assert keys_of(all_of(store, Listing.REPLAYED)) == {record.key}
@@ -1156,7 +1158,11 @@ def test_a_failed_receipt_without_an_echo_is_listed_once_its_record_has_that_id(
     store.note_unechoed_receipt(receipt(ReceiptKind.FAILED, 1, "SM2", 131026))
     store.note_unechoed_receipt(receipt(ReceiptKind.DELIVERED, 1, "SM1"))
     (listed,) = all_of(store, Listing.REFUSED, "default")
-    assert (listed.key, listed.word.failed_code, listed.word.delivered) == (record.key, 131026, at(1))
+    assert (listed.key, listed.current_receipts.failed_code, listed.current_receipts.delivered) == (
+        record.key,
+        131026,
+        at(1),
+    )
     assert all_of(store, Listing.REFUSED, "another") == []
     store.change(record.key, writing(provider_id=None, round=1, state=State.PENDING))
     assert all_of(store, Listing.REFUSED) == []
@@ -1521,7 +1527,7 @@ def test_a_record_that_no_longer_expires_is_kept(backend, store, a_record):
     store.change(record.key, writing(state=State.PENDING, expire_at=None, provider_id="wamid.1"))
     before = store.get(record.key)
     backend.expire(store, at(A_DAY))
-    assert before.word.sent == NOW
+    assert before.current_receipts.sent == NOW
     assert store.get(record.key) == store.by_provider_id("meta", "wamid.1") == before
     assert list(store.by_correlation(record.correlation_id)) == [before]
 
@@ -1568,7 +1574,7 @@ def test_receipts_without_an_echo_are_deleted_after_their_retention(backend, sto
     store.note_unechoed_receipt(receipt(ReceiptKind.SENT, 0, "SM1"))
     over = NOW + LIMITS.receipt_retention
     backend.expire(store, over - timedelta(seconds=A_DAY))
-    assert store.get(record.key).word.sent == NOW
+    assert store.get(record.key).current_receipts.sent == NOW
     backend.expire(store, over + timedelta(seconds=A_DAY))
     assert store.get(record.key).receipts == {}
 
@@ -1736,7 +1742,7 @@ def test_the_same_receipt_many_times_and_in_any_order_keeps_the_earliest(store, 
     receipts = [replace(a_note(record)[1], at=at(seconds)) for seconds in (5, 1, 9, 3, 1)]
     echo = a_note(record)[0]
     assert store.note_receipts([(echo, receipt) for receipt in receipts], a_deadline()) == [True] * 5
-    assert store.get(record.key).word.sent == at(1)
+    assert store.get(record.key).current_receipts.sent == at(1)
     assert store.note_receipts([(None, receipt) for receipt in receipts], a_deadline()) == [True] * 5
     assert store.get(record.key) == replace(record, receipts=store.get(record.key).receipts)
 

@@ -301,7 +301,7 @@ def check_send(answer: HttpResponse) -> None:
         return
     except SendError as raised:
         error = raised
-    assert error.verdict.word
+    assert error.verdict.label
     assert error.provider_code is None or abs(error.provider_code) < 10**9
     assert error.retry_after is None or timedelta() <= error.retry_after <= LONGEST
 

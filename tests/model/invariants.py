@@ -57,7 +57,7 @@ def _of_reply(setting: Setting, world: World, place: int, row: Row | None) -> st
         return f"I3: {handed.reach} copies of {name} reach the customer"
     if record.state is State.DONE and not handed.this_round:
         return f"I2: {name} is done, but was not handed over in this round"
-    if record.state is State.DEAD and record.word.any and handed.this_round and setting.receipts == IN_TIME:
+    if record.state is State.DEAD and record.current_receipts.any and handed.this_round and setting.receipts == IN_TIME:
         return f"I2: {name} is dead although its receipt came in time"
     return None
 
@@ -75,7 +75,7 @@ def of_write(
     name = setting.names[place]
     if _has_leased(worker, reached) and world.holders[place] != worker.token:
         return f"I4: {name} is written by a worker whose token stands no more"
-    if after.state is State.DEAD and found.word.any:
+    if after.state is State.DEAD and found.current_receipts.any:
         return f"I2: {name} is written dead over a receipt of its round"
     if after.state is State.DEAD and after.reason == "waited" and world.gave_up[place] != after.round:
         return f"I2: {name} ends by the give_up_at of an earlier round, without a try"
@@ -144,7 +144,7 @@ def _of_lease(setting: Setting, name: str, worker: Worker, reached: Reached, fou
     """What must hold when a message is leased, which means that it will be sent."""
     if why := _held_back(worker, reached, found):
         return f"guards: {name} is leased although it has to wait ({why})"
-    if found.word.any:
+    if found.current_receipts.any:
         return f"I3: {name} is leased although a receipt of its round is there"
     if found.state is State.IN_DOUBT and not (setting.policy is DoubtPolicy.RESEND and found.doubt_until == PAST):
         return f"I3: {name} is leased out of a doubt that is not over"

@@ -305,11 +305,11 @@ TWICE = (
         "resend: put off once more",
         LEASE,
         """
-    if record.word.any:
+    if record.current_receipts.any:
         return write(end(record, State.DONE, limits, now))
     match record.state:""",
         """
-    if record.word.any and record.state is State.IN_DOUBT:
+    if record.current_receipts.any and record.state is State.IN_DOUBT:
         return write(end(record, State.DONE, limits, now))
     match record.state:""",
     ),
@@ -346,7 +346,7 @@ THROWN_AWAY = (
         "resend: refused for good over a receipt",
         CHANGES,
         """
-    if record.word.any:
+    if record.current_receipts.any:
         return write(end(record, State.DONE, limits, now))
     dead =""",
         """
@@ -387,7 +387,7 @@ REPLAYS = (
         "replay: resent, one copy failed",
         OPERATOR,
         "if record.doubts and not may_double:",
-        "if record.doubts and not record.word.any and not may_double:",
+        "if record.doubts and not record.current_receipts.any and not may_double:",
     ),
     _mutant(
         "a replay keeps give_up_at",
@@ -485,8 +485,8 @@ OUTAGES = (
         "I5",
         "outage: provider down, racing sweep",
         SETTLE,
-        "waiting = schedule(reopen(put_off(record, verdict.word, code, now), State.PENDING), due_at, limits)",
-        "waiting = replace(reopen(put_off(record, verdict.word, code, now), State.PENDING), due_at=due_at)",
+        "waiting = schedule(reopen(put_off(record, verdict.label, code, now), State.PENDING), due_at, limits)",
+        "waiting = replace(reopen(put_off(record, verdict.label, code, now), State.PENDING), due_at=due_at)",
     ),
     _mutant(
         "nobody is elected",

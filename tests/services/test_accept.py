@@ -236,7 +236,7 @@ def test_a_receipt_with_our_echo_is_one_write_into_the_record_it_names(webhook: 
     assert [name for name, *_ in webhook.store.calls] == ["note_receipt"]
     assert len(ensured(webhook)) == 1
     after = record_of(webhook, "wamid.1")
-    assert after.word.failed is not None
+    assert after.current_receipts.failed is not None
     assert replace(after, receipts={}) == record
 
 
@@ -245,7 +245,7 @@ def test_a_receipt_of_another_round_does_not_count_for_this_one(webhook: Webhook
     echo = str(Echo(record.key, 4, record.correlation_id))
     accept(webhook, post(statuses=(receipt("wamid.out", biz_opaque_callback_data=echo),)))
     assert set(record_of(webhook, "wamid.1").receipts) == {4}
-    assert not record_of(webhook, "wamid.1").word.any
+    assert not record_of(webhook, "wamid.1").current_receipts.any
 
 
 @pytest.mark.parametrize("echo", [None, "somebody else's", "pombo1.short.0.corr_0001"])
@@ -254,14 +254,14 @@ def test_a_receipt_without_our_echo_is_found_by_the_providers_id(webhook: Webhoo
     put(webhook, record)
     extra = {} if echo is None else {"biz_opaque_callback_data": echo}
     accept(webhook, post(statuses=(receipt("wamid.out", "read", **extra),)))
-    assert record_of(webhook, "wamid.1").word.read is not None
+    assert record_of(webhook, "wamid.1").current_receipts.read is not None
 
 
 def test_a_receipt_that_comes_before_the_id_is_known_is_found_later(webhook: WebhookParts) -> None:
     record = an_outbound_record(webhook)
     accept(webhook, post(statuses=(receipt("wamid.out", "delivered"),)))
     put(webhook, replace(record, provider_id="wamid.out"))
-    assert record_of(webhook, "wamid.1").word.delivered is not None
+    assert record_of(webhook, "wamid.1").current_receipts.delivered is not None
 
 
 def test_an_echo_that_names_nothing_is_counted(webhook: WebhookParts, capfd: pytest.CaptureFixture[str]) -> None:
@@ -294,7 +294,7 @@ def test_a_receipt_to_a_number_that_is_nobodys_is_kept_for_whom_its_echo_names(w
     webhook.parts = replace(webhook.parts, accept=replace(webhook.parts.accept, tenants=None))
     accept(webhook, post(statuses=statuses, to=STRANGER))
     assert [name for name, *_ in webhook.store.calls] == ["note_receipts"]
-    assert record_of(webhook, "wamid.1").word.delivered is not None
+    assert record_of(webhook, "wamid.1").current_receipts.delivered is not None
 
 
 def test_messages_and_receipts_of_several_numbers_in_one_post_are_told_apart(webhook: WebhookParts) -> None:
@@ -460,7 +460,7 @@ def test_receipts_are_kept_even_where_the_queue_is_away(webhook: WebhookParts) -
     echo = str(Echo(record.key, 0, record.correlation_id))
     with pytest.raises(QueueUnavailable):
         accept(webhook, post(text("wamid.2"), statuses=(receipt("wamid.out", biz_opaque_callback_data=echo),)))
-    assert record_of(webhook, "wamid.1").word.delivered is not None
+    assert record_of(webhook, "wamid.1").current_receipts.delivered is not None
 
 
 def test_what_failed_receipts_say_of_senders_is_noted_for_ours_alone_and_within_the_deadline(

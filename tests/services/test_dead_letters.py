@@ -38,7 +38,8 @@ def refused_after_all(desk: Desk, contact: str, code: int = 131049) -> tuple[str
     desk.stack.fault("receipt", "error", code=code, match={"to": contact})
     message_id = desk.stack.say(contact, "hello")
     desk.stack.wait_until(
-        lambda: (reply := desk.stack.reply(message_id)) and reply.final and reply.word.failed, "it was refused"
+        lambda: (reply := desk.stack.reply(message_id)) and reply.final and reply.current_receipts.failed,
+        "it was refused",
     )
     reply = desk.stack.reply(message_id)
     assert reply is not None
@@ -256,7 +257,7 @@ def test_a_message_that_was_refused_later_is_replayed_sent_and_no_letter_any_mor
     assert keys(desk.listed("--error", "131053")) == {letter.key}
 
     assert desk.json("replay", "--error", "131053", "--yes")["replayed"] == 1
-    desk.stack.wait_until(lambda: desk.get(letter).word.read, "it was read")
+    desk.stack.wait_until(lambda: desk.get(letter).current_receipts.read, "it was read")
     assert desk.stack.texts(contact) == ["hello", "hello"]
     assert desk.stack.timeline(message_id)["replies"][0]["shown"] == "sent"
     assert keys(desk.listed("--error", "131053")) == set()
@@ -274,7 +275,7 @@ def test_a_refusal_that_names_only_whatsapp_s_id_is_found_and_replayed(desk: Des
 
     assert keys(desk.listed("--error", "131052")) == {letter.key}
     assert desk.json("replay", "--error", "131052", "--yes")["replayed"] == 1
-    desk.stack.wait_until(lambda: desk.get(letter).word.read, "it was read")
+    desk.stack.wait_until(lambda: desk.get(letter).current_receipts.read, "it was read")
     assert keys(desk.listed("--error", "131052")) == set()
     assert desk.stack.texts(contact) == ["hello", "hello"]
 

@@ -206,7 +206,7 @@ def test_receipts_are_joined_by_their_echo_and_by_whatsapps_id_in_any_order(
             assert stack.post(body).status_code == 200
 
     for message_id in ids.values():
-        word = reply_of(stack, message_id).word
+        word = reply_of(stack, message_id).current_receipts
         seen = {"sent": word.sent, "delivered": word.delivered, "read": word.read}
         assert {kind: int(at.timestamp()) - 1790416800 for kind, at in seen.items() if at} == times
         timeline = stack.timeline(message_id)
@@ -220,7 +220,9 @@ def test_a_receipt_that_overtakes_the_answer_to_the_send_is_kept(stack: Stack, c
 
     message_id = stack.say(contact, "hello")
 
-    stack.wait_until(lambda: (reply := stack.reply(message_id)) and reply.final and reply.word.read, "it was read")
+    stack.wait_until(
+        lambda: (reply := stack.reply(message_id)) and reply.final and reply.current_receipts.read, "it was read"
+    )
     assert stack.texts(contact) == ["hello"]
 
 
@@ -230,7 +232,7 @@ def test_a_receipt_of_a_failure_shows_the_reply_as_failed(stack: Stack, contact:
     body = status_of(reply_of(stack, message_id), "failed", errors=[{"code": 131026, "title": "Undeliverable"}])
     assert stack.post(body).status_code == 200
 
-    assert reply_of(stack, message_id).word.failed_code == 131026
+    assert reply_of(stack, message_id).current_receipts.failed_code == 131026
     assert stack.timeline(message_id)["replies"][0]["shown"] == "failed"
 
 
@@ -448,7 +450,7 @@ def test_a_post_of_the_most_updates_there_may_be_is_handled_once_each(stack: Sta
     assert sorted(stack.texts(contact), key=int) == [str(number) for number in range(count)]
     calls = Counter(call["id"] for call in stack.handler_calls())
     assert {calls[one] for one in ids} == {1}
-    assert all(reply_of(stack, one).word.played for one in ids)
+    assert all(reply_of(stack, one).current_receipts.played for one in ids)
 
 
 def deliver(stack: Stack, body: bytes) -> None:

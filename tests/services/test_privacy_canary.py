@@ -323,7 +323,9 @@ def look_at_the_tasks_of_a_message_that_goes_through(world: World) -> None:
     seen += look_at_the_tasks(world, "outbound", 2)
     world.emulator.resume("outbound")
     for number in (100, 101):
-        world.until(number, lambda records: all(record.final and record.word.read for record in records[1:]))
+        world.until(
+            number, lambda records: all(record.final and record.current_receipts.read for record in records[1:])
+        )
     assert world.deliver(webhook(item(100, "echo"))) == 200
     assert len(seen) >= 4
     reply = world.store.by_correlation(world.record(100).correlation_id)[1]

@@ -293,8 +293,8 @@ def test_a_receipt_without_an_echo_finds_its_message(world: World) -> None:
         assert world.post("acme/status", Sid="SM0", From=OURS, Status=status, At="1750000000").status_code == 200
     found = world.store.get(reply.key)
     assert found is not None
-    assert found.word.delivered
-    assert found.word.read
+    assert found.current_receipts.delivered
+    assert found.current_receipts.read
     assert build([found], explain=world.explain).shown == "sent"
 
 

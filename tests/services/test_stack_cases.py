@@ -20,7 +20,7 @@ def sent_reply(stack: Stack, contact: str) -> Delivery:
     reply = stack.reply(message_id)
     assert reply is not None
     assert reply.provider_id is not None
-    assert not reply.word.any
+    assert not reply.current_receipts.any
     return reply
 
 
@@ -28,7 +28,7 @@ def word(stack: Stack, reply: Delivery) -> Any:
     """What the provider has said of it."""
     now = stack.store.get(reply.key)
     assert now is not None
-    return now.word
+    return now.current_receipts
 
 
 # ---- duplicates
@@ -183,7 +183,9 @@ def test_a_receipt_that_overtakes_the_answer_to_the_send_is_kept(stack: Stack, c
 
     message_id = stack.say(contact, "hello")
 
-    stack.wait_until(lambda: (reply := stack.reply(message_id)) and reply.final and reply.word.read, "it was read")
+    stack.wait_until(
+        lambda: (reply := stack.reply(message_id)) and reply.final and reply.current_receipts.read, "it was read"
+    )
     assert stack.texts(contact) == ["hello"]
 
 
@@ -198,7 +200,11 @@ def test_a_receipt_by_the_providers_id_that_comes_before_the_answer_is_joined_to
     assert stack.post(wire(envelope(value(statuses=[status])))).status_code == 200
 
     stack.wait_until(
-        lambda: (reply := stack.reply(message_id)) and reply.provider_id == entry["wamid"] and reply.word.delivered,
+        lambda: (
+            (reply := stack.reply(message_id))
+            and reply.provider_id == entry["wamid"]
+            and reply.current_receipts.delivered
+        ),
         "the receipt is joined",
     )
     stack.wait_settled([message_id])

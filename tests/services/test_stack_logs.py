@@ -42,7 +42,8 @@ def test_a_message_can_be_followed_by_its_correlation_id_from_the_webhook_to_the
 ) -> None:
     message_id = stack.say(contact, "!list 2")
     stack.wait_until(
-        lambda: all((reply := stack.reply(message_id, index)) and reply.word.read for index in (0, 1)), "both were read"
+        lambda: all((reply := stack.reply(message_id, index)) and reply.current_receipts.read for index in (0, 1)),
+        "both were read",
     )
     event = stack.event(message_id)
     assert event is not None

@@ -38,7 +38,8 @@ def records(stack: Stack, contact: str, words: str = "hello") -> dict[str, Deliv
     """A message that was answered: its two records."""
     message_id = stack.say(contact, words)
     stack.wait_until(
-        lambda: stack.is_settled(message_id) and (reply := stack.reply(message_id)) and reply.word.read, "it was read"
+        lambda: stack.is_settled(message_id) and (reply := stack.reply(message_id)) and reply.current_receipts.read,
+        "it was read",
     )
     event, reply = stack.event(message_id), stack.reply(message_id)
     assert event is not None

@@ -98,7 +98,11 @@ def receipts(rig: Rig) -> Outcome:
 
     def has_all() -> bool:
         reply = person.reply()
-        return reply is not None and None not in (reply.word.sent, reply.word.delivered, reply.word.read)
+        return reply is not None and None not in (
+            reply.current_receipts.sent,
+            reply.current_receipts.delivered,
+            reply.current_receipts.read,
+        )
 
     return lambda: person.has("hello") and has_all()
 
@@ -115,7 +119,7 @@ def receipts_in_one_post(rig: Rig) -> Outcome:
 
     def has_both() -> bool:
         reply = person.reply()
-        return reply is not None and None not in (reply.word.delivered, reply.word.read)
+        return reply is not None and None not in (reply.current_receipts.delivered, reply.current_receipts.read)
 
     return has_both
 
@@ -131,7 +135,7 @@ def a_receipt_without_our_echo(rig: Rig) -> Outcome:
 
     def is_read() -> bool:
         reply = person.reply()
-        return reply is not None and reply.word.read is not None
+        return reply is not None and reply.current_receipts.read is not None
 
     return lambda: person.has("hello") and is_read()
 
@@ -283,7 +287,7 @@ def a_failed_receipt_that_blocks(rig: Rig) -> Outcome:
 
     def has_failed() -> bool:
         failed = first.reply()
-        return failed is not None and failed.word.failed_code == 131042
+        return failed is not None and failed.current_receipts.failed_code == 131042
 
     def is_blocked() -> bool:
         block = rig.stack.marks.block

@@ -749,7 +749,7 @@ def test_an_own_settle_reported_refused_changes_nothing_when_it_runs_again(verdi
         Blocked(BlockScope.SENDER, 368),
         Refused(131026),
     ],
-    ids=lambda verdict: verdict.word,
+    ids=lambda verdict: verdict.label,
 )
 def test_a_verdict_on_a_message_is_none_on_an_event(verdict: Accepted) -> None:
     with pytest.raises(TypeError, match=type(verdict).__name__):

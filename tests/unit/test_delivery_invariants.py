@@ -208,9 +208,9 @@ class Deliveries(RuleBasedStateMachine):
         ):
             assert after.reason != "attempts", "an outage spent the attempts"
         if after.state is State.DEAD:
-            assert not after.word.any, "a receipt of the round is thrown away"
+            assert not after.current_receipts.any, "a receipt of the round is thrown away"
         if after.state is State.DONE and after.kind is Kind.OUTBOUND:
-            assert self.handed[after.key, after.round] or after.word.any
+            assert self.handed[after.key, after.round] or after.current_receipts.any
         self.records[after.key] = after
         for reply in step.create:
             assert reply.key not in self.records
@@ -312,7 +312,7 @@ class Deliveries(RuleBasedStateMachine):
             assert self.guard != "down", "sent in an outage"
             assert before is None or before.state is not State.PENDING or before.due(self.now), "sent early"
             if step.next.resend:
-                assert not self.records[task.key].word.any, "resent though a receipt came"
+                assert not self.records[task.key].current_receipts.any, "resent though a receipt came"
             if mishap != "crash":
                 record = step.next.record
                 self.workers.append(Worker(record.key, token, task, step.next.resend, record.round, self.now))

@@ -835,7 +835,7 @@ def test_where_a_receipt_of_the_round_is_there_it_is_done_instead_of_dead(row: s
     for found in befores.values():
         before = replace(found, round=1, receipts={1: EVERY_RECEIPT[receipt]})
         changes = {
-            **tried(before, verdict.word, verdict.code),
+            **tried(before, verdict.label, verdict.code),
             "throttled": 0,
             **own_doubt_back(before),
             **ends(State.DONE),
@@ -1069,7 +1069,7 @@ def test_an_own_settle_reported_refused_changes_nothing_when_it_runs_again(found
 @pytest.mark.parametrize(
     "verdict",
     [Replied(()), Dropped("spam"), HandlerFailed("no"), BackendDown("no"), StillUnparsable(), StillUnknown()],
-    ids=lambda verdict: verdict.word,
+    ids=lambda verdict: verdict.label,
 )
 @pytest.mark.parametrize("before", [HELD, DOUBTED], ids=["leased", "in_doubt"])
 def test_a_verdict_on_an_event_is_none_on_a_message(before: Delivery, verdict: Replied) -> None:

@@ -334,7 +334,7 @@ def test_what_cannot_be_sent_can_be_given_up() -> None:
 def test_the_receipts_of_the_round_before_count_no_more_after_a_replay() -> None:
     replayed = replay(done(receipts={0: FAILED}), LIMITS, NOW).write
     assert replayed is not None
-    assert replayed.word == Receipts()
+    assert replayed.current_receipts == Receipts()
     assert replayed.receipts == {0: FAILED}
 
 

@@ -269,4 +269,4 @@ def test_an_unknown_code_has_a_sentence_by_what_came_of_it(code: int) -> None:
     assert sentence_for(code) is None
     for status, transient in ((400, False), (500, False), (400, True)):
         error = error_for(status, GraphError(code, transient=transient), None)
-        assert sentence_for(code, error.verdict.word) == UNKNOWN_MEANINGS[type(error)].sentence
+        assert sentence_for(code, error.verdict.label) == UNKNOWN_MEANINGS[type(error)].sentence

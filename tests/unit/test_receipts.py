@@ -120,9 +120,9 @@ def test_a_failure_keeps_the_code_that_came_with_it() -> None:
 @pytest.mark.parametrize("word", EVERY_RECEIPT)
 def test_only_receipts_of_its_own_round_count(word: str) -> None:
     receipt = EVERY_RECEIPT[word]
-    assert pending(round=1, receipts={1: receipt}).word == receipt
-    assert pending(round=1, receipts={0: receipt, 2: receipt}).word == Receipts()
-    assert pending().word == Receipts()
+    assert pending(round=1, receipts={1: receipt}).current_receipts == receipt
+    assert pending(round=1, receipts={0: receipt, 2: receipt}).current_receipts == Receipts()
+    assert pending().current_receipts == Receipts()
 
 
 @pytest.mark.parametrize("state", STATES[Kind.OUTBOUND])

@@ -147,7 +147,7 @@ def test_the_words_of_a_set_stay(words: Any, stay: str) -> None:
     ],
 )
 def test_the_word_of_a_verdict_in_the_attempts_stays(verdict: Any, word: str) -> None:
-    assert verdict.word == word
+    assert verdict.label == word
 
 
 @pytest.mark.parametrize(

@@ -145,8 +145,8 @@ def test_only_what_waits_says_why(record: Delivery) -> None:
 
 # ---- sentences
 
-HANDLER_WORDS = sorted({verdict.word for verdict in get_args(HandlerVerdict)} - {Released.word})
-SEND_WORDS = sorted({verdict.word for verdict in get_args(SendVerdict)} - {Released.word})
+HANDLER_WORDS = sorted({verdict.label for verdict in get_args(HandlerVerdict)} - {Released.label})
+SEND_WORDS = sorted({verdict.label for verdict in get_args(SendVerdict)} - {Released.label})
 DEAD_REASONS = ["unparsable", "attempts", "error", "permanent", "in_doubt", "waited", "window", "invalid"]
 DROP_REASONS = ["unknown_sender", "opt_out", "discarded", "the team's own reason"]
 

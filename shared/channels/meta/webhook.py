@@ -125,7 +125,7 @@ def _messages(account: str, value: Any, ignored: Counter[str]) -> Iterator[Event
     sender = identifier(metadata.get("phone_number_id"))
     messages, statuses = _items(value.get("messages")), value.get("statuses")
     contacts = _Contacts.of(value.get("contacts"), messages)
-    around = _Around(account, sender, _digits(metadata.get("display_phone_number")), contacts)
+    around = _ValueContext(account, sender, _digits(metadata.get("display_phone_number")), contacts)
     for item in messages:
         yield _message(item, around)
     for item in _items(statuses):
@@ -212,7 +212,7 @@ def _differ(one: str | None, other: str | None) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Around:
+class _ValueContext:
     """What the items of one value share."""
 
     account: str
@@ -226,7 +226,7 @@ class _Around:
         return Unparsable(PROVIDER, owner, MESSAGES, raw, message_id, of_account=self.sender is None)
 
 
-def _message(item: Any, around: _Around) -> Event:
+def _message(item: Any, around: _ValueContext) -> Event:
     fields = mapping(item)
     message_id, kind = identifier(fields.get("id")), identifier(fields.get("type"))
     contact = around.contacts.of_item(fields)
@@ -245,7 +245,7 @@ def _is_of_message(item: Any) -> bool:
     return mapping(item).get("type") in (None, "message")
 
 
-def _receipt(item: Any, around: _Around, ignored: Counter[str]) -> Iterator[Event]:
+def _receipt(item: Any, around: _ValueContext, ignored: Counter[str]) -> Iterator[Event]:
     """The provider's word on a message of ours. The recipient is not looked at: the echo or the id says whose it is."""
     fields = mapping(item)
     provider_id, word = identifier(fields.get("id")), fields.get("status")

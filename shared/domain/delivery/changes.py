@@ -14,7 +14,7 @@ from shared.domain.verdicts import (
 
 def end_dead(record: Delivery, reason: str, limits: Limits, now: datetime, answer: Answer | None = None) -> Step:
     """Dead, unless a receipt of this round says that the provider has it after all."""
-    if record.word.any:
+    if record.current_receipts.any:
         return write(end(record, State.DONE, limits, now))
     dead = end(record, State.DEAD, limits, now, reason=reason)
     return Step(answer or Answer(TaskResult.ACK, dead.state), write=dead)

@@ -53,7 +53,7 @@ def _lease_outbound(record: Delivery, task: Task, token: Token, guard: Guard, li
         return Step(Answer(TaskResult.ACK, record.state))
     if record.leased_at(now):
         return _held(record, token)
-    if record.word.any:
+    if record.current_receipts.any:
         return write(end(record, State.DONE, limits, now))
     match record.state:
         case State.LEASED if not is_call(record.payload):

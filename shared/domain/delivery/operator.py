@@ -56,7 +56,7 @@ def replay(record: Delivery, limits: Limits, now: datetime, may_double: bool = F
 def _was_confirmed(record: Delivery, now: datetime) -> bool:
     """Done by a receipt: by this very replay (a failed receipt may stand beside it), or by another one before."""
     is_own = record.finished_at == now
-    return record.state is State.DONE and record.word.positive and (is_own or not is_refused_later(record))
+    return record.state is State.DONE and record.current_receipts.positive and (is_own or not is_refused_later(record))
 
 
 def discard(record: Delivery, limits: Limits, now: datetime, because: str | None = None) -> Step:

@@ -81,7 +81,7 @@ def _settle_inbound(record: Delivery, verdict: Verdict, limits: Limits, now: dat
             return release(record, State.PENDING)
         case Replied(payloads, contact, invalid):
             event = replace(record, contact=record.contact or contact or "")
-            logged = log_attempt(event, verdict.word, now)
+            logged = log_attempt(event, verdict.label, now)
             done = end(replace(logged, plan_size=len(payloads)), State.DONE, limits, now)
             plan = _plan(event, payloads, invalid, limits, now)
             return Step(
@@ -89,18 +89,18 @@ def _settle_inbound(record: Delivery, verdict: Verdict, limits: Limits, now: dat
             )
         case Dropped(said):
             told = replace(record, metadata={**record.metadata, HANDLER_SAID: said})
-            return write(end(log_attempt(told, verdict.word, now), State.DROPPED, limits, now, reason=HANDLER))
+            return write(end(log_attempt(told, verdict.label, now), State.DROPPED, limits, now, reason=HANDLER))
         case StillUnparsable():
-            return write(end(log_attempt(record, verdict.word, now), State.DEAD, limits, now, reason=verdict.word))
+            return write(end(log_attempt(record, verdict.label, now), State.DEAD, limits, now, reason=verdict.label))
         case StillUnknown():
-            return write(end(log_attempt(record, verdict.word, now), State.DROPPED, limits, now, reason=verdict.word))
+            return write(end(log_attempt(record, verdict.label, now), State.DROPPED, limits, now, reason=verdict.label))
         case HandlerFailed(error, origin):
-            failed = log_error(replace(log_attempt(record, verdict.word, now), throttled=0), error, origin)
+            failed = log_error(replace(log_attempt(record, verdict.label, now), throttled=0), error, origin)
             if record.attempt >= limits.max_attempts:
                 return write(end(failed, State.DEAD, limits, now, reason="error"))
             return reschedule(failed, now + waits.before_retry(record.attempt, limits.waits, jitter), limits)
         case BackendDown(error, until, retry_after):
-            waiting = log_error(put_off(record, verdict.word, None, now), error, Origin())
+            waiting = log_error(put_off(record, verdict.label, None, now), error, Origin())
             return reschedule(
                 waiting, waits.after_outage(record.throttled, until, retry_after, limits.waits, now, jitter), limits
             )
@@ -161,7 +161,7 @@ def _settle_outbound(record: Delivery, verdict: Verdict, limits: Limits, now: da
     if isinstance(verdict, Lost):
         return _settle_lost(record, verdict, limits, now)
     if isinstance(verdict, Accepted):
-        logged = log_attempt(record, verdict.word, now, provider_id=verdict.provider_id)
+        logged = log_attempt(record, verdict.label, now, provider_id=verdict.provider_id)
         done = end(replace(logged, provider_id=verdict.provider_id, throttled=0), State.DONE, limits, now)
         return write(done)
     return _settle_not_accepted(record, verdict, limits, now, jitter)
@@ -172,14 +172,14 @@ def _settle_done(record: Delivery, verdict: Verdict, now: datetime) -> Step:
     news = isinstance(verdict, Accepted) and verdict.provider_id and verdict.provider_id != record.provider_id
     if not (isinstance(verdict, Accepted) and news):
         return Step(Answer(TaskResult.ACK, "done"))
-    logged = log_attempt(record, verdict.word, now, provider_id=verdict.provider_id)
+    logged = log_attempt(record, verdict.label, now, provider_id=verdict.provider_id)
     return Step(Answer(TaskResult.ACK, "done"), write=replace(logged, provider_id=verdict.provider_id))
 
 
 def _settle_lost(record: Delivery, verdict: Lost, limits: Limits, now: datetime) -> Step:
     if record.state is State.IN_DOUBT:
         return Step(Answer(TaskResult.NACK, record.state))
-    logged = replace(log_attempt(record, verdict.word, now, code=verdict.code), throttled=0)
+    logged = replace(log_attempt(record, verdict.label, now, code=verdict.code), throttled=0)
     return Step(Answer(TaskResult.NACK, State.IN_DOUBT), write=begin_doubt(logged, limits, now))
 
 
@@ -191,26 +191,26 @@ def _settle_not_accepted(record: Delivery, verdict: Verdict, limits: Limits, now
             return release(record, State.IN_DOUBT if resend else State.PENDING)
         case ProviderDown(code, retry_after, until):
             due_at = waits.after_outage(record.throttled, until, retry_after, limits.waits, now, jitter)
-            waiting = schedule(reopen(put_off(record, verdict.word, code, now), State.PENDING), due_at, limits)
+            waiting = schedule(reopen(put_off(record, verdict.label, code, now), State.PENDING), due_at, limits)
             return Step(Answer(TaskResult.NACK, waiting.state), write=waiting)
         case Retry(code):
-            tried = replace(log_attempt(record, verdict.word, now, code=code), throttled=0)
+            tried = replace(log_attempt(record, verdict.label, now, code=code), throttled=0)
             if record.attempt >= limits.max_attempts:
                 return end_dead(tried, "attempts", limits, now)
             wait = max(waits.before_retry(record.attempt, limits.waits, jitter), waits.asked_for(verdict, limits.waits))
             return reschedule(tried, now + wait, limits)
         case Limited(code=code):
-            waiting = put_off(record, verdict.word, code, now)
+            waiting = put_off(record, verdict.label, code, now)
             wait = waits.before_limited(verdict, waiting.throttled, limits.waits, jitter)
             return reschedule(waiting, now + wait, limits)
         case CredentialRefused(code):
             wait = max(limits.waits.credential, verdict.retry_after or timedelta())
-            return reschedule(give_back(record, verdict.word, code, now), now + wait, limits)
+            return reschedule(give_back(record, verdict.label, code, now), now + wait, limits)
         case Blocked(_, code, until):
             until = max(until or now + limits.waits.block.first, now + (verdict.retry_after or timedelta()))
-            return reschedule(give_back(record, verdict.word, code, now), until, limits)
+            return reschedule(give_back(record, verdict.label, code, now), until, limits)
         case Refused(code, on_fault):
-            refused = replace(log_attempt(record, verdict.word, now, code=code), throttled=0)
+            refused = replace(log_attempt(record, verdict.label, now, code=code), throttled=0)
             result = TaskResult.REFUSED_ON_FAULT if on_fault else TaskResult.REFUSED
             answer = Answer(result, State.DEAD, code)
             return end_dead(refused, "permanent", limits, now, answer)

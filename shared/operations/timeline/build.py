@@ -143,7 +143,7 @@ def shown(record: Delivery) -> tuple[str, str | None]:
     """The outside's word for a record's state, and why it waits if it does."""
     if record.kind is Kind.INBOUND:
         return _INBOUND_SHOWN[record.state], None
-    word = record.word
+    word = record.current_receipts
     if word.reached:
         return "sent", None
     if word.failed:

@@ -134,7 +134,7 @@ def waits(lines: Sequence[Line], record: Delivery | None) -> Iterator[WaitSeen]:
 
 def _still(record: Delivery, reason: str, at: datetime) -> bool:
     if reason == "in_doubt":
-        return record.state is State.IN_DOUBT and not record.word.any
+        return record.state is State.IN_DOUBT and not record.current_receipts.any
     return record.state is State.PENDING and (record.started_at is None or record.started_at <= at)
 
 

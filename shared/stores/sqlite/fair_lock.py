@@ -1,7 +1,7 @@
-"""A turn: one thread of this process at a time, first come, first served.
+"""A fair lock: one thread of this process at a time, in the order in which they asked.
 
-A plain lock goes to whoever asks at the right moment, which is mostly the thread that just gave it back: of 64 threads
-some would wait for seconds. And to let them all ask the store would only make them wait there, less fairly still.
+A plain lock mostly goes back to the thread that just released it, so that of 64 threads some would wait for seconds.
+Without a lock the threads would wait at the store instead, less fairly still.
 """
 
 import threading

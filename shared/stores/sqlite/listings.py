@@ -66,7 +66,7 @@ def page(db: sqlite3.Connection, listing: Listing, tenant: str | None, after: Cu
 
 def _is_of(listing: Listing, record: Delivery) -> bool:
     """A replay leaves the receipts of the round before where they are."""
-    return listing is not Listing.REFUSED or record.word.failed is not None
+    return listing is not Listing.REFUSED or record.current_receipts.failed is not None
 
 
 def _of_state(

@@ -290,5 +290,5 @@ def test_status_of_type_message_is_a_receipt(service: Service, tmp_path: Path) -
     (record,) = sent(service, 1)
     with a_webhook(tmp_path) as webhook:
         deliver(webhook, {**failed(record, 131026), "type": "message"})
-    assert service.get(record).word.failed_code == 131026
+    assert service.get(record).current_receipts.failed_code == 131026
     assert service.get(record).state is State.DONE

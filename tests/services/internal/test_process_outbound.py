@@ -305,4 +305,4 @@ def test_a_failed_receipt_settles_a_doubt_and_is_shown_with_its_reason(
     assert service.internal.store.port.note_receipt(echo, failed)
     assert service.arrive(record) == (200, {"state": "done"})
     after = service.get(record)
-    assert (shown(after), after.word.failed_code, provider.requests) == (("failed", None), 131026, [])
+    assert (shown(after), after.current_receipts.failed_code, provider.requests) == (("failed", None), 131026, [])
