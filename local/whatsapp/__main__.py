@@ -122,7 +122,7 @@ async def run(settings: Settings) -> None:
     deliveries.resume()
     await control.open()
     await port.settle()
-    log("started", "The simulator listens.", address=graph.address, control=control.address)
+    log("started", "The WhatsApp simulator is ready.", address=graph.address, control=control.address)
     async with asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(deliveries.run()), tasks.create_task(port.run())]
         await stop.wait()
@@ -132,7 +132,7 @@ async def run(settings: Settings) -> None:
     await control.close()
     store.close()
     faults.close()
-    log("stopping", "The simulator ends; what waits is delivered after the next start.")
+    log("stopping", "The WhatsApp simulator is stopping. Waiting webhooks are delivered after the next start.")
 
 
 def either(control: Handle, provider: Handle) -> Handle:

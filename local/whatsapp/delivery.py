@@ -131,11 +131,22 @@ class Deliveries:
         elif now - webhook.first_at > GIVEN_UP_AFTER / self.time_scale:
             self.store.given_up(row)
             self._waiting.discard(row)
-            log("webhook_given_up", "A webhook was never answered with 200.", "ERROR", status=status)
+            log(
+                "webhook_given_up",
+                "The last attempt to deliver the webhook failed. It was dropped.",
+                "ERROR",
+                status=status,
+            )
         else:
             self._redeliver(row, webhook, now)
             attempt = webhook.attempts + 1
-            log("webhook_failed", "A webhook will be redelivered.", status=status, error=error, attempt=attempt)
+            log(
+                "webhook_failed",
+                "Delivering the webhook failed. It will be retried.",
+                status=status,
+                error=error,
+                attempt=attempt,
+            )
 
     def _redeliver(self, row: int, webhook: QueuedWebhook, now: float) -> None:
         due_at = now + WAITS[min(webhook.attempts, len(WAITS) - 1)] / self.time_scale

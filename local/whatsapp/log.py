@@ -1,4 +1,4 @@
-"""A log line is one JSON object on standard output, and never holds a number, a name, a text, a wamid or a token."""
+"""Log of the WhatsApp simulator: one JSON object a line; no phone number, name, text, message id or token."""
 
 import json
 import select
@@ -10,9 +10,9 @@ from local.whatsapp.payloads import rfc3339
 
 
 def log(event: str, message: str, severity: str = "INFO", **facts: str | int | None) -> None:
-    """Only what is out of the ordinary gets a line: every message would drown it.
+    """Write one line about something unusual. Ordinary messages get no line.
 
-    A line is dropped where nobody reads: a full pipe must not stop the simulator, nor a closed one end it.
+    If the pipe is full or closed, the line is dropped: the simulator must neither block nor end.
     """
     line = {"time": rfc3339(time.time()), "severity": severity, "event": event, "message": message, **facts}
     with suppress(OSError):

@@ -48,7 +48,7 @@ class SendApi:
             self._admit(request, path[1], path[2])
             call = parse_call(calls.fields_of(request.body))
         except GraphError as error:
-            log("call_refused", "A request was refused, as Meta would.", code=error.code)
+            log("call_refused", "Rejected the request, as Meta would.", code=error.code)
             return self._noted(_refusal(error), "refused", code=error.code)
         if isinstance(call, SentMessage):
             return await self._send(call)

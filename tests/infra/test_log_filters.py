@@ -30,7 +30,7 @@ ENTRY: Entry = entry_of(
     {
         "time": "2026-11-28T10:15:02Z",
         "severity": "WARNING",
-        "message": "A message waits.",
+        "message": "The message is waiting; no attempt was made.",
         "event": "outbound_waiting",
         "attempt": 3,
         "final": False,

@@ -10,15 +10,15 @@ PAGE = Path(__file__).parents[2] / "docs" / "logs.md"
 
 _HEAD = """# Log events
 
-Written by `tests/unit/log_page.py` from `shared/log_events.py`; a test fails if they differ. How to read and search the
-lines: [operating.md](operating.md).
+`tests/unit/log_page.py` generates this page from `shared/log_events.py`; a test fails if they differ. To read and
+search the lines, see [operating.md](operating.md).
 
 Each service writes one JSON object a line to standard output. No line holds a phone number, a name, a text, a token or
 WhatsApp's message id ([decision 7](decisions/0007-nothing-private-in-logs.md)). A field without a value is left out.
 
-A line is written after what it tells of. If a process is killed in between, the line is missing, and what it tells of
-is so all the same: the records in the store count, and the sweep's counts are taken from them. Of a large POST that was
-cut off, the lines `inbound_new` and `dead_lettered` of up to all its events may be missing.
+Pombo acts first and logs afterwards. If a process is killed between the two, the line is missing although the action
+took effect. The records in the store are authoritative, and the sweep counts those. If a large POST was cut off, the
+lines `inbound_new` and `dead_lettered` of some or all of its events may be missing.
 """
 
 

@@ -43,7 +43,14 @@ def test_a_receipt_that_names_no_record_has_the_correlation_id_of_its_echo() -> 
 
 # ---- how lines are held to the table
 
-STARTED = {"time": "", "severity": "INFO", "message": "Ready.", "event": "started", "stage": "webhook", "pid": 1}
+STARTED = {
+    "time": "",
+    "severity": "INFO",
+    "message": "Service ready.",
+    "event": "started",
+    "stage": "webhook",
+    "pid": 1,
+}
 
 
 def test_a_line_with_all_its_fields_has_no_fault() -> None:

@@ -51,7 +51,7 @@ def test_a_line_has_the_time_the_severity_the_event_and_its_sentence(lines: Line
     assert before <= datetime.fromisoformat(line.pop("time")) <= datetime.now(UTC)
     assert line == {
         "severity": "INFO",
-        "message": "The provider took a message.",
+        "message": "The provider accepted the message.",
         "event": "outbound_sent",
         "attempt": 1,
         "duration_ms": 12.5,
