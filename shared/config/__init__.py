@@ -1,7 +1,7 @@
-"""Configuration: every environment variable there is, in one table, read once at the start.
+"""Configuration: every environment variable, in one table, read once at the start.
 
-All faults are found and reported together, each in a sentence that says what to do. Nothing has a fallback that
-lets through: in staging and prod addresses, secrets and the store must be given.
+All faults are reported together, each in a sentence that says what to do. Nothing falls back to an insecure default: in
+staging and prod, addresses, secrets and the store are required.
 """
 
 from shared.config.environment import Config, ConfigError, load, misspelt

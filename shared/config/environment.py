@@ -1,4 +1,4 @@
-"""The environment of one process, read and checked. All faults are reported together."""
+"""Read and check the environment of one process. All faults are reported together."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ from shared.domain.spelling import is_nearly
 
 
 class ConfigError(Exception):
-    """The configuration is not complete. `faults` are sentences, one each."""
+    """The configuration is invalid. `faults` has one sentence for each fault."""
 
     def __init__(self, faults: list[str]) -> None:
         super().__init__("\n".join(faults))
@@ -29,12 +29,12 @@ class ConfigError(Exception):
 
 
 QUOTED_CHARACTERS = 60
-"""Of a value that makes no sense at most so many are repeated: a longer one may be a secret in the wrong variable."""
+"""A longer invalid value is not repeated in its fault: it may be a secret in the wrong variable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What a service was told, read and checked."""
+    """The checked settings of one service."""
 
     service: str
     values: Mapping[str, Any] = field(repr=False)  # it holds secrets
@@ -54,8 +54,9 @@ class Config:
 
 
 def load(environ: Mapping[str, str], service: str, only: Collection[str] | None = None) -> Config:
-    """Read the variables of one service; `only` these of them, whatever is wrong with the others. Raises ConfigError
-    with every fault; with one alone where APP_ENV is no environment, for what is missing then cannot be known.
+    """Read the variables of one service. `only` limits it to some of them, and ignores faults in the others.
+
+    Raises ConfigError with every fault. If APP_ENV is invalid, that is the only fault: the others depend on it.
     """
     faults: list[str] = []
     on_cloud_run = [name for name in CLOUD_RUN if environ.get(name)]
@@ -65,8 +66,8 @@ def load(environ: Mapping[str, str], service: str, only: Collection[str] | None 
         raise ConfigError([f"APP_ENV must be {allowed}{_quoted(app_env, environ)}."])
     if on_cloud_run and app_env not in DEPLOYED:
         faults.append(
-            f"APP_ENV must be {' or '.join(DEPLOYED)} on Cloud Run ({on_cloud_run[0]} is set): the defaults of one "
-            "machine are secrets known to everybody."
+            f"APP_ENV must be {' or '.join(DEPLOYED)} on Cloud Run ({on_cloud_run[0]} is set): the local defaults "
+            "include publicly known secrets."
         )
         app_env = "prod"
     values: dict[str, Any] = {"APP_ENV": app_env}
@@ -88,7 +89,7 @@ def load(environ: Mapping[str, str], service: str, only: Collection[str] | None 
 
 
 def _read(setting: Setting, environ: Mapping[str, str], app_env: str, values: dict[str, Any]) -> str | None:
-    """Put one value in its place, or say what is wrong with it."""
+    """Store one value in `values`, or return what is wrong with it."""
     raw = environ.get(setting.name, "").strip()  # a secret in a file ends with a line break
     deployed = app_env in DEPLOYED
     if deployed and setting.only_local:
@@ -107,23 +108,23 @@ def _read(setting: Setting, environ: Mapping[str, str], app_env: str, values: di
     if deployed and setting.https and not raw.startswith("https://"):
         return f"{setting.name} must be https in {app_env}."
     if deployed and setting.secret and any(part.strip() in LOCAL_SECRETS.values() for part in raw.split(",")):
-        return f"{setting.name} is the secret of one machine, known to everybody; set your own in {app_env}."
+        return f"{setting.name} is the publicly known local default; set your own secret in {app_env}."
     return None
 
 
 def _quoted(value: str, environ: Mapping[str, str]) -> str:
-    """The value that makes no sense, for the end of a sentence; "" where it may be private.
+    """The invalid value, for the end of a sentence; "" if it may be private.
 
-    A secret may stand in the wrong variable, and a fault is logged. On Cloud Run, where others read the logs, no value
-    is repeated; elsewhere none that is long, or that has the `@` of an address with a password.
+    Faults are logged, and a secret may be in the wrong variable. On Cloud Run, where others read the logs, no value is
+    repeated. Elsewhere a long value, or one with the `@` of an address with a password, is not repeated.
     """
     is_shown = len(value) <= QUOTED_CHARACTERS and value.isprintable() and "@" not in value
     return f'; it is "{value}"' if is_shown and not any(environ.get(name) for name in CLOUD_RUN) else ""
 
 
 def misspelt(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that are nearly the name of a setting, each with that name: one letter is wrong, missing or too
-    many, or two are swapped. Short names are left alone: they may well be another program's.
+    """Variables whose name is one typing error away from a setting's name, each with that name. Short names are left
+    out: they may belong to another program.
     """
     names = [setting.name for setting in SETTINGS if len(setting.name) >= len("HANDLER_")]
     strange = sorted(environ.keys() - {setting.name for setting in SETTINGS})

@@ -1,4 +1,4 @@
-"""Parsers: the text of one variable to its value. BadValue says what is wrong with it."""
+"""Parsers: convert the text of one variable to its value. BadValue says what is wrong with the text."""
 
 import re
 import ssl
@@ -26,18 +26,18 @@ def shaped(pattern: str, sentence: str) -> Callable[[str], str]:
     return parse
 
 
-header = shaped(r"[!-~]+", "goes into a header: visible ASCII characters only, and no blanks inside")
-handler_name = shaped(r"[^\s:]+:[^\s:]+", "is no module:function like handlers.echo:handle")
+header = shaped(r"[!-~]+", "is sent in a header: use only visible ASCII characters, without blanks")
+handler_name = shaped(r"[^\s:]+:[^\s:]+", "must be module:function, like handlers.echo:handle")
 account = shaped(
     r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+",
-    "is no e-mail address like name@project.iam.gserviceaccount.com",
+    "must be an e-mail address like name@project.iam.gserviceaccount.com",
 )
-queue = shaped(r"[A-Za-z0-9-]{1,100}", "is no queue's name: 1 to 100 letters, digits and hyphens")
+queue = shaped(r"[A-Za-z0-9-]{1,100}", "must be a queue name: 1 to 100 letters, digits and hyphens")
 
 
 def printable(value: str) -> str:
     if not value.isprintable():
-        raise BadValue("holds a control character, or another that cannot be seen")
+        raise BadValue("contains a control character or another non-printable character")
     return value
 
 
@@ -61,21 +61,21 @@ def kinds(value: str) -> frozenset[str]:
 def host_and_port(value: str) -> str:
     match = re.fullmatch(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})", value)
     if not match or not 1 <= int(match[1]) <= 65535:
-        raise BadValue("is no host:port like 127.0.0.1:8083")
+        raise BadValue("must be host:port, like 127.0.0.1:8083")
     return value
 
 
 def endpoint(value: str) -> str:
-    """An address as it stands: the slash at its end may mean something to whom it names."""
+    """An address, unchanged: a slash at its end may mean something to its server."""
     try:
         parts = urlsplit(value)
         whole = parts.hostname and parts.port != 0 and re.fullmatch(r"[!-~]+", value)
-    except ValueError:  # brackets that are no IPv6 address, or a port that is none
-        raise BadValue("is no address like https://example.com") from None
+    except ValueError:  # invalid IPv6 brackets or an invalid port
+        raise BadValue("must be an address like https://example.com") from None
     if parts.scheme not in ("http", "https") or not whole or parts.query or parts.fragment:
-        raise BadValue("is no address like https://example.com")
+        raise BadValue("must be an address like https://example.com")
     if parts.username is not None or parts.password is not None:
-        raise BadValue("holds a user or a password; an address may be shown and logged, so it must not")
+        raise BadValue("must not contain a user or a password: the address may be shown and logged")
     return value
 
 
@@ -88,18 +88,18 @@ def redis_url(value: str) -> str:
         parts = urlsplit(value)
         whole = parts.hostname and parts.port != 0 and re.fullmatch(r"[!-~]+", value)
     except ValueError:
-        raise BadValue("is no address like redis://10.0.0.3:6379") from None
+        raise BadValue("must be an address like redis://10.0.0.3:6379") from None
     if parts.scheme not in ("redis", "rediss") or not whole or not re.fullmatch(r"(/[0-9]{0,3})?", parts.path):
-        raise BadValue("is no address like redis://10.0.0.3:6379")
+        raise BadValue("must be an address like redis://10.0.0.3:6379")
     return value
 
 
 def certificates(value: str) -> str:
-    """Certificates of an authority, in PEM, one after another."""
+    """CA certificates in PEM, concatenated."""
     try:
         ssl.create_default_context(cadata=value)
     except (ssl.SSLError, ValueError):
-        raise BadValue("holds no certificate in PEM (-----BEGIN CERTIFICATE-----)") from None
+        raise BadValue("must contain a certificate in PEM (-----BEGIN CERTIFICATE-----)") from None
     return value
 
 
@@ -110,14 +110,14 @@ def webhook_secret(value: str) -> str:
     except ValueError:
         length = 0
     if not value.startswith("whsec_") or not 24 <= length <= 64:
-        raise BadValue("is no secret like whsec_ and the base64 of 24 to 64 random bytes")
+        raise BadValue("must be whsec_ followed by the base64 of 24 to 64 random bytes")
     return value
 
 
 def whole(least: int, most: int) -> Callable[[str], int]:
     def parse(value: str) -> int:
         if not re.fullmatch(r"[0-9]{1,12}", value.strip()) or not least <= int(value) <= most:
-            raise BadValue(f"is no whole number from {least} to {most}")
+            raise BadValue(f"must be a whole number from {least} to {most}")
         return int(value)
 
     return parse
@@ -126,7 +126,7 @@ def whole(least: int, most: int) -> Callable[[str], int]:
 def number(least: float, most: float) -> Callable[[str], float]:
     def parse(value: str) -> float:
         if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,6})?", value.strip()) or not least <= float(value) <= most:
-            raise BadValue(f"is no number from {least:g} to {most:g}")
+            raise BadValue(f"must be a number from {least:g} to {most:g}")
         return float(value)
 
     return parse
@@ -137,7 +137,7 @@ def duration(least: timedelta, most: timedelta) -> Callable[[str], timedelta]:
         match = DURATION.fullmatch(value.strip())
         length = timedelta(seconds=min(float(match[1]), 1e8) * UNITS[match[2]]) if match else None
         if length is None or not least <= length <= most:
-            raise BadValue(f"is no duration like 90s, 10m, 24h or 2d from {spell(least)} to {spell(most)}")
+            raise BadValue(f"must be a duration like 90s, 10m, 24h or 2d, from {spell(least)} to {spell(most)}")
         return length
 
     return parse

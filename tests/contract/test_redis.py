@@ -553,7 +553,7 @@ def test_a_wrong_password_is_said_in_a_sentence_without_it(tmp_path, url):
 def test_an_address_that_is_none_is_said_without_it(url):
     store = RedisStore(url, LIMITS, lambda: NOW)
     error = unavailable(store.ping)
-    assert error.sentence.startswith("REDIS_URL is no address like rediss://")
+    assert error.sentence.startswith("REDIS_URL must be an address like rediss://")
     assert error.__cause__ is None
     assert error.__suppress_context__
     store.close()

@@ -674,7 +674,7 @@ MUTATIONS = (
         SERVICE,
         '["internal"]',
         plain("MAX_ATTEMPTS", "many"),
-        "MAX_ATTEMPTS is no whole number",
+        "MAX_ATTEMPTS must be a whole number",
     ),
     Mutation(
         "tasks go out unencrypted", SERVICE, '["webhook"]', plain("INTERNAL_TASK_BASE_URL", "http://x"), "must be https"

@@ -161,7 +161,7 @@ def test_a_deployed_service_s_trust_in_iam_is_no_fault_where_doctor_runs() -> No
 @pytest.mark.parametrize(
     ("changes", "name", "said"),
     [
-        ({"MAX_ATTEMPTS": "many"}, "MAX_ATTEMPTS", "is no whole number from 1 to 50"),
+        ({"MAX_ATTEMPTS": "many"}, "MAX_ATTEMPTS", "must be a whole number from 1 to 50"),
         ({"META_APP_SECRET": ","}, "META_APP_SECRET", "is empty"),
         ({"HANDLER": "a:b", "HANDLER_URL": "http://127.0.0.1:9"}, "HANDLER", "set exactly one of them"),
         (

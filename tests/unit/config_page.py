@@ -25,20 +25,21 @@ TEN = (
 
 _HEAD = """# Configuration
 
-Written by `tests/unit/config_page.py` from `shared/config/settings.py`; a test fails if they differ.
+`tests/unit/config_page.py` generates this page from `shared/config/settings.py`; a test fails if they differ.
 
-Environment variables, read once at the start. All faults are reported together, one a line, and stop it; if `APP_ENV`
-is no environment, that fault alone. A value that makes no sense is shown, except a secret's, and except on Cloud Run.
-On one machine Pombo warns of a variable whose name is nearly a setting's.
+Each service reads its environment variables once, at the start. If a value is missing or invalid, it reports every
+fault, one a line, and does not start. If `APP_ENV` is invalid, it reports that fault alone. An invalid value is shown,
+unless it is a secret or the service runs on Cloud Run. On one machine Pombo warns of a variable that looks like a
+misspelt setting.
 
-W = webhook service, I = internal service. Lists are comma-separated: the first value signs or sends, all are accepted,
-so that a secret can be rotated ([deploy.md](deploy.md#rotating-secrets)). Durations are like `90s`, `10m`, `24h` or
-`2d`; a number alone is seconds.
+W = webhook service, I = internal service. Lists are comma-separated: Pombo sends the first value and accepts all of
+them, so that a secret can be rotated ([deploy.md](deploy.md#rotating-secrets)). Write durations as `90s`, `10m`, `24h`
+or `2d`; a number alone means seconds.
 
-In staging and prod addresses are https, and what is *required* has no default there; exactly one of `HANDLER` and
-`HANDLER_URL` is required. On Cloud Run `APP_ENV` must be `staging` or `prod`. Terraform sets all of it
-([infra/terraform/README.md](../infra/terraform/README.md)). A handler's own variables and secrets are
-[in deploy.md](deploy.md#a-handlers-own-variables-and-secrets).
+In staging and prod, addresses must be https, a *required* setting has no default, and exactly one of `HANDLER` and
+`HANDLER_URL` is required. On Cloud Run `APP_ENV` must be `staging` or `prod`. Terraform sets all of this
+([infra/terraform/README.md](../infra/terraform/README.md)). For a handler's own variables and secrets, see
+[deploy.md](deploy.md#a-handlers-own-variables-and-secrets).
 
 | name | service | on one machine | in staging and prod | meaning |
 |---|---|---|---|---|

@@ -205,7 +205,7 @@ def test_iam_is_trusted_in_a_cloud_run_service_and_nowhere_else(app_env: str, el
     refused = [fault for fault in faults({**given, **elsewhere}) if fault.startswith("TRUST_CLOUD_RUN_IAM ")]
     assert refused == [
         "TRUST_CLOUD_RUN_IAM must be false outside a Cloud Run service (K_SERVICE is not set): without IAM in front of "
-        "it, anybody could write such a token."
+        "the service, anyone could forge such a token."
     ]
     assert "TRUST_CLOUD_RUN_IAM" not in named(faults({**given, "TRUST_CLOUD_RUN_IAM": "false", **elsewhere}))
 
@@ -267,8 +267,8 @@ def test_on_cloud_run_the_environment_of_one_machine_does_not_start(app_env: str
     """Its secrets are known to everybody."""
     found = faults({**GIVEN, "K_SERVICE": service, "APP_ENV": app_env}, service)
     assert found == [
-        "APP_ENV must be staging or prod on Cloud Run (K_SERVICE is set): the defaults of one machine are secrets "
-        "known to everybody."
+        "APP_ENV must be staging or prod on Cloud Run (K_SERVICE is set): the local defaults include "
+        "publicly known secrets."
     ]
     assert faults({**GIVEN, "APP_ENV": app_env}, service) == []
     for deployed in ("staging", "prod"):
@@ -432,7 +432,7 @@ def test_a_secret_that_no_header_can_carry_stops_the_start_and_is_not_repeated(
     service: str, name: str, between: str
 ) -> None:
     (fault,) = faults({name: f"c4n4ry{between}s3cr3t"}, service)
-    assert fault == f"{name} goes into a header: visible ASCII characters only, and no blanks inside."
+    assert fault == f"{name} is sent in a header: use only visible ASCII characters, without blanks."
 
 
 @pytest.mark.parametrize("value", ["fine,c4n4ry s3cr3t", "c4n4ry\ns3cr3t,fine"])
@@ -446,7 +446,7 @@ def test_a_secret_of_metas_with_what_cannot_be_seen_stops_the_start_and_is_not_r
     name: str, between: str
 ) -> None:
     (fault,) = faults({name: f"fine,c4n4ry{between}s3cr3t"}, WEBHOOK)
-    assert fault == f"{name} holds a control character, or another that cannot be seen."
+    assert fault == f"{name} contains a control character or another non-printable character."
 
 
 @pytest.mark.parametrize("name", META_SECRETS)
@@ -465,7 +465,7 @@ def test_a_token_may_hold_every_visible_ascii_character() -> None:
 def test_one_queue_for_events_and_messages_stops_the_start(app_env: str, service: str) -> None:
     environ = {**GIVEN, "APP_ENV": app_env, "INBOUND_TASK_QUEUE_NAME": "tasks", "OUTBOUND_TASK_QUEUE_NAME": "tasks"}
     (fault,) = faults(environ, service)
-    assert fault == "OUTBOUND_TASK_QUEUE_NAME must differ from INBOUND_TASK_QUEUE_NAME: each has its own rate."
+    assert fault == "OUTBOUND_TASK_QUEUE_NAME must differ from INBOUND_TASK_QUEUE_NAME: each queue has its own rate."
 
 
 def test_a_queue_named_like_the_default_of_the_other_stops_the_start() -> None:
@@ -527,7 +527,7 @@ def test_an_unknown_kind_stops_the_start_with_the_kinds_there_are() -> None:
 @pytest.mark.parametrize("handler", [{}, {"HANDLER": "handlers.echo:handle"}])
 def test_kinds_without_an_address_stop_the_start(handler: Mapping[str, str]) -> None:
     assert faults({**handler, "HANDLER_KINDS": "*"}) == [
-        "HANDLER_KINDS is set without HANDLER_URL; a Python handler names its kinds by @handles."
+        "HANDLER_KINDS is set without HANDLER_URL; a Python handler declares its kinds with @handles."
     ]
 
 
@@ -538,7 +538,7 @@ CA_CERTS = (Path(__file__).parents[1] / "data" / "redis-ca.pem").read_text()
 def test_a_redis_without_tls_is_refused_in_staging_and_prod(app_env: str, service: str) -> None:
     given = {**GIVEN, "APP_ENV": app_env, "STORE": "redis"}
     assert faults({**given, "REDIS_URL": "redis://:word@10.0.0.3:6379"}, service) == [
-        "REDIS_URL must begin with rediss:// in staging and prod: records hold what people wrote."
+        "REDIS_URL must begin with rediss:// in staging and prod: records hold what customers wrote."
     ]
     assert faults({**given, "REDIS_URL": "rediss://:word@10.0.0.3:6378", "REDIS_CA_CERTS": CA_CERTS}, service) == []
 
@@ -547,7 +547,7 @@ def test_an_authority_of_a_redis_without_tls_is_refused() -> None:
     for service in SERVICES:
         given = {"STORE": "redis", "REDIS_URL": "redis://10.0.0.3:6379", "REDIS_CA_CERTS": CA_CERTS}
         assert faults(given, service) == [
-            "REDIS_CA_CERTS is set, and REDIS_URL does not use TLS: it must begin with rediss://."
+            "REDIS_CA_CERTS is set, but REDIS_URL does not use TLS: REDIS_URL must begin with rediss://."
         ]
         assert load({**given, "REDIS_URL": "rediss://10.0.0.3:6378"}, service)["REDIS_CA_CERTS"] == CA_CERTS.strip()
 
@@ -689,21 +689,21 @@ def test_all_faults_are_reported_at_once() -> None:
     ("name", "value", "sentence"),
     [
         ("LOG_LEVEL", "LOUD", 'LOG_LEVEL must be one of DEBUG, INFO, WARNING, ERROR; it is "LOUD".'),
-        ("PORT", " http ", 'PORT is no whole number from 1 to 65535; it is "http".'),
+        ("PORT", " http ", 'PORT must be a whole number from 1 to 65535; it is "http".'),
         (
             "HANDLER_TIMEOUT",
             "soon",
-            'HANDLER_TIMEOUT is no duration like 90s, 10m, 24h or 2d from 1s to 1700s; it is "soon".',
+            'HANDLER_TIMEOUT must be a duration like 90s, 10m, 24h or 2d, from 1s to 1700s; it is "soon".',
         ),
         (
             "HANDLER",
             "foo",
-            'HANDLER is no module:function like handlers.echo:handle; it is "foo".',
+            'HANDLER must be module:function, like handlers.echo:handle; it is "foo".',
         ),
         (
             "CRASH_AT",
             "x",
-            'CRASH_AT is no crash point like after:store.create:2 (pombo doctor --points lists them); it is "x".',
+            'CRASH_AT must be a crash point like after:store.create:2 (pombo doctor --points lists them); it is "x".',
         ),
     ],
 )
@@ -783,7 +783,7 @@ def test_the_command_line_says_each_fault_on_its_own_line(
     assert ended.value.code == 1
     assert capsys.readouterr().err.splitlines() == [
         'pombo: LOG_LEVEL must be one of DEBUG, INFO, WARNING, ERROR; it is "LOUD".',
-        'pombo: PORT is no whole number from 1 to 65535; it is "none".',
+        'pombo: PORT must be a whole number from 1 to 65535; it is "none".',
     ]
 
 
@@ -881,7 +881,7 @@ def test_a_service_without_its_configuration_says_all_that_is_missing_and_ends(s
         ("handlers.nowhere:handle", "HANDLER: the module handlers.nowhere cannot be imported (ModuleNotFoundError"),
         ("handlers.echo:nothing", "HANDLER: the module handlers.echo has no function nothing."),
         ("os:getcwd", "HANDLER: the function getcwd of module os does not take one message."),
-        ("handlers.echo", 'HANDLER is no module:function like handlers.echo:handle; it is "handlers.echo".'),
+        ("handlers.echo", 'HANDLER must be module:function, like handlers.echo:handle; it is "handlers.echo".'),
     ],
 )
 def test_a_handler_that_cannot_be_had_is_a_fault_of_the_configuration(handler: str, sentence: str) -> None:

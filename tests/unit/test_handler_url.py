@@ -283,7 +283,7 @@ def test_an_address_that_holds_a_password_stops_the_start_and_is_not_repeated(wh
     with pytest.raises(config.ConfigError) as caught:
         config.load(given, config.INTERNAL)
     (fault,) = caught.value.faults
-    assert fault.startswith("HANDLER_URL holds a user or a password")
+    assert fault.startswith("HANDLER_URL must not contain a user or a password")
     assert CANARY not in fault
 
 

@@ -164,7 +164,7 @@ class RedisClient:
                 driver_info=None,  # two round trips for each connection, to say which library this is
             )
         except (ValueError, TypeError):  # from None: it quotes the address, which may hold the password
-            raise StoreUnavailable("REDIS_URL is no address like rediss://:password@10.0.0.3:6379/0.") from None
+            raise StoreUnavailable("REDIS_URL must be an address like rediss://:password@10.0.0.3:6379/0.") from None
         if self._ca_certs is not None:
             pool.connection_class = connection_class(self._ca_certs)
         return Redis(connection_pool=pool)
