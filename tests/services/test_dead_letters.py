@@ -191,7 +191,7 @@ def test_what_a_receipt_refused_is_shown_with_it(desk: Desk, contact: str) -> No
     (said,) = [one["sentence"] for one in story["events"] if one["what"] == "receipt_failed"]
     assert "could not deliver it after all" in said
     assert shown["receipts"][1]["sentence"] in said
-    assert "A person may have it tried again." in said
+    assert "`pombo dead replay` retries it." in said
 
 
 @pytest.mark.parametrize(
@@ -362,7 +362,7 @@ def test_a_letter_that_is_given_up_says_why_in_its_story_and_nowhere_else(desk: 
     after = desk.get(letter)
     assert (after.state, after.reason, after.expire_at is not None) == (State.DROPPED, "discarded", True)
     story = desk.stack.timeline(message_id)["events"][-1]
-    assert (story["what"], story["sentence"]) == ("discarded", "A person gave it up: a c4n4ry's number.")
+    assert (story["what"], story["sentence"]) == ("discarded", "An operator discarded it: a c4n4ry's number.")
     (line,) = desk.stack.logs("discarded", delivery=letter.key)
     assert line["reason"] == "permanent"
     assert "c4n4ry" not in (desk.stack.data_dir / "logs.jsonl").read_text()

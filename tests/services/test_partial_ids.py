@@ -117,7 +117,7 @@ def test_trace_finds_what_was_dropped_because_its_number_is_nobodys(stack: Stack
 
     timeline = json.loads(result.stdout)
     assert timeline["shown"] == "ignored"
-    assert timeline["events"][-1]["sentence"].startswith("It was sent to a number that is nobody's here.")
+    assert timeline["events"][-1]["sentence"].startswith("Dropped: no tenant owns this phone number ID.")
     shown = json.loads(run(stack, "dead", "show", TEST_BUTTON, "--json").stdout)
     assert [one["error"] for one in shown["letters"]] == ["unknown_sender"]
 

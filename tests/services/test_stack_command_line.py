@@ -119,8 +119,8 @@ def test_say_for_a_person_reads_like_a_story(plain: Stack) -> None:
     result = plain.cli("say", "hello", "--wait")
 
     assert (result.returncode, result.stderr) == (0, "")
-    assert "It came in, genuine and new, and was stored." in result.stdout
-    assert "WhatsApp took it." in result.stdout
+    assert "Received and stored (signature valid, first delivery)." in result.stdout
+    assert "Accepted by WhatsApp." in result.stdout
     assert "Reply 1 is sent: hello" in result.stdout
     assert "\x1b[" not in result.stdout, "no colours into a pipe"
 

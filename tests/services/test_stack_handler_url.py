@@ -227,8 +227,8 @@ def test_replies_of_the_backend_that_cannot_be_sent_keep_no_other_from_being_sen
     assert replies[4] is not None
     assert replies[4].attempts_log[-1].code == 131051, "an unknown type went out, and WhatsApp refused it"
     told = " ".join(moment["sentence"] for moment in mixed.timeline(message_id)["events"])
-    assert "It cannot be sent: The text of a message is empty." in told
-    assert "It cannot be sent: The content of type text has a key that WhatsApp does not take" in told
+    assert "Cannot be sent: The text of a message is empty." in told
+    assert "Cannot be sent: The content of type text has a key that WhatsApp does not take" in told
     assert failures(mixed, message_id) == []
 
 

@@ -110,7 +110,7 @@ def test_a_hanging_handler_is_given_up_with_a_sentence(stack: Stack, told: Told)
 
     (sentence,) = failed
     line = r"tests/support/team/scripted\.py:\d+ in _hang"
-    assert re.fullmatch(rf"The handler failed at {line}: The handler took longer than 3 s\. \(try 1\)", sentence)
+    assert re.fullmatch(rf"The handler failed at {line}: The handler took longer than 3 s\. \(attempt 1\)", sentence)
     assert stack.get("internal", "/livez").status_code == 200
 
 
@@ -151,7 +151,7 @@ def test_replies_that_cannot_be_sent_keep_no_other_from_being_sent(stack: Stack,
         assert reply is not None
         assert (reply.state, reply.reason, reply.attempt, reply.last_error) == ("dead", "invalid", 0, sentence)
         told = [moment["sentence"] for moment in timeline["events"] if moment["delivery"] == reply.key]
-        assert told[-1].startswith(f"It cannot be sent: {sentence}")
+        assert told[-1].startswith(f"Cannot be sent: {sentence}")
         assert stack.wait_logs("dead_lettered", delivery=reply.key, severity="ERROR", reason="invalid")
     (finished,) = stack.logs("inbound_processing_finished", inbound_event_id=stack.event_key(message_id))
     assert (finished["outbound_planned"], finished["outbound_invalid"]) == (4, 2)
@@ -242,7 +242,7 @@ def test_an_exception_is_seen_at_once_by_its_line_and_whole_on_standard_error(st
     assert "RuntimeError: the team's code is broken" in whole
     told = [moment["sentence"] for moment in stack.timeline(message_id)["events"] if moment["what"] == "handler_failed"]
     where = f"at {line['place']} in _raise"
-    assert told == [f"The handler failed {where}: RuntimeError: the team's code is broken. (try 1)"]
+    assert told == [f"The handler failed {where}: RuntimeError: the team's code is broken. (attempt 1)"]
 
 
 @pytest.mark.parametrize("as_json", [True, False], ids=["json", "text"])
@@ -251,7 +251,7 @@ def test_say_reports_a_failed_try_as_it_happens_and_when_the_next_is(stack: Stac
     assert said.returncode == 0
     (line,) = said.stderr.splitlines()
     failed = rf"message  The handler failed at {PLACE} in _raise: RuntimeError: the team's code is broken"
-    assert re.fullmatch(rf"[\d:]{{8}}  {failed}\. It is tried again at [\d:]{{8}} UTC\. \(try 1\)", line)
+    assert re.fullmatch(rf"[\d:]{{8}}  {failed}\. Next attempt at [\d:]{{8}} UTC\. \(attempt 1\)", line)
     assert not as_json or json.loads(said.stdout)["replies"][0]["text"] == "after 1"
 
 

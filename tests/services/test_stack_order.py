@@ -86,9 +86,9 @@ def test_a_reply_that_is_dead_lets_the_next_one_go_and_its_story_says_so(
     waits_surely = TROUBLES[name].dead == "in_doubt"  # a refusal may come before the third reply's first look
     told = story_of_the_third(ordered, message_id)
     assert list(told) in [["waiting", "released", "accepted"], ["released", "accepted"]][: 1 if waits_surely else 2]
-    own, outage = "It waited for the reply before it", "WhatsApp was down or could not be reached."
+    own, outage = "Waited for the previous reply", "Waited while WhatsApp was down or unreachable"
     assert told.get("waiting", own).startswith((own, outage)), "the others' troubles are outages of the sender too"
-    assert told["released"] == "The reply before it came to its end unsent: this one waits for it no longer."
+    assert told["released"] == "The previous reply ended without being sent. This reply no longer waits for it."
 
 
 def story_of_the_third(stack: Stack, message_id: str) -> dict[str, str]:

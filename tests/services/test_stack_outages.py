@@ -81,6 +81,6 @@ def test_timeline_says_what_a_message_waits_for(away: Stack, contacts: Callable[
 
     assert [timeline["replies"][0]["why"] for timeline in timelines] == ["provider_down"] * 2
     said = {moment["what"]: moment["sentence"] for timeline in timelines for moment in timeline["events"]}
-    assert said["provider_down"].startswith("Meta is overloaded or down. It is tried again at ")
+    assert said["provider_down"].startswith("Meta is overloaded or down. Next attempt at ")
     assert "down" in said["waiting"]
     away.wait_settled([refused, waiting], 60)

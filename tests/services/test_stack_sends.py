@@ -78,7 +78,7 @@ def test_a_lost_answer_that_a_receipt_confirms_is_not_sent_again(sends: Stack, c
     timeline = sends.timeline(message_id)
     assert timeline["replies"][0]["shown"] == "sent"
     sentences = [moment["sentence"] for moment in timeline["events"]]
-    assert "A receipt shows that WhatsApp has it; it is not sent again." in sentences
+    assert "A receipt confirms that WhatsApp has it. Pombo does not resend it." in sentences
 
 
 def test_a_lost_answer_without_a_receipt_is_sent_once_more_after_the_window_and_never_again(

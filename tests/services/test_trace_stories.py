@@ -62,14 +62,14 @@ def test_a_new_message_that_is_answered_and_read(told: Stack, contact: str) -> N
     told.wait_logs("outbound_enqueued", inbound_event_id=told.event_key(message_id))
 
     assert story(told, message_id) == [
-        ("received", "It came in, genuine and new, and was stored."),
+        ("received", "Received and stored (signature valid, first delivery)."),
         ("replied", "The handler answered."),
-        ("done", "It was handled: 1 to send. (enqueued 1)"),
-        ("planned", "Reply 1 of 1 was planned."),
-        ("accepted", "WhatsApp took it."),
-        ("receipt_sent", "WhatsApp confirms that it was sent."),
-        ("receipt_delivered", "It reached the phone."),
-        ("receipt_read", "It was read."),
+        ("done", "Handled: 1 reply to send. (enqueued 1)"),
+        ("planned", "Planned as reply 1 of 1."),
+        ("accepted", "Accepted by WhatsApp."),
+        ("receipt_sent", "WhatsApp confirmed that it was sent."),
+        ("receipt_delivered", "Delivered to the customer's phone."),
+        ("receipt_read", "Read by the customer."),
     ]
 
 
@@ -80,8 +80,8 @@ def test_a_duplicate_says_how_often_it_came(told: Stack, contact: str) -> None:
     for _ in range(3):
         assert told.post(body).status_code == 200
 
-    said = wait_for(told, f"wamid.{contact}", "duplicate", "3 times")
-    assert re.fullmatch(rf"It came again 3 times, the last at {CLOCK}; nothing was done twice\.", said)
+    said = wait_for(told, f"wamid.{contact}", "duplicate", "3 duplicates")
+    assert re.fullmatch(rf"3 duplicates received, the last at {CLOCK}; not processed again\.", said)
     assert whats(told, f"wamid.{contact}").count("duplicate") == 1
 
 
@@ -98,19 +98,19 @@ def test_a_handler_that_fails_and_then_answers(told: Stack, contact: str) -> Non
 def test_a_handler_that_failed_says_when_it_is_tried_again(told: Stack, contact: str) -> None:
     message_id = told.say(contact, "!raise always")
 
-    said = wait_for(told, message_id, "handler_failed", "again")
-    assert re.search(rf"is broken\. It is tried again at {CLOCK}\. \(try 1\)", said)
+    said = wait_for(told, message_id, "handler_failed", "Next attempt")
+    assert re.search(rf"is broken\. Next attempt at {CLOCK}\. \(attempt 1\)", said)
     told.wait_settled([message_id])
     assert whats(told, message_id) == ["received", *["handler_failed"] * 3, "dead"]
     assert sentences(told, message_id, "dead") == [
-        "The handler failed at the last try. It is dead: a person may have it tried again."
+        "The handler failed on the last attempt. Moved to dead letters; `pombo dead replay` retries it."
     ]
     assert told.timeline(message_id)["shown"] == "failed"
 
 
 def test_a_handler_that_was_killed_at_work(told: Stack, contact: str) -> None:
     message_id = told.say(contact, "!hang 9")
-    assert wait_for(told, message_id, "started") == "The handler is at work on it. (try 1)"
+    assert wait_for(told, message_id, "started") == "The handler is running. (attempt 1)"
     killed = told.kill("internal")
     told.wait_back(killed)
     told.wait_settled([message_id], 60)
@@ -133,9 +133,7 @@ def test_a_message_to_a_number_that_is_nobodys(told: Stack, contact: str) -> Non
     timeline = timeline_of(told, message_event_id("meta", stranger, f"wamid.{contact}"))
     (_, end) = timeline["events"]
     assert timeline["shown"] == "ignored"
-    assert re.fullmatch(
-        r"It was sent to a number that is nobody's here\. It is kept until \d{4}-\d\d-\d\d\.", end["sentence"]
-    )
+    assert re.fullmatch(r"Dropped: no tenant owns this phone number ID\. Kept until \d{4}-\d\d-\d\d\.", end["sentence"])
 
 
 def test_an_item_that_cannot_be_read(told: Stack, contact: str) -> None:
@@ -144,7 +142,9 @@ def test_an_item_that_cannot_be_read(told: Stack, contact: str) -> None:
 
     key = told.wait_logs("dead_lettered", reason="unparsable")[-1]["delivery"]
     timeline = timeline_of(told, key)
-    assert timeline["events"][-1]["sentence"] == "It could not be read. It is kept as it came."
+    assert timeline["events"][-1]["sentence"] == (
+        "Parsing failed. Moved to dead letters as received; `pombo dead replay` parses it again."
+    )
 
 
 def timeline_of(stack: Stack, key: str) -> dict[str, Any]:
@@ -165,7 +165,7 @@ def test_a_send_that_is_retried_says_when(told: Stack, contact: str) -> None:
     said = wait_for(told, message_id, "retry")
     why = "for a reason that is not known here"
     assert re.search(
-        rf"could not take it this time, {why}\.( It is tried again at {CLOCK}\.)? \(try 1, code 999999\)", said
+        rf"could not take it this time, {why}\.( Next attempt at {CLOCK}\.)? \(attempt 1, code 999999\)", said
     )
     told.wait_settled([message_id])
     assert whats(told, message_id)[3:6] == ["planned", "retry", "accepted"]
@@ -175,8 +175,8 @@ def test_a_limit_says_whose_it_is_and_when_it_goes_on(told: Stack, contact: str)
     told.fault("send", "error", code=131056, times=2, match={"to": contact})
     message_id = told.say(contact, "hello")
 
-    said = wait_for(told, message_id, "limited", "again at")
-    assert re.search(rf"this person in a short time\. It is tried again at {CLOCK}\. \(code 131056\)", said)
+    said = wait_for(told, message_id, "limited", "Next attempt at")
+    assert re.search(rf"this person in a short time\. Next attempt at {CLOCK}\. \(code 131056\)", said)
     told.wait_settled([message_id], 60)
     assert whats(told, message_id)[3:7] == ["planned", "limited", "limited", "accepted"]
 
@@ -185,10 +185,10 @@ def test_a_reply_that_waits_for_the_one_before_it(told: Stack, contact: str) -> 
     told.fault("send", "error", code=131056, times=3, match={"to": contact})
     message_id = told.say(contact, "!list 2")
 
-    assert re.match("It waits for the reply before it", wait_for(told, message_id, "waiting", "looked"))
+    assert re.match("Waiting for the previous reply", wait_for(told, message_id, "waiting", "checked"))
     told.wait_settled([message_id], 90)
     (said,) = sentences(told, message_id, "waiting")
-    assert re.fullmatch(rf"It waited for the reply before it; looked \d+ times, the last at {CLOCK}\.", said)
+    assert re.fullmatch(rf"Waited for the previous reply; checked \d+ times, the last at {CLOCK}\.", said)
 
 
 def test_what_a_blocked_number_holds_back(make_stack: Callable[..., Stack], contacts: Callable[[], str]) -> None:
@@ -197,10 +197,10 @@ def test_what_a_blocked_number_holds_back(make_stack: Callable[..., Stack], cont
         stack.fault("send", "error", code=368, match={"to": first})
         refused = stack.say(first, "hello")
         said = wait_for(stack, refused, "blocked")
-        assert re.fullmatch(rf"Meta has blocked the WhatsApp account .*\. It waits until {CLOCK}\. \(code 368\)", said)
+        assert re.fullmatch(rf"Meta has blocked the WhatsApp account .*\. Waiting until {CLOCK}\. \(code 368\)", said)
         waiting = stack.say(later, "hello")
         said = wait_for(stack, waiting, "waiting")
-        assert re.fullmatch(rf"It waits: the business number is blocked; the next look is at {CLOCK}\.", said)
+        assert re.fullmatch(rf"Waiting: WhatsApp has blocked the business number; next check at {CLOCK}\.", said)
         assert [stack.timeline(one)["replies"][0]["why"] for one in (refused, waiting)] == ["blocked", "blocked"]
 
 
@@ -209,9 +209,9 @@ def test_what_a_refused_token_holds_back(make_stack: Callable[..., Stack], conta
     with make_stack() as stack:
         stack.fault("send", "error", code=190, match={"to": first})
         refused = stack.say(first, "hello")
-        assert "reconnect the number" in wait_for(stack, refused, "credential_refused", "again at")
+        assert "reconnect the number" in wait_for(stack, refused, "credential_refused", "Next attempt at")
         waiting = stack.say(later, "hello")
-        assert "has to be reconnected" in wait_for(stack, waiting, "waiting")
+        assert "Waiting for the number to be reconnected" in wait_for(stack, waiting, "waiting")
         why = [stack.timeline(one)["replies"][0]["why"] for one in (refused, waiting)]
         assert why == ["WHATSAPP_REAUTH_REQUIRED", "WHATSAPP_REAUTH_REQUIRED"]
 
@@ -224,8 +224,10 @@ def test_a_lost_answer_that_a_receipt_makes_good(told: Stack, contact: str) -> N
     message_id = told.say(contact, "hello")
     told.wait_settled([message_id])
 
-    assert sentences(told, message_id, "lost")[0].startswith("It was handed to WhatsApp and the answer was lost")
-    assert sentences(told, message_id, "done")[-1] == ("A receipt shows that WhatsApp has it; it is not sent again.")
+    assert sentences(told, message_id, "lost")[0].startswith("Sent, but WhatsApp's response was lost")
+    assert sentences(told, message_id, "done")[-1] == (
+        "A receipt confirms that WhatsApp has it. Pombo does not resend it."
+    )
 
 
 def test_a_lost_answer_that_nothing_makes_good_is_sent_once_more(told: Stack, contact: str) -> None:
@@ -234,12 +236,13 @@ def test_a_lost_answer_that_nothing_makes_good_is_sent_once_more(told: Stack, co
     message_id = told.say(contact, "hello")
 
     said = wait_for(told, message_id, "lost", "receipt until")
-    assert re.search(rf"may or may not have it\. It waits for a receipt until {CLOCK}\. \(try 1\)", said)
+    until = rf"Waiting for a delivery receipt until {CLOCK} before deciding whether to resend"
+    assert re.fullmatch(rf"Sent, but WhatsApp's response was lost\. {until}\. \(attempt 1\)", said)
     told.wait_settled([message_id], 60)
     out = [what for what in whats(told, message_id)[3:] if what != "waiting"]
     assert out == ["planned", "lost", "resent", "accepted"]
     assert sentences(told, message_id, "resent") == [
-        "The doubt window passed without a receipt: it is sent once more, and only once."
+        "No receipt arrived within the doubt window. Pombo resends the message, at most once."
     ]
 
 
@@ -252,7 +255,8 @@ def test_a_second_doubt_is_for_a_person_to_decide(told: Stack, contact: str) -> 
     out = [what for what in whats(told, message_id)[3:] if what != "waiting"]
     assert out == ["planned", "lost", "resent", "lost", "dead"]
     assert sentences(told, message_id, "dead") == [
-        "No receipt came. WhatsApp may or may not have it; a person has to decide."
+        "No receipt arrived: WhatsApp may or may not have the message. Moved to dead letters; "
+        "`pombo dead replay --may-double` resends it."
     ]
 
 
@@ -264,12 +268,12 @@ def test_a_send_whose_process_was_not_heard_of_again(told: Stack, contact: str) 
     reply = told.reply(message_id)
     assert reply is not None
     assert lease_for_nobody(told, reply).state == "leased"
-    assert wait_for(told, message_id, "started", "handed") == "It is being handed to WhatsApp. (try 1)"
+    assert wait_for(told, message_id, "started", "Sending") == "Sending to WhatsApp. (attempt 1)"
 
     said = wait_for(told, message_id, "in_doubt", "until")
     assert re.fullmatch(
-        r"The one that was sending it was not heard of again: WhatsApp may or may not have it\. "
-        rf"It waits for a receipt until {CLOCK}\. \(try 1\)",
+        r"The worker stopped responding while sending: WhatsApp may or may not have the message\. "
+        rf"Waiting for a delivery receipt until {CLOCK} before deciding whether to resend\. \(attempt 1\)",
         said,
     )
     told.wait_settled([message_id], 60)
@@ -310,7 +314,7 @@ def test_a_send_that_has_used_up_its_tries(told: Stack, contact: str) -> None:
     told.wait_settled([message_id], 60)
 
     assert whats(told, message_id)[3:] == ["planned", "retry", "retry", "retry", "dead"]
-    assert sentences(told, message_id, "dead")[0].startswith("All tries were used up.")
+    assert sentences(told, message_id, "dead")[0].startswith("Failed after 3 attempts. Moved to dead letters;")
 
 
 def test_a_message_that_was_taken_and_could_not_be_delivered(told: Stack, contact: str) -> None:
@@ -323,7 +327,7 @@ def test_a_message_that_was_taken_and_could_not_be_delivered(told: Stack, contac
     assert told.post(wire(envelope(value(statuses=[failed])))).status_code == 200
 
     said = wait_for(told, message_id, "receipt_failed")
-    assert said.startswith("WhatsApp took it, and could not deliver it after all. ")
+    assert said.startswith("Accepted by WhatsApp, but not delivered. ")
     assert said.endswith("(code 131026)")
     assert told.timeline(message_id)["replies"][0]["shown"] == "failed"
 
@@ -336,7 +340,7 @@ def test_a_voice_message_that_was_played(told: Stack, contact: str) -> None:
     assert reply is not None
     assert told.post(wire(envelope(value(statuses=[receipt(reply.provider_id or "", "played")])))).status_code == 200
 
-    assert wait_for(told, message_id, "receipt_played") == "It was played."
+    assert wait_for(told, message_id, "receipt_played") == "Played by the customer."
 
 
 def test_a_replayed_message_tells_its_rounds_apart(told: Stack, contact: str) -> None:
@@ -356,8 +360,8 @@ def test_a_replayed_message_tells_its_rounds_apart(told: Stack, contact: str) ->
         *("planned", "refused", "dead", "replayed", "accepted"),
         *("receipt_sent", "receipt_delivered", "receipt_read"),
     ]
-    assert sentences(told, message_id, "accepted") == ["WhatsApp took it. (round 1)"]
-    assert sentences(told, message_id, "receipt_read") == ["It was read. (round 1)"]
+    assert sentences(told, message_id, "accepted") == ["Accepted by WhatsApp. (round 1)"]
+    assert sentences(told, message_id, "receipt_read") == ["Read by the customer. (round 1)"]
 
 
 # ---- where no record is left

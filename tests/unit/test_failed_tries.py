@@ -33,9 +33,9 @@ def test_each_failed_try_is_said_once_with_its_line_and_the_time_of_the_next(
     assert said.out == ""
     assert said.err.splitlines() == [
         "11:59:30  message  The handler failed at handlers/mine.py:7 in f: KeyError: 'x'. "
-        "It is tried again at 12:00:20 UTC. (try 1)",
+        "Next attempt at 12:00:20 UTC. (attempt 1)",
         "11:59:50  message  The handler failed at handlers/mine.py:9 in f: KeyError: 'x'. "
-        "It is tried again at 12:00:20 UTC. (try 2)",
+        "Next attempt at 12:00:20 UTC. (attempt 2)",
     ]
 
 
@@ -45,7 +45,7 @@ def test_a_try_of_a_reply_and_an_outage_are_said_too_and_a_success_is_not(capsys
     answered = done(attempts_log=(Attempt(at(-5), 1, "accepted"),))
     say.FailedTries().tell([event(down, last_error=None), reply, answered])
     first, second = capsys.readouterr().err.splitlines()
-    assert first.startswith("11:59:30  message  The backend answered 503. This try does not count.")
+    assert first.startswith("11:59:30  message  The backend answered 503. This attempt does not count.")
     assert second.startswith("11:59:40  reply  ")
 
 

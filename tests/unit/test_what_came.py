@@ -55,7 +55,7 @@ def test_what_is_no_message_of_a_person_shows_none() -> None:
     for timeline in (build([EVENT]), build([EVENT], read=lambda _: None)):
         assert timeline.came is None
         assert as_dict(timeline)["message"] is None
-        assert "Received" not in as_text(timeline)
+        assert "\n  Received " not in as_text(timeline)
     assert build([done()], read=lambda _: message("hello")).came is None, "a reply is not what came"
 
 

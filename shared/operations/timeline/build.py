@@ -224,8 +224,8 @@ def _beginning(record: Delivery, records: Sequence[Delivery], remark: Remark) ->
         return say.CREATED  # it answers no event
     replies = [other.key for other in records if other.kind is Kind.OUTBOUND]
     type_ = record.payload.get("type")
-    kind = "" if type_ in ("text", None) else f": {type_}"
-    return f"Reply {replies.index(record.key) + 1} of {len(replies)} was planned{kind}."
+    kind = "" if type_ in ("text", None) else f" ({type_})"
+    return f"Planned as reply {replies.index(record.key) + 1} of {len(replies)}{kind}."
 
 
 def _sorted(moments: Iterable[Moment]) -> tuple[Moment, ...]:

@@ -217,7 +217,7 @@ def sentence_of_try(record: Delivery, one: Try, explain: Explain) -> str:
     if code is not None:
         sentence = explain(record.provider, code, answer) or sentence
     if one.error and answer == "backend_down":
-        sentence = f"{one.error.rstrip('.')}. This try does not count."
+        sentence = f"{one.error.rstrip('.')}. This attempt does not count."
     elif one.error:
         sentence = f"The handler failed{_where(one.attempt)}: {one.error.rstrip('.')}."
     if answer == "replied" and record.plan_size == 0:
@@ -226,7 +226,7 @@ def sentence_of_try(record: Delivery, one: Try, explain: Explain) -> str:
         sentence = say.dropped_by_handler(handler_said(record))
     number = one.attempt.attempt if unsettled or answer in say.NUMBERED else None
     follows = _follows(record, one) if one.last and one.round == record.round else ""
-    return with_details(f"{sentence}{follows}", **{"try": number}, code=code, round=one.round or None)
+    return with_details(f"{sentence}{follows}", attempt=number, code=code, round=one.round or None)
 
 
 def _where(attempt: Attempt) -> str:
@@ -240,13 +240,15 @@ def _follows(record: Delivery, one: Try) -> str:
     """What comes next, after the last try."""
     answer, at = one.attempt.answer, one.attempt.at
     if record.state is State.IN_DOUBT and record.doubt_until and answer in UNCERTAIN:
-        return f" It waits for a receipt until {clock(record.doubt_until, at)}."
+        return (
+            f" Waiting for a delivery receipt until {clock(record.doubt_until, at)} before deciding whether to resend."
+        )
     if record.state is not State.PENDING or answer not in say.RETRIED:
         return ""
     if record.due_at is None:
         return ""
     due = clock(record.due_at, at)
-    return f" It waits until {due}." if answer == "blocked" else f" It is tried again at {due}."
+    return f" Waiting until {due}." if answer == "blocked" else f" Next attempt at {due}."
 
 
 def _of_receipts(record: Delivery, found: Sequence[Try], explain: Explain) -> Iterator[Moment]:
@@ -286,7 +288,7 @@ def _ending(record: Delivery, found: Sequence[Try], enqueued: int | None, invali
         case State.DEAD if is_invalid(record):
             return "dead", say.invalid(record.last_error)
         case State.DEAD:
-            return "dead", with_details(say.dead(record.reason), round=record.round or None)
+            return "dead", with_details(say.dead(record.reason, record.attempt), round=record.round or None)
         case State.DROPPED if is_discarded(record):
             why = say.unsendable(record.last_error) + " " if cannot_be_sent(record) else ""
             return "discarded", why + say.discarded(record.metadata.get(DISCARDED_BECAUSE))
@@ -294,7 +296,7 @@ def _ending(record: Delivery, found: Sequence[Try], enqueued: int | None, invali
             return None  # its last try says so
         case State.DROPPED:
             kept = record.expire_at if is_of_unknown_sender(record) else None
-            until = f" It is kept until {kept:%Y-%m-%d}." if kept else ""
+            until = f" Kept until {kept:%Y-%m-%d}." if kept else ""
             return "dropped", say.dropped(record.reason) + until
         case State.DONE if record.kind is Kind.INBOUND:
             size = record.plan_size or 0

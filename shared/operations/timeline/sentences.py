@@ -1,5 +1,5 @@
-"""Sentences: what a person reads of each thing that can happen to a delivery. Words alone; records.py and
-logs.py know when each is said.
+"""Sentences: what an operator reads of each thing that can happen to a delivery. Words alone; records.py and logs.py
+know when each is said.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,116 +9,118 @@ from shared.domain.guards import REAUTH_REQUIRED
 from shared.domain.record import Delivery
 
 Explain = Callable[[str, int, str], str | None]
-"""What a provider's error code means to a person: provider and code in, a sentence out, None where nothing is known."""
+"""What a provider's error code means: provider and code in, a sentence out, None where nothing is known."""
 
 Remark = Callable[[Delivery], str | None]
-"""What an operator has to know of a stored event beside what became of it: a sentence, or None."""
+"""What an operator has to know about a stored event besides its outcome: a sentence, or None."""
 
-RECEIVED = "It came in, genuine and new, and was stored."
+RECEIVED = "Received and stored (signature valid, first delivery)."
 CREATED = "Accepted for sending."
-DOCTOR = "pombo doctor made it, to see a task go to process_inbound and come back."
-WITHOUT_REPLY = "The handler gave no reply, or is not called for such a message."
-NO_MESSAGE = "It was read; no handler is called for it."
-RESENT = "The doubt window passed without a receipt: it is sent once more, and only once."
-REPLAYED = "A person had it tried anew (round {round})."
-RELEASED = "The reply before it came to its end unsent: this one waits for it no longer."
-REPLAYABLE = "A person may have it tried again."
-REPLAYABLE_AS_DOUBLE = "A copy may have arrived all the same; a person may have it tried again."
-CONFIRMED = "A receipt shows that WhatsApp has it; it is not sent again."
+DOCTOR = "`pombo doctor` created it to check that a task reaches process_inbound and completes."
+WITHOUT_REPLY = "No reply: the handler returned none, or it is not called for this kind of message."
+NO_MESSAGE = "Parsed. No handler is called for this kind of event."
+RESENT = "No receipt arrived within the doubt window. Pombo resends the message, at most once."
+REPLAYED = "An operator replayed it (round {round})."
+RELEASED = "The previous reply ended without being sent. This reply no longer waits for it."
+REPLAYABLE = "`pombo dead replay` retries it."
+REPLAYABLE_AS_DOUBLE = "A copy may have arrived; `pombo dead replay --may-double` resends it."
+CONFIRMED = "A receipt confirms that WhatsApp has it. Pombo does not resend it."
 
 TRIES: Mapping[str, str] = {
     # of an event
     "replied": "The handler answered.",
     "dropped": "The handler dropped it.",
     "handler_failed": "The handler failed.",
-    "backend_down": "The handler's backend did not answer. This try does not count.",
-    "unparsable": "It was read again and still makes no sense.",
-    "unknown_sender": "The number it was sent to is still unknown.",
+    "backend_down": "The handler's backend did not answer. This attempt does not count.",
+    "unparsable": "Parsing failed again.",
+    "unknown_sender": "Still no tenant owns this phone number ID.",
     # of a message
-    "accepted": "WhatsApp took it.",
-    "lost": "It was handed to WhatsApp and the answer was lost: WhatsApp may or may not have it.",
-    "provider_down": "WhatsApp did not take it: WhatsApp is down or cannot be reached. This try does not count.",
-    "retry": "WhatsApp could not take it this time.",
-    "limited": "WhatsApp allows no more for the moment; the try does not count.",
-    "credential_refused": "WhatsApp refuses the access token: reconnect the number.",
+    "accepted": "Accepted by WhatsApp.",
+    "lost": "Sent, but WhatsApp's response was lost.",
+    "provider_down": "WhatsApp did not accept it: WhatsApp is down or unreachable. This attempt does not count.",
+    "retry": "WhatsApp did not accept it this time.",
+    "limited": "WhatsApp reports that a limit is reached. This attempt does not count.",
+    "credential_refused": "WhatsApp rejected the access token. Messages wait. Reconnect the number to send them.",
     "blocked": "WhatsApp has blocked the business number for now.",
-    "refused": "WhatsApp refused it for good.",
+    "refused": "WhatsApp rejected it permanently.",
 }
-"""By the verdict's word."""
+"""By the verdict's word: what came of an attempt."""
 
 NUMBERED = frozenset({"handler_failed", "lost", "retry"})
-"""Where the number of the try matters: those that count and are not the last."""
+"""Verdicts whose attempt number is shown: the attempt counts and is not the last."""
 
 RETRIED = frozenset(
     {"handler_failed", "backend_down", "provider_down", "retry", "limited", "credential_refused", "blocked"}
 )
-"""After these it is tried again, unless it has come to its end."""
+"""After these Pombo retries, unless the record is final."""
 
 UNSETTLED: Mapping[tuple[str, str], str] = {
-    ("inbound", "started"): "The handler is at work on it.",
-    ("inbound", "cut_off"): "The handler was cut off: its process ended, or it was not heard of again.",
-    ("inbound", "put_back"): "Its process was told to end before the handler was done: it was put back.",
-    ("outbound", "started"): "It is being handed to WhatsApp.",
-    ("outbound", "in_doubt"): "The one that was sending it was not heard of again: WhatsApp may or may not have it.",
-    ("outbound", "cut_off"): "The one that was sending it was not heard of again.",
-    ("outbound", "put_back"): "It was put back before the sending began.",
+    ("inbound", "started"): "The handler is running.",
+    ("inbound", "cut_off"): "The handler was interrupted: the worker ended or stopped responding.",
+    ("inbound", "put_back"): "The worker shut down before the handler finished, and released its lease.",
+    ("outbound", "started"): "Sending to WhatsApp.",
+    ("outbound", "in_doubt"): "The worker stopped responding while sending: WhatsApp may or may not have the message.",
+    ("outbound", "cut_off"): "The worker stopped responding while sending.",
+    ("outbound", "put_back"): "The worker released its lease before it began to send.",
 }
-"""By kind: a try that has left no verdict."""
+"""By kind: an attempt that has left no verdict."""
 
 DEAD: Mapping[str, str] = {
-    "unparsable": "It could not be read. It is kept as it came.",
-    "attempts": "All tries were used up. It is dead: a person may have it tried again.",
-    "error": "The handler failed at the last try. It is dead: a person may have it tried again.",
-    "permanent": "It will not be sent. It is dead: a person may change what was wrong and have it tried again.",
-    "in_doubt": "No receipt came. WhatsApp may or may not have it; a person has to decide.",
-    "waited": "It waited longer than MESSAGE_MAX_AGE. Moved to dead letters; `pombo dead replay` retries it.",
-    "window": "More than 24 hours have passed since the person wrote last; only a template may be sent.",
-    "invalid": "Moved to dead letters. Correct the handler; `pombo dead discard` removes the letter.",
+    "unparsable": "Parsing failed. Moved to dead letters as received; `pombo dead replay` parses it again.",
+    "attempts": "Failed after {attempts}. Moved to dead letters; `pombo dead replay` retries it.",
+    "error": "The handler failed on the last attempt. Moved to dead letters; `pombo dead replay` retries it.",
+    "permanent": "Moved to dead letters unsent. Correct the cause; `pombo dead replay` then retries it.",
+    "in_doubt": "No receipt arrived: WhatsApp may or may not have the message. Moved to dead letters; "
+    "`pombo dead replay --may-double` resends it.",
+    "waited": "Waited longer than MESSAGE_MAX_AGE. Moved to dead letters; `pombo dead replay` retries it.",
+    "window": "Not sent: the customer's last message is more than 24 hours old, and only a template may be sent. "
+    "Moved to dead letters.",
+    "invalid": "Moved to dead letters. Correct the handler; `pombo dead discard` discards this reply.",
 }
 
 DROPPED: Mapping[str, str] = {
-    "unknown_sender": "It was sent to a number that is nobody's here.",
-    "opt_out": "The person wants no more messages; it is not sent.",
-    "discarded": "A person gave it up.",
+    "unknown_sender": "Dropped: no tenant owns this phone number ID.",
+    "opt_out": "Not sent: the customer opted out.",
+    "discarded": "An operator discarded it.",
 }
 
 WAITS: Mapping[str, tuple[str, str]] = {
-    "predecessor": ("It waits for the reply before it", "It waited for the reply before it"),
+    "predecessor": ("Waiting for the previous reply", "Waited for the previous reply"),
     "blocked": (
-        "It waits: the business number is blocked",
-        "It waited while the business number was blocked",
+        "Waiting: WhatsApp has blocked the business number",
+        "Waited while the business number was blocked",
     ),
     REAUTH_REQUIRED: (
-        "It waits: the number has to be reconnected",
-        "It waited for the number to be reconnected",
+        "Waiting for the number to be reconnected: WhatsApp rejects its access token",
+        "Waited for the number to be reconnected",
     ),
     "provider_down": (
-        "WhatsApp is down or cannot be reached. The message waits; nothing is lost",
-        "WhatsApp was down or could not be reached. The message waited",
+        "Waiting: WhatsApp is down or unreachable",
+        "Waited while WhatsApp was down or unreachable",
     ),
     "backend_down": (
-        "The handler's backend does not answer. The event waits; nothing is lost",
-        "The handler's backend did not answer. The event waited",
+        "Waiting: the handler's backend does not answer",
+        "Waited while the handler's backend did not answer",
     ),
     "provider_probe": (
-        "WhatsApp's answer to an earlier request was lost. The message waits until Pombo knows that WhatsApp answers",
-        "WhatsApp's answer to an earlier request was lost. The message waited until Pombo knew that WhatsApp answers",
+        "Waiting for a probe of WhatsApp: its response to an earlier request was lost",
+        "Waited for a probe of WhatsApp: its response to an earlier request was lost",
     ),
     "backend_probe": (
-        "The backend's answer to an earlier event was lost. The event waits until Pombo knows that the backend answers",
-        "The backend's answer to an earlier event was lost. The event waited until Pombo knew that the backend answers",
+        "Waiting for a probe of the handler's backend: its response to an earlier event was lost",
+        "Waited for a probe of the handler's backend: its response to an earlier event was lost",
     ),
-    "in_doubt": ("It waits for a receipt", "It waited for a receipt"),
-    "": ("It waits", "It waited"),
+    "in_doubt": ("Waiting for a delivery receipt", "Waited for a delivery receipt"),
+    "": ("Waiting for the next attempt", "Waited for the next attempt"),
 }
 """By the reason in the log: while it lasts, and when it is over."""
 
 RECEIPTS: Mapping[str, str] = {
-    "sent": "WhatsApp confirms that it was sent.",
-    "delivered": "It reached the phone.",
-    "read": "It was read.",
-    "played": "It was played.",
-    "failed": "WhatsApp took it, and could not deliver it after all.",
+    "sent": "WhatsApp confirmed that it was sent.",
+    "delivered": "Delivered to the customer's phone.",
+    "read": "Read by the customer.",
+    "played": "Played by the customer.",
+    "failed": "Accepted by WhatsApp, but not delivered.",
 }
 
 
@@ -127,8 +129,16 @@ def clock(at: datetime, beside: datetime) -> str:
     return f"{at:%H:%M:%S} UTC" if at.date() == beside.date() else f"{at:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def dead(reason: str | None) -> str:
-    return DEAD.get(reason or "", f"It is dead: {reason or 'nobody knows why'}.")
+def dead(reason: str | None, attempts: int | None = None) -> str:
+    """`attempts`: how many it took; None where that is not known."""
+    unknown = f"Moved to dead letters: {reason or 'no reason was recorded'}."
+    return DEAD.get(reason or "", unknown).replace("{attempts}", _counted(attempts))
+
+
+def _counted(attempts: int | None) -> str:
+    if not attempts:
+        return "all attempts"
+    return f"{attempts} attempts" if attempts > 1 else "1 attempt"
 
 
 def invalid(why: str | None) -> str:
@@ -137,11 +147,11 @@ def invalid(why: str | None) -> str:
 
 
 def unsendable(why: str | None) -> str:
-    return f"It cannot be sent: {(why or 'no reason was kept').rstrip('.')}."
+    return f"Cannot be sent: {(why or 'no reason was recorded').rstrip('.')}."
 
 
 def dropped(reason: str | None) -> str:
-    return DROPPED.get(reason or "", f"Nothing more is done with it: {(reason or 'no reason was given').rstrip('.')}.")
+    return DROPPED.get(reason or "", f"Dropped: {(reason or 'no reason was given').rstrip('.')}.")
 
 
 def dropped_by_handler(said: str | None) -> str:
@@ -150,28 +160,29 @@ def dropped_by_handler(said: str | None) -> str:
 
 
 def discarded(because: str | None) -> str:
-    return f"A person gave it up: {because.rstrip('.')}." if because else DROPPED["discarded"]
+    return f"An operator discarded it: {because.rstrip('.')}." if because else DROPPED["discarded"]
 
 
 def handled(size: int, invalid: int) -> str:
     """`size`: how many replies the handler gave; `invalid`: how many of them cannot be sent."""
     if size == 0:
-        return "It was handled; there is nothing to answer."
+        return "Handled: no reply to send."
     if invalid == 0:
-        return f"It was handled: {size} to send."
-    return f"It was handled: {size - invalid} of {size} replies to send; {invalid} cannot be sent."
+        return f"Handled: {size} {'reply' if size == 1 else 'replies'} to send."
+    return f"Handled: {size - invalid} of {size} replies to send; {invalid} cannot be sent."
 
 
 def came_again(times: int, last: datetime, first: datetime) -> str:
-    often = "" if times == 1 else f" {times} times, the last at {clock(last, first)}"
-    return f"It came again{often}; nothing was done twice."
+    if times == 1:
+        return "Duplicate received; not processed again."
+    return f"{times} duplicates received, the last at {clock(last, first)}; not processed again."
 
 
 def waited(reason: str, times: int, first: datetime, last: datetime, until: datetime | None, over: bool) -> str:
-    """One wait, however many looks it took. `until`: when it is looked at again."""
+    """One wait, however many checks it took. `until`: when the next one is."""
     now, then = WAITS.get(reason, WAITS[""])
-    looks = "" if times == 1 else f"; looked {times} times, the last at {clock(last, first)}"
-    again = "" if over or until is None else f"; the next look is at {clock(until, first)}"
+    looks = "" if times == 1 else f"; checked {times} times, the last at {clock(last, first)}"
+    again = "" if over or until is None else f"; next check at {clock(until, first)}"
     return f"{then if over else now}{looks}{again}."
 
 
