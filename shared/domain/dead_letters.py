@@ -1,7 +1,7 @@
-"""Dead letters: what waits for a person's word, what is told of it without its content, and which of them are meant.
+"""Dead letters: what waits for an operator, what may be shown of it without its content, and how to select them.
 
-A dead letter is a record in state `dead`; a message that WhatsApp took and a receipt refused later is listed with them,
-and an event of an unknown sender by its own name alone.
+A dead letter is a record in state `dead`. A message that WhatsApp accepted and a receipt refused later is listed with
+them; an event of an unknown sender only where it is asked for by that name.
 """
 
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ _CODED = frozenset({"permanent", "attempts", "in_doubt", "waited"})
 
 DISCARDED = "discarded"
 DISCARDED_BECAUSE = "discarded_because"
-"""Where the metadata hold what a person said of a letter that was given up. Never logged, as all of them."""
+"""Where the metadata hold the reason that an operator gave for discarding a letter. Never logged, as all of them."""
 
 HANDLER = "handler"
 """The reason of what the handler dropped. Its own words are kept apart from our reasons, or it could pass for them."""
@@ -77,22 +77,18 @@ def is_of_unknown_sender(record: Delivery) -> bool:
 
 
 def is_discarded(record: Delivery) -> bool:
-    """Given up by a person, and not dropped by a handler that says so."""
+    """Discarded by an operator, and not dropped by a handler that gives that reason."""
     return record.state is State.DROPPED and record.reason == DISCARDED and not is_dropped_by_handler(record)
 
 
 def is_untried(record: Delivery) -> bool:
-    """Replayed, and no attempt since: whoever replayed it may have been killed before its task was made."""
+    """Replayed, and no attempt since: the command that replayed it may have been killed before it made the task."""
     return record.state is State.PENDING and record.round > 0 and record.attempt == 0
 
 
 def is_refused_later(record: Delivery) -> bool:
-    """Taken by the provider, which then could not deliver it."""
-    return (
-        record.state is State.DONE
-        and record.current_receipts.failed is not None
-        and not record.current_receipts.reached
-    )
+    """Accepted by the provider, which then could not deliver it."""
+    return record.state is State.DONE and record.current_receipts.failed is not None and not record.current_receipts.reached
 
 
 def is_invalid(record: Delivery) -> bool:
@@ -102,11 +98,11 @@ def is_invalid(record: Delivery) -> bool:
 
 def why_never(record: Delivery) -> str:
     """Why a replay of an invalid reply is refused."""
-    return f"It cannot be sent as it is: {record.last_error or 'no reason was kept.'}"
+    return f"The message is invalid and cannot be sent: {record.last_error or 'no reason was recorded.'}"
 
 
 def is_letter(record: Delivery) -> bool:
-    """Whether a person may decide upon it."""
+    """Whether an operator may decide about it."""
     return record.state is State.DEAD or is_refused_later(record) or is_of_unknown_sender(record)
 
 
@@ -116,17 +112,17 @@ def is_confirmed(record: Delivery) -> bool:
 
 
 class Replays(StrEnum):
-    """What a replay would make of a letter."""
+    """What a replay would do with a letter."""
 
-    AGAIN = "again"  # it is tried anew
+    AGAIN = "again"  # it is retried
     DONE = "done"  # nothing: a receipt shows that the provider has it
-    MAY_DOUBLE = "may_double"  # it is tried anew, with leave to arrive twice
+    MAY_DOUBLE = "may_double"  # it is retried, and may arrive twice
     NEVER = "never"  # nothing: it cannot be sent as it is
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """What is told of a letter: nothing of its content, and nobody's number."""
+    """What is shown of a letter: nothing of its content, and no phone number."""
 
     key: str
     kind: Kind

@@ -1,6 +1,6 @@
 """Errors: what it is, not when it happened. One tree; an error of a send carries its verdict, there is no second table.
 
-The docstring of a class is the sentence that a person reads. No message here ever holds a number, a name or a text.
+The docstring of a class is the sentence that an operator reads. No message here ever holds a number, a name or a text.
 """
 
 from datetime import timedelta
@@ -30,7 +30,7 @@ class PomboError(Exception):
 
     @property
     def sentence(self) -> str:
-        """What a person reads."""
+        """What an operator reads."""
         return str(self) or (type(self).__doc__ or "").strip().splitlines()[0]
 
 
@@ -66,7 +66,7 @@ class CertificatesUnavailable(PomboError):
 
 
 class UnknownState(PomboError):
-    """A newer version of Pombo wrote this; this one does not know what it means."""
+    """A newer version of Pombo wrote this; this version cannot read it."""
 
     code = "state_unknown"
     retryable = True
@@ -84,13 +84,13 @@ class Forbidden(PomboError):
 
 
 class TaskInvalid(PomboError):
-    """This is no task."""
+    """The request is not a task."""
 
     code = "task_invalid"
 
 
 class TokenCheck(TaskInvalid):
-    """This is a check of the token, and no task."""
+    """The request checks the token; it is not a task."""
 
 
 # ---- of a webhook
@@ -103,7 +103,7 @@ class SignatureInvalid(PomboError):
 
 
 class ItemUnparsable(PomboError):
-    """The provider sent something that makes no sense to us."""
+    """Pombo cannot parse what the provider sent."""
 
     code = "unparsable"
     scope = "message"
@@ -144,7 +144,7 @@ class SendError(PomboError):
 
 
 class AnswerLost(SendError):
-    """The provider's answer was lost; it may or may not have the message."""
+    """The provider's response was lost: the provider may or may not have the message."""
 
     code = "answer_lost"
 
@@ -155,7 +155,7 @@ class AnswerLost(SendError):
 
 
 class OutageInSuccess(AnswerLost):
-    """The provider reported an outage in a response that says success; it may or may not have the message."""
+    """The provider reported an outage in a success response: the provider may or may not have the message."""
 
     code = "outage_in_success"
 
@@ -165,7 +165,7 @@ class OutageInSuccess(AnswerLost):
 
 
 class ProviderUnavailable(SendError):
-    """The provider takes no messages at the moment."""
+    """The provider is unavailable and did not accept the message."""
 
     code = "provider_unavailable"
     retryable = True
@@ -177,7 +177,7 @@ class ProviderUnavailable(SendError):
 
 
 class TryLater(SendError):
-    """The provider could not take it this time."""
+    """The provider did not accept the message this time."""
 
     code = "try_later"
     retryable = True
@@ -188,7 +188,7 @@ class TryLater(SendError):
 
 
 class LimitReached(SendError):
-    """The provider allows no more messages for the moment."""
+    """A limit of the provider is reached."""
 
     code = "limited"
     retryable = True
@@ -212,7 +212,7 @@ class LimitReached(SendError):
 
 
 class CredentialInvalid(SendError):
-    """The provider no longer accepts the credential: reconnect the number."""
+    """The provider rejected the credential: reconnect the number."""
 
     code = "credential_refused"
     retryable = True
@@ -225,7 +225,7 @@ class CredentialInvalid(SendError):
 
 
 class AccessDenied(CredentialInvalid):
-    """The provider denies access with this credential: grant the permission, or reconnect the number."""
+    """The credential lacks a permission: grant it, or reconnect the number."""
 
     code = "access_denied"
 
@@ -259,7 +259,7 @@ class SenderBlocked(SendError):
 
 
 class SendRefused(SendError):
-    """The provider refused it for good."""
+    """The provider refused the message permanently."""
 
     code = "refused"
     alert = True

@@ -86,7 +86,7 @@ def parse_task(kind: Kind, body: Any) -> Task:
     if not isinstance(body, Mapping):
         raise TaskInvalid("A task is a JSON object.")
     if body == CHECK_BODY:
-        raise TokenCheck("A call that checks the token; it is no task.")
+        raise TokenCheck("The request checks the token; it is not a task.")
     version = body.get("v")
     if not _is_count(version):
         raise TaskInvalid("A task has a version, v.")

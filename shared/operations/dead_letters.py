@@ -147,7 +147,7 @@ def _decide(store: Store, clock: Clock, key: str, decide: Callable[[Delivery], S
 
     def on(record: Delivery | None) -> Step:
         if record is None:
-            raise NotAllowed("There is no such record.")
+            raise NotAllowed("The record does not exist.")
         found.append(record)
         return decide(record)
 

@@ -167,7 +167,7 @@ def test_a_letter_is_shown_with_all_that_was_tried_its_rounds_told_apart(desk: D
     (shown,) = json.loads(desk.look("show", letter.key, "--json"))["letters"]
     attempts = [(one["round"], one["attempt"], one["answer"], one["code"]) for one in shown["attempts"]]
     assert attempts == [(0, 1, "refused", 131026), (1, 1, "refused", 131047)]
-    assert "the person is not on WhatsApp" in shown["attempts"][0]["sentence"]
+    assert "the customer is not on WhatsApp" in shown["attempts"][0]["sentence"]
     assert "more than 24 hours" in shown["attempts"][1]["sentence"]
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", one["at"]) for one in shown["attempts"])
     assert (shown["error"], shown["code"], shown["round"], shown["replay"]) == ("permanent", 131047, 1, "again")

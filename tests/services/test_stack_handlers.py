@@ -163,7 +163,7 @@ def test_a_reply_that_cannot_be_sent_is_listed_shown_not_replayed_and_given_up(s
     stack.wait_settled([message_id])
     letter = stack.reply(message_id, 2)
     assert letter is not None
-    sentence = "It cannot be sent as it is: A reply is a str or an OutboundMessage, not int."
+    sentence = "The message is invalid and cannot be sent: A reply is a str or an OutboundMessage, not int."
 
     (listed,) = [one for one in desk.listed("--error", "invalid")["letters"] if one["key"] == letter.key]
     assert (listed["error"], listed["kind"], listed["replay"], listed["tries"]) == ("invalid", "outbound", "never", 0)

@@ -163,9 +163,9 @@ def test_a_send_that_is_retried_says_when(told: Stack, contact: str) -> None:
     message_id = told.say(contact, "hello")
 
     said = wait_for(told, message_id, "retry")
-    why = "for a reason that is not known here"
+    why = "for a reason that Pombo does not know"
     assert re.search(
-        rf"could not take it this time, {why}\.( Next attempt at {CLOCK}\.)? \(attempt 1, code 999999\)", said
+        rf"did not accept it this time, {why}\.( Next attempt at {CLOCK}\.)? \(attempt 1, code 999999\)", said
     )
     told.wait_settled([message_id])
     assert whats(told, message_id)[3:6] == ["planned", "retry", "accepted"]
@@ -176,7 +176,7 @@ def test_a_limit_says_whose_it_is_and_when_it_goes_on(told: Stack, contact: str)
     message_id = told.say(contact, "hello")
 
     said = wait_for(told, message_id, "limited", "Next attempt at")
-    assert re.search(rf"this person in a short time\. Next attempt at {CLOCK}\. \(code 131056\)", said)
+    assert re.search(rf"one customer in a short time is reached\. Next attempt at {CLOCK}\. \(code 131056\)", said)
     told.wait_settled([message_id], 60)
     assert whats(told, message_id)[3:7] == ["planned", "limited", "limited", "accepted"]
 

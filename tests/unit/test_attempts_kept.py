@@ -44,7 +44,7 @@ def numbers_shown(record: Delivery) -> list[int]:
     told = [
         one for one in moments(record, "", lambda *_: None, (), {}, None) if one.what in ("handler_failed", "retry")
     ]
-    return [int(one.sentence.rpartition("try ")[2].split(",")[0].rstrip(")")) for one in told]
+    return [int(one.sentence.rpartition("attempt ")[2].split(",")[0].rstrip(")")) for one in told]
 
 
 def test_the_most_attempts_that_can_be_set_are_all_kept() -> None:

@@ -319,9 +319,11 @@ def test_no_row_no_replay(name: str, may_double: bool) -> None:
 
 
 def test_a_replay_of_what_cannot_be_sent_is_refused_with_the_reason() -> None:
-    with pytest.raises(NotAllowed, match=r"^It cannot be sent as it is: The text of a message is empty\.$"):
+    with pytest.raises(
+        NotAllowed, match=r"^The message is invalid and cannot be sent: The text of a message is empty\.$"
+    ):
         replay(dead(reason="invalid", last_error="The text of a message is empty."), LIMITS, NOW)
-    with pytest.raises(NotAllowed, match=r"^It cannot be sent as it is: no reason was kept\.$"):
+    with pytest.raises(NotAllowed, match=r"^The message is invalid and cannot be sent: no reason was recorded\.$"):
         replay(dead(reason="invalid"), LIMITS, NOW)
 
 

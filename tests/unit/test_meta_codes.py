@@ -258,7 +258,7 @@ def test_a_sentence_says_what_the_verdict_will_do() -> None:
 
 
 def test_a_code_has_its_sentence_wherever_it_comes_from() -> None:
-    assert sentence_for(131047) == "Meta refused it: more than 24 hours since their last message."
+    assert sentence_for(131047) == "Meta refused it: the customer's last message is more than 24 hours old."
     assert sentence_for(131047, "refused") == sentence_for(131047)
     assert sentence_for(250) == known(200).sentence
 

@@ -400,7 +400,7 @@ def test_the_remark_on_a_message_that_cannot_be_read_names_its_type(type_: str, 
     item = {name: part for name, part in text_message().items() if name != "text"} | {"type": type_} | more
     (event,) = parse(envelope(value_of(item))).events
     assert remark(stored(event)) == (
-        f"Pombo cannot read its content ({said}); it reaches only a handler that asks for unsupported messages."
+        f"Pombo does not support its content ({said}); only a handler that accepts unsupported messages gets it."
     )
 
 
@@ -420,7 +420,7 @@ def test_there_is_no_remark_on_what_can_be_read_nor_on_what_is_no_message() -> N
 
 def test_the_remark_on_news_that_are_kept_in_part_says_how_large_they_were() -> None:
     (event,) = parse(envelope({"a": "x" * 300_000}, "history")).events
-    assert remark(stored(event)) == "Its value of 300008 bytes is too large; the beginning is kept."
+    assert remark(stored(event)) == "Its value of 300008 bytes is too large; Pombo stores only its beginning."
 
 
 # ---- what stands around it

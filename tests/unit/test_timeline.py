@@ -534,13 +534,13 @@ def test_what_has_ended_or_is_at_work_says_nothing_of_the_next_try(state: State)
 
 
 def explain(provider: str, code: int, answer: str) -> str | None:
-    return {131047: "Meta refused it: more than 24 hours since their last message."}.get(code)
+    return {131047: "Meta refused it: the customer's last message is more than 24 hours old."}.get(code)
 
 
 def test_a_code_is_told_by_its_own_sentence() -> None:
     record = after(dead(reason="permanent"), "refused", code=131047)
     (said,) = [moment.sentence for moment in build([record], explain=explain).events if moment.what == "refused"]
-    assert said == "Meta refused it: more than 24 hours since their last message. (code 131047)"
+    assert said == "Meta refused it: the customer's last message is more than 24 hours old. (code 131047)"
 
 
 def test_a_code_that_nobody_knows_is_told_by_the_sentence_of_its_verdict() -> None:
@@ -553,7 +553,8 @@ def test_a_failed_receipt_explains_its_code() -> None:
     record = with_receipts(after(done(), "accepted"), Receipts(failed=at(5), failed_code=131047))
     said = {moment.what: moment.sentence for moment in build([record], explain=explain).events}["receipt_failed"]
     assert said == (
-        "Accepted by WhatsApp, but not delivered. Meta refused it: more than 24 hours since their last message. "
+        "Accepted by WhatsApp, but not delivered. "
+        "Meta refused it: the customer's last message is more than 24 hours old. "
         "`pombo dead replay` retries it. (code 131047)"
     )
 
@@ -1021,10 +1022,10 @@ def test_what_has_no_record_any_more_is_told_by_the_logs() -> None:
     assert timeline is not None
     assert (timeline.shown, timeline.correlation_id, timeline.replies) == ("gone", "correlation-1", ())
     assert [moment.sentence for moment in timeline.events] == [
-        "New event stored.",
-        "Duplicate event received; not processed again (2 times, the last at 12:00:20 UTC).",
-        "The provider rejected the message permanently. Meta refused it: more than 24 hours since their last message. "
-        "(code 131047)",
+        "A new event was stored.",
+        "An event came again; nothing was done twice (2 times, the last at 12:00:20 UTC).",
+        "A message could not be sent. "
+        "Meta refused it: the customer's last message is more than 24 hours old. (code 131047)",
     ]
 
 

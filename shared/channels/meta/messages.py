@@ -51,7 +51,7 @@ def remark(record: Delivery) -> str | None:
     kept = record.payload
     value = mapping(kept.get("value"))
     if "truncated" in value and type(value.get("bytes")) is int:
-        return f"Its value of {value['bytes']} bytes is too large; the beginning is kept."
+        return f"Its value of {value['bytes']} bytes is too large; Pombo stores only its beginning."
     try:
         message = read(record)
     except ItemUnparsable:
@@ -59,8 +59,8 @@ def remark(record: Delivery) -> str | None:
     if message is None or message.unsupported is None:
         return None
     return (
-        f"Pombo cannot read its content ({_named(message.unsupported, message.raw)}); "
-        "it reaches only a handler that asks for unsupported messages."
+        f"Pombo does not support its content ({_named(message.unsupported, message.raw)}); "
+        "only a handler that accepts unsupported messages gets it."
     )
 
 

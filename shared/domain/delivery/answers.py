@@ -81,4 +81,4 @@ class Step:
 
 
 class NotAllowed(Exception):
-    """A person asked for what the table has no row for. The sentence says why."""
+    """An operator asked for what the table has no row for. The sentence says why."""

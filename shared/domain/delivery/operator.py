@@ -34,9 +34,11 @@ def replay(record: Delivery, limits: Limits, now: datetime, may_double: bool = F
     if _was_confirmed(record, now):
         return Step(Answer(TaskResult.ACK, record.state))
     if not is_letter(record):
-        raise NotAllowed("Only a dead letter, a refused one, or one from an unknown sender can be replayed.")
+        raise NotAllowed(
+            "Only a dead letter, a message that a receipt refused, or an event of an unknown sender can be replayed."
+        )
     if record.doubts and not may_double:
-        raise NotAllowed("A copy of it may have arrived: replay it with --may-double only.")
+        raise NotAllowed("A copy may have arrived: give --may-double to replay it.")
     fresh = replace(
         reopen(record, State.PENDING, generation=record.generation + 1),
         attempt=0,

@@ -35,17 +35,17 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Came:
-    """What a person sent. `type` is the provider's word where the kind has several: image of `media`, say."""
+    """What a customer sent. `type` is the provider's word where the kind has several: image of `media`, say."""
 
     kind: str
     type: str | None
     text: str | None
-    """What a person reads of it: the text, the caption, the title of what was tapped, the emoji of a reaction."""
+    """What the customer sees of it: the text, the caption, the title of what was tapped, the emoji of a reaction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """All of one event and its replies. `came` is None where it is no message of a person, or cannot be read."""
+    """All of one event and its replies. `came` is None where it is no message of a customer, or cannot be read."""
 
     correlation_id: str
     events: tuple[Moment, ...]
@@ -191,7 +191,7 @@ def _came(message: Message) -> Came:
 
 
 def _words(message: Message) -> str | None:
-    """What a person reads of a message that came."""
+    """The words of a received message."""
     place, interactive = message.location, message.interactive
     named = [card.name for card in message.contacts if card.name]
     words = [
@@ -207,7 +207,7 @@ def _words(message: Message) -> str | None:
 
 
 def _text(content: Any) -> str | None:
-    """What the person reads of it: a text, the words over buttons, the caption of a file, the emoji of a reaction."""
+    """What the customer reads of it: a text, the words over buttons, the caption of a file, the emoji of a reaction."""
     if not isinstance(content, Mapping):
         return None
     body = content.get("body")

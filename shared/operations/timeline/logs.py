@@ -84,7 +84,7 @@ def cut_offs(lines: Sequence[Line], key: str) -> list[datetime]:
 
 
 def replays(lines: Sequence[Line], key: str) -> dict[int, datetime]:
-    """When a person began which round of a delivery: the first time, where a killed command said so again."""
+    """When an operator began which round of a delivery: the first time, where a killed command said so again."""
     began: dict[int, datetime] = {}
     for line in lines:
         if (line.delivery, line.event) == (key, REPLAY) and line.round is not None:

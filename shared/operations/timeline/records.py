@@ -64,7 +64,7 @@ def moments(
     invalid: int = 0,
 ) -> Iterator[Moment]:
     """In causal order. `beginning`: how it came to be; from the log, `cut_offs`: when its tries were found cut off,
-    `replays`: when a person began which round, and `enqueued`: how many of its replies have their task.
+    `replays`: when an operator began which round, and `enqueued`: how many of its replies have their task.
     `invalid`: how many of its replies cannot be sent.
     """
     what = "received" if record.kind is Kind.INBOUND else "planned"
@@ -90,7 +90,7 @@ def beginning_of_event(record: Delivery) -> str:
 
 
 def cannot_be_sent(record: Delivery) -> bool:
-    """Whether a handler gave it in a form that makes no message, whatever a person decided since."""
+    """Whether a handler gave it in a form that makes no message, whatever an operator decided since."""
     return record.kind is Kind.OUTBOUND and record.payload.get("type") == INVALID and "content" not in record.payload
 
 
