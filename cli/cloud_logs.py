@@ -64,12 +64,10 @@ class CloudLogs:
         except GoogleAuthError as error:
             raise click.ClickException(_NO_CREDENTIALS) from error
         except OSError as error:
-            raise click.ClickException("Cloud Logging cannot be reached from here.") from error
+            raise click.ClickException("Cannot reach Cloud Logging from this machine.") from error
 
 
-_NO_CREDENTIALS = (
-    "There are no Google credentials here that work; get some with: gcloud auth application-default login."
-)
+_NO_CREDENTIALS = "This machine has no valid Google credentials. Get them with: gcloud auth application-default login."
 
 
 def connect(project: str) -> Any:
@@ -78,7 +76,7 @@ def connect(project: str) -> Any:
         from google.cloud import logging
     except ImportError as error:
         raise click.ClickException(
-            "--cloud needs google-cloud-logging: .venv/bin/pip install -e '.[cloud]' in the clone."
+            "--cloud needs google-cloud-logging. Install it in the clone with: .venv/bin/pip install -e '.[cloud]'."
         ) from error
     from google.auth.exceptions import GoogleAuthError
 
@@ -122,8 +120,8 @@ def _refusal(error: Any, project: str) -> str:
         case exceptions.Unauthorized():
             return _NO_CREDENTIALS
         case exceptions.NotFound():
-            return f"There is no project {project}, or these credentials may not see it."
+            return f"The project {project} does not exist, or these credentials may not see it."
         case exceptions.TooManyRequests():
-            return "Cloud Logging allows no more reads for the moment; try again in a minute."
+            return "Cloud Logging's read limit is reached. Try again in a minute."
         case _:
-            return f"Cloud Logging did not answer as it should ({type(error).__name__}); try again."
+            return f"The call to Cloud Logging failed ({type(error).__name__}). Try again."

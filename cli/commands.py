@@ -35,17 +35,17 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
     help="Show the version and exit.",
 )
 def pombo() -> None:
-    """WhatsApp messages in, replies out: once, in order, and anybody can see where each one is.
+    """Receive WhatsApp messages and send the replies: once, in order, each one traceable.
 
     \b
     Examples:
-      pombo up                      start all of Pombo on this machine
-      pombo say "hello" --wait      send it a message and wait for the reply
-      pombo ledger                  what WhatsApp was given
-      pombo trace ID                what became of a message
-      pombo dead list               what waits for a person's word
-      pombo doctor                  is everything in place?
-      pombo chaos                   break everything, and account for every message
+      pombo up                      start Pombo on this machine
+      pombo say "hello" --wait      send a message as a customer and wait for the reply
+      pombo ledger                  list the messages that the WhatsApp simulator accepted
+      pombo trace ID                show the timeline of a message
+      pombo dead list               list dead letters
+      pombo doctor                  check the store, the queue, the handler and the settings
+      pombo chaos                   inject faults at random and account for every message
     """
 
 
@@ -82,7 +82,7 @@ def run(command: click.Command = pombo) -> None:
     except BrokenPipeError:
         sys.exit(0)
     except OSError as error:
-        _fail(f"The answer could not be written: {error.strerror}.", 1)
+        _fail(f"Cannot write the output: {error.strerror}.", 1)
 
 
 def _help_of(context: click.Context) -> str:

@@ -12,8 +12,8 @@ from shared.operations import lookup
 from shared.operations.lookup import Ambiguous, LookupResult, Match
 
 NOTHING_KNOWN = (
-    f"Nothing is known by this id: give {LEAST_PREFIX} or more characters of a correlation id, event id or key, or a "
-    "whole WhatsApp message id."
+    f"No record has this id: give {LEAST_PREFIX} or more characters of a correlation id, event id or key, or a whole "
+    "WhatsApp message id."
 )
 
 IN_LOG = "in the log"
@@ -53,7 +53,7 @@ def _ambiguous(matches: Sequence[Match], more: bool) -> click.ClickException:
     rows = [(match.id, match.kind, f"{match.at:%Y-%m-%d %H:%M:%S}" if match.at else "-") for match in matches]
     click.echo("\n".join(terminal.table(columns, rows)), err=True)
     many = f"More than {len(matches)}" if more else f"{len(matches)}"
-    return click.ClickException(f"{many} ids begin so; give more characters.")
+    return click.ClickException(f"{many} ids start with this; give more characters.")
 
 
 def _moment(text: str) -> datetime | None:

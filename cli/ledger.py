@@ -1,4 +1,4 @@
-"""pombo ledger: what the WhatsApp simulator was given."""
+"""pombo ledger: the messages that the WhatsApp simulator accepted."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,17 +16,17 @@ _COLUMNS = (Column("ACCEPTED (UTC)"), Column("TO", 12), Column("TYPE", 8), Colum
 
 
 @click.command()
-@click.option("--limit", type=click.IntRange(1), default=SHOWN, show_default=True, help="Show so many, the newest.")
+@click.option("--limit", type=click.IntRange(1), default=SHOWN, show_default=True, help="Show this many, newest first.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list, with the whole body of each.")
 @data_dir_option
 def ledger(limit: int, as_json: bool, data_dir: Path) -> None:
-    """Show the messages that the WhatsApp simulator accepted, the newest first, with the buttons that can be tapped.
+    """List the messages that the WhatsApp simulator accepted, newest first, with the buttons that a customer can tap.
 
     \b
     Examples:
       pombo ledger
       pombo ledger --limit 3 --json
-      pombo say --tap ID            tap a button of which [ID] is shown
+      pombo say --tap ID            tap the button shown as [ID]
     """
     entries = simulator.ledger(find(data_dir))
     shown = entries[:limit]
@@ -36,16 +36,16 @@ def ledger(limit: int, as_json: bool, data_dir: Path) -> None:
 def as_lines(shown: Sequence[Entry], total: int) -> Iterator[str]:
     """A line for each message; at the foot how many there are where not all are shown."""
     if not shown:
-        yield "WhatsApp was given no message."
+        yield "WhatsApp has accepted no messages."
         return
     yield from terminal.table(_COLUMNS, [_row(entry) for entry in shown])
     if len(shown) < total:
-        yield f"{total:,} messages. Shown are the newest {len(shown):,}."
+        yield f"{total:,} messages. Showing the newest {len(shown):,}."
 
 
 def _row(entry: Entry) -> tuple[str, ...]:
     taps = [f"[{choice.id}]" for choice in simulator.choices(entry)]
-    lost = [] if entry["answered"] else ["(the answer was lost)"]
+    lost = [] if entry["answered"] else ["(response lost)"]
     text = " ".join([*lost, simulator.words(entry), *taps]).strip()
     at = str(entry["accepted_at"])[:19].replace("T", " ")
     to = str(entry["to"] or entry["recipient"])

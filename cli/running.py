@@ -34,7 +34,7 @@ def data_dir_option(command: Any) -> Any:
         default=config.DATA_DIRECTORY,
         type=terminal.FilePath(path_type=Path),
         show_default=True,
-        help="Where Pombo keeps its data on this machine.",
+        help="Pombo's data directory on this machine.",
     )(command)
 
 
@@ -150,11 +150,11 @@ def _of_stack(environ: dict[str, str], data_dir: Path, wanted: str) -> Described
         secrets = frozenset(described.get("secrets", ()))
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise click.ClickException(
-            f"Pombo is starting with its data in {data_dir}; try again once it says that it is ready."
+            f"Pombo is starting with its data in {data_dir}. Try again when it reports that it is up."
         ) from error
     if wanted and wanted != store:
         raise click.ClickException(
-            f"The Pombo that runs here keeps its records in {store}: unset STORE, which says {wanted}."
+            f"The running Pombo keeps its records in {store}, but STORE is {wanted}: unset STORE."
         )
     start = invocation.start(data_dir, store)
     return Described(environ, directory / LOG_FILE, control, is_local=True, start=start, secrets=secrets)
@@ -170,17 +170,17 @@ def _left(environ: dict[str, str], data_dir: Path, wanted: str) -> Described:
     if store == "sqlite":
         file = Path(environ.get("SQLITE_PATH") or kept.get("SQLITE_PATH") or data_dir / SQLITE_FILE)
         if not file.is_file():
-            raise click.ClickException(f"No Pombo runs with its data in {data_dir}; start one with: {start}.")
+            raise click.ClickException(f"No Pombo is running with its data in {data_dir}. Start one with: {start}.")
         environ |= {"STORE": store, "SQLITE_PATH": str(file)}
     elif kept:
         environ |= kept
     elif is_known:
         raise click.ClickException(
-            f"No Pombo runs with its data in {data_dir}. The last one kept its records in {store}, whose server ended "
-            f"with it; start it again with: {start}."
+            f"No Pombo is running with its data in {data_dir}. The last one kept its records in {store}, whose server "
+            f"stopped with it. Start it again with: {start}."
         )
     else:
-        raise click.ClickException(f"No Pombo here keeps its records in {store}; start one with: {start}.")
+        raise click.ClickException(f"No Pombo here keeps its records in {store}. Start one with: {start}.")
     return Described(environ, data_dir / LOG_FILE, is_local=True, runs=False, start=start)
 
 
@@ -196,8 +196,8 @@ def find(data_dir: Path) -> Running:
     """The stack, or the store that one has left. Raises ClickException when there is neither."""
     described = describe(data_dir)
     if not described.runs and sys.stderr.isatty():
-        what = "its SQLite file holds" if described.environ["STORE"] == "sqlite" else "the store of the last one holds"
-        click.echo(f"No Pombo runs with its data in {data_dir}; this is what {what}.", err=True)
+        what = "its SQLite file" if described.environ["STORE"] == "sqlite" else "the store of the last one"
+        click.echo(f"No Pombo is running with its data in {data_dir}. Reading {what}.", err=True)
     try:
         settings = config.load(described.environ, config.CLI)
         store = bootstrap.build_store(settings)

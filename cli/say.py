@@ -1,4 +1,4 @@
-"""pombo say: do what a customer would, through the WhatsApp simulator."""
+"""pombo say: act as a customer, through the WhatsApp simulator."""
 
 import time
 from collections.abc import Sequence
@@ -30,15 +30,15 @@ LOOK_SECONDS = 0.1
 @click.option(
     "--wait",
     is_flag=True,
-    help=f"Wait for the replies, {WAIT_SECONDS} s at most, and report each failed try; exit 1 if they do not come.",
+    help=f"Wait up to {WAIT_SECONDS} s for the replies and report each failed attempt; exit 1 if they do not arrive.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @data_dir_option
 def say(wait: bool, as_json: bool, data_dir: Path, **given: Any) -> None:
-    """Send TEXT to the business, as a customer; or tap, react, send an image or a place.
+    """Send TEXT to the business as a customer; or tap a button, react, send an image or a location.
 
-    Without --wait it ends once Pombo has stored the message, and prints the timeline up to then, with the id for pombo
-    trace. Exit 0 then says that the message arrived, not that it was answered.
+    Without --wait the command ends once Pombo has stored the message. It prints the timeline so far, with the id for
+    pombo trace. Exit 0 then means that Pombo stored the message, not that it answered.
 
     \b
     Examples:
@@ -58,7 +58,7 @@ def say(wait: bool, as_json: bool, data_dir: Path, **given: Any) -> None:
     said = carry_out(running, content)
     timeline = watch(running, said.event_id, wait, FailedTries() if wait else None)
     if timeline is None:
-        raise click.ClickException(f"The message did not arrive within {STORED_SECONDS} s; see logs.jsonl.")
+        raise click.ClickException(f"Pombo did not store the message within {STORED_SECONDS} s; see logs.jsonl.")
     described: dict[str, Any] = {
         "message_id": said.message_id,
         "inbound_event_id": said.event_id,
@@ -69,7 +69,7 @@ def say(wait: bool, as_json: bool, data_dir: Path, **given: Any) -> None:
     if wait and not timeline.answered:
         if as_json:
             click.echo(as_text(timeline), err=True)
-        late = f"No final answer within {WAIT_SECONDS} s" if not timeline.settled else "The reply did not come"
+        late = f"No final answer within {WAIT_SECONDS} s" if not timeline.settled else "A reply was not sent"
         raise click.ClickException(f"{late}; the timeline is above.")
 
 

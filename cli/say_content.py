@@ -29,24 +29,24 @@ _PROVIDERS_ID = re.compile(r"[0-9]{1,32}")
 WAMID = "wamid."
 """With this every message id of WhatsApp's begins."""
 
-NO_PLACE = "a place is LAT,LON in degrees, like 38.7139,-9.1334."
+NO_PLACE = "give a location as LAT,LON in degrees, like 38.7139,-9.1334."
 
 
 def _number(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
     if value is not None and not _NUMBER.fullmatch(value):
-        raise click.BadParameter("a phone number is 5 to 15 digits, with or without a + before them.")
+        raise click.BadParameter("give a phone number: 5 to 15 digits, with or without a leading +.")
     return value
 
 
 def _user_id(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
     if value is not None and not value.strip():
-        raise click.BadParameter("a user id is not empty; leave the option out for a customer with a number.")
+        raise click.BadParameter("the user id is empty; omit the option for a customer with a phone number.")
     return value
 
 
 def _sender(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
     if value is not None and not _PROVIDERS_ID.fullmatch(value):
-        raise click.BadParameter("a business number is given by its phone number id, 1 to 32 digits.")
+        raise click.BadParameter("give the business number's phone number id: 1 to 32 digits.")
     return value
 
 
@@ -79,14 +79,16 @@ def _image(_context: click.Context, _parameter: click.Parameter, value: str | No
     if not path.is_file():
         if _PROVIDERS_ID.fullmatch(value):
             return {"id": value, "mime_type": "image/jpeg", "sha256": _sha256(value.encode())}
-        raise click.BadParameter("there is no such file, and a file at WhatsApp is given by its id, 1 to 32 digits.")
+        raise click.BadParameter(
+            "the file does not exist. Give a file, or the media id of a file at WhatsApp: 1 to 32 digits."
+        )
     mime_type = mimetypes.guess_type(path.name)[0] or ""
     if not mime_type.startswith("image/"):
-        raise click.BadParameter("the file is no image by its name, like photo.jpg or photo.png.")
+        raise click.BadParameter("the file's name must end like an image's: photo.jpg or photo.png.")
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise click.BadParameter(f"the file cannot be read: {error.strerror}.") from error
+        raise click.BadParameter(f"cannot read the file: {error.strerror}.") from error
     id = str(int(hashlib.sha256(content).hexdigest()[:12], 16))
     return {"id": id, "mime_type": mime_type, "sha256": _sha256(content)}
 
@@ -97,25 +99,32 @@ def _sha256(content: bytes) -> str:
 
 _OPTIONS = (
     click.argument("text", required=False),
-    click.option("--tap", metavar="ID", help="Tap this button, or this row of a list; pombo ledger shows them."),
+    click.option("--tap", metavar="ID", help="Tap this button or list row; pombo ledger shows their ids."),
     click.option(
-        "--reaction", metavar="EMOJI", callback=_emoji, help="React to the business's last message; '' takes it back."
+        "--reaction",
+        metavar="EMOJI",
+        callback=_emoji,
+        help="React to the business's last message; '' removes the reaction.",
     ),
     click.option(
-        "--image", metavar="FILE", callback=_image, help="Send an image: a file, or an id; TEXT is its caption."
+        "--image", metavar="FILE", callback=_image, help="Send an image: a file or a media id; TEXT is its caption."
     ),
-    click.option("--location", metavar="LAT,LON", callback=_place, help="Send a place; TEXT is its name."),
+    click.option("--location", metavar="LAT,LON", callback=_place, help="Send a location; TEXT is its name."),
     click.option(
-        "--reply-to", metavar="ID", help="The message it answers or reacts to: an id as pombo trace takes, or a wamid."
+        "--reply-to", metavar="ID", help="Answer or react to this message: an id that pombo trace takes, or a wamid."
     ),
     click.option("--from", "phone", callback=_number, help=f"The customer's number.  [default: {CALLER}]"),
     click.option(
         "--user-id",
         callback=_user_id,
-        help="A customer with a username and no number: their business-scoped user id.",
+        help="The business-scoped user id of a customer with a username and no number.",
     ),
     click.option(
-        "--to", "sender", metavar="SENDER", callback=_sender, help="Another business number, by its phone number id."
+        "--to",
+        "sender",
+        metavar="SENDER",
+        callback=_sender,
+        help="Send to another business number: its phone number id.",
     ),
 )
 
@@ -146,11 +155,11 @@ class SayContent:
         kinds = {name: getattr(self, name) for name in ("tap", "reaction", "image", "location")}
         given = [f"--{name}" for name, value in kinds.items() if value is not None]
         if len(given) > 1:
-            raise click.UsageError(f"{given[0]} and {given[1]} are two messages; send one at a time.")
+            raise click.UsageError(f"{given[0]} and {given[1]} are two messages: send one at a time.")
         if not given and self.text is None:
             raise click.UsageError("Give TEXT, or --tap, --reaction, --image or --location.")
         if self.text is not None and given and given[0] in ("--tap", "--reaction"):
-            raise click.UsageError(f"{given[0]} has no TEXT of its own; leave it out.")
+            raise click.UsageError(f"{given[0]} takes no TEXT.")
 
     def order(self, running: Running) -> dict[str, Any]:
         """What the simulator is asked for. Raises ClickException where it means a message that is not there."""
@@ -185,13 +194,13 @@ class SayContent:
                 if choice.id == self.tap:
                     return choice, entry["wamid"]
                 there[choice.id] = None
-        known = f"there are: {', '.join(terminal.plain(id) for id in there)}" if there else "there are none"
-        raise click.ClickException(f"This customer was sent no such button or row; {known}.")
+        known = f"they have: {', '.join(terminal.plain(id) for id in there)}" if there else "they have none"
+        raise click.ClickException(f"This customer has received no button or row with this id; {known}.")
 
     def _last(self, running: Running) -> str:
         for entry in self._received(running):
             return str(entry["wamid"])
-        raise click.ClickException("This customer was sent no message yet to react to; say which with --reply-to.")
+        raise click.ClickException("This customer has received no message to react to. Name one with --reply-to.")
 
     def _received(self, running: Running) -> Iterator[Entry]:
         """What the customer was sent, newest first."""
@@ -224,5 +233,7 @@ def _message_id(running: Running, id: str) -> str:
     replies = named if named and named[0].kind is Kind.OUTBOUND else found.records
     taken = [record.provider_id for record in replies if record.provider_id]
     if not taken:
-        raise click.ClickException("WhatsApp has taken no such message, or no reply to it: there is none to answer.")
+        raise click.ClickException(
+            "WhatsApp has not accepted this message or a reply to it, so there is nothing to answer."
+        )
     return taken[-1]

@@ -64,7 +64,7 @@ def choices(entry: Entry) -> Iterator[Choice]:
 def _asked(running: Running, method: str, what: str, document: Any = None) -> Any:
     if running.control is None:
         raise click.ClickException(
-            "Only the WhatsApp simulator of a Pombo that runs on this machine can be spoken to; start one with: "
+            "This command needs the WhatsApp simulator of a Pombo that runs on this machine. Start one with: "
             f"{running.start}."
         )
     url = f"{running.control}/control/{what}"
@@ -72,8 +72,8 @@ def _asked(running: Running, method: str, what: str, document: Any = None) -> An
         response = httpx.request(method, url, json=document, timeout=10, trust_env=False)
     except httpx.HTTPError as error:
         raise click.ClickException(
-            f"The WhatsApp simulator does not answer at {running.control}. If it does not come back in a few seconds, "
-            f"end Pombo and start it again with: {running.start}."
+            f"The WhatsApp simulator does not answer at {running.control}. Try again in a few seconds. If it still "
+            f"does not answer, stop Pombo and start it again with: {running.start}."
         ) from error
     if response.status_code != 200:
         raise click.ClickException(_refusal(response))
@@ -84,7 +84,7 @@ def _refusal(response: httpx.Response) -> str:
     try:
         said = response.json()
     except ValueError:
-        return f"The WhatsApp simulator answered {response.status_code}."
+        return f"The WhatsApp simulator answered with status {response.status_code}."
     return str(said.get("error", said) if isinstance(said, dict) else said)
 
 

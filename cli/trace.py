@@ -1,4 +1,4 @@
-"""pombo trace: what became of a message."""
+"""pombo trace: the timeline of one message."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -38,8 +38,9 @@ LogLines = Callable[[Collection[str], Collection[str]], Iterable[Mapping[str, An
 def trace(id: str, as_json: bool, cloud: str | None, data_dir: Path) -> None:
     """Show the timeline of one message.
 
-    ID is 8 or more characters of a correlation id, an event id or a reply's key, or the whole of a WhatsApp message id
-    (wamid...). Where no Pombo runs, what the last one left is shown, or what the STORE of the environment holds.
+    ID is 8 or more characters of a correlation id, an event id or a reply's key, or a whole WhatsApp message id
+    (wamid...). If no Pombo is running, the command reads the records that the last one left, or the STORE of the
+    environment.
 
     \b
     Examples:
@@ -107,7 +108,7 @@ def as_text(timeline: Timeline) -> str:
     heading = f"Message {timeline.correlation_id or '(no correlation id)'}: {timeline.shown}"
     lines = [terminal.styled(heading, bold=True)]
     if timeline.shown == GONE:
-        lines.append("  Its record is no more; this is what the logs still say.")
+        lines.append("  Its record was deleted; this is from the logs.")
     lines += moment_lines(timeline.events, _names(timeline))
     if timeline.came:
         lines.append(f"  {_received(timeline.came)}")
@@ -123,7 +124,7 @@ def _received(came: Came) -> str:
     """What came in, as the replies are shown."""
     what = came.type if came.kind == "media" and came.type else came.kind
     of = f" of type {came.type}" if came.type and came.kind != "media" else ""
-    taken_back = " (taken back)" if came.kind == "reaction" and came.text is None else ""
+    taken_back = " (removed)" if came.kind == "reaction" and came.text is None else ""
     said = f": {came.text}" if came.text is not None else taken_back
     return terminal.plain(f"Received {what}{of}{said}")
 

@@ -1,4 +1,4 @@
-"""pombo dead: what waits for a person's word, and that word."""
+"""pombo dead: list, show, replay and discard dead letters."""
 
 import click
 
@@ -9,15 +9,15 @@ from cli.dead.show import show
 
 @click.group()
 def dead() -> None:
-    """Dead letters: what Pombo gave up on, until a person replays or discards it.
+    """Work with dead letters: deliveries that failed and wait for an operator to replay or discard them.
 
     \b
     Examples:
-      pombo dead list                       which there are, and why
-      pombo dead show KEY                   what was tried
-      pombo dead replay KEY                 try it anew
-      pombo dead replay --error 131042      try all of these anew
-      pombo dead discard KEY --reason ...   give it up
+      pombo dead list                       list dead letters and their errors
+      pombo dead show KEY                   show the attempts of one
+      pombo dead replay KEY                 retry it
+      pombo dead replay --error 131042      retry all with this error
+      pombo dead discard KEY --reason ...   discard it
     """
 
 

@@ -47,10 +47,10 @@ def decision_options(command: Callable[..., None]) -> Callable[..., None]:
 
 _OPTIONS = (
     click.argument("id", required=False),
-    click.option("--all", "all_of_them", is_flag=True, help="All of them, where no filter is given."),
-    click.option("--limit", type=click.IntRange(1), help="So many of them at most."),
-    click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing."),
-    click.option("--yes", is_flag=True, help="Do not ask."),
+    click.option("--all", "all_of_them", is_flag=True, help="Select all dead letters, without a filter."),
+    click.option("--limit", type=click.IntRange(1), help="Stop after this many."),
+    click.option("--dry-run", is_flag=True, help="Show what the command would do, and change nothing."),
+    click.option("--yes", is_flag=True, help="Do not ask for confirmation."),
     click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
 )
 
@@ -70,25 +70,32 @@ class Selection:
     def check(self) -> None:
         """Raises UsageError unless it is plain which letters are meant, and somebody can agree to it."""
         if self.id is not None and (self.wanted.restricts or self.all_of_them or self.limit):
-            raise click.UsageError("Give an ID, or say which by filters; not both.")
+            raise click.UsageError("Give either an ID or filters, not both.")
         if self.wanted.restricts and self.all_of_them:
-            raise click.UsageError("Give filters, or --all; not both.")
+            raise click.UsageError("Give either filters or --all, not both.")
         if self.id is None and not (self.wanted.restricts or self.all_of_them):
-            raise click.UsageError("Give an ID, or filters, or --all.")
+            raise click.UsageError("Give an ID, filters or --all.")
         if self.id is None and not (self.yes or self.dry_run or sys.stdin.isatty()):
-            raise click.UsageError("Nobody can be asked here: give --yes, or --dry-run to see what would be done.")
+            raise click.UsageError(
+                "Standard input is not a terminal, so the command cannot ask: give --yes, or --dry-run for a preview."
+            )
 
 
 @click.command()
 @decision_options
-@click.option("--may-double", is_flag=True, help="Also those of which a copy may have arrived: they may arrive twice.")
+@click.option(
+    "--may-double",
+    is_flag=True,
+    help="Also replay messages that may have arrived already: the customer may get them twice.",
+)
 @data_dir_option
-def replay(asked: Selection, may_double: bool, data_dir: Path) -> None:
-    """Try a dead letter anew, or all that match.
+def replay(asked: Asked, may_double: bool, data_dir: Path) -> None:
+    """Retry one dead letter, or all that match.
 
-    ID is a key, 8 or more characters of it, or whatever else pombo trace takes where that leads to one letter. What a
-    receipt has confirmed since is not sent again: it becomes done. A replay that was killed may be run again: each
-    letter is tried anew once. One that dies again is a dead letter again, and the next replay means it too.
+    ID is a key (8 or more of its characters), or any other id that pombo trace takes if it leads to one letter. A
+    letter that a receipt has confirmed meanwhile is not resent: it becomes done. If a replay is interrupted, run it
+    again: it retries each letter once. A letter that fails again becomes a dead letter again, and the next replay
+    includes it.
 
     \b
     Examples:
@@ -117,10 +124,11 @@ def replay(asked: Selection, may_double: bool, data_dir: Path) -> None:
 
 @click.command()
 @decision_options
-@click.option("--reason", required=True, help="Why; kept with the letter, and told in its story.")
+@click.option("--reason", required=True, help="Why you discard it: stored with the letter and shown in its timeline.")
 @data_dir_option
-def discard(asked: Selection, reason: str, data_dir: Path) -> None:
-    """Give a dead letter up, or all that match: it will be deleted like what is done. ID is as for pombo dead replay.
+def discard(asked: Asked, reason: str, data_dir: Path) -> None:
+    """Discard one dead letter, or all that match: Pombo deletes it after the usual retention. ID is as for pombo dead
+    replay.
 
     \b
     Examples:
@@ -128,13 +136,13 @@ def discard(asked: Selection, reason: str, data_dir: Path) -> None:
       pombo dead discard --until 90d --reason "too old" --dry-run
     """
     if not reason.strip() or len(reason) > LONGEST_REASON:
-        raise click.UsageError(f"--reason says why, in 1 to {LONGEST_REASON} characters.")
+        raise click.UsageError(f"--reason takes 1 to {LONGEST_REASON} characters.")
     parts = deciding(data_dir, needs_queue=False)
     give_up = None if asked.dry_run else parts.discard(reason.strip())
     if asked.id is not None:
         record = find_letter(parts.running, asked.id)
         letter = dead_letter(record)
-        would = "It would be given up." if record.state is State.DEAD else f"{NOT_DEAD} It is {record.state}."
+        would = "It would be discarded." if record.state is State.DEAD else f"{NOT_DEAD} It is {record.state}."
         _decide_one(record, asked, give_up, Preview.of_discard([letter] if letter else []), would)
         return
     preview = Preview.of_discard(_search(parts, asked))
@@ -155,8 +163,8 @@ def _agree(preview: Preview, asked: Selection) -> None:
     """Show what it means, and ask if that is anything. Raises ClickException where the answer is no."""
     if not asked.as_json or sys.stderr.isatty():
         preview.say(as_json=False, is_error=asked.as_json)
-    if not asked.yes and not preview.does_nothing and not click.confirm("Go on?", err=True):
-        raise click.ClickException("Nothing was done.")
+    if not asked.yes and not preview.does_nothing and not click.confirm("Continue?", err=True):
+        raise click.ClickException("Nothing was changed.")
 
 
 def _decide_one(record: Delivery, asked: Selection, act: Act | None, preview: Preview, would: str) -> None:
@@ -171,15 +179,15 @@ def _decide_one(record: Delivery, asked: Selection, act: Act | None, preview: Pr
         tally.add(outcome)
         click.echo(terminal.as_json(tally.as_dict(is_whole=True)))
     elif outcome.done is Done.REPLAYED and not record.final:
-        click.echo("It is under way already; its task was made sure of.")
+        click.echo("It is already being retried; its task exists.")
     else:
         click.echo(_SAID[outcome.done])
 
 
 _SAID = {
-    Done.REPLAYED: "It is tried anew; pombo trace tells how it goes.",
-    Done.DONE: "It is done: a receipt shows that WhatsApp has it. Nothing was sent.",
-    Done.DISCARDED: "It was given up.",
+    Done.REPLAYED: "Replayed. `pombo trace` shows its progress.",
+    Done.DONE: "Nothing was sent: a receipt confirms that WhatsApp has it. Its state is now done.",
+    Done.DISCARDED: "Discarded.",
 }
 
 
@@ -190,7 +198,7 @@ def _ensure(parts: Deciding, again: Replay, untried_before: int, tally: Tally) -
         tally.ensured += 1
         counting.one_more()
 
-    with Counting("Making sure of tasks", untried_before) as counting:
+    with Counting("Creating missing tasks", untried_before) as counting:
         in_parallel(again.ensure, untried(parts.running.store), take)
 
 

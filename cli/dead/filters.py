@@ -32,7 +32,7 @@ def _moment(_context: click.Context, _parameter: click.Parameter, value: str | N
             return datetime.now(UTC) - timedelta(**{_UNITS[match[2]]: int(match[1])})
         at = datetime.fromisoformat(value.strip())
     except (ValueError, OverflowError):
-        sentence = "it is no time like 2026-11-28, 2026-11-28T10:15 (UTC) or 2h (two hours ago)."
+        sentence = "give a time like 2026-11-28, 2026-11-28T10:15 (UTC) or 2h (two hours ago)."
         raise click.BadParameter(sentence) from None
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 
@@ -41,25 +41,25 @@ def _errors(_context: click.Context, _parameter: click.Parameter, values: tuple[
     """Reasons of ours, and codes of the provider's."""
     for value in values:
         if value not in ERRORS and not _CODE.fullmatch(value):
-            raise click.BadParameter(f"it is none of {', '.join(ERRORS)}, and no provider's code like 131026.")
+            raise click.BadParameter(f"give one of {', '.join(ERRORS)}, or a provider's error code like 131026.")
     return frozenset(value if value in ERRORS else int(value) for value in values)
 
 
 _OPTIONS = (
-    click.option("--tenant", help="Of this tenant alone."),
+    click.option("--tenant", help="Only this tenant's."),
     click.option(
-        "--since", callback=_moment, metavar="TIME", help="Dead since then: a time in UTC, or 2h, 3d, 90m ago."
+        "--since", callback=_moment, metavar="TIME", help="Only those dead since this time: UTC, or 2h, 3d, 90m ago."
     ),
-    click.option("--until", callback=_moment, metavar="TIME", help="Dead by then."),
+    click.option("--until", callback=_moment, metavar="TIME", help="Only those dead by this time."),
     click.option(
         "--error",
         "errors",
         callback=_errors,
         multiple=True,
         metavar="ERROR",
-        help="By reason or by the provider's code; may be given several times.",
+        help="Only this reason or provider's error code; may be repeated.",
     ),
-    click.option("--kind", type=click.Choice([kind.value for kind in Kind]), help="Events alone, or messages alone."),
+    click.option("--kind", type=click.Choice([kind.value for kind in Kind]), help="Only events, or only messages."),
 )
 
 
@@ -76,8 +76,8 @@ def filter_options(command: Callable[..., None]) -> Callable[..., None]:
         **others: Any,
     ) -> None:
         if since and until and since > until:
-            raise click.UsageError("--since is after --until: nothing lies between them.")
-        wanted = DeadLetterFilter(tenant, since, until, errors, Kind(kind) if kind else None)
+            raise click.UsageError("--since is later than --until.")
+        wanted = Wanted(tenant, since, until, errors, Kind(kind) if kind else None)
         command(wanted=wanted, **others)
 
     for option in reversed(_OPTIONS):
@@ -127,4 +127,4 @@ def _ordered(counts: Counts) -> Iterable[tuple[tuple[str, int | None], int]]:
 
 
 def unread_as_text(unread: int) -> str:
-    return f"{unread:,} more were written by a newer Pombo, which alone can read them."
+    return f"{unread:,} more were written by a newer version of Pombo; this version cannot read them."

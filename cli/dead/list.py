@@ -1,4 +1,4 @@
-"""pombo dead list: which letters there are, and why."""
+"""pombo dead list: the dead letters and their errors."""
 
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,16 +28,17 @@ SHOWN = 50
 
 @click.command("list")
 @filter_options
-@click.option("--limit", type=click.IntRange(1), default=SHOWN, show_default=True, help="Show so many, the newest.")
+@click.option("--limit", type=click.IntRange(1), default=SHOWN, show_default=True, help="Show this many, newest first.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @data_dir_option
-def list_letters(wanted: DeadLetterFilter, limit: int, as_json: bool, data_dir: Path) -> None:
-    """List dead letters, the newest first, and count all of them by error. Nothing private is shown.
+def list_letters(wanted: Wanted, limit: int, as_json: bool, data_dir: Path) -> None:
+    """List dead letters, newest first, and count all of them by error. Shows nothing private.
 
-    ERROR is why it is dead: unparsable, attempts, error, permanent, in_doubt, waited, window, invalid; refused, of a
-    message that WhatsApp took and a receipt refused later; unknown_sender, which is shown where it is asked for alone;
-    or a code of the provider's. REPLAY is what a replay would do: yes, it is tried again; may double, a copy may have
-    arrived; arrived, a receipt shows that it did; no, it cannot be sent as it is.
+    ERROR is the reason: unparsable, attempts, error, permanent, in_doubt, waited, window, invalid; refused (WhatsApp
+    accepted the message and a receipt refused it later); unknown_sender (shown only if you ask for it); or a
+    provider's error code. REPLAY is what a replay would do: yes, retry it; may double, retry it only with
+    --may-double, for a copy may have arrived; arrived, send nothing, for a receipt confirms it; no, nothing, for the
+    message is invalid.
 
     \b
     Examples:
@@ -112,10 +113,10 @@ def as_lines(letters: Sequence[DeadLetter], counts: Counts, unread: int, is_filt
     """A line for each letter, and the counts at the foot."""
     if letters:
         yield from terminal.table(_COLUMNS, [_row(letter) for letter in letters])
-        more = f" Shown are the newest {len(letters):,}." if len(letters) < counts.total() else ""
+        more = f" Showing the newest {len(letters):,}." if len(letters) < counts.total() else ""
         yield f"{counts.total():,} dead: {counts_as_text(counts)}.{more}"
     else:
-        yield "No dead letter is like that." if is_filtered else "There are no dead letters."
+        yield "No dead letter matches." if is_filtered else "There are no dead letters."
     if unread:
         yield unread_as_text(unread)
 

@@ -39,7 +39,7 @@ class Deciding:
         """Raises ClickException where its tasks would certainly lead nowhere, or no stack runs."""
         if not self.running.runs:
             raise click.ClickException(
-                f"No Pombo runs here to try it: start one with {self.running.start}; nothing was replayed."
+                f"Nothing was replayed: no Pombo is running here to retry it. Start one with {self.running.start}."
             )
         _check_tasks(self.settings)
         queue = bootstrap.build_queue(self.settings)
@@ -67,17 +67,17 @@ def _check_tasks(settings: Config) -> None:
     is_cloud = settings["STORE"] == "firestore" and not settings.get("FIRESTORE_EMULATOR_HOST")
     if is_cloud and settings.get("CLOUD_TASKS_EMULATOR_HOST"):
         raise click.ClickException(
-            "The records are in a project and the tasks would be made on this machine: set APP_ENV and CLOUD_TASKS_... "
-            "as the internal service has them."
+            "The records are in a project, but the tasks would go to a queue on this machine: set APP_ENV and "
+            "CLOUD_TASKS_... as the internal service has them."
         )
     emulator = settings.get("CLOUD_TASKS_EMULATOR_HOST")
     if emulator and not _is_listened_at(emulator):
         raise click.ClickException(
-            f"The task queue does not answer at {emulator}: is the Pombo that runs it still up? Nothing was replayed."
+            f"Nothing was replayed: the task queue does not answer at {emulator}. Check that its Pombo is running."
         )
     if token_is_refused(settings):
         raise click.ClickException(
-            "The internal service refuses INTERNAL_TASK_TOKEN: set it here as the service has it; nothing was replayed."
+            "Nothing was replayed: the internal service rejects INTERNAL_TASK_TOKEN. Set it here as the service has it."
         )
 
 
@@ -96,6 +96,6 @@ def _log_beside(described: Described) -> None:
         try:
             logs.write_to(os.open(described.logs, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600))
         except OSError as error:
-            raise click.ClickException(f"The log {described.logs} cannot be written: {error.strerror}.") from error
+            raise click.ClickException(f"Cannot write the log {described.logs}: {error.strerror}.") from error
     elif not os.isatty(2):
         logs.write_to(2)

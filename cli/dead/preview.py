@@ -11,11 +11,11 @@ from cli.dead.filters import Counts, counts_as_dicts, counts_as_text
 from local import terminal
 from shared.domain.dead_letters import REFUSED, UNKNOWN_SENDER, DeadLetter, Replays
 
-CONFIRMED = "would become done: a receipt shows that WhatsApp has them"
-LEFT_IN_DOUBT = "would be left as they are: a copy may have arrived, and --may-double was not given"
+CONFIRMED = "would become done: a receipt confirms that WhatsApp has them"
+LEFT_IN_DOUBT = "would be skipped: a copy may have arrived, and --may-double was not given"
 DOUBLED = "may arrive twice"
-LEFT_INVALID = "would be left as they are: they cannot be sent as they are"
-SENT_ALREADY = "would be left as they are: they are not dead, and are deleted by themselves"
+LEFT_INVALID = "would be skipped: the messages are invalid and cannot be sent"
+SENT_ALREADY = "would be skipped: they are not dead, and Pombo deletes them by itself"
 
 
 @dataclass(slots=True)
@@ -85,8 +85,8 @@ class Preview:
         if self.meant:
             yield f"{self.meant.total():,} would be {self.verb}: {counts_as_text(self.meant)}."
         elif not self.matching:
-            yield "No dead letter is like that."
+            yield "No dead letter matches."
         for what, count in self.notes.most_common():
             yield f"{count:,} {what}."
         if self.untried:
-            yield f"{self.untried:,} were replayed before and not tried since: their tasks would be made sure of."
+            yield f"{self.untried:,} were replayed earlier and have no attempt since: missing tasks would be created."

@@ -118,11 +118,11 @@ class Tally:
 
     def as_lines(self, is_whole: bool) -> Iterator[str]:
         if not is_whole:
-            yield "It stopped before its end; run it again for the rest. Until then:"
+            yield "Interrupted. Run the command again for the rest. So far:"
         if self.ensured:
-            yield f"{self.ensured:,} replayed before and not tried since: made sure of their tasks."
+            yield f"{self.ensured:,} replayed earlier, with no attempt since: their tasks exist."
         yield f"{self._done[self._meant]:,} {self._meant}."
         if self._done[Done.DONE]:
-            yield f"{self._done[Done.DONE]:,} became done: a receipt shows that WhatsApp has them."
+            yield f"{self._done[Done.DONE]:,} became done: a receipt confirms that WhatsApp has them."
         for why, count in self._whys.most_common():
-            yield f"{count:,} left as they are: {why}"
+            yield f"{count:,} skipped: {why}"

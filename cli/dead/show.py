@@ -1,4 +1,4 @@
-"""pombo dead show: what was tried of one letter, and what a replay would do."""
+"""pombo dead show: the attempts of one letter, and what a replay would do."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -24,11 +24,10 @@ from shared.operations.timeline.build import Moment, tried
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @data_dir_option
 def show(id: str, as_json: bool, data_dir: Path) -> None:
-    """Show what was tried of a dead letter: each attempt, its answer, the receipts, and what a replay would do.
+    """Show a dead letter: each attempt with its result, the receipts, and what a replay would do.
 
-    ID is its key, or whatever else pombo trace takes: then all dead letters of that message are shown. 8 or more
-    characters of a key are enough. What a handler failed
-    with is quoted as it was raised, and may be private.
+    ID is its key (8 or more characters), or any other id that pombo trace takes: then all dead letters of that message
+    are shown. A handler's exception is quoted as it was raised, and may be private.
 
     \b
     Examples:
@@ -67,7 +66,7 @@ def find_letter(running: Running, id: str) -> Delivery:
     records = meant(found)
     if len(records) > 1:
         keys = ", ".join(record.key for record in records)
-        raise click.ClickException(f"This id leads to {len(records)} records; name one of them: {keys}.")
+        raise click.ClickException(f"This id matches {len(records)} records. Give the key of one: {keys}.")
     return records[0]
 
 
@@ -130,7 +129,7 @@ def as_lines(record: Delivery, events: Sequence[Moment]) -> Iterator[str]:
     what = (
         f"Dead letter {record.key}: {error_of(letter.error, letter.code, letter.error_type)}"
         if letter
-        else f"{record.key}: no letter"
+        else f"{record.key}: not a dead letter"
     )
     yield terminal.styled(what, bold=True)
     yield f"  {record.kind}, tenant {record.tenant or '-'}, correlation id {record.correlation_id}, now {record.state}"
@@ -141,20 +140,20 @@ def as_lines(record: Delivery, events: Sequence[Moment]) -> Iterator[str]:
 def replay_sentence(record: Delivery, letter: DeadLetter | None, may_double: bool = False) -> str:
     """What a replay would do, in words; `may_double`: the leave that it was given."""
     if letter is None:
-        under_way = "It is under way; a replay would only make sure of its task."
-        return f"There is nothing to replay: it is {record.state}." if record.final else under_way
+        under_way = "It is already being processed; a replay only makes sure that its task exists."
+        return f"Nothing to replay: its state is {record.state}." if record.final else under_way
     match letter.replays:
         case Replays.NEVER:
-            return f"A replay would be refused. {why_never(record)}"
+            return f"A replay is refused. {why_never(record)}"
         case Replays.DONE:
-            return "A replay sends nothing: a receipt shows that WhatsApp has it, and it becomes done."
+            return "A replay sends nothing: a receipt confirms that WhatsApp has it, and it becomes done."
         case Replays.MAY_DOUBLE if may_double:
-            return f"A replay tries it anew, in round {letter.round + 1}; it may arrive twice."
+            return f"A replay retries it in round {letter.round + 1}; it may arrive twice."
         case Replays.MAY_DOUBLE:
-            return "A copy of it may have arrived: a replay needs --may-double, and it may arrive twice."
+            return "A copy may have arrived: a replay needs --may-double, and the message may arrive twice."
         case Replays.AGAIN if letter.error == UNKNOWN_SENDER:
-            return "A replay looks again whose number it was sent to."
+            return "A replay looks up the tenant of its phone number ID again."
         case Replays.AGAIN if letter.error == "unparsable":
-            return "A replay reads it again."
+            return "A replay parses it again."
         case Replays.AGAIN:
-            return f"A replay tries it anew, in round {letter.round + 1}."
+            return f"A replay retries it in round {letter.round + 1}."

@@ -40,7 +40,7 @@ class Ambiguous(Exception):
     """Several ids begin so. `more`: there are more than those shown."""
 
     def __init__(self, matches: Sequence[Match], more: bool) -> None:
-        super().__init__("Several ids begin so.")
+        super().__init__("Several ids start with this.")
         self.matches = matches
         self.more = more
 

@@ -53,7 +53,7 @@ def test_a_customer_taps_a_button_and_a_row(stack: Stack, asked: str) -> None:
     item = say(stack, asked, "--tap", "10")
     assert item["interactive"] == {"type": "list_reply", "list_reply": {"id": "10", "title": "10:00"}}
     assert item["context"]["id"] == rows["wamid"]
-    assert "there are: 9, 10, y, n." in run(stack, "say", "--tap", "maybe", "--from", asked).output
+    assert "they have: 9, 10, y, n." in run(stack, "say", "--tap", "maybe", "--from", asked).output
 
 
 def test_a_customer_reacts_to_the_last_message(stack: Stack, asked: str) -> None:
@@ -91,8 +91,8 @@ def test_an_answer_to_what_is_not_there_says_so(stack: Stack, contact: str) -> N
     unanswered = stack.say(contact, "!nothing")
     stack.wait_settled([unanswered])
     said = run(stack, "say", "yes", "--reply-to", stack.event_key(unanswered)).output
-    assert "WhatsApp has taken no such message, or no reply to it" in said
-    assert "Nothing is known by this id" in run(stack, "say", "yes", "--reply-to", "0" * 40).output
+    assert "WhatsApp has not accepted this message or a reply to it" in said
+    assert "No record has this id" in run(stack, "say", "yes", "--reply-to", "0" * 40).output
     assert say(stack, contact, "yes", "--reply-to", "wamid.of.nobodys")["context"]["id"] == "wamid.of.nobodys"
 
 
@@ -116,7 +116,7 @@ def test_the_ledger_shows_the_newest_first_with_what_can_be_tapped(stack: Stack,
     at = rows["accepted_at"][:19].replace("T", " ")
     assert newest == f"{at}  +{asked}  interactive  {rows['key']}  a list [9] [10]"
     assert before.endswith(f"{buttons['key']}  buttons [y] [n]")
-    assert foot == f"{len(stack.ledger())} messages. Shown are the newest 2."
+    assert foot == f"{len(stack.ledger())} messages. Showing the newest 2."
     assert f"{len(stack.ledger())} messages." not in run(stack, "ledger", "--limit", "10000").output
 
 
@@ -134,19 +134,19 @@ def test_the_ledger_shows_20_unless_it_is_told_otherwise(stack: Stack, contact: 
 def test_a_lost_answer_is_told_in_the_ledger(stack: Stack, contact: str) -> None:
     stack.fault("send", "accept_then_drop", match={"to": contact})
     stack.wait_settled([stack.say(contact, "hello\x1b[31m")])
-    assert "(the answer was lost) hello\\x1b[31m" in run(stack, "ledger").output
+    assert "(response lost) hello\\x1b[31m" in run(stack, "ledger").output
 
 
 def test_an_empty_ledger_says_so(make_stack: Callable[..., Stack]) -> None:
     with make_stack() as fresh:
-        assert run(fresh, "ledger").output == "WhatsApp was given no message.\n"
+        assert run(fresh, "ledger").output == "WhatsApp has accepted no messages.\n"
         assert json.loads(run(fresh, "ledger", "--json").output) == []
 
 
 def test_without_a_stack_the_ledger_says_so_in_one_line(tmp_path: Path) -> None:
     result = CliRunner(env={"STORE": None}).invoke(pombo, ["ledger", "--data-dir", str(tmp_path)])
     assert result.exit_code == 1
-    assert "No Pombo runs" in result.output
+    assert "No Pombo is running" in result.output
 
 
 @pytest.mark.parametrize(("arguments", "whole"), [(("ledger",), 200), (("dead", "list"), 120)], ids=["ledger", "dead"])

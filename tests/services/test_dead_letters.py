@@ -125,11 +125,11 @@ def test_the_newest_come_first_and_all_are_counted(desk: Desk, shelf: dict[str, 
     assert desk.listed("--tenant", "shelf", "--limit", "100")["letters"][:3] == found["letters"]
     lines = desk.look("list", "--tenant", "shelf", "--limit", "3").splitlines()
     assert len(lines) == 1 + 3 + 1
-    assert re.fullmatch(r"9 dead: attempts \(131016\) 1, .*\. Shown are the newest 3\.", lines[-1])
+    assert re.fullmatch(r"9 dead: attempts \(131016\) 1, .*\. Showing the newest 3\.", lines[-1])
 
 
 def test_a_list_of_nothing_says_so(desk: Desk) -> None:
-    assert desk.look("list", "--tenant", "nobody") == "No dead letter is like that.\n"
+    assert desk.look("list", "--tenant", "nobody") == "No dead letter matches.\n"
     assert desk.listed("--tenant", "nobody") == {"letters": [], "counts": [], "total": 0, "unread": 0}
 
 
@@ -148,7 +148,7 @@ def test_what_a_newer_version_wrote_is_said_to_be_there(desk: Desk, contact: str
     for changes in ({}, {"kind": kind}):
         desk.put(contact, tenant="newer", **changes)
     assert [desk.listed("--tenant", "newer")[name] for name in ("total", "unread")] == [1, 1]
-    assert "1 more were written by a newer Pombo" in desk.look("list", "--tenant", "newer")
+    assert "1 more were written by a newer version of Pombo" in desk.look("list", "--tenant", "newer")
 
 
 # ---- show
@@ -198,8 +198,8 @@ def test_what_a_receipt_refused_is_shown_with_it(desk: Desk, contact: str) -> No
     ("name", "says"),
     [
         ("in doubt", "--may-double"),
-        ("unreadable", "A replay reads it again."),
-        ("of a stranger", "A replay looks again whose number it was sent to."),
+        ("unreadable", "A replay parses it again."),
+        ("of a stranger", "A replay looks up the tenant of its phone number ID again."),
         ("done", "There is nothing to replay: it is done."),
         ("spam", "There is nothing to replay: it is dropped."),
     ],
@@ -382,7 +382,7 @@ def test_all_that_match_are_given_up_but_for_those_that_were_sent(desk: Desk, co
 # ---- a wrong call
 
 WRONG = {
-    "nothing is chosen": (["replay"], "Give an ID, or filters, or --all."),
+    "nothing is chosen": (["replay"], "Give an ID, filters or --all."),
     "an id and a filter": (["replay", "abc", "--since", "2h"], "not both"),
     "an id and all": (["replay", "abc", "--all"], "not both"),
     "all and a filter": (["replay", "--all", "--error", "131026"], "not both"),
@@ -418,8 +418,8 @@ def test_a_wrong_call_is_said_in_a_sentence(
 
 
 def test_an_id_of_nothing_is_said(desk: Desk) -> None:
-    assert "Nothing is known by this id" in fails(desk.run("show", "f" * 40))
-    assert "Nothing is known by this id" in fails(desk.run("replay", "f" * 40))
+    assert "No record has this id" in fails(desk.run("show", "f" * 40))
+    assert "No record has this id" in fails(desk.run("replay", "f" * 40))
 
 
 def test_an_id_that_leads_to_several_letters_names_them(desk: Desk, contact: str) -> None:
@@ -432,7 +432,7 @@ def test_an_id_that_leads_to_several_letters_names_them(desk: Desk, contact: str
 def test_without_a_stack_it_says_how_to_start_one(tmp_path: Any) -> None:
     result = CliRunner(env={"STORE": None}).invoke(pombo, ["dead", "list", "--data-dir", str(tmp_path)])
     assert result.exit_code == 1
-    assert re.search(r"start one with: \S*pombo up", result.output)
+    assert re.search(r"Start one with \S*pombo up", result.output)
 
 
 # ---- that its tasks lead somewhere
@@ -485,7 +485,7 @@ def test_at_a_terminal_it_asks_before_it_replays_many(desk: Desk, contact: str, 
     assert "1 would be replayed: permanent 1." in said
     assert desk.get(letter).round == replayed
     assert code == (0 if replayed else 1)
-    assert ("Nothing was done" in said) is not replayed
+    assert ("Nothing was changed" in said) is not replayed
 
 
 def test_ctrl_c_ends_a_run_with_what_was_done(desk: Desk, contact: str) -> None:
@@ -572,7 +572,10 @@ def test_no_letter_is_replayed_while_the_queue_does_not_answer(desk: Desk, conta
     result = desk.run("replay", *filters, **away)
 
     assert result.returncode == 1
-    assert re.search(r"The task queue does not answer at \S+: .* Nothing was replayed\.$", result.stderr.strip())
+    assert re.search(
+        r"Nothing was replayed: the task queue does not answer at \S+\. Check that its Pombo is running\.$",
+        result.stderr.strip(),
+    )
     assert [desk.get(letter).round for letter in letters] == [0] * len(letters)
     assert desk.json("replay", *filters)["replayed"] == len(letters)
     desk.wait_done(*letters)

@@ -98,7 +98,7 @@ def test_marks_have_colours_on_a_terminal() -> None:
 def test_without_a_stack_it_says_so_in_one_line(tmp_path: Path) -> None:
     result = cli("doctor", "--data-dir", str(tmp_path))
     assert (result.returncode, result.stdout) == (1, "")
-    assert "No Pombo runs" in result.stderr
+    assert "No Pombo is running" in result.stderr
 
 
 # ---- doctor's own event

@@ -45,7 +45,7 @@ def test_fewer_than_eight_characters_say_how_many_are_needed(stack: Stack, conta
     message_id = stack.say(contact, "hello")
     stack.wait_settled([message_id])
     line = fails(stack.cli("trace", stack.event_key(message_id)[:7]))
-    assert line.startswith("pombo: Nothing is known by this id: give 8 or more characters of a correlation id, event")
+    assert line.startswith("pombo: No record has this id: give 8 or more characters of a correlation id, event")
     assert line.endswith("or a whole WhatsApp message id.")
 
 
@@ -99,14 +99,14 @@ def test_an_ambiguous_id_is_exit_1_and_shows_what_it_may_mean(
     *shown, last = result.stderr.splitlines()
     assert shown[0].split() == ["ID", "KIND", "SINCE", "(UTC)"]
     assert [line.split()[:3] for line in shown[1:]] == [[f"{prefix}-0{n}", "correlation", "id"] for n in range(2)]
-    assert last == "pombo: 2 ids begin so; give more characters."
+    assert last == "pombo: 2 ids start with this; give more characters."
     assert contact not in result.stderr
 
 
 def test_of_many_matches_ten_are_shown_and_that_there_are_more(desk: Desk, contact: str) -> None:
     result = desk.stack.cli("trace", ambiguous(desk, contact, 11))
     assert len(result.stderr.splitlines()) == 1 + 10 + 1
-    assert result.stderr.splitlines()[-1] == "pombo: More than 10 ids begin so; give more characters."
+    assert result.stderr.splitlines()[-1] == "pombo: More than 10 ids start with this; give more characters."
 
 
 def test_trace_finds_what_was_dropped_because_its_number_is_nobodys(stack: Stack, contact: str) -> None:
@@ -132,7 +132,7 @@ def test_what_the_log_alone_tells_is_found_by_the_first_characters_too(stack: St
     for given in (event.correlation_id[:8], event.key[:8]):
         result = CliRunner(env=environment).invoke(pombo, ["trace", given, "--data-dir", str(stack.data_dir)])
         assert result.exit_code == 0, result.output
-        assert "Its record is no more" in result.output
+        assert "Its record was deleted" in result.output
         assert event.correlation_id in result.output
 
 
@@ -147,4 +147,4 @@ def test_an_ambiguous_id_in_the_log_is_shown_with_its_times(tmp_path) -> None:
     )  # fmt: skip
     assert result.returncode == 1
     assert result.stderr.splitlines()[1].split() == ["4f1c2a90-0", "in", "the", "log", "2026-11-28", "10:15:00"]
-    assert result.stderr.splitlines()[-1] == "pombo: 2 ids begin so; give more characters."
+    assert result.stderr.splitlines()[-1] == "pombo: 2 ids start with this; give more characters."

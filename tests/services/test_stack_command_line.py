@@ -180,7 +180,7 @@ def test_trace_finds_a_message_by_every_id_it_has(plain: Stack) -> None:
 
 @pytest.mark.parametrize("given", ["unknown", "0" * 40, "wamid.unknown", "x" * 5000, "%", "é", "' OR 1=1 --"])
 def test_an_unknown_id_is_said_in_one_line(plain: Stack, given: str) -> None:
-    assert "Nothing is known by this id" in fails(plain.cli("trace", given))
+    assert "No record has this id" in fails(plain.cli("trace", given))
 
 
 @pytest.mark.parametrize("arguments", [("trace",), ("say",), ("say", "hello", "--from"), ("say", "hello", "--user-id")])
@@ -215,19 +215,19 @@ def test_what_is_no_text_is_said_in_one_line(tmp_path: Path, arguments: tuple[st
 def test_say_from_what_is_no_number_is_refused_in_one_line(tmp_path: Path, number: str) -> None:
     line = fails(cli("say", "hello", "--from", number, "--data-dir", str(tmp_path)), code=2)
     assert "--from" in line
-    assert "a phone number is 5 to 15 digits, with or without a + before them." in line
+    assert "give a phone number: 5 to 15 digits, with or without a leading +." in line
     assert len(number) < 4 or number not in line
 
 
 @pytest.mark.parametrize("number", ["15550002222", "+15550002222", "12345", "1" * 15])
 def test_say_from_a_number_goes_on_to_look_for_a_stack(tmp_path: Path, number: str) -> None:
-    assert "No Pombo runs" in fails(cli("say", "hello", "--from", number, "--data-dir", str(tmp_path)))
+    assert "No Pombo is running" in fails(cli("say", "hello", "--from", number, "--data-dir", str(tmp_path)))
 
 
 @pytest.mark.parametrize("user_id", ["", " "])
 def test_say_as_nobody_is_refused_in_one_line(tmp_path: Path, user_id: str) -> None:
     line = fails(cli("say", "hello", "--user-id", user_id, "--data-dir", str(tmp_path)), code=2)
-    assert "a user id is not empty; leave the option out for a customer with a number." in line
+    assert "the user id is empty; omit the option for a customer with a phone number." in line
 
 
 # ---- what goes wrong
@@ -235,7 +235,7 @@ def test_say_as_nobody_is_refused_in_one_line(tmp_path: Path, user_id: str) -> N
 
 @pytest.mark.parametrize("arguments", [("say", "hello"), ("trace", "wamid.x"), ("say", "hello", "--wait", "--json")])
 def test_without_a_stack_a_command_says_so_in_one_line(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    assert "No Pombo runs" in fails(cli(*arguments, "--data-dir", str(tmp_path)))
+    assert "No Pombo is running" in fails(cli(*arguments, "--data-dir", str(tmp_path)))
 
 
 @pytest.mark.parametrize(
@@ -351,7 +351,7 @@ def test_a_signal_ends_up_with_exit_0_and_leaves_no_process(tmp_path: Path, numb
     assert stack.end(number) == 0
 
     assert processes_of(stack.data_dir) == []
-    assert "Nothing is known by this id" in fails(cli("trace", "x", "--data-dir", str(stack.data_dir)))
+    assert "No record has this id" in fails(cli("trace", "x", "--data-dir", str(stack.data_dir)))
     assert not (stack.data_dir / "stack.json").exists()
 
 
@@ -367,7 +367,7 @@ def test_up_that_is_killed_leaves_no_process(tmp_path: Path) -> None:
     wait_until(lambda: processes_of(stack.data_dir) == [], "all of it is gone")
     assert (stack.data_dir / "stack.json").exists()
     assert f"up --data-dir {stack.data_dir}" in fails(cli("say", "hello", "--data-dir", str(stack.data_dir)))
-    assert "Nothing is known by this id" in fails(cli("trace", "x", "--data-dir", str(stack.data_dir)))
+    assert "No record has this id" in fails(cli("trace", "x", "--data-dir", str(stack.data_dir)))
 
 
 def test_the_end_may_be_asked_for_while_it_starts(tmp_path: Path) -> None:
@@ -398,7 +398,7 @@ def test_say_exits_with_1_when_the_reply_was_refused(plain: Stack) -> None:
     result = plain.cli("say", "hello", "--wait", "--from", "15550009001")
     assert result.returncode == 1
     assert "Reply 1 is failed" in result.stdout
-    assert result.stderr == "pombo: The reply did not come; the timeline is above.\n"
+    assert result.stderr == "pombo: A reply was not sent; the timeline is above.\n"
 
 
 def test_a_customers_text_cannot_steer_the_terminal_nor_forge_a_line(plain: Stack) -> None:
@@ -421,4 +421,4 @@ def test_an_answer_that_cannot_be_written_is_one_line(plain: Stack) -> None:
             check=False,
         )
     assert result.returncode == 1
-    assert result.stderr == "pombo: The answer could not be written: No space left on device.\n"
+    assert result.stderr == "pombo: Cannot write the output: No space left on device.\n"

@@ -167,7 +167,7 @@ def test_a_reply_that_cannot_be_sent_is_listed_shown_not_replayed_and_given_up(s
 
     (listed,) = [one for one in desk.listed("--error", "invalid")["letters"] if one["key"] == letter.key]
     assert (listed["error"], listed["kind"], listed["replay"], listed["tries"]) == ("invalid", "outbound", "never", 0)
-    assert f"A replay would be refused. {sentence}" in desk.look("show", letter.key)
+    assert f"A replay is refused. {sentence}" in desk.look("show", letter.key)
     assert fails(desk.run("replay", letter.key)) == f"pombo: {sentence} It is dead."
     assert desk.json("replay", "--error", "invalid", "--dry-run")["replayed"] == 0
     said = desk.json("replay", "--error", "invalid", "--yes")

@@ -168,7 +168,7 @@ def test_a_sentence_about_an_error_is_shown_on_a_terminal_without_utf_8(
     encoding = "latin-1" if terminal is LATIN else "ascii"
     out, err = shown(terminal, encoding, "trace", "é", "--data-dir", str(tmp_path / "日本é"), code=1)
     seen = "??é" if terminal is LATIN else "?" * len("日本é".encode())
-    assert err.startswith(f"pombo: No Pombo runs with its data in {tmp_path}/{seen}; start one with")
+    assert err.startswith(f"pombo: No Pombo is running with its data in {tmp_path}/{seen}. Start one with")
     assert (out, len(err.splitlines())) == ("", 1)
 
 

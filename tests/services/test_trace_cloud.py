@@ -256,10 +256,10 @@ def test_where_no_id_can_be_asked_for_nothing_is(api: LoggingApi) -> None:
     [
         ((403, "Permission denied"), "may not read the logs of my-project: they need the role roles/logging.viewer"),
         ((401, "Unauthenticated"), "There are no Google credentials here that work"),
-        ((404, "Project does not exist"), "There is no project my-project"),
-        ((429, "Quota exceeded"), "allows no more reads for the moment"),
-        ((500, "Internal"), "did not answer as it should (InternalServerError)"),
-        ((400, "Unparseable filter"), "did not answer as it should (BadRequest)"),
+        ((404, "Project does not exist"), "The project my-project does not exist"),
+        ((429, "Quota exceeded"), "read limit is reached"),
+        ((500, "Internal"), "The call to Cloud Logging failed (InternalServerError)"),
+        ((400, "Unparseable filter"), "The call to Cloud Logging failed (BadRequest)"),
     ],
 )
 def test_a_refusal_is_one_sentence(api: LoggingApi, refusal: tuple[int, str], said: str) -> None:
@@ -317,7 +317,7 @@ def test_without_the_extra_trace_says_what_to_install(stack: Stack, contact: str
 
 
 def test_without_a_store_trace_says_so(tmp_path: Path) -> None:
-    assert "No Pombo runs" in fails(cli("trace", KEY, "--cloud", "my-project", "--data-dir", str(tmp_path)))
+    assert "No Pombo is running" in fails(cli("trace", KEY, "--cloud", "my-project", "--data-dir", str(tmp_path)))
 
 
 # ---- who imports it

@@ -388,4 +388,4 @@ def test_a_duplicate_of_a_message_whose_record_has_expired_is_told_by_the_logs(
     assert timeline.shown == "gone"
     assert timeline.correlation_id == lines[0]["correlation_id"]
     assert {"inbound_new", "inbound_duplicate"} <= {moment.what for moment in timeline.events}
-    assert "Its record is no more" in trace.as_text(timeline)
+    assert "Its record was deleted" in trace.as_text(timeline)

@@ -66,8 +66,8 @@ def test_a_replay_is_refused_before_anything_is_written(left: Left) -> None:
     dry = left.run("dead", "replay", left.letter.key, "--dry-run", INTERNAL_TASK_TOKEN=TASK_TOKEN)
     assert dry.exit_code == 0, dry.output
     line = fails(left.stack.cli("dead", "replay", left.letter.key))
-    assert line.startswith("pombo: No Pombo runs here to try it: start one with ")
-    assert line.endswith(f"pombo up --data-dir {left.stack.data_dir}; nothing was replayed.")
+    assert line.startswith("pombo: Nothing was replayed: no Pombo is running here to retry it. Start one with ")
+    assert line.endswith(f"pombo up --data-dir {left.stack.data_dir}.")
     assert find(left.stack.data_dir).store.get(left.letter.key) == left.letter
 
 
@@ -119,7 +119,7 @@ def test_a_file_that_is_no_database_is_said_in_one_line(tmp_path: Path) -> None:
 
 def test_a_look_makes_no_file(tmp_path: Path) -> None:
     result = CliRunner(env={"STORE": None}).invoke(pombo, ["trace", "x", "--data-dir", str(tmp_path)])
-    assert "No Pombo runs" in result.output
+    assert "No Pombo is running" in result.output
     assert list(tmp_path.iterdir()) == []
 
 
@@ -136,4 +136,4 @@ def test_a_person_is_told_that_it_is_the_file(left: Left) -> None:
             pass
         assert trace.wait(60) == 0
     os.close(ours)
-    assert said.startswith(b"No Pombo runs with its data in ")
+    assert said.startswith(b"No Pombo is running with its data in ")

@@ -229,9 +229,7 @@ def test_what_a_replay_would_do_knows_of_the_leave_that_was_given() -> None:
     record = dead(reason="in_doubt", doubts=2)
     letter = dead_letter(record)
     assert "needs --may-double" in replay_sentence(record, letter, may_double=False)
-    assert (
-        replay_sentence(record, letter, may_double=True) == "A replay tries it anew, in round 1; it may arrive twice."
-    )
+    assert replay_sentence(record, letter, may_double=True) == "A replay retries it in round 1; it may arrive twice."
 
 
 def test_a_preview_counts_what_would_be_replayed_apart_from_what_would_be_left() -> None:
@@ -241,7 +239,7 @@ def test_a_preview_counts_what_would_be_replayed_apart_from_what_would_be_left()
     assert doubt
     assert list(Preview.of_replay([refused, refused, doubt], may_double=False).as_lines()) == [
         "2 would be replayed: permanent (131026) 2.",
-        "1 would be left as they are: a copy may have arrived, and --may-double was not given.",
+        "1 would be skipped: a copy may have arrived, and --may-double was not given.",
     ]
     assert list(Preview.of_replay([refused, refused, doubt], may_double=True).as_lines()) == [
         "3 would be replayed: permanent (131026) 2, in_doubt 1.",
@@ -260,7 +258,7 @@ def test_what_cannot_be_sent_would_be_left_as_it_is_and_nobody_is_asked() -> Non
     invalid = dead_letter(dead(reason="invalid", last_error="It is empty."))
     assert invalid
     preview = Preview.of_replay([invalid], may_double=True)
-    assert list(preview.as_lines()) == ["1 would be left as they are: they cannot be sent as they are."]
+    assert list(preview.as_lines()) == ["1 would be skipped: the messages are invalid and cannot be sent."]
     assert preview.does_nothing
     assert list(Preview.of_discard([invalid]).as_lines()) == ["1 would be discarded: invalid 1."]
 

@@ -106,8 +106,8 @@ def test_a_replay_after_a_kill_is_refused_before_anything_is_written(tmp_path: P
 
     line = said(run(tmp_path, "dead", "replay", *which, INTERNAL_TASK_TOKEN="x" * 32))
 
-    assert "No Pombo runs here to try it: start one with " in line
-    assert f"up --data-dir {tmp_path}; nothing was replayed." in line
+    assert "no Pombo is running here to retry it. Start one with " in line
+    assert f"up --data-dir {tmp_path}." in line
     assert describe(tmp_path).environ["SQLITE_PATH"] == str(tmp_path / "pombo.sqlite")
     assert SqliteStore(tmp_path / "pombo.sqlite", Limits(), lambda: at(0)).get(KEY) == letter
 
@@ -127,7 +127,7 @@ def test_a_replay_is_refused_while_the_queue_does_not_answer(tmp_path: Path) -> 
     with held(tmp_path):
         line = said(run(tmp_path, "dead", "replay", KEY, INTERNAL_TASK_TOKEN="x" * 32))
 
-    assert f"The task queue does not answer at {queue}" in line
+    assert f"Nothing was replayed: the task queue does not answer at {queue}" in line
     assert SqliteStore(tmp_path / "pombo.sqlite", Limits(), lambda: at(0)).get(KEY) == letter
 
 
@@ -177,7 +177,7 @@ def test_records_of_a_server_that_ended_are_not_looked_for_in_sqlite(
 
     line = said(run(tmp_path, *arguments, **({"STORE": store} if is_named else {})))
 
-    assert f"The last one kept its records in {store}, whose server ended with it; start it again with: " in line
+    assert f"The last one kept its records in {store}, whose server stopped with it. Start it again with: " in line
     assert f"up --data-dir {tmp_path} --store {store}." in line
 
 
@@ -188,10 +188,10 @@ def test_the_command_to_start_one_is_make_s_for_the_default_directory(
     Path(".pombo").mkdir()
     of_last(Path(".pombo"), "redis")
 
-    with pytest.raises(click.ClickException, match=r"start it again with: make run STORE=redis\.$"):
+    with pytest.raises(click.ClickException, match=r"Start it again with: make run STORE=redis\.$"):
         describe(Path(".pombo"))
     monkeypatch.setenv("STORE", "firestore")
-    with pytest.raises(click.ClickException, match=r"start one with: make run STORE=firestore\.$"):
+    with pytest.raises(click.ClickException, match=r"Start one with: make run STORE=firestore\.$"):
         describe(Path(".pombo"))
 
 
@@ -203,7 +203,7 @@ def test_a_server_of_the_user_s_own_can_be_read_when_no_stack_runs(tmp_path: Pat
     assert (found.runs, found.is_local, found.environ["REDIS_URL"]) == (False, True, "redis://127.0.0.1:6380/3")
 
     line = said(run(tmp_path, "dead", "list", STORE="firestore"))
-    assert "No Pombo here keeps its records in firestore; start one with: " in line
+    assert "No Pombo here keeps its records in firestore. Start one with: " in line
 
 
 def test_the_sqlite_file_of_the_last_one_is_read_wherever_it_was(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_store_alone_means_the_stack_s_store(tmp_path: Path, monkeypatch: pytest
         monkeypatch.setenv("STORE", "redis")
         assert (describe(tmp_path).control, describe(tmp_path).is_local) == (SIMULATOR, True)
         monkeypatch.setenv("STORE", "sqlite")
-        with pytest.raises(click.ClickException, match="keeps its records in redis: unset STORE, which says sqlite"):
+        with pytest.raises(click.ClickException, match="keeps its records in redis, but STORE is sqlite: unset STORE"):
             describe(tmp_path)
 
 

@@ -100,7 +100,7 @@ def test_an_image_from_a_file_is_described_as_meta_does(tmp_path: Path) -> None:
     assert asked("--image", str(path))["content"]["id"] != content["id"]
 
 
-NO_PLACE = "a place is LAT,LON in degrees"
+NO_PLACE = "give a location as LAT,LON in degrees"
 
 
 @pytest.mark.parametrize(
@@ -108,20 +108,20 @@ NO_PLACE = "a place is LAT,LON in degrees"
     [
         ([], "Give TEXT, or --tap, --reaction, --image or --location."),
         (["--reply-to", "wamid.1"], "Give TEXT, or --tap"),
-        (["x", "--tap", "a"], "--tap has no TEXT of its own"),
-        (["x", "--reaction", "👍"], "--reaction has no TEXT of its own"),
+        (["x", "--tap", "a"], "--tap takes no TEXT"),
+        (["x", "--reaction", "👍"], "--reaction takes no TEXT"),
         (["--tap", "a", "--location", "1,2"], "--tap and --location are two messages"),
         (["--reaction", "", "--image", "1"], "--reaction and --image are two messages"),
         *(
             (["--location", place], NO_PLACE)
             for place in ("1", "1,2,3", "a,b", "90.1,0", "0,180.1", "nan,0", "0,inf", "")
         ),
-        (["--image", "nowhere.jpg"], "there is no such file"),
-        (["--image", __file__], "the file is no image by its name"),
-        (["--image", ""], "there is no such file"),
-        (["x", "--to", "+1555"], "a business number is given by its phone number id"),
-        (["x", "--to", "1" * 33], "a business number is given by its phone number id"),
-        (["x", "--to", ""], "a business number is given by its phone number id"),
+        (["--image", "nowhere.jpg"], "the file does not exist"),
+        (["--image", __file__], "the file's name must end like an image's"),
+        (["--image", ""], "the file does not exist"),
+        (["x", "--to", "+1555"], "give the business number's phone number id"),
+        (["x", "--to", "1" * 33], "give the business number's phone number id"),
+        (["x", "--to", ""], "give the business number's phone number id"),
     ],
     ids=lambda given: " ".join(given) if isinstance(given, list) else "",
 )
@@ -142,7 +142,7 @@ def test_a_file_that_cannot_be_read_is_a_wrong_call(tmp_path: Path, monkeypatch:
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "read_bytes", refused)
-    with pytest.raises(click.BadParameter, match="the file cannot be read: Permission denied"):
+    with pytest.raises(click.BadParameter, match="cannot read the file: Permission denied"):
         asked("--image", str(path))
 
 
@@ -195,9 +195,9 @@ def test_a_tap_is_a_reply_to_the_newest_message_that_has_the_button(sent: list[O
 @pytest.mark.parametrize("person", [("--from", "15550003333"), ("--user-id", "US.2")], ids=" ".join)
 def test_a_customer_taps_and_reacts_to_their_own_messages_alone(sent: list[Options], person: tuple[str, str]) -> None:
     sent += [entry("wamid.2", BUTTONS), entry("wamid.1", BUTTONS, to=None, recipient="US.1")]
-    with pytest.raises(click.ClickException, match="no such button or row; there are none"):
+    with pytest.raises(click.ClickException, match="no button or row with this id; they have none"):
         asked("--tap", "drinks", *person)
-    with pytest.raises(click.ClickException, match="was sent no message yet"):
+    with pytest.raises(click.ClickException, match="has received no message to react to"):
         asked("--reaction", "👍", *person)
 
 
@@ -213,7 +213,7 @@ def test_a_button_that_is_not_there_is_answered_by_those_that_are(sent: list[Opt
     sent += [entry("wamid.2", LIST), entry("wamid.1", BUTTONS)]
     with pytest.raises(click.ClickException) as caught:
         asked("--tap", "coffee")
-    assert caught.value.message == "This customer was sent no such button or row; there are: tea, drinks."
+    assert caught.value.message == "This customer has received no button or row with this id; they have: tea, drinks."
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_the_words_of_a_message(body: Any, words: str) -> None:
 
 def test_without_a_simulator_there_is_nobody_to_speak_to() -> None:
     store: Any = None
-    with pytest.raises(click.ClickException, match="Only the WhatsApp simulator of a Pombo that runs"):
+    with pytest.raises(click.ClickException, match="This command needs the WhatsApp simulator of a Pombo that runs"):
         simulator.ledger(Running(store, "1", None, None))
 
 

@@ -34,7 +34,7 @@ def came(given: Message) -> Came | None:
             "Received interactive of type button_reply: Order a drink",
         ),
         (message(reaction=Reaction("wamid.1", "☕")), "Received reaction: ☕"),
-        (message(reaction=Reaction("wamid.1")), "Received reaction (taken back)"),
+        (message(reaction=Reaction("wamid.1")), "Received reaction (removed)"),
         (message(location=Location(38.7, -9.1, name="Café Pombo")), "Received location: Café Pombo"),
         (message(location=Location(38.7, -9.1)), "Received location: 38.7, -9.1"),
         (message(contacts=(ContactCard("Ana Lima"), ContactCard("Rui"))), "Received contacts: Ana Lima, Rui"),
