@@ -89,7 +89,7 @@ class Selection:
     help="Also replay messages that may have arrived already: the customer may get them twice.",
 )
 @data_dir_option
-def replay(asked: Asked, may_double: bool, data_dir: Path) -> None:
+def replay(asked: Selection, may_double: bool, data_dir: Path) -> None:
     """Retry one dead letter, or all that match.
 
     ID is a key (8 or more of its characters), or any other id that pombo trace takes if it leads to one letter. A
@@ -126,7 +126,7 @@ def replay(asked: Asked, may_double: bool, data_dir: Path) -> None:
 @decision_options
 @click.option("--reason", required=True, help="Why you discard it: stored with the letter and shown in its timeline.")
 @data_dir_option
-def discard(asked: Asked, reason: str, data_dir: Path) -> None:
+def discard(asked: Selection, reason: str, data_dir: Path) -> None:
     """Discard one dead letter, or all that match: Pombo deletes it after the usual retention. ID is as for pombo dead
     replay.
 

@@ -77,7 +77,7 @@ def filter_options(command: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         if since and until and since > until:
             raise click.UsageError("--since is later than --until.")
-        wanted = Wanted(tenant, since, until, errors, Kind(kind) if kind else None)
+        wanted = DeadLetterFilter(tenant, since, until, errors, Kind(kind) if kind else None)
         command(wanted=wanted, **others)
 
     for option in reversed(_OPTIONS):

@@ -88,7 +88,11 @@ def is_untried(record: Delivery) -> bool:
 
 def is_refused_later(record: Delivery) -> bool:
     """Accepted by the provider, which then could not deliver it."""
-    return record.state is State.DONE and record.current_receipts.failed is not None and not record.current_receipts.reached
+    return (
+        record.state is State.DONE
+        and record.current_receipts.failed is not None
+        and not record.current_receipts.reached
+    )
 
 
 def is_invalid(record: Delivery) -> bool:

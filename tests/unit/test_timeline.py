@@ -1022,9 +1022,9 @@ def test_what_has_no_record_any_more_is_told_by_the_logs() -> None:
     assert timeline is not None
     assert (timeline.shown, timeline.correlation_id, timeline.replies) == ("gone", "correlation-1", ())
     assert [moment.sentence for moment in timeline.events] == [
-        "A new event was stored.",
-        "An event came again; nothing was done twice (2 times, the last at 12:00:20 UTC).",
-        "A message could not be sent. "
+        "New event stored.",
+        "Duplicate event received; not processed again (2 times, the last at 12:00:20 UTC).",
+        "The provider rejected the message permanently. "
         "Meta refused it: the customer's last message is more than 24 hours old. (code 131047)",
     ]
 
