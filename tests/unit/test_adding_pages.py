@@ -38,7 +38,7 @@ def methods_of(port: type) -> set[str]:
 
 
 def test_every_method_of_a_channel_is_on_the_page_of_providers() -> None:
-    section = PROVIDER.split("\n## What it does\n")[1].split("\n## ")[0]
+    section = PROVIDER.split("\n## Methods\n")[1].split("\n## ")[0]
     named = re.findall(r"^\| `(\w+)` \|", section, re.M)
     assert methods_of(ports.Channel) == set(named)
     properties = {name for name, value in vars(ports.Channel).items() if isinstance(value, property)}
@@ -46,7 +46,7 @@ def test_every_method_of_a_channel_is_on_the_page_of_providers() -> None:
     assert len(named) == len(set(named))
 
 
-ERRORS = PROVIDER.split("\n## Errors are verdicts\n")[1].split("\n## ")[0]
+ERRORS = PROVIDER.split("\n## Errors and verdicts\n")[1].split("\n## ")[0]
 RAISED = dict(re.findall(r"\| `(\w+)[^|]*` \| `(\w+)` \|$", ERRORS, re.M))
 """The verdict that the page gives each error."""
 
@@ -127,7 +127,7 @@ def test_every_call_that_the_page_of_stores_promises_is_one_of_the_port() -> Non
 
 
 PLACES = re.findall(
-    r"^\| `([^`]+/[^`]+)` \| (.*) \|$", PROVIDER.split("\n## Where it is put together\n")[1].split("\n## ")[0], re.M
+    r"^\| `([^`]+/[^`]+)` \| (.*) \|$", PROVIDER.split("\n## Registration\n")[1].split("\n## ")[0], re.M
 )
 SECRET = "WHATSAPP_ACCESS_TOKEN"
 NOT_WIRING = {"infra/release/deploy.py", "examples/requests/send.py"}

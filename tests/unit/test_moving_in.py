@@ -21,7 +21,7 @@ def section(heading: str) -> str:
 
 
 def test_deduplication_has_the_three_answers_of_the_code() -> None:
-    answers = re.findall(r"^\| `(\w+)` \|", section("Deduplication has three answers"), re.M)
+    answers = re.findall(r"^\| `(\w+)` \|", section("Deduplication with three results"), re.M)
     assert set(answers) == {answer.__name__ for answer in get_args(accept.Mark)}
 
 
@@ -42,7 +42,7 @@ def test_the_pool_of_the_webhook_has_the_bounds_of_the_code() -> None:
 
 
 def test_the_words_of_health_are_those_of_the_services() -> None:
-    said = section("Health words")
+    said = section("Health routes")
     words = {health.livez()[0]["status"], health.livez(exhausted=True)[0]["status"]}
     source = Path(str(health.__file__)).read_text()
     words |= {word for word in ("degraded", "connected", "unavailable") if f'"{word}"' in source}
