@@ -139,4 +139,4 @@ def test_the_test_of_the_page_fails_where_the_handler_is_wrong() -> None:
     tested: dict[str, Any] = {"handle": lambda _: "wrong"}
     exec(compile(test.replace("from handlers.mine import handle\n", ""), "test_mine.py", "exec"), tested)
     with pytest.raises(AssertionError):
-        tested["test_a_question_is_answered"]()
+        tested["test_question_is_answered"]()
