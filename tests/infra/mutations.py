@@ -177,8 +177,8 @@ METRICS_CHANGED = (
     "backend_down",
 )
 CHARTS = (
-    "Processed, a second",
-    "Failed receipts that wait for a replay",
+    "Processed per second",
+    "Failed receipts not yet replayed",
     "Failed receipts in 5 minutes, by code",
     "Failed receipts in 15 minutes, in % of the accepted messages",
     "Providers down",
@@ -315,8 +315,8 @@ OF_OUTAGES_AND_RECEIPTS = (
         "dead letters shown as failed receipts",
         DASHBOARD,
         "this",
-        charting("Failed receipts that wait for a replay", "receipts_failed", "dead_letters"),
-        "The chart 'Failed receipts that wait for a replay' shows",
+        charting("Failed receipts not yet replayed", "receipts_failed", "dead_letters"),
+        "The chart 'Failed receipts not yet replayed' shows",
     ),
     Mutation(
         "a chart that no page tells of",

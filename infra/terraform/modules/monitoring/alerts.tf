@@ -1,7 +1,7 @@
-# The alerts. PromQL, for three reasons: a policy is made before its metric has a point, or even exists
-# (disable_metric_validation), so that the first apply is right without waiting; the mean of a distribution can be asked
-# for; and "vector(0)" is a value where there is nothing, so that a sweep that never came is noticed like one that stopped.
-# (A condition for absence begins to count at the first point: https://cloud.google.com/monitoring/alerts/metric-absence.)
+# The alerts. They use PromQL for three reasons. A policy can be created before its metric has a point, or even exists
+# (disable_metric_validation), so the first apply succeeds without waiting. PromQL can compute the mean of a distribution.
+# "vector(0)" gives a value where there is none, so the alert notices a sweep that never ran as well as one that stopped.
+# (An absence condition starts counting at the first point: https://cloud.google.com/monitoring/alerts/metric-absence.)
 # A metric's name in PromQL: https://cloud.google.com/monitoring/promql/promql-mapping.
 
 locals {
@@ -18,16 +18,16 @@ locals {
     backend_down_warning    = 5  # minutes
     backend_down_critical   = 30 # minutes
     failed_receipts_percent = 20 # of the messages that the provider accepted, in 15 minutes
-    failed_receipts_least   = 5  # in 15 minutes: one failed message of two at night tells nobody
-    sweep_silent            = 15 # minutes; a count may come 10 minutes late, and nothing is overdue before 10 (SWEEP_AFTER)
+    failed_receipts_least   = 5  # in 15 minutes: one failed message of two at night is no alert
+    sweep_silent            = 15 # minutes; a count may arrive 10 minutes late, and no record is overdue before 10 (SWEEP_AFTER)
     processed_per_second    = 0.5
-    waiting                 = 30  # what a minute would do at that rate: with less, a low rate is only little to do
-    oldest_pending          = 30  # minutes; all eight attempts of a delivery together wait for 15
+    waiting                 = 30  # one minute's work at that rate: with a shorter queue, a low rate is harmless
+    oldest_pending          = 30  # minutes; the backoff of all eight attempts together is 15
     oldest_dead             = 90  # days
     unknown_sender          = 0   # events in 10 minutes
     webhook_errors          = 5   # in 5 minutes
     webhook_p95             = 200 # milliseconds
-    webhook_p95_of_at_least = 100 # requests in 10 minutes: of a few, the slowest is a cold start
+    webhook_p95_of_at_least = 100 # requests in 10 minutes: with fewer, a cold start alone would fire it
   }
   threshold_names = keys(local.default_thresholds)
   warnings        = [for name in local.threshold_names : name if endswith(name, "_warning")]
@@ -35,8 +35,8 @@ locals {
 
   from   = "{monitored_resource=\"cloud_run_revision\"}"
   series = { for name in keys(local.metrics) : name => "logging_googleapis_com:user_${name}" }
-  # Of the last five sweeps: lines are counted some minutes late (at worst ten, Google says), and a gap would begin the time
-  # anew for which a thing has to last.
+  # The mean of the last five sweeps: Google counts lines some minutes late (at worst ten), and a gap would restart a
+  # condition's duration.
   mean = {
     for name, it in local.metrics : name =>
     "sum(increase(${local.series[name]}_sum${local.from}[5m])) / sum(increase(${local.series[name]}_count${local.from}[5m]))"
@@ -48,8 +48,8 @@ locals {
   ])
   sweeps       = "sum(increase(${local.series["whatsapp_sweeps_total"]}${local.from}[${local.above["sweep_silent"]}m]))"
   sweeps_of_5m = "sum(increase(${local.series["whatsapp_sweeps_total"]}${local.from}[5m]))"
-  # The share of the last five sweeps that found the provider or the backend down. It has no value without a sweep, and none
-  # before the first outage. Above a half it begins and ends with the outage, each about three minutes later.
+  # The share of the last five sweeps that found the provider or the backend down. It has no value without a sweep or before
+  # the first outage. It rises above a half, and falls below it, about three minutes after the outage begins and ends.
   down_share = {
     for what in ["provider", "backend"] : what =>
     "sum(increase(${local.series["whatsapp_${what}_down"]}_count${local.from}[5m])) / ${local.sweeps_of_5m}"
@@ -57,25 +57,25 @@ locals {
   ended     = local.series["whatsapp_messages_processed_total"]
   processed = "sum(rate(${local.ended}{monitored_resource=\"cloud_run_revision\",status=\"success\"}[5m]))"
   accepted  = "sum(increase(${local.ended}{monitored_resource=\"cloud_run_revision\",stage=\"outbound\",status=\"success\"}[15m]))"
-  # A message that a receipt reports as failed was accepted before, and counts in both.
+  # A message that a receipt reports as failed was accepted before, so it counts in both.
   failed_receipts = "sum(increase(${local.series["whatsapp_receipt_failed_total"]}${local.from}[15m]))"
 
-  # Cloud Run's own metrics: they count what never reached our code too.
+  # Cloud Run's own metrics: they also count requests that never reached our code.
   webhook  = "monitored_resource=\"cloud_run_revision\",service_name=\"${var.services["webhook"]}\""
   requests = "run_googleapis_com:request_count"
   p95      = "histogram_quantile(0.95, sum by (le) (rate(run_googleapis_com:request_latencies_bucket{${local.webhook}}[10m])))"
 
-  # Who is told: everybody in alert_emails of everything, and of each severity its own channels.
+  # alert_emails receive every alert; each severity also has its own channels.
   emails = [for channel in google_monitoring_notification_channel.email : channel.name]
   channels = {
     CRITICAL = concat(local.emails, var.critical_channels)
     WARNING  = concat(local.emails, var.warning_channels)
   }
 
-  in_an_outage = "Nothing is lost: what waits is stored, one attempt probes from time to time, and no attempt is spent. What waits longer than MESSAGE_MAX_AGE becomes a dead letter (waited)."
+  in_an_outage = "No event or message is lost: they wait in the store and spend no attempts, while Pombo probes with backoff. One that waits longer than MESSAGE_MAX_AGE becomes a dead letter (waited)."
 
-  # query: what is wrong while it has a value. lasts: for how many minutes before anybody is told. meanwhile: what Pombo does
-  # about it by itself.
+  # query: the alert's condition holds while this has a value. lasts: for how many minutes it must hold before the alert
+  # fires. meanwhile: what Pombo does about it by itself.
   alerts = {
     queue_depth_critical = {
       severity = "CRITICAL", section = "queue-depth", lasts = 5
@@ -131,7 +131,7 @@ locals {
       severity  = "WARNING", section = "failed-receipts", lasts = 0
       says      = "More than ${local.above["failed_receipts_percent"]} % of the accepted messages failed within 15 minutes"
       query     = "100 * ${local.failed_receipts} > ${local.above["failed_receipts_percent"]} * (${local.accepted} or vector(0)) and ${local.failed_receipts} >= ${local.above["failed_receipts_least"]}"
-      meanwhile = "The provider accepted these messages and then reported that it could not deliver them. Pombo keeps each one and does not send it again by itself: an operator decides."
+      meanwhile = "The provider accepted these messages and then reported that it could not deliver them. Pombo keeps each message and does not resend it by itself; an operator can replay it."
     }
     sweep_silent = {
       severity = "CRITICAL", section = "sweep-silent", lasts = 0
@@ -140,12 +140,12 @@ locals {
     }
     processing_slow = {
       severity = "WARNING", section = "processing-slow", lasts = 2
-      says     = "Fewer than ${local.above["processed_per_second"]} a second are processed while more than ${local.above["waiting"]} wait"
+      says     = "Fewer than ${local.above["processed_per_second"]} events and messages a second are processed while more than ${local.above["waiting"]} wait"
       query    = "${local.mean["whatsapp_queue_depth"]} > ${local.above["waiting"]} and (${local.processed} or vector(0)) < ${local.above["processed_per_second"]}"
     }
     oldest_pending = {
       severity = "WARNING", section = "oldest-pending", lasts = 0
-      says     = "Something has waited for more than ${local.above["oldest_pending"]} minutes"
+      says     = "An event or message has waited for more than ${local.above["oldest_pending"]} minutes"
       query    = "${local.mean["whatsapp_oldest_pending_seconds"]} > ${local.above["oldest_pending"] * 60}"
     }
     oldest_dead = {
@@ -155,12 +155,12 @@ locals {
     }
     needs_reauth = {
       severity = "WARNING", section = "needs-reauth", lasts = 0
-      says     = "The provider refuses a sender's credential"
+      says     = "The provider rejects a sender's credential"
       query    = "sum by (phone_number_id) (increase(${local.connected}_count{monitored_resource=\"cloud_run_revision\",reason=\"needs_reauth\"}[5m])) > 0"
     }
     unknown_sender = {
       severity = "WARNING", section = "unknown-sender", lasts = 0
-      says     = "Events come for a number that is nobody's here"
+      says     = "Events arrive for a phone number ID that no tenant owns"
       query    = "sum by (phone_number_id) (increase(${local.series["whatsapp_unknown_sender_total"]}${local.from}[10m])) > ${local.above["unknown_sender"]}"
     }
     webhook_errors = {
@@ -170,7 +170,7 @@ locals {
     }
     webhook_slow = {
       severity = "WARNING", section = "webhook-slow", lasts = 5
-      says     = "One webhook in twenty took longer than ${local.above["webhook_p95"]} ms"
+      says     = "The 95th percentile of webhook latency is above ${local.above["webhook_p95"]} ms"
       query    = "${local.p95} > ${local.above["webhook_p95"]} and sum(increase(${local.requests}{${local.webhook}}[10m])) > ${local.above["webhook_p95_of_at_least"]}"
     }
   }
@@ -197,10 +197,10 @@ resource "google_monitoring_alert_policy" "this" {
   }
   documentation {
     subject   = "Pombo ${var.environment}: ${each.value.says}"
-    content   = "${each.value.says}. ${can(each.value.meanwhile) ? "${each.value.meanwhile} " : ""}What it means and what to do: ${var.runbook}#${each.value.section}"
+    content   = "${each.value.says}. ${can(each.value.meanwhile) ? "${each.value.meanwhile} " : ""}Runbook: ${var.runbook}#${each.value.section}"
     mime_type = "text/markdown"
   }
-  # Of what is no longer measured nobody knows that it is wrong.
+  # Closes the alert when its metric is no longer reported.
   alert_strategy {
     auto_close           = "1800s"
     notification_prompts = ["OPENED", "CLOSED"]
@@ -208,11 +208,11 @@ resource "google_monitoring_alert_policy" "this" {
   depends_on = [google_logging_metric.this]
 }
 
-# As the console makes it for an uptime check: told when it fails from two places at once. Named by its host and not by its
-# id, which is known only afterwards.
+# As the console creates it for an uptime check: it fires if the check fails from two locations at once. It selects the check
+# by host, because the check's id is known only after it is created.
 resource "google_monitoring_alert_policy" "webhook_down" {
   project               = var.project
-  display_name          = "Pombo ${var.environment}: The webhook does not answer, or not without its store and queue"
+  display_name          = "Pombo ${var.environment}: The webhook, its store or its queue is down"
   severity              = "CRITICAL"
   combiner              = "OR"
   notification_channels = local.channels["CRITICAL"]
@@ -226,7 +226,7 @@ resource "google_monitoring_alert_policy" "webhook_down" {
       threshold_value = 1
       duration        = "60s"
 
-      # The last answer of each place within 20 minutes; places that say false are counted.
+      # The last result of each location within 20 minutes; locations that report false are counted.
       aggregations {
         alignment_period     = "1200s"
         per_series_aligner   = "ALIGN_NEXT_OLDER"
@@ -239,8 +239,8 @@ resource "google_monitoring_alert_policy" "webhook_down" {
     }
   }
   documentation {
-    subject   = "Pombo ${var.environment}: The webhook is down"
-    content   = "The webhook does not answer /health, or not with status ok. What it means and what to do: ${var.runbook}#webhook-down"
+    subject   = "Pombo ${var.environment}: The webhook, its store or its queue is down"
+    content   = "The webhook does not answer /health, or its status is not ok. Meta redelivers webhooks for 7 days. Runbook: ${var.runbook}#webhook-down"
     mime_type = "text/markdown"
   }
   alert_strategy {

@@ -1,21 +1,20 @@
-# The dashboard: a row a question. What waits, what ends well, what ends badly, what WhatsApp refuses, what is down, what
-# Meta meets.
-# Written as the API would give it back (a zero is left out), so that no plan sees a change.
+# The dashboard. Its rows: queue depth, throughput, dead letters, failed receipts and rejected sends, outages, webhook.
+# Written as the API returns it (a zero is left out), so that a plan shows no change.
 
 locals {
-  # How many on average of the last five sweeps: 0 where no sweep found one.
+  # The mean of the last five sweeps; 0 if no sweep found one.
   down_count = {
     for what in ["provider", "backend"] : what =>
     "(sum(increase(${local.series["whatsapp_${what}_down"]}_sum${local.from}[5m])) or vector(0)) / ${local.sweeps_of_5m}"
   }
   charts = [
     {
-      title  = "Waiting: events and messages"
+      title  = "Queue depth: waiting events and messages"
       lines  = [{ legend = "waiting", query = local.mean["whatsapp_queue_depth"] }]
       limits = [local.above["queue_depth_warning"], local.above["queue_depth_critical"]]
     },
     {
-      title  = "Waiting: the oldest, in seconds"
+      title  = "Age of the oldest waiting event or message, in seconds"
       lines  = [{ legend = "oldest", query = local.mean["whatsapp_oldest_pending_seconds"] }]
       limits = [local.above["oldest_pending"] * 60]
     },
@@ -27,13 +26,12 @@ locals {
       limits = []
     },
     {
-      title  = "Processed, a second"
+      title  = "Processed per second"
       lines  = [{ query = "sum by (stage, status) (rate(${local.ended}${local.from}[5m]))" }]
       limits = []
     },
     {
-      title = "How long it took, in seconds"
-      # Half are quicker than the lower line of each stage, nineteen of twenty than the upper one.
+      title = "Latency in seconds: median and 95th percentile"
       lines = [
         for share in [0.5, 0.95] : { query = "histogram_quantile(${share}, sum by (le, stage) (rate(${local.series["whatsapp_message_latency_seconds"]}_bucket${local.from}[5m])))" }
       ]
@@ -45,7 +43,7 @@ locals {
       limits = []
     },
     {
-      title = "Dead letters, and messages in doubt"
+      title = "Dead letters and messages in doubt"
       lines = [
         { legend = "dead", query = local.mean["whatsapp_dead_letters"] },
         { legend = "in doubt", query = local.mean["whatsapp_in_doubt"] },
@@ -53,17 +51,17 @@ locals {
       limits = [local.above["dead_letters_warning"], local.above["dead_letters_critical"]]
     },
     {
-      title  = "The oldest dead letter, in seconds"
+      title  = "Age of the oldest dead letter, in seconds"
       lines  = [{ legend = "oldest", query = local.mean["whatsapp_oldest_dead_seconds"] }]
       limits = [local.above["oldest_dead"] * 86400]
     },
     {
-      title  = "What died, and of what"
+      title  = "New dead letters, by reason and code"
       lines  = [{ query = "sum by (stage, reason, code) (increase(${local.series["whatsapp_dead_lettered_total"]}${local.from}[5m]))" }]
       limits = []
     },
     {
-      title  = "Failed receipts that wait for a replay"
+      title  = "Failed receipts not yet replayed"
       lines  = [{ legend = "waiting", query = local.mean["whatsapp_receipts_failed"] }]
       limits = []
     },
@@ -78,7 +76,7 @@ locals {
       limits = [local.above["failed_receipts_percent"]]
     },
     {
-      title = "Sends refused: credential, blocked sender"
+      title = "Sends rejected: credential or blocked sender"
       lines = [
         { query = "sum by (tenant, code) (increase(${local.series["whatsapp_needs_reauth_total"]}${local.from}[5m]))" },
         { query = "sum by (phone_number_id, code) (increase(${local.series["whatsapp_sender_blocked_total"]}${local.from}[5m]))" },
@@ -101,7 +99,7 @@ locals {
       limits = []
     },
     {
-      title = "Webhook: answers a second, and refused"
+      title = "Webhook: responses and rejections per second"
       lines = [
         { query = "sum by (response_code_class) (rate(${local.requests}{${local.webhook}}[5m]))" },
         { query = "sum by (reason) (rate(${local.series["whatsapp_webhooks_refused_total"]}${local.from}[5m]))" },
@@ -109,8 +107,8 @@ locals {
       limits = []
     },
     {
-      title  = "Webhook: 19 of 20 are answered within, in ms"
-      lines  = [{ legend = "19 of 20", query = local.p95 }]
+      title  = "Webhook: 95th percentile of latency, in ms"
+      lines  = [{ legend = "95th percentile", query = local.p95 }]
       limits = [local.above["webhook_p95"]]
     },
   ]

@@ -1,4 +1,4 @@
 output "warning_channels" {
-  description = "Who is told of what is not urgent."
+  description = "The notification channels that receive warnings."
   value       = local.channels["WARNING"]
 }

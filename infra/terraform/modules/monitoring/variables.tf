@@ -7,17 +7,17 @@ variable "environment" {
 }
 
 variable "services" {
-  description = "The services' names in Cloud Run, by what they are among ours: webhook, internal."
+  description = "The names of the Cloud Run services, by role: webhook, internal."
   type        = map(string)
 }
 
 variable "queues" {
-  description = "The names of the queues inbound and outbound. A tenant's own is not among them: a tenant changes nothing here."
+  description = "The names of the inbound and outbound queues. A tenant's own queue is not included, so adding a tenant changes nothing here."
   type        = map(string)
 }
 
 variable "sweep_job" {
-  description = "The scheduler's job that calls the sweep."
+  description = "The Cloud Scheduler job that calls the sweep."
   type        = string
 }
 
@@ -30,7 +30,7 @@ variable "alert_emails" {
 }
 
 variable "runbook" {
-  description = "Where docs/runbook.md is read."
+  description = "The address of docs/runbook.md, which each alert links to."
   type        = string
 }
 
@@ -38,25 +38,25 @@ variable "alert_thresholds" {
   type = map(number)
   validation {
     condition     = length(setsubtract(keys(var.alert_thresholds), local.threshold_names)) == 0
-    error_message = "alert_thresholds has names that are none: ${join(", ", setsubtract(keys(var.alert_thresholds), local.threshold_names))}. There are ${join(", ", local.threshold_names)}."
+    error_message = "alert_thresholds has unknown names: ${join(", ", setsubtract(keys(var.alert_thresholds), local.threshold_names))}. Known names: ${join(", ", local.threshold_names)}."
   }
   validation {
     condition     = alltrue([for number in values(var.alert_thresholds) : number >= 0])
-    error_message = "alert_thresholds are numbers from 0."
+    error_message = "alert_thresholds must be 0 or greater."
   }
   validation {
     condition     = lookup(var.alert_thresholds, "failed_receipts_percent", 0) <= 100
-    error_message = "failed_receipts_percent is a number from 0 to 100."
+    error_message = "failed_receipts_percent must be from 0 to 100."
   }
   validation {
     condition     = lookup(var.alert_thresholds, "failed_receipts_least", 1) >= 1
-    error_message = "failed_receipts_least is at least 1: without a failed receipt there is nothing to tell."
+    error_message = "failed_receipts_least must be at least 1: without a failed receipt there is nothing to report."
   }
   validation {
     condition = alltrue([
       for name, minutes in var.alert_thresholds : minutes == floor(minutes) if can(regex("_down_", name))
     ])
-    error_message = "provider_down_* and backend_down_* are whole minutes."
+    error_message = "provider_down_* and backend_down_* must be whole minutes."
   }
   validation {
     condition = alltrue([
@@ -64,16 +64,16 @@ variable "alert_thresholds" {
         var.alert_thresholds, replace(name, "_warning", "_critical"), local.default_thresholds[replace(name, "_warning", "_critical")]
       )
     ])
-    error_message = "A *_warning of alert_thresholds is above its *_critical; what is not given has its default."
+    error_message = "A *_warning in alert_thresholds is above its *_critical. A threshold that is not set has its default."
   }
 }
 
 variable "critical_channels" {
-  description = "Channels that are there already and that critical alerts tell."
+  description = "Existing notification channels that receive critical alerts."
   type        = list(string)
 }
 
 variable "warning_channels" {
-  description = "Channels that are there already and that warnings tell."
+  description = "Existing notification channels that receive warnings."
   type        = list(string)
 }
