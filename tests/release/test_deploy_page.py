@@ -384,9 +384,7 @@ def shell(folder: Path, script: str, **settings: str) -> None:
 
 def test_the_page_opens_with_what_was_never_tried_and_what_that_means() -> None:
     opening = PAGE.partition("\n## ")[0]
-    assert opening.split("\n")[2].startswith(
-        "**Nobody has done this yet.** Nothing on this page has run against a real"
-    )
+    assert opening.split("\n")[2].startswith("**Not tried yet.** Nothing on this page has run against a real")
     for words in ("Take a day", "**staging** project", "(#what-has-not-been-tried)", "(#roles-short-of-owner)"):
         assert words in opening
 
