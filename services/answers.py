@@ -1,4 +1,4 @@
-"""Answers: the one place that turns what became of a task into HTTP, and into words that the outside relies on."""
+"""Answers: the one place that maps the result of a task to an HTTP status and a body that callers rely on."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,15 +14,15 @@ STATUS: Mapping[TaskResult, int] = {
     TaskResult.REFUSED: 400,
     TaskResult.REFUSED_ON_FAULT: 502,
 }
-"""Cloud Tasks brings a task again unless it is answered 2xx. A refusal is no success on any dashboard; the task that
-comes back finds a final record, and is answered 200.
+"""Cloud Tasks retries a task until the answer is 2xx. A rejection must not count as a success on a dashboard, so it is
+another status; the retried task finds a final record and is answered 200.
 """
 
 PERMANENT_ERROR = "whatsapp_permanent_error"
 
 
 def of_task(answer: Answer) -> Body:
-    """The answer to a task: `{"state": …}`, of a permanent refusal also the error and the provider's code."""
+    """The answer to a task: `{"state": …}`; for a permanent rejection also the error and the provider's code."""
     body: dict[str, Any] = {"state": answer.state}
     if answer.result in (TaskResult.REFUSED, TaskResult.REFUSED_ON_FAULT):
         body |= {"error": PERMANENT_ERROR, "code": answer.code}

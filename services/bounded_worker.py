@@ -1,9 +1,8 @@
-"""The worker: gunicorn's threads, with a bound on what a stranger's connection may cost the others.
+"""The worker: gunicorn's threads, with bounds on the time that a slow client can take from the others.
 
-gunicorn's thread worker (25.1 and 27.0) waits for the rest of a request, and for the client to take an answer, as long
-as the client likes; a new connection that says nothing has a thread for 5 s; and the one thread that accepts everybody
-waits 2 s for each client to hang up. A few such clients would hold up a signed webhook, and /livez, for as long as they
-care to.
+gunicorn's thread worker (25.1 and 27.0) has no timeout for the rest of a request or for a client that does not read the
+response. A new, silent connection occupies a thread for 5 s. The one thread that accepts connections waits 2 s for each
+client to hang up. A few such clients could block signed webhooks and /livez indefinitely.
 """
 
 import errno
@@ -31,24 +30,24 @@ from gunicorn.workers.gthread import ThreadWorker
 from shared import logs
 
 ARRIVAL_SECONDS = 10.0
-"""From the first byte of a request to its last. Meta sends 3 MB at most, and waits about as long for its answer."""
+"""From the first byte of a request to its last. Meta sends 3 MB at most, and waits about as long for the response."""
 
 ANSWER_SECONDS = 5.0
-"""For the client to take an answer. All of ours fit into the socket's buffer, so only one that takes none waits."""
+"""For the client to read a response. Every response fits into the socket's buffer, unless the client reads none."""
 
 STATUS = {
     LimitRequestLine: HTTPStatus.REQUEST_URI_TOO_LONG,
     LimitRequestHeaders: HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
     ExpectationFailed: HTTPStatus.EXPECTATION_FAILED,
 }
-"""What else is no HTTP is a bad request. To gunicorn some of it is the server's own fault: 501, 500."""
+"""Any other malformed request is answered 400. gunicorn would answer some with 501 or 500."""
 
 
 class BoundedWorker(ThreadWorker):
-    """Threads that wait for a client no longer than they must."""
+    """Threads that wait for a client only for a bounded time."""
 
     def enqueue_req(self, conn: Any) -> None:
-        """A connection that has said nothing yet waits beside those that are kept alive, without a thread."""
+        """Keep a silent new connection with the kept-alive ones, without a thread."""
         if conn.initialized or conn.data_ready:
             super().enqueue_req(conn)  # type: ignore[no-untyped-call]
             return
@@ -59,7 +58,7 @@ class BoundedWorker(ThreadWorker):
         waiting.register(conn.sock, selectors.EVENT_READ, partial(self.on_pending_socket_readable, conn))
 
     def handle(self, conn: Any) -> Any:
-        """One request. A client that stops in the middle is treated as one that has gone."""
+        """Serve one request. A client that stops in the middle counts as disconnected."""
         if not isinstance(conn.sock, _BoundedSocket):
             conn.sock = _BoundedSocket(conn.sock)
         conn.sock.begin(ARRIVAL_SECONDS)
@@ -69,7 +68,7 @@ class BoundedWorker(ThreadWorker):
         return goes_on
 
     def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:  # noqa: ARG002 - gunicorn's
-        """Answer what no app has seen. gunicorn would repeat the request, to its sender and in a log of its own."""
+        """Answer a request that never reached the app. gunicorn would repeat it in its response and its log."""
         ours = isinstance(exc, InvalidResponseHeader | InvalidResponseHeaderName)
         if isinstance(exc, ParseException) and not ours:
             status = STATUS.get(type(exc), HTTPStatus.BAD_REQUEST)
@@ -81,14 +80,14 @@ class BoundedWorker(ThreadWorker):
         client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
 
     def _cap_keepalive(self, deadline: float) -> None:
-        """When the service ends, nobody who has said nothing holds it up either."""
+        """When the service stops, silent connections do not delay it."""
         super()._cap_keepalive(deadline)  # type: ignore[no-untyped-call]
         for conn in self.pending_conns:
             conn.timeout = min(conn.timeout, deadline)
 
 
 class _BoundedSocket:
-    """A socket that reads until a moment, however the bytes drip, and writes to nobody for ever."""
+    """A socket that reads until a deadline, however slowly the bytes arrive, and writes with a timeout."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -98,7 +97,7 @@ class _BoundedSocket:
         self._ends = time.monotonic() + seconds
 
     def recv(self, size: int, *flags: int) -> bytes:
-        """Raises NoMoreData once the time is over, as gunicorn does for a client that has gone."""
+        """Raises NoMoreData after the deadline, as gunicorn does for a disconnected client."""
         left = self._ends - time.monotonic()
         if left <= 0:
             raise NoMoreData
@@ -109,19 +108,19 @@ class _BoundedSocket:
             raise NoMoreData from None
 
     def sendall(self, data: bytes) -> None:
-        """Raises BrokenPipeError, on which gunicorn closes the connection and says nothing."""
+        """Raises BrokenPipeError; gunicorn then closes the connection and logs nothing."""
         self._sock.settimeout(ANSWER_SECONDS)
         try:
             self._sock.sendall(data)
         except OSError:
-            raise BrokenPipeError(errno.EPIPE, "the client takes no answer") from None
+            raise BrokenPipeError(errno.EPIPE, "the client does not read the response") from None
 
     def hang_up(self) -> None:
-        """Close, once the client has or 2 s are over: what it still sends would make it lose our answer."""
+        """Close after the client has closed, or after 2 s: unread bytes from it would make it lose the response."""
         util.close_graceful(self._sock)  # type: ignore[no-untyped-call]
 
     def setblocking(self, flag: bool) -> None:
-        """gunicorn closes again what has hung up, and begins with this."""
+        """gunicorn calls this first when it closes a socket that has already hung up."""
         with suppress(OSError):
             self._sock.setblocking(flag)
 

@@ -1,4 +1,4 @@
-"""Errors as HTTP: the one place that says what status an error is. No body ever holds anything private."""
+"""Errors as HTTP: the one place that maps an error to a status and a body. No body holds private data."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def answer(error: Exception, unavailable: int) -> Body:
             return {"state": "unknown"}, 409
         case PomboError(
             retryable=True
-        ):  # an outage: the redelivery makes it good, and a trace a line would hide others
+        ):  # an outage: the redelivery repairs it, and a stack trace a line would hide others
             cause = type(error.__cause__).__name__ if error.__cause__ else None
             logs.event("unexpected_error", severity="WARNING", reason=error.code, cause=cause)
             return {"error": error.code}, unavailable

@@ -1,4 +1,4 @@
-"""Health: whether this process lives, and whether it can do its work."""
+"""Health: whether this process is alive, and whether its store and queue are connected."""
 
 import threading
 import time
@@ -17,20 +17,21 @@ OUTAGES_SECONDS = 10.0
 
 
 def livez(exhausted: bool = False) -> Body:
-    """The process answers; 503 when its handler threads all hang, so that it is replaced."""
+    """Whether the process is alive; 503 if all its handler threads hang, so that Cloud Run replaces it."""
     return ({"status": "exhausted"}, 503) if exhausted else ({"status": "ok"}, 200)
 
 
 def startz(store: WebhookStore) -> Body:
-    """Whether this process may take requests: its configuration is complete, or it would not answer, and the store
-    answers; 503 when it does not. The queue is not asked: without it webhooks are stored and delivered again, and a
-    process that starts meanwhile works as soon as it is back.
+    """Whether this process may take requests; 503 if the store does not answer.
+
+    The configuration is valid, or the process would not run. The queue is not checked: without it Pombo stores webhooks
+    and the provider redelivers them, and a process that starts meanwhile works once the queue is back.
     """
     return _report({"store": _word(store)})
 
 
 def readyz(store: WebhookStore, queue: Queue) -> Body:
-    """Whether store and queue answer; 503 when one does not."""
+    """Whether store and queue answer; 503 if one does not."""
     return _report({"store": _word(store), "queue": _word(queue)})
 
 
@@ -41,7 +42,7 @@ def _report(services: dict[str, str]) -> Body:
 
 
 class CachedOutages:
-    """How many providers and backends are down, read again after 10 s; None where that cannot be read."""
+    """How many providers and backends are down, cached for 10 s; None if the store cannot be read."""
 
     def __init__(self, senders: Senders) -> None:
         self._senders = senders

@@ -22,13 +22,13 @@ from shared.config import ConfigError
 
 GRACEFUL_SECONDS = 8
 KEEPALIVE_SECONDS = 75
-"""Longer than the front end's idle time, so that it is never we who close a connection in use."""
+"""Longer than the front end's idle time, so that the service never closes a connection in use."""
 
 PR_SET_PDEATHSIG = 1
 
 
 def serve(build: Callable[[], Webhook | Internal], make_app: Callable[[], flask.Flask], default_port: int) -> None:
-    """Serve until told to end. A configuration that is not complete ends the process before it listens: exit 1."""
+    """Serve until SIGTERM. With an invalid configuration, report every fault and exit 1 before listening."""
     logs.take_standard_output()
     try:
         parts = build()
@@ -36,7 +36,7 @@ def serve(build: Callable[[], Webhook | Internal], make_app: Callable[[], flask.
         logs.configure("INFO")
         for fault in error.faults:
             logs.event("config_error", severity="CRITICAL", reason=fault)
-            print(f"pombo: {fault}", file=sys.stderr)  # noqa: T201 - a person started this by hand
+            print(f"pombo: {fault}", file=sys.stderr)  # noqa: T201 - a developer may have started it by hand
         sys.exit(1)
     host = "0.0.0.0" if os.environ.get("K_SERVICE") else "127.0.0.1"
     port = parts.config.get("PORT") or default_port
@@ -61,7 +61,7 @@ class _Server(BaseApplication):
             "keepalive": KEEPALIVE_SECONDS,
             "loglevel": "error",
             "control_socket_disable": True,
-            "forwarded_allow_ips": "",  # what a header says of the connection, or of the path, is believed of nobody
+            "forwarded_allow_ips": "",  # trust no client's header about the connection or the path
             "post_fork": _die_with_parent,
             "post_worker_init": self._watch_for_the_end,
             "worker_exit": self._say_goodbye,
@@ -73,7 +73,7 @@ class _Server(BaseApplication):
         return self._make_app()
 
     def _watch_for_the_end(self, worker: Any) -> None:
-        """On SIGTERM first tell our own threads, then let gunicorn wind down."""
+        """On SIGTERM, first stop our own threads, then let gunicorn shut down."""
         then = signal.getsignal(signal.SIGTERM)
 
         def end(number: int, frame: FrameType | None) -> None:
@@ -90,6 +90,6 @@ class _Server(BaseApplication):
 
 
 def _die_with_parent(server: Any, worker: Any) -> None:  # noqa: ARG001 - gunicorn's signature
-    """A worker never outlives its master: a killed service is gone wholly. (Linux; elsewhere gunicorn looks itself.)"""
+    """End the worker with its master: a killed service leaves no process. (On Linux; elsewhere gunicorn checks.)"""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -59,38 +59,38 @@ class RegistryUnavailable(PomboError):
 
 
 class CertificatesUnavailable(PomboError):
-    """The certificates that prove a caller cannot be fetched."""
+    """The certificates that verify callers cannot be fetched."""
 
     code = "certificates_unavailable"
     retryable = True
 
 
 class UnknownState(PomboError):
-    """A newer version of Pombo wrote this; this version cannot read it."""
+    """A newer version of Pombo wrote this record; this version cannot read it."""
 
     code = "state_unknown"
     retryable = True
 
 
 class Forbidden(PomboError):
-    """The caller could not prove who it is."""
+    """The caller could not be authenticated."""
 
     code = "forbidden"
 
     def __init__(self, cause: str = "") -> None:
         super().__init__()
         self.cause = cause
-        """What was wrong, a word for the log. The caller is not told."""
+        """What was wrong: a word for the log, not for the caller."""
 
 
 class TaskInvalid(PomboError):
-    """The request is not a task."""
+    """The request is not a valid task."""
 
     code = "task_invalid"
 
 
 class TokenCheck(TaskInvalid):
-    """The request checks the token; it is not a task."""
+    """The request only checks the token; it carries no task."""
 
 
 # ---- of a webhook
@@ -103,7 +103,7 @@ class SignatureInvalid(PomboError):
 
 
 class ItemUnparsable(PomboError):
-    """Pombo cannot parse what the provider sent."""
+    """The provider sent an item that Pombo cannot parse."""
 
     code = "unparsable"
     scope = "message"

@@ -84,25 +84,25 @@ def parse_task(kind: Kind, body: Any) -> Task:
     a newer version.
     """
     if not isinstance(body, Mapping):
-        raise TaskInvalid("A task is a JSON object.")
+        raise TaskInvalid("The task must be a JSON object.")
     if body == CHECK_BODY:
-        raise TokenCheck("The request checks the token; it is not a task.")
+        raise TokenCheck("The call only checks the token; it carries no task.")
     version = body.get("v")
     if not _is_count(version):
-        raise TaskInvalid("A task has a version, v.")
+        raise TaskInvalid("The task needs a version in the field v.")
     if version not in READABLE:
-        raise UnknownState("A newer version of Pombo made this task.")
+        raise UnknownState("A newer version of Pombo created this task.")
     key, correlation_id = body.get(KEY_FIELD[kind]), body.get("correlation_id")
     if not (isinstance(key, str) and _KEY[kind].fullmatch(key)):
-        raise TaskInvalid(f"A task has an {KEY_FIELD[kind]} of 40 hex digits.")
+        raise TaskInvalid(f"The task needs an {KEY_FIELD[kind]} of 40 hex digits.")
     if not (isinstance(correlation_id, str) and is_correlation_id(correlation_id)):
-        raise TaskInvalid("A task has a correlation_id.")
+        raise TaskInvalid("The task needs a correlation_id.")
     tenant = body.get("tenant") if version > 1 else ""
     if not (isinstance(tenant, str) and _TENANT.fullmatch(tenant)):
-        raise TaskInvalid("A task has a tenant.")
+        raise TaskInvalid("The task needs a tenant.")
     generation, hop = body.get("generation"), body.get("hop")
     if not (_is_count(generation) and _is_count(hop)):
-        raise TaskInvalid("A task has a generation and a hop, whole numbers from 0.")
+        raise TaskInvalid("The task needs a generation and a hop, whole numbers from 0.")
     return Task(key, kind, correlation_id, generation, hop, tenant)
 
 

@@ -22,7 +22,7 @@ class Channels(dict[str, Channel]):
         return cls({channel.provider: channel for channel in channels})
 
     def __missing__(self, provider: str) -> Channel:
-        raise UnknownState("There is no channel here for the provider of this record.")
+        raise UnknownState("This version of Pombo has no channel for the record's provider.")
 
     def require(self, provider: str) -> None:
         """Raise UnknownState unless there is a channel for this provider."""

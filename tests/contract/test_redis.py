@@ -489,7 +489,7 @@ def test_a_server_that_becomes_full_within_a_commit_takes_all_of_it(server, stor
 
 def test_a_server_that_evicts_is_refused_until_it_does_not(server, store, a_record):
     server.raw.config_set("maxmemory-policy", "volatile-lru")
-    expected = "Redis may throw records away: set its maxmemory-policy to noeviction, not volatile-lru."
+    expected = "Redis may evict records: set its maxmemory-policy to noeviction, not volatile-lru."
     assert unavailable(store.ping).sentence == expected
     assert unavailable(lambda: store.create(a_record())).sentence == expected
     server.raw.config_set("maxmemory-policy", "noeviction")

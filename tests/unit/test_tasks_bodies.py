@@ -104,7 +104,7 @@ def test_a_task_of_version_1_is_read_and_names_no_tenant(kind: Kind) -> None:
 @each_kind
 @pytest.mark.parametrize("tenant", [None, 5, "a b", "é", "x" * 65, "a/b", "a\n", ["default"]])
 def test_a_tenant_is_a_name(kind: Kind, tenant: Any) -> None:
-    with pytest.raises(TaskInvalid, match="has a tenant"):
+    with pytest.raises(TaskInvalid, match="needs a tenant"):
         parse_task(kind, {**GOOD[kind], "tenant": tenant})
 
 
@@ -154,13 +154,13 @@ def test_whatever_comes_is_a_task_or_refused_without_being_repeated(body: Any) -
         said = error.sentence
     assert said in {
         None,
-        "A task is a JSON object.",
-        "A task has a version, v.",
-        "A newer version of Pombo made this task.",
-        "A task has an inbound_event_id of 40 hex digits.",
-        "A task has a correlation_id.",
-        "A task has a tenant.",
-        "A task has a generation and a hop, whole numbers from 0.",
+        "The task must be a JSON object.",
+        "The task needs a version in the field v.",
+        "A newer version of Pombo created this task.",
+        "The task needs an inbound_event_id of 40 hex digits.",
+        "The task needs a correlation_id.",
+        "The task needs a tenant.",
+        "The task needs a generation and a hop, whole numbers from 0.",
     }
 
 

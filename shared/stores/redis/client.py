@@ -194,9 +194,9 @@ def _must_keep(redis: "Redis") -> None:
         return
     policy = told.get("maxmemory_policy", "noeviction")
     if policy != "noeviction":
-        raise StoreUnavailable(f"Redis may throw records away: set its maxmemory-policy to noeviction, not {policy}.")
+        raise StoreUnavailable(f"Redis may evict records: set its maxmemory-policy to noeviction, not {policy}.")
     if told.get("cluster_enabled"):
-        raise StoreUnavailable("REDIS_URL names a node of a Redis Cluster; the store needs a server of its own.")
+        raise StoreUnavailable("REDIS_URL names a node of a Redis Cluster; the store needs a single server.")
 
 
 def _sentence(error: Exception) -> str:

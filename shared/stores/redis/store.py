@@ -175,7 +175,7 @@ class RedisStore:
             if cursor == 0:
                 return sorted(found)
             if time.monotonic() > give_up:
-                raise StoreUnavailable("Redis holds too many records to find one by a part of its id: give all of it.")
+                raise StoreUnavailable("Redis holds too many records to search by a part of an id: give the whole id.")
 
     def marks(self, id: str) -> Marks:
         return as_marks(self._client.command("HGETALL", marks_name(id)))

@@ -157,7 +157,7 @@ class SqliteFile:
         if self._pid == os.getpid():
             return
         if self._open:
-            raise StoreUnavailable("This process was forked while the store was in use; start it anew.")
+            raise StoreUnavailable("This process was forked while the store was in use; restart it.")
         self._pid = os.getpid()
         self._turn = FairLock()
 
