@@ -1,4 +1,4 @@
-"""pombo up: all of Pombo on this machine."""
+"""pombo up: run all of Pombo on this machine."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ def store_option(command: Any) -> Any:
     return click.option(
         "--store",
         type=click.Choice(config.STORES),
-        help="The back end. redis and firestore start a server of their own (redis-server; gcloud's emulator, which "
+        help="The store. redis and firestore start a server of their own (redis-server; gcloud's emulator, which "
         "keeps its data in memory) unless REDIS_URL or FIRESTORE_EMULATOR_HOST is set.  [default: STORE, or sqlite]",
     )(command)
 
@@ -36,9 +36,9 @@ def ports_option(command: Any) -> Any:
 @data_dir_option
 @ports_option
 @click.option("--whatsapp-url", help="Send to this address instead of the simulator.")
-@click.option("--no-sweep", is_flag=True, help="Do not sweep: what is lost stays lost.")
-@click.option("--no-restart", is_flag=True, help="Leave a process that died dead.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON line once all is ready, and nothing else.")
+@click.option("--no-sweep", is_flag=True, help="Do not run the sweep: nothing re-creates lost tasks.")
+@click.option("--no-restart", is_flag=True, help="Do not restart a process that dies.")
+@click.option("--json", "as_json", is_flag=True, help="Print only one JSON line, once everything is ready.")
 def up(
     store: str | None,
     data_dir: Path,
@@ -48,7 +48,7 @@ def up(
     no_restart: bool,
     as_json: bool,
 ) -> None:
-    """Start the services, the queue and WhatsApp on this machine, and serve until Ctrl-C.
+    """Start the services, the queue and the WhatsApp simulator on this machine, and run until Ctrl-C.
 
     \b
     Examples:
@@ -60,7 +60,9 @@ def up(
     try:
         from local.stack import Options, run
     except ModuleNotFoundError as error:
-        raise click.ClickException("pombo up needs the repository: the local cloud is in no image.") from error
+        raise click.ClickException(
+            "pombo up works only in a clone of the repository: no image contains the local cloud."
+        ) from error
 
     run(
         Options(

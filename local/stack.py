@@ -180,7 +180,7 @@ class Stack:
         ports.check_free(self._ports.values())
         self._write(PORTS_FILE, self._ports)
         store = f"{self._own_program.what}, " if self._own_program else ""
-        self._say(f"Starting {store}the Cloud Tasks emulator, WhatsApp, and the two services")
+        self._say(f"Starting {store}the Cloud Tasks emulator, the WhatsApp simulator and the two services")
         for name in (STORE, "tasks", "whatsapp"):
             if name in self._children:
                 self._children[name].start()
@@ -198,7 +198,7 @@ class Stack:
             )
         except TimeoutError as error:
             raise click.ClickException(str(error)) from error
-        self._say("Waiting until all of it answers")
+        self._say("Waiting until every process is ready")
         for name, port, path in (
             *((service, service, "/readyz") for service in SERVICES),
             ("whatsapp", "control", "/control/faults"),
@@ -222,11 +222,11 @@ class Stack:
                 raise click.ClickException(
                     f"{what} is not ready after {READY_SECONDS} s: {self._last_words(STORE)}."
                     if self._own_program
-                    else f"{setting} names a server that does not answer as {what} does; unset it to have one started."
+                    else f"The server in {setting} does not answer like {what}. Unset {setting} to let Pombo start one."
                 )
             time.sleep(0.05)
         if self._own_program and self._own_program.forgets:
-            self._say(f"Note: {what} keeps its data in memory, until Pombo ends")
+            self._say(f"Note: {what} keeps its data in memory and loses it when Pombo stops")
 
     def _check_settings(self) -> None:
         """What the services would refuse is said before anything is started."""
@@ -239,7 +239,7 @@ class Stack:
         if faults:
             raise WrongSettings(faults)
         for name, meant in config.misspelt(self._environment).items():
-            self._say(f"Note: {name} is set and no setting of Pombo. Did you mean {meant}?")
+            self._say(f"Note: {name} is set, but Pombo has no such setting. Did you mean {meant}?")
 
     def _tell_of_crash(self) -> None:
         """A crash point crashes once. Where it has, that is said, or a person would wait for it."""
@@ -247,8 +247,8 @@ class Stack:
         mark = crash.mark_of(Path(self._environment["SQLITE_PATH"]).parent, crash_at)
         if crash_at and mark.exists():
             self._say(
-                f"Note: the crash of CRASH_AT={crash_at} has happened already and does not happen again. "
-                f"To crash once more, end Pombo and run: rm {shlex.quote(str(mark))}"
+                f"Note: the crash of CRASH_AT={crash_at} has already happened and does not repeat. "
+                f"To crash again, stop Pombo and run: rm {shlex.quote(str(mark))}"
             )
 
     def _wait_ready(self, name: str, url: str) -> None:
@@ -272,7 +272,7 @@ class Stack:
                 code = child.returncode
                 how = f"with exit code {code}" if code >= 0 else f"by signal {-code}"
                 raise click.ClickException(
-                    f"{self._what(child.name)} ended at its start {how}: {self._last_words(child.name)}"
+                    f"{self._what(child.name)} stopped while starting, {how}: {self._last_words(child.name)}"
                 )
 
     def _what(self, name: str) -> str:
@@ -288,9 +288,9 @@ class Stack:
             return
         child.start()
         self._describe()
-        self._say(f"{child.name} died and was started again")
+        self._say(f"{child.name} died; Pombo restarted it")
         if self._own_program and self._own_program.forgets and child.name == STORE:
-            self._say(shout(f"{self._own_program.what} keeps its data in memory: EVERYTHING UP TO NOW IS FORGOTTEN"))
+            self._say(shout(f"{self._own_program.what} keeps its data in memory: ALL EARLIER DATA IS LOST"))
 
     def _sweep(self) -> None:
         """The scheduler: in a project, Cloud Scheduler calls."""
@@ -415,12 +415,12 @@ def _serve(stack: Stack) -> None:
     for name in PORTS:
         click.echo(f"  {name:<9} {described[name]}")
     say = f'{invocation.program()} say "hello" --wait{invocation.data_dir_option(Path(described["data_dir"]))}'
-    step(f"Pombo is up. In another terminal: {say}   Ctrl-C ends it.")
+    step(f"Pombo is up. In another terminal: {say}   Ctrl-C stops it.")
     follower = LogFollower(stack.logs)
     follower.start()
     stack.watch()
     follower.stop()
-    step("Ending")
+    step("Stopping")
 
 
 class StopRequested:
@@ -462,7 +462,7 @@ def _locked(data_dir: Path) -> Iterator[TextIO]:
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)  # what is in it is people's, here too
         lock = (data_dir / LOCK_FILE).open("a+")  # not "w", which would empty the lock of the one that runs
     except OSError as error:
-        raise click.ClickException(f"No data can be kept in {data_dir}: {error.strerror}.") from error
+        raise click.ClickException(f"Cannot write to {data_dir}: {error.strerror}.") from error
     with lock:
         if not _lock(lock):
             raise click.ClickException(_is_running(data_dir, lock))
@@ -490,8 +490,8 @@ def _is_running(data_dir: Path, lock: TextIO) -> str:
     lock.seek(0)
     pid = lock.read().strip()
     whose = f" (process {pid})" if pid else ""
-    end = f"End it with Ctrl-C in its terminal{f', or with: kill {pid}' if pid else ''}."
+    end = f"Stop it with Ctrl-C in its terminal{f', or with: kill {pid}' if pid else ''}."
     return (
-        f"A Pombo is running here{whose}, with its data in {data_dir}. {end} Or start another beside it, with "
+        f"A Pombo is already running{whose}, with its data in {data_dir}. {end} Or start another one with "
         "--data-dir DIR and --ports N."
     )

@@ -28,7 +28,7 @@ def begin(program: str) -> list[str]:
     try:
         return [word if _is_text(word) else _decoded(word) for word in sys.argv[1:]]
     except UnicodeError:
-        sys.stderr.write(f"{program}: An argument is not text in UTF-8.\n")
+        sys.stderr.write(f"{program}: An argument is not valid UTF-8.\n")
         sys.exit(2)
 
 

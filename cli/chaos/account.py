@@ -95,7 +95,9 @@ def audit(sent: Iterable[Inbound], inputs: AuditInputs) -> Audit:
     for stray, found in inputs.ledger.items():
         if stray not in planned:
             for _ in found:
-                account.note(account.replies, Fate.UNACCOUNTED, stray, "WhatsApp has a message nobody planned.")
+                account.note(
+                    account.replies, Fate.UNACCOUNTED, stray, "WhatsApp received a message that was not planned."
+                )
     return account
 
 

@@ -95,7 +95,7 @@ class DrainWatch:
             time.sleep(LOOK_EVERY)
         deadline = time.monotonic() + self._scaled(TASKS_SECONDS)
         while (left := self.tasks()) != 0 and time.monotonic() < deadline:
-            tell(f"{left} tasks are in the queues")
+            tell(f"{left} tasks left in the queues")
             time.sleep(LOOK_EVERY)
         return self.look().is_over, left
 

@@ -78,15 +78,15 @@ FINE = ""
 def judge_event(inbound: Inbound, event: Delivery | None) -> Judgement:
     """What became of a message that was received."""
     if event is None:
-        return Fate.UNACCOUNTED, "A message was sent to the business and has no record."
+        return Fate.UNACCOUNTED, "A message was sent to the business but has no record."
     if not event.final:
         return Fate.UNACCOUNTED, f"A message that was received is {event.state} at the end."
     planned = len(inbound.script.replies)
     match event.state:
         case State.DONE if inbound.script.raises is None:
-            return Fate.WRONG, "The handler raised at every try, and the message is done."
+            return Fate.WRONG, "The handler raised on every attempt, but the message is done."
         case State.DONE if event.plan_size != planned:
-            return Fate.WRONG, f"The handler gave {planned} replies, and {event.plan_size} were planned."
+            return Fate.WRONG, f"The handler returned {planned} replies, but {event.plan_size} were planned."
         case State.DONE:
             return Fate.HANDLED, FINE
         case State.DEAD if inbound.script.raises is None and event.reason in ("error", "attempts"):
@@ -108,7 +108,7 @@ def judge_reply(
     if refused and found:
         return Fate.WRONG, "A reply reached a contact whom WhatsApp refuses."
     if record is None:
-        return (Fate.UNACCOUNTED, "A reply has no record.") if found else (Fate.LOST, "A reply was never made.")
+        return (Fate.UNACCOUNTED, "A reply has no record.") if found else (Fate.LOST, "A reply was never created.")
     if not record.final:
         return Fate.UNACCOUNTED, f"A reply is {record.state} at the end."
     if len(found) > 1:
@@ -121,7 +121,7 @@ def judge_reply(
         case State.DONE if found:
             return Fate.DELIVERED, FINE
         case _:
-            return Fate.LOST, f"A reply is {record.state}, and WhatsApp never had it."
+            return Fate.LOST, f"A reply is {record.state}, but WhatsApp never received it."
 
 
 def is_by_policy(found: Sequence[LedgerEntry], record: Delivery, evidence: Evidence, rules: Rules) -> bool:

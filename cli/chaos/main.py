@@ -65,7 +65,7 @@ def run(
     say: Callable[[str], None] = (lambda sentence: click.echo(sentence, err=True)) if as_json else step
     say(f"Seed {order.seed}: {messages} messages in {order.seconds:.0f} s on {store}, data in {run_settings.data_dir}")
     if messages < LEAST:
-        say(f"Note: fewer than {LEAST} messages are most likely too few to prove anything")
+        say(f"Note: a run of fewer than {LEAST} messages rarely proves anything")
     try:
         result = run_chaos(run_settings, StopRequested(), say)
     except EndedAtStart:
@@ -74,23 +74,25 @@ def run(
     if result.exit_code in (0, 2) and data_dir is None:
         shutil.rmtree(run_settings.data_dir.parent)
     else:
-        say(f"The data is kept in {run_settings.data_dir}")
-    say(f"Seed {order.seed}; once more: {again(run_settings)}")
+        say(f"The data is kept in {wishes.data_dir}")
+    say(f"Seed {order.seed}. Repeat the run with: {again(wishes)}")
     sys.exit(result.exit_code)
 
 
 def _directory(store: str, data_dir: Path | None) -> Path:
     program = PROGRAMS.get(store)
     if program and os.environ.get(program.setting):
-        raise click.ClickException(f"The run breaks the store's server and starts its own: unset {program.setting}.")
+        raise click.ClickException(
+            f"The run starts its own store server, to inject faults into it: unset {program.setting}."
+        )
     if data_dir is None:
         return Path(tempfile.mkdtemp(prefix="pombo-chaos-")) / "data"
     if data_dir.exists():
-        raise click.ClickException(f"{data_dir} is there already; name a new directory for the run's data.")
+        raise click.ClickException(f"{data_dir} already exists. Name a new directory for the run's data.")
     try:
         data_dir.mkdir(mode=0o700, parents=True)
     except OSError as error:
-        raise click.ClickException(f"No data can be kept in {data_dir}: {error.strerror}.") from error
+        raise click.ClickException(f"Cannot write to {data_dir}: {error.strerror}.") from error
     return data_dir.resolve()
 
 

@@ -150,7 +150,7 @@ def as_text(result: Result) -> str:
     for finding, timeline in zip_longest(result.account.findings, _each_once(result.timelines)):
         lines += ["", terminal.styled(f"{finding.fate}: {finding.sentence} ({finding.key})", fg="red")]
         lines += [timeline] if timeline else []
-    lines += ["", *(f"A log line that should not be: {stray}" for stray in result.told.strays)]
+    lines += ["", *(f"Unexpected log line: {stray}" for stray in result.told.strays)]
     lines += [terminal.styled(conclusion(result), bold=True, fg="green" if result.exit_code == 0 else "red")]
     return "\n".join(lines)
 
@@ -167,12 +167,12 @@ def conclusion(result: Result) -> str:
             by_policy = " but by policy" if result.account.replies[Fate.DOUBLED_BY_POLICY] else ""
             return f"Every message is accounted for: none lost, none doubled{by_policy}, none out of order."
         case 130:
-            return "Ended before its time: this is the account so far."
+            return "Interrupted: this is the account so far."
         case 2:
             missing = [f"{need.what} {need.found} of {need.least}" for need in result.needs if not need.met]
-            return f"Nothing proven: too quiet a run ({', '.join(missing)})."
+            return f"Nothing proven: the run met too few faults ({', '.join(missing)})."
         case _:
-            return "Something is wrong."
+            return "The run failed: see the red lines above, and the tasks left in the queues."
 
 
 def as_dict(result: Result) -> dict[str, Any]:

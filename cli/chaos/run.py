@@ -104,11 +104,11 @@ class Chaos:
         self._over.set()
         sending.result()
         breaking.result()
-        self._say("No more trouble; waiting until it is quiet")
+        self._say("Fault injection is over; waiting until all work is done")
         is_quiet, tasks_left = self._watch.wait(self._tell)
         replayed = replay(self._running_stack, self._dead_as_planned()) if is_quiet else 0
         if replayed:
-            self._say(f"{replayed} dead letters replayed; waiting until it is quiet")
+            self._say(f"Replayed {replayed} dead letters; waiting until all work is done")
             is_quiet, tasks_left = self._watch.wait(self._tell)
         return End(self._seconds, self._driver.sent, is_quiet, tasks_left, replayed)
 
@@ -142,10 +142,10 @@ class Chaos:
                 ended.result()
             time.sleep(LOOK_EVERY)
             backlog = self._watch.look()
-            self._backpressure.look(backlog.sum, time.monotonic())
-            kills = sum(number for (kind, _), number in self._trouble.dealt.copy().items() if kind is Action.KILL)
-            sent = f"{self._driver.sent} of {self._run_settings.order.messages} messages sent"
-            drawing = "; drawing breath" if self._backpressure.is_paused else ""
+            self._breath.look(backlog.sum, time.monotonic())
+            kills = sum(number for (kind, _), number in self._trouble.dealt.copy().items() if kind is Kind.KILL)
+            sent = f"{self._driver.sent} of {self._wishes.order.messages} messages sent"
+            drawing = "; paused for backpressure" if self._breath.is_taken else ""
             self._tell(f"{sent}, {backlog}, {kills} kills{drawing}")
 
     def _is_enough(self) -> bool:

@@ -82,7 +82,7 @@ class RunningStack:
         """What `pombo trace` shows of it."""
         found = ids.find(self.running, key) if key else None
         timeline = trace.timeline_of(self.running, found.records) if found else trace.from_logs(self.running, key or "")
-        return trace.as_text(timeline) if timeline else "Nothing is known of it."
+        return trace.as_text(timeline) if timeline else "No record and no log line has this key."
 
 
 def _ports(described: Mapping[str, str]) -> dict[str, int]:

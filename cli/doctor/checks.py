@@ -37,10 +37,10 @@ _T = TypeVar("_T")
 _BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 
 _QUEUE_ADVICE = {
-    "PermissionDenied": "this account may not make tasks there (it needs roles/cloudtasks.enqueuer)",
-    "NotFound": "there is no such queue: look at INBOUND_TASK_QUEUE_NAME, CLOUD_TASKS_LOCATION, GOOGLE_CLOUD_PROJECT",
-    "DefaultCredentialsError": "there are no Google credentials here: gcloud auth application-default login",
-    "RefreshError": "the Google credentials here have expired: gcloud auth application-default login",
+    "PermissionDenied": "this account may not create tasks there (it needs roles/cloudtasks.enqueuer)",
+    "NotFound": "the queue does not exist: check INBOUND_TASK_QUEUE_NAME, CLOUD_TASKS_LOCATION, GOOGLE_CLOUD_PROJECT",
+    "DefaultCredentialsError": "this machine has no Google credentials: run gcloud auth application-default login",
+    "RefreshError": "this machine's Google credentials have expired: run gcloud auth application-default login",
 }
 
 
@@ -58,8 +58,8 @@ def store(store: Store, limits: Limits, clock: Clock) -> str:
     written = _of_store(partial(_write, store, limits, clock))
     found = _of_store(partial(store.get, DOCTOR_KEY))
     if found is None or found.generation < written.generation:
-        raise Wrong("A record was written to the store, and what is read back is not it.")
-    return f"A record was written and read back in {(clock.monotonic() - began) * 1000:.0f} ms."
+        raise Wrong("The record read back from the store is not the one that was written.")
+    return f"Wrote a record and read it back in {(clock.monotonic() - began) * 1000:.0f} ms."
 
 
 def task(store: Store, queue: Queue, limits: Limits, clock: Clock, patience: float = TASK_SECONDS) -> str:
@@ -75,9 +75,9 @@ def task(store: Store, queue: Queue, limits: Limits, clock: Clock, patience: flo
                 return _ended(found, clock.monotonic() - began)
             clock.sleep(LOOK_SECONDS)
     except StoreFailed as error:
-        raise Wrong(f"It cannot be checked without the store: {error}") from error
+        raise Wrong(f"Cannot be checked without the store: {error}") from error
     except QueueUnavailable as error:
-        raise Wrong(f"No task could be made: {_reason(error)}.") from error
+        raise Wrong(f"Cannot create a task: {_reason(error)}.") from error
     raise Wrong(_not_back(found, patience))
 
 
@@ -87,16 +87,19 @@ def token(settings: Config, has_task_come_back: bool) -> str:
     try:
         answer = _knock(settings)
     except httpx.HTTPError as error:
-        raise Wrong(f"The internal service does not answer at {url}: is INTERNAL_TASK_BASE_URL right?") from error
+        raise Wrong(f"The internal service does not answer at {url}: check INTERNAL_TASK_BASE_URL.") from error
     if answer.status_code == 400 and _error_in(answer) == "task_invalid":
-        return "The internal service accepts it."
+        return "The internal service accepts the token."
     if _is_refused(answer, settings):
         raise Wrong(
-            "The internal service refuses it: the first value of INTERNAL_TASK_TOKEN must be one that it accepts."
+            "The internal service rejects the token: the first value of INTERNAL_TASK_TOKEN must be one that the "
+            "service accepts."
         )
     if answer.status_code in (401, 403):
         return _told_by_the_task(has_task_come_back)
-    raise Wrong(f"{url} answered {answer.status_code}: INTERNAL_TASK_BASE_URL does not lead to the internal service.")
+    raise Wrong(
+        f"{url} answered {answer.status_code}: INTERNAL_TASK_BASE_URL is not the address of the internal service."
+    )
 
 
 def token_is_refused(settings: Config) -> bool:
@@ -134,10 +137,10 @@ def clock(store: Store, clock: Clock) -> str:
     if abs(ahead) > CLOCK_TOLERANCE:
         which = "ahead of" if ahead > timedelta() else "behind"
         raise Wrong(
-            f"This machine's clock is {seconds:.1f} s {which} the store's. With more than {allowed} a lease may be "
-            "taken for over while its send still runs: let NTP set the clock."
+            f"This machine's clock is {seconds:.1f} s {which} the store's. Beyond {allowed} another worker may treat a "
+            "lease as expired while its send still runs: synchronise the clock with NTP."
         )
-    return f"It is {seconds:.1f} s off the store's; up to {allowed} does no harm."
+    return f"The clock differs from the store's by {seconds:.1f} s; up to {allowed} is safe."
 
 
 def _write(store: Store, limits: Limits, clock: Clock) -> Delivery:
@@ -179,16 +182,16 @@ def _of_store(call: Callable[[], _T]) -> _T:
 
 def _ended(found: Delivery, seconds: float) -> str:
     if found.state is not State.DONE:
-        raise Wrong(f"The task came back, and its event is {found.state} instead of done.")
-    return f"A task went to process_inbound and came back in {seconds:.1f} s."
+        raise Wrong(f"The task completed, but its event is {found.state} instead of done.")
+    return f"A task reached process_inbound and completed in {seconds:.1f} s."
 
 
 def _not_back(found: Delivery, patience: float) -> str:
     if found.state is State.LEASED:
-        return f"The internal service took the task and did not end it within {patience:g} s."
+        return f"The internal service started the task and did not complete it within {patience:g} s."
     return (
-        f"The task did not come back within {patience:g} s: is the internal service up, does it accept the token (see "
-        "there), and is the queue running rather than paused?"
+        f"The task did not complete within {patience:g} s. Check that the internal service is up, that it accepts the "
+        "token (see token) and that the queue is not paused."
     )
 
 
@@ -196,10 +199,11 @@ def _told_by_the_task(has_come_back: bool) -> str:
     """The front of Cloud Run, or the service itself, asks for the queue's own identity: nobody else has it."""
     if has_come_back:
         return (
-            "The internal service is private and asks for the queue's identity; the task that came back had the token."
+            "The internal service is private and accepts only the queue's identity; the completed task had the token."
         )
     raise Wrong(
-        "The internal service is private and asks for the queue's identity, so that only a task can tell; see there."
+        "The internal service is private and accepts only the queue's identity, so only a task can check the token: "
+        "see task."
     )
 
 

@@ -1,4 +1,4 @@
-"""pombo doctor: is everything in place? Each check says what it found; none hides another."""
+"""pombo doctor: check every part. Each check reports what it found; none hides another."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -16,19 +16,19 @@ from shared.config import QUEUE_SETTINGS, STORE_SETTINGS
 from shared.pipeline.clock import SystemClock
 from shared.pipeline.ports import Store
 
-NO_STACK = "It cannot be checked: no Pombo runs here. Start one with pombo up (or make run)."
+NO_STACK = "Cannot be checked: no Pombo is running here. Start one with pombo up (or make run)."
 
 
 @click.command()
-@click.option("--points", is_flag=True, help="List the crash points that CRASH_AT knows, and do nothing else.")
-@click.option("--settings", "all_settings", is_flag=True, help="Show each setting, not only those that are wrong.")
+@click.option("--points", is_flag=True, help="List the crash points for CRASH_AT, and check nothing.")
+@click.option("--settings", "all_settings", is_flag=True, help="Show every setting, not only the wrong ones.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list, with each setting.")
 @data_dir_option
 def doctor(points: bool, all_settings: bool, as_json: bool, data_dir: Path) -> None:
-    """Check the store, the way of a task and back, the token, the clock, the handler and the settings. Exit 1 if any is
-    not right.
+    """Check the store, a task's round trip, the token, the clock, the handler and the settings. Exit 1 if a check
+    fails.
 
-    Where no Pombo runs, it looks at the store that the last one left, and the task and the token cannot be checked.
+    If no Pombo is running, the command checks the store that the last one left; it cannot check the task and the token.
 
     \b
     Examples:
@@ -45,7 +45,7 @@ def doctor(points: bool, all_settings: bool, as_json: bool, data_dir: Path) -> N
     click.echo(terminal.as_json([asdict(check) for check in found]) if as_json else as_text(found, all_settings))
     wrong = sum(not check.ok for check in found)
     if wrong:
-        raise click.ClickException(f"{wrong} of {len(found)} checks are not right.")
+        raise click.ClickException(f"{wrong} of {len(found)} checks failed.")
 
 
 def as_text(found: Sequence[Check], all_settings: bool = True) -> str:
@@ -54,7 +54,7 @@ def as_text(found: Sequence[Check], all_settings: bool = True) -> str:
     shown = [check for check in found if check not in right]
     if right:
         what = "settings" if len(right) > 1 else "setting"
-        shown.append(Check(what, True, f"{len(right)} are right; pombo doctor --settings shows each."))
+        shown.append(Check(what, True, f"{len(right)} are correct; pombo doctor --settings shows each."))
     width = max(len(check.check) for check in shown)
     marks = {True: terminal.styled("ok", fg="green"), False: terminal.styled("NO", fg="red", bold=True)}
     return "\n".join(f"{marks[check.ok]}  {check.check:<{width}}  {check.sentence}" for check in shown)
@@ -92,7 +92,7 @@ def _parts(described: Described, wrong: Mapping[str, list[str]], patience: float
         yield Check("token", False, NO_STACK)
         yield _look("clock", lambda: checks.clock(store(), clock))
         return
-    progress(f"Waiting for a task to come back, {patience:g} s at most")
+    progress(f"Waiting up to {patience:g} s for a task to complete")
     task = _look("task", task_check)
     yield task
     yield _look("token", lambda: checks.token(queued(), task.ok))

@@ -24,7 +24,7 @@ NO_FAILURE = "No call has failed since Pombo started."
 def backend(url: str, logs: Path) -> str:
     """Whether HANDLER_URL can be called, and its last call. Raises Wrong."""
     _connect(url)
-    return f"It takes connections. {last_call(logs)}"
+    return f"The backend accepts connections. {last_call(logs)}"
 
 
 def last_call(logs: Path) -> str:
@@ -34,8 +34,8 @@ def last_call(logs: Path) -> str:
         return NO_FAILURE
     at = f"{str(line.get('time', ''))[11:19]} UTC"
     if not _has_failed(line):
-        return f"Its last call, at {at}, was answered."
-    raise Wrong(f"Its last call failed at {at}: {_why(line)}")
+        return f"The last call, at {at}, was answered."
+    raise Wrong(f"The last call failed at {at}: {_why(line)}")
 
 
 def _connect(url: str) -> None:
@@ -46,15 +46,17 @@ def _connect(url: str) -> None:
             if parts.scheme == "https":
                 ssl.create_default_context().wrap_socket(connection, server_hostname=host).close()
     except ConnectionRefusedError as error:
-        raise Wrong(f"It refuses the connection at {host}:{port}: is the backend of HANDLER_URL up?") from error
+        raise Wrong(
+            f"The backend of HANDLER_URL refuses the connection at {host}:{port}: check that it is running."
+        ) from error
     except socket.gaierror as error:
-        raise Wrong(f"The name {host} of HANDLER_URL is not known.") from error
+        raise Wrong(f"The host name {host} of HANDLER_URL does not resolve.") from error
     except ssl.SSLError as error:
-        raise Wrong(f"Its certificate, or its TLS, is not accepted at {host}:{port}.") from error
+        raise Wrong(f"The TLS handshake with the backend failed at {host}:{port}: check its certificate.") from error
     except TimeoutError as error:
-        raise Wrong(f"It takes no connection at {host}:{port} within {CONNECT_SECONDS:g} s.") from error
+        raise Wrong(f"The backend accepted no connection at {host}:{port} within {CONNECT_SECONDS:g} s.") from error
     except OSError as error:
-        raise Wrong(f"It cannot be reached at {host}:{port} ({error.strerror}).") from error
+        raise Wrong(f"The backend cannot be reached at {host}:{port} ({error.strerror}).") from error
 
 
 def _last(logs: Path) -> Mapping[str, Any] | None:
@@ -97,7 +99,7 @@ def _lines(logs: Path) -> Iterator[Mapping[str, Any]]:
 def _why(line: Mapping[str, Any]) -> str:
     """As the line has it: an exception by its type and place, since its text may be private; else our own sentence."""
     if not line.get("error_type"):
-        return str(line.get("cause") or "It did not answer.")
+        return str(line.get("cause") or "The handler did not answer.")
     where = f" at {line['place']}" if line.get("place") else ""
     within = f", in {line['function']}" if line.get("function") else ""
     return f"{line['error_type']}{where}{within}."

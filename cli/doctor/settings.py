@@ -49,11 +49,11 @@ def check_all(
     for setting in SETTINGS if is_environment else [it for it in SETTINGS if it.name in wrong]:
         found = wrong.get(setting.name)
         if found is None and setting.name in elsewhere and not environ.get(setting.name):
-            yield Check(setting.name, True, "It is set where Pombo runs; a secret, not shown.")
+            yield Check(setting.name, True, "Set in the running Pombo (a secret, not shown).")
         elif found is None:
             yield Check(setting.name, True, _describe(setting, environ))
         else:
-            hint = " Set it here as it was for pombo up." if setting.secret and is_local else ""
+            hint = " Set it here as for pombo up." if setting.secret and is_local else ""
             yield Check(setting.name, False, " ".join(found) + hint)
     for name in wrong.keys() - {setting.name for setting in SETTINGS}:
         yield Check(name, False, " ".join(wrong[name]))
@@ -63,20 +63,20 @@ def usable(environ: Mapping[str, str], wrong: Mapping[str, list[str]], needed: C
     """These settings, whatever is wrong with others. Raises CannotCheck where one of them is."""
     missing = sorted(wrong.keys() & set(needed))
     if missing:
-        raise CannotCheck(f"It cannot be checked before {', '.join(missing)} is right.")
+        raise CannotCheck(f"Cannot be checked until {', '.join(missing)} is correct.")
     return config.load(environ, config.INTERNAL, only=needed)
 
 
 def _describe(setting: Setting, environ: Mapping[str, str]) -> str:
     raw = environ.get(setting.name, "").strip()
     if raw:
-        return "It is set; a secret, not shown." if setting.secret else f"It is {raw}."
+        return "Set (a secret, not shown)." if setting.secret else f"Set to {raw}."
     if setting.name == "HANDLER" and environ.get("HANDLER_URL", "").strip():
-        return "It is unset: HANDLER_URL takes its place."
+        return "Not set: HANDLER_URL takes its place."
     if environ.get("APP_ENV") in config.DEPLOYED:
         default = setting.always
     elif setting.name in LOCAL_SECRETS:
-        return "It is unset: the secret of one machine, known to everybody, is used."
+        return "Not set: the public default secret for a local Pombo applies."
     else:
         default = setting.local or setting.always
-    return f"It is unset; the default is {default}." if default else f"It is unset, and may be: {setting.meaning}."
+    return f"Not set; the default is {default}." if default else f"Not set (optional): {setting.meaning}."

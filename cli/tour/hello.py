@@ -25,12 +25,12 @@ HELLO = "Hello, Pombo!"
 
 
 @click.command()
-@click.option("--once", is_flag=True, help="End after the first message; exit 1 if its reply did not come.")
+@click.option("--once", is_flag=True, help="Stop after the first message; exit 1 if its reply was not sent.")
 @store_option
 @data_dir_option
 @ports_option
 def tour(once: bool, store: str | None, data_dir: Path, ports: int | None) -> None:
-    """Start Pombo, send it a first message, show what became of it."""
+    """Start Pombo, send it a first message and show the message's timeline."""
     started = time.monotonic()
     with ExitStack() as ending:
         if once:
@@ -51,15 +51,15 @@ def tour(once: bool, store: str | None, data_dir: Path, ports: int | None) -> No
             return  # Ctrl-C ends `make run` as it should
         if once:
             if not came:
-                raise click.ClickException("The reply did not come; the timeline is above.")
-            step("The reply came. This Pombo and its data end here; make run starts one that stays, for pombo trace.")
+                raise click.ClickException("The reply was not sent; the timeline is above.")
+            step("The reply was sent. This Pombo stops and deletes its data; make run starts one that keeps running.")
             return
         click.echo(what_next(stack))
         follower = LogFollower(stack.logs)
         follower.start()
         stack.watch()
         follower.stop()
-        step("Ending")
+        step("Stopping")
 
 
 def _first_message(data_dir: Path) -> bool:
@@ -77,22 +77,22 @@ def what_next(stack: Stack) -> str:
     described = stack.describe()
     pombo, here = invocation.program(), invocation.data_dir_option(Path(described["data_dir"]))
     steps = (
-        (f'{pombo} say "how are you?" --wait{here}', "write to it as a customer"),
-        (f"{pombo} trace ID{here}", "what became of a message, by any of its ids"),
-        (f"{pombo} ledger{here}", "what WhatsApp was given"),
-        (f"curl {described['webhook']}/readyz", "is it ready?"),
+        (f'{pombo} say "how are you?" --wait{here}', "send a message as a customer"),
+        (f"{pombo} trace ID{here}", "show a message's timeline, by any of its ids"),
+        (f"{pombo} ledger{here}", "list the messages that WhatsApp accepted"),
+        (f"curl {described['webhook']}/readyz", "check that Pombo is ready"),
         (stack.handler, where_decided(stack.handler)),
     )
     width = max(len(command) for command, _ in steps)
     lines = "\n".join(f"  {command:<{width}}  {what}" for command, what in steps)
-    return f"\nNext, in another terminal:\n{lines}\n\nCtrl-C ends it. What happens now is shown below.\n"
+    return f"\nNext, in another terminal:\n{lines}\n\nCtrl-C stops Pombo. Its log follows.\n"
 
 
 def where_decided(handler: str) -> str:
     """What to do with the handler that `Stack.handler` tells of, to change the answers."""
     if handler.startswith(("http://", "https://")):
-        return "the answers are decided there: change it, nothing has to restart"
-    return "the answer is decided here: edit it, then restart"
+        return "your backend decides the replies: change it without restarting Pombo"
+    return "this handler decides the replies: edit it, then restart Pombo"
 
 
 def main() -> None:

@@ -33,13 +33,13 @@ SEND = Path(__file__).parents[2] / "examples" / "requests" / "send.py"
 @store_option
 @ports_option
 def try_samples(store: str | None, ports: int | None) -> None:
-    """Send every sample of examples/requests and show what became of it; exit 1 if one went wrong.
+    """Send every sample of examples/requests and show its outcome; exit 1 if one fails.
 
-    With --ports it starts a Pombo for itself also where one runs.
+    With --ports the command starts its own Pombo, even if one is running.
     """
     webhook = _running_webhook() if ports is None else None
     if webhook:
-        step("Using the Pombo that runs here, with its handler")
+        step("Using the running Pombo, with its handler")
         _try_all(Path(DATA_DIRECTORY), webhook)
         return
     with tempfile.TemporaryDirectory(prefix="pombo-") as directory:
@@ -72,7 +72,7 @@ class SampleResult:
 def _try_all(data_dir: Path, webhook: str) -> None:
     """Send, wait, tell. Raises ClickException when one went wrong."""
     running = find(data_dir)
-    step("Sending every sample of examples/requests, signed as Meta signs")
+    step("Sending every sample of examples/requests, signed like Meta's webhooks")
     sent = _send(f"{webhook}/webhooks/whatsapp")
     outcomes = [_outcome(running, one) for one in sent]
     width = max(len(one.name) for one in sent)
@@ -81,8 +81,8 @@ def _try_all(data_dir: Path, webhook: str) -> None:
         click.echo(f"  {one.name:<{width}}  {one.status}  " + terminal.styled(outcome.sentence, fg=colour))
     bad = sum(not outcome.well for outcome in outcomes)
     if bad:
-        raise click.ClickException(f"{bad} of {len(sent)} samples went wrong; they are shown in red above.")
-    step(f"All {len(sent)} are as they should be. Next: docs/try-it.md, from step 2 on.")
+        raise click.ClickException(f"{bad} of {len(sent)} samples failed; they are red above.")
+    step(f"All {len(sent)} samples passed. Next: docs/try-it.md, from step 2 on.")
 
 
 def _running_webhook() -> str | None:
@@ -98,22 +98,22 @@ def _send(url: str) -> list[Sent]:
     command = [sys.executable, str(SEND), "--all", "--new", "--url", url]
     ended = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=False)
     if ended.returncode not in (0, 1) or not ended.stdout:
-        raise click.ClickException(ended.stderr.strip() or "The samples could not be sent.")
+        raise click.ClickException(ended.stderr.strip() or "Cannot send the samples.")
     lines = [line.split() for line in ended.stdout.splitlines()]
     return [Sent(name, status, [event for event in events if event != "-"]) for name, status, *events in lines]
 
 
 def _outcome(running: Running, sent: Sent) -> SampleResult:
     if sent.status != "200":
-        return SampleResult(f"It was answered {sent.status}.", well=False)
+        return Outcome(f"Pombo answered with status {sent.status}.", well=False)
     if not sent.events:
-        return SampleResult("Taken: a receipt, or nothing that is for us.", well=True)
+        return Outcome("Accepted: a receipt, or nothing for Pombo to handle.", well=True)
     timelines = [watch(running, event, wait=True) for event in sent.events]
     settled = all(timeline is not None and timeline.settled for timeline in timelines)
-    return SampleResult("; ".join(dict.fromkeys(map(_told, timelines))), well=settled)
+    return Outcome("; ".join(dict.fromkeys(map(_summary, timelines))), well=settled)
 
 
-def _told(timeline: Timeline | None) -> str:
+def _summary(timeline: Timeline | None) -> str:
     if timeline is None:
         return "not stored"
     replies = ", ".join(f"{reply.type} {reply.shown}" for reply in timeline.replies)

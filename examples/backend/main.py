@@ -189,7 +189,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with server:
         try:
-            print(f"The backend answers on http://{given.host}:{server.server_port}. Ctrl-C ends it.", flush=True)  # noqa: T201
+            print(f"The backend answers on http://{given.host}:{server.server_port}. Ctrl-C stops it.", flush=True)  # noqa: T201
             server.serve_forever()
         except KeyboardInterrupt:
             pass

@@ -183,7 +183,7 @@ def test_a_directory_that_cannot_be_made_is_said_in_one_line(tmp_path: Path) -> 
     )
 
     assert ended.returncode == 1
-    assert ended.stderr.startswith("pombo: No data can be kept in ")
+    assert ended.stderr.startswith("pombo: Cannot write to ")
     assert len(ended.stderr.splitlines()) == 1
 
 

@@ -195,7 +195,7 @@ def test_what_is_nearly_a_settings_name_is_told_at_the_start(tmp_path: Path, mon
 
     Stack(Options(tmp_path, first_port=0), said.append)._check_settings()
 
-    assert said == ["Note: HANDLER_TIMOUT is set and no setting of Pombo. Did you mean HANDLER_TIMEOUT?"]
+    assert said == ["Note: HANDLER_TIMOUT is set, but Pombo has no such setting. Did you mean HANDLER_TIMEOUT?"]
 
 
 def test_what_the_services_would_refuse_is_told_in_a_line_for_each_fault(tmp_path: Path) -> None:

@@ -189,7 +189,7 @@ def test_what_a_receipt_refused_is_shown_with_it(desk: Desk, contact: str) -> No
     story = desk.stack.timeline(message_id)
     assert story["replies"][0]["shown"] == "failed"
     (said,) = [one["sentence"] for one in story["events"] if one["what"] == "receipt_failed"]
-    assert "could not deliver it after all" in said
+    assert "Accepted by WhatsApp, but not delivered." in said
     assert shown["receipts"][1]["sentence"] in said
     assert "`pombo dead replay` retries it." in said
 

@@ -86,7 +86,7 @@ def test_what_is_wrong_is_marked_and_exits_with_1(stack: Stack) -> None:
     assert any(line.startswith("NO  store") for line in result.stdout.splitlines())
     assert any(line.startswith("ok  token") for line in result.stdout.splitlines())
     (line,) = result.stderr.splitlines()
-    assert line == f"pombo: 3 of {len(SETTINGS) + len(PARTS)} checks are not right."
+    assert line == f"pombo: 3 of {len(SETTINGS) + len(PARTS)} checks failed."
 
 
 def test_marks_have_colours_on_a_terminal() -> None:
@@ -167,7 +167,7 @@ def test_a_deployed_service_s_trust_in_iam_is_no_fault_where_doctor_runs() -> No
         (
             {"HANDLER": "", "HANDLER_URL": "http://127.0.0.1:9"},
             "HANDLER_URL_SECRET",
-            "Set it here as it was for pombo up",
+            "Set it here as for pombo up",
         ),
         ({"IN_DOUBT_SECONDS": "5"}, "IN_DOUBT_SECONDS", "is no duration"),
     ],
@@ -208,7 +208,7 @@ def test_what_cannot_be_checked_because_of_a_setting_says_so(
 
     for part in hidden:
         assert re.fullmatch(
-            rf"It cannot be checked before ([A-Z_, ]+, )?{name}(, [A-Z_, ]+)? is right\.", found[part].sentence
+            rf"Cannot be checked until ([A-Z_, ]+, )?{name}(, [A-Z_, ]+)? is correct\.", found[part].sentence
         )
     assert set(wrong(found)) & set(PARTS) == hidden
 
@@ -250,12 +250,12 @@ def test_values_are_shown_and_secrets_are_not(stack: Stack) -> None:
     }
     found = examined(described(stack, **environ), patience=60)
 
-    assert found["IN_DOUBT_POLICY"].sentence == "It is unset; the default is resend."
-    assert found["MAX_ATTEMPTS"].sentence == "It is 3."
-    assert found["META_APP_SECRET"].sentence == "It is set; a secret, not shown."
-    assert found["META_VERIFY_TOKEN"].sentence.endswith("the secret of one machine, known to everybody, is used.")
-    assert found["HANDLER_URL"].sentence == "It is http://127.0.0.1:9/hook."
-    assert found["HANDLER"].sentence == "It is unset: HANDLER_URL takes its place."
+    assert found["IN_DOUBT_POLICY"].sentence == "Not set; the default is resend."
+    assert found["MAX_ATTEMPTS"].sentence == "Set to 3."
+    assert found["META_APP_SECRET"].sentence == "Set (a secret, not shown)."
+    assert found["META_VERIFY_TOKEN"].sentence.endswith("the public default secret for a local Pombo applies.")
+    assert found["HANDLER_URL"].sentence == "Set to http://127.0.0.1:9/hook."
+    assert found["HANDLER"].sentence == "Not set: HANDLER_URL takes its place."
     assert not re.search("a-secret-of-a-test|AAAAAA", str(found))
 
 
@@ -292,8 +292,8 @@ def test_a_store_that_cannot_be_reached_is_said_and_the_token_still_tried(stack:
 
     assert wrong(found) == ["store", "task", "clock"]
     assert found["store"].sentence.startswith("The store cannot be reached")
-    assert found["task"].sentence.startswith("It cannot be checked without the store: The store cannot be reached")
-    assert found["token"].sentence == "The internal service accepts it."
+    assert found["task"].sentence.startswith("Cannot be checked without the store: The store cannot be reached")
+    assert found["token"].sentence == "The internal service accepts the token."
 
 
 def test_a_damaged_store_is_said(stack: Stack, tmp_path: Path) -> None:
@@ -305,12 +305,12 @@ def test_a_damaged_store_is_said(stack: Stack, tmp_path: Path) -> None:
 
 
 def test_a_store_that_reads_back_something_else_is_said(store: SqliteStore) -> None:
-    with pytest.raises(checks.Wrong, match="what is read back is not it"):
+    with pytest.raises(checks.Wrong, match="is not the one that was written"):
         checks.store(Broken(store, get=lambda _: None), Limits(), SystemClock())
     before = store.get(DOCTOR_KEY)
-    with pytest.raises(checks.Wrong, match="what is read back is not it"):
+    with pytest.raises(checks.Wrong, match="is not the one that was written"):
         checks.store(Broken(store, get=lambda _: before), Limits(), SystemClock())
-    assert checks.store(store, Limits(), SystemClock()).startswith("A record was written and read back in ")
+    assert checks.store(store, Limits(), SystemClock()).startswith("Wrote a record and read it back in ")
 
 
 def test_the_event_of_doctor_is_of_a_provider_that_the_services_have(
@@ -344,14 +344,14 @@ def test_a_queue_that_cannot_be_reached_is_said(stack: Stack) -> None:
     found = examined(described(stack, CLOUD_TASKS_EMULATOR_HOST="127.0.0.1:9"))
 
     assert wrong(found) == ["task"]
-    assert found["task"].sentence.startswith("No task could be made: The task queue cannot be reached")
+    assert found["task"].sentence.startswith("Cannot create a task: The task queue cannot be reached")
 
 
 def test_a_queue_that_is_not_there_is_said(stack: Stack) -> None:
     found = examined(described(stack, INBOUND_TASK_QUEUE_NAME="nowhere"))
 
     assert wrong(found) == ["task"]
-    assert "there is no such queue" in found["task"].sentence
+    assert "the queue does not exist" in found["task"].sentence
 
 
 def test_a_task_that_does_not_come_back_is_said(stack: Stack, store: SqliteStore) -> None:
@@ -362,7 +362,7 @@ def test_a_task_that_does_not_come_back_is_said(stack: Stack, store: SqliteStore
         def ping(self) -> None:
             pass
 
-    with pytest.raises(checks.Wrong, match=r"did not come back within 0\.5 s: is the internal service up"):
+    with pytest.raises(checks.Wrong, match=r"did not complete within 0\.5 s\. Check that the internal service is up"):
         checks.task(store, Silent(), Limits(), SystemClock(), SHORT)
 
 
@@ -382,7 +382,7 @@ def test_a_task_that_does_not_end_or_ends_otherwise_is_said(store: SqliteStore) 
 
     until = datetime.now(UTC) + timedelta(seconds=60)
     held = Meddling(state=State.LEASED, lease_until=until)
-    with pytest.raises(checks.Wrong, match="took the task and did not end it"):
+    with pytest.raises(checks.Wrong, match="started the task and did not complete it"):
         checks.task(store, held, Limits(), SystemClock(), SHORT)
     with pytest.raises(checks.Wrong, match="its event is dead instead of done"):
         checks.task(store, Meddling(state=State.DEAD), Limits(), SystemClock(), SHORT)
@@ -396,7 +396,7 @@ def test_a_token_that_is_not_accepted_is_said_and_the_task_does_not_come_back(st
 
     assert wrong(found) == ["task", "token"]
     assert "INTERNAL_TASK_TOKEN must be one that it accepts" in found["token"].sentence
-    assert "did not come back" in found["task"].sentence
+    assert "did not complete" in found["task"].sentence
     assert "another-token" not in str(found)
 
 
@@ -406,14 +406,14 @@ def test_a_service_that_does_not_answer_is_said(stack: Stack) -> None:
 
     assert wrong(found) == ["token"]
     assert found["token"].sentence == (
-        "The internal service does not answer at http://127.0.0.1:9: is INTERNAL_TASK_BASE_URL right?"
+        "The internal service does not answer at http://127.0.0.1:9: check INTERNAL_TASK_BASE_URL."
     )
 
 
 def test_an_address_of_something_else_is_said(stack: Stack) -> None:
     found = examined(described(stack, INTERNAL_TASK_BASE_URL=stack.described["webhook"]))
 
-    assert "does not lead to the internal service" in found["token"].sentence
+    assert "is not the address of the internal service" in found["token"].sentence
 
 
 @contextmanager
@@ -450,7 +450,7 @@ def test_of_a_private_service_the_task_tells(status: int, body: bytes, account: 
     with front(status, body) as url:
         environ = {"INTERNAL_TASK_BASE_URL": url, "TASKS_SERVICE_ACCOUNT": account}
         settings = config.load(environ, config.INTERNAL)
-        assert "the task that came back" in checks.token(settings, True)
+        assert "the completed task" in checks.token(settings, True)
         with pytest.raises(checks.Wrong, match="only a task can tell"):
             checks.token(settings, False)
 
@@ -481,7 +481,7 @@ def test_a_clock_that_is_off_is_said(store: SqliteStore, seconds: float, said: s
 def test_a_clock_that_is_a_little_off_does_no_harm(store: SqliteStore) -> None:
     shifted = Broken(store, time=lambda: store.time() + timedelta(seconds=1))
 
-    assert checks.clock(shifted, SystemClock()).startswith("It is ")
+    assert checks.clock(shifted, SystemClock()).startswith("The clock differs from the store's by ")
 
 
 def test_the_clock_s_tolerance_is_half_of_what_a_lease_has_to_spare() -> None:

@@ -122,7 +122,7 @@ def test_where_a_pombo_runs_make_says_how_to_start_another_beside_it(tree: Path)
         sentence = sentence_of(make(tree, "run", "DATA=elsewhere"))
 
     assert f"with its data in {tree / 'elsewhere'}." in sentence
-    assert sentence.endswith("Or start another beside it, with DATA=DIR and PORTS=N.")
+    assert sentence.endswith("Or start another one with DATA=DIR and PORTS=N.")
 
 
 # ---- Python and the package index

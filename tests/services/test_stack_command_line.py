@@ -193,7 +193,7 @@ def test_what_is_no_text_is_said_in_one_line(tmp_path: Path, arguments: tuple[st
         text=True,
     )
 
-    assert "An argument is not text in UTF-8." in fails(result, code=2)
+    assert "An argument is not valid UTF-8." in fails(result, code=2)
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ def test_up_on_a_used_port_says_so_in_one_line(plain: Stack, tmp_path: Path) -> 
 
 
 def test_up_on_a_used_data_directory_says_so_in_one_line_and_disturbs_nobody(plain: Stack) -> None:
-    assert "A Pombo is running here (process " in fails(
+    assert "A Pombo is already running (process " in fails(
         cli("up", "--json", "--ports", "0", "--data-dir", str(plain.data_dir))
     )
 

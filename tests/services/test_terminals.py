@@ -127,13 +127,13 @@ def test_up_starts_and_shows_its_log_on_a_terminal_without_utf_8(tmp_path: Path,
         up.send_signal(signal.SIGINT)
         out, err = up.communicate(timeout=30)
     assert (up.returncode, err) == (0, b"")
-    assert out.endswith(b"? Ending\n")
+    assert out.endswith(b"? Stopping\n")
 
 
 def test_the_tour_of_make_run_ends_well_on_a_terminal_without_utf_8() -> None:
     out, err = shown(POSIX, "ascii", "--once", module="cli.tour")
     assert "Reply 1 is sent: Hello, Pombo!" in out
-    assert out.splitlines()[-1].startswith("? The reply came. ")
+    assert out.splitlines()[-1].startswith("? The reply was sent. ")
     assert err == ""
 
 
@@ -195,16 +195,16 @@ def test_an_argument_that_is_no_text_is_refused_by_every_command(
     words: tuple[str, ...], terminal: Mapping[str, str]
 ) -> None:
     out, err = shown(terminal, "ascii", *words, NOT_TEXT, code=2)
-    assert (out, err) == ("", "pombo: An argument is not text in UTF-8.\n")
+    assert (out, err) == ("", "pombo: An argument is not valid UTF-8.\n")
 
 
 @pytest.mark.parametrize(
     ("program", "said"),
     [
-        (("-m", "cli.tour", "--store"), "pombo: An argument is not text in UTF-8.\n"),
-        (("-m", "cli.tour", "samples"), "pombo: An argument is not text in UTF-8.\n"),
-        (("-m", "infra.release.pin_images"), "pin_images: An argument is not text in UTF-8.\n"),
-        (("examples/requests/send.py",), "send.py: An argument is not text in UTF-8.\n"),
+        (("-m", "cli.tour", "--store"), "pombo: An argument is not valid UTF-8.\n"),
+        (("-m", "cli.tour", "samples"), "pombo: An argument is not valid UTF-8.\n"),
+        (("-m", "infra.release.pin_images"), "pin_images: An argument is not valid UTF-8.\n"),
+        (("examples/requests/send.py",), "send.py: An argument is not valid UTF-8.\n"),
     ],
     ids=["tour", "samples", "pin_images", "send.py"],
 )

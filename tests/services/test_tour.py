@@ -1,4 +1,4 @@
-"""The tour, which is make run and make demo: its hints; what dies on its way comes back; Ctrl-C ends it."""
+"""The tour, which is make run and make demo: its hints; what dies on its way comes back; Ctrl-C stops it."""
 
 import re
 import signal
@@ -38,8 +38,8 @@ def test_a_service_that_dies_while_the_first_message_is_on_its_way_comes_back_an
     running = tour(tmp_path, "--once", CRASH_AT="after:channel.send", TIME_SCALE="20")
     said, errors = running.communicate(timeout=120)
     assert (running.returncode, errors) == (0, ""), said
-    assert "internal died and was started again" in said
-    assert "The reply came. This Pombo and its data end here" in said, "or its ids would be looked for in vain"
+    assert "internal died; Pombo restarted it" in said
+    assert "The reply was sent. This Pombo stops and deletes its data" in said, "or its ids would be looked for in vain"
 
 
 @pytest.mark.parametrize(("arguments", "code"), [([], 0), (["--once"], 130)], ids=["make run", "make demo"])
@@ -62,7 +62,7 @@ def test_make_run_says_what_decides_the_answers_what_already_crashed_and_who_run
     mark = tmp_path / ".pombo" / "crashed-after:channel.send"
     mark.touch()
     running = tour(tmp_path, HANDLER="handlers.menu:handle", CRASH_AT="after:channel.send")
-    said = said_until("Ctrl-C ends it.", running)
+    said = said_until("Ctrl-C stops it.", running)
     second = tour(tmp_path, POMBO_CALLED_BY="make")
     _, refused = second.communicate(timeout=60)
     third = tour(tmp_path, POMBO_CALLED_BY="")
@@ -71,15 +71,15 @@ def test_make_run_says_what_decides_the_answers_what_already_crashed_and_who_run
     running.communicate(timeout=60)
 
     assert f"rm {mark}" in said
-    assert "CRASH_AT=after:channel.send has happened already and does not happen again." in said
-    assert re.search(r"^  handlers/menu\.py +the answer is decided here", said, re.M)
+    assert "CRASH_AT=after:channel.send has already happened and does not repeat." in said
+    assert re.search(r"^  handlers/menu\.py +this handler decides the replies", said, re.M)
     assert "echo" not in said.partition("Next, in another terminal")[2]
     sentence = (
-        f"pombo: A Pombo is running here (process {running.pid}), with its data in {tmp_path / '.pombo'}. "
-        f"End it with Ctrl-C in its terminal, or with: kill {running.pid}."
+        f"pombo: A Pombo is already running (process {running.pid}), with its data in {tmp_path / '.pombo'}. "
+        f"Stop it with Ctrl-C in its terminal, or with: kill {running.pid}."
     )
-    assert (second.returncode, refused) == (1, f"{sentence} Or start another beside it, with DATA=DIR and PORTS=N.\n")
-    assert refused_without_make == f"{sentence} Or start another beside it, with --data-dir DIR and --ports N.\n"
+    assert (second.returncode, refused) == (1, f"{sentence} Or start another one with DATA=DIR and PORTS=N.\n")
+    assert refused_without_make == f"{sentence} Or start another one with --data-dir DIR and --ports N.\n"
     assert running.returncode == 0
 
 

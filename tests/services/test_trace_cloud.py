@@ -255,7 +255,7 @@ def test_where_no_id_can_be_asked_for_nothing_is(api: LoggingApi) -> None:
     ("refusal", "said"),
     [
         ((403, "Permission denied"), "may not read the logs of my-project: they need the role roles/logging.viewer"),
-        ((401, "Unauthenticated"), "There are no Google credentials here that work"),
+        ((401, "Unauthenticated"), "This machine has no valid Google credentials"),
         ((404, "Project does not exist"), "The project my-project does not exist"),
         ((429, "Quota exceeded"), "read limit is reached"),
         ((500, "Internal"), "The call to Cloud Logging failed (InternalServerError)"),

@@ -30,7 +30,7 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What was said of each sample."""
     ended = try_it(tmp_path_factory.mktemp("clone"), "--store", "sqlite", STORE="sqlite")  # as make try STORE=sqlite
     assert (ended.returncode, ended.stderr) == (0, ""), ended.stdout
-    assert f"All {len(SAMPLES)} are as they should be." in ended.stdout
+    assert f"All {len(SAMPLES)} samples passed." in ended.stdout
     lines = [line.split(maxsplit=2) for line in ended.stdout.splitlines() if line.startswith("  ")]
     assert [name for name, _, _ in lines] == SAMPLES
     assert {status for _, status, _ in lines} == {"200"}
@@ -46,7 +46,7 @@ def test_news_is_taken_and_answered_by_nobody(tried: dict[str, str]) -> None:
     for name in ("account_update", "message_template_status_update", "history", "smb_message_echoes", "own_message"):
         assert tried[name] == "processed, no reply", name
     for name in ("receipt_read", "unknown_field"):
-        assert tried[name] == "Taken: a receipt, or nothing that is for us.", name
+        assert tried[name] == "Accepted: a receipt, or nothing for Pombo to handle.", name
 
 
 @contextmanager
@@ -78,8 +78,8 @@ def test_a_sample_that_is_refused_is_exit_1_and_says_so(tmp_path: Path) -> None:
     with running_in(tmp_path, META_APP_SECRET="another"):
         ended = try_it(tmp_path)
     assert ended.returncode == 1
-    assert "It was answered 403." in ended.stdout
-    assert ended.stderr == f"pombo: {len(SAMPLES)} of {len(SAMPLES)} samples went wrong; they are shown in red above.\n"
+    assert "Pombo answered with status 403." in ended.stdout
+    assert ended.stderr == f"pombo: {len(SAMPLES)} of {len(SAMPLES)} samples failed; they are red above.\n"
 
 
 @contextmanager

@@ -91,7 +91,7 @@ def test_the_first_step_says_what_make_try_says() -> None:
     (command,) = commands_of(1)
     assert command == "make try"
     count = len(list((ROOT / "examples" / "requests").glob("*.json")))
-    assert f"• All {count} are as they should be. Next: docs/try-it.md, from step 2 on." in step(1)
+    assert f"• All {count} samples passed. Next: docs/try-it.md, from step 2 on." in step(1)
 
 
 def test_a_customer_is_answered_and_the_ledger_shows_it(reader: Reader) -> None:
@@ -148,7 +148,7 @@ def test_a_crash_right_after_the_send_is_healed_within_seconds_and_says_how(tmp_
         timeout=120,
     )
     assert once.returncode == 0, once.stdout + once.stderr
-    assert "internal died and was started again" in once.stdout
+    assert "internal died; Pombo restarted it" in once.stdout
     assert said_of(7)
     assert [line for line in said_of(7) if line not in once.stdout] == []
 

@@ -159,10 +159,10 @@ def test_up_says_on_the_screen_that_what_is_in_memory_is_lost(tmp_path: Path) ->
     assert up.stdout is not None
     said = iter(up.stdout)
     try:
-        assert any("keeps its data in memory, until Pombo ends" in line for line in said)
+        assert any("keeps its data in memory and loses it when Pombo stops" in line for line in said)
         assert any("Pombo is up" in line for line in said)
         os.kill(json.loads((data_dir / "pids.json").read_text())["store"], signal.SIGKILL)
-        assert any("EVERYTHING UP TO NOW IS FORGOTTEN" in line for line in said)
+        assert any("ALL EARLIER DATA IS LOST" in line for line in said)
     finally:
         up.terminate()
         up.communicate(timeout=30)
@@ -200,7 +200,7 @@ def test_a_server_that_does_not_answer_is_said_in_one_line(tmp_path: Path, store
 
         line = refused("--data-dir", str(tmp_path), "--store", store, env=clean_environment(**{setting: nobody}))
 
-    assert f"{setting} names a server that does not answer as {PROGRAMS[store].what} does" in line
+    assert f"The server in {setting} does not answer like {PROGRAMS[store].what}" in line
     assert processes_of(tmp_path) == []
 
 
@@ -241,8 +241,13 @@ SILENT, KILLED = VERSION + "exit 3", VERSION + "kill -9 $$"
             "redis-server 7 or newer, and this one is 6.0",
         ),
         ("redis", (), {"redis_server": "echo Redis server v=7.0.0; echo no luck; exit 1"}, "no luck"),
-        ("redis", (), {"redis_server": SILENT}, "redis-server ended at its start with exit code 3: it said nothing"),
-        ("redis", (), {"redis_server": KILLED}, "redis-server ended at its start by signal 9: it said nothing"),
+        (
+            "redis",
+            (),
+            {"redis_server": SILENT},
+            "redis-server stopped while starting, with exit code 3: it said nothing",
+        ),
+        ("redis", (), {"redis_server": KILLED}, "redis-server stopped while starting, by signal 9: it said nothing"),
         ("redis", ("sleep",), {"redis_server": "exec sleep 60"}, "redis-server --version does not answer within 5 s"),
         ("firestore", (), {}, "gcloud is not here"),
         ("firestore", (), {"gcloud": ""}, "gcloud components install cloud-firestore-emulator"),
@@ -281,7 +286,7 @@ def test_a_server_that_says_nothing_is_not_given_the_words_of_the_one_before_it(
 
     line = refused("--data-dir", str(tmp_path), "--store", "redis", env=programs(tmp_path / "bin", redis_server=SILENT))
 
-    assert line == "pombo: redis-server ended at its start with exit code 3: it said nothing"
+    assert line == "pombo: redis-server stopped while starting, with exit code 3: it said nothing"
 
 
 def test_a_redis_that_is_no_program_is_said_in_one_line(tmp_path: Path) -> None:
@@ -375,4 +380,4 @@ def test_the_tour_runs_on_the_store_that_it_is_told(
 
     assert (result.returncode, result.stderr) == (0, "")
     assert PROGRAMS[store].what in result.stdout
-    assert "The reply came" in result.stdout
+    assert "The reply was sent" in result.stdout

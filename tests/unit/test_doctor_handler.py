@@ -55,7 +55,7 @@ def test_a_backend_that_answers_401_is_no_backend_that_is_right(logs: Path) -> N
         last_call(written(logs, STARTED, ANSWERED, REFUSED))
 
     assert str(wrong.value) == (
-        "Its last call failed at 12:00:01 UTC: The backend answered 401 (does it know HANDLER_URL_SECRET?)."
+        "The last call failed at 12:00:01 UTC: The backend answered 401 (does it know HANDLER_URL_SECRET?)."
     )
 
 
@@ -73,7 +73,7 @@ def test_a_handler_that_raised_is_told_by_type_and_line_and_not_in_its_words(log
     ],
 )
 def test_a_call_that_was_answered_later_makes_it_right(logs: Path, later: dict[str, Any]) -> None:
-    assert last_call(written(logs, REFUSED, later)) == "Its last call, at 12:00:01 UTC, was answered."
+    assert last_call(written(logs, REFUSED, later)) == "The last call, at 12:00:01 UTC, was answered."
 
 
 @pytest.mark.parametrize(
@@ -106,12 +106,18 @@ def test_a_backend_that_is_not_there_refuses_the_connection(logs: Path) -> None:
     with pytest.raises(Wrong) as wrong:
         backend(f"http://127.0.0.1:{port}/", logs)
 
-    assert str(wrong.value) == f"It refuses the connection at 127.0.0.1:{port}: is the backend of HANDLER_URL up?"
+    assert (
+        str(wrong.value)
+        == f"The backend of HANDLER_URL refuses the connection at 127.0.0.1:{port}: check that it is running."
+    )
 
 
 def test_a_backend_that_takes_connections_is_not_called(logs: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        assert backend(f"http://127.0.0.1:{server.getsockname()[1]}/", logs) == f"It takes connections. {NO_FAILURE}"
+        assert (
+            backend(f"http://127.0.0.1:{server.getsockname()[1]}/", logs)
+            == f"The backend accepts connections. {NO_FAILURE}"
+        )
         connection, _ = server.accept()
         with connection:
             assert connection.recv(1) == b""
@@ -124,7 +130,7 @@ def test_a_backend_without_tls_or_time_is_said(logs: Path, monkeypatch: pytest.M
         pytest.raises(Wrong, match=r"no connection at .* within 0.2 s"),
     ):
         backend(f"https://127.0.0.1:{silent.getsockname()[1]}/", logs)
-    with pytest.raises(Wrong, match=r"The name backend\.invalid of HANDLER_URL is not known"):
+    with pytest.raises(Wrong, match=r"The host name backend\.invalid of HANDLER_URL does not resolve"):
         backend("http://backend.invalid/", logs)
 
 
@@ -158,7 +164,7 @@ def test_a_secret_that_the_stack_was_started_with_is_not_missed_here(logs: Path)
     url = {"HANDLER_URL": "http://127.0.0.1:9/"}
     assert not of_secret(described(logs, **url)).ok
     told = of_secret(described(logs, secrets=frozenset({"HANDLER_URL_SECRET"}), **url))
-    assert (told.ok, told.sentence) == (True, "It is set where Pombo runs; a secret, not shown.")
+    assert (told.ok, told.sentence) == (True, "Set in the running Pombo (a secret, not shown).")
     wrong = of_secret(described(logs, secrets=frozenset({"HANDLER_URL_SECRET"}), HANDLER_URL_SECRET="no secret", **url))
     assert not wrong.ok, "what is set here is what is looked at"
 
@@ -171,7 +177,7 @@ def test_the_parts_come_first_and_settings_that_are_right_take_one_line(monkeypa
     assert as_text(found, all_settings=False).splitlines() == [
         "ok  store     It is written.",
         "NO  THREADS   It is 5.",
-        f"ok  settings  {len(names) - 1} are right; pombo doctor --settings shows each.",
+        f"ok  settings  {len(names) - 1} are correct; pombo doctor --settings shows each.",
     ]
     assert len(as_text(found, all_settings=True).splitlines()) == len(found)
 
@@ -186,5 +192,5 @@ def test_the_token_is_checked_by_a_body_that_the_service_knows(monkeypatch: pyte
     monkeypatch.setattr("httpx.post", post)
     settings: Any = {"INTERNAL_TASK_BASE_URL": "http://127.0.0.1:9", "INTERNAL_TASK_TOKEN": ["a-token"]}
 
-    assert checks.token(settings, has_task_come_back=False) == "The internal service accepts it."
+    assert checks.token(settings, has_task_come_back=False) == "The internal service accepts the token."
     assert sent == [CHECK_BODY]

@@ -153,7 +153,7 @@ def test_doctor_after_a_kill_says_that_nothing_runs_and_blames_no_setting(tmp_pa
 
     assert [name for name, one in found.items() if not one["ok"]] == ["task", "token"]
     assert {found[name]["sentence"] for name in ("task", "token")} == {
-        "It cannot be checked: no Pombo runs here. Start one with pombo up (or make run)."
+        "Cannot be checked: no Pombo is running here. Start one with pombo up (or make run)."
     }
 
 
