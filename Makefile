@@ -39,11 +39,11 @@ SERVICES ?= $(ALL_SERVICES)
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev python-as-asked run demo try quick test test-all check format lock images pin-images mirror-images deploy rollback drop-candidate chaos mutants bench clean
 
-help: ## what there is
+help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
 
-setup: python-as-asked $(VENV)/.run-time ## the virtual environment, with what runs
-setup-dev: python-as-asked $(VENV)/.development ## the same, with what tests
+setup: python-as-asked $(VENV)/.run-time ## create the virtual environment, with the run-time packages
+setup-dev: python-as-asked $(VENV)/.development ## the same, with the development packages
 
 # What pip says of a failure is long; it goes to a file, and one sentence says what to do.
 PIP = $(BIN)/python -m pip install -q --disable-pip-version-check --retries 2
@@ -85,15 +85,15 @@ $(VENV)/.development: requirements-dev.lock pyproject.toml | $(VENV)/bin/python
 	$(call install,requirements-dev.lock)
 	@touch $@ $(VENV)/.run-time
 
-run: setup ## all of Pombo on this machine, with a first message through it: STORE=redis, DATA=.pombo2 PORTS=9000
+run: setup ## start all of Pombo on this machine and send a first message: STORE=redis, DATA=.pombo2 PORTS=9000
 	$(call takes,STORE DATA PORTS)
 	@exec $(BIN)/python -m cli.tour $(call option,STORE,store) $(call option,DATA,data-dir) $(call option,PORTS,ports)
 
-demo: setup ## the same, then end: exit 0 if the reply came
+demo: setup ## the same, then stop: exit 0 if the reply was sent
 	$(call takes,STORE PORTS)
 	@exec $(BIN)/python -m cli.tour --once $(call option,STORE,store) $(call option,PORTS,ports)
 
-try: setup ## every sample webhook through Pombo, and what became of each
+try: setup ## send every sample webhook to Pombo and show each outcome
 	$(call takes,STORE PORTS)
 	@exec $(BIN)/python -m cli.tour samples $(call option,STORE,store) $(call option,PORTS,ports)
 
@@ -122,7 +122,7 @@ format: setup-dev ## format the code
 UV_COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--no-header
 
-lock: setup-dev ## write the lock files anew from pyproject.toml
+lock: setup-dev ## regenerate the lock files from pyproject.toml
 	@$(BIN)/python -m pip install --quiet uv
 	@$(UV_COMPILE) pyproject.toml -o requirements.lock
 	@$(UV_COMPILE) --extra dev -c requirements.lock pyproject.toml -o requirements-dev.lock
@@ -145,7 +145,7 @@ mirror-images: setup ## copy those images into the project's registry, and print
 	$(somewhere)
 	@$(BIN)/python -m infra.release.mirror --project="$(PROJECT)" --region="$(REGION)"
 
-chaos: setup ## break everything while messages come in, and account for each: STORE=, MESSAGES=, SECONDS=, SEED=
+chaos: setup ## inject faults while messages arrive, and account for each: STORE=, MESSAGES=, SECONDS=, SEED=
 	$(call takes,STORE MESSAGES SECONDS SEED)
 	@exec $(BIN)/pombo chaos $(call option,STORE,store) $(call option,MESSAGES,messages) \
 		$(call option,SECONDS,seconds) $(call option,SEED,seed)

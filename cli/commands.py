@@ -45,7 +45,7 @@ def pombo() -> None:
       pombo trace ID                show the timeline of a message
       pombo dead list               list dead letters
       pombo doctor                  check the store, the queue, the handler and the settings
-      pombo chaos                   inject faults at random and account for every message
+      pombo chaos                   inject faults and account for every message
     """
 
 

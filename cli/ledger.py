@@ -20,7 +20,9 @@ _COLUMNS = (Column("ACCEPTED (UTC)"), Column("TO", 12), Column("TYPE", 8), Colum
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list, with the whole body of each.")
 @data_dir_option
 def ledger(limit: int, as_json: bool, data_dir: Path) -> None:
-    """List the messages that the WhatsApp simulator accepted, newest first, with the buttons that a customer can tap.
+    """List the messages that WhatsApp accepted.
+
+    Shows the simulator's messages, newest first, with the ids of the buttons that a customer can tap.
 
     \b
     Examples:

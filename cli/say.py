@@ -30,15 +30,16 @@ LOOK_SECONDS = 0.1
 @click.option(
     "--wait",
     is_flag=True,
-    help=f"Wait up to {WAIT_SECONDS} s for the replies and report each failed attempt; exit 1 if they do not arrive.",
+    help=f"Wait up to {WAIT_SECONDS} s for the replies and report each failed attempt; exit 1 if one was not sent.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @data_dir_option
 def say(wait: bool, as_json: bool, data_dir: Path, **given: Any) -> None:
-    """Send TEXT to the business as a customer; or tap a button, react, send an image or a location.
+    """Send a message as a customer.
 
-    Without --wait the command ends once Pombo has stored the message. It prints the timeline so far, with the id for
-    pombo trace. Exit 0 then means that Pombo stored the message, not that it answered.
+    The message is TEXT, a tap on a button, a reaction, an image or a location. Without --wait the command ends once
+    Pombo has stored the message. It prints the timeline so far, with the id for pombo trace. Exit 0 then means that
+    Pombo stored the message, not that it answered.
 
     \b
     Examples:

@@ -48,7 +48,9 @@ def up(
     no_restart: bool,
     as_json: bool,
 ) -> None:
-    """Start the services, the queue and the WhatsApp simulator on this machine, and run until Ctrl-C.
+    """Start all of Pombo on this machine.
+
+    Starts the services, the queue and the WhatsApp simulator, and runs until Ctrl-C.
 
     \b
     Examples:

@@ -44,5 +44,6 @@ def check_free(ports: Iterable[int]) -> None:
                 probe.bind((LOOPBACK, port))
             except OSError as error:
                 raise click.ClickException(
-                    f"Port {port} is in use: end what runs there, or choose others with --ports N (0 takes free ones)."
+                    f"Port {port} is in use: stop the program that uses it, or choose other ports with --ports N "
+                    "(0 takes free ones)."
                 ) from error

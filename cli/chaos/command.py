@@ -57,7 +57,7 @@ class _Number(click.FloatRange):
     help="A new directory for the run's data; it is kept.  [default: a temporary one, kept if the run fails]",
 )
 def chaos(**wanted: Any) -> None:
-    """Inject faults at random, and account for every message.
+    """Inject faults and account for every message.
 
     Starts its own Pombo on free ports and sends it messages. Meanwhile it kills, freezes and cuts off the processes,
     and makes WhatsApp and the queue fail. Then it waits until all work is done, and compares the messages that WhatsApp

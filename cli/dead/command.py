@@ -9,7 +9,9 @@ from cli.dead.show import show
 
 @click.group()
 def dead() -> None:
-    """Work with dead letters: deliveries that failed and wait for an operator to replay or discard them.
+    """List, replay and discard dead letters.
+
+    A dead letter is a delivery that failed. It waits until an operator replays or discards it.
 
     \b
     Examples:

@@ -31,14 +31,14 @@ SHOWN = 50
 @click.option("--limit", type=click.IntRange(1), default=SHOWN, show_default=True, help="Show this many, newest first.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @data_dir_option
-def list_letters(wanted: DeadLetterFilter, limit: int, as_json: bool, data_dir: Path) -> None:
-    """List dead letters, newest first, and count all of them by error. Shows nothing private.
+def list_letters(wanted: Wanted, limit: int, as_json: bool, data_dir: Path) -> None:
+    """List dead letters and count them by error.
 
-    ERROR is the reason: unparsable, attempts, error, permanent, in_doubt, waited, window, invalid; refused (WhatsApp
-    accepted the message and a receipt refused it later); unknown_sender (shown only if you ask for it); or a
-    provider's error code. REPLAY is what a replay would do: yes, retry it; may double, retry it only with
-    --may-double, for a copy may have arrived; arrived, send nothing, for a receipt confirms it; no, nothing, for the
-    message is invalid.
+    The newest come first; nothing private is shown. ERROR is the reason: unparsable, attempts, error, permanent,
+    in_doubt, waited, window, invalid; refused (WhatsApp accepted the message and a receipt refused it later);
+    unknown_sender (shown only if you ask for it); or a provider's error code. REPLAY is what a replay would do: yes,
+    retry it; may double, retry it only with --may-double, for a copy may have arrived; arrived, send nothing, for a
+    receipt confirms it; no, nothing, for the message is invalid.
 
     \b
     Examples:

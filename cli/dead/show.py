@@ -24,10 +24,11 @@ from shared.operations.timeline.build import Moment, tried
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @data_dir_option
 def show(id: str, as_json: bool, data_dir: Path) -> None:
-    """Show a dead letter: each attempt with its result, the receipts, and what a replay would do.
+    """Show a dead letter and its attempts.
 
-    ID is its key (8 or more characters), or any other id that pombo trace takes: then all dead letters of that message
-    are shown. A handler's exception is quoted as it was raised, and may be private.
+    Shows each attempt with its result, the receipts, and what a replay would do. ID is its key (8 or more characters),
+    or any other id that pombo trace takes: then all dead letters of that message are shown. A handler's exception is
+    quoted as it was raised, and may be private.
 
     \b
     Examples:

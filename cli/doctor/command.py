@@ -25,9 +25,9 @@ NO_STACK = "Cannot be checked: no Pombo is running here. Start one with pombo up
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list, with each setting.")
 @data_dir_option
 def doctor(points: bool, all_settings: bool, as_json: bool, data_dir: Path) -> None:
-    """Check the store, a task's round trip, the token, the clock, the handler and the settings. Exit 1 if a check
-    fails.
+    """Check that a Pombo is set up correctly.
 
+    Checks the store, a task's round trip, the token, the clock, the handler and the settings. Exit 1 if a check fails.
     If no Pombo is running, the command checks the store that the last one left; it cannot check the task and the token.
 
     \b

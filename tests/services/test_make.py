@@ -97,7 +97,8 @@ def test_a_port_in_use_is_told_with_make_s_own_option(tree: Path, words: tuple[s
         port = other.getsockname()[1]
         sentence = sentence_of(make(tree, *words, f"PORTS={port}"))
     assert sentence == (
-        f"pombo: Port {port} is in use: end what runs there, or choose others with PORTS=N (0 takes free ones)."
+        f"pombo: Port {port} is in use: stop the program that uses it, or choose other ports with PORTS=N "
+        "(0 takes free ones)."
     )
 
 
