@@ -1,4 +1,4 @@
-"""Ids as a person types them: what each command that takes one does with it."""
+"""Ids as an operator types them, resolved for every command that takes one."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime

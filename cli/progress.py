@@ -1,4 +1,4 @@
-"""The screen: how far something is, to a person who watches. Nobody else has to read it."""
+"""Progress on a terminal: how far a long command is. Written only where standard error is a terminal."""
 
 import sys
 import time

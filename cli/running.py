@@ -214,6 +214,6 @@ def find(data_dir: Path) -> Running:
 
 
 def progress(sentence: str) -> None:
-    """Say what takes a while, to a person who watches; nobody else has to read it."""
+    """Say what takes a while, if standard error is a terminal."""
     if sys.stderr.isatty():
         click.echo(f"{sentence} ...", err=True)

@@ -56,8 +56,8 @@ _OPTIONS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
-    """Which dead letters an operator chose, and how to decide them."""
+class Asked:
+    """What an operator asked for."""
 
     id: str | None
     wanted: DeadLetterFilter

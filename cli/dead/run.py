@@ -76,7 +76,7 @@ class _AtWork:
             self._is_over = True
 
     def wait(self) -> None:
-        """Until nobody is at work."""
+        """Until no thread is at work."""
         with self.lock:
             self._ended.wait_for(lambda: self._count == 0)
 

@@ -60,7 +60,7 @@ def meant(found: LookupResult) -> Sequence[Delivery]:
 
 
 def find_letter(running: Running, id: str) -> Delivery:
-    """The one record that a person means to decide upon. Raises ClickException."""
+    """The one record that an operator wants to decide about. Raises ClickException."""
     found = ids.find(running, id)
     if found is None:
         raise click.ClickException(ids.NOTHING_KNOWN)

@@ -63,7 +63,7 @@ def store(store: Store, limits: Limits, clock: Clock) -> str:
 
 
 def task(store: Store, queue: Queue, limits: Limits, clock: Clock, patience: float = TASK_SECONDS) -> str:
-    """An event of nobody's goes the way of every event: record, task, process_inbound, done."""
+    """An event of doctor's own goes the way of every event: record, task, process_inbound, done."""
     try:
         written = _of_store(partial(_write, store, limits, clock))
         began = clock.monotonic()
@@ -196,7 +196,7 @@ def _not_back(found: Delivery, patience: float) -> str:
 
 
 def _told_by_the_task(has_come_back: bool) -> str:
-    """The front of Cloud Run, or the service itself, asks for the queue's own identity: nobody else has it."""
+    """Cloud Run's front end, or the service itself, requires the queue's own identity, which only the queue has."""
     if has_come_back:
         return (
             "The internal service is private and accepts only the queue's identity; the completed task had the token."

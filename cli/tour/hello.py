@@ -73,7 +73,7 @@ def _first_message(data_dir: Path) -> bool:
 
 
 def what_next(stack: Stack) -> str:
-    """What a person may do while it runs, each command with what leads it to this stack."""
+    """What a developer can do while it runs: each command with the options that lead it to this stack."""
     described = stack.describe()
     pombo, here = invocation.program(), invocation.data_dir_option(Path(described["data_dir"]))
     steps = (

@@ -26,7 +26,7 @@ ERRORS = (
     REFUSED,
     UNKNOWN_SENDER,
 )
-"""Why a letter is one: the reasons of state dead, a receipt that came later, a sender of nobody's."""
+"""Why a letter is one: the reasons of state dead, a later receipt, or a sender without a tenant."""
 
 _CODED = frozenset({"permanent", "attempts", "in_doubt", "waited"})
 """Reasons that the code of the round's last try says more of: what refused it, or what it waited for."""
@@ -72,7 +72,7 @@ def handler_said(record: Delivery) -> str | None:
 
 
 def is_of_unknown_sender(record: Delivery) -> bool:
-    """Dropped because its sender is nobody's, and not by a handler that says so."""
+    """Dropped because no tenant owns its sender, and not by a handler that gives that reason."""
     return record.state is State.DROPPED and record.reason == UNKNOWN_SENDER and not is_dropped_by_handler(record)
 
 

@@ -49,7 +49,7 @@ class Elect:
 
 @dataclass(frozen=True, slots=True)
 class Never:
-    """False for good."""
+    """False permanently."""
 
     reason: str
 
@@ -129,7 +129,7 @@ def inbound_guard(down: Outage | None, record: Delivery, limits: Limits, now: da
 
 
 def disconnected(marks: Marks, fingerprint: str) -> str | None:
-    """Why a sender is known to reach nobody, in a word; None where nothing speaks against it.
+    """Why a sender cannot send, as a reason word; None if nothing is known against it.
 
     A block counts beyond its end: only a send that is accepted, or the provider's own word, lifts it.
     """

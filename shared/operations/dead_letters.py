@@ -86,7 +86,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Tries letters anew. `may_double`: also those of which a copy may have arrived."""
+    """Replays dead letters. `may_double`: also those of which a copy may have arrived."""
 
     store: Store
     queue: Queue

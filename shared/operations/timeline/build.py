@@ -1,6 +1,6 @@
-"""The timeline: what became of one message, in plain words, from its records and what the logs add.
+"""The timeline: what happened to one message, in sentences, from its records and the log lines.
 
-Authorised eyes only: it shows texts. Waiting and duplicates leave no write; they come from the log lines.
+It shows texts: for authorised operators only. Waits and duplicates write no record; they come from the log lines.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -52,7 +52,7 @@ class Timeline:
     shown: str
     replies: tuple[Reply, ...]
     settled: bool
-    """Whether nothing more will happen of itself, receipts aside."""
+    """Whether Pombo will do nothing more on its own. Receipts may still arrive."""
     came: Came | None = None
     has_event: bool = True
     """Whether there is an event that `replies` answer. Else they are messages that answer none, or whose event was
@@ -131,7 +131,7 @@ def tried(record: Delivery, explain: Explain = _unexplained) -> Iterator[tuple[T
 
 
 def told_by_logs(log_lines: Iterable[Mapping[str, Any]], explain: Explain = _unexplained) -> Timeline | None:
-    """What the logs alone say of a message whose record is no more; None where they say nothing."""
+    """What the logs alone tell about a message whose record was deleted; None where they tell nothing."""
     lines = logs.read(log_lines)
     if not lines:
         return None
@@ -229,5 +229,5 @@ def _beginning(record: Delivery, records: Sequence[Delivery], remark: Remark) ->
 
 
 def _sorted(moments: Iterable[Moment]) -> tuple[Moment, ...]:
-    """By time; what is told of one instant keeps the order in which it was told, which is that of cause and effect."""
+    """By time. Moments of the same instant keep their order, which is that of cause and effect."""
     return tuple(sorted(moments, key=lambda moment: moment.at))

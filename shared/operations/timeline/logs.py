@@ -1,6 +1,6 @@
-"""The moments that leave no write, from the log lines: duplicates, waiting, and how an earlier round ended.
+"""The moments that write no record, from the log lines: duplicates, waits, and how an earlier round ended.
 
-What repeats is one moment: when it was first, how often, and when last.
+A repeated moment is shown once: the first time, how often, and the last time.
 """
 
 from bisect import bisect_right

@@ -1,4 +1,4 @@
-"""The moments of one record: what it remembers of itself, each with its time and its sentence."""
+"""The moments of one record, each with its time and its sentence."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ from shared.operations.timeline import sentences as say
 from shared.operations.timeline.sentences import Explain, clock, with_details
 
 GIVEN_BACK = frozenset({"limited", "credential_refused", "blocked", "provider_down", "backend_down", "put_back"})
-"""A try that did not count: the next one has its number."""
+"""Results of attempts that do not count: the next attempt has the same number."""
 
 SECOND = timedelta(seconds=1)
 UNCERTAIN = frozenset({"lost", "in_doubt"})
 FAILURES = frozenset({"handler_failed", "backend_down"})
-"""Tries that leave an error's own words with the record: at length those of the last one."""
+"""Results that leave an error text with the record; the last one's is kept in full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """One attempt, with what only its neighbours tell: its round, and whether others before it left no verdict."""
+    """One attempt, with what only its neighbours tell: its round, and whether an earlier one left no verdict."""
 
     attempt: Attempt
     began: datetime
@@ -50,7 +50,7 @@ class Try:
     follows_doubt: bool
     after_cut_off: bool
     error: str | None
-    """Why it failed: the record's last error, where this is the try that left it."""
+    """Why it failed: the record's last error, if this attempt left it."""
     last: bool
 
 
@@ -95,10 +95,9 @@ def cannot_be_sent(record: Delivery) -> bool:
 
 
 def release(record: Delivery, records: Sequence[Delivery], deaths: Sequence[datetime]) -> Iterator[Moment]:
-    """When a message was let go by one before it that was not sent; one that was sent lets go without a word.
+    """When a message stopped waiting for a predecessor that was not sent. After one that was sent there is no moment.
 
-    `deaths`: when the one before it died, from the log. The record of one that was replayed or discarded since says no
-    more of it, and what it let go has gone all the same.
+    `deaths`: when the predecessor died, from the log: its own record forgets that once it is replayed or discarded.
     """
     before = next((other for other in records if other.key == record.after), None)
     if before is None:
@@ -112,15 +111,15 @@ def release(record: Delivery, records: Sequence[Delivery], deaths: Sequence[date
 
 
 def _first_moved(record: Delivery) -> datetime | None:
-    """When a message had surely stopped waiting for the one before it; None while it may wait still.
+    """When a message had certainly stopped waiting for its predecessor; None while it may still wait.
 
-    The end of its first try rather than the beginning: the log tells of a death a moment after the store knows.
+    The end of its first attempt rather than the beginning: the log line of a death follows the store's write.
     """
     return record.attempts_log[0].at if record.attempts_log else record.started_at or record.finished_at
 
 
 def _unsent_ends(before: Delivery, deaths: Sequence[datetime]) -> Sequence[datetime]:
-    """A discard is no end of its own: it had died before."""
+    """A discard is not an end of its own: the record was dead before."""
     if is_discarded(before) and deaths:
         return deaths
     own = before.finished_at if before.state in (State.DEAD, State.DROPPED) else None
@@ -132,7 +131,7 @@ def _is_until(at: datetime | None, then: datetime | None) -> bool:
 
 
 def tries(record: Delivery) -> list[Try]:
-    """Every attempt that is remembered, the one that left no verdict too."""
+    """Every attempt that the record keeps, including one that left no verdict."""
     unsettled = _unsettled(record)
     attempts = [*record.attempts_log, *([unsettled] if unsettled else [])]
     return [_try(record, attempts, index) for index in range(len(attempts))]
@@ -167,12 +166,14 @@ def _next_number(before: Attempt) -> int:
 
 
 def _can_double(record: Delivery) -> bool:
-    """A handler's answers are committed once; a call (read, typing) does no harm twice."""
+    """Whether a second send may reach the customer: a handler's replies are committed once, and a call (read, typing)
+    is harmless when repeated.
+    """
     return record.kind is Kind.OUTBOUND and not is_call(record.payload)
 
 
 def _unsettled(record: Delivery) -> Attempt | None:
-    """The try that took the last lease, where it has left no verdict."""
+    """The attempt that took the last lease, if it left no verdict."""
     started = record.started_at
     if started is None or (record.attempts_log and record.attempts_log[-1].at >= started):
         return None
@@ -210,7 +211,7 @@ def _of_try(record: Delivery, one: Try, explain: Explain, cut_offs: Iterator[dat
 
 
 def sentence_of_try(record: Delivery, one: Try, explain: Explain) -> str:
-    """What came of a try, in words; of the last one also what follows."""
+    """The result of an attempt as a sentence; for the last attempt also what comes next."""
     answer, code = one.attempt.answer, one.attempt.code
     unsettled = say.UNSETTLED.get((record.kind, answer))
     sentence = unsettled or say.TRIES.get(answer, answer)

@@ -1,5 +1,5 @@
-"""Sentences: what an operator reads of each thing that can happen to a delivery. Words alone; records.py and logs.py
-know when each is said.
+"""Sentences: what an operator reads about everything that can happen to a delivery. records.py and logs.py decide when
+each is shown.
 """
 
 from collections.abc import Callable, Mapping
