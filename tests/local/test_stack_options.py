@@ -186,7 +186,7 @@ def test_the_handler_in_use_is_told_by_its_file_or_address(
     told = Stack(Options(tmp_path, first_port=0, settings=settings)).handler
 
     assert told == handler
-    assert ("nothing has to restart" in where_decided(told)) is ("HANDLER_URL" in settings)
+    assert ("your backend decides" in where_decided(told)) is ("HANDLER_URL" in settings)
 
 
 def test_what_is_nearly_a_settings_name_is_told_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

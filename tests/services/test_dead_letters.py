@@ -174,7 +174,7 @@ def test_a_letter_is_shown_with_all_that_was_tried_its_rounds_told_apart(desk: D
     assert [one["what"] for one in shown["events"]] == ["planned", "refused", "dead", "replayed", "refused", "dead"]
     said = desk.look("show", letter.key)
     assert said.startswith(f"Dead letter {letter.key}: permanent (131047)\n")
-    assert said.rstrip().endswith("A replay tries it anew, in round 2.")
+    assert said.rstrip().endswith("A replay retries it in round 2.")
     assert contact not in said
     for known in (letter.correlation_id, message_id, desk.stack.event_key(message_id)):
         assert letter.key in desk.look("show", known)
@@ -200,8 +200,8 @@ def test_what_a_receipt_refused_is_shown_with_it(desk: Desk, contact: str) -> No
         ("in doubt", "--may-double"),
         ("unreadable", "A replay parses it again."),
         ("of a stranger", "A replay looks up the tenant of its phone number ID again."),
-        ("done", "There is nothing to replay: it is done."),
-        ("spam", "There is nothing to replay: it is dropped."),
+        ("done", "Nothing to replay: its state is done."),
+        ("spam", "Nothing to replay: its state is dropped."),
     ],
 )
 def test_what_a_replay_would_do_is_said(desk: Desk, shelf: dict[str, Delivery], name: str, says: str) -> None:
@@ -389,8 +389,8 @@ WRONG = {
     "nobody to ask": (["replay", "--all"], "give --yes"),
     "a time that is none": (["list", "--since", "yesterday"], "no time like"),
     "a time before all times": (["list", "--since", "999999d"], "no time like"),
-    "times the wrong way round": (["list", "--since", "1h", "--until", "2h"], "--since is after --until"),
-    "an error that is none": (["list", "--error", "bad luck"], "no provider's code"),
+    "times the wrong way round": (["list", "--since", "1h", "--until", "2h"], "--since is later than --until"),
+    "an error that is none": (["list", "--error", "bad luck"], "or a provider's error code"),
     "a kind that is none": (["list", "--kind", "sideways"], "sideways"),
     "a limit of nothing": (["list", "--limit", "0"], "--limit"),
     "a discard without a reason": (["discard", "--all", "--yes"], "--reason"),

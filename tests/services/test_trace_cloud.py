@@ -311,8 +311,8 @@ def test_without_the_extra_trace_says_what_to_install(stack: Stack, contact: str
         timeout=60,
     )
 
-    assert (
-        fails(result) == "pombo: --cloud needs google-cloud-logging: .venv/bin/pip install -e '.[cloud]' in the clone."
+    assert fails(result) == (
+        "pombo: --cloud needs google-cloud-logging. Install it in the clone with: .venv/bin/pip install -e '.[cloud]'."
     )
 
 
