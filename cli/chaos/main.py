@@ -74,8 +74,8 @@ def run(
     if result.exit_code in (0, 2) and data_dir is None:
         shutil.rmtree(run_settings.data_dir.parent)
     else:
-        say(f"The data is kept in {wishes.data_dir}")
-    say(f"Seed {order.seed}. Repeat the run with: {again(wishes)}")
+        say(f"The data is kept in {run_settings.data_dir}")
+    say(f"Seed {order.seed}. Repeat the run with: {again(run_settings)}")
     sys.exit(result.exit_code)
 
 

@@ -142,10 +142,10 @@ class Chaos:
                 ended.result()
             time.sleep(LOOK_EVERY)
             backlog = self._watch.look()
-            self._breath.look(backlog.sum, time.monotonic())
-            kills = sum(number for (kind, _), number in self._trouble.dealt.copy().items() if kind is Kind.KILL)
-            sent = f"{self._driver.sent} of {self._wishes.order.messages} messages sent"
-            drawing = "; paused for backpressure" if self._breath.is_taken else ""
+            self._backpressure.look(backlog.sum, time.monotonic())
+            kills = sum(number for (kind, _), number in self._trouble.dealt.copy().items() if kind is Action.KILL)
+            sent = f"{self._driver.sent} of {self._run_settings.order.messages} messages sent"
+            drawing = "; paused for backpressure" if self._backpressure.is_paused else ""
             self._tell(f"{sent}, {backlog}, {kills} kills{drawing}")
 
     def _is_enough(self) -> bool:

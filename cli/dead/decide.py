@@ -56,7 +56,7 @@ _OPTIONS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Selection:
     """What an operator asked for."""
 
     id: str | None
@@ -126,7 +126,7 @@ def replay(asked: Selection, may_double: bool, data_dir: Path) -> None:
 @decision_options
 @click.option("--reason", required=True, help="Why you discard it: stored with the letter and shown in its timeline.")
 @data_dir_option
-def discard(asked: Asked, reason: str, data_dir: Path) -> None:
+def discard(asked: Selection, reason: str, data_dir: Path) -> None:
     """Discard one dead letter, or all that match.
 
     Pombo deletes a discarded letter after the usual retention. ID is as for pombo dead replay.

@@ -31,7 +31,7 @@ SHOWN = 50
 @click.option("--limit", type=click.IntRange(1), default=SHOWN, show_default=True, help="Show this many, newest first.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @data_dir_option
-def list_letters(wanted: Wanted, limit: int, as_json: bool, data_dir: Path) -> None:
+def list_letters(wanted: DeadLetterFilter, limit: int, as_json: bool, data_dir: Path) -> None:
     """List dead letters and count them by error.
 
     The newest come first; nothing private is shown. ERROR is the reason: unparsable, attempts, error, permanent,

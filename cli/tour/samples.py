@@ -105,12 +105,12 @@ def _send(url: str) -> list[Sent]:
 
 def _outcome(running: Running, sent: Sent) -> SampleResult:
     if sent.status != "200":
-        return Outcome(f"Pombo answered with status {sent.status}.", well=False)
+        return SampleResult(f"Pombo answered with status {sent.status}.", well=False)
     if not sent.events:
-        return Outcome("Accepted: a receipt, or nothing for Pombo to handle.", well=True)
+        return SampleResult("Accepted: a receipt, or nothing for Pombo to handle.", well=True)
     timelines = [watch(running, event, wait=True) for event in sent.events]
     settled = all(timeline is not None and timeline.settled for timeline in timelines)
-    return Outcome("; ".join(dict.fromkeys(map(_summary, timelines))), well=settled)
+    return SampleResult("; ".join(dict.fromkeys(map(_summary, timelines))), well=settled)
 
 
 def _summary(timeline: Timeline | None) -> str:
