@@ -63,22 +63,22 @@ CHANGES_OF_THE_CODE = [
     (
         "a collection more",
         Code(collections=(RECORDS, RECEIPTS, MARKS, Collection("keys", ttl="expire_at"))),
-        ("keys.expire_at", "firestore_schema.py", "modules/firestore/main.tf"),
+        ("keys.expire_at", "firestore/schema.py", "modules/firestore/main.tf"),
     ),
     (
         "a collection that expires no more",
         Code(collections=(RECORDS, replace(RECEIPTS, ttl=None), MARKS)),
-        ("receipts.expire_at", "modules/firestore/main.tf", "firestore_schema.py"),
+        ("receipts.expire_at", "modules/firestore/main.tf", "firestore/schema.py"),
     ),
     (
         "an index more",
         Code(collections=(replace(RECORDS, indexed=(*RECORDS.indexed, "refused_at")), RECEIPTS, MARKS)),
-        ("records.refused_at", "firestore_schema.py", "modules/firestore/main.tf"),
+        ("records.refused_at", "firestore/schema.py", "modules/firestore/main.tf"),
     ),
     (
         "an index over more fields",
         Code(collections=(replace(RECORDS, composite=(("state", "tenant", "due_at"),)), RECEIPTS, MARKS)),
-        ("due_at", "firestore_schema.py", "modules/firestore/main.tf"),
+        ("due_at", "firestore/schema.py", "modules/firestore/main.tf"),
     ),
     (
         "a queue more",
