@@ -194,9 +194,13 @@ def test_the_state_bucket_is_configured_as_the_backend_wants_it(
 
 
 REFUSED = [
-    ("no attempt at all", {**BARE, "settings": {"max_attempts": 0}}, "max_attempts is from 1 to 50."),
-    ("a window too short", {**BARE, "settings": {"in_doubt_seconds": 60}}, "in_doubt_seconds is from 120 to 86400."),
-    ("more threads than there are", {**BARE, "settings": {"threads": 1001}}, "threads is from 1 to 1000."),
+    ("no attempt at all", {**BARE, "settings": {"max_attempts": 0}}, "max_attempts must be from 1 to 50."),
+    (
+        "a window too short",
+        {**BARE, "settings": {"in_doubt_seconds": 60}},
+        "in_doubt_seconds must be from 120 to 86400.",
+    ),
+    ("more threads than there are", {**BARE, "settings": {"threads": 1001}}, "threads must be from 1 to 1000."),
     ("more tasks than instances", {**BARE, "max_instances": {"internal": 5}}, "raise max_instances of internal"),
     (
         "more tenants than the instances that were asked for",
@@ -206,38 +210,50 @@ REFUSED = [
     (
         "no messages at all",
         {**BARE, "outbound_rate": 0},
-        "outbound_rate is a number of messages a second from 1 to 500",
+        "outbound_rate must be a number of messages a second from 1 to 500",
     ),
-    ("more than a queue sends", {**BARE, "tenant_rate": 501}, "tenant_rate is a number of messages a second from 1 to"),
-    ("an e-mail for a channel", {**BARE, "critical_channels": ["oncall@example.com"]}, "critical_channels is named as"),
-    ("a channel by its number", {**BARE, "warning_channels": ["123"]}, "warning_channels is named as"),
-    ("logs in a multi-region", {**BARE, "log_location": "eur3"}, "log_location is a region like"),
-    ("an API by its short name", {**BARE, "audited_apis": ["firestore"]}, "is named as secretmanager.googleapis.com"),
+    (
+        "more than a queue sends",
+        {**BARE, "tenant_rate": 501},
+        "tenant_rate must be a number of messages a second from 1 to",
+    ),
+    (
+        "an e-mail for a channel",
+        {**BARE, "critical_channels": ["oncall@example.com"]},
+        "critical_channels must have a name like",
+    ),
+    ("a channel by its number", {**BARE, "warning_channels": ["123"]}, "warning_channels must have a name like"),
+    ("logs in a multi-region", {**BARE, "log_location": "eur3"}, "log_location must be a region like"),
+    (
+        "an API by its short name",
+        {**BARE, "audited_apis": ["firestore"]},
+        "must have a name like secretmanager.googleapis.com",
+    ),
     (
         "a key of another region",
         {**BARE, "kms_key": KMS_KEY.format("us-east1")},
-        "kms_key is the full name of a key in",
+        "kms_key must be the full name of a key in",
     ),
-    ("a key by its short name", {**BARE, "kms_key": "pombo"}, "kms_key is the full name of a key in europe-west1"),
+    ("a key by its short name", {**BARE, "kms_key": "pombo"}, "kms_key must be the full name of a key in europe-west1"),
     (
         "a database that is not where its key is",
         {**BARE, "kms_key": KMS_KEY.format("europe-west1"), "firestore_location": "eur3"},
-        "firestore_location is the region",
+        "firestore_location must be the region",
     ),
-    ("hourly backups", {**BARE, "firestore_backups": {"hourly": 1}}, "has the names daily and weekly"),
-    ("backups of a year", {**BARE, "firestore_backups": {"weekly": 365}}, "are whole days from 1 to 98"),
+    ("hourly backups", {**BARE, "firestore_backups": {"hourly": 1}}, "only the names daily and weekly"),
+    ("backups of a year", {**BARE, "firestore_backups": {"weekly": 365}}, "must be whole days from 1 to 98"),
     (
         "a budget of a project",
         {**BARE, "budget": {"billing_account": "my-project-1", "amount": 5}},
-        "billing_account of the budget is like",
+        "billing_account of the budget must be like",
     ),
     (
         "a budget of nothing",
         {**BARE, "budget": {"billing_account": "012345-6789AB-CDEF01", "amount": 0}},
-        "amount of the budget is a whole number from 1",
+        "amount of the budget must be a whole number from 1",
     ),
-    ("a handler longer than a task", {**BARE, "settings": {"handler_timeout": 1701}}, "is from 1 to 1700"),
-    ("a handler without time", {**BARE, "settings": {"handler_timeout": 0}}, "is from 1 to 1700"),
+    ("a handler longer than a task", {**BARE, "settings": {"handler_timeout": 1701}}, "must be from 1 to 1700"),
+    ("a handler without time", {**BARE, "settings": {"handler_timeout": 0}}, "must be from 1 to 1700"),
     ("a threshold that is none", {**BARE, "alert_thresholds": {"provider_down": 5}}, "has unknown names"),
     ("a threshold below nothing", {**BARE, "alert_thresholds": {"unknown_sender": -1}}, "must be 0 or greater"),
     ("more than all receipts", {**BARE, "alert_thresholds": {"failed_receipts_percent": 101}}, "from 0 to 100"),
@@ -268,8 +284,8 @@ def test_variables_that_cannot_work_together_are_refused(
     ("variables", "said"),
     [
         ({"kms_key": KMS_KEY.format("us-east1"), "secret_locations": ["europe-west1"]}, "a key in europe-west1"),
-        ({"kms_key": KMS_KEY.format("europe-west1")}, "secret_locations is the region alone"),
-        ({"kms_key": KMS_KEY.format("europe-west1"), "secret_locations": ["us-east1"]}, "is the region alone"),
+        ({"kms_key": KMS_KEY.format("europe-west1")}, "secret_locations must be only the region"),
+        ({"kms_key": KMS_KEY.format("europe-west1"), "secret_locations": ["us-east1"]}, "must be only the region"),
     ],
 )
 def test_variables_of_bootstrap_that_cannot_work_together_are_refused(

@@ -9,33 +9,33 @@ variable "region" {
 }
 
 variable "handler_secrets" {
-  description = "Secrets of the handler's own, by the names of their variables."
+  description = "The handler's own secrets, by the names of their variables."
   type        = set(string)
   default     = []
 }
 
 variable "redis" {
-  description = "Whether the environment will have a Memorystore: turns its APIs on."
+  description = "Whether the environment will have a Memorystore; enables its APIs."
   type        = bool
   default     = false
 }
 
 variable "secret_locations" {
-  description = "The regions in which secrets lie; wherever Google likes if none. It cannot be changed later."
+  description = "The regions that store the secrets; Google chooses if empty. It cannot be changed later."
   type        = list(string)
   default     = []
 }
 
 variable "kms_key" {
-  description = "A key of yours in the region for the images, the buckets and the secrets. It cannot be changed later."
+  description = "Your own key in the region for the images, the buckets and the secrets. It cannot be changed later."
   type        = string
   default     = null
   validation {
     condition     = var.kms_key == null ? true : can(regex("^projects/[^/]+/locations/${var.region}/keyRings/[^/]+/cryptoKeys/[^/]+$", var.kms_key))
-    error_message = "kms_key is the full name of a key in ${var.region}: projects/…/locations/${var.region}/keyRings/…/cryptoKeys/…"
+    error_message = "kms_key must be the full name of a key in ${var.region}: projects/…/locations/${var.region}/keyRings/…/cryptoKeys/…"
   }
   validation {
     condition     = var.kms_key == null ? true : length(var.secret_locations) == 1 && contains(var.secret_locations, var.region)
-    error_message = "With a kms_key, secret_locations is the region alone: a secret needs a key where it lies."
+    error_message = "With a kms_key, secret_locations must be only the region: a secret needs a key in its own region."
   }
 }

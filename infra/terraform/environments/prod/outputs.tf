@@ -1,10 +1,10 @@
 output "webhook_url" {
-  description = "What Meta is given."
+  description = "The webhook URL to enter at Meta."
   value       = module.pombo.webhook_url
 }
 
 output "internal_url" {
-  description = "Where tasks go."
+  description = "The URL of the internal service, which tasks are sent to."
   value       = module.pombo.internal_url
 }
 
@@ -19,7 +19,7 @@ output "queues" {
 }
 
 output "service_accounts" {
-  description = "Who is who."
+  description = "The e-mail addresses of the service accounts."
   value       = module.pombo.service_accounts
 }
 
@@ -29,6 +29,6 @@ output "firestore_database" {
 }
 
 output "image_repository" {
-  description = "What an image's name begins with."
+  description = "The prefix of an image's name."
   value       = module.pombo.image_repository
 }

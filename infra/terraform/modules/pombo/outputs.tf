@@ -1,10 +1,10 @@
 output "webhook_url" {
-  description = "What Meta is given."
+  description = "The webhook URL to enter at Meta."
   value       = "${local.urls["webhook"]}/webhooks/whatsapp"
 }
 
 output "internal_url" {
-  description = "Where tasks go."
+  description = "The URL of the internal service, which tasks are sent to."
   value       = local.urls["internal"]
 }
 
@@ -19,7 +19,7 @@ output "queues" {
 }
 
 output "service_accounts" {
-  description = "Who is who."
+  description = "The e-mail addresses of the service accounts."
   value       = local.accounts
 }
 
@@ -29,6 +29,6 @@ output "firestore_database" {
 }
 
 output "image_repository" {
-  description = "What an image's name begins with."
+  description = "The prefix of an image's name."
   value       = "${var.region}-docker.pkg.dev/${var.project}/pombo"
 }

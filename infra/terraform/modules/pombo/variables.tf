@@ -2,7 +2,7 @@ variable "environment" {
   type = string
   validation {
     condition     = contains(["staging", "prod"], var.environment)
-    error_message = "environment is staging or prod."
+    error_message = "environment must be staging or prod."
   }
 }
 
@@ -26,7 +26,7 @@ variable "whatsapp_phone_number_id" {
   type = string
   validation {
     condition     = can(regex("^[0-9]{1,32}$", var.whatsapp_phone_number_id))
-    error_message = "whatsapp_phone_number_id is the ID that Meta shows beside the number: digits only."
+    error_message = "whatsapp_phone_number_id must be the ID that Meta shows beside the number: digits only."
   }
 }
 
@@ -38,7 +38,7 @@ variable "handler" {
   }
   validation {
     condition     = var.handler == null || !contains(keys(var.settings), "handler_kinds")
-    error_message = "settings has handler_kinds, which is for a handler_url; a handler names its kinds by @handles."
+    error_message = "settings has handler_kinds, which needs handler_url; a Python handler declares its kinds with @handles."
   }
 }
 
@@ -54,7 +54,7 @@ variable "handler_variables" {
   type = map(string)
   validation {
     condition     = alltrue([for name in keys(var.handler_variables) : can(regex("^[A-Z][A-Z0-9_]*$", name))])
-    error_message = "A name in handler_variables is of capital letters, digits and underscores."
+    error_message = "A name in handler_variables may have only capital letters, digits and underscores."
   }
   validation {
     condition     = length(setintersection(keys(var.handler_variables), setunion(local.own_names, var.handler_secrets))) == 0
@@ -66,7 +66,7 @@ variable "handler_secrets" {
   type = set(string)
   validation {
     condition     = alltrue([for name in var.handler_secrets : can(regex("^[A-Z][A-Z0-9_]*$", name))])
-    error_message = "A name in handler_secrets is of capital letters, digits and underscores."
+    error_message = "A name in handler_secrets may have only capital letters, digits and underscores."
   }
   validation {
     condition     = length(setintersection(var.handler_secrets, local.own_names)) == 0
@@ -82,7 +82,7 @@ variable "tenants" {
   type = set(string)
   validation {
     condition     = alltrue([for tenant in var.tenants : can(regex("^[a-z0-9][a-z0-9-]{0,62}$", tenant))])
-    error_message = "A tenant's name is of small letters, digits and hyphens, 63 at most: it becomes part of a queue's name."
+    error_message = "A tenant's name may have only lower-case letters, digits and hyphens, 63 at most: it becomes part of a queue's name."
   }
 }
 
@@ -90,14 +90,14 @@ variable "settings" {
   type = map(string)
   validation {
     condition     = length(setsubtract(keys(var.settings), local.settings)) == 0
-    error_message = "settings has names that are none: ${join(", ", setsubtract(keys(var.settings), local.settings))}. There are ${join(", ", local.settings)}."
+    error_message = "settings has unknown names: ${join(", ", setsubtract(keys(var.settings), local.settings))}. Known names: ${join(", ", local.settings)}."
   }
   validation {
     condition = alltrue([
       for name in ["handler_timeout", "in_doubt_seconds", "threads", "dedupe_ttl_days", "max_attempts", "webhook_max_bytes"] :
       can(regex("^[0-9]{1,9}$", lookup(var.settings, name, "1")))
     ])
-    error_message = "handler_timeout and in_doubt_seconds are whole seconds, threads, dedupe_ttl_days, max_attempts and webhook_max_bytes whole numbers."
+    error_message = "handler_timeout and in_doubt_seconds must be whole seconds; threads, dedupe_ttl_days, max_attempts and webhook_max_bytes must be whole numbers."
   }
   validation {
     condition = alltrue([
@@ -105,13 +105,13 @@ variable "settings" {
       try(tonumber(var.settings[name]) >= range[0] && tonumber(var.settings[name]) <= range[1], true)
     ])
     error_message = join(" ", [
-      for name, range in local.ranges : "${name} is from ${range[0]} to ${range[1]}."
+      for name, range in local.ranges : "${name} must be from ${range[0]} to ${range[1]}."
       if try(tonumber(var.settings[name]) < range[0] || tonumber(var.settings[name]) > range[1], false)
     ])
   }
   validation {
     condition     = contains(["DEBUG", "INFO"], lookup(var.settings, "log_level", "INFO"))
-    error_message = "log_level is DEBUG or INFO: metrics and alerts are made of lines of severity INFO."
+    error_message = "log_level must be DEBUG or INFO: metrics and alerts use log lines of severity INFO."
   }
 }
 
@@ -119,7 +119,7 @@ variable "secret_versions" {
   type = map(number)
   validation {
     condition     = length(setsubtract(keys(var.secret_versions), local.secrets)) == 0
-    error_message = "secret_versions names secrets that no service is given: ${join(", ", setsubtract(keys(var.secret_versions), local.secrets))}."
+    error_message = "secret_versions names secrets that no service reads: ${join(", ", setsubtract(keys(var.secret_versions), local.secrets))}."
   }
 }
 
@@ -139,7 +139,7 @@ variable "queue_suffix" {
   type = string
   validation {
     condition     = can(regex("^[A-Za-z0-9-]{0,20}$", var.queue_suffix))
-    error_message = "queue_suffix is of letters, digits and hyphens, 20 at most."
+    error_message = "queue_suffix may have only letters, digits and hyphens, 20 at most."
   }
 }
 
@@ -151,11 +151,11 @@ variable "store" {
   type = string
   validation {
     condition     = contains(["firestore", "redis"], var.store)
-    error_message = "store is firestore or redis."
+    error_message = "store must be firestore or redis."
   }
   validation {
     condition     = var.store != "redis" || var.redis
-    error_message = "store = \"redis\" needs redis = true, which makes one."
+    error_message = "store = \"redis\" needs redis = true, which creates a Memorystore."
   }
 }
 
@@ -187,7 +187,7 @@ variable "outbound_rate" {
   type = number
   validation {
     condition     = var.outbound_rate >= 1 && var.outbound_rate <= 500
-    error_message = "outbound_rate is a number of messages a second from 1 to 500."
+    error_message = "outbound_rate must be a number of messages a second from 1 to 500."
   }
 }
 
@@ -195,7 +195,7 @@ variable "tenant_rate" {
   type = number
   validation {
     condition     = var.tenant_rate >= 1 && var.tenant_rate <= 500
-    error_message = "tenant_rate is a number of messages a second from 1 to 500."
+    error_message = "tenant_rate must be a number of messages a second from 1 to 500."
   }
 }
 
@@ -203,7 +203,7 @@ variable "critical_channels" {
   type = list(string)
   validation {
     condition     = alltrue([for name in var.critical_channels : can(regex("^projects/[^/]+/notificationChannels/[0-9]+$", name))])
-    error_message = "A channel in critical_channels is named as projects/my-project/notificationChannels/123456."
+    error_message = "A channel in critical_channels must have a name like projects/my-project/notificationChannels/123456."
   }
 }
 
@@ -211,7 +211,7 @@ variable "warning_channels" {
   type = list(string)
   validation {
     condition     = alltrue([for name in var.warning_channels : can(regex("^projects/[^/]+/notificationChannels/[0-9]+$", name))])
-    error_message = "A channel in warning_channels is named as projects/my-project/notificationChannels/123456."
+    error_message = "A channel in warning_channels must have a name like projects/my-project/notificationChannels/123456."
   }
 }
 
@@ -219,7 +219,7 @@ variable "log_location" {
   type = string
   validation {
     condition     = var.log_location == null ? true : can(regex("^[a-z]+-[a-z]+[0-9]+$|^eu$|^us$", var.log_location))
-    error_message = "log_location is a region like europe-west1, or eu or us."
+    error_message = "log_location must be a region like europe-west1, or eu or us."
   }
 }
 
@@ -227,7 +227,7 @@ variable "audited_apis" {
   type = set(string)
   validation {
     condition     = alltrue([for name in var.audited_apis : can(regex("^[a-z]+[.]googleapis[.]com$|^allServices$", name))])
-    error_message = "An API in audited_apis is named as secretmanager.googleapis.com."
+    error_message = "An API in audited_apis must have a name like secretmanager.googleapis.com."
   }
 }
 
@@ -235,11 +235,11 @@ variable "kms_key" {
   type = string
   validation {
     condition     = var.kms_key == null ? true : can(regex("^projects/[^/]+/locations/${var.region}/keyRings/[^/]+/cryptoKeys/[^/]+$", var.kms_key))
-    error_message = "kms_key is the full name of a key in ${var.region}: projects/…/locations/${var.region}/keyRings/…/cryptoKeys/…"
+    error_message = "kms_key must be the full name of a key in ${var.region}: projects/…/locations/${var.region}/keyRings/…/cryptoKeys/…"
   }
   validation {
     condition     = var.kms_key == null || coalesce(var.firestore_location, var.region) == var.region
-    error_message = "With a kms_key, firestore_location is the region: a database needs a key where it is."
+    error_message = "With a kms_key, firestore_location must be the region: a database needs a key in its own region."
   }
 }
 
@@ -247,11 +247,11 @@ variable "firestore_backups" {
   type = map(number)
   validation {
     condition     = length(setsubtract(keys(var.firestore_backups), ["daily", "weekly"])) == 0
-    error_message = "firestore_backups has the names daily and weekly, and no others."
+    error_message = "firestore_backups may have only the names daily and weekly."
   }
   validation {
     condition     = alltrue([for days in values(var.firestore_backups) : days >= 1 && days <= 98 && days == floor(days)])
-    error_message = "firestore_backups are whole days from 1 to 98: Firestore keeps no backup for longer than 14 weeks."
+    error_message = "firestore_backups must be whole days from 1 to 98: Firestore keeps no backup for longer than 14 weeks."
   }
 }
 
@@ -259,10 +259,10 @@ variable "budget" {
   type = object({ billing_account = string, amount = number })
   validation {
     condition     = var.budget == null ? true : can(regex("^[0-9A-F]{6}-[0-9A-F]{6}-[0-9A-F]{6}$", var.budget.billing_account))
-    error_message = "billing_account of the budget is like 012345-6789AB-CDEF01."
+    error_message = "billing_account of the budget must be like 012345-6789AB-CDEF01."
   }
   validation {
     condition     = var.budget == null ? true : var.budget.amount >= 1 && var.budget.amount == floor(var.budget.amount)
-    error_message = "amount of the budget is a whole number from 1."
+    error_message = "amount of the budget must be a whole number from 1."
   }
 }
