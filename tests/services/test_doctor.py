@@ -169,7 +169,7 @@ def test_a_deployed_service_s_trust_in_iam_is_no_fault_where_doctor_runs() -> No
             "HANDLER_URL_SECRET",
             "Set it here as for pombo up",
         ),
-        ({"IN_DOUBT_SECONDS": "5"}, "IN_DOUBT_SECONDS", "is no duration"),
+        ({"IN_DOUBT_SECONDS": "5"}, "IN_DOUBT_SECONDS", "must be a duration"),
     ],
     ids=str,
 )
