@@ -387,8 +387,8 @@ WRONG = {
     "an id and all": (["replay", "abc", "--all"], "not both"),
     "all and a filter": (["replay", "--all", "--error", "131026"], "not both"),
     "nobody to ask": (["replay", "--all"], "give --yes"),
-    "a time that is none": (["list", "--since", "yesterday"], "no time like"),
-    "a time before all times": (["list", "--since", "999999d"], "no time like"),
+    "a time that is none": (["list", "--since", "yesterday"], "give a time like"),
+    "a time before all times": (["list", "--since", "999999d"], "give a time like"),
     "times the wrong way round": (["list", "--since", "1h", "--until", "2h"], "--since is later than --until"),
     "an error that is none": (["list", "--error", "bad luck"], "or a provider's error code"),
     "a kind that is none": (["list", "--kind", "sideways"], "sideways"),
@@ -432,7 +432,7 @@ def test_an_id_that_leads_to_several_letters_names_them(desk: Desk, contact: str
 def test_without_a_stack_it_says_how_to_start_one(tmp_path: Any) -> None:
     result = CliRunner(env={"STORE": None}).invoke(pombo, ["dead", "list", "--data-dir", str(tmp_path)])
     assert result.exit_code == 1
-    assert re.search(r"Start one with \S*pombo up", result.output)
+    assert re.search(r"Start one with: \S*pombo up", result.output)
 
 
 # ---- that its tasks lead somewhere

@@ -395,7 +395,7 @@ def test_a_token_that_is_not_accepted_is_said_and_the_task_does_not_come_back(st
     found = examined(described(stack, INTERNAL_TASK_TOKEN="another-token"))
 
     assert wrong(found) == ["task", "token"]
-    assert "INTERNAL_TASK_TOKEN must be one that it accepts" in found["token"].sentence
+    assert "INTERNAL_TASK_TOKEN must be one that the service accepts" in found["token"].sentence
     assert "did not complete" in found["task"].sentence
     assert "another-token" not in str(found)
 
@@ -451,7 +451,7 @@ def test_of_a_private_service_the_task_tells(status: int, body: bytes, account: 
         environ = {"INTERNAL_TASK_BASE_URL": url, "TASKS_SERVICE_ACCOUNT": account}
         settings = config.load(environ, config.INTERNAL)
         assert "the completed task" in checks.token(settings, True)
-        with pytest.raises(checks.Wrong, match="only a task can tell"):
+        with pytest.raises(checks.Wrong, match="only a task can check the token"):
             checks.token(settings, False)
 
 

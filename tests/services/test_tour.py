@@ -1,4 +1,4 @@
-"""The tour, which is make run and make demo: its hints; what dies on its way comes back; Ctrl-C stops it."""
+"""The tour, which is make run and make demo: its hints; what dies on its way comes back; Ctrl-C ends it."""
 
 import re
 import signal
@@ -62,7 +62,7 @@ def test_make_run_says_what_decides_the_answers_what_already_crashed_and_who_run
     mark = tmp_path / ".pombo" / "crashed-after:channel.send"
     mark.touch()
     running = tour(tmp_path, HANDLER="handlers.menu:handle", CRASH_AT="after:channel.send")
-    said = said_until("Ctrl-C stops it.", running)
+    said = said_until("Ctrl-C stops Pombo.", running)
     second = tour(tmp_path, POMBO_CALLED_BY="make")
     _, refused = second.communicate(timeout=60)
     third = tour(tmp_path, POMBO_CALLED_BY="")

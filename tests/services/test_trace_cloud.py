@@ -276,7 +276,7 @@ def test_a_service_that_cannot_be_reached_is_one_sentence() -> None:
     with served(LoggingApi()) as api:
         logs = api.logs()
 
-    with pytest.raises(click.ClickException, match="cannot be reached"):
+    with pytest.raises(click.ClickException, match="Cannot reach Cloud Logging"):
         list(logs.log_lines(READ, {KEY}))
 
 
