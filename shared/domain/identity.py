@@ -67,7 +67,7 @@ def is_correlation_id(text: str) -> bool:
 
 def is_id_prefix(text: str) -> bool:
     """Whether this may be the beginning of a key or a correlation id, and is long enough to name one."""
-    return LEAST_PREFIX <= len(text) <= 64 and is_correlation_id(text)
+    return len(text) >= LEAST_PREFIX and is_correlation_id(text)
 
 
 @dataclass(frozen=True, slots=True)
