@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from shared.domain.delivery.answers import Step
-from shared.domain.errors import UnknownState
 from shared.domain.identity import provider_id_hash
 from shared.domain.record import Delivery, Receipts
 from shared.stores.codec import as_moment, decode, encode, from_json, moment_or_none, to_json
@@ -49,8 +48,6 @@ def find_lean(db: sqlite3.Connection, key: str) -> Delivery | None:
     row = db.execute(_LEAN, (key,)).fetchone()
     if row is None:
         return None
-    if row[0] is None:
-        raise UnknownState
     return _joined(db, decode({**from_json(row[0]), "payload": {}}))
 
 
