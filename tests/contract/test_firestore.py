@@ -31,7 +31,7 @@ from shared.domain.limits import Limits
 from shared.domain.marks import DOWN, Credential, Marks, Outage, ReceiptBlock, claimed, is_elected
 from shared.domain.record import Delivery, Kind, ReceiptKind, State, Task
 from shared.domain.verdicts import Accepted, Replied
-from shared.net.grpc_client import FIRST_TRY, PATIENCE
+from shared.net.grpc_client import FIRST_TRY, PATIENCE, Patience
 from shared.pipeline.ports import Created, Exists, Store
 from shared.stores.firestore.batches import NotStored
 from shared.stores.firestore.documents import fields_of
@@ -373,6 +373,18 @@ def test_a_call_that_fails_for_a_moment_is_made_again(watched, middleman, a_reco
     middleman.errors += [code, code]
     calls_of(watched, record)[method]()
     assert [call.method for call in middleman.calls[:2]] == [middleman.calls[2].method] * 2
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_library_makes_no_tries_of_its_own(watched, middleman, a_record, mocker, method):
+    """Each pause between two tries is ours."""
+    record = a_record(provider_id="wamid.1")
+    if method not in ("create", "create_all"):
+        watched.create(record)
+    pauses = mocker.spy(Patience, "pause")
+    middleman.errors += [CODES.UNAVAILABLE, CODES.UNAVAILABLE]
+    calls_of(watched, record)[method]()
+    assert pauses.call_count == 2
 
 
 REFUSALS = [

@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -37,6 +38,7 @@ from shared.domain.marks import Credential, Marks, Outage, ReceiptBlock
 from shared.domain.record import Delivery, Kind, ReceiptKind, State, Task
 from shared.domain.verdicts import Accepted, Replied
 from shared.pipeline.ports import Created
+from shared.stores.redis.client import FIRST_TRY, PATIENCE
 from shared.stores.redis.records import LEAST_LIFE
 from shared.stores.redis.store import RedisStore
 from tests.support.real_servers import free_port, until
@@ -338,6 +340,16 @@ def test_the_first_call_of_a_process_has_all_of_the_patience(proxy, opened, a_re
     began = time.monotonic()
     unavailable(lambda: fresh.create(a_record()))
     assert 1.9 < time.monotonic() - began < 3
+    proxy.restore()
+
+
+def test_a_server_that_did_not_answer_has_all_of_the_patience_next_time(proxy, far, mocker):
+    tries = mocker.spy(far._client, "_call")
+    proxy.blackhole()
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable):
+            far.time()
+    assert [call.args[1] for call in tries.call_args_list] == [FIRST_TRY, PATIENCE - FIRST_TRY, PATIENCE]
     proxy.restore()
 
 
@@ -863,9 +875,14 @@ def test_a_search_by_a_part_of_an_id_takes_many_looks_and_gives_up_in_time(store
     for record in records:
         store.create(record)
     assert list(store.ids_with_prefix("abcdef01", 100)) == [record.key for record in records]
-    monkeypatch.setattr("shared.stores.redis.store.SEARCH_SECONDS", 0.0)
-    with pytest.raises(StoreUnavailable, match="give all of it"):
-        store.ids_with_prefix("abcdef01", 100)
+    for looked, is_in_time in ((100.0, True), (110.0, True), (110.5, False)):
+        clock = SimpleNamespace(monotonic=itertools.chain([100.0], itertools.repeat(looked)).__next__)
+        monkeypatch.setattr("shared.stores.redis.store.time", clock)
+        if is_in_time:
+            assert len(store.ids_with_prefix("abcdef01", 100)) == 30
+        else:
+            with pytest.raises(StoreUnavailable, match="give all of it"):
+                store.ids_with_prefix("abcdef01", 100)
 
 
 def test_the_stores_clock_is_the_servers(store):

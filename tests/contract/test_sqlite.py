@@ -763,6 +763,31 @@ def test_a_writer_whose_time_is_over_leaves_the_queue_and_its_turn_to_the_next()
     assert turn.acquire(lambda: 0)
 
 
+def test_a_writer_that_is_interrupted_leaves_the_turn_with_its_holder():
+    def interrupted() -> float:
+        raise KeyboardInterrupt
+
+    turn = Turn()
+    assert turn.acquire(lambda: 0)
+    with pytest.raises(KeyboardInterrupt):
+        turn.acquire(interrupted)
+    assert turn.acquire(lambda: 0) is False
+    turn.release()
+    assert turn.acquire(lambda: 0)
+
+
+def test_a_writer_that_is_interrupted_as_its_turn_comes_gives_it_to_the_next():
+    def interrupted() -> float:
+        turn.release()
+        raise KeyboardInterrupt
+
+    turn = Turn()
+    assert turn.acquire(lambda: 0)
+    with pytest.raises(KeyboardInterrupt):
+        turn.acquire(interrupted)
+    assert turn.acquire(lambda: 0)
+
+
 def wait_until(condition: Callable[[], bool], seconds: float = 10) -> None:
     over = threading.Event()
     deadline = time.monotonic() + seconds

@@ -1541,6 +1541,22 @@ def test_replies_that_wait_for_nothing_are_found_in_the_order_of_their_plan(stor
     assert list(store.by_correlation("correlation-x")) == [event, *replies]
 
 
+def test_replies_of_an_event_that_is_gone_are_found_as_they_wait_for_one_another(store, a_record):
+    keys = [outbound_key("f" * 40, place) for place in range(9)]
+    before = ["e" * 40, *keys]
+    replies = [a_record(key=key, after=before[i], correlation_id="correlation-x") for i, key in enumerate(keys)]
+    for record in reversed(replies):
+        store.create(record)
+    assert list(store.by_correlation("correlation-x")) == replies
+
+
+def test_replies_that_wait_for_one_another_in_a_loop_are_found(store, a_record):
+    one, other = (a_record(key=key * 40, after=of * 40, correlation_id="correlation-x") for key, of in ("ab", "ba"))
+    store.create(other)
+    store.create(one)
+    assert list(store.by_correlation("correlation-x")) == [one, other]
+
+
 def test_what_is_left_of_an_event_is_still_found_by_its_correlation(backend, store, a_record):
     event = a_record(kind=Kind.INBOUND, correlation_id="correlation-x", state=State.DONE, expire_at=NOW)
     reply = a_record(correlation_id="correlation-x", state=State.DONE, expire_at=at(9 * A_DAY))
