@@ -767,7 +767,7 @@ def test_a_writer_that_is_interrupted_leaves_the_turn_with_its_holder():
     def interrupted() -> float:
         raise KeyboardInterrupt
 
-    turn = Turn()
+    turn = FairLock()
     assert turn.acquire(lambda: 0)
     with pytest.raises(KeyboardInterrupt):
         turn.acquire(interrupted)
@@ -781,7 +781,7 @@ def test_a_writer_that_is_interrupted_as_its_turn_comes_gives_it_to_the_next():
         turn.release()
         raise KeyboardInterrupt
 
-    turn = Turn()
+    turn = FairLock()
     assert turn.acquire(lambda: 0)
     with pytest.raises(KeyboardInterrupt):
         turn.acquire(interrupted)

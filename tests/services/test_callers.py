@@ -5,6 +5,7 @@ import math
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -304,6 +305,17 @@ def test_behind_iam_clocks_may_differ_by_ten_seconds(certificates: Certificates,
     trusting(certificates).check_task(headers(TOKEN, unsigned(**late)))
 
 
+@pytest.mark.parametrize(("seconds", "is_taken"), [(-11, False), (-10, True), (610, True), (611, False)], ids=str)
+def test_behind_iam_the_tenth_second_still_counts(
+    certificates: Certificates, mocker: MockerFixture, seconds: int, is_taken: bool
+) -> None:
+    token = unsigned()
+    issued = jwt.decode(token, verify=False)["iat"]  # type: ignore[no-untyped-call]
+    mocker.patch.object(callers_module, "time").time.return_value = issued + seconds
+    with nullcontext() if is_taken else pytest.raises(Forbidden):
+        trusting(certificates).check_task(headers(TOKEN, token))
+
+
 @pytest.mark.parametrize(
     "form",
     [
@@ -425,6 +437,15 @@ def test_an_answer_that_is_no_certificates_is_as_good_as_none(certificates: Cert
     certificates.body = body
     with pytest.raises(CertificatesUnavailable):
         callers(certificates).check_task(headers(TOKEN, GOOGLE.sign()))
+
+
+def test_no_proxy_of_the_environment_is_asked_for_them(
+    certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    callers(certificates).check_task(headers(TOKEN, GOOGLE.sign()))
+    assert certificates.fetched == 1
 
 
 def test_an_address_without_a_server_is_as_good_as_none(certificates: Certificates) -> None:

@@ -96,6 +96,13 @@ def test_what_failed_before_the_service_started_again_is_past(logs: Path) -> Non
     assert last_call(logs.with_name("none")) == NO_FAILURE
 
 
+def test_what_is_no_line_of_the_log_is_passed_over(logs: Path) -> None:
+    lines = (b"inbound_ cut off\n", b'"inbound_"\n', json.dumps(REFUSED).encode() + b"\n", b"inbound_ \xff\n")
+    logs.write_bytes(b"".join(lines))
+    with pytest.raises(Wrong, match="401"):
+        last_call(logs)
+
+
 # ---- the connection
 
 

@@ -5,6 +5,7 @@ import os
 import sys
 
 import pytest
+from click.testing import CliRunner
 
 from cli.dead.list import _COLUMNS as DEAD
 from cli.ledger import _COLUMNS as LEDGER
@@ -80,6 +81,28 @@ def test_the_tables_of_commands_fit_80_columns_and_keep_8_characters_of_an_id(co
     for column, cell in zip(columns, shown, strict=True):
         if column.title in ("KEY", "CORRELATION ID"):
             assert cell.startswith("01234567")
+
+
+@pytest.mark.parametrize(
+    ("total", "foot"), [(1, None), (20, None), (21, "21 messages. Shown are the newest 20.")], ids=str
+)
+def test_the_ledger_shows_20_messages_and_says_where_there_are_more(
+    monkeypatch: pytest.MonkeyPatch, total: int, foot: str | None
+) -> None:
+    entry = {
+        "accepted_at": "2026-11-28T10:15:02Z",
+        "to": "15550002222",
+        "type": "text",
+        "key": "k" * 40,
+        "body": {"body": "hello"},
+        "answered": True,
+    }
+    monkeypatch.setattr("shared.cli.ledger.find", lambda _: None)
+    monkeypatch.setattr("shared.cli.simulator.ledger", lambda _: [entry] * total)
+    heading, *rows = CliRunner().invoke(pombo, ["ledger"]).output.splitlines()
+    assert heading.split() == ["ACCEPTED", "(UTC)", "TO", "TYPE", "KEY", "TEXT"]
+    line = f"2026-11-28 10:15:02  15550002222  text  {'k' * 40}  hello"
+    assert rows == [line] * min(total, 20) + ([foot] if foot else [])
 
 
 @pytest.mark.parametrize(("text", "shown"), [("a\nb", "a\\nb"), ("\x1b[31m", "\\x1b[31m"), ("é 日", "é 日")])
