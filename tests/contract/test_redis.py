@@ -881,7 +881,7 @@ def test_a_search_by_a_part_of_an_id_takes_many_looks_and_gives_up_in_time(store
         if is_in_time:
             assert len(store.ids_with_prefix("abcdef01", 100)) == 30
         else:
-            with pytest.raises(StoreUnavailable, match="give all of it"):
+            with pytest.raises(StoreUnavailable, match="give the whole id"):
                 store.ids_with_prefix("abcdef01", 100)
 
 

@@ -7,6 +7,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
+from cli.commands import pombo
 from cli.dead.list import _COLUMNS as DEAD
 from cli.ledger import _COLUMNS as LEDGER
 from local import terminal
@@ -84,7 +85,7 @@ def test_the_tables_of_commands_fit_80_columns_and_keep_8_characters_of_an_id(co
 
 
 @pytest.mark.parametrize(
-    ("total", "foot"), [(1, None), (20, None), (21, "21 messages. Shown are the newest 20.")], ids=str
+    ("total", "foot"), [(1, None), (20, None), (21, "21 messages. Showing the newest 20.")], ids=str
 )
 def test_the_ledger_shows_20_messages_and_says_where_there_are_more(
     monkeypatch: pytest.MonkeyPatch, total: int, foot: str | None
@@ -97,8 +98,8 @@ def test_the_ledger_shows_20_messages_and_says_where_there_are_more(
         "body": {"body": "hello"},
         "answered": True,
     }
-    monkeypatch.setattr("shared.cli.ledger.find", lambda _: None)
-    monkeypatch.setattr("shared.cli.simulator.ledger", lambda _: [entry] * total)
+    monkeypatch.setattr("cli.ledger.find", lambda _: None)
+    monkeypatch.setattr("cli.simulator.ledger", lambda _: [entry] * total)
     heading, *rows = CliRunner().invoke(pombo, ["ledger"]).output.splitlines()
     assert heading.split() == ["ACCEPTED", "(UTC)", "TO", "TYPE", "KEY", "TEXT"]
     line = f"2026-11-28 10:15:02  15550002222  text  {'k' * 40}  hello"
