@@ -1,5 +1,6 @@
 """Errors name the options that the person can type: make's variables under make, else pombo's own."""
 
+import click
 import pytest
 
 from cli.commands import pombo
@@ -36,3 +37,16 @@ def test_without_make_a_sentence_stays_as_it_is(called_by: str | None, monkeypat
 def test_each_of_make_s_options_is_one_of_pombo_s() -> None:
     options = {option for command in pombo.commands.values() for it in command.params for option in it.opts}
     assert {f"--{name}" for name in OPTIONS} <= options
+
+
+def test_every_option_says_what_it_does() -> None:
+    silent: list[str] = []
+
+    def look(command: click.Command, name: str) -> None:
+        options = [one for one in command.params if isinstance(one, click.Option)]
+        silent.extend(f"{name} {one.name}" for one in options if not one.help)
+        for inner in command.commands.values() if isinstance(command, click.Group) else ():
+            look(inner, f"{name} {inner.name}")
+
+    look(pombo, "pombo")
+    assert silent == []

@@ -2,10 +2,14 @@
 
 import threading
 from collections.abc import Callable
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from cli.dead.run import AT_ONCE, in_parallel
+from cli.dead import decide
+from cli.dead.run import AT_ONCE, Tally, in_parallel
+from shared.operations.dead_letters import Done
 
 
 def test_each_is_acted_on_once_and_taken() -> None:
@@ -61,3 +65,13 @@ def interrupted_at(
             raise KeyboardInterrupt
 
     return started
+
+
+def test_tasks_that_are_made_sure_of_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts: Any = Mock()
+    again = Mock(ensure=Mock(return_value=None))
+    monkeypatch.setattr(decide, "untried", lambda _: range(3))
+    tally = Tally(Done.REPLAYED)
+    decide._ensure(parts, again, 3, tally)
+    assert again.ensure.call_count == 3
+    assert tally.as_dict(is_whole=True)["ensured"] == 3

@@ -8,6 +8,8 @@ from typing import Any
 
 import httpx
 import pytest
+from google.api_core.exceptions import NotFound, PermissionDenied
+from google.auth.exceptions import DefaultCredentialsError, RefreshError
 
 from cli.doctor import checks, handler_check
 from cli.doctor.checks import Wrong
@@ -15,8 +17,11 @@ from cli.doctor.command import as_text, examine
 from cli.doctor.handler_check import NO_FAILURE, backend, last_call
 from cli.doctor.settings import Check
 from cli.running import Described
-from shared.config import SETTINGS
+from shared import bootstrap, config
+from shared.config import SETTINGS, STORE_SETTINGS
+from shared.domain.errors import QueueUnavailable
 from shared.domain.tasks import CHECK_BODY
+from shared.stores.redis import RedisStore
 
 EVENT, OTHER = "0f" * 20, "0e" * 20
 
@@ -201,3 +206,24 @@ def test_the_token_is_checked_by_a_body_that_the_service_knows(monkeypatch: pyte
 
     assert checks.token(settings, has_task_come_back=False) == "The internal service accepts the token."
     assert sent == [CHECK_BODY]
+
+
+@pytest.mark.parametrize(
+    ("cause", "said"),
+    [
+        (PermissionDenied("no"), "this account may not make tasks there"),
+        (NotFound("no"), "there is no such queue"),
+        (DefaultCredentialsError("no"), "there are no Google credentials here"),
+        (RefreshError("no"), "the Google credentials here have expired"),
+    ],
+    ids=lambda given: type(given).__name__,
+)
+def test_what_google_refuses_about_a_queue_comes_with_advice(cause: Exception, said: str) -> None:
+    error = QueueUnavailable("The task queue cannot be reached.")
+    error.__cause__ = cause
+    assert checks._reason(error).startswith(said)
+
+
+def test_the_settings_of_the_store_are_all_that_redis_needs() -> None:
+    given = {"STORE": "redis", "REDIS_URL": "redis://127.0.0.1:9"}
+    assert isinstance(bootstrap.build_store(config.load(given, config.CLI, only=STORE_SETTINGS)), RedisStore)

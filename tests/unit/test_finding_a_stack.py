@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +16,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli.commands import pombo
-from cli.running import describe
+from cli.dead import parts
+from cli.running import Described, describe
 from local import invocation
 from local.stack import Options, Stack, _locked
 from local.stack_files import is_running
@@ -353,3 +355,16 @@ def test_pombo_is_named_as_a_shell_here_finds_it(tmp_path: Path, monkeypatch: py
     (other / "pombo").touch(0o755)
     monkeypatch.setenv("PATH", str(other))
     assert invocation.program() == str(bin / "pombo"), "another program of that name"
+
+
+def test_a_log_that_is_not_there_yet_is_made_for_its_owner_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shared.logs.write_to", os.close)
+    log = tmp_path / "logs.jsonl"
+    before = os.umask(0)
+    try:
+        parts._log_beside(Described({}, log, is_local=True))
+    finally:
+        os.umask(before)
+    assert log.stat().st_mode & 0o777 == 0o600
