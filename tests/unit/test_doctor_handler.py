@@ -21,7 +21,7 @@ from shared import bootstrap, config
 from shared.config import SETTINGS, STORE_SETTINGS
 from shared.domain.errors import QueueUnavailable
 from shared.domain.tasks import CHECK_BODY
-from shared.stores.redis import RedisStore
+from shared.stores.redis.store import RedisStore
 
 EVENT, OTHER = "0f" * 20, "0e" * 20
 
@@ -211,10 +211,10 @@ def test_the_token_is_checked_by_a_body_that_the_service_knows(monkeypatch: pyte
 @pytest.mark.parametrize(
     ("cause", "said"),
     [
-        (PermissionDenied("no"), "this account may not make tasks there"),
-        (NotFound("no"), "there is no such queue"),
-        (DefaultCredentialsError("no"), "there are no Google credentials here"),
-        (RefreshError("no"), "the Google credentials here have expired"),
+        (PermissionDenied("no"), "this account may not create tasks there"),
+        (NotFound("no"), "the queue does not exist"),
+        (DefaultCredentialsError("no"), "this machine has no Google credentials"),
+        (RefreshError("no"), "this machine's Google credentials have expired"),
     ],
     ids=lambda given: type(given).__name__,
 )
