@@ -76,3 +76,10 @@ def test_every_file_that_is_named_anywhere_is_there() -> None:
         for named in sorted(_named_in(name))
         if not any((base / named).exists() for base in bases[name])
     ] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_lines_of_prose_wrap_at_120_characters(page: str) -> None:
+    """Not tables, and not blocks of code, which cannot be wrapped."""
+    lines = prose_of(page).splitlines()
+    assert [line for line in lines if len(line) > 120 and not line.startswith(("|", "    "))] == []
