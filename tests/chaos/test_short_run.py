@@ -191,4 +191,4 @@ def test_a_directory_that_is_there_already_is_refused(tmp_path: Path) -> None:
     ended = subprocess.run(command(tmp_path), cwd=ROOT, env=environment(), capture_output=True, text=True)
 
     assert ended.returncode == 1
-    assert "name a new directory" in ended.stderr
+    assert "Name a new directory" in ended.stderr

@@ -202,7 +202,7 @@ REASONS = {
     "unknown_receipt", "too_many", "unparsable", "unknown_sender", "no_echo", "too_large", "signature", "verify_token",
     "forbidden", "store_unavailable",
 }  # fmt: skip
-SENTENCE = re.compile(r"A (task|newer version) [A-Za-z_, ]+(40 hex digits|from 0|)\.")
+SENTENCE = re.compile(r"(The task|A newer version) [A-Za-z_, ]+(40 hex digits|from 0|)\.")
 HEX = re.compile(r"[0-9a-f]{32,40}")
 TYPES = {"message", "other", meta_webhook.MESSAGES, *OTHER_FIELDS, *ReceiptKind, *MESSAGE_TYPES}
 SAID: Mapping[str, Callable[[Any], object]] = {
@@ -218,9 +218,7 @@ SAID: Mapping[str, Callable[[Any], object]] = {
     "stage": lambda said: said in set(Kind),
     "state": lambda said: said in set(State),
     "event_type": lambda said: said in TYPES,
-    "reason": lambda said: (
-        said in REASONS or re.fullmatch(r"A (task|newer version) [A-Za-z_, ]+(40 hex digits|0|)\.", said)
-    ),
+    "reason": lambda said: said in REASONS or SENTENCE.fullmatch(said),
     "verdict": lambda said: said in ("replied", "accepted"),
     "status": lambda said: said in ("success", "failed"),
     "cause": lambda said: re.fullmatch(r"token|(no|another|unsigned|invalid)_identity", said),

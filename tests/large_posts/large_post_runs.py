@@ -111,7 +111,12 @@ def running(store: str, latency: Latency, directory: Path) -> Iterator[Webhook]:
 
 @contextmanager
 def _proxy(target: int, milliseconds: int) -> Iterator[str]:
-    command = [sys.executable, str(HERE / "delay_proxy.py"), str(target), str(milliseconds / 1000)]
+    command = [
+        sys.executable,
+        str(parts.ROOT / "tests" / "support" / "delay_proxy.py"),
+        str(target),
+        str(milliseconds / 1000),
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as proxy:
         assert proxy.stdout
         yield f"127.0.0.1:{proxy.stdout.readline().strip()}"

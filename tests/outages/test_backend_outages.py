@@ -42,7 +42,7 @@ def test_a_minute_without_the_backend_kills_and_doubles_nothing(running: Running
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("status", [502, 503])
+@pytest.mark.parametrize("status", [pytest.param(502, marks=pytest.mark.slow), 503])
 def test_an_event_that_the_backend_never_answers_holds_up_no_other(running: Running, status: int) -> None:
     """The promise is 1.5 times the others' p95; twice that is asserted, for the machine has other work."""
     stack, backend = running("sqlite", True)

@@ -83,7 +83,7 @@ def test_a_failing_handler_is_tried_again_and_then_the_message_is_dead(stack: St
     said = [moment for moment in timeline["events"] if moment["what"] in ("handler_failed", "dead")]
     assert [moment["what"] for moment in said] == ["handler_failed"] * 3 + ["dead"]
     assert all(FAILURES[words] in failed["sentence"] for failed in said[:3])
-    assert said[3]["sentence"].startswith("The handler failed at the last try.")
+    assert said[3]["sentence"].startswith("The handler failed on the last attempt.")
     event = stack.event(message_id)
     assert event is not None
     assert (event.state, event.reason, event.attempt) == ("dead", "error", 3)

@@ -751,6 +751,10 @@ def test_a_backend_that_hangs_is_given_up_in_time_and_leaves_nothing_behind(serv
             began = time.monotonic()
             with pytest.raises(HandlerFault) as caught:
                 runner(CALL)
+            while "took no connection" in str(caught.value):  # on a busy machine 0.6 s may be over before the request
+                began = time.monotonic()
+                with pytest.raises(HandlerFault) as caught:
+                    runner(CALL)
             assert time.monotonic() - began < OVER
             assert str(caught.value) == said
             is_silent = isinstance(caught.value, BackendUnavailable) and caught.value.took
