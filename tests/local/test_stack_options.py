@@ -242,5 +242,6 @@ def test_make_try_takes_the_ports_that_it_is_told(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr("cli.tour.samples.Stack", stack)
     monkeypatch.setattr("cli.tour.samples._running_webhook", lambda: "http://127.0.0.1:9")
+    monkeypatch.setenv("HANDLER", "handlers.menu:handle")  # the command would set it, in the process of the tests
     assert "enough" in CliRunner().invoke(try_samples, ["--ports", "9000"]).output
     assert [options.first_port for options in made] == [9000]
