@@ -1,4 +1,4 @@
-"""A chaos run that breaks more than the machine can mend draws breath."""
+"""Backpressure: a chaos run pauses while it breaks more than the machine can recover from."""
 
 from cli.chaos.backpressure import Backpressure
 

@@ -136,7 +136,7 @@ def test_every_process_and_every_number_is_asked_for() -> None:
 # ---- the end
 
 
-WISHES = RunSettings(
+RUN_SETTINGS = RunSettings(
     PlanSettings(messages=10, seconds=31.5, contacts=20, seed=7),
     "sqlite",
     sweep=False,
@@ -151,7 +151,7 @@ QUIET = End(seconds=60.4, sent=10, is_quiet=True, tasks_left=0)
 
 def result(**changes: Any) -> Result:
     well = Result(
-        run_settings=WISHES,
+        run_settings=RUN_SETTINGS,
         end=QUIET,
         dealt={(Action.KILL, "webhook"): 3, (Action.STALL, "store"): 2},
         swallowed=0,
@@ -169,7 +169,7 @@ def test_a_run_takes_no_backend_from_the_environment(tmp_path: Path) -> None:
         "HANDLER_URL_SECRET": "whsec_" + "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0",
         "HANDLER_KINDS": "*",
     }
-    settings = config.load(theirs | _settings(replace(WISHES, data_dir=tmp_path)), config.INTERNAL)
+    settings = config.load(theirs | _settings(replace(RUN_SETTINGS, data_dir=tmp_path)), config.INTERNAL)
     assert (settings["HANDLER"], settings.get("HANDLER_URL")) == (HANDLER, None)
 
 
@@ -240,7 +240,7 @@ def test_a_finding_names_no_contact_and_no_text() -> None:
     ],
 )
 def test_the_command_that_makes_the_same_run_is_understood_as_the_same(changes: dict[str, Any]) -> None:
-    run_settings = replace(WISHES, **changes)
+    run_settings = replace(RUN_SETTINGS, **changes)
 
     words = shlex.split(again(run_settings))
 
@@ -257,7 +257,7 @@ def test_the_command_that_makes_the_same_run_is_understood_as_the_same(changes: 
 
 
 def test_a_run_has_an_outage_longer_than_the_waits_of_eight_attempts() -> None:
-    scaled = replace(WISHES, time_scale=10)
+    scaled = replace(RUN_SETTINGS, time_scale=10)
     waits = 10 + 20 + 40 + 80 + 160 + 300 + 300
     assert scaled.rates.outage == waits / 10
     assert scaled.rates.length == 31.5
@@ -270,7 +270,7 @@ def test_a_short_run_is_owed_twice_the_lost_answers_and_doubled_tasks_that_its_p
     messages: int, owed_every: float
 ) -> None:
     order = PlanSettings(messages=messages, seconds=30, contacts=20, seed=7)
-    assert replace(WISHES, order=order).rates.owed_every == pytest.approx(owed_every)
+    assert replace(RUN_SETTINGS, order=order).rates.owed_every == pytest.approx(owed_every)
 
 
 @pytest.mark.parametrize(("messages", "warned"), [(29, True), (30, False)])
