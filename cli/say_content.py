@@ -215,7 +215,7 @@ def _in(wamid: str | None) -> dict[str, Any]:
     """The part that says which message it answers."""
     if wamid is None:
         return {}
-    from local.whatsapp.payloads import DISPLAY_PHONE_NUMBER
+    from local.whatsapp.webhook_payloads import DISPLAY_PHONE_NUMBER
 
     return {"fields": {"context": {"from": DISPLAY_PHONE_NUMBER, "id": wamid}}}
 

@@ -20,7 +20,7 @@ from google.cloud.tasks_v2 import (
 )
 from google.cloud.tasks_v2.services.cloud_tasks.transports import CloudTasksGrpcTransport
 
-from local.tasks.messages import FieldMask
+from local.tasks.protobuf import FieldMask
 from shared.domain.record import Kind
 from shared.domain.tasks import task_path
 

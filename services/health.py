@@ -8,7 +8,7 @@ from typing import Any
 
 from shared.domain.errors import PomboError
 from shared.pipeline.ports import Queue
-from shared.pipeline.senders import Senders
+from shared.pipeline.sender_health import Senders
 from shared.pipeline.webhook_store import WebhookStore
 
 Body = tuple[dict[str, Any], int]

@@ -25,7 +25,7 @@ from shared.pipeline.dispatch import TaskDispatch
 from shared.pipeline.ports import Channel, Queue, Sender, Store, Tenants
 from shared.pipeline.process_inbound import ProcessInbound
 from shared.pipeline.process_outbound import ProcessOutbound
-from shared.pipeline.senders import Senders
+from shared.pipeline.sender_health import Senders
 from shared.pipeline.sweep import Sweep
 from shared.pipeline.webhook_store import WebhookStore
 from shared.queues.cloud_tasks import CloudTasksQueue, QueueSettings

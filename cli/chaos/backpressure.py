@@ -1,4 +1,4 @@
-"""Backpressure: driver and killer pause while too many records are open, so that a slow machine can catch up."""
+"""Backpressure: load generator and fault injector pause while too many records are open."""
 
 import threading
 
@@ -12,7 +12,7 @@ LONGEST = 180.0
 
 
 class Backpressure:
-    """The watcher of the backlog sets and clears it; driver and killer wait while it is set."""
+    """The watcher of the backlog sets and clears it; the load generator and the fault injector wait while it is set."""
 
     def __init__(self) -> None:
         self._may_go_on = threading.Event()

@@ -2,22 +2,24 @@
 
 from itertools import islice
 
-from cli.chaos.account import AuditInputs, audit, by_key
-from cli.chaos.fates import Rules, entries
+from cli.chaos.audit import AuditInputs, audit, by_key
+from cli.chaos.enough_faults import needs
+from cli.chaos.fault_injection import FaultInjector
+from cli.chaos.fault_schedule import Action
 from cli.chaos.logs import read_logs
+from cli.chaos.message_fate import Rules, entries
 from cli.chaos.plan import Plan
-from cli.chaos.proof import needs
 from cli.chaos.report import End, Result
 from cli.chaos.run_settings import RunSettings
 from cli.chaos.running_stack import RunningStack
-from cli.chaos.schedule import Action
-from cli.chaos.trouble import Trouble
 
 TIMELINES = 5
 """Of bad messages."""
 
 
-def close(run_settings: RunSettings, plan: Plan, running_stack: RunningStack, trouble: Trouble, end: End) -> Result:
+def close(
+    run_settings: RunSettings, plan: Plan, running_stack: RunningStack, trouble: FaultInjector, end: End
+) -> Result:
     """Everything that a run found."""
     ledger = by_key(entries(running_stack.control.get("ledger")))
     told = read_logs(running_stack.data_dir, {key for key, found in ledger.items() if key and len(found) > 1})

@@ -9,7 +9,7 @@ from google.api_core.exceptions import GoogleAPICallError
 from google.cloud.tasks_v2 import CloudTasksClient, ListTasksRequest
 from google.cloud.tasks_v2.services.cloud_tasks.transports import CloudTasksGrpcTransport
 
-from cli.chaos.control import SimulatorControl
+from cli.chaos.simulator_control import SimulatorControl
 from local.faults import FaultBook
 from local.queues import RATES
 from shared.domain.errors import StoreUnavailable

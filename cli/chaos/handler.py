@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from cli.chaos.script import Script
+from cli.chaos.message_script import Script
 from pombo import Message, OutboundMessage
 
 TRIES = "CHAOS_TRIES"

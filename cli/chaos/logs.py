@@ -9,8 +9,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from cli.chaos.fates import Evidence
-from cli.chaos.script import CANARY
+from cli.chaos.message_fate import Evidence
+from cli.chaos.message_script import CANARY
 from shared.config import LOCAL_SECRETS
 
 OF_PEOPLE = r"(?<![0-9a-zA-Z])\+?1555\d{7}(?![0-9a-zA-Z])|wamid\.|US\.\d{10}"

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import click
 
+from cli.chaos.enough_faults import LEAST
 from cli.chaos.handler import HANDLER
 from cli.chaos.plan import PlanSettings, slower
-from cli.chaos.proof import LEAST
 from cli.chaos.report import as_dict, as_text
 from cli.chaos.run import run as run_chaos
 from cli.chaos.run_settings import RunSettings

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from cli.chaos.proof import is_short
-from cli.chaos.script import Script
+from cli.chaos.enough_faults import is_short
+from cli.chaos.message_script import Script
 
 FIRST_CONTACT = 15552000000
 """Far from the business's own number: what comes from that is an echo of what it wrote itself."""

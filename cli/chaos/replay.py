@@ -7,7 +7,7 @@ import os
 from collections.abc import Collection
 
 from cli.chaos.running_stack import RunningStack
-from cli.dead.parts import NEEDED, Deciding
+from cli.dead.decision_context import NEEDED, Deciding
 from local.terminal import WrongSettings
 from shared import config, logs
 from shared.domain.dead_letters import DeadLetter, DeadLetterFilter

@@ -6,12 +6,12 @@ from datetime import datetime
 from itertools import zip_longest
 from typing import Any
 
-from cli.chaos.account import Audit
-from cli.chaos.fates import BAD, Fate
+from cli.chaos.audit import Audit
+from cli.chaos.enough_faults import Need
+from cli.chaos.fault_schedule import STORE, Action
 from cli.chaos.logs import LogSummary
-from cli.chaos.proof import Need
+from cli.chaos.message_fate import BAD, Fate
 from cli.chaos.run_settings import RunSettings
-from cli.chaos.schedule import STORE, Action
 from local import terminal
 
 FAULTS: Mapping[str, str] = {

@@ -12,17 +12,17 @@ import click
 from cli.chaos.backpressure import Backpressure
 from cli.chaos.collect import close
 from cli.chaos.drain import DrainWatch
-from cli.chaos.driver import Driver
+from cli.chaos.enough_faults import KILLS, share
+from cli.chaos.fault_injection import FaultInjector
+from cli.chaos.fault_schedule import Action, disruptions
 from cli.chaos.handler import TRIES
+from cli.chaos.load_generator import LoadGenerator
 from cli.chaos.plan import Plan, make_plan
 from cli.chaos.progress import Progress
-from cli.chaos.proof import KILLS, share
 from cli.chaos.replay import replay
 from cli.chaos.report import End, Result
 from cli.chaos.run_settings import RunSettings
 from cli.chaos.running_stack import RunningStack, StoreProxy
-from cli.chaos.schedule import Action, disruptions
-from cli.chaos.trouble import Trouble
 from local.stack import Options, Stack
 from shared.domain.identity import message_event_id
 
@@ -79,8 +79,8 @@ class Chaos:
         self._run_settings, self._plan, self._running_stack, self._say = run_settings, plan, running_stack, say
         self._over = threading.Event()
         self._backpressure = Backpressure()
-        self._driver = Driver(plan.batches, running_stack.control, self._backpressure)
-        self._trouble = Trouble(
+        self._driver = LoadGenerator(plan.batches, running_stack.control, self._backpressure)
+        self._trouble = FaultInjector(
             running_stack.parts, disruptions(run_settings.order.seed, run_settings.rates), self._backpressure
         )
         self._watch = DrainWatch(

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
+from cli.chaos.enough_faults import IN_DOUBT, KILLS, is_short, share
+from cli.chaos.fault_schedule import KILLED, STORE, FaultRates
 from cli.chaos.plan import PlanSettings
-from cli.chaos.proof import IN_DOUBT, KILLS, is_short, share
-from cli.chaos.schedule import KILLED, STORE, FaultRates
 from local.stores import PROGRAMS
 from shared.domain.limits import DoubtPolicy, Limits
 

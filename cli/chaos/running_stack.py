@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cli import ids, trace
-from cli.chaos.control import SimulatorControl
+from cli.chaos.fault_injection import Parts
+from cli.chaos.fault_schedule import KILLED, STORE
 from cli.chaos.run_settings import RunSettings
-from cli.chaos.schedule import KILLED, STORE
-from cli.chaos.trouble import Parts
+from cli.chaos.simulator_control import SimulatorControl
 from cli.running import Running
-from local.cut_proxy import CutProxy
 from local.faults import BOOK, FaultBook
+from local.faulty_proxy import FaultyProxy
 from local.ports import LOOPBACK
 from local.stack import Stack
 from shared import bootstrap, config
@@ -28,11 +28,11 @@ class StoreProxy:
     """The proxy between the services and the store's own server; none where the store has no server."""
 
     def __init__(self) -> None:
-        self.proxy: CutProxy | None = None
+        self.proxy: FaultyProxy | None = None
 
     def before(self, port: int) -> int:
         """The port at which the services are to find what listens on this one."""
-        self.proxy = CutProxy(LOOPBACK, port)
+        self.proxy = FaultyProxy(LOOPBACK, port)
         return self.proxy.port
 
     def close(self) -> None:
@@ -51,7 +51,7 @@ class RunningStack:
     data_dir: Path
 
     @classmethod
-    def of(cls, stack: Stack, run_settings: RunSettings, proxy: CutProxy | None) -> "RunningStack":
+    def of(cls, stack: Stack, run_settings: RunSettings, proxy: FaultyProxy | None) -> "RunningStack":
         described = stack.describe()
         environment = json.loads((run_settings.data_dir / "stack.json").read_text())["environment"]
         settings = config.load(environment, config.CLI)

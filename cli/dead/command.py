@@ -2,8 +2,8 @@
 
 import click
 
-from cli.dead.decide import discard, replay
 from cli.dead.list import list_letters
+from cli.dead.replay_and_discard import discard, replay
 from cli.dead.show import show
 
 

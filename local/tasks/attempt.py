@@ -12,11 +12,11 @@ from local.tasks import names
 from local.tasks.headers import attempt_headers
 from local.tasks.http_target import NO_ANSWER_IN_TIME, UNREACHABLE, Call, HttpTarget
 from local.tasks.log import Log
-from local.tasks.messages import ProtoMessage, Task, seconds
 from local.tasks.oidc import TokenMinter
+from local.tasks.protobuf import ProtoMessage, Task, seconds
 from local.tasks.queue_config import retry_policy
-from local.tasks.queue_target import request_of
-from local.tasks.rules import RetryPolicy, backoff, is_given_up, least_wait
+from local.tasks.queue_routing import request_of
+from local.tasks.retry_and_rate import RetryPolicy, backoff, is_given_up, least_wait
 from local.tasks.task_table import StoredTask, TargetResponse, TaskTable
 from shared.domain.identity import is_correlation_id
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from local.tasks.attempt import Attempts, labels, take_fault
-from local.tasks.messages import ProtoMessage, Queue, Task
-from local.tasks.pump import Pump
+from local.tasks.protobuf import ProtoMessage, Queue, Task
+from local.tasks.queue_dispatcher import QueueDispatcher
 from local.tasks.queue_table import QueueTable
 from local.tasks.task_table import StoredTask, TaskTable
 
@@ -29,7 +29,7 @@ class Dispatcher:
         self._clock = clock
         self._workers = ThreadPoolExecutor(ATTEMPTS_AT_ONCE, thread_name_prefix="attempt")
         self._lock = threading.Lock()
-        self._pumps: dict[str, Pump] = {}
+        self._pumps: dict[str, QueueDispatcher] = {}
 
     def start(self) -> None:
         for message in self._queues.page(prefix="", after="", limit=-1):
@@ -41,7 +41,7 @@ class Dispatcher:
         with self._lock:
             pump = self._pumps.get(queue.name)
             if pump is None:
-                pump = Pump(queue, self._tasks, self._attempts, self._workers, self._clock)
+                pump = QueueDispatcher(queue, self._tasks, self._attempts, self._workers, self._clock)
                 self._pumps[queue.name] = pump
                 pump.start()
         pump.configure(queue)

@@ -5,7 +5,7 @@ real service in https://github.com/aertje/cloud-tasks-emulator/blob/main/conform
 """
 
 from local.tasks import names
-from local.tasks.messages import ProtoMessage, Task, seconds
+from local.tasks.protobuf import ProtoMessage, Task, seconds
 from local.tasks.queue_config import check_retry_config
 from local.tasks.refusals import invalid, not_imitated
 

@@ -9,7 +9,7 @@ from google.cloud import tasks_v2 as v2
 from local.tasks import names, paging, queue_config
 from local.tasks.dispatcher import Dispatcher
 from local.tasks.log import Log
-from local.tasks.messages import Empty, ProtoMessage, Queue, set_moment
+from local.tasks.protobuf import Empty, ProtoMessage, Queue, set_moment
 from local.tasks.queue_table import QueueTable
 from local.tasks.refusals import CallRefused, invalid, not_imitated
 from local.tasks.task_table import TaskTable

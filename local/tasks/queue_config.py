@@ -6,10 +6,10 @@ https://cloud.google.com/tasks/docs/configuring-queues shows for a queue created
 
 from dataclasses import dataclass
 
-from local.tasks import names, queue_target
-from local.tasks.messages import FieldMask, ProtoMessage, Queue, seconds
+from local.tasks import names, queue_routing
+from local.tasks.protobuf import FieldMask, ProtoMessage, Queue, seconds
 from local.tasks.refusals import invalid, not_imitated
-from local.tasks.rules import UNLIMITED, RetryPolicy, burst_size
+from local.tasks.retry_and_rate import UNLIMITED, RetryPolicy, burst_size
 
 MAX_RATE = 500.0
 MAX_CONCURRENT = 5000
@@ -117,7 +117,7 @@ def _checked(queue: ProtoMessage) -> ProtoMessage:
         raise invalid(f"Queue.rate_limits.max_concurrent_dispatches must be from 1 to {MAX_CONCURRENT}.")
     limits.max_burst_size = burst_size(limits.max_dispatches_per_second)  # output only: whatever was asked for
     check_retry_config(queue.retry_config)
-    queue_target.check(queue.http_target)
+    queue_routing.check(queue.http_target)
     return queue
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc
 
-from local.tasks.messages import ProtoMessage
+from local.tasks.protobuf import ProtoMessage
 from local.tasks.refusals import CallRefused
 
 SERVICE = "google.cloud.tasks.v2.CloudTasks"

@@ -9,7 +9,7 @@ from local.faults import FaultBook
 from local.tasks import names, new_task, paging
 from local.tasks.attempt import take_fault
 from local.tasks.dispatcher import Dispatcher
-from local.tasks.messages import Empty, ProtoMessage, View, seconds, task_message
+from local.tasks.protobuf import Empty, ProtoMessage, View, seconds, task_message
 from local.tasks.queue_table import QueueTable
 from local.tasks.refusals import NameUsed, invalid
 from local.tasks.task_table import StoredTask, TaskTable

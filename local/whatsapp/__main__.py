@@ -21,14 +21,14 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from local.faults import BOOK, FaultBook
-from local.whatsapp.control import ControlApi
-from local.whatsapp.delivery import Deliveries
+from local.whatsapp.control_api import ControlApi
+from local.whatsapp.graph_api import GraphApi, GraphPort
+from local.whatsapp.http_transport import Handle, Request, Response, WebhookPoster
 from local.whatsapp.listener import Listener
 from local.whatsapp.log import log
-from local.whatsapp.provider import GraphPort, Provider
 from local.whatsapp.send_api import Account, SendApi
-from local.whatsapp.store import SimulatorStore
-from local.whatsapp.wire import Handle, Request, Response, WebhookPoster
+from local.whatsapp.simulator_store import SimulatorStore
+from local.whatsapp.webhook_delivery import WebhookDeliveries
 
 RECEIPT_DELAYS = (0.05, 0.2, 0.5)
 """Seconds until sent, delivered and read: soon, in order for whoever is quick, and not before most answers."""
@@ -109,13 +109,13 @@ async def run(settings: Settings) -> None:
     store = SimulatorStore(settings.data_dir / "whatsapp.sqlite")
     faults = FaultBook(settings.data_dir / BOOK)
     poster = WebhookPoster(settings.webhook_url)
-    deliveries = Deliveries(store, poster, faults, settings.app_secret, settings.time_scale)
+    deliveries = WebhookDeliveries(store, poster, faults, settings.app_secret, settings.time_scale)
     sends = SendApi(settings.account, store, deliveries, faults)
     graph, control = Listener(settings.port), Listener(settings.control_port)
     port = GraphPort(graph, faults)
     certs = settings.data_dir / "oidc-certs.json"
     control.handle = ControlApi(store, deliveries, faults, port, settings.account.phone_number_id, certs).handle
-    graph.handle = either(control.handle, Provider(faults, store, sends.handle).handle)
+    graph.handle = either(control.handle, GraphApi(faults, store, sends.handle).handle)
     stop = asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(name, stop.set)

@@ -6,7 +6,7 @@ import sys
 import time
 from contextlib import suppress
 
-from local.whatsapp.payloads import rfc3339
+from local.whatsapp.webhook_payloads import rfc3339
 
 
 def log(event: str, message: str, severity: str = "INFO", **facts: str | int | None) -> None:

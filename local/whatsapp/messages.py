@@ -10,7 +10,7 @@ from typing import Any
 
 from local.whatsapp.checks import Fields, no_nul, one_of, optional_string, part, string
 from local.whatsapp.errors import INVALID, MISSING, UNSUPPORTED_TYPE, GraphError
-from local.whatsapp.kinds import ID, KINDS
+from local.whatsapp.message_kinds import ID, KINDS
 
 COUNTRY_CODE = "1"
 """Of the simulated business's own number."""

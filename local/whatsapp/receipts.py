@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 from local.faults import Fault
 from local.whatsapp.messages import SentMessage
-from local.whatsapp.payloads import SimulatedContact, receipt_value, webhook_body
-from local.whatsapp.store import QueuedWebhook
+from local.whatsapp.simulator_store import QueuedWebhook
+from local.whatsapp.webhook_payloads import SimulatedContact, receipt_value, webhook_body
 
 KINDS = ("sent", "delivered", "read")
 

@@ -11,15 +11,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from local.faults import Fault, FaultBook
-from local.whatsapp import calls, receipts
-from local.whatsapp.delivery import Deliveries
+from local.whatsapp import graph_calls, receipts
 from local.whatsapp.errors import INVALID_REQUEST, OBJECT_GONE, PROVIDER_DOWN, TOKEN, UNKNOWN_PATH, GraphError
+from local.whatsapp.graph_api import down, error_answer
+from local.whatsapp.http_transport import Request, Response, json_answer
 from local.whatsapp.log import log
 from local.whatsapp.messages import ReadCall, SentMessage, parse_call, unknown_message
-from local.whatsapp.payloads import new_wamid, rfc3339
-from local.whatsapp.provider import down, error_answer
-from local.whatsapp.store import SimulatorStore
-from local.whatsapp.wire import Request, Response, json_answer
+from local.whatsapp.simulator_store import SimulatorStore
+from local.whatsapp.webhook_delivery import WebhookDeliveries
+from local.whatsapp.webhook_payloads import new_wamid, rfc3339
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +36,17 @@ class Account:
 class SendApi:
     account: Account
     store: SimulatorStore
-    deliveries: Deliveries
+    deliveries: WebhookDeliveries
     faults: FaultBook
 
     async def handle(self, request: Request) -> Response | None:
         """Answer one request; None hangs up."""
-        path = calls.MESSAGES.fullmatch(request.path)
+        path = graph_calls.MESSAGES.fullmatch(request.path)
         if path is None or request.method != "POST":
             return _refusal(GraphError(UNKNOWN_PATH, "There is no such call here."))
         try:
             self._admit(request, path[1], path[2])
-            call = parse_call(calls.fields_of(request.body))
+            call = parse_call(graph_calls.fields_of(request.body))
         except GraphError as error:
             log("call_refused", "Rejected the request, as Meta would.", code=error.code)
             return self._noted(_refusal(error), "refused", code=error.code)
@@ -95,7 +95,7 @@ class SendApi:
             return self._noted(None, "message", message.type)
         wamid = new_wamid(message.contact, outbound=True)
         dropped = fault is not None and fault.kind == "accept_then_drop"
-        row = self._accept(message, wamid, calls.line("message", message.type, None if dropped else 200))
+        row = self._accept(message, wamid, graph_calls.line("message", message.type, None if dropped else 200))
         if fault and fault.kind == "slow":
             await asyncio.sleep(fault.delay)
         if dropped:
@@ -119,7 +119,7 @@ class SendApi:
     def _noted(
         self, answer: Response | None, call: str, kind: str | None = None, code: int | None = None
     ) -> Response | None:
-        self.store.note_call(calls.line(call, kind, answer.status if answer else None, code))
+        self.store.note_call(graph_calls.line(call, kind, answer.status if answer else None, code))
         return answer
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from flask import Flask, Response, g, jsonify, request
 
-from services import answers, errors, health
+from services import error_responses, health, task_responses
 from services.internal.callers import Callers
 from shared import bootstrap, logs
 from shared.domain.delivery.answers import Answer
@@ -72,7 +72,7 @@ def create_app(parts: bootstrap.Internal) -> Flask:
         with logs.context(**g.get("about", {})):
             if isinstance(error, Forbidden):
                 logs.event("task_refused", severity="WARNING", reason="forbidden", cause=error.cause)
-            body, status = errors.answer(error, unavailable=503)
+            body, status = error_responses.answer(error, unavailable=503)
         return jsonify(body), status
 
     return app
@@ -98,7 +98,7 @@ def _context(task: Task, parts: bootstrap.Internal) -> dict[str, Any]:
 
 
 def _answer(answer: Answer) -> Response:
-    body, status = answers.of_task(answer)
+    body, status = task_responses.of_task(answer)
     response = jsonify(body)
     response.status_code = status
     return response

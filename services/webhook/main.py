@@ -7,7 +7,7 @@ import functions_framework
 from flask import Request, Response, jsonify
 from werkzeug.exceptions import BadRequest
 
-from services import errors, health
+from services import error_responses, health
 from shared import bootstrap, logs
 from shared.domain.errors import Forbidden, SignatureInvalid
 from shared.pipeline.ports import Acknowledgement, Channel, Incoming
@@ -31,7 +31,7 @@ def answer(request: Request, parts: bootstrap.Webhook) -> Response:
         try:
             return _streamed(_route(request, parts))
         except Exception as error:  # noqa: BLE001 - the one place that maps errors to HTTP
-            return _streamed(_json(*errors.answer(error, unavailable=500)))
+            return _streamed(_json(*error_responses.answer(error, unavailable=500)))
 
 
 def _route(request: Request, parts: bootstrap.Webhook) -> Response:

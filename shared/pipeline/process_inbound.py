@@ -41,7 +41,7 @@ from shared.pipeline.ports import (
     Store,
     Tenants,
 )
-from shared.pipeline.settle import settle_with_retry
+from shared.pipeline.settle_with_retry import settle_with_retry
 
 OwnerOf = Callable[[str, str, bool], str]
 

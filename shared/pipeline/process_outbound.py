@@ -20,7 +20,7 @@ from shared.pipeline.clock import Clock
 from shared.pipeline.dispatch import TaskDispatch
 from shared.pipeline.ports import Store
 from shared.pipeline.sender_marks import SenderMarks
-from shared.pipeline.settle import settle_with_retry
+from shared.pipeline.settle_with_retry import settle_with_retry
 
 
 @dataclass(frozen=True, slots=True)

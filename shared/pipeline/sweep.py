@@ -14,7 +14,7 @@ from shared.domain.record import State
 from shared.pipeline.clock import Clock
 from shared.pipeline.dispatch import TaskDispatch
 from shared.pipeline.ports import Store
-from shared.pipeline.senders import Senders
+from shared.pipeline.sender_health import Senders
 
 PAGE = 200
 PURGE_AT_MOST = 5_000

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cli.chaos.fates import BAD
+from cli.chaos.message_fate import BAD
 from tests.support import stack
 from tests.support.stack import ROOT, clean_environment, need_server_of
 

@@ -15,7 +15,7 @@ import grpc
 import pytest
 from google.cloud.firestore_v1.types import BatchWriteResponse
 
-from local.cut_proxy import CutProxy
+from local.faulty_proxy import FaultyProxy
 from shared.domain.dead_letters import Listing
 from shared.domain.deadline import Deadline
 from shared.domain.delivery.answers import Answer, EnsureReplies, Run, Step, TaskResult
@@ -34,8 +34,8 @@ from shared.domain.verdicts import Accepted, Replied
 from shared.net.grpc_client import FIRST_TRY, PATIENCE, Patience
 from shared.pipeline.ports import Created, Exists, Store
 from shared.stores.firestore.batches import NotStored
-from shared.stores.firestore.documents import fields_of
-from shared.stores.firestore.rpc import CONTENTION
+from shared.stores.firestore.connection import CONTENTION
+from shared.stores.firestore.records import fields_of
 from shared.stores.firestore.schema import COLLECTIONS, RECORDS
 from shared.stores.firestore.store import FirestoreStore
 from tests.support.firestore_backend import DATABASE, Emulator, Raw, fresh_project, raw, shared_emulator
@@ -89,13 +89,13 @@ def database(emulator: Emulator, project: str) -> Iterator[Raw]:
 
 
 @pytest.fixture
-def proxy(emulator: Emulator) -> Iterator[CutProxy]:
-    with CutProxy("127.0.0.1", emulator.port) as proxy:
+def proxy(emulator: Emulator) -> Iterator[FaultyProxy]:
+    with FaultyProxy("127.0.0.1", emulator.port) as proxy:
         yield proxy
 
 
 @pytest.fixture
-def far(opened: Callable[[str], FirestoreStore], proxy: CutProxy) -> FirestoreStore:
+def far(opened: Callable[[str], FirestoreStore], proxy: FaultyProxy) -> FirestoreStore:
     """The store through the proxy, and connected."""
     far = opened(proxy.address)
     far.ping()

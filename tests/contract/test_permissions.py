@@ -176,7 +176,7 @@ def test_the_webhook_lists_nothing(scene: Scene) -> None:
 
 def test_the_code_makes_no_call_that_the_table_does_not_know() -> None:
     """In the text: also those that no test happens to make."""
-    adapters = ("stores/firestore/rpc.py", "queues/cloud_tasks.py")
+    adapters = ("stores/firestore/connection.py", "queues/cloud_tasks.py")
     made = {name for it in adapters for name in re.findall(r"\bclient\.(\w+)\(", (ROOT / "shared" / it).read_text())}
     assert made - {"call", "patience", "close", "get"} == METHODS
     others = [

@@ -23,7 +23,7 @@ from google.cloud.tasks_v2.services.cloud_tasks.transports import CloudTasksGrpc
 from pytest_mock import MockerFixture
 from werkzeug.datastructures import Headers
 
-from local.cut_proxy import CutProxy
+from local.faulty_proxy import FaultyProxy
 from local.queues import target_of
 from services.internal.callers import Callers
 from shared import config
@@ -308,7 +308,7 @@ def test_a_connection_that_went_silent_costs_less_than_a_second_and_makes_one_ta
     emulator: Emulator, silenced: str
 ) -> None:
     """As after an idle hour: the call is made again on a new connection."""
-    with CutProxy("127.0.0.1", emulator.port) as proxy:
+    with FaultyProxy("127.0.0.1", emulator.port) as proxy:
         queue = Queue(emulator, {"emulator": proxy.address})
         queue.port.ping()
         task = a_task()
@@ -341,7 +341,7 @@ def test_a_service_that_is_slow_by_itself_is_heard_with_every_call(emulator: Emu
 
 @pytest.mark.parametrize("count", [2, 10])
 def test_a_few_tasks_on_a_connection_that_went_silent_cost_less_than_a_second(emulator: Emulator, count: int) -> None:
-    with CutProxy("127.0.0.1", emulator.port) as proxy:
+    with FaultyProxy("127.0.0.1", emulator.port) as proxy:
         queue = Queue(emulator, {"emulator": proxy.address})
         queue.port.ping()
         proxy.silence()
@@ -351,7 +351,7 @@ def test_a_few_tasks_on_a_connection_that_went_silent_cost_less_than_a_second(em
 
 
 def test_the_first_call_of_a_process_has_all_of_the_patience(emulator: Emulator) -> None:
-    with CutProxy("127.0.0.1", emulator.port) as proxy, proxy.silent():
+    with FaultyProxy("127.0.0.1", emulator.port) as proxy, proxy.silent():
         queue = Queue(emulator, {"emulator": proxy.address})
         began = time.monotonic()
         with pytest.raises(QueueUnavailable):

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 from redis.exceptions import RedisError, ResponseError
 
-from local.cut_proxy import CutProxy
+from local.faulty_proxy import FaultyProxy
 from shared.domain.dead_letters import Listing
 from shared.domain.deadline import Deadline
 from shared.domain.delivery.answers import Answer, Ensure, Run, Step, TaskResult
@@ -38,7 +38,7 @@ from shared.domain.marks import Credential, Marks, Outage, ReceiptBlock
 from shared.domain.record import Delivery, Kind, ReceiptKind, State, Task
 from shared.domain.verdicts import Accepted, Replied
 from shared.pipeline.ports import Created
-from shared.stores.redis.client import FIRST_TRY, PATIENCE
+from shared.stores.redis.connection import FIRST_TRY, PATIENCE
 from shared.stores.redis.records import LEAST_LIFE
 from shared.stores.redis.store import RedisStore
 from tests.support.real_servers import free_port, until
@@ -82,13 +82,13 @@ def store(opened: Callable[..., RedisStore]) -> RedisStore:
 
 
 @pytest.fixture
-def proxy(server: RedisServer) -> Iterator[CutProxy]:
-    with CutProxy("127.0.0.1", server.port) as proxy:
+def proxy(server: RedisServer) -> Iterator[FaultyProxy]:
+    with FaultyProxy("127.0.0.1", server.port) as proxy:
         yield proxy
 
 
 @pytest.fixture
-def far(opened: Callable[..., RedisStore], proxy: CutProxy, a_record: Callable[..., Delivery]) -> RedisStore:
+def far(opened: Callable[..., RedisStore], proxy: FaultyProxy, a_record: Callable[..., Delivery]) -> RedisStore:
     """The store through the proxy, with a connection at hand and its scripts known to the server."""
     far = opened(f"redis://127.0.0.1:{proxy.port}/0")
     known = a_record()

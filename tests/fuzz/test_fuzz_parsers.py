@@ -42,7 +42,7 @@ from shared.pipeline.clock import SystemClock
 from shared.pipeline.ports import Created, Exists, HandlerCall, HandlerFault, Incoming, NotedReceipt
 from shared.stores.codec import decode, encode, from_json
 from shared.stores.codec import to_json as stored_text
-from shared.stores.firestore import documents
+from shared.stores.firestore import records as documents
 from shared.stores.records import id_hash_of
 from shared.stores.redis import records as redis_records
 from shared.tenants.environment import EnvironmentTenants

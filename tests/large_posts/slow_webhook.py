@@ -10,7 +10,7 @@ from typing import Any
 from services.server import serve
 from services.webhook.__main__ import make_app
 from shared import bootstrap
-from shared.stores.sqlite.file import SqliteFile
+from shared.stores.sqlite.connection import SqliteFile
 
 
 def slow_down(commit: float, read: float) -> None:

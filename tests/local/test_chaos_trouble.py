@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from cli.chaos.backpressure import Backpressure
-from cli.chaos.schedule import Action, Disruption
-from cli.chaos.trouble import Parts, Trouble
-from local.cut_proxy import CutProxy
+from cli.chaos.fault_injection import FaultInjector, Parts
+from cli.chaos.fault_schedule import Action, Disruption
 from local.faults import Fault, FaultBook
+from local.faulty_proxy import FaultyProxy
 
 LISTEN = """
 import socket, sys, time
@@ -74,7 +74,7 @@ def trouble(
     control: Any = None,
     backpressure: Backpressure | None = None,
     proxy: Any = None,
-) -> Trouble:
+) -> FaultInjector:
     parts = Parts(
         pids=lambda: {"internal": process.popen.pid},
         ports={"internal": process.port},
@@ -83,10 +83,10 @@ def trouble(
         proxy=proxy,
     )
     never = Disruption(10_000, Action.FAULT)
-    return Trouble(parts, iter([*schedule, never]), backpressure or Backpressure())
+    return FaultInjector(parts, iter([*schedule, never]), backpressure or Backpressure())
 
 
-def during(trouble: Trouble, condition: Any, seconds: float = 30) -> Any:
+def during(trouble: FaultInjector, condition: Any, seconds: float = 30) -> Any:
     """Run it until the condition is true, and then end it; what the condition gave."""
     over = threading.Event()
     thread = threading.Thread(target=trouble.run, args=(over,))
@@ -184,7 +184,7 @@ def test_faults_that_never_end_leave_room_for_others(tmp_path: Path, process: Pr
 
 
 def test_the_way_to_the_store_is_open_again_at_the_end(tmp_path: Path, process: Process) -> None:
-    with CutProxy("127.0.0.1", process.port) as proxy:
+    with FaultyProxy("127.0.0.1", process.port) as proxy:
         disruptions = (
             Disruption(0, Action.SWALLOW, "store"),
             Disruption(0, Action.CUT, "store", seconds=600),

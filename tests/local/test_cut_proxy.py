@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from local.cut_proxy import CutProxy
+from local.faulty_proxy import FaultyProxy
 
 
 @pytest.fixture
-def proxy() -> Iterator[CutProxy]:
+def proxy() -> Iterator[FaultyProxy]:
     """Before a server that says back what it hears."""
 
     def echo(connection: socket.socket) -> None:
@@ -29,14 +29,14 @@ def proxy() -> Iterator[CutProxy]:
     server = socket.create_server(("127.0.0.1", 0))
     thread = threading.Thread(target=accept, daemon=True)
     thread.start()
-    with CutProxy("127.0.0.1", server.getsockname()[1]) as proxy:
+    with FaultyProxy("127.0.0.1", server.getsockname()[1]) as proxy:
         yield proxy
     server.shutdown(socket.SHUT_RDWR)
     server.close()
     thread.join()
 
 
-def ask(proxy: CutProxy) -> bytes:
+def ask(proxy: FaultyProxy) -> bytes:
     """What comes back; nothing where the connection ends."""
     try:
         with socket.create_connection(("127.0.0.1", proxy.port), timeout=10) as connection:
@@ -46,24 +46,24 @@ def ask(proxy: CutProxy) -> bytes:
         return b""
 
 
-def test_what_is_open_passes_all_on(proxy: CutProxy) -> None:
+def test_what_is_open_passes_all_on(proxy: FaultyProxy) -> None:
     assert (proxy.is_open, ask(proxy)) == (True, b"hello")
 
 
-def test_what_is_cut_ends_every_connection_until_it_is_restored(proxy: CutProxy) -> None:
+def test_what_is_cut_ends_every_connection_until_it_is_restored(proxy: FaultyProxy) -> None:
     proxy.cut()
     assert (proxy.is_open, ask(proxy)) == (False, b"")
     proxy.restore()
     assert (proxy.is_open, ask(proxy)) == (True, b"hello")
 
 
-def test_an_answer_is_swallowed_once(proxy: CutProxy) -> None:
+def test_an_answer_is_swallowed_once(proxy: FaultyProxy) -> None:
     proxy.swallow_next_answer()
     assert [ask(proxy), ask(proxy)] == [b"", b"hello"]
     assert proxy.swallowed == 1
 
 
-def test_what_was_still_to_be_swallowed_may_be_forgiven(proxy: CutProxy) -> None:
+def test_what_was_still_to_be_swallowed_may_be_forgiven(proxy: FaultyProxy) -> None:
     proxy.swallow_next_answer()
     proxy.swallow_no_more()
     assert (ask(proxy), proxy.swallowed) == (b"hello", 0)

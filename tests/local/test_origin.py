@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from local.whatsapp.origin import refusal
+from local.whatsapp.origin_check import refusal
 from tests.support.tasks_harness import Emulator
 from tests.support.whatsapp_harness import CUSTOMER, SENDER, TOKEN, Simulator, message, running
 

@@ -11,7 +11,7 @@ from google.auth import jwt
 from google.cloud import tasks_v2
 from google.protobuf.field_mask_pb2 import FieldMask
 
-from local.tasks.queue_target import request_of
+from local.tasks.queue_routing import request_of
 from tests.support.tasks_harness import LOCATION, Emulator, a_target, wait_until
 
 OF_QUEUE, OF_TASK = "queue@pombo-local.iam.gserviceaccount.com", "task@pombo-local.iam.gserviceaccount.com"

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from local.tasks.headers import attempt_headers
-from local.tasks.messages import Task, grpc_code
+from local.tasks.protobuf import Task, grpc_code
 from local.tasks.queue_config import retry_policy
-from local.tasks.rules import Bucket, RetryPolicy, backoff, burst_size, is_given_up, least_wait
+from local.tasks.retry_and_rate import Bucket, RetryPolicy, backoff, burst_size, is_given_up, least_wait
 from local.tasks.task_table import StoredTask, TargetResponse
 
 NOW = 1_700_000_000.0  # Tue, 14 Nov 2023 22:13:20 GMT

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from local.whatsapp.payloads import SimulatedContact, name_of
+from local.whatsapp.webhook_payloads import SimulatedContact, name_of
 from tests.support.whatsapp_harness import BSUID, CUSTOMER, SENDER, Simulator, Webhook, running, until
 
 

@@ -7,8 +7,8 @@ that is under way, no thread and no frame: it is run again.
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from services import errors
-from services.answers import STATUS
+from services import error_responses
+from services.task_responses import STATUS
 from shared.domain.errors import PomboError
 from shared.domain.record import Task
 from shared.operations.dead_letters import Discard, Replay
@@ -19,7 +19,7 @@ from shared.pipeline.dispatch import TaskDispatch
 from shared.pipeline.ports import Incoming
 from shared.pipeline.process_inbound import ProcessInbound
 from shared.pipeline.process_outbound import ProcessOutbound
-from shared.pipeline.senders import Senders
+from shared.pipeline.sender_health import Senders
 from shared.pipeline.sweep import Sweep
 from tests.model.ports import (
     Call,
@@ -63,7 +63,7 @@ def run(worker: Worker, play: Play) -> Reached:
         *asked, call = script.asked
         return Reached(tuple(asked), call)
     except PomboError as error:
-        _, status = errors.answer(error, unavailable=500 if worker.entry == WEBHOOK else 503)
+        _, status = error_responses.answer(error, unavailable=500 if worker.entry == WEBHOOK else 503)
     except Exception as error:
         raise Unexpected(f"{worker.entry}: {error!r}") from error
     return Reached(tuple(script.asked), Call("answer", (status,)))

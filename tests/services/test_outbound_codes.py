@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from local.whatsapp.errors import status_of
-from services.answers import STATUS
+from services.task_responses import STATUS
 from shared.channels.meta.codes import Meaning, table
 from shared.domain.delivery.answers import Answer
 from shared.domain.errors import (

@@ -42,7 +42,7 @@ from shared.pipeline.dispatch import TaskDispatch
 from shared.pipeline.ports import Store
 from shared.pipeline.process_inbound import ProcessInbound
 from shared.pipeline.process_outbound import ProcessOutbound
-from shared.pipeline.senders import Senders
+from shared.pipeline.sender_health import Senders
 from shared.pipeline.sweep import Sweep
 from shared.queues.cloud_tasks import CloudTasksQueue, QueueSettings
 from shared.stores.sqlite.store import SqliteStore

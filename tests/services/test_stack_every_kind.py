@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from local.whatsapp.payloads import ACCOUNT_ID, to_wire
+from local.whatsapp.webhook_payloads import ACCOUNT_ID, to_wire
 from shared.domain.identity import canonical_json, stable_hash
 from shared.domain.marks import Block
 from shared.pipeline.clock import SystemClock

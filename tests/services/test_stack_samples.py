@@ -14,7 +14,7 @@ from typing import Any, get_args
 
 import pytest
 
-from local.whatsapp.payloads import to_wire
+from local.whatsapp.webhook_payloads import to_wire
 from shared.channels.meta.changes import OTHER_FIELDS, changes_in
 from shared.channels.meta.kinds import ANSWERS, READERS
 from shared.channels.meta.messages import read

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from local.cut_proxy import CutProxy
+from local.faulty_proxy import FaultyProxy
 from local.services import SERVICES
 from shared.domain.errors import StoreUnavailable
 from shared.pipeline.ports import Store
@@ -26,7 +26,7 @@ class Faulty:
     """A stack that reaches its store's server through a proxy that a test can cut."""
 
     stack: Stack
-    proxy: CutProxy
+    proxy: FaultyProxy
     server: int
     """The server's pid."""
 
@@ -51,7 +51,7 @@ def faulty(
         target = urlsplit(address if "//" in address else f"//{address}")
         assert target.hostname is not None
         assert target.port is not None
-        proxy = ending.enter_context(CutProxy(target.hostname, target.port))
+        proxy = ending.enter_context(FaultyProxy(target.hostname, target.port))
         through = address.replace(f"{target.hostname}:{target.port}", proxy.address)
         stack = ending.enter_context(make_stack(store=request.param, **{name: through}))
         yield Faulty(stack, proxy, pid)

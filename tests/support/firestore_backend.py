@@ -18,7 +18,7 @@ from google.cloud.firestore_v1 import types
 from google.cloud.firestore_v1.services.firestore import FirestoreClient
 from google.cloud.firestore_v1.services.firestore.transports import FirestoreGrpcTransport
 
-from local.cut_proxy import CutProxy
+from local.faulty_proxy import FaultyProxy
 from local.stores.firestore_emulator import FIRESTORE_EMULATOR
 from shared.domain.limits import Limits
 from shared.stores.firestore.schema import COLLECTIONS
@@ -123,12 +123,12 @@ def fresh_project() -> str:
 
 
 @cache
-def shared_emulator() -> tuple[Emulator, CutProxy]:
+def shared_emulator() -> tuple[Emulator, FaultyProxy]:
     """The emulator of this process, and a proxy before it."""
     emulator = Emulator()
     emulator.start()
     _warm(emulator)
-    proxy = CutProxy("127.0.0.1", emulator.port)
+    proxy = FaultyProxy("127.0.0.1", emulator.port)
     atexit.register(lambda: (proxy.close(), emulator.stop()))
     return emulator, proxy
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from services import answers
+from services import task_responses
 from shared.domain.delivery.answers import Answer, Ensure, EnsureReplies, Hop, Next, Run
 from shared.domain.guards import Elect, Go, Guard, Never, Wait
 from shared.domain.limits import DoubtPolicy, Limits
@@ -273,7 +273,7 @@ def answer_of(answer: Answer, column: str = "answer") -> str:
     """An answer in the words of the page. The one place that knows how an answer is kept."""
     if column == "result":
         return f"`{answer.state}`"
-    body, status = answers.of_task(answer)
+    body, status = task_responses.of_task(answer)
     more = f", `{body['error']}`" if "error" in body else ""
     return f"{status} `{answer.state}`{more}"
 

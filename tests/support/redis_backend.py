@@ -14,7 +14,7 @@ from typing import Any
 from redis import Redis
 from redis.exceptions import ConnectionError
 
-from local.cut_proxy import CutProxy
+from local.faulty_proxy import FaultyProxy
 from shared.domain.limits import Limits
 from shared.stores.redis.store import RedisStore
 from tests.support.backends import Backend, Clock
@@ -104,11 +104,11 @@ def backend(tmp_path: Path) -> Backend:
 
 
 @cache
-def _shared_server() -> tuple[RedisServer, CutProxy]:
+def _shared_server() -> tuple[RedisServer, FaultyProxy]:
     directory = Path(tempfile.mkdtemp(prefix="pombo-redis-"))
     server = RedisServer(directory)
     server.start()
-    proxy = CutProxy("127.0.0.1", server.port)
+    proxy = FaultyProxy("127.0.0.1", server.port)
     atexit.register(lambda: (proxy.cut(), server.stop(), shutil.rmtree(directory, ignore_errors=True)))
     return server, proxy
 

@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from services import answers
+from services import task_responses
 from shared import bootstrap
 from shared.domain.delivery.answers import TaskResult
 from shared.domain.errors import (
@@ -75,7 +75,7 @@ def test_what_the_page_says_of_the_status_of_an_error_is_so() -> None:
         verdict = SendRefused(7, status=status).verdict
         assert isinstance(verdict, Refused)
         refused = TaskResult.REFUSED_ON_FAULT if verdict.on_fault else TaskResult.REFUSED
-        assert answers.STATUS[refused] == answered
+        assert task_responses.STATUS[refused] == answered
 
 
 def test_the_page_names_the_errors_whose_wait_the_answer_may_ask_for() -> None:

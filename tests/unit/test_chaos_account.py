@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from cli.chaos.account import Audit, AuditInputs, audit, by_key
-from cli.chaos.fates import BAD, Evidence, Fate, LedgerEntry, Rules, entries
+from cli.chaos.audit import Audit, AuditInputs, audit, by_key
+from cli.chaos.message_fate import BAD, Evidence, Fate, LedgerEntry, Rules, entries
+from cli.chaos.message_script import Script, ScriptedReply
 from cli.chaos.plan import Inbound
-from cli.chaos.script import Script, ScriptedReply
 from shared.domain.identity import message_event_id, outbound_key
 from shared.domain.limits import DoubtPolicy
 from shared.domain.record import Delivery, Kind, State
@@ -349,7 +349,12 @@ def test_of_a_run_that_was_ended_early_what_has_ended_is_judged() -> None:
 
 
 def test_every_fate_is_either_bad_or_honest() -> None:
-    honest = {Fate.HANDLED, Fate.DELIVERED, Fate.DEAD_AS_PLANNED, Fate.DEAD_LETTER}
+    honest = {
+        Fate.HANDLED,
+        Fate.DELIVERED,
+        Fate.DEAD_AS_PLANNED,
+        Fate.DEAD_LETTER,
+    }
 
     assert {*honest, Fate.DOUBLED_BY_POLICY, *BAD} == set(Fate)
     assert LIMITS.doubt_window == WINDOW

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from cli.chaos import handler
+from cli.chaos.fault_schedule import KILLED, STORE, Action, Disruption, FaultRates, disruptions
+from cli.chaos.message_script import CANARY, Script
 from cli.chaos.plan import FIRST_CONTACT, PlanSettings, WebhookBatch, make_plan, slower
-from cli.chaos.schedule import KILLED, STORE, Action, Disruption, FaultRates, disruptions
-from cli.chaos.script import CANARY, Script
 from local.faults import fault_from
-from local.whatsapp.inbound import order_from
-from local.whatsapp.payloads import DISPLAY_PHONE_NUMBER
+from local.whatsapp.customer_actions import order_from
+from local.whatsapp.webhook_payloads import DISPLAY_PHONE_NUMBER
 from shared.domain.messages import Message
 
 ORDER = PlanSettings(messages=1000, seconds=100, contacts=50, seed=7)

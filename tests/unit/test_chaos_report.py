@@ -12,17 +12,17 @@ import pytest
 from click.testing import CliRunner
 
 from cli.chaos import main
-from cli.chaos.account import Audit, Evidence, Fate, Finding
+from cli.chaos.audit import Audit, Evidence, Fate, Finding
 from cli.chaos.command import chaos
+from cli.chaos.enough_faults import Need, needs, share
+from cli.chaos.fault_schedule import Action
 from cli.chaos.handler import HANDLER
 from cli.chaos.logs import LogSummary, read_logs
 from cli.chaos.main import again
 from cli.chaos.plan import PlanSettings
-from cli.chaos.proof import Need, needs, share
 from cli.chaos.report import SHOWN_ABOVE, End, Result, as_dict, as_text
 from cli.chaos.run import _settings
 from cli.chaos.run_settings import RunSettings
-from cli.chaos.schedule import Action
 from local import invocation
 from local.stack import EndedAtStart
 from shared import config

@@ -7,7 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from cli.dead import decide
+from cli.dead import replay_and_discard
 from cli.dead.run import AT_ONCE, Tally, in_parallel
 from shared.operations.dead_letters import Done
 
@@ -70,8 +70,8 @@ def interrupted_at(
 def test_tasks_that_are_made_sure_of_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     parts: Any = Mock()
     again = Mock(ensure=Mock(return_value=None))
-    monkeypatch.setattr(decide, "untried", lambda _: range(3))
+    monkeypatch.setattr(replay_and_discard, "untried", lambda _: range(3))
     tally = Tally(Done.REPLAYED)
-    decide._ensure(parts, again, 3, tally)
+    replay_and_discard._ensure(parts, again, 3, tally)
     assert again.ensure.call_count == 3
     assert tally.as_dict(is_whole=True)["ensured"] == 3

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from services.answers import STATUS
+from services.task_responses import STATUS
 from shared.domain.delivery.answers import Answer, Ensure, EnsureReplies, Next, Run, Step, TaskResult
 from shared.domain.delivery.create import create, seen_again
 from shared.domain.delivery.lease import lease

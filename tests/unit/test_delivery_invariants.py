@@ -22,7 +22,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from services.answers import STATUS
+from services.task_responses import STATUS
 from shared.domain.calls import is_call
 from shared.domain.delivery.answers import Ensure, EnsureReplies, Hop, NotAllowed, Run, Step, TaskResult
 from shared.domain.delivery.create import create, seen_again

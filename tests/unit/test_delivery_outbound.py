@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from services.answers import STATUS
+from services.task_responses import STATUS
 from shared.domain.delivery.answers import Answer, Ensure, Hop, Next, Run, TaskResult
 from shared.domain.delivery.lease import lease
 from shared.domain.delivery.settle import settle

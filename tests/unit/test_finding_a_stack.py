@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli.commands import pombo
-from cli.dead import parts
+from cli.dead import decision_context
 from cli.running import Described, describe
 from local import invocation
 from local.stack import Options, Stack, _locked
@@ -364,7 +364,7 @@ def test_a_log_that_is_not_there_yet_is_made_for_its_owner_alone(
     log = tmp_path / "logs.jsonl"
     before = os.umask(0)
     try:
-        parts._log_beside(Described({}, log, is_local=True))
+        decision_context._log_beside(Described({}, log, is_local=True))
     finally:
         os.umask(before)
     assert log.stat().st_mode & 0o777 == 0o600

@@ -5,7 +5,7 @@ from pytest_mock import MockerFixture, MockType
 
 from services import health
 from shared.domain.errors import RegistryUnavailable, StoreUnavailable
-from shared.pipeline.senders import Outages, Senders
+from shared.pipeline.sender_health import Outages, Senders
 
 
 @pytest.fixture

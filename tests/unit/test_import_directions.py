@@ -26,7 +26,7 @@ class Rule:
 
 ADAPTER = Rule(may=("shared.domain", "shared.pipeline.ports", "shared.net", "shared.logs"))
 SERVICE = Rule(may=("shared.bootstrap", "shared.domain", "shared.pipeline", "shared.config", "shared.logs"))
-SERVICE_COMMON = ("services.answers", "services.errors", "services.health", "services.server")
+SERVICE_COMMON = ("services.task_responses", "services.error_responses", "services.health", "services.server")
 
 RULES: Mapping[str, Rule] = {
     "shared.domain": Rule(third_party=False),
@@ -191,7 +191,7 @@ STRAYS = {
     "a store in a service": ("services.internal.main", "from shared.stores.sqlite.store import SqliteStore"),
     "the command line in a service": ("services.internal.main", "import cli.main"),
     "one service in another": ("services.webhook.main", "from services.internal import main"),
-    "a service in what services share": ("services.errors", "from services.webhook import main"),
+    "a service in what services share": ("services.error_responses", "from services.webhook import main"),
     "services in local": ("local.stack", "from services.webhook.main import app"),
     "tests in local": ("local.stack", "import tests.support.builders"),
     "the domain in a team's handler": ("handlers.menu", "from shared.domain.messages import Message"),
@@ -227,7 +227,10 @@ ALLOWED = {
     ),
     "bootstrap": ("shared.bootstrap", "def f():\n    from shared.stores.redis.store import RedisStore"),
     "the command line": ("cli.up", "import click\nasync def f():\n    from local.stack import run"),
-    "a service": ("services.webhook.main", "import flask\nfrom services import errors\nfrom shared import bootstrap"),
+    "a service": (
+        "services.webhook.main",
+        "import flask\nfrom services import error_responses\nfrom shared import bootstrap",
+    ),
     "a team's handler": ("handlers.menu", "import openai\nfrom shared.handlers import Message"),
     "local": ("local.stack", "import grpc\nfrom shared.config import Config\nfrom local.faults import FaultBook"),
 }

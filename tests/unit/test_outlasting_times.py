@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cli.dead.parts import NEEDED
+from cli.dead.decision_context import NEEDED
 from shared import bootstrap, config
 from shared.config import QUEUE_SETTINGS, environment, settings
 from shared.domain import deadline
@@ -20,8 +20,8 @@ from shared.domain.errors import QueueUnavailable
 from shared.domain.limits import Limits, PostTimes
 from shared.net import grpc_client
 from shared.pipeline.ports import Incoming
-from shared.stores.redis import client as redis_client
-from shared.stores.sqlite import file
+from shared.stores.redis import connection as redis_client
+from shared.stores.sqlite import connection
 from tests.support.outlasting import LONGEST_DEADLINE, outlasted
 
 TIMEOUTS = ("1s", "29s", "30s", "60s", "600s", "1700s")
@@ -191,7 +191,7 @@ class Unreachable:
 
 def test_a_single_event_is_answered_within_5_seconds_whatever_is_away() -> None:
     """The store gives up, or answers at the last moment, and then the queue gives up."""
-    stores = (grpc_client.PATIENCE, redis_client.PATIENCE, file.PATIENCE)
+    stores = (grpc_client.PATIENCE, redis_client.PATIENCE, connection.PATIENCE)
     assert max(stores) + grpc_client.PATIENCE <= deadline.FAILURE_SECONDS < 5
     assert deadline.FAILURE_SECONDS < deadline.HEALTHY_SECONDS < 10
 

@@ -25,7 +25,7 @@ from werkzeug.exceptions import (
     default_exceptions,
 )
 
-from services import errors
+from services import error_responses
 from services.internal.main import LARGEST_TASK
 from shared.domain import identity
 from shared.domain.delivery import create, lease, operator, settle, sweep
@@ -492,14 +492,14 @@ def test_every_error_is_answered_as_the_page_says() -> None:
                 ERRORS[row["what is wrong"]], (("webhook", 500), ("internal", 503))
             ):
                 if row[column] != "–":
-                    assert str(errors.answer(error, unavailable)[1]) == row[column], str(row)
+                    assert str(error_responses.answer(error, unavailable)[1]) == row[column], str(row)
     finally:
         logging.disable(logging.NOTSET)
 
 
 def test_an_http_error_of_the_framework_keeps_its_own_status() -> None:
     for status, error in default_exceptions.items():
-        assert errors.answer(error(), 503)[1] == status
+        assert error_responses.answer(error(), 503)[1] == status
 
 
 def test_the_page_says_how_long_a_body_of_internal_may_be() -> None:

@@ -32,8 +32,8 @@ from shared.logs import EVENTS
 from shared.pipeline.channels import Channels
 from shared.pipeline.dispatch import TaskDispatch
 from shared.pipeline.process_outbound import ProcessOutbound
+from shared.pipeline.sender_health import Outages, Senders
 from shared.pipeline.sender_marks import SenderMarks, log_outage
-from shared.pipeline.senders import Outages, Senders
 from shared.tenants.environment import EnvironmentTenants
 from tests.support.builders import LIMITS, MINE, NOW, OTHERS, at, past_doubt, pending, task_for
 from tests.support.pipelines import IN_USE, SENDER, Channel, Clock, Lines, Queue, Store, lines_of

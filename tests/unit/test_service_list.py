@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.chaos import schedule
+from cli.chaos import fault_schedule
 from local.services import SERVICES
 from local.stack import PORTS
 from shared import config
@@ -31,8 +31,8 @@ def test_a_service_can_be_built_and_run(service: str) -> None:
 
 
 def test_chaos_kills_every_service() -> None:
-    assert set(SERVICES) < set(schedule.KILLED)
-    assert schedule.TOGETHER.split("+") == list(schedule.KILLED)
+    assert set(SERVICES) < set(fault_schedule.KILLED)
+    assert fault_schedule.TOGETHER.split("+") == list(fault_schedule.KILLED)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_chaos_kills_every_service() -> None:
     [
         "Makefile",
         "local/stack.py",
-        "cli/chaos/schedule.py",
+        "cli/chaos/fault_schedule.py",
         "bench/__main__.py",
         "tests/support/fake_cloud.py",
         "tests/support/tree.py",

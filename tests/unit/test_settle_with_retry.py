@@ -11,7 +11,7 @@ from shared.domain.delivery.answers import Answer, Step, TaskResult
 from shared.domain.errors import StoreUnavailable
 from shared.domain.record import Delivery, State
 from shared.domain.verdicts import Accepted, Retry
-from shared.pipeline.settle import PAUSE_SECONDS, settle_with_retry
+from shared.pipeline.settle_with_retry import PAUSE_SECONDS, settle_with_retry
 from tests.support.builders import LIMITS, MINE, leased
 from tests.support.pipelines import Clock, Store
 

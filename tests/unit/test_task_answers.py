@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from services import answers
+from services import task_responses
 from shared.domain.delivery.answers import Answer, TaskResult
 
 SHARED = Path(__file__).parents[2] / "shared"
@@ -32,15 +32,15 @@ SHARED = Path(__file__).parents[2] / "shared"
 def test_a_result_is_answered_with_the_status_and_words_of_the_contract(
     answer: Answer, body: object, status: int
 ) -> None:
-    assert answers.of_task(answer) == (body, status)
+    assert task_responses.of_task(answer) == (body, status)
 
 
 def test_every_result_of_a_task_has_a_status() -> None:
-    assert answers.STATUS.keys() == set(TaskResult)
+    assert task_responses.STATUS.keys() == set(TaskResult)
 
 
 def test_neither_domain_nor_pipeline_knows_a_status_of_http() -> None:
-    statuses = set(answers.STATUS.values()) - {200}
+    statuses = set(task_responses.STATUS.values()) - {200}
     found = [
         f"{path.name}:{node.lineno}"
         for room in ("domain", "pipeline")

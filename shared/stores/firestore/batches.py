@@ -10,8 +10,8 @@ from enum import Enum, auto
 
 from shared.domain.errors import StoreUnavailable
 from shared.net.grpc_client import Patience
-from shared.stores.firestore.documents import Write
-from shared.stores.firestore.rpc import FirestoreRpc, InvalidWrite, LostRace, pause
+from shared.stores.firestore.connection import FirestoreRpc, InvalidWrite, LostRace, pause
+from shared.stores.firestore.records import Write
 
 PORTION = 100
 """Writes in one call: a fifth of what is taken, so that several calls share the work of a large POST."""

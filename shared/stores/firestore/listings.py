@@ -11,7 +11,7 @@ from shared.domain.dead_letters import Listing
 from shared.domain.identity import BEYOND_IDS
 from shared.net.grpc_client import Patience
 from shared.pipeline.ports import Cursor
-from shared.stores.firestore.documents import record_name
+from shared.stores.firestore.connection import FirestoreRpc
 from shared.stores.firestore.queries import (
     MOST_IN,
     listed_page,
@@ -20,7 +20,7 @@ from shared.stores.firestore.queries import (
     records_between,
     refused_unechoed_page,
 )
-from shared.stores.firestore.rpc import FirestoreRpc
+from shared.stores.firestore.records import record_name
 from shared.stores.firestore.schema import RECEIPTS, RECORDS
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from shared.domain.marks import Marks, ReceiptBlock
-from shared.stores.firestore.documents import Write, plain_of, unless_changed, value_of, version_of
+from shared.stores.firestore.records import Write, plain_of, unless_changed, value_of, version_of
 from shared.stores.firestore.schema import MARKS
 from shared.stores.marks_codec import KINDS, Plain, changes, decode, encode
 

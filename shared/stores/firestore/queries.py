@@ -7,7 +7,7 @@ from typing import Any
 from shared.domain.dead_letters import Listing
 from shared.domain.record import State
 from shared.stores.codec import FIELDS
-from shared.stores.firestore.documents import value_of
+from shared.stores.firestore.records import value_of
 from shared.stores.firestore.schema import RECEIPTS, RECORDS
 
 MOST_IN = 30

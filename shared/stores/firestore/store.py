@@ -23,7 +23,12 @@ from shared.net.grpc_client import Patience
 from shared.net.in_flight import CallsInFlight
 from shared.pipeline.ports import Backlog, Created, Cursor, Decide, DecideMarks, Exists, NotedReceipt, Page
 from shared.stores.firestore.batches import PORTION, PORTION_BYTES, Made, write_each
-from shared.stores.firestore.documents import (
+from shared.stores.firestore.connection import FirestoreRpc, LostRace, pause
+from shared.stores.firestore.listings import correlation_ids_with_prefix, documents_of_page, keys_with_prefix
+from shared.stores.firestore.marks import changing_marks, marks_name, marks_of, noting_block
+from shared.stores.firestore.queries import equal, oldest_of, overdue_page
+from shared.stores.firestore.receipts import Note, notes_of
+from shared.stores.firestore.records import (
     Write,
     changing,
     creating,
@@ -39,12 +44,7 @@ from shared.stores.firestore.documents import (
     time_of,
     unechoed_in,
 )
-from shared.stores.firestore.documents import id_hash_of as record_id_hash
-from shared.stores.firestore.listings import correlation_ids_with_prefix, documents_of_page, keys_with_prefix
-from shared.stores.firestore.marks import changing_marks, marks_name, marks_of, noting_block
-from shared.stores.firestore.notes import Note, notes_of
-from shared.stores.firestore.queries import equal, oldest_of, overdue_page
-from shared.stores.firestore.rpc import FirestoreRpc, LostRace, pause
+from shared.stores.firestore.records import id_hash_of as record_id_hash
 from shared.stores.records import (
     each_storable,
     id_hash_of,

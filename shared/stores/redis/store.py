@@ -18,7 +18,7 @@ from shared.domain.marks import Marks, ReceiptBlock
 from shared.domain.record import Delivery
 from shared.pipeline.ports import Backlog, Created, Cursor, Decide, DecideMarks, Exists, NotedReceipt, Page
 from shared.stores.records import each_storable, id_hash_of, in_order, new_version, one_after_another
-from shared.stores.redis.client import RedisClient
+from shared.stores.redis.connection import RedisClient
 from shared.stores.redis.marks import as_marks, changed, marks_name, noted_block
 from shared.stores.redis.records import (
     COUNTED,

@@ -17,7 +17,7 @@ from shared.domain.record import OPEN_STATES, Delivery, State
 from shared.pipeline.ports import Backlog, Created, Cursor, Decide, DecideMarks, Exists, NotedReceipt, Page
 from shared.stores.codec import as_moment, moment
 from shared.stores.records import each_storable, in_order, one_after_another
-from shared.stores.sqlite.file import SqliteFile
+from shared.stores.sqlite.connection import SqliteFile
 from shared.stores.sqlite.listings import count_refused, page
 from shared.stores.sqlite.marks import commit_marks, find_marks, note_receipt_block
 from shared.stores.sqlite.receipts import note, note_unechoed

@@ -1,21 +1,21 @@
-"""The driver sends the plan's messages, each in its webhook and at its time."""
+"""The load generator sends the plan's messages, each in its webhook and at its time."""
 
 import threading
 import time
 from collections.abc import Sequence
 
 from cli.chaos.backpressure import Backpressure
-from cli.chaos.control import SimulatorControl
 from cli.chaos.plan import WebhookBatch
+from cli.chaos.simulator_control import SimulatorControl
 
 WAITING_AT_MOST = 500
-"""Webhooks that wait in the simulator before the driver pauses: the plan's pace was too much for this machine."""
+"""Webhooks that wait in the simulator before the load generator pauses: this machine is slower than the plan."""
 
 LOOK_EVERY = 0.5
 """Seconds between two looks at what waits there."""
 
 
-class Driver:
+class LoadGenerator:
     """Runs in a thread of its own; `sent` counts messages, each once."""
 
     def __init__(self, batches: Sequence[WebhookBatch], control: SimulatorControl, backpressure: Backpressure) -> None:

@@ -14,8 +14,8 @@
     GET    /control/oidc-certs  the certificates that the tasks emulator wrote
 
 A wish that makes no sense is answered 400 with one sentence. There is no password: it listens on loopback only, and
-refuses what a web page asks with 403 (origin.py). It is served on a port of its own, which stays open, and on Graph's,
-which a fault may close.
+refuses what a web page asks with 403 (origin_check.py). It is served on a port of its own, which stays open, and on
+Graph's, which a fault may close.
 """
 
 import json
@@ -24,18 +24,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from local.faults import FaultBook, fault_from
-from local.whatsapp.delivery import Deliveries
-from local.whatsapp.inbound import order_from
-from local.whatsapp.payloads import message_ids
-from local.whatsapp.provider import GraphPort
-from local.whatsapp.store import SimulatorStore
-from local.whatsapp.wire import Request, Response, json_answer
+from local.whatsapp.customer_actions import order_from
+from local.whatsapp.graph_api import GraphPort
+from local.whatsapp.http_transport import Request, Response, json_answer
+from local.whatsapp.simulator_store import SimulatorStore
+from local.whatsapp.webhook_delivery import WebhookDeliveries
+from local.whatsapp.webhook_payloads import message_ids
 
 
 @dataclass(frozen=True, slots=True)
 class ControlApi:
     store: SimulatorStore
-    deliveries: Deliveries
+    deliveries: WebhookDeliveries
     faults: FaultBook
     port: GraphPort
     sender: str

@@ -1,4 +1,4 @@
-"""Trouble is made: each blow of the schedule is dealt at its time, and counted if it hit."""
+"""Fault injection: each fault of the schedule is injected at its time, and counted if it hit something."""
 
 import heapq
 import os
@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from cli.chaos.backpressure import Backpressure
-from cli.chaos.control import SimulatorControl
-from cli.chaos.schedule import Action, Disruption
-from local.cut_proxy import CutProxy
+from cli.chaos.fault_schedule import Action, Disruption
+from cli.chaos.simulator_control import SimulatorControl
 from local.faults import FaultBook
+from local.faulty_proxy import FaultyProxy
 from local.ports import LOOPBACK
-from local.whatsapp.provider import MET_BY_CALLS
+from local.whatsapp.graph_api import MET_BY_CALLS
 
 OPEN_FAULTS_AT_MOST = 30
 """Faults that wait for somebody to meet them: were there more, whoever comes after a standstill would meet them all."""
@@ -39,7 +39,7 @@ class Parts:
     ports: Mapping[str, int]
     control: SimulatorControl
     faults: FaultBook
-    proxy: CutProxy | None
+    proxy: FaultyProxy | None
 
 
 @dataclass(order=True)
@@ -57,7 +57,7 @@ class _Up:
     spared: float
 
 
-class Trouble:
+class FaultInjector:
     """Runs in a thread of its own. An outage that it began ends by its own time. `dealt` counts by kind and target."""
 
     def __init__(self, parts: Parts, schedule: Iterator[Disruption], backpressure: Backpressure) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
+from cli.dead.decision_context import Deciding, deciding
 from cli.dead.filters import Search, filter_options
-from cli.dead.parts import Deciding, deciding
 from cli.dead.preview import Preview
 from cli.dead.run import Tally, in_parallel
 from cli.dead.show import find_letter, replay_sentence

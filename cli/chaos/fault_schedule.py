@@ -1,4 +1,4 @@
-"""The schedule of trouble: an endless row of blows, the same for the same seed. What has a time is in seconds."""
+"""The schedule of faults: an endless sequence, the same for the same seed. Times are in seconds."""
 
 import heapq
 import itertools

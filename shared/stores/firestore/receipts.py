@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from shared.pipeline.ports import NotedReceipt
-from shared.stores.firestore.documents import Write, name_of, noting, noting_together, noting_unechoed
+from shared.stores.firestore.records import Write, name_of, noting, noting_together, noting_unechoed
 from shared.stores.records import id_hash_of
 
 TOGETHER = 100

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from local.faults import FaultBook
+from local.whatsapp.http_transport import WebhookPoster
 from local.whatsapp.log import log
-from local.whatsapp.payloads import count_messages, cut, signature_headers
-from local.whatsapp.store import QueuedWebhook, SimulatorStore
-from local.whatsapp.wire import WebhookPoster
+from local.whatsapp.simulator_store import QueuedWebhook, SimulatorStore
+from local.whatsapp.webhook_payloads import count_messages, cut, signature_headers
 
 WAITS = (1.0, 2.0, 5.0, 15.0, 60.0, 300.0, 1800.0, 7200.0, 21600.0)
 """Seconds before each redelivery; the last one is repeated."""
@@ -26,7 +26,7 @@ AT_ONCE = 16
 
 
 @dataclass
-class Deliveries:
+class WebhookDeliveries:
     """Every webhook that waits, in memory by id and time only; the body stays in the store until it is due."""
 
     store: SimulatorStore

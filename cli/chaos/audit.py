@@ -1,4 +1,4 @@
-"""The account of a chaos run: the fate of every message, counted, and the first bad ones.
+"""The audit of a chaos run: the fate of every message, counted, and the first bad ones.
 
 Pure: the ledger, the records and what the logs know come in.
 """
@@ -8,7 +8,16 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from cli.chaos.fates import BAD, Evidence, Fate, LedgerEntry, Rules, is_by_policy, judge_event, judge_reply
+from cli.chaos.message_fate import (
+    BAD,
+    Evidence,
+    Fate,
+    LedgerEntry,
+    Rules,
+    is_by_policy,
+    judge_event,
+    judge_reply,
+)
 from cli.chaos.plan import Inbound
 from shared.domain.identity import message_event_id, outbound_key
 from shared.domain.record import Delivery, State
@@ -96,7 +105,10 @@ def audit(sent: Iterable[Inbound], inputs: AuditInputs) -> Audit:
         if stray not in planned:
             for _ in found:
                 account.note(
-                    account.replies, Fate.UNACCOUNTED, stray, "WhatsApp received a message that was not planned."
+                    account.replies,
+                    Fate.UNACCOUNTED,
+                    stray,
+                    "WhatsApp received a message that was not planned.",
                 )
     return account
 

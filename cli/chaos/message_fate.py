@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
+from cli.chaos.message_script import ScriptedReply
 from cli.chaos.plan import Inbound
-from cli.chaos.script import ScriptedReply
 from shared.domain.limits import DoubtPolicy
 from shared.domain.record import Delivery, State
 
@@ -30,7 +30,13 @@ class Fate(StrEnum):
     UNACCOUNTED = "unaccounted"
 
 
-BAD = (Fate.LOST, Fate.DOUBLED, Fate.OUT_OF_ORDER, Fate.WRONG, Fate.UNACCOUNTED)
+BAD = (
+    Fate.LOST,
+    Fate.DOUBLED,
+    Fate.OUT_OF_ORDER,
+    Fate.WRONG,
+    Fate.UNACCOUNTED,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from local.whatsapp.payloads import SimulatedContact, cut, message, messages_value, new_wamid, webhook_body
-from local.whatsapp.store import QueuedWebhook
+from local.whatsapp.simulator_store import QueuedWebhook
+from local.whatsapp.webhook_payloads import SimulatedContact, cut, message, messages_value, new_wamid, webhook_body
 
 BATCH_LIMIT = 1000
 """Updates in one webhook, at most (Meta's page "Create a webhook endpoint", a copy of 2026)."""

@@ -10,16 +10,16 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from local.tasks.attempt import Attempts
-from local.tasks.messages import ProtoMessage
+from local.tasks.protobuf import ProtoMessage
 from local.tasks.queue_config import pace
-from local.tasks.rules import Bucket
+from local.tasks.retry_and_rate import Bucket
 from local.tasks.task_table import StoredTask, TaskTable
 
 BATCH = 50
 """Tasks taken up in one transaction: enough to make its cost small, few enough that a kill repeats few."""
 
 
-class Pump:
+class QueueDispatcher:
     """Every method may be called from any thread."""
 
     def __init__(

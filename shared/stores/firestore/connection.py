@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from shared.domain.errors import StoreUnavailable
 from shared.net.grpc_client import GrpcClient, OutOfPatience, Patience
-from shared.stores.firestore.documents import Write, time_of, version_of
+from shared.stores.firestore.records import Write, time_of, version_of
 
 if TYPE_CHECKING:
     from google.cloud.firestore_v1.services.firestore import FirestoreClient

@@ -29,7 +29,7 @@ class _Swallow:
     hang_up: bool
 
 
-class CutProxy:
+class FaultyProxy:
     """A proxy to a server, on a port of its own that it keeps through everything. It runs until it is closed."""
 
     def __init__(self, host: str, port: int) -> None:
@@ -46,7 +46,7 @@ class CutProxy:
         self.address = f"127.0.0.1:{self.port}"
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def __enter__(self) -> "CutProxy":
+    def __enter__(self) -> "FaultyProxy":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -165,7 +165,7 @@ class CutProxy:
 class _Connection:
     """A client's connection and its other half to the server, with a thread for each direction."""
 
-    def __init__(self, proxy: CutProxy, client: socket.socket, server: socket.socket) -> None:
+    def __init__(self, proxy: FaultyProxy, client: socket.socket, server: socket.socket) -> None:
         self._proxy, self._client, self._server = proxy, client, server
         self._swallow: _Swallow | None = None
         self._swallowed_at: float | None = None

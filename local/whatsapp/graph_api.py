@@ -6,11 +6,11 @@ import time
 from dataclasses import dataclass, field, replace
 
 from local.faults import Fault, FaultBook
-from local.whatsapp import calls
+from local.whatsapp import graph_calls
 from local.whatsapp.errors import PROVIDER_DOWN, GraphError
+from local.whatsapp.http_transport import Handle, Request, Response, json_answer
 from local.whatsapp.listener import Listener
-from local.whatsapp.store import SimulatorStore
-from local.whatsapp.wire import Handle, Request, Response, json_answer
+from local.whatsapp.simulator_store import SimulatorStore
 
 LOOK_SECONDS = 0.1
 """How late a fault may end, or Graph's port may follow the book: short beside every timeout, and cheap."""
@@ -22,7 +22,7 @@ HTML_ERROR = b"<!DOCTYPE html><html><head><title>Error</title></head><body>Sorry
 
 
 @dataclass(frozen=True, slots=True)
-class Provider:
+class GraphApi:
     """Meets each call with a fault of the provider, or lets `graph` answer it."""
 
     faults: FaultBook
@@ -30,7 +30,7 @@ class Provider:
     graph: Handle
 
     async def handle(self, request: Request) -> Response | None:
-        call, facts = calls.described(request)
+        call, facts = graph_calls.described(request)
         fault = self.faults.take("provider", facts, MET_BY_CALLS)
         if fault is None:
             return await self.graph(request)
@@ -39,7 +39,7 @@ class Provider:
             answer, code = error_answer(fault), fault.code
         elif fault.kind == "refuse":
             answer, code = down(fault), PROVIDER_DOWN
-        self.store.note_call(calls.line(call, facts.get("type"), answer.status if answer else None, code))
+        self.store.note_call(graph_calls.line(call, facts.get("type"), answer.status if answer else None, code))
         if answer is None:
             await self._hang(fault, request)
         return answer

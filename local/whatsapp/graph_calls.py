@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from local.whatsapp.errors import INVALID_REQUEST, GraphError
+from local.whatsapp.http_transport import Request
 from local.whatsapp.messages import ReadCall, parse_call
-from local.whatsapp.payloads import rfc3339
-from local.whatsapp.wire import Request
+from local.whatsapp.webhook_payloads import rfc3339
 
 MESSAGES = re.compile(r"/(v[0-9]+\.[0-9]+)/([^/]+)/messages")
 
