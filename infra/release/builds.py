@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from infra.release.cloud_run import Refused, gcloud
 from infra.release.services import SERVICES
+from infra.release.tools import Refused, gcloud
 
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")

@@ -15,9 +15,10 @@ import time
 from collections.abc import Callable, Sequence
 
 from infra.release import registry
-from infra.release.cloud_run import CloudRunService, Refused
+from infra.release.cloud_run import CloudRunService
 from infra.release.rollout import HOLD, RolloutWatch, in_steps
 from infra.release.services import SERVICES
+from infra.release.tools import Refused
 from infra.release.webhook_checks import WRONG_HANDSHAKE, ask, is_connected
 
 READY_SECONDS = 60
@@ -95,7 +96,7 @@ def rollback(service: CloudRunService) -> str:
     if digest is None:
         raise Refused(f"{service.name} has no image tagged {registry.PREVIOUS}: at most one build was ever promoted.")
     good = f"{service.repository}@{digest}"
-    if good not in service.images_run():
+    if not service.has_run(good):
         raise Refused(
             f"{service.name} has never run {_short(good)}, which the registry calls {registry.PREVIOUS}: somebody "
             "moved the tag. Deploy a build that you know."

@@ -1,20 +1,14 @@
 """Cloud Run, as a release sees it: a service, its revisions, and which of them gets the traffic. By gcloud."""
 
 import json
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from infra.release.tools import Refused, gcloud
+
 CANDIDATE = "candidate"
 """A tag of Cloud Run's, and with it an address of its own, for as long as a revision is checked and no longer."""
-
-GCLOUD_SECONDS = 600
-"""Cloud Run gives a revision up long before: its startup probe has failed after two minutes (modules/run)."""
-
-
-class Refused(Exception):
-    """It is not done. The message is a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +56,9 @@ class CloudRunService:
 
     @property
     def follows_the_latest(self) -> bool:
-        """Whether the next revision gets the traffic of itself."""
-        return bool(self._most().get("latestRevision"))
+        """Whether all traffic goes to the latest revision, so that the next one gets it without a command."""
+        most = self._most()
+        return bool(most.get("latestRevision")) and most.get("percent") == 100
 
     @property
     def has_tags(self) -> bool:
@@ -93,10 +88,10 @@ class CloudRunService:
             "run", "revisions", "describe", revision, *self.place, "--format=value(spec.containers[0].image)"
         ).strip()
 
-    def images_run(self) -> set[str]:
-        """The images of all its revisions."""
+    def has_run(self, image: str) -> bool:
+        """Whether one of its revisions, of any age, is of this image. Raises Refused."""
         shown = "--format=value(spec.containers[0].image)"
-        return set(gcloud("run", "revisions", "list", f"--service={self.name}", *self.place, shown).split())
+        return image in gcloud("run", "revisions", "list", f"--service={self.name}", *self.place, shown).split()
 
     def deploy(self, image: str) -> None:
         """Make a revision of this image, with everything else as it is now, and wait until it is ready."""
@@ -105,24 +100,3 @@ class CloudRunService:
     def move(self, *how: str) -> None:
         """Change which revision gets the traffic, or an address."""
         gcloud("run", "services", "update-traffic", self.name, *self.place, *how, "--quiet")
-
-
-def gcloud(*arguments: str) -> str:
-    """What a command of gcloud's prints. Raises Refused with what it complains of. Nothing is asked on a terminal."""
-    try:
-        done = subprocess.run(
-            ["gcloud", *arguments],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=GCLOUD_SECONDS,
-        )
-    except FileNotFoundError:
-        raise Refused("gcloud is not here; install the Google Cloud CLI.") from None
-    except subprocess.TimeoutExpired:
-        raise Refused(f"gcloud {' '.join(arguments[:3])} did not end within {GCLOUD_SECONDS} s.") from None
-    if done.returncode != 0:
-        complaint = next((line for line in done.stderr.splitlines() if line.startswith("ERROR")), done.stderr.strip())
-        raise Refused(f"gcloud {' '.join(arguments[:3])} failed: {complaint}")
-    return done.stdout

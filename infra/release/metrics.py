@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from infra.release.cloud_run import CloudRunService, Refused, gcloud
+from infra.release.cloud_run import CloudRunService
+from infra.release.tools import Refused, gcloud
 
 DELAY = 240.0
 """Seconds until a request is sure to be counted: Google gives four minutes for its own metrics, sampled every minute.

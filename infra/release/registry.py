@@ -6,7 +6,8 @@ They outlive the revisions' addresses, and the registry's cleanup keeps what has
 
 import json
 
-from infra.release.cloud_run import CloudRunService, gcloud
+from infra.release.cloud_run import CloudRunService
+from infra.release.tools import gcloud
 
 SERVING, PREVIOUS = "serving", "previous"
 

@@ -4,8 +4,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from infra.release.cloud_run import CloudRunService, Refused
+from infra.release.cloud_run import CloudRunService
 from infra.release.metrics import DELAY, Counted, counted
+from infra.release.tools import Refused
 
 STEPS = (5, 25)
 """Percent of the traffic that the candidate gets before it gets all."""

@@ -14,8 +14,8 @@ import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from infra.release.cloud_run import CloudRunService
 from infra.release.place import Place
 from infra.release.tools import Failed, Refused, follow, gcloud
 
@@ -26,7 +26,7 @@ LEFT_OUT = ("__pycache__",)
 
 @dataclass(frozen=True, slots=True)
 class SourceService:
-    """One service, and what Cloud Run says of it."""
+    """One service that is built from source."""
 
     kind: str
     place: Place
@@ -45,25 +45,9 @@ class SourceService:
         """Where gcloud run deploy puts what it built: the repository, then the service's name."""
         return f"{self.repository}/{self.name}"
 
-    def served(self) -> tuple[str, bool]:
-        """The image that has the traffic, and whether nothing is to be done: the next revision gets the traffic of
-        itself, and no revision has an address of its own. Raises Failed.
-        """
-        described = gcloud("run", "services", "describe", self.name, *self.place.options, "--format=json")
-        targets: list[dict[str, Any]] = json.loads(described)["status"]["traffic"]
-        most = max(targets, key=lambda it: it.get("percent", 0))
-        image = gcloud(
-            *("run", "revisions", "describe", most["revisionName"], *self.place.options),
-            "--format=value(spec.containers[0].image)",
-        )
-        tagged = any(it.get("tag") for it in targets)
-        return image, bool(most.get("latestRevision")) and most.get("percent") == 100 and not tagged
-
-    def has_run(self, image: str) -> bool:
-        """Whether one of its revisions is of this image. Raises Failed."""
-        shown = "--format=value(spec.containers[0].image)"
-        listed = gcloud("run", "revisions", "list", f"--service={self.name}", *self.place.options, shown)
-        return image in listed.split()
+    def running(self) -> CloudRunService:
+        """The service as Cloud Run describes it now. Raises Refused."""
+        return CloudRunService.described(self.kind, self.place.project, self.place.region)
 
 
 def put_together(service: SourceService, folder: Path) -> None:
@@ -121,8 +105,8 @@ def deploy(service: SourceService) -> str:
         folder.mkdir()
         put_together(service, folder)
         tag = f"source-{hash_of(folder)}"
-        built, (serves, settled) = _built(service, tag), service.served()
-        if built and (serves, settled) == (built, True):
+        built, running = _built(service, tag), service.running()
+        if built and built == running.image_of(running.serving) and running.follows_the_latest and not running.has_tags:
             return f"{service.name} serves this source already."
         if built:
             gcloud("run", "services", "update", service.name, *service.place.options, f"--image={built}")
@@ -130,7 +114,8 @@ def deploy(service: SourceService) -> str:
             _build(service, folder)
     # Ends a pinning of the traffic and an old revision's address too, as a broken deployment may have left them.
     gcloud("run", "services", "update-traffic", service.name, *service.place.options, "--to-latest", "--clear-tags")
-    serves, _ = service.served()
+    running = service.running()
+    serves = running.image_of(running.serving)
     if not built and serves.startswith(f"{service.image}@sha256:"):
         gcloud("artifacts", "docker", "tags", "add", serves, f"{service.image}:{tag}")
     return f"{service.name} serves {serves.partition('@')[2][:19] or serves}."
@@ -147,7 +132,7 @@ def _built(service: SourceService, tag: str) -> str | None:
         return None
     versions = [it["version"].rpartition("/")[2] for it in tags if it["tag"].rpartition("/")[2] == tag]
     image = f"{service.image}@{versions[0]}" if versions else ""
-    return image if image and service.has_run(image) else None
+    return image if image and service.running().has_run(image) else None
 
 
 def _build(service: SourceService, folder: Path) -> None:

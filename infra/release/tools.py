@@ -16,6 +16,10 @@ AUTOMATED = {"TF_IN_AUTOMATION": "1", "TF_INPUT": "0", "CLOUDSDK_CORE_DISABLE_PR
 """Neither program may wait for an answer that nobody sees."""
 
 
+GCLOUD_SECONDS = 600
+"""Longer than any call takes whose output is read: Cloud Run gives up a revision after two minutes (modules/run)."""
+
+
 class Refused(Exception):
     """It is not done. The message is a sentence or two: what happened, and what to do."""
 
@@ -39,15 +43,17 @@ def complaint(said: str) -> str:
 
 def gcloud(*arguments: str, given: str | None = None) -> str:
     """What a command of gcloud's prints, without the line's end. `given` goes to its standard input. Raises Failed."""
-    return _said("gcloud", arguments, None, given)
+    return _said("gcloud", arguments, None, given, GCLOUD_SECONDS)
 
 
 def terraform(folder: Path, *arguments: str) -> str:
     """What a command of terraform's prints. Raises Failed."""
-    return _said("terraform", arguments, folder, None)
+    return _said("terraform", arguments, folder, None, None)
 
 
-def _said(program: str, arguments: tuple[str, ...], folder: Path | None, given: str | None) -> str:
+def _said(
+    program: str, arguments: tuple[str, ...], folder: Path | None, given: str | None, seconds: float | None
+) -> str:
     try:
         done = subprocess.run(
             [program, *arguments],
@@ -58,9 +64,12 @@ def _said(program: str, arguments: tuple[str, ...], folder: Path | None, given: 
             errors="replace",
             cwd=folder,
             env={**os.environ, **AUTOMATED},
+            timeout=seconds,
         )
     except FileNotFoundError:
         raise Refused(f"{program} is not here; {INSTALL[program]}") from None
+    except subprocess.TimeoutExpired:
+        raise Refused(f"{program} {' '.join(arguments[:3])} did not end within {seconds:g} s.") from None
     if done.returncode != 0:
         raise Failed((program, *arguments[:3]), done.stderr.strip() or done.stdout)
     return done.stdout.rstrip("\n")

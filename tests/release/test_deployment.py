@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from infra.release import candidate, cloud_run
+from infra.release import candidate, cloud_run, tools
 from tests.support import fake_cloud
 from tests.support.fake_cloud import PLACEHOLDER, serving
 from tests.support.gcloud_lines import complaints
@@ -95,7 +95,7 @@ def test_a_candidate_that_is_never_connected_is_given_up(
 ) -> None:
     monkeypatch.setattr(candidate, "READY_SECONDS", 0)
     answers.health = health
-    with pytest.raises(cloud_run.Refused, match=f"answers {health[0]} to /health"):
+    with pytest.raises(tools.Refused, match=f"answers {health[0]} to /health"):
         candidate.check(cloud_run.CloudRunService("webhook", "", "", a_status(answers.url)))
 
 
@@ -315,7 +315,9 @@ def test_what_gcloud_complains_of_is_passed_on_in_a_sentence(project_after: Proj
         "ERROR: (gcloud.run.services.describe) Cannot find service [pombo-webhook]\n"
     )
     os.remove(project.directory / "bin" / "gcloud")
-    assert project.run("check", "webhook").stderr == "pombo: gcloud is not here; install the Google Cloud CLI.\n"
+    assert project.run("check", "webhook").stderr == (
+        "pombo: gcloud is not here; install the Google Cloud CLI: https://cloud.google.com/sdk/docs/install\n"
+    )
 
 
 @pytest.mark.parametrize("target", ["rollback", "drop-candidate"])
@@ -340,16 +342,16 @@ def test_a_command_of_gcloud_s_that_hangs_is_given_up(tmp_path: Path, monkeypatc
     (tmp_path / "gcloud").write_text("#!/bin/sh\nexec /bin/sleep 60\n")
     (tmp_path / "gcloud").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(cloud_run, "GCLOUD_SECONDS", 0.2)
-    with pytest.raises(cloud_run.Refused, match=r"gcloud run services list did not end within 0\.2 s\."):
-        cloud_run.gcloud("run", "services", "list")
+    monkeypatch.setattr(tools, "GCLOUD_SECONDS", 0.2)
+    with pytest.raises(tools.Refused, match=r"gcloud run services list did not end within 0\.2 s\."):
+        tools.gcloud("run", "services", "list")
 
 
 def test_gcloud_finds_nobody_to_ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "gcloud").write_text("#!/bin/sh\nread answer || echo nobody\n")
     (tmp_path / "gcloud").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert cloud_run.gcloud("projects", "delete") == "nobody\n"
+    assert tools.gcloud("projects", "delete") == "nobody"
 
 
 # ---- addresses of old revisions

@@ -9,9 +9,10 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from infra.release import metrics
-from infra.release.cloud_run import CloudRunService, Refused
+from infra.release.cloud_run import CloudRunService
 from infra.release.metrics import DELAY, Counted
 from infra.release.rollout import FEW, HOLD, POLL, STEPS, RolloutWatch, in_steps, judged
+from infra.release.tools import Refused
 from tests.support.project import DEPLOYMENT
 
 OLD = Counted(1000, 5, 100.0)
