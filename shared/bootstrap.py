@@ -144,15 +144,15 @@ def build_internal(environ: Mapping[str, str]) -> Internal:
     handler = _port(settings, "handler", _handler(settings, shutdown))
     store, queue = build_store(settings), build_queue(settings)
     channels = Channels.of(*(_port(settings, "channel", each.sending(settings)) for each in CHANNELS))
-    follow = TaskDispatch(queue, clock, limits, channels)
+    dispatch = TaskDispatch(queue, clock, limits, channels)
     tenants = _tenants(settings)
     backend = BackendMarks(handler.backend, store, limits, clock)
     senders = Senders(tenants, store, channels, limits, clock, handler.backend)
     return Internal(
         config=settings,
-        process_inbound=ProcessInbound(store, tenants, channels, handler, backend, follow, limits, clock, shutdown),
-        process_outbound=ProcessOutbound(store, channels, follow, limits, clock, shutdown),
-        sweep=Sweep(store, senders, follow, limits, clock),
+        process_inbound=ProcessInbound(store, tenants, channels, handler, backend, dispatch, limits, clock, shutdown),
+        process_outbound=ProcessOutbound(store, channels, dispatch, limits, clock, shutdown),
+        sweep=Sweep(store, senders, dispatch, limits, clock),
         senders=senders,
         handler=handler,
         store=store,

@@ -168,7 +168,7 @@ EVENTS: Mapping[str, LogEvent] = {
         "state",
         may=("attempt", "verdict", "code", "reason", "until", "duration_ms", "latency_seconds"),
     ),
-    "outbound_failed": _outbound("The provider rejected the message permanently.", *_ATTEMPT, may=("code",)),
+    "outbound_failed": _outbound("The message could not be sent; it is a dead letter now.", *_ATTEMPT, may=("code",)),
     "receipt_applied": LogEvent("Receipt stored.", ("event_type", "stage"), (*_RECEIPT, "reason")),
     "receipt_failed": LogEvent(
         "The provider failed to deliver a message that it had accepted.",

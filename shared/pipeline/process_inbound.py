@@ -64,7 +64,7 @@ class ProcessInbound:
     channels: Channels
     handler: Handler
     backend: BackendMarks
-    follow: TaskDispatch
+    dispatch: TaskDispatch
     limits: Limits
     clock: Clock
     stopping: Callable[[], bool]
@@ -89,7 +89,7 @@ class ProcessInbound:
             if elected:
                 self.backend.give_back(token)
             self._log_arrival(step, task)
-            return self.follow(step, task)
+            return self.dispatch(step, task)
         return self._run(step.next.record, seen, elected, task, token, began)
 
     def _lease(
@@ -139,7 +139,7 @@ class ProcessInbound:
             self.backend.change(change)
         elif elected:
             self.backend.give_back(token)
-        answer = self.follow(step, task)
+        answer = self.dispatch(step, task)
         self._log_end(record, verdict, step, answer, began)
         return answer
 

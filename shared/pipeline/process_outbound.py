@@ -13,7 +13,7 @@ from shared.domain.identity import Echo
 from shared.domain.limits import Limits
 from shared.domain.marks import Marks
 from shared.domain.record import Delivery, State, Task
-from shared.domain.verdicts import Accepted, Lost, Refused, Released, SendVerdict
+from shared.domain.verdicts import Accepted, Lost, Released, SendVerdict
 from shared.pipeline import log_fields
 from shared.pipeline.channels import Channels
 from shared.pipeline.clock import Clock
@@ -29,7 +29,7 @@ class ProcessOutbound:
 
     store: Store
     channels: Channels
-    follow: TaskDispatch
+    dispatch: TaskDispatch
     limits: Limits
     clock: Clock
     stopping: Callable[[], bool]
@@ -46,7 +46,7 @@ class ProcessOutbound:
 
     def _process(self, record: Delivery, task: Task, began: float) -> Answer:
         if record.final:  # no send follows, so it needs no channel: its provider may have none here any more
-            return self.follow(lease(record, task, "", Go(), self.limits, self.clock.now()), task)
+            return self.dispatch(lease(record, task, "", Go(), self.limits, self.clock.now()), task)
         senders = SenderMarks(self.store, self.channels[record.provider], self.limits, self.clock)
         fingerprint = senders.channel.fingerprint(record.sender)
         seen = senders.read(record, fingerprint)
@@ -61,7 +61,7 @@ class ProcessOutbound:
                 senders.give_back(record, token, ended=step.write is not None and step.write.final)
         if not isinstance(step.next, Run):
             self._log_arrival(step)
-            return self.follow(step, task)
+            return self.dispatch(step, task)
         leased = step.next.record
         verdict, answered = self._send(step.next, asked)
         learned = senders.learned(leased, seen, verdict, answered, fingerprint, token)
@@ -70,7 +70,7 @@ class ProcessOutbound:
             self.store, leased, token, learned.verdict, self.limits, self.clock, until, self.stopping
         )
         senders.keep(leased, learned)
-        answer = self.follow(settled, task)
+        answer = self.dispatch(settled, task)
         self._log_attempt(leased, verdict, settled, began)
         return answer
 
@@ -128,7 +128,7 @@ class ProcessOutbound:
                 message_hash = log_fields.message_hash(record.provider, provider_id)
             case Lost() if not is_call(record.payload):
                 name = "outbound_in_doubt"
-            case Refused():
+            case _ if settled.write is not None and settled.write.state is State.DEAD:
                 name = "outbound_failed"
             case Released():
                 name = "outbound_attempt"

@@ -56,7 +56,7 @@ class Sweep:
 
     store: Store
     senders: Senders
-    follow: TaskDispatch
+    dispatch: TaskDispatch
     limits: Limits
     clock: Clock
 
@@ -105,7 +105,7 @@ class Sweep:
             logs.event("state_unknown", severity="WARNING", delivery=key)
             return SweepOutcome.PASSED
         if isinstance(step.next, Ensure):
-            self.follow.ensure(step.next.record)
+            self.dispatch.ensure(step.next.record)
             return SweepOutcome.ENQUEUED
         return SweepOutcome.PASSED if step.write is None else SweepOutcome.HELD
 

@@ -88,7 +88,7 @@ def _inbound(script: Script) -> int:
         channels=_channels(script),
         handler=ScriptedHandler(script),
         backend=BackendMarks(script.play.backend, ScriptedStore(script), script.play.limits, ScriptedClock(script)),
-        follow=_follow(script),
+        dispatch=_dispatch(script),
         limits=script.play.limits,
         clock=ScriptedClock(script),
         stopping=script.stopping,
@@ -100,7 +100,7 @@ def _outbound(script: Script) -> int:
     process = ProcessOutbound(
         store=ScriptedStore(script),
         channels=_channels(script),
-        follow=_follow(script),
+        dispatch=_dispatch(script),
         limits=script.play.limits,
         clock=ScriptedClock(script),
         stopping=script.stopping,
@@ -112,7 +112,7 @@ def _sweep(script: Script) -> int:
     store = ScriptedStore(script)
     # What it reports of senders is for those who watch.
     nobody = Senders(NoSenders(), store, _channels(script), script.play.limits, ScriptedClock(script))
-    Sweep(store, nobody, _follow(script), script.play.limits, ScriptedClock(script))()
+    Sweep(store, nobody, _dispatch(script), script.play.limits, ScriptedClock(script))()
     return 200
 
 
@@ -128,7 +128,7 @@ def _discard(script: Script) -> int:
     return 200
 
 
-def _follow(script: Script) -> TaskDispatch:
+def _dispatch(script: Script) -> TaskDispatch:
     return TaskDispatch(ScriptedQueue(script), ScriptedClock(script), script.play.limits, _channels(script))
 
 

@@ -173,10 +173,10 @@ LOST = (
             Patch(
                 INBOUND,
                 """
-        answer = self.follow(step, task)
+        answer = self.dispatch(step, task)
 """,
                 """
-        answer = self.follow(step, task)
+        answer = self.dispatch(step, task)
         if step.write is not None and step.write.plan_size is not None:
             done = replace(step.write, state=State.DONE, lease_until=None, sweep_at=None)
             self.store.change(record.key, lambda now: Step(answer, done if now == step.write else None))

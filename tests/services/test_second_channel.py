@@ -201,7 +201,7 @@ def world(tmp_path: Path, emulator: parts.Emulator) -> Iterator[World]:
         accept = Accept(store, queue, tenants, channels, QUICKLY, clock)
         settings = config.load(parts.environment(tmp_path), config.WEBHOOK)
         public = bootstrap.Webhook(settings, accept, channels, store, queue, shutdown)
-        follow = TaskDispatch(queue, clock, QUICKLY, channels)
+        dispatch = TaskDispatch(queue, clock, QUICKLY, channels)
         handler = HandlerRunner(
             TeamFunction(say_it_back, QUICKLY.max_replies), timeout=timedelta(seconds=5), threads=2, stopping=shutdown
         )
@@ -210,10 +210,10 @@ def world(tmp_path: Path, emulator: parts.Emulator) -> Iterator[World]:
         private = bootstrap.Internal(
             config=config.load(parts.environment(tmp_path), config.INTERNAL),
             process_inbound=ProcessInbound(
-                store, tenants, channels, handler, backend, follow, QUICKLY, clock, shutdown
+                store, tenants, channels, handler, backend, dispatch, QUICKLY, clock, shutdown
             ),
-            process_outbound=ProcessOutbound(store, channels, follow, QUICKLY, clock, shutdown),
-            sweep=Sweep(store, senders, follow, QUICKLY, clock),
+            process_outbound=ProcessOutbound(store, channels, dispatch, QUICKLY, clock, shutdown),
+            sweep=Sweep(store, senders, dispatch, QUICKLY, clock),
             senders=senders,
             handler=handler,
             store=store,

@@ -379,7 +379,7 @@ def internal_parts(
     built = bootstrap.build_internal(environment(directory, **more))
     store, tapped, clock = Tapped(built.store), Tapped(queue or built.queue), Clock()
     limits = built.config.limits
-    follow = TaskDispatch(tapped, clock, limits, built.process_outbound.channels)
+    dispatch = TaskDispatch(tapped, clock, limits, built.process_outbound.channels)
     handler = built.handler
     if handle is not None:
         handler = HandlerRunner(
@@ -389,7 +389,7 @@ def internal_parts(
             stopping=built.shutdown,
             all_or_nothing=built.config["PLAN_ALL_OR_NOTHING"],
         )
-    changed = {"store": store, "follow": follow, "clock": clock}
+    changed = {"store": store, "dispatch": dispatch, "clock": clock}
     backend = BackendMarks(handler.backend, store, limits, clock)
     senders = replace(built.senders, store=store, clock=clock, backend=handler.backend)
     parts = replace(

@@ -76,7 +76,7 @@ def channels_of(tmp_path: Path) -> dict[str, Channels]:
         "accept": webhook.accept.channels,
         "inbound": internal.process_inbound.channels,
         "outbound": internal.process_outbound.channels,
-        "follow": internal.process_outbound.follow.channels,
+        "dispatch": internal.process_outbound.dispatch.channels,
         "senders": internal.senders.channels,
         "read by": bootstrap._to_read_by(),
     }

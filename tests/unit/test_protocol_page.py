@@ -443,12 +443,12 @@ class _NoQueue:
 @pytest.mark.parametrize("name", ["an event's task", "a handler's end", "a message's task", "a send's end"])
 def test_a_task_that_cannot_be_made_turns_the_answer_into_503(name: str) -> None:
     act = TABLES[name][-1]
-    follow = TaskDispatch(_NoQueue(), None, LIMITS, None)  # type: ignore[arg-type]
+    dispatch = TaskDispatch(_NoQueue(), None, LIMITS, None)  # type: ignore[arg-type]
     seen: set[int] = set()
     for it, row in _with_rows(name):
         if row["then"] in ("its task", "next hop") and row.line not in seen:
             seen.add(row.line)
-            answer = follow(act(it), it.task or task_for(it.record))
+            answer = dispatch(act(it), it.task or task_for(it.record))
             assert answer_of(answer).startswith("503 "), str(row)
     assert seen
 

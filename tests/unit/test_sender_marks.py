@@ -82,8 +82,8 @@ class World:
 
     def process(self, record: Delivery, hop: int = 0) -> Answer:
         """The record's own task arrives."""
-        follow = TaskDispatch(self.queue, self.clock, self.limits, self.channels)
-        run = ProcessOutbound(self.store, self.channels, follow, self.limits, self.clock, lambda: self.stops)
+        dispatch = TaskDispatch(self.queue, self.clock, self.limits, self.channels)
+        run = ProcessOutbound(self.store, self.channels, dispatch, self.limits, self.clock, lambda: self.stops)
         return run(task_for(self.read(record), hop=hop))
 
     def read(self, record: Delivery) -> Delivery:

@@ -36,12 +36,12 @@ def lines(caplog: pytest.LogCaptureFixture) -> Lines:
     return lines_of(caplog)
 
 
-def follow(queue: Queue, record: Delivery = PLAN) -> int:
+def dispatch(queue: Queue, record: Delivery = PLAN) -> int:
     return TaskDispatch(queue, Clock(), LIMITS, Channels({"meta": Channel()})).ensure_replies(record)
 
 
 def test_the_tasks_of_a_plan_are_counted_in_the_log(lines: Lines, caplog: pytest.LogCaptureFixture) -> None:
-    assert follow(Queue()) == 3
+    assert dispatch(Queue()) == 3
     (line,) = lines("outbound_enqueued")
     assert (line["outbound_planned"], line["outbound_enqueued"]) == (3, 3)
     assert [record.levelname for record in caplog.records] == ["INFO"]
@@ -61,7 +61,7 @@ def test_a_task_that_cannot_be_made_stops_no_other_and_is_not_counted(
 ) -> None:
     queue = Failing(*fails)
     with pytest.raises(QueueUnavailable):
-        follow(queue)
+        dispatch(queue)
     assert (queue.asked, len(queue.made)) == (3, 3 - len(fails))
     (line,) = lines("outbound_enqueued")
     assert (line["outbound_planned"], line["outbound_enqueued"]) == (3, 3 - len(fails))
@@ -69,5 +69,5 @@ def test_a_task_that_cannot_be_made_stops_no_other_and_is_not_counted(
 
 
 def test_a_plan_of_nothing_leaves_no_line(lines: Lines) -> None:
-    assert follow(Queue(), replace(PLAN, plan_size=0)) == 0
+    assert dispatch(Queue(), replace(PLAN, plan_size=0)) == 0
     assert lines("outbound_enqueued") == []

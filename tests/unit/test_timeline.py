@@ -1024,7 +1024,7 @@ def test_what_has_no_record_any_more_is_told_by_the_logs() -> None:
     assert [moment.sentence for moment in timeline.events] == [
         "New event stored.",
         "Duplicate event received; not processed again (2 times, the last at 12:00:20 UTC).",
-        "The provider rejected the message permanently. "
+        "The message could not be sent; it is a dead letter now. "
         "Meta refused it: the customer's last message is more than 24 hours old. (code 131047)",
     ]
 
@@ -1033,10 +1033,10 @@ def test_a_code_in_the_log_is_explained_by_the_provider_that_the_line_names() ->
     lines = [waiting(30, None, event="outbound_failed", code=7, provider=name) for name in ("meta", "other")]
     timeline = told_by_logs(lines[:1], lambda provider, code, _: f"{provider} said {code}.")
     assert timeline is not None
-    assert timeline.events[0].sentence == "The provider rejected the message permanently. meta said 7. (code 7)"
+    assert timeline.events[0].sentence.endswith("it is a dead letter now. meta said 7. (code 7)")
     timeline = told_by_logs(lines[1:], lambda provider, code, _: f"{provider} said {code}.")
     assert timeline is not None
-    assert timeline.events[0].sentence == "The provider rejected the message permanently. other said 7. (code 7)"
+    assert timeline.events[0].sentence.endswith("it is a dead letter now. other said 7. (code 7)")
 
 
 def test_the_logs_alone_explain_a_code_once() -> None:

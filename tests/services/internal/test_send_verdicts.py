@@ -129,6 +129,23 @@ def test_the_last_attempt_that_was_not_taken_is_dead(service: Service, provider:
     assert service.get(record).reason == "attempts"
 
 
+LAST_ATTEMPTS = {
+    "refused": (0, error(131026, 400), "outbound_failed"),
+    "retry": (LAST - 1, error(999999, 400, is_transient=True), "outbound_failed"),
+    "retry before the last": (LAST - 2, error(999999, 400, is_transient=True), "outbound_rescheduled"),
+}
+
+
+@pytest.mark.parametrize("name", LAST_ATTEMPTS)
+def test_last_attempt_is_logged_as_outbound_failed_once_the_message_is_dead(
+    service: Service, provider: parts.Provider, capfd: pytest.CaptureFixture[str], name: str
+) -> None:
+    attempts, answer, event = LAST_ATTEMPTS[name]
+    provider.answers.append(answer)
+    service.arrive(service.put(a_reply(attempt=attempts)))
+    assert said(capfd, event)["attempt"] == attempts + 1
+
+
 def test_an_outage_is_no_last_attempt(service: Service, provider: parts.Provider) -> None:
     provider.answers.append(error(2, 503))
     record = service.put(a_reply(attempt=LAST - 1))
