@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from handlers.echo import handle
 from shared.channels.meta import messages, webhook
 from shared.channels.meta.channel import MetaChannel
@@ -22,6 +24,7 @@ from shared.domain.outbound.messages import OutboundMessage
 from shared.domain.record import Delivery, Kind, Task
 from shared.domain.tasks import task_body
 from shared.domain.verdicts import Replied
+from tests.unit import files_page
 from tests.unit.test_import_directions import ADAPTER, RULES, SERVICE, SERVICE_COMMON
 
 ROOT = Path(__file__).parents[2]
@@ -33,7 +36,7 @@ LIMITS = Limits()
 
 
 def test_the_rooms_are_those_of_the_import_rules() -> None:
-    not_rooms = {"shared", "services", "services.api", "shared.log_events"}
+    not_rooms = {"shared", "services", "services.api"}
     assert set(ROOMS) == set(RULES) - not_rooms
 
 
@@ -49,6 +52,19 @@ def _said(name: str) -> str:
         return f"{named}, and what the services share"
     named = ", ".join(f"`{module}`" for module in rule.may) or "nothing"
     return named if rule.third_party else f"{named}{';' if rule.may else ', and'} no library"
+
+
+def test_list_of_files_has_the_first_sentence_of_every_module() -> None:
+    assert files_page.PAGE.read_text() == files_page.page(), "run python tests/unit/files_page.py"
+
+
+def test_first_sentence_ends_before_the_second_and_is_required(tmp_path: Path) -> None:
+    module = tmp_path / "module.py"
+    module.write_text('"""A lease: who holds it may settle. It\nends.\n\nMore."""\n')
+    assert files_page.first_sentence(module) == "A lease: who holds it may settle"
+    module.write_text("import json\n")
+    with pytest.raises(ValueError, match="has no docstring"):
+        files_page.first_sentence(module)
 
 
 def test_every_room_may_import_what_the_page_says() -> None:

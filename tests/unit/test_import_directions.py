@@ -50,7 +50,7 @@ RULES: Mapping[str, Rule] = {
     "services": Rule(may=SERVICE.may, never=("services.webhook", "services.internal", "services.api")),
     "pombo": Rule(may=("shared.handlers",), third_party=False),
     "handlers": Rule(may=("pombo", "shared.handlers")),
-    "local": Rule(may=("shared",)),
+    "local": Rule(may=("shared.config", "shared.crash", "shared.domain")),
     "cli.chaos": Rule(may=("cli", "shared", "local", "pombo")),
     "cli": Rule(may=(*SERVICE.may, "shared.operations", "local")),
 }
@@ -193,6 +193,7 @@ STRAYS = {
     "one service in another": ("services.webhook.main", "from services.internal import main"),
     "a service in what services share": ("services.error_responses", "from services.webhook import main"),
     "services in local": ("local.stack", "from services.webhook.main import app"),
+    "a store in local": ("local.stack", "from shared.stores.sqlite.store import SqliteStore"),
     "tests in local": ("local.stack", "import tests.support.builders"),
     "the domain in a team's handler": ("handlers.menu", "from shared.domain.messages import Message"),
     "a place that has no rule yet": ("shared.utils", "import json"),
