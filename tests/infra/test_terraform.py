@@ -60,6 +60,8 @@ def test_the_environments_differ_in_their_names_alone() -> None:
     for name in ("main.tf", "variables.tf", "outputs.tf"):
         staging, prod = ((TERRAFORM / root / name).read_text() for root in (STAGING, PROD))
         assert staging.replace('"staging"', '"prod"') == prod
+    for name in ("variables.tf", "outputs.tf"):
+        assert {(TERRAFORM / root / name).resolve() for root in (STAGING, PROD)} == {TERRAFORM / "environments" / name}
 
 
 def _with(workspace: Workspace, file: str, old: str, new: str, command: Callable[[], object]) -> str:

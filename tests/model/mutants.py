@@ -185,7 +185,7 @@ LOST = (
         ),
     ),
     _mutant(
-        "a task that comes early makes itself anew",
+        "an early task creates itself again",
         "I2",
         "reply: limited, own write refused",
         LEASE,
@@ -489,7 +489,7 @@ OUTAGES = (
         "waiting = replace(reopen(put_off(record, verdict.label, code, now), State.PENDING), due_at=due_at)",
     ),
     _mutant(
-        "nobody is elected",
+        "no attempt is elected",
         "guards",
         "outage: provider down again and again",
         GUARDS,
@@ -545,7 +545,7 @@ OUTAGES = (
         "wait=wait)",
     ),
     _mutant(
-        "everybody probes at the end of a block",
+        "every attempt probes at the end of a block",
         "guards",
         "reply: blocked, killed",
         GUARDS,
