@@ -31,7 +31,7 @@ def serving(service: CloudRunService) -> str:
 
 
 def check(service: CloudRunService) -> str:
-    """Ask the candidate, where anybody may. Raises Refused unless it answers as it must.
+    """Ask the candidate, where the public may. Raises Refused unless it answers as it must.
 
     The private service takes calls of the project's own queues alone. Cloud Run has asked it whether it reaches its
     store (the startup probe), or it would not be ready. Its first share of the traffic is the rest of its check.
@@ -64,7 +64,7 @@ def promote(service: CloudRunService, watch: RolloutWatch = RolloutWatch()) -> s
         return f"{serving} has the traffic already."
     revision = service.candidate()["revisionName"]
     image, before = service.image_of(revision), service.image_of(serving)
-    # The first apply's placeholder is nobody to be compared with, and would tell Meta that it has every message. An
+    # The first apply's placeholder is not compared with: it has no traffic, and answers 200 to every message. An
     # image of `make deploy` is ours, of another name: it is compared with, and its digest is none of this repository's.
     if before.startswith(service.repository.rpartition("/")[0] + "/"):
         in_steps(service, revision, serving, watch)
@@ -78,19 +78,19 @@ def promote(service: CloudRunService, watch: RolloutWatch = RolloutWatch()) -> s
 def drop(service: CloudRunService) -> str:
     """Take the image of a build that was not promoted out again, and end the pinning of the traffic. What serves stays.
 
-    Done again, it changes nothing. Without it, the next apply would deploy that build's image, and to nobody.
+    Repeating it changes nothing. Without it, the next apply would deploy that build's image, without traffic.
     """
     serves = service.image_of(service.serving)
     if not _serve(service, serves, serves):
-        return f"{service.name} has nothing to drop: it serves {_short(serves)}, and will serve what is applied."
-    return f"{service.name} goes on with {_short(serves)}, and will serve what is applied."
+        return f"{service.name} has nothing to drop: it serves {_short(serves)}, and the next apply deploys it too."
+    return f"{service.name} still serves {_short(serves)}, and the next apply deploys it too."
 
 
 def rollback(service: CloudRunService) -> str:
     """Serve the image from before the last promotion again. Done again, it changes nothing. Raises Refused.
 
     As a new revision: the old one names the secrets and settings of its day, and a secret that was rotated since would
-    come back with it. Only an image that the service has run before: whoever may push may also move the registry's tag.
+    come back with it. Only an image that the service has run before: who may push may also move the registry's tag.
     """
     digest = registry.tags_of(service).get(registry.PREVIOUS)
     if digest is None:
@@ -98,8 +98,8 @@ def rollback(service: CloudRunService) -> str:
     good = f"{service.repository}@{digest}"
     if not service.has_run(good):
         raise Refused(
-            f"{service.name} has never run {_short(good)}, which the registry calls {registry.PREVIOUS}: somebody "
-            "moved the tag. Deploy a build that you know."
+            f"{service.name} has never run {_short(good)}, which the registry calls {registry.PREVIOUS}: the "
+            "tag was moved. Deploy a build that you know."
         )
     serves = service.image_of(service.serving)
     if not _serve(service, good, serves):
@@ -110,7 +110,7 @@ def rollback(service: CloudRunService) -> str:
 def _serve(service: CloudRunService, image: str, serves: str) -> bool:
     """Have it serve an image in place of what serves, now and at the next apply; whether anything had to be done.
 
-    Raises Refused where the image does not start; then what serves goes on. No revision keeps an address of its own.
+    Raises Refused if the image does not start; then the old one still serves. No revision keeps a tagged address.
     """
     newest = service.image_of(service.newest)
     if newest == image == serves and service.follows_the_latest and not service.has_tags:
@@ -122,7 +122,7 @@ def _serve(service: CloudRunService, image: str, serves: str) -> bool:
 
 
 def _short(image: str) -> str:
-    """An image as a person tells it from another."""
+    """The part of an image that distinguishes it for a reader."""
     name, _, digest = image.partition("@")
     return digest[: len("sha256:") + 12] or name
 

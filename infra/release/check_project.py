@@ -35,7 +35,7 @@ GO_WITH_THE_DATABASE = (
     "module.pombo.module.firestore.google_firestore_field.",
     "module.pombo.module.firestore.google_firestore_index.",
 )
-"""To take a policy or an index away takes minutes; with their database they are gone at once."""
+"""Deleting a policy or an index takes minutes; deleting their database deletes them at once."""
 
 
 class ProjectCheck:
@@ -90,7 +90,7 @@ class ProjectCheck:
         return "Both plans are empty."
 
     def destroy(self) -> str:
-        """All but the bucket of the state. What is not there is gone already. Raises Refused."""
+        """All but the bucket of the state. What does not exist counts as deleted. Raises Refused."""
         if not self._has_state():
             return "Nothing is there."
         bootstrap, environment = self.roots

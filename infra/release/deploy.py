@@ -1,4 +1,4 @@
-"""Deploy: from an empty project with billing to the running webhook, in one command; again, whatever has changed.
+"""Deploy: from an empty project with billing to the running webhook, in one command; repeated, it deploys what changed.
 
 make deploy PROJECT=my-project REGION=europe-west1
 python3 -m infra.release.deploy --project=my-project --region=europe-west1 --environment=prod
@@ -59,7 +59,7 @@ def deploy(where: Place, asked: argparse.Namespace) -> str:
 
 
 def _build_up(where: Place, values: dict[str, str], pause: float) -> str:
-    """All that needs nobody at the terminal any more."""
+    """The steps that need no answer at the terminal."""
     _step(4, "bootstrap: the APIs, the repository of images, the secrets (a few minutes the first time)")
     place.make_state_bucket(where)
     place.check_no_other_environment(where)
@@ -90,7 +90,7 @@ def _say_whether(changed: bool) -> None:
 
 
 def _email(account: str) -> str | None:
-    """Of a person: alerts to a service account reach nobody."""
+    """Of a person: a service account does not read alerts."""
     return None if account.endswith("gserviceaccount.com") else account
 
 
@@ -124,7 +124,7 @@ def ended(work: Callable[[], None]) -> None:
     except Refused as refusal:
         sys.exit(f"pombo: {refusal}")
     except KeyboardInterrupt:
-        print("pombo: Stopped. The same command goes on from here.", file=sys.stderr)
+        print("pombo: Stopped. The same command continues from here.", file=sys.stderr)
         sys.exit(130)
 
 

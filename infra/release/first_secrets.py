@@ -30,7 +30,7 @@ LISTS = {"META_APP_SECRET", "META_VERIFY_TOKEN", "INTERNAL_TASK_TOKEN", "HANDLER
 
 
 def needed(place: Place) -> list[str]:
-    """The secrets that the services of this environment read and a person is to give."""
+    """The secrets that the services of this environment read and that the operator must give."""
     text = place.variables.read_text(encoding="utf-8")
     backend = ["HANDLER_URL_SECRET"] if re.search(r"^handler_url\s*=", text, re.M) else []
     return [*ASKED, *MADE, *backend, *variables.handler_secrets(text)]

@@ -29,7 +29,7 @@ ENDPOINT = "CLOUDSDK_API_ENDPOINT_OVERRIDES_MONITORING"
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The requests of one revision within a while. `p95` is in milliseconds, None where nobody asked it anything."""
+    """The requests of one revision in a period. `p95` is in milliseconds, None without requests."""
 
     requests: int = 0
     failed: int = 0

@@ -2,7 +2,7 @@
 
 python -m infra.release.mirror --project my-project --region europe-west1
 
-What a build takes from there, nobody outside changes or takes away. Without Docker: by the registries' own protocol.
+No one outside can change or delete what a build takes from there. Without Docker: by the registries' own protocol.
 https://distribution.github.io/distribution/spec/api/
 """
 

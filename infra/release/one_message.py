@@ -72,7 +72,7 @@ def follow_it(where: Place, since: str, longest: float = LONGEST_SECONDS, pause:
 
 
 def _lines_without_fault(where: Place, since: str) -> list[dict[str, object]]:
-    """Raises Refused where one of them must not be there, whatever else is."""
+    """Raises Refused if the log has an event that must not occur."""
     lines = _lines(where, since)
     if wrong := [line for line in lines if _event(line) in WRONG]:
         raise Refused(f"The log has {_event(wrong[0])}: {_reason(wrong[0])}.")

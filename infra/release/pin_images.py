@@ -93,7 +93,7 @@ def pin(paths: Sequence[Path]) -> Mapping[str, str]:
 
 
 def authorized(reference: Reference, client: httpx.Client) -> dict[str, str]:
-    """The headers of somebody who has no account there, as far as any are asked for. Raises NotPinned."""
+    """The headers of a caller without an account there, if the registry asks for any. Raises NotPinned."""
     try:
         response = client.head(reference.url, headers={"Accept": MANIFESTS})
         if response.status_code != httpx.codes.UNAUTHORIZED:

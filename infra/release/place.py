@@ -13,7 +13,7 @@ FIRST_APIS = ("cloudresourcemanager", "serviceusage", "storage", "secretmanager"
 """What has to answer before Terraform: so that it can look at the project, and we at the region and the secrets."""
 
 ACCOUNT_APIS = ("cloudresourcemanager", "serviceusage", "cloudbilling")
-"""What has to be on, where a service account deploys, before it can ask anything: gcloud counts the calls on that
+"""What must be on before a service account that deploys can ask anything: gcloud counts the calls on that
 account's project."""
 
 API_OFF = ("has not been used in project", "SERVICE_DISABLED")
@@ -56,19 +56,19 @@ def check_words(place: Place) -> None:
     """Raises Refused where a name cannot be right, before anything is called."""
     if not re.fullmatch(r"[a-z][a-z0-9-]{4,28}[a-z0-9]", place.project):
         raise Refused(
-            f"{place.project} is no project ID: 6 to 30 lower-case letters, digits and hyphens, like my-project-1."
+            f"{place.project} is not a project ID: 6 to 30 lower-case letters, digits and hyphens, like my-project-1."
         )
     if not re.fullmatch(r"[a-z]+-[a-z]+[0-9]{1,2}", place.region):
-        raise Refused(f"{place.region} is no region; europe-west1 and us-central1 are two.")
+        raise Refused(f"{place.region} is not a region. Two examples: europe-west1, us-central1.")
 
 
 def check_tools() -> str:
-    """The account that is logged in. Raises Refused where a program is missing or old, or nobody is logged in."""
+    """The account that is logged in. Raises Refused if a program is missing or old, or no account is logged in."""
     _check_version("gcloud", json.loads(gcloud("version", "--format=json"))["Google Cloud SDK"], GCLOUD)
     _check_version("terraform", json.loads(terraform(Path.cwd(), "version", "-json"))["terraform_version"], TERRAFORM)
     account = gcloud("auth", "list", "--filter=status:ACTIVE", "--format=value(account)")
     if not account:
-        raise Refused("Nobody is logged in with gcloud: run gcloud auth login.")
+        raise Refused("No account is logged in with gcloud: run gcloud auth login.")
     if not os.environ.get("GOOGLE_OAUTH_ACCESS_TOKEN"):
         try:
             gcloud("auth", "application-default", "print-access-token")
@@ -92,7 +92,7 @@ def check_project(place: Place) -> None:
             raise Refused(_turn_on(place)) from None
         raise Refused(
             f"There is no project {place.project} that you may see: run gcloud projects create {place.project}, or log "
-            "in as somebody who may."
+            "in with an account that may see it."
         ) from None
     if described.get("lifecycleState") != "ACTIVE":
         raise Refused(f"{place.project} is being deleted: gcloud projects undelete {place.project} takes that back.")
@@ -112,7 +112,7 @@ def check_project(place: Place) -> None:
 def _turn_on(place: Place) -> str:
     apis = " ".join(f"{api}.googleapis.com" for api in ACCOUNT_APIS)
     return (
-        "An API is off in the project of the account that is logged in: as somebody who may, run gcloud services "
+        "An API is off in the project of the account that is logged in: with an account that may, run gcloud services "
         f"enable {apis} --project={place.project} (or that account's own project), and wait some minutes."
     )
 

@@ -21,8 +21,8 @@ def tags_of(service: CloudRunService) -> dict[str, str]:
 def tag(service: CloudRunService, image: str, name: str) -> None:
     """Give one of a service's images this tag, in place of the one that has it. Raises Refused.
 
-    Not by `gcloud artifacts docker tags add`, which deletes a tag before it makes it anew: the account that deploys may
-    not delete, and in between there would be none.
+    Not by `gcloud artifacts docker tags add`, which deletes a tag before it creates it again: the account that deploys
+    may not delete, and meanwhile there would be no tag.
     """
     digest, there = image.partition("@")[2], tags_of(service).get(name)
     if there == digest:

@@ -1,4 +1,4 @@
-"""A rollout: a candidate gets the traffic in steps, and it goes back by itself if the candidate does worse."""
+"""A rollout: a candidate gets the traffic in steps, and loses it again if it does worse."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -50,7 +50,7 @@ def judged(new: Counted, old: Counted) -> RolloutVerdict:
 
 @dataclass(frozen=True, slots=True)
 class RolloutWatch:
-    """How a step is watched. `hold` 0 looks once and waits for nothing: for a project in which nobody writes."""
+    """How a step is watched. `hold` 0 checks once without waiting: for a project without traffic."""
 
     hold: float = HOLD
     read: Callable[[CloudRunService, float, float], Mapping[str, Counted]] = counted

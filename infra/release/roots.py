@@ -1,6 +1,6 @@
-"""Roots: a Terraform root is made ready and applied, without anybody at the terminal.
+"""Roots: a Terraform root is made ready and applied, without questions at the terminal.
 
-No service and nothing that keeps something is destroyed or made anew: a plan that wants to is refused. What Google
+A plan that would destroy or replace a service, or a resource that holds data, is refused. What Google
 refuses for a moment only, an API that does not answer everywhere yet or a change beside another, is tried again.
 """
 
@@ -33,7 +33,7 @@ KEPT = (
     "google_secret_manager_secret",
     "google_storage_bucket",
 )
-"""What no apply from here takes away. (An alert, a binding or an index may go: a change of a variable means it.)"""
+"""What no apply from here may destroy. (An alert, a binding or an index may go: a change of a variable means it.)"""
 
 _SHOWN = re.compile(r" complete after |: Still \w+\.\.\. \[(?:\S+, )?\d+m00?s |^(?:Apply|Destroy) complete")
 

@@ -62,7 +62,7 @@ def put_together(service: SourceService, folder: Path) -> None:
     base = (root / "services" / "base-image.txt").read_text(encoding="utf-8").strip()
     dockerfile = re.sub(r"^ARG PYTHON_IMAGE$", f"ARG PYTHON_IMAGE={base}", dockerfile, flags=re.M)
     (folder / "Dockerfile").write_text(dockerfile, encoding="utf-8")
-    # gcloud leaves out what a .gitignore says where there is no .gcloudignore; here everything is meant.
+    # gcloud leaves out what a .gitignore says where there is no .gcloudignore; here all of it must be sent.
     (folder / ".gcloudignore").write_text("# everything\n", encoding="utf-8")
 
 
@@ -99,7 +99,7 @@ def hash_of(folder: Path) -> str:
 
 
 def deploy(service: SourceService) -> str:
-    """Have it serve this source; a sentence that says what was done. Raises Refused; then what serves goes on."""
+    """Have it serve this source; says what was done. Raises Refused; then the old image still serves."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name, service.kind)
         folder.mkdir()
@@ -124,7 +124,7 @@ def deploy(service: SourceService) -> str:
 def _built(service: SourceService, tag: str) -> str | None:
     """The image of this very source, if the service has run it. (Where the registry does not say, it is built again.)
 
-    pombo-build may push, and so move the tag to an image of somebody else's: the tag alone is not believed.
+    pombo-build may push, and so move the tag to a foreign image: the tag alone is not trusted.
     """
     try:
         tags = json.loads(gcloud("artifacts", "docker", "tags", "list", service.image, "--format=json"))

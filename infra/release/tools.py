@@ -13,7 +13,7 @@ INSTALL = {
     "python3": "install Python 3.11 or newer under that name",
 }
 AUTOMATED = {"TF_IN_AUTOMATION": "1", "TF_INPUT": "0", "CLOUDSDK_CORE_DISABLE_PROMPTS": "1"}
-"""Neither program may wait for an answer that nobody sees."""
+"""Neither program may wait for an answer on a terminal."""
 
 
 GCLOUD_SECONDS = 600
@@ -81,7 +81,7 @@ def follow(
     """What a program prints, each line shown at once if it is one to show. Raises Failed.
 
     It runs in a session of its own, so that Ctrl-C reaches this program alone, which passes it on once: terraform then
-    puts its state away and ends. Two at once would make it drop everything.
+    saves its state and ends. Two at once would make it stop without saving.
     """
     process = _started(program, arguments, folder)
     assert process.stdout is not None

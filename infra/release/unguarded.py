@@ -33,7 +33,7 @@ def copy(root: Path, folder: Path) -> None:
             found[guard] += times
         path.write_text(text, encoding="utf-8")
     if none := [guard for guard, times in found.items() if times == 0]:
-        raise Refused(f"infra/terraform has no {none[0]} any more, and infra/release/unguarded.py takes it away.")
+        raise Refused(f"infra/terraform no longer has {none[0]}, which infra/release/unguarded.py removes.")
 
 
 def without_the_state_bucket(bootstrap: Path) -> None:

@@ -25,7 +25,7 @@ def check(place: Place) -> None:
         if given.get(name) != wanted:
             raise Refused(
                 f"{place.variables} says {name} = {json.dumps(given.get(name))}, and you say {wanted}: it is of "
-                "another deployment. Move it away, or say what it says."
+                "another deployment. Move the file, or give the values that it holds."
             )
 
 
@@ -33,11 +33,11 @@ def write(place: Place, phone_number_id: str, handler: str, email: str | None) -
     """Raises Refused where a value cannot be right."""
     if not re.fullmatch(r"[0-9]{5,20}", phone_number_id):
         raise Refused(
-            f"{phone_number_id or 'Nothing'} is no phone number ID: it is the long number that Meta shows beside the "
-            "number (WhatsApp, API Setup), not the number itself."
+            f"{phone_number_id or 'Nothing'} is not a phone number ID: that is the long number that Meta shows "
+            "beside the number (WhatsApp, API Setup), not the number itself."
         )
     if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", handler):
-        raise Refused(f"{handler} is no handler: module:function, like handlers.echo:handle.")
+        raise Refused(f"{handler} is not a handler: write module:function, like handlers.echo:handle.")
     values = {
         "project": place.project,
         "region": place.region,

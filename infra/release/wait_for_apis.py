@@ -54,7 +54,7 @@ ASK_SECONDS = 15.0
 
 
 def answers(url: str, headers: Mapping[str, str]) -> bool:
-    """Whether the API says anything but that it is off. An error of the network or the server is no answer."""
+    """Whether the API says anything but that it is off. An error of the network or the server does not count."""
     request = urllib.request.Request(url, headers=dict(headers))
     try:
         with urllib.request.urlopen(request, timeout=ASK_SECONDS):
@@ -110,7 +110,7 @@ def main(given: Sequence[str] | None = None) -> None:
         return
     token = token_of_caller()
     if token is None:
-        sys.exit("pombo: Nobody is logged in: run gcloud auth login and gcloud auth application-default login.")
+        sys.exit("pombo: No account is logged in: run gcloud auth login and gcloud auth application-default login.")
     headers = {"Authorization": f"Bearer {token}", "X-Goog-User-Project": asked.project}
     deadline = time.monotonic() + asked.longest
     for api in apis:
@@ -118,7 +118,7 @@ def main(given: Sequence[str] | None = None) -> None:
         if not wait(f"{asked.at.format(api=api)}/{path}", headers, deadline, asked.pause):
             sys.exit(
                 f"pombo: {api}.googleapis.com was turned on and still does not answer after {asked.longest:.0f} s. "
-                "Run the same command again: it goes on from here."
+                "Run the same command again: it continues from here."
             )
 
 

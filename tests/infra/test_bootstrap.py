@@ -182,7 +182,7 @@ def test_an_api_that_stays_off_is_named_in_one_sentence(api: tuple[Api, str]) ->
     assert done.returncode == 1
     assert done.stderr == (
         "pombo: run.googleapis.com was turned on and still does not answer after 0 s. "
-        "Run the same command again: it goes on from here.\n"
+        "Run the same command again: it continues from here.\n"
     )
     assert wait("http://127.0.0.1:9", "run", longest=0.1).returncode == 1
 

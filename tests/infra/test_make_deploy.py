@@ -414,7 +414,7 @@ def test_the_hash_of_a_source_is_of_names_and_contents(tmp_path: Path) -> None:
 # ---- what is refused before anything is made
 
 REFUSALS: list[tuple[str, dict[str, Any], tuple[str, ...], str]] = [
-    ("nobody logged in", {"account": ""}, (FIRST,), "Nobody is logged in with gcloud: run gcloud auth login."),
+    ("nobody logged in", {"account": ""}, (FIRST,), "No account is logged in with gcloud: run gcloud auth login."),
     (
         "no credentials for Terraform",
         {"default_credentials": False},
@@ -426,16 +426,17 @@ REFUSALS: list[tuple[str, dict[str, Any], tuple[str, ...], str]] = [
         "no project",
         {"project": {"projectId": "another-project"}},
         (FIRST,),
-        "There is no project my-project-1 that you may see: run gcloud projects create my-project-1, or log in as "
-        "somebody who may.",
+        "There is no project my-project-1 that you may see: run gcloud projects create my-project-1, or log in "
+        "with an account that may see it.",
     ),
     *(
         (
             f"the API of {api} off",
             {"off": [api]},
             (FIRST,),
-            "An API is off in the project of the account that is logged in: as somebody who may, run gcloud services "
-            "enable cloudresourcemanager.googleapis.com serviceusage.googleapis.com cloudbilling.googleapis.com "
+            "An API is off in the project of the account that is logged in: with an account that may, run gcloud "
+            "services enable cloudresourcemanager.googleapis.com serviceusage.googleapis.com "
+            "cloudbilling.googleapis.com "
             "--project=my-project-1 (or that account's own project), and wait some minutes.",
         )
         for api in ("projects", "billing")
@@ -464,14 +465,14 @@ REFUSALS: list[tuple[str, dict[str, Any], tuple[str, ...], str]] = [
         "a number that is none",
         {},
         ("--phone-number-id=+49 30 1",),
-        "+49 30 1 is no phone number ID: it is the long number that Meta shows beside the number (WhatsApp, API "
+        "+49 30 1 is not a phone number ID: that is the long number that Meta shows beside the number (WhatsApp, API "
         "Setup), not the number itself.",
     ),
     (
         "a handler that is none",
         {},
         (FIRST, "--handler=handlers/echo.py"),
-        "handlers/echo.py is no handler: module:function, like handlers.echo:handle.",
+        "handlers/echo.py is not a handler: write module:function, like handlers.echo:handle.",
     ),
     (
         "no secret and no terminal",
@@ -591,8 +592,8 @@ def test_a_wrong_option_is_one_sentence(empty: Deployment, options: tuple[str, .
 @pytest.mark.parametrize(
     ("project", "region", "said"),
     [
-        ("My Project", "europe-west1", "My Project is no project ID"),
-        ("my-project-1", "europe", "europe is no region; europe-west1 and us-central1 are two."),
+        ("My Project", "europe-west1", "My Project is not a project ID"),
+        ("my-project-1", "europe", "europe is not a region. Two examples: europe-west1, us-central1."),
     ],
 )
 def test_a_name_that_is_none_is_refused_before_anything_is_called(
@@ -729,4 +730,4 @@ def test_ctrl_c_lets_terraform_put_its_state_away_and_is_one_sentence(tmp_path: 
     out, error = process.communicate(timeout=30)
     assert out == "    put away after 1\n"
     assert process.returncode == 130
-    assert error.splitlines()[-1] == "pombo: Stopped. The same command goes on from here."
+    assert error.splitlines()[-1] == "pombo: Stopped. The same command continues from here."

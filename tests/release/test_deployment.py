@@ -216,7 +216,7 @@ def test_a_service_that_cannot_be_dropped_does_not_keep_the_other_from_it(projec
     done = project.run("drop", "internal", "webhook")
     assert done.returncode == 1
     assert "UNAVAILABLE" in done.stderr
-    assert "pombo-webhook goes on with" in done.stdout
+    assert "pombo-webhook still serves" in done.stdout
     assert project.addresses() == ["pombo-internal-00004"]
     project.change(lambda state: state.update(away=[["describe", "pombo-internal"], ["describe", "pombo-webhook"]]))
     assert project.run("drop", "internal", "webhook").stderr.count("pombo: ") == 2
