@@ -66,7 +66,7 @@ def test_every_error_of_a_send_is_on_the_page_with_the_verdict_that_it_carries()
     assert {error.__name__: type(error().verdict).__name__ for error in errors_of_a_send()} == RAISED
 
 
-def test_what_the_page_says_of_the_status_of_an_error_is_so() -> None:
+def test_page_names_the_right_status_for_each_send_error() -> None:
     assert [error(7, status=400).answered for error in errors_of_a_send()] == [True] * len(RAISED)
     assert [error(7).answered for error in errors_of_a_send()] == [False] * len(RAISED)
     assert is_outage(AnswerLost().verdict)
@@ -78,7 +78,7 @@ def test_what_the_page_says_of_the_status_of_an_error_is_so() -> None:
         assert task_responses.STATUS[refused] == answered
 
 
-def test_the_page_names_the_errors_whose_wait_the_answer_may_ask_for() -> None:
+def test_page_names_the_errors_whose_answer_can_request_a_wait() -> None:
     wait = timedelta(seconds=77)
     waits = {
         error.__name__
@@ -95,7 +95,7 @@ def test_the_page_names_the_errors_whose_wait_the_answer_may_ask_for() -> None:
     assert documented in named
 
 
-def test_the_page_says_how_long_each_scope_waits() -> None:
+def test_page_names_the_wait_of_each_limit_scope() -> None:
     rows = re.findall(r"^\| (`\w+Scope\.[^|]*) \|[^|]*\| ([^|]*) \|$", ERRORS, re.M)
     said = {scope: wait for scopes, wait in rows for scope in re.findall(r"`(\w+\.\w+)`", scopes)}
     waits = Waits()
@@ -135,7 +135,7 @@ NOT_WIRING = {"infra/release/deploy.py", "examples/requests/send.py"}
 
 
 @pytest.mark.parametrize(("place", "what"), PLACES)
-def test_each_place_where_a_provider_is_put_together_has_what_the_page_says(place: str, what: str) -> None:
+def test_each_place_that_wires_a_provider_has_the_names_on_the_page(place: str, what: str) -> None:
     text = (ROOT / place).read_text()
     names = re.findall(r"`([A-Za-z]\w+)`", what)
     assert [name for name in names if not re.search(rf"\b{name}\b", text)] == []
@@ -160,7 +160,7 @@ def test_the_command_line_reads_with_every_channel_that_the_services_have(tmp_pa
     assert {sender.provider for sender in internal.senders.tenants.senders()} == internal.senders.channels.keys()
 
 
-def test_a_stored_message_is_told_from_news_by_the_key_that_the_page_says() -> None:
+def test_payload_key_on_the_page_separates_a_stored_message_from_news() -> None:
     rule = PROVIDER.split("\n- The `payload` of a `MessageReceived`")[1].split("\n- ")[0]
     (key,) = re.findall(r"`(\w+)`", rule)
     news = {"field": "account_update", "value": {}}
@@ -168,7 +168,7 @@ def test_a_stored_message_is_told_from_news_by_the_key_that_the_page_says() -> N
     assert log_fields.type_of(pending(Kind.INBOUND, payload=news)) != log_fields.MESSAGE
 
 
-def test_the_rules_of_events_name_each_word_that_is_logged() -> None:
+def test_event_rules_on_the_page_name_each_logged_field() -> None:
     rule = PROVIDER.split("\n- These words are logged:")[1].split("\n- ")[0]
     assert {"field", "code", "Parsed.ignored"} <= set(re.findall(r"`([\w.]+)`", rule))
 

@@ -67,7 +67,7 @@ def test_first_sentence_ends_before_the_second_and_is_required(tmp_path: Path) -
         files_page.first_sentence(module)
 
 
-def test_every_room_may_import_what_the_page_says() -> None:
+def test_each_room_imports_what_the_page_allows() -> None:
     assert {name: _said(name) for name in ROOMS} == ROOMS
     assert ADAPTER.third_party
 
@@ -77,7 +77,7 @@ def _events(body: bytes) -> Any:
     return webhook.parse(body).events
 
 
-def test_the_bytes_of_one_webhook_take_the_way_that_the_page_tells() -> None:
+def test_one_webhook_becomes_the_record_task_and_request_on_the_page() -> None:
     post, stored, task, reply, request = BLOCKS
     (event,) = _events(json.dumps(post).encode())
     assert isinstance(event, MessageReceived)
@@ -116,7 +116,7 @@ def _created(event: MessageReceived, correlation_id: str) -> Delivery:
     )
 
 
-def test_every_part_of_the_way_is_where_the_page_says() -> None:
+def test_every_part_on_the_page_is_defined_in_the_named_file() -> None:
     named = re.findall(r"`([\w.]+)`\s\(`([\w/]+\.py)`\)", PAGE)
     assert len(named) >= 15
     missing = [f"{name} in {path}" for name, path in named if not _defines(ROOT / path, name)]

@@ -47,7 +47,7 @@ def numbers_shown(record: Delivery) -> list[int]:
     return [int(one.sentence.rpartition("attempt ")[2].split(",")[0].rstrip(")")) for one in told]
 
 
-def test_the_most_attempts_that_can_be_set_are_all_kept() -> None:
+def test_every_attempt_up_to_the_largest_max_attempts_is_stored() -> None:
     assert MOST.max_attempts == ATTEMPTS_KEPT == 50
     with pytest.raises(ConfigError):
         load({"MAX_ATTEMPTS": str(ATTEMPTS_KEPT + 1)}, INTERNAL)
@@ -69,7 +69,7 @@ def test_the_timeline_shows_that_the_first_of_many_attempts_was_cut_off(limits: 
     assert numbers_shown(record) == list(range(2, limits.max_attempts + 1))
 
 
-def test_the_newest_attempts_are_kept() -> None:
+def test_newest_attempts_survive_when_the_log_is_full() -> None:
     first = exhausted(replace(pending(Kind.INBOUND), give_up_at=None), MOST)
     again = replay(first, MOST, NOW).write
     assert again is not None

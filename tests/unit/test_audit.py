@@ -108,7 +108,7 @@ def test_every_package_of_both_locks_is_asked_for_by_its_version(advisories: Adv
                 assert (canonicalize_name(one.name), version.version) in asked
 
 
-def test_a_vulnerability_fails_and_says_of_what_and_what_mends_it(
+def test_vulnerability_fails_the_audit_and_names_package_and_fix(
     advisories: Advisories, lock: Path, tmp_path: Path
 ) -> None:
     advisories.about |= {"flask": ADVISORY, "click": ADVISORY | {"affected": []}}
@@ -141,7 +141,7 @@ def test_a_good_answer_is_good_for_a_day_and_for_the_same_locks(
 
 
 @pytest.mark.parametrize("in_ci", ["", "true"])
-def test_where_nobody_can_be_asked_it_says_so_in_one_line_and_lets_the_check_go_on(
+def test_unreachable_advisory_service_warns_in_one_line_and_passes(
     lock: Path, tmp_path: Path, in_ci: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CI", in_ci)
@@ -154,7 +154,9 @@ def test_where_nobody_can_be_asked_it_says_so_in_one_line_and_lets_the_check_go_
 
 
 @pytest.mark.parametrize("after", [0, 1])
-def test_a_service_in_trouble_is_nobody_to_ask(advisories: Advisories, lock: Path, tmp_path: Path, after: int) -> None:
+def test_failing_advisory_service_warns_and_passes(
+    advisories: Advisories, lock: Path, tmp_path: Path, after: int
+) -> None:
     advisories.fails_after = after
     ended = audit(advisories, tmp_path, lock)
     assert (ended.returncode, ended.stdout) == (0, "")

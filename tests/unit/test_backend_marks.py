@@ -139,7 +139,7 @@ def test_a_mark_is_read_again_after_five_seconds(world: World) -> None:
     assert (marks.read(), world.store.asked["marks"]) == (written, asked + 1)
 
 
-def test_what_this_instance_wrote_it_knows_at_once(world: World) -> None:
+def test_instance_knows_its_own_mark_without_a_read(world: World) -> None:
     world.marks_of.read()
     world.marks_of.change(lambda _: Marks(down=Outage(at(40), seconds(40))))
     asked = world.store.asked["marks"]
@@ -164,7 +164,7 @@ def test_where_all_is_well_many_events_cost_one_read_and_no_write(world: World) 
 # ---- the election
 
 
-def test_who_is_not_elected_after_lost_answers_does_not_wait_for_an_outage(world: World) -> None:
+def test_loser_of_the_election_after_a_lost_answer_waits_for_the_probe(world: World) -> None:
     election = Elect(frozenset({"down"}), "backend_probe")
     seen = world.mark(Outage(NOW))
     world.an_instance().elect(seen, election, MINE)
@@ -172,7 +172,7 @@ def test_who_is_not_elected_after_lost_answers_does_not_wait_for_an_outage(world
     assert guard == Wait("backend_probe", at(15))
 
 
-def test_the_trial_of_a_backend_is_claimed_for_as_long_as_it_may_take(world: World) -> None:
+def test_backend_trial_claim_lasts_as_long_as_the_trial_can_take(world: World) -> None:
     world.limits = replace(LIMITS, handler_timeout=seconds(600))
     marks = world.an_instance()
     seen = world.mark(Outage(NOW, seconds(40)))
@@ -214,7 +214,7 @@ def test_a_claim_on_an_old_copy_of_the_mark_is_refused(world: World) -> None:
     ],
 )
 @pytest.mark.parametrize("is_seen", [True, False], ids=["seen", "came meanwhile"])
-def test_a_failure_counts_by_the_mark_as_it_stands_now(
+def test_backend_failure_counts_against_the_current_mark(
     world: World, current: Outage | None, failure: BackendUnavailable, verdict: Any, is_seen: bool
 ) -> None:
     now = world.mark(current)
@@ -306,7 +306,7 @@ def test_any_answer_to_the_trial_deletes_the_mark(world: World, said: Exception 
     assert world.down is None
 
 
-def test_an_answer_that_is_no_use_still_spends_an_attempt(world: World) -> None:
+def test_unusable_answer_from_backend_spends_an_attempt(world: World) -> None:
     world.mark(Outage(NOW, seconds(40)))
     world.handler.says = [HandlerFault("500.")]
     record = world.add("a")
@@ -317,7 +317,7 @@ def test_an_answer_that_is_no_use_still_spends_an_attempt(world: World) -> None:
 @pytest.mark.parametrize(
     "kind", ["reaction", None, "unparsable"], ids=["not handled", "an account's news", "unparsable"]
 )
-def test_what_asks_no_backend_does_not_wait_for_it(world: World, kind: str | None) -> None:
+def test_event_that_calls_no_backend_does_not_wait_for_it(world: World, kind: str | None) -> None:
     mark = Outage(at(40), seconds(40))
     world.mark(mark)
     world.channel.kind = kind
@@ -335,7 +335,7 @@ def test_what_asks_no_backend_does_not_wait_for_it(world: World, kind: str | Non
         (None, False),
     ],
 )
-def test_news_that_an_account_may_send_lifts_the_blocks_of_its_senders(
+def test_change_that_restores_an_account_lifts_the_blocks_of_its_senders(
     world: World, news: StateChange | None, lifts: bool
 ) -> None:
     blocked = Marks(Outage(at(9)), Block(at(900), seconds(900), 368), receipt_block=ReceiptBlock(131042, NOW))
@@ -387,7 +387,7 @@ def test_a_mark_that_was_deleted_while_a_call_failed_stays_deleted(world: World)
     assert world.read(record).attempt == 0
 
 
-def test_an_early_task_after_a_failed_try_says_no_word_of_an_outage(world: World) -> None:
+def test_early_task_after_a_failed_attempt_logs_no_outage(world: World) -> None:
     """What it waits for is its own retry."""
     failed = {"attempt": 1, "due_at": at(9), "attempts_log": (Attempt(at(-1), 1, "handler_failed"),)}
     record = world.add("a", **failed)
@@ -396,7 +396,7 @@ def test_an_early_task_after_a_failed_try_says_no_word_of_an_outage(world: World
     assert [line.get("reason") for line in world.lines("inbound_waiting")] != ["backend_down"]
 
 
-def test_an_early_task_in_an_outage_says_so(world: World) -> None:
+def test_early_task_in_an_outage_logs_backend_down(world: World) -> None:
     down = {"due_at": at(9), "attempts_log": (Attempt(at(-1), 1, "backend_down"),)}
     world.process(world.add("a", **down))
     assert [line["reason"] for line in world.lines("inbound_waiting")] == ["backend_down"]
@@ -411,7 +411,7 @@ def test_the_end_of_an_event_is_logged_by_what_became_of_it(world: World) -> Non
     assert line["event"] == "inbound_rescheduled"
 
 
-def test_a_store_that_is_away_while_a_call_fails_costs_the_event_nothing_more(world: World) -> None:
+def test_store_outage_after_a_failed_call_leaves_the_verdict_and_is_logged(world: World) -> None:
     """The verdict rests on the mark as it was seen, and is settled once the store is back."""
 
     class Away:
@@ -427,7 +427,7 @@ def test_a_store_that_is_away_while_a_call_fails_costs_the_event_nothing_more(wo
     assert (line["reason"], line["stage"]) == ("store_unavailable", "marks")
 
 
-def test_several_poisonous_events_hold_up_the_others_for_one_wait(world: World) -> None:
+def test_several_poisonous_events_delay_others_by_one_wait(world: World) -> None:
     """A fresh event is the trial, and its answer closes the breaker: not the poisonous ones, which would double it."""
     world.handler.poison = {"a": TOOK_NOTHING, "b": TOOK_NOTHING}
     poison = [world.add(key) for key in "ab"]
@@ -467,7 +467,7 @@ def killed(*_: Any) -> Any:
     raise SystemExit
 
 
-def test_a_worker_that_is_killed_before_the_task_is_made_has_kept_the_outage(world: World) -> None:
+def test_worker_killed_before_task_creation_has_stored_the_outage(world: World) -> None:
     world.handler.says = [TOOK_NOTHING]
     record = world.add("a")
     world.queue.ensure = killed  # type: ignore[method-assign]
@@ -477,7 +477,7 @@ def test_a_worker_that_is_killed_before_the_task_is_made_has_kept_the_outage(wor
     assert world.read(record).state is State.PENDING
 
 
-def test_a_worker_that_is_killed_before_the_mark_is_kept_has_settled_its_event(world: World) -> None:
+def test_worker_killed_before_mark_is_stored_has_settled_its_event(world: World) -> None:
     world.handler.says = [TOOK_NOTHING]
     record = world.add("a")
     world.store.change_marks = killed  # type: ignore[method-assign]

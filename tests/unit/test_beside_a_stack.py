@@ -58,7 +58,7 @@ def test_every_variable_that_a_program_reads_is_cleared() -> None:
     assert {name: place for name, place in read.items() if name not in CLEARED | GIVEN | WANTED} == {}
 
 
-def test_what_libraries_read_is_cleared_too() -> None:
+def test_variables_that_libraries_read_are_cleared_too() -> None:
     assert {"NO_COLOR", "FORCE_COLOR", "COLUMNS", "GUNICORN_CMD_ARGS", "WEB_CONCURRENCY", "FUNCTION_TARGET"} <= CLEARED
     assert {"GOOGLE_APPLICATION_CREDENTIALS", "GRPC_VERBOSITY", "FLASK_DEBUG", "K_REVISION"} <= CLEARED
     assert not CLEARED & WANTED

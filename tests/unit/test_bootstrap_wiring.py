@@ -140,7 +140,7 @@ CODE = {"in the process": {"HANDLER": "handlers.echo:handle"}, "behind an addres
 
 @pytest.mark.parametrize(("setting", "is_set"), [({}, False), ({"PLAN_ALL_OR_NOTHING": "true"}, True)])
 @pytest.mark.parametrize("code", CODE)
-def test_the_handler_is_told_whether_a_plan_is_all_or_nothing(
+def test_handler_is_configured_with_all_or_nothing(
     code: str, setting: dict[str, str], is_set: bool, tmp_path: Path
 ) -> None:
     environment = {"SQLITE_PATH": str(tmp_path / "pombo.sqlite"), "HANDLER_URL_SECRET": SECRET, **CODE[code], **setting}
@@ -150,9 +150,7 @@ def test_the_handler_is_told_whether_a_plan_is_all_or_nothing(
 
 
 @pytest.mark.parametrize(("setting", "is_shown"), [({}, True), ({"HANDLER_TRACEBACK": "false"}, False)])
-def test_the_runner_is_told_whether_to_show_the_tracebacks_of_the_handler(
-    setting: dict[str, str], is_shown: bool, tmp_path: Path
-) -> None:
+def test_runner_is_configured_with_show_traceback(setting: dict[str, str], is_shown: bool, tmp_path: Path) -> None:
     internal = bootstrap.build_internal({"SQLITE_PATH": str(tmp_path / "pombo.sqlite"), **setting})
     assert internal.handler._show_traceback is is_shown
 
@@ -279,7 +277,7 @@ def test_the_channel_of_the_webhook_verifies_with_every_secret_and_sends_nothing
     assert (channel._secrets, channel._credentials, channel._root) == ((b"new-secret", b"old-secret"), {}, "/")
 
 
-def test_the_channel_of_the_internal_service_sends_as_its_settings_say_and_verifies_nothing(tmp_path: Path) -> None:
+def test_internal_channel_sends_by_its_settings_and_cannot_verify(tmp_path: Path) -> None:
     parts = built(bootstrap.build_internal, tmp_path, {})
     channel = parts.process_outbound.channels["meta"]
     assert channel is parts.process_inbound.channels["meta"] is parts.senders.channels["meta"]
@@ -289,13 +287,13 @@ def test_the_channel_of_the_internal_service_sends_as_its_settings_say_and_verif
     assert channel._reach is ANYWHERE
 
 
-def test_a_handler_in_the_process_has_its_time_its_threads_and_its_number_of_replies(tmp_path: Path) -> None:
+def test_in_process_handler_gets_its_timeout_threads_and_reply_limit(tmp_path: Path) -> None:
     handler = built(bootstrap.build_internal, tmp_path, {}).handler
     assert (handler._timeout, handler._threads) == (30, 7)
     assert handler._code.max_replies == 30
 
 
-def test_a_handler_behind_an_address_is_called_as_its_settings_say(tmp_path: Path) -> None:
+def test_url_handler_is_called_by_its_settings(tmp_path: Path) -> None:
     handler = built(bootstrap.build_internal, tmp_path, BEHIND_URL).handler
     backend, seconds = handler._code, timedelta(seconds=1)
     assert (handler._timeout, handler._threads) == (30 + GRACE.total_seconds(), 7), "the socket's clock comes first"
@@ -366,7 +364,7 @@ def test_the_store_on_one_machine_is_the_file_of_the_settings(tmp_path: Path) ->
     assert (tmp_path / "pombo.sqlite").exists()
 
 
-def test_each_service_tells_its_queues_by_the_names_that_are_configured(tmp_path: Path) -> None:
+def test_each_service_uses_the_configured_queue_names(tmp_path: Path) -> None:
     environment = {
         "SQLITE_PATH": str(tmp_path / "queues.sqlite"),
         "INBOUND_TASK_QUEUE_NAME": "events-in",

@@ -97,19 +97,19 @@ def test_a_time_that_is_over_before_the_connection_sent_nothing(server: Server) 
         post(server.url, Clock({CONNECTED: lambda: TOO_LATE}))
 
 
-def test_a_first_write_that_fails_may_have_sent_something(server: Server) -> None:
+def test_failed_first_write_counts_as_possibly_sent(server: Server) -> None:
     """The system says that it failed, and not how much of it had left."""
     with pytest.raises(NoAnswer):
         post(server.url, Clock({FIRST_WRITE: server.reset}))
 
 
-def test_a_time_that_is_over_between_two_writes_may_have_sent_something(server: Server) -> None:
+def test_timeout_between_two_writes_counts_as_possibly_sent(server: Server) -> None:
     with pytest.raises(NoAnswer, match="WriteTimeout"):
         post(server.url, Clock({SECOND_WRITE: lambda: TOO_LATE}))
     assert server.read_all().startswith(b"POST / HTTP/1.1\r\n")
 
 
-def test_a_connection_that_ends_without_an_answer_may_have_sent_something(server: Server) -> None:
+def test_connection_closed_without_answer_counts_as_possibly_sent(server: Server) -> None:
     def hang_up() -> None:
         connection = server.accept()
         connection.recv(65536)
@@ -131,7 +131,7 @@ def test_a_tls_handshake_that_fails_sent_nothing(server: Server) -> None:
     thread.join(10)
 
 
-def test_what_a_call_before_sent_says_nothing_of_the_next(server: Server) -> None:
+def test_earlier_call_does_not_affect_whether_the_next_was_sent(server: Server) -> None:
     with closing(Poster(TIMES, Clock({FIRST_WRITE: server.reset}), reach=ANYWHERE)) as poster:
         with pytest.raises(NoAnswer):
             poster.post(server.url, {"Content-Length": "2"}, b"{}")
@@ -141,6 +141,6 @@ def test_what_a_call_before_sent_says_nothing_of_the_next(server: Server) -> Non
             poster.post(url, {"Content-Length": "2"}, b"{}")
 
 
-def test_a_poster_that_is_told_nothing_leads_to_public_addresses_alone(server: Server) -> None:
+def test_poster_reaches_only_public_addresses_by_default(server: Server) -> None:
     with closing(Poster(TIMES, Clock({}))) as poster, pytest.raises(NotSent, match="NotPublic"):
         poster.post(server.url, {"Content-Length": "2"}, b"{}")

@@ -26,7 +26,7 @@ GOOD = st.recursive(
 
 @settings(max_examples=100, deadline=None)
 @given(GOOD, st.booleans())
-def test_whatever_can_be_held_is_read_as_it_is(value: Any, escaped: bool) -> None:
+def test_storable_json_is_read_unchanged(value: Any, escaped: bool) -> None:
     assert loads(json.dumps(value, ensure_ascii=escaped).encode()) == value
 
 
@@ -55,14 +55,14 @@ def test_whatever_can_be_held_is_read_as_it_is(value: Any, escaped: bool) -> Non
         (b'{"a":1,"a":2}', {"a": 2}),
     ],
 )
-def test_what_cannot_be_held_is_changed_and_nothing_else(body: bytes, value: Any) -> None:
+def test_only_unstorable_parts_of_json_are_changed(body: bytes, value: Any) -> None:
     assert loads(body) == value
 
 
 @pytest.mark.parametrize(
     "body", [b"", b" ", b"nul", b"[", b"[1", b"]", b"1 2", b'"', b'"\\', b"\xff", b"'a'", b"[" * 99]
 )
-def test_what_is_no_json_is_refused(body: bytes) -> None:
+def test_invalid_json_is_rejected(body: bytes) -> None:
     with pytest.raises(NotJson):
         loads(body)
 
@@ -75,7 +75,7 @@ def depth_of(value: Any) -> int:
     return 1 + max(map(depth_of, value), default=0) if isinstance(value, list) else 0
 
 
-def test_nesting_up_to_the_bound_is_kept_and_deeper_becomes_null() -> None:
+def test_nesting_up_to_the_bound_is_preserved_and_deeper_becomes_null() -> None:
     assert json.dumps(loads(nested(DEEPEST).encode())) == nested(DEEPEST)
     assert json.dumps(loads(nested(DEEPEST + 1).encode())) == nested(DEEPEST, "null")
     assert json.dumps(loads(nested(100_000).encode())) == nested(DEEPEST, "null")
@@ -90,7 +90,7 @@ def test_nesting_up_to_the_bound_is_kept_and_deeper_becomes_null() -> None:
         ("[[[]]],[{}],{}", "null,null,null"),
     ],
 )
-def test_what_stands_beside_a_part_that_is_too_deep_is_kept(inside: str, left: str) -> None:
+def test_siblings_of_a_too_deep_part_are_preserved(inside: str, left: str) -> None:
     value = loads(f'[{nested(DEEPEST - 1, inside)},"after"]'.encode())
     assert value == json.loads(f'[{nested(DEEPEST - 1, left)},"after"]')
 

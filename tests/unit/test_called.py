@@ -27,7 +27,7 @@ def test_an_option_is_named_as_make_takes_it(sentence: str, typed: str, monkeypa
 
 
 @pytest.mark.parametrize("called_by", [None, "", "pombo"])
-def test_without_make_a_sentence_stays_as_it_is(called_by: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sentence_is_unchanged_when_make_did_not_call(called_by: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(CALLED_BY, raising=False)
     if called_by is not None:
         monkeypatch.setenv(CALLED_BY, called_by)
@@ -39,7 +39,7 @@ def test_each_of_make_s_options_is_one_of_pombo_s() -> None:
     assert {f"--{name}" for name in OPTIONS} <= options
 
 
-def test_every_option_says_what_it_does() -> None:
+def test_every_option_has_a_help_text() -> None:
     silent: list[str] = []
 
     def look(command: click.Command, name: str) -> None:

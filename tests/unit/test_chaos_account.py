@@ -67,14 +67,14 @@ def test_a_message_that_went_well_is_handled_and_its_replies_delivered_once() ->
     assert (result.bad, result.findings) == (0, [])
 
 
-def test_others_may_be_sent_in_between() -> None:
+def test_other_messages_between_replies_break_no_order() -> None:
     found = [replace(entry, place=10 * entry.place) for entry in ledger(0, 1, 2)]
 
     assert account(found, records()).bad == 0
 
 
 @pytest.mark.parametrize("reason", ["error", "attempts"])
-def test_a_handler_that_always_raises_is_dead_as_planned_also_if_its_last_try_was_cut_short(reason: str) -> None:
+def test_always_raising_handler_is_dead_as_planned_even_after_a_cut_off_attempt(reason: str) -> None:
     result = account([], {EVENT: dead(reason, Kind.INBOUND)}, RAISING)
 
     assert (result.received, result.replies) == ({Fate.DEAD_AS_PLANNED: 1}, {})
@@ -91,7 +91,7 @@ def test_a_refused_contact_gets_nothing_as_planned() -> None:
 
 
 @pytest.mark.parametrize("reason", ["attempts", "waited", "in_doubt"])
-def test_a_dead_letter_is_told_with_its_reason_and_is_not_lost(reason: str) -> None:
+def test_dead_letter_is_reported_with_its_reason_and_not_lost(reason: str) -> None:
     result = account(ledger(0, 2), records(second=dead(reason)))
 
     assert result.replies == {Fate.DELIVERED: 2, Fate.DEAD_LETTER: 1}
@@ -99,7 +99,7 @@ def test_a_dead_letter_is_told_with_its_reason_and_is_not_lost(reason: str) -> N
     assert result.bad == 0
 
 
-def test_a_message_received_that_is_dead_though_its_handler_would_answer_is_told() -> None:
+def test_dead_inbound_message_whose_handler_would_answer_is_reported() -> None:
     result = account([], {EVENT: dead("attempts", Kind.INBOUND)})
 
     assert (result.received, result.replies) == ({Fate.DEAD_LETTER: 1}, {})
@@ -152,7 +152,7 @@ def test_a_reply_without_a_record_is_unaccounted() -> None:
     assert account(ledger(0, 1, 2), records(third=None)).replies[Fate.UNACCOUNTED] == 1
 
 
-def test_a_reply_that_nobody_planned_is_unaccounted() -> None:
+def test_unplanned_reply_is_unaccounted() -> None:
     stray = replace(ledger(0)[0], key=outbound_key(EVENT, 3))
     unknown = replace(stray, key=None)
 
@@ -219,11 +219,11 @@ def test_only_the_first_time_that_a_reply_is_sent_counts_for_its_order() -> None
     }
 
 
-def test_a_dead_predecessor_releases_its_successors_and_that_is_no_other_order() -> None:
+def test_dead_predecessor_releases_its_successors_in_order() -> None:
     assert account(ledger(1, 2), records(first=dead("in_doubt", doubts=2))).bad == 0
 
 
-def test_a_replayed_reply_may_come_after_its_successors() -> None:
+def test_replayed_reply_can_follow_its_successors() -> None:
     assert account(ledger(1, 2, 0), records(first=done(round=1))).bad == 0
     assert account(ledger(1, 2, 0), records(first=done())).bad == 2
 
@@ -246,11 +246,11 @@ def doubled(found: Sequence[LedgerEntry], evidence: Evidence, known: Records = D
     return Fate.DOUBLED in result.replies
 
 
-def test_a_double_out_of_a_doubt_without_a_receipt_is_as_the_policy_says() -> None:
+def test_double_after_a_doubt_without_receipt_follows_the_policy() -> None:
     assert not doubled(twice(), Evidence(doubted_at=at(1)))
 
 
-def test_a_double_whose_receipt_came_after_the_doubt_is_as_the_policy_says() -> None:
+def test_double_with_a_receipt_after_the_doubt_follows_the_policy() -> None:
     assert not doubled(twice(), Evidence(doubted_at=at(1), receipt_at=at(302)))
 
 
@@ -280,7 +280,7 @@ def test_a_message_sent_three_times_is_a_fault() -> None:
     assert doubled([*twice(), third], Evidence(doubted_at=at(1)), records(first=done(doubts=2)))
 
 
-def test_a_double_that_is_dead_in_doubt_is_told_as_both() -> None:
+def test_double_that_is_dead_in_doubt_is_reported_as_both() -> None:
     known = records(first=dead("in_doubt", doubts=2))
 
     result = account(twice(), known, evidence={KEYS[0]: Evidence(doubted_at=at(1))})
@@ -292,7 +292,7 @@ def test_a_double_that_is_dead_in_doubt_is_told_as_both() -> None:
 # ---- what is counted besides
 
 
-def test_what_was_in_doubt_is_counted() -> None:
+def test_doubted_messages_are_counted() -> None:
     known = records(first=done(doubts=1), second=in_doubt())
 
     assert account(ledger(0, 1, 2), known).doubted == 2
@@ -314,7 +314,7 @@ def test_the_ledger_is_read_as_the_simulator_gives_it() -> None:
     assert list(entries([row])) == [LedgerEntry(KEYS[0], CONTACT, ScriptedReply("text", {"body": "hello"}), at(0), 0)]
 
 
-def test_of_many_findings_the_first_are_kept_and_all_are_counted() -> None:
+def test_first_findings_are_listed_and_all_are_counted() -> None:
     others = [replace(INBOUND, id=f"wamid.CHAOS.1.{number}") for number in range(100)]
 
     result = audit(others, AuditInputs({}, {}.get, frozenset(), RULES))
@@ -334,7 +334,7 @@ def test_of_many_findings_the_first_are_kept_and_all_are_counted() -> None:
     ],
     ids=["not stored yet", "not handled yet", "not sent yet", "sent since", "handled since"],
 )
-def test_of_a_run_that_was_ended_early_what_is_on_its_way_is_not_judged(known: Records) -> None:
+def test_open_messages_of_an_aborted_run_are_not_judged(known: Records) -> None:
     found = ledger(0, 1) if KEYS[0] in known else []
 
     result = audit([INBOUND], AuditInputs(by_key(found), known.get, frozenset(), RULES, ended_at=at(100)))
@@ -342,7 +342,7 @@ def test_of_a_run_that_was_ended_early_what_is_on_its_way_is_not_judged(known: R
     assert (result.on_their_way, result.received, result.replies) == (1, {}, {})
 
 
-def test_of_a_run_that_was_ended_early_what_has_ended_is_judged() -> None:
+def test_finished_messages_of_an_aborted_run_are_judged() -> None:
     inputs = AuditInputs(by_key(ledger(0, 2)), records().get, frozenset(), RULES, ended_at=at(100))
 
     assert audit([INBOUND], inputs).replies == {Fate.DELIVERED: 2, Fate.LOST: 1}

@@ -3,7 +3,7 @@
 from cli.chaos.backpressure import Backpressure
 
 
-def test_a_breath_is_taken_when_too_much_is_open_and_held_until_little_is() -> None:
+def test_backpressure_starts_above_1000_open_records_and_ends_below_300() -> None:
     backpressure = Backpressure()
     taken = []
     for records in (0, 900, 1001, 900, 301, 299, 900, 1001):
@@ -22,7 +22,7 @@ def test_a_store_that_cannot_be_asked_changes_nothing() -> None:
     assert backpressure.is_paused
 
 
-def test_who_waits_goes_on_at_its_end() -> None:
+def test_sender_resumes_when_backpressure_ends() -> None:
     backpressure = Backpressure()
     assert backpressure.wait(0)
     backpressure.look(5000, now=0)
@@ -31,7 +31,7 @@ def test_who_waits_goes_on_at_its_end() -> None:
     assert backpressure.wait(0)
 
 
-def test_for_what_is_stuck_nobody_waits_for_ever_nor_again() -> None:
+def test_backpressure_for_stuck_records_ends_and_does_not_return() -> None:
     backpressure = Backpressure()
     taken = []
     for records, now in ((1500, 0), (1500, 100), (1500, 181), (1600, 190), (2600, 200), (1700, 210)):
@@ -41,7 +41,7 @@ def test_for_what_is_stuck_nobody_waits_for_ever_nor_again() -> None:
     assert taken == [True, True, False, False, True, False]
 
 
-def test_a_store_that_can_never_be_asked_ends_a_breath_too() -> None:
+def test_store_that_never_answers_ends_backpressure_too() -> None:
     backpressure = Backpressure()
     backpressure.look(1500, now=0)
     backpressure.look(None, now=181)

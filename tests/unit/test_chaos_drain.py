@@ -60,7 +60,7 @@ def test_a_run_waits_while_faults_are_still_met_one_by_one(tmp_path: Path, clock
     assert len(met) == 4
 
 
-def test_a_run_gives_up_where_nothing_changes_and_no_fault_is_met(tmp_path: Path, clock: Clock) -> None:
+def test_run_stops_waiting_when_nothing_changes_and_no_fault_occurs(tmp_path: Path, clock: Clock) -> None:
     book = FaultBook(tmp_path / "faults.sqlite")
     book.add(Fault("send", "error", code=131026, times=0))
     book.add(Fault("send", "refuse", times=4))
@@ -80,7 +80,7 @@ def test_faults_that_never_end_owe_no_turns(tmp_path: Path) -> None:
     assert book.owed() == 4
 
 
-def test_progress_that_says_the_same_is_told_once_a_minute(clock: Clock) -> None:
+def test_unchanged_progress_is_reported_once_a_minute(clock: Clock) -> None:
     told: list[str] = []
     progress = Progress(told.append, clock.monotonic)
     while clock.now < 3 * UNCHANGED_EVERY:
@@ -94,7 +94,7 @@ def test_progress_that_says_the_same_is_told_once_a_minute(clock: Clock) -> None
     assert told[3:] == ["50 records open"]
 
 
-def test_progress_that_changes_is_told_every_few_seconds(clock: Clock) -> None:
+def test_changing_progress_is_reported_every_five_seconds(clock: Clock) -> None:
     told: list[str] = []
     progress = Progress(told.append, clock.monotonic)
     while clock.now < 4 * TELL_EVERY:

@@ -24,7 +24,7 @@ SERVER = replace(RATES, server=True, keeps=True, loses_tasks=True)
 # ---- the plan
 
 
-def test_the_same_seed_gives_the_same_plan_and_another_seed_another() -> None:
+def test_same_seed_gives_same_plan_and_another_seed_another() -> None:
     assert make_plan(ORDER) == make_plan(ORDER)
     assert make_plan(replace(ORDER, seed=8)) != make_plan(ORDER)
 
@@ -78,13 +78,13 @@ def test_a_plan_has_replies_of_every_number_and_kind_delays_and_exceptions() -> 
         (1000, 2000, 10, 0),
     ],
 )
-def test_the_handler_of_a_short_run_is_slower_so_that_a_kill_has_something_to_interrupt(
+def test_short_run_has_a_slower_handler_so_that_kills_interrupt_it(
     messages: int, seconds: float, time_scale: float, expected: int
 ) -> None:
     assert slower(messages, seconds, time_scale) == expected
 
 
-def test_a_slower_handler_takes_so_much_longer_for_each_message_and_is_the_same_otherwise() -> None:
+def test_slower_handler_adds_its_delay_to_each_message_only() -> None:
     for usual, slow in zip(make_plan(ORDER).messages, make_plan(replace(ORDER, slower=2500)).messages, strict=True):
         assert slow == replace(usual, script=replace(usual.script, milliseconds=usual.script.milliseconds + 2500))
 
@@ -94,7 +94,7 @@ def test_the_slowest_handler_of_a_run_is_faster_than_its_timeout(time_scale: flo
     assert slower(30, 30, time_scale) + 1500 < 60_000 / time_scale
 
 
-def test_what_always_raises_comes_early_for_its_tries_take_long() -> None:
+def test_always_raising_messages_come_early_in_the_plan() -> None:
     raising = [message.script.number for message in make_plan(ORDER).messages if message.script.raises is None]
 
     assert 0 < len(raising) < 40
@@ -119,14 +119,14 @@ def test_no_contact_is_the_business_itself_whose_messages_are_echoes() -> None:
     assert int(DISPLAY_PHONE_NUMBER) < FIRST_CONTACT
 
 
-def test_of_very_many_contacts_only_some_are_refused() -> None:
+def test_at_most_five_contacts_are_refused_in_a_large_plan() -> None:
     assert 0 < len(make_plan(replace(ORDER, contacts=20_000)).refused) <= 5
 
 
 # ---- the script and the handler
 
 
-def test_a_script_is_read_as_it_was_written() -> None:
+def test_script_survives_the_round_trip_through_its_text() -> None:
     for message in make_plan(ORDER).messages:
         assert Script.of(message.script.text) == message.script
 
@@ -150,14 +150,14 @@ def said(text: str) -> list[tuple[str, object]]:
 
 
 @pytest.mark.usefixtures("tries")
-def test_the_handler_gives_what_the_script_says() -> None:
+def test_handler_returns_the_replies_of_the_script() -> None:
     script = Script(17, "tbl", 0, 0)
 
     assert said(script.text) == [(reply.type, reply.body) for reply in script.replies]
 
 
 @pytest.mark.usefixtures("tries")
-def test_the_first_tries_raise_as_often_as_the_script_says_and_then_it_answers() -> None:
+def test_handler_raises_as_often_as_the_script_requires_then_answers() -> None:
     script = Script(17, "tt", 0, 2)
     for _ in range(2):
         with pytest.raises(handler.AsPlanned):
@@ -167,7 +167,7 @@ def test_the_first_tries_raise_as_often_as_the_script_says_and_then_it_answers()
 
 
 @pytest.mark.usefixtures("tries")
-def test_what_always_raises_raises_always() -> None:
+def test_always_raising_handler_raises_on_every_call() -> None:
     for _ in range(20):
         with pytest.raises(handler.AsPlanned):
             said(Script(17, "t", 0, None).text)
@@ -180,12 +180,12 @@ def first(rates: FaultRates, number: int = 2000, seed: int = 7) -> list[Disrupti
     return list(islice(disruptions(seed, rates), number))
 
 
-def test_the_same_seed_gives_the_same_blows_and_another_seed_others() -> None:
+def test_same_seed_gives_same_disruptions_and_another_seed_others() -> None:
     assert first(SERVER) == first(SERVER)
     assert first(SERVER, seed=8) != first(SERVER)
 
 
-def test_blows_come_in_the_order_of_their_times_and_without_end() -> None:
+def test_disruptions_are_endless_and_ordered_by_time() -> None:
     times = [disruption.at for disruption in first(SERVER, 5000)]
 
     assert times == sorted(times)
@@ -193,7 +193,7 @@ def test_blows_come_in_the_order_of_their_times_and_without_end() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_each_process_is_killed_about_as_often_as_the_weather_says(seed: int) -> None:
+def test_each_process_is_killed_at_about_the_configured_rate(seed: int) -> None:
     until = takewhile(lambda disruption: disruption.at < 100, disruptions(seed, SERVER))
     kills = Counter(disruption.target for disruption in until if disruption.kind is Action.KILL)
 
@@ -219,7 +219,7 @@ def test_every_fault_of_the_schedule_is_one_that_the_local_cloud_knows() -> None
     assert all(fault.times > 0 or fault.seconds for fault in faults), "none is left for good"
 
 
-def test_whatsapp_is_away_for_longer_than_eight_attempts_take_from_the_first_half_of_a_run_on() -> None:
+def test_whatsapp_outage_outlasts_eight_attempts_from_the_first_half_on() -> None:
     rates = replace(SERVER, outage=45.0, length=100.0)
     for seed in range(20):
         outages = [
@@ -236,7 +236,7 @@ def test_without_a_length_no_outage_is_scheduled() -> None:
     assert not [disruption for disruption in first(SERVER) if disruption.fault.get("kind") == "unreachable"]
 
 
-def test_tasks_are_lost_only_where_a_sweep_makes_good_for_a_real_queue_loses_none() -> None:
+def test_schedule_drops_no_tasks_without_a_sweep() -> None:
     lost = [
         disruption
         for disruption in first(RATES)
@@ -268,7 +268,7 @@ def test_a_standstill_is_now_shorter_and_now_longer_than_a_lease() -> None:
     assert min(seconds) < RATES.lease < max(seconds)
 
 
-def test_a_short_run_has_every_fault_that_its_proof_asks_for_in_turn_from_the_beginning() -> None:
+def test_short_run_starts_with_each_fault_its_proof_needs_in_turn() -> None:
     owed = [
         disruption
         for disruption in until(30, replace(RATES, fault_every=1e9, owed_every=5))
@@ -280,7 +280,7 @@ def test_a_short_run_has_every_fault_that_its_proof_asks_for_in_turn_from_the_be
     assert {disruption.target for disruption in owed} == {"send", "task"}
 
 
-def test_without_it_chance_alone_decides() -> None:
+def test_rates_without_owed_faults_schedule_no_fault() -> None:
     assert [
         disruption for disruption in until(30, replace(RATES, fault_every=1e9)) if disruption.kind is Action.FAULT
     ] == []

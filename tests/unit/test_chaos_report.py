@@ -61,28 +61,28 @@ def test_lines_are_counted_by_their_event(tmp_path: Path) -> None:
         '"a string"',
     ],
 )
-def test_a_line_that_should_not_be_is_found_and_kept(tmp_path: Path, line: dict[str, Any] | str) -> None:
+def test_unexpected_log_line_is_a_stray(tmp_path: Path, line: dict[str, Any] | str) -> None:
     told = read(tmp_path, {"event": "started"}, line)
 
     assert told.stray_count == len(told.strays) == 1
 
 
 @pytest.mark.parametrize("reason", ["store_unavailable", "queue_unavailable"])
-def test_what_went_wrong_because_something_was_taken_away_is_no_stray(tmp_path: Path, reason: str) -> None:
+def test_error_of_an_unavailable_store_or_queue_is_not_a_stray(tmp_path: Path, reason: str) -> None:
     assert read(tmp_path, {"event": "unexpected_error", "reason": reason}).stray_count == 0
 
 
-def test_a_hash_that_begins_like_a_number_is_no_number(tmp_path: Path) -> None:
+def test_hash_that_begins_like_a_phone_number_is_not_a_stray(tmp_path: Path) -> None:
     assert read(tmp_path, {"event": "started", "task_name": "15557197731cb666883a0f091efd895a5aaf2b7d"}).strays == []
 
 
-def test_standard_error_is_looked_at_too(tmp_path: Path) -> None:
+def test_strays_on_standard_error_are_found(tmp_path: Path) -> None:
     (tmp_path / "internal.stderr.log").write_text("a handler prints pigeon 000017\n")
 
     assert read(tmp_path).stray_count == 1
 
 
-def test_an_interrupted_attempt_is_a_request_that_was_sent_and_whose_connection_broke(tmp_path: Path) -> None:
+def test_sent_request_with_a_broken_connection_is_an_interrupted_attempt(tmp_path: Path) -> None:
     told = read(
         tmp_path,
         {"event": "attempt_failed", "status": 503, "broken": True},
@@ -98,7 +98,7 @@ def test_an_interrupted_attempt_is_a_request_that_was_sent_and_whose_connection_
     assert told.interrupted == {"tasks": 1, "webhooks": 1, "emulator": 3}
 
 
-def test_of_what_was_doubled_the_first_doubt_and_the_first_receipt_are_noted(tmp_path: Path) -> None:
+def test_first_doubt_and_first_receipt_of_a_double_are_recorded(tmp_path: Path) -> None:
     def line(event: str, seconds: int, key: str = KEY) -> dict[str, Any]:
         return {"event": event, "delivery": key, "time": at(seconds).isoformat()}
 
@@ -197,27 +197,25 @@ def with_fate(fate: Fate) -> Audit:
         ({"end": replace(QUIET, is_quiet=False, early=at(0))}, 130),
     ],
 )
-def test_the_exit_code_says_whether_all_is_well_something_is_wrong_or_nothing_is_proven(
-    changes: dict[str, Any], code: int
-) -> None:
+def test_exit_code_separates_success_failure_and_nothing_proven(changes: dict[str, Any], code: int) -> None:
     found = result(**changes)
 
     assert found.exit_code == as_dict(found)["exit_code"] == code
     assert ("Every message is accounted for" in as_text(found)) is (code == 0)
 
 
-def test_the_table_tells_the_seed_what_was_done_and_what_became_of_each() -> None:
+def test_table_shows_seed_faults_and_fates() -> None:
     text = as_text(result())
 
     for words in ("seed", "kills of webhook", "standstills of the store", "tasks delivered twice", "delivered once"):
         assert words in text
 
 
-def test_too_quiet_a_run_says_what_it_lacks() -> None:
+def test_too_quiet_a_run_lists_what_it_lacks() -> None:
     assert "kills of webhook 0 of 1" in as_text(result(needs=[Need("kills of webhook", 0, 1)]))
 
 
-def test_a_bad_message_is_told_with_its_key_and_its_timeline() -> None:
+def test_bad_message_is_reported_with_key_and_timeline() -> None:
     text = as_text(result(account=with_fate(Fate.LOST), timelines=["Message abc: the timeline"]))
 
     assert KEY in text
@@ -266,15 +264,13 @@ def test_a_run_has_an_outage_longer_than_the_waits_of_eight_attempts() -> None:
 @pytest.mark.parametrize(
     ("messages", "owed_every"), [(29, 0), (30, 30 / 4), (200, 30 / 16), (999, 30 / 68), (1000, 0), (3000, 0)]
 )
-def test_a_short_run_is_owed_twice_the_lost_answers_and_doubled_tasks_that_its_proof_asks_for(
-    messages: int, owed_every: float
-) -> None:
+def test_short_run_gets_twice_the_faults_its_proof_needs(messages: int, owed_every: float) -> None:
     order = PlanSettings(messages=messages, seconds=30, contacts=20, seed=7)
     assert replace(RUN_SETTINGS, order=order).rates.owed_every == pytest.approx(owed_every)
 
 
 @pytest.mark.parametrize(("messages", "warned"), [(29, True), (30, False)])
-def test_too_few_messages_to_prove_anything_are_said_beforehand(
+def test_too_few_messages_to_prove_anything_cause_a_warning(
     messages: int, warned: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     asked: list[RunSettings] = []

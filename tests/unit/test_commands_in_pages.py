@@ -17,14 +17,14 @@ def blocks(page: str) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_a_page_with_bare_pombo_commands_says_where_pombo_is(page: Path) -> None:
+def test_page_with_bare_pombo_commands_explains_where_pombo_is(page: Path) -> None:
     text = page.read_text()
     bare = re.findall(r"^(?:[A-Z_]+=\S+ )*pombo .*$", blocks(text), re.M)
 
     assert not bare or NOTE in text, bare
 
 
-def test_the_pages_say_which_make_goal_runs_which_tests_and_brings_pytest() -> None:
+def test_pages_name_what_each_make_goal_runs_and_which_brings_pytest() -> None:
     readme, handlers = (ROOT / "README.md").read_text(), (ROOT / "docs" / "handlers.md").read_text()
     makefile = (ROOT / "Makefile").read_text()
 

@@ -153,7 +153,7 @@ def test_a_test_environment_has_the_same_defaults(service: str) -> None:
     assert {**load({"APP_ENV": "test"}, service).values, "APP_ENV": "local"} == load({}, service).values
 
 
-def test_what_surrounds_a_value_is_not_part_of_it() -> None:
+def test_whitespace_around_a_value_is_stripped() -> None:
     """Secrets are often kept in files, which end with a line break."""
     environ = {"WHATSAPP_ACCESS_TOKEN": "token\n", "INTERNAL_TASK_TOKEN": " one , two\n", "PORT": " 80 "}
     config = load(environ, INTERNAL)
@@ -211,7 +211,7 @@ def test_iam_is_trusted_in_a_cloud_run_service_and_nowhere_else(app_env: str, el
 
 
 @pytest.mark.parametrize("app_env", ["staging", "prod"])
-def test_iam_is_trusted_only_by_the_service_that_is_told_so(app_env: str) -> None:
+def test_iam_is_trusted_only_by_the_service_configured_to(app_env: str) -> None:
     deployed = {**GIVEN, "APP_ENV": app_env, "K_SERVICE": "pombo-internal"}
     assert load({**deployed, "TRUST_CLOUD_RUN_IAM": "true"}, INTERNAL)["TRUST_CLOUD_RUN_IAM"] is True
     assert load(deployed, INTERNAL)["TRUST_CLOUD_RUN_IAM"] is False
@@ -239,7 +239,7 @@ def test_the_secrets_of_one_machine_are_refused_in_a_project(app_env: str, servi
         ("CRASH_AT", "after:queue.ensure:3"),
     ],
 )
-def test_what_is_for_one_machine_is_refused_in_a_project(app_env: str, service: str, name: str, value: str) -> None:
+def test_local_only_setting_is_refused_in_a_project(app_env: str, service: str, name: str, value: str) -> None:
     assert named(deployed_faults(app_env, service, **{name: value})) == {name}
 
 
@@ -294,12 +294,12 @@ def test_the_environment_is_read_without_the_blanks_around_it() -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), [("MAX_ATTEMPTS", "１"), ("HANDLER_TIMEOUT", "٦s"), ("TIME_SCALE", "２")])
-def test_digits_of_another_script_are_no_number(name: str, value: str) -> None:
+def test_digits_of_another_script_are_refused(name: str, value: str) -> None:
     assert named(faults({name: value})) == {name}
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_of_an_unknown_environment_nothing_else_is_said(service: str) -> None:
+def test_unknown_environment_is_the_only_reported_fault(service: str) -> None:
     """All that prod would require is not what is wrong with a misspelt prod."""
     environ = {"APP_ENV": "prd", "PORT": "none", "STORE": "postgres"}
     assert faults(environ, service) == ['APP_ENV must be one of local, test, staging, prod; it is "prd".']
@@ -420,7 +420,7 @@ UNSEEN = ("\n", "\r\n", "\t", "\x00", "\x1b", "\x7f", "\x85", "\ufeff", "\udcff"
 
 
 @pytest.mark.parametrize(("service", "name", "value"), BAD)
-def test_a_value_that_makes_no_sense_is_a_fault_that_names_the_variable(service: str, name: str, value: str) -> None:
+def test_invalid_value_is_a_fault_that_names_the_variable(service: str, name: str, value: str) -> None:
     (fault,) = faults({name: value}, service)
     assert fault.startswith(f"{name} ")
     assert fault.endswith(".")
@@ -442,19 +442,17 @@ def test_each_item_of_a_list_of_tokens_must_fit_into_a_header(value: str) -> Non
 
 @pytest.mark.parametrize("name", META_SECRETS)
 @pytest.mark.parametrize("between", UNSEEN)
-def test_a_secret_of_metas_with_what_cannot_be_seen_stops_the_start_and_is_not_repeated(
-    name: str, between: str
-) -> None:
+def test_meta_secret_with_invisible_character_stops_the_start_unquoted(name: str, between: str) -> None:
     (fault,) = faults({name: f"fine,c4n4ry{between}s3cr3t"}, WEBHOOK)
     assert fault == f"{name} contains a control character or another non-printable character."
 
 
 @pytest.mark.parametrize("name", META_SECRETS)
-def test_a_secret_of_metas_may_be_in_any_language(name: str) -> None:
+def test_meta_secret_in_any_language_is_accepted(name: str) -> None:
     assert load({name: "una palabra, ¡ñandú!"}, WEBHOOK)[name] == ("una palabra", "¡ñandú!")
 
 
-def test_a_token_may_hold_every_visible_ascii_character() -> None:
+def test_token_with_every_visible_ascii_character_is_accepted() -> None:
     token = "".join(map(chr, range(0x21, 0x7F)))
     assert load({"WHATSAPP_ACCESS_TOKEN": token}, INTERNAL)["WHATSAPP_ACCESS_TOKEN"] == token
     assert load({"INTERNAL_TASK_TOKEN": token}, INTERNAL)["INTERNAL_TASK_TOKEN"] == tuple(token.split(","))
@@ -509,11 +507,11 @@ def test_an_address_without_the_secret_that_signs_its_calls_stops_the_start() ->
         (",".join(KINDS), KINDS),
     ],
 )
-def test_an_address_may_be_given_other_kinds_of_message(value: str, kinds: set[str]) -> None:
+def test_handler_kinds_of_an_address_can_be_set(value: str, kinds: set[str]) -> None:
     assert load({**BEHIND_AN_ADDRESS, "HANDLER_KINDS": value}, INTERNAL)["HANDLER_KINDS"] == kinds
 
 
-def test_an_address_is_given_the_default_kinds_unless_told_otherwise() -> None:
+def test_handler_kinds_of_an_address_have_a_default() -> None:
     assert load(BEHIND_AN_ADDRESS, INTERNAL)["HANDLER_KINDS"] == DEFAULT_KINDS
 
 
@@ -589,7 +587,7 @@ def test_a_duration_is_a_number_with_or_without_a_unit(value: str, seconds: floa
         ("CLOUD_TASKS_EMULATOR_HOST", "localhost:65535"),
     ],
 )
-def test_a_value_at_its_bound_is_taken(name: str, value: str) -> None:
+def test_value_at_its_bound_is_accepted(name: str, value: str) -> None:
     assert faults({name: value}) == []
 
 
@@ -606,7 +604,7 @@ def test_a_value_at_its_bound_is_taken(name: str, value: str) -> None:
         ("INTERNAL_TASK_BASE_URL", "http://[::1]:8081/a/path"),
     ],
 )
-def test_a_value_as_google_and_meta_write_it_is_taken_as_it_is(name: str, value: str) -> None:
+def test_value_as_google_and_meta_write_it_is_unchanged(name: str, value: str) -> None:
     assert load({name: value}, INTERNAL)[name] == value
 
 
@@ -626,7 +624,7 @@ RANGES: Mapping[str, tuple[str, str, str, str]] = {
 
 
 @pytest.mark.parametrize("name", RANGES)
-def test_a_number_is_taken_from_its_least_to_its_most(name: str) -> None:
+def test_number_is_accepted_from_its_minimum_to_its_maximum(name: str) -> None:
     below, least, most, above = RANGES[name]
     (setting,) = [it for it in SETTINGS if it.name == name]
     for value in (least, most):
@@ -650,7 +648,7 @@ def _takes(setting: Setting, value: str) -> bool:
     return True
 
 
-def test_what_is_secret_is_marked_as_that() -> None:
+def test_secret_settings_are_marked_secret() -> None:
     """So it is neither shown by doctor, nor given in plain sight by Terraform."""
     assert {it.name for it in SETTINGS if it.secret} == {
         "META_APP_SECRET", "META_VERIFY_TOKEN", "WHATSAPP_ACCESS_TOKEN", "INTERNAL_TASK_TOKEN", "HANDLER_URL_SECRET",
@@ -665,7 +663,7 @@ def test_in_a_project_the_tuning_has_the_defaults_of_the_protocol(app_env: str, 
     assert (settings["THREADS"], settings["LOG_LEVEL"], settings["FIRESTORE_DATABASE"]) == (16, "INFO", "(default)")
 
 
-def test_of_the_settings_that_a_command_needs_every_fault_is_reported_and_no_other() -> None:
+def test_only_faults_of_the_settings_a_command_needs_are_reported() -> None:
     environ = {"THREADS": "none", "DEDUPE_TTL_DAYS": "0", "LOG_LEVEL": "LOUD"}
     with pytest.raises(ConfigError) as caught:
         load(environ, WEBHOOK, only={"DEDUPE_TTL_DAYS", "LOG_LEVEL", "STORE"})
@@ -707,17 +705,17 @@ def test_all_faults_are_reported_at_once() -> None:
         ),
     ],
 )
-def test_a_value_that_makes_no_sense_is_shown(name: str, value: str, sentence: str) -> None:
+def test_invalid_value_is_shown(name: str, value: str, sentence: str) -> None:
     assert faults({name: value}) == [sentence]
 
 
-def test_a_kind_that_there_is_not_is_shown() -> None:
+def test_unknown_kind_is_shown() -> None:
     (fault,) = faults({**BEHIND_AN_ADDRESS, "HANDLER_KINDS": "text,foo"})
     assert fault.endswith('; it is "text,foo".')
 
 
 @pytest.mark.parametrize("value", ["c4n4ry" * 11, "c4n4ry\nvalue", "http://c4n4ry@example.com:0/"])
-def test_a_value_that_may_be_private_is_not_shown(value: str) -> None:
+def test_possibly_private_value_is_not_shown(value: str) -> None:
     (fault,) = faults({"INTERNAL_TASK_BASE_URL": value})
     assert "c4n4ry" not in fault
 
@@ -761,15 +759,15 @@ def test_a_name_that_is_nearly_a_settings_is_found(name: str, meant: str) -> Non
 
 
 @pytest.mark.parametrize("name", ["PATH", "PORTS", "STORES", "HANDLER_TIME", "POMBO_TIMEOUT", "HOME", *GIVEN])
-def test_another_programs_name_is_not_taken_for_a_settings(name: str) -> None:
+def test_another_programs_variable_is_not_a_misspelt_setting(name: str) -> None:
     assert misspelt({name: "5s"}) == {}
 
 
-def test_no_setting_is_taken_for_another_ones_misspelling() -> None:
+def test_no_setting_counts_as_a_misspelling_of_another() -> None:
     assert misspelt({setting.name: "x" for setting in SETTINGS}) == {}
 
 
-def test_the_command_line_says_each_fault_on_its_own_line(
+def test_command_line_prints_each_fault_on_its_own_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["pombo"])
@@ -818,7 +816,7 @@ def test_a_plan_is_all_or_nothing_where_it_is_asked_for(value: str, is_set: bool
 
 
 @pytest.mark.parametrize("app_env", ["local", "test", "staging", "prod"])
-def test_tracebacks_of_a_handler_are_shown_on_one_machine_and_elsewhere_only_if_asked_for(app_env: str) -> None:
+def test_handler_tracebacks_default_to_on_locally_and_off_when_deployed(app_env: str) -> None:
     """Their text may be private, and standard error is a log there."""
     is_deployed = app_env in ("staging", "prod")
     environ = {**GIVEN, "APP_ENV": app_env}
@@ -870,7 +868,7 @@ def assert_it_says(ended: subprocess.CompletedProcess[str], expected: list[str])
 
 
 @pytest.mark.parametrize("service", [WEBHOOK, INTERNAL])
-def test_a_service_without_its_configuration_says_all_that_is_missing_and_ends(service: str) -> None:
+def test_service_without_configuration_lists_every_fault_and_exits(service: str) -> None:
     environ = {"APP_ENV": "prod", "PORT": "none"}
     assert_it_says(start(service, **environ), faults(environ, service))
 
@@ -900,7 +898,7 @@ def test_a_handler_that_cannot_be_had_is_reported_with_the_other_faults() -> Non
         assert_it_says(start(INTERNAL, **wrong), faults(wrong))
 
 
-def test_a_handler_may_be_a_module_of_the_directory_in_which_pombo_starts(tmp_path: Path) -> None:
+def test_handler_module_in_the_working_directory_is_found(tmp_path: Path) -> None:
     (tmp_path / "mybot.py").write_text("def handle(message): ...\n")
     ended = start(INTERNAL, tmp_path, HANDLER="mybot:nothing")
     assert_it_says(ended, ["HANDLER: the module mybot has no function nothing."])
@@ -944,7 +942,7 @@ def test_the_page_of_the_configuration_is_what_its_script_writes() -> None:
     assert config_page.PAGE.read_text() == config_page.page(), "run python tests/unit/config_page.py"
 
 
-def test_the_page_documents_every_variable_with_who_reads_it_its_defaults_and_its_meaning() -> None:
+def test_page_documents_readers_defaults_and_meaning_of_every_variable() -> None:
     rows = rows_of(config_page.PAGE.read_text())
     assert list(rows) == [setting.name for setting in SETTINGS]
     assert rows["HANDLER_TIMEOUT"] == ["W I", "`60s`", "`60s`", "how long a handler may take"]
@@ -954,7 +952,7 @@ def test_the_page_documents_every_variable_with_who_reads_it_its_defaults_and_it
     assert rows["CRASH_AT"][:3] == ["W I", "–", "refused"]
 
 
-def test_what_the_page_says_of_staging_and_prod_is_what_the_code_does() -> None:
+def test_page_lists_exactly_the_variables_required_in_staging_and_prod() -> None:
     """Without any variable every one that is required is reported, and no other but the handler."""
     required = {name for name, row in rows_of(config_page.PAGE.read_text()).items() if row[2] == "required"}
     reported: set[str] = set()

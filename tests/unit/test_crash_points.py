@@ -89,7 +89,7 @@ def test_a_point_that_no_port_has_is_refused_with_a_sentence(crash_at: str, tmp_
 # ---- what is wrapped
 
 
-def test_a_port_that_is_not_meant_is_left_as_it_is(tmp_path: Path) -> None:
+def test_port_outside_the_crash_point_is_not_wrapped(tmp_path: Path) -> None:
     port = Port()
     assert crash.wrap("handler", port, "before:store.create", tmp_path / "mark") is port
 
@@ -166,7 +166,7 @@ def test_a_service_with_a_point_that_does_not_exist_is_not_built(tmp_path: Path)
 # ---- who dies, and when
 
 
-def test_before_is_before_the_call_and_after_is_after_it(tmp_path: Path) -> None:
+def test_before_crashes_before_the_call_and_after_crashes_after_it(tmp_path: Path) -> None:
     body = 'port._port.handles = lambda kind: print("called", flush=True)\nport.handles("text")\nprint("over")'
 
     before = in_a_process(body, tmp_path / "before", "before:handler.handles")
@@ -176,12 +176,12 @@ def test_before_is_before_the_call_and_after_is_after_it(tmp_path: Path) -> None
     assert (after.returncode, after.stdout) == (-signal.SIGKILL, "called\n")
 
 
-def test_a_call_that_raises_is_over_too(tmp_path: Path) -> None:
+def test_call_that_raises_reaches_its_after_point(tmp_path: Path) -> None:
     body = 'try: port.handles("broken")\nexcept ValueError: print("raised")'
     assert in_a_process(body, tmp_path / "mark", "after:handler.handles").returncode == -signal.SIGKILL
 
 
-def test_the_nth_passing_is_the_last_whoever_passes(tmp_path: Path) -> None:
+def test_nth_call_crashes_counting_the_calls_of_every_thread(tmp_path: Path) -> None:
     body = """
 from concurrent.futures import ThreadPoolExecutor
 with ThreadPoolExecutor(4) as pool:
@@ -194,7 +194,7 @@ print("over")
     assert (result.returncode, result.stdout) == (-signal.SIGKILL, "9\n")
 
 
-def test_it_happens_once_and_the_mark_says_so(tmp_path: Path) -> None:
+def test_crash_happens_once_and_leaves_its_mark(tmp_path: Path) -> None:
     mark, body = crash.mark_of(tmp_path / "new", "before:handler.call"), 'print(port(word="hello"))'
 
     first = in_a_process(body, mark, "before:handler.call")

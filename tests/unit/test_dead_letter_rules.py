@@ -67,7 +67,7 @@ NO_LETTERS = {
 
 
 @pytest.mark.parametrize("name", LETTERS)
-def test_a_letter_says_why_it_is_one_and_what_a_replay_would_do(name: str) -> None:
+def test_dead_letter_has_its_error_code_and_replay_result(name: str) -> None:
     record, said = LETTERS[name]
     letter = dead_letter(record)
     assert letter is not None
@@ -76,7 +76,7 @@ def test_a_letter_says_why_it_is_one_and_what_a_replay_would_do(name: str) -> No
 
 
 @pytest.mark.parametrize("name", LETTERS)
-def test_what_a_letter_says_of_its_replay_is_what_a_replay_does(name: str) -> None:
+def test_replay_does_what_the_dead_letter_predicts(name: str) -> None:
     record, (_, _, replays) = LETTERS[name]
     if replays is Replays.NEVER:
         with pytest.raises(NotAllowed, match="It is empty"):
@@ -91,7 +91,7 @@ def test_what_a_letter_says_of_its_replay_is_what_a_replay_does(name: str) -> No
 
 
 @pytest.mark.parametrize("name", NO_LETTERS)
-def test_what_is_no_letter(name: str) -> None:
+def test_record_that_needs_no_operator_is_not_a_dead_letter(name: str) -> None:
     assert dead_letter(NO_LETTERS[name]) is None
 
 
@@ -105,7 +105,7 @@ def test_what_is_no_letter(name: str) -> None:
     ],
     ids=["its end", "the receipt", "a receipt of an unknown time", "no end is known"],
 )
-def test_the_moment_of_a_letter(record: Delivery, when: datetime) -> None:
+def test_dead_letter_has_the_time_of_its_failure(record: Delivery, when: datetime) -> None:
     letter = dead_letter(record)
     assert letter is not None
     assert letter.at == when
@@ -125,13 +125,13 @@ FAILED_BY = Attempt(at(-5), 8, "handler_failed", error="KeyError: 'c4n4ry'", err
     ],
     ids=["its last try", "no exception", "an older version's", "cut off since", "of a round before"],
 )
-def test_a_letter_of_a_handler_says_the_type_of_what_it_raised_last(record: Delivery, error_type: str | None) -> None:
+def test_handler_dead_letter_has_the_type_of_the_last_exception(record: Delivery, error_type: str | None) -> None:
     letter = dead_letter(record)
     assert letter is not None
     assert letter.error_type == error_type
 
 
-def test_a_letter_holds_nothing_private() -> None:
+def test_dead_letter_contains_nothing_private() -> None:
     record = dead(
         contact="15550002222",
         payload={"body": "c4n4ry"},
@@ -163,12 +163,12 @@ def test_a_letter_holds_nothing_private() -> None:
         (dropped(Kind.INBOUND, reason="spam"), None),
     ],
 )
-def test_few_records_are_marked(record: Delivery, mark: Listing | None) -> None:
+def test_record_has_the_mark_of_its_listing_or_none(record: Delivery, mark: Listing | None) -> None:
     assert mark_of(record) is mark
 
 
 @pytest.mark.parametrize("name", LETTERS)
-def test_every_letter_is_found_where_it_says(name: str) -> None:
+def test_every_dead_letter_is_in_the_listing_it_names(name: str) -> None:
     record, _ = LETTERS[name]
     letter = dead_letter(record)
     assert letter is not None
@@ -200,12 +200,12 @@ LETTER = DeadLetter("k" * 40, Kind.OUTBOUND, "default", "correlation-1", "perman
         ({"tenant": "default", "kind": Kind.INBOUND}, False),
     ],
 )
-def test_a_filter_means_those_that_fit_all_of_it(given: dict[str, Any], matches: bool) -> None:
+def test_filter_matches_only_when_every_part_matches(given: dict[str, Any], matches: bool) -> None:
     assert DeadLetterFilter(**given).matches(LETTER) is matches
     assert DeadLetterFilter(**given).restricts is bool(given)
 
 
-def test_a_letter_without_a_code_is_not_meant_by_any_code() -> None:
+def test_dead_letter_without_code_matches_no_code_filter() -> None:
     assert not DeadLetterFilter(errors=frozenset({131026})).matches(replace(LETTER, code=None))
 
 
@@ -221,18 +221,18 @@ def test_a_letter_without_a_code_is_not_meant_by_any_code() -> None:
         ({"errors": frozenset({"unknown_sender", "error"})}, {Listing.UNKNOWN_SENDER, Listing.DEAD}),
     ],
 )
-def test_only_what_may_hold_a_letter_is_looked_through(given: dict[str, Any], listings: set[Listing]) -> None:
+def test_only_listings_that_can_hold_matches_are_searched(given: dict[str, Any], listings: set[Listing]) -> None:
     assert set(DeadLetterFilter(**given).listings) == listings
 
 
-def test_what_a_replay_would_do_knows_of_the_leave_that_was_given() -> None:
+def test_replay_sentence_depends_on_may_double() -> None:
     record = dead(reason="in_doubt", doubts=2)
     letter = dead_letter(record)
     assert "needs --may-double" in replay_sentence(record, letter, may_double=False)
     assert replay_sentence(record, letter, may_double=True) == "A replay retries it in round 1; it may arrive twice."
 
 
-def test_a_preview_counts_what_would_be_replayed_apart_from_what_would_be_left() -> None:
+def test_preview_separates_replayed_from_skipped() -> None:
     refused = dead_letter(dead(reason="permanent", attempts_log=(Attempt(at(-10), 1, "refused", 131026),)))
     doubt = dead_letter(dead(reason="in_doubt", doubts=2))
     assert refused
@@ -247,14 +247,14 @@ def test_a_preview_counts_what_would_be_replayed_apart_from_what_would_be_left()
     ]
 
 
-def test_nobody_is_asked_to_agree_to_nothing() -> None:
+def test_preview_without_replays_does_nothing() -> None:
     doubt = dead_letter(dead(reason="in_doubt", doubts=2))
     assert doubt
     assert Preview.of_replay([doubt], may_double=False).does_nothing
     assert not Preview.of_replay([doubt], may_double=True).does_nothing
 
 
-def test_what_cannot_be_sent_would_be_left_as_it_is_and_nobody_is_asked() -> None:
+def test_preview_skips_invalid_messages_and_asks_no_confirmation() -> None:
     invalid = dead_letter(dead(reason="invalid", last_error="It is empty."))
     assert invalid
     preview = Preview.of_replay([invalid], may_double=True)
@@ -263,7 +263,7 @@ def test_what_cannot_be_sent_would_be_left_as_it_is_and_nobody_is_asked() -> Non
     assert list(Preview.of_discard([invalid]).as_lines()) == ["1 would be discarded: invalid 1."]
 
 
-def test_a_letter_of_a_handler_is_shown_with_the_type_the_line_and_the_function_of_each_try() -> None:
+def test_handler_dead_letter_shows_type_line_and_function_of_each_attempt() -> None:
     last = replace(FAILED_BY, place="handlers/mine.py:7", function="book")
     record = dead(Kind.INBOUND, reason="error", attempts_log=(replace(last, attempt=7, error_type="OSError"), last))
     assert ": error (KeyError)" in next(iter(show.as_lines(record, [])))
@@ -276,7 +276,7 @@ def test_a_letter_of_a_handler_is_shown_with_the_type_the_line_and_the_function_
     assert show.as_dict(pending(), [])["error_type"] is None
 
 
-def test_a_line_of_the_list_says_which_type_of_exception_the_handler_raised() -> None:
+def test_dead_letter_line_shows_the_exception_type_of_the_handler() -> None:
     letter = dead_letter(dead(Kind.INBOUND, reason="error", attempts_log=(FAILED_BY,)))
     assert letter is not None
     _, line, counts = "\n".join(as_lines([letter], Counter({("error", None): 1}), 0, False)).splitlines()
@@ -289,7 +289,7 @@ def test_a_line_of_the_list_says_which_type_of_exception_the_handler_raised() ->
     ("replays", "word"),
     [(Replays.AGAIN, "yes"), (Replays.DONE, "arrived"), (Replays.MAY_DOUBLE, "may double"), (Replays.NEVER, "no")],
 )
-def test_a_line_of_the_list_ends_with_what_a_replay_would_do(replays: Replays, word: str) -> None:
+def test_dead_letter_line_ends_with_the_result_of_a_replay(replays: Replays, word: str) -> None:
     letter = replace(LETTER, replays=replays)
     lines = "\n".join(as_lines([letter], Counter({("permanent", 131026): 1}), 0, False)).splitlines()
     assert lines[1].rpartition(letter.correlation_id)[2].strip() == word

@@ -12,7 +12,7 @@ from cli.dead.run import AT_ONCE, Tally, in_parallel
 from shared.operations.dead_letters import Done
 
 
-def test_each_is_acted_on_once_and_taken() -> None:
+def test_each_item_is_processed_once_and_its_result_collected() -> None:
     taken: list[int] = []
     in_parallel(lambda number: -number, range(1000), taken.append)
     assert sorted(taken) == sorted(-number for number in range(1000))
@@ -32,7 +32,7 @@ def test_the_first_that_raises_stops_the_rest() -> None:
 
 
 @pytest.mark.parametrize("started", [1, AT_ONCE // 2, AT_ONCE])
-def test_what_is_under_way_is_taken_where_ctrl_c_comes_in_the_start_of_a_thread(
+def test_running_items_are_collected_when_ctrl_c_interrupts_a_thread_start(
     started: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A pool does not wait for a thread that it could not write down."""

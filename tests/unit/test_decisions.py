@@ -48,7 +48,7 @@ def test_no_number_is_used_twice_also_not_one_that_moved_into_the_code() -> None
 
 
 @pytest.mark.parametrize(("number", "name", "path"), MOVED)
-def test_what_moved_into_the_code_is_explained_there(number: str, name: str, path: str) -> None:
+def test_decision_moved_into_the_code_is_explained_there(number: str, name: str, path: str) -> None:
     found: object = importlib.import_module(path.removesuffix(".py").replace("/", "."))
     for part in name.split("."):
         found = getattr(found, part)

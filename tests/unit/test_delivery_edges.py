@@ -63,13 +63,13 @@ EARLY = LIMITS.early
 SECONDS = LIMITS.waits.claimed
 
 
-def test_a_doubt_may_end_as_early_as_a_task_may_come() -> None:
+def test_doubt_can_end_early_by_the_clock_tolerance() -> None:
     record = in_doubt(doubt_until=NOW + EARLY)
     step = lease(record, task_for(record), MINE, Go(), LIMITS, NOW)
     assert isinstance(step.next, Run)
 
 
-def test_a_result_for_a_record_that_is_gone_writes_nothing() -> None:
+def test_result_for_a_missing_record_writes_nothing() -> None:
     assert settle(None, MINE, Replied(()), LIMITS, NOW, NO_JITTER) == Step(Answer(TaskResult.CONFLICT, "gone"))
 
 
@@ -98,7 +98,7 @@ def test_the_sweep_takes_what_is_overdue_this_very_moment() -> None:
     assert step.write.sweeps == 2
 
 
-def test_a_dead_letter_ended_when_it_died_whatever_a_receipt_said_since() -> None:
+def test_dead_letter_time_ignores_later_receipts() -> None:
     letter = dead_letter(dead(reason="in_doubt", doubts=2, receipts={0: FAILED}))
     assert letter is not None
     assert letter.at == at(-10)
@@ -107,25 +107,25 @@ def test_a_dead_letter_ended_when_it_died_whatever_a_receipt_said_since() -> Non
 @pytest.mark.parametrize(
     ("reason", "code"), [("in_doubt", 131000), ("permanent", 131000), ("attempts", 131000), ("waited", 131000)]
 )
-def test_a_letter_tells_the_code_of_its_last_try_where_that_is_why(reason: str, code: int) -> None:
+def test_dead_letter_has_the_code_of_the_last_attempt_if_it_is_the_cause(reason: str, code: int) -> None:
     letter = dead_letter(dead(reason=reason, doubts=2, attempts_log=(Attempt(at(-10), 1, "lost", 131000),)))
     assert letter is not None
     assert (letter.error, letter.code) == (reason, code)
 
 
-def test_a_letter_that_a_window_ended_tells_no_code() -> None:
+def test_dead_letter_ended_by_its_window_has_no_code() -> None:
     letter = dead_letter(dead(reason="window", attempts_log=(Attempt(at(-10), 1, "retry", 131016),)))
     assert letter is not None
     assert (letter.error, letter.code) == ("window", None)
 
 
-def test_a_refused_letter_ended_with_the_receipt_that_refused_it() -> None:
+def test_dead_letter_refused_by_receipt_has_the_time_of_the_receipt() -> None:
     letter = dead_letter(done(receipts={0: FAILED}))
     assert letter is not None
     assert letter.at == at(-5)
 
 
-def test_a_backend_may_be_probed_as_early_as_a_task_may_come() -> None:
+def test_backend_probe_can_start_early_by_the_clock_tolerance() -> None:
     down = Outage(NOW + EARLY, LIMITS.waits.claimed)
     assert inbound_guard(down, pending(Kind.INBOUND), LIMITS, NOW) == Elect(frozenset({DOWN}), "backend_down")
     later = Outage(at(1) + EARLY, LIMITS.waits.claimed)
@@ -186,7 +186,7 @@ def test_every_verdict_on_a_send_has_a_verdict_on_a_download() -> None:
     assert {type(verdict) for _, verdict in DOWNLOADS} == set(get_args(DownloadVerdict))
 
 
-def test_a_caller_that_proved_nothing_is_told_nothing_and_the_log_a_word() -> None:
+def test_forbidden_cause_is_logged_but_not_in_the_message() -> None:
     error: Any = Forbidden("no_token")
     assert error.cause == "no_token"
     assert "no_token" not in str(error)

@@ -125,7 +125,7 @@ FRESH = Delivery(
         ),
     ],
 )
-def test_what_a_webhook_creates(refused: str | None, expected: Delivery) -> None:
+def test_webhook_creates_the_expected_record(refused: str | None, expected: Delivery) -> None:
     assert created(refused) == expected
 
 
@@ -133,7 +133,7 @@ DAY = 24 * 3600
 
 
 @pytest.mark.parametrize("seconds", [3, 7 * DAY], ids=["in 3 s", "next week"])
-def test_a_message_is_given_up_a_day_after_it_is_first_due(seconds: float) -> None:
+def test_message_expires_one_day_after_it_is_due(seconds: float) -> None:
     message = created(kind=Kind.OUTBOUND, due_at=at(seconds), after="0d" * 20)
     assert message == replace(
         FRESH,
@@ -300,7 +300,7 @@ ARRIVALS = (
     ("row", "age"),
     [pytest.param(row, age, id=f"{row.row} [{TASK_WORDS[age]}]") for row in ARRIVALS for age in row.tasks],
 )
-def test_what_a_task_finds(row: Arrival, age: int) -> None:
+def test_inbound_lease_follows_each_row_of_the_protocol(row: Arrival, age: int) -> None:
     step = lease(row.before, task_for(row.before, age), MINE, row.guard, LIMITS, NOW)
     check(step, row.before, row.changes, row.then, row.answer)
     assert step.create == ()
@@ -436,7 +436,7 @@ VERDICTS = (
 
 
 @pytest.mark.parametrize("row", [pytest.param(row, id=row.row) for row in VERDICTS])
-def test_what_becomes_of_my_lease(row: Settled) -> None:
+def test_inbound_settle_follows_each_row_of_the_protocol(row: Settled) -> None:
     step = settle(row.before, MINE, row.verdict, LIMITS, NOW, NO_JITTER)
     check(step, row.before, row.changes, row.then, row.answer)
     assert step.create == ()
@@ -480,7 +480,7 @@ def test_a_backend_that_is_down_spends_no_attempt(
     )
 
 
-def test_an_event_waits_for_its_backend_until_it_is_given_up() -> None:
+def test_event_waiting_a_day_for_its_backend_is_dead_without_an_attempt() -> None:
     """However often the backend is asked in a day, no attempt is spent; then the event is dead(waited)."""
     record, now, asked = pending(IN), NOW, 0
     while True:
@@ -552,7 +552,7 @@ def test_a_call_waits_for_what_stands_before_it_and_no_message_waits_for_a_call(
         (("typing", "read"), (0, 0)),
     ],
 )
-def test_a_reply_is_first_tried_300_ms_after_each_message_before_it_and_calls_take_no_time(
+def test_reply_is_due_300_ms_after_each_earlier_message_but_not_call(
     types: tuple[str, ...], seconds: tuple[float, ...]
 ) -> None:
     replied = Replied(tuple({"type": type, "content": {}} for type in types))
@@ -637,7 +637,7 @@ def test_a_failing_handler_is_asked_eight_times(attempt: int, wait: int | None) 
 @pytest.mark.parametrize(
     "origin", [Origin(), RAISED, Origin("E" * 40, "p" * 60, "f" * 40)], ids=["none", "one", "long"]
 )
-def test_why_an_attempt_failed_is_kept_at_most_200_characters_and_the_last_failure_whole(origin: Origin) -> None:
+def test_attempt_errors_are_cut_at_200_characters_but_the_last_is_whole(origin: Origin) -> None:
     record = leased(IN, token=MINE)
     for attempt in (1, 2):
         verdict = HandlerFailed(f"{attempt} " + "x" * 498, origin)
@@ -661,7 +661,7 @@ def test_why_an_attempt_failed_is_kept_at_most_200_characters_and_the_last_failu
     ],
     ids=["as much as there is room for", "one more", "room for one", "no room"],
 )
-def test_why_an_attempt_failed_is_cut_where_the_room_ends(origin: Origin, error: str, kept: str) -> None:
+def test_attempt_errors_are_cut_when_the_room_for_them_ends(origin: Origin, error: str, kept: str) -> None:
     settled = settle(leased(IN, token=MINE), MINE, HandlerFailed(error, origin), LIMITS, NOW, NO_JITTER).write
     assert settled is not None
     assert settled.attempts_log[-1].error == kept
@@ -699,7 +699,7 @@ BECOMES = {
 
 @pytest.mark.parametrize("verdict", EVERY_VERDICT)
 @pytest.mark.parametrize("state", STATES[IN])
-def test_every_state_and_verdict(state: str, verdict: str) -> None:
+def test_settle_handles_every_state_and_verdict(state: str, verdict: str) -> None:
     for token, attempt in product((MINE, OTHERS, None), (1, LAST)):
         record = STATES[IN][state](token=token, attempt=attempt)
         step = settle(record, MINE, EVERY_VERDICT[verdict], LIMITS, NOW, NO_JITTER)
@@ -717,7 +717,7 @@ def test_every_state_and_verdict(state: str, verdict: str) -> None:
 
 
 @pytest.mark.parametrize("verdict", EVERY_VERDICT)
-def test_a_verdict_on_a_record_that_is_gone_is_discarded(verdict: str) -> None:
+def test_verdict_on_a_missing_record_is_discarded(verdict: str) -> None:
     step = settle(None, MINE, EVERY_VERDICT[verdict], LIMITS, NOW, NO_JITTER)
     assert (step.answer.result, step.write, step.create, step.next) == (TaskResult.CONFLICT, None, (), None)
 
@@ -757,7 +757,7 @@ def test_a_verdict_on_a_message_is_none_on_an_event(verdict: Accepted) -> None:
 
 
 @pytest.mark.parametrize("state", STATES[IN])
-def test_a_task_of_the_generation_never_answers_200_and_leaves_nothing_behind(state: str) -> None:
+def test_task_of_the_current_generation_never_answers_200_and_leaves_nothing(state: str) -> None:
     """Final, or at work, or held by another, or early and hopping; it never ends after a failed one."""
     for attempt, moment, age in product((0, 1, LAST), (at(-60), at(50)), CURRENT_TASK):
         record = STATES[IN][state](attempt=attempt, due_at=moment)

@@ -524,7 +524,7 @@ ARRIVALS = FINAL_ROWS + RECEIPT_ROWS + DOUBT_ROWS + OUTAGE_ROWS + PENDING_ROWS +
     ("row", "age"),
     [pytest.param(row, age, id=f"{row.row} [{TASK_WORDS[age]}]") for row in ARRIVALS for age in row.tasks],
 )
-def test_what_a_task_finds(row: Arrival, age: int) -> None:
+def test_outbound_lease_follows_each_row_of_the_protocol(row: Arrival, age: int) -> None:
     task = task_for(row.before, age, row.hop)
     check(lease(row.before, task, MINE, row.guard, row.limits, NOW), row.before, row.changes, row.then, row.answer)
 
@@ -816,7 +816,7 @@ def test_a_call_is_never_in_doubt(state: str, type: str) -> None:
         for found, before in row.befores.items()
     ],
 )
-def test_what_becomes_of_my_lease(row: Settled, before: Delivery) -> None:
+def test_outbound_settle_follows_each_row_of_the_protocol(row: Settled, before: Delivery) -> None:
     step = settle(before, MINE, row.verdict, LIMITS, NOW, NO_JITTER)
     check(step, before, row.changes(before), row.then, row.answer)
     assert step.create == ()
@@ -830,7 +830,7 @@ WOULD_DIE = {
 
 @pytest.mark.parametrize("receipt", EVERY_RECEIPT)
 @pytest.mark.parametrize("row", WOULD_DIE)
-def test_where_a_receipt_of_the_round_is_there_it_is_done_instead_of_dead(row: str, receipt: str) -> None:
+def test_receipt_of_the_round_makes_a_record_done_instead_of_dead(row: str, receipt: str) -> None:
     verdict, befores = WOULD_DIE[row]
     for found in befores.values():
         before = replace(found, round=1, receipts={1: EVERY_RECEIPT[receipt]})
@@ -850,7 +850,7 @@ def test_where_a_receipt_of_the_round_is_there_it_is_done_instead_of_dead(row: s
 
 
 @pytest.mark.parametrize("row", WOULD_DIE)
-def test_a_receipt_of_another_round_does_not_keep_a_message_from_dying(row: str) -> None:
+def test_receipt_of_another_round_does_not_save_a_message_from_dead_letters(row: str) -> None:
     verdict, befores = WOULD_DIE[row]
     for found in befores.values():
         before = replace(found, round=1, receipts={0: DELIVERED, 2: DELIVERED})
@@ -866,7 +866,7 @@ def test_done_by_a_receipt_meanwhile_adds_the_provider_id() -> None:
 
 
 @pytest.mark.parametrize("verdict", [Accepted("wamid.1"), Accepted(None)], ids=["known id", "no id"])
-def test_done_meanwhile_and_nothing_to_add(verdict: Accepted) -> None:
+def test_done_by_receipt_with_nothing_to_add_writes_nothing(verdict: Accepted) -> None:
     before = done(token=MINE, provider_id="wamid.1")
     check(settle(before, MINE, verdict, LIMITS, NOW, NO_JITTER), before, None, nothing, DONE_200)
 
@@ -928,7 +928,7 @@ def test_an_outage_is_waited_out_and_spends_no_attempt(
     check(step, before, put_off(before, None, wait), nothing, Answer(TaskResult.NACK, "pending"))
 
 
-def test_a_message_waits_for_the_provider_until_it_is_given_up() -> None:
+def test_message_waiting_a_day_for_the_provider_is_dead_without_an_attempt() -> None:
     """However often it is tried in a day, no attempt is spent; then it is dead(waited), never dead(attempts)."""
     record, now, tries = pending(), NOW, 0
     while True:
@@ -948,7 +948,7 @@ def test_a_message_waits_for_the_provider_until_it_is_given_up() -> None:
     "verdict",
     [Retry(131053), CredentialRefused(190), Blocked(BlockScope.SENDER, 368), Refused(131026), Lost(), Accepted(None)],
 )
-def test_the_wait_of_an_outage_begins_anew_after_any_other_verdict(verdict: SendVerdict) -> None:
+def test_any_other_verdict_resets_the_wait_of_an_outage(verdict: SendVerdict) -> None:
     after = settle(HELD, MINE, verdict, LIMITS, NOW, NO_JITTER).write
     assert HELD.throttled == 3
     assert after is not None
@@ -1014,7 +1014,7 @@ RECEIPTS = {"none": {}, "of an older round": {0: DELIVERED}} | {
 
 @pytest.mark.parametrize("verdict", EVERY_VERDICT)
 @pytest.mark.parametrize("state", STATES[OUT])
-def test_every_state_and_verdict(state: str, verdict: str) -> None:
+def test_settle_handles_every_state_and_verdict(state: str, verdict: str) -> None:
     """With my token, another's or none; receipts or not; attempts left or the last; doubts 0 or 1."""
     make = STATES[OUT][state]
     for token, receipts, attempt, doubts in product((MINE, OTHERS, None), RECEIPTS, (1, LAST), (0, 1)):
@@ -1046,7 +1046,7 @@ def test_every_state_and_verdict(state: str, verdict: str) -> None:
 
 
 @pytest.mark.parametrize("verdict", EVERY_VERDICT)
-def test_a_verdict_on_a_record_that_is_gone_writes_nothing(verdict: str) -> None:
+def test_verdict_on_a_missing_record_writes_nothing(verdict: str) -> None:
     step = settle(None, MINE, EVERY_VERDICT[verdict], LIMITS, NOW, NO_JITTER)
     assert (step.answer.result, step.write, step.create, step.next) == (TaskResult.CONFLICT, None, (), None)
 
@@ -1093,7 +1093,7 @@ GUARDS = {
 
 @pytest.mark.parametrize("guard", GUARDS)
 @pytest.mark.parametrize("state", STATES[OUT])
-def test_every_state_and_task(state: str, guard: str) -> None:
+def test_lease_handles_every_state_and_task(state: str, guard: str) -> None:
     """A T0 that answers 200 leaves a hop or an end behind; a T- neither hops nor starts a generation."""
     for age, receipts, attempt, doubts, moment, policy in product(
         ANY_TASK, RECEIPTS, (0, 1, LAST), (0, 1, 2), (at(-60), at(50)), DoubtPolicy
@@ -1148,7 +1148,7 @@ TRIED = {"attempts_log": (Attempt(at(-9), 1, "retry"), Attempt(at(-1), 1, "provi
         (done(**TRIED), GO, None),
     ],
 )
-def test_a_step_says_what_it_waits_for(before: Delivery, guard: Guard, why: str | None) -> None:
+def test_lease_step_names_what_it_waits_for(before: Delivery, guard: Guard, why: str | None) -> None:
     for age in ANY_TASK:
         assert lease(before, task_for(before, age), MINE, guard, LIMITS, NOW).why == why
 
@@ -1197,7 +1197,7 @@ def test_an_error_of_a_send_carries_its_verdict(error: SendError, verdict: SendV
 @pytest.mark.parametrize(
     ("error", "answered"), [(AnswerLost(), False), (TryLater(131053), False), (AnswerLost(status=502), True)]
 )
-def test_an_error_says_whether_the_provider_answered_at_all(error: SendError, answered: bool) -> None:
+def test_error_shows_whether_the_provider_answered(error: SendError, answered: bool) -> None:
     assert error.answered is answered
 
 

@@ -114,7 +114,7 @@ SWEPT = (
 
 
 @pytest.mark.parametrize("row", [pytest.param(row, id=row.row) for row in SWEPT])
-def test_what_a_sweep_does(row: Swept) -> None:
+def test_sweep_follows_each_row_of_the_protocol(row: Swept) -> None:
     check(sweep(row.before, LIMITS, NOW), row.before, row.changes, row.then, row.answer)
 
 
@@ -133,7 +133,7 @@ def test_a_sweep_leaves_alone_what_is_not_overdue(kind: Kind, state: str) -> Non
     check(sweep(later, LIMITS, NOW), later, None, nothing, Answer(TaskResult.ACK, record.state))
 
 
-def test_a_sweep_of_a_record_that_is_gone() -> None:
+def test_sweep_of_a_missing_record_is_acknowledged() -> None:
     check(sweep(None, LIMITS, NOW), None, None, nothing, Answer(TaskResult.ACK, "gone"))
 
 
@@ -289,7 +289,7 @@ REPLAYED = (
         for may_double in row.may_double
     ],
 )
-def test_what_a_replay_does(row: Replayed, may_double: bool) -> None:
+def test_replay_follows_each_row_of_the_protocol(row: Replayed, may_double: bool) -> None:
     check(replay(row.before, LIMITS, NOW, may_double), row.before, row.changes, row.then, row.answer)
 
 
@@ -313,7 +313,7 @@ NOT_REPLAYABLE = {
 
 @pytest.mark.parametrize("may_double", [False, True])
 @pytest.mark.parametrize("name", NOT_REPLAYABLE)
-def test_no_row_no_replay(name: str, may_double: bool) -> None:
+def test_record_without_a_replay_row_cannot_be_replayed(name: str, may_double: bool) -> None:
     with pytest.raises(NotAllowed):
         replay(NOT_REPLAYABLE[name], LIMITS, NOW, may_double)
 
@@ -327,7 +327,7 @@ def test_a_replay_of_what_cannot_be_sent_is_refused_with_the_reason() -> None:
         replay(dead(reason="invalid"), LIMITS, NOW)
 
 
-def test_what_cannot_be_sent_can_be_given_up() -> None:
+def test_invalid_dead_letter_can_be_discarded() -> None:
     given_up = discard(dead(reason="invalid", last_error="It is empty."), LIMITS, NOW, "seen").write
     assert given_up is not None
     assert (given_up.state, given_up.reason, given_up.expire_at is None) == (State.DROPPED, "discarded", False)
@@ -359,7 +359,7 @@ def test_a_replay_reported_refused_makes_sure_of_its_task() -> None:
 @pytest.mark.parametrize(
     "receipts", [SENT, DELIVERED, SENT.merged(FAILED)], ids=["sent", "delivered", "sent, then failed"]
 )
-def test_a_replay_that_made_it_done_and_was_reported_refused_says_done(receipts: Receipts, may_double: bool) -> None:
+def test_refused_write_of_a_replay_to_done_still_answers_done(receipts: Receipts, may_double: bool) -> None:
     """The store asks again with the same moment; that it was refused too is for the next replay to say."""
     first = replay(dead(reason="in_doubt", doubts=1, receipts={0: receipts}), LIMITS, NOW, may_double)
     assert first.write is not None
@@ -367,7 +367,7 @@ def test_a_replay_that_made_it_done_and_was_reported_refused_says_done(receipts:
     assert (second.answer, second.write, second.next) == (first.answer, None, None)
 
 
-def test_a_message_replayed_after_its_greatest_age_is_tried_anew() -> None:
+def test_message_replayed_past_its_max_age_is_retried() -> None:
     replayed = replay(dead(reason="waited", attempt=0, give_up_at=at(-1)), LIMITS, NOW).write
     assert replayed is not None
     step = lease(replayed, task_for(replayed), MINE, Go(), LIMITS, at(1))
@@ -379,26 +379,26 @@ def test_a_message_replayed_after_its_greatest_age_is_tried_anew() -> None:
 
 
 @pytest.mark.parametrize("reason", ["attempts", "in_doubt", "permanent"])
-def test_a_person_gives_a_dead_message_up(reason: str) -> None:
+def test_operator_discards_a_dead_message(reason: str) -> None:
     before = dead(reason=reason)
     changes = ends(State.DROPPED, Kind.OUTBOUND, "discarded")
     check(discard(before, LIMITS, NOW), before, changes, nothing, Answer(TaskResult.ACK, "dropped"))
 
 
-def test_a_person_gives_a_dead_event_up() -> None:
+def test_operator_discards_a_dead_event() -> None:
     before = dead(Kind.INBOUND)
     changes = ends(State.DROPPED, Kind.INBOUND, "discarded")
     check(discard(before, LIMITS, NOW), before, changes, nothing, Answer(TaskResult.ACK, "dropped"))
 
 
-def test_what_a_person_says_of_it_is_kept_with_the_record() -> None:
+def test_reason_of_a_discard_is_stored_with_the_record() -> None:
     before = dead(metadata={"of": "the caller"})
     changes = ends(State.DROPPED, Kind.OUTBOUND, "discarded")
     changes["metadata"] = {"of": "the caller", "discarded_because": "a wrong number"}
     check(discard(before, LIMITS, NOW, "a wrong number"), before, changes, nothing, Answer(TaskResult.ACK, "dropped"))
 
 
-def test_a_discard_reported_refused_or_asked_again_says_the_same_and_writes_nothing() -> None:
+def test_repeated_discard_answers_the_same_and_writes_nothing() -> None:
     first = discard(dead(), LIMITS, NOW, "a wrong number")
     assert first.write is not None
     check(
@@ -411,7 +411,7 @@ def test_a_discard_reported_refused_or_asked_again_says_the_same_and_writes_noth
 
 
 @pytest.mark.parametrize(("kind", "state"), EVERY_STATE)
-def test_only_a_dead_letter_can_be_discarded(kind: Kind, state: str) -> None:
+def test_discard_of_a_record_that_is_not_dead_is_not_allowed(kind: Kind, state: str) -> None:
     if state != "dead":
         with pytest.raises(NotAllowed):
             discard(STATES[kind][state](), LIMITS, NOW)
@@ -421,7 +421,7 @@ def test_only_a_dead_letter_can_be_discarded(kind: Kind, state: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "state"), EVERY_STATE)
-def test_nothing_reads_expire_at_and_what_is_past_it_counts_as_it_stands(kind: Kind, state: str) -> None:
+def test_record_past_expire_at_is_treated_as_before(kind: Kind, state: str) -> None:
     record = STATES[kind][state]()
     if record.expire_at is not None:
         past = replace(record, expire_at=at(-1))
@@ -432,7 +432,7 @@ def test_nothing_reads_expire_at_and_what_is_past_it_counts_as_it_stands(kind: K
             assert (step.answer, step.write) == (kept.answer, kept.write)
 
 
-def test_what_is_open_or_dead_never_expires_and_what_ended_is_never_swept() -> None:
+def test_open_and_dead_records_never_expire_and_final_ones_are_never_swept() -> None:
     for kind, limits in product(Kind, (LIMITS, Limits(max_attempts=1))):
         for make in STATES[kind].values():
             for attempt in (0, 1, LAST):

@@ -55,7 +55,7 @@ def written(logs: Path, *lines: dict[str, Any]) -> Path:
 # ---- the last call
 
 
-def test_a_backend_that_answers_401_is_no_backend_that_is_right(logs: Path) -> None:
+def test_backend_answering_401_fails_the_check(logs: Path) -> None:
     with pytest.raises(Wrong) as wrong:
         last_call(written(logs, STARTED, ANSWERED, REFUSED))
 
@@ -64,7 +64,7 @@ def test_a_backend_that_answers_401_is_no_backend_that_is_right(logs: Path) -> N
     )
 
 
-def test_a_handler_that_raised_is_told_by_type_and_line_and_not_in_its_words(logs: Path) -> None:
+def test_handler_exception_is_shown_by_type_and_line_without_its_text(logs: Path) -> None:
     with pytest.raises(Wrong, match=r"UTC: KeyError at handlers/mine\.py:7, in book\.$"):
         last_call(written(logs, STARTED, RAISED))
 
@@ -91,17 +91,17 @@ def test_a_call_that_was_answered_later_makes_it_right(logs: Path, later: dict[s
     ],
     ids=["an event without a handler", "a shutdown", "a call that is under way", "another process"],
 )
-def test_what_is_no_answer_does_not_make_it_right(logs: Path, later: dict[str, Any]) -> None:
+def test_later_line_without_a_backend_answer_leaves_the_failure(logs: Path, later: dict[str, Any]) -> None:
     with pytest.raises(Wrong, match="401"):
         last_call(written(logs, REFUSED, later))
 
 
-def test_what_failed_before_the_service_started_again_is_past(logs: Path) -> None:
+def test_failure_before_the_last_service_start_is_ignored(logs: Path) -> None:
     assert last_call(written(logs, REFUSED, STARTED)) == NO_FAILURE
     assert last_call(logs.with_name("none")) == NO_FAILURE
 
 
-def test_what_is_no_line_of_the_log_is_passed_over(logs: Path) -> None:
+def test_unreadable_log_line_is_skipped(logs: Path) -> None:
     lines = (b"inbound_ cut off\n", b'"inbound_"\n', json.dumps(REFUSED).encode() + b"\n", b"inbound_ \xff\n")
     logs.write_bytes(b"".join(lines))
     with pytest.raises(Wrong, match="401"):
@@ -135,7 +135,7 @@ def test_a_backend_that_takes_connections_is_not_called(logs: Path) -> None:
             assert connection.recv(1) == b""
 
 
-def test_a_backend_without_tls_or_time_is_said(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_backend_with_broken_tls_timeout_or_name_is_reported(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handler_check, "CONNECT_SECONDS", 0.2)
     with (
         socket.create_server(("127.0.0.1", 0)) as silent,
@@ -218,7 +218,7 @@ def test_the_token_is_checked_by_a_body_that_the_service_knows(monkeypatch: pyte
     ],
     ids=lambda given: type(given).__name__,
 )
-def test_what_google_refuses_about_a_queue_comes_with_advice(cause: Exception, said: str) -> None:
+def test_google_queue_error_comes_with_advice(cause: Exception, said: str) -> None:
     error = QueueUnavailable("The task queue cannot be reached.")
     error.__cause__ = cause
     assert checks._reason(error).startswith(said)

@@ -66,16 +66,16 @@ WITHIN = [
 
 
 @pytest.mark.parametrize("address", BEYOND)
-def test_an_address_of_this_machine_its_network_its_cloud_or_nobody_is_not_public(address: str) -> None:
+def test_local_cloud_and_reserved_addresses_are_not_public(address: str) -> None:
     assert not is_public(ip_address(address))
 
 
 @pytest.mark.parametrize("address", WITHIN)
-def test_an_address_that_anybody_may_reach_is_public(address: str) -> None:
+def test_globally_reachable_address_is_public(address: str) -> None:
     assert is_public(ip_address(address))
 
 
-def test_an_address_may_only_be_reached_if_every_answer_may() -> None:
+def test_name_is_refused_unless_every_address_is_public() -> None:
     for answers in (["8.8.8.8", "10.0.0.1"], ["10.0.0.1", "8.8.8.8"], ["2606:4700:4700::1111", "::1"]):
         with pytest.raises(NotPublic):
             EgressPolicy(is_public, lambda *_, answers=answers: answers).addresses(NAME, 443)
@@ -149,14 +149,14 @@ HERE = [
 
 
 @pytest.mark.parametrize("host", HERE)
-def test_no_way_to_write_this_machine_leads_a_stranger_here(server: Server, host: str) -> None:
+def test_no_spelling_of_this_machine_reaches_it(server: Server, host: str) -> None:
     """With the machine's own resolver. Some forms are no address at all to it, and that is as good."""
     with pytest.raises(NotSent):
         post(f"http://{host}:{server.port}/")
     assert server.called == []
 
 
-def test_nor_does_anything_that_stands_around_a_host(server: Server) -> None:
+def test_unusual_url_syntax_cannot_reach_this_machine(server: Server) -> None:
     for url in (
         f"http://127.0.0.1:{server.port}#@tenant.invalid/",
         f"http://127.0.0.1:{server.port}?@tenant.invalid/",
@@ -187,7 +187,7 @@ def test_a_name_of_which_only_one_answer_leads_here_is_refused_too(server: Serve
     assert server.called == []
 
 
-def test_a_name_is_asked_for_once_and_the_address_that_was_looked_at_is_the_one_that_is_called(server: Server) -> None:
+def test_name_is_resolved_once_and_the_checked_address_is_called(server: Server) -> None:
     """So a name that leads elsewhere a moment later has changed nothing, and is refused when it is asked again."""
     within, asked = answering([FAR], [NEAR])
     assert post(f"http://{NAME}:{server.port}/", within).status == 204
@@ -235,7 +235,7 @@ def test_a_redirect_is_handed_back_and_not_followed(server: Server) -> None:
     assert server.called == [FAR]
 
 
-def test_the_next_address_of_a_name_is_tried_where_one_takes_no_connection(server: Server) -> None:
+def test_next_address_of_a_name_is_used_when_one_refuses_connections(server: Server) -> None:
     within, asked = answering(["127.0.0.3", FAR])
     assert post(f"http://{NAME}:{server.port}/", within).status == 204
     assert (asked, server.called) == ([NAME], [FAR])
@@ -260,7 +260,7 @@ def test_the_addresses_of_the_configuration_are_trusted_in_prod_too(server: Serv
     assert server.called == [NEAR, NEAR]
 
 
-def test_what_is_trusted_may_lead_anywhere(server: Server) -> None:
+def test_trusted_address_can_lead_anywhere(server: Server) -> None:
     assert post(f"http://{NEAR}:{server.port}/", ANYWHERE).status == 204
     assert server.called == [NEAR]
 

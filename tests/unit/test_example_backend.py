@@ -67,7 +67,7 @@ WRONG: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_whatever_is_not_ours_and_of_now_is_refused(example: ModuleType, name: str) -> None:
+def test_forged_or_old_call_is_refused(example: ModuleType, name: str) -> None:
     with pytest.raises(example.Refused):
         example.verify(**{**signed(SECRET), **WRONG[name]})
 
@@ -104,14 +104,14 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, str(PROGRAM), *arguments], capture_output=True, text=True, timeout=30)
 
 
-def test_its_help_says_how_it_is_used() -> None:
+def test_help_explains_the_usage() -> None:
     result = run("--help")
     assert (result.returncode, result.stderr) == (0, "")
     assert "HANDLER_URL_SECRET" in result.stdout
 
 
 @pytest.mark.parametrize("secret", ["", "whsec_", "c4n4ry", "whsec_c4n4ry!", "whsec_YWJj"])
-def test_a_secret_that_is_none_is_refused_in_one_line(secret: str) -> None:
+def test_invalid_secret_is_refused_in_one_line(secret: str) -> None:
     result = run("--secret", secret, "--port", "0")
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr.startswith("backend: --secret is whsec_ and the base64 of 24 to 64 bytes")
@@ -127,7 +127,7 @@ def test_a_port_that_cannot_be_had_is_refused_in_one_line(port: str) -> None:
     assert result.stderr.count("\n") == 1
 
 
-def test_ctrl_c_ends_it_without_a_word() -> None:
+def test_ctrl_c_ends_it_silently() -> None:
     command = [sys.executable, str(PROGRAM), "--secret", SECRET, "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -23,7 +23,7 @@ def event(*attempts: Attempt, **changes: Any) -> Delivery:
     return pending(Kind.INBOUND, **(fields | changes))
 
 
-def test_each_failed_try_is_said_once_with_its_line_and_the_time_of_the_next(
+def test_each_failed_attempt_is_reported_once_with_line_and_next_time(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     failed = say.FailedTries()
@@ -39,7 +39,7 @@ def test_each_failed_try_is_said_once_with_its_line_and_the_time_of_the_next(
     ]
 
 
-def test_a_try_of_a_reply_and_an_outage_are_said_too_and_a_success_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+def test_failed_replies_and_outages_are_reported_but_no_success(capsys: pytest.CaptureFixture[str]) -> None:
     down = Attempt(at(-30), 1, "backend_down", error="The backend answered 503.")
     reply = pending(attempts_log=(Attempt(at(-20), 1, "retry", 131000),), due_at=at(20))
     answered = done(attempts_log=(Attempt(at(-5), 1, "accepted"),))
@@ -49,12 +49,12 @@ def test_a_try_of_a_reply_and_an_outage_are_said_too_and_a_success_is_not(capsys
     assert second.startswith("11:59:40  reply  ")
 
 
-def test_what_a_handler_said_does_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_error_text_of_a_handler_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     say.FailedTries().tell([event(replace(FIRST, error="\x1b[2Jx\ny"), last_error="\x1b[2Jx\ny")])
     assert "\\x1b[2Jx\\ny" in capsys.readouterr().err
 
 
-def test_the_wait_reports_a_failed_try_before_the_message_has_come_to_its_end(
+def test_wait_reports_a_failed_attempt_before_the_message_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = Store(tmp_path, Clock())

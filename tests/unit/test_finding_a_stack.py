@@ -90,7 +90,7 @@ def said(result: Result) -> str:
 # ---- a stack that was killed
 
 
-def test_what_a_killed_stack_left_is_no_stack_that_runs(tmp_path: Path) -> None:
+def test_data_of_a_killed_stack_is_not_a_running_stack(tmp_path: Path) -> None:
     of_stack(tmp_path)
     letter_in(tmp_path)
     with held(tmp_path):
@@ -134,7 +134,7 @@ def test_a_replay_is_refused_while_the_queue_does_not_answer(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("arguments", [("say", "hello"), ("ledger",)], ids=" ".join)
-def test_what_needs_the_simulator_says_after_a_kill_how_to_start_one(
+def test_command_that_needs_the_simulator_explains_how_to_start_one_after_a_kill(
     tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
     of_stack(tmp_path)
@@ -147,7 +147,7 @@ def test_what_needs_the_simulator_says_after_a_kill_how_to_start_one(
     assert f"up --data-dir {tmp_path}" in line
 
 
-def test_doctor_after_a_kill_says_that_nothing_runs_and_blames_no_setting(tmp_path: Path) -> None:
+def test_doctor_after_a_kill_reports_that_nothing_runs_and_blames_no_setting(tmp_path: Path) -> None:
     of_stack(tmp_path, HANDLER_URL="http://127.0.0.1:9/")
     letter_in(tmp_path)
 
@@ -159,7 +159,7 @@ def test_doctor_after_a_kill_says_that_nothing_runs_and_blames_no_setting(tmp_pa
     }
 
 
-def test_a_stack_that_has_not_come_up_yet_is_said_to_be_starting(tmp_path: Path) -> None:
+def test_stack_that_is_not_up_yet_is_reported_as_starting(tmp_path: Path) -> None:
     letter_in(tmp_path)
     with held(tmp_path):
         assert "Pombo is starting with its data in" in said(run(tmp_path, "trace", KEY))

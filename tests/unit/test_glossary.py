@@ -29,25 +29,25 @@ def _defined(tree: ast.AST) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(("word", "name", "path"), [(word, name, path) for word, _, name, path in ROWS])
-def test_a_word_is_defined_in_the_code_where_the_page_says(word: str, name: str, path: str) -> None:
+def test_glossary_name_is_defined_in_the_named_file(word: str, name: str, path: str) -> None:
     assert name in set(_defined(ast.parse((ROOT / path).read_text()))), word
 
 
-def test_each_word_of_the_door_and_each_part_that_a_person_plays_has_its_row() -> None:
+def test_glossary_has_each_channel_term_and_each_role() -> None:
     """What an adapter's author meets first, and who is meant by a contact and by an operator."""
     door = {"account", "acknowledgement", "channel", "echo", "handshake", "incoming", "scope", "sender"}
     assert door | {"contact", "operator", "owner", "tenant"} <= {word for word, *_ in ROWS}
     assert {Incoming.__name__, Acknowledgement.__name__, LimitScope.__name__} <= {name for _, _, name, _ in ROWS}
 
 
-def test_the_words_are_in_order_and_each_is_there_once() -> None:
+def test_glossary_is_sorted_without_duplicates() -> None:
     words = [word for word, *_ in ROWS]
     assert words == sorted(set(words))
     assert len(ROWS) == len([line for line in PAGE.splitlines() if line.startswith("| ")]) - 1
     assert len(ROWS) >= 50
 
 
-def test_no_name_of_the_code_is_a_word_that_names_no_concept() -> None:
+def test_no_name_in_the_code_contains_a_meaningless_term() -> None:
     empty = re.compile("|".join(EMPTY_WORDS), re.I)
     programs = [path for folder in ("shared", "services", "cli", "local") for path in (ROOT / folder).rglob("*.py")]
     assert len(EMPTY_WORDS) == 5

@@ -42,7 +42,7 @@ def test_a_process_connects_once() -> None:
     assert made.clients == ["transport over channel"]
 
 
-def test_a_process_that_was_forked_connects_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forked_process_opens_its_own_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     made = Made()
     client: GrpcClient[object] = GrpcClient(made.load, None)
     before = client.get()
@@ -52,7 +52,7 @@ def test_a_process_that_was_forked_connects_anew(monkeypatch: pytest.MonkeyPatch
     assert len(made.clients) == 2
 
 
-def test_a_connection_has_all_of_our_options() -> None:
+def test_connection_has_all_our_options() -> None:
     made = Made()
     GrpcClient(made.load, None).get()
     assert made.options == [list(OPTIONS)]

@@ -25,6 +25,6 @@ def test_every_promise_names_a_test_or_a_run(row: str) -> None:
     assert re.search(r"`[\w/]+\.py::\w+`|\(reliability\.md\)", proof), promise
 
 
-def test_the_page_is_read_as_it_is_meant() -> None:
+def test_parser_reads_every_row_of_the_page() -> None:
     assert len(ROWS) >= 15
     assert len(PROOFS) >= len(ROWS)

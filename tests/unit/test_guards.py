@@ -96,7 +96,7 @@ OPEN = Marks(down=down(40))
         ),
     ],
 )
-def test_the_first_guard_that_is_false(marks: Marks, expected: Guard) -> None:
+def test_first_false_guard_decides(marks: Marks, expected: Guard) -> None:
     assert guard(marks) == expected
 
 
@@ -111,9 +111,7 @@ def test_the_first_guard_that_is_false(marks: Marks, expected: Guard) -> None:
         (Marks(block=block(9)), True, "blocked"),
     ],
 )
-def test_guards_come_in_their_order_and_who_has_to_wait_claims_nothing(
-    marks: Marks, finished: bool, expected: str
-) -> None:
+def test_guards_run_in_order_and_a_waiting_message_claims_nothing(marks: Marks, finished: bool, expected: str) -> None:
     found = guard(marks, finished=finished)
     assert isinstance(found, Wait)
     assert found.why == expected
@@ -184,7 +182,7 @@ def test_only_an_election_of_the_breaker_asks_for_a_probe() -> None:
     assert not elect("block", "refused", why="x").probe
 
 
-def test_a_call_after_one_lost_answer_waits_for_a_message_to_probe_and_blames_no_outage() -> None:
+def test_call_after_one_lost_answer_waits_for_a_probe_without_blaming_outage() -> None:
     """WhatsApp may be well: a lost answer alone opens the breaker, and its receipt does not close it."""
     call = pending(payload={"type": "typing"})
     assert guard(Marks(down=down(-6, wait=0)), call) == Wait("provider_probe", at(9))
@@ -228,7 +226,7 @@ def test_an_event_waits_for_its_backend(mark: Outage | None, expected: Guard) ->
         pytest.param(down(9, by="another"), Go(), id="made by another event"),
     ],
 )
-def test_an_event_that_was_tried_before_lets_a_fresh_one_be_the_trial(mark: Outage, expected: Guard) -> None:
+def test_retried_event_leaves_the_trial_to_a_fresh_one(mark: Outage, expected: Guard) -> None:
     """Several poisonous events would else keep the breaker open for all the others."""
     tried = an_event(attempts_log=(Attempt(at(-60), 1, "backend_down"),))
     assert inbound_guard(mark, tried, LIMITS, NOW) == expected
@@ -265,7 +263,7 @@ def test_a_sender_is_disconnected_by_its_block_or_its_credential(marks: Marks, s
         pytest.param(down(-300), False, id="nobody probed it for long, so nothing is known"),
     ],
 )
-def test_what_counts_as_down(mark: Outage | None, said: bool) -> None:
+def test_breaker_is_down_only_while_its_mark_holds(mark: Outage | None, said: bool) -> None:
     assert is_down(Marks(down=mark), LIMITS, NOW) is said
 
 
@@ -293,5 +291,5 @@ def test_a_reply_waits_until_the_one_before_it_is_finished(predecessor: Delivery
 
 
 @pytest.mark.parametrize("other", [None, pending(), done()], ids=["nothing", "pending", "done"])
-def test_a_reply_without_a_predecessor_waits_for_nobody(other: Delivery | None) -> None:
+def test_reply_without_predecessor_does_not_wait(other: Delivery | None) -> None:
     assert predecessor_finished(pending(after=None), other)

@@ -40,7 +40,7 @@ each_version = pytest.mark.parametrize("drop", [now_dropped, once_dropped], ids=
 
 
 @each_word
-def test_the_reason_is_one_word_of_ours_and_the_handlers_are_beside_it(words: str) -> None:
+def test_handler_drop_stores_its_own_reason_and_the_handlers_text(words: str) -> None:
     record = now_dropped(words)
     assert (record.state, record.reason, record.metadata) == (State.DROPPED, "handler", {"handler_said": words})
     assert record.expire_at == NOW + LIMITS.inbound_retention
@@ -48,7 +48,7 @@ def test_the_reason_is_one_word_of_ours_and_the_handlers_are_beside_it(words: st
 
 @each_version
 @each_word
-def test_it_is_no_dead_letter_and_cannot_be_replayed_or_discarded(drop: Callable[[str], Delivery], words: str) -> None:
+def test_handler_drop_is_not_a_dead_letter_and_cannot_be_replayed(drop: Callable[[str], Delivery], words: str) -> None:
     record = drop(words)
     assert (mark_of(record), dead_letter(record), is_letter(record)) == (None, None, False)
     with pytest.raises(NotAllowed):
@@ -59,7 +59,7 @@ def test_it_is_no_dead_letter_and_cannot_be_replayed_or_discarded(drop: Callable
 
 @each_version
 @each_word
-def test_its_timeline_says_that_the_handler_dropped_it_and_why(drop: Callable[[str], Delivery], words: str) -> None:
+def test_timeline_of_a_handler_drop_has_the_reason(drop: Callable[[str], Delivery], words: str) -> None:
     told = [one.sentence for one in moments(drop(words), "", lambda *_: None, (), {}, None) if one.what == "dropped"]
     why = words.rstrip(".")
     assert told == [f"The handler dropped it: {why}." if words else "The handler dropped it."]
@@ -67,14 +67,16 @@ def test_its_timeline_says_that_the_handler_dropped_it_and_why(drop: Callable[[s
 
 @each_version
 @each_word
-def test_it_is_stored_and_read_as_it_is(drop: Callable[[str], Delivery], words: str) -> None:
+def test_handler_drop_survives_encoding(drop: Callable[[str], Delivery], words: str) -> None:
     record = drop(words)
     assert decode(from_json(to_json(encode(record)))) == record
 
 
 @each_version
 @pytest.mark.parametrize("words", OURS)
-def test_no_list_of_dead_letters_holds_it(drop: Callable[[str], Delivery], words: str, tmp_path: Path) -> None:
+def test_handler_drop_is_in_no_list_of_dead_letters(
+    drop: Callable[[str], Delivery], words: str, tmp_path: Path
+) -> None:
     store = Store(tmp_path, Clock())
     stranger = dropped(Kind.INBOUND, key="5" * 40, reason="unknown_sender", tenant="")
     for record in (replace(drop(words), key="d" * 40), stranger):
@@ -85,7 +87,7 @@ def test_no_list_of_dead_letters_holds_it(drop: Callable[[str], Delivery], words
 
 
 @pytest.mark.parametrize("tenant", ["", "default"])
-def test_what_we_dropped_ourselves_is_still_taken_for_that(tenant: str) -> None:
+def test_our_own_drop_is_still_recognised(tenant: str) -> None:
     fresh = dropped(Kind.INBOUND, reason="unknown_sender", tenant=tenant)
     replayed = replace(fresh, attempts_log=(Attempt(at(-10), 1, "unknown_sender"),), round=1)
     for record in (fresh, replayed):
@@ -94,7 +96,7 @@ def test_what_we_dropped_ourselves_is_still_taken_for_that(tenant: str) -> None:
     assert discard(given_up, LIMITS, NOW).write is None
 
 
-def test_what_else_the_metadata_hold_stays() -> None:
+def test_handler_drop_preserves_other_metadata() -> None:
     held = leased(Kind.INBOUND, token=MINE, metadata={"order": "1"})
     step = settle(held, MINE, Dropped("spam"), LIMITS, NOW, NO_JITTER)
     assert step.write is not None

@@ -79,7 +79,7 @@ SHAPES = {
 }
 
 
-def test_an_exception_is_told_by_its_type_its_line_and_its_function(team: Write) -> None:
+def test_exception_is_reported_by_type_line_and_function(team: Write) -> None:
     assert told(team(BOOKING)) == ("KeyError", "clinic_0.py:4", "Booking.book")
 
 
@@ -96,9 +96,7 @@ def test_an_exception_is_told_by_its_type_its_line_and_its_function(team: Write)
         ("a library calls back", "clinic_0.py:3", "handle.<locals>.<lambda>"),
     ],
 )
-def test_the_innermost_line_of_the_teams_is_told_and_none_of_a_librarys_or_ours(
-    team: Write, shape: str, place: str, function: str
-) -> None:
+def test_innermost_line_of_the_teams_code_is_reported(team: Write, shape: str, place: str, function: str) -> None:
     assert told(team(SHAPES[shape]))[1:] == (place, function)
 
 
@@ -108,7 +106,7 @@ def test_a_module_that_the_handler_imports_is_the_teams_too(team: Write) -> None
 
 
 @pytest.mark.parametrize("folder", ["site-packages", "dist-packages"])
-def test_what_is_installed_is_a_library_unless_the_handler_is_of_that_package(
+def test_installed_package_counts_as_library_unless_it_has_the_handler(
     team: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path / folder)
@@ -121,7 +119,7 @@ def test_what_is_installed_is_a_library_unless_the_handler_is_of_that_package(
     )
 
 
-def test_a_file_outside_the_working_directory_is_told_by_its_module_and_no_directory(
+def test_file_outside_the_working_directory_is_reported_by_module_only(
     team: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = team(BOOKING)
@@ -130,7 +128,7 @@ def test_a_file_outside_the_working_directory_is_told_by_its_module_and_no_direc
     assert told(name)[1] == "clinic_0:4"
 
 
-def test_a_working_directory_that_is_gone_hides_no_failure(
+def test_deleted_working_directory_hides_no_failure(
     team: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = team(BOOKING)
@@ -150,7 +148,7 @@ def test_a_working_directory_that_is_gone_hides_no_failure(
     ],
     ids=["function", "method", "callable", "partial"],
 )
-def test_an_answer_that_is_none_leads_to_the_definition_of_the_handler(
+def test_none_as_answer_is_attributed_to_the_handlers_definition(
     team: Write, source: str, place: str, function: str
 ) -> None:
     assert told(team(source)) == ("TypeError", place, function)
@@ -161,7 +159,7 @@ def test_a_handler_without_a_definition_in_python_has_a_type_alone() -> None:
     assert (origin.type, origin.place, origin.function) == ("TypeError", None, None)
 
 
-def test_an_overrun_is_told_by_the_line_that_was_still_running(team: Write) -> None:
+def test_overrun_is_reported_by_the_line_still_running(team: Write) -> None:
     source = "import threading\nheld = threading.Event()\n\ndef handle(message):\n    held.wait(30)"
     handle = load_handler(team(source))
     with pytest.raises(HandlerFault, match="took longer") as caught:
@@ -173,7 +171,7 @@ def test_an_overrun_is_told_by_the_line_that_was_still_running(team: Write) -> N
 # ---- nothing private, and never much
 
 
-def test_an_origin_and_its_stack_hold_code_alone(team: Write) -> None:
+def test_origin_and_stack_contain_only_code(team: Write) -> None:
     source = "def handle(message):\n    name = 'x' + message.text\n    raise LookupError(name) from KeyError(name)"
     origin = origin_of(load_handler(team(source)))
     assert "xhello" not in str(origin)
@@ -202,14 +200,14 @@ def test_the_longest_names_leave_room_for_the_error(team: Write) -> None:
     assert TYPE_CHARACTERS + PLACE_CHARACTERS + FUNCTION_CHARACTERS < ERROR_KEPT
 
 
-def test_a_file_whose_name_is_no_text_is_told_as_text_that_can_be_stored(team: Write) -> None:
+def test_file_name_that_is_not_text_is_reported_as_storable_text(team: Write) -> None:
     """A name in another encoding than UTF-8 comes with half characters."""
     there: dict[str, Any] = {"__name__": "cafe"}
     exec(compile("def handle(message): raise KeyError", str(Path.cwd() / "caf\udce9.py"), "exec"), there)
     assert origin_of(there["handle"]).place == "caf?.py:1"
 
 
-def test_a_type_whose_name_is_no_name_is_an_exception() -> None:
+def test_exception_type_without_a_valid_name_is_reported_as_exception() -> None:
     """It is made while the program runs, perhaps of a customer's words."""
     assert origin_of(raising(type("call +15550002222", (Exception,), {})())).type == "Exception"
 
@@ -227,7 +225,7 @@ def test_the_stack_of_an_endless_recursion_is_bounded(team: Write) -> None:
 
 
 @pytest.mark.parametrize("error", [HandlerFault("c4n4ry"), BackendUnavailable("c4n4ry", took=True)], ids=str)
-def test_no_handler_passes_its_own_words_off_as_ours(error: HandlerFault) -> None:
+def test_handler_cannot_raise_a_sentence_as_ours(error: HandlerFault) -> None:
     """A sentence without a type may be logged."""
     with pytest.raises(HandlerFault) as caught:
         a_runner(raising(error))(CALL)
@@ -246,7 +244,7 @@ def backend_that(raises: BaseException, **options: Any) -> HandlerRunner:
     return HandlerRunner(code, timeout=SOON * 100, threads=2, stopping=lambda: False, **options)
 
 
-def test_what_a_backend_says_of_itself_is_a_sentence_of_ours() -> None:
+def test_backend_fault_is_passed_on_unchanged() -> None:
     for fault in (HandlerFault("It said 500."), BackendUnavailable("It said 503.", took=False)):
         with pytest.raises(HandlerFault) as caught:
             backend_that(fault)(CALL)
@@ -265,7 +263,7 @@ def test_a_reply_that_fails_the_plan_has_a_type_so_that_its_sentence_is_not_logg
     assert caught.value.origin == Origin("InvalidReply")
 
 
-def test_an_error_that_breaks_whoever_looks_at_it_is_a_fault_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exception_that_breaks_its_inspection_is_still_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any) -> Origin:
         raise RuntimeError
 
@@ -285,19 +283,19 @@ def test_an_error_that_breaks_whoever_looks_at_it_is_a_fault_all_the_same(monkey
         ("x = 1\ndef handle(:\n    pass", "SyntaxError at clinic_0.py:2: invalid syntax"),
     ],
 )
-def test_a_module_that_fails_at_import_is_told_by_its_line(team: Write, source: str, why: str) -> None:
+def test_module_that_fails_at_import_is_reported_by_its_line(team: Write, source: str, why: str) -> None:
     with pytest.raises(HandlerNotFound) as caught:
         load_handler(team(source))
     assert str(caught.value) == f"HANDLER: the module clinic_0 cannot be imported ({why})."
 
 
-def test_a_module_that_a_handler_imports_is_told_by_its_own_line(team: Write) -> None:
+def test_imported_module_that_fails_is_reported_by_its_own_line(team: Write) -> None:
     other = team("\n\n1 / 0").partition(":")[0]
     with pytest.raises(HandlerNotFound, match=rf"\(ZeroDivisionError at {other}\.py:3\)\.$"):
         load_handler(team(f"import {other}"))
 
 
-def test_a_module_that_is_not_there_is_named_without_a_line() -> None:
+def test_missing_module_is_named_without_a_line() -> None:
     with pytest.raises(HandlerNotFound, match=r"\(ModuleNotFoundError: No module named 'nowhere'\)\.$"):
         load_handler("nowhere:handle")
 
@@ -316,7 +314,7 @@ def shown(capsys: pytest.CaptureFixture[str], handle: Callable[..., Any], is_sho
     return said.err
 
 
-def test_the_whole_traceback_goes_to_standard_error_with_the_ids_that_find_the_message(
+def test_full_traceback_goes_to_standard_error_with_the_message_ids(
     capsys: pytest.CaptureFixture[str], team: Write
 ) -> None:
     said = shown(capsys, load_handler(team(BOOKING)))
@@ -341,11 +339,11 @@ def test_a_drop_and_a_sentence_of_a_backend_leave_no_traceback(capsys: pytest.Ca
     assert capsys.readouterr().err == ""
 
 
-def test_an_error_that_cannot_be_shown_is_shown_by_its_type(capsys: pytest.CaptureFixture[str]) -> None:
+def test_exception_that_cannot_be_shown_is_shown_by_its_type(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Unspeakable: <exception str() failed>" in shown(capsys, raising(Unspeakable()))
 
 
-def test_where_nobody_reads_standard_error_the_failure_is_told_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failure_is_reported_even_when_standard_error_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     closed = io.StringIO()
     closed.close()
     monkeypatch.setattr(sys, "stderr", closed)
@@ -360,7 +358,7 @@ def test_where_nobody_reads_standard_error_the_failure_is_told_all_the_same(monk
         runner(CALL)
 
 
-def test_what_an_overrun_raises_in_the_end_is_shown_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_late_exception_of_an_overrun_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     held = threading.Event()
 
     def handle(_: Message) -> None:

@@ -203,7 +203,7 @@ def signature_by(key: bytes, body: bytes) -> str:
 # ---- the signature
 
 
-def test_the_vector_of_standard_webhooks_is_signed_as_it_says() -> None:
+def test_standard_webhooks_vector_has_the_published_signature() -> None:
     """https://github.com/standard-webhooks/standard-webhooks: the vector of its libraries' tests."""
     at = datetime.fromtimestamp(1614265330, UTC)
     headers = signed_headers(
@@ -236,7 +236,7 @@ def test_every_secret_of_the_list_signs_in_its_order(server: Server) -> None:
     assert signatures == [signature_by(NEW_KEY, body), signature_by(KEY, body)]
 
 
-def test_another_try_has_the_same_id_and_is_signed_anew(server: Server) -> None:
+def test_retry_has_the_same_id_and_a_new_signature(server: Server) -> None:
     times = iter([NOW, NOW + timedelta(seconds=10)])
     code = backend(server.url)
     code._now = lambda: next(times)
@@ -270,7 +270,7 @@ def test_a_call_goes_out_in_its_wire_form(server: Server) -> None:
 
 
 @pytest.mark.parametrize("path", ["", "/", "/a/b", "/a/b/"])
-def test_the_path_stands_as_it_was_given_down_to_the_slash_at_its_end(server: Server, path: str) -> None:
+def test_path_is_sent_unchanged_including_its_last_slash(server: Server, path: str) -> None:
     address = server.url.removesuffix("/pombo") + path
     given = {"HANDLER_URL": address, "HANDLER_URL_SECRET": SECRET}
     ask(config.load(given, config.INTERNAL)["HANDLER_URL"])
@@ -278,7 +278,7 @@ def test_the_path_stands_as_it_was_given_down_to_the_slash_at_its_end(server: Se
 
 
 @pytest.mark.parametrize("who", ["user:c4n4ry@", "user@", ":c4n4ry@", ":@", "@"])
-def test_an_address_that_holds_a_password_stops_the_start_and_is_not_repeated(who: str) -> None:
+def test_address_with_user_or_password_stops_the_start_and_is_not_repeated(who: str) -> None:
     given = {"HANDLER_URL": f"https://{who}handler.example.com/", "HANDLER_URL_SECRET": SECRET}
     with pytest.raises(config.ConfigError) as caught:
         config.load(given, config.INTERNAL)
@@ -301,7 +301,7 @@ def test_a_backend_is_asked_for_the_kinds_it_is_given(kinds: frozenset[str], han
     assert {kind for kind in (*KINDS, "a kind of tomorrow") if runner.handles(kind)} == handled
 
 
-def test_nothing_of_the_environment_changes_where_it_goes(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proxy_variables_do_not_change_the_backend_called(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     assert ask(server.url) == []
@@ -331,7 +331,7 @@ def test_a_closed_backend_opens_again_for_the_next_call(server: Server) -> None:
 # ---- answers
 
 
-def test_the_replies_come_in_their_order_whatever_their_form(server: Server) -> None:
+def test_replies_of_any_form_arrive_in_order(server: Server) -> None:
     quoted = {"type": "text", "content": {"body": "two"}, "reply_to": "wamid.1"}
     server.reply = answer(200, {"replies": ["one", quoted], "more": "is left alone"})
     assert ask(server.url) == [OutboundMessage.text("one"), OutboundMessage.text("two", reply_to="wamid.1")]
@@ -343,7 +343,7 @@ def test_no_reply_is_an_answer(server: Server, reply: Reply) -> None:
     assert ask(server.url) == []
 
 
-def test_thirty_replies_are_taken(server: Server) -> None:
+def test_thirty_replies_are_accepted(server: Server) -> None:
     server.reply = answer(200, {"replies": ["more"] * 30})
     assert len(ask(server.url)) == 30
 
@@ -417,7 +417,7 @@ def unavailable(url: str, timeout: timedelta = PATIENT) -> BackendUnavailable:
         ({"Retry_After": "-5"}, None),
     ],
 )
-def test_a_status_that_says_that_the_backend_is_away_is_no_answer(
+def test_unavailable_status_raises_backend_unavailable_with_its_wait(
     server: Server, status: int, took: bool, headers: dict[str, str], wait: float | None
 ) -> None:
     """429 and 503: it took nothing. 502 and 504: what stands before it cannot know."""
@@ -479,7 +479,7 @@ BAD_BODIES: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("name", BAD_BODIES)
-def test_a_body_that_is_no_answer_counts_as_raised_and_is_not_repeated(server: Server, name: str) -> None:
+def test_invalid_body_counts_as_raised_and_is_not_repeated(server: Server, name: str) -> None:
     body, said = BAD_BODIES[name]
     server.reply = answer(200, body)
     fault = fault_of(server.url)
@@ -525,9 +525,7 @@ BOMBS: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_a_reply_that_is_a_bomb_is_kept_as_far_as_a_record_can_hold_it_and_the_others_are_sent(
-    server: Server, name: str
-) -> None:
+def test_oversized_reply_is_stored_in_part_and_the_others_are_sent(server: Server, name: str) -> None:
     server.reply = answer(200, b'{"replies":["one",' + BOMBS[name] + b"]}")
     one, invalid = ask(server.url)
     assert one == OutboundMessage.text("one")
@@ -536,14 +534,14 @@ def test_a_reply_that_is_a_bomb_is_kept_as_far_as_a_record_can_hold_it_and_the_o
     assert len(json.dumps(invalid.given)) < MESSAGE_BYTES
 
 
-def test_an_answer_that_is_all_or_nothing_counts_as_raised_and_says_which_reply_it_was(server: Server) -> None:
+def test_all_or_nothing_answer_counts_as_raised_and_names_the_bad_reply(server: Server) -> None:
     server.reply = answer(200, {"replies": ["one", " "]})
     with closing(backend(server.url)) as code, pytest.raises(HandlerFault) as caught:
         a_runner(code, all_or_nothing=True)(CALL)
     assert str(caught.value) == "The backend's reply 2 cannot be sent: The text of a message is empty."
 
 
-def test_what_half_a_character_was_is_mended_rather_than_refused(server: Server) -> None:
+def test_lone_surrogate_is_replaced_rather_than_refused(server: Server) -> None:
     server.reply = answer(200, b'{"replies": ["half \\ud83d", "null \\u0000"]}')
     assert [reply.content["body"] for reply in ask(server.url)] == ["half \ufffd", "null \ufffd"]
 
@@ -571,7 +569,7 @@ def test_an_answer_in_chunks_is_read_whole_and_an_endless_one_is_not(server: Ser
     assert fault_of(server.url) == "The backend's answer is longer than 1 MiB."
 
 
-def test_what_comes_before_the_answer_is_passed_over(server: Server) -> None:
+def test_early_responses_before_the_answer_are_skipped(server: Server) -> None:
     early = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n"
     server.reply = lambda connection: connection.sendall(early + response(200, {"replies": ["one"]}))
     assert ask(server.url) == [OutboundMessage.text("one")]
@@ -642,11 +640,11 @@ def test_a_name_that_is_not_resolved_counts_as_raised(mocker: MockerFixture) -> 
 
 
 @pytest.mark.parametrize("host", ["x" * 64, "a..b", "xn--\u00e9"])
-def test_an_address_that_is_none_counts_as_raised(host: str) -> None:
+def test_invalid_address_counts_as_raised(host: str) -> None:
     assert fault_of(f"http://{host}.example.com/").startswith("The backend cannot be ")
 
 
-def test_an_address_that_is_not_of_the_configuration_may_not_lead_here(server: Server) -> None:
+def test_address_outside_the_configuration_must_be_public(server: Server) -> None:
     with closing(backend(server.url, reach=PUBLIC)) as code, pytest.raises(HandlerFault) as caught:
         code(CALL)
     assert str(caught.value) == "The backend may not be called: its name leads to an address that is not public."
@@ -674,7 +672,7 @@ def own_certificate(tmp_path: Path) -> ssl.SSLContext:
     return context
 
 
-def test_a_certificate_that_nobody_signed_counts_as_raised_and_nothing_is_sent(own_certificate: ssl.SSLContext) -> None:
+def test_untrusted_certificate_counts_as_raised_and_nothing_is_sent(own_certificate: ssl.SSLContext) -> None:
     read: list[bytes] = []
 
     def shake_hands(connection: socket.socket) -> None:
@@ -742,7 +740,7 @@ def handler_threads() -> list[threading.Thread]:
 
 
 @pytest.mark.parametrize("name", SLOW)
-def test_a_backend_that_hangs_is_given_up_in_time_and_leaves_nothing_behind(server: Server, name: str) -> None:
+def test_hanging_backend_times_out_and_leaves_no_thread(server: Server, name: str) -> None:
     """Its connection is closed at the timeout, so no thread hangs, none is counted, and room is made for the next."""
     server.reply, said = SLOW[name]
     with closing(backend(server.url, HASTY)) as code:
@@ -766,7 +764,7 @@ def test_a_backend_that_hangs_is_given_up_in_time_and_leaves_nothing_behind(serv
             assert not runner.exhausted
 
 
-def test_a_backend_that_reads_slowly_is_given_up_in_time() -> None:
+def test_slowly_reading_backend_times_out() -> None:
     """Each write is answered by a little room for the next, so only a clock that is looked at in between ends it."""
     over = threading.Event()
 
@@ -785,7 +783,7 @@ def test_a_backend_that_reads_slowly_is_given_up_in_time() -> None:
         over.set()
 
 
-def test_a_name_that_takes_for_ever_is_given_up_by_the_runners_own_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_name_lookup_is_ended_by_the_runners_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     """No socket is there to close: the thread counts as hung until the resolver comes back."""
     held = threading.Event()
 

@@ -96,7 +96,7 @@ def test_a_name_of_the_wrong_shape_is_refused_with_an_example(name: str) -> None
 
 
 @pytest.mark.parametrize("name", ["handlers.nowhere:handle", "nowhere:handle", "..:handle"])
-def test_a_module_that_is_not_there_is_named(name: str) -> None:
+def test_missing_module_is_named(name: str) -> None:
     with pytest.raises(HandlerNotFound, match="cannot be imported"):
         load_handler(name)
 
@@ -108,7 +108,7 @@ def test_a_module_that_fails_is_not_found_either(team: Callable[[str], str], sou
 
 
 @pytest.mark.parametrize("source", ["", "handle = 5", "handle = None"])
-def test_what_cannot_be_called_is_no_handler(team: Callable[[str], str], source: str) -> None:
+def test_object_that_is_not_callable_is_not_a_handler(team: Callable[[str], str], source: str) -> None:
     with pytest.raises(HandlerNotFound, match="has no function handle"):
         load_handler(team(source))
 
@@ -127,7 +127,7 @@ def test_what_cannot_be_called_is_no_handler(team: Callable[[str], str], source:
         "from os import getcwd as handle",
     ],
 )
-def test_a_function_that_does_not_take_one_message_is_refused(team: Callable[[str], str], source: str) -> None:
+def test_function_that_does_not_take_one_message_is_refused(team: Callable[[str], str], source: str) -> None:
     name = team(source)
     module = name.partition(":")[0]
     with pytest.raises(HandlerNotFound) as caught:
@@ -148,11 +148,11 @@ def test_a_function_that_does_not_take_one_message_is_refused(team: Callable[[st
         "from functools import partial\nhandle = partial(lambda context, message: None, 'context')",
     ],
 )
-def test_whatever_takes_one_message_is_a_handler(team: Callable[[str], str], source: str) -> None:
+def test_any_callable_of_one_message_is_a_handler(team: Callable[[str], str], source: str) -> None:
     assert callable(load_handler(team(source)))
 
 
-def test_a_decorator_may_supply_what_else_a_handler_needs(team: Callable[[str], str]) -> None:
+def test_decorator_can_supply_other_handler_arguments(team: Callable[[str], str]) -> None:
     source = """
 import functools
 
@@ -176,7 +176,7 @@ def handle(message, context):
         "class Handler:\n    __signature__ = 'none'\n    def __call__(self, message): ...\nhandle = Handler()",
     ],
 )
-def test_a_callable_that_does_not_tell_what_it_takes_is_accepted(team: Callable[[str], str], source: str) -> None:
+def test_callable_without_a_signature_is_accepted(team: Callable[[str], str], source: str) -> None:
     handle = load_handler(team(source))
     with pytest.raises((TypeError, ValueError)):
         inspect.signature(handle)
@@ -185,14 +185,14 @@ def test_a_callable_that_does_not_tell_what_it_takes_is_accepted(team: Callable[
 # ---- kinds
 
 
-def test_a_handler_is_called_for_what_a_person_wrote_unless_it_says_otherwise() -> None:
+def test_handler_is_called_for_the_default_kinds() -> None:
     runner = a_runner(lambda _: None)
     assert {kind for kind in (*DEFAULT_KINDS, "reaction", "unsupported", "system") if runner.handles(kind)} == set(
         DEFAULT_KINDS
     )
 
 
-def test_a_handler_may_choose_its_kinds() -> None:
+def test_handler_can_choose_its_kinds() -> None:
     @handles("text", "reaction")
     def handle(message: Message) -> str:
         return "yes"
@@ -215,7 +215,7 @@ def test_a_handler_of_every_kind_is_called_for_those_that_are_added_later_too(ki
     "kinds",
     [("txt",), ("text", "txt"), ("Text",), (" text",), ("",), (), ("voice",), (None,), (7,), (["text"],), (print,)],
 )
-def test_a_name_that_is_no_kind_is_refused_with_the_kinds_there_are(kinds: tuple[Any, ...]) -> None:
+def test_invalid_kind_is_refused_with_the_list_of_kinds(kinds: tuple[Any, ...]) -> None:
     with pytest.raises(ValueError) as caught:
         handles(*kinds)
     start = f"@handles must name one or more of the kinds {', '.join(sorted(KINDS))}, or * for every kind"
@@ -231,7 +231,7 @@ def test_a_name_that_is_no_kind_is_refused_with_the_kinds_there_are(kinds: tuple
         ((), "every kind."),
     ],
 )
-def test_a_name_that_is_no_kind_is_named(kinds: tuple[Any, ...], named: str) -> None:
+def test_invalid_kind_is_named(kinds: tuple[Any, ...], named: str) -> None:
     with pytest.raises(ValueError) as caught:
         handles(*kinds)
     assert str(caught.value).endswith(named)
@@ -352,7 +352,7 @@ def test_no_reply_is_an_answer(handle: Callable[..., Any]) -> None:
         (lambda: "takes no message", "TypeError"),
     ],
 )  # fmt: skip
-def test_what_is_no_answer_counts_as_raised(handle: Callable[..., Any], error: str) -> None:
+def test_invalid_answer_counts_as_raised(handle: Callable[..., Any], error: str) -> None:
     assert fault_of(handle).startswith(f"{error}: ")
 
 
@@ -401,7 +401,7 @@ def test_a_plan_that_is_all_or_nothing_counts_as_raised(handle: Callable[..., An
     assert said == "Reply 2 cannot be sent: A reply is a str or an OutboundMessage, not int."
 
 
-def test_a_whole_plan_that_is_all_or_nothing_is_taken() -> None:
+def test_valid_plan_passes_all_or_nothing() -> None:
     assert len(a_runner(lambda _: ["one", "two"], all_or_nothing=True)(CALL)) == 2
 
 
@@ -424,7 +424,7 @@ UNSENDABLE: dict[str, tuple[Any, str, Any]] = {
 
 
 @pytest.mark.parametrize("name", UNSENDABLE)
-def test_an_item_that_cannot_be_sent_says_why_and_is_kept_where_it_can_be_stored(name: str) -> None:
+def test_invalid_item_has_a_reason_and_is_stored_if_possible(name: str) -> None:
     item, sentence, given = UNSENDABLE[name]
     assert a_runner(lambda _: ["one", item])(CALL)[1] == InvalidReply(sentence, given)
 
@@ -436,7 +436,7 @@ def test_the_sentence_of_an_item_is_never_long() -> None:
     assert len(invalid.sentence) == 500
 
 
-def test_what_is_kept_of_an_item_is_a_copy() -> None:
+def test_stored_item_is_a_copy() -> None:
     item = {"a": [1]}
     (invalid,) = a_runner(lambda _: [item])(CALL)
     item["a"].append(2)
@@ -470,7 +470,7 @@ async def endless_async(_: Message) -> AsyncIterator[str]:
         yield "more"
 
 
-def test_thirty_replies_are_taken() -> None:
+def test_thirty_replies_are_accepted() -> None:
     assert len(texts(lambda _: ["more"] * MOST)) == MOST
     assert len(texts(lambda _: itertools.islice(endless(MESSAGE), MOST))) == MOST
 
@@ -514,7 +514,7 @@ each_way_to_raise = pytest.mark.parametrize("way", [raising, generator_raising, 
 
 
 @each_way_to_raise
-def test_an_exception_is_a_fault_in_its_own_words(way: Callable[..., Any]) -> None:
+def test_exception_becomes_a_fault_with_its_type_and_text(way: Callable[..., Any]) -> None:
     assert fault_of(way(LookupError("no such customer"))) == "LookupError: no such customer"
 
 
@@ -526,16 +526,16 @@ def test_a_drop_is_a_drop_however_late(way: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), BaseException("base")])
-def test_not_even_an_exit_of_the_handler_ends_more_than_its_call(error: BaseException) -> None:
+def test_exit_in_a_handler_ends_only_its_call(error: BaseException) -> None:
     assert fault_of(raising(error)).startswith(f"{type(error).__name__}: ")
 
 
-def test_an_error_that_cannot_be_shown_is_a_fault_all_the_same() -> None:
+def test_exception_that_cannot_be_shown_is_still_a_fault() -> None:
     assert fault_of(raising(Unspeakable())) == "Unspeakable: (it cannot be shown)"
 
 
 @pytest.mark.parametrize("said", ["half \ud83d", "\x00", "é" * 3000, "🙂" * 3000])
-def test_what_is_kept_of_an_error_is_bounded_and_can_be_stored(said: str) -> None:
+def test_stored_error_text_is_bounded_and_storable(said: str) -> None:
     fault = fault_of(raising(ValueError(said)))
     fault.encode()
     assert len(fault) <= ERROR_CHARACTERS
@@ -579,7 +579,7 @@ def test_a_handler_that_overruns_is_a_fault_and_counts_as_hung(held: threading.E
     assert runner.exhausted
 
 
-def test_where_as_many_hang_as_there_are_threads_no_more_is_taken(held: threading.Event) -> None:
+def test_no_call_starts_while_every_thread_hangs(held: threading.Event) -> None:
     called = []
 
     def handle(_: Message) -> None:
@@ -636,7 +636,7 @@ def test_the_end_of_the_process_interrupts_the_wait(held: threading.Event) -> No
         a_runner(lambda _: held.wait(), stopping=lambda: True)(CALL)
 
 
-def test_an_answer_that_is_there_already_is_taken_although_the_process_ends() -> None:
+def test_finished_answer_is_returned_although_the_process_ends() -> None:
     """Its plan can still be committed: the work is done."""
     ended = threading.Event()
 
@@ -670,5 +670,5 @@ def test_many_calls_at_once_each_get_their_own_answer() -> None:
 # ---- the one that is there to start from
 
 
-def test_the_echo_says_a_text_back_and_quotes_it() -> None:
+def test_echo_repeats_a_text_and_quotes_it() -> None:
     assert echo.handle(MESSAGE) == OutboundMessage.text("hello", reply_to="wamid.1")

@@ -53,7 +53,7 @@ VECTORS = [
 
 
 @pytest.mark.parametrize(("derived", "parts"), VECTORS)
-def test_what_is_derived_is_the_hash_of_its_parts(derived: str, parts: tuple[str | int, ...]) -> None:
+def test_derived_id_is_the_hash_of_its_parts(derived: str, parts: tuple[str | int, ...]) -> None:
     assert derived == vector(*parts)
     assert len(derived) == 40
 
@@ -129,17 +129,17 @@ def test_a_profile_elsewhere_is_part_of_the_value() -> None:
     assert changed(profile={"name": "Ana"}) != changed(profile={"name": "Eva"})
 
 
-def test_the_order_of_fields_does_not_tell_two_changes_apart() -> None:
+def test_order_of_fields_does_not_change_the_change_id() -> None:
     backwards = dict(reversed(VALUE.items()))
     assert change_event_id("meta", "1", "messages", backwards, None) == changed()
 
 
-def test_the_time_tells_two_changes_of_an_account_apart() -> None:
+def test_time_changes_the_id_of_an_account_change() -> None:
     ids = {change_event_id("meta", "1", "account_update", {"event": "BAN"}, time) for time in (None, 0, 170, 171)}
     assert len(ids) == 4
 
 
-def test_the_value_that_is_hashed_is_left_as_it_was() -> None:
+def test_hashed_value_is_not_modified() -> None:
     value = {"contacts": [{"profile": {"name": "Ana"}}]}
     change_event_id("meta", "1", "messages", value, None)
     assert value == {"contacts": [{"profile": {"name": "Ana"}}]}
@@ -160,14 +160,14 @@ def test_canonical_json_sorts_at_every_depth() -> None:
 # ---- events know their keys
 
 
-def test_an_event_is_known_by_what_the_contract_says() -> None:
+def test_event_key_is_the_hash_in_the_contract() -> None:
     message = MessageReceived("meta", "1", "wamid.A", "15550002222", {})
     assert message.key == vector("meta", "1", "message", "wamid.A")
     change = Change("meta", "waba", "account_update", {"event": "BAN"}, 170)
     assert change.key == vector("meta", "waba", "account_update", '{"event":"BAN"}', 170)
 
 
-def test_an_item_that_cannot_be_read_keeps_its_id_where_it_has_one() -> None:
+def test_unparsable_item_preserves_its_id_if_it_has_one() -> None:
     assert Unparsable("meta", "1", "messages", {"id": 7}, "wamid.A").key == vector("meta", "1", "message", "wamid.A")
     assert Unparsable("meta", "1", "messages", {"id": 7}).key == vector("meta", "1", "messages", '{"id":7}')
 
@@ -176,14 +176,14 @@ def test_an_item_that_cannot_be_read_keeps_its_id_where_it_has_one() -> None:
 
 
 @pytest.mark.parametrize("text", ["a" * 8, "Z" * 64, "abc-DEF_123"])
-def test_a_correlation_id_is(text: str) -> None:
+def test_valid_correlation_id_is_recognised(text: str) -> None:
     assert is_correlation_id(text)
 
 
 @pytest.mark.parametrize(
     "text", ["", "a" * 7, "a" * 65, "abcdefg.", "abcdefgé", "abcdefgh\n", " abcdefgh", "a b c d e"]
 )
-def test_a_correlation_id_is_not(text: str) -> None:
+def test_invalid_correlation_id_is_rejected(text: str) -> None:
     assert not is_correlation_id(text)
 
 
@@ -191,7 +191,7 @@ KEY, CORRELATION = "0f" * 20, "correlation-1"
 ECHO = f"pombo1.{KEY}.0.{CORRELATION}"
 
 
-def test_an_echo_is_written_as_the_contract_says() -> None:
+def test_echo_has_the_form_in_the_contract() -> None:
     assert str(Echo(KEY, 12, CORRELATION)) == f"pombo1.{KEY}.12.{CORRELATION}"
     assert parse_echo(ECHO) == Echo(KEY, 0, CORRELATION)
 
@@ -201,7 +201,7 @@ CORRELATIONS = st.text("abcXYZ019-_", min_size=8, max_size=64)
 
 @BOUNDED
 @given(st.text("0123456789abcdef", min_size=40, max_size=40), st.integers(0, 10**9 - 1), CORRELATIONS)
-def test_what_is_written_is_read_again(key: str, number: int, correlation: str) -> None:
+def test_echo_survives_the_round_trip(key: str, number: int, correlation: str) -> None:
     assert parse_echo(str(Echo(key, number, correlation))) == Echo(key, number, correlation)
 
 
@@ -231,12 +231,12 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize("name", FOREIGN)
-def test_an_echo_that_is_not_ours_is_none(name: str) -> None:
+def test_foreign_echo_is_none(name: str) -> None:
     assert parse_echo(FOREIGN[name]) is None
 
 
 @BOUNDED
 @given(st.text(max_size=120) | st.from_regex(r"pombo1\.[0-9a-f]{40}\.\d{1,10}\.[\w-]{6,70}", fullmatch=True))
-def test_whatever_comes_is_ours_to_the_letter_or_none(text: str) -> None:
+def test_parsed_echo_is_exactly_the_text_or_none(text: str) -> None:
     echo = parse_echo(text)
     assert echo is None or str(echo) == text

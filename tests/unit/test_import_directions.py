@@ -238,7 +238,7 @@ ALLOWED = {
 
 
 @pytest.mark.parametrize("name", ALLOWED)
-def test_what_is_allowed_is_no_stray(name: str) -> None:
+def test_allowed_import_is_not_a_stray(name: str) -> None:
     module, source = ALLOWED[name]
     assert strays_in(source, module) == []
 

@@ -56,7 +56,7 @@ def test_an_items_own_fault_is_its_result_and_stops_no_other() -> None:
     assert each(call, 20) == [fault if item in (3, 7) else item for item in range(20)]
 
 
-def test_after_an_outage_nothing_new_begins_and_what_was_not_begun_has_the_same_error() -> None:
+def test_after_an_outage_no_item_starts_and_the_rest_get_its_error() -> None:
     outage = StoreUnavailable("away")
     begun: list[int] = []
 
@@ -73,7 +73,7 @@ def test_after_an_outage_nothing_new_begins_and_what_was_not_begun_has_the_same_
     assert {results[item] for item in begun if item != 2} <= set(range(100))
 
 
-def test_after_an_outage_a_call_that_hangs_is_waited_for_no_longer_than_a_failure_may_take() -> None:
+def test_after_an_outage_a_hanging_call_is_awaited_only_briefly() -> None:
     """It goes on, and its late result is thrown away: it is not known whether the item was done."""
     hangs, released = threading.Event(), threading.Event()
     outage = StoreUnavailable("away")
@@ -95,7 +95,7 @@ def test_after_an_outage_a_call_that_hangs_is_waited_for_no_longer_than_a_failur
         released.set()
 
 
-def test_an_outage_is_told_to_all_batches_that_were_waiting_when_it_came() -> None:
+def test_outage_fails_every_waiting_batch() -> None:
     """Or each of many POSTs would take its own two seconds to learn of a dead queue, one after another."""
     in_flight = CallsInFlight(2, "test")
     outage = StoreUnavailable("away")
@@ -184,7 +184,7 @@ def test_no_more_calls_than_allowed_are_in_flight() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded, use of fork:DeprecationWarning")
-def test_a_forked_process_starts_threads_of_its_own() -> None:
+def test_forked_process_starts_its_own_threads() -> None:
     """A child has none of its parent's."""
     in_flight = CallsInFlight(2, "test")
     assert in_flight.each(lambda item: item, range(4), soon(), TOO_SLOW) == [0, 1, 2, 3]
@@ -196,7 +196,7 @@ def test_a_forked_process_starts_threads_of_its_own() -> None:
     in_flight.close()
 
 
-def test_a_webhook_has_nine_and_a_half_seconds_and_four_and_a_half_once_something_failed() -> None:
+def test_webhook_deadline_is_9_5_seconds_and_4_5_after_a_failure() -> None:
     """Under the 10 s of a healthy large POST and the 5 s of one that meets a dead store or queue."""
     clock = Clock()
     deadline = Deadline.of_webhook(clock)

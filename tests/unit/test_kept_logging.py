@@ -26,7 +26,7 @@ def at_first() -> State:
 
 
 @pytest.mark.parametrize("time", [1, 2])
-def test_what_a_command_does_to_the_logs_ends_with_its_test(at_first: State, tmp_path: Path, time: int) -> None:
+def test_logging_changes_of_a_command_end_with_its_test(at_first: State, tmp_path: Path, time: int) -> None:
     assert state() == at_first, f"before time {time}"
     logs.configure("DEBUG")
     logs.write_to(os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT))

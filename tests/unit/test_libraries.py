@@ -53,7 +53,7 @@ def test_the_table_has_what_the_project_is_built_on() -> None:
 
 
 @pytest.mark.parametrize(("library", "place"), [(library, place) for library in TABLE for place in TABLE[library]])
-def test_a_library_is_imported_where_the_decision_says(library: str, place: str) -> None:
+def test_library_is_imported_where_the_decision_allows(library: str, place: str) -> None:
     path = ROOT / place
     assert path.is_dir() == place.endswith("/"), f"{place} is no such file or folder"
     found = [file for file in (files(place) if path.is_dir() else [path]) if imports(file, library)]

@@ -61,7 +61,7 @@ def test_a_failed_attempt_is_on_the_screen_within_a_second(
 
 
 @pytest.mark.parametrize("event", ["attempt_failed", "task_refused"])
-def test_what_went_as_planned_is_not_in_the_feed(event: str) -> None:
+def test_event_of_normal_operation_is_not_in_the_feed(event: str) -> None:
     """A reply that waits for the one before it is answered 503; doctor's check of the token is refused as no task."""
     assert shown(event=event, severity="INFO") == ""
     assert event in shown(event=event, severity="WARNING")

@@ -29,7 +29,7 @@ def receipt(provider_id: str = WAMID, **changes: Any) -> ReceiptReceived:
 @pytest.mark.parametrize(
     ("kind", "key_name"), [(Kind.INBOUND, "inbound_event_id"), (Kind.OUTBOUND, "delivery")], ids=["event", "message"]
 )
-def test_a_task_is_told_by_its_record_its_name_and_its_queue(kind: Kind, key_name: str) -> None:
+def test_task_fields_have_its_record_name_and_queue(kind: Kind, key_name: str) -> None:
     task = Task(KEY, kind, "correlation-1", generation=2, hop=3)
     assert log_fields.of_task(task, Queue()) == {
         key_name: KEY,
@@ -42,7 +42,7 @@ def test_a_task_is_told_by_its_record_its_name_and_its_queue(kind: Kind, key_nam
     }
 
 
-def test_a_record_is_told_by_its_key_its_owner_and_its_type() -> None:
+def test_record_fields_have_key_owner_and_type() -> None:
     assert log_fields.of_record(pending(Kind.OUTBOUND, payload={"type": "template"}), CHANNELS) == {
         "delivery": "0f" * 20,
         "correlation_id": "correlation-1",
@@ -65,7 +65,7 @@ def test_an_account_is_not_logged_as_a_phone_number_id() -> None:
     assert (fields["event_type"], fields["phone_number_id"], fields["tenant"]) == ("account_update", None, None)
 
 
-def test_a_sender_is_logged_only_if_its_channel_says_that_its_id_is_no_phone_number() -> None:
+def test_sender_id_is_logged_only_if_its_channel_marks_it_public() -> None:
     """An id of digits alone is harmless at one provider, and a person's telephone at another."""
     other = Channel()
     other.has_public_sender_ids = False
@@ -83,7 +83,7 @@ def test_an_event_without_a_field_is_of_the_type_other(payload: dict[str, Any]) 
 
 
 @pytest.mark.parametrize("type", sorted(TYPES))
-def test_each_known_type_of_a_message_is_logged_as_it_is(type: str) -> None:
+def test_known_message_type_is_logged_unchanged(type: str) -> None:
     assert log_fields.type_of(pending(payload={"type": type})) == type
 
 
@@ -103,7 +103,7 @@ def test_a_type_that_a_team_made_up_is_logged_as_other(type: Any) -> None:
     ],
     ids=["message", "unparsable message", "unparsable webhook", "change"],
 )
-def test_an_event_is_told_by_its_first_task_whether_or_not_its_record_is_known(
+def test_event_fields_name_its_first_task_with_or_without_a_record(
     event: MessageReceived | Change | Unparsable, key: str, event_type: str
 ) -> None:
     assert log_fields.of_event(event, "default", Queue()) == {
@@ -119,7 +119,7 @@ def test_an_event_is_told_by_its_first_task_whether_or_not_its_record_is_known(
     }
 
 
-def test_an_event_of_a_tenant_with_a_queue_of_its_own_is_told_with_that_queue() -> None:
+def test_event_fields_name_the_queue_of_its_tenant() -> None:
     class Queues(Queue):
         def queue_of(self, task: Task) -> str:
             return f"{task.kind}-{task.tenant}"
@@ -128,7 +128,7 @@ def test_an_event_of_a_tenant_with_a_queue_of_its_own_is_told_with_that_queue() 
     assert log_fields.of_event(event, "acme", Queues())["queue"] == "inbound-acme"
 
 
-def test_a_receipt_is_told_by_its_echo_and_a_hash_of_the_provider_id() -> None:
+def test_receipt_fields_have_its_echo_and_a_hash_of_the_provider_id() -> None:
     echo = Echo(KEY, 0, "correlation-1")
     assert log_fields.of_receipt(receipt(kind=ReceiptKind.FAILED, code=131026), echo) == {
         "delivery": KEY,
@@ -163,14 +163,12 @@ OURS = Attempt(NOW, 1, "handler_failed", error="The handler took longer than 60 
     ],
     ids=["an exception", "a sentence of ours", "a message"],
 )
-def test_a_failure_is_told_by_type_and_place_and_in_words_only_where_they_are_ours(
-    attempt: Attempt, told: dict[str, str]
-) -> None:
+def test_failure_fields_have_type_and_place_and_only_our_own_text(attempt: Attempt, told: dict[str, str]) -> None:
     record = pending(Kind.INBOUND, attempts_log=(replace(OURS, error="before"), attempt))
     assert {name: value for name, value in log_fields.of_failure(record).items() if value is not None} == told
 
 
-def test_a_failure_of_a_round_before_is_not_told_as_this_ones() -> None:
+def test_failure_of_an_earlier_round_is_not_logged() -> None:
     assert log_fields.of_failure(pending(Kind.INBOUND, attempts_log=(RAISED,), round=1)) == {}
     assert log_fields.of_failure(pending(Kind.INBOUND)) == {}
 

@@ -92,19 +92,19 @@ def test_a_senders_id_is_logged_only_if_it_looks_like_one(lines: Lines, sender: 
 
 
 @pytest.mark.parametrize("sender", ["15550002222", "100000000000001", 15550002222])
-def test_a_senders_id_of_which_nobody_says_that_it_may_be_logged_is_left_out(lines: Lines, sender: object) -> None:
+def test_sender_id_not_marked_public_is_not_logged(lines: Lines, sender: object) -> None:
     logs.event("inbound_new", phone_number_id=sender)
     with logs.context(phone_number_id=sender):
         logs.event("inbound_new")
     assert ["phone_number_id" in line for line in lines()] == [False, False]
 
 
-def test_half_a_character_is_no_reason_to_fail(lines: Lines) -> None:
+def test_lone_surrogate_does_not_break_logging(lines: Lines) -> None:
     logs.event("webhook_refused", reason="\ud83d")
     assert len(lines()) == 1
 
 
-def test_what_finds_a_line_again_is_a_label_too(lines: Lines) -> None:
+def test_searchable_ids_are_labels_too(lines: Lines) -> None:
     labels = {
         "correlation_id": "corr_0001",
         "inbound_event_id": "0e",
@@ -163,7 +163,7 @@ def test_the_context_is_in_every_line_inside_and_in_none_outside(lines: Lines) -
     ]
 
 
-def test_a_line_says_more_of_itself_than_its_context(lines: Lines) -> None:
+def test_own_field_of_a_line_overrides_the_context(lines: Lines) -> None:
     with logs.context(correlation_id="of-the-task"):
         logs.event("dead_lettered", severity="ERROR", correlation_id="of-the-record")
     assert lines()[0]["correlation_id"] == "of-the-record"
@@ -218,7 +218,7 @@ def test_an_uncaught_exception_of_a_thread_is_logged_without_its_message(lines: 
 
 
 @pytest.mark.parametrize("told", [KeyboardInterrupt, SystemExit])
-def test_being_told_to_end_is_no_error(lines: Lines, told: type[BaseException]) -> None:
+def test_requested_shutdown_is_not_logged_as_an_error(lines: Lines, told: type[BaseException]) -> None:
     sys.excepthook(told, told(), None)
     assert lines() == []
 
@@ -232,14 +232,14 @@ def test_other_libraries_are_heard_from_errors_upwards(lines: Lines) -> None:
     assert [line["severity"] for line in lines()] == ["ERROR", "CRITICAL"]
 
 
-def test_a_library_that_sets_a_level_of_its_own_is_not_heard_either(lines: Lines) -> None:
+def test_library_with_its_own_level_is_not_logged(lines: Lines) -> None:
     library = logging.getLogger("a.loud.library")
     library.setLevel(logging.DEBUG)
     library.info("said")
     assert lines() == []
 
 
-def test_what_a_library_says_is_never_repeated(lines: Lines) -> None:
+def test_library_error_is_logged_without_its_text(lines: Lines) -> None:
     logging.getLogger("a.library").error("%s", CANARY, exc_info=raised(ValueError(CANARY)))
     (line,) = lines()
     assert line["event"] == "unexpected_error"
@@ -251,7 +251,7 @@ def test_what_a_library_says_is_never_repeated(lines: Lines) -> None:
 # ---- where the lines go
 
 
-def test_a_line_that_nobody_can_read_is_dropped_in_silence() -> None:
+def test_line_that_cannot_be_written_is_dropped_silently() -> None:
     """logging's own complaint about it would quote the message."""
     script = f"""
 import logging, os

@@ -72,7 +72,7 @@ def test_fewer_characters_or_others_lead_to_nothing(store: SqliteStore, given: s
     ("text", "may"),
     [("a" * 7, False), ("a" * 8, True), ("a" * 64, True), ("a" * 65, False), ("aaaa.aaaa", False), ("aaaa~aaa", False)],
 )
-def test_what_may_begin_an_id(text: str, may: bool) -> None:
+def test_id_prefix_has_8_to_64_valid_characters(text: str, may: bool) -> None:
     assert is_id_prefix(text) is may
 
 
@@ -84,7 +84,7 @@ def test_a_message_id_of_whatsapp_is_known_as_a_whole_alone(store: SqliteStore) 
         assert look(store, id[:-1]) is None
 
 
-def test_an_id_in_full_goes_before_longer_ones_that_begin_so(store: SqliteStore) -> None:
+def test_exact_id_wins_over_longer_ids_with_that_prefix(store: SqliteStore) -> None:
     short = event(store, correlation_id="order-2026")
     event(store, key="1" * 40, correlation_id="order-2026-2")
     assert look(store, "order-2026") == LookupResult("order-2026", [short])
@@ -104,7 +104,7 @@ def test_an_ambiguous_id_is_shown_with_kinds_and_times(store: SqliteStore) -> No
 
 
 @pytest.mark.parametrize(("number", "shown", "more"), [(MATCHES, MATCHES, False), (MATCHES + 1, MATCHES, True)])
-def test_of_many_matches_ten_are_shown(store: SqliteStore, number: int, shown: int, more: bool) -> None:
+def test_ten_matches_are_shown_at_most(store: SqliteStore, number: int, shown: int, more: bool) -> None:
     for n in range(number):
         event(store, key=f"abcdef01{n:032}")
     with pytest.raises(Ambiguous) as caught:
@@ -120,7 +120,7 @@ def test_many_records_of_one_event_are_one_match(store: SqliteStore) -> None:
     assert len(found.records) == 20
 
 
-def test_a_match_of_a_newer_version_is_shown_all_the_same(store: SqliteStore) -> None:
+def test_match_of_a_newer_version_is_still_shown(store: SqliteStore) -> None:
     event(store, received_at=at(1))
     state: Any = "parked"
     event(store, key="abcdef01" + "9" * 32, state=state)
@@ -136,7 +136,7 @@ class Forgetful(SqliteStore):
         return ["abcdef01" + "8" * 32, *super().ids_with_prefix(prefix, limit)]
 
 
-def test_an_id_whose_record_went_meanwhile_is_no_match(tmp_path: Path) -> None:
+def test_id_whose_record_was_deleted_meanwhile_is_not_a_match(tmp_path: Path) -> None:
     store = Forgetful(tmp_path / "pombo.sqlite", Limits(), lambda: NOW)
     assert look(store, "abcdef01") is None
     record = event(store)
@@ -144,7 +144,7 @@ def test_an_id_whose_record_went_meanwhile_is_no_match(tmp_path: Path) -> None:
     store.close()
 
 
-def test_what_came_for_a_number_that_is_nobodys_is_found_by_its_message_id(store: SqliteStore) -> None:
+def test_message_for_an_unknown_sender_is_found_by_its_full_message_id(store: SqliteStore) -> None:
     for n in range(150):
         put(store, dropped(Kind.INBOUND), key=f"{n:040}", correlation_id=f"other-{n}", sender=STRANGER,
             reason="unknown_sender")  # fmt: skip

@@ -98,14 +98,14 @@ ANSWERS: list[SendVerdict] = [
 # ---- whose they are
 
 
-def test_marks_are_kept_by_a_hash_of_sender_or_address() -> None:
+def test_mark_ids_are_hashes_of_sender_or_address() -> None:
     ids = {sender_id("meta", "1"), sender_id("meta", "2"), sender_id("twilio", "1"), backend_id("https://a/")}
     assert len(ids) == 4
     assert all(len(id) == 40 for id in ids)
     assert sender_id("meta", "1") == sender_id("meta", "1")
 
 
-def test_the_version_of_marks_says_nothing_of_what_they_are() -> None:
+def test_version_of_marks_does_not_affect_equality() -> None:
     assert replace(EVERY, version=1) == replace(EVERY, version=2)
 
 
@@ -137,7 +137,7 @@ def test_any_other_answer_makes_no_breaker(verdict: SendVerdict) -> None:
 
 @pytest.mark.parametrize("verdict", [*OUTAGES, *ANSWERS, Released()], ids=repr)
 @pytest.mark.parametrize("current", [None, down(9), down(80, claim=OTHERS), down(-1), down(80, claim=MINE)])
-def test_a_breaker_that_is_no_longer_as_it_was_seen_stays(verdict: SendVerdict, current: Outage | None) -> None:
+def test_changed_breaker_is_left_alone(verdict: SendVerdict, current: Outage | None) -> None:
     for seen in (None, down(5), down(80, claim=MINE)):
         if seen != current:
             assert after(verdict, Marks(down=seen), Marks(down=current)).down == current
@@ -179,7 +179,7 @@ def test_an_election_is_lost_when_one_of_its_marks_has_changed(current: Marks) -
     assert not marks.is_elected(current, ALL, MINE)
 
 
-def test_a_mark_that_is_not_claimed_may_change_during_an_election() -> None:
+def test_unclaimed_mark_can_change_during_an_election() -> None:
     current = replace(EVERY, block=None, credential=Credential(ANOTHER, NOW), receipt_block=ReceiptBlock(368, NOW))
     won = marks.claimed(current, EVERY, DOWN, MINE, at(90))
     assert marks.is_elected(won, DOWN, MINE)
@@ -194,7 +194,7 @@ def test_a_message_in_doubt_claims_a_breaker_that_is_closed() -> None:
 
 
 @pytest.mark.parametrize("names", [BLOCK, REFUSED])
-def test_a_block_or_a_refusal_that_is_gone_is_not_made_by_a_claim(names: frozenset[str]) -> None:
+def test_claim_creates_no_block_or_refusal_that_was_removed(names: frozenset[str]) -> None:
     assert marks.claimed(NONE, NONE, names, MINE, at(90)) == NONE
     assert not marks.is_elected(NONE, names, MINE)
 
@@ -207,7 +207,7 @@ def test_an_own_claim_reported_refused_is_recognised() -> None:
 
 
 @pytest.mark.parametrize("gone", ["down", "block", "refused"])
-def test_who_has_lost_one_of_its_claims_meanwhile_is_not_elected(gone: str) -> None:
+def test_attempt_that_lost_one_of_its_claims_is_not_elected(gone: str) -> None:
     """A reconnect or the provider's own word may have come between a write and its answer."""
     current = replace(marks.claimed(EVERY, EVERY, ALL, MINE, at(90)), **{gone: None})
     again = marks.claimed(current, EVERY, ALL, MINE, at(91))
@@ -266,7 +266,7 @@ def test_a_trial_that_never_reached_the_provider_gives_the_claim_back(verdict: S
 @pytest.mark.parametrize(
     ("verdict", "said"), [(ProviderDown(), True), (Lost(outage=True), True), *((v, False) for v in ANSWERS)]
 )
-def test_only_a_refusal_as_a_whole_and_a_lost_answer_speak_of_an_outage(verdict: SendVerdict, said: bool) -> None:
+def test_only_a_total_refusal_and_a_lost_answer_indicate_an_outage(verdict: SendVerdict, said: bool) -> None:
     assert marks.is_outage(verdict) is said
 
 
@@ -330,7 +330,7 @@ def test_a_probe_of_a_block_with_another_answer_is_given_back(verdict: SendVerdi
 
 
 @pytest.mark.parametrize("verdict", [*OUTAGES, *ANSWERS, Released()], ids=repr)
-def test_what_a_send_says_of_one_mark_leaves_the_others_as_they_are(verdict: SendVerdict) -> None:
+def test_verdict_changes_only_its_own_mark(verdict: SendVerdict) -> None:
     others = {"credential": Credential(IN_USE, at(-9), FORMER), "receipt_block": ReceiptBlock(131042, NOW, "k")}
     found = after(verdict, Marks(**others))
     assert (found.credential, found.receipt_block) == (others["credential"], others["receipt_block"])
@@ -338,7 +338,7 @@ def test_what_a_send_says_of_one_mark_leaves_the_others_as_they_are(verdict: Sen
     assert (found.refused is not None) is isinstance(verdict, CredentialRefused)
 
 
-def test_the_providers_own_word_lifts_a_block_and_what_a_receipt_said() -> None:
+def test_provider_notice_lifts_a_block_and_a_receipt_block() -> None:
     assert marks.unblocked(ELECTED) == replace(ELECTED, block=None, receipt_block=None)
 
 
@@ -423,7 +423,7 @@ def test_a_credential_that_is_dead_is_never_probed(code: int) -> None:
 
 
 @pytest.mark.parametrize("code", [3, 10, 200, 299, 131005])
-def test_a_credential_that_may_be_cured_is_probed_every_two_hours(code: int) -> None:
+def test_curable_credential_is_probed_every_two_hours(code: int) -> None:
     first = after(CredentialRefused(code, curable=True), NONE)
     assert first.refused == RefusedCredential(IN_USE, code, NOW, NOW + 2 * HOURS)
     claimed = Marks(refused=refused(80, MINE))
@@ -433,7 +433,7 @@ def test_a_credential_that_may_be_cured_is_probed_every_two_hours(code: int) -> 
 
 
 @pytest.mark.parametrize("fingerprint", [IN_USE, FORMER])
-def test_an_accepted_send_clears_the_refusal_of_its_own_credential(fingerprint: str) -> None:
+def test_accepted_send_clears_only_the_refusal_of_its_own_credential(fingerprint: str) -> None:
     seen = Marks(refused=refused(80, OTHERS))
     assert (after(Accepted("w"), seen, fingerprint=fingerprint).refused is None) is (fingerprint == IN_USE)
     assert after(Accepted("w"), NONE, seen).refused == seen.refused, "it came meanwhile"
@@ -449,7 +449,7 @@ def test_a_probe_of_a_credential_with_another_answer_is_given_back(verdict: Send
     assert after(verdict, Marks(refused=refused(80, OTHERS))).refused == refused(80, OTHERS)
 
 
-def test_a_refusal_that_is_no_longer_as_it_was_seen_stays() -> None:
+def test_changed_refusal_is_left_alone() -> None:
     for seen, current in ((NONE, Marks(refused=refused(None))), (Marks(refused=refused(80, MINE)), NONE)):
         assert after(CredentialRefused(190), seen, current).refused == current.refused
 
@@ -552,7 +552,7 @@ def test_an_answer_deletes_no_mark_that_came_or_changed_meanwhile(current: Outag
 
 @pytest.mark.parametrize("outcome", [TOOK, TOOK_NOTHING, ANSWERED])
 @pytest.mark.parametrize("seen", [down(9), down(0, by="another"), down(80, claim=MINE)])
-def test_a_mark_that_somebody_deleted_meanwhile_stays_deleted(outcome: Any, seen: Outage) -> None:
+def test_deleted_backend_mark_stays_deleted(outcome: Any, seen: Outage) -> None:
     assert called(outcome, seen, None) is None
 
 

@@ -14,11 +14,11 @@ from tests.support.builders import NOW
 
 
 @pytest.mark.parametrize("body", ["a", "a" * 4096, "🕊" * 4096, " a ", "line\nline"], ids=repr)
-def test_a_text_goes_out_as_it_was_given(body: str) -> None:
+def test_text_is_sent_unchanged(body: str) -> None:
     assert OutboundMessage.text(body) == OutboundMessage("text", {"body": body}, None)
 
 
-def test_a_text_may_quote_and_show_a_preview() -> None:
+def test_text_can_quote_and_show_a_preview() -> None:
     message = OutboundMessage.text("see https://example.com", reply_to="wamid.A", preview_url=True)
     assert message.content == {"body": "see https://example.com", "preview_url": True}
     assert message.reply_to == "wamid.A"
@@ -42,12 +42,12 @@ def test_a_text_is_a_str(body: Any) -> None:
 
 
 @pytest.mark.parametrize("reply_to", [7, b"wamid.A", ["wamid.A"]], ids=repr)
-def test_what_a_text_quotes_is_an_id(reply_to: Any) -> None:
+def test_quoted_id_of_a_text_must_be_a_message_id(reply_to: Any) -> None:
     with pytest.raises((TypeError, ValueError), match="reply_to is the id of a message"):
         OutboundMessage.text("hello", reply_to=reply_to)
 
 
-def test_a_fault_in_a_text_is_told_without_the_text() -> None:
+def test_text_error_does_not_contain_the_text() -> None:
     secret = "the text of a private message "
     with pytest.raises(ValueError) as raised:
         OutboundMessage.text(secret * 200)
@@ -69,16 +69,16 @@ def test_a_message_needs_no_more_than_its_kind_has() -> None:
     assert MESSAGE.raw == {}
 
 
-def test_a_person_with_a_username_may_have_no_phone_number() -> None:
+def test_contact_with_a_username_can_lack_a_phone_number() -> None:
     contact = Contact("user.17", user_id="user.17")
     assert (contact.id, contact.phone, contact.name) == ("user.17", None, None)
 
 
-def test_a_handler_is_called_for_what_a_person_wrote() -> None:
+def test_default_kinds_are_what_customers_write() -> None:
     assert {"text", "media", "location", "contacts", "interactive", "button", "order"} == DEFAULT_KINDS
 
 
-def test_a_drop_says_why() -> None:
+def test_drop_has_its_reason() -> None:
     with pytest.raises(Drop, match="spam") as raised:
         raise Drop("spam")
     assert raised.value.reason == "spam"
@@ -97,7 +97,7 @@ OURS = [error for error in every_error() if error.__module__ == errors.__name__]
 
 
 @pytest.mark.parametrize("error", OURS, ids=lambda error: error.__name__)
-def test_an_error_says_what_it_is_in_a_sentence(error: type[errors.PomboError]) -> None:
+def test_every_error_has_a_sentence_and_a_scope(error: type[errors.PomboError]) -> None:
     assert error().sentence.endswith(".")
     assert error("Something else.").sentence if not issubclass(error, errors.SendError) else True
     assert error.scope in SCOPES

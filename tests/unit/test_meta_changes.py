@@ -58,7 +58,7 @@ SAID: dict[str, list[StateChange]] = {
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_of_all_that_was_recorded_only_these_say_something_of_our_state(name: str) -> None:
+def test_only_known_recorded_changes_alter_our_state(name: str) -> None:
     """Everything else stays Change(field, value), an error of the number and a message among it."""
     changes = [change for event in _records(name) for change in changes_in(stored(event))]
     templates = [change for change in changes if isinstance(change, TemplateStatusChanged)]
@@ -74,7 +74,7 @@ def _records(name: str) -> Iterator[Event]:
 
 
 @pytest.mark.parametrize("event", sorted(DISCONNECTING))
-def test_an_account_that_is_taken_from_us_is_disconnected(event: str) -> None:
+def test_removed_account_is_disconnected(event: str) -> None:
     assert account_update(event=event) == (AccountDisconnected(ACCOUNT, event),)
     reason = {"reason": "PRIMARY_INACTIVITY", "initiated_by": "SYSTEM"}
     assert account_update(event=event, disconnection_info=reason) == (
@@ -118,14 +118,14 @@ def test_a_ban_comes_as_an_object_or_as_a_list_of_one(state: Any, expected: Stat
         ({}, None),
     ],
 )
-def test_each_restriction_says_until_when(expiration: Any, until: datetime | None) -> None:
+def test_each_restriction_has_its_end(expiration: Any, until: datetime | None) -> None:
     one = {"restriction_type": "RESTRICTED_BIZ_INITIATED_MESSAGING", "expiration": expiration}
     found = account_update(event="ACCOUNT_RESTRICTION", restriction_info=[one, {"restriction_type": None}, 7])
     assert found == (AccountRestricted(ACCOUNT, "RESTRICTED_BIZ_INITIATED_MESSAGING", until),)
 
 
 @pytest.mark.parametrize("event", ["ACCOUNT_VIOLATION", "MM_LITE_TERMS_SIGNED", "partner_removed", "", None, 7, ["x"]])
-def test_another_event_of_an_account_changes_nothing_of_ours(event: Any) -> None:
+def test_other_account_event_changes_nothing(event: Any) -> None:
     assert account_update(event=event, violation_info={"violation_type": "SPAM"}) == ()
 
 
@@ -223,7 +223,7 @@ def test_the_limit_of_a_number_has_two_names(value: dict[str, Any], limit: str |
 
 
 @pytest.mark.parametrize(("word", "wants"), [("stop", False), ("resume", True), ("signup", True)])
-def test_a_person_says_whether_they_want_marketing(word: str, wants: bool) -> None:
+def test_marketing_preference_of_a_contact_is_read(word: str, wants: bool) -> None:
     one = {"wa_id": "15550002222", "category": "marketing_messages", "value": word, "timestamp": 1791021600}
     at = datetime(2026, 10, 3, 10, tzinfo=UTC)
     value = {"user_preferences": [one, one | {"wa_id": "", "user_id": "US.1"}, one | {"wa_id": None}]}
@@ -242,7 +242,7 @@ def test_another_preference_changes_nothing(more: dict[str, Any]) -> None:
 # ---- a person
 
 
-def test_a_new_number_and_a_new_user_id_are_the_same_person() -> None:
+def test_new_number_and_new_user_id_belong_to_the_same_contact() -> None:
     told = {"type": "user_changed_number", "wa_id": "15550003333", "user_id": "US.2", "previous_user_id": "US.1"}
     assert contact_change(received("system", told)) == ContactChanged("15550100001", "US.1", "15550003333", "US.2")
     alone = received("system", {"user_id": "US.2", "previous_user_id": "US.1"}, **{"from": ""})
@@ -252,11 +252,11 @@ def test_a_new_number_and_a_new_user_id_are_the_same_person() -> None:
 @pytest.mark.parametrize(
     "told", [{"type": "customer_identity_changed"}, {"wa_id": "15550100001"}, {"previous_user_id": "US.1"}]
 )
-def test_a_system_message_that_tells_of_no_other_person_links_nothing(told: dict[str, Any]) -> None:
+def test_system_message_about_no_other_contact_links_nothing(told: dict[str, Any]) -> None:
     assert contact_change(received("system", told)) is None
 
 
-def test_a_text_links_nobody() -> None:
+def test_text_links_no_contacts() -> None:
     assert contact_change(received("text", {"body": "x"})) is None
 
 
@@ -283,7 +283,7 @@ def test_no_value_of_any_field_breaks_it(field: str, value: Any) -> None:
         assert isinstance(change, get_args(StateChange))
 
 
-def test_a_change_too_large_to_be_kept_says_nothing() -> None:
+def test_change_too_large_to_store_changes_nothing() -> None:
     value = {"event": "ACCOUNT_RECONNECTED", "x": "x" * 300_000}
     (event,) = parse(envelope(value, "account_update", ACCOUNT)).events
     assert isinstance(event, Unparsable)

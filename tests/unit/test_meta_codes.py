@@ -50,13 +50,13 @@ def test_a_known_code_means_the_same_with_any_status(kind: type[SendError], code
 
 
 @pytest.mark.parametrize("kind", MEANING)
-def test_a_wait_that_is_asked_for_counts_where_it_is_tried_again_at_the_providers_word(kind: type[SendError]) -> None:
+def test_requested_wait_counts_only_for_retryable_codes(kind: type[SendError]) -> None:
     waits = kind in (AccessDenied, CredentialInvalid, LimitReached, ProviderUnavailable, SenderBlocked, TryLater)
     for code in MEANING[kind]:
         assert error_for(400, GraphError(code), WAIT).retry_after == (WAIT if waits else None)
 
 
-def test_a_bare_429_may_ask_for_a_wait_and_an_answer_that_is_lost_may_not() -> None:
+def test_requested_wait_counts_for_a_bare_429_but_not_a_lost_answer() -> None:
     assert error_for(429, None, WAIT).retry_after == WAIT
     assert error_for(503, None, WAIT).retry_after is None
 
@@ -100,7 +100,7 @@ def test_an_unknown_code_is_judged_by_is_transient_and_then_by_its_status(code: 
     assert type(error_for(500, GraphError(code, transient=True), None)) is TryLater
 
 
-def test_an_invalid_parameter_is_a_block_where_the_number_is_gone() -> None:
+def test_invalid_parameter_is_a_block_only_when_the_number_is_missing() -> None:
     assert type(error_for(400, GraphError(100, 33), None)) is SenderBlocked
     assert type(error_for(400, GraphError(100, 34), None)) is SendRefused
 
@@ -114,9 +114,7 @@ def test_an_answer_without_an_error_is_lost_save_for_too_many_requests(status: i
 
 
 @pytest.mark.parametrize(("kind", "code"), [(kind, code) for kind, codes in MEANING.items() for code in codes])
-def test_an_error_in_a_success_is_its_own_verdict_and_what_would_be_repeated_is_lost(
-    kind: type[SendError], code: int
-) -> None:
+def test_error_in_a_success_has_its_verdict_and_a_retryable_one_is_lost(kind: type[SendError], code: int) -> None:
     expected = {ProviderUnavailable: OutageInSuccess, TryLater: AnswerLost}.get(kind, kind)
     error = error_in_success(200, GraphError(code), WAIT)
     assert (type(error), error.provider_code, error.status, error.answered) == (expected, code, 200, True)
@@ -141,9 +139,7 @@ def test_an_unknown_error_in_a_success_is_lost(code: int) -> None:
         (error_in_success(200, GraphError(133015), None), False),
     ],
 )
-def test_an_answer_that_is_lost_is_an_outage_where_it_says_nothing_of_the_message(
-    error: SendError, outage: bool
-) -> None:
+def test_lost_answer_is_an_outage_unless_it_is_about_the_message(error: SendError, outage: bool) -> None:
     assert error.verdict == Lost(error.provider_code, outage=outage)
 
 
@@ -163,7 +159,7 @@ def test_the_codes_of_blocks_and_of_access_concern_the_sender_and_no_others() ->
 
 
 @pytest.mark.parametrize(("code", "minutes"), [(132069, 60), (133015, 5), (134101, 10)])
-def test_a_code_with_a_least_wait_of_its_own_tells_it_beside_what_the_answer_asks_for(code: int, minutes: int) -> None:
+def test_code_with_its_own_minimum_wait_reports_it_beside_retry_after(code: int, minutes: int) -> None:
     error = error_for(400, GraphError(code), WAIT)
     assert (error.minutes, error.retry_after) == (minutes, WAIT)
     assert (error.verdict.minutes, error.verdict.retry_after) == (minutes, WAIT)  # type: ignore[union-attr]
@@ -172,14 +168,14 @@ def test_a_code_with_a_least_wait_of_its_own_tells_it_beside_what_the_answer_ask
 LIMITS = {LimitScope.RATE: {130429}, LimitScope.CONTACT: {131056}, LimitScope.MAINTENANCE: {131057}}
 
 
-def test_each_limit_says_whose_it_is() -> None:
+def test_each_limit_has_its_scope() -> None:
     for code in MEANING[LimitReached]:
         verdict = error_for(429, GraphError(code), None).verdict
         assert isinstance(verdict, Limited)
         assert verdict.scope is next((scope for scope, codes in LIMITS.items() if code in codes), LimitScope.ACCOUNT)
 
 
-def test_each_block_says_whether_the_number_or_its_account_is_blocked() -> None:
+def test_each_block_names_number_or_account() -> None:
     for code in MEANING[SenderBlocked]:
         verdict = error_for(403, GraphError(code), None).verdict
         assert isinstance(verdict, Blocked)
@@ -205,7 +201,7 @@ CONCERNS = {
 
 
 @pytest.mark.parametrize("scope", CONCERNS)
-def test_a_code_says_whom_it_concerns(scope: str) -> None:
+def test_each_code_has_its_scope(scope: str) -> None:
     assert {code: known(code).scope for code in CONCERNS[scope]} == dict.fromkeys(CONCERNS[scope], scope)
 
 
@@ -223,7 +219,7 @@ def test_every_credential_concerns_the_tenant_and_every_block_its_number_or_tena
             assert meaning.scope in ("sender", "tenant")
 
 
-def test_a_number_that_is_gone_means_the_same_as_code_and_as_subcode() -> None:
+def test_missing_number_means_the_same_as_code_and_as_subcode() -> None:
     assert meaning_of(100, 33) == meaning_of(33) != meaning_of(100)
 
 
@@ -234,7 +230,7 @@ JARGON = ("param", "hydrated", "cursor", "api call", "subcode", "null", "http", 
 
 
 @pytest.mark.parametrize(("name", "meaning"), ALL, ids=[name for name, _ in ALL])
-def test_a_sentence_is_one_a_person_understands(name: str, meaning: Meaning) -> None:
+def test_code_sentence_has_no_jargon_and_no_error_name(name: str, meaning: Meaning) -> None:
     sentence = meaning.sentence
     assert sentence.endswith(".")
     assert len(sentence) > 20
@@ -249,7 +245,7 @@ def test_no_two_codes_have_the_same_sentence() -> None:
     assert len(sentences) == len(set(sentences))
 
 
-def test_a_sentence_says_what_the_verdict_will_do() -> None:
+def test_code_sentence_matches_its_verdict() -> None:
     """Who reads "it may or may not have it" of something that was refused looks for it in vain."""
     for _, meaning in ALL:
         assert ("may or may not" in meaning.sentence) is (meaning.error is AnswerLost)

@@ -41,58 +41,56 @@ def names_of(messages: Sequence[Any], entries: Sequence[Any]) -> list[str | None
 
 
 @pytest.mark.parametrize(("wa_id", "from_"), PAIRS)
-def test_a_single_message_in_the_other_form_of_a_number_has_its_name_and_is_answered_at_from(
-    wa_id: str, from_: str
-) -> None:
+def test_single_message_gets_the_name_of_its_number_variant(wa_id: str, from_: str) -> None:
     assert contacts_of([written(from_)], [entry(wa_id, "Ana")]) == [Contact(from_, from_, name="Ana")]
 
 
 @pytest.mark.parametrize(("wa_id", "from_"), PAIRS)
-def test_each_message_of_a_batch_has_the_name_of_its_own_person(wa_id: str, from_: str) -> None:
+def test_each_message_of_a_batch_gets_the_name_of_its_own_sender(wa_id: str, from_: str) -> None:
     messages = [written("15550100001", 1), written(from_, 2), written("15550100002", 3), written(from_, 4)]
     entries = [entry("15550100002", "Caio"), entry(wa_id, "Ana"), entry("15550100001", "Rui")]
     assert names_of(messages, entries) == ["Rui", "Ana", "Caio", "Ana"]
 
 
 @pytest.mark.parametrize(("wa_id", "from_"), PAIRS)
-def test_the_user_id_of_the_other_form_is_taken_too(wa_id: str, from_: str) -> None:
+def test_user_id_of_the_number_variant_is_used(wa_id: str, from_: str) -> None:
     (contact,) = contacts_of([written(from_)], [entry(wa_id, "Ana", user_id="BR.1")])
     assert contact == Contact("BR.1", from_, "BR.1", "Ana")
 
 
-def test_three_countries_in_one_post_are_told_apart() -> None:
+def test_number_variants_of_three_countries_are_distinguished() -> None:
     messages = [written(long, place) for place, (_, long) in enumerate(VARIANTS.values())]
     entries = [entry(short, country) for country, (short, _) in VARIANTS.items()]
     assert names_of(messages, entries[::-1]) == list(VARIANTS)
 
 
 @pytest.mark.parametrize(("wa_id", "from_"), PAIRS)
-def test_the_entry_of_the_very_number_is_taken_before_that_of_the_other_form(wa_id: str, from_: str) -> None:
+def test_entry_of_the_exact_number_wins_over_its_variant(wa_id: str, from_: str) -> None:
     entries = [entry(wa_id, "Other"), entry(from_, "Ana")]
     for order in (entries, entries[::-1]):
         assert names_of([written(from_)], order) == ["Ana"]
 
 
 @pytest.mark.parametrize(("wa_id", "from_"), PAIRS)
-def test_an_entry_that_another_message_names_by_its_number_is_that_persons_alone(wa_id: str, from_: str) -> None:
+def test_entry_matched_exactly_by_another_message_is_not_shared(wa_id: str, from_: str) -> None:
     messages = [written(from_, 1), written(wa_id, 2)]
     assert names_of(messages, [entry(wa_id, "Ana")]) == [None, "Ana"]
 
 
 @pytest.mark.parametrize(("wa_id", "from_"), PAIRS)
-def test_two_entries_of_one_number_that_differ_name_nobody(wa_id: str, from_: str) -> None:
+def test_two_conflicting_entries_of_one_number_are_not_used(wa_id: str, from_: str) -> None:
     two = [entry(wa_id, "Ana", user_id="MX.1"), entry(wa_id, "Eva", user_id="MX.2")]
     for from_number in (from_, wa_id):
         for order in (two, two[::-1]):
             assert contacts_of([written(from_number)], order) == [Contact(from_number, from_number)]
 
 
-def test_of_two_entries_that_disagree_about_the_name_the_user_id_stays() -> None:
+def test_user_id_stays_when_two_entries_disagree_about_the_name() -> None:
     two = [entry("15550100001", "Ana", user_id="US.1"), entry("15550100001", "Ana Maria", user_id="US.1")]
     assert contacts_of([written("15550100001")], two) == [Contact("US.1", "15550100001", "US.1")]
 
 
-def test_two_entries_that_disagree_are_not_made_good_by_a_third_in_the_other_form() -> None:
+def test_third_entry_in_variant_form_does_not_resolve_a_conflict() -> None:
     short, long = VARIANTS["Mexico"]
     entries = [entry(f"+{long}", "Ana"), entry(long, "Eva"), entry(short, "Rui")]
     assert names_of([written(long)], entries) == [None]
@@ -122,7 +120,7 @@ def test_an_entry_that_comes_twice_is_one() -> None:
         ("551185502222", "55119855022222"),
     ],
 )
-def test_a_number_that_is_no_form_of_the_other_names_nobody(wa_id: str, from_: str) -> None:
+def test_number_that_is_not_a_variant_gets_no_name(wa_id: str, from_: str) -> None:
     assert names_of([written(from_)], [entry(wa_id, "Ana")]) == [None]
     assert names_of([written(wa_id)], [entry(from_, "Ana")]) == [None]
 
@@ -131,7 +129,7 @@ def test_a_number_that_is_no_form_of_the_other_names_nobody(wa_id: str, from_: s
     ("own", "from_"),
     [("+52 1 55 1234 9999", "525512349999"), ("525512349999", "5215512349999"), ("5511932345678", "551132345678")],
 )
-def test_what_the_business_wrote_itself_is_known_in_either_form_of_its_number(own: str, from_: str) -> None:
+def test_own_message_is_an_echo_in_either_form_of_the_number(own: str, from_: str) -> None:
     """To answer it would be to answer ourselves. (The last is a landline, of which no form has a ninth digit.)"""
     value = value_of(text_message("hello", **{"from": from_}))
     value["metadata"]["display_phone_number"] = own
@@ -140,7 +138,7 @@ def test_what_the_business_wrote_itself_is_known_in_either_form_of_its_number(ow
     assert event.payload.get("echo", False) is (from_ != "551132345678")
 
 
-def test_a_number_without_a_variant_stays_as_it_is() -> None:
+def test_number_without_a_variant_is_unchanged() -> None:
     numbers = ["15550002222", "525550002222", "541155502222", "551185502222", "", "52"]
     assert [without_variant(number) for number in numbers] == numbers
 

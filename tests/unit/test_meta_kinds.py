@@ -105,7 +105,7 @@ BROKEN: list[Any] = [None, {}, [], "x", 7, True, [None], [{}], {"id": None}, {"t
 
 @pytest.mark.parametrize("content", BROKEN, ids=repr)
 @pytest.mark.parametrize("type_", WHOLE)
-def test_a_broken_one_is_kept_and_never_half_of_what_its_kind_promises(type_: str, content: Any) -> None:
+def test_broken_message_never_lacks_the_part_of_its_kind(type_: str, content: Any) -> None:
     message = received(type_, content)
     assert getattr(message, PROMISES[message.kind]) not in (None, ())
     if type_ == "request_welcome":
@@ -140,7 +140,7 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
 
 @settings(max_examples=300, deadline=None)
 @given(_near_misses())
-def test_whatever_stands_in_one_place_the_message_is_read_and_can_be_sent_on(near: tuple[str, Any]) -> None:
+def test_message_with_any_value_in_one_place_is_read_and_serialisable(near: tuple[str, Any]) -> None:
     type_, content = near
     item = {name: part for name, part in text_message().items() if name != "text"} | {"type": type_, type_: content}
     (event,) = parse(envelope(value_of(item))).events
@@ -154,7 +154,7 @@ def test_whatever_stands_in_one_place_the_message_is_read_and_can_be_sent_on(nea
 # ---- each kind
 
 
-def test_a_file_says_what_it_is_and_its_caption_is_the_text() -> None:
+def test_media_has_its_details_and_its_caption_is_the_text() -> None:
     content = {
         "id": "9",
         "mime_type": "application/pdf",
@@ -168,13 +168,13 @@ def test_a_file_says_what_it_is_and_its_caption_is_the_text() -> None:
     assert message.media == Media("document", "9", "application/pdf", "A", "a.pdf", url="u")
 
 
-def test_a_voice_message_and_a_moving_sticker_are_told_from_others() -> None:
+def test_voice_and_animated_flags_are_read() -> None:
     assert received("audio", {"id": "9", "voice": True}).media == Media("audio", "9", voice=True)
     assert received("audio", {"id": "9", "voice": False}).media == Media("audio", "9")
     assert received("sticker", {"id": "9", "animated": True}).media == Media("sticker", "9", animated=True)
 
 
-def test_a_voice_message_may_be_a_type_of_its_own() -> None:
+def test_voice_message_can_have_its_own_type() -> None:
     file = {"id": "9", "mime_type": "audio/ogg; codecs=opus", "sha256": "A"}
     expected = Media("audio", "9", "audio/ogg; codecs=opus", "A", voice=True)
     assert received("voice", file).media == expected
@@ -182,20 +182,20 @@ def test_a_voice_message_may_be_a_type_of_its_own() -> None:
     assert received("voice", {"mime_type": "audio/ogg"}).unsupported == Unsupported("voice")
 
 
-def test_a_first_visit_to_the_chat_is_a_kind_of_its_own_and_has_no_text() -> None:
+def test_first_visit_is_its_own_kind_without_text() -> None:
     message = received("request_welcome")
     assert (message.kind, message.text, message.contact.phone) == ("request_welcome", None, "15550100001")
     assert message.kind not in DEFAULT_KINDS
 
 
-def test_a_file_with_nothing_to_fetch_is_unsupported_and_says_why() -> None:
+def test_media_without_a_source_is_unsupported_with_its_error() -> None:
     """A file that is too large for Meta: 131052."""
     message = received("video", {"mime_type": "video/mp4"}, errors=[{"code": 131052, "title": "Media download error"}])
     assert message.unsupported == Unsupported("video", 131052, "Media download error")
     assert received("video", {"url": "https://lookaside.example/1"}).kind == "media"
 
 
-def test_a_place_is_in_degrees_and_may_have_a_name() -> None:
+def test_location_has_degrees_and_an_optional_name() -> None:
     place = {"latitude": -23.5, "longitude": "-46.6", "name": "Praça", "address": "Rua 1", "url": "https://m.example"}
     assert received("location", place).location == Location(-23.5, -46.6, "Praça", "Rua 1", "https://m.example")
 
@@ -243,9 +243,7 @@ def test_a_choice_without_a_title_still_has_a_text() -> None:
     ],
     ids=range(10),
 )
-def test_the_answer_of_a_flow_is_kept_as_it_came_and_parsed_where_it_can_be(
-    given: Any, string: str | None, response: Any
-) -> None:
+def test_flow_answer_is_stored_unchanged_and_parsed_if_possible(given: Any, string: str | None, response: Any) -> None:
     """It is JSON in a string, which its author may have broken."""
     reply = {"name": "flow", "body": "Sent"} | ({} if given is None else {"response_json": given})
     message = interactive({"type": "nfm_reply", "nfm_reply": reply})
@@ -253,7 +251,7 @@ def test_the_answer_of_a_flow_is_kept_as_it_came_and_parsed_where_it_can_be(
     assert message.interactive == Interactive("nfm_reply", name="flow", response_json=string, response=response)
 
 
-def test_a_permission_to_call_says_until_when() -> None:
+def test_call_permission_has_its_expiry() -> None:
     reply = {"response": "accept", "expiration_timestamp": "1791021600", "response_source": "user_action"}
     answer = interactive({"type": "call_permission_reply", "call_permission_reply": reply}).interactive
     assert answer is not None
@@ -284,7 +282,7 @@ def test_an_agreement_to_pay_without_its_object_is_unsupported(agreed: Any) -> N
     assert (message.kind, message.unsupported) == ("unsupported", Unsupported("interactive"))
 
 
-def test_an_answer_that_nobody_reads_is_unsupported_and_says_in_its_raw_form_which_it_is() -> None:
+def test_unknown_interactive_answer_is_unsupported_with_its_raw_form() -> None:
     answer = {"type": "hologram_reply", "hologram_reply": {"id": "x"}}
     message = interactive(answer)
     assert message.unsupported == Unsupported("interactive")
@@ -304,7 +302,7 @@ def test_a_quick_reply_of_a_template_needs_no_context() -> None:
     assert received("button", {"payload": "P1"}).text == "P1"
 
 
-def test_an_order_has_its_items_and_numbers_may_be_text() -> None:
+def test_order_has_its_items_and_accepts_numbers_as_text() -> None:
     one = {"product_retailer_id": "A", "quantity": 2, "item_price": 29.9, "currency": "BRL"}
     two = {"product_retailer_id": "B", "quantity": "1", "item_price": "50.00", "currency": "BRL"}
     message = received("order", {"catalog_id": "7", "text": "De manhã", "product_items": [one, two]})
@@ -313,17 +311,17 @@ def test_an_order_has_its_items_and_numbers_may_be_text() -> None:
 
 
 @pytest.mark.parametrize("emoji", [{}, {"emoji": ""}, {"emoji": None}])
-def test_a_reaction_without_an_emoji_is_taken_back(emoji: dict[str, Any]) -> None:
+def test_reaction_without_an_emoji_is_a_removal(emoji: dict[str, Any]) -> None:
     assert received("reaction", {"message_id": "wamid.o"} | emoji).reaction == Reaction("wamid.o", None)
 
 
-def test_a_system_message_says_who_the_person_is_now() -> None:
+def test_system_message_has_the_new_identity() -> None:
     told = {"type": "user_changed_user_id", "body": "b", "user_id": "US.2", "previous_user_id": "US.1"}
     assert received("system", told).system == System("user_changed_user_id", "b", None, "US.2", "US.1")
     assert received("system", {"new_wa_id": "1555"}).system == System(wa_id="1555")
 
 
-def test_a_system_message_may_name_its_person_only_by_the_new_number() -> None:
+def test_system_message_can_name_its_contact_by_the_new_number_alone() -> None:
     contact = received("system", {"type": "user_changed_number", "wa_id": "15550003333"}, **{"from": ""}).contact
     assert (contact.id, contact.phone, contact.user_id) == ("15550003333", "15550003333", None)
 
@@ -346,7 +344,7 @@ def test_an_edit_whose_new_content_cannot_be_read_is_still_an_edit(inner: Any) -
     assert (message.kind, message.text, message.original_id) == ("edit", None, "wamid.old")
 
 
-def test_what_meta_cannot_hand_over_says_what_it_was() -> None:
+def test_unavailable_message_names_its_original_type() -> None:
     """Code 131051, and 131060 beside the phone's own app."""
     error = {"code": 131060, "title": "This message is unavailable", "error_data": {"details": "d"}}
     assert received("unsupported", {"type": "poll_creation"}, errors=[error]).unsupported == Unsupported(
@@ -357,7 +355,7 @@ def test_what_meta_cannot_hand_over_says_what_it_was() -> None:
 
 
 @pytest.mark.parametrize("type_", ["media_placeholder", "hologram", "Text", "text ", "__class__"])
-def test_a_type_that_nobody_reads_is_unsupported_by_its_name(type_: str) -> None:
+def test_unknown_type_is_unsupported_by_its_name(type_: str) -> None:
     assert received(type_, {"x": 1}).unsupported == Unsupported(type_)
 
 
@@ -404,7 +402,7 @@ def test_the_remark_on_a_message_that_cannot_be_read_names_its_type(type_: str, 
     )
 
 
-def test_there_is_no_remark_on_what_can_be_read_nor_on_what_is_no_message() -> None:
+def test_readable_message_and_other_event_have_no_remark() -> None:
     for type_, content in WHOLE.items():
         item = {name: part for name, part in text_message().items() if name != "text"}
         (event,) = parse(envelope(value_of(item | {"type": type_, type_: content}))).events
@@ -418,7 +416,7 @@ def test_there_is_no_remark_on_what_can_be_read_nor_on_what_is_no_message() -> N
         assert remark(stored(event)) is None
 
 
-def test_the_remark_on_news_that_are_kept_in_part_says_how_large_they_were() -> None:
+def test_remark_on_truncated_news_has_its_size() -> None:
     (event,) = parse(envelope({"a": "x" * 300_000}, "history")).events
     assert remark(stored(event)) == "Its value of 300008 bytes is too large; Pombo stores only its beginning."
 
@@ -426,7 +424,7 @@ def test_the_remark_on_news_that_are_kept_in_part_says_how_large_they_were() -> 
 # ---- what stands around it
 
 
-def test_a_message_says_what_it_answers_and_whether_it_was_forwarded() -> None:
+def test_message_has_its_quoted_id_and_forwarded_flags() -> None:
     assert received("text", {"body": "x"}, context={"from": "1", "id": "wamid.o"}).reply_to == "wamid.o"
     once = received("text", {"body": "x"}, context={"forwarded": True})
     often = received("text", {"body": "x"}, context={"frequently_forwarded": True})
@@ -434,7 +432,7 @@ def test_a_message_says_what_it_answers_and_whether_it_was_forwarded() -> None:
     assert (often.reply_to, often.forwarded, often.frequently_forwarded) == (None, True, True)
 
 
-def test_an_advertisement_and_a_product_are_told() -> None:
+def test_referral_and_product_are_read() -> None:
     product = {"referred_product": {"catalog_id": "7", "product_retailer_id": "CAFE"}}
     referral = {"source_url": "u", "source_type": "ad", "ctwa_clid": "c", "welcome_message": {"text": "Olá"}, "new": 1}
     message = received("text", {"body": "x"}, context=product, referral=referral)
@@ -443,13 +441,13 @@ def test_an_advertisement_and_a_product_are_told() -> None:
 
 
 @pytest.mark.parametrize("around", [None, {}, [], "x", 7])
-def test_what_stands_around_it_may_be_missing_or_nonsense(around: Any) -> None:
+def test_missing_or_invalid_context_is_ignored(around: Any) -> None:
     message = received("text", {"body": "x"}, context=around, referral=around)
     assert (message.reply_to, message.product, message.referral, message.forwarded) == (None, None, None, False)
 
 
 @pytest.mark.parametrize(("group", "expected"), [("G", "G"), ("", None), (None, None), ([], None), (7, "7")])
-def test_a_message_to_a_group_is_never_taken_for_a_private_one(group: Any, expected: str | None) -> None:
+def test_group_message_has_its_group_id(group: Any, expected: str | None) -> None:
     assert received("text", {"body": "x"}, group_id=group).group_id == expected
 
 

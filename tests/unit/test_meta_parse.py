@@ -189,7 +189,7 @@ def test_a_redelivery_gives_the_same_events_with_the_same_keys(name: str) -> Non
     assert keys[0] == keys[1]
 
 
-def test_escaped_and_plain_utf8_say_the_same() -> None:
+def test_escaped_and_plain_utf8_parse_equally() -> None:
     body = RECORDED["text_escaped"]["body"]
     escaped = json.dumps(body).replace("/", "\\/").replace("@", "\\u0040")
     assert parse(escaped.encode()) == parse(json.dumps(body, ensure_ascii=False).encode())
@@ -204,7 +204,7 @@ def test_the_same_message_at_two_numbers_has_two_keys() -> None:
     assert one.key != two.key
 
 
-def test_no_other_persons_contact_is_stored_with_a_message() -> None:
+def test_only_the_senders_contact_is_stored_with_a_message() -> None:
     mine, other = RECORDED["identity_two_people"]["body"]["entry"][0]["changes"][0]["value"]["contacts"][::-1]
     event = parse(json.dumps(RECORDED["identity_two_people"]["body"]).encode()).events[0]
     assert isinstance(event, MessageReceived)
@@ -227,21 +227,21 @@ def test_a_huge_contact_is_not_stored_with_each_of_its_thousands_of_messages(par
         assert message_of(events[0]).contact.user_id == "US.1"
 
 
-def test_a_contact_of_metas_own_size_is_stored_as_it_came() -> None:
+def test_contact_of_normal_size_is_stored_unchanged() -> None:
     contact = {"wa_id": text_message()["from"], "profile": {"name": "x" * 3000}}
     event = parse(envelope(value_of(text_message()) | {"contacts": [contact]})).events[0]
     assert isinstance(event, MessageReceived)
     assert event.payload["contact"] == contact
 
 
-def test_an_unsupported_message_keeps_all_that_came() -> None:
+def test_unsupported_message_preserves_the_whole_item() -> None:
     item = text_message(type="hologram", hologram={"depth": [1, {"two": None}]})
     message = message_of(parse(envelope(value_of(item))).events[0])
     assert (message.kind, message.text, message.raw) == ("unsupported", None, item)
 
 
 @pytest.mark.parametrize("text", [None, 5, {}, {"body": None}, {"body": ["x"]}, "x"])
-def test_a_text_without_a_body_is_unsupported_and_keeps_all_that_came(text: Any) -> None:
+def test_text_without_a_body_is_unsupported_and_preserves_the_item(text: Any) -> None:
     """A handler that reads message.text of a text never finds None."""
     item = text_message() | {"text": text}
     message = message_of(parse(envelope(value_of(item))).events[0])
@@ -252,7 +252,7 @@ def test_a_text_without_a_body_is_unsupported_and_keeps_all_that_came(text: Any)
 
 
 @pytest.mark.parametrize("shown", ["15550100099", "+15550100099", "+1 555-010-0099", "1 (555) 010 0099"])
-def test_what_the_business_wrote_itself_is_no_message_to_it(shown: str) -> None:
+def test_own_message_of_the_business_is_stored_but_not_read(shown: str) -> None:
     """However its number is written: to answer it would be to answer ourselves, for ever."""
     metadata = {"phone_number_id": "200000000000001", "display_phone_number": shown}
     own, persons = text_message(**{"from": "15550100099"}), text_message(id="wamid.m2")
@@ -264,13 +264,13 @@ def test_what_the_business_wrote_itself_is_no_message_to_it(shown: str) -> None:
 
 
 @pytest.mark.parametrize("shown", [None, "", "-", 15550100001, ["15550100001"], "550100001", "155501000011"])
-def test_a_person_is_not_taken_for_the_business(shown: Any) -> None:
+def test_customer_is_not_mistaken_for_the_business(shown: Any) -> None:
     metadata = {"phone_number_id": "200000000000001", "display_phone_number": shown}
     (event,) = parse(envelope(value_of(text_message()) | {"metadata": metadata})).events
     assert message_of(event).contact.phone == "15550100001"
 
 
-def test_a_person_without_a_number_is_not_taken_for_a_business_without_one() -> None:
+def test_customer_without_number_is_not_mistaken_for_the_business() -> None:
     item = text_message(from_user_id="US.1", **{"from": ""})
     metadata = {"phone_number_id": "200000000000001", "display_phone_number": ""}
     (event,) = parse(envelope(value_of(item) | {"metadata": metadata})).events
@@ -280,7 +280,7 @@ def test_a_person_without_a_number_is_not_taken_for_a_business_without_one() -> 
 # ---- what could not be read, read again
 
 
-def test_an_item_without_a_number_of_ours_stays_unparsable() -> None:
+def test_item_without_a_sender_number_stays_unparsable() -> None:
     (event,) = parse(envelope({"messages": [text_message()]})).events
     assert isinstance(event, Unparsable)
     with pytest.raises(ItemUnparsable):
@@ -301,7 +301,7 @@ def test_an_item_that_makes_sense_by_now_becomes_its_message() -> None:
     )
 
 
-def test_an_unparsable_item_is_kept_with_its_contact_and_number() -> None:
+def test_unparsable_item_is_stored_with_contact_and_number() -> None:
     item = {"id": "wamid.m1", "text": {"body": "x"}}
     contact = {"wa_id": "15550100001", "user_id": "US.3"}
     (event,) = parse(envelope(value_of(item, contacts=[contact]))).events
@@ -317,12 +317,12 @@ def test_an_unparsable_item_is_kept_with_its_contact_and_number() -> None:
 @pytest.mark.parametrize(
     "raw", [None, [], "x", 3, {}, {"id": "wamid.o", "status": "sent"}, {"item": 3}, {"truncated": "{"}]
 )
-def test_an_item_that_still_makes_no_sense_is_still_unparsable(raw: Any) -> None:
+def test_item_that_is_still_invalid_stays_unparsable(raw: Any) -> None:
     with pytest.raises(ItemUnparsable):
         read(record({"field": "messages", "unparsable": raw}))
 
 
-def test_a_record_of_which_only_the_beginning_was_kept_is_unparsable_and_no_change() -> None:
+def test_truncated_record_is_unparsable_and_no_change() -> None:
     with pytest.raises(ItemUnparsable):
         read(record({"truncated": '{"field":"messages","item":{'}))
 
@@ -368,7 +368,7 @@ def test_a_change_of_our_state_too_large_to_store_needs_an_operator(field: str) 
     ],
     ids=["message", "receipt", "without a number", "no object"],
 )
-def test_what_cannot_be_read_says_whether_an_account_or_a_number_owns_it(value: Any, of_account: bool) -> None:
+def test_unparsable_event_shows_whether_an_account_owns_it(value: Any, of_account: bool) -> None:
     (event,) = parse(envelope(value)).events
     assert isinstance(event, Unparsable)
     assert event.of_account is of_account
@@ -380,7 +380,7 @@ def history(messages: int, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("field", sorted(OTHER_FIELDS - STATE_FIELDS))
-def test_other_news_too_large_to_store_are_a_change_of_which_the_beginning_is_kept(field: str) -> None:
+def test_other_oversized_news_becomes_a_change_with_its_beginning(field: str) -> None:
     """A history sync brings megabytes: a dead letter and an alert for each would be noise."""
     value = history(2_000)
     parsed = parse(envelope(value, field))
@@ -406,7 +406,7 @@ def test_news_too_large_to_store_have_the_identity_of_their_whole() -> None:
     assert len({key(one), key(history(3_000, zz=2)), key(history(3_001, zz=1))}) == 3
 
 
-def test_news_of_the_largest_size_that_fits_are_kept_whole() -> None:
+def test_largest_storable_news_is_stored_whole() -> None:
     filler = RAW_PAYLOAD_BYTES - len('{"a":""}')
     for field in ("history", "account_update"):
         (whole,) = parse(envelope({"a": "x" * filler}, field)).events
@@ -428,7 +428,7 @@ def test_large_news_beside_messages_stay_unparsable() -> None:
     assert isinstance(event, Unparsable)
 
 
-def test_an_id_too_long_to_be_stored_is_no_id() -> None:
+def test_id_too_long_to_store_makes_the_item_unparsable() -> None:
     parsed = parse(envelope(value_of(text_message(id="w" * 2000))))
     assert isinstance(parsed.events[0], Unparsable)
     assert_storable(parsed)
@@ -439,7 +439,7 @@ def test_a_post_of_a_thousand_messages_is_read_in_full() -> None:
     assert len(parse(envelope(value_of(*items))).events) == 1000
 
 
-def test_more_events_than_any_post_of_metas_are_kept_as_one_item(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_beyond_the_limit_are_stored_as_one_item(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(webhook, "MOST_EVENTS", 3)
     exactly = parse(envelope(value_of(*[0] * 3)))
     assert (len(exactly.events), exactly.ignored) == (3, {})
@@ -483,7 +483,7 @@ def test_more_events_than_any_post_of_metas_are_kept_as_one_item(monkeypatch: py
         (b'{"object":"whatsapp_business_account","entry":[{"changes":[{"value":{"field":"f"}}]}]}', "unknown_field"),
     ],
 )
-def test_what_is_no_webhook_of_ours_gives_no_event_and_is_counted(body: bytes, reason: str) -> None:
+def test_body_that_is_not_a_webhook_gives_no_event_and_is_counted(body: bytes, reason: str) -> None:
     assert parse(body) == Parsed((), {reason: 1})
 
 
@@ -497,7 +497,7 @@ def without_field(value: dict[str, Any], field: str) -> bytes:
 
 
 @pytest.mark.parametrize("field", sorted(OTHER_FIELDS))
-def test_a_field_may_stand_inside_its_value(field: str) -> None:
+def test_field_inside_the_value_is_read(field: str) -> None:
     """Meta's page on account_update has two examples of it."""
     (change,) = parse(without_field({"a": 1}, field)).events
     assert isinstance(change, Change)
@@ -553,7 +553,7 @@ def test_a_receipt_without_an_id_is_named_by_its_echo(nameless: dict[str, Any]) 
 
 
 @pytest.mark.parametrize("echo", [{}, {"biz_opaque_callback_data": "somebody else's"}])
-def test_a_receipt_that_nothing_names_is_kept_as_it_came(echo: dict[str, Any]) -> None:
+def test_receipt_without_id_and_echo_is_unparsable(echo: dict[str, Any]) -> None:
     (event,) = parse(envelope(value_of(statuses=[{"status": "delivered", **echo}]))).events
     assert isinstance(event, Unparsable)
 
@@ -586,7 +586,7 @@ def test_two_statuses_of_something_else_are_two_events() -> None:
 
 
 @pytest.mark.parametrize("type", [{}, {"type": None}, {"type": "message"}])
-def test_a_status_of_a_message_is_a_receipt_whether_or_not_it_says_so(type: dict[str, Any]) -> None:
+def test_message_status_is_a_receipt_with_or_without_its_type(type: dict[str, Any]) -> None:
     (receipt,) = parse(envelope(value_of(statuses=[{"id": "wamid.m1", "status": "sent", **type}]))).events
     assert isinstance(receipt, ReceiptReceived)
     assert receipt.kind == "sent"
@@ -602,7 +602,7 @@ def test_a_status_of_a_message_is_a_receipt_whether_or_not_it_says_so(type: dict
         ("sent", 368, False),
     ],
 )
-def test_a_failed_receipt_says_whether_it_concerns_its_sender(status: str, code: int | None, said: bool) -> None:
+def test_failed_receipt_shows_whether_it_concerns_its_sender(status: str, code: int | None, said: bool) -> None:
     errors = {} if code is None else {"errors": [{"code": code}]}
     (receipt,) = parse(envelope(value_of(statuses=[{"id": "wamid.m1", "status": status, **errors}]))).events
     assert isinstance(receipt, ReceiptReceived)
@@ -611,7 +611,7 @@ def test_a_failed_receipt_says_whether_it_concerns_its_sender(status: str, code:
 
 
 @pytest.mark.parametrize("news", ["errors", "user_actions"])
-def test_news_of_the_number_is_kept_alone_and_beside_messages(news: str) -> None:
+def test_news_of_the_number_becomes_a_change_alone_or_beside_messages(news: str) -> None:
     said = {news: [{"anything": 1}]}
     (alone,) = parse(envelope(value_of() | said)).events
     message, beside = parse(envelope(value_of(text_message()) | said)).events
@@ -759,7 +759,7 @@ def examine(body: bytes) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=300))
-def test_any_bytes_at_all_are_parsed_without_an_exception(body: bytes) -> None:
+def test_random_bytes_are_parsed_without_an_exception(body: bytes) -> None:
     examine(body)
 
 

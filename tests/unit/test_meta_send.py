@@ -168,7 +168,7 @@ def test_a_text_goes_out_as_meta_wants_it(server: Server) -> None:
     assert "\r\nContent-Type: application/json\r\n" in head
 
 
-def test_a_reply_to_a_person_without_a_phone_goes_to_their_user_id(server: Server) -> None:
+def test_reply_to_a_contact_without_phone_uses_the_user_id(server: Server) -> None:
     with closing(channel(server.url)) as meta:
         meta.send(delivery(to=..., recipient="US.30000000000000000001", reply_to="wamid.in1"), ECHO)
     (body,) = server.bodies
@@ -210,21 +210,21 @@ def test_a_reply_is_addressed_by_phone_with_one_plus_else_by_user_id(contact: Co
     assert channel("http://127.0.0.1:1").address(message) == address
 
 
-def test_nothing_of_the_environment_changes_where_it_goes(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proxy_variables_do_not_change_the_provider_called(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     with closing(channel(server.url)) as meta:
         assert meta.send(delivery(), ECHO) == "wamid.out1"
 
 
-def test_a_connection_is_kept_for_the_next_message_and_not_for_long(server: Server) -> None:
+def test_two_messages_share_one_connection(server: Server) -> None:
     with closing(channel(server.url)) as meta:
         meta.send(delivery(), ECHO)
         meta.send(delivery(), ECHO)
         assert server.connections == 1
 
 
-def test_a_kept_connection_that_the_server_has_closed_is_not_written_to(server: Server) -> None:
+def test_idle_connection_closed_by_the_server_is_not_reused(server: Server) -> None:
     closed = threading.Event()
 
     def close_after(connection: socket.socket) -> None:
@@ -408,7 +408,7 @@ LOST: dict[str, Reply] = {
 
 
 @pytest.mark.parametrize("name", LOST)
-def test_an_answer_is_lost(server: Server, name: str) -> None:
+def test_unclear_response_is_a_lost_answer(server: Server, name: str) -> None:
     server.reply = LOST[name]
     assert type(refused_with(server.url)) is AnswerLost
     assert len(server.bodies) == 1, "it is never sent again by itself"
@@ -440,7 +440,7 @@ def test_a_request_that_had_begun_to_leave_when_the_connection_broke_is_lost() -
         reading.result(5)
 
 
-def test_the_whole_post_is_given_up_by_our_own_clock(server: Server) -> None:
+def test_whole_post_times_out_by_our_own_clock(server: Server) -> None:
     ticks = iter([0.0] * 4 + [100.0] * 100)
     assert type(refused_with(server.url, monotonic=lambda: next(ticks))) is AnswerLost
 
@@ -516,7 +516,7 @@ def test_time_that_is_over_before_the_request_has_left_leaves_nothing_sent(serve
         {"type": "read", "content": ...},
     ],
 )
-def test_a_stored_reply_that_makes_no_request_is_tried_later(server: Server, payload: dict[str, Any]) -> None:
+def test_stored_reply_without_a_valid_request_is_retried_later(server: Server, payload: dict[str, Any]) -> None:
     with closing(channel(server.url)) as meta, pytest.raises(TryLater):
         meta.send(delivery(**payload), ECHO)
     assert server.connections == 0
@@ -528,7 +528,7 @@ def test_a_text_with_a_lone_surrogate_is_still_sent(server: Server) -> None:
 
 
 @pytest.mark.parametrize("token", ["", " ", "token\n", "to\r\nken", "tokén"])
-def test_a_token_that_is_none_is_a_refused_credential(server: Server, token: str) -> None:
+def test_invalid_token_is_a_refused_credential(server: Server, token: str) -> None:
     assert type(refused_with(server.url, token=token)) is CredentialInvalid
     assert server.connections == 0
 
@@ -601,7 +601,7 @@ def test_a_wait_that_is_asked_for_is_passed_on(
     assert refused_with(server.url).retry_after == wait
 
 
-def test_the_least_wait_of_a_code_comes_with_its_error_in_minutes_that_nobody_has_scaled(server: Server) -> None:
+def test_error_has_the_unscaled_minimum_wait_of_its_code(server: Server) -> None:
     server.reply = answer(400, graph_error(133015))
     error = refused_with(server.url)
     assert (error.retry_after, error.minutes) == (None, 5)
@@ -647,7 +647,7 @@ def test_a_probe_marks_a_message_as_read_that_does_not_exist(server: Server) -> 
         (200, graph_error(131009)),
     ],
 )
-def test_a_provider_that_answers_a_probe_is_up_whatever_it_says(server: Server, status: int, body: Any) -> None:
+def test_any_answer_to_a_probe_means_the_provider_is_up(server: Server, status: int, body: Any) -> None:
     server.reply = answer(status, body)
     assert probed(server.url) is None
 

@@ -48,7 +48,7 @@ def test_the_same_json_in_other_bytes_is_refused() -> None:
         channel("test_app_secret").verify(request(plain, signed(escaped)))
 
 
-def test_any_byte_string_verifies_even_if_it_is_no_text() -> None:
+def test_any_bytes_verify_even_if_they_are_not_text() -> None:
     body = bytes(range(256))
     channel("test_app_secret").verify(request(body, signed(body)))
     channel("test_app_secret").verify(request(b"", signed(b"")))
@@ -104,7 +104,7 @@ def test_no_header_raises_anything_but_signature_invalid(body: bytes, signature:
             channel("test_app_secret", "\udcff").verify(request(body, header))
 
 
-def test_a_fingerprint_tells_credentials_apart_and_nothing_else() -> None:
+def test_fingerprint_differs_by_credential_and_reveals_nothing() -> None:
     def fingerprint(credentials: dict[str, str]) -> str:
         meta = MetaChannel(app_secrets=(), credentials=credentials, base_url="", version="v25.0", post=PostTimes())
         return meta.fingerprint("200000000000001")
@@ -124,7 +124,7 @@ def asked(token: str) -> Incoming:
     return Incoming("meta", "GET", f"/webhooks/whatsapp?{query}", {}, b"")
 
 
-def test_the_challenge_comes_back_to_who_knows_a_word() -> None:
+def test_any_listed_verify_token_gets_the_challenge() -> None:
     meta = MetaChannel(verify_tokens=["new", "old"])
     for token in ("new", "old"):
         assert meta.handshake(asked(token)).body == b"1158201444"
@@ -132,7 +132,7 @@ def test_the_challenge_comes_back_to_who_knows_a_word() -> None:
 
 @pytest.mark.parametrize("tokens", [(), ("",), ("a-word",)])
 @pytest.mark.parametrize("token", ["", "another-word"])
-def test_without_the_word_or_without_any_word_no_handshake_is_answered(tokens: tuple[str, ...], token: str) -> None:
+def test_handshake_without_a_valid_verify_token_is_forbidden(tokens: tuple[str, ...], token: str) -> None:
     with pytest.raises(Forbidden) as refused:
         MetaChannel(verify_tokens=tokens).handshake(asked(token))
     assert refused.value.cause == "verify_token"

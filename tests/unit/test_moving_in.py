@@ -25,7 +25,7 @@ def test_deduplication_has_the_three_answers_of_the_code() -> None:
     assert set(answers) == {answer.__name__ for answer in get_args(accept.Mark)}
 
 
-def test_there_is_no_sql_database_no_migration_no_stream_and_no_hiredis() -> None:
+def test_project_uses_no_sql_library_no_redis_stream_and_no_hiredis() -> None:
     for library in ("hiredis", "sqlalchemy", "alembic", "psycopg", "celery", "rq"):
         assert not re.search(rf"^{library}[=\[-]", LOCKS, re.M | re.I), library
     scripts = (ROOT / "shared" / "stores" / "redis" / "scripts.py").read_text()
@@ -41,7 +41,7 @@ def test_the_pool_of_the_webhook_has_the_bounds_of_the_code() -> None:
     assert f"`THREADS` ({threads.always})" in said
 
 
-def test_the_words_of_health_are_those_of_the_services() -> None:
+def test_page_has_the_status_values_of_the_health_routes() -> None:
     said = section("Health routes")
     words = {health.livez()[0]["status"], health.livez(exhausted=True)[0]["status"]}
     source = Path(str(health.__file__)).read_text()

@@ -134,25 +134,27 @@ def test_the_test_that_noticed_is_named_and_one_that_always_fails_is_not(
     assert "test_that_fails_anyway" not in killers
 
 
-def test_survivors_are_told_with_their_line_and_make_it_exit_1(ended: "subprocess.CompletedProcess[str]") -> None:
+def test_survivor_is_reported_with_its_line_and_exit_code_1(ended: "subprocess.CompletedProcess[str]") -> None:
     assert ended.returncode == 1, ended.stderr
     assert "calc.py:4 (survived)  UNUSED = 20  ->  UNUSED = 21" in ended.stdout
     assert "LIMIT = 10" not in ended.stdout
 
 
-def test_a_report_tells_the_same_and_tries_nothing(project: Path, ended: "subprocess.CompletedProcess[str]") -> None:
+def test_report_shows_the_same_without_running_mutants(
+    project: Path, ended: "subprocess.CompletedProcess[str]"
+) -> None:
     file = project / ".cache" / "mutation" / "results.jsonl"
     before = file.read_text()
     reported = tried(project, "--report")
     assert (reported.returncode, reported.stdout, file.read_text()) == (1, ended.stdout, before)
 
 
-def test_the_tree_is_as_it_was(project: Path, ended: object) -> None:
+def test_source_tree_is_unchanged_after_a_run(project: Path, ended: object) -> None:
     assert (project / "calc.py").read_text() == CALC
     assert (project / ".cache" / "mutation" / "tree" / "calc.py").read_text() == CALC
 
 
-def test_a_second_run_tries_nothing_again_until_the_tests_change(project: Path, ended: object) -> None:
+def test_second_run_repeats_no_mutant_until_the_tests_change(project: Path, ended: object) -> None:
     file = project / ".cache" / "mutation" / "results.jsonl"
     before = file.read_text()
     assert tried(project).returncode == 1
@@ -164,7 +166,7 @@ def test_a_second_run_tries_nothing_again_until_the_tests_change(project: Path, 
     assert {found["was"] for found in again} == {"UNUSED = 20", "return count - count"}
 
 
-def test_who_ends_a_run_ends_all_of_it(project: Path, tmp_path: Path) -> None:
+def test_ending_a_run_ends_its_child_processes(project: Path, tmp_path: Path) -> None:
     if sys.platform != "linux":
         pytest.skip("a fork dies with its parent on Linux only")
     grandchild = tmp_path / "pid"
@@ -249,7 +251,7 @@ def test_a_mutant_knows_the_outermost_function_around_it() -> None:
 # ---- what it is used on
 
 
-def test_all_of_the_services_code_is_a_target() -> None:
+def test_every_module_of_the_services_is_a_target() -> None:
     targeted = [path for target in TARGETS for path in target.paths(ROOT)]
     assert len(targeted) == len(set(targeted)), "no module twice"
     of_ours = {path for top in ("shared", "services", "cli") for path in (ROOT / top).rglob("*.py")}
@@ -276,7 +278,7 @@ def test_make_mutants_starts_it_with_what_is_asked_and_lets_others_go_first() ->
     assert said.stdout.splitlines()[-1] == "exec nice -n 15 .venv/bin/python -m tests.mutation --domain"
 
 
-def test_each_mutant_that_is_called_equivalent_is_one_and_says_why() -> None:
+def test_each_equivalent_mutant_exists_and_has_a_reason() -> None:
     assert EQUIVALENTS.is_file()
     named = equivalents()
     for (file, was, now), why in named.items():

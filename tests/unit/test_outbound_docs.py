@@ -66,7 +66,7 @@ def test_the_page_has_every_maker_and_no_other() -> None:
     assert set(re.findall(r"^\| `(\w+)\(", PAGE, re.MULTILINE)) == makers
 
 
-def test_every_example_of_the_page_is_taken() -> None:
+def test_every_example_of_the_page_is_valid() -> None:
     """They are shown as code; run as code."""
     (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     replies = eval(f"[{code}]", {"OutboundMessage": OutboundMessage, "message": type("Message", (), {"id": "wamid.1"})})

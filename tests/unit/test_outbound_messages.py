@@ -192,7 +192,7 @@ def test_a_maker_makes_metas_object(message: OutboundMessage, type: str, content
 
 
 @pytest.mark.parametrize("message", [message for message, _, _ in MADE.values()], ids=MADE)
-def test_what_a_maker_makes_goes_through_json_and_is_the_same(message: OutboundMessage) -> None:
+def test_made_message_survives_json(message: OutboundMessage) -> None:
     wire = json.loads(json.dumps({"type": message.type, "content": message.content}))
     assert from_json(wire) == message
 
@@ -208,7 +208,7 @@ def simulate(type: str, content: Any, reply_to: str | None = None) -> SimulatedM
 
 
 @pytest.mark.parametrize(("message", "type", "content"), MADE.values(), ids=MADE)
-def test_what_a_maker_makes_is_taken_as_it_is(message: OutboundMessage, type: str, content: Any) -> None:
+def test_simulator_accepts_each_made_message_unchanged(message: OutboundMessage, type: str, content: Any) -> None:
     taken = simulate(message.type, message.content)
     if type in CALLS:
         assert taken == ReadCall(type)
@@ -234,7 +234,7 @@ QUOTING = {
 
 
 @pytest.mark.parametrize("message", QUOTING.values(), ids=QUOTING)
-def test_a_message_may_quote_another(message: OutboundMessage) -> None:
+def test_message_can_quote_another(message: OutboundMessage) -> None:
     assert message.reply_to == "wamid.A"
     request = json.loads(
         request_body({"type": message.type, "content": message.content, "reply_to": "wamid.A", "to": "+1555"}, ECHO)
@@ -243,7 +243,7 @@ def test_a_message_may_quote_another(message: OutboundMessage) -> None:
 
 
 @pytest.mark.parametrize("type", ["reaction", "read", "typing"])
-def test_what_names_its_message_quotes_none(type: str) -> None:
+def test_type_that_names_a_message_takes_no_reply_to(type: str) -> None:
     content = {"message_id": "wamid.A", "emoji": "👍"}
     with pytest.raises(ValueError, match=f"type {type} takes no reply_to"):
         OutboundMessage(type, content, "wamid.B")
@@ -287,7 +287,7 @@ def test_every_limit_is_tested() -> None:
 
 
 @pytest.mark.parametrize("limit", AT)
-def test_all_that_a_limit_allows_is_taken_here_and_there(limit: str) -> None:
+def test_content_up_to_a_limit_is_accepted_by_pombo_and_simulator(limit: str) -> None:
     for many in (1, LIMITS[limit].most):
         type, content = AT[limit](many)
         OutboundMessage(type, content)
@@ -295,7 +295,7 @@ def test_all_that_a_limit_allows_is_taken_here_and_there(limit: str) -> None:
 
 
 @pytest.mark.parametrize("limit", AT)
-def test_the_first_beyond_a_limit_is_refused_here_and_there(limit: str) -> None:
+def test_first_value_beyond_a_limit_is_refused_by_pombo_and_simulator(limit: str) -> None:
     most = LIMITS[limit].most
     type, content = AT[limit](most + 1)
     with pytest.raises(ValueError, match=rf"\b{most + 1} .*; WhatsApp takes {most}\.$"):
@@ -308,7 +308,7 @@ def test_the_first_beyond_a_limit_is_refused_here_and_there(limit: str) -> None:
 
 
 @pytest.mark.parametrize("limit", sorted(TEXTS))
-def test_nothing_where_a_text_has_to_be_is_refused_here_and_there(limit: str) -> None:
+def test_empty_required_text_is_refused_by_pombo_and_simulator(limit: str) -> None:
     type, content = AT[limit](0)
     with pytest.raises((TypeError, ValueError), match=r" is empty\.$"):
         OutboundMessage(type, content)
@@ -611,9 +611,7 @@ REFUSED: Mapping[str, tuple[str, Any, str]] = {
 
 
 @pytest.mark.parametrize(("type", "content", "sentence"), REFUSED.values(), ids=REFUSED)
-def test_what_whatsapp_does_not_take_is_refused_when_it_is_made_and_there(
-    type: str, content: Any, sentence: str
-) -> None:
+def test_invalid_content_is_refused_by_pombo_and_simulator(type: str, content: Any, sentence: str) -> None:
     with pytest.raises((TypeError, ValueError), match=re.escape(sentence)) as raised:
         OutboundMessage(type, content)
     assert str(raised.value).endswith(".")
@@ -651,13 +649,13 @@ NO_EMOJI = [
 
 
 @pytest.mark.parametrize("emoji", EMOJI)
-def test_a_reaction_is_one_emoji_of_however_many_characters_here_and_there(emoji: str) -> None:
+def test_reaction_of_one_emoji_is_accepted_by_pombo_and_simulator(emoji: str) -> None:
     message = make.reaction("wamid.A", emoji)
     simulate(message.type, message.content)
 
 
 @pytest.mark.parametrize("emoji", [*NO_EMOJI, *[one + other for one, other in pairwise(EMOJI) if other != "🏽"]])
-def test_a_reaction_of_more_or_less_than_one_emoji_is_refused_here_and_there(emoji: str) -> None:
+def test_reaction_that_is_not_one_emoji_is_refused_by_pombo_and_simulator(emoji: str) -> None:
     with pytest.raises(ValueError, match=r"^The emoji of a reaction is not one emoji; WhatsApp takes one, or none"):
         make.reaction("wamid.A", emoji)
     with pytest.raises(GraphError):
@@ -669,7 +667,7 @@ def test_a_reaction_of_more_or_less_than_one_emoji_is_refused_here_and_there(emo
     ["HTTPS://EXAMPLE.COM/a", "Http://example.com", "https://example.com:443/a", "https://example.com:/a",
      "http://example.com:1", "https://example.com:65535", "https://[2001:db8::1]:8443/a", "https://a:b@example.com/a:b"],
 )  # fmt: skip
-def test_a_link_is_taken_here_and_there(link: str) -> None:
+def test_link_is_accepted_by_pombo_and_simulator(link: str) -> None:
     message = make.image(link)
     assert message.content == {"link": link}
     simulate(message.type, message.content)
@@ -682,7 +680,7 @@ def test_a_link_is_taken_here_and_there(link: str) -> None:
      "https://example.com:١", "https://example.com:99999999", "https://[::1]:70000", "HTTPS:///a", "ftp://example.com",
      "https:example.com", "https://example.com/a\u3000b", "https://example.com/\0"],
 )  # fmt: skip
-def test_a_link_that_leads_nowhere_is_refused_here_and_there(link: str) -> None:
+def test_invalid_link_is_refused_by_pombo_and_simulator(link: str) -> None:
     for type, content in (("image", {"link": link}), ("interactive", cta_url(url=link))):
         with pytest.raises(ValueError, match=r"link is no http or https address\.$"):
             OutboundMessage(type, content)
@@ -699,7 +697,7 @@ def test_a_link_that_leads_nowhere_is_refused_here_and_there(link: str) -> None:
         ("w\0", "The message holds a NUL (U+0000); no text may have one."),
     ],
 )
-def test_what_is_no_id_cannot_be_quoted_here_and_there(reply_to: str, sentence: str) -> None:
+def test_invalid_reply_to_is_refused_by_pombo_and_simulator(reply_to: str, sentence: str) -> None:
     with pytest.raises(ValueError, match=re.escape(sentence)):
         make.text("hi", reply_to=reply_to)
     with pytest.raises(ValueError, match=re.escape(sentence)):
@@ -709,19 +707,19 @@ def test_what_is_no_id_cannot_be_quoted_here_and_there(reply_to: str, sentence: 
             simulate("text", {"body": "hi"}, reply_to)
 
 
-def test_the_longest_id_is_taken_here_and_there() -> None:
+def test_longest_id_is_accepted_by_pombo_and_simulator() -> None:
     assert simulate("text", make.text("hi", reply_to="w" * 1024).content, "w" * 1024)
     assert simulate("reaction", make.reaction("w" * 1024, "👍").content)
 
 
 @pytest.mark.parametrize("text", ["a\nb\tc\r\n", "👨‍👩‍👧‍👦", "\\u0000", "\\\\u0000", "\u200e\u2066ok\u2069", "\x01"])
-def test_no_other_character_is_taken_for_a_nul(text: str) -> None:
+def test_no_other_character_is_mistaken_for_nul(text: str) -> None:
     message = make.text(text)
     assert message.content == {"body": text}
     simulate(message.type, message.content)
 
 
-def test_a_phone_may_be_a_wa_id_alone() -> None:
+def test_phone_can_be_a_wa_id_alone() -> None:
     cards = [card() | {"phones": [{"wa_id": "15550002222"}, {"phone": "+1 555", "wa_id": "1555"}], "addresses": [{}]}]
     simulate("contacts", make.contacts(cards).content)
 
@@ -771,7 +769,7 @@ TAKEN: Mapping[str, tuple[str, Any]] = {
 
 
 @pytest.mark.parametrize(("type", "content"), TAKEN.values(), ids=TAKEN)
-def test_what_no_maker_makes_goes_out_as_it_is(type: str, content: Any) -> None:
+def test_content_without_a_maker_is_sent_unchanged(type: str, content: Any) -> None:
     assert from_json({"type": type, "content": content}).content == content
     assert simulate(type, content).body == content  # type: ignore[union-attr] # none of them is a call
 
@@ -789,7 +787,7 @@ UNKNOWN: Mapping[str, tuple[str, Any]] = {
 
 
 @pytest.mark.parametrize(("type", "content"), UNKNOWN.values(), ids=UNKNOWN)
-def test_what_is_not_known_here_goes_out_as_it_is_under_its_own_name(type: str, content: Any) -> None:
+def test_unknown_type_is_sent_unchanged_under_its_own_name(type: str, content: Any) -> None:
     reply = from_json({"type": type, "content": content, "reply_to": "wamid.B"})
     payload = {"type": reply.type, "content": reply.content, "reply_to": reply.reply_to, "to": "+15550002222"}
     request = json.loads(request_body(payload, ECHO))
@@ -865,12 +863,12 @@ def test_the_keys_of_a_type_are_those_of_its_maker(type: str) -> None:
 
 
 @pytest.mark.parametrize("code", ["en", "en_US", "pt_BR", "fil", "zh_CN", "prs_AF", "es_419", "uz_Latn_UZ"])
-def test_a_language_code_is_taken_here_and_there(code: str) -> None:
+def test_language_code_is_accepted_by_pombo_and_simulator(code: str) -> None:
     simulate("template", make.template("a_1", code).content)
 
 
 @pytest.mark.parametrize("type", ["poll", "order", "event", "button", "list", "album", "payment", "hsm", "pin"])
-def test_a_type_that_resembles_none_is_no_misspelling(type: str) -> None:
+def test_type_unlike_any_known_one_is_not_a_misspelling(type: str) -> None:
     assert OutboundMessage(type, {"a": 1}).type == type
 
 
@@ -905,7 +903,7 @@ def test_a_type_that_resembles_none_is_no_misspelling(type: str) -> None:
         (lambda: make.contacts("Ana"), "The contacts are a list or a mapping, not str."),
     ],
 )  # fmt: skip
-def test_an_author_is_told_what_is_wrong(wrong: Callable[[], object], sentence: str) -> None:
+def test_wrong_argument_raises_a_sentence_about_it(wrong: Callable[[], object], sentence: str) -> None:
     with pytest.raises((TypeError, ValueError), match=re.escape(sentence)):
         wrong()
 
@@ -913,11 +911,11 @@ def test_an_author_is_told_what_is_wrong(wrong: Callable[[], object], sentence: 
 # ---- what comes as JSON, and by hand
 
 
-def test_a_string_is_a_text() -> None:
+def test_string_becomes_a_text() -> None:
     assert from_json("hi") == OutboundMessage.text("hi")
 
 
-def test_a_reply_in_json_may_quote() -> None:
+def test_json_reply_can_quote() -> None:
     reply = from_json({"type": "text", "content": {"body": "hi"}, "reply_to": "wamid.A"})
     assert reply == OutboundMessage.text("hi", reply_to="wamid.A")
     assert from_json({"type": "text", "content": {"body": "hi"}, "reply_to": None}).reply_to is None
@@ -942,7 +940,7 @@ def test_a_reply_in_json_may_quote() -> None:
         ("", "The text of a message is empty."),
     ],
 )
-def test_a_bad_reply_in_json_is_told_in_one_sentence(reply: Any, sentence: str) -> None:
+def test_invalid_json_reply_has_one_sentence(reply: Any, sentence: str) -> None:
     with pytest.raises(ValueError, match=re.escape(sentence)):
         from_json(reply)
 
@@ -964,12 +962,12 @@ def nested(depth: int) -> Any:
         (nested(100_000), "nested too deeply"),
     ],
 )
-def test_what_cannot_be_stored_is_refused_when_it_is_made(content: Any, sentence: str) -> None:
+def test_unstorable_content_is_refused_at_creation(content: Any, sentence: str) -> None:
     with pytest.raises((TypeError, ValueError), match=sentence):
         OutboundMessage("poll", content)
 
 
-def test_what_was_checked_is_what_is_sent() -> None:
+def test_content_is_copied_when_it_is_checked() -> None:
     """Whatever mapping it was, and whatever becomes of it afterwards."""
     body = {"name": "hi", "more": ({"a": 1},)}
     message = OutboundMessage("poll", MappingProxyType(body))
@@ -984,7 +982,7 @@ def test_the_largest_of_everything_can_be_stored(limit: str) -> None:
     assert len(json.dumps([type, content], ensure_ascii=False).encode()) < MESSAGE_BYTES / 2
 
 
-def test_a_sentence_never_repeats_a_value() -> None:
+def test_error_sentence_never_repeats_a_value() -> None:
     secret = "Ana 15550002222 "
     wrongs: list[tuple[str, Any]] = [(type, content) for type, content, _ in REFUSED.values()]
     wrongs += [AT[limit](LIMITS[limit].most + 1) for limit in AT]

@@ -96,7 +96,7 @@ def refusal(given: Any) -> str | None:
     return None
 
 
-def test_no_sentence_quotes_what_was_given_so_that_a_log_line_may_hold_it() -> None:
+def test_no_error_sentence_quotes_its_input() -> None:
     sentences = [said for said in map(refusal, OF_CANARIES) if said]
     assert len(sentences) >= 14, "nearly all of these are refused"
     assert [said for said in sentences if CANARY in said.lower()] == []
@@ -116,7 +116,7 @@ def test_no_sentence_quotes_what_was_given_so_that_a_log_line_may_hold_it() -> N
         ("template", template({"type": "BODY"})),
     ],
 )
-def test_a_part_that_may_be_there_is_taken(type: str, content: Any) -> None:
+def test_optional_part_is_accepted(type: str, content: Any) -> None:
     check(type, content)
 
 
@@ -137,12 +137,12 @@ def test_a_part_that_may_be_there_is_taken(type: str, content: Any) -> None:
         (7, "The sections are a list or a mapping, not int."),
     ],
 )
-def test_rows_in_another_form_are_told_which(rows: Any, sentence: str) -> None:
+def test_malformed_rows_are_refused_with_their_form(rows: Any, sentence: str) -> None:
     with pytest.raises(TypeError, match=f"^{re.escape(sentence)}"):
         OutboundMessage.list("Choose", "Open", rows)
 
 
-def test_buttons_in_another_form_are_told_which() -> None:
+def test_malformed_buttons_are_refused_with_their_form() -> None:
     with pytest.raises(TypeError, match=re.escape("One of the buttons is a title, (id, title).")):
         OutboundMessage.buttons("Choose", [("a", "b", "c")])
 
@@ -154,7 +154,7 @@ def test_rows_of_three_make_a_section_of_a_title_with_a_description() -> None:
     ]
 
 
-def test_a_message_may_have_as_many_bytes_as_can_be_stored_and_no_more() -> None:
+def test_message_up_to_the_storable_bytes_is_accepted_and_no_larger() -> None:
     def of(length: int) -> OutboundMessage:
         return OutboundMessage("interactive", {"type": "product", "action": {"note": "a" * length}})
 
@@ -170,7 +170,7 @@ def test_the_poles_and_the_date_line_are_places(latitude: float, longitude: floa
     assert content == {"latitude": latitude, "longitude": longitude, "name": "There", "address": "At the end"}
 
 
-def test_what_a_media_maker_is_given_is_what_is_sent() -> None:
+def test_media_maker_sends_its_arguments() -> None:
     """Made here, and not while the tests are collected."""
     link, id = "https://example.com/a", "9"
     made = [

@@ -157,7 +157,7 @@ def posts() -> Iterator[dict[str, Any]]:
         yield {"object": "whatsapp_business_account", "entry": [{"id": "300000000000003", "changes": [change]}]}
 
 
-def test_the_webhook_computes_from_no_limit_that_another_service_alone_is_told(
+def test_webhook_reads_no_limit_that_only_the_internal_service_gets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else the two would compute different values from one setting."""
@@ -189,7 +189,7 @@ class Unreachable:
 # ---- what a webhook may take
 
 
-def test_a_single_event_is_answered_within_5_seconds_whatever_is_away() -> None:
+def test_single_event_is_answered_within_5_seconds_during_any_outage() -> None:
     """The store gives up, or answers at the last moment, and then the queue gives up."""
     stores = (grpc_client.PATIENCE, redis_client.PATIENCE, connection.PATIENCE)
     assert max(stores) + grpc_client.PATIENCE <= deadline.FAILURE_SECONDS < 5

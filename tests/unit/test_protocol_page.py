@@ -259,7 +259,7 @@ def _with_rows(name: str) -> list[tuple[Situation, Row]]:
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_every_situation_ends_as_the_first_row_about_it_says(name: str) -> None:
+def test_every_situation_ends_as_its_first_matching_row(name: str) -> None:
     act = TABLES[name][-1]
     for it, row in _with_rows(name):
         if row.cells.get("result") == "refused":
@@ -352,7 +352,7 @@ def test_a_replay_begins_a_new_age_and_forgets_the_end() -> None:
 @pytest.mark.parametrize(
     ("name", "verdicts"), [("a handler's end", HandlerVerdict), ("a send's end", SendVerdict)], ids=["handler", "send"]
 )
-def test_every_verdict_has_its_row_and_is_tried(name: str, verdicts: Any) -> None:
+def test_every_verdict_has_its_row_and_is_tested(name: str, verdicts: Any) -> None:
     known = {verdict.__name__ for verdict in get_args(verdicts)}
     named = {word.split(" (")[0].strip("`") for row in TABLES[name][0] for word in verdicts_of(row)} - {"any"}
     assert named == known
@@ -400,7 +400,7 @@ EVENTS = {
 }
 
 
-def test_a_webhook_writes_and_ensures_what_its_rows_say() -> None:
+def test_webhook_writes_and_ensures_as_on_the_page() -> None:
     table = rows("Webhook")
     created = [row for row in table if row["record"] == "absent"]
     assert [row["event"] for row in created] == list(EVENTS)
@@ -482,7 +482,7 @@ ERRORS: dict[str, tuple[Exception, ...]] = {
 }
 
 
-def test_every_error_is_answered_as_the_page_says() -> None:
+def test_every_error_is_answered_as_on_the_page() -> None:
     logging.disable()
     try:
         table = rows("Errors")
@@ -502,7 +502,7 @@ def test_an_http_error_of_the_framework_keeps_its_own_status() -> None:
         assert error_responses.answer(error(), 503)[1] == status
 
 
-def test_the_page_says_how_long_a_body_of_internal_may_be() -> None:
+def test_page_has_the_largest_task_body() -> None:
     (row,) = (row for row in rows("Errors") if row["internal"] == "413")
     assert row["what is wrong"].endswith(f"at internal, than {LARGEST_TASK // 1024} KiB")
 
@@ -565,7 +565,7 @@ PARTS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("row", rows("Names"), ids=lambda row: str(row["function"]))
-def test_every_name_is_the_hash_that_the_page_says(row: Row) -> None:
+def test_every_name_is_the_hash_on_the_page(row: Row) -> None:
     words = row["is hash of"].split(", ")
     parts = [json.loads(word) if word.startswith('"') else PARTS[word] for word in words]
     given = [part for word, part in zip(words, parts, strict=True) if not word.startswith('"')]
@@ -575,7 +575,7 @@ def test_every_name_is_the_hash_that_the_page_says(row: Row) -> None:
     assert getattr(identity, row["function"].strip("`"))(*given) == expected
 
 
-def test_the_echo_is_written_as_the_page_says() -> None:
+def test_echo_has_the_form_on_the_page() -> None:
     echo = identity.Echo("0f" * 20, 1, "correlation-1")
     form = "pombo1.<key>.<round>.<correlation id>"
     assert f"`{form}`" in PAGE.read_text()
@@ -585,7 +585,7 @@ def test_the_echo_is_written_as_the_page_says() -> None:
     assert str(echo) == form
 
 
-def test_the_page_is_read_as_it_is_meant() -> None:
+def test_parser_reads_every_table_of_the_page() -> None:
     """A table that the parser lost would hold nothing."""
     assert [len(TABLES[name][0]) for name in TABLES] == [13, 12, 29, 19, 4, 10, 3]
     assert [len(rows(heading)) for heading in ("Webhook", "Errors", "Times", "Names")] == [5, 10, 30, 5]

@@ -32,7 +32,7 @@ def test_a_module_of_domain_or_pipeline_names_no_provider(path: Path) -> None:
     assert [f"{path.name}: {match}" for match in A_CODE.findall(text)] == []
 
 
-def test_nothing_but_the_place_where_replies_are_taken_knows_the_outbound_language() -> None:
+def test_only_listed_modules_know_the_outbound_language() -> None:
     """The state machine, its guards and every rule of waiting go by the record alone."""
     found = {
         path.stem

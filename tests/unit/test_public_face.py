@@ -17,7 +17,7 @@ def test_pombo_has_every_name_of_shared_handlers() -> None:
     }
 
 
-def test_pombo_tells_type_checkers_that_it_is_typed() -> None:
+def test_pombo_is_marked_as_typed() -> None:
     assert (ROOT / "pombo" / "py.typed").is_file()
 
 

@@ -55,7 +55,9 @@ BOUNDED = settings(max_examples=100, deadline=None, derandomize=True, database=N
         pytest.param(Receipts(provider_ids=frozenset({"h"})), False, False, False, id="an id alone says nothing"),
     ],
 )
-def test_what_receipts_say(receipts: Receipts, reached: bool, positive: bool, any_at_all: bool) -> None:
+def test_receipts_have_reached_positive_and_any(
+    receipts: Receipts, reached: bool, positive: bool, any_at_all: bool
+) -> None:
     assert (receipts.reached, receipts.positive, receipts.any) == (reached, positive, any_at_all)
 
 
@@ -86,7 +88,7 @@ def test_receipts_commute_associate_and_repeat_harmlessly(a: Receipts, b: Receip
 
 @BOUNDED
 @given(SOME_RECEIPTS, SOME_RECEIPTS)
-def test_no_receipt_takes_another_away(a: Receipts, b: Receipts) -> None:
+def test_merging_receipts_removes_none(a: Receipts, b: Receipts) -> None:
     both = a.merged(b)
     assert both.any is (a.any or b.any)
     assert both.positive is (a.positive or b.positive)
@@ -104,7 +106,7 @@ def test_receipts_out_of_order_end_the_same() -> None:
     assert len(ends) == 1
 
 
-def test_of_two_receipts_of_a_kind_the_earlier_stands() -> None:
+def test_earlier_of_two_receipts_of_a_kind_stays() -> None:
     both = Receipts(delivered=at(9)).merged(Receipts(delivered=at(3), sent=at(1)))
     assert both == Receipts(delivered=at(3), sent=at(1))
 
@@ -118,7 +120,7 @@ def test_a_failure_keeps_the_code_that_came_with_it() -> None:
 
 
 @pytest.mark.parametrize("word", EVERY_RECEIPT)
-def test_only_receipts_of_its_own_round_count(word: str) -> None:
+def test_only_receipts_of_the_current_round_count(word: str) -> None:
     receipt = EVERY_RECEIPT[word]
     assert pending(round=1, receipts={1: receipt}).current_receipts == receipt
     assert pending(round=1, receipts={0: receipt, 2: receipt}).current_receipts == Receipts()
@@ -149,7 +151,7 @@ ECHO = f"pombo1.{KEY}.0.correlation_1"
 PRIVATE = "15550002222"
 
 
-def test_of_the_receipts_of_one_post_each_sender_keeps_its_latest_block() -> None:
+def test_latest_block_of_each_sender_in_a_post_counts() -> None:
     others = (
         replace(receipt(131047), sender="3"),
         replace(receipt(None), sender="3"),
@@ -184,7 +186,7 @@ def test_of_the_receipts_of_one_post_each_sender_keeps_its_latest_block() -> Non
 )
 @pytest.mark.parametrize("code", [131042, 131047, None])
 @pytest.mark.parametrize("together", [1, 3])
-def test_every_failed_receipt_is_a_line_of_its_own_and_none_is_private(
+def test_every_failed_receipt_logs_one_line_without_private_data(
     caplog: pytest.LogCaptureFixture,
     echo: str | None,
     is_known: bool,
@@ -205,7 +207,7 @@ def test_every_failed_receipt_is_a_line_of_its_own_and_none_is_private(
 
 
 @pytest.mark.parametrize("kind", [kind for kind in ReceiptKind if kind is not ReceiptKind.FAILED])
-def test_a_receipt_that_is_good_news_is_no_failed_one(caplog: pytest.LogCaptureFixture, kind: ReceiptKind) -> None:
+def test_positive_receipt_is_not_logged_as_failed(caplog: pytest.LogCaptureFixture, kind: ReceiptKind) -> None:
     lines = lines_of(caplog)
     note(receipt(None, kind=kind))
     assert lines("receipt_failed") == []
@@ -271,7 +273,7 @@ def test_only_done_dropped_and_dead_are_final(state: State) -> None:
         pytest.param(pending(state=State.IN_DOUBT, lease_until=at(1)), False, id="not in another state"),
     ],
 )
-def test_a_lease_holds(record: Delivery, held: bool) -> None:
+def test_lease_holds_until_its_end(record: Delivery, held: bool) -> None:
     assert record.leased_at(NOW) is held
 
 
@@ -280,5 +282,5 @@ def test_a_record_is_due_from_its_due_at_on(moment: object, due: bool) -> None:
     assert pending(due_at=moment).due(NOW) is due
 
 
-def test_what_was_read_of_the_store_is_no_part_of_the_record() -> None:
+def test_store_version_does_not_affect_record_equality() -> None:
     assert pending(version=1) == pending(version=2)

@@ -48,7 +48,7 @@ def test_every_field_is_on_the_page_in_its_order_with_its_type_and_default() -> 
 
 
 @pytest.mark.parametrize(("heading", "of"), [("An attempt", Attempt), ("Receipts", Receipts)])
-def test_what_is_inside_a_record_is_on_the_page_too(heading: str, of: type) -> None:
+def test_fields_inside_a_record_are_on_the_page(heading: str, of: type) -> None:
     expected = [[f"`{field.name}`", f"`{_type(field.type)}`"] for field in fields(of)]  # type: ignore[arg-type]
     assert [cells[:2] for cells in table(heading)] == expected
 
@@ -74,7 +74,7 @@ FULL = pending(
 STORED: dict[str, type | tuple[type, ...]] = {"text": str, "time": str, "number": int, "JSON": (dict, list)}
 
 
-def test_a_store_keeps_each_field_as_the_page_says(tmp_path: Path) -> None:
+def test_store_encodes_each_field_as_on_the_page(tmp_path: Path) -> None:
     path = tmp_path / "pombo.sqlite"
     store = SqliteStore(path, LIMITS, lambda: NOW)
     store.create(FULL)

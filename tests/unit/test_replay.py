@@ -16,7 +16,7 @@ MAKERS: dict[str, Callable[[Store, Queue, Clock], Replay | Discard]] = {
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS.keys())
-def test_what_is_no_dead_letter_is_skipped_and_the_reason_said(
+def test_replay_skips_a_record_that_is_not_a_dead_letter_with_a_reason(
     tmp_path: Path, make: Callable[[Store, Queue, Clock], Replay | Discard]
 ) -> None:
     clock, queue = Clock(), Queue()

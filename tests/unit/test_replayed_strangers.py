@@ -118,7 +118,7 @@ OUTCOMES: dict[str, tuple[Exception | None, dict[str, Any], str, State]] = {
 
 
 @pytest.mark.parametrize(("says", "fields", "answer", "state"), OUTCOMES.values(), ids=OUTCOMES)
-def test_the_event_has_its_tenant_whatever_its_handler_does(
+def test_event_gets_its_tenant_with_any_handler_result(
     world: World, says: Exception | None, fields: dict[str, Any], answer: str, state: State
 ) -> None:
     record = world.add(**fields)
@@ -155,7 +155,7 @@ def test_a_worker_that_is_killed_leaves_the_event_its_tenant(world: World) -> No
 @pytest.mark.parametrize(
     ("fields", "make"), [({"attempt": LAST}, pending), ({"attempt": LAST}, expired)], ids=["pending", "leased"]
 )
-def test_the_dead_letter_of_the_event_is_its_tenants(
+def test_dead_letter_of_the_event_belongs_to_its_tenant(
     world: World, fields: dict[str, Any], make: Callable[..., Delivery]
 ) -> None:
     record = world.add(make, **fields)
@@ -169,7 +169,7 @@ def test_the_dead_letter_of_the_event_is_its_tenants(
 
 
 @pytest.mark.parametrize("tenant", ["", "late"])
-def test_what_still_cannot_be_read_is_dead_again_whoever_owns_it(world: World, tenant: str) -> None:
+def test_still_unparsable_event_is_dead_again_with_any_owner(world: World, tenant: str) -> None:
     """Never dropped for want of an owner: what is dropped is deleted some day."""
     record = world.add(sender="999", tenant=tenant)
     world.channel.kind = "unparsable"
@@ -178,7 +178,7 @@ def test_what_still_cannot_be_read_is_dead_again_whoever_owns_it(world: World, t
 
 
 @pytest.mark.parametrize(("of_account", "tenant"), [({"of_account": True}, "late"), ({}, "")])
-def test_what_could_not_be_read_is_looked_up_by_its_account_where_it_names_one(
+def test_unparsable_event_is_looked_up_by_the_account_it_names(
     world: World, of_account: dict[str, bool], tenant: str
 ) -> None:
     record = world.add(sender=ACCOUNT, payload={"field": "account_update", "unparsable": {}, **of_account})
@@ -188,9 +188,7 @@ def test_what_could_not_be_read_is_looked_up_by_its_account_where_it_names_one(
 
 
 @pytest.mark.parametrize("beside", [{"value": {}}, {"of_account": True}], ids=["value", "of_account"])
-def test_a_message_is_looked_up_by_its_sender_whatever_its_channel_keeps_beside_its_item(
-    world: World, beside: dict[str, Any]
-) -> None:
+def test_message_is_looked_up_by_its_sender_with_any_other_payload_field(world: World, beside: dict[str, Any]) -> None:
     record = world.add(payload={"item": {}, **beside})
     world.process(record)
     assert world.registry.asked == [SENDER]
@@ -241,7 +239,7 @@ def test_the_registry_is_asked_once_though_the_decision_is_made_again(world: Wor
     assert (world.read(record).tenant, world.registry.asked) == ("late", [SENDER])
 
 
-def test_a_store_that_is_away_at_the_end_leaves_the_lease_with_its_tenant(world: World) -> None:
+def test_store_outage_at_the_end_leaves_the_lease_with_its_tenant(world: World) -> None:
     record = world.add()
     change, calls = world.store.change, []
 

@@ -39,7 +39,7 @@ PARTS: dict[str, dict[str, Any]] = {
 }
 
 
-def test_a_text_is_all_that_a_message_needs() -> None:
+def test_text_alone_makes_a_message() -> None:
     told = message("hello")
     assert told == Message(
         kind="text",
@@ -54,12 +54,12 @@ def test_a_text_is_all_that_a_message_needs() -> None:
     assert abs((datetime.now(UTC) - told.received_at).total_seconds()) < 60
 
 
-def test_each_message_has_an_id_of_its_own_unless_one_is_given() -> None:
+def test_each_message_has_its_own_id_unless_one_is_given() -> None:
     assert message("hello").id != message("hello").id
     assert message("hello", id="wamid.1").id == "wamid.1"
 
 
-def test_whatever_is_given_is_in_the_message() -> None:
+def test_given_fields_are_in_the_message() -> None:
     noon = datetime(2026, 3, 1, 12, tzinfo=UTC)
     ana = Contact("US.1", user_id="US.1", name="Ana")
     given: dict[str, Any] = {
@@ -80,30 +80,30 @@ def test_the_kind_follows_from_the_part(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["interactive", "button"])
-def test_the_words_of_what_was_tapped_are_the_text_as_in_pombos_own(kind: str) -> None:
+def test_title_of_a_tap_is_the_text_unless_one_is_given(kind: str) -> None:
     assert message(**PARTS[kind]).text == "Yes"
     assert message("other", **PARTS[kind]).text == "other"
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS - {"request_welcome"}))
-def test_a_message_without_what_its_kind_promises_is_refused(kind: str) -> None:
+def test_message_without_the_part_of_its_kind_is_refused(kind: str) -> None:
     part = "original_id" if kind in ("edit", "revoke") else kind
     with pytest.raises(ValueError, match=f"^A message of the kind {kind} has {part}: give it.$"):
         message(kind=kind)
 
 
-def test_an_empty_list_of_contacts_is_no_contact() -> None:
+def test_empty_list_of_contacts_is_refused() -> None:
     with pytest.raises(ValueError, match="has contacts"):
         message(kind="contacts", contacts=())
 
 
-def test_kinds_without_a_part_of_their_own_are_named() -> None:
+def test_kinds_without_their_own_part_can_be_made() -> None:
     assert message(kind="request_welcome").kind == "request_welcome"
     assert message(kind="revoke", original_id="wamid.1").original_id == "wamid.1"
 
 
 @pytest.mark.parametrize("kind", ["txt", "*", "Text"])
-def test_a_kind_that_there_is_not_is_refused_with_those_there_are(kind: str) -> None:
+def test_unknown_kind_is_refused_with_the_list_of_kinds(kind: str) -> None:
     with pytest.raises(ValueError, match=f"^The kind of a message is one of {', '.join(sorted(KINDS))}.$"):
         message("hello", kind=kind)
 
@@ -120,7 +120,7 @@ def examples() -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.S | re.M)
 
 
-def test_the_handler_of_the_page_answers_as_its_test_says() -> None:
+def test_handler_of_the_page_passes_its_own_test() -> None:
     handler, test = examples()
     said: dict[str, Any] = {}
     exec(compile(handler, "handlers/mine.py", "exec"), said)

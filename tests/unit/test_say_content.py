@@ -70,17 +70,17 @@ def asked(*arguments: str) -> Options:
     ],
     ids=lambda given: " ".join(given) if isinstance(given, list) else "",
 )
-def test_what_a_customer_does_is_an_order_of_the_simulator(arguments: list[str], order: Options) -> None:
+def test_each_customer_action_becomes_a_simulator_order(arguments: list[str], order: Options) -> None:
     assert asked(*arguments) == order
 
 
 @pytest.mark.parametrize("arguments", [["yes"], ["--location", "1,2"], ["--image", "12345"]], ids=" ".join)
-def test_an_answer_names_the_message_that_it_answers(arguments: list[str]) -> None:
+def test_answer_quotes_the_message_it_answers(arguments: list[str]) -> None:
     order = asked(*arguments, "--reply-to", "wamid.1")
     assert order["fields"] == {"context": {"from": "15550001111", "id": "wamid.1"}}
 
 
-def test_an_image_by_its_id(tmp_path: Path) -> None:
+def test_image_by_id_becomes_a_simulator_order(tmp_path: Path) -> None:
     content = asked("--image", "900000000000001", "our table")["content"]
     assert (content["id"], content["mime_type"], content["caption"]) == ("900000000000001", "image/jpeg", "our table")
     assert "caption" not in asked("--image", "900000000000001")["content"]
@@ -125,7 +125,7 @@ NO_PLACE = "give a location as LAT,LON in degrees"
     ],
     ids=lambda given: " ".join(given) if isinstance(given, list) else "",
 )
-def test_what_makes_no_sense_is_a_wrong_call_with_its_sentence(
+def test_contradictory_arguments_are_a_usage_error_with_a_sentence(
     tmp_path: Path, arguments: list[str], sentence: str
 ) -> None:
     result = CliRunner().invoke(pombo, ["say", *arguments, "--data-dir", str(tmp_path)])
@@ -209,7 +209,7 @@ def test_a_customer_with_a_user_id_has_messages_too(sent: list[Options]) -> None
     assert asked("--reaction", "👍", "--from", f"+{CALLER}")["content"]["message_id"] == "wamid.2"
 
 
-def test_a_button_that_is_not_there_is_answered_by_those_that_are(sent: list[Options]) -> None:
+def test_unknown_button_is_answered_with_the_existing_ones(sent: list[Options]) -> None:
     sent += [entry("wamid.2", LIST), entry("wamid.1", BUTTONS)]
     with pytest.raises(click.ClickException) as caught:
         asked("--tap", "coffee")
@@ -231,21 +231,21 @@ def test_a_button_that_is_not_there_is_answered_by_those_that_are(sent: list[Opt
         ([{"name": {}}], ""),
     ],
 )
-def test_the_words_of_a_message(body: Any, words: str) -> None:
+def test_message_shows_its_text_and_choices(body: Any, words: str) -> None:
     one = entry("wamid.1", body)
     assert simulator.words(one) == words
     if body is not BUTTONS:
         assert list(simulator.choices(one)) == []
 
 
-def test_without_a_simulator_there_is_nobody_to_speak_to() -> None:
+def test_command_without_a_simulator_reports_that_it_needs_one() -> None:
     store: Any = None
     with pytest.raises(click.ClickException, match="This command needs the WhatsApp simulator of a Pombo that runs"):
         simulator.ledger(Running(store, "1", None, None))
 
 
 @pytest.mark.parametrize("reaction", ["xx", "👍👍", "👍 ", "x👍"])
-def test_a_reaction_is_one_emoji_as_it_is_for_replies(reaction: str) -> None:
+def test_reaction_that_is_not_one_emoji_is_refused(reaction: str) -> None:
     result = CliRunner().invoke(pombo, ["say", "--reaction", reaction, "--reply-to", "wamid.1"])
     assert result.exit_code == 2
     assert "a reaction is not one emoji; WhatsApp takes one, or none to take it back." in result.output

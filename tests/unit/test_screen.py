@@ -22,7 +22,7 @@ def test_a_receipt_is_shown_with_its_kind(event: str, kind: str) -> None:
     assert said == f"10:15:02.084  4f1c2a90  {event} {kind}"
 
 
-def test_the_type_of_what_is_no_receipt_is_not_shown() -> None:
+def test_event_type_is_shown_only_for_receipts() -> None:
     said = shown(event="inbound_new", event_type="message", correlation_id="4f1c2a90" + "0" * 24, state="pending")
     assert said == f"10:15:02.084  4f1c2a90  {'inbound_new':<28} state=pending"
 

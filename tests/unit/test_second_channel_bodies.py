@@ -45,18 +45,18 @@ def test_a_message_and_a_receipt_are_read() -> None:
     assert of_receipt(RECEIPT) == Parsed((ReceiptReceived("acme", OURS, "SM1", ReceiptKind.FAILED, AT, 63024),))
 
 
-def test_a_receipt_is_read_whatever_the_query_of_its_address() -> None:
+def test_receipt_is_read_with_any_query_string() -> None:
     body = urlencode(RECEIPT).encode()
     assert parsed("acme/status?instance=1", body) == of_receipt(RECEIPT)
 
 
 @pytest.mark.parametrize("status", ["undelivered", "", "Failed", PERSON])
-def test_an_unknown_status_is_counted_under_a_word_of_ours(status: str) -> None:
+def test_unknown_status_is_counted_as_unknown_receipt(status: str) -> None:
     assert of_receipt(RECEIPT | {"Status": status}) == Parsed((), {"unknown_receipt": 1})
 
 
 @pytest.mark.parametrize("code", ["", "x", "-1", "1e3", "\u0663", "9" * 7, "9" * 5000])
-def test_a_code_that_is_no_short_number_is_no_code(code: str) -> None:
+def test_code_that_is_not_a_short_number_is_ignored(code: str) -> None:
     (receipt,) = of_receipt(RECEIPT | {"Code": code}).events
     assert isinstance(receipt, ReceiptReceived)
     assert receipt.code is None
@@ -70,14 +70,14 @@ def test_a_receipt_without_a_readable_time_counts_and_its_repeat_is_equal(at: st
 
 @pytest.mark.parametrize("name", ["Sid", "From", "To"])
 @pytest.mark.parametrize("value", [None, "", " ", "9" * 5000], ids=["absent", "empty", "blank", "too long"])
-def test_a_message_that_lacks_a_name_is_kept_as_unparsable(name: str, value: str | None) -> None:
+def test_message_without_a_required_field_is_unparsable(name: str, value: str | None) -> None:
     form = without(MESSAGE, name) if value is None else MESSAGE | {name: value}
     ours = "" if name == "To" else OURS
     assert of_message(form) == Parsed((Unparsable("acme", ours, "messages", form),))
 
 
 @pytest.mark.parametrize("name", ["Sid", "From", "Status"])
-def test_a_receipt_that_lacks_a_field_is_kept_as_unparsable(name: str) -> None:
+def test_receipt_without_a_required_field_is_unparsable(name: str) -> None:
     form = without(RECEIPT, name)
     assert of_receipt(form) == Parsed((Unparsable("acme", "" if name == "From" else OURS, "status", form),))
 
@@ -99,7 +99,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("path", ["acme", "acme/status"])
 @pytest.mark.parametrize("body", HOSTILE, ids=range(len(HOSTILE)))
-def test_no_body_raises_and_what_is_kept_of_it_can_be_stored(path: str, body: bytes) -> None:
+def test_no_body_raises_and_unparsable_ones_are_storable(path: str, body: bytes) -> None:
     for event in parsed(path, body).events:
         assert isinstance(event, Unparsable)
         kept = json.dumps(event.raw, ensure_ascii=False)
@@ -120,7 +120,7 @@ def test_no_body_raises_and_what_is_kept_of_it_can_be_stored(path: str, body: by
         {"truncated": "{"},
     ],
 )
-def test_what_cannot_be_read_raises_item_unparsable(payload: dict[str, Any]) -> None:
+def test_unreadable_record_raises_item_unparsable(payload: dict[str, Any]) -> None:
     record = replace(pending(Kind.INBOUND, payload=payload), provider="acme")
     with pytest.raises(ItemUnparsable):
         CHANNEL.read(record)

@@ -177,7 +177,7 @@ def test_the_claim_stands_before_the_provider_is_probed(world: World) -> None:
     assert world.channel.calls == ["probe"]
 
 
-def test_who_is_not_elected_probes_nothing_and_comes_again_in_15_s(world: World) -> None:
+def test_loser_of_an_election_probes_nothing_and_returns_in_15_s(world: World) -> None:
     seen = world.mark(down=Outage(NOW, seconds(40)))
     world.senders.elect(pending(), seen, DOWN, OTHERS)
     world.channel.calls.clear()
@@ -250,7 +250,7 @@ def test_an_accepted_message_of_a_sound_sender_writes_no_marks(world: World) -> 
 
 
 @pytest.mark.parametrize("scope", BlockScope)
-def test_the_log_says_whether_the_number_or_its_account_is_blocked(world: World, scope: BlockScope) -> None:
+def test_log_shows_whether_the_number_or_its_account_is_blocked(world: World, scope: BlockScope) -> None:
     verdict = Blocked(scope, 368)
     world.senders.keep(pending(), world.senders.learned(pending(), Marks(), verdict, True, IN_USE, MINE))
     (line,) = world.lines("sender_blocked")
@@ -265,13 +265,13 @@ def test_the_log_says_whether_the_number_or_its_account_is_blocked(world: World,
         (ProviderDown(2), "provider_down"),
     ],
 )
-def test_what_a_refusal_means_is_logged_and_written(world: World, verdict: Any, event: str) -> None:
+def test_refusal_is_logged_once_and_stored_in_the_marks(world: World, verdict: Any, event: str) -> None:
     world.senders.keep(pending(), world.senders.learned(pending(), Marks(), verdict, True, IN_USE, MINE))
     assert len(world.lines(event)) == 1
     assert world.marks != Marks()
 
 
-def test_a_lost_answer_is_no_outage_until_the_probe_fails(world: World) -> None:
+def test_lost_answer_becomes_an_outage_only_when_the_probe_fails(world: World) -> None:
     world.channel.sends = [AnswerLost()]
     world.process(world.add("a"))
     assert world.marks.down == Outage(NOW)
@@ -405,7 +405,7 @@ def test_a_probe_for_a_message_in_doubt_that_fails_opens_the_breaker(world: Worl
 
 
 @pytest.mark.parametrize("ends", [{"attempt": LIMITS.max_attempts}, {"doubts": 2}])
-def test_what_cannot_be_sent_again_dies_after_an_answered_probe_alone(world: World, ends: dict[str, Any]) -> None:
+def test_unsendable_message_is_dead_only_after_an_answered_probe(world: World, ends: dict[str, Any]) -> None:
     """While the provider is down its receipt may be kept back; nothing to send: the mark is deleted."""
     world.mark(down=Outage(at(-60), seconds(40)))
     record = world.add("a", past_doubt, **ends)
@@ -486,7 +486,7 @@ def test_a_sender_is_reported_with_its_reason(world: World) -> None:
     assert said == [(1, None), (0, "blocked"), (0, "needs_reauth")]
 
 
-def test_each_sender_is_judged_by_the_credential_of_its_own_provider(world: World) -> None:
+def test_each_sender_is_judged_by_the_credential_of_its_provider(world: World) -> None:
     other = Channel(used="another")
     other.has_public_sender_ids = False
     channels = Channels({"meta": world.channel, "other": other})  # type: ignore[dict-item]
@@ -556,7 +556,7 @@ def test_a_call_that_meets_an_outage_makes_the_breaker_wait_longer(world: World)
     assert world.marks.down == Outage(at(80), seconds(80))
 
 
-def test_another_credential_in_place_of_a_refused_one_is_told_as_the_reconnect(world: World) -> None:
+def test_new_credential_after_a_refusal_is_logged_as_reconnect(world: World) -> None:
     world.mark(refused=RefusedCredential(IN_USE, 190, at(-60)))
     world.channel.used = "another-fingerprint"
 
@@ -584,7 +584,7 @@ class FailingMarks:
         raise next(iter(self._failures.values()))
 
 
-def test_a_mark_that_cannot_be_written_after_a_send_takes_nothing_from_its_answer(world: World) -> None:
+def test_failed_mark_write_after_a_send_does_not_change_its_result(world: World) -> None:
     world.mark()
     record = world.add("a")
     world.channel.sends = [SenderBlocked(368, status=403)]
@@ -644,7 +644,7 @@ def test_a_wait_is_logged_in_whole_milliseconds(world: World) -> None:
     assert [line["wait_seconds"] for line in world.lines("provider_down")] == [0.123]
 
 
-def test_a_reconnect_is_not_logged_as_a_block(world: World) -> None:
+def test_reconnect_is_not_logged_as_a_block(world: World) -> None:
     """Though the receipt that was noted with it is taken away, and the block ends."""
     world.mark(block=Block(at(600), seconds(600), 368), receipt_block=ReceiptBlock(131042, at(-5)))
     world.channel.used = "another-fingerprint"
@@ -652,7 +652,7 @@ def test_a_reconnect_is_not_logged_as_a_block(world: World) -> None:
     assert world.lines("sender_blocked") == []
 
 
-def test_a_claim_that_is_given_back_is_no_news_of_an_outage(world: World) -> None:
+def test_returned_claim_is_not_logged_as_outage(world: World) -> None:
     world.mark(down=Outage(at(-16), seconds(40)))
     world.process(world.add("a", payload=TYPING))
     assert world.lines("provider_down", "provider_up") == []
@@ -667,7 +667,7 @@ def test_a_message_goes_before_a_call_when_the_breaker_is_over(world: World) -> 
     assert world.marks.down is None
 
 
-def test_a_hop_that_comes_a_little_early_to_the_end_of_a_mark_does_not_hop_again(world: World) -> None:
+def test_hop_slightly_before_the_end_of_a_mark_does_not_hop_again(world: World) -> None:
     world.mark(down=Outage(at(0.1), seconds(40)))
     assert world.process(world.add("a")) == Answer(TaskResult.ACK, "done")
     world.mark(block=Block(at(0.1), seconds(600), 368))
@@ -699,7 +699,7 @@ def killed(*_: Any) -> Any:
 
 
 @each_refusal
-def test_the_record_is_settled_then_the_marks_are_kept_then_its_task_is_made(world: World, error: SendError) -> None:
+def test_record_is_settled_before_marks_and_task_are_written(world: World, error: SendError) -> None:
     order: list[str] = []
     world.mark()
     record = world.add("a")
@@ -717,9 +717,7 @@ def test_the_record_is_settled_then_the_marks_are_kept_then_its_task_is_made(wor
 
 
 @each_refusal
-def test_a_worker_that_is_killed_before_the_task_is_made_has_kept_what_it_learnt(
-    world: World, error: SendError
-) -> None:
+def test_worker_killed_before_task_creation_has_stored_the_marks(world: World, error: SendError) -> None:
     """Else every other message of the sender would be refused as well, until one attempt came to its end."""
     world.mark()
     record = world.add("a")
@@ -734,9 +732,7 @@ def test_a_worker_that_is_killed_before_the_task_is_made_has_kept_what_it_learnt
 
 
 @each_refusal
-def test_a_worker_that_is_killed_before_the_marks_are_kept_has_settled_its_message(
-    world: World, error: SendError
-) -> None:
+def test_worker_killed_before_marks_are_stored_has_settled_its_message(world: World, error: SendError) -> None:
     """Else it would be in doubt, though it certainly was not sent."""
     world.mark()
     record = world.add("a")

@@ -92,7 +92,7 @@ def handlers() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("handlers")
-def test_at_the_end_our_own_threads_are_told_before_gunicorn_winds_down(parts: bootstrap.Internal) -> None:
+def test_sigterm_stops_our_own_threads_before_gunicorn_winds_down(parts: bootstrap.Internal) -> None:
     told: list[bool] = []
     signal.signal(signal.SIGTERM, lambda *_: told.append(parts.shutdown()))
     running = a_server(parts)
@@ -115,7 +115,7 @@ def jwt() -> str:
     ("path", "status"),
     [("/internal/sweep", 503), ("/internal/process_inbound", 403), ("/internal/process_outbound", 403)],
 )
-def test_the_scheduler_may_come_without_a_token_to_the_sweep_alone(path: str, status: int, tmp_path: Path) -> None:
+def test_scheduler_without_internal_token_reaches_only_the_sweep(path: str, status: int, tmp_path: Path) -> None:
     """The answer is 503: its identity is looked at, and the certificates cannot be fetched here."""
     account = "scheduler@a-project.iam.gserviceaccount.com"
     parts = internal(tmp_path, SCHEDULER_SERVICE_ACCOUNT=account, OIDC_CERTS_URL="http://127.0.0.1:9/certs")

@@ -58,7 +58,7 @@ def test_chaos_kills_every_service() -> None:
         "infra/release/builds.py",
     ],
 )
-def test_who_goes_through_all_services_reads_the_list(name: str) -> None:
+def test_files_about_all_services_repeat_no_list_of_them(name: str) -> None:
     """Another list would be forgotten when a service comes."""
     text = (ROOT / name).read_text()
     pairs = [f"{SERVICES[0]}{between}{SERVICES[1]}" for between in (" ", ", ", '", "', "+", '", "services.')]

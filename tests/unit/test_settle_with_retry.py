@@ -74,26 +74,26 @@ def world(tmp_path: Path) -> World:
     return World(clock, store, record)
 
 
-def test_a_store_that_is_away_for_a_moment_is_asked_again(world: World) -> None:
+def test_settle_is_retried_during_a_short_store_outage(world: World) -> None:
     assert world.settle(Away(world.store, times=3)).answer == Answer(TaskResult.ACK, "done")
     assert (world.state, world.clock.seconds) == (State.DONE, 3 * PAUSE_SECONDS)
 
 
-def test_the_record_as_it_was_leased_is_the_one_that_is_settled(world: World) -> None:
+def test_leased_record_is_settled_without_a_read(world: World) -> None:
     """It saves a read."""
     away = Away(world.store, times=1)
     world.settle(away)
     assert away.seen == [world.record, world.record]
 
 
-def test_a_shutdown_leaves_the_outcome_one_try(world: World) -> None:
+def test_shutdown_leaves_one_attempt_to_settle(world: World) -> None:
     """What was sent must be written down, though the process has been told to end."""
     world.stop()
     assert world.settle(Away(world.store, times=0)).answer == Answer(TaskResult.ACK, "done")
     assert (world.state, world.clock.seconds) == (State.DONE, 0)
 
 
-def test_a_shutdown_does_not_wait_for_a_store_that_is_away(world: World) -> None:
+def test_shutdown_does_not_wait_for_an_unavailable_store(world: World) -> None:
     world.stop()
     away = Away(world.store, times=1)
     with pytest.raises(StoreUnavailable):
@@ -109,7 +109,7 @@ def test_a_shutdown_in_between_ends_the_waiting_at_the_next_failure(world: World
 
 
 @pytest.mark.parametrize(("until", "tries"), [(0.0, 1), (0.24, 1), (0.25, 2), (1.0, 5)])
-def test_nothing_is_tried_again_after_the_time_is_over(world: World, until: float, tries: int) -> None:
+def test_settle_is_not_retried_after_the_time_is_over(world: World, until: float, tries: int) -> None:
     away = Away(world.store, times=99)
     with pytest.raises(StoreUnavailable):
         world.settle(away, until)

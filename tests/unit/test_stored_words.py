@@ -63,7 +63,7 @@ ENUMS: Mapping[type[StrEnum], Mapping[str, str]] = {
 
 
 @pytest.mark.parametrize("words", ENUMS, ids=lambda words: words.__name__)
-def test_the_words_of_an_enum_stay(words: type[StrEnum]) -> None:
+def test_values_of_an_enum_are_stable(words: type[StrEnum]) -> None:
     assert {one.name: one.value for one in words} == ENUMS[words]
 
 
@@ -89,7 +89,7 @@ def test_the_words_of_an_enum_stay(words: type[StrEnum]) -> None:
         (marks.backend_id("https://example.com"), "44873a3aa7a9ef3397b65007caf758d506dad751"),
     ],
 )
-def test_a_word_or_a_number_stays(word: object, stays: object) -> None:
+def test_stored_value_is_stable(word: object, stays: object) -> None:
     assert word == stays
 
 
@@ -120,7 +120,7 @@ def test_a_word_or_a_number_stays(word: object, stays: object) -> None:
         (checks.NAME_PARTS, "first_name last_name middle_name prefix suffix"),
     ],
 )
-def test_the_words_of_a_set_stay(words: Any, stay: str) -> None:
+def test_values_of_a_set_are_stable(words: Any, stay: str) -> None:
     assert set(stay.split()) <= set(words)
 
 
@@ -146,7 +146,7 @@ def test_the_words_of_a_set_stay(words: Any, stay: str) -> None:
         (verdicts.Released, "released"),
     ],
 )
-def test_the_word_of_a_verdict_in_the_attempts_stays(verdict: Any, word: str) -> None:
+def test_verdict_label_in_the_attempts_is_stable(verdict: Any, word: str) -> None:
     assert verdict.label == word
 
 
@@ -174,7 +174,7 @@ def test_the_word_of_a_verdict_in_the_attempts_stays(verdict: Any, word: str) ->
         (errors.SendRefused, "refused", False, "message", True),
     ],
 )
-def test_what_an_error_says_of_itself_stays(error: Any, code: str, retryable: bool, scope: str, alert: bool) -> None:
+def test_fields_of_an_error_are_stable(error: Any, code: str, retryable: bool, scope: str, alert: bool) -> None:
     assert (error.code, error.retryable, error.scope, error.alert) == (code, retryable, scope, alert)
 
 
@@ -238,7 +238,7 @@ NUMBERS: Mapping[Any, Mapping[str, Any]] = {
 @pytest.mark.parametrize(
     ("of", "name"), [(of, name) for of, numbers in NUMBERS.items() for name in numbers], ids=lambda x: str(x)[:20]
 )
-def test_a_number_of_the_protocol_stays(of: Any, name: str) -> None:
+def test_number_of_the_protocol_is_stable(of: Any, name: str) -> None:
     stays, found = NUMBERS[of][name], getattr(of, name)
     assert (found.total_seconds() if isinstance(found, timedelta) else found) == stays
 
@@ -278,7 +278,7 @@ SAYS_SOMETHING = {
 }
 
 
-def test_what_nobody_set_says_nothing() -> None:
+def test_only_listed_defaults_have_a_meaning() -> None:
     """No field of the domain has a default that means something, but those above; the limits are numbers, see there."""
     found = pkgutil.walk_packages(domain.__path__, "shared.domain.")
     modules = [importlib.import_module(module.name) for module in found]
@@ -306,7 +306,7 @@ def test_a_record_is_never_changed_in_place() -> None:
         dead().attempt = 5  # type: ignore[misc]
 
 
-def test_of_two_failed_receipts_at_one_time_the_lower_code_stands_and_none_is_below_all() -> None:
+def test_lower_code_of_two_simultaneous_failures_stays_and_none_is_lowest() -> None:
     without, with_code = record.Receipts(failed=at(-5)), record.Receipts(failed=at(-5), failed_code=0)
     one = record.Receipts(failed=at(-5), failed_code=1)
     for code in (with_code, one):

@@ -22,7 +22,7 @@ def utf_8(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="utf-8"))
 
 
-def test_in_a_pipe_nothing_is_cut_whatever_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_cut_in_a_pipe_with_any_columns_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "20")
     heading, first, second = table(COLUMNS, ROWS)
     assert first == f"{'k' * 40}  2026-11-28 10:15:02  {'a long text ' * 5}".rstrip()
@@ -46,7 +46,7 @@ def test_no_column_is_cut_below_its_least() -> None:
     assert first == f"{'k' * 8}…  2026-11-28 10:15:02  a l…"
 
 
-def test_what_fits_is_not_cut() -> None:
+def test_row_that_fits_is_not_cut() -> None:
     assert list(table((Column("A", 1), Column("B", 1)), [("xx", "yyy")], 7)) == ["A   B", "xx  yyy"]
 
 
@@ -87,7 +87,7 @@ def test_the_tables_of_commands_fit_80_columns_and_keep_8_characters_of_an_id(co
 @pytest.mark.parametrize(
     ("total", "foot"), [(1, None), (20, None), (21, "21 messages. Showing the newest 20.")], ids=str
 )
-def test_the_ledger_shows_20_messages_and_says_where_there_are_more(
+def test_ledger_shows_20_messages_and_mentions_more(
     monkeypatch: pytest.MonkeyPatch, total: int, foot: str | None
 ) -> None:
     entry = {

@@ -29,9 +29,7 @@ SHARED = Path(__file__).parents[2] / "shared"
         ),
     ],
 )
-def test_a_result_is_answered_with_the_status_and_words_of_the_contract(
-    answer: Answer, body: object, status: int
-) -> None:
+def test_task_result_has_the_status_and_body_of_the_contract(answer: Answer, body: object, status: int) -> None:
     assert task_responses.of_task(answer) == (body, status)
 
 

@@ -41,7 +41,7 @@ each_kind = pytest.mark.parametrize("kind", list(Kind))
 
 
 @each_kind
-def test_a_task_says_whose_it_is_and_nothing_more(kind: Kind) -> None:
+def test_task_body_has_only_the_reference(kind: Kind) -> None:
     assert task_body(Task(KEY, kind, "corr_0001", 2, 3, "default")) == GOOD[kind]
 
 
@@ -67,7 +67,7 @@ def test_every_task_survives_the_queue(
 
 
 @each_kind
-def test_what_a_newer_version_adds_beside_is_ignored(kind: Kind) -> None:
+def test_fields_of_a_newer_version_are_ignored(kind: Kind) -> None:
     assert parse_task(kind, {**GOOD[kind], "more": "c4n4ry"}) == parse_task(kind, GOOD[kind])
 
 
@@ -80,14 +80,14 @@ def test_a_task_of_another_version_is_left_to_who_knows_it(kind: Kind, version: 
 
 @each_kind
 @pytest.mark.parametrize("body", [None, [], "text", 5, True, {}, [{}], {"v": 1}])
-def test_what_is_no_object_of_ours_is_no_task(kind: Kind, body: Any) -> None:
+def test_malformed_task_body_is_refused(kind: Kind, body: Any) -> None:
     with pytest.raises(TaskInvalid):
         parse_task(kind, body)
 
 
 @each_kind
 @pytest.mark.parametrize("version", [None, "1", 1.0, True, -1, [], 2**31])
-def test_a_version_is_a_whole_number(kind: Kind, version: Any) -> None:
+def test_task_version_must_be_a_whole_number(kind: Kind, version: Any) -> None:
     with pytest.raises(TaskInvalid, match="version"):
         parse_task(kind, {**GOOD[kind], "v": version})
 
@@ -103,7 +103,7 @@ def test_a_task_of_version_1_is_read_and_names_no_tenant(kind: Kind) -> None:
 
 @each_kind
 @pytest.mark.parametrize("tenant", [None, 5, "a b", "é", "x" * 65, "a/b", "a\n", ["default"]])
-def test_a_tenant_is_a_name(kind: Kind, tenant: Any) -> None:
+def test_task_tenant_must_be_a_valid_name(kind: Kind, tenant: Any) -> None:
     with pytest.raises(TaskInvalid, match="needs a tenant"):
         parse_task(kind, {**GOOD[kind], "tenant": tenant})
 
@@ -111,14 +111,14 @@ def test_a_tenant_is_a_name(kind: Kind, tenant: Any) -> None:
 @each_kind
 @pytest.mark.parametrize("field", ["generation", "hop"])
 @pytest.mark.parametrize("value", [None, "1", 1.0, True, -1, 2**31, [], {}])
-def test_generation_and_hop_are_counts(kind: Kind, field: str, value: Any) -> None:
+def test_task_generation_and_hop_must_be_counts(kind: Kind, field: str, value: Any) -> None:
     with pytest.raises(TaskInvalid, match="generation and a hop"):
         parse_task(kind, {**GOOD[kind], field: value})
 
 
 @each_kind
 @pytest.mark.parametrize("key", [None, 5, "", KEY[:-1], KEY + "0", KEY.upper(), "g" * 40, KEY + "\n", [KEY]])
-def test_a_key_is_forty_hex_digits(kind: Kind, key: Any) -> None:
+def test_task_key_must_be_forty_hex_digits(kind: Kind, key: Any) -> None:
     field = "inbound_event_id" if kind is Kind.INBOUND else "outbound_key"
     with pytest.raises(TaskInvalid, match=f"{field} of 40 hex digits"):
         parse_task(kind, {**GOOD[kind], field: key})
@@ -126,12 +126,12 @@ def test_a_key_is_forty_hex_digits(kind: Kind, key: Any) -> None:
 
 @each_kind
 @pytest.mark.parametrize("value", [None, 5, "", "short", "x" * 65, "with space", "line\nbreak", "corr_0001\n"])
-def test_a_correlation_id_is_one(kind: Kind, value: Any) -> None:
+def test_task_correlation_id_must_be_valid(kind: Kind, value: Any) -> None:
     with pytest.raises(TaskInvalid, match="correlation_id"):
         parse_task(kind, {**GOOD[kind], "correlation_id": value})
 
 
-def test_a_task_of_the_other_half_is_none() -> None:
+def test_task_of_the_other_kind_is_refused() -> None:
     with pytest.raises(TaskInvalid):
         parse_task(Kind.INBOUND, GOOD[Kind.OUTBOUND])
     with pytest.raises(TaskInvalid):
@@ -146,7 +146,7 @@ def test_a_task_of_the_other_half_is_none() -> None:
         max_leaves=10,
     )
 )
-def test_whatever_comes_is_a_task_or_refused_without_being_repeated(body: Any) -> None:
+def test_random_body_is_a_task_or_refused_without_a_quote(body: Any) -> None:
     said = None
     try:
         parse_task(Kind.INBOUND, body)

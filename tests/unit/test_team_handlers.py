@@ -73,7 +73,7 @@ TYPING = OutboundMessage.typing("wamid.1")
 
 
 @pytest.mark.parametrize("told", [message(text="hello"), PLACE, tapped("unknown"), message("media")], ids=str)
-def test_the_menu_meets_everybody_with_its_buttons(told: Message) -> None:
+def test_menu_answers_any_message_with_its_buttons(told: Message) -> None:
     typing, buttons = served(told)
     assert typing == TYPING
     assert isinstance(buttons.content, dict)
@@ -93,12 +93,12 @@ def test_a_tapped_button_leads_to_the_list_and_a_row_to_a_drink() -> None:
         ]
 
 
-def test_what_is_written_is_understood_like_what_is_tapped() -> None:
+def test_typed_text_is_understood_like_a_tap() -> None:
     assert served(message(text=" WHERE ")) == served(tapped("where"))
     assert [reply.type for reply in served(tapped("where"))] == ["typing", "location"]
 
 
-def test_who_says_bye_is_left_alone() -> None:
+def test_bye_drops_the_message() -> None:
     with pytest.raises(Drop, match=r"They want nothing more\."):
         served(tapped("bye"))
 
@@ -119,7 +119,7 @@ def booked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list
     return read
 
 
-def test_appointments_are_kept_in_the_data_directory_unless_told_otherwise(
+def test_appointments_are_stored_in_the_data_directory_by_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -142,14 +142,14 @@ def test_a_call_that_is_repeated_for_a_message_changes_nothing_and_answers_the_s
     assert len(booked()) == 1
 
 
-def test_a_full_day_says_so(booked: Callable[[], Any]) -> None:
+def test_full_day_is_reported(booked: Callable[[], Any]) -> None:
     for slot in appointments.SLOTS:
         appointments.handle(a_message(slot))
     assert len(booked()) == len(appointments.SLOTS)
     assert appointments.handle(a_message("hello")) == "Nothing is free today."
 
 
-def test_of_many_threads_one_gets_the_slot_and_the_others_are_told(booked: Callable[[], Any]) -> None:
+def test_one_of_many_threads_gets_the_slot(booked: Callable[[], Any]) -> None:
     together = threading.Barrier(16)
     code = TeamFunction(appointments.handle, 30)
 

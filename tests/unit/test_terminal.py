@@ -41,7 +41,7 @@ def test_click_prints_any_text_in_the_encoding_of_the_terminal(
 
 
 @pytest.mark.parametrize(("encoding", "shown"), [("utf-8", "é".encode()), ("latin-1", b"\xe9"), ("ascii", b"?")])
-def test_a_terminal_may_be_made_ready_twice(monkeypatch: pytest.MonkeyPatch, encoding: str, shown: bytes) -> None:
+def test_terminal_can_be_prepared_twice(monkeypatch: pytest.MonkeyPatch, encoding: str, shown: bytes) -> None:
     stream = output(monkeypatch, encoding)
     terminal.prepare()
     click.echo("é")
@@ -58,7 +58,7 @@ def test_a_terminal_may_be_made_ready_twice(monkeypatch: pytest.MonkeyPatch, enc
         ("ascii", ["é"], '["\\u00e9"]'),
     ],
 )
-def test_json_is_escaped_unless_utf_8_shows_all_of_it(
+def test_json_is_escaped_unless_utf_8_can_show_it(
     monkeypatch: pytest.MonkeyPatch, encoding: str, value: list[str], text: str
 ) -> None:
     output(monkeypatch, encoding)
@@ -67,7 +67,7 @@ def test_json_is_escaped_unless_utf_8_shows_all_of_it(
 
 
 @pytest.mark.parametrize("stream", [None, io.StringIO()], ids=["closed", "no bytes behind it"])
-def test_what_is_no_stream_of_bytes_is_left_alone(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO | None) -> None:
+def test_stream_without_bytes_is_left_alone(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO | None) -> None:
     monkeypatch.setattr(sys, "stdout", stream)
     terminal.prepare()
     assert sys.stdout is stream

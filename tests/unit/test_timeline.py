@@ -54,7 +54,7 @@ def after(record: Delivery, answer: str, code: int | None = None) -> Delivery:
 # ---- a message that answers no event
 
 
-def test_a_message_without_an_event_has_a_timeline_of_its_own() -> None:
+def test_message_without_an_event_has_its_own_timeline() -> None:
     """As one that an API or a schedule stores."""
     attempts = (Attempt(at(1), 1, "accepted", provider_id="id.1"),)
     record = done(payload={"type": "text", "content": {"body": "hello"}}, attempts_log=attempts, received_at=NOW)
@@ -116,7 +116,7 @@ def test_a_message_is_shown_by_its_receipts_and_then_by_its_state(row: str, name
 
 
 @pytest.mark.parametrize("receipts", [SENT, DELIVERED, FAILED])
-def test_a_receipt_of_an_earlier_round_says_nothing_of_this_one(receipts: Receipts) -> None:
+def test_receipt_of_an_earlier_round_does_not_count_for_this_one(receipts: Receipts) -> None:
     record = replace(with_receipts(pending(), receipts, round_=0), round=1)
     assert shown(record) == ("pending", "waiting")
 
@@ -135,12 +135,12 @@ def test_a_receipt_of_an_earlier_round_says_nothing_of_this_one(receipts: Receip
         (after(pending(), "provider_down"), "provider_down"),
     ],
 )
-def test_a_message_that_waits_says_why(record: Delivery, why: str) -> None:
+def test_waiting_message_has_its_reason(record: Delivery, why: str) -> None:
     assert shown(record) == ("pending", why)
 
 
 @pytest.mark.parametrize("record", [done(), dead(), dropped(), with_receipts(pending(), SENT)])
-def test_only_what_waits_says_why(record: Delivery) -> None:
+def test_only_a_waiting_message_has_a_reason(record: Delivery) -> None:
     assert shown(after(record, "limited"))[1] is None
 
 
@@ -180,7 +180,7 @@ def test_every_reason_to_be_dead_has_its_sentence(kind: Kind, reason: str) -> No
     assert said != reason
 
 
-def test_a_reply_that_cannot_be_sent_says_why_and_what_to_do() -> None:
+def test_unsendable_reply_has_its_reason_and_advice() -> None:
     record = dead(reason="invalid", attempt=0, last_error="The text of a message is empty.")
     assert sentences(record)["dead"] == (
         "Cannot be sent: The text of a message is empty. Moved to dead letters. Correct the handler; "
@@ -192,13 +192,13 @@ def test_a_reply_that_cannot_be_sent_says_why_and_what_to_do() -> None:
 
 @pytest.mark.parametrize("kind", list(Kind))
 @pytest.mark.parametrize("reason", DROP_REASONS)
-def test_every_reason_to_be_dropped_is_told(kind: Kind, reason: str) -> None:
+def test_every_drop_reason_has_its_sentence(kind: Kind, reason: str) -> None:
     what = "discarded" if reason == "discarded" else "dropped"
     assert is_a_sentence(sentences(dropped(kind, reason=reason))[what])
 
 
 @pytest.mark.parametrize("kind", list(Kind))
-def test_what_was_given_up_says_why_and_that_it_had_been_dead(kind: Kind) -> None:
+def test_discarded_record_has_its_reason_and_its_earlier_dead_letter(kind: Kind) -> None:
     before = dead(kind, reason="attempts", finished_at=at(-20))
     given_up = discard(before, Limits(), NOW, "a wrong number.").write
     assert given_up is not None
@@ -208,7 +208,7 @@ def test_what_was_given_up_says_why_and_that_it_had_been_dead(kind: Kind) -> Non
     assert discarded.sentence == "An operator discarded it: a wrong number."
 
 
-def test_a_reply_that_could_not_be_sent_and_was_given_up_still_says_why() -> None:
+def test_discarded_invalid_reply_still_has_its_reason() -> None:
     before = dead(
         Kind.OUTBOUND, reason="invalid", payload={"type": "invalid", "given": None}, last_error="It is empty."
     )
@@ -225,7 +225,7 @@ def test_every_receipt_has_its_sentence(kind: str) -> None:
     assert said.endswith("(code 131026)") is (kind == "failed")
 
 
-def test_a_receipt_of_a_later_round_says_which() -> None:
+def test_receipt_of_a_later_round_names_its_round() -> None:
     record = replace(with_receipts(done(), SENT, round_=2), round=2)
     assert sentences(record)["receipt_sent"] == "WhatsApp confirmed that it was sent. (round 2)"
 
@@ -240,7 +240,7 @@ def failures(record: Delivery) -> list[str]:
     return [one.sentence for one in build([record]).events if one.what in ("handler_failed", "backend_down")]
 
 
-def test_every_failed_try_tells_its_reason_and_its_line_and_the_last_all_of_it() -> None:
+def test_each_failed_attempt_has_its_reason_and_the_last_in_full() -> None:
     record = replace(
         pending(Kind.INBOUND),
         last_error="KeyError: 'monday', and the rest of a long story",
@@ -260,7 +260,7 @@ def test_every_failed_try_tells_its_reason_and_its_line_and_the_last_all_of_it()
     ]
 
 
-def test_every_outage_of_a_backend_tells_its_own_reason() -> None:
+def test_every_backend_outage_has_its_own_reason() -> None:
     log = tuple(
         Attempt(at(-20 + n), 1, "backend_down", error=f"The backend answered {status}.")
         for n, status in enumerate((502, 503))
@@ -272,7 +272,7 @@ def test_every_outage_of_a_backend_tells_its_own_reason() -> None:
     ]
 
 
-def test_tries_that_an_older_version_wrote_have_the_last_reason_alone() -> None:
+def test_attempts_of_an_older_version_have_only_the_last_reason() -> None:
     record = replace(
         pending(Kind.INBOUND),
         last_error="LookupError: no such customer",
@@ -285,24 +285,24 @@ def test_tries_that_an_older_version_wrote_have_the_last_reason_alone() -> None:
 
 
 @pytest.mark.parametrize("next_try", ["started", "replied"])
-def test_what_the_handler_failed_by_is_told_also_once_it_is_tried_again(next_try: str) -> None:
+def test_handler_error_stays_visible_after_a_retry(next_try: str) -> None:
     tried = (Attempt(at(-20), 1, "handler_failed"), Attempt(at(-10), 2, next_try))
     record = replace(pending(Kind.INBOUND), last_error="LookupError: no such customer", attempts_log=tried)
     said = [moment.sentence for moment in build([record]).events if moment.what == "handler_failed"]
     assert said == ["The handler failed: LookupError: no such customer. (attempt 1)"]
 
 
-def test_a_message_that_a_receipt_alone_proves_says_so() -> None:
+def test_message_proved_by_a_receipt_alone_is_explained() -> None:
     assert is_a_sentence(sentences(after(done(), "lost"))["done"])
     assert "done" not in sentences(after(done(), "accepted"))
 
 
 @pytest.mark.parametrize(("size", "said"), [(0, "no reply to send"), (1, "1 reply to send"), (2, "2 replies to send")])
-def test_an_event_that_was_handled_says_how_much_there_is_to_send(size: int, said: str) -> None:
+def test_handled_event_has_the_number_of_its_replies(size: int, said: str) -> None:
     assert said in sentences(done(Kind.INBOUND, plan_size=size))["done"]
 
 
-def test_a_handler_that_gave_no_reply_and_an_event_of_no_person_are_told_apart() -> None:
+def test_missing_reply_and_event_without_handler_are_distinguished() -> None:
     log = (Attempt(at(-40), 1, "replied"),)
     message = done(Kind.INBOUND, plan_size=0, attempts_log=log, payload={"item": {}})
     change = done(Kind.INBOUND, plan_size=0, attempts_log=log, payload={"field": "flows", "value": {}})
@@ -339,7 +339,7 @@ def reply(index: int, **changes: Any) -> Delivery:
     return replace(record, **changes)
 
 
-def test_a_timeline_tells_all_in_the_order_in_which_it_happened() -> None:
+def test_timeline_is_in_order_of_time() -> None:
     first = reply(0, state=State.DONE, attempts_log=(Attempt(at(-30), 1, "accepted"),), receipts={0: SENT})
     timeline = build([EVENT, first, reply(1)])
     assert [(moment.what, moment.delivery) for moment in timeline.events] == [
@@ -363,7 +363,7 @@ def test_the_replies_are_numbered() -> None:
     assert planned == ["Planned as reply 1 of 2.", "Planned as reply 2 of 2."]
 
 
-def test_a_timeline_is_settled_once_all_of_it_is_final() -> None:
+def test_timeline_is_settled_when_every_record_is_final() -> None:
     assert not build([EVENT, reply(0)]).settled
     assert build([EVENT, reply(0, state=State.DONE)]).settled
     assert build([EVENT]).settled
@@ -379,12 +379,12 @@ def test_a_timeline_is_settled_once_all_of_it_is_final() -> None:
         ({"type": "reaction", "content": {"message_id": "m", "emoji": "👍"}}, "👍"),
     ],
 )
-def test_a_replys_text_is_what_the_person_reads_of_it(payload: Mapping[str, Any], text: str) -> None:
+def test_reply_text_is_what_the_customer_reads(payload: Mapping[str, Any], text: str) -> None:
     record = replace(done(), payload=payload)
     assert build([record]).replies[0].text == text
 
 
-def test_a_receipt_of_the_second_of_the_send_is_told_after_it() -> None:
+def test_receipt_in_the_second_of_the_send_follows_it() -> None:
     """WhatsApp's clock counts whole seconds."""
     lost = replace(in_doubt(), attempts_log=(Attempt(at(-5.2), 1, "lost"),), receipts={0: Receipts(sent=at(-6))})
     told = {moment.what: moment.at for moment in build([lost]).events}
@@ -406,7 +406,7 @@ def test_a_receipt_of_a_clock_with_parts_of_seconds_is_not_moved() -> None:
     assert told["receipt_sent"] == at(-5.4)
 
 
-def test_a_receipt_is_not_told_before_the_send_began_in_its_second() -> None:
+def test_receipt_is_not_shown_before_its_send_began() -> None:
     """The send began at 54.4 and its answer was lost six seconds later; the receipt says 54."""
     record = replace(in_doubt(), started_at=at(-5.6), attempts_log=(Attempt(at(0.4), 1, "lost"),))
     told = {moment.what: moment.at for moment in build([replace(record, receipts={0: Receipts(sent=at(-6))})]).events}
@@ -449,11 +449,11 @@ def tried(*answers: str, **changes: Any) -> Delivery:
 
 
 @pytest.mark.parametrize("answer", ["retry", "limited", "credential_refused", "provider_down"])
-def test_what_is_tried_again_says_when(answer: str) -> None:
+def test_retry_has_its_time(answer: str) -> None:
     assert "Next attempt at 12:05:00 UTC." in sentences(tried(answer))[answer]
 
 
-def test_a_try_in_an_outage_says_that_it_does_not_count_and_has_no_number() -> None:
+def test_attempt_in_an_outage_does_not_count_and_has_no_number() -> None:
     record = tried("provider_down", "provider_down", "accepted", state=State.DONE, finished_at=at(20))
     events = build([record]).events
     assert [moment.what for moment in events] == ["planned", "provider_down", "provider_down", "accepted"], (
@@ -464,7 +464,7 @@ def test_a_try_in_an_outage_says_that_it_does_not_count_and_has_no_number() -> N
     assert "attempt 2" in sentences(tried("provider_down", "retry", "provider_down", "retry"))["retry"]
 
 
-def test_a_call_of_a_backend_that_is_down_does_not_count_and_says_when_it_returns() -> None:
+def test_call_to_a_backend_that_is_down_does_not_count_and_has_its_next_time() -> None:
     log = (Attempt(at(0), 1, "backend_down"), Attempt(at(10), 1, "backend_down"))
     record = pending(Kind.INBOUND, attempts_log=log, attempt=0, due_at=at(300), token=OTHERS)
     first, last = [moment.sentence for moment in build([record]).events if moment.what == "backend_down"]
@@ -481,13 +481,13 @@ def test_a_call_of_a_backend_that_is_down_does_not_count_and_says_when_it_return
         (Kind.INBOUND, "backend_down", ["cut_off", "accepted"]),
     ],
 )
-def test_a_try_that_was_cut_off_after_an_outage_is_told_by_its_number(kind: Kind, answer: str, told: list[str]) -> None:
+def test_attempt_cut_off_after_an_outage_is_shown_by_its_number(kind: Kind, answer: str, told: list[str]) -> None:
     log = (Attempt(at(0), 1, answer), Attempt(at(99), 2, "accepted"))
     record = replace(pending(kind), attempts_log=log, state=State.DONE, plan_size=1)
     assert what(build([record]))[1:4] == [answer, *told][:3]
 
 
-def test_a_try_of_a_replay_that_was_cut_off_is_told_with_its_round() -> None:
+def test_cut_off_attempt_of_a_replay_is_shown_with_its_round() -> None:
     log = (Attempt(at(0), 1, "provider_down", round=2), Attempt(at(99), 2, "accepted", round=2))
     record = replace(pending(Kind.OUTBOUND), attempts_log=log, state=State.DONE, round=2)
     said = [moment.sentence for moment in build([record]).events if moment.what == "in_doubt"]
@@ -507,26 +507,26 @@ def test_a_failed_handler_is_not_quoted_with_the_error_of_an_outage(later: tuple
     assert all("This attempt does not count." in sentence for sentence in outages)
 
 
-def test_a_blocked_message_says_until_when() -> None:
+def test_blocked_message_has_its_end() -> None:
     assert "Waiting until 12:05:00 UTC." in sentences(tried("blocked"))["blocked"]
 
 
-def test_a_wait_until_another_day_says_which() -> None:
+def test_wait_until_another_day_has_its_date() -> None:
     assert "Waiting until 2026-03-02 12:00:00 UTC." in sentences(tried("blocked", due_at=at(86400)))["blocked"]
 
 
-def test_a_message_in_doubt_says_until_when_a_receipt_may_tell() -> None:
+def test_message_in_doubt_has_the_end_of_its_wait_for_a_receipt() -> None:
     record = tried("lost", state=State.IN_DOUBT, doubt_until=at(200))
     assert sentences(record)["lost"].endswith(f"{UNTIL_RECEIPT} (attempt 1)")
 
 
-def test_only_the_last_try_says_what_comes_next() -> None:
+def test_only_the_last_attempt_announces_the_next() -> None:
     said = [moment.sentence for moment in build([tried("retry", "retry")]).events if moment.what == "retry"]
     assert ["Next attempt" in sentence for sentence in said] == [False, True]
 
 
 @pytest.mark.parametrize("state", [State.DONE, State.DEAD, State.DROPPED, State.LEASED])
-def test_what_has_ended_or_is_at_work_says_nothing_of_the_next_try(state: State) -> None:
+def test_finished_or_running_record_announces_no_next_attempt(state: State) -> None:
     assert "Next attempt at" not in sentences(tried("retry", state=state, finished_at=at(60)))["retry"]
 
 
@@ -537,13 +537,13 @@ def explain(provider: str, code: int, answer: str) -> str | None:
     return {131047: "Meta refused it: the customer's last message is more than 24 hours old."}.get(code)
 
 
-def test_a_code_is_told_by_its_own_sentence() -> None:
+def test_known_code_has_its_own_sentence() -> None:
     record = after(dead(reason="permanent"), "refused", code=131047)
     (said,) = [moment.sentence for moment in build([record], explain=explain).events if moment.what == "refused"]
     assert said == "Meta refused it: the customer's last message is more than 24 hours old. (code 131047)"
 
 
-def test_a_code_that_nobody_knows_is_told_by_the_sentence_of_its_verdict() -> None:
+def test_unknown_code_has_the_sentence_of_its_verdict() -> None:
     record = after(dead(reason="permanent"), "refused", code=999)
     (said,) = [moment.sentence for moment in build([record], explain=explain).events if moment.what == "refused"]
     assert said == "WhatsApp rejected it permanently. (code 999)"
@@ -568,12 +568,12 @@ def test_a_failed_receipt_explains_its_code() -> None:
     ],
     ids=["refused", "refused after a doubt", "not yet at its end"],
 )
-def test_a_refusal_after_all_says_what_can_be_done(record: Delivery, said: str | None) -> None:
+def test_late_refusal_has_advice(record: Delivery, said: str | None) -> None:
     told = sentences(with_receipts(record, SENT_FAILED))["receipt_failed"]
     assert (said in told) if said else ("again" not in told)
 
 
-def test_what_failed_in_the_round_before_or_arrived_after_all_is_not_said_to_be_replayable() -> None:
+def test_refusal_in_an_earlier_round_or_after_delivery_offers_no_replay() -> None:
     assert "again" not in sentences(with_receipts(done(), DELIVERED_FAILED))["receipt_failed"]
     assert "again" not in sentences(with_receipts(done(round=1), FAILED))["receipt_failed"]
 
@@ -581,19 +581,19 @@ def test_what_failed_in_the_round_before_or_arrived_after_all_is_not_said_to_be_
 # ---- tries that left no verdict, and rounds
 
 
-def test_a_message_that_is_sent_again_after_a_doubt_says_so_before() -> None:
+def test_resend_after_a_doubt_is_shown_before_the_attempt() -> None:
     record = tried("lost", "accepted", state=State.DONE, started_at=at(8), finished_at=at(10))
     assert what(build([record])) == ["planned", "lost", "resent", "accepted"]
     assert [moment.at for moment in build([record]).events][2] == at(8)
 
 
-def test_a_try_whose_lease_ran_out_is_told_though_it_left_nothing() -> None:
+def test_expired_attempt_without_an_entry_in_the_log_is_shown() -> None:
     record = replace(in_doubt(), attempts_log=())
     assert what(build([record])) == ["planned", "in_doubt"]
     assert UNTIL_RECEIPT in sentences(record)["in_doubt"]
 
 
-def test_a_try_that_is_known_by_its_number_alone_is_told_with_the_time_of_the_log() -> None:
+def test_attempt_known_by_number_alone_has_the_time_of_the_log() -> None:
     record = done(attempts_log=(Attempt(at(100), 2, "accepted"),), started_at=at(99))
     found = line(event="outbound_in_doubt", delivery=record.key, reason="lease_expired", hop=0)
     events = build([record], [found]).events
@@ -605,26 +605,26 @@ def test_a_try_that_is_known_by_its_number_alone_is_told_with_the_time_of_the_lo
     ]
 
 
-def test_without_the_log_it_is_told_just_before_the_next_try() -> None:
+def test_attempt_known_by_number_alone_precedes_the_next_without_a_log() -> None:
     record = done(attempts_log=(Attempt(at(100), 2, "accepted"),), started_at=at(99))
     assert what(build([record])) == ["planned", "in_doubt", "resent", "accepted"]
 
 
-def test_a_handler_that_was_cut_off_is_told() -> None:
+def test_cut_off_handler_is_shown() -> None:
     record = done(Kind.INBOUND, attempts_log=(Attempt(at(100), 2, "replied"),), started_at=at(99), finished_at=at(100))
     assert what(build([record])) == ["received", "cut_off", "replied", "done"]
     assert what(build([dead(Kind.INBOUND, attempt=1)])) == ["received", "cut_off", "dead"]
 
 
 @pytest.mark.parametrize("kind", list(Kind))
-def test_what_is_at_work_is_told_and_what_was_put_back(kind: Kind) -> None:
+def test_running_and_released_attempts_are_shown(kind: Kind) -> None:
     put_back = pending(kind, token=None, started_at=at(-30))
     assert what(build([leased(kind)]))[-1] == "started"
     assert what(build([put_back]))[-1] == "put_back"
     assert is_a_sentence(sentences(put_back)["put_back"])
 
 
-def test_a_call_that_is_repeated_is_no_resend() -> None:
+def test_repeated_call_is_not_a_resend() -> None:
     record = replace(tried("retry", "accepted"), payload={"type": "read", "content": {}}, state=State.DONE)
     assert "resent" not in what(build([record]))
     cut_off = replace(leased(), state=State.PENDING, payload={"type": "read", "content": {}})
@@ -635,7 +635,7 @@ def replayed(*log: Attempt, **changes: Any) -> Delivery:
     return pending(**({"round": 1, "attempts_log": log, "attempt": 1, "token": OTHERS} | changes))
 
 
-def test_tries_of_another_round_are_told_apart() -> None:
+def test_attempts_of_another_round_are_separated() -> None:
     log = (Attempt(NOW, 1, "refused"), Attempt(at(60), 1, "accepted", round=1))
     record = replayed(*log, state=State.DONE, finished_at=at(60))
     events = build([record]).events
@@ -645,7 +645,7 @@ def test_tries_of_another_round_are_told_apart() -> None:
     assert "round" not in events[1].sentence
 
 
-def test_a_replay_that_has_not_begun_is_told() -> None:
+def test_replay_that_has_not_begun_is_shown() -> None:
     record = replayed(Attempt(NOW, 1, "refused"), attempt=0, due_at=at(60), started_at=at(-1))
     assert [(moment.what, moment.at) for moment in build([record]).events][1:] == [
         ("refused", NOW),
@@ -653,7 +653,7 @@ def test_a_replay_that_has_not_begun_is_told() -> None:
     ]
 
 
-def test_when_a_person_began_a_round_is_told_by_the_log() -> None:
+def test_log_has_the_time_when_an_operator_began_a_round() -> None:
     """What it waited for since comes after it; a killed command may have said it twice."""
     record = replayed(Attempt(NOW, 1, "refused"), attempt=0, due_at=at(60))
     said = [line(event="replayed", delivery=record.key, round=1) | {"time": at(n).isoformat()} for n in (20, 25)]
@@ -665,13 +665,13 @@ def test_when_a_person_began_a_round_is_told_by_the_log() -> None:
     ]
 
 
-def test_a_replay_of_what_was_never_tried_before_is_told_too() -> None:
+def test_replay_of_a_record_without_earlier_attempts_is_shown() -> None:
     record = replayed(Attempt(at(60), 1, "accepted", round=1), state=State.DONE, started_at=at(59))
     assert what(build([record])) == ["planned", "replayed", "accepted"]
     assert sentences(record)["accepted"].endswith("(round 1)")
 
 
-def test_what_died_again_after_a_replay_died_twice() -> None:
+def test_record_dead_again_after_a_replay_is_shown_dead_twice() -> None:
     log = (Attempt(at(-20), 1, "refused", 131047), Attempt(at(60), 1, "refused", 131047, round=1))
     record = replayed(*log, state=State.DEAD, reason="permanent", finished_at=at(60))
     deaths = [line(event="dead_lettered", delivery=record.key, reason="permanent"), line_at(60, record)]
@@ -689,7 +689,7 @@ def test_a_limit_does_not_look_like_a_new_round() -> None:
 
 
 @pytest.mark.parametrize("answer", ["limited", "blocked", "credential_refused", "provider_down"])
-def test_a_last_try_that_did_not_count_stays_in_its_round_when_the_next_begins(answer: str) -> None:
+def test_last_uncounted_attempt_stays_in_its_round_when_the_next_begins(answer: str) -> None:
     """It had waited too long, and was replayed before anything else was tried."""
     record = replayed(Attempt(at(-20), 1, answer, 131042), attempt=0, due_at=at(60), started_at=at(-20))
     events = build([record]).events
@@ -697,7 +697,7 @@ def test_a_last_try_that_did_not_count_stays_in_its_round_when_the_next_begins(a
     assert "round" not in events[1].sentence
 
 
-def test_a_death_is_told_in_the_same_words_before_and_after_a_replay() -> None:
+def test_dead_sentence_is_the_same_before_and_after_a_replay() -> None:
     """Its cause stands in the try before it, once."""
     refused = Attempt(at(-20), 1, "refused", 131047)
     ended = replace(dead(reason="permanent", finished_at=at(-20)), attempts_log=(refused,), round=0)
@@ -717,7 +717,7 @@ def test_an_earlier_end_of_a_replayed_message_comes_from_the_log() -> None:
     assert what(build([ended], [died])).count("dead") == 1
 
 
-def test_a_receipt_is_told_after_the_acceptance_of_its_own_round() -> None:
+def test_receipt_follows_the_acceptance_of_its_own_round() -> None:
     log = (Attempt(at(-50.2), 1, "accepted"), Attempt(at(59.8), 1, "accepted", round=1))
     record = replayed(*log, receipts={0: Receipts(failed=at(-51)), 1: Receipts(sent=at(59))}, state=State.DONE)
     events = build([record]).events
@@ -729,7 +729,7 @@ def test_a_receipt_is_told_after_the_acceptance_of_its_own_round() -> None:
 # ---- the event of doctor
 
 
-def test_the_event_of_doctor_is_no_customers() -> None:
+def test_doctor_event_is_not_shown_as_a_customers() -> None:
     record = done(Kind.INBOUND, key=DOCTOR_KEY, plan_size=0)
     assert "pombo doctor" in sentences(record)["received"]
 
@@ -748,7 +748,7 @@ def waiting(seconds: float, reason: str | None = "predecessor", until: float | N
 
 
 @pytest.mark.parametrize("reason", ["predecessor", "blocked", "WHATSAPP_REAUTH_REQUIRED", None, "something newer"])
-def test_waiting_is_told_from_the_log(reason: str | None) -> None:
+def test_waiting_is_read_from_the_log(reason: str | None) -> None:
     said = sentences(pending(), lines=(waiting(0, reason),))
     assert is_a_sentence(said["waiting"])
     assert said["waiting"].startswith("Waiting")
@@ -781,7 +781,7 @@ def test_waiting_is_told_from_the_log(reason: str | None) -> None:
         ),
     ],
 )
-def test_an_outage_is_told_while_it_lasts_and_when_it_is_over(
+def test_outage_is_shown_while_it_lasts_and_when_it_is_over(
     kind: Kind, event: str, reason: str, begins: str, began: str
 ) -> None:
     name = "inbound_event_id" if kind is Kind.INBOUND else "delivery"
@@ -827,7 +827,7 @@ def test_a_type_of_metas_that_is_called_invalid_can_be_sent() -> None:
 
 
 @pytest.mark.parametrize("reason", ["provider_probe", "backend_probe"])
-def test_a_wait_after_one_lost_answer_does_not_say_that_the_other_side_is_down(reason: str) -> None:
+def test_wait_after_one_lost_answer_does_not_claim_an_outage(reason: str) -> None:
     for over, verb in ((False, "Waiting for a probe"), (True, "Waited for a probe")):
         said = waited(reason, 1, NOW, NOW, None, over)
         assert verb in said
@@ -844,7 +844,7 @@ def test_forty_looks_are_one_wait() -> None:
     )
 
 
-def test_a_wait_that_is_over_is_told_as_past() -> None:
+def test_finished_wait_is_shown_in_the_past_tense() -> None:
     record = replace(done(), attempts_log=(Attempt(at(50), 1, "accepted"),), started_at=at(49))
     said = sentences(record, lines=(waiting(0, until=1), waiting(1, until=3)))["waiting"]
     assert said == "Waited for the previous reply; checked 2 times, the last at 12:00:01 UTC."
@@ -857,7 +857,7 @@ def two(before: Delivery, then: Delivery) -> tuple[Delivery, Delivery]:
 
 @pytest.mark.parametrize("end", [dead, dropped], ids=["dead", "dropped"])
 @pytest.mark.parametrize("then", [pending, done], ids=["it waits still", "it was sent since"])
-def test_a_reply_says_when_one_that_was_not_sent_let_it_go(end: Any, then: Any) -> None:
+def test_reply_released_by_an_unsent_predecessor_has_the_time(end: Any, then: Any) -> None:
     before, record = two(replace(end(), finished_at=at(-5)), replace(then(), started_at=at(-2)))
     told = [moment for moment in build([before, record]).events if moment.what == "released"]
     assert [(moment.at, moment.delivery) for moment in told] == [(at(-5), record.key)]
@@ -874,7 +874,7 @@ def test_a_reply_says_when_one_that_was_not_sent_let_it_go(end: Any, then: Any) 
     ],
     ids=["it was sent", "it is still on its way", "the other had gone before", "the other had ended before"],
 )
-def test_a_reply_that_was_not_held_up_by_an_end_says_nothing_of_it(before: Delivery, then: Delivery) -> None:
+def test_reply_not_delayed_by_a_predecessors_end_shows_no_release(before: Delivery, then: Delivery) -> None:
     assert "released" not in {moment.what for moment in build(two(before, then)).events}
 
 
@@ -897,13 +897,13 @@ DECISIONS: dict[str, Callable[[Delivery], Any]] = {
 
 
 @pytest.mark.parametrize("decision", DECISIONS)
-def test_what_a_death_let_go_stays_told_whatever_a_person_does_with_the_dead_one(decision: str) -> None:
+def test_release_by_a_dead_predecessor_stays_after_an_operator_decides(decision: str) -> None:
     before, record = two(replace(dead(), finished_at=at(-5)), replace(done(), started_at=at(-2)))
     decided = DECISIONS[decision](before).write
     assert releases(decided, record, -5) == [at(-5)]
 
 
-def test_a_reply_that_has_not_gone_when_the_dead_one_is_discarded_was_let_go_by_the_death() -> None:
+def test_waiting_reply_was_released_when_its_predecessor_became_dead() -> None:
     before, record = two(replace(dead(), finished_at=at(-5)), pending())
     discarded = discard(before, Limits(), at(40)).write
     assert discarded is not None
@@ -911,7 +911,7 @@ def test_a_reply_that_has_not_gone_when_the_dead_one_is_discarded_was_let_go_by_
     assert releases(discarded, record) == [at(40)], "without a log its end is all that is known"
 
 
-def test_a_reply_that_waits_again_for_one_that_was_replayed_is_not_let_go() -> None:
+def test_reply_that_waits_again_for_a_replayed_one_is_not_released() -> None:
     before, record = two(replace(dead(), finished_at=at(-5)), pending())
     replayed = replay(before, Limits(), at(40)).write
     assert replayed is not None
@@ -920,13 +920,13 @@ def test_a_reply_that_waits_again_for_one_that_was_replayed_is_not_let_go() -> N
     assert releases(sent, replace(record, started_at=at(60), state=State.LEASED), -5) == [], "it was sent after all"
 
 
-def test_a_later_death_of_a_replayed_one_let_nobody_go_who_had_gone_before() -> None:
+def test_predecessor_dead_again_releases_no_reply_that_was_released_before() -> None:
     tries = (Attempt(at(-2), 1, "retry"), Attempt(at(90), 2, "accepted"))
     before, record = two(replace(dead(), finished_at=at(80)), replace(done(), started_at=at(89), attempts_log=tries))
     assert releases(before, record, -5, 80) == [at(-5)]
 
 
-def test_waits_for_other_reasons_or_between_other_tries_are_told_apart() -> None:
+def test_waits_for_other_reasons_or_attempts_are_separated() -> None:
     record = tried("retry", "retry")
     looks = (waiting(1), waiting(2, "blocked"), waiting(3, "blocked"), waiting(11, "blocked"), waiting(12, "blocked"))
     moments = [moment for moment in build([record], looks).events if moment.what == "waiting"]
@@ -943,7 +943,7 @@ def test_looks_while_in_doubt_are_a_wait_for_the_receipt() -> None:
 
 
 @pytest.mark.parametrize("reason", ["blocked", "WHATSAPP_REAUTH_REQUIRED", "provider_down"])
-def test_a_message_that_was_not_tried_says_why_it_waits(reason: str) -> None:
+def test_message_without_attempts_has_the_reason_of_its_wait(reason: str) -> None:
     (reply,) = build([pending()], [waiting(0, reason)]).replies
     assert (reply.shown, reply.why) == ("pending", reason)
 
@@ -957,13 +957,13 @@ def duplicate(seconds: float) -> Any:
     return waiting(seconds, None, event="inbound_duplicate", inbound_event_id=EVENT.key, delivery=None)
 
 
-def test_a_duplicate_is_told_from_the_log() -> None:
+def test_duplicate_is_read_from_the_log() -> None:
     timeline = build([EVENT], [duplicate(0)])
     (moment,) = [moment for moment in timeline.events if moment.what == "duplicate"]
     assert (moment.at, moment.delivery, moment.sentence) == (NOW, EVENT.key, "Duplicate received; not processed again.")
 
 
-def test_duplicates_say_how_often() -> None:
+def test_duplicates_are_counted() -> None:
     (moment,) = [one for one in build([EVENT], map(duplicate, (9, 0, 5))).events if one.what == "duplicate"]
     assert moment.at == NOW
     assert moment.sentence == "3 duplicates received, the last at 12:00:09 UTC; not processed again."
@@ -981,7 +981,7 @@ def test_duplicates_say_how_often() -> None:
         ([], "Handled: 2 replies to send."),
     ],
 )
-def test_an_event_that_was_handled_says_how_many_replies_have_their_task(numbers: list[Any], said: str) -> None:
+def test_handled_event_has_the_number_of_enqueued_replies(numbers: list[Any], said: str) -> None:
     found = {"event": "outbound_enqueued", "inbound_event_id": EVENT.key}
     lines = [line(**found, outbound_planned=2, outbound_enqueued=number) for number in numbers]
     others = line(**{**found, "inbound_event_id": "0d" * 20}, outbound_enqueued=9)
@@ -989,7 +989,7 @@ def test_an_event_that_was_handled_says_how_many_replies_have_their_task(numbers
     assert done == said
 
 
-def test_other_lines_are_no_part_of_the_timeline() -> None:
+def test_other_log_lines_do_not_change_the_timeline() -> None:
     assert build([EVENT], [line(event="outbound_sent")]) == build([EVENT])
 
 
@@ -1004,14 +1004,14 @@ def test_other_lines_are_no_part_of_the_timeline() -> None:
         {"event": "nothing of ours", "time": "2026-03-01T12:00:00Z"},
     ],
 )
-def test_what_is_no_log_line_of_ours_is_left_out(odd: dict[str, Any]) -> None:
+def test_foreign_log_line_is_ignored(odd: dict[str, Any]) -> None:
     assert build([EVENT], [odd]) == build([EVENT])
 
 
 # ---- where only the logs are left
 
 
-def test_what_has_no_record_any_more_is_told_by_the_logs() -> None:
+def test_event_without_a_record_is_shown_from_the_logs() -> None:
     lines = [
         line(event="inbound_new", inbound_event_id=EVENT.key, correlation_id="correlation-1"),
         duplicate(10),
@@ -1049,7 +1049,7 @@ def test_the_logs_alone_explain_a_code_once() -> None:
     assert all("(code 131047)" in moment.sentence for moment in timeline.events)
 
 
-def test_where_the_logs_say_nothing_either_there_is_no_timeline() -> None:
+def test_empty_logs_without_a_record_give_no_timeline() -> None:
     assert told_by_logs([]) is None
 
 

@@ -32,7 +32,7 @@ def seconds(number: float) -> timedelta:
 @pytest.mark.parametrize(
     ("attempt", "wait"), [(1, 10), (2, 20), (3, 40), (4, 80), (5, 160), (6, 300), (7, 300), (90, 300)]
 )
-def test_a_retry_of_ours_waits(attempt: int, wait: float, jitter: float, share: float) -> None:
+def test_retry_waits_grow_by_backoff(attempt: int, wait: float, jitter: float, share: float) -> None:
     assert before_retry(attempt, WAITS, jitter) == seconds(wait * share)
 
 
@@ -45,7 +45,7 @@ def test_a_retry_of_ours_waits(attempt: int, wait: float, jitter: float, share: 
         *((LimitScope.ACCOUNT, n, wait) for n, wait in enumerate((60, 120, 240, 480, 960, 1920), start=1)),
     ],
 )
-def test_a_limit_of_a_contact_or_an_account_waits(
+def test_contact_and_account_limits_have_their_waits(
     scope: LimitScope, throttled: int, wait: float, jitter: float, share: float
 ) -> None:
     assert before_limited(Limited(scope, 1), throttled, WAITS, jitter) == seconds(wait * share)
@@ -124,7 +124,7 @@ def test_jitter_spreads_a_wait_by_a_fifth(jitter: float, wait: float) -> None:
         pytest.param(WAITS.block, (600, 1200, 2400, 4800, 9600, 19200, 21600), id="blocked: 10 min doubling to 6 h"),
     ],
 )
-def test_what_grows_grows_to_its_cap(backoff: Backoff, waits: tuple[int, ...]) -> None:
+def test_backoff_grows_to_its_cap(backoff: Backoff, waits: tuple[int, ...]) -> None:
     assert [backoff.after(times) for times in range(len(waits))] == [seconds(wait) for wait in waits]
     assert backoff.after(100_000) == seconds(waits[-1])
 
@@ -167,7 +167,7 @@ def test_what_grows_grows_to_its_cap(backoff: Backoff, waits: tuple[int, ...]) -
         (lambda limits: limits.waits.credential_probe, timedelta(hours=2)),
     ],
 )
-def test_the_numbers_of_the_protocol(read: Callable[[Limits], Any], value: Any) -> None:
+def test_limits_have_the_numbers_of_the_protocol(read: Callable[[Limits], Any], value: Any) -> None:
     assert read(LIMITS) == value
 
 
@@ -180,7 +180,7 @@ def test_the_dispatch_deadline_outlasts_the_request_and_the_request_the_lease(ti
     assert limits.dispatch_deadline == longest + seconds(30) + seconds(15)
 
 
-def test_what_ends_is_kept_by_its_kind() -> None:
+def test_retention_depends_on_the_kind() -> None:
     limits = Limits(inbound_retention=timedelta(days=9), outbound_retention=timedelta(days=36))
     assert retention(Kind.INBOUND, limits) == timedelta(days=9)
     assert retention(Kind.OUTBOUND, limits) == timedelta(days=36)

@@ -217,7 +217,7 @@ def test_a_run_in_workers_names_the_test_whose_worker_was_ended(
 
 
 @pytest.mark.parametrize(("name", "workers"), LONG_RUNS, ids=[f"{name}, -n {workers}" for name, workers in LONG_RUNS])
-def test_a_long_test_that_may_be_long_passes(
+def test_long_test_with_a_longer_timeout_passes(
     ended: Mapping[tuple[str, str], tuple[int | None, str]], name: str, workers: str
 ) -> None:
     code, said = ended[name, workers]

@@ -51,7 +51,7 @@ def test_the_json_has_the_kind_the_type_and_the_text() -> None:
     assert json.loads(json.dumps(shown))["message"] == {"kind": "media", "type": "image", "text": "look"}
 
 
-def test_what_is_no_message_of_a_person_shows_none() -> None:
+def test_event_without_a_customer_message_shows_none() -> None:
     for timeline in (build([EVENT]), build([EVENT], read=lambda _: None)):
         assert timeline.came is None
         assert as_dict(timeline)["message"] is None

@@ -55,7 +55,7 @@ def test_the_services_of_the_configuration_have_their_names() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "said"), [("SWEEP_AFTER", "0s", "from 1s to"), ("MESSAGE_MAX_AGE", "1s", "to 30d")]
 )
-def test_a_duration_out_of_range_is_told_in_the_units_that_people_use(name: str, value: str, said: str) -> None:
+def test_duration_out_of_range_is_reported_in_common_units(name: str, value: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         load({name: value}, INTERNAL)
 
@@ -77,7 +77,7 @@ def test_an_event_without_a_severity_is_information(caplog: pytest.LogCaptureFix
     assert [record.levelname for record in caplog.records] == ["INFO"]
 
 
-def test_the_clock_sleeps_as_long_as_it_is_told() -> None:
+def test_clock_sleeps_for_the_given_time() -> None:
     clock = SystemClock()
     before = clock.monotonic()
     clock.sleep(0.02)
