@@ -83,9 +83,7 @@ def test_a_task_is_made_after_the_record_and_for_at_once(webhook: WebhookParts) 
 
 
 @pytest.mark.parametrize("times", [2, 3])
-def test_the_same_again_before_anybody_touched_it_makes_sure_of_the_same_task(
-    webhook: WebhookParts, times: int
-) -> None:
+def test_redelivery_before_processing_ensures_the_same_task(webhook: WebhookParts, times: int) -> None:
     for _ in range(times):
         accept(webhook, post(text("wamid.1")))
     assert ensured(webhook) == [Task.of(record_of(webhook, "wamid.1"))] * times
@@ -121,7 +119,7 @@ TOUCHED = [
 
 
 @pytest.mark.parametrize("touched", TOUCHED, ids=lambda fields: str(fields["state"]))
-def test_the_same_again_once_it_was_touched_is_counted_and_changes_nothing(
+def test_redelivery_after_processing_is_counted_and_changes_nothing(
     webhook: WebhookParts, touched: dict[str, Any], capfd: pytest.CaptureFixture[str]
 ) -> None:
     accept(webhook, post(text("wamid.1")))
@@ -144,7 +142,7 @@ def test_a_record_of_a_state_that_a_newer_version_wrote_is_a_duplicate(webhook: 
     assert len(ensured(webhook)) == 1
 
 
-def test_the_marker_tells_new_from_seen_and_seen_from_unqueued(webhook: WebhookParts) -> None:
+def test_marker_distinguishes_new_seen_and_seen_unqueued(webhook: WebhookParts) -> None:
     (event,) = webhook.parts.channels["meta"].parse(parts.incoming(post(text("wamid.1")))).events
     mark = webhook.parts.accept.mark_if_new(event)
     assert isinstance(mark, New)
@@ -153,7 +151,7 @@ def test_the_marker_tells_new_from_seen_and_seen_from_unqueued(webhook: WebhookP
     assert webhook.parts.accept.mark_if_new(event) == Seen(record_of(webhook, "wamid.1"))
 
 
-def test_a_strangers_message_is_kept_and_dropped(webhook: WebhookParts) -> None:
+def test_message_for_an_unknown_sender_is_stored_and_dropped(webhook: WebhookParts) -> None:
     accept(webhook, post(text("wamid.1", "hello"), to=STRANGER))
     record = record_of(webhook, "wamid.1", STRANGER)
     assert (record.state, record.reason, record.tenant) == (State.DROPPED, "unknown_sender", "")
@@ -163,7 +161,7 @@ def test_a_strangers_message_is_kept_and_dropped(webhook: WebhookParts) -> None:
 
 
 @pytest.mark.parametrize("body", ["x" * 20_000, '"' * 20_000, "\\" * 20_000, "é" * 20_000, "\n" * 20_000])
-def test_what_is_kept_of_a_strangers_message_is_bounded(webhook: WebhookParts, body: str) -> None:
+def test_stored_payload_of_an_unknown_sender_is_bounded(webhook: WebhookParts, body: str) -> None:
     accept(webhook, post(text("wamid.1", body), to=STRANGER))
     kept = record_of(webhook, "wamid.1", STRANGER).payload
     assert len(json.dumps(kept, ensure_ascii=False).encode()) <= UNKNOWN_SENDER_PAYLOAD_BYTES
@@ -180,7 +178,7 @@ def test_what_is_kept_of_a_strangers_message_is_bounded(webhook: WebhookParts, b
     ],
     ids=["no sender", "no type", "wrong types", "too large"],
 )
-def test_an_item_that_cannot_be_read_is_kept_raw_and_dead(
+def test_unreadable_item_is_stored_raw_and_dead(
     webhook: WebhookParts, item: dict[str, Any], capfd: pytest.CaptureFixture[str]
 ) -> None:
     value = {"metadata": {"phone_number_id": SENDER}, "messages": [item]}
@@ -194,7 +192,7 @@ def test_an_item_that_cannot_be_read_is_kept_raw_and_dead(
     assert (line["severity"], line["reason"]) == ("ERROR", "unparsable")
 
 
-def test_an_item_without_an_id_is_kept_by_what_it_says(webhook: WebhookParts) -> None:
+def test_item_without_an_id_is_stored_once_by_its_content(webhook: WebhookParts) -> None:
     value = {"metadata": {"phone_number_id": SENDER}, "messages": [{"type": "text", "from": parts.PERSON}]}
     for _ in range(2):
         accept(webhook, changes(("messages", value)))
@@ -213,7 +211,9 @@ def test_an_account_change_is_a_record_with_a_task(webhook: WebhookParts) -> Non
     assert ensured(webhook) == [Task.of(record)]
 
 
-def test_an_unknown_field_is_no_event_and_is_counted(webhook: WebhookParts, capfd: pytest.CaptureFixture[str]) -> None:
+def test_unknown_field_creates_no_event_and_is_counted(
+    webhook: WebhookParts, capfd: pytest.CaptureFixture[str]
+) -> None:
     accept(webhook, changes(("something_new", {"a": 1}), ("something_newer", {})))
     assert webhook.store.calls == []
     (line,) = [line for line in parts.lines(capfd.readouterr().out) if line["event"] == "webhook_ignored"]
@@ -285,7 +285,7 @@ def test_a_receipt_of_a_record_that_has_expired_is_counted_and_brings_nothing_ba
     assert webhook.store.port.get(record.key) is None
 
 
-def test_a_receipt_to_a_number_that_is_nobodys_is_kept_for_whom_its_echo_names(webhook: WebhookParts) -> None:
+def test_receipt_to_an_unknown_number_is_stored_with_the_record_of_its_echo(webhook: WebhookParts) -> None:
     """Nobody is asked whose the number is: it may have been taken away since the message went."""
     record = an_outbound_record(webhook)
     echo = str(Echo(record.key, 0, record.correlation_id))
@@ -297,7 +297,7 @@ def test_a_receipt_to_a_number_that_is_nobodys_is_kept_for_whom_its_echo_names(w
     assert record_of(webhook, "wamid.1").current_receipts.delivered is not None
 
 
-def test_messages_and_receipts_of_several_numbers_in_one_post_are_told_apart(webhook: WebhookParts) -> None:
+def test_messages_of_several_numbers_in_one_post_are_distinguished(webhook: WebhookParts) -> None:
     ours, theirs = json.loads(post(text("wamid.1"))), json.loads(post(text("wamid.1"), to=STRANGER))
     ours["entry"] += theirs["entry"]
     accept(webhook, json.dumps(ours).encode())
@@ -371,7 +371,7 @@ class FailsInTheMiddle:
     [("store", "create", StoreUnavailable()), ("queue", "ensure", QueueUnavailable())],
     ids=["store", "queue"],
 )
-def test_a_single_event_is_refused_where_a_part_is_away_and_its_redelivery_does_the_rest(
+def test_single_event_is_refused_in_an_outage_and_accepted_on_redelivery(
     webhook: WebhookParts, port: str, method: str, error: Exception, when: str
 ) -> None:
     setattr(getattr(webhook, port), when, on_call(method, 1, error))
@@ -385,7 +385,7 @@ def test_a_single_event_is_refused_where_a_part_is_away_and_its_redelivery_does_
 @pytest.mark.parametrize(
     ("port", "error"), [("store", StoreUnavailable()), ("queue", QueueUnavailable())], ids=["store", "queue"]
 )
-def test_a_part_that_fails_at_any_event_refuses_the_post_and_the_redelivery_does_the_rest(
+def test_failure_at_any_event_refuses_the_post_and_redelivery_completes_it(
     webhook: WebhookParts, port: str, error: Exception, after: int
 ) -> None:
     whole = getattr(webhook, port).port
@@ -399,7 +399,7 @@ def test_a_part_that_fails_at_any_event_refuses_the_post_and_the_redelivery_does
     assert_all_accepted(webhook, keys())
 
 
-def test_once_the_store_is_away_no_task_is_made(webhook: WebhookParts) -> None:
+def test_no_task_is_created_once_the_store_is_unavailable(webhook: WebhookParts) -> None:
     webhook.store.port = FailsInTheMiddle(webhook.store.port, 3, StoreUnavailable())
     with pytest.raises(StoreUnavailable):
         accept(webhook, many())
@@ -413,7 +413,7 @@ def test_new_events_get_their_tasks_before_those_of_an_earlier_delivery(webhook:
     assert [task.key for task in ensured(webhook)] == [*keys(5)[3:], *keys(3)]
 
 
-def test_an_event_that_stands_twice_in_a_post_is_stored_and_queued_once(
+def test_event_twice_in_a_post_is_stored_and_enqueued_once(
     webhook: WebhookParts, capfd: pytest.CaptureFixture[str]
 ) -> None:
     accept(webhook, post(text("wamid.1"), text("wamid.2"), text("wamid.1")))
@@ -454,7 +454,7 @@ def test_receipts_that_cannot_be_written_refuse_the_post(webhook: WebhookParts, 
         accept(webhook, post(statuses=tuple(receipt(f"wamid.out.{number}") for number in range(3))))
 
 
-def test_receipts_are_kept_even_where_the_queue_is_away(webhook: WebhookParts) -> None:
+def test_receipts_are_stored_even_when_the_queue_is_unavailable(webhook: WebhookParts) -> None:
     record = an_outbound_record(webhook)
     webhook.queue.before = lambda *_: QueueUnavailable()
     echo = str(Echo(record.key, 0, record.correlation_id))
@@ -463,7 +463,7 @@ def test_receipts_are_kept_even_where_the_queue_is_away(webhook: WebhookParts) -
     assert record_of(webhook, "wamid.1").current_receipts.delivered is not None
 
 
-def test_what_failed_receipts_say_of_senders_is_noted_for_ours_alone_and_within_the_deadline(
+def test_sender_blocks_from_receipts_are_noted_for_our_senders_in_time(
     webhook: WebhookParts,
 ) -> None:
     """Of a hundred strangers' numbers each would be a write, one after another."""
@@ -482,7 +482,7 @@ def test_what_failed_receipts_say_of_senders_is_noted_for_ours_alone_and_within_
     assert len(webhook.store.asked("note_receipt_block")) == 1
 
 
-def test_what_cannot_be_read_belongs_to_the_owner_of_its_account_or_of_its_number(webhook: WebhookParts) -> None:
+def test_unreadable_item_belongs_to_the_owner_of_its_account_or_number(webhook: WebhookParts) -> None:
     class Registry:
         def owner_of(self, *_: str) -> Tenant:
             return Tenant("of-the-number")
@@ -499,7 +499,7 @@ def test_what_cannot_be_read_belongs_to_the_owner_of_its_account_or_of_its_numbe
 
 
 @pytest.mark.parametrize("count", [1, 5])
-def test_a_registry_that_is_away_refuses_the_post_and_stores_nothing(webhook: WebhookParts, count: int) -> None:
+def test_unavailable_registry_refuses_the_post_and_stores_nothing(webhook: WebhookParts, count: int) -> None:
     class Away:
         def owner_of(self, *_: str) -> None:
             raise RegistryUnavailable
@@ -543,7 +543,7 @@ def test_an_event_that_cannot_be_made_a_record_does_not_stop_the_others(webhook:
     assert_all_accepted(webhook, keys(3))
 
 
-def test_a_part_that_is_away_is_the_answer_even_beside_an_events_own_fault(webhook: WebhookParts) -> None:
+def test_outage_is_reported_even_beside_an_invalid_event(webhook: WebhookParts) -> None:
     """What can be mended by itself is said: the POST comes again."""
     webhook.store.port = FailsInTheMiddle(webhook.store.port, 3, ValueError())
     webhook.queue.port = FailsInTheMiddle(webhook.queue.port, 1, QueueUnavailable())
@@ -551,7 +551,7 @@ def test_a_part_that_is_away_is_the_answer_even_beside_an_events_own_fault(webho
         accept(webhook, many())
 
 
-def test_a_post_that_takes_too_long_is_refused_in_time_and_goes_on_with_its_redelivery(webhook: WebhookParts) -> None:
+def test_slow_post_is_refused_in_time_and_continues_on_redelivery(webhook: WebhookParts) -> None:
     """The first portion of the store's work takes all the time there is."""
     create_all = webhook.store.port.create_all
 

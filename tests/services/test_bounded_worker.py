@@ -65,14 +65,14 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 # ---- time
 
 
-def test_connections_that_say_nothing_hold_up_nobody(served: Served) -> None:
+def test_silent_connections_delay_no_other_client(served: Served) -> None:
     with ExitStack() as silent:
         for _ in range(100):
             silent.enter_context(served.connect())
         assert served.ask(ALIVE).startswith(b"HTTP/1.1 200 ")
 
 
-def test_clients_that_do_not_hang_up_hold_up_nobody(served: Served) -> None:
+def test_clients_that_stay_connected_delay_no_other_client(served: Served) -> None:
     with ExitStack() as staying:
         for _ in range(5):
             connection = staying.enter_context(served.connect())
@@ -80,7 +80,7 @@ def test_clients_that_do_not_hang_up_hold_up_nobody(served: Served) -> None:
         assert served.ask(ALIVE).startswith(b"HTTP/1.1 200 ")
 
 
-def test_a_client_that_takes_no_answer_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_client_that_reads_no_answer_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounded_worker, "ANSWER_SECONDS", 0.2)
     ours, theirs = socket.socketpair()
     with theirs:
@@ -90,7 +90,7 @@ def test_a_client_that_takes_no_answer_is_left(monkeypatch: pytest.MonkeyPatch) 
         ours.close()
 
 
-def test_a_client_whose_connection_breaks_is_one_that_has_gone() -> None:
+def test_broken_connection_counts_as_a_disconnected_client() -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     theirs = socket.create_connection(listener.getsockname())
     ours, _ = listener.accept()
@@ -103,7 +103,7 @@ def test_a_client_whose_connection_breaks_is_one_that_has_gone() -> None:
             sock.recv(1000)
 
 
-def test_what_has_hung_up_is_closed_again_without_a_word() -> None:
+def test_disconnected_socket_can_be_closed_again_without_an_error() -> None:
     """As gunicorn does; an error there would make it count the connection twice."""
     ours, theirs = socket.socketpair()
     theirs.close()
@@ -113,7 +113,7 @@ def test_what_has_hung_up_is_closed_again_without_a_word() -> None:
     sock.close()
 
 
-def test_a_silent_connection_does_not_hold_up_the_end(tmp_path: Path) -> None:
+def test_silent_connection_does_not_delay_the_shutdown(tmp_path: Path) -> None:
     served = Served(tmp_path)
     with served.connect():
         assert served.ask(ALIVE)
@@ -127,7 +127,7 @@ def test_a_silent_connection_does_not_hold_up_the_end(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", ["/nothing", "/robots.txt", "/livez", "/webhooks/whatsapp"])
 @pytest.mark.parametrize("chunked", [False, True], ids=["with a length", "chunked"])
-def test_what_nobody_asked_for_is_not_kept(served: Served, path: str, chunked: bool) -> None:
+def test_unread_request_body_is_not_held_in_memory(served: Served, path: str, chunked: bool) -> None:
     before = served.most_memory()
     size = 100 * MEGABYTE
     length = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {size}"
@@ -171,7 +171,7 @@ NO_HTTP = {
 
 
 @pytest.mark.parametrize("name", NO_HTTP)
-def test_what_is_no_http_is_the_clients_fault_and_is_not_repeated_to_it(served: Served, name: str) -> None:
+def test_non_http_request_is_a_client_error_and_not_quoted(served: Served, name: str) -> None:
     answer = served.ask(NO_HTTP[name])
     head, _, body = answer.partition(b"\r\n\r\n")
     assert re.match(rb"HTTP/1\.1 4\d\d [A-Z]", head)
@@ -182,20 +182,20 @@ def test_what_is_no_http_is_the_clients_fault_and_is_not_repeated_to_it(served: 
 @pytest.mark.parametrize(
     "header", ["SCRIPT_NAME: /c4n4ry", "PATH_INFO: /c4n4ry", "X-Forwarded-Proto: https\r\nX-Forwarded-Ssl: off"]
 )
-def test_nobody_is_believed_about_the_path_or_the_connection(served: Served, header: str) -> None:
+def test_forwarding_headers_are_ignored(served: Served, header: str) -> None:
     """gunicorn believes whoever calls from this machine, and answers some of it with 500."""
     answer = served.ask(ALIVE.replace(b"Host", header.encode() + b"\r\nHost"))
     assert answer.endswith(b'{"status":"ok"}\n')
 
 
 @pytest.mark.parametrize("target", ["http://c4n4ry", "http://c4n4ry?x=y", "//c4n4ry//livez", "/livez/"])
-def test_nobody_is_led_to_whatever_host_a_request_names(served: Served, target: str) -> None:
+def test_host_in_the_request_target_is_not_followed_or_quoted(served: Served, target: str) -> None:
     answer = served.ask(ALIVE.replace(b"/livez", target.encode()).replace(b"here", CANARY))
     assert answer.startswith(b"HTTP/1.1 404 ")
     assert CANARY not in answer
 
 
-def test_no_answer_tells_a_version(served: Served) -> None:
+def test_no_response_header_has_a_version(served: Served) -> None:
     refused = parts.post(parts.text("wamid.1"), to=SENDER)
     head = b"POST /webhooks/whatsapp HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
     unsigned = head + f"Content-Length: {len(refused)}\r\n\r\n".encode() + refused

@@ -129,7 +129,7 @@ def headers(token: str | None, bearer: str | None = None, scheme: str = "Bearer"
 
 
 @pytest.mark.parametrize("token", [TOKEN, "an-older-token"])
-def test_every_internal_token_of_the_list_is_taken(certificates: Certificates, token: str) -> None:
+def test_every_listed_internal_token_is_accepted(certificates: Certificates, token: str) -> None:
     checked = callers(certificates, TASKS_SERVICE_ACCOUNT="")
     checked.check_task(headers(token))
     checked.check_sweep(headers(token))
@@ -139,7 +139,7 @@ def test_every_internal_token_of_the_list_is_taken(certificates: Certificates, t
 @pytest.mark.parametrize(
     "token", [None, "", f"{TOKEN},an-older-token", TOKEN[:-1], f"{TOKEN}x", TOKEN.upper(), "t\xf6ken", "another"]
 )
-def test_no_other_is(certificates: Certificates, token: str | None) -> None:
+def test_unlisted_internal_token_is_refused(certificates: Certificates, token: str | None) -> None:
     checked = callers(certificates, TASKS_SERVICE_ACCOUNT="", SCHEDULER_SERVICE_ACCOUNT="")
     for check in (checked.check_task, checked.check_sweep):
         with pytest.raises(Forbidden):
@@ -212,7 +212,7 @@ def test_a_token_that_chooses_its_own_algorithm_is_refused(certificates: Certifi
 @pytest.mark.parametrize(
     "token", ["", " ", "x", "a.b", "a.b.c", "....", "\xe9.\xe9.\xe9", "e30.e30.", "bnVsbA.e30.e30"]
 )
-def test_what_is_no_token_is_refused(certificates: Certificates, token: str) -> None:
+def test_malformed_oidc_token_is_refused(certificates: Certificates, token: str) -> None:
     with pytest.raises(Forbidden):
         callers(certificates).check_task(headers(TOKEN, token))
 
@@ -234,7 +234,7 @@ def test_another_scheme_is_refused(certificates: Certificates, scheme: str) -> N
     ],
     ids=lambda it: it if isinstance(it, str) else "",
 )
-def test_what_was_wrong_is_kept_for_the_log(certificates: Certificates, given: Headers, cause: str) -> None:
+def test_refusal_cause_is_available_for_the_log(certificates: Certificates, given: Headers, cause: str) -> None:
     with pytest.raises(Forbidden) as refused:
         callers(certificates).check_task(given)
     assert refused.value.cause == cause
@@ -300,7 +300,7 @@ def test_behind_iam_a_token_that_claims_something_else_is_refused(
 
 
 @pytest.mark.parametrize("skew", [-9, 9])
-def test_behind_iam_clocks_may_differ_by_ten_seconds(certificates: Certificates, skew: int) -> None:
+def test_behind_iam_ten_seconds_of_clock_skew_are_tolerated(certificates: Certificates, skew: int) -> None:
     late = {"exp": skew} if skew < 0 else {"iat": skew}
     trusting(certificates).check_task(headers(TOKEN, unsigned(**late)))
 
@@ -337,7 +337,7 @@ def test_behind_iam_the_tenth_second_still_counts(
         "{removed}",
     ],
 )
-def test_behind_iam_no_other_form_is_taken_for_it(certificates: Certificates, form: str) -> None:
+def test_behind_iam_no_other_token_form_is_accepted(certificates: Certificates, form: str) -> None:
     signed = GOOGLE.sign()
     head, claims, _ = signed.split(".")
     with pytest.raises(Forbidden):
@@ -379,7 +379,7 @@ def test_without_the_setting_no_client_can_send_an_unsigned_token(
     assert refused.value.cause == "unsigned_identity"
 
 
-def test_the_log_says_once_which_form_each_caller_comes_in(
+def test_form_of_each_callers_token_is_logged_once(
     certificates: Certificates, capfd: pytest.CaptureFixture[str]
 ) -> None:
     logs.configure("INFO")
@@ -421,9 +421,7 @@ def test_without_a_scheduler_the_sweep_takes_no_oidc(certificates: Certificates)
 
 
 @pytest.mark.parametrize("status", [404, 500, 302])
-def test_without_certificates_nobody_is_let_through_and_nobody_refused_for_good(
-    certificates: Certificates, status: int
-) -> None:
+def test_missing_certificates_refuse_only_until_they_are_back(certificates: Certificates, status: int) -> None:
     certificates.status = status
     checked = callers(certificates)
     with pytest.raises(CertificatesUnavailable):
@@ -433,22 +431,20 @@ def test_without_certificates_nobody_is_let_through_and_nobody_refused_for_good(
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'"text"', b"null", b"{}", b'{"one": 5}', b"\xff"])
-def test_an_answer_that_is_no_certificates_is_as_good_as_none(certificates: Certificates, body: bytes) -> None:
+def test_invalid_certificates_count_as_unavailable(certificates: Certificates, body: bytes) -> None:
     certificates.body = body
     with pytest.raises(CertificatesUnavailable):
         callers(certificates).check_task(headers(TOKEN, GOOGLE.sign()))
 
 
-def test_no_proxy_of_the_environment_is_asked_for_them(
-    certificates: Certificates, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_certificates_are_fetched_without_a_proxy(certificates: Certificates, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     callers(certificates).check_task(headers(TOKEN, GOOGLE.sign()))
     assert certificates.fetched == 1
 
 
-def test_an_address_without_a_server_is_as_good_as_none(certificates: Certificates) -> None:
+def test_unreachable_certificate_server_counts_as_unavailable(certificates: Certificates) -> None:
     checked = callers(certificates, OIDC_CERTS_URL="http://127.0.0.1:9/certs")
     with pytest.raises(CertificatesUnavailable):
         checked.check_task(headers(TOKEN, GOOGLE.sign()))
@@ -474,9 +470,7 @@ def test_certificates_are_fetched_once_an_hour(certificates: Certificates, now: 
     assert certificates.fetched == 2
 
 
-def test_a_new_key_is_looked_for_at_once_but_not_for_every_token_that_invents_one(
-    certificates: Certificates, now: MockType
-) -> None:
+def test_new_key_is_fetched_at_once_but_not_for_every_forged_token(certificates: Certificates, now: MockType) -> None:
     checked = callers(certificates)
     checked.check_task(headers(TOKEN, GOOGLE.sign()))
     certificates.body = json.dumps({**GOOGLE.certificate, **NEXT.certificate}).encode()
@@ -489,7 +483,7 @@ def test_a_new_key_is_looked_for_at_once_but_not_for_every_token_that_invents_on
     assert certificates.fetched == 2
 
 
-def test_a_key_that_was_taken_back_no_longer_opens(certificates: Certificates, now: MockType) -> None:
+def test_revoked_key_is_no_longer_accepted(certificates: Certificates, now: MockType) -> None:
     checked = callers(certificates)
     checked.check_task(headers(TOKEN, GOOGLE.sign()))
     certificates.body = json.dumps(NEXT.certificate).encode()

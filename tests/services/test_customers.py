@@ -74,7 +74,7 @@ def test_a_customer_sends_a_place_and_an_image_that_the_handler_reads(
     assert sorted(stack.texts(contact)) == ["location", "media"]
 
 
-def test_an_answer_to_a_message_by_any_id_of_it(stack: Stack, contact: str) -> None:
+def test_customer_can_reply_to_a_message_by_any_of_its_ids(stack: Stack, contact: str) -> None:
     first = stack.say(contact, "!list 2")
     stack.wait_settled([first])
     one, two = (stack.reply(first, index) for index in range(2))
@@ -87,7 +87,7 @@ def test_an_answer_to_a_message_by_any_id_of_it(stack: Stack, contact: str) -> N
         assert say(stack, contact, "yes", "--reply-to", id)["context"]["id"] == answered.provider_id
 
 
-def test_an_answer_to_what_is_not_there_says_so(stack: Stack, contact: str) -> None:
+def test_reply_to_an_unknown_message_is_reported(stack: Stack, contact: str) -> None:
     unanswered = stack.say(contact, "!nothing")
     stack.wait_settled([unanswered])
     said = run(stack, "say", "yes", "--reply-to", stack.event_key(unanswered)).output
@@ -96,7 +96,7 @@ def test_an_answer_to_what_is_not_there_says_so(stack: Stack, contact: str) -> N
     assert say(stack, contact, "yes", "--reply-to", "wamid.of.nobodys")["context"]["id"] == "wamid.of.nobodys"
 
 
-def test_a_message_to_another_number_is_told_by_its_own_timeline(stack: Stack, contact: str) -> None:
+def test_message_to_another_number_has_its_own_timeline(stack: Stack, contact: str) -> None:
     result = run(stack, "say", "hello", "--from", contact, "--to", "123456123", "--wait", "--json")
     assert result.exit_code == 0, result.output
     said = json.loads(result.stdout)
@@ -126,24 +126,24 @@ def test_the_ledger_as_json_is_the_simulators_newest_first(stack: Stack, asked: 
     assert json.loads(run(stack, "ledger", "--json", "--limit", "1").stdout) == [stack.ledger(asked)[-1]]
 
 
-def test_the_ledger_shows_20_unless_it_is_told_otherwise(stack: Stack, contact: str) -> None:
+def test_ledger_shows_20_messages_by_default(stack: Stack, contact: str) -> None:
     stack.wait_settled([stack.say(contact, "!list 21")], 60)
     assert len(json.loads(run(stack, "ledger", "--json").stdout)) == 20
 
 
-def test_a_lost_answer_is_told_in_the_ledger(stack: Stack, contact: str) -> None:
+def test_lost_response_is_shown_in_the_ledger(stack: Stack, contact: str) -> None:
     stack.fault("send", "accept_then_drop", match={"to": contact})
     stack.wait_settled([stack.say(contact, "hello\x1b[31m")])
     assert "(response lost) hello\\x1b[31m" in run(stack, "ledger").output
 
 
-def test_an_empty_ledger_says_so(make_stack: Callable[..., Stack]) -> None:
+def test_empty_ledger_is_reported(make_stack: Callable[..., Stack]) -> None:
     with make_stack() as fresh:
         assert run(fresh, "ledger").output == "WhatsApp has accepted no messages.\n"
         assert json.loads(run(fresh, "ledger", "--json").output) == []
 
 
-def test_without_a_stack_the_ledger_says_so_in_one_line(tmp_path: Path) -> None:
+def test_ledger_without_a_stack_reports_it(tmp_path: Path) -> None:
     result = CliRunner(env={"STORE": None}).invoke(pombo, ["ledger", "--data-dir", str(tmp_path)])
     assert result.exit_code == 1
     assert "No Pombo is running" in result.output

@@ -102,7 +102,7 @@ FILTERS: dict[str, tuple[list[str], set[str]]] = {
 
 
 @pytest.mark.parametrize("name", FILTERS)
-def test_a_list_holds_what_its_filter_means(desk: Desk, shelf: dict[str, Delivery], name: str) -> None:
+def test_list_contains_what_its_filter_matches(desk: Desk, shelf: dict[str, Delivery], name: str) -> None:
     arguments, expected = FILTERS[name]
     found = desk.listed("--tenant", "shelf", *arguments)
     names = {record.key: name for name, record in shelf.items()}
@@ -110,7 +110,7 @@ def test_a_list_holds_what_its_filter_means(desk: Desk, shelf: dict[str, Deliver
     assert found["total"] == len(expected) == sum(one["count"] for one in found["counts"])
 
 
-def test_events_of_unknown_senders_are_listed_where_they_are_asked_for(desk: Desk, shelf: dict[str, Delivery]) -> None:
+def test_events_of_unknown_senders_are_listed_on_request(desk: Desk, shelf: dict[str, Delivery]) -> None:
     stranger = shelf["of a stranger"].key
     assert stranger not in keys(desk.listed())
     assert stranger in keys(desk.listed("--error", "unknown_sender"))
@@ -128,7 +128,7 @@ def test_the_newest_come_first_and_all_are_counted(desk: Desk, shelf: dict[str, 
     assert re.fullmatch(r"9 dead: attempts \(131016\) 1, .*\. Showing the newest 3\.", lines[-1])
 
 
-def test_a_list_of_nothing_says_so(desk: Desk) -> None:
+def test_empty_list_is_reported(desk: Desk) -> None:
     assert desk.look("list", "--tenant", "nobody") == "No dead letter matches.\n"
     assert desk.listed("--tenant", "nobody") == {"letters": [], "counts": [], "total": 0, "unread": 0}
 
@@ -143,7 +143,7 @@ def test_neither_a_list_nor_a_preview_nor_a_replay_shows_anything_private(
     assert [one for one in PRIVATE if one in told.replace("CORRELATION", "")] == []
 
 
-def test_what_a_newer_version_wrote_is_said_to_be_there(desk: Desk, contact: str) -> None:
+def test_records_of_a_newer_version_are_counted(desk: Desk, contact: str) -> None:
     kind: Any = "sideways"
     for changes in ({}, {"kind": kind}):
         desk.put(contact, tenant="newer", **changes)
@@ -154,7 +154,7 @@ def test_what_a_newer_version_wrote_is_said_to_be_there(desk: Desk, contact: str
 # ---- show
 
 
-def test_a_letter_is_shown_with_all_that_was_tried_its_rounds_told_apart(desk: Desk, contact: str) -> None:
+def test_dead_letter_shows_all_attempts_by_round(desk: Desk, contact: str) -> None:
     desk.stack.fault("send", "error", code=131026, match={"to": contact})
     desk.stack.fault("send", "error", code=131047, match={"to": contact})
     message_id = desk.stack.say(contact, "hello")
@@ -180,7 +180,7 @@ def test_a_letter_is_shown_with_all_that_was_tried_its_rounds_told_apart(desk: D
         assert letter.key in desk.look("show", known)
 
 
-def test_what_a_receipt_refused_is_shown_with_it(desk: Desk, contact: str) -> None:
+def test_dead_letter_refused_by_receipt_shows_the_receipt(desk: Desk, contact: str) -> None:
     message_id, letter = refused_after_all(desk, contact)
     (shown,) = json.loads(desk.look("show", letter.provider_id or "", "--json"))["letters"]
     assert (shown["error"], shown["code"], shown["state"]) == ("refused", 131049, "done")
@@ -204,11 +204,11 @@ def test_what_a_receipt_refused_is_shown_with_it(desk: Desk, contact: str) -> No
         ("spam", "Nothing to replay: its state is dropped."),
     ],
 )
-def test_what_a_replay_would_do_is_said(desk: Desk, shelf: dict[str, Delivery], name: str, says: str) -> None:
+def test_dead_letter_shows_the_result_of_a_replay(desk: Desk, shelf: dict[str, Delivery], name: str, says: str) -> None:
     assert says in desk.look("show", shelf[name].key)
 
 
-def test_only_what_a_handler_failed_with_is_shown_of_what_may_be_private(desk: Desk, contact: str) -> None:
+def test_dead_letter_shows_the_handler_error_but_not_the_contact(desk: Desk, contact: str) -> None:
     log = (Attempt(ago(minutes=1), 1, "handler_failed"),)
     told = desk.look("show", desk.put_event(contact, attempts_log=log).key)
     assert "The handler failed: LookupError: a c4n4ry text." in told
@@ -218,7 +218,7 @@ def test_only_what_a_handler_failed_with_is_shown_of_what_may_be_private(desk: D
 # ---- replay
 
 
-def test_a_dry_run_says_what_would_be_and_does_nothing(desk: Desk, shelf: dict[str, Delivery]) -> None:
+def test_dry_run_predicts_the_replay_and_changes_nothing(desk: Desk, shelf: dict[str, Delivery]) -> None:
     before = {name: desk.get(record) for name, record in shelf.items()}
     said = desk.json("replay", "--tenant", "shelf", "--dry-run")
     assert (said["total"], said["replayed"], said["untried"]) == (9, 8, 0)
@@ -231,9 +231,7 @@ def test_a_dry_run_says_what_would_be_and_does_nothing(desk: Desk, shelf: dict[s
     assert {name: desk.get(record) for name, record in shelf.items()} == before
 
 
-def test_what_may_have_arrived_is_sent_again_with_leave_only_and_what_did_arrive_never(
-    desk: Desk, contacts: Contacts
-) -> None:
+def test_doubtful_message_needs_may_double_and_a_delivered_one_is_never_resent(desk: Desk, contacts: Contacts) -> None:
     doubt = {"tenant": "doubt", "reason": "in_doubt", "doubts": 2}
     unknown, arrived = contacts(), contacts()
     letters = [desk.put(unknown, "once", **doubt), desk.put(arrived, "never", **doubt)]
@@ -252,7 +250,7 @@ def test_what_may_have_arrived_is_sent_again_with_leave_only_and_what_did_arrive
     assert (desk.stack.texts(unknown), desk.stack.texts(arrived)) == (["once"], [])
 
 
-def test_a_message_that_was_refused_later_is_replayed_sent_and_no_letter_any_more(desk: Desk, contact: str) -> None:
+def test_message_refused_late_is_replayed_and_leaves_the_dead_letters(desk: Desk, contact: str) -> None:
     message_id, letter = refused_after_all(desk, contact, code=131053)
     assert keys(desk.listed("--error", "131053")) == {letter.key}
 
@@ -280,9 +278,7 @@ def test_a_refusal_that_names_only_whatsapp_s_id_is_found_and_replayed(desk: Des
     assert desk.stack.texts(contact) == ["hello", "hello"]
 
 
-def test_receipts_after_a_death_twice_and_backwards_say_what_became_of_it_and_change_nothing_else(
-    desk: Desk, contact: str
-) -> None:
+def test_repeated_late_receipts_update_dead_letters_without_sending(desk: Desk, contact: str) -> None:
     """One that was refused after all stays in doubt: a copy of it may have arrived; one that was read does not."""
     doubt = {"reason": "in_doubt", "doubts": 2, "provider_id": "wamid.late", "tenant": "late"}
     refused, was_read = desk.put(contact, **doubt), desk.put(contact, **doubt)
@@ -297,7 +293,7 @@ def test_receipts_after_a_death_twice_and_backwards_say_what_became_of_it_and_ch
     assert desk.stack.texts(contact) == []
 
 
-def test_receipts_of_what_nobody_knows_are_counted_and_make_no_letter(desk: Desk, contact: str) -> None:
+def test_receipts_of_unknown_messages_are_logged_and_make_no_dead_letter(desk: Desk, contact: str) -> None:
     before = desk.listed()["total"]
     nobody = desk.put(contact, state=State.DONE, reason=None, provider_id=f"wamid.nobody.{contact}")
     unknown = replace(nobody, key="0" * 40)
@@ -306,7 +302,7 @@ def test_receipts_of_what_nobody_knows_are_counted_and_make_no_letter(desk: Desk
     assert desk.listed()["total"] == before
 
 
-def test_what_could_not_be_read_is_read_again(desk: Desk, contacts: Contacts) -> None:
+def test_unreadable_event_is_parsed_again_on_replay(desk: Desk, contacts: Contacts) -> None:
     """As an older parser left it, which did not know its shape; and one that makes no sense to this one either."""
     who = contacts()
     message_id = f"wamid.{who}"
@@ -323,14 +319,14 @@ def test_what_could_not_be_read_is_read_again(desk: Desk, contacts: Contacts) ->
     desk.stack.wait_logs("dead_lettered", delivery=broken.key, reason="unparsable")
 
 
-def test_an_event_of_a_sender_that_is_still_unknown_is_dropped_again(desk: Desk, contact: str) -> None:
+def test_event_of_a_still_unknown_sender_is_dropped_again(desk: Desk, contact: str) -> None:
     letter = desk.put_event(contact, state=State.DROPPED, reason="unknown_sender", tenant="", sender="200000000000008")
     assert desk.run("replay", letter.key).returncode == 0
     desk.stack.wait_until(lambda: desk.get(letter).round == 1 and desk.get(letter).final, "it was looked at again")
     assert (desk.get(letter).state, desk.get(letter).reason) == (State.DROPPED, "unknown_sender")
 
 
-def test_a_replay_that_is_said_twice_is_one(desk: Desk, contact: str) -> None:
+def test_replay_requested_twice_is_made_once(desk: Desk, contact: str) -> None:
     letter = desk.put(contact, "once")
     assert desk.run("replay", letter.key).returncode == 0
     desk.wait_done(letter)
@@ -340,7 +336,7 @@ def test_a_replay_that_is_said_twice_is_one(desk: Desk, contact: str) -> None:
     assert desk.get(letter).round == 1
 
 
-def test_no_more_than_asked_for_are_replayed(desk: Desk, contacts: Contacts) -> None:
+def test_replay_respects_the_requested_limit(desk: Desk, contacts: Contacts) -> None:
     letters = desk.put_many([contacts() for _ in range(5)], tenant="some")
     assert desk.json("replay", "--tenant", "some", "--limit", "2", "--yes")["replayed"] == 2
     assert sum(desk.get(letter).round for letter in letters) == 2
@@ -350,7 +346,7 @@ def test_no_more_than_asked_for_are_replayed(desk: Desk, contacts: Contacts) -> 
 # ---- discard
 
 
-def test_a_letter_that_is_given_up_says_why_in_its_story_and_nowhere_else(desk: Desk, contact: str) -> None:
+def test_discard_reason_is_shown_in_the_timeline_only(desk: Desk, contact: str) -> None:
     desk.stack.fault("send", "error", code=131026, match={"to": contact})
     message_id = desk.stack.say(contact, "hello")
     desk.stack.wait_settled([message_id])
@@ -369,7 +365,7 @@ def test_a_letter_that_is_given_up_says_why_in_its_story_and_nowhere_else(desk: 
     assert fails(desk.run("replay", letter.key)).endswith("It is dropped.")
 
 
-def test_all_that_match_are_given_up_but_for_those_that_were_sent(desk: Desk, contacts: Contacts) -> None:
+def test_discard_skips_messages_that_were_sent(desk: Desk, contacts: Contacts) -> None:
     letters = desk.put_many([contacts() for _ in range(3)], tenant="over")
     sent = desk.put(contacts(), state=State.DONE, reason=None, provider_id="wamid.over", tenant="over")
     desk.receive(failed(sent))
@@ -401,7 +397,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_call_is_said_in_a_sentence(
+def test_wrong_call_is_reported_in_a_sentence(
     desk: Desk, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments, says = WRONG[name]
@@ -417,19 +413,19 @@ def test_a_wrong_call_is_said_in_a_sentence(
     assert "--help" in line
 
 
-def test_an_id_of_nothing_is_said(desk: Desk) -> None:
+def test_unknown_id_is_reported(desk: Desk) -> None:
     assert "No record has this id" in fails(desk.run("show", "f" * 40))
     assert "No record has this id" in fails(desk.run("replay", "f" * 40))
 
 
-def test_an_id_that_leads_to_several_letters_names_them(desk: Desk, contact: str) -> None:
+def test_id_of_several_dead_letters_lists_them(desk: Desk, contact: str) -> None:
     letters = [desk.put(contact, correlation_id=f"several-{contact}") for _ in range(2)]
     line = fails(desk.run("replay", f"several-{contact}"))
     assert all(letter.key in line for letter in letters)
     assert desk.look("show", f"several-{contact}").count("Dead letter ") == 2
 
 
-def test_without_a_stack_it_says_how_to_start_one(tmp_path: Any) -> None:
+def test_dead_list_without_a_stack_explains_how_to_start_one(tmp_path: Any) -> None:
     result = CliRunner(env={"STORE": None}).invoke(pombo, ["dead", "list", "--data-dir", str(tmp_path)])
     assert result.exit_code == 1
     assert re.search(r"Start one with: \S*pombo up", result.output)
@@ -452,9 +448,7 @@ def test_records_of_a_project_are_not_replayed_into_the_queue_of_this_machine(de
     assert "CLOUD_TASKS" in line
 
 
-def test_where_the_environment_names_all_of_the_stack_the_log_lines_stand_beside_its_own(
-    desk: Desk, contact: str
-) -> None:
+def test_log_lines_join_the_stacks_log_when_the_environment_matches(desk: Desk, contact: str) -> None:
     letter = desk.put(contact)
     result = desk.run("replay", letter.key, **desk.stack.environment)
     assert (result.returncode, result.stderr) == (0, "")
@@ -463,9 +457,7 @@ def test_where_the_environment_names_all_of_the_stack_the_log_lines_stand_beside
     desk.wait_done(letter)
 
 
-def test_where_the_environment_says_otherwise_of_the_queue_the_log_lines_go_to_standard_error(
-    desk: Desk, contact: str
-) -> None:
+def test_log_lines_go_to_standard_error_when_the_queue_differs(desk: Desk, contact: str) -> None:
     letter = desk.put(contact)
     host = desk.stack.environment["CLOUD_TASKS_EMULATOR_HOST"].replace("127.0.0.1", "localhost")
     result = desk.run("replay", letter.key, **{**desk.stack.environment, "CLOUD_TASKS_EMULATOR_HOST": host})
@@ -505,14 +497,14 @@ def test_ctrl_c_ends_a_run_with_what_was_done(desk: Desk, contact: str) -> None:
 # ---- many, and killed half way, with the sweep off
 
 
-def test_300_letters_by_filter_killed_half_way_and_run_again_are_sent_once_each(desk: Desk, contacts: Contacts) -> None:
+def test_killed_replay_of_300_dead_letters_sends_each_once_when_repeated(desk: Desk, contacts: Contacts) -> None:
     letters = desk.put_many([contacts() for _ in range(300)], tenant="many", reason="attempts")
     kill_half_way(desk, letters, "--tenant", "many", "--error", "attempts")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_10000_letters_by_filter_killed_half_way_and_run_again_are_sent_once_each(
+def test_killed_replay_of_10000_dead_letters_sends_each_once_when_repeated(
     make_stack: Callable[..., Stack], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The time of the second run is told, and holds nobody to it."""
@@ -526,7 +518,9 @@ def test_10000_letters_by_filter_killed_half_way_and_run_again_are_sent_once_eac
 
 @pytest.mark.slow
 @pytest.mark.parametrize("store", ["redis", "firestore"])
-def test_it_is_the_same_on_every_store(make_stack: Callable[..., Stack], contacts: Contacts, store: str) -> None:
+def test_dead_letter_commands_work_on_every_store(
+    make_stack: Callable[..., Stack], contacts: Contacts, store: str
+) -> None:
     with make_stack(store=store) as stack:
         desk = Desk(stack)
         _, refused = refused_after_all(desk, contacts())
@@ -563,7 +557,7 @@ def kill_half_way(desk: Desk, letters: Sequence[Delivery], *filters: str) -> flo
     return took
 
 
-def test_no_letter_is_replayed_while_the_queue_does_not_answer(desk: Desk, contacts: Contacts) -> None:
+def test_nothing_is_replayed_while_the_queue_does_not_answer(desk: Desk, contacts: Contacts) -> None:
     """A record that is written without a task would wait for the sweep, and be sent behind the person's back."""
     letters = desk.put_many([contacts() for _ in range(40)], tenant="queueless", reason="attempts")
     filters = ("--tenant", "queueless", "--yes")

@@ -77,14 +77,14 @@ def test_a_replay_writes_the_record_and_then_makes_its_task(desk: Desk) -> None:
     assert desk.tasks == [(letter.key, after.generation)]
 
 
-def test_what_was_confirmed_meanwhile_becomes_done_and_has_no_task(desk: Desk) -> None:
+def test_message_confirmed_meanwhile_becomes_done_without_a_task(desk: Desk) -> None:
     letter = desk.put(a_letter(reason="in_doubt", doubts=2), ReceiptKind.SENT)
     assert desk.replay(letter) == Decision(Done.DONE)
     assert desk.get(letter).state is State.DONE
     assert desk.tasks == []
 
 
-def test_a_letter_that_may_have_arrived_is_left_unless_it_may_double(desk: Desk) -> None:
+def test_doubtful_dead_letter_is_skipped_without_may_double(desk: Desk) -> None:
     letter = desk.put(a_letter(reason="in_doubt", doubts=1))
     outcome = desk.replay(letter)
     assert outcome.done is Done.SKIPPED
@@ -93,7 +93,7 @@ def test_a_letter_that_may_have_arrived_is_left_unless_it_may_double(desk: Desk)
     assert desk.replay(letter, may_double=True) == Decision(Done.REPLAYED)
 
 
-def test_what_is_gone_or_of_a_newer_version_is_left(desk: Desk) -> None:
+def test_missing_record_and_newer_version_are_skipped(desk: Desk) -> None:
     state: Any = "parked"
     newer = desk.put(replace(a_letter(2), state=state))
     for record in (a_letter(1), newer):
@@ -102,7 +102,7 @@ def test_what_is_gone_or_of_a_newer_version_is_left(desk: Desk) -> None:
             assert outcome.why
 
 
-def test_a_discarded_letter_keeps_what_was_said_of_it(desk: Desk, capfd: pytest.CaptureFixture[str]) -> None:
+def test_discarded_dead_letter_stores_its_reason(desk: Desk, capfd: pytest.CaptureFixture[str]) -> None:
     letter = desk.put(a_letter(metadata={"of": "the caller"}))
     with parts.logged():
         assert desk.discard(letter, "c4n4ry") == Decision(Done.DISCARDED)
@@ -145,7 +145,7 @@ WRITTEN = {
 
 @pytest.mark.parametrize("times", [1, 3])
 @pytest.mark.parametrize("name", WRITTEN)
-def test_a_write_that_was_made_and_reported_lost_is_no_failure(desk: Desk, name: str, times: int) -> None:
+def test_write_reported_as_lost_is_not_a_failure(desk: Desk, name: str, times: int) -> None:
     record, receipts, act, said = WRITTEN[name]
     letter = desk.put(record, *receipts)
     desk.store.after = failing(times, StoreUnavailable())
@@ -155,7 +155,7 @@ def test_a_write_that_was_made_and_reported_lost_is_no_failure(desk: Desk, name:
 
 
 @pytest.mark.parametrize("name", WRITTEN)
-def test_a_person_who_was_told_of_a_lost_store_and_asks_again_is_told_what_is(desk: Desk, name: str) -> None:
+def test_repeated_request_after_a_lost_store_gets_the_same_answer(desk: Desk, name: str) -> None:
     record, receipts, act, said = WRITTEN[name]
     letter = desk.put(record, *receipts)
     desk.store.after = lambda *_: StoreUnavailable()
@@ -166,7 +166,7 @@ def test_a_person_who_was_told_of_a_lost_store_and_asks_again_is_told_what_is(de
         assert act(desk, letter) == said
 
 
-def test_a_store_that_stays_away_is_given_up_after_its_patience(desk: Desk) -> None:
+def test_unavailable_store_is_abandoned_after_the_patience(desk: Desk) -> None:
     letter = desk.put(a_letter())
     desk.store.before = lambda *_: StoreUnavailable()
     with pytest.raises(StoreUnavailable):
@@ -174,7 +174,7 @@ def test_a_store_that_stays_away_is_given_up_after_its_patience(desk: Desk) -> N
     assert PATIENCE_SECONDS <= desk.clock.seconds < PATIENCE_SECONDS + 1
 
 
-def test_a_queue_that_is_away_for_a_moment_is_asked_again(desk: Desk) -> None:
+def test_queue_is_retried_during_a_short_outage(desk: Desk) -> None:
     letter = desk.put(a_letter())
     desk.queue.before = failing(2, QueueUnavailable())
     assert desk.replay(letter) == Decision(Done.REPLAYED)
@@ -190,7 +190,7 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("call", ["change", "ensure"])
-def test_a_run_that_is_killed_anywhere_and_run_again_replays_each_once(desk: Desk, call: str, moment: str) -> None:
+def test_run_killed_anywhere_and_repeated_replays_each_once(desk: Desk, call: str, moment: str) -> None:
     letters = [desk.put(a_letter(number)) for number in range(7)]
     port = desk.store if call == "change" else desk.queue
     for nth in (1, 3, 2):
@@ -221,7 +221,7 @@ def a_run(desk: Desk) -> None:
             again(letter.key)
 
 
-def test_what_was_replayed_and_is_not_tried_since_is_found_though_it_is_no_letter_any_more(desk: Desk) -> None:
+def test_replayed_record_without_an_attempt_is_found_as_untried(desk: Desk) -> None:
     letter = desk.put(a_letter())
     desk.queue.before = lambda *_: QueueUnavailable()
     with pytest.raises(QueueUnavailable):
@@ -234,7 +234,7 @@ def test_what_was_replayed_and_is_not_tried_since_is_found_though_it_is_no_lette
 # ---- finding
 
 
-def test_a_search_reads_page_by_page_and_only_as_far_as_it_is_asked(desk: Desk) -> None:
+def test_search_reads_only_the_requested_pages(desk: Desk) -> None:
     for number in range(2 * PAGE + 5):
         desk.put(a_letter(number))
     desk.store.calls.clear()
@@ -244,7 +244,7 @@ def test_a_search_reads_page_by_page_and_only_as_far_as_it_is_asked(desk: Desk) 
     assert sum(len(page.letters) for page in pages) == PAGE + 5
 
 
-def test_what_a_mark_outlived_is_no_letter(desk: Desk) -> None:
+def test_delivered_or_replayed_message_is_not_a_dead_letter(desk: Desk) -> None:
     """Failed and delivered, in any order, is delivered; a failure of the round before is over."""
     done = ended(State.DONE, provider_id="wamid.out")
     desk.put(a_reply(1, **done), ReceiptKind.FAILED, ReceiptKind.DELIVERED)

@@ -54,7 +54,7 @@ def wrong(checks: Mapping[str, Check]) -> list[str]:
 # ---- all is well
 
 
-def test_where_all_is_well_every_check_says_so(stack: Stack) -> None:
+def test_every_check_passes_on_a_healthy_stack(stack: Stack) -> None:
     environ = clean_environment(INTERNAL_TASK_TOKEN=TASK_TOKEN)
     result = cli("doctor", "--json", "--data-dir", str(stack.data_dir), env=environ)
 
@@ -66,7 +66,7 @@ def test_where_all_is_well_every_check_says_so(stack: Stack) -> None:
     assert TASK_TOKEN not in result.stdout, "a secret is not shown"
 
 
-def test_a_person_gets_a_line_for_each_check(stack: Stack) -> None:
+def test_doctor_prints_one_line_for_each_check(stack: Stack) -> None:
     environ = clean_environment(INTERNAL_TASK_TOKEN=TASK_TOKEN)
     result = cli("doctor", "--settings", "--data-dir", str(stack.data_dir), env=environ)
 
@@ -77,7 +77,7 @@ def test_a_person_gets_a_line_for_each_check(stack: Stack) -> None:
     assert "\x1b[" not in result.stdout, "no colours into a pipe"
 
 
-def test_what_is_wrong_is_marked_and_exits_with_1(stack: Stack) -> None:
+def test_failed_checks_are_marked_and_exit_with_1(stack: Stack) -> None:
     environ = clean_environment(INTERNAL_TASK_TOKEN=TASK_TOKEN, STORE="sqlite", SQLITE_PATH=str(stack.data_dir))
     environ |= {"INTERNAL_TASK_BASE_URL": stack.described["internal"], "CLOUD_TASKS_EMULATOR_HOST": "127.0.0.1:9"}
     result = cli("doctor", env=environ)
@@ -95,7 +95,7 @@ def test_marks_have_colours_on_a_terminal() -> None:
     assert click.unstyle(text).splitlines() == ["ok  store  Well.", "NO  task   Unwell."]
 
 
-def test_without_a_stack_it_says_so_in_one_line(tmp_path: Path) -> None:
+def test_doctor_without_a_stack_reports_it_in_one_line(tmp_path: Path) -> None:
     result = cli("doctor", "--data-dir", str(tmp_path))
     assert (result.returncode, result.stdout) == (1, "")
     assert "No Pombo is running" in result.stderr
@@ -104,7 +104,7 @@ def test_without_a_stack_it_says_so_in_one_line(tmp_path: Path) -> None:
 # ---- doctor's own event
 
 
-def test_the_event_of_doctor_is_nobodys(stack: Stack) -> None:
+def test_doctor_event_calls_no_handler_and_leaves_no_dead_letter(stack: Stack) -> None:
     before = stack.store.backlog()
     calls = len(stack.handler_calls())
     for _ in range(2):
@@ -121,7 +121,7 @@ def test_the_event_of_doctor_is_nobodys(stack: Stack) -> None:
     assert stack.logs("dead_lettered", delivery=DOCTOR_KEY) == []
 
 
-def test_a_store_that_has_forgotten_and_a_queue_that_has_not_do_not_deceive_it(stack: Stack, tmp_path: Path) -> None:
+def test_doctor_generation_grows_after_a_store_reset(stack: Stack, tmp_path: Path) -> None:
     """The name of a task is used once; the record's generation grows with time, not from 0."""
     assert wrong(examined(described(stack), patience=60)) == []
     first = stack.store.get(DOCTOR_KEY)
@@ -142,7 +142,7 @@ class Later(SystemClock):
         return datetime.now(UTC) + timedelta(hours=1)
 
 
-def test_its_key_is_an_events_alone() -> None:
+def test_doctor_key_is_valid_for_an_event_only() -> None:
     body = task_body(Task(DOCTOR_KEY, Kind.INBOUND, "correlation-1", generation=1))
     assert parse_task(Kind.INBOUND, body).key == DOCTOR_KEY
     with pytest.raises(TaskInvalid):
@@ -152,7 +152,7 @@ def test_its_key_is_an_events_alone() -> None:
 # ---- the settings
 
 
-def test_a_deployed_service_s_trust_in_iam_is_no_fault_where_doctor_runs() -> None:
+def test_iam_trust_of_a_deployed_service_is_not_a_fault_for_doctor() -> None:
     trusting = {"TRUST_CLOUD_RUN_IAM": "true"}
     assert "TRUST_CLOUD_RUN_IAM" not in faults({"APP_ENV": "prod", **trusting})
     assert "TRUST_CLOUD_RUN_IAM" in faults({"APP_ENV": "local", **trusting})
@@ -173,7 +173,7 @@ def test_a_deployed_service_s_trust_in_iam_is_no_fault_where_doctor_runs() -> No
     ],
     ids=str,
 )
-def test_a_setting_that_is_wrong_is_named_and_hides_nothing(
+def test_wrong_setting_is_named_and_hides_no_other_check(
     stack: Stack, changes: dict[str, str], name: str, said: str
 ) -> None:
     found = examined(described(stack, **changes), patience=60)
@@ -201,9 +201,7 @@ def test_every_fault_of_the_configuration_belongs_to_a_setting(setting: str) -> 
         ("APP_ENV", "moon", set(PARTS)),
     ],
 )
-def test_what_cannot_be_checked_because_of_a_setting_says_so(
-    stack: Stack, name: str, value: str, hidden: set[str]
-) -> None:
+def test_check_that_depends_on_a_wrong_setting_names_it(stack: Stack, name: str, value: str, hidden: set[str]) -> None:
     found = examined(described(stack, **{name: value}), patience=60)
 
     for part in hidden:
@@ -213,7 +211,7 @@ def test_what_cannot_be_checked_because_of_a_setting_says_so(
     assert set(wrong(found)) & set(PARTS) == hidden
 
 
-def test_of_a_misspelt_environment_no_other_setting_is_said_to_be_right() -> None:
+def test_misspelt_environment_is_the_only_checked_setting() -> None:
     """What the others default to depends on it."""
     environ = {"APP_ENV": "prd", "STORE": "sqlite"}
     (check,) = check_all(environ, faults(environ), is_local=False)
@@ -287,7 +285,7 @@ def store(tmp_path: Path) -> Iterator[SqliteStore]:
     store.close()
 
 
-def test_a_store_that_cannot_be_reached_is_said_and_the_token_still_tried(stack: Stack, tmp_path: Path) -> None:
+def test_unreachable_store_is_reported_and_the_token_still_checked(stack: Stack, tmp_path: Path) -> None:
     found = examined(described(stack, SQLITE_PATH=str(tmp_path)))
 
     assert wrong(found) == ["store", "task", "clock"]
@@ -296,7 +294,7 @@ def test_a_store_that_cannot_be_reached_is_said_and_the_token_still_tried(stack:
     assert found["token"].sentence == "The internal service accepts the token."
 
 
-def test_a_damaged_store_is_said(stack: Stack, tmp_path: Path) -> None:
+def test_damaged_store_is_reported(stack: Stack, tmp_path: Path) -> None:
     (tmp_path / "pombo.sqlite").write_bytes(b"this is no database, and never was one\n" * 200)
     found = examined(described(stack, SQLITE_PATH=str(tmp_path / "pombo.sqlite")))
 
@@ -304,7 +302,7 @@ def test_a_damaged_store_is_said(stack: Stack, tmp_path: Path) -> None:
     assert wrong(found) == ["store", "task", "clock"]
 
 
-def test_a_store_that_reads_back_something_else_is_said(store: SqliteStore) -> None:
+def test_store_that_reads_back_another_record_is_reported(store: SqliteStore) -> None:
     with pytest.raises(checks.Wrong, match="is not the one that was written"):
         checks.store(Broken(store, get=lambda _: None), Limits(), SystemClock())
     before = store.get(DOCTOR_KEY)
@@ -329,7 +327,7 @@ def test_the_event_of_doctor_is_of_a_provider_that_the_services_have(
     assert record.provider == "another"
 
 
-def test_a_store_that_loses_the_read_is_said(store: SqliteStore) -> None:
+def test_store_that_fails_the_read_is_reported(store: SqliteStore) -> None:
     def unavailable(_: str) -> None:
         raise StoreUnavailable from TimeoutError()
 
@@ -340,21 +338,21 @@ def test_a_store_that_loses_the_read_is_said(store: SqliteStore) -> None:
 # ---- the task
 
 
-def test_a_queue_that_cannot_be_reached_is_said(stack: Stack) -> None:
+def test_unreachable_queue_is_reported(stack: Stack) -> None:
     found = examined(described(stack, CLOUD_TASKS_EMULATOR_HOST="127.0.0.1:9"))
 
     assert wrong(found) == ["task"]
     assert found["task"].sentence.startswith("Cannot create a task: The task queue cannot be reached")
 
 
-def test_a_queue_that_is_not_there_is_said(stack: Stack) -> None:
+def test_missing_queue_is_reported(stack: Stack) -> None:
     found = examined(described(stack, INBOUND_TASK_QUEUE_NAME="nowhere"))
 
     assert wrong(found) == ["task"]
     assert "the queue does not exist" in found["task"].sentence
 
 
-def test_a_task_that_does_not_come_back_is_said(stack: Stack, store: SqliteStore) -> None:
+def test_task_that_does_not_complete_is_reported(stack: Stack, store: SqliteStore) -> None:
     class Silent:
         def ensure(self, *_: Any) -> None:
             pass
@@ -366,7 +364,7 @@ def test_a_task_that_does_not_come_back_is_said(stack: Stack, store: SqliteStore
         checks.task(store, Silent(), Limits(), SystemClock(), SHORT)
 
 
-def test_a_task_that_does_not_end_or_ends_otherwise_is_said(store: SqliteStore) -> None:
+def test_task_that_ends_late_or_in_another_state_is_reported(store: SqliteStore) -> None:
     class Meddling:
         def __init__(self, **changes: Any) -> None:
             self.changes = changes
@@ -391,7 +389,7 @@ def test_a_task_that_does_not_end_or_ends_otherwise_is_said(store: SqliteStore) 
 # ---- the token
 
 
-def test_a_token_that_is_not_accepted_is_said_and_the_task_does_not_come_back(stack: Stack) -> None:
+def test_rejected_token_is_reported_and_the_task_does_not_complete(stack: Stack) -> None:
     found = examined(described(stack, INTERNAL_TASK_TOKEN="another-token"))
 
     assert wrong(found) == ["task", "token"]
@@ -400,7 +398,7 @@ def test_a_token_that_is_not_accepted_is_said_and_the_task_does_not_come_back(st
     assert "another-token" not in str(found)
 
 
-def test_a_service_that_does_not_answer_is_said(stack: Stack) -> None:
+def test_service_that_does_not_answer_is_reported(stack: Stack) -> None:
     """A task of doctor's goes where its queue leads, whatever doctor takes the address to be."""
     found = examined(described(stack, INTERNAL_TASK_BASE_URL="http://127.0.0.1:9"))
 
@@ -410,7 +408,7 @@ def test_a_service_that_does_not_answer_is_said(stack: Stack) -> None:
     )
 
 
-def test_an_address_of_something_else_is_said(stack: Stack) -> None:
+def test_address_of_another_service_is_reported(stack: Stack) -> None:
     found = examined(described(stack, INTERNAL_TASK_BASE_URL=stack.described["webhook"]))
 
     assert "is not the address of the internal service" in found["token"].sentence
@@ -446,7 +444,7 @@ OURS = b'{"error":"forbidden"}'
 @pytest.mark.parametrize(
     ("status", "body", "account"), [(401, HTML, ""), (403, HTML, ""), (403, OURS, "tasks@p.iam.gserviceaccount.com")]
 )
-def test_of_a_private_service_the_task_tells(status: int, body: bytes, account: str) -> None:
+def test_token_of_a_private_service_is_checked_by_the_task(status: int, body: bytes, account: str) -> None:
     with front(status, body) as url:
         environ = {"INTERNAL_TASK_BASE_URL": url, "TASKS_SERVICE_ACCOUNT": account}
         settings = config.load(environ, config.INTERNAL)
@@ -458,7 +456,7 @@ def test_of_a_private_service_the_task_tells(status: int, body: bytes, account: 
 @pytest.mark.parametrize(
     ("status", "body"), [(400, HTML), (400, b'"task_invalid"'), (200, b"{}"), (404, b""), (500, OURS)]
 )
-def test_an_answer_that_is_not_the_services_own_is_no_proof(status: int, body: bytes) -> None:
+def test_foreign_answer_is_not_proof_of_the_token(status: int, body: bytes) -> None:
     with front(status, body) as url:
         settings = config.load({"INTERNAL_TASK_BASE_URL": url}, config.INTERNAL)
         with pytest.raises(checks.Wrong, match=f"answered {status}"):
@@ -471,14 +469,14 @@ def test_an_answer_that_is_not_the_services_own_is_no_proof(status: int, body: b
 @pytest.mark.parametrize(
     ("seconds", "said"), [(-9, r"[89]\.\d s ahead of the store's"), (9, r"[89]\.\d s behind the store's")]
 )
-def test_a_clock_that_is_off_is_said(store: SqliteStore, seconds: float, said: str) -> None:
+def test_clock_that_is_off_is_reported(store: SqliteStore, seconds: float, said: str) -> None:
     shifted = Broken(store, time=lambda: store.time() + timedelta(seconds=seconds))
 
     with pytest.raises(checks.Wrong, match=said):
         checks.clock(shifted, SystemClock())
 
 
-def test_a_clock_that_is_a_little_off_does_no_harm(store: SqliteStore) -> None:
+def test_clock_that_is_slightly_off_passes(store: SqliteStore) -> None:
     shifted = Broken(store, time=lambda: store.time() + timedelta(seconds=1))
 
     assert checks.clock(shifted, SystemClock()).startswith("The clock differs from the store's by ")
@@ -512,7 +510,7 @@ def test_the_queue_of_either_services_settings_is_the_same(tmp_path: Path) -> No
         assert bootstrap.build_queue(config.load(environ, service)) is not None
 
 
-def test_help_has_examples() -> None:
+def test_doctor_help_has_examples() -> None:
     result = cli("doctor", "--help")
     assert result.returncode == 0
     assert "Examples:" in result.stdout

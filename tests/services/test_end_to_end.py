@@ -100,7 +100,7 @@ def status_of(reply: Delivery, status: str, **more: Any) -> bytes:
 # ---- a message and its replies
 
 
-def test_a_message_is_answered_and_its_whole_story_is_told_by_each_of_its_ids(stack: Stack, contact: str) -> None:
+def test_answered_message_has_its_timeline_by_each_of_its_ids(stack: Stack, contact: str) -> None:
     said = json.loads(stack.cli("say", "hello", "--from", contact, "--wait", "--json").stdout)
     (entry,) = stack.ledger(contact)
     stack.wait_until(lambda: "receipt_read" in stack.what(said["message_id"]), "it was read")
@@ -131,7 +131,7 @@ def test_several_replies_arrive_in_their_order(stack: Stack, contact: str) -> No
     assert (event.state, event.plan_size) == ("done", 12)
 
 
-def test_no_reply_overtakes_one_that_is_held_up(stack: Stack, contact: str) -> None:
+def test_no_reply_overtakes_a_delayed_one(stack: Stack, contact: str) -> None:
     stack.fault("send", "error", code=131016, times=2, match={"to": contact})
 
     stack.wait_settled([stack.say(contact, "!list 4")])
@@ -214,7 +214,7 @@ def test_receipts_are_joined_by_their_echo_and_by_whatsapps_id_in_any_order(
         assert {"receipt_sent", "receipt_delivered", "receipt_read"} <= {one["what"] for one in timeline["events"]}
 
 
-def test_a_receipt_that_overtakes_the_answer_to_the_send_is_kept(stack: Stack, contact: str) -> None:
+def test_receipt_before_the_answer_to_the_send_is_stored(stack: Stack, contact: str) -> None:
     """The simulator's receipts come after 50 ms, its answer after 200."""
     stack.fault("send", "slow", seconds=0.2, match={"to": contact})
 
@@ -250,9 +250,7 @@ def test_a_limit_is_waited_for_and_spends_no_attempt(stack: Stack, contact: str)
     assert reply_of(stack, message_id).attempt == 1
 
 
-def test_a_lost_answer_is_made_up_for_by_a_receipt_or_by_one_more_send(
-    stack: Stack, contacts: Callable[[], str]
-) -> None:
+def test_lost_answer_is_resolved_by_a_receipt_or_one_resend(stack: Stack, contacts: Callable[[], str]) -> None:
     confirmed, silent = contacts(), contacts()
     for contact in (confirmed, silent):
         stack.fault("send", "accept_then_drop", match={"to": contact})
@@ -269,7 +267,7 @@ def test_a_lost_answer_is_made_up_for_by_a_receipt_or_by_one_more_send(
     assert (accepted.at - lost.at).total_seconds() >= 6, "it was sent again within the window"
 
 
-def test_a_refusal_for_good_is_dead_at_once_and_its_task_is_over(stack: Stack, contact: str) -> None:
+def test_permanent_refusal_is_dead_at_once_and_ends_its_task(stack: Stack, contact: str) -> None:
     stack.fault("send", "error", code=131026, times=0, match={"to": contact})
 
     message_id = stack.say(contact, "hello")
@@ -288,7 +286,7 @@ def test_a_refusal_for_good_is_dead_at_once_and_its_task_is_over(stack: Stack, c
 # ---- the team's code
 
 
-def test_a_handler_that_fails_is_called_again_and_given_up_after_its_last_try(
+def test_failing_handler_is_retried_and_the_message_dead_after_its_last_attempt(
     stack: Stack, contacts: Callable[[], str]
 ) -> None:
     once, always, dropping, late = (contacts() for _ in range(4))
@@ -309,7 +307,7 @@ def test_a_handler_that_fails_is_called_again_and_given_up_after_its_last_try(
 # ---- what comes in besides
 
 
-def test_what_nobody_here_was_meant_to_get_is_kept_and_not_handled(stack: Stack, contact: str) -> None:
+def test_message_for_an_unknown_sender_is_stored_and_not_handled(stack: Stack, contact: str) -> None:
     item = text(contact, f"wamid.{contact}", "hello")
 
     assert stack.post(wire(envelope(value([item], sender="200000000000008")))).status_code == 200
@@ -322,7 +320,7 @@ def test_what_nobody_here_was_meant_to_get_is_kept_and_not_handled(stack: Stack,
     assert stack.calls(f"wamid.{contact}") == 0
 
 
-def test_what_cannot_be_read_is_kept_dead_and_holds_back_nothing_beside_it(stack: Stack, contact: str) -> None:
+def test_unreadable_item_is_stored_dead_and_delays_no_other(stack: Stack, contact: str) -> None:
     items = [
         text(contact, f"wamid.{contact}.1", "one"),
         {"id": f"wamid.{contact}.2", "type": 5},
@@ -365,7 +363,7 @@ def test_without_the_internal_token_nothing_is_answered(stack: Stack, contact: s
 
 
 @pytest.mark.parametrize("victim", [*SERVICES, "tasks"])
-def test_a_kill_loses_nothing_and_doubles_nothing(stack: Stack, contacts: Callable[[], str], victim: str) -> None:
+def test_kill_loses_nothing_and_doubles_nothing(stack: Stack, contacts: Callable[[], str], victim: str) -> None:
     """With the sweep off."""
     people = {contacts(): "!list 3" for _ in range(8)}
     with ThreadPoolExecutor(8) as pool:
@@ -379,7 +377,7 @@ def test_a_kill_loses_nothing_and_doubles_nothing(stack: Stack, contacts: Callab
         assert [stack.calls(one) for one in ids] == [1] * 8
 
 
-def test_the_sweep_counts_what_is_open_and_makes_up_for_a_lost_task(stack: Stack, contact: str) -> None:
+def test_sweep_counts_open_records_and_replaces_a_lost_task(stack: Stack, contact: str) -> None:
     body = of_texts(text(contact, f"wamid.{contact}", "hello"), {"id": f"wamid.{contact}.unreadable"})
     stack.fault("task", "drop", match={"queue": "inbound"})
     assert stack.post(body).status_code == 200
@@ -438,7 +436,7 @@ def sweep(stack: Stack) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("count", [200, pytest.param(1000, marks=[pytest.mark.slow, pytest.mark.timeout(600)])])
-def test_a_post_of_the_most_updates_there_may_be_is_handled_once_each(stack: Stack, contact: str, count: int) -> None:
+def test_largest_post_is_handled_once_for_each_update(stack: Stack, contact: str, count: int) -> None:
     ids = [f"wamid.{contact}.{number}" for number in range(count)]
 
     deliver(stack, of_texts(*[text(contact, one, one.rpartition(".")[2]) for one in ids]))

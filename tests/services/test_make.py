@@ -83,7 +83,7 @@ def tree(bare: Path) -> Path:
     ],
     ids=" ".join,
 )
-def test_a_wrong_option_of_make_is_named_as_it_was_typed(tree: Path, words: tuple[str, ...], said: str) -> None:
+def test_wrong_make_option_is_named_as_typed(tree: Path, words: tuple[str, ...], said: str) -> None:
     sentence = sentence_of(make(tree, *words))
     assert sentence.startswith(f"pombo: {said}")
     assert sentence.endswith("Try: make help")
@@ -91,7 +91,7 @@ def test_a_wrong_option_of_make_is_named_as_it_was_typed(tree: Path, words: tupl
 
 
 @pytest.mark.parametrize("words", [("run",), ("demo",), ("try",)], ids=" ".join)
-def test_a_port_in_use_is_told_with_make_s_own_option(tree: Path, words: tuple[str, ...]) -> None:
+def test_port_in_use_is_reported_with_the_make_option(tree: Path, words: tuple[str, ...]) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         port = other.getsockname()[1]
@@ -116,7 +116,7 @@ def test_a_variable_that_a_goal_does_not_take_is_refused(tree: Path, words: tupl
     assert sentence_of(make(tree, *words)) == f"pombo: {said}"
 
 
-def test_where_a_pombo_runs_make_says_how_to_start_another_beside_it(tree: Path) -> None:
+def test_make_explains_how_to_start_a_second_pombo(tree: Path) -> None:
     (tree / "elsewhere").mkdir()
     with (tree / "elsewhere" / "lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -64,9 +64,7 @@ def wait(record: Delivery) -> float:
 
 
 @pytest.mark.parametrize(("code", "meaning"), CODES, ids=[str(code) for code, _ in CODES])
-def test_a_code_does_what_its_class_says(
-    internal: InternalParts, provider: Provider, code: int, meaning: Meaning
-) -> None:
+def test_code_follows_its_class(internal: InternalParts, provider: Provider, code: int, meaning: Meaning) -> None:
     provider.answers.append(error(code, status_of(code)))
 
     answer, record = send(internal, a_reply())
@@ -131,7 +129,7 @@ def test_an_unknown_code_follows_the_rule(
 CALL = {"payload": {"type": "typing", "content": {"message_id": "wamid.1"}, "reply_to": None, "to": "+15550002222"}}
 
 
-def test_a_call_that_was_taken_is_done_without_an_id(internal: InternalParts, provider: Provider) -> None:
+def test_accepted_call_is_done_without_an_id(internal: InternalParts, provider: Provider) -> None:
     provider.answers.append((200, {"success": True}))
     answer, record = send(internal, a_reply(**CALL))
     assert (STATUS[answer.result], record.state, record.provider_id) == (200, State.DONE, None)

@@ -41,7 +41,7 @@ def test_trace_takes_the_first_characters_of_every_id_on_the_screen(stack: Stack
             assert json.loads(result.stdout)["correlation_id"] == event.correlation_id
 
 
-def test_fewer_than_eight_characters_say_how_many_are_needed(stack: Stack, contact: str) -> None:
+def test_fewer_than_eight_characters_report_the_minimum(stack: Stack, contact: str) -> None:
     message_id = stack.say(contact, "hello")
     stack.wait_settled([message_id])
     line = fails(stack.cli("trace", stack.event_key(message_id)[:7]))
@@ -49,7 +49,7 @@ def test_fewer_than_eight_characters_say_how_many_are_needed(stack: Stack, conta
     assert line.endswith("or a whole WhatsApp message id.")
 
 
-def test_every_command_about_dead_letters_takes_the_first_characters_of_a_key(desk: Desk, contact: str) -> None:
+def test_every_dead_letter_command_accepts_the_first_characters_of_a_key(desk: Desk, contact: str) -> None:
     letter = desk.put(contact, attempts_log=tried("refused", 131026))
     shown = json.loads(desk.look("show", letter.key[:8], "--json"))
     assert [one["key"] for one in shown["letters"]] == [letter.key]
@@ -89,9 +89,7 @@ def ambiguous(desk: Desk, contact: str, number: int) -> str:
     ],
     ids=" ".join,
 )
-def test_an_ambiguous_id_is_exit_1_and_shows_what_it_may_mean(
-    desk: Desk, contact: str, arguments: Sequence[str]
-) -> None:
+def test_ambiguous_id_lists_its_matches_with_exit_code_1(desk: Desk, contact: str, arguments: Sequence[str]) -> None:
     prefix = ambiguous(desk, contact, 2)
     where = ("--data-dir", str(desk.stack.data_dir))
     result = cli(*arguments, prefix, *where, env=clean_environment(INTERNAL_TASK_TOKEN=TASK_TOKEN))
@@ -103,13 +101,13 @@ def test_an_ambiguous_id_is_exit_1_and_shows_what_it_may_mean(
     assert contact not in result.stderr
 
 
-def test_of_many_matches_ten_are_shown_and_that_there_are_more(desk: Desk, contact: str) -> None:
+def test_ten_of_many_matches_are_shown_with_a_note(desk: Desk, contact: str) -> None:
     result = desk.stack.cli("trace", ambiguous(desk, contact, 11))
     assert len(result.stderr.splitlines()) == 1 + 10 + 1
     assert result.stderr.splitlines()[-1] == "pombo: More than 10 ids start with this; give more characters."
 
 
-def test_trace_finds_what_was_dropped_because_its_number_is_nobodys(stack: Stack, contact: str) -> None:
+def test_trace_finds_a_message_dropped_for_an_unknown_sender(stack: Stack, contact: str) -> None:
     body = wire(envelope(value([text(contact, TEST_BUTTON, "this is a text message")], sender=STRANGER)))
     assert stack.post(body).status_code == 200
 
@@ -122,7 +120,7 @@ def test_trace_finds_what_was_dropped_because_its_number_is_nobodys(stack: Stack
     assert [one["error"] for one in shown["letters"]] == ["unknown_sender"]
 
 
-def test_what_the_log_alone_tells_is_found_by_the_first_characters_too(stack: Stack, contact: str, tmp_path) -> None:
+def test_event_known_only_from_the_log_is_found_by_its_first_characters(stack: Stack, contact: str, tmp_path) -> None:
     message_id = stack.say(contact, "hello")
     stack.wait_settled([message_id])
     event = stack.event(message_id)

@@ -282,7 +282,7 @@ def a_world(directory: Path, server: int | None, settings: Mapping[str, str]) ->
         store.close()
 
 
-def test_nothing_of_a_customer_or_a_secret_is_seen_anywhere(world: World) -> None:
+def test_no_customer_data_or_secret_appears_anywhere(world: World) -> None:
     tell_the_webhook_odd_things(world)
     look_at_the_tasks_of_a_message_that_goes_through(world)
     ask_the_handler_for_trouble(world)
@@ -546,7 +546,7 @@ REACHED = {
 """Where the explosion is on the way of that record."""
 
 
-def test_a_service_that_does_not_start_says_nothing_of_its_secrets(tmp_path: Path) -> None:
+def test_service_that_does_not_start_reveals_no_secret(tmp_path: Path) -> None:
     there = {"K_SERVICE": "pombo", "APP_ENV": "prod"}
     environ = {**SECRETS, **there, "PORT": PHONE, "WHATSAPP_API_BASE_URL": EVERYTHING, "STORE": EVERYTHING}
     for service in (config.WEBHOOK, config.INTERNAL):

@@ -274,7 +274,7 @@ def test_a_webhook_that_comes_again_is_answered_and_done_once(world: World) -> N
     ],
     ids=["unsigned", "wrong", "by the other's rule", "for another path", "no such path", "a provider's own name"],
 )
-def test_what_the_second_provider_did_not_sign_is_not_read(
+def test_unsigned_request_of_the_second_provider_is_not_read(
     world: World, path: str, headers: dict[str, str], status: int
 ) -> None:
     assert world.raw(path, b"Sid=1", headers).status_code == status
@@ -337,7 +337,7 @@ def test_an_outage_of_the_second_provider_is_its_own(world: World) -> None:
     assert world.store.marks(sender_id("acme", OURS)).down is None
 
 
-def test_what_the_second_provider_cannot_express_is_a_dead_letter_that_says_so(world: World) -> None:
+def test_message_the_second_provider_cannot_express_is_a_dead_letter(world: World) -> None:
     world.writes("IM8", "a picture")
     reply = world.reply("IM8", State.DEAD)
     assert (reply.reason, reply.attempts_log[-1].code) == ("permanent", NOT_EXPRESSIBLE)
@@ -345,7 +345,7 @@ def test_what_the_second_provider_cannot_express_is_a_dead_letter_that_says_so(w
     assert world.acme.sent == []
 
 
-def test_a_call_that_the_second_provider_does_not_have_is_done_without_one(world: World) -> None:
+def test_call_the_second_provider_lacks_is_done_without_one(world: World) -> None:
     world.writes("IM10", "read it")
     assert world.reply("IM10", State.DONE).provider_id is None
     assert world.acme.sent == []

@@ -97,9 +97,7 @@ def test_every_status_of_a_batch_is_applied(stack: Stack, contacts: Callable[[],
     assert word(stack, second).read
 
 
-def test_every_entry_and_change_of_a_call_counts_and_a_strangers_number_is_set_aside(
-    stack: Stack, contact: str
-) -> None:
+def test_every_entry_and_change_counts_and_an_unknown_sender_is_dropped(stack: Stack, contact: str) -> None:
     items = [text(contact, f"wamid.{contact}.{number}", f"text {number}") for number in (1, 2, 3)]
     document = envelope(value([items[0]]), value([items[1]]))
     document["entry"] += envelope(value([items[2]], sender="200000000000008"), account="100000000000009")["entry"]
@@ -155,7 +153,7 @@ def reply_event(stack: Stack, reply: Delivery) -> str:
     return stack.store.by_correlation(reply.correlation_id)[0].key
 
 
-def test_receipts_may_come_in_any_order_and_again(stack: Stack, contact: str) -> None:
+def test_receipts_in_any_order_and_repeated_are_applied(stack: Stack, contact: str) -> None:
     reply = sent_reply(stack, contact)
     times = {"sent": "1790416801", "delivered": "1790416802", "read": "1790416803"}
 
@@ -177,7 +175,7 @@ def test_receipts_may_come_in_any_order_and_again(stack: Stack, contact: str) ->
     assert shown == "sent", "what was read has not failed"
 
 
-def test_a_receipt_that_overtakes_the_answer_to_the_send_is_kept(stack: Stack, contact: str) -> None:
+def test_early_receipt_is_stored_before_the_answer_to_the_send(stack: Stack, contact: str) -> None:
     """The simulator's receipt comes after 50 ms, its answer after 200."""
     stack.fault("send", "slow", seconds=0.2, match={"to": contact})
 
@@ -230,7 +228,7 @@ def test_a_receipt_calls_no_handler_and_makes_no_message(stack: Stack, contact: 
     "shape",
     ["only in the message", "only in contacts", "with an empty number", "with a number too"],
 )
-def test_a_person_with_a_username_is_answered_by_user_id(stack: Stack, contact: str, shape: str) -> None:
+def test_customer_with_a_username_is_answered_by_user_id(stack: Stack, contact: str, shape: str) -> None:
     user_id = f"US.1000000000{contact}"
     item = text(contact, f"wamid.{contact}", "hello", from_user_id=user_id)
     known: dict[str, Any] = {"profile": {"name": "Test User", "username": "testuser"}, "user_id": user_id}
@@ -259,7 +257,7 @@ def test_a_person_with_a_username_is_answered_by_user_id(stack: Stack, contact: 
         assert (entry["recipient"], entry["to"]) == (None, f"+{contact}")
 
 
-def test_a_refusal_of_user_ids_is_final_and_said_in_words(stack: Stack, contact: str) -> None:
+def test_refusal_of_user_ids_is_final_and_explained(stack: Stack, contact: str) -> None:
     """Code 131062: it needs the phone number."""
     user_id = f"US.1000000000{contact}"
     stack.fault("send", "error", code=131062, match={"to": user_id})
@@ -276,7 +274,7 @@ def test_a_refusal_of_user_ids_is_final_and_said_in_words(stack: Stack, contact:
 # ---- an error of the number
 
 
-def test_an_error_of_the_number_is_an_event_of_its_own(stack: Stack) -> None:
+def test_error_of_the_number_is_its_own_event(stack: Stack) -> None:
     error = {"code": 130429, "title": "Rate limit hit", "message": "Rate limit hit", "href": "/documentation"}
     one = value(errors=[error])
 
@@ -318,7 +316,7 @@ ANSWERED: dict[str, tuple[str, Any, str]] = {
 
 
 @pytest.mark.parametrize("name", ANSWERED)
-def test_what_a_person_says_to_get_an_answer_gets_one(stack: Stack, contact: str, name: str) -> None:
+def test_message_that_expects_an_answer_gets_one(stack: Stack, contact: str, name: str) -> None:
     type_, content, answer = ANSWERED[name]
 
     assert stack.post(of_texts(a(type_, content, contact))).status_code == 200
@@ -347,7 +345,7 @@ UNANSWERED: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", UNANSWERED)
-def test_what_opens_no_turn_is_kept_whole_and_answered_by_nobody(stack: Stack, contact: str, name: str) -> None:
+def test_message_without_a_turn_is_stored_whole_and_not_answered(stack: Stack, contact: str, name: str) -> None:
     item = {"id": f"wamid.{contact}", "timestamp": "1790416800", "from": contact} | UNANSWERED[name]
 
     assert [stack.post(of_texts(item)).status_code for _ in range(2)] == [200, 200]
@@ -361,7 +359,7 @@ def test_what_opens_no_turn_is_kept_whole_and_answered_by_nobody(stack: Stack, c
 
 
 @pytest.mark.parametrize("field", ["smb_message_echoes", "history", "standby", "messaging_handovers", "calls"])
-def test_what_comes_by_another_field_is_no_message_to_us(stack: Stack, contact: str, field: str) -> None:
+def test_message_in_another_field_is_not_handled(stack: Stack, contact: str, field: str) -> None:
     item = text(contact, f"wamid.{contact}", "hello")
     items = {"message_echoes": [item], "messages": [item], "history": [{"threads": [{"messages": [item]}]}]}
     one = value(statuses=[receipt("wacid.1", "delivered")], **items)
@@ -390,7 +388,7 @@ def test_news_of_a_partner_belong_to_the_account_that_they_name(stack: Stack) ->
     assert (record.tenant, record.sender) == ("default", "100000000000027")
 
 
-def test_a_person_is_answered_at_the_number_they_write_from(stack: Stack, contact: str) -> None:
+def test_customer_is_answered_at_the_number_they_write_from(stack: Stack, contact: str) -> None:
     """Not at the other way of writing it, which Brazil, Mexico and Argentina have."""
     number = f"5511{contact[-8:]}"
     known = [{"wa_id": f"55119{contact[-8:]}", "user_id": f"BR.{contact}", "profile": {"name": "T"}}]

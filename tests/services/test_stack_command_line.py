@@ -42,7 +42,7 @@ def test_up_describes_itself_in_one_line(plain: Stack) -> None:
     assert plain.pids() == {name: pid for name, pid in described["pids"].items() if pid is not None}
 
 
-def test_up_that_is_told_to_end_while_it_starts_ends_with_exit_0(tmp_path: Path) -> None:
+def test_up_stopped_while_starting_exits_with_0(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
     up = subprocess.Popen(
         command("up", "--ports", "0", "--data-dir", str(data_dir)),
@@ -77,7 +77,7 @@ def test_ctrl_c_while_up_is_still_being_imported_ends_it_with_exit_0(tmp_path: P
     assert (up.returncode, said) == (0, "")
 
 
-def test_up_says_at_once_that_the_store_is_damaged(tmp_path: Path) -> None:
+def test_up_reports_a_damaged_store_at_once(tmp_path: Path) -> None:
     (tmp_path / "pombo.sqlite").write_bytes(b"this is no database, and never was one\n" * 200)
     line = fails(cli("up", "--ports", "0", "--data-dir", str(tmp_path)), only_error=True)
     assert "damaged or no database" in line
@@ -115,7 +115,7 @@ def test_say_without_waiting_ends_once_the_message_is_stored(plain: Stack) -> No
     plain.wait_texts("15550003333", ["hello"])
 
 
-def test_say_for_a_person_reads_like_a_story(plain: Stack) -> None:
+def test_say_prints_a_readable_timeline(plain: Stack) -> None:
     result = plain.cli("say", "hello", "--wait")
 
     assert (result.returncode, result.stderr) == (0, "")
@@ -134,7 +134,7 @@ def test_a_customer_with_a_user_id_and_no_number_is_answered_as_a_recipient(plai
 
 
 @pytest.mark.slow
-def test_say_that_gets_no_answer_ends_with_the_timeline_so_far(plain: Stack) -> None:
+def test_say_without_an_answer_ends_with_the_timeline_so_far(plain: Stack) -> None:
     """It waits for a minute, whatever the machine."""
     plain.fault("send", "error", code=190, times=0, match={"to": "15550004444"})
     try:
@@ -179,12 +179,12 @@ def test_trace_finds_a_message_by_every_id_it_has(plain: Stack) -> None:
 
 
 @pytest.mark.parametrize("given", ["unknown", "0" * 40, "wamid.unknown", "x" * 5000, "%", "é", "' OR 1=1 --"])
-def test_an_unknown_id_is_said_in_one_line(plain: Stack, given: str) -> None:
+def test_unknown_id_is_reported_in_one_line(plain: Stack, given: str) -> None:
     assert "No record has this id" in fails(plain.cli("trace", given))
 
 
 @pytest.mark.parametrize("arguments", [("trace",), ("say",), ("say", "hello", "--from"), ("say", "hello", "--user-id")])
-def test_what_is_no_text_is_said_in_one_line(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_invalid_utf8_argument_is_reported_in_one_line(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     result = subprocess.run(
         [*command(*arguments), b"\xff\xfe", "--data-dir", str(tmp_path)],
         cwd=ROOT,
@@ -212,7 +212,7 @@ def test_what_is_no_text_is_said_in_one_line(tmp_path: Path, arguments: tuple[st
         "15550002222\n",
     ],
 )
-def test_say_from_what_is_no_number_is_refused_in_one_line(tmp_path: Path, number: str) -> None:
+def test_say_from_an_invalid_number_is_refused_in_one_line(tmp_path: Path, number: str) -> None:
     line = fails(cli("say", "hello", "--from", number, "--data-dir", str(tmp_path)), code=2)
     assert "--from" in line
     assert "give a phone number: 5 to 15 digits, with or without a leading +." in line
@@ -220,12 +220,12 @@ def test_say_from_what_is_no_number_is_refused_in_one_line(tmp_path: Path, numbe
 
 
 @pytest.mark.parametrize("number", ["15550002222", "+15550002222", "12345", "1" * 15])
-def test_say_from_a_number_goes_on_to_look_for_a_stack(tmp_path: Path, number: str) -> None:
+def test_say_from_a_valid_number_looks_for_a_stack(tmp_path: Path, number: str) -> None:
     assert "No Pombo is running" in fails(cli("say", "hello", "--from", number, "--data-dir", str(tmp_path)))
 
 
 @pytest.mark.parametrize("user_id", ["", " "])
-def test_say_as_nobody_is_refused_in_one_line(tmp_path: Path, user_id: str) -> None:
+def test_say_with_an_empty_user_id_is_refused_in_one_line(tmp_path: Path, user_id: str) -> None:
     line = fails(cli("say", "hello", "--user-id", user_id, "--data-dir", str(tmp_path)), code=2)
     assert "the user id is empty; omit the option for a customer with a phone number." in line
 
@@ -234,7 +234,7 @@ def test_say_as_nobody_is_refused_in_one_line(tmp_path: Path, user_id: str) -> N
 
 
 @pytest.mark.parametrize("arguments", [("say", "hello"), ("trace", "wamid.x"), ("say", "hello", "--wait", "--json")])
-def test_without_a_stack_a_command_says_so_in_one_line(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_command_without_a_stack_reports_it_in_one_line(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     assert "No Pombo is running" in fails(cli(*arguments, "--data-dir", str(tmp_path)))
 
 
@@ -257,7 +257,7 @@ def test_without_a_stack_a_command_says_so_in_one_line(tmp_path: Path, arguments
         ("--fly",),
     ],
 )
-def test_a_wrong_call_is_said_in_one_line_and_exits_2(arguments: tuple[str, ...]) -> None:
+def test_wrong_call_is_reported_in_one_line_with_exit_code_2(arguments: tuple[str, ...]) -> None:
     fails(cli(*arguments), code=2)
 
 
@@ -269,14 +269,14 @@ def test_every_command_has_help_with_examples(arguments: tuple[str, ...]) -> Non
     assert "Examples:" in result.stdout
 
 
-def test_up_on_a_used_port_says_so_in_one_line(plain: Stack, tmp_path: Path) -> None:
+def test_up_on_a_used_port_reports_it_in_one_line(plain: Stack, tmp_path: Path) -> None:
     port = plain.described["webhook"].rpartition(":")[2]
 
     assert f"Port {port} is in use" in fails(cli("up", "--json", "--ports", port, "--data-dir", str(tmp_path)))
     assert processes_of(tmp_path) == []
 
 
-def test_up_on_a_used_data_directory_says_so_in_one_line_and_disturbs_nobody(plain: Stack) -> None:
+def test_up_on_a_used_data_directory_reports_it_and_disturbs_no_stack(plain: Stack) -> None:
     assert "A Pombo is already running (process " in fails(
         cli("up", "--json", "--ports", "0", "--data-dir", str(plain.data_dir))
     )
@@ -303,14 +303,14 @@ def test_up_with_a_wrong_setting_names_it_in_one_line(tmp_path: Path, settings: 
     assert processes_of(tmp_path) == []
 
 
-def test_up_where_no_data_can_be_kept_says_so_in_one_line(tmp_path: Path) -> None:
+def test_up_without_a_writable_directory_reports_it_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
     fails(cli("up", "--json", "--ports", "0", "--data-dir", str(tmp_path / "file")))
     fails(cli("up", "--json", "--ports", "0", "--data-dir", str(tmp_path / "file" / "below")))
 
 
-def test_a_broken_description_of_the_stack_is_said_in_one_line(tmp_path: Path) -> None:
+def test_broken_stack_description_is_reported_in_one_line(tmp_path: Path) -> None:
     for text in ("", "{", "[]", "{}", "\x00", '{"environment": 5}', '{"environment": {}}'):
         (tmp_path / "stack.json").write_text(text)
         fails(cli("trace", "x", "--data-dir", str(tmp_path)))
@@ -370,7 +370,7 @@ def test_up_that_is_killed_leaves_no_process(tmp_path: Path) -> None:
     assert "No record has this id" in fails(cli("trace", "x", "--data-dir", str(stack.data_dir)))
 
 
-def test_the_end_may_be_asked_for_while_it_starts(tmp_path: Path) -> None:
+def test_up_can_be_stopped_while_it_starts(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
     process = subprocess.Popen(
         command("up", "--json", "--ports", "0", "--data-dir", str(data_dir)),

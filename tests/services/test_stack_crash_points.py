@@ -281,7 +281,7 @@ def test_pombo_up_hands_crash_at_on_and_the_service_dies_once(make_stack: Callab
         assert stack.pids()["internal"] == stack.described["pids"]["internal"], "it crashed once more"
 
 
-def test_both_services_may_reach_the_point_and_one_of_them_dies(make_stack: Callable[..., Stack], contact: str) -> None:
+def test_only_one_service_dies_at_a_crash_point_of_both(make_stack: Callable[..., Stack], contact: str) -> None:
     with make_stack(CRASH_AT="before:queue.ensure") as stack:
         before = stack.pids()
 
@@ -305,7 +305,7 @@ def test_a_point_that_does_not_exist_stops_the_start_with_a_sentence(tmp_path: P
 # ---- that nothing is left out
 
 
-def test_every_point_has_a_crash_test_on_every_store_or_is_no_services() -> None:
+def test_every_point_is_crash_tested_on_every_store_or_called_by_no_service() -> None:
     assert {point.partition(":")[2] for point in crash.points()} == {
         *(passing.method for passing in PASSINGS),
         *NO_SERVICE_CALLS,
@@ -318,7 +318,7 @@ def test_every_point_has_a_crash_test_on_every_store_or_is_no_services() -> None
         assert missed == excused
 
 
-def test_what_no_service_is_said_to_call_is_called_by_none() -> None:
+def test_methods_listed_as_uncalled_are_called_by_no_service() -> None:
     names = {method.partition(".")[2] for method in NO_SERVICE_CALLS}
     reached = reachable("services.webhook.__main__", "services.internal.__main__", "services.webhook.main")
     assert {"shared.pipeline.accept", "shared.pipeline.process_outbound", "services.internal.main"} <= reached
@@ -353,7 +353,7 @@ def source_of(module: str) -> Path:
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
-def test_the_document_names_every_method_and_who_passes_it() -> None:
+def test_document_names_every_method_and_its_callers() -> None:
     text = (ROOT / "docs" / "crash-points.md").read_text()
     rows = re.findall(r"^\| `([a-z_]+\.[a-z_]+)` \| ([^|]*) \|([^|]*)\|([^|]*)\|$", text, re.MULTILINE)
     methods = [f"{port}.{name}" for port, names in crash.methods().items() for name in names]

@@ -35,7 +35,7 @@ def test_twenty_copies_at_the_same_moment_are_answered_once(stack: Stack, contac
     assert stack.calls("wamid.twenty") == 1
 
 
-def test_the_simulator_may_deliver_a_message_ten_times(stack: Stack, contact: str) -> None:
+def test_message_delivered_ten_times_is_answered_once(stack: Stack, contact: str) -> None:
     message_id = stack.say(contact, "hello", times=10)
 
     stack.wait_until(lambda: stack.control("GET", "webhooks")["pending"] == 0, "all ten are delivered")
@@ -82,9 +82,7 @@ def test_a_message_is_not_answered_again_after_a_restart_of_everything(stack: St
     assert stack.texts(contact) == ["hello"]
 
 
-def test_two_numbers_of_one_message_id_are_two_messages_and_the_other_one_is_nobodys(
-    stack: Stack, contact: str
-) -> None:
+def test_message_id_shared_with_an_unknown_number_is_answered_once(stack: Stack, contact: str) -> None:
     item = text(contact, "wamid.elsewhere", "hello")
 
     assert stack.post(wire(envelope(value([item], sender="200000000000008"), value([item])))).status_code == 200

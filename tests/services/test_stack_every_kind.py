@@ -86,7 +86,7 @@ def deliver(stack: Stack, contact: str, name: str) -> str:
 
 
 @pytest.mark.parametrize("name", MESSAGES)
-def test_a_backend_that_asks_for_every_kind_is_given_each_whole_and_its_answer_is_sent(
+def test_backend_for_every_kind_gets_each_message_whole_and_its_reply_is_sent(
     asking: Stack, backend: Backend, contact: str, name: str
 ) -> None:
     type_, content, kind = MESSAGES[name]
@@ -98,7 +98,7 @@ def test_a_backend_that_asks_for_every_kind_is_given_each_whole_and_its_answer_i
     assert (message["kind"], message["raw"]["type"], message["raw"].get(type_)) == (kind, type_, content)
 
 
-def test_what_is_never_handed_over_is_not_handed_to_a_backend_of_every_kind_either(
+def test_groups_and_echoes_are_not_passed_to_a_backend_of_every_kind(
     asking: Stack, backend: Backend, contact: str
 ) -> None:
     text = {"type": "text", "content": {"body": "hello"}}
@@ -122,7 +122,7 @@ def test_what_is_never_handed_over_is_not_handed_to_a_backend_of_every_kind_eith
         ("a poll", "(type poll_creation, code 131051)"),
     ],
 )
-def test_a_message_that_cannot_be_read_is_stored_whole_and_its_timeline_says_what_it_was(
+def test_unreadable_message_is_stored_whole_and_explained_in_its_timeline(
     stack: Stack, contact: str, name: str, said: str
 ) -> None:
     message_id = deliver(stack, contact, name)
@@ -163,7 +163,7 @@ def test_an_update_whose_field_stands_inside_its_value_lifts_a_block(asking: Sta
 
 
 @pytest.mark.parametrize("field", ["history", "smb_app_state_sync"])
-def test_a_sync_of_megabytes_is_kept_in_part_and_raises_no_alert(stack: Stack, field: str) -> None:
+def test_sync_of_megabytes_is_stored_in_part_without_an_alert(stack: Stack, field: str) -> None:
     metadata = {"display_phone_number": "15550001111", "phone_number_id": SENDER}
     value = {"messaging_product": "whatsapp", "metadata": metadata, field: [{"body": "x" * 1000}] * 1500}
     document = {"object": "whatsapp_business_account", "entry": [{"id": ACCOUNT_ID, "changes": [

@@ -114,7 +114,7 @@ def test_buttons_of_the_backend_arrive(asking: Stack, contact: str) -> None:
     assert titles == ["Opening hours", "Talk to a person"]
 
 
-def test_a_backend_that_is_gone_is_asked_again_until_it_is_back(asking: Stack, backend: Backend, contact: str) -> None:
+def test_unavailable_backend_is_retried_until_it_is_back(asking: Stack, backend: Backend, contact: str) -> None:
     backend.close()
     message_id = asking.say(contact, "is anybody there?")
     wait_failed(asking, message_id, "The backend refused the connection.", times=2)
@@ -144,7 +144,7 @@ def test_a_backend_with_another_secret_refuses_until_it_has_ours(asking: Stack, 
     asking.wait_quiet(contact, ["who are you?"])
 
 
-def test_a_backend_that_hangs_is_given_up_and_its_late_answer_is_sent_by_nobody(
+def test_hanging_backend_times_out_and_its_late_answer_is_not_sent(
     asking: Stack, backend: Backend, contact: str
 ) -> None:
     """Frozen, it has the call in its backlog; once it goes on it answers that one too, to a closed connection."""

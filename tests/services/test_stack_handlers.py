@@ -70,7 +70,7 @@ def test_every_shape_of_answer_is_sent_in_order(stack: Stack, told: Told, words:
 
 
 @pytest.mark.parametrize("words", FAILURES)
-def test_a_failing_handler_is_tried_again_and_then_the_message_is_dead(stack: Stack, told: Told, words: str) -> None:
+def test_failing_handler_is_retried_and_then_the_message_is_dead(stack: Stack, told: Told, words: str) -> None:
     contact, message_id = told[words]
 
     stack.wait_settled([message_id], 60)
@@ -90,7 +90,7 @@ def test_a_failing_handler_is_tried_again_and_then_the_message_is_dead(stack: St
     stack.wait_logs("dead_lettered", delivery=event.key, severity="ERROR", reason="error")
 
 
-def test_a_handler_that_drops_a_message_says_why(stack: Stack, told: Told) -> None:
+def test_handler_drop_is_shown_with_its_reason(stack: Stack, told: Told) -> None:
     contact, message_id = told["!drop not for us"]
 
     stack.wait_settled([message_id])
@@ -102,7 +102,7 @@ def test_a_handler_that_drops_a_message_says_why(stack: Stack, told: Told) -> No
     assert timeline["events"][-1]["sentence"] == "The handler dropped it: not for us."
 
 
-def test_a_hanging_handler_is_given_up_with_a_sentence(stack: Stack, told: Told) -> None:
+def test_hanging_handler_times_out_with_a_sentence(stack: Stack, told: Told) -> None:
     _, message_id = told["!hang 9"]
     stack.wait_settled([message_id])
 
@@ -157,7 +157,7 @@ def test_replies_that_cannot_be_sent_keep_no_other_from_being_sent(stack: Stack,
     assert (finished["outbound_planned"], finished["outbound_invalid"]) == (4, 2)
 
 
-def test_a_reply_that_cannot_be_sent_is_listed_shown_not_replayed_and_given_up(stack: Stack, contact: str) -> None:
+def test_unsendable_reply_is_listed_shown_not_replayed_and_discarded(stack: Stack, contact: str) -> None:
     desk = Desk(stack)
     message_id = stack.say(contact, "!wrong")
     stack.wait_settled([message_id])
@@ -197,7 +197,7 @@ def test_a_reply_that_cannot_be_sent_is_listed_shown_not_replayed_and_given_up(s
     ],
     ids=lambda fault: f"{fault['kind']} {fault.get('code', '')}".strip(),
 )
-def test_replies_leave_in_order_although_the_first_is_held_up(stack: Stack, contact: str, fault: dict) -> None:
+def test_replies_leave_in_order_although_the_first_is_delayed(stack: Stack, contact: str, fault: dict) -> None:
     stack.fault("send", **fault, match={"to": contact})
 
     message_id = stack.say(contact, "!list 4")
@@ -208,7 +208,7 @@ def test_replies_leave_in_order_although_the_first_is_held_up(stack: Stack, cont
     assert [reply["shown"] for reply in stack.timeline(message_id)["replies"]][lost:] == ["sent"] * (4 - lost)
 
 
-def test_a_reply_that_waits_for_the_one_before_it_spends_no_attempt_and_says_so(stack: Stack, contact: str) -> None:
+def test_reply_that_waits_for_the_one_before_it_spends_no_attempt(stack: Stack, contact: str) -> None:
     stack.fault("send", "error", code=80007, match={"to": contact})
 
     message_id = stack.say(contact, "!list 2")
@@ -246,7 +246,9 @@ def test_an_exception_is_seen_at_once_by_its_line_and_whole_on_standard_error(st
 
 
 @pytest.mark.parametrize("as_json", [True, False], ids=["json", "text"])
-def test_say_reports_a_failed_try_as_it_happens_and_when_the_next_is(stack: Stack, contact: str, as_json: bool) -> None:
+def test_say_reports_a_failed_attempt_at_once_with_the_time_of_the_next(
+    stack: Stack, contact: str, as_json: bool
+) -> None:
     said = stack.cli("say", "!raise 1", "--from", contact, "--wait", *(["--json"] if as_json else []))
     assert said.returncode == 0
     (line,) = said.stderr.splitlines()
@@ -255,7 +257,7 @@ def test_say_reports_a_failed_try_as_it_happens_and_when_the_next_is(stack: Stac
     assert not as_json or json.loads(said.stdout)["replies"][0]["text"] == "after 1"
 
 
-def test_what_a_handler_prints_is_no_log_line(stack: Stack, contact: str) -> None:
+def test_output_of_a_handler_is_not_in_the_log(stack: Stack, contact: str) -> None:
     """It goes to standard error: standard output holds one JSON object a line."""
     stack.say(contact, "!print")
     stack.wait_texts(contact, ["spoken"])
@@ -263,7 +265,7 @@ def test_what_a_handler_prints_is_no_log_line(stack: Stack, contact: str) -> Non
     assert "a handler speaks" not in (stack.data_dir / "logs.jsonl").read_text()
 
 
-def test_whatever_a_handler_writes_to_standard_output_is_no_log_line(stack: Stack, contact: str) -> None:
+def test_all_standard_output_of_a_handler_goes_to_standard_error(stack: Stack, contact: str) -> None:
     """By the descriptor, by a program that it starts, and while its module is imported."""
     stack.say(contact, "!shout 3 pigeons")
     stack.wait_texts(contact, ["shouted"])

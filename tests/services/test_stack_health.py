@@ -26,7 +26,7 @@ def fragile(make_stack: Callable[..., Stack]) -> Iterator[Stack]:
 
 
 @EACH_SERVICE
-def test_a_healthy_service_says_so(stack: Stack, service: str) -> None:
+def test_healthy_service_answers_ok(stack: Stack, service: str) -> None:
     ready = stack.get(service, "/readyz")
 
     assert (stack.get(service, "/livez").status_code, ready.status_code) == (200, 200)
@@ -44,7 +44,7 @@ def test_a_healthy_service_says_so(stack: Stack, service: str) -> None:
 
 @EACH_SERVICE
 @pytest.mark.parametrize("path", ["/livez", "/startz", "/readyz", "/health"])
-def test_health_is_only_asked(stack: Stack, service: str, path: str) -> None:
+def test_health_routes_accept_only_get(stack: Stack, service: str, path: str) -> None:
     assert stack.http.post(stack.described[service] + path).status_code == 405
 
 
@@ -58,9 +58,7 @@ def test_a_service_whose_handlers_all_hang_asks_to_be_replaced(fragile: Stack, c
     fragile.wait_settled(ids, 60)
 
 
-def test_while_the_store_is_locked_a_webhook_is_answered_500_in_time_and_the_redelivery_goes_through(
-    fragile: Stack, contact: str
-) -> None:
+def test_locked_store_answers_500_in_time_and_redelivery_succeeds(fragile: Stack, contact: str) -> None:
     """The file is held for longer than a POST waits for it."""
     body = of_texts(*[text(contact, f"wamid.{contact}.{number}", f"text {number}") for number in range(20)])
     db = sqlite3.connect(fragile.data_dir / "pombo.sqlite", isolation_level=None, timeout=10)
@@ -85,9 +83,7 @@ def test_while_the_store_is_locked_a_webhook_is_answered_500_in_time_and_the_red
     assert {fragile.calls(one) for one in ids} == {1}
 
 
-def test_a_store_that_is_locked_while_messages_are_on_their_way_costs_time_and_nothing_else(
-    fragile: Stack, contacts: Callable[[], str]
-) -> None:
+def test_locked_store_during_processing_only_delays_messages(fragile: Stack, contacts: Callable[[], str]) -> None:
     people = [contacts() for _ in range(6)]
     ids = [fragile.say(one, "!list 2") for one in people]
     db = sqlite3.connect(fragile.data_dir / "pombo.sqlite", isolation_level=None, timeout=10)
@@ -104,9 +100,7 @@ def test_a_store_that_is_locked_while_messages_are_on_their_way_costs_time_and_n
     assert [fragile.texts(one) for one in people] == [["1", "2"]] * 6
 
 
-def test_while_the_queue_is_away_it_is_said_and_a_webhook_is_answered_500_in_time_and_made_good(
-    fragile: Stack, contact: str
-) -> None:
+def test_unavailable_queue_is_reported_and_redelivery_enqueues_the_message(fragile: Stack, contact: str) -> None:
     """Stored and not queued: the redelivery finds it there, and still has to make its task."""
     body = of_texts(text(contact, f"wamid.{contact}", "hello"))
     fragile.kill("tasks")

@@ -57,7 +57,7 @@ def is_left_to_a_person(stack: Stack, message_id: str, index: int) -> bool:
 
 
 @pytest.mark.parametrize("victims", VICTIMS, ids="+".join)
-def test_a_reply_comes_once_whatever_was_killed_on_its_way(
+def test_reply_arrives_once_after_any_process_is_killed(
     killable: Stack, contacts: Callable[[], str], victims: tuple[str, ...]
 ) -> None:
     survive(killable, victims, 3, contacts)
@@ -66,13 +66,13 @@ def test_a_reply_comes_once_whatever_was_killed_on_its_way(
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("victims", VICTIMS, ids="+".join)
-def test_a_reply_comes_once_however_often_something_was_killed(
+def test_reply_arrives_once_after_any_number_of_kills(
     killable: Stack, contacts: Callable[[], str], victims: tuple[str, ...]
 ) -> None:
     survive(killable, victims, 20, contacts)
 
 
-def test_a_post_that_was_cut_off_by_a_kill_is_made_good_by_its_redelivery(killable: Stack, contact: str) -> None:
+def test_post_cut_off_by_a_kill_is_completed_by_its_redelivery(killable: Stack, contact: str) -> None:
     """60 messages in one POST; the provider sends all of it again until the answer is 200."""
     ids = killable.inbound(**{"from": contact, "type": "text", "content": {"body": "hello"}}, batch=60)
 
@@ -84,9 +84,7 @@ def test_a_post_that_was_cut_off_by_a_kill_is_made_good_by_its_redelivery(killab
     assert {killable.calls(one) for one in ids} == {1}
 
 
-def test_what_was_answered_200_needs_no_redelivery_even_if_all_is_killed_at_once(
-    killable: Stack, contacts: Callable[[], str]
-) -> None:
+def test_webhook_answered_200_survives_the_kill_of_every_process(killable: Stack, contacts: Callable[[], str]) -> None:
     people = {contacts(): f"wamid.acked.{number}" for number in range(5)}
     for one, message_id in people.items():
         assert killable.post(of_texts(text(one, message_id, "hello"))).status_code == 200
@@ -97,7 +95,7 @@ def test_what_was_answered_200_needs_no_redelivery_even_if_all_is_killed_at_once
     assert [killable.texts(one) for one in people] == [["hello"]] * 5
 
 
-def test_what_was_answered_200_outlives_the_kill_of_pombo_itself(make_stack: Callable[..., Stack]) -> None:
+def test_webhook_answered_200_survives_the_kill_of_pombo(make_stack: Callable[..., Stack]) -> None:
     contact, message_id = "15554000001", "wamid.outlives"
     stack = make_stack()
     stack.start()

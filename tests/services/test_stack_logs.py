@@ -24,7 +24,7 @@ def of_services(stack: Stack) -> list[dict]:
     ]
 
 
-def test_every_line_of_a_service_is_json_with_its_time_severity_event_and_sentence(stack: Stack, contact: str) -> None:
+def test_every_log_line_is_json_with_time_severity_event_and_sentence(stack: Stack, contact: str) -> None:
     stack.wait_settled([stack.say(contact, "hello"), stack.say(contact, "!raise 1"), stack.say(contact, "!int")])
 
     lines = of_services(stack)
@@ -37,9 +37,7 @@ def test_every_line_of_a_service_is_json_with_its_time_severity_event_and_senten
     stack.check_logs()
 
 
-def test_a_message_can_be_followed_by_its_correlation_id_from_the_webhook_to_the_last_receipt(
-    stack: Stack, contact: str
-) -> None:
+def test_correlation_id_follows_a_message_from_webhook_to_last_receipt(stack: Stack, contact: str) -> None:
     message_id = stack.say(contact, "!list 2")
     stack.wait_until(
         lambda: all((reply := stack.reply(message_id, index)) and reply.current_receipts.read for index in (0, 1)),
@@ -79,7 +77,7 @@ def test_a_message_can_be_followed_by_its_correlation_id_from_the_webhook_to_the
     assert (enqueued["task_name"], enqueued["queue"]) == (Task.of(first).name, "outbound")
 
 
-def test_a_failure_is_logged_where_it_happened_and_not_in_the_teams_words(stack: Stack, contact: str) -> None:
+def test_handler_failure_is_logged_by_place_without_its_text(stack: Stack, contact: str) -> None:
     message_id = stack.say(contact, "!raise always")
     stack.wait_settled([message_id])
     stack.wait_logs("inbound_failed", inbound_event_id=stack.event_key(message_id))

@@ -60,7 +60,7 @@ def taken(stack: Stack, contact: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", TROUBLES)
-def test_the_replies_after_one_in_trouble_wait_for_its_end_and_no_longer(
+def test_replies_after_a_failing_one_wait_for_its_end_and_no_longer(
     ordered: Stack, told: dict[str, tuple[str, str]], name: str
 ) -> None:
     trouble, (person, message_id) = TROUBLES[name], told[name]
@@ -77,7 +77,7 @@ def test_the_replies_after_one_in_trouble_wait_for_its_end_and_no_longer(
 
 
 @pytest.mark.parametrize("name", [name for name, trouble in TROUBLES.items() if trouble.dead])
-def test_a_reply_that_is_dead_lets_the_next_one_go_and_its_story_says_so(
+def test_dead_reply_releases_the_next_and_the_timeline_shows_it(
     ordered: Stack, told: dict[str, tuple[str, str]], name: str
 ) -> None:
     message_id = told[name][1]
@@ -99,7 +99,7 @@ def story_of_the_third(stack: Stack, message_id: str) -> dict[str, str]:
     return {one["what"]: one["sentence"] for one in moments if one["what"] in ("waiting", "released", "accepted")}
 
 
-def test_what_a_death_let_go_is_told_after_the_dead_one_was_discarded_or_replayed(
+def test_release_is_shown_after_the_dead_reply_is_discarded_or_replayed(
     ordered: Stack, contacts: Callable[[], str]
 ) -> None:
     """The replayed one comes last: those after it had gone."""

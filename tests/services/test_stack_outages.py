@@ -69,7 +69,7 @@ def test_outage_kills_no_message_doubles_none_and_is_reported(
     assert not away.logs("dead_lettered")
 
 
-def test_timeline_says_what_a_message_waits_for(away: Stack, contacts: Callable[[], str]) -> None:
+def test_timeline_shows_what_a_message_waits_for(away: Stack, contacts: Callable[[], str]) -> None:
     first, later = contacts(), contacts()
     away.fault("provider", "refuse", times=0)
     refused = away.say(first, "hello")

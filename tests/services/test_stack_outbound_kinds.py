@@ -87,7 +87,7 @@ def test_every_kind_of_reply_reaches_whatsapp_in_order(stack: Stack, contact: st
     assert len(stack.timeline(message_id)["replies"]) == len(everything(about)) + 2
 
 
-def test_a_person_without_a_phone_gets_every_kind_too(stack: Stack) -> None:
+def test_customer_without_a_phone_gets_every_kind_too(stack: Stack) -> None:
     """The address is `recipient`, without `to`."""
     user_id = "US.10000000000000077001"
     (message_id,) = stack.inbound(
@@ -111,7 +111,7 @@ def test_read_comes_to_whatsapp_before_typing_however_fast_time_goes(stack: Stac
     assert [stack.texts(person) for person in people] == [["seen"]] * len(people)
 
 
-def test_a_typing_call_whose_answer_is_lost_is_made_again_and_holds_nothing_back(stack: Stack, contact: str) -> None:
+def test_typing_call_with_a_lost_answer_is_repeated_and_delays_no_message(stack: Stack, contact: str) -> None:
     stack.fault("send", "drop", times=2, match={"type": "typing"})
 
     message_id = stack.say(contact, "!typing wamid.1")
@@ -128,7 +128,7 @@ def test_a_typing_call_whose_answer_is_lost_is_made_again_and_holds_nothing_back
     assert after.finished_at < typing.finished_at, "the text waited for the call"
 
 
-def test_a_call_on_a_message_that_whatsapp_does_not_know_is_refused_for_good(stack: Stack, contact: str) -> None:
+def test_call_on_an_unknown_message_is_refused_permanently(stack: Stack, contact: str) -> None:
     message_id = stack.say(contact, '!reply {"type": "read", "content": {"message_id": "nothing"}}')
     stack.wait_settled([message_id])
     reply = stack.reply(message_id)
@@ -150,7 +150,7 @@ def test_a_call_on_a_message_that_whatsapp_does_not_know_is_refused_for_good(sta
     ],
     ids=["no source", "too many buttons"],
 )
-def test_a_reply_beyond_a_limit_never_leaves_and_the_timeline_says_which(
+def test_reply_beyond_a_limit_is_not_sent_and_the_timeline_names_the_limit(
     stack: Stack, contact: str, reply: dict[str, Any], sentence: str
 ) -> None:
     message_id = stack.say(contact, f"!reply {json.dumps(reply)}")
@@ -177,7 +177,7 @@ def tap(stack: Stack, contact: str, kind: str, id: str) -> str:
     return message_id
 
 
-def test_the_menu_serves_who_taps_its_buttons(cafe: Stack, contact: str) -> None:
+def test_menu_answers_a_customer_who_taps_its_buttons(cafe: Stack, contact: str) -> None:
     cafe.wait_settled([cafe.say(contact, "hello")])
     (welcome,) = cafe.ledger(contact)
     for button in welcome["body"]["action"]["buttons"][:2]:

@@ -127,7 +127,7 @@ def items(name: str) -> list[dict[str, Any]]:
     return value.get("messages", []) if isinstance(value, dict) else []
 
 
-def test_there_is_a_sample_of_every_type_kind_answer_field_and_receipt_that_the_code_knows() -> None:
+def test_every_type_kind_field_and_receipt_in_the_code_has_a_sample() -> None:
     """Whoever adds one writes its sample."""
     messages = [item for name in HANDED_OVER for item in items(name)]
     assert set(READERS) <= {item["type"] for item in messages}
@@ -148,7 +148,7 @@ def test_there_is_a_sample_of_every_change_of_our_state(sent: dict[str, list[str
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_a_sample_is_as_meta_sends_it_and_of_nobody_real(name: str) -> None:
+def test_sample_has_the_wire_form_of_meta_and_the_local_sender(name: str) -> None:
     body = SAMPLES[name]
     document = json.loads(body)
     assert body == to_wire(document), "compact, and escaped as Meta does"
@@ -166,7 +166,7 @@ def test_a_sample_is_as_meta_sends_it_and_of_nobody_real(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", HANDED_OVER)
-def test_a_message_reaches_the_handler_and_its_reply_the_person(
+def test_message_reaches_the_handler_and_its_reply_the_customer(
     sent: dict[str, list[str]], curious: Stack, name: str
 ) -> None:
     calls = {call["id"]: call["kind"] for call in curious.handler_calls()}
@@ -179,24 +179,20 @@ def test_a_message_reaches_the_handler_and_its_reply_the_person(
 
 
 @pytest.mark.parametrize("name", sorted(KEPT))
-def test_what_is_no_message_to_us_is_kept_and_handed_to_nobody(
-    sent: dict[str, list[str]], curious: Stack, name: str
-) -> None:
+def test_other_event_is_stored_and_passed_to_no_handler(sent: dict[str, list[str]], curious: Stack, name: str) -> None:
     (key,) = sent[name]
     record = curious.store.get(key)
     assert record is not None
     assert (record.state, record.plan_size, record.tenant) == ("done", 0, "default")
 
 
-def test_the_handler_saw_nothing_else(sent: dict[str, list[str]], curious: Stack) -> None:
+def test_handler_saw_no_other_event(sent: dict[str, list[str]], curious: Stack) -> None:
     handed = {item["id"] for name in HANDED_OVER for item in items(name)}
     assert {call["id"] for call in curious.handler_calls()} == handed
     assert sent["batch"]
 
 
-def test_a_receipt_is_kept_by_its_id_and_one_with_an_echo_of_no_record_is_counted(
-    sent: dict[str, list[str]], curious: Stack
-) -> None:
+def test_receipt_is_stored_by_its_id_and_one_of_no_record_is_logged(sent: dict[str, list[str]], curious: Stack) -> None:
     assert all(sent[name] == [] for name in RECEIPT)
     for word in set(RECEIPTS) - {"failed"}:
         curious.wait_logs("receipt_applied", event_type=word, reason="no_echo")
@@ -204,12 +200,12 @@ def test_a_receipt_is_kept_by_its_id_and_one_with_an_echo_of_no_record_is_counte
     curious.wait_logs("receipt_failed", event_type="failed")
 
 
-def test_an_unknown_field_is_no_event_and_counted(sent: dict[str, list[str]], curious: Stack) -> None:
+def test_unknown_field_creates_no_event_and_is_logged(sent: dict[str, list[str]], curious: Stack) -> None:
     assert sent["unknown_field"] == []
     curious.wait_logs("webhook_ignored", reason="unknown_field")
 
 
-def test_sent_again_they_are_duplicates_and_change_nothing(sent: dict[str, list[str]], curious: Stack) -> None:
+def test_resent_samples_are_duplicates_and_change_nothing(sent: dict[str, list[str]], curious: Stack) -> None:
     calls = curious.handler_calls()
     duplicates = len(curious.logs("inbound_duplicate"))
 
@@ -220,7 +216,7 @@ def test_sent_again_they_are_duplicates_and_change_nothing(sent: dict[str, list[
     assert curious.handler_calls() == calls
 
 
-def test_new_ones_are_no_duplicates(sent: dict[str, list[str]], curious: Stack) -> None:
+def test_new_samples_are_not_duplicates(sent: dict[str, list[str]], curious: Stack) -> None:
     result = send("text.json", "batch", "account_alerts.json", "calls", "--new", stack=curious)
     assert result.returncode == 0
     keys = [key for line in result.stdout.splitlines() for key in line.split()[2:]]
@@ -268,14 +264,14 @@ def test_other_news_lift_no_block(curious: Stack, name: str) -> None:
         (["text.json", "--url", "http://127.0.0.1:1/x"], 1, "nothing answers at http://127.0.0.1:1/x"),
     ],
 )
-def test_what_makes_no_sense_is_answered_with_one_sentence(arguments: list[str], code: int, says: str) -> None:
+def test_wrong_call_is_answered_with_one_sentence(arguments: list[str], code: int, says: str) -> None:
     result = send(*arguments)
     assert result.returncode == code
     assert says in result.stderr
     assert "Traceback" not in result.stderr
 
 
-def test_a_refused_one_is_exit_1(curious: Stack) -> None:
+def test_refused_sample_exits_with_1(curious: Stack) -> None:
     url = f"{curious.described['webhook']}/webhooks/whatsapp"
     environment = clean_environment(META_APP_SECRET="wrong")
     command = [sys.executable, str(SEND), "text.json", "--url", url]
@@ -283,14 +279,14 @@ def test_a_refused_one_is_exit_1(curious: Stack) -> None:
     assert (result.returncode, result.stdout.split()[:2]) == (1, ["text.json", "403"])
 
 
-def test_its_list_is_that_of_the_files_and_its_help_has_an_example() -> None:
+def test_sample_list_matches_the_files_and_help_has_an_example() -> None:
     assert send("--list").stdout.split() == [f"{name}.json" for name in SAMPLES]
     shown = send("--help")
     assert shown.returncode == 0
     assert "send.py text.json" in shown.stdout
 
 
-def test_it_runs_from_anywhere(tmp_path: Path) -> None:
+def test_sample_sender_runs_from_any_directory(tmp_path: Path) -> None:
     result = subprocess.run([sys.executable, str(SEND), "--list"], cwd=tmp_path, env=dict(os.environ), timeout=60)
     assert result.returncode == 0
 

@@ -81,7 +81,7 @@ def test_a_lost_answer_that_a_receipt_confirms_is_not_sent_again(sends: Stack, c
     assert "A receipt confirms that WhatsApp has it. Pombo does not resend it." in sentences
 
 
-def test_a_lost_answer_without_a_receipt_is_sent_once_more_after_the_window_and_never_again(
+def test_lost_answer_without_a_receipt_is_resent_once_after_the_window(
     sends: Stack, contacts: Callable[[], str]
 ) -> None:
     once, always, proxy, ordered = (contacts() for _ in range(4))
@@ -128,7 +128,7 @@ def test_a_lost_answer_without_a_receipt_is_sent_once_more_after_the_window_and_
 # ---- refusals
 
 
-def test_a_pair_limit_of_one_contact_holds_back_nobody_else(sends: Stack, contacts: Callable[[], str]) -> None:
+def test_pair_limit_of_one_contact_delays_no_other(sends: Stack, contacts: Callable[[], str]) -> None:
     limited, others = contacts(), [contacts() for _ in range(8)]
     sends.fault("send", "error", code=131056, times=3, match={"to": limited})
 
@@ -143,7 +143,7 @@ def test_a_pair_limit_of_one_contact_holds_back_nobody_else(sends: Stack, contac
     assert moments(sends, held) == ["limited"] * 3 + ["accepted"]
 
 
-def test_a_refusal_for_good_is_tried_once_and_answered_400_once(sends: Stack, contact: str) -> None:
+def test_permanent_refusal_is_attempted_once_and_answered_400_once(sends: Stack, contact: str) -> None:
     sends.fault("send", "error", code=131026, times=0, match={"to": contact})
     calls = len(sends.control("GET", "calls"))
 
@@ -194,7 +194,7 @@ def test_a_provider_that_is_down_for_a_while_gets_each_message_once_when_it_is_b
     assert [moments(sends, one) for one in ids] == [[word, word, "accepted"]] * 4
 
 
-def test_a_provider_that_is_down_is_left_alone_for_as_long_as_it_asks(stack: Stack, contact: str) -> None:
+def test_provider_that_is_down_is_not_called_before_its_retry_after(stack: Stack, contact: str) -> None:
     stack.fault("send", "error", code=131016, status=503, retry_after=2, match={"to": contact})
 
     message_id = stack.say(contact, "hello")
@@ -208,7 +208,7 @@ def test_a_provider_that_is_down_is_left_alone_for_as_long_as_it_asks(stack: Sta
     assert (accepted.at - down.at).total_seconds() >= 2
 
 
-def test_a_provider_that_never_comes_back_costs_no_attempt_until_the_message_is_too_old(
+def test_provider_that_never_recovers_costs_no_attempt_until_max_age(
     make_stack: Callable[..., Stack], contact: str
 ) -> None:
     with make_stack(MESSAGE_MAX_AGE="120s") as stack:
@@ -224,9 +224,7 @@ def test_a_provider_that_never_comes_back_costs_no_attempt_until_the_message_is_
         assert stack.ledger(contact) == []
 
 
-def test_whatsapp_that_is_not_there_at_all_gets_everything_when_it_is_back(
-    sends: Stack, contacts: Callable[[], str]
-) -> None:
+def test_unreachable_whatsapp_gets_every_message_when_it_is_back(sends: Stack, contacts: Callable[[], str]) -> None:
     people = [contacts() for _ in range(3)]
     sends.fault("task", "slow", seconds=1.0, times=3, match={"queue": "outbound"})
     ids = [sends.say(one, "hello") for one in people]

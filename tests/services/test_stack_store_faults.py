@@ -58,9 +58,7 @@ def faulty(
 
 
 @each_way
-def test_without_its_store_a_webhook_is_answered_500_in_time_and_the_redelivery_goes_through(
-    faulty: Faulty, contact: str, way: str
-) -> None:
+def test_store_outage_answers_500_in_time_and_redelivery_succeeds(faulty: Faulty, contact: str, way: str) -> None:
     stack = faulty.stack
     ids = [f"wamid.{contact}.{number}" for number in range(20)]
     body = of_texts(*[text(contact, one, f"text {number}") for number, one in enumerate(ids)])
@@ -80,7 +78,7 @@ def test_without_its_store_a_webhook_is_answered_500_in_time_and_the_redelivery_
 
 
 @each_way
-def test_both_services_say_that_the_store_is_away_and_that_it_is_back(faulty: Faulty, way: str) -> None:
+def test_both_services_report_the_store_unavailable_and_back(faulty: Faulty, way: str) -> None:
     stack = faulty.stack
     with WAYS[way](faulty):
         for service in SERVICES:
@@ -92,7 +90,7 @@ def test_both_services_say_that_the_store_is_away_and_that_it_is_back(faulty: Fa
 
 
 @each_way
-def test_a_store_that_goes_while_messages_are_on_their_way_costs_time_and_nothing_else(
+def test_store_outage_during_processing_only_delays_messages(
     faulty: Faulty, contacts: Callable[[], str], way: str
 ) -> None:
     stack = faulty.stack

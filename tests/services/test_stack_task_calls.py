@@ -94,7 +94,7 @@ def test_the_headers_of_cloud_tasks_prove_nothing(stack: Stack, contact: str, ki
     stack.wait_texts(contact, ["hello"])
 
 
-def test_nobody_sweeps_without_the_token(stack: Stack) -> None:
+def test_sweep_without_the_token_is_forbidden(stack: Stack) -> None:
     url = f"{stack.described['internal']}/internal/sweep"
 
     assert stack.http.post(url).status_code == 403
@@ -136,7 +136,7 @@ def test_tasks_carry_the_first_token_and_nothing_private(stack: Stack, contact: 
 
 
 @BOTH
-def test_a_task_for_a_record_that_is_no_more_is_answered_gone(stack: Stack, kind: str) -> None:
+def test_task_for_a_missing_record_is_answered_200(stack: Stack, kind: str) -> None:
     gone = len(stack.logs("task_gone"))
 
     answer = stack.task(kind, body(kind, "0" * 40))
@@ -175,7 +175,7 @@ def test_a_task_of_an_old_generation_neither_sends_nor_hurries(stack: Stack, con
     assert stack.task("outbound", body("outbound", waiting.key, generation=0)).json() == {"state": "done"}
 
 
-def test_an_old_task_of_an_event_leaves_its_next_try_alone(stack: Stack, contact: str) -> None:
+def test_older_task_of_an_event_leaves_its_next_attempt_alone(stack: Stack, contact: str) -> None:
     message_id = stack.say(contact, "!raise 2")
     waiting = stack.wait_until(
         lambda: (event := stack.event(message_id)) and event.generation == 2 and event.state == "pending" and event,
@@ -203,7 +203,7 @@ def test_an_unknown_version_of_a_task_is_left_to_a_newer_pombo(stack: Stack, con
 
 
 @BOTH
-def test_a_record_in_an_unknown_state_is_left_as_it_is(stack: Stack, contact: str, kind: str) -> None:
+def test_record_in_an_unknown_state_is_unchanged(stack: Stack, contact: str, kind: str) -> None:
     key = records(stack, contact)[kind].key
 
     with sqlite3.connect(stack.data_dir / "pombo.sqlite", timeout=10) as db:
@@ -276,7 +276,7 @@ NO_TASK: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("given", NO_TASK.values(), ids=NO_TASK)
-def test_a_body_that_is_no_task_is_refused_and_logged(stack: Stack, given: Any) -> None:
+def test_invalid_task_body_is_refused_and_logged(stack: Stack, given: Any) -> None:
     refused = len(stack.logs("task_refused"))
 
     answer = stack.task("inbound", given)
@@ -304,7 +304,7 @@ def test_the_content_type_of_a_task_is_ignored(stack: Stack, contact: str, conte
         ("POST", "/webhooks/whatsapp", 404),
     ],
 )
-def test_there_is_nothing_else(stack: Stack, method: str, path: str, status: int) -> None:
+def test_other_method_or_path_is_refused(stack: Stack, method: str, path: str, status: int) -> None:
     answer = stack.http.request(method, stack.described["internal"] + path, headers={"X-Internal-Token": TASK_TOKEN})
 
     assert answer.status_code == status

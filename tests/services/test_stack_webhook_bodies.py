@@ -43,7 +43,7 @@ def test_a_thousand_messages_and_a_thousand_receipts_in_one_post_are_all_stored(
     assert stack.texts(contact) == ["x"] * 1000
 
 
-def test_a_body_of_three_megabytes_is_taken(stack: Stack, contact: str) -> None:
+def test_body_of_three_megabytes_is_accepted(stack: Stack, contact: str) -> None:
     items = [text(contact, f"wamid.large.{number}", f"{number} " + "x" * 200_000) for number in range(15)]
     body = of_texts(*items)
     assert 3_000_000 < len(body) <= CAP
@@ -54,7 +54,7 @@ def test_a_body_of_three_megabytes_is_taken(stack: Stack, contact: str) -> None:
     assert sorted(int(one.split()[0]) for one in stack.texts(contact)) == list(range(15))
 
 
-def test_a_body_of_exactly_the_cap_is_taken_and_one_byte_more_is_not(stack: Stack, contact: str) -> None:
+def test_body_of_exactly_the_cap_is_accepted_and_one_byte_more_is_refused(stack: Stack, contact: str) -> None:
     body = of_texts(text(contact, "wamid.cap", "hello"))
     body += b" " * (CAP - len(body))
 
@@ -78,7 +78,7 @@ def test_a_body_over_the_cap_is_refused_without_a_content_length_too(stack: Stac
     assert stack.event("wamid.chunked.large") is None
 
 
-def test_a_body_may_come_in_chunks(stack: Stack, contact: str) -> None:
+def test_chunked_body_is_accepted(stack: Stack, contact: str) -> None:
     body = of_texts(text(contact, "wamid.chunked", "hello"))
 
     def pieces() -> Iterator[bytes]:
@@ -141,7 +141,7 @@ NO_WEBHOOK: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("body", NO_WEBHOOK.values(), ids=NO_WEBHOOK)
-def test_signed_and_nothing_of_ours_is_answered_200_and_counted(stack: Stack, body: bytes) -> None:
+def test_signed_body_without_events_is_answered_200_and_counted(stack: Stack, body: bytes) -> None:
     ignored = len(stack.logs("webhook_ignored"))
 
     answer = stack.post(body)
@@ -191,7 +191,7 @@ BAD_ITEMS = _bad_items()
 
 
 @pytest.mark.parametrize("name", BAD_ITEMS)
-def test_what_stands_beside_a_bad_item_is_answered(stack: Stack, contact: str, name: str) -> None:
+def test_messages_beside_a_bad_item_are_answered(stack: Stack, contact: str, name: str) -> None:
     bad = BAD_ITEMS[name]
     if isinstance(bad, dict) and bad.get("id") == "wamid.bad":
         bad = bad | {"id": f"wamid.bad.{contact}"}
@@ -302,7 +302,7 @@ STRANGE_CHANGES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", STRANGE_CHANGES)
-def test_what_stands_beside_a_strange_change_is_answered(stack: Stack, contact: str, name: str) -> None:
+def test_messages_beside_a_strange_change_are_answered(stack: Stack, contact: str, name: str) -> None:
     items = [text(contact, f"wamid.{contact}.{number}", f"good {number}") for number in (1, 2)]
     document = envelope(value([items[0]]), value([items[1]]))
     document["entry"][0]["changes"].insert(1, STRANGE_CHANGES[name])
@@ -314,7 +314,7 @@ def test_what_stands_beside_a_strange_change_is_answered(stack: Stack, contact: 
     assert sorted(stack.texts(contact)) == ["good 1", "good 2"]
 
 
-def test_nothing_of_all_that_called_the_handler_but_messages(stack: Stack) -> None:
+def test_strange_changes_do_not_call_the_handler(stack: Stack) -> None:
     """Receipts, echoes, news of the account and what could not be read are none of the handler's business."""
     body = wire(envelope(*[change["value"] for change in STRANGE_CHANGES.values() if "value" in change]))
     calls, before, large = stack.handler_calls(), len(met(stack)), large_posts(stack)

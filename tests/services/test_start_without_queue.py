@@ -19,7 +19,7 @@ def _asked(port: int, path: str) -> httpx.Response | None:
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_a_new_instance_starts_while_the_queue_is_away(service: str, tmp_path: Path) -> None:
+def test_new_instance_starts_while_the_queue_is_unavailable(service: str, tmp_path: Path) -> None:
     port = free_port()
     environ = {
         "PORT": str(port),

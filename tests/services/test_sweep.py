@@ -67,7 +67,7 @@ OPEN = {
 
 
 @pytest.mark.parametrize("name", OPEN)
-def test_what_is_overdue_gets_a_task_of_the_next_generation(
+def test_overdue_record_gets_a_task_of_the_next_generation(
     client: FlaskClient, internal: InternalParts, name: str
 ) -> None:
     record = OPEN[name]
@@ -90,9 +90,7 @@ NOT_OVERDUE = {
 
 
 @pytest.mark.parametrize("name", NOT_OVERDUE)
-def test_what_is_not_overdue_or_has_ended_is_left_alone(
-    client: FlaskClient, internal: InternalParts, name: str
-) -> None:
+def test_record_not_overdue_or_final_is_left_alone(client: FlaskClient, internal: InternalParts, name: str) -> None:
     record = NOT_OVERDUE[name]
     put(internal, record)
     status, body = sweep(client)
@@ -101,7 +99,7 @@ def test_what_is_not_overdue_or_has_ended_is_left_alone(
     assert ensured(internal) == []
 
 
-def test_what_is_at_work_is_only_looked_at_later(client: FlaskClient, internal: InternalParts) -> None:
+def test_leased_record_is_only_checked_later(client: FlaskClient, internal: InternalParts) -> None:
     record = an_event(**held(10, sweep_at=PAST))
     put(internal, record)
     status, body = sweep(client)
@@ -122,7 +120,7 @@ def test_the_wait_doubles_with_every_sweep_up_to_six_hours(client: FlaskClient, 
     assert record.generation == 12
 
 
-def test_the_longest_overdue_comes_first_and_all_of_them_come(client: FlaskClient, internal: InternalParts) -> None:
+def test_longest_overdue_comes_first_and_all_are_swept(client: FlaskClient, internal: InternalParts) -> None:
     records = put_many(internal, PAGE + 50)
     status, body = sweep(client)
     assert (status, body["selected"], body["enqueued"]) == (200, PAGE + 50, PAGE + 50)
@@ -165,12 +163,12 @@ def test_two_sweeps_at_once_make_no_more_tasks_than_one(client: FlaskClient, int
 # ---- when a part fails
 
 
-def test_a_store_that_is_away_is_answered_503(client: FlaskClient, internal: InternalParts) -> None:
+def test_unavailable_store_is_answered_503(client: FlaskClient, internal: InternalParts) -> None:
     internal.store.before = lambda *_: StoreUnavailable()
     assert sweep(client) == (503, {"error": "store_unavailable"})
 
 
-def test_a_queue_that_is_away_is_answered_503_and_what_it_missed_is_overdue_again(
+def test_unavailable_queue_is_answered_503_and_its_record_is_swept_again(
     client: FlaskClient, internal: InternalParts
 ) -> None:
     put(internal, an_event(sweep_at=PAST))
@@ -183,7 +181,7 @@ def test_a_queue_that_is_away_is_answered_503_and_what_it_missed_is_overdue_agai
     assert ensured(internal)[-1].generation == 2
 
 
-def test_a_store_that_goes_away_in_the_middle_leaves_the_rest_to_the_next_call(
+def test_store_outage_in_the_middle_leaves_the_rest_to_the_next_sweep(
     client: FlaskClient, internal: InternalParts
 ) -> None:
     records = put_many(internal, 5)
@@ -226,7 +224,7 @@ def test_a_sweep_of_nothing_reports_nothing(client: FlaskClient) -> None:
     assert (status, set(body.values())) == (200, {0})
 
 
-def test_a_queue_that_goes_away_in_the_middle_puts_only_a_few_records_off(
+def test_queue_outage_in_the_middle_delays_only_a_few_records(
     client: FlaskClient, internal: InternalParts, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """And the report is made all the same: nobody else says how much is waiting then."""
@@ -267,7 +265,7 @@ def test_a_record_that_a_newer_version_wrote_does_not_stop_the_others(
 # ---- the report
 
 
-def test_pages_of_records_that_a_newer_version_wrote_starve_nobody(
+def test_pages_of_records_of_a_newer_version_starve_no_other_record(
     client: FlaskClient, internal: InternalParts, tmp_path: Path
 ) -> None:
     records = put_many(internal, PAGE * 2 + 5)
@@ -282,7 +280,7 @@ def test_pages_of_records_that_a_newer_version_wrote_starve_nobody(
     assert (status, body["selected"], body["enqueued"]) == (200, 5, 5)
 
 
-def test_the_report_counts_what_is_open_and_says_how_old_the_oldest_is(
+def test_report_counts_open_records_and_the_age_of_the_oldest(
     client: FlaskClient, internal: InternalParts, capfd: pytest.CaptureFixture[str]
 ) -> None:
     put(
@@ -317,7 +315,7 @@ def test_the_report_counts_what_is_open_and_says_how_old_the_oldest_is(
     assert {name: line[name] for name in in_log} == in_log
 
 
-def test_lost_answer_that_was_not_probed_yet_is_no_outage(
+def test_lost_answer_without_a_probe_is_not_an_outage(
     client: FlaskClient, internal: InternalParts, capfd: pytest.CaptureFixture[str]
 ) -> None:
     put_marks(internal.store.port, down=Outage(NOW))
@@ -346,7 +344,7 @@ CREDENTIAL_OF_TODAY, ANOTHER_NUMBER = stable_hash("credential", "of-today"), "10
         (None, "by receipt", 0, "blocked"),
     ],
 )
-def test_a_sweep_says_of_each_sender_whether_it_is_connected(
+def test_sweep_logs_whether_each_sender_is_connected(
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
     refused: str | None,

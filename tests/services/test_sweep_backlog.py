@@ -229,13 +229,13 @@ def test_a_record_gets_at_most_one_task_more_for_each_doubling(
         pytest.param(12_000, 5, id="12,000 at 5 a second", marks=[pytest.mark.slow, pytest.mark.timeout(900)]),
     ],
 )
-def test_all_of_a_backlog_that_outlasts_the_sweep_finish_at_the_queues_own_pace(
+def test_backlog_that_outlasts_the_sweep_finishes_at_the_queues_pace(
     backlog: Make, kind: str, number: int, per_second: int
 ) -> None:
     check_all_finish_at_the_queues_pace(backlog(KINDS[kind](number), per_second))
 
 
-def test_a_backlog_of_messages_in_trouble_is_handed_over_once_each_and_in_order(backlog: Make) -> None:
+def test_backlog_of_failing_messages_is_sent_once_each_and_in_order(backlog: Make) -> None:
     """Every fifth is limited at first, and of every seventh the answer is lost and a receipt comes."""
     records = messages(600)
     numbers = {record.key: number for number, record in enumerate(records)}
@@ -327,7 +327,7 @@ WAITING_LONG = {
 
 
 @pytest.mark.parametrize("name", WAITING_LONG)
-def test_what_waits_for_hours_is_swept_a_few_times(backlog: Make, name: str) -> None:
+def test_record_that_waits_for_hours_is_swept_a_few_times(backlog: Make, name: str) -> None:
     behind = backlog([WAITING_LONG[name]()], 1)
     block = Block(NOW + timedelta(days=1), timedelta(days=1), 131031)
     parts.put_marks(behind.internal.store.port, block=block)
@@ -335,7 +335,7 @@ def test_what_waits_for_hours_is_swept_a_few_times(backlog: Make, name: str) -> 
     check_is_swept_a_few_times(behind, 12 * 60)
 
 
-def test_a_wait_that_is_counted_from_the_doubt_is_no_wait(backlog: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wait_counted_from_the_doubt_sweeps_too_often(backlog: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep, "sweep_record", counted_from_the_doubt)
     behind = backlog([WAITING_LONG["a message in doubt whose number is blocked"]()], 1)
 

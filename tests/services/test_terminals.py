@@ -91,7 +91,7 @@ def test_json_is_escaped_where_the_terminal_is_not_utf_8(plain: Stack, message_i
 
 
 @pytest.mark.parametrize("name", TERMINALS)
-def test_a_text_can_be_said_from_any_terminal(plain: Stack, name: str) -> None:
+def test_text_can_be_sent_from_any_terminal(plain: Stack, name: str) -> None:
     terminal, encoding = TERMINALS[name]
     out, _ = shown(terminal, encoding, "say", TEXT, "--from", "15550003333", "--wait", "--json", *of_stack(plain))
     assert json.loads(out)["replies"][0]["text"] == TEXT
@@ -191,9 +191,7 @@ def test_a_sentence_about_an_error_is_shown_on_a_terminal_without_utf_8(
     ids=" ".join,
 )
 @pytest.mark.parametrize("terminal", [{}, POSIX], ids=["as it is", "POSIX"])
-def test_an_argument_that_is_no_text_is_refused_by_every_command(
-    words: tuple[str, ...], terminal: Mapping[str, str]
-) -> None:
+def test_invalid_utf8_argument_is_refused_by_every_command(words: tuple[str, ...], terminal: Mapping[str, str]) -> None:
     out, err = shown(terminal, "ascii", *words, NOT_TEXT, code=2)
     assert (out, err) == ("", "pombo: An argument is not valid UTF-8.\n")
 
@@ -208,7 +206,7 @@ def test_an_argument_that_is_no_text_is_refused_by_every_command(
     ],
     ids=["tour", "samples", "pin_images", "send.py"],
 )
-def test_an_argument_that_is_no_text_is_refused_by_every_program(program: tuple[str, ...], said: str) -> None:
+def test_invalid_utf8_argument_is_refused_by_every_program(program: tuple[str, ...], said: str) -> None:
     done = subprocess.run([sys.executable, *program, NOT_TEXT], cwd=ROOT, env=clean_environment(), capture_output=True)
     assert (done.returncode, done.stdout, done.stderr.decode()) == (2, b"", said)
 

@@ -32,7 +32,7 @@ def tour(directory: Path, *arguments: str, **settings: str) -> "subprocess.Popen
     )
 
 
-def test_a_service_that_dies_while_the_first_message_is_on_its_way_comes_back_and_so_does_the_reply(
+def test_service_that_dies_on_the_first_message_restarts_and_the_reply_arrives(
     tmp_path: Path,
 ) -> None:
     running = tour(tmp_path, "--once", CRASH_AT="after:channel.send", TIME_SCALE="20")
@@ -55,7 +55,7 @@ def test_ctrl_c_ends_it_while_it_waits_for_the_first_reply(tmp_path: Path, argum
     assert "Traceback" not in errors
 
 
-def test_make_run_says_what_decides_the_answers_what_already_crashed_and_who_runs_here(tmp_path: Path) -> None:
+def test_make_run_explains_handlers_past_crashes_and_a_running_pombo(tmp_path: Path) -> None:
     """One stack for the three: the tour's hints, a CRASH_AT whose crash has been, and a second tour beside it."""
     (tmp_path / "handlers").symlink_to(ROOT / "handlers")
     (tmp_path / ".pombo").mkdir()

@@ -160,9 +160,7 @@ def duplicate(seconds: float, key: str = KEY) -> dict[str, Any]:
 # ---- what is read
 
 
-def test_the_logs_of_a_project_tell_the_same_as_those_of_this_machine(
-    stack: Stack, contact: str, api: LoggingApi
-) -> None:
+def test_cloud_logs_give_the_same_timeline_as_local_logs(stack: Stack, contact: str, api: LoggingApi) -> None:
     stack.fault("send", "error", code=131056, times=3, match={"to": contact})
     body = of_texts(text(contact, f"wamid.{contact}", "!list 2"))
     assert stack.post(body).status_code == 200
@@ -213,13 +211,13 @@ def test_only_a_bounded_time_is_asked_for(api: LoggingApi) -> None:
         assert 'timestamp<="' in query["filter"]
 
 
-def test_what_is_about_something_else_is_not_read(api: LoggingApi) -> None:
+def test_entries_about_other_records_are_skipped(api: LoggingApi) -> None:
     api.entries = [duplicate(0, key="0a" * 20), {**duplicate(0), "jsonPayload": {"event": "webhook_received"}}]
 
     assert list(api.logs().log_lines(READ, {KEY, CORRELATION})) == []
 
 
-def test_an_entry_that_is_no_line_of_ours_is_left_out() -> None:
+def test_foreign_log_entry_is_skipped() -> None:
     """The filter would not select it; a server may."""
     plain = {"timestamp": stamp(NOW), "textPayload": "Container called exit(1).", "logName": "projects/p/logs/x"}
     with served(Lax([plain, duplicate(0)])) as lax:
@@ -233,7 +231,7 @@ class Lax(LoggingApi):
         return 200, {"entries": self.entries}
 
 
-def test_a_wamid_is_not_told_to_google(api: LoggingApi) -> None:
+def test_wamid_is_not_sent_to_google(api: LoggingApi) -> None:
     """It holds the customer's number, and a project's audit logs may keep what was asked."""
     list(api.logs().log_lines(EVENTS.keys(), {"wamid.HBgLMTU1NTAwMDIyMjI=", KEY, 'x" OR "y'}))
 
@@ -286,7 +284,7 @@ def fails(result: subprocess.CompletedProcess[str]) -> str:
     return line
 
 
-def test_without_credentials_trace_says_so(stack: Stack, contact: str, tmp_path: Path) -> None:
+def test_trace_without_credentials_explains_the_login(stack: Stack, contact: str, tmp_path: Path) -> None:
     message_id = stack.say(contact, "hello")
     stack.wait_settled([message_id])
     environ = clean_environment(GOOGLE_APPLICATION_CREDENTIALS=str(tmp_path / "none.json"))
@@ -296,7 +294,7 @@ def test_without_credentials_trace_says_so(stack: Stack, contact: str, tmp_path:
     assert "gcloud auth application-default login" in fails(result)
 
 
-def test_without_the_extra_trace_says_what_to_install(stack: Stack, contact: str) -> None:
+def test_trace_without_the_extra_explains_what_to_install(stack: Stack, contact: str) -> None:
     message_id = stack.say(contact, "hello")
     stack.wait_settled([message_id])
     blocked = "import sys; sys.modules['google.cloud.logging'] = None; from cli.main import main; main()"
@@ -316,7 +314,7 @@ def test_without_the_extra_trace_says_what_to_install(stack: Stack, contact: str
     )
 
 
-def test_without_a_store_trace_says_so(tmp_path: Path) -> None:
+def test_trace_without_a_store_reports_it(tmp_path: Path) -> None:
     assert "No Pombo is running" in fails(cli("trace", KEY, "--cloud", "my-project", "--data-dir", str(tmp_path)))
 
 

@@ -56,7 +56,7 @@ def whats(stack: Stack, message_id: str) -> list[str]:
 # ---- in
 
 
-def test_a_new_message_that_is_answered_and_read(told: Stack, contact: str) -> None:
+def test_answered_and_read_message_is_shown(told: Stack, contact: str) -> None:
     message_id = told.say(contact, "hello")
     wait_for(told, message_id, "receipt_read")
     told.wait_logs("outbound_enqueued", inbound_event_id=told.event_key(message_id))
@@ -73,7 +73,7 @@ def test_a_new_message_that_is_answered_and_read(told: Stack, contact: str) -> N
     ]
 
 
-def test_a_duplicate_says_how_often_it_came(told: Stack, contact: str) -> None:
+def test_duplicates_are_counted_in_the_timeline(told: Stack, contact: str) -> None:
     body = of_texts(text(contact, f"wamid.{contact}", "hello"))
     assert told.post(body).status_code == 200
     told.wait_settled([f"wamid.{contact}"])
@@ -85,7 +85,7 @@ def test_a_duplicate_says_how_often_it_came(told: Stack, contact: str) -> None:
     assert whats(told, f"wamid.{contact}").count("duplicate") == 1
 
 
-def test_a_handler_that_fails_and_then_answers(told: Stack, contact: str) -> None:
+def test_failed_and_repeated_handler_is_shown(told: Stack, contact: str) -> None:
     message_id = told.say(contact, "!raise 1")
 
     said = wait_for(told, message_id, "handler_failed")
@@ -95,7 +95,7 @@ def test_a_handler_that_fails_and_then_answers(told: Stack, contact: str) -> Non
     assert whats(told, message_id)[:4] == ["received", "handler_failed", "replied", "done"]
 
 
-def test_a_handler_that_failed_says_when_it_is_tried_again(told: Stack, contact: str) -> None:
+def test_failed_handler_is_shown_with_the_time_of_the_retry(told: Stack, contact: str) -> None:
     message_id = told.say(contact, "!raise always")
 
     said = wait_for(told, message_id, "handler_failed", "Next attempt")
@@ -108,7 +108,7 @@ def test_a_handler_that_failed_says_when_it_is_tried_again(told: Stack, contact:
     assert told.timeline(message_id)["shown"] == "failed"
 
 
-def test_a_handler_that_was_killed_at_work(told: Stack, contact: str) -> None:
+def test_killed_handler_is_shown(told: Stack, contact: str) -> None:
     message_id = told.say(contact, "!hang 9")
     assert wait_for(told, message_id, "started") == "The handler is running. (attempt 1)"
     killed = told.kill("internal")
@@ -118,14 +118,14 @@ def test_a_handler_that_was_killed_at_work(told: Stack, contact: str) -> None:
     assert whats(told, message_id)[:3] == ["received", "cut_off", "replied"]
 
 
-def test_a_message_that_the_handler_wants_no_more_of(told: Stack, contact: str) -> None:
+def test_message_dropped_by_the_handler_is_shown(told: Stack, contact: str) -> None:
     message_id = told.say(contact, "!drop it is spam")
     told.wait_settled([message_id])
 
     assert story(told, message_id)[1:] == [("dropped", "The handler dropped it: it is spam.")]
 
 
-def test_a_message_to_a_number_that_is_nobodys(told: Stack, contact: str) -> None:
+def test_message_to_an_unknown_sender_is_shown_as_ignored(told: Stack, contact: str) -> None:
     stranger = "200000000000008"
     body = wire(envelope(value([text(contact, f"wamid.{contact}", "hello")], sender=stranger)))
     assert told.post(body).status_code == 200
@@ -136,7 +136,7 @@ def test_a_message_to_a_number_that_is_nobodys(told: Stack, contact: str) -> Non
     assert re.fullmatch(r"Dropped: no tenant owns this phone number ID\. Kept until \d{4}-\d\d-\d\d\.", end["sentence"])
 
 
-def test_an_item_that_cannot_be_read(told: Stack, contact: str) -> None:
+def test_unreadable_item_is_shown(told: Stack, contact: str) -> None:
     broken = {"type": "text", "from": contact, "text": {"body": f"no id {contact}"}}
     assert told.post(of_texts(broken)).status_code == 200
 
@@ -158,7 +158,7 @@ def timeline_of(stack: Stack, key: str) -> dict[str, Any]:
 # ---- out: what delays it
 
 
-def test_a_send_that_is_retried_says_when(told: Stack, contact: str) -> None:
+def test_retried_send_is_shown_with_its_time(told: Stack, contact: str) -> None:
     told.fault("send", "error", code=999999, transient=True, match={"to": contact})
     message_id = told.say(contact, "hello")
 
@@ -171,7 +171,7 @@ def test_a_send_that_is_retried_says_when(told: Stack, contact: str) -> None:
     assert whats(told, message_id)[3:6] == ["planned", "retry", "accepted"]
 
 
-def test_a_limit_says_whose_it_is_and_when_it_goes_on(told: Stack, contact: str) -> None:
+def test_limit_is_shown_with_its_scope_and_next_attempt(told: Stack, contact: str) -> None:
     told.fault("send", "error", code=131056, times=2, match={"to": contact})
     message_id = told.say(contact, "hello")
 
@@ -181,7 +181,7 @@ def test_a_limit_says_whose_it_is_and_when_it_goes_on(told: Stack, contact: str)
     assert whats(told, message_id)[3:7] == ["planned", "limited", "limited", "accepted"]
 
 
-def test_a_reply_that_waits_for_the_one_before_it(told: Stack, contact: str) -> None:
+def test_reply_waiting_for_the_one_before_it_is_shown(told: Stack, contact: str) -> None:
     told.fault("send", "error", code=131056, times=3, match={"to": contact})
     message_id = told.say(contact, "!list 2")
 
@@ -191,7 +191,9 @@ def test_a_reply_that_waits_for_the_one_before_it(told: Stack, contact: str) -> 
     assert re.fullmatch(rf"Waited for the previous reply; checked \d+ times, the last at {CLOCK}\.", said)
 
 
-def test_what_a_blocked_number_holds_back(make_stack: Callable[..., Stack], contacts: Callable[[], str]) -> None:
+def test_messages_of_a_blocked_number_are_shown_as_waiting(
+    make_stack: Callable[..., Stack], contacts: Callable[[], str]
+) -> None:
     first, later = contacts(), contacts()
     with make_stack() as stack:
         stack.fault("send", "error", code=368, match={"to": first})
@@ -204,7 +206,9 @@ def test_what_a_blocked_number_holds_back(make_stack: Callable[..., Stack], cont
         assert [stack.timeline(one)["replies"][0]["why"] for one in (refused, waiting)] == ["blocked", "blocked"]
 
 
-def test_what_a_refused_token_holds_back(make_stack: Callable[..., Stack], contacts: Callable[[], str]) -> None:
+def test_messages_with_a_refused_token_are_shown_as_waiting(
+    make_stack: Callable[..., Stack], contacts: Callable[[], str]
+) -> None:
     first, later = contacts(), contacts()
     with make_stack() as stack:
         stack.fault("send", "error", code=190, match={"to": first})
@@ -219,7 +223,7 @@ def test_what_a_refused_token_holds_back(make_stack: Callable[..., Stack], conta
 # ---- out: doubt
 
 
-def test_a_lost_answer_that_a_receipt_makes_good(told: Stack, contact: str) -> None:
+def test_lost_answer_confirmed_by_a_receipt_is_shown(told: Stack, contact: str) -> None:
     told.fault("send", "accept_then_drop", match={"to": contact})
     message_id = told.say(contact, "hello")
     told.wait_settled([message_id])
@@ -230,7 +234,7 @@ def test_a_lost_answer_that_a_receipt_makes_good(told: Stack, contact: str) -> N
     )
 
 
-def test_a_lost_answer_that_nothing_makes_good_is_sent_once_more(told: Stack, contact: str) -> None:
+def test_lost_answer_without_a_receipt_is_shown_as_resent(told: Stack, contact: str) -> None:
     told.fault("receipt", "withhold", times=0, match={"to": contact})
     told.fault("send", "accept_then_drop", match={"to": contact})
     message_id = told.say(contact, "hello")
@@ -246,7 +250,7 @@ def test_a_lost_answer_that_nothing_makes_good_is_sent_once_more(told: Stack, co
     ]
 
 
-def test_a_second_doubt_is_for_a_person_to_decide(told: Stack, contact: str) -> None:
+def test_second_doubt_is_shown_as_an_operators_decision(told: Stack, contact: str) -> None:
     told.fault("receipt", "withhold", times=0, match={"to": contact})
     told.fault("send", "accept_then_drop", times=2, match={"to": contact})
     message_id = told.say(contact, "hello")
@@ -260,7 +264,7 @@ def test_a_second_doubt_is_for_a_person_to_decide(told: Stack, contact: str) -> 
     ]
 
 
-def test_a_send_whose_process_was_not_heard_of_again(told: Stack, contact: str) -> None:
+def test_send_whose_process_disappeared_is_shown(told: Stack, contact: str) -> None:
     told.fault("receipt", "withhold", times=0, match={"to": contact})
     told.fault("task", "slow", seconds=2.0, match={"queue": "outbound"})
     message_id = told.say(contact, "hello")
@@ -296,7 +300,7 @@ def lease_for_nobody(stack: Stack, reply: Delivery) -> Delivery:
 # ---- out: the end
 
 
-def test_a_refusal_for_good_says_why(told: Stack, contact: str) -> None:
+def test_permanent_refusal_is_shown_with_its_reason(told: Stack, contact: str) -> None:
     told.fault("send", "error", code=131047, match={"to": contact})
     message_id = told.say(contact, "hello")
     told.wait_settled([message_id])
@@ -308,7 +312,7 @@ def test_a_refusal_for_good_says_why(told: Stack, contact: str) -> None:
     assert told.timeline(message_id)["replies"][0]["shown"] == "failed"
 
 
-def test_a_send_that_has_used_up_its_tries(told: Stack, contact: str) -> None:
+def test_send_without_attempts_left_is_shown(told: Stack, contact: str) -> None:
     told.fault("send", "error", code=999999, transient=True, times=0, match={"to": contact})
     message_id = told.say(contact, "hello")
     told.wait_settled([message_id], 60)
@@ -317,7 +321,7 @@ def test_a_send_that_has_used_up_its_tries(told: Stack, contact: str) -> None:
     assert sentences(told, message_id, "dead")[0].startswith("Failed after 3 attempts. Moved to dead letters;")
 
 
-def test_a_message_that_was_taken_and_could_not_be_delivered(told: Stack, contact: str) -> None:
+def test_accepted_message_that_was_not_delivered_is_shown_as_failed(told: Stack, contact: str) -> None:
     told.fault("receipt", "withhold", times=0, match={"to": contact})
     message_id = told.say(contact, "hello")
     told.wait_settled([message_id])
@@ -332,7 +336,7 @@ def test_a_message_that_was_taken_and_could_not_be_delivered(told: Stack, contac
     assert told.timeline(message_id)["replies"][0]["shown"] == "failed"
 
 
-def test_a_voice_message_that_was_played(told: Stack, contact: str) -> None:
+def test_played_voice_message_is_shown(told: Stack, contact: str) -> None:
     told.fault("receipt", "withhold", times=0, match={"to": contact})
     message_id = told.say(contact, "hello")
     told.wait_settled([message_id])
@@ -343,7 +347,7 @@ def test_a_voice_message_that_was_played(told: Stack, contact: str) -> None:
     assert wait_for(told, message_id, "receipt_played") == "Played by the customer."
 
 
-def test_a_replayed_message_tells_its_rounds_apart(told: Stack, contact: str) -> None:
+def test_replayed_message_shows_its_rounds(told: Stack, contact: str) -> None:
     told.fault("send", "error", code=131026, match={"to": contact})
     message_id = told.say(contact, "hello")
     told.wait_settled([message_id])
@@ -367,9 +371,7 @@ def test_a_replayed_message_tells_its_rounds_apart(told: Stack, contact: str) ->
 # ---- where no record is left
 
 
-def test_a_duplicate_of_a_message_whose_record_has_expired_is_told_by_the_logs(
-    told: Stack, contact: str, tmp_path: Path
-) -> None:
+def test_duplicate_of_an_expired_record_is_shown_from_the_logs(told: Stack, contact: str, tmp_path: Path) -> None:
     body = of_texts(text(contact, f"wamid.{contact}", "hello"))
     assert told.post(body).status_code == 200
     told.wait_settled([f"wamid.{contact}"])  # before that the same again may make sure of its task instead

@@ -37,12 +37,12 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {name.removesuffix(".json"): sentence for name, _, sentence in lines}
 
 
-def test_what_a_person_writes_is_answered_by_the_menu(tried: dict[str, str]) -> None:
+def test_customer_messages_are_answered_by_the_menu(tried: dict[str, str]) -> None:
     for name in ("text", "text_of_username", "image", "voice", "location", "contacts", "order", "button", "flow_reply"):
         assert tried[name] == "processed: typing sent, interactive sent", name
 
 
-def test_news_is_taken_and_answered_by_nobody(tried: dict[str, str]) -> None:
+def test_news_is_accepted_without_a_reply(tried: dict[str, str]) -> None:
     for name in ("account_update", "message_template_status_update", "history", "smb_message_echoes", "own_message"):
         assert tried[name] == "processed, no reply", name
     for name in ("receipt_read", "unknown_field"):
@@ -73,7 +73,7 @@ def test_the_pombo_that_runs_is_used_where_there_is_one(tmp_path: Path) -> None:
     assert "processed: text sent" in ended.stdout, "the echo answers, not the menu"
 
 
-def test_a_sample_that_is_refused_is_exit_1_and_says_so(tmp_path: Path) -> None:
+def test_refused_sample_is_reported_with_exit_code_1(tmp_path: Path) -> None:
     """Signed with a secret that is not the webhook's."""
     with running_in(tmp_path, META_APP_SECRET="another"):
         ended = try_it(tmp_path)
@@ -90,7 +90,7 @@ def held(directory: Path) -> Iterator[None]:
         yield
 
 
-def test_nobody_there_any_more_is_one_sentence(tmp_path: Path) -> None:
+def test_stopped_pombo_is_reported_in_one_sentence(tmp_path: Path) -> None:
     directory = tmp_path / ".pombo"
     directory.mkdir()
     (directory / "stack.json").write_text('{"webhook": "http://127.0.0.1:9"}')
@@ -114,7 +114,7 @@ class Taker(BaseHTTPRequestHandler):
         pass
 
 
-def test_a_store_that_is_away_is_one_sentence(tmp_path: Path) -> None:
+def test_unavailable_store_is_reported_in_one_sentence(tmp_path: Path) -> None:
     directory = tmp_path / ".pombo"
     directory.mkdir()
     with ThreadingHTTPServer(("127.0.0.1", 0), Taker) as webhook:
@@ -126,7 +126,7 @@ def test_a_store_that_is_away_is_one_sentence(tmp_path: Path) -> None:
     assert (ended.returncode, ended.stderr) == (1, "pombo: Redis cannot be reached.\n")
 
 
-def test_a_wrong_call_is_exit_2_and_one_line(tmp_path: Path) -> None:
+def test_wrong_call_is_exit_2_and_one_line(tmp_path: Path) -> None:
     ended = try_it(tmp_path, "--nothing")
     assert (ended.returncode, len(ended.stderr.splitlines())) == (2, 1)
     assert "No such option" in ended.stderr

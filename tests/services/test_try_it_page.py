@@ -87,7 +87,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
         yield Reader(clone, stack)
 
 
-def test_the_first_step_says_what_make_try_says() -> None:
+def test_first_step_shows_the_output_of_make_try() -> None:
     (command,) = commands_of(1)
     assert command == "make try"
     count = len(list((ROOT / "examples" / "requests").glob("*.json")))
@@ -113,7 +113,7 @@ def test_a_webhook_that_comes_twice_is_answered_once(reader: Reader) -> None:
     wait_until(lambda: line in reader.run(f".venv/bin/pombo trace {event}").said, line)
 
 
-def test_what_meta_did_not_sign_is_refused_and_an_unknown_field_is_taken(reader: Reader) -> None:
+def test_unsigned_webhook_is_refused_and_an_unknown_field_accepted(reader: Reader) -> None:
     unsigned, unknown = reader.does(4)
     assert re.match(r"text\.json +403 ", unsigned.said)
     assert unsigned.code == 1
@@ -121,7 +121,7 @@ def test_what_meta_did_not_sign_is_refused_and_an_unknown_field_is_taken(reader:
 
 
 @pytest.mark.parametrize(("number", "code"), [(5, 1), (6, 0)])
-def test_the_timeline_says_what_became_of_a_send_in_trouble(reader: Reader, number: int, code: int) -> None:
+def test_timeline_shows_what_became_of_a_failing_send(reader: Reader, number: int, code: int) -> None:
     fault, say = reader.does(number)
     assert (fault.code, say.code) == (0, code), say.said
     assert said_of(number)
@@ -134,7 +134,7 @@ def test_a_service_that_is_killed_comes_back_and_so_does_the_reply(reader: Reade
     assert reader.run(say).code == 0
 
 
-def test_a_crash_right_after_the_send_is_healed_within_seconds_and_says_how(tmp_path: Path) -> None:
+def test_crash_right_after_the_send_is_recovered_within_seconds(tmp_path: Path) -> None:
     (start,) = [command for command in commands_of(7) if command.startswith("CRASH_AT")]
     *settings, make, run = shlex.split(start)
     assert (make, run) == ("make", "run")
@@ -153,6 +153,6 @@ def test_a_crash_right_after_the_send_is_healed_within_seconds_and_says_how(tmp_
     assert [line for line in said_of(7) if line not in once.stdout] == []
 
 
-def test_all_is_well_at_the_end(reader: Reader) -> None:
+def test_doctor_passes_at_the_end(reader: Reader) -> None:
     (doctor,) = reader.does(10)
     assert doctor.code == 0, doctor.said

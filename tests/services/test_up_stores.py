@@ -73,7 +73,7 @@ def store_port(stack: Stack) -> int:
 # ---- its own server
 
 
-def test_up_serves_its_store_by_a_process_of_its_own_on_this_machine_alone(plain: Stack) -> None:
+def test_up_runs_its_own_store_process_on_loopback_only(plain: Stack) -> None:
     pid = plain.described["pids"]["store"]
 
     assert plain.described["store"] == plain.store_name
@@ -88,13 +88,13 @@ def test_up_serves_its_store_by_a_process_of_its_own_on_this_machine_alone(plain
     assert not list(plain.data_dir.glob("pombo.sqlite*"))
 
 
-def test_nobody_else_may_read_how_the_store_is_reached_nor_what_it_keeps(plain: Stack) -> None:
+def test_store_address_and_data_are_readable_by_the_owner_only(plain: Stack) -> None:
     kept = [plain.data_dir / "stack.json", *plain.data_dir.glob("redis/**/*")]
 
     assert {path.name: stat.S_IMODE(path.stat().st_mode) & 0o077 for path in kept} == {path.name: 0 for path in kept}
 
 
-def test_a_killed_server_is_back_at_once_at_its_place_and_the_stack_works_on(plain: Stack) -> None:
+def test_killed_server_restarts_at_its_port_and_the_stack_continues(plain: Stack) -> None:
     before = json.loads(plain.cli("say", "before", "--wait", "--json").stdout)["message_id"]
     port = store_port(plain)
 
@@ -108,9 +108,7 @@ def test_a_killed_server_is_back_at_once_at_its_place_and_the_stack_works_on(pla
 
 
 @served
-def test_what_the_store_kept_is_there_after_a_restart_of_all_of_it_unless_it_forgets(
-    tmp_path: Path, store: str
-) -> None:
+def test_stored_records_survive_a_full_restart_unless_in_memory(tmp_path: Path, store: str) -> None:
     need_server_of(store)
     with Stack(tmp_path / "data", store_name=store) as stack:
         message_id = json.loads(stack.cli("say", "hello", "--wait", "--json").stdout)["message_id"]
@@ -136,7 +134,7 @@ def test_up_that_is_killed_leaves_no_server_behind(tmp_path: Path, store: str) -
 
 
 @served
-def test_a_server_that_is_not_to_come_back_stays_dead_and_that_is_said(tmp_path: Path, store: str) -> None:
+def test_server_that_must_not_restart_stays_down_and_is_reported(tmp_path: Path, store: str) -> None:
     need_server_of(store)
     with Stack(tmp_path / "data", ("--no-sweep", "--no-restart"), store_name=store) as stack:
         stack.kill("store")
@@ -146,7 +144,7 @@ def test_a_server_that_is_not_to_come_back_stays_dead_and_that_is_said(tmp_path:
             assert stack.get(service, "/readyz").json()["services"] == {"store": "unavailable", "queue": "connected"}
 
 
-def test_up_says_on_the_screen_that_what_is_in_memory_is_lost(tmp_path: Path) -> None:
+def test_up_warns_that_data_in_memory_is_lost(tmp_path: Path) -> None:
     need_server_of("firestore")
     data_dir = tmp_path / "data"
     up = subprocess.Popen(
@@ -191,7 +189,7 @@ def test_a_server_that_the_environment_names_is_used_and_left_running(tmp_path: 
 
 
 @served
-def test_a_server_that_does_not_answer_is_said_in_one_line(tmp_path: Path, store: str) -> None:
+def test_server_that_does_not_answer_is_reported_in_one_line(tmp_path: Path, store: str) -> None:
     need_server_of(store)
     setting = PROGRAMS[store].setting
     with socket.socket() as holder:
@@ -267,7 +265,7 @@ SILENT, KILLED = VERSION + "exit 3", VERSION + "kill -9 $$"
         "an old java",
     ],
 )
-def test_what_is_missing_for_a_store_is_said_in_one_line_with_what_to_do(
+def test_missing_program_of_a_store_is_reported_with_advice(
     tmp_path: Path, store: str, there: tuple[str, ...], scripts: dict[str, str], said: str
 ) -> None:
     if "gcloud" in there:
@@ -281,7 +279,7 @@ def test_what_is_missing_for_a_store_is_said_in_one_line_with_what_to_do(
     assert processes_of(tmp_path / "data") == []
 
 
-def test_a_server_that_says_nothing_is_not_given_the_words_of_the_one_before_it(tmp_path: Path) -> None:
+def test_silent_server_is_not_blamed_for_the_log_of_an_earlier_one(tmp_path: Path) -> None:
     (tmp_path / "store.log").write_text("Ready to accept connections\n")
 
     line = refused("--data-dir", str(tmp_path), "--store", "redis", env=programs(tmp_path / "bin", redis_server=SILENT))
@@ -289,7 +287,7 @@ def test_a_server_that_says_nothing_is_not_given_the_words_of_the_one_before_it(
     assert line == "pombo: redis-server stopped while starting, with exit code 3: it said nothing"
 
 
-def test_a_redis_that_is_no_program_is_said_in_one_line(tmp_path: Path) -> None:
+def test_redis_that_cannot_be_run_is_reported_in_one_line(tmp_path: Path) -> None:
     env = programs(tmp_path / "bin", redis_server="")
     (tmp_path / "bin" / "redis-server").write_bytes(b"\x7fELF, but not really")
 
@@ -348,11 +346,11 @@ def test_the_store_is_the_options_or_the_environments(
         assert result.returncode == 0
 
 
-def test_a_store_that_nobody_knows_is_said_in_one_line(tmp_path: Path) -> None:
+def test_unknown_store_is_reported_in_one_line(tmp_path: Path) -> None:
     assert "STORE" in refused("--data-dir", str(tmp_path), env=clean_environment(STORE="paper"))
 
 
-def test_the_help_tells_of_the_stores_and_their_port() -> None:
+def test_up_help_names_the_stores_and_their_port() -> None:
     words = " ".join(cli("up", "--help").stdout.split())
 
     for said in ("pombo up --store redis", "N+4", "[sqlite|firestore|redis]", "REDIS_URL", "in memory"):
@@ -364,7 +362,7 @@ def test_the_help_tells_of_the_stores_and_their_port() -> None:
     [("redis", [], {"STORE": "redis"}), ("firestore", ["--store", "firestore"], {})],
     ids=["redis, by STORE", "firestore, by the option"],
 )
-def test_the_tour_runs_on_the_store_that_it_is_told(
+def test_tour_runs_on_the_chosen_store(
     tmp_path: Path, store: str, arguments: list[str], settings: dict[str, str]
 ) -> None:
     need_server_of(store)

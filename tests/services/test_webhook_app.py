@@ -76,18 +76,18 @@ def shake(client: FlaskClient, **changes: str) -> Any:
     return client.get(PATH, query_string={name: value for name, value in query.items() if value != "absent"})
 
 
-def test_the_right_word_gets_its_challenge_back_as_plain_text(client: FlaskClient) -> None:
+def test_valid_verify_token_echoes_challenge(client: FlaskClient) -> None:
     answer = shake(client)
     assert (answer.status_code, answer.data) == (200, b"1158201444")
     assert answer.content_type == "text/plain; charset=utf-8"
 
 
-def test_the_older_word_of_the_list_is_taken_too(client: FlaskClient) -> None:
+def test_older_verify_token_of_the_list_is_accepted(client: FlaskClient) -> None:
     assert shake(client, verify_token="an-older-word").status_code == 200
 
 
 @pytest.mark.parametrize("challenge", ["0", "a b+c&d", "é\n🙂", "<script>", ""])
-def test_whatever_the_challenge_is_it_comes_back_as_it_came(client: FlaskClient, challenge: str) -> None:
+def test_any_challenge_is_echoed_unchanged(client: FlaskClient, challenge: str) -> None:
     answer = shake(client, challenge=challenge)
     assert (answer.status_code, answer.data.decode(), answer.mimetype) == (200, challenge, "text/plain")
 
@@ -106,13 +106,13 @@ def test_whatever_the_challenge_is_it_comes_back_as_it_came(client: FlaskClient,
     ],
     ids=str,
 )
-def test_any_other_word_or_mode_is_forbidden(client: FlaskClient, changes: dict[str, str]) -> None:
+def test_any_other_verify_token_or_mode_is_forbidden(client: FlaskClient, changes: dict[str, str]) -> None:
     answer = shake(client, **changes)
     assert (answer.status_code, answer.json) == (403, {"error": "forbidden"})
 
 
 @pytest.mark.parametrize("query", ["", "hub.verify_token=\xff\xfe", "%", "hub.verify_token=%ff%00", "a;b&&=&hub.mode"])
-def test_a_query_that_makes_no_sense_is_forbidden(client: FlaskClient, query: str) -> None:
+def test_invalid_handshake_query_is_forbidden(client: FlaskClient, query: str) -> None:
     assert client.get(PATH, environ_overrides={"QUERY_STRING": query}).status_code == 403
 
 
@@ -156,7 +156,7 @@ def test_the_content_type_is_ignored(client: FlaskClient, webhook: WebhookParts,
         b'{"object":"whatsapp_business_account","entry":5}',
     ],
 )
-def test_what_is_signed_and_says_nothing_is_taken_counted_and_never_quoted(
+def test_signed_body_without_events_is_accepted_counted_and_never_quoted(
     client: FlaskClient, webhook: WebhookParts, body: bytes, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert deliver(client, body).status_code == 200
@@ -198,7 +198,7 @@ def padded(size: int, message_id: str) -> bytes:
     return body + b" " * (size - len(body))
 
 
-def test_a_body_at_the_cap_is_taken_and_one_byte_more_is_not(client: FlaskClient, webhook: WebhookParts) -> None:
+def test_body_at_the_cap_is_accepted_and_one_byte_more_is_refused(client: FlaskClient, webhook: WebhookParts) -> None:
     assert deliver(client, padded(CAP, "wamid.cap")).status_code == 200
     assert webhook.store.port.get(key_of("wamid.cap"))
     answer = deliver(client, padded(CAP + 1, "wamid.over"))
@@ -217,7 +217,7 @@ def test_a_body_at_the_cap_is_taken_and_one_byte_more_is_not(client: FlaskClient
     ],
     ids=str,
 )
-def test_what_was_not_made_durable_is_answered_500(
+def test_failed_store_or_queue_is_answered_500(
     client: FlaskClient, webhook: WebhookParts, port: str, error: Exception, code: str
 ) -> None:
     getattr(webhook, port).before = lambda *_: error
@@ -225,9 +225,7 @@ def test_what_was_not_made_durable_is_answered_500(
     assert (answer.status_code, answer.json) == (500, {"error": code})
 
 
-def test_a_store_that_another_process_holds_is_answered_in_time(
-    tmp_path: Path, app: Flask, client: FlaskClient
-) -> None:
+def test_locked_store_is_answered_in_time(tmp_path: Path, app: Flask, client: FlaskClient) -> None:
     webhook = parts.webhook_parts(tmp_path, queue=parts.NoQueue())
     webhook.store.port.ping()
     with pytest.MonkeyPatch.context() as patch:
@@ -243,7 +241,7 @@ def test_a_store_that_another_process_holds_is_answered_in_time(
     webhook.close()
 
 
-def test_a_queue_that_is_not_there_is_answered_in_time(tmp_path: Path, client: FlaskClient) -> None:
+def test_missing_queue_is_answered_in_time(tmp_path: Path, client: FlaskClient) -> None:
     webhook = parts.webhook_parts(tmp_path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bootstrap, "webhook", lambda: webhook.parts)
@@ -272,12 +270,12 @@ def test_other_methods_are_not_allowed(client: FlaskClient, method: str) -> None
         *("/webhooks/meta", "/webhooks/twilio", "/webhooks/twilio/status", "/%ff", "/a%00b", "/a/../b"),
     ],
 )
-def test_there_is_nothing_at_any_other_path(client: FlaskClient, path: str) -> None:
+def test_any_other_path_is_not_found(client: FlaskClient, path: str) -> None:
     for method in ("GET", "POST"):
         assert client.open(path, method=method).status_code == 404
 
 
-def test_the_process_lives(client: FlaskClient, webhook: WebhookParts) -> None:
+def test_livez_answers_ok_without_store_or_queue(client: FlaskClient, webhook: WebhookParts) -> None:
     answer = client.get("/livez")
     assert (answer.status_code, answer.json) == (200, {"status": "ok"})
     assert webhook.store.calls == webhook.queue.calls == []
@@ -292,7 +290,7 @@ READINESS = [
 
 
 @pytest.mark.parametrize(("gone", "status", "services", "code"), READINESS)
-def test_it_is_ready_while_store_and_queue_answer(
+def test_service_is_ready_while_store_and_queue_answer(
     client: FlaskClient, webhook: WebhookParts, gone: tuple[str, ...], status: str, services: dict[str, str], code: int
 ) -> None:
     for port in gone:
@@ -309,7 +307,7 @@ def test_it_is_ready_while_store_and_queue_answer(
     ("gone", "store", "code"),
     [((), "connected", 200), (("queue",), "connected", 200), (("store",), "unavailable", 503)],
 )
-def test_it_starts_once_the_store_answers_whatever_the_queue_does(
+def test_service_starts_once_the_store_answers_with_any_queue_state(
     client: FlaskClient, webhook: WebhookParts, gone: tuple[str, ...], store: str, code: int
 ) -> None:
     for port in gone:
@@ -423,9 +421,7 @@ def test_gunicorn_takes_a_webhook_to_the_store_and_to_the_queue(served: Served, 
 
 
 @pytest.mark.parametrize("chunked", [False, True], ids=["with a length", "chunked"])
-def test_gunicorn_reads_a_body_over_the_cap_away_so_that_the_client_sees_the_answer(
-    served: Served, chunked: bool
-) -> None:
+def test_gunicorn_drains_a_body_over_the_cap_so_that_the_client_gets_413(served: Served, chunked: bool) -> None:
     """And the next request of the connection is read from its own beginning."""
     connection = served.connect()
     assert send(connection, padded(CAP, f"wamid.cap.{chunked}"), chunked=chunked).read() == b'{"status":"ok"}\n'
@@ -469,7 +465,7 @@ def test_gunicorn_answers_a_broken_request_as_the_clients_fault(served: Served, 
     assert 400 <= status < 500
 
 
-def test_a_webhook_that_breaks_off_is_not_taken(served: Served) -> None:
+def test_incomplete_webhook_is_not_stored(served: Served) -> None:
     body = post(text("wamid.broken.off"))
     head = request(b"X-Hub-Signature-256: " + signed(body).encode(), b"Content-Length: " + str(len(body)).encode())
     with socket.create_connection(("127.0.0.1", served.port), timeout=20) as connection:
@@ -480,7 +476,7 @@ def test_a_webhook_that_breaks_off_is_not_taken(served: Served) -> None:
     assert served.store.get(key_of("wamid.broken.off")) is None
 
 
-def test_clients_that_stop_in_the_middle_hold_up_the_others_no_longer_than_a_request_may_take(served: Served) -> None:
+def test_stalled_clients_delay_others_no_longer_than_the_request_timeout(served: Served) -> None:
     """As many as there are threads, half of them in the head and half in the body: 10 s, and twice the time."""
     head = b"POST /webhooks/whatsapp HTTP/1.1\r\nHost: here\r\n"
     stalled = [socket.create_connection(("127.0.0.1", served.port)) for _ in range(16)]
@@ -497,7 +493,7 @@ def test_clients_that_stop_in_the_middle_hold_up_the_others_no_longer_than_a_req
     assert {answer[:12] for answer in answers} == {b"", b"HTTP/1.1 400"}
 
 
-def test_gunicorn_ends_on_sigterm_and_has_said_nothing_but_log_lines(served: Served) -> None:
+def test_gunicorn_ends_on_sigterm_having_printed_only_log_lines(served: Served) -> None:
     """The last of these tests: there is no server after it."""
     assert served.program.end() == 0
     assert served.program.err.read_text() == ""

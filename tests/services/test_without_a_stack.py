@@ -71,7 +71,7 @@ def test_a_replay_is_refused_before_anything_is_written(left: Left) -> None:
     assert find(left.stack.data_dir).store.get(left.letter.key) == left.letter
 
 
-def test_a_letter_can_be_discarded(left: Left) -> None:
+def test_dead_letter_can_be_discarded(left: Left) -> None:
     result = left.run("dead", "discard", left.letter.key[:8], "--reason", "a wrong number", "--json")
     assert (result.exit_code, json.loads(result.stdout)["discarded"]) == (0, 1)
     record = find(left.stack.data_dir).store.get(left.letter.key)
@@ -80,7 +80,7 @@ def test_a_letter_can_be_discarded(left: Left) -> None:
     assert left.stack.logs("discarded", delivery=left.letter.key)
 
 
-def test_doctor_looks_at_the_store_and_says_what_it_cannot_check(left: Left) -> None:
+def test_doctor_checks_the_store_and_names_what_it_cannot_check(left: Left) -> None:
     result = left.run("doctor", "--json")
     assert result.exit_code == 1
     found = {one["check"]: one for one in json.loads(result.stdout)}
@@ -91,11 +91,11 @@ def test_doctor_looks_at_the_store_and_says_what_it_cannot_check(left: Left) -> 
 
 
 @pytest.mark.parametrize("arguments", [("say", "hello"), ("ledger",)], ids=" ".join)
-def test_what_needs_the_simulator_says_so(left: Left, arguments: tuple[str, ...]) -> None:
+def test_command_that_needs_the_simulator_explains_how_to_start_one(left: Left, arguments: tuple[str, ...]) -> None:
     assert f"pombo up --data-dir {left.stack.data_dir}" in fails(left.stack.cli(*arguments))
 
 
-def test_the_file_is_where_sqlite_path_says(left: Left, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sqlite_path_selects_the_file(left: Left, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("STORE", raising=False)
     monkeypatch.setenv("SQLITE_PATH", str(left.stack.data_dir / "pombo.sqlite"))
     found = describe(tmp_path)
@@ -110,7 +110,7 @@ def test_store_in_the_environment_goes_before_the_file(left: Left, monkeypatch: 
     assert (found.environ["STORE"], found.runs, found.is_local) == ("redis", True, False)
 
 
-def test_a_file_that_is_no_database_is_said_in_one_line(tmp_path: Path) -> None:
+def test_file_that_is_not_a_database_is_reported_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "pombo.sqlite").write_bytes(b"this is no database, and never was one\n" * 200)
     result = CliRunner(env={"STORE": None}).invoke(pombo, ["trace", "x", "--data-dir", str(tmp_path)])
     assert result.exit_code == 1
@@ -123,7 +123,7 @@ def test_a_look_makes_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_person_is_told_that_it_is_the_file(left: Left) -> None:
+def test_trace_without_a_stack_announces_it_on_a_terminal(left: Left) -> None:
     ours, theirs = pty.openpty()
     arguments = command("trace", left.message_id, "--data-dir", str(left.stack.data_dir))
     with Popen(arguments, cwd=ROOT, env=clean_environment(), stdout=theirs, stderr=theirs) as trace:

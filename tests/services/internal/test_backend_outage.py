@@ -236,7 +236,7 @@ def test_account_change_is_applied_while_the_backend_is_down(service: Service) -
     assert marks(service).down is not None
 
 
-def test_event_is_given_up_by_age_and_its_replay_gives_it_a_new_one(service: Service, backend: Backend) -> None:
+def test_expired_event_is_dead_and_its_replay_gets_a_new_max_age(service: Service, backend: Backend) -> None:
     backend.says = lambda *_: (503, b"")
     record = service.put(an_event())
     assert record.give_up_at == NOW + timedelta(hours=24)

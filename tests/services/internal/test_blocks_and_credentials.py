@@ -48,7 +48,7 @@ def test_accepted_probe_lifts_a_block_for_all(service: Service, provider: parts.
 
 
 @pytest.mark.parametrize("code", [3, 10, 200, 299, 131005])
-def test_denied_access_is_tried_again_after_two_hours_by_one_message(
+def test_denied_access_is_retried_after_two_hours_by_one_message(
     service: Service, provider: parts.Provider, code: int
 ) -> None:
     provider.answers += [error(code, 403), error(code, 403)]
@@ -74,7 +74,7 @@ def test_denied_access_is_tried_again_after_two_hours_by_one_message(
 
 
 @pytest.mark.parametrize("code", [0, 102, 190, 467])
-def test_revoked_credential_is_never_tried_again(service: Service, provider: parts.Provider, code: int) -> None:
+def test_revoked_credential_is_never_retried(service: Service, provider: parts.Provider, code: int) -> None:
     provider.answers.append(error(code, 401))
     service.arrive(service.put(a_reply(1)))
     other = service.put(a_reply(2, give_up_at=NOW + timedelta(days=30)))
@@ -225,7 +225,7 @@ def test_receipt_of_a_message_sent_before_the_credential_in_use_blocks_nothing(
 
 
 @pytest.mark.parametrize("code", [131026, 131047, 131049])
-def test_failed_receipt_about_one_message_blocks_nobody(
+def test_failed_receipt_about_one_message_blocks_no_sender(
     service: Service, tmp_path: Path, capfd: pytest.CaptureFixture[str], code: int
 ) -> None:
     (record,) = sent(service, 1)

@@ -37,7 +37,7 @@ def test_without_the_internal_token_nothing_is_read(
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"[]", b"null", b'"c4n4ry"', b"\xff", b'{"v":1}', b'{"c4n4ry":1}', b"[" * 90_000, b"9" * 9000]
 )
-def test_a_body_that_is_no_task_is_refused_and_never_quoted(
+def test_invalid_task_body_is_refused_and_never_quoted(
     service: Service, route: str, body: bytes, capfd: pytest.CaptureFixture[str]
 ) -> None:
     answer = service.client.post(f"/internal/{route}", data=body, headers={"X-Internal-Token": TOKEN})
@@ -48,7 +48,7 @@ def test_a_body_that_is_no_task_is_refused_and_never_quoted(
     assert "c4n4ry" not in json.dumps(said(capfd, "task_refused"))
 
 
-def test_a_check_of_the_token_is_refused_as_no_task_and_is_no_warning(
+def test_token_check_is_refused_as_an_invalid_task_without_a_warning(
     service: Service, capfd: pytest.CaptureFixture[str]
 ) -> None:
     headers = {"X-Internal-Token": TOKEN}
@@ -89,7 +89,7 @@ def test_a_body_that_breaks_off_is_the_callers_fault(service: Service, is_chunke
 
 
 @pytest.mark.parametrize("kind", list(Kind))
-def test_a_task_of_a_newer_version_is_left_to_who_knows_it(service: Service, kind: Kind) -> None:
+def test_task_of_a_newer_version_is_left_to_that_version(service: Service, kind: Kind) -> None:
     body = {**task_body(Task.of(an_event())), "v": 3}
     answer = service.client.post(f"/internal/process_{kind}", json=body, headers={"X-Internal-Token": TOKEN})
     assert (answer.status_code, answer.json) == (409, {"state": "unknown"})
@@ -139,7 +139,7 @@ def test_another_method_is_not_allowed(service: Service, route: str, method: str
 @pytest.mark.parametrize(
     "path", ["/", "/internal", "/webhooks/whatsapp", "/internal/process_inbound/", "/internal//sweep", "//livez"]
 )
-def test_there_is_nothing_at_any_other_path(service: Service, path: str) -> None:
+def test_any_other_path_is_not_found(service: Service, path: str) -> None:
     answer = service.client.post(path, headers={"X-Internal-Token": TOKEN})
     assert (answer.status_code, answer.json) == (404, {"error": "not_found"})
 
@@ -147,7 +147,7 @@ def test_there_is_nothing_at_any_other_path(service: Service, path: str) -> None
 # ---- health
 
 
-def test_the_process_lives_until_all_its_handlers_hang(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_is_alive_until_all_its_handlers_hang(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (service.client.get("/livez").status_code, service.client.get("/livez").json) == (200, {"status": "ok"})
     monkeypatch.setattr(service.internal.parts.handler, "_hung", 2)
     assert (service.client.get("/livez").status_code, service.client.get("/livez").json) == (
@@ -157,7 +157,7 @@ def test_the_process_lives_until_all_its_handlers_hang(service: Service, monkeyp
 
 
 @pytest.mark.parametrize("gone", ["store", "queue"])
-def test_it_is_ready_while_store_and_queue_answer(service: Service, gone: str) -> None:
+def test_service_is_ready_while_store_and_queue_answer(service: Service, gone: str) -> None:
     assert service.client.get("/readyz").json["services"] == {"store": "connected", "queue": "connected"}
     getattr(service.internal, gone).before = lambda *_: StoreUnavailable()
     for path, status in (("/readyz", 503), ("/health", 200)):
@@ -171,7 +171,7 @@ def test_it_is_ready_while_store_and_queue_answer(service: Service, gone: str) -
 @pytest.mark.parametrize(
     ("gone", "store", "code"), [(None, "connected", 200), ("queue", "connected", 200), ("store", "unavailable", 503)]
 )
-def test_it_starts_once_the_store_answers_whatever_the_queue_does(
+def test_service_starts_once_the_store_answers_with_any_queue_state(
     service: Service, gone: str | None, store: str, code: int
 ) -> None:
     if gone:
@@ -184,7 +184,7 @@ def test_it_starts_once_the_store_answers_whatever_the_queue_does(
 # ---- what the log says
 
 
-def test_one_wide_line_tells_all_of_a_send(service: Service, capfd: pytest.CaptureFixture[str]) -> None:
+def test_one_log_line_describes_the_whole_send(service: Service, capfd: pytest.CaptureFixture[str]) -> None:
     record = service.put(a_reply())
     trace = "0af7651916cd43dd8448eb211c80319c"
     headers = {"traceparent": f"00-{trace}-b7ad6b7169203331-01", "X-CloudTasks-TaskRetryCount": "3"}
@@ -204,9 +204,7 @@ def test_one_wide_line_tells_all_of_a_send(service: Service, capfd: pytest.Captu
 
 
 @pytest.mark.parametrize("retries", ["", "-1", "many", "9" * 50, "٣"])
-def test_a_header_that_anyone_may_send_breaks_no_line(
-    service: Service, retries: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_untrusted_header_breaks_no_log_line(service: Service, retries: str, capfd: pytest.CaptureFixture[str]) -> None:
     record = service.put(a_reply())
     body = json.dumps(task_body(Task.of(record)))
     answer = service.client.post(
@@ -219,7 +217,7 @@ def test_a_header_that_anyone_may_send_breaks_no_line(
     assert "retry_count" not in said(capfd, "outbound_sent")
 
 
-def test_the_finishing_line_says_how_many_replies_were_planned_and_queued(
+def test_finishing_line_counts_planned_and_enqueued_replies(
     service: Service, capfd: pytest.CaptureFixture[str]
 ) -> None:
     service.handler.answer = lambda _: ["one", "two"]

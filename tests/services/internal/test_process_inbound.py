@@ -19,26 +19,26 @@ from tests.support.parts import NOW, PERSON, STRANGER, a_reply, an_event, ended,
 # ---- process_inbound: what a task finds
 
 
-def test_an_event_that_is_gone(service: Service, capfd: pytest.CaptureFixture[str]) -> None:
+def test_missing_event_is_answered_200(service: Service, capfd: pytest.CaptureFixture[str]) -> None:
     assert service.arrive(an_event()) == (200, {"state": "gone"})
     assert said(capfd, "task_gone")["inbound_event_id"] == an_event().key
 
 
 @pytest.mark.parametrize("state", [State.DROPPED, State.DEAD])
-def test_an_event_that_has_ended(service: Service, state: State) -> None:
+def test_final_event_is_answered_200(service: Service, state: State) -> None:
     record = service.put(an_event(**ended(state)))
     assert service.arrive(record) == (200, {"state": state})
     assert (service.handler.called, service.made) == ([], [])
 
 
-def test_an_event_that_is_done_makes_sure_of_its_replies_and_asks_nobody_twice(service: Service) -> None:
+def test_done_event_ensures_its_replies_without_calling_the_handler(service: Service) -> None:
     record = service.put(an_event(**ended(State.DONE, plan_size=3)))
     assert service.arrive(record) == (200, {"state": "done"})
     assert [task.key for task, _ in service.made] == [outbound_key(record.key, index) for index in range(3)]
     assert service.handler.called == []
 
 
-def test_one_reply_that_cannot_be_queued_does_not_stop_the_others_and_is_answered_503(service: Service) -> None:
+def test_reply_that_cannot_be_enqueued_stops_no_other_and_is_answered_503(service: Service) -> None:
     record = service.put(an_event(**ended(State.DONE, plan_size=3)))
     poisoned = outbound_key(record.key, 1)
     service.internal.queue.before = lambda _, task, *__: QueueUnavailable() if task.key == poisoned else None
@@ -46,7 +46,7 @@ def test_one_reply_that_cannot_be_queued_does_not_stop_the_others_and_is_answere
     assert len(service.made) == 3
 
 
-def test_an_event_that_another_attempt_holds(service: Service) -> None:
+def test_event_leased_by_another_attempt_is_answered_409(service: Service) -> None:
     record = service.put(an_event(**held(10)))
     assert service.arrive(record) == (409, {"state": "leased"})
     assert service.get(record) == record
@@ -101,7 +101,7 @@ def test_the_end_and_the_replies_are_one_commit_and_then_the_tasks_are_made(serv
     assert service.made == [(Task.of(replies[0]), NOW), (Task.of(replies[1]), NOW + timedelta(seconds=0.3))]
 
 
-def test_what_a_generator_yields_is_stored_and_sent_only_when_it_has_ended(service: Service) -> None:
+def test_generator_output_is_stored_and_sent_only_when_it_ends(service: Service) -> None:
     """So a "typing…" that it yields first does not show while it works: docs/handlers.md says so."""
     record = service.put(an_event())
     there_meanwhile: list[int] = []
@@ -152,7 +152,7 @@ def test_the_task_of_a_reply_that_cannot_be_sent_does_nothing(service: Service) 
     assert len(service.handler.called) == 1
 
 
-def test_a_whole_plan_says_nothing_of_invalid_replies(service: Service, capfd: pytest.CaptureFixture[str]) -> None:
+def test_valid_plan_logs_no_invalid_replies(service: Service, capfd: pytest.CaptureFixture[str]) -> None:
     service.handler.answer = lambda _: ["one", "two"]
     service.arrive(service.put(an_event()))
     logged = {line["event"]: line for line in parts.lines(capfd.readouterr().out)}
@@ -172,13 +172,13 @@ def test_with_all_or_nothing_one_reply_that_cannot_be_sent_fails_the_handler(mak
     assert service.internal.store.port.by_correlation(record.correlation_id) == [after]
 
 
-def test_an_expired_lease_is_taken_over(service: Service) -> None:
+def test_expired_lease_is_replaced_by_a_new_attempt(service: Service) -> None:
     record = service.put(an_event(**held(-1)))
     assert service.arrive(record) == (200, {"state": "done"})
     assert service.get(record).attempt == 2
 
 
-def test_a_plan_whose_tasks_could_not_be_made_is_answered_503_and_made_by_the_redelivery(service: Service) -> None:
+def test_plan_without_tasks_is_answered_503_and_enqueued_on_redelivery(service: Service) -> None:
     record = service.put(an_event())
     service.handler.answer = lambda _: "one"
     service.internal.queue.before = lambda *_: QueueUnavailable()
@@ -189,7 +189,7 @@ def test_a_plan_whose_tasks_could_not_be_made_is_answered_503_and_made_by_the_re
     assert service.made[-1][0].key == outbound_key(record.key, 0)
 
 
-def test_a_handler_that_drops(service: Service, capfd: pytest.CaptureFixture[str]) -> None:
+def test_dropping_handler_ends_the_event_as_dropped(service: Service, capfd: pytest.CaptureFixture[str]) -> None:
     def drop(_: Message) -> None:
         raise Drop("c4n4ry")
 
@@ -204,9 +204,7 @@ def test_a_handler_that_drops(service: Service, capfd: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize("earlier", [0, 3])
-def test_the_line_of_an_attempt_that_begins_says_which_it_is(
-    service: Service, capfd: pytest.CaptureFixture[str], earlier: int
-) -> None:
+def test_started_line_has_the_attempt_number(service: Service, capfd: pytest.CaptureFixture[str], earlier: int) -> None:
     service.arrive(service.put(an_event(attempt=earlier)))
     assert said(capfd, "inbound_processing_started")["attempt"] == earlier + 1
 
@@ -218,7 +216,7 @@ def failing(_: Message) -> None:
 @pytest.mark.parametrize(
     "answer", [failing, lambda _: 5, lambda _: ["x"] * 31], ids=["raises", "no answer", "too many"]
 )
-def test_a_handler_that_fails_is_asked_again_later(
+def test_failed_handler_is_retried_later(
     service: Service, answer: Callable[..., Any], capfd: pytest.CaptureFixture[str]
 ) -> None:
     record = service.put(an_event())
@@ -248,7 +246,7 @@ def test_a_failed_attempt_is_logged_at_once_by_type_line_and_function(
     assert (kept.error, service.get(record).last_error) == ("LookupError: c4n4ry", "LookupError: c4n4ry")
 
 
-def test_an_overrun_is_logged_in_our_own_words(make: Make, capfd: pytest.CaptureFixture[str]) -> None:
+def test_overrun_is_logged_in_our_own_text(make: Make, capfd: pytest.CaptureFixture[str]) -> None:
     service = make(HANDLER_TIMEOUT="1", TIME_SCALE="20")
     released = threading.Event()
     service.handler.answer = lambda _: released.wait(30)
@@ -260,7 +258,7 @@ def test_an_overrun_is_logged_in_our_own_words(make: Make, capfd: pytest.Capture
     assert not {"error_type", "stack_trace"} & line.keys()
 
 
-def test_a_handler_that_overruns_is_asked_again_later(make: Make) -> None:
+def test_overrunning_handler_is_retried_later(make: Make) -> None:
     service = make(HANDLER_TIMEOUT="1", TIME_SCALE="20")
     released = threading.Event()
     record = service.put(an_event())
@@ -270,7 +268,9 @@ def test_a_handler_that_overruns_is_asked_again_later(make: Make) -> None:
     released.set()
 
 
-def test_a_handler_that_fails_at_its_last_attempt(service: Service, capfd: pytest.CaptureFixture[str]) -> None:
+def test_handler_failing_its_last_attempt_makes_a_dead_letter(
+    service: Service, capfd: pytest.CaptureFixture[str]
+) -> None:
     record = service.put(an_event(attempt=LAST - 1))
     service.handler.answer = failing
     assert service.arrive(record) == (200, {"state": "dead"})
@@ -292,26 +292,26 @@ NOT_FOR_IT = {
 
 
 @pytest.mark.parametrize("payload", NOT_FOR_IT.values(), ids=NOT_FOR_IT)
-def test_what_the_handler_is_not_for_ends_without_it(service: Service, payload: dict[str, Any]) -> None:
+def test_event_of_another_kind_ends_without_the_handler(service: Service, payload: dict[str, Any]) -> None:
     record = service.put(an_event(payload={**payload, "contact": {}, "phone_number_id": parts.SENDER}))
     assert service.arrive(record) == (200, {"state": "done"})
     assert (service.handler.called, service.get(record).plan_size) == ([], 0)
 
 
-def test_an_item_that_still_makes_no_sense_is_dead_again(service: Service) -> None:
+def test_item_that_is_still_invalid_is_dead_again(service: Service) -> None:
     record = service.put(an_event(payload={"field": "messages", "unparsable": {"item": {"id": 5}}}))
     assert service.arrive(record) == (200, {"state": "dead"})
     assert service.get(record).reason == "unparsable"
 
 
-def test_a_sender_that_is_still_nobodys_is_dropped_again(service: Service) -> None:
+def test_still_unknown_sender_is_dropped_again(service: Service) -> None:
     record = service.put(an_event(tenant="", sender=STRANGER))
     assert service.arrive(record) == (200, {"state": "dropped"})
     assert service.get(record).reason == "unknown_sender"
     assert service.handler.called == []
 
 
-def test_a_sender_that_became_somebodys_gives_the_event_and_its_reply_their_tenant(service: Service) -> None:
+def test_sender_with_a_new_owner_gives_event_and_reply_their_tenant(service: Service) -> None:
     """It was replayed: without this its replies would be nobody's, beside the marks and the queue of their tenant."""
     record = service.put(an_event(tenant="", round=1))
     service.handler.answer = lambda _: "one"
@@ -321,7 +321,7 @@ def test_a_sender_that_became_somebodys_gives_the_event_and_its_reply_their_tena
     assert (message.tenant, event.tenant, reply.tenant) == ("default", "default", "default")
 
 
-def test_what_can_be_read_by_now_is_handled_and_answered(service: Service) -> None:
+def test_item_that_became_readable_is_handled_and_answered(service: Service) -> None:
     """As an older parser left it, which did not know whose it was; this one does."""
     kept = {"item": text("wamid.1", "hello"), "contact": {}, "phone_number_id": parts.SENDER}
     record = service.put(an_event(contact="", round=1, payload={"field": "messages", "unparsable": kept}))
@@ -400,9 +400,7 @@ def test_an_end_that_was_written_and_not_reported_is_recognised(service: Service
 
 
 @pytest.mark.parametrize("record", [an_event(), a_reply()], ids=["event", "reply"])
-def test_a_store_that_stays_away_after_the_work_is_answered_503_and_the_lease_runs_out(
-    service: Service, record: Delivery
-) -> None:
+def test_store_outage_after_the_work_is_answered_503_and_the_lease_expires(service: Service, record: Delivery) -> None:
     service.put(record)
     seen: list[str] = []
 

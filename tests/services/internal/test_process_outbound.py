@@ -21,19 +21,19 @@ from tests.support.parts import NOW, a_reply, doubtful, ended, error, held, put_
 # ---- process_outbound: what a task finds
 
 
-def test_a_message_that_is_gone(service: Service, capfd: pytest.CaptureFixture[str]) -> None:
+def test_missing_message_is_answered_200(service: Service, capfd: pytest.CaptureFixture[str]) -> None:
     assert service.arrive(a_reply()) == (200, {"state": "gone"})
     assert said(capfd, "task_gone")["delivery"] == a_reply().key
 
 
 @pytest.mark.parametrize("state", FINAL)
-def test_a_message_that_has_ended(service: Service, provider: parts.Provider, state: State) -> None:
+def test_final_message_is_answered_200(service: Service, provider: parts.Provider, state: State) -> None:
     record = service.put(a_reply(**ended(state)))
     assert service.arrive(record) == (200, {"state": state})
     assert (provider.requests, service.made) == ([], [])
 
 
-def test_a_message_that_another_attempt_holds(service: Service) -> None:
+def test_message_leased_by_another_attempt_is_answered_409(service: Service) -> None:
     record = service.put(a_reply(**held(10)))
     assert service.arrive(record) == (409, {"state": "leased"})
 
@@ -117,9 +117,7 @@ def test_early_task_of_pending_message_hops_to_its_due_time(service: Service, pr
     assert (service.get(record), provider.requests) == (record, [])
 
 
-def test_message_for_next_week_is_given_up_one_max_age_after_it_is_due(
-    service: Service, provider: parts.Provider
-) -> None:
+def test_message_for_next_week_expires_one_max_age_after_it_is_due(service: Service, provider: parts.Provider) -> None:
     """It neither dies of age on the day it is due, nor waits longer than another."""
     due_at = NOW + timedelta(days=7)
     record = service.put(a_later_reply(due_at))
@@ -143,7 +141,7 @@ def a_later_reply(due_at: datetime) -> Delivery:
 @pytest.mark.parametrize(
     ("fields", "reason"), [({"give_up_at": NOW}, "waited"), ({"attempt": LAST}, "attempts")], ids=["waited", "attempts"]
 )
-def test_a_message_that_may_not_be_tried_any_more_is_dead(
+def test_message_without_attempts_or_time_left_is_dead(
     service: Service, provider: parts.Provider, fields: dict[str, Any], reason: str
 ) -> None:
     record = service.put(a_reply(**fields))
@@ -230,18 +228,18 @@ def test_a_hop_that_cannot_be_made_is_answered_503(service: Service) -> None:
     [{"state": State.DONE}, {"state": State.DEAD}, {"state": State.DROPPED}, None],
     ids=["done", "dead", "dropped", "missing"],
 )
-def test_a_predecessor_that_is_out_of_the_way_lets_it_go(service: Service, before: dict[str, Any] | None) -> None:
+def test_finished_predecessor_releases_the_message(service: Service, before: dict[str, Any] | None) -> None:
     if before:
         service.put(a_reply(2, **ended(**before)))
     assert service.arrive(service.put(a_reply(after=a_reply(2).key))) == (200, {"state": "done"})
 
 
-def test_a_predecessor_with_a_receipt_lets_it_go(service: Service) -> None:
+def test_predecessor_with_a_receipt_releases_the_message(service: Service) -> None:
     note(service, service.put(a_reply(2, **doubtful(100))), ReceiptKind.SENT)
     assert service.arrive(service.put(a_reply(after=a_reply(2).key))) == (200, {"state": "done"})
 
 
-def test_a_predecessor_that_has_expired_and_was_deleted_lets_it_go(service: Service) -> None:
+def test_expired_and_deleted_predecessor_releases_the_message(service: Service) -> None:
     """As after a replay of the successor alone, weeks later."""
     service.put(a_reply(2, **ended(State.DONE, expire_at=NOW)))
     after = service.put(a_reply(after=a_reply(2).key))
@@ -250,7 +248,7 @@ def test_a_predecessor_that_has_expired_and_was_deleted_lets_it_go(service: Serv
     assert service.arrive(after) == (200, {"state": "done"})
 
 
-def test_a_message_that_is_replayed_comes_after_those_it_had_let_go(service: Service, provider: parts.Provider) -> None:
+def test_replayed_message_follows_those_it_released(service: Service, provider: parts.Provider) -> None:
     """And while it is on its way again it holds up those that have not gone yet."""
     first, second, third = (
         service.put(a_reply(1, payload=a_text("1"), **ended(State.DEAD, reason="permanent"))),
@@ -273,7 +271,7 @@ def a_text(body: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", list(ReceiptKind))
-def test_a_receipt_after_its_death_assigns_no_state_and_is_believed(
+def test_receipt_after_dead_state_changes_the_display_but_not_the_state(
     service: Service, provider: parts.Provider, kind: ReceiptKind
 ) -> None:
     record = service.put(a_reply(**ended(State.DEAD, reason="in_doubt", doubts=2)))
@@ -285,7 +283,7 @@ def test_a_receipt_after_its_death_assigns_no_state_and_is_believed(
     assert shown(after) == ("failed" if kind is ReceiptKind.FAILED else "sent", None)
 
 
-def test_a_receipt_of_the_round_before_lets_no_replayed_message_off(service: Service, provider: parts.Provider) -> None:
+def test_receipt_of_the_round_before_does_not_stop_a_replay(service: Service, provider: parts.Provider) -> None:
     record = service.put(a_reply(round=1))
     late = Echo(record.key, 0, record.correlation_id)
     assert service.internal.store.port.note_receipt(late, parts.a_receipt("wamid.old", ReceiptKind.DELIVERED))

@@ -48,7 +48,7 @@ def some_pairs(service: Service, count: int) -> list[Delivery]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("minutes", [1, 15])
-def test_ten_messages_outlive_an_outage(make: Make, provider: parts.Provider, kind: str, minutes: int) -> None:
+def test_ten_messages_survive_an_outage(make: Make, provider: parts.Provider, kind: str, minutes: int) -> None:
     queue, back = TaskRun(), NOW + minutes * MINUTE
     service = make(queue=queue)
     outage = AnOutage(service, provider, KINDS[kind], back)
@@ -72,7 +72,7 @@ def test_ten_messages_outlive_an_outage(make: Make, provider: parts.Provider, ki
     assert min(call for call in outage.calls if call >= back) <= back + 6 * MINUTE, "within one wait of its return"
 
 
-def test_outage_longer_than_max_age_ends_a_message_as_waited(make: Make, provider: parts.Provider) -> None:
+def test_outage_longer_than_max_age_makes_a_dead_letter_waited(make: Make, provider: parts.Provider) -> None:
     queue = TaskRun()
     service = make(queue=queue, MESSAGE_MAX_AGE="1h")
     outage = AnOutage(service, provider, error(131016, 500), NOW + timedelta(days=1))
@@ -140,7 +140,7 @@ def test_ten_sends_that_are_refused_at_once_make_one_mark_and_one_of_them_probes
     assert down == Outage(service.internal.clock.at + timedelta(seconds=20), timedelta(seconds=20))
 
 
-def test_worker_killed_while_it_probed_holds_nobody_back_longer_than_its_claim(
+def test_worker_killed_during_a_probe_delays_others_only_until_its_claim_ends(
     service: Service, provider: parts.Provider
 ) -> None:
     service.use_credential()
@@ -202,9 +202,7 @@ def test_trial_that_is_refused_for_good_closes_the_breaker(service: Service, pro
     assert service.marks.down is None
 
 
-def test_message_with_a_doubt_probes_before_it_is_sent_whatever_its_state(
-    service: Service, provider: parts.Provider
-) -> None:
+def test_message_with_a_doubt_probes_before_it_is_sent_in_any_state(service: Service, provider: parts.Provider) -> None:
     in_doubt, pending = service.put(a_reply(1, **doubtful(-1))), service.put(a_reply(2, doubts=1, attempt=1))
     for record in (in_doubt, pending):
         assert service.arrive(record) == (200, {"state": "done"})

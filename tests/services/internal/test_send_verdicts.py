@@ -35,7 +35,7 @@ def test_a_message_is_sent_with_our_key_and_settled_with_the_providers_id(
     assert after.expire_at == NOW + timedelta(days=35)
 
 
-def test_a_2xx_that_cannot_be_read_is_accepted(service: Service, provider: parts.Provider) -> None:
+def test_unreadable_2xx_is_accepted(service: Service, provider: parts.Provider) -> None:
     provider.answers.append((200, b"<html>"))
     record = service.put(a_reply())
     assert service.arrive(record) == (200, {"state": "done"})
@@ -57,7 +57,7 @@ SILENT = {"no answer", "a page"}
 
 
 @pytest.mark.parametrize("name", LOST)
-def test_an_answer_that_was_lost_is_a_doubt_and_the_same_task_comes_back(
+def test_lost_answer_is_a_doubt_and_the_same_task_returns(
     service: Service, provider: parts.Provider, name: str
 ) -> None:
     provider.answers.append(LOST[name])
@@ -108,7 +108,9 @@ def test_retry_after_is_the_least_wait_and_binds_the_sweep(
 @pytest.mark.parametrize(
     "answer", [error(1, 503), error(130429, 429), error(131026)], ids=["lost", "limited", "refused"]
 )
-def test_no_answer_tells_the_queue_to_wait(service: Service, provider: parts.Provider, answer: tuple[int, Any]) -> None:
+def test_no_response_has_a_retry_after_for_the_queue(
+    service: Service, provider: parts.Provider, answer: tuple[int, Any]
+) -> None:
     """A limit's wait is the due time of a new task; a doubt's is its window."""
     provider.answers.append(answer)
     provider.headers["Retry-After"] = "90"
@@ -122,7 +124,7 @@ def test_a_provider_that_cannot_be_reached_took_nothing(make: Make) -> None:
     assert "Retry-After" not in answer.headers
 
 
-def test_the_last_attempt_that_was_not_taken_is_dead(service: Service, provider: parts.Provider) -> None:
+def test_failed_last_attempt_is_dead(service: Service, provider: parts.Provider) -> None:
     provider.answers.append(error(999999, 400, is_transient=True))
     record = service.put(a_reply(attempt=LAST - 1))
     assert service.arrive(record) == (200, {"state": "dead"})
@@ -146,7 +148,7 @@ def test_last_attempt_is_logged_as_outbound_failed_once_the_message_is_dead(
     assert said(capfd, event)["attempt"] == attempts + 1
 
 
-def test_an_outage_is_no_last_attempt(service: Service, provider: parts.Provider) -> None:
+def test_outage_does_not_use_up_the_last_attempt(service: Service, provider: parts.Provider) -> None:
     provider.answers.append(error(2, 503))
     record = service.put(a_reply(attempt=LAST - 1))
     assert service.arrive(record) == (503, {"state": "pending"})
@@ -172,9 +174,7 @@ def test_graph_error_in_a_2xx_is_that_errors_verdict(service: Service, provider:
     assert (service.marks.down is not None) is (name == "down counts as lost")
 
 
-def test_what_is_only_this_messages_trouble_is_tried_again_by_our_backoff(
-    service: Service, provider: parts.Provider
-) -> None:
+def test_transient_error_of_one_message_is_retried_with_our_backoff(service: Service, provider: parts.Provider) -> None:
     provider.answers.append(error(999999, 400, is_transient=True))
     record = service.put(a_reply())
     assert service.arrive(record) == (200, {"state": "rescheduled"})
@@ -230,7 +230,7 @@ def test_a_blocked_sender_waits_and_the_first_send_after_it_is_the_probe(
     [(error(131026), 400, 131026), (error(131047), 400, 131047), (error(999999, 404), 400, 999999)],
     ids=str,
 )
-def test_a_message_that_was_refused_for_good_is_dead_and_said_so_once(
+def test_permanently_refused_message_is_dead_and_reported_once(
     service: Service, provider: parts.Provider, answer: tuple[int, Any], status: int, code: int,
     capfd: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
@@ -244,7 +244,7 @@ def test_a_message_that_was_refused_for_good_is_dead_and_said_so_once(
     assert len(provider.requests) == 1
 
 
-def test_a_refusal_for_good_with_their_5xx_is_answered_502(service: Service, provider: parts.Provider) -> None:
+def test_permanent_refusal_returns_502_when_provider_answered_5xx(service: Service, provider: parts.Provider) -> None:
     provider.answers.append(error(131026, 500))
     assert service.arrive(service.put(a_reply())) == (
         502,
@@ -259,7 +259,7 @@ def test_a_refusal_for_good_with_their_5xx_is_answered_502(service: Service, pro
     ("fields", "state", "attempt"), [({}, "pending", 0), (doubtful(-1), "in_doubt", 1)], ids=["pending", "in_doubt"]
 )
 @pytest.mark.parametrize("why", ["too late to begin", "shutdown"])
-def test_a_send_that_may_not_begin_any_more_puts_everything_back(
+def test_send_that_cannot_begin_in_time_restores_the_record(
     service: Service, provider: parts.Provider, fields: dict[str, Any], state: str, attempt: int, why: str
 ) -> None:
     record = service.put(a_reply(**fields))
@@ -276,9 +276,7 @@ def test_a_send_that_may_not_begin_any_more_puts_everything_back(
     assert (down is not None and down.until <= service.internal.clock.at and down.claim is None) is bool(fields)
 
 
-def test_a_receipt_while_it_is_sent_and_an_answer_that_is_lost_end_well(
-    service: Service, provider: parts.Provider
-) -> None:
+def test_receipt_during_a_send_whose_answer_is_lost_settles_it(service: Service, provider: parts.Provider) -> None:
     record = service.put(a_reply())
     provider.answers.append((0, b""))
     provider.during = lambda _: note(service, record)
@@ -290,7 +288,7 @@ def test_a_receipt_while_it_is_sent_and_an_answer_that_is_lost_end_well(
 @pytest.mark.parametrize(
     "answer", [error(131026), error(999999, 400, is_transient=True)], ids=["refused", "the last attempt"]
 )
-def test_a_receipt_while_it_is_refused_for_good_is_the_truth(
+def test_receipt_during_a_permanent_refusal_wins(
     service: Service, provider: parts.Provider, answer: tuple[int, Any]
 ) -> None:
     record = service.put(a_reply(attempt=LAST - 1))
