@@ -192,7 +192,7 @@ def unavailable(call: Callable[[], Any]) -> StoreUnavailable:
     return caught.value
 
 
-def test_every_method_of_the_port_is_tried_below(store, a_record):
+def test_every_store_method_is_tested(store, a_record):
     assert set(METHODS) == set(calls_of(store, a_record()))
 
 
@@ -206,7 +206,7 @@ def test_a_create_whose_answer_was_lost_is_sent_again_and_finds_its_own_record(p
     assert proxy.swallowed == 1
 
 
-def test_a_lease_whose_answer_was_lost_is_taken_once(proxy, far, a_record):
+def test_lease_with_a_lost_answer_is_written_once(proxy, far, a_record):
     record = a_record()
     far.create(record)
     seen = far.get(record.key)
@@ -246,7 +246,7 @@ def test_claim_whose_answer_was_lost_is_elected_once(proxy, far):
     assert found == [seen, after], "its own write, refused when it was sent again"
 
 
-def test_a_person_s_word_whose_answer_was_lost_is_said_once(proxy, far, a_record):
+def test_operator_decision_with_a_lost_answer_is_recognised(proxy, far, a_record):
     """A replay, one that finds it confirmed, and a discard: each recognises its own write."""
     again, confirmed, given_up = (a_record(state=State.DEAD, reason="attempts") for _ in range(3))
     decisions = [
@@ -266,7 +266,7 @@ def test_a_person_s_word_whose_answer_was_lost_is_said_once(proxy, far, a_record
     assert proxy.swallowed == 3
 
 
-def test_what_is_blind_may_be_sent_twice(proxy, far, a_record):
+def test_blind_write_can_be_sent_twice(proxy, far, a_record):
     record = a_record(provider_id="wamid.1")
     far.create(record)
     calls: dict[str, Callable[[], Any]] = {
@@ -283,9 +283,7 @@ def test_what_is_blind_may_be_sent_twice(proxy, far, a_record):
 
 
 @pytest.mark.parametrize("silenced", ["the answer", "the connection"])
-def test_a_connection_that_went_silent_costs_less_than_a_second_and_nothing_is_done_twice(
-    proxy, far, a_record, silenced
-):
+def test_silent_connection_costs_under_a_second_and_repeats_no_write(proxy, far, a_record, silenced):
     """As after an idle hour. What was sent and not answered is sent again on a new connection, and finds itself."""
     record = a_record()
     far.ping()
@@ -309,7 +307,7 @@ def test_a_connection_that_went_silent_costs_less_than_a_second_and_nothing_is_d
 # ---- away
 
 
-def test_a_way_that_is_cut_is_unavailable_until_it_is_there_again(proxy, far, a_record):
+def test_cut_connection_is_unavailable_until_restored(proxy, far, a_record):
     record = a_record()
     proxy.cut()
     unavailable(lambda: far.create(record))
@@ -325,7 +323,7 @@ def test_every_call_to_a_store_that_does_not_answer_is_unavailable_in_time(proxy
     far.ping()
 
 
-def test_a_frozen_emulator_is_unavailable_in_time_and_works_again_with_nothing_half_written(emulator, store, a_record):
+def test_frozen_emulator_is_unavailable_in_time_then_works_without_partial_writes(emulator, store, a_record):
     event, other = a_record(kind=Kind.INBOUND), a_record()
     replies = [a_record() for _ in range(30)]
     store.create(event)
@@ -344,13 +342,13 @@ def test_a_frozen_emulator_is_unavailable_in_time_and_works_again_with_nothing_h
         assert there == replies
 
 
-def test_a_closed_store_says_so(store):
+def test_closed_store_raises_unavailable(store):
     store.ping()
     store.close()
     assert unavailable(store.ping).sentence == "The store is closed."
 
 
-def test_credentials_that_are_missing_are_a_store_that_cannot_be_reached(project, monkeypatch):
+def test_missing_credentials_make_the_store_unavailable(project, monkeypatch):
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere/to/be/found.json")
     store = FirestoreStore(project, DATABASE, LIMITS, lambda: NOW)
     refused = unavailable(store.ping)
@@ -365,7 +363,7 @@ def test_credentials_that_are_missing_are_a_store_that_cannot_be_reached(project
     "code", [CODES.UNAVAILABLE, CODES.DEADLINE_EXCEEDED, CODES.INTERNAL, CODES.ABORTED, CODES.RESOURCE_EXHAUSTED]
 )
 @pytest.mark.parametrize("method", METHODS)
-def test_a_call_that_fails_for_a_moment_is_made_again(watched, middleman, a_record, code, method):
+def test_briefly_failing_call_is_retried(watched, middleman, a_record, code, method):
     record = a_record(provider_id="wamid.1")
     if method not in ("create", "create_all"):
         watched.create(record)
@@ -376,7 +374,7 @@ def test_a_call_that_fails_for_a_moment_is_made_again(watched, middleman, a_reco
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_library_makes_no_tries_of_its_own(watched, middleman, a_record, mocker, method):
+def test_library_makes_no_retries_itself(watched, middleman, a_record, mocker, method):
     """Each pause between two tries is ours."""
     record = a_record(provider_id="wamid.1")
     if method not in ("create", "create_all"):
@@ -396,9 +394,7 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("code", "method"), REFUSALS)
-def test_a_call_that_is_refused_is_unavailable_at_once_and_tells_nothing_private(
-    watched, middleman, a_record, code, method
-):
+def test_refused_call_is_unavailable_at_once_and_reveals_nothing_private(watched, middleman, a_record, code, method):
     middleman.always = code
     refused = unavailable(calls_of(watched, a_record(provider_id="wamid.1"))[method])
     assert len(middleman.calls) == 1
@@ -422,7 +418,7 @@ def test_a_store_that_is_unavailable_ends_long_before_one_that_is_contended(watc
 
 
 @pytest.mark.slow
-def test_what_is_aborted_for_ever_is_given_up_after_ten_seconds(watched, middleman, a_record):
+def test_call_aborted_forever_ends_after_ten_seconds(watched, middleman, a_record):
     middleman.always = CODES.ABORTED
     began = time.monotonic()
     with pytest.raises(StoreUnavailable):
@@ -430,7 +426,7 @@ def test_what_is_aborted_for_ever_is_given_up_after_ten_seconds(watched, middlem
     assert PATIENCE < time.monotonic() - began < CONTENTION + 2
 
 
-def test_a_database_that_does_not_exist_is_no_unknown_receipt(watched, middleman, a_record):
+def test_missing_database_is_not_an_unknown_receipt(watched, middleman, a_record):
     middleman.always = CODES.NOT_FOUND
     unavailable(lambda: watched.note_receipt(echo_of(a_record()), receipt()))
 
@@ -471,7 +467,7 @@ def test_writes_of_a_batch_that_met_an_outage_are_made_again_alone(watched, midd
     ]
 
 
-def test_a_write_that_is_refused_for_good_stops_no_other(watched, middleman, a_record):
+def test_permanently_refused_write_stops_no_other(watched, middleman, a_record):
     codes_of(watched, middleman, CODES.OK, CODES.PERMISSION_DENIED, CODES.OK)
     made = watched.create_all([a_record() for _ in range(3)], a_deadline())
     assert [type(one) for one in made] == [Created, NotStored, Created]
@@ -514,7 +510,7 @@ def test_a_large_post_costs_a_call_for_100_events(watched, middleman, a_record):
     assert sorted(call.writes for call in middleman.calls) == [50, 100, 100, 100, 100]
 
 
-def test_a_batch_has_all_of_the_patience_and_a_few_writes_a_first_try(watched, middleman, a_record):
+def test_batch_gets_the_full_patience_and_few_writes_a_short_first_attempt(watched, middleman, a_record):
     watched.ping()
     middleman.calls.clear()
     watched.create(a_record())
@@ -545,7 +541,7 @@ def test_no_call_goes_out_without_our_deadline(watched, middleman, a_record, met
 # ---- what a message costs
 
 
-def test_a_message_and_its_reply_cost_6_writes_5_commits_2_reads_and_the_senders_marks(watched, middleman):
+def test_message_and_reply_cost_6_writes_5_commits_2_reads_and_the_marks(watched, middleman):
     event = create(
         Kind.INBOUND,
         "e" * 40,
@@ -663,7 +659,7 @@ def test_a_change_does_not_send_the_payload_again(watched, middleman, a_record):
 # ---- what is stored
 
 
-def test_the_largest_payload_and_what_firestore_itself_cannot_hold_come_back_as_they_were(store, a_record):
+def test_largest_payload_and_unsupported_values_survive_a_round_trip(store, a_record):
     deep: Any = "bottom"
     for _ in range(40):
         deep = {"in": [[deep]]}
@@ -696,7 +692,7 @@ def test_an_ended_record_is_in_no_index_of_open_ones(store, database, a_record):
     assert stored["expire_at"].timestamp_value == NOW + LIMITS.outbound_retention
 
 
-def test_only_what_waits_for_a_person_is_marked(store, database, a_record):
+def test_only_records_that_wait_for_an_operator_are_marked(store, database, a_record):
     record = a_record()
     store.create(record)
     store.change(record.key, lease_with("mine"))
@@ -719,7 +715,7 @@ def test_the_schema_names_only_what_is_stored(a_record):
     assert len({collection.name for collection in COLLECTIONS}) == len(COLLECTIONS)
 
 
-def test_what_a_newer_version_added_is_kept(store, database, a_record):
+def test_fields_of_a_newer_version_are_preserved(store, database, a_record):
     record = a_record()
     store.create(record)
     database.put(f"records/{record.key}", {"novelty": {"string_value": "kept"}})
@@ -728,7 +724,7 @@ def test_what_a_newer_version_added_is_kept(store, database, a_record):
     assert database.get(f"records/{record.key}").fields["novelty"].string_value == "kept"
 
 
-def test_marks_and_fields_of_a_newer_version_are_ignored_and_its_marks_are_kept(store, database):
+def test_unknown_marks_and_fields_of_a_newer_version_are_ignored_and_preserved(store, database):
     credential = Credential("f1", NOW)
     store.change_marks(ID, lambda marks: replace(marks, credential=credential))
     stored = database.get(f"marks/{ID}").fields["credential"].map_value.fields
@@ -744,7 +740,7 @@ def test_marks_and_fields_of_a_newer_version_are_ignored_and_its_marks_are_kept(
     assert set(fields) == {"novelty", "credential", "down", "receipt_block"}
 
 
-def test_a_receipt_of_a_newer_versions_kind_says_nothing_yet(store, database, a_record):
+def test_receipt_kind_of_a_newer_version_does_not_count(store, database, a_record):
     record = a_record()
     store.create(record)
     at = {"integer_value": 1}
@@ -762,7 +758,7 @@ def test_a_receipt_of_a_newer_versions_kind_says_nothing_yet(store, database, a_
         {"kind": {"string_value": "sideways"}},
     ],
 )
-def test_a_field_that_makes_no_sense_is_an_unknown_state(store, database, a_record, broken):
+def test_invalid_field_is_an_unknown_state(store, database, a_record, broken):
     record = a_record()
     store.create(record)
     database.put(f"records/{record.key}", broken)

@@ -156,13 +156,13 @@ def methods_of(port: type) -> set[str]:
     return {name for name in vars(port) if not name.startswith("_")}
 
 
-def test_every_method_of_the_port_is_tried() -> None:
+def test_every_store_method_is_tested() -> None:
     assert methods_of(Store) == set(SCENES)
     assert methods_of(WebhookStore) <= set(SCENES)
 
 
 @pytest.mark.parametrize("service", STORE)
-def test_the_account_of_a_service_may_make_its_calls_and_no_other(service: str, scene: Scene) -> None:
+def test_service_account_makes_exactly_its_allowed_calls(service: str, scene: Scene) -> None:
     for name in sorted(methods_of(PORTS[service])):
         SCENES[name](scene.store)
     assert frozenset().union(*(CALLS[call] for call in scene.calls)) == STORE[service]
@@ -196,6 +196,6 @@ def test_the_code_makes_no_call_that_the_table_does_not_know() -> None:
         {"writes": [{"verify": "records/a"}]},
     ],
 )
-def test_a_deletion_is_no_call_that_the_table_knows(request_: Mapping[str, Any]) -> None:
+def test_deletion_is_not_in_the_table_of_calls(request_: Mapping[str, Any]) -> None:
     with pytest.raises(ValueError, match="deletes"):
         list(calls_of("commit", request_))

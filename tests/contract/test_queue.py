@@ -155,7 +155,7 @@ def test_each_kind_has_its_queue(queue: Queue) -> None:
     assert (len(queue.made(Kind.INBOUND)), len(queue.made(Kind.OUTBOUND))) == (1, 0)
 
 
-def test_a_tenant_with_queues_of_its_own_has_its_tasks_there_and_no_other_tenant_has(emulator: Emulator) -> None:
+def test_tasks_of_a_tenant_with_its_own_queues_go_there_and_others_do_not(emulator: Emulator) -> None:
     own = emulator.queue()
     queue = Queue(emulator, {"tenant_queues": {(Kind.OUTBOUND, "acme"): own}})
     for tenant in ("acme", "default", ""):
@@ -176,14 +176,14 @@ def test_the_queue_of_a_task_is_the_one_in_which_it_is_made(queue: Queue, kind: 
     assert made.name.split("/")[-3] == queue.port.queue_of(task)
 
 
-def test_a_name_is_told_from_key_generation_and_hop(queue: Queue) -> None:
+def test_task_name_depends_on_key_generation_and_hop(queue: Queue) -> None:
     task = a_task()
     for generation, hop in ((0, 0), (0, 1), (1, 0), (1, 1), (0, 0)):
         queue.port.ensure(Task(task.key, task.kind, CORRELATION, generation, hop), None)
     assert len(queue.made()) == 4
 
 
-def test_a_deadline_too_short_for_the_service_is_made_as_short_as_it_takes(emulator: Emulator) -> None:
+def test_too_short_deadline_is_raised_to_the_least_the_service_accepts(emulator: Emulator) -> None:
     """A time scale divides it, and the service refuses what is under 15 s."""
     queue = Queue(emulator, {"dispatch_deadline": timedelta(seconds=135) / 20})
     queue.port.ensure(a_task(), None)
@@ -191,7 +191,7 @@ def test_a_deadline_too_short_for_the_service_is_made_as_short_as_it_takes(emula
     assert made.dispatch_deadline == LEAST_DEADLINE == timedelta(seconds=15)
 
 
-def test_the_longest_handler_still_has_a_deadline_that_the_service_takes(emulator: Emulator) -> None:
+def test_longest_handler_has_a_deadline_that_the_service_accepts(emulator: Emulator) -> None:
     limits = config.load({"HANDLER_TIMEOUT": "1700"}, config.INTERNAL).limits
     queue = Queue(emulator, {"dispatch_deadline": limits.dispatch_deadline})
     queue.port.ensure(a_task(), None)
@@ -201,7 +201,7 @@ def test_the_longest_handler_still_has_a_deadline_that_the_service_takes(emulato
 # ---- when it runs
 
 
-def test_a_task_for_later_says_when(queue: Queue) -> None:
+def test_later_task_has_a_schedule_time(queue: Queue) -> None:
     at = datetime.now(UTC) + timedelta(hours=1)
     queue.port.ensure(a_task(), at)
     (made,) = queue.made()
@@ -219,7 +219,7 @@ def test_a_task_for_now_or_before_runs_at_once(emulator: Emulator, queue: Queue,
 # ---- twice is once
 
 
-def test_a_task_that_is_there_already_is_success_and_stays_as_it_is(queue: Queue) -> None:
+def test_existing_task_is_a_success_and_unchanged(queue: Queue) -> None:
     task = a_task()
     queue.port.ensure(task, None)
     (before,) = queue.made()
@@ -261,7 +261,7 @@ def test_both_queues_answer_a_ping(queue: Queue) -> None:
     queue.port.ping()
 
 
-def test_one_queue_that_does_not_answer_is_one_too_many(emulator: Emulator, queue: Queue) -> None:
+def test_one_queue_without_an_answer_fails_the_ping(emulator: Emulator, queue: Queue) -> None:
     emulator.client.delete_queue(name=f"{PLACE}/queues/{queue.names[Kind.OUTBOUND]}")
     with pytest.raises(QueueUnavailable):
         queue.port.ping()
@@ -276,7 +276,7 @@ def assert_unavailable_in_time(ask: Callable[..., None], *given: Any) -> None:
     assert caught.value.__cause__ is not None
 
 
-def test_an_emulator_that_is_away_is_unavailable_in_time_and_works_again_on_the_same_client(tmp_path: Path) -> None:
+def test_stopped_emulator_is_unavailable_in_time_and_works_again_on_the_same_client(tmp_path: Path) -> None:
     emulator = Emulator(tmp_path)
     with emulator:
         queue = Queue(emulator)
@@ -296,7 +296,7 @@ def test_an_emulator_that_is_away_is_unavailable_in_time_and_works_again_on_the_
         assert len(queue.made()) == 2
 
 
-def test_a_queue_that_takes_the_call_and_never_answers_is_unavailable_in_time(emulator: Emulator) -> None:
+def test_queue_that_never_answers_is_unavailable_in_time(emulator: Emulator) -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         queue = Queue(emulator, {"emulator": f"127.0.0.1:{mute.getsockname()[1]}"})
         assert_unavailable_in_time(queue.port.ensure, a_task(), None)
@@ -323,7 +323,7 @@ def test_a_connection_that_went_silent_costs_less_than_a_second_and_makes_one_ta
         assert len(queue.made()) == 1
 
 
-def test_a_service_that_is_slow_by_itself_is_heard_with_every_call(emulator: Emulator) -> None:
+def test_slow_service_is_awaited_on_every_call(emulator: Emulator) -> None:
     """It is no silent connection: after one try that was too short each call has all of the patience."""
     with a_slow_queue(0) as slow:
         queue = Queue(emulator, {"emulator": slow.address})
@@ -350,7 +350,7 @@ def test_a_few_tasks_on_a_connection_that_went_silent_cost_less_than_a_second(em
         assert time.monotonic() - began < 1.6
 
 
-def test_the_first_call_of_a_process_has_all_of_the_patience(emulator: Emulator) -> None:
+def test_first_call_of_a_process_gets_the_full_patience(emulator: Emulator) -> None:
     with FaultyProxy("127.0.0.1", emulator.port) as proxy, proxy.silent():
         queue = Queue(emulator, {"emulator": proxy.address})
         began = time.monotonic()
@@ -404,7 +404,7 @@ def test_a_few_tasks_do_not_wait_behind_a_great_many(emulator: Emulator) -> None
         great.result()
 
 
-def test_tasks_of_a_queue_that_is_away_are_unavailable_in_time_and_few_are_tried(emulator: Emulator) -> None:
+def test_unavailable_queue_fails_all_tasks_after_few_attempts(emulator: Emulator) -> None:
     with a_moody_queue(*[CODES.PERMISSION_DENIED] * 999) as moody:
         queue = Queue(emulator, {"emulator": moody.address})
         made = queue.port.ensure_all(some_tasks(500), a_deadline())
@@ -549,7 +549,7 @@ CODES = grpc.StatusCode
     ],
 )
 @pytest.mark.parametrize("then", [(), (CODES.ALREADY_EXISTS,)], ids=["made now", "was made"])
-def test_a_call_that_fails_for_a_moment_is_made_again(
+def test_briefly_failing_call_is_retried(
     emulator: Emulator, code: grpc.StatusCode, then: tuple[grpc.StatusCode, ...]
 ) -> None:
     """Only because it is named: what was made and not answered is not made twice."""
@@ -561,14 +561,14 @@ def test_a_call_that_fails_for_a_moment_is_made_again(
 @pytest.mark.parametrize(
     "code", [CODES.INVALID_ARGUMENT, CODES.NOT_FOUND, CODES.PERMISSION_DENIED, CODES.UNAUTHENTICATED]
 )
-def test_a_call_that_is_refused_is_not_made_again(emulator: Emulator, code: grpc.StatusCode) -> None:
+def test_refused_call_is_not_retried(emulator: Emulator, code: grpc.StatusCode) -> None:
     with a_moody_queue(*[code] * 9) as moody:
         with pytest.raises(QueueUnavailable):
             Queue(emulator, {"emulator": moody.address}).port.ensure(a_task(), None)
         assert moody.calls == 1
 
 
-def test_a_conflict_that_is_not_a_name_is_no_success(emulator: Emulator) -> None:
+def test_conflict_other_than_a_used_name_is_not_a_success(emulator: Emulator) -> None:
     """The client library gives both the same base class."""
     with a_moody_queue(*[CODES.ABORTED] * 99) as moody:
         with pytest.raises(QueueUnavailable):
@@ -576,9 +576,7 @@ def test_a_conflict_that_is_not_a_name_is_no_success(emulator: Emulator) -> None
         assert moody.calls > 1
 
 
-def test_credentials_that_are_missing_are_an_unavailable_queue(
-    emulator: Emulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_credentials_make_the_queue_unavailable(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere/credentials.json")
     queue = Queue(emulator, {"emulator": None})
     with pytest.raises(QueueUnavailable):
@@ -693,7 +691,7 @@ def as_service(sent: Headers, **environ: str) -> dict[str, str]:
     return {"INTERNAL_TASK_BASE_URL": sent["Audience"], **environ}
 
 
-def test_a_task_of_ours_passes_with_token_and_the_identity_of_its_queue(certificates: Site, sent: Headers) -> None:
+def test_task_passes_with_the_token_and_identity_of_its_queue(certificates: Site, sent: Headers) -> None:
     callers(certificates, **as_service(sent)).check_task(sent)
 
 

@@ -174,7 +174,7 @@ s = RedisStore(sys.argv[1], Limits(), lambda: NOW)
 # ---- killed
 
 
-def test_all_that_was_acknowledged_outlives_a_kill(server, opened, a_record):
+def test_acknowledged_writes_survive_a_kill(server, opened, a_record):
     """Eight writers, each adding one and creating one at a time, until the server is killed under them."""
     events = [a_record(key=f"{n:040x}", correlation_id=f"event-{n}") for n in range(8)]
     for event in events:
@@ -205,7 +205,7 @@ def test_all_that_was_acknowledged_outlives_a_kill(server, opened, a_record):
         assert len(store.by_correlation(event.correlation_id)) == attempt + 1
 
 
-def test_a_server_that_was_killed_is_unavailable_until_it_is_back_on_the_same_client(server, store, a_record):
+def test_killed_server_is_unavailable_until_it_is_back_on_the_same_client(server, store, a_record):
     record = a_record()
     store.create(record)
     server.kill()
@@ -215,7 +215,7 @@ def test_a_server_that_was_killed_is_unavailable_until_it_is_back_on_the_same_cl
     assert store.change(record.key, adding).write.attempt == 1
 
 
-def test_a_server_that_forgot_the_scripts_is_told_them_again(server, store, a_record):
+def test_server_that_lost_the_scripts_gets_them_again(server, store, a_record):
     record = a_record()
     store.create(record)
     server.raw.script_flush()
@@ -261,7 +261,7 @@ def test_change_of_marks_whose_answer_was_lost_is_made_once(proxy, far):
     assert (far.marks(ID), far.marks(ID).version) == (after, after.version)
 
 
-def test_what_is_blind_may_be_sent_twice(proxy, far, a_record):
+def test_blind_write_can_be_sent_twice(proxy, far, a_record):
     record = a_record(provider_id="SM1")
     far.create(record)
     calls: list[Callable[[], Any]] = [
@@ -280,7 +280,7 @@ def test_what_is_blind_may_be_sent_twice(proxy, far, a_record):
     assert far.marks(ID) == Marks(receipt_block=NOTED)
 
 
-def test_a_connection_that_went_silent_costs_less_than_a_second_and_nothing_is_done_twice(proxy, far, a_record):
+def test_silent_connection_costs_under_a_second_and_repeats_no_write(proxy, far, a_record):
     """As after an idle hour: what was not answered is sent again on a new connection, and recognises itself."""
     record = a_record()
     far.ping()
@@ -314,7 +314,7 @@ def test_a_few_records_and_receipts_on_a_silent_connection_cost_less_than_a_seco
         assert time.monotonic() - began < 1.6
 
 
-def test_a_server_that_is_slow_by_itself_is_heard_with_every_call(server, store, a_record):
+def test_slow_server_is_awaited_on_every_call(server, store, a_record):
     record = a_record()
     store.create(record)
     for _ in range(3):
@@ -323,7 +323,7 @@ def test_a_server_that_is_slow_by_itself_is_heard_with_every_call(server, store,
         assert store.get(record.key) == record
 
 
-def test_all_idle_connections_are_given_up_with_the_first_that_is_silent(proxy, far, a_record):
+def test_one_silent_connection_discards_all_idle_ones(proxy, far, a_record):
     records = [a_record() for _ in range(8)]
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(far.create, records))
@@ -334,7 +334,7 @@ def test_all_idle_connections_are_given_up_with_the_first_that_is_silent(proxy, 
     assert time.monotonic() - began < 1.4
 
 
-def test_the_first_call_of_a_process_has_all_of_the_patience(proxy, opened, a_record):
+def test_first_call_of_a_process_gets_the_full_patience(proxy, opened, a_record):
     fresh = opened(f"redis://127.0.0.1:{proxy.port}/0")
     proxy.blackhole()
     began = time.monotonic()
@@ -343,7 +343,7 @@ def test_the_first_call_of_a_process_has_all_of_the_patience(proxy, opened, a_re
     proxy.restore()
 
 
-def test_a_server_that_did_not_answer_has_all_of_the_patience_next_time(proxy, far, mocker):
+def test_server_that_did_not_answer_gets_the_full_patience_next_time(proxy, far, mocker):
     tries = mocker.spy(far._client, "_call")
     proxy.blackhole()
     for _ in range(2):
@@ -353,7 +353,7 @@ def test_a_server_that_did_not_answer_has_all_of_the_patience_next_time(proxy, f
     proxy.restore()
 
 
-def test_a_connection_that_was_cut_while_idle_is_made_anew(proxy, far, a_record):
+def test_connection_cut_while_idle_is_reopened(proxy, far, a_record):
     record = a_record()
     far.create(record)
     proxy.cut()
@@ -361,7 +361,7 @@ def test_a_connection_that_was_cut_while_idle_is_made_anew(proxy, far, a_record)
     assert far.get(record.key) == record
 
 
-def test_a_way_that_is_cut_is_unavailable_until_it_is_there_again(proxy, far, a_record):
+def test_cut_connection_is_unavailable_until_restored(proxy, far, a_record):
     proxy.cut()
     record = a_record()
     assert unavailable(lambda: far.create(record)).sentence == "Redis cannot be reached."
@@ -369,7 +369,7 @@ def test_a_way_that_is_cut_is_unavailable_until_it_is_there_again(proxy, far, a_
     assert far.create(record) == Created()
 
 
-def test_a_way_that_swallows_everything_is_unavailable_in_time(opened, proxy, far, a_record):
+def test_blackholed_connection_is_unavailable_in_time(opened, proxy, far, a_record):
     fresh = opened(f"redis://127.0.0.1:{proxy.port}/0")
     proxy.blackhole()
     for store in (far, fresh):
@@ -478,7 +478,7 @@ def test_a_full_server_is_unavailable_and_nothing_is_half_written(server, store,
     assert [store.get(reply.key) for reply in replies] == replies
 
 
-def test_a_server_that_becomes_full_within_a_commit_takes_all_of_it(server, store, a_record):
+def test_server_that_fills_up_during_a_commit_stores_all_of_it(server, store, a_record):
     """It is asked before the first write of a script and not again: the least memory with which this commit begins is
     far too little for its 1.5 MB, and still it is there wholly.
     """
@@ -510,7 +510,7 @@ def test_a_server_that_evicts_is_refused_until_it_does_not(server, store, a_reco
     assert "allkeys-random" in unavailable(store.ping).sentence
 
 
-def test_a_server_that_does_not_tell_is_taken_at_its_word(server, opened, a_record):
+def test_server_that_hides_its_eviction_policy_is_trusted(server, opened, a_record):
     """Of a user with no more rights than docs/stores.md says, and one less."""
     server.raw.acl_setuser(
         "app", enabled=True, passwords=["+secret"], keys=["pombo:*"], categories=["+@all", "-@dangerous"]
@@ -547,7 +547,7 @@ def test_a_fault_of_our_own_shows_as_its_cause(server, store):
 
 
 @pytest.mark.parametrize("url", ["redis://:wr0ng-pass@{}", "redis://somebody:wr0ng-pass@{}", "redis://{}"])
-def test_a_wrong_password_is_said_in_a_sentence_without_it(tmp_path, url):
+def test_wrong_password_is_reported_without_it(tmp_path, url):
     with RedisServer(tmp_path, password="right-one") as server:
         store = RedisStore(url.format(f"127.0.0.1:{server.port}/0"), LIMITS, lambda: NOW)
         for call in (store.ping, lambda: store.get("0" * 40)):
@@ -562,7 +562,7 @@ def test_a_wrong_password_is_said_in_a_sentence_without_it(tmp_path, url):
     "url",
     ["", "http://s3cret@h", "redis://:s3c/ret@h:6379", "redis://h:s3cret", "redis://h?db=s3cret", "redis://[s3cret"],
 )
-def test_an_address_that_is_none_is_said_without_it(url):
+def test_invalid_address_is_reported_without_it(url):
     store = RedisStore(url, LIMITS, lambda: NOW)
     error = unavailable(store.ping)
     assert error.sentence.startswith("REDIS_URL must be an address like rediss://")
@@ -595,7 +595,7 @@ def certificate(directory: Path) -> Path:
     return directory / "cert.pem"
 
 
-def test_a_rediss_address_speaks_tls_and_only_to_whom_it_trusts(tmp_path, a_record):
+def test_rediss_address_uses_tls_and_only_with_trusted_servers(tmp_path, a_record):
     trusted, port = certificate(tmp_path), free_port()
     files = {"tls-cert-file": str(trusted), "tls-key-file": str(tmp_path / "key.pem")}
     with RedisServer(tmp_path) as server:
@@ -617,7 +617,7 @@ def lives(server: RedisServer) -> dict[str, timedelta | None]:
     return {name: None if seconds < 0 else timedelta(minutes=round(seconds / 60)) for name, seconds in left.items()}
 
 
-def test_what_is_final_goes_with_its_receipts_and_all_that_leads_to_it(server, store, a_record):
+def test_final_record_expires_with_its_receipts_and_index_entries(server, store, a_record):
     event = a_record(kind=Kind.INBOUND, correlation_id="correlation-x", sweep_at=NOW)
     store.create(event)
     store.change(event.key, lambda found: lease(found, Task("", Kind.INBOUND, "", 0), "t", Go(), LIMITS, NOW))
@@ -669,7 +669,7 @@ def test_backlog_does_not_count_failed_receipts_of_what_has_expired(server, stor
     assert store.backlog().receipts_failed == 2
 
 
-def test_what_no_longer_expires_leads_to_it_for_good(server, store, a_record):
+def test_record_that_no_longer_expires_preserves_its_index_entries(server, store, a_record):
     record = a_record(state=State.DONE, expire_at=NOW + timedelta(days=1), provider_id="SM1")
     store.create(record)
     assert set(lives(server).values()) == {timedelta(days=1)}
@@ -677,7 +677,7 @@ def test_what_no_longer_expires_leads_to_it_for_good(server, store, a_record):
     assert set(lives(server).values()) == {None}
 
 
-def test_the_retention_is_counted_from_our_clock_and_kept_by_redis(server, opened, a_record):
+def test_retention_is_computed_by_our_clock_and_enforced_by_redis(server, opened, a_record):
     """However far the two are apart; and what expires at once is there for whoever wrote it."""
     store = opened(now=NOW + timedelta(days=3))
     store.create(a_record(key="a", state=State.DONE, expire_at=NOW + timedelta(days=8)))
@@ -705,7 +705,7 @@ def test_receipts_without_an_echo_live_as_long_as_the_last_of_them(server, store
     assert lives(server) == {name: LIMITS.receipt_retention}
 
 
-def test_keys_of_records_that_are_gone_hold_up_neither_the_sweep_nor_its_counts(server, store, a_record):
+def test_keys_of_deleted_records_delay_neither_sweep_nor_counts(server, store, a_record):
     records = [a_record(sweep_at=NOW - timedelta(seconds=100 - n), received_at=NOW + timedelta(n)) for n in range(12)]
     for record in records:
         store.create(record)
@@ -721,7 +721,7 @@ def test_keys_of_records_that_are_gone_hold_up_neither_the_sweep_nor_its_counts(
     assert store.backlog().counts[State.PENDING] == len(left) - 1
 
 
-def test_a_dead_letter_that_is_gone_is_not_the_oldest(server, store, a_record):
+def test_deleted_dead_letter_is_not_the_oldest(server, store, a_record):
     records = [a_record(state=State.DEAD, received_at=NOW + timedelta(n)) for n in range(2)]
     for record in records:
         store.create(record)
@@ -777,7 +777,7 @@ s.close()
     assert store.get("three").attempt == 0
 
 
-def test_a_closed_store_refuses_and_leaves_no_connection_behind(server, opened, a_record):
+def test_closed_store_refuses_and_leaves_no_connection(server, opened, a_record):
     others = len(server.raw.client_list())
     store = opened()
     threads = [threading.Thread(target=store.create, args=(a_record(),)) for _ in range(64)]
@@ -825,7 +825,7 @@ def test_every_call_is_one_round_trip(server, store, a_record):
 # ---- versions
 
 
-def test_fields_of_a_newer_version_are_ignored_when_read_and_kept_when_written(server, store, a_record):
+def test_fields_of_a_newer_version_are_ignored_on_read_and_preserved_on_write(server, store, a_record):
     record, name = a_record(), "pombo:record:{}".format
     store.create(record)
     body = json.loads(server.raw.hget(name(record.key), "body")) | {"colour": {"red": None}}
@@ -839,7 +839,7 @@ def test_fields_of_a_newer_version_are_ignored_when_read_and_kept_when_written(s
     assert (stored["colour"], stored["attempt"]) == ({"red": None}, 3)
 
 
-def test_marks_and_fields_of_a_newer_version_are_ignored_and_its_marks_are_kept(server, store):
+def test_unknown_marks_and_fields_of_a_newer_version_are_ignored_and_preserved(server, store):
     credential, name = Credential("f1", NOW), f"pombo:marks:{ID}"
     store.change_marks(ID, lambda marks: replace(marks, credential=credential))
     added = json.loads(server.raw.hget(name, "credential")) | {"novelty": 1}
@@ -852,14 +852,14 @@ def test_marks_and_fields_of_a_newer_version_are_ignored_and_its_marks_are_kept(
     assert store.marks(ID) == Marks(credential=credential, down=failing(Marks()).down, receipt_block=NOTED)
 
 
-def test_a_mark_that_is_no_json_is_an_unknown_state(server, store):
+def test_mark_that_is_not_json_is_an_unknown_state(server, store):
     store.change_marks(ID, failing)
     server.raw.hset(f"pombo:marks:{ID}", "down", "no JSON")
     with pytest.raises(UnknownState):
         store.marks(ID)
 
 
-def test_a_kind_of_receipt_of_a_newer_version_is_passed_over(server, store, a_record):
+def test_receipt_kind_of_a_newer_version_is_skipped(server, store, a_record):
     record = a_record(provider_id="SM1")
     store.create(record)
     id_hash = provider_id_hash("meta", "SM1")
@@ -869,7 +869,7 @@ def test_a_kind_of_receipt_of_a_newer_version_is_passed_over(server, store, a_re
     assert store.get(record.key).current_receipts.sent == NOW
 
 
-def test_a_search_by_a_part_of_an_id_takes_many_looks_and_gives_up_in_time(store, a_record, monkeypatch):
+def test_id_prefix_search_continues_over_many_scans_and_stops_in_time(store, a_record, monkeypatch):
     monkeypatch.setattr("shared.stores.redis.store.SEARCH_NAMES", 1)
     records = [a_record(key=f"abcdef01{n:032}") for n in range(30)]
     for record in records:
@@ -885,5 +885,5 @@ def test_a_search_by_a_part_of_an_id_takes_many_looks_and_gives_up_in_time(store
                 store.ids_with_prefix("abcdef01", 100)
 
 
-def test_the_stores_clock_is_the_servers(store):
+def test_store_clock_is_the_servers(store):
     assert abs(store.time() - datetime.now(UTC)) < timedelta(seconds=5)

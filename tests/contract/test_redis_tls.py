@@ -83,7 +83,7 @@ def test_a_store_with_a_password_and_the_servers_authority_is_written_to(tmp_pat
         store.close()
 
 
-def test_of_two_authorities_either_may_have_signed(tmp_path):
+def test_either_of_two_authorities_can_have_signed(tmp_path):
     """Memorystore names the next authority beside the one that ends, five years before."""
     old, new = Authority("old"), Authority("new")
     with served(tmp_path, new) as (_, port):
@@ -118,7 +118,7 @@ def test_the_name_of_a_server_counts_where_its_authority_signs_for_others_too(tm
 
 
 @pytest.mark.parametrize("user", ["", ":wrong@"])
-def test_a_wrong_or_missing_password_is_said_without_it(tmp_path, user):
+def test_wrong_or_missing_password_is_reported_without_it(tmp_path, user):
     authority = Authority("the server's own")
     with served(tmp_path, authority) as (_, port):
         store = RedisStore(f"rediss://{user}127.0.0.1:{port}/0", Limits(), lambda: NOW, authority.pem)

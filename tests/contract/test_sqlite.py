@@ -141,7 +141,7 @@ s.close()
     assert len(store.by_correlation("correlation-1")) == 151
 
 
-def test_a_writer_that_is_killed_leaves_nothing_half_written_and_nothing_acked_undone(path, store, a_record):
+def test_killed_writer_leaves_no_partial_write_and_undoes_no_acknowledged_one(path, store, a_record):
     """Each change adds one and creates one, so the two numbers must agree wherever the kill came."""
     store.create(a_record(key="one", correlation_id="correlation-1"))
     program = """
@@ -226,7 +226,7 @@ s.close()
     said(process(path, program))
 
 
-def test_what_a_child_wrote_outlives_a_parent_that_closes_first(path, store):
+def test_writes_of_a_child_survive_a_parent_that_closes_first(path, store):
     """A connection carried over a fork would lose it: the parent would delete the log that the child still writes."""
     program = """
 s = store()
@@ -303,7 +303,7 @@ def as_layout(version: int, path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_file_of_an_older_layout_is_brought_to_this_one_and_keeps_its_records(path, store, opened, a_record, version):
+def test_file_of_an_older_layout_is_migrated_and_preserves_its_records(path, store, opened, a_record, version):
     record = a_record(state=State.DONE)
     store.create(record)
     failed = ReceiptReceived("meta", "1", "wamid.1", ReceiptKind.FAILED, NOW)
@@ -367,7 +367,7 @@ def test_failed_receipts_are_counted_by_an_index_and_not_by_reading_all_records(
     }
 
 
-def test_a_body_that_makes_no_sense_hides_nothing_beside_it(path, store, a_record):
+def test_invalid_body_hides_no_other_record(path, store, a_record):
     for listing, fields_ in ((Listing.DEAD, {"state": State.DEAD}), (Listing.REPLAYED, {"round": 1})):
         good, bad = a_record(**fields_), a_record(**fields_)
         store.create(good)
@@ -382,7 +382,7 @@ def test_nothing_is_opened_before_the_first_use(path):
     assert not path.exists()
 
 
-def test_only_its_owner_may_read_the_file(path, store, a_record):
+def test_file_is_readable_by_its_owner_only(path, store, a_record):
     store.create(a_record())
     assert {file.stat().st_mode & 0o077 for file in path.parent.glob("pombo.sqlite*")} == {0}
 
@@ -395,7 +395,7 @@ def test_a_commit_is_on_the_disk_before_it_returns(path, store):
     assert settings == ["wal", 2]
 
 
-def test_a_file_that_is_no_database_is_unavailable(path, store):
+def test_file_that_is_not_a_database_is_unavailable(path, store):
     path.write_bytes(b"not a database at all" * 100)
     with pytest.raises(StoreUnavailable) as refused:
         store.ping()
@@ -413,7 +413,7 @@ def test_a_missing_directory_is_unavailable_until_it_is_there(tmp_path):
     store.close()
 
 
-def test_a_file_that_is_gone_is_unavailable_until_it_is_back(path, store, a_record):
+def test_missing_file_is_unavailable_until_it_is_back(path, store, a_record):
     """SQLite alone would go on writing to the deleted file, and every acked record would be lost."""
     record = a_record()
     store.create(record)
@@ -470,7 +470,7 @@ def test_a_full_page_quota_is_unavailable_and_nothing_is_half_written(store, a_r
     assert store.get(big[-1].key) == big[-1]
 
 
-def test_a_closed_store_refuses_and_leaves_no_connection_behind(path, opened, a_record):
+def test_closed_store_refuses_and_leaves_no_connection(path, opened, a_record):
     store = opened()
     store.create(a_record())
     store.close()
@@ -523,7 +523,7 @@ def test_each_kind_of_receipt_without_an_echo_has_its_own_retention(path, a_reco
     store.close()
 
 
-def test_a_purge_of_a_file_that_is_held_is_unavailable(path, store, a_record):
+def test_purge_of_a_locked_file_is_unavailable(path, store, a_record):
     store.create(a_record())
     with sql(path) as db:
         db.execute("BEGIN EXCLUSIVE")
@@ -567,7 +567,7 @@ def test_a_change_decides_at_most_twice_however_many_others_write(store, a_recor
     assert len(calls) == 2
 
 
-def test_fields_of_a_newer_version_are_ignored_when_read_and_kept_when_written(path, store, a_record):
+def test_fields_of_a_newer_version_are_ignored_on_read_and_preserved_on_write(path, store, a_record):
     record = a_record()
     store.create(record)
     with sql(path) as db:
@@ -581,7 +581,7 @@ def test_fields_of_a_newer_version_are_ignored_when_read_and_kept_when_written(p
     assert body["attempt"] == 2
 
 
-def test_backlog_counts_failed_receipts_beside_bodies_that_make_no_sense(path, store, a_record):
+def test_backlog_counts_failed_receipts_beside_invalid_bodies(path, store, a_record):
     good, bad, older = (a_record(state=State.DONE) for _ in range(3))
     for record in (good, bad, older):
         store.create(record)
@@ -614,7 +614,7 @@ def test_change_of_marks_decides_at_most_twice_however_many_others_write(store):
     assert len(calls) == 2
 
 
-def test_marks_and_fields_of_a_newer_version_are_ignored_and_its_marks_are_kept(path, store):
+def test_unknown_marks_and_fields_of_a_newer_version_are_ignored_and_preserved(path, store):
     credential = Credential("f1", NOW)
     store.change_marks(ID, lambda marks: replace(marks, credential=credential))
     with sql(path) as db:
@@ -631,7 +631,7 @@ def test_marks_and_fields_of_a_newer_version_are_ignored_and_its_marks_are_kept(
 
 @pytest.mark.parametrize("column", ["body", "receipt_block"])
 @pytest.mark.parametrize("text", ["{", "[]", "7", '"down"', "null", '{"down": 7}', '{"down": null}'])
-def test_marks_that_make_no_sense_are_an_unknown_state(path, store, column, text):
+def test_invalid_marks_are_an_unknown_state(path, store, column, text):
     store.note_receipt_block(ID, NOTED)
     with sql(path) as db:
         db.execute(f"UPDATE marks SET {column} = ?", (text,))
@@ -639,7 +639,7 @@ def test_marks_that_make_no_sense_are_an_unknown_state(path, store, column, text
         store.marks(ID)
 
 
-def test_a_kind_of_receipt_of_a_newer_version_is_passed_over(path, store, a_record):
+def test_receipt_kind_of_a_newer_version_is_skipped(path, store, a_record):
     record = a_record()
     store.create(record)
     with sql(path) as db:
@@ -647,7 +647,7 @@ def test_a_kind_of_receipt_of_a_newer_version_is_passed_over(path, store, a_reco
     assert not store.get(record.key).current_receipts.any
 
 
-def test_a_body_that_makes_no_sense_is_of_an_unknown_state(path, store, a_record):
+def test_invalid_body_is_an_unknown_state(path, store, a_record):
     record = a_record()
     store.create(record)
     for body in ("{", "{}", "[]", '{"state": "pending"}'):
@@ -663,12 +663,12 @@ def test_a_body_that_makes_no_sense_is_of_an_unknown_state(path, store, a_record
 @pytest.mark.parametrize(
     ("field", "value"), [("state", "parked"), ("kind", "sideways"), ("due_at", "soon"), ("due_at", 7)]
 )
-def test_what_this_version_cannot_read_is_an_unknown_state(a_record, field, value):
+def test_unknown_value_is_an_unknown_state(a_record, field, value):
     with pytest.raises(UnknownState):
         decode(encode(a_record()) | {field: value})
 
 
-def test_what_an_older_version_did_not_write_has_its_default(a_record):
+def test_field_missing_in_an_older_version_has_its_default(a_record):
     record = a_record()
     plain: dict[str, Any] = {
         name: value for name, value in encode(record).items() if name not in ("doubts", "throttled")
@@ -683,7 +683,7 @@ def test_an_attempt_of_an_older_version_has_no_reason_and_reads(a_record):
     assert decode(plain | {"attempts_log": older}).attempts_log == (Attempt(NOW, 1, "handler_failed"),)
 
 
-def test_a_field_that_was_emptied_is_not_taken_for_an_unknown_one(a_record):
+def test_emptied_field_is_not_mistaken_for_an_unknown_one(a_record):
     record = a_record(reason="error")
     assert encode(replace(record, reason=None), over=encode(record) | {"colour": 1})["reason"] is None
 
@@ -713,7 +713,7 @@ def test_the_codec_gives_plain_values_only(a_record):
     ],
     ids=str,
 )
-def test_mark_that_this_version_cannot_read_is_an_unknown_state(name, mark):
+def test_unreadable_mark_is_an_unknown_state(name, mark):
     with pytest.raises(UnknownState):
         marks_codec.decode({name: mark}, 1)
 

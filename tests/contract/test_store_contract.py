@@ -126,14 +126,14 @@ def test_a_record_is_created_once_among_64_threads(store, a_record):
     assert results.count(Exists(record)) == THREADS - 1
 
 
-def test_a_second_create_is_told_what_is_there_and_leaves_it_as_it_is(store, a_record):
+def test_second_create_returns_the_existing_record_unchanged(store, a_record):
     first = a_record(payload={"body": "first"})
     store.create(first)
     assert store.create(replace(first, payload={"body": "second"})) == Exists(first)
     assert store.get(first.key) == first
 
 
-def test_what_is_not_there_is_none(store):
+def test_missing_record_is_none(store):
     assert store.get("0" * 40) is None
 
 
@@ -193,14 +193,14 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
 deliveries = st.builds(Delivery, **FIELDS)
 
 
-def test_the_records_tried_below_have_every_field():
+def test_tested_records_have_every_field():
     """Receipts and the version are no part of what is written."""
     assert {field.name for field in fields(Delivery)} - FIELDS.keys() == {"receipts", "version"}
 
 
 @many
 @given(record=deliveries)
-def test_every_field_comes_back_as_it_was(store, record):
+def test_every_field_survives_a_round_trip(store, record):
     record = replace(record, key=next(keys))
     assert store.create(record) == Created()
     assert store.get(record.key) == record
@@ -208,7 +208,7 @@ def test_every_field_comes_back_as_it_was(store, record):
 
 @many
 @given(before=deliveries, after=deliveries)
-def test_every_field_of_a_change_comes_back_as_it_was(store, before, after):
+def test_every_changed_field_survives_a_round_trip(store, before, after):
     before = replace(before, key=next(keys))
     after = replace(after, key=before.key)
     store.create(before)
@@ -217,7 +217,7 @@ def test_every_field_of_a_change_comes_back_as_it_was(store, before, after):
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_text_of_any_script_comes_back_as_it_was(store, a_record, text):
+def test_text_of_any_script_survives_a_round_trip(store, a_record, text):
     record = a_record(payload={"body": text, text: [text]}, contact=text, last_error=text)
     store.create(record)
     assert store.get(record.key) == record
@@ -239,7 +239,7 @@ def test_a_time_without_a_zone_is_refused(store, a_record):
 # ---- a state of a newer version
 
 
-def test_a_record_of_an_unknown_state_is_neither_read_nor_changed_nor_made_anew(store, a_record):
+def test_record_of_an_unknown_state_is_neither_read_changed_nor_recreated(store, a_record):
     record = a_record(sweep_at=at(-10))
     assert store.create(of_unknown_state(record)) == Created()
     with pytest.raises(UnknownState):
@@ -253,7 +253,7 @@ def test_a_record_of_an_unknown_state_is_neither_read_nor_changed_nor_made_anew(
         store.get(record.key)
 
 
-def test_records_of_unknown_states_hold_up_neither_the_sweep_nor_its_counts(store, a_record):
+def test_records_of_unknown_states_delay_neither_sweep_nor_counts(store, a_record):
     for _ in range(20):
         store.create(of_unknown_state(a_record(sweep_at=at(-100))))
     record = a_record(sweep_at=at(-1))
@@ -292,7 +292,7 @@ def test_a_write_that_cannot_be_stored_creates_nothing(store, a_record):
     assert store.get(reply.key) is None
 
 
-def test_a_reply_that_is_there_already_is_left_as_it_is(store, a_record):
+def test_existing_reply_is_unchanged(store, a_record):
     record, reply = a_record(), a_record(payload={"body": "first"})
     store.create(record)
     store.create(reply)
@@ -302,14 +302,14 @@ def test_a_reply_that_is_there_already_is_left_as_it_is(store, a_record):
     assert store.get(record.key).plan_size == 1
 
 
-def test_a_decision_may_create_without_writing(store, a_record):
+def test_decision_can_create_without_writing(store, a_record):
     record, reply = a_record(), a_record()
     store.create(record)
     store.change(record.key, lambda _: Step(OK, create=(reply,)))
     assert store.get(reply.key) == reply
 
 
-def test_a_decision_that_raises_changes_nothing_and_is_heard(store, a_record):
+def test_decision_that_raises_changes_nothing_and_propagates(store, a_record):
     record = a_record()
     store.create(record)
 
@@ -325,7 +325,7 @@ def test_a_decision_that_raises_changes_nothing_and_is_heard(store, a_record):
     assert store.get(record.key) == record
 
 
-def test_a_record_that_is_missing_is_decided_as_none(store):
+def test_missing_record_is_decided_as_none(store):
     assert store.change("0" * 40, lease_with("t")).answer == Answer(TaskResult.ACK, "gone")
     assert store.get("0" * 40) is None
 
@@ -340,7 +340,7 @@ def test_a_step_that_writes_nothing_leaves_what_was_read_current(store, a_record
     assert len(calls) == 1
 
 
-def test_the_decision_is_made_again_when_another_write_came_between(store, a_record):
+def test_decision_is_repeated_after_a_concurrent_write(store, a_record):
     record = a_record()
     store.create(record)
     found_attempts = []
@@ -386,7 +386,7 @@ def test_one_of_64_tasks_gets_the_lease_and_the_others_write_nothing(backend, a_
     assert stored.attempt == 1
 
 
-def test_a_token_that_no_longer_stands_writes_nothing(store, a_record):
+def test_expired_token_writes_nothing(store, a_record):
     record = a_record()
     store.create(record)
     seen = store.change(record.key, lease_with("mine")).write
@@ -433,7 +433,7 @@ def test_the_record_of_a_plan_is_current_too(store, a_record):
     assert len(calls) == 1
 
 
-def test_a_reply_of_a_plan_may_be_dead_from_the_start(store, a_record):
+def test_reply_of_a_plan_can_be_dead_from_the_start(store, a_record):
     event = a_record(kind=Kind.INBOUND)
     store.create(event)
     store.change(event.key, lease_with("mine"))
@@ -446,7 +446,7 @@ def test_a_reply_of_a_plan_may_be_dead_from_the_start(store, a_record):
     assert store.backlog().counts[State.DEAD] == 1
 
 
-def test_what_was_seen_too_long_ago_only_loses_the_race(store, a_record):
+def test_stale_seen_record_only_loses_the_race(store, a_record):
     record = a_record()
     store.create(record)
     old = store.get(record.key)
@@ -455,7 +455,7 @@ def test_what_was_seen_too_long_ago_only_loses_the_race(store, a_record):
     assert step.write.attempt == store.get(record.key).attempt == 6
 
 
-def test_what_was_seen_of_an_earlier_life_of_the_key_only_loses_the_race(backend, store, a_record):
+def test_seen_record_of_a_deleted_key_only_loses_the_race(backend, store, a_record):
     record = a_record(state=State.DONE, expire_at=NOW)
     store.create(record)
     old = store.get(record.key)
@@ -465,7 +465,7 @@ def test_what_was_seen_of_an_earlier_life_of_the_key_only_loses_the_race(backend
     assert step.write.generation == 7
 
 
-def test_a_record_that_was_never_read_may_be_given_as_seen(store, a_record):
+def test_unread_record_can_be_given_as_seen(store, a_record):
     record = a_record()
     store.create(replace(record, generation=7))
     step = store.change(record.key, lambda found: Step(OK, write=replace(found, attempt=1)), record)
@@ -488,7 +488,7 @@ def plan_of(event: Delivery, replies: Sequence[Delivery]) -> Callable[[Delivery 
     return lambda found: Step(OK, replace(found, state=State.DONE, plan_size=len(replies)), tuple(replies))
 
 
-def test_a_plan_of_30_replies_is_seen_wholly_or_not_at_all(backend, store, a_record):
+def test_plan_of_30_replies_is_visible_whole_or_not_at_all(backend, store, a_record):
     events = [a_record(kind=Kind.INBOUND) for _ in range(8)]
     plans = [[a_record(payload={"body": "x" * 2000}) for _ in range(30)] for _ in events]
     for event in events:
@@ -517,7 +517,7 @@ def test_a_plan_of_30_replies_is_seen_wholly_or_not_at_all(backend, store, a_rec
     assert [store.get(reply.key) for replies in plans for reply in replies] == list(itertools.chain(*plans))
 
 
-def test_a_plan_that_the_store_could_not_take_is_nowhere(backend, store, a_record):
+def test_plan_the_store_cannot_hold_is_not_stored(backend, store, a_record):
     event, replies = a_record(kind=Kind.INBOUND), [a_record() for _ in range(30)]
     store.create(event)
     seen = store.get(event.key)
@@ -554,7 +554,7 @@ def merged(receipts_: Sequence[ReceiptReceived]) -> Receipts:
 
 @many
 @given(data=st.data(), noted=st.lists(receipts, min_size=1, max_size=6))
-def test_receipts_commute_and_may_repeat(store, a_record, data, noted):
+def test_receipts_commute_and_can_repeat(store, a_record, data, noted):
     one, other = (a_record(key=next(keys)) for _ in range(2))
     store.create(one)
     store.create(other)
@@ -567,7 +567,7 @@ def test_receipts_commute_and_may_repeat(store, a_record, data, noted):
 
 @many
 @given(data=st.data(), noted=st.lists(receipts, min_size=1, max_size=6))
-def test_receipts_without_an_echo_commute_and_may_repeat(store, a_record, data, noted):
+def test_receipts_without_an_echo_commute_and_can_repeat(store, a_record, data, noted):
     number = next(keys)
     noted = [replace(each, provider_id=number) for each in noted]
     for each in data.draw(st.permutations(noted + data.draw(st.lists(st.sampled_from(noted), max_size=3)))):
@@ -578,7 +578,7 @@ def test_receipts_without_an_echo_commute_and_may_repeat(store, a_record, data, 
 
 
 @pytest.mark.parametrize("codes", [*itertools.permutations([None, 0, 99, 131026], 3)], ids=str)
-def test_of_failures_at_one_moment_one_code_stands_whatever_came_first(store, a_record, codes):
+def test_lowest_code_of_simultaneous_failures_stays_in_any_order(store, a_record, codes):
     record, other = a_record(), a_record(provider_id="SM1")
     store.create(record)
     store.create(other)
@@ -591,7 +591,7 @@ def test_of_failures_at_one_moment_one_code_stands_whatever_came_first(store, a_
     assert store.get(record.key).current_receipts.failed_code == least
 
 
-def test_a_receipt_of_no_record_is_told_and_not_kept(store, a_record):
+def test_receipt_without_a_record_is_reported_and_not_stored(store, a_record):
     record = a_record()
     assert store.note_receipt(echo_of(record), receipt(ReceiptKind.SENT)) is False
     store.create(record)
@@ -599,7 +599,7 @@ def test_a_receipt_of_no_record_is_told_and_not_kept(store, a_record):
 
 
 @pytest.mark.parametrize("state", State)
-def test_a_receipt_is_kept_in_any_state_and_assigns_none(store, a_record, state):
+def test_receipt_is_stored_in_any_state_and_changes_none(store, a_record, state):
     record = a_record(state=state)
     store.create(record)
     assert store.note_receipt(echo_of(record), receipt(ReceiptKind.READ, 5))
@@ -609,7 +609,7 @@ def test_a_receipt_is_kept_in_any_state_and_assigns_none(store, a_record, state)
     assert stored.current_receipts.provider_ids == {provider_id_hash("meta", "wamid.1")}
 
 
-def test_a_receipt_is_kept_even_on_a_state_this_version_does_not_know(store, a_record):
+def test_receipt_is_stored_even_for_an_unknown_state(store, a_record):
     record = a_record()
     store.create(of_unknown_state(record))
     assert store.note_receipt(echo_of(record), receipt(ReceiptKind.READ))
@@ -635,7 +635,7 @@ def test_receipts_do_not_disturb_a_settle_in_flight(store, a_record):
     assert (stored.state, stored.provider_id, stored.current_receipts) == (State.DONE, "wamid.1", merged(noted))
 
 
-def test_a_receipt_that_came_during_the_post_makes_a_refusal_done_instead_of_dead(store, a_record):
+def test_receipt_during_the_post_makes_a_refusal_done_instead_of_dead(store, a_record):
     """The copy before this one arrived after all. `seen` cannot know it, and the store must not trust it blindly."""
     record = a_record()
     store.create(record)
@@ -661,7 +661,7 @@ def test_64_receipts_and_a_settle_at_once_are_all_there(store, a_record):
     assert stored.current_receipts == merged(noted)
 
 
-def test_receipts_of_an_earlier_round_are_kept_and_do_not_count(store, a_record):
+def test_receipts_of_an_earlier_round_are_stored_and_do_not_count(store, a_record):
     record = a_record(state=State.DEAD, round=1)
     store.create(record)
     store.note_receipt(echo_of(record, 0), receipt(ReceiptKind.DELIVERED, 1))
@@ -672,7 +672,7 @@ def test_receipts_of_an_earlier_round_are_kept_and_do_not_count(store, a_record)
     assert stored.receipts[0].delivered == at(1)
 
 
-def test_receipts_outlive_every_change(store, a_record):
+def test_receipts_survive_every_change(store, a_record):
     record = a_record()
     store.create(record)
     store.note_receipt(echo_of(record), receipt(ReceiptKind.SENT, 1))
@@ -695,7 +695,7 @@ def test_a_receipt_without_an_echo_counts_once_the_record_has_that_id(store, a_r
     assert found == [expected]
 
 
-def test_a_receipt_without_an_echo_that_came_between_is_decided_upon(store, a_record):
+def test_concurrent_receipt_without_an_echo_is_part_of_the_decision(store, a_record):
     record = a_record(provider_id="SM1")
     store.create(record)
     seen = store.get(record.key)
@@ -710,7 +710,7 @@ def test_a_receipt_without_an_echo_that_came_between_is_decided_upon(store, a_re
     assert words[-1] == NOW
 
 
-def test_receipts_that_waited_for_an_id_are_decided_upon_once_it_is_there(store, a_record):
+def test_receipts_waiting_for_an_id_are_part_of_the_decision_once_it_is_set(store, a_record):
     """The record that a step hands on cannot know them yet."""
     record = a_record()
     store.create(record)
@@ -756,7 +756,7 @@ def test_a_replayed_message_leaves_the_receipts_of_its_old_id_behind(store, a_re
 # ---- finding
 
 
-def test_what_is_overdue_comes_longest_first_and_no_more_than_asked(store, a_record):
+def test_overdue_records_come_longest_first_and_up_to_the_limit(store, a_record):
     records = [a_record(sweep_at=at(-n)) for n in (3, 1, 5, 2, 4)]
     for record in records:
         store.create(record)
@@ -793,7 +793,7 @@ def test_final_records_are_never_overdue(store, a_record, state):
     assert list(store.overdue(NOW, limit=10)) == []
 
 
-def test_a_record_that_was_settled_is_overdue_no_more(store, a_record):
+def test_settled_record_is_no_longer_overdue(store, a_record):
     record = a_record(sweep_at=at(-100))
     store.create(record)
     store.change(record.key, lease_with("mine"))
@@ -849,13 +849,13 @@ def test_ids_are_found_by_their_first_characters(store, a_record):
     assert list(store.ids_with_prefix("abcdef03", 10)) == []
 
 
-def test_characters_that_are_a_pattern_elsewhere_stand_for_themselves_in_a_part_of_an_id(store, a_record):
+def test_pattern_characters_in_an_id_prefix_are_literal(store, a_record):
     store.create(a_record(key="order_02" + "0" * 32, correlation_id="order_02-a"))
     store.create(a_record(key="orderX02" + "0" * 32, correlation_id="orderX02-a"))
     assert list(store.ids_with_prefix("order_02", 10)) == ["order_02-a", "order_02" + "0" * 32]
 
 
-def test_no_more_ids_are_found_than_asked_for_and_the_first_of_them(store, a_record):
+def test_first_ids_are_found_up_to_the_limit(store, a_record):
     for n in range(6):
         store.create(a_record(key=f"abcdef01{n:032}", correlation_id="abcdef01-many"))
     for n in range(6):
@@ -873,7 +873,7 @@ def test_an_event_of_many_records_hides_no_other(store, a_record):
     assert list(store.ids_with_prefix("abcdef01", 2)) == ["abcdef01-1", "abcdef01-2"]
 
 
-def test_receipts_and_marks_are_no_ids_of_records(store, a_record):
+def test_receipts_and_marks_are_not_ids_of_records(store, a_record):
     store.note_receipt_block(ID, ReceiptBlock(368, NOW))
     store.note_unechoed_receipt(receipt(ReceiptKind.SENT))
     record = a_record(provider_id="wamid.1")
@@ -894,7 +894,7 @@ def test_the_backlog_counts_what_is_open_and_since_when(store, a_record):
     assert backlog.oldest_dead == at(-40)
 
 
-def test_the_oldest_dead_letter_is_that_of_today_once_an_older_one_was_replayed(store, a_record):
+def test_oldest_dead_letter_changes_when_an_older_one_is_replayed(store, a_record):
     assert store.backlog().oldest_dead is None
     old, new = (a_record(state=State.DEAD, received_at=at(-seconds)) for seconds in (100 * A_DAY, A_DAY))
     for record in (new, old):
@@ -949,7 +949,7 @@ def test_backlog_counts_a_failure_of_a_later_round(store, a_record):
     assert store.backlog().receipts_failed == 1
 
 
-def test_the_backlog_counts_what_nobody_writes_once_whatever_else_is_written(backend, a_record):
+def test_backlog_counts_untouched_records_once_during_other_writes(backend, a_record):
     """What changes its state meanwhile may count in both or in neither, and hides nobody else's age."""
     store, other = backend.client(), backend.client()
     still = [State.PENDING] * 5 + [State.IN_DOUBT] * 3
@@ -1063,7 +1063,7 @@ def test_a_listing_comes_whole_in_pages_each_record_once(store, a_record, listin
     assert all_of(store, listing, "three", limit) == []
 
 
-def test_what_leaves_a_listing_while_it_is_read_hides_nothing_behind_it(store, a_record):
+def test_records_leaving_a_listing_during_a_read_hide_no_other(store, a_record):
     """A replay of many takes each record out of the listing that it is reading."""
     records = [a_record(state=State.DEAD) for _ in range(12)]
     for record in records:
@@ -1082,7 +1082,7 @@ def test_what_leaves_a_listing_while_it_is_read_hides_nothing_behind_it(store, a
     assert keys_of(all_of(store, Listing.REPLAYED, limit=5)) == keys_of(records)
 
 
-def test_what_is_listed_has_everything_but_its_content(store, a_record):
+def test_listed_record_has_every_field_but_its_content(store, a_record):
     attempts = (Attempt(NOW, 1, "refused", 131026), Attempt(NOW, 2, "handler_failed", error="E: x", error_type="E"))
     record = a_record(state=State.DEAD, reason="permanent", attempts_log=attempts, metadata={"a": "b"}, doubts=1)
     store.create(record)
@@ -1092,7 +1092,7 @@ def test_what_is_listed_has_everything_but_its_content(store, a_record):
     assert listed.version is None
 
 
-def test_what_was_listed_may_be_brought_as_seen_and_loses_nothing(store, a_record):
+def test_listed_record_can_be_given_as_seen_and_loses_nothing(store, a_record):
     record = a_record(state=State.DEAD, reason="attempts", payload={"body": "hello"}, metadata={"a": "b"})
     store.create(record)
     (listed,) = all_of(store, Listing.DEAD)
@@ -1101,7 +1101,7 @@ def test_what_was_listed_may_be_brought_as_seen_and_loses_nothing(store, a_recor
     assert (after.state, after.payload, after.metadata) == (State.PENDING, {"body": "hello"}, {"a": "b"})
 
 
-def test_what_this_version_cannot_read_is_counted_and_hides_nothing(store, a_record):
+def test_unreadable_record_is_counted_and_hides_no_other(store, a_record):
     kind: Any = "sideways"
     records = [a_record(state=State.DEAD) for _ in range(3)]
     for record in (records[0], replace(a_record(state=State.DEAD), kind=kind), *records[1:]):
@@ -1110,7 +1110,7 @@ def test_what_this_version_cannot_read_is_counted_and_hides_nothing(store, a_rec
     assert (keys_of(page.records), page.unread) == (keys_of(records), 1)
 
 
-def test_a_failed_receipt_is_listed_whatever_came_before_and_goes_with_a_replay(store, a_record):
+def test_failed_receipt_is_listed_in_any_order_until_its_replay(store, a_record):
     record = a_record(state=State.LEASED, token="mine", attempt=1)
     store.create(record)
     store.note_receipt(echo_of(record), receipt(ReceiptKind.FAILED, 1, code=131026))
@@ -1122,7 +1122,7 @@ def test_a_failed_receipt_is_listed_whatever_came_before_and_goes_with_a_replay(
     assert keys_of(all_of(store, Listing.REPLAYED)) == {record.key}
 
 
-def test_a_lease_ends_a_replayed_record_s_listing_and_a_try_that_did_not_count_lists_it_again(store, a_record):
+def test_lease_removes_a_replayed_record_from_its_listing_until_an_uncounted_end(store, a_record):
     record = a_replayed(a_record)
     store.create(record)
     step = store.change(record.key, lease_with("mine"))
@@ -1174,7 +1174,7 @@ def test_refused_with_an_echo_and_without_is_listed_once(store, a_record):
     assert [listed.key for listed in all_of(store, Listing.REFUSED, limit=1)] == [record.key]
 
 
-def test_many_messages_of_nobodys_that_failed_hide_none_of_ours(store, a_record):
+def test_failed_receipts_of_foreign_messages_hide_none_of_ours(store, a_record):
     for n in range(70):
         store.note_unechoed_receipt(receipt(ReceiptKind.FAILED, 1, f"foreign.{n}", 131026))
     record = a_record(state=State.DONE, provider_id="SM1", expire_at=at(9 * A_DAY))
@@ -1184,7 +1184,7 @@ def test_many_messages_of_nobodys_that_failed_hide_none_of_ours(store, a_record)
 
 
 @pytest.mark.parametrize("listing", [Listing.REFUSED, Listing.UNKNOWN_SENDER])
-def test_what_has_expired_is_listed_no_more(backend, store, a_record, listing):
+def test_expired_record_is_no_longer_listed(backend, store, a_record, listing):
     if listing is Listing.REFUSED:
         a_refused(store, a_record, expire_at=NOW)
     else:
@@ -1195,7 +1195,7 @@ def test_what_has_expired_is_listed_no_more(backend, store, a_record, listing):
     assert keys_of(all_of(store, listing)) == {kept.key}
 
 
-def test_64_replays_of_one_letter_at_once_are_one(store, a_record):
+def test_64_simultaneous_replays_of_one_dead_letter_are_one(store, a_record):
     record = a_record(state=State.DEAD, reason="attempts")
     store.create(record)
     steps = together([lambda: store.change(record.key, lambda found: replay(found, LIMITS, NOW))] * THREADS)
@@ -1237,7 +1237,7 @@ def recording(decide: DecideMarks, found: list[Marks]) -> DecideMarks:
     return lambda current: found.append(current) or decide(current)
 
 
-def test_marks_tried_below_have_every_field():
+def test_tested_marks_have_every_field():
     assert MARKS.keys() == {field.name for field in fields(Marks)} - {"version"}
     for _, full in MARKS.values():
         assert [field.name for field in fields(full) if getattr(full, field.name) == field.default] == []
@@ -1248,7 +1248,7 @@ def test_marks_are_empty_where_nothing_is_stored(store):
 
 
 @pytest.mark.parametrize("name", MARKS)
-def test_mark_comes_back_with_and_without_its_optional_fields_and_goes(store, name):
+def test_mark_survives_a_round_trip_with_and_without_its_optional_fields(store, name):
     bare, full = MARKS[name]
     before = Marks()
     for mark in (bare, full, bare, None, full):
@@ -1273,7 +1273,7 @@ all_marks = st.builds(
 
 @many
 @given(before=all_marks, after=all_marks)
-def test_all_marks_of_a_change_come_back_as_they_were(store, before, after):
+def test_all_changed_marks_survive_a_round_trip(store, before, after):
     id = next(keys)
     seen = store.change_marks(id, lambda _: before)[1]
     assert seen == store.marks(id) == before
@@ -1430,7 +1430,7 @@ def test_last_noted_receipt_stands_beside_the_other_marks(store):
 
 @pytest.mark.parametrize("is_stored", [False, True])
 @pytest.mark.parametrize("is_seen", [False, True])
-def test_noted_receipt_and_a_change_beside_it_are_both_kept(backend, store, is_stored, is_seen):
+def test_noted_receipt_and_a_concurrent_change_are_both_stored(backend, store, is_stored, is_seen):
     if is_stored:
         store.change_marks(ID, setting(credential=Credential("f1", NOW)))
     start, found = store.marks(ID), []
@@ -1447,7 +1447,7 @@ def test_noted_receipt_and_a_change_beside_it_are_both_kept(backend, store, is_s
     assert store.marks(ID) == both
 
 
-def test_change_takes_away_only_the_noted_receipt_that_it_decided_on(backend, store):
+def test_change_removes_only_the_noted_receipt_it_decided_on(backend, store):
     old = ReceiptBlock(1, NOW)
     store.note_receipt_block(ID, old)
     seen = store.marks(ID)
@@ -1464,7 +1464,7 @@ def test_change_takes_away_only_the_noted_receipt_that_it_decided_on(backend, st
     assert store.marks(ID) == Marks(receipt_block=old)
 
 
-def test_decision_on_marks_that_raises_changes_nothing_and_is_heard(store):
+def test_decision_on_marks_that_raises_changes_nothing_and_propagates(store):
     def decide(current: Marks) -> Marks:
         raise LookupError("no")
 
@@ -1485,7 +1485,7 @@ def test_marks_that_cannot_be_stored_leave_no_trace(store, name):
 @pytest.mark.parametrize(
     "mark", [{"block": Block(NOW, timedelta(), "368")}, {"credential": Credential(7, NOW)}], ids=str
 )
-def test_mark_that_makes_no_sense_is_an_unknown_state(store, mark):
+def test_invalid_mark_is_an_unknown_state(store, mark):
     """As a newer version might have written it."""
     store.change_marks(ID, setting(**mark))
     with pytest.raises(UnknownState):
@@ -1509,7 +1509,7 @@ def test_marks_never_expire(backend, store):
 # ---- what has expired
 
 
-def test_what_has_expired_is_deleted_by_whoever_is_to_do_it_and_nothing_else_is(backend, store, a_record):
+def test_only_expired_records_are_deleted(backend, store, a_record):
     expired = [a_record(state=State.DONE, expire_at=at(-n)) for n in range(3)]
     kept = [a_record(state=State.DONE, expire_at=at(3 * A_DAY)), a_record(state=State.DEAD), a_record()]
     for record in expired + kept:
@@ -1520,7 +1520,7 @@ def test_what_has_expired_is_deleted_by_whoever_is_to_do_it_and_nothing_else_is(
     assert list(store.by_correlation(expired[0].correlation_id)) == []
 
 
-def test_a_record_that_no_longer_expires_is_kept(backend, store, a_record):
+def test_record_that_no_longer_expires_is_preserved(backend, store, a_record):
     record = a_record(state=State.DONE, expire_at=NOW)
     store.create(record)
     store.note_receipt(echo_of(record), receipt(ReceiptKind.SENT))
@@ -1541,7 +1541,7 @@ def test_replies_that_wait_for_nothing_are_found_in_the_order_of_their_plan(stor
     assert list(store.by_correlation("correlation-x")) == [event, *replies]
 
 
-def test_replies_of_an_event_that_is_gone_are_found_as_they_wait_for_one_another(store, a_record):
+def test_replies_of_a_deleted_event_are_found_in_their_waiting_order(store, a_record):
     keys = [outbound_key("f" * 40, place) for place in range(9)]
     before = ["e" * 40, *keys]
     replies = [a_record(key=key, after=before[i], correlation_id="correlation-x") for i, key in enumerate(keys)]
@@ -1557,7 +1557,7 @@ def test_replies_that_wait_for_one_another_in_a_loop_are_found(store, a_record):
     assert list(store.by_correlation("correlation-x")) == [one, other]
 
 
-def test_what_is_left_of_an_event_is_still_found_by_its_correlation(backend, store, a_record):
+def test_remaining_reply_of_an_expired_event_is_found_by_correlation(backend, store, a_record):
     event = a_record(kind=Kind.INBOUND, correlation_id="correlation-x", state=State.DONE, expire_at=NOW)
     reply = a_record(correlation_id="correlation-x", state=State.DONE, expire_at=at(9 * A_DAY))
     store.create(reply)
@@ -1566,7 +1566,7 @@ def test_what_is_left_of_an_event_is_still_found_by_its_correlation(backend, sto
     assert list(store.by_correlation("correlation-x")) == [reply]
 
 
-def test_the_receipts_of_a_deleted_record_go_with_it(backend, store, a_record):
+def test_receipts_of_a_deleted_record_are_deleted_with_it(backend, store, a_record):
     record = a_record(state=State.DONE, expire_at=NOW)
     store.create(record)
     store.note_receipt(echo_of(record), receipt(ReceiptKind.SENT))
@@ -1575,7 +1575,7 @@ def test_the_receipts_of_a_deleted_record_go_with_it(backend, store, a_record):
     assert store.get(record.key).receipts == {}
 
 
-def test_a_receipt_of_a_deleted_record_is_told_as_unknown_and_brings_nothing_back(backend, store, a_record):
+def test_receipt_of_a_deleted_record_is_unknown_and_restores_nothing(backend, store, a_record):
     record = a_record(state=State.DONE, expire_at=NOW)
     store.create(record)
     backend.expire(store, at(A_DAY))
@@ -1598,11 +1598,11 @@ def test_receipts_without_an_echo_are_deleted_after_their_retention(backend, sto
 # ---- trouble
 
 
-def test_a_store_that_answers_says_so(store):
+def test_available_store_answers_a_ping(store):
     store.ping()
 
 
-def test_an_unreachable_store_says_so_within_its_bound_and_recovers(backend, store, a_record):
+def test_unreachable_store_is_unavailable_in_time_and_recovers(backend, store, a_record):
     record, other = a_record(), a_record()
     store.create(record)
     calls = [
@@ -1628,7 +1628,7 @@ def test_an_unreachable_store_says_so_within_its_bound_and_recovers(backend, sto
     store.ping()
 
 
-def test_what_an_unreachable_store_says_holds_nothing_private(backend, store, a_record):
+def test_error_of_an_unreachable_store_contains_nothing_private(backend, store, a_record):
     record = a_record(contact="15550002222", payload={"body": "a secret"})
     store.create(record)
     with backend.unreachable(), pytest.raises(StoreUnavailable) as refused:
@@ -1644,7 +1644,7 @@ def a_deadline(seconds: float = 30) -> Deadline:
     return Deadline(time.monotonic, time.monotonic() + seconds, time.monotonic() + seconds)
 
 
-def test_many_records_are_created_each_once_and_what_is_there_already_is_told(store, a_record):
+def test_many_records_are_created_once_each_and_existing_ones_reported(store, a_record):
     there, touched = a_record(), a_record(state=State.DONE)
     for record in (there, touched):
         store.create(record)
@@ -1664,7 +1664,7 @@ def test_many_records_are_created_each_once_and_what_is_there_already_is_told(st
     assert len(store.overdue(NOW, 1000)) == 450
 
 
-def test_of_many_at_once_from_16_threads_each_record_is_created_once(store, a_record):
+def test_records_created_from_16_threads_are_created_once_each(store, a_record):
     records = [a_record() for _ in range(120)]
     made = together([lambda: store.create_all(records, a_deadline())] * 16)
     for number, record in enumerate(records):
@@ -1696,7 +1696,7 @@ def test_records_are_not_begun_once_the_deadline_has_passed(store, a_record):
     assert [store.get(record.key) for record in records] == [None] * 3
 
 
-def test_many_records_on_a_store_that_is_away_are_unavailable_in_time(backend, store, a_record):
+def test_many_records_on_an_unavailable_store_fail_in_time(backend, store, a_record):
     records = [a_record() for _ in range(300)]
     assert isinstance(store.create(a_record()), Created)
     with backend.unreachable():
@@ -1718,7 +1718,7 @@ def a_note(record: Delivery | None, number: int = 0, kind: ReceiptKind = Receipt
     return (Echo(record.key, 0, record.correlation_id) if record else None, receipt)
 
 
-def test_many_receipts_are_kept_where_they_belong(store, a_record):
+def test_many_receipts_are_stored_with_their_records(store, a_record):
     records = [a_record(provider_id=f"wamid.{number}") for number in range(150)]
     assert {type(one) for one in store.create_all(records, a_deadline())} == {Created}
     unknown = a_record()
@@ -1741,7 +1741,7 @@ def test_many_receipts_are_kept_where_they_belong(store, a_record):
     assert store.backlog().receipts_failed == 150
 
 
-def test_many_receipts_of_one_message_in_one_post_are_all_kept(store, a_record):
+def test_many_receipts_of_one_message_in_one_post_are_all_stored(store, a_record):
     """More than Firestore takes in one write: a body may hold anything."""
     record = a_record()
     store.create(record)
@@ -1752,7 +1752,7 @@ def test_many_receipts_of_one_message_in_one_post_are_all_kept(store, a_record):
     assert len(kept.provider_ids) == 650
 
 
-def test_the_same_receipt_many_times_and_in_any_order_keeps_the_earliest(store, a_record):
+def test_repeated_receipts_in_any_order_preserve_the_earliest(store, a_record):
     record = a_record()
     store.create(record)
     receipts = [replace(a_note(record)[1], at=at(seconds)) for seconds in (5, 1, 9, 3, 1)]
@@ -1772,7 +1772,7 @@ def test_receipts_among_many_are_of_their_round(store, a_record):
     assert set(store.get(record.key).receipts) == {0, 2}
 
 
-def test_many_receipts_on_a_store_that_is_away_are_unavailable(backend, store, a_record):
+def test_many_receipts_on_an_unavailable_store_fail(backend, store, a_record):
     record = a_record()
     store.create(record)
     notes = [a_note(record if number % 2 else None, number) for number in range(10)]
