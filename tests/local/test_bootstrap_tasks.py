@@ -66,7 +66,7 @@ DEADLINES = [({}, 135), ({"HANDLER_TIMEOUT": "600s"}, 675), ({"HANDLER_TIMEOUT":
 
 
 @pytest.mark.parametrize(("settings", "deadline"), DEADLINES, ids=str)
-def test_the_tasks_of_both_services_wait_as_long_as_the_handler_may_take(
+def test_task_deadlines_of_both_services_cover_the_handler_timeout(
     emulator: Emulator, environment: dict[str, str], settings: dict[str, str], deadline: float
 ) -> None:
     """And each is sent where the settings say, with the first of the tokens."""
@@ -85,7 +85,7 @@ def test_the_tasks_of_both_services_wait_as_long_as_the_handler_may_take(
 
 
 @pytest.mark.parametrize("build", [bootstrap.build_webhook, bootstrap.build_internal], ids=["webhook", "internal"])
-def test_a_task_asks_for_nobodys_identity(
+def test_task_requests_no_identity(
     emulator: Emulator, environment: dict[str, str], build: Callable[[dict[str, str]], Any]
 ) -> None:
     """Its queue gives it one, so neither service needs to be allowed to act as the account."""

@@ -102,9 +102,7 @@ def during(trouble: FaultInjector, condition: Any, seconds: float = 30) -> Any:
         thread.join()
 
 
-def test_a_process_is_killed_once_it_has_been_up_for_a_while_and_no_blow_piles_up(
-    tmp_path: Path, process: Process
-) -> None:
+def test_process_is_killed_only_after_being_up_and_kills_do_not_pile_up(tmp_path: Path, process: Process) -> None:
     kills = [
         Disruption(0.1, Action.KILL, "internal"),
         Disruption(0.2, Action.KILL, "internal"),
@@ -120,7 +118,7 @@ def test_a_process_is_killed_once_it_has_been_up_for_a_while_and_no_blow_piles_u
     assert made.dealt == {(Action.KILL, "internal"): 1}
 
 
-def test_nothing_is_killed_while_a_breath_is_drawn(tmp_path: Path, process: Process) -> None:
+def test_no_process_is_killed_during_backpressure(tmp_path: Path, process: Process) -> None:
     backpressure = Backpressure()
     backpressure.look(5000, now=0)
     control = Posted()
@@ -138,7 +136,7 @@ def test_nothing_is_killed_while_a_breath_is_drawn(tmp_path: Path, process: Proc
     assert (process.popen.poll(), made.dealt) == (None, {})
 
 
-def test_what_stands_still_goes_on_after_its_time(tmp_path: Path, process: Process) -> None:
+def test_stalled_process_continues_after_its_time(tmp_path: Path, process: Process) -> None:
     seen: set[str] = set()
 
     def has_stopped_and_gone_on() -> bool:
@@ -151,7 +149,7 @@ def test_what_stands_still_goes_on_after_its_time(tmp_path: Path, process: Proce
     )
 
 
-def test_what_stands_still_when_the_trouble_ends_goes_on(tmp_path: Path, process: Process) -> None:
+def test_stalled_process_continues_when_the_faults_end(tmp_path: Path, process: Process) -> None:
     during(
         trouble(tmp_path, process, Disruption(0, Action.STALL, "internal", seconds=600)),
         lambda: process.state == "T",
@@ -163,7 +161,7 @@ def test_what_stands_still_when_the_trouble_ends_goes_on(tmp_path: Path, process
     os.kill(process.popen.pid, 0)
 
 
-def test_no_more_faults_are_posted_than_somebody_meets(tmp_path: Path, process: Process) -> None:
+def test_faults_are_posted_only_up_to_the_limit_of_waiting_ones(tmp_path: Path, process: Process) -> None:
     control = Posted(waiting=29)
     faults = [Disruption(0, Action.FAULT, fault={"on": "send", "number": number}) for number in range(5)]
     at_last = Disruption(0.2, Action.STALL, "internal", seconds=0)
@@ -183,7 +181,7 @@ def test_faults_that_never_end_leave_room_for_others(tmp_path: Path, process: Pr
     )
 
 
-def test_the_way_to_the_store_is_open_again_at_the_end(tmp_path: Path, process: Process) -> None:
+def test_store_proxy_is_open_again_at_the_end(tmp_path: Path, process: Process) -> None:
     with FaultyProxy("127.0.0.1", process.port) as proxy:
         disruptions = (
             Disruption(0, Action.SWALLOW, "store"),
@@ -199,9 +197,7 @@ def test_the_way_to_the_store_is_open_again_at_the_end(tmp_path: Path, process: 
         assert made.dealt == {(Action.SWALLOW, "store"): 1, (Action.CUT, "store"): 1}, "one strike at a time"
 
 
-def test_refusals_by_the_provider_as_a_whole_end_with_the_trouble_and_an_outage_by_itself(
-    tmp_path: Path, process: Process
-) -> None:
+def test_total_refusals_end_with_the_faults_and_an_outage_by_its_own_time(tmp_path: Path, process: Process) -> None:
     book = FaultBook(tmp_path / "faults.sqlite")
     for fault in (
         Fault("provider", "refuse", times=4),

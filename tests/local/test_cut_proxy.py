@@ -46,11 +46,11 @@ def ask(proxy: FaultyProxy) -> bytes:
         return b""
 
 
-def test_what_is_open_passes_all_on(proxy: FaultyProxy) -> None:
+def test_open_proxy_forwards_everything(proxy: FaultyProxy) -> None:
     assert (proxy.is_open, ask(proxy)) == (True, b"hello")
 
 
-def test_what_is_cut_ends_every_connection_until_it_is_restored(proxy: FaultyProxy) -> None:
+def test_cut_proxy_ends_every_connection_until_restored(proxy: FaultyProxy) -> None:
     proxy.cut()
     assert (proxy.is_open, ask(proxy)) == (False, b"")
     proxy.restore()
@@ -63,7 +63,7 @@ def test_an_answer_is_swallowed_once(proxy: FaultyProxy) -> None:
     assert proxy.swallowed == 1
 
 
-def test_what_was_still_to_be_swallowed_may_be_forgiven(proxy: FaultyProxy) -> None:
+def test_pending_swallow_can_be_cancelled(proxy: FaultyProxy) -> None:
     proxy.swallow_next_answer()
     proxy.swallow_no_more()
     assert (ask(proxy), proxy.swallowed) == (b"hello", 0)

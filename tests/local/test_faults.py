@@ -21,13 +21,13 @@ def test_an_empty_book_has_nothing_to_take(book: FaultBook) -> None:
     assert book.take("send", {}) is None
 
 
-def test_a_fault_is_taken_as_often_as_it_says_and_then_gone(book: FaultBook) -> None:
+def test_fault_applies_as_often_as_its_times_then_disappears(book: FaultBook) -> None:
     book.add(Fault("send", "error", code=2, times=2))
     assert [fault and fault.code for fault in (book.take("send", {}) for _ in range(3))] == [2, 2, None]
     assert book.active() == []
 
 
-def test_times_0_is_taken_until_cleared(book: FaultBook) -> None:
+def test_fault_with_times_0_applies_until_cleared(book: FaultBook) -> None:
     book.add(Fault("task", "drop", times=0))
     assert all(book.take("task", {}) for _ in range(5))
     book.clear()
@@ -47,34 +47,34 @@ def test_a_fault_stays_at_its_place(book: FaultBook) -> None:
     assert book.take("send", {}) is None
 
 
-def test_only_the_kinds_asked_for_are_taken(book: FaultBook) -> None:
+def test_only_requested_kinds_of_fault_are_returned(book: FaultBook) -> None:
     book.add(Fault("task", "free_name"))
     assert book.take("task", {}, frozenset({"drop"})) is None
     assert book.take("task", {}, frozenset({"free_name"})) == Fault("task", "free_name")
 
 
-def test_a_number_fits_with_and_without_its_plus() -> None:
+def test_number_matches_with_and_without_its_plus() -> None:
     assert Fault("send", "error", match={"to": "15550002222"}).fits({"to": "+15550002222"})
     assert Fault("send", "error", match={"to": "+15550002222"}).fits({"to": "15550002222"})
     assert not Fault("send", "error", match={"to": "15550002222"}).fits({"to": "+15550003333"})
     assert not Fault("send", "error", match={"to": "15550002222"}).fits({})
 
 
-def test_named_leaves_general_faults_alone(book: FaultBook) -> None:
+def test_named_match_leaves_general_faults_alone(book: FaultBook) -> None:
     book.add(Fault("send", "error"))
     assert book.take("send", {"type": "read"}, named="type") is None
     book.add(Fault("send", "slow", match={"type": "read"}))
     assert book.take("send", {"type": "read"}, named="type") == Fault("send", "slow", match={"type": "read"})
 
 
-def test_what_another_process_wrote_is_seen_at_once(tmp_path: Path) -> None:
+def test_fault_written_by_another_process_is_seen_at_once(tmp_path: Path) -> None:
     reader, writer = (FaultBook(tmp_path / "faults.sqlite") for _ in range(2))
     assert reader.take("task", {}) is None
     writer.add(Fault("task", "drop"))
     assert reader.take("task", {}) == Fault("task", "drop")
 
 
-def test_no_turn_is_taken_by_two_threads(book: FaultBook) -> None:
+def test_threads_apply_a_fault_no_more_often_than_its_times(book: FaultBook) -> None:
     book.add(Fault("send", "error", times=50))
     with ThreadPoolExecutor(16) as pool:
         taken = list(pool.map(lambda _: book.take("send", {}), range(200)))
@@ -86,7 +86,7 @@ def take_all(path: Path) -> int:
     return sum(book.take("task", {}) is not None for _ in range(40))
 
 
-def test_no_turn_is_taken_by_two_processes_that_open_the_book_at_once(tmp_path: Path) -> None:
+def test_processes_apply_a_fault_no_more_often_than_its_times(tmp_path: Path) -> None:
     path = tmp_path / "faults.sqlite"
     book = FaultBook(path)
     book.add(Fault("task", "drop", times=60))
@@ -111,7 +111,7 @@ def test_no_turn_is_taken_by_two_processes_that_open_the_book_at_once(tmp_path: 
         {"on": "provider", "kind": "hang", "times": 3, "seconds": 3, "match": {"to": "+15550002222"}},
     ],
 )
-def test_what_a_test_may_ask_for_becomes_a_fault(document: dict) -> None:
+def test_valid_document_becomes_a_fault(document: dict) -> None:
     fault = fault_from(document)
     assert (fault.on, fault.kind, fault.times) == (document["on"], document["kind"], document.get("times", 1))
 
@@ -150,7 +150,7 @@ def test_what_a_test_may_ask_for_becomes_a_fault(document: dict) -> None:
         {"on": "provider", "kind": "unreachable", "until": 5},
     ],
 )
-def test_what_makes_no_sense_is_refused_with_one_sentence(document: object) -> None:
+def test_invalid_fault_is_refused_with_one_sentence(document: object) -> None:
     with pytest.raises(ValueError) as refusal:
         fault_from(document)
     assert str(refusal.value).endswith(".")
@@ -169,7 +169,7 @@ def test_what_makes_no_sense_is_refused_with_one_sentence(document: object) -> N
         ),
     ],
 )
-def test_a_provider_fault_says_which_field_is_wrong(document: dict, sentence: str) -> None:
+def test_invalid_provider_fault_names_the_wrong_field(document: dict, sentence: str) -> None:
     with pytest.raises(ValueError) as refusal:
         fault_from(document)
     assert str(refusal.value) == sentence
@@ -197,7 +197,7 @@ def test_the_longest_of_two_unreachable_faults_counts(book: FaultBook) -> None:
     assert book.made() == {"provider unreachable": 2}
 
 
-def test_what_was_made_is_counted_by_place_and_kind_and_outlives_clearing(book: FaultBook) -> None:
+def test_applied_faults_are_counted_by_place_and_kind_after_clearing(book: FaultBook) -> None:
     book.add(Fault("send", "error", code=2, times=2))
     book.add(Fault("task", "drop"))
     for place in ("send", "send", "send", "task"):
@@ -206,7 +206,7 @@ def test_what_was_made_is_counted_by_place_and_kind_and_outlives_clearing(book: 
     assert book.made() == {"send error": 2, "task drop": 1}
 
 
-def test_a_process_that_was_stopped_while_it_read_holds_up_nobody(book: FaultBook, tmp_path: Path) -> None:
+def test_process_stopped_during_a_read_blocks_no_writer(book: FaultBook, tmp_path: Path) -> None:
     stopped = sqlite3.connect(tmp_path / "faults.sqlite", isolation_level=None)
     stopped.execute("BEGIN")
     stopped.execute("SELECT count(*) FROM faults").fetchone()
@@ -217,7 +217,7 @@ def test_a_process_that_was_stopped_while_it_read_holds_up_nobody(book: FaultBoo
         stopped.close()
 
 
-def test_a_process_that_stands_still_holds_up_nobody_who_takes_or_adds(tmp_path: Path) -> None:
+def test_frozen_process_blocks_no_reader_or_writer(tmp_path: Path) -> None:
     """It was stopped while the book was held, hence not in the middle of a write; it may have been reading."""
     path = tmp_path / "faults.sqlite"
     book = FaultBook(path)

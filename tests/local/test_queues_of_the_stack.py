@@ -76,7 +76,7 @@ def test_a_task_that_was_made_for_the_old_address_reaches_the_new_one(
         ("http://[::1]:9081/a/path", ("HTTP", "::1", 9081, "/a/path/internal/process_inbound")),
     ],
 )
-def test_an_address_is_taken_apart_whole(base_url: str, address: tuple[str, str, int, str]) -> None:
+def test_target_address_is_split_into_all_its_parts(base_url: str, address: tuple[str, str, int, str]) -> None:
     target = target_of(base_url, Kind.INBOUND, ACCOUNT)
     uri = target.uri_override
     assert (uri.scheme.name, uri.host, uri.port, uri.path_override.path) == address

@@ -36,7 +36,7 @@ def test_its_settings_go_before_the_users_own(tmp_path: Path, monkeypatch: pytes
     assert (environment["HANDLER"], environment["LOG_LEVEL"]) == ("handlers.echo:handle", "DEBUG")
 
 
-def test_a_setting_that_is_empty_takes_the_users_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_empty_setting_removes_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HANDLER_URL", "http://127.0.0.1:9/")
     settings = {"HANDLER": "handlers.echo:handle", "HANDLER_URL": ""}
 
@@ -46,7 +46,7 @@ def test_a_setting_that_is_empty_takes_the_users_away(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize(("store", "setting"), [("redis", "REDIS_URL"), ("firestore", "FIRESTORE_EMULATOR_HOST")])
-def test_the_services_find_the_stores_server_at_the_door(
+def test_services_reach_the_store_server_through_the_proxy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str, setting: str
 ) -> None:
     monkeypatch.delenv(setting, raising=False)
@@ -75,7 +75,7 @@ def test_certificates_are_fetched_from_the_port_that_stays_open(tmp_path: Path) 
     assert environment_of(stack)["OIDC_CERTS_URL"] == stack.describe()["control"] + "/control/oidc-certs"
 
 
-def test_all_of_the_data_directory_is_its_owner_s_alone_whatever_it_was_before(tmp_path: Path) -> None:
+def test_existing_data_directory_becomes_private_to_its_owner(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
     data_dir.mkdir(mode=0o700)
     for name in ("logs.jsonl", "internal.stderr.log", "lock", "ports.json", "faults.sqlite", "oidc-old.pem"):
@@ -100,7 +100,7 @@ def test_all_of_the_data_directory_is_its_owner_s_alone_whatever_it_was_before(t
     assert umask_of_child[1] == "0077"
 
 
-def test_a_data_directory_that_is_made_is_its_owner_s_alone(tmp_path: Path) -> None:
+def test_new_data_directory_is_private_to_its_owner(tmp_path: Path) -> None:
     with _locked(tmp_path / "a" / "data"):
         assert stat.S_IMODE((tmp_path / "a" / "data").stat().st_mode) == 0o700
 
@@ -176,7 +176,7 @@ def test_control_of_a_running_stack_answers_while_whatsapp_is_unreachable(tmp_pa
         ({"HANDLER_URL": "http://127.0.0.1:9000/", "HANDLER_URL_SECRET": "no secret"}, "http://127.0.0.1:9000/"),
     ],
 )
-def test_the_handler_in_use_is_told_by_its_file_or_address(
+def test_handler_in_use_is_named_by_file_or_address(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], handler: str
 ) -> None:
     monkeypatch.chdir(ROOT)
@@ -189,7 +189,7 @@ def test_the_handler_in_use_is_told_by_its_file_or_address(
     assert ("your backend decides" in where_decided(told)) is ("HANDLER_URL" in settings)
 
 
-def test_what_is_nearly_a_settings_name_is_told_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_misspelt_setting_is_reported_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     monkeypatch.setenv("HANDLER_TIMOUT", "5s")
 
@@ -198,7 +198,7 @@ def test_what_is_nearly_a_settings_name_is_told_at_the_start(tmp_path: Path, mon
     assert said == ["Note: HANDLER_TIMOUT is set, but Pombo has no such setting. Did you mean HANDLER_TIMEOUT?"]
 
 
-def test_what_the_services_would_refuse_is_told_in_a_line_for_each_fault(tmp_path: Path) -> None:
+def test_each_setting_the_services_refuse_is_reported_on_its_own_line(tmp_path: Path) -> None:
     wrong = {"PORT": "none", "HANDLER": "foo", "HANDLER_TIMOUT": "5s"}
 
     with pytest.raises(WrongSettings) as caught:
@@ -214,7 +214,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> str:
     return ".venv/bin/pombo"
 
 
-def test_what_up_says_to_type_leads_to_that_stack(
+def test_commands_suggested_by_up_lead_to_that_stack(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, script: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -231,7 +231,7 @@ def test_what_up_says_to_type_leads_to_that_stack(
         assert f"  {script} ledger{option} " in what_next(stack)
 
 
-def test_make_try_takes_the_ports_that_it_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_make_try_uses_the_given_ports(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """And then starts a Pombo for itself, also where one runs."""
     monkeypatch.chdir(tmp_path)
     made: list[Options] = []

@@ -37,7 +37,7 @@ def answering(*statuses: int):
     return lambda _: left.pop(0) if left else 200
 
 
-def test_a_task_arrives_as_it_was_created(emulator, target):
+def test_task_arrives_exactly_as_created(emulator, target):
     """HttpRequest; User-Agent, Host and Content-Length are the service's own."""
     emulator.create(
         emulator.queue(), f"{target.url}/path?query=1", body=b"\x00body", headers={"X-Mine": "yes", "Host": "elsewhere"}
@@ -130,7 +130,7 @@ def test_a_failed_task_waits_for_its_backoff(emulator, target):
     assert 0.4 <= third - second < 0.6
 
 
-def test_a_retry_after_is_the_least_wait_of_that_task_and_holds_up_no_other(emulator, target):
+def test_retry_after_delays_only_its_own_task(emulator, target):
     """HttpRequest: after 429 and 503 it "is considered". The real service may slow the queue (decision 0005)."""
     target.headers = {"Retry-After": "1"}
     target.answer = lambda request: 503 if request.path == "/busy" and len(target.at("/busy")) == 1 else 200
@@ -162,7 +162,7 @@ def test_the_longer_of_backoff_and_retry_after_is_waited(emulator, target, statu
     assert waits == pytest.approx(wait, abs=0.001)
 
 
-def test_a_retry_after_may_be_a_date(emulator, target):
+def test_retry_after_can_be_a_date(emulator, target):
     at = in_seconds(90).replace(microsecond=0)
     target.headers = {"Retry-After": format_datetime(at, usegmt=True)}
     shown, _ = failed_once(emulator, target, 429)
@@ -240,7 +240,7 @@ def test_a_queue_gives_its_burst_and_then_its_rate(emulator, target):
     assert 0.5 <= times[31] - times[0] < 1.0  # 12 more at 20 a second
 
 
-def test_a_hundred_tasks_can_hang_at_once_and_hold_up_no_other_queue(emulator, target):
+def test_hundred_hanging_tasks_delay_no_other_queue(emulator, target):
     """RateLimits are per queue."""
     released = []
     target.answer = lambda request: ((request.path == "/hang" and wait_until(lambda: released)) and 200) or 200
@@ -303,7 +303,7 @@ def failure(emulator, target_url, body):
     return emulator.logged("attempt_failed", queue)
 
 
-def test_an_attempt_that_failed_tells_which_message_it_was_for_and_why(emulator, target):
+def test_failed_attempt_is_logged_with_its_message_and_reason(emulator, target):
     """The feed of `pombo up` shows it; a service that answered has a line of its own."""
     target.answer = answering(503)
     with_id = b'{"v": 1, "correlation_id": "0123456789abcdef"}'
@@ -317,5 +317,5 @@ def test_an_attempt_that_failed_tells_which_message_it_was_for_and_why(emulator,
 
 
 @pytest.mark.parametrize("body", [b"\xff", b"[]", b"{}", b'{"correlation_id": "+1555"}', b"[" * 50_000])
-def test_of_a_body_that_is_no_task_of_ours_nothing_is_logged(emulator, body):
+def test_body_of_a_foreign_task_is_not_logged(emulator, body):
     assert "correlation_id" not in failure(emulator, "http://127.0.0.1:9", body)

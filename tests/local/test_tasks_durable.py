@@ -81,7 +81,7 @@ def test_a_task_cut_short_by_a_kill_is_delivered_again(emulator, target):
     assert [request.headers["X-CloudTasks-TaskRetryCount"] for request in target.received] == ["0", "1"]
 
 
-def test_a_retry_keeps_its_count_and_its_time_through_a_kill(emulator, target):
+def test_retry_preserves_its_count_and_time_through_a_kill(emulator, target):
     target.answer = lambda _: 404
     queue = emulator.queue(retry={"min_backoff": {"seconds": 100}, "max_backoff": {"seconds": 100}})
     task = emulator.create(queue, target.url)
@@ -203,7 +203,7 @@ def test_a_second_emulator_on_the_same_data_refuses_to_start(emulator):
     assert len(ended.stderr.splitlines()) == 1
 
 
-def test_a_port_that_is_taken_refuses_to_start(emulator, tmp_path_factory):
+def test_port_in_use_stops_the_start(emulator, tmp_path_factory):
     ended = run("--port", str(emulator.port), "--data-dir", str(tmp_path_factory.mktemp("other")))
     assert ended.returncode == 1
     assert "cannot be listened on" in ended.stderr

@@ -59,7 +59,7 @@ def test_a_dropped_task_vanishes_undelivered_and_its_name_stays_used(emulator, t
         emulator.create(queue, target.url, task_id="t")
 
 
-def test_a_task_is_delivered_early_whether_it_was_there_before_the_fault_or_came_after(emulator, target):
+def test_early_fault_delivers_tasks_created_before_or_after_it(emulator, target):
     queue = emulator.queue()
     at = in_seconds(3600)
     before = emulator.create(queue, target.url + "/before", schedule_time=at)
@@ -73,7 +73,7 @@ def test_a_task_is_delivered_early_whether_it_was_there_before_the_fault_or_came
     assert emulator.client.get_task(name=third.name).dispatch_count == 0
 
 
-def test_a_freed_name_may_be_used_again_at_once(emulator, target):
+def test_freed_name_can_be_reused_at_once(emulator, target):
     queue = emulator.queue()
     task = emulator.create(queue, target.url, task_id="t")
     wait_until(lambda: emulator.is_gone(task.name))
@@ -92,7 +92,7 @@ def test_a_name_in_use_is_never_freed(emulator):
         emulator.create(queue, task_id="t")
 
 
-def test_a_slow_task_is_delivered_late_and_holds_up_no_other(emulator, target):
+def test_slow_task_is_late_and_delays_no_other(emulator, target):
     queue = emulator.queue()
     emulator.add_fault("slow", queue, seconds=0.5, match={"name": "slow"})
     created_at = time.time()

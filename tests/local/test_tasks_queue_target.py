@@ -56,7 +56,7 @@ def identity_in(emulator, request):
     return jwt.decode(header.removeprefix("Bearer "), certs=certificates)
 
 
-def test_every_task_goes_where_its_queue_says(emulator, target):
+def test_every_task_goes_where_its_queue_leads(emulator, target):
     """ALWAYS: "queue-level configuration overrides all task-level configuration"."""
     queue = a_queue(emulator, led_to(f"{target.url}/internal/process_inbound", http_method="POST"))
     emulator.create(queue, "https://elsewhere.example.com:8443/mine?all=yes", http_method="DELETE")
@@ -67,7 +67,7 @@ def test_every_task_goes_where_its_queue_says(emulator, target):
     assert request.headers["Host"] == target.url.removeprefix("http://")
 
 
-def test_what_the_queue_leaves_open_is_the_task_s(emulator, target):
+def test_parts_without_a_queue_override_come_from_the_task(emulator, target):
     queue = a_queue(emulator, {"uri_override": {"path_override": {"path": "/of-the-queue"}}})
     emulator.create(queue, f"{target.url}/of-the-task?q=1", http_method="PUT", body=b"x")
     (request,) = wait_until(lambda: target.received)
@@ -102,13 +102,13 @@ def test_each_part_of_an_address_is_replaced_by_itself(uri, url):
     assert request_of(tasks_v2.HttpTarget.pb(target), tasks_v2.HttpRequest.pb(own)).url == url
 
 
-def test_an_address_that_is_none_is_left_as_it_is():
+def test_invalid_address_is_left_unchanged():
     own = tasks_v2.HttpRequest(url="http://[::1", http_method="POST")
     target = tasks_v2.HttpTarget(uri_override={"path_override": {"path": "/p"}})
     assert request_of(tasks_v2.HttpTarget.pb(target), tasks_v2.HttpRequest.pb(own)).url == "http://[::1"
 
 
-def test_a_task_carries_the_identity_of_its_queue_and_none_of_its_own(emulator, target):
+def test_task_carries_the_queues_identity_instead_of_the_tasks(emulator, target):
     token = {"service_account_email": OF_QUEUE, "audience": "https://svc"}
     queue = a_queue(emulator, led_to(f"{target.url}/p", oidc_token=token))
     emulator.create(
@@ -183,7 +183,7 @@ def test_a_queue_is_created_with_its_target(emulator, target):
     ],
     ids=str,
 )
-def test_a_target_that_cannot_be_is_an_invalid_argument(emulator, wrong):
+def test_invalid_target_is_an_invalid_argument(emulator, wrong):
     """ "both the service account email and the audience MUST be specified"; "Host value cannot be an empty string"."""
     with pytest.raises(exceptions.InvalidArgument):
         a_queue(emulator, wrong)
@@ -198,6 +198,6 @@ def test_a_target_that_cannot_be_is_an_invalid_argument(emulator, wrong):
     ],
     ids=str,
 )
-def test_what_the_emulator_does_not_imitate_it_refuses(emulator, other):
+def test_unsupported_override_is_refused(emulator, other):
     with pytest.raises(exceptions.MethodNotImplemented):
         a_queue(emulator, other)

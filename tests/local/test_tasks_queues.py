@@ -103,7 +103,7 @@ def test_deleting_a_queue_that_never_was_is_not_found(emulator):
         emulator.client.delete_queue(name=f"{LOCATION}/queues/never-was")
 
 
-def test_a_deleted_queue_is_gone_with_its_tasks_and_its_name_is_refused(emulator):
+def test_deleted_queue_loses_its_tasks_and_its_name_is_refused(emulator):
     """DeleteQueue: "even if it has tasks in it"; recorded: FAILED_PRECONDITION on creating it again."""
     name = emulator.paused_queue()
     emulator.create(name)
@@ -210,7 +210,7 @@ def test_a_purge_deletes_every_task_sets_the_purge_time_and_keeps_the_names(emul
     emulator.create(name, task_id="t3")
 
 
-def test_what_is_not_imitated_is_refused_and_not_ignored(emulator):
+def test_unsupported_feature_is_refused_and_not_ignored(emulator):
     """docs/decisions/0005: App Engine, IAM and batches."""
     queue = tasks_v2.Queue(name=f"{LOCATION}/queues/q", app_engine_routing_override={"service": "default"})
     with pytest.raises(exceptions.MethodNotImplemented):

@@ -38,7 +38,7 @@ def test_the_linear_part_begins_after_the_last_doubling(doublings, expected):
     assert [backoff(policy(max_doublings=doublings), n) for n in range(1, 6)] == expected
 
 
-def test_pombos_own_queues_retry_as_its_contract_says():
+def test_pombo_queues_retry_as_in_the_contract():
     """min 5 s, max 600 s, 5 doublings."""
     ours = policy(min_backoff=5, max_backoff=600, max_doublings=5)
     assert [backoff(ours, n) for n in range(1, 11)] == [5, 10, 20, 40, 80, 160, 320, 480, 600, 600]
@@ -78,7 +78,7 @@ def test_a_retry_after_is_read_as_seconds_or_as_a_date_and_lasts_an_hour_at_most
 
 
 @given(st.text() | st.dates().map(lambda day: day.strftime("%a, %d %b %Y 00:00:00 GMT")))
-def test_whatever_a_target_writes_there_is_a_wait_between_nothing_and_an_hour(value):
+def test_any_retry_after_value_waits_between_zero_and_an_hour(value):
     assert 0 <= least_wait(503, value, now=NOW) <= 3600
 
 
@@ -103,9 +103,7 @@ def test_a_retry_after_counts_on_429_and_503_alone(status, wait):
         (1, 0, 1, 0, True),
     ],
 )
-def test_a_task_is_given_up_only_when_attempts_and_duration_are_both_used_up(
-    attempts, duration, made, elapsed, given_up
-):
+def test_task_is_dropped_only_when_attempts_and_duration_are_both_used_up(attempts, duration, made, elapsed, given_up):
     """RetryConfig.max_attempts: "stops retrying only when max_attempts and max_retry_duration are both satisfied"."""
     assert is_given_up(policy(max_attempts=attempts, max_retry_duration=duration), made, elapsed) is given_up
 
@@ -114,7 +112,7 @@ def test_a_time_scale_divides_what_a_queue_waits_and_not_how_often_it_tries():
     assert POLICY.faster(10) == policy(min_backoff=1, max_backoff=30)
 
 
-def test_a_tasks_own_retry_config_overrides_the_queues_where_it_says_something():
+def test_tasks_own_retry_config_overrides_only_the_fields_it_sets():
     """Task.retry_config: "overrides the Queue.retry_config for this task"."""
     queue = tasks_v2.RetryConfig(max_attempts=9, min_backoff={"seconds": 0, "nanos": 500_000_000}, max_doublings=4)
     task = tasks_v2.Task(retry_config=tasks_v2.RetryConfig(max_attempts=2, min_backoff={"seconds": 7}))
@@ -134,7 +132,7 @@ def test_a_bucket_never_holds_more_than_its_burst():
     assert Bucket.full(10, 10, now=0.0).take(3).at_time(3600).tokens == 10
 
 
-def test_a_clock_that_goes_backwards_takes_no_tokens_away():
+def test_clock_going_backwards_removes_no_tokens():
     assert Bucket.full(10, 10, now=100.0).take(4).at_time(50.0).tokens == 6
 
 
@@ -162,7 +160,7 @@ def stored(**changes) -> StoredTask:
     return StoredTask(**{**row, **changes})
 
 
-def test_a_first_attempt_carries_its_queue_its_name_its_counts_and_its_schedule_time():
+def test_first_attempt_carries_queue_name_counts_and_schedule_time():
     """https://cloud.google.com/tasks/docs/creating-http-target-tasks#handler: short names, epoch seconds."""
     assert attempt_headers(stored()) == {
         "X-CloudTasks-QueueName": "inbound",
@@ -195,7 +193,7 @@ def test_a_retry_also_carries_the_previous_response_and_an_empty_reason():
         (TargetResponse(504, False), False, False),  # a deadline that passed is no response
     ],
 )
-def test_only_200_to_299_is_a_success_and_5xx_is_no_execution(answer, success, execution):
+def test_only_2xx_is_a_success_and_5xx_is_not_an_execution(answer, success, execution):
     """HttpRequest (types/target.py); TaskContext.executionCount of firebase-functions: "does not include 5XX"."""
     assert (answer.is_success, answer.is_execution) == (success, execution)
 

@@ -29,7 +29,7 @@ def target():
         yield target
 
 
-def test_an_answer_after_the_deadline_is_none(http_target, target):
+def test_answer_after_the_deadline_is_ignored(http_target, target):
     """Task.dispatch_deadline: the request "is cancelled"; recorded by aertje/cloud-tasks-emulator
     (dispatch/http-timeout): the next attempt's previous response is 504."""
     ended = []
@@ -123,7 +123,7 @@ def test_calls_from_many_threads_do_not_mix(http_target, target):
     assert sorted(int(request.path[1:]) for request in target.received) == list(range(40))
 
 
-def test_a_request_that_was_cut_off_is_told_from_one_that_was_never_sent(http_target):
+def test_cut_off_request_is_distinguished_from_an_unsent_one(http_target):
     """Whoever counts what a kill interrupted wants to know; to the queue both are 503 without a response."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"

@@ -48,7 +48,7 @@ def test_a_schedule_time_that_is_missing_or_past_becomes_now(emulator, offset):
     assert abs(task.schedule_time.timestamp() - time.time()) < 5
 
 
-def test_a_schedule_time_to_come_is_kept_to_the_microsecond(emulator):
+def test_future_schedule_time_is_exact_to_the_microsecond(emulator):
     """Task.schedule_time: "truncated to the nearest microsecond"; create_time to the second."""
     at = in_seconds(3600)
     task = emulator.create(emulator.queue(), schedule_time=at)
@@ -77,7 +77,7 @@ def test_a_task_outside_the_documented_limits_is_an_invalid_argument(emulator, f
         emulator.create(emulator.paused_queue(), **fields)
 
 
-def test_an_odd_url_is_taken_and_fails_only_when_it_is_tried(emulator):
+def test_odd_url_is_accepted_and_fails_on_dispatch(emulator):
     """Recorded: task/create/invalid-url-bad-escape is OK."""
     queue = emulator.queue(retry={"max_attempts": 1})
     task = emulator.create(queue, url="http://[nonsense/%zz")
@@ -208,7 +208,7 @@ def test_a_task_that_never_was_is_not_found(emulator, call):
 
 
 @pytest.mark.parametrize("call", ["get_task", "delete_task", "run_task"])
-def test_a_task_that_is_gone_is_not_found(emulator, call):
+def test_deleted_task_is_not_found(emulator, call):
     """GetTask, DeleteTask ("cannot be deleted if it has executed"), RunTask; the sentence is recorded for get."""
     task = emulator.create(emulator.paused_queue())
     emulator.client.delete_task(name=task.name)
@@ -216,7 +216,7 @@ def test_a_task_that_is_gone_is_not_found(emulator, call):
         getattr(emulator.client, call)(name=task.name)
 
 
-def test_a_paused_queue_takes_tasks_and_delivers_none_until_it_is_resumed(emulator, target):
+def test_paused_queue_accepts_tasks_and_delivers_none_until_resumed(emulator, target):
     """PauseQueue: "Tasks can still be added when the queue is paused"."""
     queue, other = emulator.paused_queue(), emulator.queue()
     task = emulator.create(queue, target.url + "/held")

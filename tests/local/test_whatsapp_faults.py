@@ -34,7 +34,7 @@ def webhook(world: tuple[Simulator, Webhook]) -> Webhook:
     [(1, 400), (2, 503), (4, 400), (10, 403), (190, 401), (200, 403), (80007, 400), (130429, 400), (131000, 500),
      (131016, 500), (131026, 400), (131047, 400), (131056, 400), (131057, 500), (132001, 404), (133004, 503)],
 )  # fmt: skip
-def test_an_error_is_answered_as_meta_words_it_and_nothing_is_accepted(
+def test_error_has_metas_wording_and_accepts_nothing(
     simulator: Simulator, webhook: Webhook, code: int, status: int
 ) -> None:
     """Statuses: an older edition of Meta's error page; throttles are HTTP 400 there."""
@@ -44,7 +44,7 @@ def test_an_error_is_answered_as_meta_words_it_and_nothing_is_accepted(
     assert (simulator.ledger(), webhook.posts) == ([], [])
 
 
-def test_an_error_may_have_another_status_a_subcode_and_be_transient(simulator: Simulator) -> None:
+def test_error_can_have_another_status_a_subcode_and_be_transient(simulator: Simulator) -> None:
     simulator.fault(on="send", kind="error", code=100, status=500, subcode=33, transient=True)
     answer = simulator.send()
     error = answer.json()["error"]
@@ -65,7 +65,7 @@ def test_an_error_without_a_code_is_html_from_a_proxy(simulator: Simulator) -> N
     assert answer.headers["content-type"].startswith("text/html")
 
 
-def test_a_plain_429_may_say_when_to_come_back(simulator: Simulator) -> None:
+def test_plain_429_can_have_a_retry_after(simulator: Simulator) -> None:
     simulator.fault(on="send", kind="error", status=429, retry_after=7)
     answer = simulator.send()
     assert (answer.status_code, answer.headers["retry-after"]) == (429, "7")
@@ -77,7 +77,7 @@ def test_a_fault_is_used_up_and_the_next_message_is_accepted(simulator: Simulato
     assert simulator.control("GET", "faults") == []
 
 
-def test_times_0_lasts_until_cleared(simulator: Simulator) -> None:
+def test_fault_with_times_0_lasts_until_cleared(simulator: Simulator) -> None:
     simulator.fault(on="send", kind="error", code=131016, times=0)
     assert [simulator.send().status_code for _ in range(3)] == [500, 500, 500]
     simulator.control("DELETE", "faults")
@@ -138,7 +138,7 @@ def test_a_slow_message_is_accepted_at_once_and_answered_later(simulator: Simula
     assert entry["answered"] > entry["accepted_at"]
 
 
-def test_a_client_that_gives_up_on_a_slow_answer_leaves_it_unanswered(simulator: Simulator) -> None:
+def test_client_that_times_out_on_a_slow_answer_leaves_it_unanswered(simulator: Simulator) -> None:
     simulator.fault(on="send", kind="slow", seconds=0.3)
     with httpx.Client(timeout=0.1) as impatient, pytest.raises(httpx.ReadTimeout):
         impatient.post(
@@ -167,7 +167,7 @@ def test_drop_closes_the_connection_and_accepts_nothing(simulator: Simulator, we
     assert (simulator.ledger(), webhook.posts) == ([], [])
 
 
-def test_refuse_says_that_nobody_is_served_and_accepts_nothing(simulator: Simulator) -> None:
+def test_refuse_answers_503_and_accepts_nothing(simulator: Simulator) -> None:
     """Graph error 2 with 503, a provider that is down: https://developers.facebook.com/docs/graph-api/guides/error-handling."""
     simulator.fault(on="send", kind="refuse")
     answer = simulator.send()
@@ -235,6 +235,6 @@ def test_a_task_fault_waits_in_the_book_for_the_tasks_emulator(simulator: Simula
     assert (fault["on"], fault["kind"], fault["times"]) == ("task", "drop", 3)
 
 
-def test_a_fault_that_makes_no_sense_is_answered_with_a_sentence(simulator: Simulator) -> None:
+def test_invalid_fault_is_answered_with_a_sentence(simulator: Simulator) -> None:
     refusal = simulator.refusal({"on": "send", "kind": "early"})
     assert refusal == "kind is one of accept_then_drop, drop, error, refuse, slow where on is send."

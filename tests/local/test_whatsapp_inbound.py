@@ -145,14 +145,14 @@ EVERY_TYPE = {
 
 
 @pytest.mark.parametrize("type_", EVERY_TYPE)
-def test_a_person_can_send_every_type(simulator: Simulator, webhook: Webhook, type_: str) -> None:
+def test_customer_can_send_every_type(simulator: Simulator, webhook: Webhook, type_: str) -> None:
     simulator.inbound(type=type_, content=EVERY_TYPE[type_])
     simulator.quiet()
     (message,) = webhook.posts[0].value["messages"]
     assert (message["type"], message[type_]) == (type_, EVERY_TYPE[type_])
 
 
-def test_what_meta_cannot_hand_over_comes_with_its_error(simulator: Simulator, webhook: Webhook) -> None:
+def test_unsupported_message_comes_with_its_error(simulator: Simulator, webhook: Webhook) -> None:
     simulator.inbound(type="unsupported", content={"type": "poll_creation"})
     simulator.quiet()
     (message,) = webhook.posts[0].value["messages"]
@@ -165,7 +165,7 @@ def test_content_wrapped_in_its_type_is_understood(simulator: Simulator, webhook
     assert webhook.posts[0].value["messages"][0]["text"] == {"body": "hello"}
 
 
-def test_a_message_may_lack_its_object(simulator: Simulator, webhook: Webhook) -> None:
+def test_message_can_lack_its_object(simulator: Simulator, webhook: Webhook) -> None:
     simulator.inbound(type="unsupported", content=None, fields={"errors": [{"code": 131051}]})
     simulator.quiet()
     (message,) = webhook.posts[0].value["messages"]
@@ -179,7 +179,7 @@ def test_a_system_message_comes_without_contacts(simulator: Simulator, webhook: 
     assert "contacts" not in webhook.posts[0].value
 
 
-def test_several_messages_of_one_post_may_say_different_things(simulator: Simulator, webhook: Webhook) -> None:
+def test_messages_of_one_post_can_differ(simulator: Simulator, webhook: Webhook) -> None:
     order = {"from": CUSTOMER, "type": "text", "contents": [{"body": "one"}, {"body": "two"}], "id": "wamid.A"}
     assert simulator.control("POST", "inbound", order)["message_ids"] == ["wamid.A.1", "wamid.A.2"]
     simulator.quiet()
@@ -221,7 +221,7 @@ def test_lone_surrogates_and_nul_pass_through_as_escapes(simulator: Simulator, w
         {"from": CUSTOMER, "type": "text", "content": {}, "wamid": "wamid.A"},
     ],
 )
-def test_an_order_that_makes_no_sense_is_answered_with_a_sentence(simulator: Simulator, order: object) -> None:
+def test_invalid_order_is_answered_with_a_sentence(simulator: Simulator, order: object) -> None:
     answer = simulator.client.post(f"{simulator.address}/control/inbound", json=order)
     assert answer.status_code == 400
     assert answer.json()["error"].endswith(".")

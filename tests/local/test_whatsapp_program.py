@@ -45,21 +45,21 @@ def program(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
     )
 
 
-def test_missing_secrets_end_it_with_all_their_names(tmp_path: Path) -> None:
+def test_missing_secrets_stop_the_start_with_all_their_names(tmp_path: Path) -> None:
     ended = program("--data-dir", str(tmp_path), "--webhook-url", "http://127.0.0.1:1/")
     assert ended.returncode == 2
     assert "META_APP_SECRET, WHATSAPP_ACCESS_TOKEN" in ended.stderr
 
 
 @pytest.mark.parametrize("option", [("--time-scale", "0"), ("--receipt-delays", "1,2"), ("--webhook-url", "here")])
-def test_an_option_that_makes_no_sense_ends_it_with_usage(tmp_path: Path, option: tuple[str, str]) -> None:
+def test_invalid_option_stops_the_start_with_usage(tmp_path: Path, option: tuple[str, str]) -> None:
     arguments = ("--data-dir", str(tmp_path), "--webhook-url", "http://127.0.0.1:1/", *option)
     ended = program(*arguments, META_APP_SECRET=SECRET, WHATSAPP_ACCESS_TOKEN=TOKEN)
     assert ended.returncode == 2
     assert ended.stderr.startswith("usage:")
 
 
-def test_a_port_in_use_ends_it_with_one_line(simulator: Simulator, tmp_path: Path) -> None:
+def test_port_in_use_stops_the_start_with_one_line(simulator: Simulator, tmp_path: Path) -> None:
     where = ("--data-dir", str(tmp_path), "--webhook-url", "http://127.0.0.1:1/")
     port = simulator.address.rsplit(":", 1)[1]
     ended = program(*where, "--port", port, META_APP_SECRET=SECRET, WHATSAPP_ACCESS_TOKEN=TOKEN)
@@ -107,7 +107,7 @@ def test_the_log_is_json_lines_without_private_data(tmp_path: Path) -> None:
             assert private not in simulator.log_text()
 
 
-def test_a_log_that_nobody_reads_stops_nothing(tmp_path: Path) -> None:
+def test_unread_log_stops_nothing(tmp_path: Path) -> None:
     arguments = ["--port", "0", "--data-dir", str(tmp_path), "--webhook-url", "http://127.0.0.1:1/"]
     process = subprocess.Popen(
         [sys.executable, "-m", "local.whatsapp", *arguments],
@@ -178,7 +178,7 @@ def test_an_unknown_control_path_is_404_with_a_sentence(simulator: Simulator) ->
 @pytest.mark.parametrize(
     "raw", [b"nonsense\r\n\r\n", b"GET / HTTP/1.0\r\n\r\n", b"POST / HTTP/1.1\r\nContent-Length: x\r\n\r\n"]
 )
-def test_what_is_no_request_is_answered_400_and_hung_up_on(simulator: Simulator, raw: bytes) -> None:
+def test_malformed_request_is_answered_400_and_disconnected(simulator: Simulator, raw: bytes) -> None:
     port = int(simulator.address.rsplit(":", 1)[1])
     with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
         connection.sendall(raw)

@@ -99,7 +99,7 @@ def test_another_plain_status_has_no_graph_error(simulator: Simulator, status: i
 
 
 @pytest.mark.parametrize("fault", [{"kind": "refuse"}, {"kind": "error", "status": 429}])
-def test_a_provider_that_is_down_may_say_when_to_come_back(simulator: Simulator, fault: dict) -> None:
+def test_provider_that_is_down_can_send_retry_after(simulator: Simulator, fault: dict) -> None:
     simulator.fault(on="provider", retry_after=7, **fault)
     assert simulator.send().headers["retry-after"] == "7"
 
@@ -117,7 +117,7 @@ def test_a_provider_fault_is_used_up_by_calls_of_any_kind(simulator: Simulator) 
     assert simulator.control("GET", "faults") == []
 
 
-def test_a_provider_fault_may_name_the_calls_that_it_meets(simulator: Simulator) -> None:
+def test_provider_fault_can_name_the_calls_it_affects(simulator: Simulator) -> None:
     simulator.fault(on="provider", kind="refuse", times=0, match={"type": "read"})
     assert [call(simulator).status_code for call in CALLS.values()] == [200, 503, 200, 400]
 
@@ -245,7 +245,7 @@ def test_a_call_in_flight_is_answered_before_its_connection_closes(
     assert is_refused(simulator)
 
 
-def test_graphs_port_stays_taken_while_it_is_closed(simulator: Simulator) -> None:
+def test_closed_graph_port_stays_reserved(simulator: Simulator) -> None:
     port = int(simulator.address.rpartition(":")[2])
     simulator.fault(on="provider", kind="unreachable")
     with socket.socket() as other, pytest.raises(OSError, match="in use"):
@@ -295,7 +295,7 @@ def restart_on_the_same_ports(simulator: Simulator) -> None:
 
 
 @pytest.mark.parametrize("option", [(), ("--control-port", "0")])
-def test_a_free_control_port_is_taken_beside_a_free_port(tmp_path: Path, option: tuple[str, ...]) -> None:
+def test_free_control_port_is_used_beside_a_free_port(tmp_path: Path, option: tuple[str, ...]) -> None:
     with running(tmp_path, *option) as (simulator, _):
         assert simulator.control_address != simulator.address
         assert simulator.control("GET", "calls") == []
@@ -312,7 +312,7 @@ def test_the_control_port_is_five_after_graphs_where_none_is_given(port: list[st
 # ---- the other places stay as they are
 
 
-def test_a_receipt_may_still_fail_with_a_code(simulator: Simulator, world: tuple[Simulator, Webhook]) -> None:
+def test_receipt_can_fail_with_a_code(simulator: Simulator, world: tuple[Simulator, Webhook]) -> None:
     simulator.fault(on="receipt", kind="error", code=131042)
     simulator.send()
     simulator.quiet()

@@ -37,7 +37,7 @@ def test_the_waits_grow_and_the_time_scale_divides_them(tmp_path: Path) -> None:
             assert wait <= gap < wait + 5
 
 
-def test_a_webhook_that_was_down_is_healed_within_seconds(tmp_path: Path) -> None:
+def test_webhook_that_was_down_recovers_within_seconds(tmp_path: Path) -> None:
     with running(tmp_path, "--time-scale", "10") as (simulator, webhook):
         webhook.close()
         ids = simulator.inbound()
@@ -48,7 +48,7 @@ def test_a_webhook_that_was_down_is_healed_within_seconds(tmp_path: Path) -> Non
         assert [post.message_ids for post in webhook.posts] == [ids]
 
 
-def test_a_webhook_that_never_answers_is_given_ten_seconds_and_holds_up_no_other(tmp_path: Path) -> None:
+def test_deliveries_to_a_silent_webhook_time_out_together_after_ten_seconds(tmp_path: Path) -> None:
     with running(tmp_path) as (simulator, webhook):
         with Silence(webhook) as connections:
             simulator.inbound()
@@ -61,7 +61,7 @@ def test_a_webhook_that_never_answers_is_given_ten_seconds_and_holds_up_no_other
         assert simulator.quiet()["delivered"] == 2
 
 
-def test_what_failed_may_be_hurried_and_what_is_only_late_stays_so(tmp_path: Path) -> None:
+def test_failed_delivery_can_be_hurried_but_a_late_one_cannot(tmp_path: Path) -> None:
     """The waits are not scaled: without the hurry it would be 8 s until the fourth attempt."""
     with running(tmp_path) as (simulator, webhook):
         simulator.fault(on="webhook", kind="slow", seconds=3000)
@@ -78,7 +78,7 @@ def test_what_failed_may_be_hurried_and_what_is_only_late_stays_so(tmp_path: Pat
         assert simulator.control("GET", "webhooks")["pending"] == 1
 
 
-def test_what_failed_before_a_kill_may_be_hurried_after_it(tmp_path: Path) -> None:
+def test_delivery_that_failed_before_a_kill_can_be_hurried_after_it(tmp_path: Path) -> None:
     with running(tmp_path) as (simulator, webhook):
         webhook.answers += [500] * 4
         ids = simulator.inbound()
@@ -93,7 +93,7 @@ def test_what_failed_before_a_kill_may_be_hurried_after_it(tmp_path: Path) -> No
         assert {tuple(post.message_ids) for post in webhook.posts} == {tuple(ids)}
 
 
-def test_a_webhook_that_was_cut_off_says_so(tmp_path: Path) -> None:
+def test_cut_off_webhook_is_reported(tmp_path: Path) -> None:
     with running(tmp_path) as (simulator, webhook):
         webhook.close()
         with socket.create_server(("127.0.0.1", webhook.port)) as listener:
@@ -106,7 +106,7 @@ def test_a_webhook_that_was_cut_off_says_so(tmp_path: Path) -> None:
         simulator.quiet()
 
 
-def test_after_seven_days_meta_gives_up(tmp_path: Path) -> None:
+def test_delivery_is_abandoned_after_seven_days(tmp_path: Path) -> None:
     with running(tmp_path, "--time-scale", str(7 * 86400)) as (simulator, webhook):
         webhook.close()
         simulator.inbound()
@@ -155,7 +155,7 @@ def test_a_kill_under_load_loses_no_answered_message_and_none_of_its_receipts(tm
         assert receipts == {(wamid, kind) for wamid in accepted for kind in ("sent", "delivered", "read")}
 
 
-def test_faults_outlive_a_kill(tmp_path: Path) -> None:
+def test_faults_survive_a_kill(tmp_path: Path) -> None:
     with running(tmp_path) as (simulator, _):
         simulator.fault(on="send", kind="error", code=131016, times=0)
         simulator.kill()

@@ -184,12 +184,12 @@ def test_a_message_within_the_limits_is_accepted_and_in_the_ledger(simulator: Si
 
 
 @pytest.mark.parametrize("fields", MISSING.values(), ids=MISSING)
-def test_what_lacks_a_required_part_is_refused_with_131008(simulator: Simulator, fields: dict) -> None:
+def test_missing_required_part_is_refused_with_131008(simulator: Simulator, fields: dict) -> None:
     assert_refused(simulator, message(**fields), 400, 131008)
 
 
 @pytest.mark.parametrize("fields", INVALID.values(), ids=INVALID)
-def test_what_is_beyond_a_limit_is_refused_with_131009(simulator: Simulator, fields: dict) -> None:
+def test_value_beyond_a_limit_is_refused_with_131009(simulator: Simulator, fields: dict) -> None:
     assert_refused(simulator, message(**fields), 400, 131009)
 
 
@@ -208,7 +208,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("fields", "status", "code"), REFUSED.values(), ids=REFUSED)
-def test_what_meta_refuses_with_a_code_of_its_own_is_refused_with_it(
+def test_content_with_its_own_error_code_is_refused_with_it(
     simulator: Simulator, fields: dict, status: int, code: int
 ) -> None:
     assert_refused(simulator, message(**fields), status, code)
@@ -219,7 +219,7 @@ def test_an_unknown_type_is_refused_with_131051(simulator: Simulator) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'"hi"', b"\xff"])
-def test_a_body_that_is_no_json_object_is_refused_with_100(simulator: Simulator, body: bytes) -> None:
+def test_body_that_is_not_a_json_object_is_refused_with_100(simulator: Simulator, body: bytes) -> None:
     assert_refused(simulator, body, 400, 100)
 
 
@@ -298,7 +298,7 @@ def test_to_wins_over_recipient(simulator: Simulator) -> None:
     assert simulator.ledger()[0]["recipient"] is None
 
 
-def test_a_number_without_its_plus_reaches_somebody_else(simulator: Simulator) -> None:
+def test_number_without_its_plus_gets_a_country_code(simulator: Simulator) -> None:
     """Meta prepends the country code of the business's own number (notes by third parties, September 2026)."""
     assert simulator.send(to=CUSTOMER).json()["contacts"] == [{"input": CUSTOMER, "wa_id": f"1{CUSTOMER}"}]
     assert simulator.ledger()[0]["to"] == f"+1{CUSTOMER}"
@@ -324,7 +324,7 @@ def test_the_ledger_reads_the_key_from_our_echo(simulator: Simulator, echo: str 
 
 
 @pytest.mark.parametrize("typing", [False, True], ids=["read", "typing"])
-def test_a_read_call_succeeds_and_is_no_message(simulator: Simulator, typing: bool) -> None:
+def test_read_call_succeeds_and_is_not_a_message(simulator: Simulator, typing: bool) -> None:
     (received,) = simulator.inbound()
     answer = simulator.read(received, typing)
     assert (answer.status_code, answer.json()) == (200, {"success": True})
@@ -337,7 +337,7 @@ def test_a_read_call_for_an_unknown_message_is_refused_with_131009(simulator: Si
     assert (answer.status_code, simulator.calls()) == (400, [("read", 400, 131009)])
 
 
-def test_a_typing_call_may_be_for_a_message_that_came_from_elsewhere(simulator: Simulator) -> None:
+def test_typing_call_can_be_for_an_unknown_message(simulator: Simulator) -> None:
     """examples/requests/send.py signs webhooks of its own, past the simulator."""
     assert simulator.read("wamid.UNKNOWN", typing=True).json() == {"success": True}
 
@@ -359,7 +359,7 @@ def test_a_message_of_a_raw_webhook_can_be_marked_as_read(simulator: Simulator) 
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"[" * 100_000, b'{"entry": {}}', b"\xff"])
-def test_a_raw_webhook_may_be_anything(simulator: Simulator, body: bytes) -> None:
+def test_raw_webhook_can_be_anything(simulator: Simulator, body: bytes) -> None:
     assert simulator.client.post(f"{simulator.control_address}/control/webhook", content=body).json()["status"] == 200
 
 
