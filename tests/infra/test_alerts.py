@@ -264,21 +264,19 @@ def _complaint(promtool: str, folder: Path, rule: Mapping[str, str], case: Case)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda it: f"{it.alert}-{it.what}".replace(" ", "-"))
-def test_an_alert_speaks_when_it_should_and_not_before(
+def test_alert_fires_when_it_should_and_not_before(
     case: Case, promtool: str, plan_of: Callable[[str], Plan], tmp_path: Path
 ) -> None:
     assert _complaint(promtool, tmp_path, alerts_of(plan_of("bare"))[case.alert], case) == ""
 
 
-def test_every_alert_is_seen_to_speak_and_to_be_silent(plan_of: Callable[[str], Plan]) -> None:
+def test_every_alert_has_a_firing_and_a_silent_case(plan_of: Callable[[str], Plan]) -> None:
     alerts = set(alerts_of(plan_of("bare")))
     assert {it.alert for it in CASES if it.after is not None} == alerts
     assert {it.alert for it in CASES if it.after is None} == alerts
 
 
-def test_an_alert_that_looks_the_wrong_way_is_found(
-    promtool: str, plan_of: Callable[[str], Plan], tmp_path: Path
-) -> None:
+def test_alert_that_looks_the_wrong_way_is_found(promtool: str, plan_of: Callable[[str], Plan], tmp_path: Path) -> None:
     case = CASES[0]
     rule = alerts_of(plan_of("bare"))[case.alert]
     turned = {**rule, "query": rule["query"].replace(">", "<")}

@@ -191,13 +191,13 @@ def test_an_api_of_which_nothing_can_be_read_is_not_waited_for() -> None:
     assert wait("http://127.0.0.1:9", *NOTHING_TO_READ).returncode == 0
 
 
-def test_nobody_logged_in_is_said_in_one_sentence() -> None:
+def test_missing_login_is_reported_in_one_sentence() -> None:
     done = wait("http://127.0.0.1:9", "run", GOOGLE_OAUTH_ACCESS_TOKEN="")
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert "gcloud auth application-default login" in done.stderr
 
 
-def test_the_token_is_that_of_who_is_logged_in(api: tuple[Api, str], tmp_path: Path) -> None:
+def test_token_belongs_to_the_logged_in_account(api: tuple[Api, str], tmp_path: Path) -> None:
     state, at = api
     state.answers = [(200, "{}")]
     gcloud = tmp_path / "gcloud"

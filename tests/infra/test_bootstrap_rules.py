@@ -178,12 +178,12 @@ OF_KEYS = (
 
 
 @pytest.mark.parametrize("mutation", OF_KEYS, ids=lambda it: it.name.replace(" ", "-"))
-def test_what_is_wrong_with_a_place_or_a_key_is_said(mutation: Mutation, plan_of: Callable[[str], Plan]) -> None:
+def test_wrong_place_or_key_of_bootstrap_is_reported(mutation: Mutation, plan_of: Callable[[str], Plan]) -> None:
     assert any(mutation.fault in fault for fault in faults(mutation.of(plan_of("bootstrap-keyed"))))
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda it: it.name.replace(" ", "-"))
-def test_what_is_wrong_with_bootstrap_is_said(mutation: Mutation, plan_of: Callable[[str], Plan]) -> None:
+def test_wrong_bootstrap_plan_is_reported(mutation: Mutation, plan_of: Callable[[str], Plan]) -> None:
     assert any(mutation.fault in fault for fault in faults(mutation.of(plan_of("bootstrap"))))
 
 

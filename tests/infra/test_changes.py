@@ -54,7 +54,7 @@ GCLOUD_LEAVES = {
 """Of a service that `gcloud run deploy --source` has deployed, as the provider reads it from the API."""
 
 
-def test_what_gcloud_leaves_on_a_service_changes_no_plan(make_workspace: Callable[[], Workspace]) -> None:
+def test_changes_that_gcloud_leaves_on_a_service_change_no_plan(make_workspace: Callable[[], Workspace]) -> None:
     workspace = make_workspace()
     workspace.apply(PROD, *given(EVERYTHING))
     path = workspace.folder / PROD / "terraform.tfstate"
@@ -139,7 +139,7 @@ def test_every_variable_is_either_safe_to_change_or_guarded(plan_of: Callable[[s
     )
 
 
-def test_what_users_change_destroys_nothing(deployed: Workspace) -> None:
+def test_changes_by_users_destroy_nothing(deployed: Workspace) -> None:
     changes = _changed(deployed, **USERS_CHANGE)
     destroyed = {address for address, actions in changes.items() if "delete" in actions}
     # A binding is taken away where its edge is: Redis and the handler's address are no longer used.
@@ -159,7 +159,7 @@ def test_another_threshold_or_address_leaves_the_services_alone(deployed: Worksp
 
 
 @pytest.mark.parametrize("name", GUARDED)
-def test_what_would_destroy_data_is_stopped(deployed: Workspace, name: str) -> None:
+def test_change_that_would_destroy_data_is_stopped(deployed: Workspace, name: str) -> None:
     # A key is refused before it is planned where the database is elsewhere.
     more = {"redis": {"store": "firestore"}, "kms_key": {"firestore_location": None}}.get(name, {})
     with pytest.raises(TerraformFailed, match="Instance cannot be destroyed"):
@@ -190,7 +190,7 @@ KEEPS_SOMETHING = {
 
 
 @pytest.mark.parametrize("kind", KEEPS_SOMETHING)
-def test_what_keeps_something_is_guarded_by_itself(kind: str) -> None:
+def test_every_resource_with_data_has_its_own_guard(kind: str) -> None:
     """A destroy stops at the first guard, so that the others are seen in the text alone."""
     files = "".join(path.read_text() for path in TERRAFORM.rglob("*.tf"))
     blocks = dict(re.findall(rf'^resource "{kind}" "(\w+)" \{{\n(.*?)^\}}', files, re.S | re.M))
@@ -217,7 +217,7 @@ def test_the_services_read_the_address_of_redis_that_terraform_wrote(deployed: W
     assert {it.secrets["REDIS_URL"]["version"] for it in plan.services} == {written}
 
 
-def test_the_services_are_told_the_authority_of_the_redis_that_there_is(deployed: Workspace) -> None:
+def test_services_get_the_certificate_authority_of_the_redis(deployed: Workspace) -> None:
     plan = Plan(deployed.plan(PROD, *given(EVERYTHING)))
     told = {it.env["REDIS_CA_CERTS"] for it in plan.services}
     assert told == {"\n".join(it["cert"] for it in plan.one("google_redis_instance")["server_ca_certs"])}

@@ -136,7 +136,7 @@ def test_no_secret_is_printed(checked: Any) -> None:
     assert [value for values in deployment.state["secrets"].values() for value in values if value in said] == []
 
 
-def test_the_folder_that_is_checked_stays_as_it_is(checked: Any) -> None:
+def test_checked_folder_is_unchanged(checked: Any) -> None:
     deployment, _ = checked
     assert not list(deployment.folder.rglob("terraform.tfvars"))
     assert "prevent_destroy = true" in (deployment.folder / "infra/terraform/bootstrap/main.tf").read_text()
@@ -150,7 +150,7 @@ def test_gcloud_would_take_every_command_that_the_check_gives_it(checked: Any) -
     assert complaints(sorted({*commands, label})) == {}
 
 
-def test_a_night_after_another_begins_with_nothing_and_has_queues_of_other_names(nights: Any) -> None:
+def test_second_night_starts_empty_with_new_queue_names(nights: Any) -> None:
     deployment, _, done = nights
     assert "Destroy complete! Resources: 0 destroyed." in done.stdout
     suffixes = re.findall(r'^queue_suffix = "(-\d{12})"$', deployment.variables_used, re.M)
@@ -160,7 +160,7 @@ def test_a_night_after_another_begins_with_nothing_and_has_queues_of_other_names
 # ---- what it finds
 
 
-def test_a_message_that_is_not_taken_is_found_and_the_project_is_empty_again(nights: Any) -> None:
+def test_rejected_message_is_found_and_the_project_is_emptied(nights: Any) -> None:
     _, bad, _ = nights
     assert bad.returncode == 1
     assert bad.stderr == "pombo: The webhook answers 500 to a signed message, and must answer 200.\n"
@@ -194,7 +194,7 @@ def test_a_line_that_the_log_lacks_is_named(monkeypatch: pytest.MonkeyPatch, eve
         follow(monkeypatch, *(line for line in WHOLE if line[0] != event))
 
 
-def test_lines_of_two_messages_are_not_taken_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_lines_of_two_messages_are_not_combined(monkeypatch: pytest.MonkeyPatch) -> None:
     other = [(event, "two" if event == "tenant_needs_reauth" else which) for event, which in WHOLE]
     with pytest.raises(Refused, match="the log has no tenant_needs_reauth of the message"):
         follow(monkeypatch, *other)
@@ -251,7 +251,7 @@ def test_a_plan_that_is_not_empty_is_found(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("labels", [None, {}, {"pombo-check": "no"}, {"other": "allowed"}])
-def test_a_project_that_does_not_say_so_is_never_destroyed(
+def test_project_without_the_label_is_never_destroyed(
     make: Callable[[], Deployment], labels: dict[str, str] | None
 ) -> None:
     deployment = make()
@@ -268,7 +268,7 @@ def test_a_project_that_does_not_say_so_is_never_destroyed(
     assert not [call for call in deployment.terraform_calls if call[1] != "version"]
 
 
-def test_every_guard_is_taken_away_in_the_copy_and_nowhere_else(tmp_path: Path) -> None:
+def test_every_guard_is_removed_in_the_copy_only(tmp_path: Path) -> None:
     unguarded.copy(ROOT, tmp_path / "copy")
     text = "".join(path.read_text() for path in (tmp_path / "copy" / "infra").rglob("*.tf"))
     code = "\n".join(line.partition("#")[0] for line in text.splitlines())
@@ -291,7 +291,7 @@ def test_a_guard_that_is_written_otherwise_is_noticed(tmp_path: Path) -> None:
         unguarded.copy(tmp_path / "root", tmp_path / "copy")
 
 
-def test_ctrl_c_is_told_how_to_go_on() -> None:
+def test_help_explains_how_to_continue_after_ctrl_c() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "infra.release.check_project", "--help"], cwd=ROOT, capture_output=True, text=True
     )

@@ -66,7 +66,7 @@ ENTRY: Entry = entry_of(
         ('severity="WARNING"\n  AND jsonPayload.attempt=3', True),
     ],
 )
-def test_a_filter_matches_what_google_says_it_matches(text: str, matches: bool) -> None:
+def test_filter_matches_what_google_documents(text: str, matches: bool) -> None:
     assert parse(text)(ENTRY) is matches
 
 
@@ -116,7 +116,7 @@ def test_a_filter_matches_what_google_says_it_matches(text: str, matches: bool) 
         'jsonPayload.event="a',
     ],
 )
-def test_what_else_the_language_can_say_is_refused(text: str) -> None:
+def test_other_filter_syntax_is_refused(text: str) -> None:
     with pytest.raises(FilterInvalid):
         parse(text)
 
@@ -409,7 +409,7 @@ def test_the_first_look_at_a_deployment_shows_every_line(lines: list[Line]) -> N
     assert all(matches(entry_of(line)) for line in lines)
 
 
-def test_what_the_scheduler_logs_is_asked_for_in_the_language_that_we_know() -> None:
+def test_scheduler_log_query_uses_only_the_known_filter_syntax() -> None:
     """Google's own lines, of which a run has none: https://cloud.google.com/scheduler/docs/logging."""
     (text,) = {text for text, _ in _commands("runbook.md") if "cloud_scheduler_job" in text}
     assert parse(text).paths == {("resource", "type"), ("severity",)}

@@ -120,7 +120,7 @@ def test_no_secret_is_printed_or_an_argument(deployed: Any) -> None:
     assert [value for value in values if value in written] == []
 
 
-def test_it_says_what_is_left_to_do_at_meta(deployed: Any, address: str) -> None:
+def test_output_lists_what_is_left_to_do_at_meta(deployed: Any, address: str) -> None:
     deployment, done = deployed
     left = done.stdout.partition("What is left is at Meta")[2]
     assert address in left
@@ -134,7 +134,7 @@ def test_it_ends_by_asking_the_webhook(deployed: Any) -> None:
     assert "The webhook reaches its store and its queue, and refuses who is not Meta." in done.stdout
 
 
-def test_each_step_says_that_it_begins(deployed: Any) -> None:
+def test_each_step_is_announced(deployed: Any) -> None:
     _, done = deployed
     assert re.findall(r"^\[(\d)/8\] ", done.stdout, re.M) == list("12345678")
     assert "Creating..." not in done.stdout, "one line for each thing that was made is enough"
@@ -187,7 +187,7 @@ def test_a_second_run_changes_nothing_and_asks_nothing(deployed: Any) -> None:
     assert applies(deployment) == applied
 
 
-def test_a_handler_that_changed_is_built_and_nothing_else_and_its_way_back_is_not_built_again(deployed: Any) -> None:
+def test_changed_handler_is_built_alone_and_its_reversal_needs_no_build(deployed: Any) -> None:
     deployment, _ = deployed
     handler, before = deployment.folder / "handlers" / "echo.py", deployment.state
     text = handler.read_text()
@@ -208,7 +208,7 @@ def test_a_handler_that_changed_is_built_and_nothing_else_and_its_way_back_is_no
     assert after["services"]["pombo-internal"]["follows"], "a pinning of the traffic is ended"
 
 
-def test_a_tag_that_somebody_moved_is_not_deployed(deployed: Any) -> None:
+def test_moved_tag_is_not_deployed(deployed: Any) -> None:
     """pombo-build may push any image, and move any tag."""
     deployment, _ = deployed
     before = deployment.state
@@ -224,7 +224,7 @@ def test_a_tag_that_somebody_moved_is_not_deployed(deployed: Any) -> None:
     assert [it["name"] for it in after["sources"][len(before["sources"]) :]] == ["pombo-internal"]
 
 
-def test_an_address_of_an_old_revision_is_taken_away(deployed: Any) -> None:
+def test_tag_of_an_old_revision_is_removed(deployed: Any) -> None:
     """A deployment of Cloud Build's that was cancelled may have left one, though its source serves already."""
     deployment, _ = deployed
     services = deployment.state["services"]
@@ -261,7 +261,7 @@ def staging(deployed: Any, monkeypatch: pytest.MonkeyPatch) -> Root:
     return Root(deployment.folder / "infra/terraform/environments/staging", "my-project-1-terraform-state", {})
 
 
-def test_what_google_refuses_for_a_moment_is_tried_again(
+def test_temporary_refusal_by_google_is_retried(
     deployed: Any, staging: Root, capsys: pytest.CaptureFixture[str]
 ) -> None:
     deployment, _ = deployed
@@ -285,7 +285,7 @@ def test_what_google_refuses_for_a_moment_is_tried_again(
     ],
     ids=["for good", "again and again"],
 )
-def test_what_google_goes_on_refusing_ends_it(
+def test_lasting_refusal_by_google_ends_the_apply(
     deployed: Any, staging: Root, sentences: list[str], attempts: int
 ) -> None:
     deployment, _ = deployed
@@ -315,7 +315,7 @@ def test_an_apply_that_would_destroy_a_service_is_not_made(deployed: Any, stagin
     ("which", "what"),
     [("refusal", "a handshake with a wrong token"), ("refusal_of_posts", "an unsigned webhook")],
 )
-def test_a_webhook_that_takes_anything_is_refused(
+def test_webhook_that_accepts_anything_is_refused(
     webhook: Webhook, address: str, monkeypatch: pytest.MonkeyPatch, which: str, what: str
 ) -> None:
     monkeypatch.setattr(webhook, which, 200)
@@ -345,7 +345,7 @@ def test_a_webhook_that_is_not_connected_is_refused(webhook: Webhook, address: s
 # ---- what is built
 
 
-def test_the_source_is_what_the_image_may_hold(deployed: Any) -> None:
+def test_source_contains_what_the_image_can_hold(deployed: Any) -> None:
     deployment, _ = deployed
     said = (ROOT / ".dockerignore").read_text().splitlines()
     assert {line[1:] for line in said if line.startswith("!")} == set(source_images.FOLDERS)
@@ -385,7 +385,7 @@ def test_a_dockerfile_that_takes_no_base_image_is_refused(tmp_path: Path) -> Non
         source_images.put_together(source_images.SourceService("webhook", place), tmp_path / "out")
 
 
-def test_a_dockerfile_that_copies_what_no_image_may_hold_is_refused(tmp_path: Path) -> None:
+def test_dockerfile_that_copies_an_excluded_file_is_refused(tmp_path: Path) -> None:
     place = Place("my-project-1", "europe-west1", "staging", tmp_path)
     (tmp_path / "services/webhook").mkdir(parents=True)
     (tmp_path / "services/base-image.txt").write_text("python:3.11\n")
@@ -485,7 +485,7 @@ REFUSALS: list[tuple[str, dict[str, Any], tuple[str, ...], str]] = [
 
 
 @pytest.mark.parametrize(("state", "options", "sentence"), [it[1:] for it in REFUSALS], ids=[it[0] for it in REFUSALS])
-def test_what_cannot_work_is_refused_in_one_sentence_before_anything_is_made(
+def test_impossible_deployment_is_refused_in_one_sentence_before_any_change(
     empty: Deployment, state: dict[str, Any], options: tuple[str, ...], sentence: str
 ) -> None:
     tfvars = empty.folder / "infra/terraform/environments/staging/terraform.tfvars"
@@ -543,7 +543,7 @@ def test_the_state_of_an_environment_is_looked_for_where_terraform_keeps_it() ->
         assert re.search(rf'backend "gcs" {{\s*prefix = "{environment}"\s*}}', text)
 
 
-def test_prod_has_variables_of_its_own(empty: Deployment) -> None:
+def test_prod_has_its_own_variables(empty: Deployment) -> None:
     empty.state = fake_project.new()
     empty.run("deploy", FIRST, "--environment=prod")
     assert NUMBER in (empty.folder / "infra/terraform/environments/prod/terraform.tfvars").read_text()
@@ -560,7 +560,7 @@ def test_prod_has_variables_of_its_own(empty: Deployment) -> None:
         (None, "cannot be read (FileNotFoundError)"),
     ],
 )
-def test_a_secret_that_is_none_is_refused_without_its_value(
+def test_invalid_secret_is_refused_without_its_value(
     empty: Deployment, tmp_path: Path, text: str | None, said: str
 ) -> None:
     file = tmp_path / "secrets"
@@ -596,9 +596,7 @@ def test_a_wrong_option_is_one_sentence(empty: Deployment, options: tuple[str, .
         ("my-project-1", "europe", "europe is not a region. Two examples: europe-west1, us-central1."),
     ],
 )
-def test_a_name_that_is_none_is_refused_before_anything_is_called(
-    empty: Deployment, project: str, region: str, said: str
-) -> None:
+def test_invalid_name_is_refused_before_any_call(empty: Deployment, project: str, region: str, said: str) -> None:
     empty.state = fake_project.new()
     done = subprocess.run(
         [
@@ -620,7 +618,7 @@ def test_a_name_that_is_none_is_refused_before_anything_is_called(
     assert empty.state["calls"] == []
 
 
-def test_make_says_what_it_needs() -> None:
+def test_make_deploy_explains_its_options() -> None:
     done = subprocess.run(["make", "deploy"], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.stderr.splitlines()[0] == "pombo: say where: make deploy PROJECT=my-project REGION=europe-west1"
     done = subprocess.run(
@@ -631,7 +629,7 @@ def test_make_says_what_it_needs() -> None:
     assert "is not Python 3.11" in subprocess.run(old, cwd=ROOT, capture_output=True, text=True, timeout=60).stderr
 
 
-def test_help_has_examples(empty: Deployment) -> None:
+def test_make_deploy_help_has_examples(empty: Deployment) -> None:
     done = empty.run("deploy", "--help")
     assert done.returncode == 0
     assert "make deploy PROJECT=my-project REGION=europe-west1" in done.stdout
@@ -647,7 +645,7 @@ def test_the_secrets_that_are_lists_and_that_there_are_follow_the_configuration(
     assert {*first_secrets.ASKED, *first_secrets.MADE, "HANDLER_URL_SECRET", "REDIS_URL"} == set(secret)
 
 
-def test_a_handlers_own_secrets_and_a_redis_are_told_to_bootstrap(tmp_path: Path) -> None:
+def test_bootstrap_gets_a_handlers_own_secrets_and_the_redis(tmp_path: Path) -> None:
     place = Place("my-project-1", "europe-west1", "staging", tmp_path)
     place.environment_root.mkdir(parents=True)
     common = 'project = "my-project-1"\nregion = "europe-west1"\n'
@@ -689,7 +687,7 @@ def test_a_secret_is_asked_for_hidden_in_a_terminal(monkeypatch: pytest.MonkeyPa
         ("", "no reason"),
     ],
 )
-def test_a_failure_is_told_by_the_line_that_says_it(said: str, sentence: str) -> None:
+def test_failure_is_reported_by_its_own_line(said: str, sentence: str) -> None:
     assert complaint(said) == sentence
 
 
@@ -706,7 +704,7 @@ sys.exit(1)
 """
 
 
-def test_ctrl_c_lets_terraform_put_its_state_away_and_is_one_sentence(tmp_path: Path) -> None:
+def test_ctrl_c_lets_terraform_save_its_state_and_prints_one_sentence(tmp_path: Path) -> None:
     """As a terminal does it: the signal goes to the whole process group."""
     child = tmp_path / "terraform"
     child.write_text(f"#!{sys.executable}\n{CHILD}")

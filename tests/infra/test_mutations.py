@@ -20,12 +20,12 @@ MUTATIONS = (*OF_THE_SERVICES, *mutations_platform.MUTATIONS)
 
 
 @pytest.mark.parametrize("mutation", mutations_platform.OF_KEYS, ids=lambda it: it.name.replace(" ", "-"))
-def test_what_is_wrong_with_a_key_is_said(mutation: Mutation, plan_of: Callable[[str], Plan]) -> None:
+def test_wrong_key_plan_is_reported(mutation: Mutation, plan_of: Callable[[str], Plan]) -> None:
     assert any(mutation.fault in fault for fault in faults(mutation.of(plan_of("keyed"))))
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda it: it.name.replace(" ", "-"))
-def test_what_is_wrong_with_a_plan_is_said(mutation: Mutation, plan_of: Callable[[str], Plan]) -> None:
+def test_wrong_plan_is_reported(mutation: Mutation, plan_of: Callable[[str], Plan]) -> None:
     assert any(mutation.fault in fault for fault in faults(mutation.of(plan_of("everything"))))
 
 
@@ -101,7 +101,7 @@ CHANGES_OF_THE_CODE = [
 @pytest.mark.parametrize(
     ("code", "words"), [it[1:] for it in CHANGES_OF_THE_CODE], ids=[it[0] for it in CHANGES_OF_THE_CODE]
 )
-def test_a_change_of_the_code_alone_is_said_and_names_both(
+def test_change_of_the_code_alone_is_reported_with_both_sides(
     code: Code, words: tuple[str, ...], plan_of: Callable[[str], Plan]
 ) -> None:
     assert any(all(word in fault for word in words) for fault in faults(plan_of("bare"), code))

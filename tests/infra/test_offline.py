@@ -175,7 +175,7 @@ UNKNOWN_FORMS = [
 
 
 @pytest.mark.parametrize(("old", "new", "said"), [it[1:] for it in UNKNOWN_FORMS], ids=[it[0] for it in UNKNOWN_FORMS])
-def test_what_is_not_understood_is_not_guessed(old: str, new: str, said: str) -> None:
+def test_unknown_form_is_refused_instead_of_guessed(old: str, new: str, said: str) -> None:
     assert old in RESOURCE
     with pytest.raises(UnknownForm, match=said):
         _schema(RESOURCE.replace(old, new))
@@ -209,7 +209,7 @@ def schema(toolchain: Toolchain) -> Any:
     return json.loads(Path(path).read_text())
 
 
-def test_the_true_schema_says_what_the_provider_documents(schema: Any) -> None:
+def test_schema_matches_the_providers_documentation(schema: Any) -> None:
     """Facts that anybody can look up: https://registry.terraform.io/providers/hashicorp/google/latest/docs."""
     resources = schema["resources"]
     queue = resources["google_cloud_tasks_queue"]
@@ -227,7 +227,7 @@ def test_the_true_schema_says_what_the_provider_documents(schema: Any) -> None:
     assert schema["provider"]["attributes"]["user_project_override"] == {"type": "bool", "optional": True}
 
 
-def test_what_a_change_replaces_is_known_of_each_resource(schema: Any) -> None:
+def test_replacing_arguments_of_each_resource_are_known(schema: Any) -> None:
     immutable = json.loads((HERE / "immutable.json").read_text())
     for name in set(schema["resources"]):
         assert name in immutable, f"{name} is used: say in immutable.json which arguments replace it (ForceNew)"
@@ -270,16 +270,16 @@ def test_a_value_that_is_not_allowed_is_refused_where_it_is() -> None:
     assert refusal == behaviour.Refusal(("part", 1, "mode"), "expected mode to be one of A, got B")
 
 
-def test_what_only_the_provider_sets_is_refused() -> None:
+def test_provider_only_attribute_is_refused() -> None:
     (refusal,) = _refused(name="x", url="https://example.com")
     assert refusal.sentence == "url is decided by the provider: it cannot be set."
 
 
-def test_what_is_not_known_yet_is_not_refused() -> None:
+def test_unknown_value_is_accepted() -> None:
     assert _refused(name="x", mode=UNKNOWN, part=UNKNOWN) == []
 
 
-def test_a_new_resource_has_unknown_what_the_provider_decides_and_the_providers_defaults() -> None:
+def test_new_resource_has_unknown_computed_values_and_provider_defaults() -> None:
     proposed = {"name": "x", "mode": None, "url": None, "project": None, "code_wo": "s", "part": [{"mode": None}]}
     plan = behaviour.planned(BLOCK, proposed, None, UNKNOWN, _is_unknown, {"project": "p"})
     assert plan == {**proposed, "url": UNKNOWN, "project": "p", "code_wo": None}
@@ -291,7 +291,7 @@ def test_an_apply_invents_what_was_unknown_and_nothing_else() -> None:
     assert settled == {**value, "url": "invented-thing-url"}
 
 
-def test_a_read_answers_what_it_is_told_and_invents_the_rest() -> None:
+def test_read_returns_given_values_and_invents_the_rest() -> None:
     value = {"name": "x", "mode": None, "url": None, "project": None, "code_wo": None, "part": []}
     settled = behaviour.settled(BLOCK, value, "thing", _is_unknown, {"project": "p"}, fill=True)
     assert (settled["url"], settled["project"], settled["mode"]) == ("invented-thing-url", "p", None)
@@ -309,13 +309,13 @@ def test_a_change_of_what_cannot_change_replaces(immutable: set[str], replaced: 
     assert behaviour.replaced(frozenset(immutable), None, plan, _is_unknown) == []
 
 
-def test_the_stand_in_is_nothing_to_start_by_hand(toolchain: Toolchain) -> None:
+def test_stand_in_refuses_to_run_by_hand(toolchain: Toolchain) -> None:
     (program,) = toolchain.config.parent.rglob("terraform-provider-google_*")
     done = subprocess.run([program], capture_output=True, text=True, timeout=30)
     assert (done.returncode, done.stderr.strip()) == (1, "This is a provider: Terraform starts it.")
 
 
-def test_what_is_set_up_again_is_left_as_it_is_for_those_who_read_it(toolchain: Toolchain) -> None:
+def test_repeated_setup_leaves_existing_files_unchanged(toolchain: Toolchain) -> None:
     """Another process's tests may have Terraform read it at this very moment."""
     files = [path for path in toolchain.config.parent.rglob("*") if path.is_file()]
     before = {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in files}
@@ -324,7 +324,7 @@ def test_what_is_set_up_again_is_left_as_it_is_for_those_who_read_it(toolchain: 
     assert {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in again} == before
 
 
-def test_without_terraform_it_is_said_where_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_terraform_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(Unavailable, match="terraform is not installed"):
         toolchain.set_up(tmp_path / "cache", ["provider"])
@@ -339,9 +339,7 @@ def test_a_download_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch
     assert not list(tmp_path.glob("cache/*"))
 
 
-def test_what_a_person_has_configured_for_terraform_is_left_out(
-    toolchain: Toolchain, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_terraform_settings_of_the_user_are_ignored(toolchain: Toolchain, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TF_VAR_project", "theirs")
     monkeypatch.setenv("TF_CLI_ARGS", "-help")
     ours = {name for name in toolchain.environment() if name.startswith("TF_")}

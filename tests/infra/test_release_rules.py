@@ -116,7 +116,7 @@ MUTATIONS = (
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda it: it.name.replace(" ", "-"))
-def test_what_is_wrong_with_bootstrap_is_said(mutation: Mutation, plan_of: Callable[[str], Plan]) -> None:
+def test_wrong_bootstrap_plan_is_reported(mutation: Mutation, plan_of: Callable[[str], Plan]) -> None:
     found = faults(mutation.of(plan_of("bootstrap")))
     assert any(mutation.fault in fault for fault in found), found
 

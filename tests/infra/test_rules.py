@@ -47,13 +47,13 @@ def test_bootstrap_makes_a_secret_for_each_that_the_code_reads(plan_of: Callable
     assert not plan_of("bootstrap").of("google_secret_manager_secret_version"), "a person adds the values"
 
 
-def test_terraform_knows_every_name_that_a_handler_s_own_variable_may_not_have() -> None:
+def test_terraform_refuses_every_setting_name_as_a_handlers_own_variable() -> None:
     services = (TERRAFORM / "modules" / "pombo" / "services.tf").read_text()
     (listed,) = re.findall(r"own_names = \[\n(.*?)\n  \]", services, re.S)
     assert re.findall(r'"(\w+)"', listed) == sorted(setting.name for setting in SETTINGS)
 
 
-def test_terraform_takes_a_number_in_the_range_in_which_the_code_takes_it() -> None:
+def test_terraform_accepts_the_same_number_ranges_as_the_code() -> None:
     services = (TERRAFORM / "modules" / "pombo" / "services.tf").read_text()
     (listed,) = re.findall(r"ranges = \{\n(.*?)\n  \}", services, re.S)
     ranges = {name: (int(least), int(most)) for name, least, most in re.findall(r"(\w+) += \[(\d+), (\d+)\]", listed)}
@@ -130,7 +130,7 @@ def test_a_bare_deployment_scales_to_nothing(plan_of: Callable[[str], Plan]) -> 
 @pytest.mark.parametrize(
     ("handler", "request_timeout"), [(1, 120), (30, 120), (60, 120), (61, 121), (600, 660), (1700, 1760)]
 )
-def test_every_time_outlasts_what_it_has_to_whatever_time_a_handler_is_given(
+def test_every_time_outlasts_the_ones_inside_it_with_any_handler_timeout(
     handler: int, request_timeout: int, workspace: Workspace
 ) -> None:
     """Of both services, as they compute it from what the plan gives them, and of what surrounds them."""
@@ -140,7 +140,7 @@ def test_every_time_outlasts_what_it_has_to_whatever_time_a_handler_is_given(
     assert plan.service("internal").timeout == request_timeout
 
 
-def test_what_is_finished_expires_where_the_retention_table_says_so(plan_of: Callable[[str], Plan]) -> None:
+def test_finished_records_expire_as_in_the_retention_table(plan_of: Callable[[str], Plan]) -> None:
     limits = Limits()
     kept = {RECORDS.name: [retention(kind, limits) for kind in Kind], RECEIPTS.name: [limits.receipt_retention]}
     assert all(length.days >= 8 for lengths in kept.values() for length in lengths)

@@ -32,7 +32,7 @@ MODULES_WITH_TESTS = sorted(str(path.parents[1].relative_to(TERRAFORM)) for path
 
 
 @pytest.mark.parametrize("module", MODULES_WITH_TESTS)
-def test_a_module_keeps_its_own_tests(module: str, workspace: Workspace) -> None:
+def test_module_passes_its_own_tests(module: str, workspace: Workspace) -> None:
     assert {POMBO, "modules/redis"} <= set(MODULES_WITH_TESTS)
     workspace.init(module)
     said = workspace.run(module, "test", "-no-color")
@@ -156,7 +156,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("module", "old", "new", "said"), [it[1:] for it in MISTAKES], ids=[it[0] for it in MISTAKES])
-def test_a_mistake_is_refused(spoilt: Workspace, module: str, old: str, new: str, said: str) -> None:
+def test_terraform_mistake_is_refused(spoilt: Workspace, module: str, old: str, new: str, said: str) -> None:
     spoilt.init(module)
     assert said in _with(spoilt, f"{module}/main.tf", old, new, lambda: spoilt.validate(module))
 
@@ -273,9 +273,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("variables", "said"), [it[1:] for it in REFUSED], ids=[it[0] for it in REFUSED])
-def test_variables_that_cannot_work_together_are_refused(
-    workspace: Workspace, variables: dict[str, object], said: str
-) -> None:
+def test_incompatible_variables_are_refused(workspace: Workspace, variables: dict[str, object], said: str) -> None:
     with pytest.raises(TerraformFailed) as failed:
         workspace.plan(STAGING, *given(variables))
     # Terraform draws a line beside what it says, and breaks it anywhere.
@@ -290,7 +288,7 @@ def test_variables_that_cannot_work_together_are_refused(
         ({"kms_key": KMS_KEY.format("europe-west1"), "secret_locations": ["us-east1"]}, "must be only the region"),
     ],
 )
-def test_variables_of_bootstrap_that_cannot_work_together_are_refused(
+def test_incompatible_bootstrap_variables_are_refused(
     workspace: Workspace, variables: dict[str, object], said: str
 ) -> None:
     with pytest.raises(TerraformFailed) as failed:
@@ -311,7 +309,7 @@ def test_there_are_as_many_instances_as_the_queues_need(
     assert list(threads_serve_what_cloud_run_sends(plan, Code())) == []
 
 
-def test_a_version_of_the_redis_s_address_that_is_asked_for_goes_before_terraform_s_own(workspace: Workspace) -> None:
+def test_requested_version_of_redis_url_wins_over_terraforms_own(workspace: Workspace) -> None:
     """Back to an address of before, as with any other secret."""
     plan = Plan(workspace.plan(PROD, *given({**EVERYTHING, "secret_versions": {"REDIS_URL": 3}})))
     assert {it.secrets["REDIS_URL"]["version"] for it in plan.services} == {"3"}
@@ -363,6 +361,6 @@ def test_the_readme_names_every_variable_output_and_module() -> None:
 
 
 @pytest.mark.parametrize("root", [STAGING, PROD])
-def test_the_example_gives_variables_that_there_are(root: str) -> None:
+def test_example_sets_only_existing_variables(root: str) -> None:
     named = set(re.findall(r"^(\w+) +=", (TERRAFORM / root / "example.tfvars").read_text(), re.M))
     assert named <= set(EVERYTHING) | {"handler"}
