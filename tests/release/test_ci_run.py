@@ -61,7 +61,7 @@ def test_an_hour_is_the_bound_where_none_is_given(tmp_path: Path) -> None:
     assert ended.stdout.startswith("--signal=INT --kill-after=60s 60m ")
 
 
-def test_the_builder_image_installs_nothing_and_says_what_it_lacks(tmp_path: Path) -> None:
+def test_builder_image_installs_nothing_and_reports_what_it_lacks(tmp_path: Path) -> None:
     """A PATH on which all is there but promtool."""
     bare = tmp_path / "bare"
     bare.mkdir()

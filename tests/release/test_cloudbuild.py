@@ -306,7 +306,7 @@ def moved_before(state: Mapping[str, Any]) -> list[list[str]]:
     return [call for call in state["calls"] if call[:4] == ["gcloud", "run", "services", "update-traffic"]]
 
 
-def test_a_release_by_the_files_as_they_are_has_nothing_wrong(project_after: ProjectAfter) -> None:
+def test_release_by_the_committed_files_has_no_faults(project_after: ProjectAfter) -> None:
     assert outcome(project_after(1)) == []
 
 
@@ -409,13 +409,13 @@ def test_a_step_whose_tools_fail_ends_soon_and_fails(file: str, name: str, proje
     assert project.run_steps(FILES[file], [name], given) == name
 
 
-def test_a_test_step_that_hangs_has_failed(project_after: ProjectAfter) -> None:
+def test_hanging_test_step_fails(project_after: ProjectAfter) -> None:
     project = project_after(0)
     project.tests, project.step_seconds = "sleep 600", 3
     assert project.build(1, ("terraform", "test")) == "test"
 
 
-def test_a_test_that_fails_leaves_no_server_behind_that_keeps_pytest_from_ending() -> None:
+def test_failing_test_leaves_no_server_thread() -> None:
     there = threading.active_count()
     with pytest.raises(LookupError), answering(Candidate()):
         raise LookupError("the test has failed")
@@ -461,7 +461,7 @@ def test_nothing_is_pushed_unless_the_tests_pass(project_after: ProjectAfter) ->
         ("SEVERE", [], True),
     ],
 )
-def test_a_vulnerability_that_can_be_mended_stops_a_build_by_its_severity(
+def test_fixable_vulnerability_stops_a_build_by_its_severity(
     stop_at: str, found: list[str], stops: bool, project_after: ProjectAfter
 ) -> None:
     project = project_after(0)

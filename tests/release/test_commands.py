@@ -25,7 +25,7 @@ def commands_of(name: str) -> list[str]:
     return list(commands_in(text if name in SCRIPTS else shell_of_page(text), KNOWN))
 
 
-def test_gcloud_would_take_every_command_that_is_written_down(pytestconfig: pytest.Config) -> None:
+def test_gcloud_accepts_every_documented_command(pytestconfig: pytest.Config) -> None:
     need_gcloud()
     found = {name: commands_of(name) for name in (*PAGES, *SCRIPTS, *BUILDS)}
     assert len(found["docs/deploy.md"]) > 20
@@ -46,7 +46,7 @@ def version() -> str:
     return (home.resolve().parents[1] / "VERSION").read_text().strip()
 
 
-def test_a_command_that_gcloud_would_not_take_is_found() -> None:
+def test_command_that_gcloud_rejects_is_found() -> None:
     need_gcloud()
     bad = {
         "gcloud run services update pombo-webhook --imgae=x": "--imgae",
@@ -82,7 +82,7 @@ def test_a_command_is_found_as_a_shell_would_see_it(shell: str, commands: list[s
     assert list(commands_in(shell)) == commands
 
 
-def test_what_is_known_is_put_in() -> None:
+def test_known_variable_is_substituted() -> None:
     assert list(commands_in("gcloud a --location=${_L}x", {"_L": "europe"})) == ["gcloud a --location=europex"]
 
 

@@ -41,7 +41,7 @@ def test_every_secret_has_its_rotation() -> None:
     assert {row[0].strip("`") for row in table("secret |")} == {one.name for one in SETTINGS if one.secret}
 
 
-def test_the_list_of_a_secret_is_told_by_how_the_code_reads_it() -> None:
+def test_lists_of_secrets_on_the_page_match_the_code() -> None:
     lists = {one.name for one in SETTINGS if one.secret and "list" in one.meaning}
     assert {row[0].strip("`") for row in table("secret |") if "new,old" in row[1]} == lists
 
@@ -167,7 +167,7 @@ def test_the_alerts_cost_each_condition_that_there_is() -> None:
         assert numbers(together)[0] == pytest.approx(numbers(without)[0] + conditions * 1.5, abs=0.006)
 
 
-def test_what_is_logged_of_a_message_is_its_lines_what_is_around_them_and_its_requests() -> None:
+def test_log_cost_of_a_message_counts_lines_envelopes_and_requests() -> None:
     (row,) = [row for row in table("for each message") if row[0].startswith("Cloud Logging")]
     lines, around, requests, each = numbers(row[0])
     assert (around, each) == (kilobytes(ENVELOPE), kilobytes(REQUEST))
@@ -182,7 +182,7 @@ def test_what_is_logged_of_a_message_is_its_lines_what_is_around_them_and_its_re
     assert numbers(sweep[0])[-1] >= each + 2 * around, "a sweep is a request and two lines"
 
 
-def test_what_prod_costs_before_a_message_is_said_first() -> None:
+def test_idle_cost_of_prod_is_stated_first() -> None:
     _, sweep, uptime, _, instance, _, alerts, _ = table("a month")
     first = section("What it costs").strip().partition("\n\n")[0]
     idle = numbers(instance[1])[0]
@@ -223,7 +223,7 @@ ROLE_OF = {
 """Which role makes which resources, and who may use them."""
 
 
-def test_whoever_applies_has_a_role_for_each_kind_of_resource_and_no_other() -> None:
+def test_terraform_user_has_exactly_one_role_for_each_kind_of_resource() -> None:
     kinds = {
         kind for path in TERRAFORM.rglob("*.tf") for kind in re.findall(r'^resource "(\w+)"', path.read_text(), re.M)
     }
@@ -239,7 +239,7 @@ def test_whoever_applies_has_a_role_for_each_kind_of_resource_and_no_other() -> 
     assert given[1].replace("\\", "").split() == [role for role in named if role not in optional]
 
 
-def test_who_submits_a_build_may_look_at_the_bucket_that_gcloud_uploads_to() -> None:
+def test_page_gives_a_build_submitter_exactly_the_needed_roles() -> None:
     (operates,) = [part for part in PAGE.split("\n\n") if part.startswith("To operate it")]
     to_submit = operates.partition("`roles/cloudbuild.builds.editor`")[2].partition(" to submit one")[0]
     roles = set(re.findall(r"`roles/([\w.]+)`", to_submit))
@@ -251,7 +251,7 @@ def test_who_submits_a_build_may_look_at_the_bucket_that_gcloud_uploads_to() -> 
     }
 
 
-def test_the_pages_say_what_the_role_of_the_deployment_holds_besides() -> None:
+def test_pages_name_the_extra_permissions_of_the_deploy_role() -> None:
     """roles/run.developer is more than a deployment needs."""
     assert 'role     = "roles/run.developer"' in (TERRAFORM / "modules" / "run" / "main.tf").read_text()
     security = " ".join((ROOT / "docs" / "security.md").read_text().split())
@@ -265,7 +265,7 @@ def test_the_pages_say_what_the_role_of_the_deployment_holds_besides() -> None:
     assert "SSH" in row
 
 
-def test_the_accounts_that_can_feign_an_alert_are_named() -> None:
+def test_accounts_that_can_forge_an_alert_are_named() -> None:
     security = " ".join((ROOT / "docs" / "security.md").read_text().split())
     for account in ACCOUNTS:
         roles = {row[0].strip("`") for row in table(f"role of `{account}` |")}
@@ -276,7 +276,7 @@ def test_the_accounts_that_can_feign_an_alert_are_named() -> None:
     )
 
 
-def test_a_record_can_be_made_to_end_by_who_may_change_it() -> None:
+def test_pages_name_who_can_expire_a_record() -> None:
     """The roles hold no deletion; the policy of the database deletes what is past its time."""
     rows = [row for row in (ROOT / "docs" / "security.md").read_text().splitlines() if row.startswith("| records |")]
     assert len(rows) == 2
@@ -294,18 +294,18 @@ def test_no_command_of_the_page_has_a_secret_among_its_arguments() -> None:
     assert blocks.count('<<<"Authorization: Bearer $TOKEN"') == 2
 
 
-def test_the_policy_that_forbids_a_public_service_is_named_before_the_project_is_made() -> None:
+def test_policy_against_public_services_is_named_before_the_project_is_created() -> None:
     first = PAGE.partition("\n## 1. ")[2].partition("\n## 2. ")[0]
     assert first.index("run.managed.requireInvokerIam") < first.index("gcloud projects create")
 
 
-def test_what_googles_pages_disagree_about_is_among_what_was_not_tried() -> None:
+def test_contradictions_in_googles_pages_are_listed_as_untested() -> None:
     row = next(line for line in PAGE.splitlines() if line.startswith("| where tasks go |"))
     for word in ("CreateTask", "creating-http-target-tasks", "configuring-queues", "choose-task-creation-method"):
         assert f"`{word}`" in row
 
 
-def test_a_call_that_iam_refuses_before_our_code_is_in_the_table_of_the_first_message() -> None:
+def test_call_refused_by_iam_is_in_the_table_of_the_first_message() -> None:
     row = next(
         line for line in PAGE.splitlines() if line.startswith("| a POST at `pombo-internal` with status 401 or 403")
     )
@@ -382,7 +382,7 @@ def shell(folder: Path, script: str, **settings: str) -> None:
 # ---- what it is worth
 
 
-def test_the_page_opens_with_what_was_never_tried_and_what_that_means() -> None:
+def test_page_opens_with_what_is_untested_and_what_that_means() -> None:
     opening = PAGE.partition("\n## ")[0]
     assert opening.split("\n")[2].startswith("**Not tried yet.** Nothing on this page has run against a real")
     for words in ("Take a day", "**staging** project", "(#what-has-not-been-tried)", "(#roles-short-of-owner)"):
@@ -392,7 +392,7 @@ def test_the_page_opens_with_what_was_never_tried_and_what_that_means() -> None:
 # ---- the rest
 
 
-def test_what_the_page_leads_to_is_there() -> None:
+def test_links_and_make_goals_of_the_page_exist() -> None:
     for target in re.findall(r"\]\(([^)#]+)", PAGE):
         assert (ROOT / "docs" / target).exists(), target
     for name in re.findall(r"^make ([a-z-]+)|`make ([a-z-]+)", PAGE, re.M):
@@ -454,7 +454,7 @@ def test_every_command_of_cloud_run_that_we_call_has_its_permissions_on_the_page
 CHECK = (ROOT / "docs" / "check-project.md").read_text()
 
 
-def test_the_page_of_the_check_tells_the_steps_that_it_takes() -> None:
+def test_page_of_the_check_names_its_steps() -> None:
     program = (ROOT / "infra" / "release" / "check_project.py").read_text()
     steps = re.findall(r'step\(\s*"([^"]+)"', program)
     told = [row.split("|")[1].strip().lower() for row in re.findall(r"^\|.*\|$", CHECK, re.M)[2:]]
@@ -471,7 +471,7 @@ def test_the_page_of_the_check_names_the_lines_that_are_looked_for() -> None:
     assert "never in a real one" in CHECK
 
 
-def test_the_page_of_the_check_turns_on_what_a_service_account_needs_before_it_can_ask() -> None:
+def test_page_of_the_check_enables_the_apis_a_service_account_needs() -> None:
     block = next(it for it in re.findall(r"```sh\n(.*?)```", CHECK, re.S) if "gcloud services enable" in it)
     apis = set(re.findall(r"([a-z]+)\.googleapis\.com", block))
     assert apis == {*place.ACCOUNT_APIS, "iam", "iamcredentials", "sts"}
@@ -495,7 +495,7 @@ def test_the_nightly_example_runs_the_check_with_options_that_it_has() -> None:
 # ---- keys of one's own
 
 
-def test_no_command_of_a_page_gives_cloud_tasks_a_key_of_its_own() -> None:
+def test_no_documented_command_gives_cloud_tasks_its_own_key() -> None:
     """With one it makes no task in a queue that says where its tasks go, as ours do: every webhook would fail.
     https://cloud.google.com/tasks/docs/configuring-queues, "Limitations"
     """

@@ -29,7 +29,7 @@ def test_a_release_deploys_what_its_build_pushed_by_digest_and_gives_it_the_traf
     assert served == [(PLACEHOLDER, PLACEHOLDER), both(1), both(2)]
 
 
-def test_gcloud_would_take_every_command_of_a_release_and_of_a_rollback(project_after: ProjectAfter) -> None:
+def test_gcloud_accepts_every_command_of_a_release_and_a_rollback(project_after: ProjectAfter) -> None:
     need_gcloud()
     project = project_after(2)
     assert project.run("rollback", "webhook", "internal").returncode == 0
@@ -56,7 +56,7 @@ def test_after_a_release_new_revisions_of_terraforms_get_the_traffic(project_aft
         ({"unready": ["pombo-webhook"]}, "deploy", True),
     ],
 )
-def test_a_release_that_goes_wrong_leaves_the_traffic_where_it_was(
+def test_failed_release_leaves_the_traffic_where_it_was(
     fault: dict[str, Any], stops_at: str, pushes: bool, project_after: ProjectAfter
 ) -> None:
     project = project_after(1)
@@ -90,7 +90,7 @@ def test_a_candidate_that_answers_wrongly_gets_no_traffic(
         (200, '{"services": {"store": "connected", "queue": "unavailable"}}'),
     ],
 )
-def test_a_candidate_that_is_never_connected_is_given_up(
+def test_candidate_that_never_connects_is_refused(
     health: tuple[int, str], answers: Candidate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(candidate, "READY_SECONDS", 0)
@@ -139,14 +139,14 @@ def test_after_a_rollback_what_is_applied_gets_the_traffic_and_the_good_image(pr
     assert serving(project.state, "pombo-webhook", "settings") == "META_APP_SECRET=2"
 
 
-def test_what_terraform_applies_after_a_release_is_taken(project_after: ProjectAfter) -> None:
+def test_change_applied_by_terraform_after_a_release_gets_the_traffic(project_after: ProjectAfter) -> None:
     """A deployment that names its revision leaves the name in the service, where no plan of Terraform's leaves it."""
     project = project_after(2)
     project.change(lambda state: fake_cloud.apply(state, "pombo-webhook", "META_APP_SECRET=2"))
     assert serving(project.state, "pombo-webhook", "settings") == "META_APP_SECRET=2"
 
 
-def test_a_rollback_whose_image_does_not_start_leaves_the_traffic_and_can_be_tried_again(
+def test_failed_rollback_leaves_the_traffic_and_can_be_retried(
     project_after: ProjectAfter,
 ) -> None:
     project = project_after(2)
@@ -162,7 +162,7 @@ def test_a_rollback_whose_image_does_not_start_leaves_the_traffic_and_can_be_tri
 
 
 @pytest.mark.parametrize(("action", "serves"), [("rollback", 1), ("drop", 2)])
-def test_what_breaks_off_between_the_image_and_the_traffic_goes_on_from_there(
+def test_interrupted_action_continues_between_image_and_traffic(
     action: str, serves: int, project_after: ProjectAfter
 ) -> None:
     project = project_after(2)
@@ -196,7 +196,7 @@ def applied(project: Project) -> bool:
         ({"severities": ["CRITICAL\tTrue"]}, "scan"),
     ],
 )
-def test_a_release_that_goes_wrong_leaves_nothing_of_itself_behind(
+def test_failed_release_leaves_nothing_behind(
     fault: dict[str, Any], stops_at: str, project_after: ProjectAfter, answers: Candidate
 ) -> None:
     project = project_after(2)
@@ -263,7 +263,7 @@ def test_a_deployment_that_was_cancelled_can_be_dropped_by_one_command_of_make(p
     assert applied(project)
 
 
-def test_the_release_after_a_rollback_gets_the_traffic_and_can_be_rolled_back_in_turn(
+def test_release_after_a_rollback_gets_the_traffic_and_can_be_rolled_back(
     project_after: ProjectAfter,
 ) -> None:
     project = project_after(2)
@@ -274,7 +274,7 @@ def test_the_release_after_a_rollback_gets_the_traffic_and_can_be_rolled_back_in
     assert project.serves() == (image("webhook", 1), image("internal", 3))
 
 
-def test_nobody_is_rolled_back_to_the_placeholder_which_would_take_every_webhook_and_keep_none(
+def test_rollback_to_the_placeholder_is_refused(
     project_after: ProjectAfter,
 ) -> None:
     project = project_after(1)
@@ -291,7 +291,7 @@ def test_promoting_again_changes_nothing(project_after: ProjectAfter) -> None:
     assert project.serves() == (image("webhook", 2), image("internal", 1))
 
 
-def test_what_was_not_checked_is_not_promoted(project_after: ProjectAfter) -> None:
+def test_unchecked_revision_is_not_promoted(project_after: ProjectAfter) -> None:
     project = project_after(1)
     assert project.release(2, DEPLOYED) is None
     project.change(lambda state: fake_cloud.add_revision(state, "pombo-webhook", "as terraform set it"))
@@ -305,7 +305,7 @@ def test_a_service_that_was_never_deployed_has_no_candidate(project_after: Proje
     assert done.stderr == "pombo: pombo-webhook has no revision tagged candidate: none was deployed.\n"
 
 
-def test_what_gcloud_complains_of_is_passed_on_in_a_sentence(project_after: ProjectAfter) -> None:
+def test_gcloud_error_is_passed_on_in_a_sentence(project_after: ProjectAfter) -> None:
     project = project_after(1)
     project.change(lambda state: state["services"].pop("pombo-webhook"))
     done = project.run("check", "webhook")
@@ -321,7 +321,7 @@ def test_what_gcloud_complains_of_is_passed_on_in_a_sentence(project_after: Proj
 
 
 @pytest.mark.parametrize("target", ["rollback", "drop-candidate"])
-def test_where_has_to_be_said(target: str, project_after: ProjectAfter) -> None:
+def test_make_goal_requires_project_and_region(target: str, project_after: ProjectAfter) -> None:
     done = make(project_after(2), target)
     assert done.returncode == 2
     assert done.stderr.startswith(f"pombo: say where: make {target} PROJECT=my-project REGION=europe-west1")
@@ -338,7 +338,7 @@ def make(project: Project, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, env=project.environment, capture_output=True, text=True, timeout=60)
 
 
-def test_a_command_of_gcloud_s_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_gcloud_command_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "gcloud").write_text("#!/bin/sh\nexec /bin/sleep 60\n")
     (tmp_path / "gcloud").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -347,7 +347,7 @@ def test_a_command_of_gcloud_s_that_hangs_is_given_up(tmp_path: Path, monkeypatc
         tools.gcloud("run", "services", "list")
 
 
-def test_gcloud_finds_nobody_to_ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gcloud_cannot_prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "gcloud").write_text("#!/bin/sh\nread answer || echo nobody\n")
     (tmp_path / "gcloud").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -357,7 +357,9 @@ def test_gcloud_finds_nobody_to_ask(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 # ---- addresses of old revisions
 
 
-def test_no_revision_keeps_an_address_of_its_own(history: list[dict[str, Any]], project_after: ProjectAfter) -> None:
+def test_no_revision_has_its_own_address_after_an_action(
+    history: list[dict[str, Any]], project_after: ProjectAfter
+) -> None:
     """Through which an old image would go on answering, with the secrets of its day."""
     project = project_after(2)
     assert project.addresses() == []
@@ -370,7 +372,7 @@ def test_no_revision_keeps_an_address_of_its_own(history: list[dict[str, Any]], 
 
 
 @pytest.mark.parametrize("action", ["drop", "rollback"])
-def test_an_address_from_before_is_taken_away(action: str, project_after: ProjectAfter) -> None:
+def test_leftover_address_is_removed(action: str, project_after: ProjectAfter) -> None:
     """Earlier versions of these programs left tags behind."""
     project = project_after(2)
     old = {"revisionName": "pombo-webhook-00002", "tag": "previous"}
@@ -379,7 +381,7 @@ def test_an_address_from_before_is_taken_away(action: str, project_after: Projec
     assert project.addresses() == []
 
 
-def test_a_deployment_takes_up_where_one_was_cancelled_in_a_step(project_after: ProjectAfter) -> None:
+def test_deployment_resumes_where_one_was_cancelled_in_a_step(project_after: ProjectAfter) -> None:
     project = project_after(2)
     assert project.release(3, DEPLOYED) is None
     shares = "--to-revisions=pombo-webhook-00004=25,pombo-webhook-00003=75"
@@ -394,7 +396,7 @@ def test_a_deployment_takes_up_where_one_was_cancelled_in_a_step(project_after: 
 # ---- what the registry knows of it
 
 
-def test_the_registry_says_which_image_serves_and_which_served_before(history: list[dict[str, Any]]) -> None:
+def test_registry_tags_the_serving_and_the_previous_image(history: list[dict[str, Any]]) -> None:
     for number, before in ((1, None), (2, 1)):
         for service in ("webhook", "internal"):
             tags = history[number]["tags"][f"{fake_cloud.REPOSITORY}/{service}"]
@@ -447,13 +449,13 @@ def test_nothing_is_deployed_but_what_a_build_of_ours_has_pushed(
 
 
 @pytest.mark.parametrize("given", ["", "latest", "00000002", f"{build_id(2)} --help"])
-def test_which_build_has_to_be_said(given: str, project_after: ProjectAfter) -> None:
+def test_deployment_requires_a_build_id(given: str, project_after: ProjectAfter) -> None:
     project = project_after(1)
     assert project.deploy(2, _BUILD=given) == "release"
     assert "must be the ID of the build to deploy" in project.said[-1]
 
 
-def test_a_tag_that_was_moved_to_another_image_changes_nothing_of_what_is_deployed(project_after: ProjectAfter) -> None:
+def test_moved_tag_does_not_change_the_deployed_image(project_after: ProjectAfter) -> None:
     project = project_after(1)
     assert project.build(2) is None
     digest = image("webhook", 1).partition("@")[2]
@@ -491,7 +493,7 @@ def test_the_private_service_has_all_traffic_before_the_public_one_has_any(proje
 
 
 @pytest.mark.parametrize("worse", [WORSE, SLOW])
-def test_a_private_service_that_does_worse_goes_back_and_the_public_one_gets_no_traffic(
+def test_worse_private_service_goes_back_before_the_public_one_gets_traffic(
     worse: list[float], project_after: ProjectAfter
 ) -> None:
     project = project_after(2)
@@ -506,7 +508,7 @@ def test_a_private_service_that_does_worse_goes_back_and_the_public_one_gets_no_
     assert applied(project)
 
 
-def test_a_public_service_that_does_worse_goes_back_alone(project_after: ProjectAfter) -> None:
+def test_worse_public_service_goes_back_alone(project_after: ProjectAfter) -> None:
     project = project_after(2)
     metrics = {"pombo-webhook-00003": WELL, "pombo-webhook-00004": WORSE, "pombo-internal-00004": WELL}
     project.change(lambda state: state.update(metrics=metrics))
@@ -515,7 +517,7 @@ def test_a_public_service_that_does_worse_goes_back_alone(project_after: Project
     assert project.addresses() == []
 
 
-def test_what_cannot_be_judged_goes_back(project_after: ProjectAfter, answers: Candidate) -> None:
+def test_unjudgeable_candidate_goes_back(project_after: ProjectAfter, answers: Candidate) -> None:
     project = project_after(2)
     answers.metrics = lambda _: (403, {})
     assert project.release(3) == "promote"
@@ -523,7 +525,7 @@ def test_what_cannot_be_judged_goes_back(project_after: ProjectAfter, answers: C
     assert project.serves() == both(2)
 
 
-def test_too_few_requests_are_said_and_hold_nothing_up(project_after: ProjectAfter) -> None:
+def test_too_few_requests_are_reported_and_do_not_stop_the_rollout(project_after: ProjectAfter) -> None:
     project = project_after(2)
     metrics = {"pombo-webhook-00003": WELL, "pombo-webhook-00004": [19, 19, 9000.0]}
     project.change(lambda state: state.update(metrics=metrics))
@@ -532,7 +534,7 @@ def test_too_few_requests_are_said_and_hold_nothing_up(project_after: ProjectAft
     assert project.serves() == both(3)
 
 
-def test_the_placeholder_is_nobody_to_be_compared_with(project_after: ProjectAfter) -> None:
+def test_placeholder_is_not_compared_with(project_after: ProjectAfter) -> None:
     project = project_after(0)
     metrics = {f"pombo-{kind}-00001": [1000, 0, 1.0] for kind in ("webhook", "internal")}
     worse = {f"pombo-{kind}-00002": [1000, 0, 50.0] for kind in ("webhook", "internal")}
@@ -541,7 +543,7 @@ def test_the_placeholder_is_nobody_to_be_compared_with(project_after: ProjectAft
     assert moves(project) == ["internal all", "webhook all"]
 
 
-def test_an_image_of_make_deploy_is_compared_with_and_not_taken_for_the_placeholder(
+def test_image_of_make_deploy_is_compared_with_and_not_seen_as_placeholder(
     project_after: ProjectAfter,
 ) -> None:
     project = project_after(0)

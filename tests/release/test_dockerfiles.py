@@ -129,7 +129,7 @@ def test_the_context_holds_the_code_of_the_services_and_nothing_else() -> None:
         "tests/support/stack.py",
     ],
 )
-def test_what_lies_about_is_not_in_the_context(name: str) -> None:
+def test_excluded_file_is_not_in_the_context(name: str) -> None:
     assert context(ROOT, [ROOT / name]) == {}
 
 
@@ -206,6 +206,6 @@ def test_a_dockerfile_is_carried_out_stage_by_stage(tmp_path: Path) -> None:
         ('"here"]\n', '"here"] \\'),
     ],
 )
-def test_what_the_reader_does_not_know_stops_it(change: tuple[str, str], tmp_path: Path) -> None:
+def test_unknown_instruction_stops_the_reader(change: tuple[str, str], tmp_path: Path) -> None:
     with pytest.raises(Unknown):
         read(STAGES.replace(*change), tmp_path, a="said\n")

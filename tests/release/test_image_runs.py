@@ -74,7 +74,7 @@ def started(request: pytest.FixtureRequest, images: Mapping[str, Image]) -> Star
     return service, image, json.loads(done.stdout)
 
 
-def test_whatever_a_service_imports_is_in_its_image_as_bytecode(started: Started) -> None:
+def test_everything_a_service_imports_is_in_its_image_as_bytecode(started: Started) -> None:
     _, image, seen = started
     assert {"grpc", "google.cloud.tasks_v2", "google.cloud.firestore_v1", "redis"} <= set(seen["modules"])
     assert seen["uncompiled"] == []
@@ -101,7 +101,7 @@ def test_an_image_is_without_what_slows_a_start_or_was_never_meant_to_be_there(s
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_who_runs_an_image_can_write_nothing_in_it(service: str, images: Mapping[str, Image]) -> None:
+def test_user_of_an_image_can_write_nothing_in_it(service: str, images: Mapping[str, Image]) -> None:
     found = [path for path in images[service].directory.rglob("*") if not path.is_symlink()]
     assert len(found) > 1000
     assert [path for path in found if path.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH)] == []
@@ -230,7 +230,7 @@ def test_a_handler_at_work_when_its_instance_is_ended_loses_nothing(containers: 
     stack.wait_quiet("15550100002", ["after 1"])
 
 
-def test_a_webhook_half_arrived_when_its_instance_is_ended_is_taken_and_answered(containers: Containers) -> None:
+def test_incomplete_webhook_at_shutdown_is_accepted_and_answered(containers: Containers) -> None:
     stack = containers.stack
     body = message("wamid.halfarrived", "15550100003", "still there")
     host, _, port = stack.described["webhook"].removeprefix("http://").partition(":")

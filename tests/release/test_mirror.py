@@ -186,7 +186,7 @@ def world(tmp_path: Path) -> Iterator[World]:
         server.server_close()
 
 
-def test_each_image_is_copied_with_its_digest_and_said_as_a_substitution(world: World) -> None:
+def test_each_image_is_copied_with_its_digest_and_printed_as_substitution(world: World) -> None:
     done = world.mirror()
     assert done.returncode == 0, done.stderr
     assert done.stdout == ",".join(f"{NAMES[name]}={world.named(name)}" for name in NAMES) + "\n"
@@ -222,7 +222,7 @@ def test_the_builder_image_is_named_once_it_is_there(world: World) -> None:
     assert world.mirror().stdout.endswith(f",_BUILDER_IMAGE={world.named('builder')}\n")
 
 
-def test_a_layer_that_comes_cut_is_not_kept(world: World) -> None:
+def test_truncated_layer_is_not_stored(world: World) -> None:
     world.theirs.cuts = 1
     done = world.mirror()
     assert (done.returncode, done.stdout) == (1, "")
@@ -231,7 +231,7 @@ def test_a_layer_that_comes_cut_is_not_kept(world: World) -> None:
     assert world.mirror().returncode == 0
 
 
-def test_a_manifest_that_is_not_what_its_digest_says_is_not_kept(world: World) -> None:
+def test_manifest_with_another_digest_is_not_stored(world: World) -> None:
     name = f"library/python {world.digests['python']}"
     body, kind = world.theirs.manifests[name]
     world.theirs.manifests[name] = (body.replace(b'"size"', b'"Size"', 1), kind)
@@ -241,7 +241,7 @@ def test_a_manifest_that_is_not_what_its_digest_says_is_not_kept(world: World) -
     assert "p/pombo-tools/python manifests" not in world.project.changed
 
 
-def test_an_image_that_is_not_there_is_said(world: World) -> None:
+def test_missing_image_is_reported(world: World) -> None:
     path = world.tree / "services" / "base-image.txt"
     path.write_text(f"{world.theirs.address}/library/python:3.99\n")
     done = world.mirror()
@@ -249,7 +249,7 @@ def test_an_image_that_is_not_there_is_said(world: World) -> None:
     assert f"Error: {world.theirs.address} has no library/python:3.99. What is there" in done.stderr
 
 
-def test_without_a_login_a_sentence_says_so(world: World) -> None:
+def test_missing_login_is_reported_in_a_sentence(world: World) -> None:
     (world.tree / "bin" / "gcloud").unlink()
     assert "gcloud gives no token; log in: gcloud auth login" in world.mirror().stderr
 

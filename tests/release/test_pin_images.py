@@ -134,7 +134,7 @@ def test_a_tag_that_is_not_there_changes_no_file(registry: Registry, tmp_path: P
 
 
 @pytest.mark.parametrize("fault", [{"asks_for": "Basic"}, {"gives_token": False}])
-def test_a_registry_that_wants_to_know_who_asks_is_told_of_in_a_sentence(
+def test_registry_that_requires_a_login_is_reported_in_one_sentence(
     registry: Registry, fault: dict[str, object], tmp_path: Path
 ) -> None:
     for name, value in fault.items():
@@ -145,7 +145,7 @@ def test_a_registry_that_wants_to_know_who_asks_is_told_of_in_a_sentence(
     assert "anonymous" in done.stderr
 
 
-def test_without_a_network_one_sentence_says_so_and_nothing_is_changed(tmp_path: Path) -> None:
+def test_missing_network_is_reported_in_one_sentence_and_changes_nothing(tmp_path: Path) -> None:
     files = written(tmp_path, "127.0.0.1:1")
     before = [path.read_text() for path in files]
     done = run(*files)

@@ -45,19 +45,19 @@ def test_a_candidate_is_judged_by_its_failures_and_its_times(new: Counted, old: 
     assert judged(new, old).goes_on is goes_on
 
 
-def test_too_few_requests_to_judge_are_said() -> None:
+def test_too_few_requests_to_judge_are_reported() -> None:
     assert FEW == 20
     assert judged(Counted(19), OLD).reason == "it had 19 requests, too few to judge it (under 20)"
 
 
-def test_a_verdict_says_its_numbers() -> None:
+def test_verdict_contains_its_numbers() -> None:
     assert judged(Counted(1000, 30, 300.0), OLD).reason == (
         "3.0% of its 1000 requests failed, and 0.5% of the old revision's 1000"
     )
     assert judged(Counted(1000, 0, 300.0), OLD).reason.endswith("was 300 ms, and 100 ms the old revision's")
 
 
-def test_the_steps_are_those_that_were_agreed() -> None:
+def test_rollout_has_the_agreed_steps() -> None:
     assert (STEPS, HOLD) == ((5, 25), 300)
     assert float(DEPLOYMENT["substitutions"]["_HOLD_SECONDS"]) == HOLD
 
@@ -112,7 +112,7 @@ def test_failures_late_in_a_step_are_seen_although_they_are_counted_after_it() -
     assert world.time > 1000 + HOLD
 
 
-def test_what_is_bad_at_once_goes_back_before_the_step_ends() -> None:
+def test_candidate_that_is_bad_at_once_goes_back_before_the_step_ends() -> None:
     world = World(fails_from=1000)
     assert not world.watch().step(SERVICE, "new", "old").goes_on
     assert world.time < 1000 + HOLD + DELAY
@@ -131,7 +131,7 @@ def test_a_hold_of_nothing_looks_once_and_waits_for_nothing() -> None:
     assert world.watch(0).longest == 0
 
 
-def test_the_longest_that_a_rollout_takes_is_known() -> None:
+def test_longest_rollout_time_matches_the_steps() -> None:
     world = World()
     for _ in STEPS:
         world.watch().step(SERVICE, "new", "old")
@@ -173,7 +173,7 @@ def test_one_number_for_the_whole_step_is_asked_for(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("document", [{"executionErrors": [{"code": 4}]}, {"nextPageToken": "more"}])
-def test_an_answer_that_is_not_whole_is_none(document: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_incomplete_answer_is_refused(document: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "gcloud", lambda *_: "a-token")
     monkeypatch.setattr(metrics.urllib.request, "urlopen", lambda *_, **__: io.BytesIO())
     monkeypatch.setattr(metrics.json, "load", lambda _: document)
