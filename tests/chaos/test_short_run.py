@@ -45,7 +45,7 @@ def none_of(counts: dict[str, int]) -> dict[str, int]:
 
 
 @pytest.mark.timeout(600)  # a minute on a machine of its own
-def test_nothing_is_lost_and_nothing_sent_twice_while_everything_is_killed(tmp_path: Path) -> None:
+def test_nothing_is_lost_or_sent_twice_while_every_process_is_killed(tmp_path: Path) -> None:
     """Six attempts, for what raises at each of eight takes longer than all the rest."""
     options = ("--messages", "200", "--seconds", "25", "--seed", "8")
 
@@ -64,7 +64,7 @@ def test_nothing_is_lost_and_nothing_sent_twice_while_everything_is_killed(tmp_p
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("store", ["redis", "firestore"])
-def test_a_store_that_is_killed_frozen_and_cut_off_loses_nothing_either(tmp_path: Path, store: str) -> None:
+def test_killed_frozen_and_cut_off_store_loses_nothing(tmp_path: Path, store: str) -> None:
     need_server_of(store)
 
     code, found = chaos(tmp_path / "data", "--messages", "300", "--seconds", "40", "--seed", "3", "--store", store)
@@ -79,7 +79,7 @@ def test_a_store_that_is_killed_frozen_and_cut_off_loses_nothing_either(tmp_path
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("policy", ["resend", "hold"])
-def test_without_receipts_a_message_is_doubled_only_where_the_policy_says_so(tmp_path: Path, policy: str) -> None:
+def test_messages_without_receipts_are_doubled_only_by_the_resend_policy(tmp_path: Path, policy: str) -> None:
     options = ("--messages", "300", "--seconds", "40", "--seed", "3", "--withhold-receipts", "--policy", policy)
 
     code, found = chaos(tmp_path / "data", *options)
@@ -93,7 +93,7 @@ def test_without_receipts_a_message_is_doubled_only_where_the_policy_says_so(tmp
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_what_died_of_bad_luck_is_replayed_and_arrives(tmp_path: Path) -> None:
+def test_dead_letters_caused_by_faults_are_replayed_and_delivered(tmp_path: Path) -> None:
     """With a single attempt each, every kill and every refusal is one."""
     options = ("--messages", "200", "--seconds", "25", "--seed", "8")
 
@@ -106,7 +106,7 @@ def test_what_died_of_bad_luck_is_replayed_and_arrives(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_handler_that_disobeys_is_found_out(tmp_path: Path) -> None:
+def test_disobedient_handler_is_found(tmp_path: Path) -> None:
     code, found = chaos(
         tmp_path / "data", "--messages", "30", "--seconds", "5", "--seed", "9", "--handler", "disobedient:handle"
     )
@@ -119,7 +119,7 @@ def test_a_handler_that_disobeys_is_found_out(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_the_shortest_run_that_anybody_begins_with_proves_something(tmp_path: Path) -> None:
+def test_shortest_usual_run_proves_something(tmp_path: Path) -> None:
     code, found = chaos(tmp_path / "data", "--messages", "30", "--seed", "8")
 
     assert code == 0, json.dumps(found, indent=1)
@@ -176,7 +176,7 @@ def test_a_wrong_call_is_refused_in_a_sentence(options: tuple[str, ...], sentenc
     assert len(ended.stderr.splitlines()) == 1
 
 
-def test_a_directory_that_cannot_be_made_is_said_in_one_line(tmp_path: Path) -> None:
+def test_directory_that_cannot_be_created_is_reported_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     ended = subprocess.run(
         command(tmp_path / "file" / "data"), cwd=ROOT, env=environment(), capture_output=True, text=True
@@ -187,7 +187,7 @@ def test_a_directory_that_cannot_be_made_is_said_in_one_line(tmp_path: Path) -> 
     assert len(ended.stderr.splitlines()) == 1
 
 
-def test_a_directory_that_is_there_already_is_refused(tmp_path: Path) -> None:
+def test_existing_directory_is_refused(tmp_path: Path) -> None:
     ended = subprocess.run(command(tmp_path), cwd=ROOT, env=environment(), capture_output=True, text=True)
 
     assert ended.returncode == 1

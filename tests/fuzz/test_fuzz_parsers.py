@@ -107,7 +107,7 @@ def check_json(body: bytes) -> None:
     assert bounded_json.loads(text) == value
 
 
-def test_any_text_is_json_that_can_be_stored_or_none(hunt: Hunt) -> None:
+def test_any_text_is_storable_json_or_none(hunt: Hunt) -> None:
     hunt(check_json, mutants(corpus.webhooks) | st.binary(max_size=200), quick=300)
 
 
@@ -224,7 +224,7 @@ def check_reading(record: Delivery) -> None:
     assert re.fullmatch(r"\+[0-9]{1,20}", address["to"]) if "to" in address else address["recipient"]
 
 
-def test_whatever_a_webhook_holds_every_store_keeps_it_and_it_can_be_read(hunt: Hunt) -> None:
+def test_any_webhook_is_stored_by_every_store_and_readable(hunt: Hunt) -> None:
     hunt(check_records, mutants(corpus.webhooks), quick=400)
 
 
@@ -366,7 +366,7 @@ def check_backend(answer: HttpResponse) -> None:
         assert isinstance(json.loads(request_body(payload, Echo("0" * 40, 0, "corr_0001"))), dict)
 
 
-def test_any_answer_of_a_backends_is_replies_that_can_be_sent_or_a_sentence(hunt: Hunt) -> None:
+def test_any_answer_of_a_backend_is_sendable_replies_or_a_sentence(hunt: Hunt) -> None:
     hunt(check_backend, answers(backend_answers), quick=300)
 
 
@@ -397,7 +397,7 @@ def check_task(body: bytes) -> None:
         assert re.fullmatch(r"[0-9a-f]{40}", task.name)
 
 
-def test_a_body_is_a_task_of_ours_or_none(hunt: Hunt) -> None:
+def test_any_body_is_a_valid_task_or_none(hunt: Hunt) -> None:
     hunt(check_task, mutants(tasks), quick=200)
 
 
@@ -458,7 +458,7 @@ def check_token(callers: Callers, token: bytes) -> None:
     assert claims["exp"] > time.time() - 60
 
 
-def test_only_googles_token_for_our_own_account_is_believed(hunt: Hunt, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_google_token_for_our_own_account_is_accepted(hunt: Hunt, monkeypatch: pytest.MonkeyPatch) -> None:
     given = {
         "INTERNAL_TASK_TOKEN": CALLERS_TOKEN,
         "INTERNAL_TASK_BASE_URL": AUDIENCE,
@@ -469,7 +469,7 @@ def test_only_googles_token_for_our_own_account_is_believed(hunt: Hunt, monkeypa
     hunt(lambda token: check_token(callers, token), tokens(), quick=200)
 
 
-def test_of_a_token_that_iam_has_verified_only_our_own_account_is_believed(hunt: Hunt) -> None:
+def test_only_our_own_account_is_accepted_behind_iam(hunt: Hunt) -> None:
     given = {
         "INTERNAL_TASK_TOKEN": CALLERS_TOKEN,
         "INTERNAL_TASK_BASE_URL": AUDIENCE,

@@ -131,9 +131,7 @@ def check_server(served: Served, pieces: tuple[bytes, ...]) -> None:
     assert CANARY not in answer
 
 
-def test_whatever_comes_over_a_socket_the_server_answers_as_the_clients_fault_or_hangs_up(
-    served: Served, hunt: Hunt
-) -> None:
+def test_any_bytes_get_a_client_error_or_a_disconnect(served: Served, hunt: Hunt) -> None:
     hunt(lambda pieces: check_server(served, pieces), broken(REQUESTS), quick=1500)
 
 
@@ -198,7 +196,7 @@ def check_client(poster: Poster, answering: Answering, pieces: tuple[bytes, ...]
     assert len(answer.body or b"") <= ANSWER_MAX_BYTES
 
 
-def test_whatever_a_server_answers_the_client_has_an_answer_or_none(answering: Answering, hunt: Hunt) -> None:
+def test_any_response_is_an_answer_or_none_to_the_client(answering: Answering, hunt: Hunt) -> None:
     times = PostTimes(*[timedelta(seconds=SECONDS)] * 4)
     with closing(Poster(times, time.monotonic, reach=ANYWHERE)) as poster:
         hunt(lambda pieces: check_client(poster, answering, pieces), broken(ANSWERS), quick=400)

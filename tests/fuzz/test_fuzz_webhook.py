@@ -289,12 +289,12 @@ def follow(pombo: Pombo, key: str) -> None:
         assert sent.get("to") or sent.get("recipient")
 
 
-def test_whatever_a_signed_webhook_holds_it_is_stored_handled_and_answered(pombo: Pombo, hunt: Hunt) -> None:
+def test_any_signed_webhook_is_stored_handled_and_answered(pombo: Pombo, hunt: Hunt) -> None:
     hunt(lambda webhook: check_webhook(pombo, webhook), webhooks(), quick=300)
 
 
 @pytest.mark.parametrize("name", corpus.found("webhook"))
-def test_a_webhook_that_once_went_wrong_goes_well(pombo: Pombo, name: str) -> None:
+def test_webhook_that_once_failed_succeeds(pombo: Pombo, name: str) -> None:
     check_webhook(pombo, Webhook(corpus.found("webhook")[name]))
 
 
@@ -379,7 +379,7 @@ def check_request(pombo: Pombo, request: Request) -> None:
     check_log(pombo.logged())
 
 
-def test_whatever_a_request_is_only_a_signed_one_is_taken(pombo: Pombo, hunt: Hunt) -> None:
+def test_only_a_signed_request_is_accepted(pombo: Pombo, hunt: Hunt) -> None:
     hunt(lambda request: check_request(pombo, request), requests, quick=300)
 
 
@@ -425,6 +425,6 @@ def check_task(pombo: Pombo, request: Request) -> None:
     check_log(pombo.logged())
 
 
-def test_whatever_a_task_is_only_one_of_ours_is_run(pombo: Pombo, hunt: Hunt) -> None:
+def test_only_a_valid_task_is_run(pombo: Pombo, hunt: Hunt) -> None:
     assert pombo.post(parts.post(text("wamid.of.a.task"))) == 200
     hunt(lambda request: check_task(pombo, request), tasks, quick=200)

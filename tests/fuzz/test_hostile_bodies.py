@@ -80,13 +80,13 @@ def check(served: Served, name: str) -> None:
 @pytest.mark.parametrize(
     "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in BODIES]
 )
-def test_a_body_of_the_worst_is_answered_in_time_and_in_bounded_memory(served: Served, name: str) -> None:
+def test_worst_body_is_answered_in_time_and_in_bounded_memory(served: Served, name: str) -> None:
     check(served, name)
     assert served.most_memory() < MEMORY
 
 
 @pytest.mark.slow
-def test_several_of_the_worst_at_once_stay_in_bounded_memory_and_are_taken_in_the_end(served: Served) -> None:
+def test_several_worst_bodies_at_once_use_bounded_memory_and_are_accepted(served: Served) -> None:
     """Where all of them together take longer than a POST has, some are answered 500, and come again."""
     bodies = [BODIES[name]() for name in ("nested objects", "as many keys as fit", "half characters", "messages")] * 2
     with ThreadPoolExecutor(len(bodies)) as pool:
@@ -98,7 +98,7 @@ def test_several_of_the_worst_at_once_stay_in_bounded_memory_and_are_taken_in_th
     print(f"{served.most_memory() // MEGABYTE} MiB")
 
 
-def test_what_is_too_large_is_not_held_though_it_is_read_away(served: Served) -> None:
+def test_oversized_body_is_drained_without_holding_it_in_memory(served: Served) -> None:
     before = served.most_memory()
     answer = served.post(bytes(30 * MEGABYTE))
     assert (answer.status_code, answer.json()) == (413, {"error": "too_large"})

@@ -37,7 +37,7 @@ def assert_taken(deliveries: list[Delivery]) -> None:
     assert max(one.seconds for one in deliveries) < ANSWERED_WITHIN
 
 
-def test_the_largest_post_is_taken_within_three_deliveries_though_no_event_is_worked_on(webhook: Webhook) -> None:
+def test_largest_post_is_accepted_within_three_deliveries(webhook: Webhook) -> None:
     assert_taken(webhook.deliver(of_messages(LARGEST), at_most=3))
     with webhook.store() as store:
         assert store.backlog().counts["pending"] == LARGEST
@@ -46,11 +46,11 @@ def test_the_largest_post_is_taken_within_three_deliveries_though_no_event_is_wo
     assert len(webhook.emulator.names("inbound")) == LARGEST
 
 
-def test_as_many_receipts_are_taken_within_three_deliveries(webhook: Webhook) -> None:
+def test_largest_post_of_receipts_is_accepted_within_three_deliveries(webhook: Webhook) -> None:
     assert_taken(webhook.deliver(of_receipts(LARGEST), at_most=3))
 
 
-def test_a_single_message_beside_two_of_the_largest_is_answered_within_a_second(webhook: Webhook) -> None:
+def test_single_message_beside_two_largest_posts_is_answered_in_two_seconds(webhook: Webhook) -> None:
     """p95; asserted with twice the time. And the two get through, beside each other."""
     single, large = beside(webhook, LARGEST, posts=2, singles=60)
     assert len(single) >= 20, "they were over before they could be in the way"
@@ -64,7 +64,7 @@ def test_a_single_message_beside_two_of_the_largest_is_answered_within_a_second(
 @pytest.mark.parametrize("events", [20, 200, 1_000])
 @pytest.mark.parametrize("latency", [NEAR, FAR], ids=str)
 @pytest.mark.parametrize("store", STORES)
-def test_every_post_is_taken_within_three_deliveries(
+def test_every_post_is_accepted_within_three_deliveries(
     store: str, latency: large_post_runs.Latency, events: int, tmp_path: Path
 ) -> None:
     with large_post_runs.running(store, latency, tmp_path) as running:
@@ -72,7 +72,7 @@ def test_every_post_is_taken_within_three_deliveries(
             assert_taken(running.deliver(body, at_most=3))
 
 
-def test_a_single_message_takes_a_commit_and_a_task(webhook: Webhook) -> None:
+def test_single_message_takes_at_least_a_commit_and_a_task(webhook: Webhook) -> None:
     """The delays of the harness are there."""
     delivery = webhook.post(of_messages(1, "alone"))
     assert delivery.status == 200

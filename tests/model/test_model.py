@@ -23,14 +23,14 @@ def check(setting: Setting) -> None:
 
 
 @pytest.mark.parametrize("setting", QUICK, ids=lambda setting: setting.name)
-def test_whatever_happens_in_a_small_setting_every_invariant_holds(setting: Setting) -> None:
+def test_every_invariant_holds_in_each_small_setting(setting: Setting) -> None:
     check(setting)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("setting", SLOW, ids=lambda setting: setting.name)
-def test_whatever_happens_in_a_larger_setting_every_invariant_holds(setting: Setting) -> None:
+def test_every_invariant_holds_in_each_larger_setting(setting: Setting) -> None:
     check(setting)
 
 
@@ -44,7 +44,7 @@ def test_every_mishap_is_part_of_a_small_setting(mishap: Mishap) -> None:
 
 
 @pytest.mark.parametrize("setting", [*QUICK, *SLOW], ids=lambda setting: setting.name)
-def test_the_page_tells_each_setting_and_its_size(setting: Setting) -> None:
+def test_page_has_each_setting_and_its_size(setting: Setting) -> None:
     assert re.search(rf"^\| {re.escape(setting.name)} \| {setting.states:,} \|", PAGE, re.MULTILINE)
 
 
@@ -61,7 +61,7 @@ def walk(moves: dict[int, list[Move[int]]], ends: Iterable[int] = (), at_most: i
     )
 
 
-def test_what_is_broken_is_told_with_a_shortest_way_there() -> None:
+def test_broken_invariant_is_reported_with_a_shortest_trace() -> None:
     found = walk({0: [Move("long", 1), Move("short", 2)], 1: [Move("on", 3)], 2: [Move("in", 13)], 3: [Move("in", 13)]})
     assert (found.broken, found.trace, found.last) == ("bad", ["short", "in"], 13)
 
@@ -76,7 +76,7 @@ def test_a_state_that_no_move_leads_out_of_is_stuck() -> None:
     assert (found.broken, found.trace) == ("I2: stuck, no end can be reached", ["bad", "further"])
 
 
-def test_an_end_that_only_luck_leads_to_is_none() -> None:
+def test_end_reached_only_by_chance_does_not_count() -> None:
     lucky = {0: [Move("on", 1)], 1: [Move("a person helps", 2, ordinary=False)]}
     assert walk(lucky, ends=[2]).trace == ["on"]
     assert walk({**lucky, 1: [Move("by itself", 2)]}, ends=[2]).broken is None

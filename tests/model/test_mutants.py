@@ -31,24 +31,24 @@ def test_a_planted_mistake_is_caught(mutant: Mutant) -> None:
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_a_mistake_is_planted_in_a_setting_that_is_explored_and_told_on_the_page(mutant: Mutant) -> None:
+def test_planted_mistake_has_an_explored_setting_and_a_row_on_the_page(mutant: Mutant) -> None:
     assert mutant.setting in settings.BY_NAME
     assert re.search(rf"^\| {re.escape(mutant.name)} \| {mutant.breaks} \| {re.escape(mutant.setting)} \|", PAGE, re.M)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_a_mistake_fits_the_code_as_it_is(mutant: Mutant) -> None:
+def test_planted_mistake_applies_to_the_current_code(mutant: Mutant) -> None:
     for patch in mutant.patches:
         assert patch.apply((ROOT / patch.file).read_text())
 
 
 @pytest.mark.parametrize("source", ["a = 1\n", "b = 2\nb = 2\n"], ids=["gone", "there twice"])
-def test_a_patch_that_does_not_stand_exactly_once_has_rotted(source: str) -> None:
+def test_patch_that_does_not_match_exactly_once_is_refused(source: str) -> None:
     with pytest.raises(Rotten):
         Patch("shared/domain/waits.py", "b = 2", "b = 3").apply(source)
 
 
-def test_nothing_is_planted_in_a_module_that_is_there_already() -> None:
+def test_no_mistake_is_planted_in_an_imported_module() -> None:
     with pytest.raises(ImportError, match="imported already"):
         plant([Patch("tests/model/settings.py", "QUICK", "SLOW")])
 
@@ -56,13 +56,13 @@ def test_nothing_is_planted_in_a_module_that_is_there_already() -> None:
 # ---- the program
 
 
-def test_the_program_tells_that_a_setting_holds() -> None:
+def test_program_reports_that_a_setting_holds() -> None:
     ended = program("replay: after give_up_at")
     assert ended.returncode == 0
     assert "every invariant holds" in ended.stdout
 
 
-def test_the_program_tells_what_breaks_step_by_step_and_where_everything_stands() -> None:
+def test_program_reports_a_broken_invariant_step_by_step_with_the_final_state() -> None:
     ended = program("--mutant", "hold resends too")
     assert ended.returncode == 1
     first, *steps = ended.stdout.splitlines()
@@ -71,13 +71,13 @@ def test_the_program_tells_what_breaks_step_by_step_and_where_everything_stands(
     assert steps[steps.index("Then:") + 2].strip().startswith("reply 1: leased, attempt 2")
 
 
-def test_the_program_lists_what_there_is() -> None:
+def test_program_lists_settings_and_mutants() -> None:
     listed = program().stdout.splitlines()
     assert {*settings.BY_NAME, *(mutant.name for mutant in MUTANTS)} <= set(listed)
 
 
 @pytest.mark.parametrize("arguments", [("no such setting",), ("--mutant", "no such mutant")])
-def test_the_program_says_what_it_does_not_know(arguments: tuple[str, ...]) -> None:
+def test_program_reports_an_unknown_name(arguments: tuple[str, ...]) -> None:
     ended = program(*arguments)
     assert ended.returncode == 2
     assert f"there is no {'mutant' if len(arguments) > 1 else 'setting'}" in ended.stderr.splitlines()[-1]

@@ -37,13 +37,13 @@ def check(stack: Stack, backend: Backend, outage: Outage) -> None:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_minute_without_the_backend_kills_and_doubles_nothing(running: Running, kind: str) -> None:
+def test_minute_without_the_backend_loses_and_doubles_nothing(running: Running, kind: str) -> None:
     check(*running("sqlite", True), Outage(kind, 1, 100))
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("status", [pytest.param(502, marks=pytest.mark.slow), 503])
-def test_an_event_that_the_backend_never_answers_holds_up_no_other(running: Running, status: int) -> None:
+def test_event_the_backend_never_answers_delays_no_other(running: Running, status: int) -> None:
     """The promise is 1.5 times the others' p95; twice that is asserted, for the machine has other work."""
     stack, backend = running("sqlite", True)
     alone = p95(delays(stack, backend, 20))
@@ -67,7 +67,7 @@ def test_an_event_that_the_backend_never_answers_holds_up_no_other(running: Runn
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("sweep", [True, False], ids=["sweep", "no sweep"])
 @pytest.mark.parametrize("store", ["sqlite", "redis", "firestore"])
-def test_no_outage_of_the_backend_kills_or_doubles_anything(
+def test_no_outage_of_the_backend_loses_or_doubles_anything(
     running: Running, store: str, sweep: bool, kind: str, minutes: int, messages: int
 ) -> None:
     check(*running(store, sweep), Outage(kind, minutes, messages))

@@ -52,7 +52,7 @@ def check(stack: Stack, outage: Outage) -> Account:
         *(pytest.param(kind, 1, marks=[] if kind == "hang" else pytest.mark.slow) for kind in KINDS),
     ],
 )
-def test_a_minute_without_whatsapp_kills_and_doubles_nothing(running: Running, kind: str, messages: int) -> None:
+def test_minute_without_whatsapp_loses_and_doubles_nothing(running: Running, kind: str, messages: int) -> None:
     account = check(running("sqlite", True), Outage(kind, 1, messages))
 
     assert account.sent == messages
@@ -64,7 +64,7 @@ def test_a_minute_without_whatsapp_kills_and_doubles_nothing(running: Running, k
 @pytest.mark.parametrize(
     "kind", ["hang", "500", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("429", "refuse"))]
 )
-def test_a_probe_that_is_answered_while_sends_fail_kills_no_message_either(running: Running, kind: str) -> None:
+def test_answered_probes_during_failing_sends_make_no_dead_letter(running: Running, kind: str) -> None:
     assert check(running("sqlite", True), Outage(kind, 1, 200, probe_answered=True)).sent == 200
 
 
@@ -77,9 +77,7 @@ def test_a_probe_that_is_answered_while_sends_fail_kills_no_message_either(runni
         *(pytest.param(*case, marks=pytest.mark.slow) for case in (("redis", "hang"), ("firestore", "refuse"))),
     ],
 )
-def test_the_other_stores_bring_messages_through_a_minute_without_whatsapp(
-    running: Running, store: str, kind: str
-) -> None:
+def test_other_stores_survive_a_minute_without_whatsapp(running: Running, store: str, kind: str) -> None:
     assert check(running(store, True), Outage(kind, 1, 200)).sent == 200
 
 
@@ -96,7 +94,7 @@ def test_two_minutes_of_503_drain_by_themselves(running: Running, sweep_after: s
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("sweep", [True, False], ids=["sweep", "no sweep"])
 @pytest.mark.parametrize("store", STORES)
-def test_no_outage_of_a_quarter_of_an_hour_kills_or_doubles_a_message(
+def test_outage_of_up_to_a_quarter_hour_loses_and_doubles_nothing(
     running: Running, store: str, sweep: bool, kind: str, minutes: int, messages: int
 ) -> None:
     assert check(running(store, sweep), Outage(kind, minutes, messages)).sent == messages
@@ -107,7 +105,7 @@ def test_no_outage_of_a_quarter_of_an_hour_kills_or_doubles_a_message(
 @pytest.mark.parametrize("messages", [200, 1])
 @pytest.mark.parametrize("kind", sorted(KINDS.keys() - {"unreachable"}))
 @pytest.mark.parametrize("store", STORES)
-def test_sends_that_fail_for_a_quarter_of_an_hour_while_probes_are_answered_kill_no_more_than_one_alone(
+def test_failing_sends_with_answered_probes_make_at_most_one_dead_letter(
     running: Running, store: str, kind: str, messages: int
 ) -> None:
     check(running(store, True), Outage(kind, 15, messages, probe_answered=True))
@@ -117,5 +115,5 @@ def test_sends_that_fail_for_a_quarter_of_an_hour_while_probes_are_answered_kill
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize("kind", ["refuse", "hang"])
 @pytest.mark.parametrize("store", STORES)
-def test_three_hours_without_whatsapp_kill_and_double_nothing(running: Running, store: str, kind: str) -> None:
+def test_three_hours_without_whatsapp_lose_and_double_nothing(running: Running, store: str, kind: str) -> None:
     assert check(running(store, True), Outage(kind, 180, 200)).sent == 200
