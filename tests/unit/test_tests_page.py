@@ -1,5 +1,9 @@
-"""tests/README.md: every test file is in a table, every folder has its row, and everything that is named is there."""
+"""tests/README.md: every test file is in a table, every folder has its row, and everything that is named is there.
 
+And the names of the tests are short enough to read in a list.
+"""
+
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,3 +36,14 @@ def test_every_helper_that_the_page_names_exists() -> None:
     named = [name for cell in cells for name in re.findall(r"`([^`]+)`", cell)]
     assert len(named) > 20
     assert [name for name in named if not (TESTS / name).exists()] == []
+
+
+def test_every_test_name_has_fewer_than_80_characters() -> None:
+    names = [
+        node.name
+        for file in FILES
+        for node in ast.walk(ast.parse((TESTS / file).read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
+    ]
+    assert len(names) > 3_000
+    assert [name for name in names if len(name) >= 80] == []
