@@ -410,7 +410,7 @@ def check_words(text: str) -> None:
         assert trace is None or re.fullmatch(r"projects/p/traces/[0-9a-f]{32}", trace)
 
 
-def test_an_echo_and_a_trace_are_whole_or_none(hunt: Hunt) -> None:
+def test_any_text_is_a_valid_echo_and_trace_or_none(hunt: Hunt) -> None:
     seeds = (f"pombo1.{'0f' * 20}.12.corr_0001", f"00-{'0f' * 16}-b7ad6b7169203331-01", f"{'0f' * 16}/1;o=1")
     near = st.builds(
         lambda seed, random: mutation.corrupted(seed.encode(), random).decode("latin-1"),

@@ -301,7 +301,7 @@ def test_read_returns_given_values_and_invents_the_rest() -> None:
     ("immutable", "replaced"),
     [({"name"}, ["name"]), ({"project"}, []), ({"part.mode"}, ["part"]), ({"*"}, ["name", "part"]), (set(), [])],
 )
-def test_a_change_of_what_cannot_change_replaces(immutable: set[str], replaced: list[str]) -> None:
+def test_change_of_an_immutable_argument_replaces_the_resource(immutable: set[str], replaced: list[str]) -> None:
     prior = {"name": "x", "project": "p", "part": [{"mode": "A"}]}
     plan = {"name": "y", "project": "p", "part": [{"mode": "B"}]}
     assert behaviour.replaced(frozenset(immutable), prior, plan, _is_unknown) == replaced

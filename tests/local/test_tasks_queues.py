@@ -91,13 +91,13 @@ def test_a_queue_that_exists_is_not_created_again(emulator):
 
 
 @pytest.mark.parametrize("call", ["get_queue", "pause_queue", "resume_queue", "purge_queue"])
-def test_a_queue_that_never_was_is_not_found(emulator, call):
+def test_unknown_queue_is_not_found(emulator, call):
     """Recorded: NOT_FOUND, with this sentence."""
     with pytest.raises(exceptions.NotFound, match=r"Queue does not exist\. If you just created the queue"):
         getattr(emulator.client, call)(name=f"{LOCATION}/queues/never-was")
 
 
-def test_deleting_a_queue_that_never_was_is_not_found(emulator):
+def test_deleting_an_unknown_queue_is_not_found(emulator):
     """Recorded: another sentence than the other calls'."""
     with pytest.raises(exceptions.NotFound, match="Requested entity was not found"):
         emulator.client.delete_queue(name=f"{LOCATION}/queues/never-was")

@@ -201,7 +201,7 @@ def test_the_tasks_of_a_queue_that_does_not_exist_are_not_found(emulator):
 
 
 @pytest.mark.parametrize("call", ["get_task", "delete_task", "run_task"])
-def test_a_task_that_never_was_is_not_found(emulator, call):
+def test_unknown_task_is_not_found(emulator, call):
     """Recorded: task/get, task/delete and task/run, not-found."""
     with pytest.raises(exceptions.NotFound, match="Requested entity was not found"):
         getattr(emulator.client, call)(name=f"{emulator.queue()}/tasks/never-was")

@@ -266,7 +266,7 @@ MUTATIONS: dict[str, tuple[str, Callable[[Config], Any], str]] = {
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
-def test_a_rule_of_ours_can_fail(name: str) -> None:
+def test_broken_build_file_breaks_its_rule(name: str) -> None:
     file, change, word = MUTATIONS[name]
     config = copy.deepcopy(dict(FILES[file]))
     change(config)

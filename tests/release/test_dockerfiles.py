@@ -71,7 +71,7 @@ MUTATIONS: dict[str, tuple[Callable[[str], str], str]] = {
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
-def test_a_rule_of_ours_can_fail(name: str) -> None:
+def test_broken_dockerfile_breaks_its_rule(name: str) -> None:
     change, word = MUTATIONS[name]
     changed = change(DOCKERFILES["webhook"])
     assert changed != DOCKERFILES["webhook"]

@@ -118,13 +118,13 @@ def test_candidate_that_is_bad_at_once_goes_back_before_the_step_ends() -> None:
     assert world.time < 1000 + HOLD + DELAY
 
 
-def test_metrics_that_come_back_are_read_and_none_at_the_end_are_bad() -> None:
+def test_unreadable_metrics_stop_a_rollout_only_at_the_end_of_the_step() -> None:
     assert World(unreadable_until=1400).watch().step(SERVICE, "new", "old").goes_on
     verdict = World(unreadable_until=float("inf")).watch().step(SERVICE, "new", "old")
     assert (verdict.goes_on, verdict.reason) == (False, "Cloud Monitoring answers 503.")
 
 
-def test_a_hold_of_nothing_looks_once_and_waits_for_nothing() -> None:
+def test_hold_of_zero_seconds_checks_once_without_waiting() -> None:
     world = World()
     assert world.watch(0).step(SERVICE, "new", "old").goes_on
     assert (world.time, len(world.looks)) == (1000, 1)

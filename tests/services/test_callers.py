@@ -164,7 +164,7 @@ def test_a_task_needs_both_tokens_where_an_account_is_configured(certificates: C
             checked.check_task(missing)
 
 
-def test_google_writes_its_name_in_two_ways(certificates: Certificates) -> None:
+def test_both_issuer_names_of_google_are_accepted(certificates: Certificates) -> None:
     callers(certificates).check_task(headers(TOKEN, GOOGLE.sign(iss="accounts.google.com")))
 
 

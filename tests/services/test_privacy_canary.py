@@ -555,6 +555,6 @@ def test_service_that_does_not_start_reveals_no_secret(tmp_path: Path) -> None:
         assert leaks(str(caught.value)) == []
 
 
-def test_the_canaries_would_be_seen() -> None:
+def test_canaries_are_detected() -> None:
     assert leaks(EVERYTHING) == leaks(EVERYTHING.encode()) == list(CANARIES)
     assert leaks("nothing of the kind") == []

@@ -265,7 +265,7 @@ def test_a_crash_loses_nothing_and_doubles_nothing(crew: Crew, case: Case) -> No
 # ---- the variable as a person sets it
 
 
-def test_pombo_up_hands_crash_at_on_and_the_service_dies_once(make_stack: Callable[..., Stack], contact: str) -> None:
+def test_service_crashes_once_at_the_crash_at_of_pombo_up(make_stack: Callable[..., Stack], contact: str) -> None:
     with make_stack(CRASH_AT="after:store.change:2") as stack:
         before = stack.pids()
 

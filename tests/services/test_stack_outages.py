@@ -38,7 +38,7 @@ def outages(stack: Stack) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_outage_kills_no_message_doubles_none_and_is_reported(
+def test_outage_makes_no_dead_message_doubles_none_and_is_reported(
     away: Stack, contacts: Callable[[], str], kind: str
 ) -> None:
     away.put_marks(down=None)

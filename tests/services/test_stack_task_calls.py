@@ -159,7 +159,7 @@ def test_a_task_that_comes_again_after_the_end_does_nothing_more(
     assert stack.store.get(before[kind].key) == before[kind]
 
 
-def test_a_task_of_an_old_generation_neither_sends_nor_hurries(stack: Stack, contact: str) -> None:
+def test_task_of_an_old_generation_neither_sends_nor_changes_the_record(stack: Stack, contact: str) -> None:
     stack.fault("send", "error", code=80007, match={"to": contact})
     message_id = stack.say(contact, "hello")
     waiting = stack.wait_until(

@@ -398,7 +398,7 @@ def test_a_webhook_that_is_not_rightly_signed_is_refused_unread(stack: Stack, he
     assert stack.event("wamid.unsigned") is None
 
 
-def test_the_signature_is_that_of_the_bytes_and_not_of_what_they_mean(stack: Stack) -> None:
+def test_signature_covers_the_bytes_and_not_the_decoded_json(stack: Stack) -> None:
     """Vectors by the secret test_app_secret."""
     assert SECRET == "test_app_secret"
     escaped = rb'{"text":{"body":"J\u2019ai mang\u00e9 \ud83d\ude00 a\u0040b.c \/x"}}'

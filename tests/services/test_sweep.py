@@ -201,9 +201,7 @@ def without_tasks_for(internal: InternalParts, *keys: str) -> None:
     internal.queue.before = lambda _, *given: QueueUnavailable() if given and given[0].key in keys else None
 
 
-def test_one_record_whose_task_cannot_be_made_holds_back_none_of_the_others(
-    client: FlaskClient, internal: InternalParts
-) -> None:
+def test_record_whose_task_cannot_be_created_delays_no_other(client: FlaskClient, internal: InternalParts) -> None:
     records = put_many(internal, 5)
     third = records[2].key
     without_tasks_for(internal, third)

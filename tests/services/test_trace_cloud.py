@@ -241,7 +241,7 @@ def test_wamid_is_not_sent_to_google(api: LoggingApi) -> None:
     assert 'x"' not in query["filter"]
 
 
-def test_where_no_id_can_be_asked_for_nothing_is(api: LoggingApi) -> None:
+def test_query_without_a_usable_id_is_not_sent(api: LoggingApi) -> None:
     assert list(api.logs().log_lines(READ, {"wamid.x"})) == []
     assert api.asked == []
 

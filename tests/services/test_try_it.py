@@ -65,7 +65,7 @@ def running_in(directory: Path, **settings: str) -> Iterator[None]:
         up.communicate(timeout=60)
 
 
-def test_the_pombo_that_runs_is_used_where_there_is_one(tmp_path: Path) -> None:
+def test_running_pombo_is_used_for_the_samples(tmp_path: Path) -> None:
     with running_in(tmp_path, HANDLER="handlers.echo:handle"):
         ended = try_it(tmp_path)
     assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -111,7 +111,7 @@ def test_a_plan_has_webhooks_that_come_several_times_and_contacts_who_are_refuse
     assert any(message.contact in plan.refused for message in plan.messages)
 
 
-def test_no_contact_is_the_business_itself_whose_messages_are_echoes() -> None:
+def test_no_contact_has_the_business_number() -> None:
     contacts = {message.contact for message in make_plan(replace(ORDER, messages=3000, contacts=100_000)).messages}
 
     assert DISPLAY_PHONE_NUMBER not in contacts

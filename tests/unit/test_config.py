@@ -474,7 +474,7 @@ SECRET = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 BEHIND_AN_ADDRESS = {"HANDLER_URL": "https://handler.example.com/pombo", "HANDLER_URL_SECRET": SECRET}
 
 
-def test_the_default_handler_gives_way_to_an_address() -> None:
+def test_handler_url_replaces_the_default_handler() -> None:
     config = load(BEHIND_AN_ADDRESS, INTERNAL)
     assert config.get("HANDLER") is None
     assert config["HANDLER_URL"] == "https://handler.example.com/pombo"
@@ -754,7 +754,7 @@ def test_no_fault_repeats_a_secret() -> None:
         ("MAX_ATTEMPT", "MAX_ATTEMPTS"),
     ],
 )
-def test_a_name_that_is_nearly_a_settings_is_found(name: str, meant: str) -> None:
+def test_misspelt_setting_is_found(name: str, meant: str) -> None:
     assert misspelt({name: "5s", meant: "6s"}) == {name: meant}
 
 
@@ -963,7 +963,7 @@ def test_page_lists_exactly_the_variables_required_in_staging_and_prod() -> None
     assert reported - {"HANDLER"} == required
 
 
-def test_the_readme_has_the_ten_that_people_set_as_the_page_has_them() -> None:
+def test_readme_has_the_ten_common_settings_as_on_the_page() -> None:
     readme, page = rows_of(config_page.README.read_text()), rows_of(config_page.PAGE.read_text())
     assert list(readme) == list(config_page.TEN)
     assert len(readme) == 10

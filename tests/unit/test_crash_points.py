@@ -94,7 +94,7 @@ def test_port_outside_the_crash_point_is_not_wrapped(tmp_path: Path) -> None:
     assert crash.wrap("handler", port, "before:store.create", tmp_path / "mark") is port
 
 
-def test_a_crash_that_has_happened_wraps_nothing_and_another_value_does(tmp_path: Path) -> None:
+def test_past_crash_wraps_nothing_and_another_point_does(tmp_path: Path) -> None:
     port = Port()
     crash.mark_of(tmp_path, "before:handler.call").touch()
 
@@ -205,7 +205,7 @@ def test_crash_happens_once_and_leaves_its_mark(tmp_path: Path) -> None:
     assert (second.returncode, second.stdout) == (0, "hello\n")
 
 
-def test_two_processes_that_were_both_armed_do_not_both_die(tmp_path: Path) -> None:
+def test_second_armed_process_does_not_crash_after_the_mark(tmp_path: Path) -> None:
     body = f'Path({str(tmp_path / "mark")!r}).touch()\nprint(port(word="hello"))'  # as the other service just did
     result = in_a_process(body, tmp_path / "mark", "before:handler.call")
     assert (result.returncode, result.stdout) == (0, "hello\n")
@@ -225,7 +225,7 @@ print("the master lives")
     assert (result.returncode, result.stdout) == (-signal.SIGKILL, "")
 
 
-def test_the_script_that_started_the_service_lives(tmp_path: Path) -> None:
+def test_parent_script_survives_the_crash(tmp_path: Path) -> None:
     """Its children have its process group: the group is not what dies."""
     source = program('port(word="hello")', tmp_path / "mark", "after:handler.call")
 

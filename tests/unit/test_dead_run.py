@@ -67,7 +67,7 @@ def interrupted_at(
     return started
 
 
-def test_tasks_that_are_made_sure_of_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ensured_tasks_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     parts: Any = Mock()
     again = Mock(ensure=Mock(return_value=None))
     monkeypatch.setattr(replay_and_discard, "untried", lambda _: range(3))

@@ -156,7 +156,7 @@ def test_backend_probe_can_start_early_by_the_clock_tolerance() -> None:
     ],
     ids=repr,
 )
-def test_an_error_of_a_send_means_this_for_its_message(error: SendError, verdict: SendVerdict) -> None:
+def test_each_send_error_has_its_verdict(error: SendError, verdict: SendVerdict) -> None:
     assert error.verdict == verdict
 
 

@@ -156,9 +156,7 @@ def test_message_expires_one_day_after_it_is_due(seconds: float) -> None:
         pytest.param(created("unknown_sender"), False, id="dropped(unknown_sender)"),
     ],
 )
-def test_the_same_again_makes_sure_of_the_task_only_of_an_untouched_record(
-    record: Delivery, ensures_the_task: bool
-) -> None:
+def test_duplicate_ensures_the_task_only_of_an_unprocessed_record(record: Delivery, ensures_the_task: bool) -> None:
     assert seen_again(record) is ensures_the_task
 
 
@@ -606,7 +604,7 @@ def test_a_reply_that_cannot_be_sent_is_dead_from_the_start_and_keeps_its_place(
         (("typing", "text"), {0, 1}, (None, None)),
     ],
 )
-def test_nothing_waits_for_a_reply_that_cannot_be_sent(
+def test_no_reply_waits_for_one_that_cannot_be_sent(
     types: tuple[str, ...], invalid: set[int], afters: tuple[int | None, ...]
 ) -> None:
     replied = Replied(tuple({"type": type} for type in types), invalid=dict.fromkeys(invalid, "It is empty."))
@@ -751,7 +749,7 @@ def test_an_own_settle_reported_refused_changes_nothing_when_it_runs_again(verdi
     ],
     ids=lambda verdict: verdict.label,
 )
-def test_a_verdict_on_a_message_is_none_on_an_event(verdict: Accepted) -> None:
+def test_verdict_on_a_message_is_refused_for_an_event(verdict: Accepted) -> None:
     with pytest.raises(TypeError, match=type(verdict).__name__):
         settle(HELD, MINE, verdict, LIMITS, NOW, NO_JITTER)
 

@@ -1072,7 +1072,7 @@ def test_an_own_settle_reported_refused_changes_nothing_when_it_runs_again(found
     ids=lambda verdict: verdict.label,
 )
 @pytest.mark.parametrize("before", [HELD, DOUBTED], ids=["leased", "in_doubt"])
-def test_a_verdict_on_an_event_is_none_on_a_message(before: Delivery, verdict: Replied) -> None:
+def test_verdict_on_an_event_is_refused_for_a_message(before: Delivery, verdict: Replied) -> None:
     with pytest.raises(TypeError, match=type(verdict).__name__):
         settle(before, MINE, verdict, LIMITS, NOW, NO_JITTER)
 

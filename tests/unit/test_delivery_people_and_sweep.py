@@ -348,7 +348,7 @@ def test_a_replay_keeps_the_log_of_all_rounds_and_the_fence() -> None:
     assert replayed.token == MINE
 
 
-def test_a_replay_reported_refused_makes_sure_of_its_task() -> None:
+def test_repeated_replay_ensures_its_task_without_a_write() -> None:
     first = replay(dead(), LIMITS, NOW)
     assert first.write is not None
     second = replay(first.write, LIMITS, at(1))

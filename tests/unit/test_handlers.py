@@ -476,7 +476,7 @@ def test_thirty_replies_are_accepted() -> None:
 
 
 @pytest.mark.parametrize("handle", [lambda _: ["more"] * (MOST + 1), endless, endless_async])
-def test_the_thirty_first_reply_is_one_too_many(handle: Callable[..., Any]) -> None:
+def test_more_than_thirty_replies_are_refused(handle: Callable[..., Any]) -> None:
     assert fault_of(handle) == "ValueError: A handler may give 30 replies; this one gave more."
 
 
@@ -596,7 +596,7 @@ def test_no_call_starts_while_every_thread_hangs(held: threading.Event) -> None:
     assert len(called) == 2
 
 
-def test_one_that_comes_back_makes_room_again(held: threading.Event) -> None:
+def test_hung_call_that_returns_frees_its_thread(held: threading.Event) -> None:
     runner = a_runner(lambda _: held.wait() and "late", timeout=SOON, threads=1)
     with pytest.raises(HandlerFault):
         runner(CALL)
@@ -605,7 +605,7 @@ def test_one_that_comes_back_makes_room_again(held: threading.Event) -> None:
     assert [reply.content["body"] for reply in runner(CALL)] == ["late"]
 
 
-def test_one_that_comes_back_with_an_error_makes_room_too(held: threading.Event) -> None:
+def test_hung_call_that_raises_frees_its_thread_too(held: threading.Event) -> None:
     def handle(_: Message) -> None:
         held.wait()
         raise SystemExit

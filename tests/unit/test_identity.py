@@ -66,7 +66,7 @@ def test_derived_id_is_the_hash_of_its_parts(derived: str, parts: tuple[str | in
         (stable_hash("é"), hashlib.sha256(b'["\xc3\xa9"]').hexdigest()[:40]),
     ],
 )
-def test_the_very_bytes_that_are_hashed(derived: str, released: str) -> None:
+def test_hash_is_computed_over_the_documented_bytes(derived: str, released: str) -> None:
     assert derived == released
 
 

@@ -136,7 +136,7 @@ def test_a_module_imports_only_what_its_place_allows(module: str) -> None:
     assert strays_in(path.read_text(), module, path.name == "__init__.py") == []
 
 
-def test_the_walk_meets_the_project() -> None:
+def test_search_for_modules_finds_the_project() -> None:
     assert {"shared.domain.delivery", "shared.pipeline.ports", "services", "handlers", "local"} <= set(modules())
 
 
@@ -203,7 +203,7 @@ STRAYS = {
 
 
 @pytest.mark.parametrize("name", STRAYS)
-def test_a_planted_stray_is_found(name: str) -> None:
+def test_planted_forbidden_import_is_found(name: str) -> None:
     module, source = STRAYS[name]
     assert len(strays_in(source, module)) == 1
 

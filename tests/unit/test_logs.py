@@ -123,7 +123,7 @@ def test_a_line_without_any_of_them_has_no_labels(lines: Lines) -> None:
     assert "logging.googleapis.com/labels" not in lines()[0]
 
 
-def test_an_unknown_event_is_a_mistake_of_ours() -> None:
+def test_unknown_event_raises_key_error() -> None:
     with pytest.raises(KeyError):
         logs.event("something_else")
 
@@ -226,7 +226,7 @@ def test_requested_shutdown_is_not_logged_as_an_error(lines: Lines, told: type[B
 # ---- other libraries
 
 
-def test_other_libraries_are_heard_from_errors_upwards(lines: Lines) -> None:
+def test_other_libraries_are_logged_from_errors_upwards(lines: Lines) -> None:
     for level in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL):
         logging.getLogger("a.library").log(level, "said")
     assert [line["severity"] for line in lines()] == ["ERROR", "CRITICAL"]

@@ -121,7 +121,7 @@ def test_a_mark_holds_until_its_end_and_for_ever_without_one(until: float | None
 
 @pytest.mark.parametrize("verdict", [ProviderDown(), ProviderDown(2)])
 @pytest.mark.parametrize("jitter", [0, 1])
-def test_a_provider_that_refuses_is_left_alone_for_ten_seconds(verdict: SendVerdict, jitter: float) -> None:
+def test_provider_outage_opens_the_breaker_for_ten_seconds(verdict: SendVerdict, jitter: float) -> None:
     assert after(verdict, NONE, jitter=jitter) == Marks(down=Outage(at(10), seconds(10)))
 
 
@@ -131,7 +131,7 @@ def test_a_lost_answer_makes_the_next_message_probe(verdict: SendVerdict) -> Non
 
 
 @pytest.mark.parametrize("verdict", [*ANSWERS, Released()], ids=repr)
-def test_any_other_answer_makes_no_breaker(verdict: SendVerdict) -> None:
+def test_any_other_verdict_opens_no_breaker(verdict: SendVerdict) -> None:
     assert after(verdict, NONE).down is None
 
 

@@ -215,7 +215,7 @@ def test_a_template_has_its_number_as_a_text_and_no_reason_is_none() -> None:
         ({}, None),
     ],
 )
-def test_the_limit_of_a_number_has_two_names(value: dict[str, Any], limit: str | None) -> None:
+def test_both_names_of_a_number_limit_are_read(value: dict[str, Any], limit: str | None) -> None:
     value |= {"display_phone_number": "+15550001111", "event": "THROUGHPUT_UPGRADE"}
     assert state_changes(ACCOUNT, "phone_number_quality_update", value) == (
         NumberLimitChanged(ACCOUNT, "15550001111", "THROUGHPUT_UPGRADE", limit),

@@ -87,7 +87,7 @@ def interactive(answer: Any) -> Message:
 # ---- what every kind keeps to
 
 
-def test_the_table_of_types_and_that_of_kinds_agree() -> None:
+def test_tables_of_types_and_kinds_agree() -> None:
     assert set(READERS) == set(WHOLE)
     assert {received(type_, content).kind for type_, content in WHOLE.items()} | {"unsupported"} == KINDS
     assert set(PROMISES) == KINDS
@@ -201,7 +201,7 @@ def test_location_has_degrees_and_an_optional_name() -> None:
 
 
 @pytest.mark.parametrize("latitude", [None, "north", "", "nan", "inf", True, [1], "1" * 100])
-def test_a_place_without_a_place_is_unsupported(latitude: Any) -> None:
+def test_location_without_coordinates_is_unsupported(latitude: Any) -> None:
     assert received("location", {"latitude": latitude, "longitude": 0}).kind == "unsupported"
 
 

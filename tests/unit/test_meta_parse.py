@@ -287,7 +287,7 @@ def test_item_without_a_sender_number_stays_unparsable() -> None:
         read(stored(event))
 
 
-def test_an_item_that_makes_sense_by_now_becomes_its_message() -> None:
+def test_item_that_is_valid_by_now_becomes_its_message() -> None:
     payload = {"field": "messages", "unparsable": text_message()}
     assert read(record(payload)) == Message(
         kind="text",
@@ -624,7 +624,7 @@ def test_news_of_the_number_becomes_a_change_alone_or_beside_messages(news: str)
 
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize("place", ["beside a message", "inside a message", "in a receipt", "as a key's value above"])
-def test_hostile_parts_never_cost_the_good_ones(name: str, place: str) -> None:
+def test_hostile_part_does_not_affect_the_valid_messages(name: str, place: str) -> None:
     part, mark = HOSTILE[name], b'"HERE"'
     value = value_of(
         text_message(), {"id": "wamid.m2"}, text_message(id="wamid.m3"), statuses=[{"id": "o", "status": "read"}]

@@ -317,7 +317,7 @@ def test_empty_required_text_is_refused_by_pombo_and_simulator(limit: str) -> No
 
 
 @pytest.mark.parametrize("limit", sorted(OPTIONAL))
-def test_an_empty_text_that_need_not_be_there_is_none(limit: str) -> None:
+def test_empty_optional_text_is_accepted(limit: str) -> None:
     type, content = AT[limit](0)
     OutboundMessage(type, content)
     simulate(type, content)

@@ -123,7 +123,7 @@ def test_a_message_that_has_ended_reads_no_marks(world: World) -> None:
 @pytest.mark.parametrize(
     ("started", "blocks"), [(-901, False), (-899, True), (None, True)], ids=["before", "after", "unknown"]
 )
-def test_the_next_send_makes_the_block_of_a_receipt(world: World, started: float | None, blocks: bool) -> None:
+def test_receipt_block_takes_effect_at_the_next_send(world: World, started: float | None, blocks: bool) -> None:
     """Unless the message that failed was last sent before the credential in use came."""
     failed = world.add("f", started_at=None if started is None else at(started))
     world.mark()
@@ -204,7 +204,7 @@ def test_a_probe_that_fails_doubles_the_wait_and_gives_every_claim_back(world: W
 
 
 @pytest.mark.parametrize("error", [None, CredentialInvalid(), AnswerLost(131000, status=500)])
-def test_a_probe_with_any_answer_lets_the_trial_go(world: World, error: SendError | None) -> None:
+def test_any_answer_to_the_probe_starts_the_trial(world: World, error: SendError | None) -> None:
     world.channel.probes = [error]
     after, guard = world.senders.elect(pending(), world.mark(down=Outage(NOW, seconds(40))), DOWN, MINE)
     assert (guard, after.down) == (Go(), Outage(at(90), seconds(40), MINE))
@@ -303,7 +303,7 @@ def test_a_message_in_an_outage_spends_nothing_and_is_the_trial_in_the_end(world
     assert world.read(record).attempt == 1
 
 
-def test_the_others_wait_for_the_end_of_the_breaker_without_a_write(world: World) -> None:
+def test_message_waits_for_the_end_of_the_breaker_without_a_write(world: World) -> None:
     world.mark(down=Outage(at(40), seconds(40)))
     record = world.add("a")
     before = world.store.asked["change_marks"]
@@ -526,7 +526,7 @@ def test_the_senders_of_the_environment_are_those_of_its_tenant() -> None:
 TYPING = {"type": "typing", "content": {"message_id": "wamid.in"}, "to": "+15550002222"}
 
 
-def test_a_call_that_is_answered_closes_no_breaker(world: World) -> None:
+def test_answered_call_does_not_close_the_breaker(world: World) -> None:
     """Reads may be answered while sends fail: only a message is a trial."""
     world.mark(down=Outage(at(-16), seconds(40)))
 

@@ -117,7 +117,7 @@ def test_settle_is_not_retried_after_the_time_is_over(world: World, until: float
     assert world.clock.seconds <= until
 
 
-def test_each_try_writes_the_outcome_with_the_same_jitter(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jitter_is_drawn_once_for_all_attempts_to_settle(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A write that was made and not reported is recognised by what it wrote."""
     drawn: list[float] = []
 

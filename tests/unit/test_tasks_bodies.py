@@ -73,7 +73,7 @@ def test_fields_of_a_newer_version_are_ignored(kind: Kind) -> None:
 
 @each_kind
 @pytest.mark.parametrize("version", [3, 4, 0, 2**31 - 1])
-def test_a_task_of_another_version_is_left_to_who_knows_it(kind: Kind, version: int) -> None:
+def test_task_of_another_version_is_an_unknown_state(kind: Kind, version: int) -> None:
     with pytest.raises(UnknownState):
         parse_task(kind, {**GOOD[kind], "v": version, "generation": "who knows"})
 

@@ -52,11 +52,11 @@ PLACE = message("location", location=Location(1.5, -2.5, "Here"))
 
 
 @pytest.mark.parametrize(("told", "said"), SAID.values(), ids=SAID)
-def test_the_echo_has_an_answer_to_everything(told: Message, said: str) -> None:
+def test_echo_answers_every_kind(told: Message, said: str) -> None:
     assert echo.handle(told) == OutboundMessage.text(said, reply_to="wamid.1")
 
 
-def test_the_echo_gives_a_place_back() -> None:
+def test_echo_returns_a_location() -> None:
     assert echo.handle(PLACE) == OutboundMessage.location(1.5, -2.5, reply_to="wamid.1")
 
 

@@ -835,7 +835,7 @@ def test_wait_after_one_lost_answer_does_not_claim_an_outage(reason: str) -> Non
     assert build([pending()], (waiting(0, reason),)).replies[0].why == "waiting"
 
 
-def test_forty_looks_are_one_wait() -> None:
+def test_forty_checks_are_one_wait() -> None:
     events = build([pending()], [waiting(n, until=n + 1) for n in range(40)]).events
     (moment,) = [moment for moment in events if moment.what == "waiting"]
     assert moment.at == NOW
@@ -934,7 +934,7 @@ def test_waits_for_other_reasons_or_attempts_are_separated() -> None:
     assert [moment.sentence.startswith("Waiting") for moment in moments] == [False, False, True]
 
 
-def test_looks_while_in_doubt_are_a_wait_for_the_receipt() -> None:
+def test_checks_while_in_doubt_are_a_wait_for_the_receipt() -> None:
     record = tried("lost", state=State.IN_DOUBT, doubt_until=at(200))
     looks = [waiting(n, None, event="outbound_in_doubt", hop=n) for n in (1, 2)]
     settled = waiting(0, None, event="outbound_in_doubt", verdict="lost")
@@ -948,7 +948,7 @@ def test_message_without_attempts_has_the_reason_of_its_wait(reason: str) -> Non
     assert (reply.shown, reply.why) == ("pending", reason)
 
 
-def test_why_it_waited_before_is_not_why_it_waits_now() -> None:
+def test_past_reason_to_wait_is_not_the_current_one() -> None:
     (reply,) = build([tried("retry")], [waiting(-5, "blocked")]).replies
     assert reply.why == "waiting"
 
@@ -1039,7 +1039,7 @@ def test_a_code_in_the_log_is_explained_by_the_provider_that_the_line_names() ->
     assert timeline.events[0].sentence.endswith("it is a dead letter now. other said 7. (code 7)")
 
 
-def test_the_logs_alone_explain_a_code_once() -> None:
+def test_code_is_explained_once_from_the_logs_alone() -> None:
     lines = [waiting(n, None, event=event, code=131047) for n, event in enumerate(("outbound_failed", "dead_lettered"))]
     timeline = told_by_logs(lines, explain)
     assert timeline is not None
@@ -1053,7 +1053,7 @@ def test_empty_logs_without_a_record_give_no_timeline() -> None:
     assert told_by_logs([]) is None
 
 
-def test_a_remark_on_an_event_stands_behind_its_beginning_and_replies_have_none() -> None:
+def test_remark_follows_the_first_sentence_of_an_event_and_not_of_a_reply() -> None:
     timeline = build([EVENT, reply(0)], remark=lambda record: f"A remark on {record.key}.")
     said = [moment.sentence for moment in timeline.events if "A remark" in moment.sentence]
     assert said == [f"{RECEIVED} A remark on {EVENT.key}."]

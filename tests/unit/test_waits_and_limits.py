@@ -200,7 +200,7 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
-def test_a_walk_over_the_limits_meets_the_deep_ones_too() -> None:
+def test_nested_limits_are_found() -> None:
     paths = dict(leaves(LIMITS))
     assert {".outbound_lease", ".post.read", ".waits.retry.longest", ".waits.retry.factor"} <= set(paths)
 
@@ -248,7 +248,7 @@ class TestSafetyAtEveryScale:
         limits = LIMITS.scaled(scale)
         assert limits.dispatch_deadline > max(limits.inbound_lease, limits.outbound_lease, limits.request_budget)
 
-    def test_the_sweep_comes_after_everything_that_helps_itself(self, scale: float) -> None:
+    def test_sweep_starts_after_the_longest_lease(self, scale: float) -> None:
         limits = LIMITS.scaled(scale)
         assert limits.sweep_after > max(limits.inbound_lease, limits.outbound_lease)
         assert limits.sweep_after <= limits.sweep_longest

@@ -159,7 +159,7 @@ def test_trial_that_fails_doubles_the_wait(service: Service, backend: Backend) -
 
 
 @pytest.mark.parametrize("answer", [(503, b""), (502, b""), (0, b"")], ids=["503", "502", "a reset"])
-def test_outage_of_the_backend_kills_no_event(
+def test_backend_outage_makes_no_dead_event(
     ask: Callable[..., Service], backend: Backend, answer: tuple[int, Any], capfd: pytest.CaptureFixture[str]
 ) -> None:
     queue, back = TaskRun(), NOW + 15 * MINUTE

@@ -62,7 +62,7 @@ def test_an_event_without_attempts_left_is_dead(
     assert said(capfd, "dead_lettered")["severity"] == "ERROR"
 
 
-def test_an_older_task_of_an_event_that_is_not_due_makes_sure_of_the_current_one(service: Service) -> None:
+def test_older_task_of_an_event_that_is_not_due_ensures_the_current_one(service: Service) -> None:
     record = service.put(an_event(generation=2, due_at=NOW + PLUS))
     assert service.arrive(record, OLDER) == (200, {"state": "waiting"})
     assert service.made == [(Task.of(record), record.due_at)]

@@ -149,7 +149,7 @@ def test_message_without_attempts_or_time_left_is_dead(
     assert (service.get(record).reason, provider.requests) == (reason, [])
 
 
-def test_an_older_task_of_a_message_that_is_not_due_makes_sure_of_the_current_one(service: Service) -> None:
+def test_older_task_of_a_message_that_is_not_due_ensures_the_current_one(service: Service) -> None:
     record = service.put(a_reply(generation=1, due_at=NOW + PLUS))
     assert service.arrive(record, OLDER) == (200, {"state": "waiting"})
     assert service.made == [(Task.of(record), record.due_at)]

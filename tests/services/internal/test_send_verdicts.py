@@ -75,7 +75,7 @@ DOWN = {"a plain 429": (429, b"slow down"), "code 2": error(2, 503), "code 13101
 
 
 @pytest.mark.parametrize("name", DOWN)
-def test_a_provider_that_took_nothing_costs_no_attempt(service: Service, provider: parts.Provider, name: str) -> None:
+def test_provider_outage_costs_no_attempt(service: Service, provider: parts.Provider, name: str) -> None:
     provider.answers.append(DOWN[name])
     record = service.put(a_reply())
     assert service.arrive(record) == (503, {"state": "pending"})
@@ -117,7 +117,7 @@ def test_no_response_has_a_retry_after_for_the_queue(
     assert "Retry-After" not in service.post(Task.of(service.put(a_reply()))).headers
 
 
-def test_a_provider_that_cannot_be_reached_took_nothing(make: Make) -> None:
+def test_unreachable_provider_leaves_the_message_pending(make: Make) -> None:
     service = make(WHATSAPP_API_BASE_URL="http://127.0.0.1:9")
     answer = service.post(Task.of(service.put(a_reply())))
     assert (answer.status_code, answer.json) == (503, {"state": "pending"})
