@@ -1,1 +1,1 @@
-"""The wire: what leaves for a stranger and what comes from one, bounded in time, size and depth."""
+"""The wire: exchanges data with untrusted parties, within bounds on time, size and depth."""

@@ -1,9 +1,9 @@
-"""Bounded HTTP: one POST whose whole time is bounded, and which knows whether any of it has left."""
+"""Bounded HTTP: one POST with a bound on its total time, which knows whether any byte was sent."""
 
-# httpx offers neither: its read timeout starts anew with every byte that trickles in, and its exceptions do not tell
-# whether the request had begun to leave. Both are decided where the bytes go out, so this is built on httpcore, the
-# transport of httpx, whose network backend is a public port. It reads no environment, follows no redirect, keeps no
-# cookie and repeats no request.
+# httpx offers neither: its read timeout restarts with every byte received, and its exceptions do not tell whether any
+# of the request was sent. Both are known only where the bytes are written. So this uses httpcore, the transport of
+# httpx, whose network backend is a public interface. It reads no environment, follows no redirect, keeps no cookie and
+# retries no request.
 
 import ssl
 import threading
@@ -20,15 +20,15 @@ CONNECTIONS = 100
 """One for each thread that may send at once; Cloud Run's concurrency is at most 80 by default."""
 
 IDLE_SECONDS = 1.0
-"""A kept connection is not used again after this. One that the other side closes while we write costs a doubt of five
-minutes, a new one a few round trips; so it is shorter than any server's idle timeout we know of (gunicorn 2 s, Node.js
-5 s), and long enough for the messages of a burst."""
+"""An idle connection is not reused after this. If the other side closes a connection while we write, a doubt of five
+minutes follows; a new connection costs only a few round trips. So this is shorter than any server's idle timeout that
+we know of (gunicorn 2 s, Node.js 5 s), and long enough for the messages of a burst."""
 
 ANSWER_MAX_BYTES = 1024 * 1024
-"""Meta's answers are under 2 KB, thirty replies of 4096 characters under 500 KB. What is longer is not read."""
+"""Longer answers are not read. Meta's are under 2 KB, thirty replies of 4096 characters under 500 KB."""
 
 WRITE_BYTES = 32 * 1024
-"""What is written at once; between two of them the clock is looked at, for a reader may be slow too."""
+"""Bytes of one write. The clock is checked between writes, because the server may read slowly."""
 
 _FAILURES = (
     httpcore.NetworkError,
@@ -37,16 +37,16 @@ _FAILURES = (
     httpcore.UnsupportedProtocol,
     OSError,
     ValueError,  # an address that cannot be parsed or encoded
-    TypeError,  # httpcore's word for an address that is not ASCII
+    TypeError,  # httpcore raises it for an address that is not ASCII
 )
 
 
 class NotSent(Exception):
-    """No byte of the request has left."""
+    """No byte of the request was sent."""
 
 
 class NoAnswer(Exception):
-    """The request may have left, and no status came back."""
+    """The request may have been sent, and no status came back."""
 
 
 class Unread(StrEnum):
@@ -59,7 +59,7 @@ class Unread(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """Header names are in lower case. `body` is None where it did not arrive whole, or is too long: `unread` says."""
+    """Header names are in lower case. `body` is None if it is incomplete or too long; `unread` says which."""
 
     status: int
     headers: Mapping[str, str]
@@ -68,9 +68,9 @@ class HttpResponse:
 
 
 class Poster:
-    """A pool of connections, for many threads. Made after the fork, like everything that holds a connection.
+    """A pool of connections for many threads. Create it after the fork, like everything that holds a connection.
 
-    `reach`: where they may lead, whatever a URL says or a name resolves to.
+    `reach` limits where the connections may lead, for any URL and any resolved name.
     """
 
     def __init__(
@@ -92,8 +92,8 @@ class Poster:
         )
 
     def post(self, url: str, headers: Mapping[str, str], body: bytes) -> HttpResponse:
-        """Post and read the answer, within PostTimes.total. Resolving a name is not bounded by us, but then nothing
-        has left yet. Raises NotSent or NoAnswer; with a status in hand it raises nothing.
+        """Post and read the answer, within PostTimes.total. Resolving a name is not bounded, but nothing has been sent
+        by then. Raises NotSent or NoAnswer; once it has a status it raises nothing.
         """
         self._call.begin(self._total)
         extensions = {"timeout": self._timeouts}
@@ -129,7 +129,7 @@ def _texts(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 class _Call(threading.local):
-    """The one POST that this thread is at."""
+    """The POST that this thread is making."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
@@ -141,7 +141,7 @@ class _Call(threading.local):
         self.left = False
 
     def within(self, timeout: float | None, over: type[httpcore.TimeoutException]) -> float:
-        """The timeout, cut to what is left of the whole; raises `over` where nothing is."""
+        """The timeout, capped at the total time left. Raises `over` if no time is left."""
         remaining = self._deadline - self._monotonic()
         if remaining <= 0:
             raise over("the whole time is over")
@@ -162,7 +162,7 @@ class _Backend(httpcore.NetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.NetworkStream:
-        """To the first of the host's addresses that takes it. TLS goes on to ask for the host by its name."""
+        """Connect to the first of the host's addresses that accepts. TLS still checks the host's name."""
         failure: Exception = httpcore.ConnectError("the name has no address")
         for address in self._reach.addresses(host, port):
             left = self._call.within(timeout, httpcore.ConnectTimeout)

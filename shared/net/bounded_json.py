@@ -1,4 +1,4 @@
-"""Bounded JSON: reads what a stranger sent in linear time, and gives back only what every store can hold."""
+"""Bounded JSON: parses untrusted input in linear time, into values that every store can hold."""
 
 import json
 import math
@@ -9,12 +9,12 @@ DEEPEST = 64
 """Meta nests about 15 levels; the C scanner of json gives up near 1,000, and a store may give up before that."""
 
 LONGEST_NUMBER = 64
-"""No number anybody means has more characters; int() refuses 4,300 digits and takes quadratic time below that."""
+"""No sensible number has more characters. int() refuses 4,300 digits, and takes quadratic time below that."""
 
 _INT64 = range(-(2**63), 2**63)
 _REPLACEMENT = "\ufffd"
 
-# An unterminated string goes to the end. Possessive, so nothing is tried twice: linear whatever the text.
+# An unterminated string goes to the end. Possessive, so that it never backtracks and is linear on any text.
 _STRING = r'"(?:[^"\\]++|\\.)*+"?'
 _STRINGS = re.compile(_STRING.encode(), re.DOTALL)
 _TOKEN = re.compile(_STRING + r"|[\[{]++|[\]}]++", re.DOTALL)
@@ -26,15 +26,15 @@ _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 class NotJson(ValueError):
-    """The bytes are no JSON text."""
+    """The bytes are not a JSON text."""
 
 
 def loads(body: bytes) -> Any:
-    """The value of a JSON text, made storable as UTF-8 JSON. Raises NotJson and nothing else.
+    """The value of a JSON text, made storable as UTF-8 JSON. Raises only NotJson.
 
-    What cannot be held is changed, and only that: a value nested deeper than 64 becomes None; an integer beyond 64
-    bits, a number beyond a float and NaN become their text; NUL, lone surrogates and invalid UTF-8 become U+FFFD.
-    Raw control characters in strings and a byte order mark are accepted. Of a repeated key the last one stands.
+    It changes only what a store cannot hold: a value nested deeper than 64 becomes None; an integer beyond 64 bits, a
+    number beyond a float and NaN become their text; NUL, lone surrogates and invalid UTF-8 become U+FFFD. It accepts
+    raw control characters in strings and a byte order mark. The last value of a repeated key counts.
     """
     text = body.decode("utf-8", "replace").removeprefix("\ufeff")
     if _may_be_too_deep(body):
@@ -47,7 +47,7 @@ def loads(body: bytes) -> Any:
 
 
 def size(value: Any) -> int:
-    """Bytes of the value as compact JSON in UTF-8. The value is one that `loads` gave."""
+    """Bytes of a value from `loads` as compact JSON in UTF-8."""
     return len(dumps(value).encode())
 
 
@@ -56,7 +56,7 @@ def dumps(value: Any) -> str:
 
 
 def _may_be_too_deep(body: bytes) -> bool:
-    """A fast look, so that the cut is for the few: take the innermost pairs away as often as depth is allowed."""
+    """A fast check, so that few texts need the cut: remove the innermost pairs as often as depth is allowed."""
     if body.count(b"[") + body.count(b"{") <= DEEPEST:
         return False
     brackets = _STRINGS.sub(b"", body).translate(_AS_SQUARE, _NO_BRACKETS)
@@ -107,7 +107,7 @@ _DECODER = json.JSONDecoder(strict=False, parse_int=_integer, parse_float=_float
 
 
 def _may_be_unstorable(text: str) -> bool:
-    """A cheap look, never wrong where it says no: most webhooks are spared the walk."""
+    """A cheap check, which saves most webhooks the walk. A False is always right."""
     return "\x00" in text or "\\u0000" in text or _SURROGATE_ESCAPE.search(text) is not None
 
 

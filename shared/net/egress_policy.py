@@ -1,8 +1,8 @@
-"""Egress policy: where a connection may lead. An address from outside leads to the public Internet or nowhere."""
+"""Egress policy: where a connection may lead. An address from outside may lead only to the public Internet."""
 
-# A name is resolved once, every answer is looked at, and the connection goes to an address that was looked at: a name
-# that answers otherwise a moment later changes nothing. What counts is what the socket is given, never how a URL is
-# written: 0x7f.1, 2130706433, a user before an @ or a dot at the end are all the same to it.
+# A name is resolved once, every answer is checked, and the connection goes to a checked address. So a name that
+# resolves differently a moment later (DNS rebinding) has no effect. The check sees the address that the socket gets,
+# not the URL: 0x7f.1, 2130706433, a user before an @ or a trailing dot make no difference.
 
 import socket
 from collections.abc import Callable, Iterable
@@ -11,11 +11,11 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 
 IPAddress = IPv4Address | IPv6Address
 Resolve = Callable[[str, int], Iterable[str]]
-"""Every address of a name, or of what stands for one; raises OSError where there is none."""
+"""Every address of a name or of a literal address. Raises OSError if there is none."""
 
 GLOBAL_UNICAST = ip_network("2000::/3")
-"""All that is public of IPv6. So neither ::1 nor fc00::/7, fe80::/10 and ff00::/8, nor IPv4 in its disguises: mapped
-(::ffff:0:0/96) and translated (64:ff9b::/96, 64:ff9b:1::/48)."""
+"""All public IPv6. It excludes ::1, fc00::/7, fe80::/10 and ff00::/8, and embedded IPv4: mapped (::ffff:0:0/96) and
+translated (64:ff9b::/96, 64:ff9b:1::/48)."""
 
 NOT_PUBLIC: tuple[IPv4Network | IPv6Network, ...] = tuple(
     ip_network(block)
@@ -24,7 +24,7 @@ NOT_PUBLIC: tuple[IPv4Network | IPv6Network, ...] = tuple(
         "10.0.0.0/8",
         "100.64.0.0/10",  # shared by a carrier's customers; metadata of one cloud at 100.100.100.200
         "127.0.0.0/8",
-        "168.63.129.16/32",  # a public number that is the host's own services in Azure
+        "168.63.129.16/32",  # a public address, but in Azure the host's services
         "169.254.0.0/16",  # link-local; metadata of most clouds at 169.254.169.254
         "172.16.0.0/12",
         "192.0.0.0/24",
@@ -36,42 +36,42 @@ NOT_PUBLIC: tuple[IPv4Network | IPv6Network, ...] = tuple(
         "203.0.113.0/24",
         "224.0.0.0/4",
         "240.0.0.0/4",
-        "2001::/23",  # protocols' own, Teredo (2001::/32) among them
+        "2001::/23",  # protocol assignments, including Teredo (2001::/32)
         "2001:db8::/32",
         "2002::/16",  # 6to4: an IPv4 address inside
         "3fff::/20",
     )
 )
 """https://www.iana.org/assignments/iana-ipv4-special-registry and iana-ipv6-special-registry (seen November 2026). Not
-`is_global` of the standard library: what it says has changed between its versions."""
+`is_global` of the standard library, because its answers differ between versions."""
 
 
 class NotPublic(OSError):
-    """An address leads to where a stranger may not send us."""
+    """An address from outside is not public."""
 
 
 def is_public(address: IPAddress) -> bool:
-    """Whether it is anybody's to reach, and nothing of this machine, its network, or its cloud."""
+    """Whether the address is public: not of this machine, its network or its cloud."""
     if isinstance(address, IPv6Address) and address not in GLOBAL_UNICAST:
         return False
     return not any(address in block for block in NOT_PUBLIC)
 
 
 def resolve(host: str, port: int) -> list[str]:
-    """What the machine's resolver says, in its order."""
+    """The addresses from the machine's resolver, in its order."""
     return list(dict.fromkeys(str(found[4][0]) for found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)))
 
 
 @dataclass(frozen=True, slots=True)
 class EgressPolicy:
-    """How far connections may go. Who makes a client says so; where nobody does, it is the public Internet."""
+    """Where connections may lead. The creator of a client chooses it; the default is the public Internet."""
 
     allows: Callable[[IPAddress], bool]
     resolve: Resolve = resolve
 
     def addresses(self, host: str, port: int) -> list[str]:
-        """Where a connection to this host may be tried, in order. Raises NotPublic if only one of its addresses lies
-        beyond reach (whoever mixes them means it), and what the resolver raises.
+        """The addresses to try for this host, in order. Raises NotPublic if any of them is not allowed (a mix is
+        suspicious), and what the resolver raises.
         """
         found = list(self.resolve(host, port))
         if not all(self.allows(ip_address(address)) for address in found):
@@ -81,4 +81,4 @@ class EgressPolicy:
 
 PUBLIC = EgressPolicy(is_public)
 ANYWHERE = EgressPolicy(lambda _: True)
-"""For the addresses of the deployment's own configuration."""
+"""For the addresses in the deployment's configuration."""

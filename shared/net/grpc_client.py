@@ -1,9 +1,9 @@
-"""A Google client over gRPC: one for all threads of a process, and the patience of its calls.
+"""A Google client over gRPC, shared by all threads of a process, with timeouts and retries.
 
-A connection may go silent without a word: an instance slept for an hour, a firewall or a failover forgot it. gRPC's
-keepalive takes most of a minute to notice. So a call that should take milliseconds is first given little time, and the
-rest of its patience on a new connection. A service that is slow by itself is told from that: once it did not answer
-within the little time, each call has all of the patience, until it answers quickly again.
+A connection may be dead without notice: the instance slept for an hour, or a firewall or a failover dropped it. gRPC's
+keepalive takes most of a minute to notice. So a call that should take milliseconds first gets a short timeout, and then
+the rest of its patience on a new connection. If the service itself is slow, it misses the short timeout. From then on
+each call gets all of the patience, until the service answers quickly again.
 """
 
 import os
@@ -17,36 +17,36 @@ C = TypeVar("C")
 T = TypeVar("T")
 
 PATIENCE = 2.0
-"""Seconds without an answer, to this operation or another of the process, after which a service counts as unreachable.
-A healthy call takes tens of milliseconds. One call to the store and one to the queue stay under the 5 s within which
-the webhook has to answer.
+"""Seconds after which a service counts as unreachable, if it answered no operation of the process meanwhile. A healthy
+call takes tens of milliseconds. One call to the store and one to the queue stay under the 5 s within which the webhook
+has to answer.
 """
 
 FIRST_TRY = 0.7
-"""Seconds of the first try of a quick call, where the last answer came as quickly."""
+"""Timeout in seconds of a quick call's first try, if the last answer came as quickly."""
 
 OPTIONS = (
-    # A server that was away is back within a second: look again that soon.
+    # A server that was down is often back within a second, so reconnect that soon.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 500),
-    # A peer that went without a word (an instance that slept, a network that changed) is noticed.
+    # Detect a peer that vanished without notice (an instance that slept, a network that changed).
     ("grpc.keepalive_time_ms", 30_000),
-    # A new client gets a connection of its own, not the old one.
+    # A new client gets a new connection, not the old one.
     ("grpc.use_local_subchannel_pool", 1),
 )
 
 _PAUSE = 0.01
 _LONGEST_PAUSE = 0.5
 _LEAST = 0.05
-"""Seconds. A try with less than that left is not worth making."""
+"""Seconds. With less time left, no try begins."""
 
 
 class OutOfPatience(Exception):
-    """An operation has gone on for as long as it makes sense. The cause is its last failure."""
+    """An operation's patience is over. The cause is its last failure."""
 
 
 class Patience:
-    """How long one operation goes on: until nothing was answered for PATIENCE, and `longest` seconds at most."""
+    """How long one operation is retried: until no answer came for PATIENCE seconds, and at most `longest` seconds."""
 
     def __init__(self, last_answer: Callable[[], float], longest: float = PATIENCE) -> None:
         self._began = time.monotonic()
@@ -56,13 +56,13 @@ class Patience:
 
     @property
     def left(self) -> float:
-        """Seconds; none, or less than none, when it is over."""
+        """The seconds left; zero or negative when it is over."""
         last_sign = max(self._began, self._last_answer())
         return min(self._began + self._longest, last_sign + PATIENCE) - time.monotonic()
 
     def pause(self, cause: Exception) -> None:
-        """Wait before the next try, longer each time and never twice the same. Raises OutOfPatience at the end."""
-        pause = random.uniform(0.2, 1) * min(_LONGEST_PAUSE, _PAUSE * 2**self._pauses)  # noqa: S311 — no secret
+        """Wait before the next try: exponential backoff with jitter. Raises OutOfPatience at the end."""
+        pause = random.uniform(0.2, 1) * min(_LONGEST_PAUSE, _PAUSE * 2**self._pauses)  # noqa: S311 — not a secret
         self._pauses += 1
         if self.left <= pause + _LEAST:
             raise OutOfPatience from cause
@@ -70,10 +70,10 @@ class Patience:
 
 
 class GrpcClient(Generic[C]):
-    """Connects when first used, and anew after a fork: clients made before one hang after it.
+    """A client that connects on first use, and again after a fork: a client made before a fork hangs after it.
 
-    `load` imports and gives the library's client and its gRPC transport; the import costs a quarter of a second, which
-    the first call pays, not every start. `emulator` is host:port of one on this machine.
+    `load` imports and returns the library's client and its gRPC transport. The import takes a quarter of a second, so
+    it happens in the first call, not at every start. `emulator` is host:port of an emulator on this machine.
     """
 
     def __init__(self, load: Callable[[], tuple[Callable[..., C], Any]], emulator: str | None) -> None:
@@ -86,7 +86,7 @@ class GrpcClient(Generic[C]):
         self._is_quick = False
 
     def get(self) -> C:
-        """The client of this process. Raises GoogleAuthError or OSError where no credential can be found."""
+        """The client of this process. Raises GoogleAuthError or OSError if it finds no credential."""
         client = self._client
         if client is None or self._pid != os.getpid():
             with self._lock:
@@ -98,15 +98,15 @@ class GrpcClient(Generic[C]):
         return client
 
     def patience(self, longest: float = PATIENCE) -> Patience:
-        """That of an operation that begins now. The time to connect, which is ours, is no part of it."""
+        """The patience of an operation that begins now. The time to connect does not count."""
         self.get()
         return Patience(lambda: self._answered, longest)
 
     def call(self, work: Callable[[C, float], T], patience: Patience, quick: bool = True) -> T:
-        """What `work` gives, which takes the client and the seconds that it has; again where a try met an outage.
+        """The result of `work`, which gets the client and its timeout in seconds. Retries after an outage.
 
-        `quick`: the call takes milliseconds where all is well. Raises OutOfPatience, and the library's word where the
-        call was understood and refused.
+        `quick`: the call normally takes milliseconds. Raises OutOfPatience, and the library's own error if the server
+        understood the call and refused it.
         """
         from google.api_core import exceptions
 
@@ -146,7 +146,7 @@ class GrpcClient(Generic[C]):
             client.transport.close()
 
     def _seconds(self, patience: Patience, quick: bool) -> float:
-        """Of the next try. A process's first call pays for the connection, and a second try is on a new one."""
+        """The timeout of the next try. A process's first call includes connecting, and so does a second try."""
         return min(FIRST_TRY, patience.left) if quick and self._is_quick else patience.left
 
     def _heard(self, began: float) -> None:
@@ -154,7 +154,7 @@ class GrpcClient(Generic[C]):
         self._is_quick = self._answered - began < FIRST_TRY
 
     def _leave(self, client: C) -> None:
-        """Never give out this client again: its connection holds, and nothing is heard on it. It is not closed: others
+        """Stop using this client: its connection is open but gets no answers. It is not closed, because other threads
         may be waiting for an answer on it.
         """
         with self._lock:
@@ -166,7 +166,7 @@ class GrpcClient(Generic[C]):
         if self._emulator:
             import grpc
 
-            # A proxy of the environment's knows nothing of this machine.
+            # A proxy from the environment cannot reach this machine.
             options = [*OPTIONS, ("grpc.enable_http_proxy", 0)]
             channel = grpc.insecure_channel(self._emulator, options=options)  # type: ignore[no-untyped-call]
         else:

@@ -1,7 +1,7 @@
-"""Calls in flight: many calls to one service at once, bounded by threads, by a deadline and by the first outage.
+"""Calls in flight: many concurrent calls to one service, bounded by threads, a deadline and the first outage.
 
-Batches share the threads of a process in turn: a thread takes one item and then goes to the end of the line, so that a
-batch of twenty does not wait behind a batch of two thousand.
+Batches share the threads of a process fairly: a thread takes one item and then moves on to the next batch, so a batch
+of twenty does not wait behind a batch of two thousand.
 """
 
 import os
@@ -20,7 +20,7 @@ R = TypeVar("R")
 
 
 class CallsInFlight:
-    """At most `most` calls at once. Starts its threads when they are first needed, and anew in a forked process."""
+    """At most `most` concurrent calls. It starts its threads on first use, and again in a forked process."""
 
     def __init__(self, most: int, name: str) -> None:
         self._most = most
@@ -34,12 +34,12 @@ class CallsInFlight:
     def each(
         self, call: Callable[[T], R], items: Sequence[T], deadline: Deadline, too_slow: PomboError
     ) -> list[R | Exception]:
-        """What came of each item, in order: the result of `call`, or what it raised.
+        """The outcome of each item, in order: the result of `call`, or what it raised.
 
-        After an outage (a retryable PomboError) no further call begins, and the items that were never begun get the
-        same error; so do those of other batches that were waiting when it came, unless a call got through since. Once
-        the deadline has passed, the items without a result get `too_slow`; calls that are still in flight go on, and
-        their results are thrown away.
+        After an outage (a retryable PomboError) no further call begins, and the remaining items get the same error. So
+        do the items of other batches that were waiting at that time, unless a call has succeeded since. Once the
+        deadline has passed, the items without a result get `too_slow`. Calls still in flight go on, and their results
+        are discarded.
         """
         batch = _Batch(call, items, deadline, too_slow, self._last)
         for _ in range(min(self._most, len(items))):
@@ -68,7 +68,7 @@ class CallsInFlight:
 
 
 class _LastOutage:
-    """The last outage that any batch met, and when; forgotten once a call got through."""
+    """The last outage of any batch, and when; cleared once a call succeeds."""
 
     def __init__(self) -> None:
         self._met: tuple[float, Exception] | None = None
@@ -108,7 +108,7 @@ class _Batch(Generic[T, R]):
         self._changed = threading.Condition()
 
     def take(self) -> bool:
-        """Make the next call. Whether there was one to make."""
+        """Make the next call. Returns whether there was one."""
         with self._changed:
             if self._outage is None:
                 self._outage = self._last.since(self._began) or (self._too_slow if self._deadline.has_passed else None)
@@ -119,7 +119,7 @@ class _Batch(Generic[T, R]):
             self._open += 1
         try:
             result: R | Exception = self._call(item)
-        except Exception as error:  # noqa: BLE001 - it is the item's result: its caller raises it
+        except Exception as error:  # noqa: BLE001 - it is the item's result; the caller raises it
             result = error
         self._last.learn(result)
         with self._changed:
@@ -137,7 +137,7 @@ class _Batch(Generic[T, R]):
             self._changed.notify_all()
 
     def results(self) -> list[R | Exception]:
-        """The results, once all calls are over or the deadline has passed: from then on no call begins."""
+        """The results, once all calls are over or the deadline has passed. After that no call begins."""
         with self._changed:
             while self._open or (self._waiting and self._outage is None):
                 left = self._deadline.left(has_failed=self._outage is not None)
@@ -146,4 +146,4 @@ class _Batch(Generic[T, R]):
                 self._changed.wait(left)
             self._outage = missing = self._outage or self._too_slow
             pairs = zip(self._results, self._has_result, strict=True)
-            return [result if there else missing for result, there in pairs]  # type: ignore[misc] # there: it is one
+            return [result if there else missing for result, there in pairs]  # type: ignore[misc] # not None if there

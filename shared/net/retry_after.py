@@ -1,4 +1,4 @@
-"""Retry-After: the least wait that an HTTP answer asks for."""
+"""Retry-After: the minimum wait that an HTTP response asks for."""
 
 import re
 from collections.abc import Mapping
@@ -6,13 +6,13 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 
 LONGEST = timedelta(hours=24)
-"""No limit of Meta's lasts longer, and a queue schedules at most 30 days ahead."""
+"""No limit of Meta lasts longer, and a queue schedules at most 30 days ahead."""
 
 _SECONDS = re.compile(r"[0-9]{1,9}")
 
 
 def retry_after(headers: Mapping[str, str]) -> timedelta | None:
-    """The wait, in seconds or as a date, which is read by the clock of the answer; None where none can be read.
+    """The wait, given in seconds or as a date (relative to the response's clock); None if it cannot be read.
 
     `headers` have names in lower case. https://www.rfc-editor.org/rfc/rfc9110#field.retry-after
     """

@@ -1,7 +1,7 @@
-"""Accept: a webhook is answered 200 only when every event in it is stored and has its task.
+"""Accept: answers a webhook with 200 only when every event in it is stored and has its task.
 
-One event, as nearly every POST brings, takes one call to the store and one to the queue. Several take the plural calls,
-which carry many at once; new events get their tasks before those that were stored by an earlier delivery, so that each
+Nearly every POST has one event, which takes one call to the store and one to the queue. Several events take the plural
+calls, which carry many at once. New events get their tasks before events that an earlier delivery stored, so each
 redelivery of a large POST gets further than the last.
 """
 
@@ -28,27 +28,27 @@ from shared.pipeline.ports import Created, Exists, Incoming, Queue, Tenants
 from shared.pipeline.webhook_store import WebhookStore
 
 _WRAPPING = 16
-"""Bytes around the beginning of what is too large to be kept whole."""
+"""Bytes that wrap the beginning of a payload that is too large to keep whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class New:
-    """Stored now; its task is still to be made."""
+    """Stored now; it has no task yet."""
 
     record: Delivery
 
 
 @dataclass(frozen=True, slots=True)
 class SeenUnqueued:
-    """Stored before and untouched since: its task may never have been made."""
+    """Stored before and unchanged since: its task may be missing."""
 
     record: Delivery
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Stored before, and somebody has worked on it, or it needs no work. Where the store does not show it, it is given
-    as this event would have been stored.
+    """Stored before, and either already worked on or needing no work. If the store does not return the record, this
+    holds what this event would have stored.
     """
 
     record: Delivery
@@ -73,8 +73,8 @@ class Accept:
     def __call__(self, incoming: Incoming) -> None:
         """Store every event of one POST.
 
-        Raises SignatureInvalid before anything is read, and StoreUnavailable, QueueUnavailable or
-        RegistryUnavailable when not everything could be made durable: the provider will deliver all of it again.
+        Raises SignatureInvalid before anything is read. Raises StoreUnavailable, QueueUnavailable or
+        RegistryUnavailable if any event could not be made durable: the provider will redeliver the whole POST.
         """
         deadline = Deadline.of_webhook(self.clock.monotonic)
         started = self.clock.monotonic()
@@ -91,14 +91,14 @@ class Accept:
         )
 
     def mark_if_new(self, event: Arrival) -> Mark:
-        """Create the event's record, or say what is there already. "Exists" alone never means "drop it": the store
-        may be reporting this very call's own write.
+        """Create the event's record, or report the existing one. "Exists" alone never means "drop it": the store may be
+        reporting this same call's write.
         """
         record = self._record(event)
         return _mark(record, self.store.create(record))
 
     def mark_all(self, events: Sequence[Arrival], deadline: Deadline) -> list[Mark | Exception]:
-        """As `mark_if_new`, for several events of which no two have one key. Raises RegistryUnavailable."""
+        """As `mark_if_new`, for several events with distinct keys. Raises RegistryUnavailable."""
         records = [outcome_of(self._record, event) for event in events]
         faults_in(records)
         storable = [record for record in records if isinstance(record, Delivery)]
@@ -106,7 +106,7 @@ class Accept:
         return [_mark_or_fault(record, made) for record in records]
 
     def _accept_all(self, events: Sequence[Event], deadline: Deadline) -> None:
-        """All of them. One event's own fault stops no other; a store or a queue that is away stops what is left."""
+        """Accept all events. A fault in one event does not stop the others; an outage of the store or queue does."""
         arrivals, repeats = _by_key(events)
         if len(arrivals) == 1:
             marks = [outcome_of(self.mark_if_new, arrivals[0])]
@@ -130,7 +130,7 @@ class Accept:
             raise fault
 
     def _note_blocks(self, events: Sequence[Event], deadline: Deadline) -> None:
-        """What failed receipts say of our senders. Last, for all else is durable by then, and a redelivery quick."""
+        """Note the blocks that failed receipts report. Last, when all else is durable and a redelivery is quick."""
         for id, block in receipts.blocks(events, self._is_ours).items():
             if deadline.has_passed:
                 raise StoreUnavailable("The store is too slow.")
@@ -140,7 +140,7 @@ class Accept:
         return self.tenants.owner_of(provider, sender) is not None
 
     def _enqueue(self, records: Sequence[Delivery], deadline: Deadline) -> list[Exception]:
-        """Make their tasks. What went wrong; raises an outage."""
+        """Make their tasks. Returns what went wrong; raises an outage."""
         tasks = [own_task(record) for record in records]
         made: Sequence[Exception | None] = []
         if len(tasks) == 1:
@@ -208,7 +208,7 @@ class Accept:
 
 
 def _by_key(events: Iterable[Event]) -> tuple[list[Arrival], list[Arrival]]:
-    """The events that get a record, one for each key, and those that only repeat one of the same POST."""
+    """The events that get a record, one for each key, and their duplicates in the same POST."""
     first: dict[str, Arrival] = {}
     repeats: list[Arrival] = []
     for event in events:
@@ -230,7 +230,7 @@ def _mark(record: Delivery, made: Created | Exists) -> Mark:
 
 
 def _mark_or_fault(record: Delivery | Exception, made: Iterator[Created | Exists | Exception]) -> Mark | Exception:
-    """`made` has one for each record."""
+    """`made` has one item for each record."""
     if isinstance(record, Exception):
         return record
     one = next(made)
@@ -238,9 +238,9 @@ def _mark_or_fault(record: Delivery | Exception, made: Iterator[Created | Exists
 
 
 def _bounded(payload: Any) -> Any:
-    """What is kept of a stranger's message."""
+    """The part that is kept of a message to an unknown sender."""
     text = json.dumps(payload, ensure_ascii=False)
     if len(text.encode()) <= UNKNOWN_SENDER_PAYLOAD_BYTES:
         return payload
-    # As a string in JSON the text grows to at most twice its length: only quotes and backslashes need escaping.
+    # As a JSON string the text at most doubles in length: only quotes and backslashes need escaping.
     return {"truncated": text.encode()[: UNKNOWN_SENDER_PAYLOAD_BYTES // 2 - _WRAPPING].decode(errors="ignore")}

@@ -1,4 +1,4 @@
-"""The mark of the team's backend around a call: read before it, claimed for a trial, corrected by what came of it."""
+"""The mark of the team's backend: read before a call, claimed for a trial, updated with the result."""
 
 import threading
 
@@ -17,8 +17,8 @@ CallOutcome = BackendAnswered | BackendFailed
 
 
 class BackendMarks:
-    """Reads and writes the mark of one backend, and keeps it for a few seconds: so that where all is well an event
-    costs no read for it. Without a backend (`id` None) nothing is ever in the way. Raises StoreUnavailable.
+    """Reads and writes the mark of one backend. It caches the mark for a few seconds, so that an event normally costs
+    no read for it. Without a backend (`id` None) every call may go. Raises StoreUnavailable.
     """
 
     def __init__(self, id: str | None, store: Store, limits: Limits, clock: Clock) -> None:
@@ -31,7 +31,7 @@ class BackendMarks:
         self._read_at: float | None = None
 
     def read(self) -> Marks:
-        """The mark, at most `Limits.marks_age` old: what rests on it is written only if it still stands."""
+        """The mark, at most `Limits.marks_age` old. A change based on it is written only if it is still current."""
         if self._id is None:
             return Marks()
         with self._lock:
@@ -45,7 +45,7 @@ class BackendMarks:
         return inbound_guard(seen.down, record, self._limits, self._clock.now())
 
     def elect(self, seen: Marks, election: Elect, token: str) -> tuple[Marks, Guard]:
-        """Claim the trial. Go: this attempt is elected."""
+        """Claim the trial. `Go` means that this attempt is elected."""
         lasts = max(self._limits.claim, self._limits.inbound_lease)
         until = self._clock.now() + lasts
         after = self._change(lambda now: marks.claimed(now, seen, election.claims, token, until), seen)
@@ -54,7 +54,7 @@ class BackendMarks:
         return after, Wait(election.why, self._clock.now() + self._limits.waits.claimed)
 
     def give_back(self, token: str) -> None:
-        """The claim goes, since the backend was not asked."""
+        """Give the claim back, since the backend was not called."""
         now = self._clock.now()
         with lost_at_worst():
             self._change(lambda current: marks.given_back(current, token, now))
@@ -62,10 +62,10 @@ class BackendMarks:
     def failed(
         self, seen: Marks, failure: BackendUnavailable, record: Delivery, token: str
     ) -> tuple[HandlerVerdict, DecideMarks]:
-        """What a call without an answer means, by the mark as it stands now, and the change of it that follows.
+        """The verdict on a call without an answer, by the current mark, and the change of the mark.
 
-        A backend that certainly took nothing costs no attempt. One whose answer is lost costs an attempt, unless it
-        counts as down already.
+        If the backend certainly took nothing, the call costs no attempt. If its answer was lost, the call costs an
+        attempt, unless the backend counts as down already.
         """
         assert self._id is not None
         try:
@@ -81,12 +81,12 @@ class BackendMarks:
         return BackendDown(str(failure), until, failure.retry_after), change
 
     def answered(self, seen: Marks, event: str, token: str) -> DecideMarks | None:
-        """The change of the mark that an answer asks for; None where there is nothing to change."""
+        """The change of the mark after an answer; None if it does not change."""
         change = self._after(seen, BackendAnswered(), event, token)
         return None if change(seen) == seen else change
 
     def change(self, decide: DecideMarks) -> None:
-        """Write what a call taught: a second write after the record's, lost at worst until the next call."""
+        """Update the mark after a call: a second write after the record's. If it is lost, the next call repeats it."""
         with lost_at_worst():
             self._change(decide)
 

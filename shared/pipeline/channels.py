@@ -1,4 +1,4 @@
-"""Channels: those of this process, by provider. A record says which one it came by, and goes out by."""
+"""Channels: the channels of this process, by provider. Each record names its provider."""
 
 from typing import Self
 
@@ -7,13 +7,13 @@ from shared.pipeline.ports import Channel
 
 
 class Channels(dict[str, Channel]):
-    """By the provider's name. To ask for one that is not there raises UnknownState: the record waits for a version, or
-    a configuration, that has it.
+    """Channels by the provider's name. A missing one raises UnknownState: the record waits for a version or a
+    configuration that has it.
     """
 
     @classmethod
     def of(cls, *channels: Channel) -> Self:
-        """Raises ValueError where two have one provider, or one path: one of them would never be asked."""
+        """Raises ValueError if two share a provider or a path: one of them would never be used."""
         providers = [channel.provider for channel in channels]
         paths = [path for channel in channels for path in channel.webhooks]
         for what, names in (("provider", providers), ("path", paths)):
@@ -29,5 +29,5 @@ class Channels(dict[str, Channel]):
         _ = self[provider]
 
     def at(self, path: str) -> Channel | None:
-        """The one whose provider calls at this path below /webhooks/."""
+        """The channel whose provider calls this path below /webhooks/."""
         return next((channel for channel in self.values() if path in channel.webhooks), None)

@@ -1,4 +1,4 @@
-"""The clock: time as a port, so that a test can hold it still."""
+"""The clock: time as a port, so that a test can control it."""
 
 import random
 import time
@@ -9,14 +9,14 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Time and chance."""
+    """Time and random numbers."""
 
     def now(self) -> datetime:
         """The time, UTC."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that never jump; only differences mean something."""
+        """Seconds that never jump; only differences are meaningful."""
         ...
 
     def sleep(self, seconds: float) -> None: ...
@@ -32,7 +32,7 @@ class Clock(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SystemClock:
-    """The machine's."""
+    """The machine's clock."""
 
     def now(self) -> datetime:
         return datetime.now(UTC)

@@ -18,7 +18,7 @@ from shared.pipeline.ports import Channel, Queue
 
 @dataclass(frozen=True, slots=True)
 class TaskDispatch:
-    """Makes the tasks a step asks for. A queue that cannot be reached makes the task come back."""
+    """Makes the tasks that a step asks for. If the queue is down, the current task is retried."""
 
     queue: Queue
     clock: Clock
@@ -26,7 +26,7 @@ class TaskDispatch:
     channels: Channels
 
     def __call__(self, step: Step, task: Task) -> Answer:
-        """Do what comes next and say the answer."""
+        """Make the step's tasks and return the answer."""
         if step.write is not None and step.write.state is State.DEAD:
             log_dead(step.write, self.channels)
         for number, reply in enumerate(step.create, start=1):
@@ -48,13 +48,13 @@ class TaskDispatch:
         return step.answer
 
     def ensure(self, record: Delivery) -> None:
-        """The record's own task, when it is due."""
+        """Make the record's task, for when it is due."""
         self.queue.ensure(*own_task(record))
 
     def ensure_replies(self, record: Delivery, due_at: Sequence[datetime | None] = ()) -> int:
-        """The first task of each reply of a plan, when it is due; without times, each a little after the one before.
-        One that fails does not stop the others. The event does not know which of them are invalid: their tasks find a
-        final record, and do nothing.
+        """Make the first task of each reply of a plan, for when it is due; without times, each a little after the one
+        before. A failure does not stop the others. The event does not know which replies are invalid: their tasks find
+        a final record and do nothing.
         """
         failure: QueueUnavailable | None = None
         made = 0
@@ -82,7 +82,7 @@ class TaskDispatch:
 
 
 def log_dead(record: Delivery, channels: Mapping[str, Channel], reply: int | None = None) -> None:
-    """The alert: an error line that a monitor counts. `reply`: which one of its plan it is, from 1."""
+    """Log the error line that a monitor counts. `reply` is its number in its plan, from 1."""
     last = record.attempts_log[-1] if record.attempts_log else None
     logs.event(
         "dead_lettered",

@@ -1,5 +1,5 @@
-"""Log fields: what every line about a task, a record, an event or a receipt says of it. One place, so that a line
-never lacks what finds it again, and never holds anything private.
+"""Log fields: the fields of every line about a task, a record, an event or a receipt. They are built in one place, so
+that every line can be found by its ids and none holds private data.
 """
 
 from collections.abc import Mapping
@@ -17,17 +17,17 @@ from shared.pipeline.ports import Channel, Queue
 Fields = Mapping[str, Any]
 
 KEY_NAME = {Kind.INBOUND: "inbound_event_id", Kind.OUTBOUND: "delivery"}
-"""Under which name a line has the key of its record."""
+"""The field name of the record's key."""
 
 MESSAGE = "message"
-"""The event type of a customer's message, whatever it holds."""
+"""The event type of every customer's message."""
 
 OTHER = "other"
-"""The event type of what has no name that we know: a name made up by somebody may say anything."""
+"""The event type for an unknown name: a name from outside may hold private data."""
 
 
 def of_task(task: Task, queue: Queue) -> Fields:
-    """The task by its name, the queue that it is in, and the record that it refers to."""
+    """The task's name, its queue, and the record that it refers to."""
     return {
         KEY_NAME[task.kind]: task.key,
         "correlation_id": task.correlation_id or None,
@@ -37,7 +37,7 @@ def of_task(task: Task, queue: Queue) -> Fields:
 
 
 def in_queue(task: Task, queue: Queue) -> Fields:
-    """Which task it is, and of which queue."""
+    """The task's name and its queue."""
     return {
         "task_name": task.name,
         "queue": queue.queue_of(task),
@@ -47,12 +47,12 @@ def in_queue(task: Task, queue: Queue) -> Fields:
 
 
 def sender_id(channel: Channel | None, sender: str) -> logs.PublicId | None:
-    """A sender by its provider's id, where the channel says that it may be logged."""
+    """A sender by its provider's id, if the channel allows logging it."""
     return logs.PublicId(sender) if channel is not None and channel.has_public_sender_ids else None
 
 
 def of_record(record: Delivery, channels: Mapping[str, Channel]) -> Fields:
-    """Whose record it is, and what it carries. The sender of news of an account is no phone number id."""
+    """A record's tenant, sender and type. The sender of an account's news is not a phone number id."""
     event_type = type_of(record)
     is_number = record.kind is Kind.OUTBOUND or event_type == MESSAGE
     return {
@@ -67,7 +67,7 @@ def of_record(record: Delivery, channels: Mapping[str, Channel]) -> Fields:
 
 
 def of_event(event: MessageReceived | Change | Unparsable, tenant: str, queue: Queue) -> Fields:
-    """An event of a webhook, which may have a record already: its key, its type, and the first task of its record."""
+    """An event of a webhook, with or without a record: its key, its type, and the first task of its record."""
     event_type = MESSAGE if isinstance(event, MessageReceived) else event.field or OTHER
     return {**of_task(first_task(event.key, tenant), queue), "provider": event.provider, "event_type": event_type}
 
@@ -86,8 +86,8 @@ def of_receipt(receipt: ReceiptReceived, echo: Echo | None) -> Fields:
 
 
 def of_failure(record: Delivery) -> Fields:
-    """Why the last attempt of this round failed at the handler: an exception by its type and place, for its text may be
-    private; a sentence of ours as it is. Or why a reply cannot be sent: that sentence quotes nothing that it was given.
+    """Why the last attempt of this round failed in the handler: an exception by its type and place, since its text may
+    be private, or a sentence of ours. Or why a reply cannot be sent: that sentence quotes no input.
     """
     if is_invalid(record):
         return {"cause": record.last_error}
@@ -103,12 +103,12 @@ def of_failure(record: Delivery) -> Fields:
 
 
 def message_hash(provider: str, provider_id: str | None) -> str | None:
-    """What stands for the provider's message id, which holds a number: the same on a send and on its receipts."""
+    """A hash of the provider's message id, which holds a phone number. A send and its receipts have the same hash."""
     return provider_id_hash(provider, provider_id) if provider_id else None
 
 
 def type_of(record: Delivery) -> str:
-    """Of an event `message` or the webhook's field; of a message the type that is sent."""
+    """For an event, `message` or the webhook's field; for a message, the type that is sent."""
     if record.kind is Kind.OUTBOUND:
         return _known(record.payload.get("type"))
     if "item" in record.payload:

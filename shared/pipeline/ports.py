@@ -1,4 +1,4 @@
-"""Ports: what the pipeline needs of the world. Every effect of Pombo is a method call on one of these."""
+"""Ports: the interfaces that the pipeline needs. Every effect of Pombo is a method call on one of these."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,39 +25,39 @@ class Created:
 
 @dataclass(frozen=True, slots=True)
 class Exists:
-    """There is one already, perhaps by this very call: never a reason to drop anything. None: of an unknown state."""
+    """The record exists already, perhaps from this same call: never a reason to drop an event. None: unknown state."""
 
     record: Delivery | None
 
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """How much is open, by state, and when the oldest pending and the oldest dead record were received."""
+    """How many records are open, by state, and when the oldest pending and the oldest dead one were received."""
 
     counts: Mapping[State, int]
     oldest_pending: datetime | None
     receipts_failed: int = 0
-    """Messages that the provider accepted and then could not deliver, as `listed` knows them: until a replay."""
+    """Messages that the provider accepted and then could not deliver, counted as `listed` does: until a replay."""
     oldest_dead: datetime | None = None
 
 
 Cursor = tuple[str, ...]
-"""Where a page ends, in the words of the store that gave it."""
+"""Where a page ends, in the format of its store."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some of a listing. The records come without payload and metadata, and are no `seen` of any change."""
+    """One page of a listing. Its records have no payload and metadata, and cannot be the `seen` of a change."""
 
     records: Sequence[Delivery]
     unread: int = 0
-    """Of a newer version: there, and passed over."""
+    """Skipped records of a newer version."""
     ends_at: Cursor | None = None
-    """Where the next page begins; None where this is the last."""
+    """Where the next page begins; None if this is the last."""
 
 
 NotedReceipt = tuple[Echo | None, ReceiptReceived]
-"""A receipt and the record that its echo names; None where it carries no echo of ours."""
+"""A receipt and the record that its echo names; None if it has no echo of ours."""
 
 Decide = Callable[[Delivery | None], Step]
 DecideMarks = Callable[[Marks], Marks]
@@ -67,62 +67,61 @@ class Store(Protocol):
     """Where records live. All methods raise StoreUnavailable; those that return a record raise UnknownState."""
 
     def create(self, record: Delivery) -> Created | Exists:
-        """Store a new record, once, whoever else tries."""
+        """Store a new record, exactly once, even if several callers try."""
         ...
 
     def create_all(self, records: Sequence[Delivery], deadline: Deadline) -> Sequence[Created | Exists | Exception]:
-        """As `create`, each record by itself and many at a time; no two have one key. What came of each, in order:
-        StoreUnavailable where that is not known, another exception where the store cannot hold the record. Raises
-        nothing.
+        """As `create`, for many records at a time, each independent, with distinct keys. Returns each outcome in order:
+        StoreUnavailable if it is unknown, another exception if the store cannot hold the record. Raises nothing.
         """
         ...
 
     def get(self, key: str) -> Delivery | None:
-        """The record with its receipts, those that carried no echo included."""
+        """The record with its receipts, including those without an echo."""
         ...
 
     def change(self, key: str, decide: Decide, seen: Delivery | None = None) -> Step:
-        """Read, decide, write in one commit with the records it creates; again from the new state if another write
-        came between. `decide` is pure and may run several times. `seen`: the record as it was last read or written,
-        which saves the first read; a Step that writes nothing may answer from it alone. A record of `create` that is
-        there already is left as it is. The Step's record comes back as it was written, ready to be the next `seen`.
+        """Read, decide, and write in one commit with the records that the Step creates. If another write came between,
+        start again from the new state. `decide` is pure and may run several times. `seen` is the record as last read or
+        written; it saves the first read, and a Step that writes nothing may use it alone. A record of `create` that
+        exists stays as it is. The returned Step has the record as written, ready to be the next `seen`.
         """
         ...
 
     def note_receipt(self, echo: Echo, receipt: ReceiptReceived) -> bool:
-        """Write a receipt into its round of the record, whatever its state. False: there is no such record."""
+        """Write a receipt into its round of the record, in any state. False if the record does not exist."""
         ...
 
     def note_unechoed_receipt(self, receipt: ReceiptReceived) -> None:
-        """Keep a receipt that carries no key of ours, by the provider's id."""
+        """Keep a receipt without an echo of ours, by the provider's id."""
         ...
 
     def note_receipts(self, receipts: Sequence[NotedReceipt], deadline: Deadline) -> Sequence[bool | Exception]:
-        """As `note_receipt` and, where there is no echo, `note_unechoed_receipt`: each by itself and many at a time.
-        What came of each, in order: whether there is such a record (True where there is no echo), or
-        StoreUnavailable. Raises nothing.
+        """As `note_receipt` or, without an echo, `note_unechoed_receipt`, for many receipts at a time, each alone.
+        Returns each outcome in order: whether the record exists (True without an echo), or StoreUnavailable. Raises
+        nothing.
         """
         ...
 
     def overdue(self, before: datetime, limit: int) -> Sequence[str]:
-        """Keys of open records whose sweep_at has passed, the longest overdue first."""
+        """Keys of open records whose sweep_at has passed, longest overdue first."""
         ...
 
     def backlog(self) -> Backlog:
-        """How much is open. Exact where nothing is written meanwhile. Else each number is of some moment of the call: a
-        record that nobody writes counts once, and one that changes its state may count in both, or in neither.
+        """How many records are open. Exact if nothing is written during the call. Otherwise each number is of some
+        moment of the call: an unchanged record counts once, and one that changes state may count in both or neither.
         """
         ...
 
     def listed(self, listing: Listing, tenant: str | None, after: Cursor | None, limit: int) -> Page:
-        """A page of a listing, of one tenant or of all, in an order of the store's own: what nobody writes meanwhile
-        comes once. It may hold fewer than `limit`, even none, and not be the last. What a failed receipt has marked is
-        listed until a replay, whether or not the receipt still counts.
+        """A page of a listing, of one tenant or of all, in the store's order. A record that is not written meanwhile
+        comes once. A page may hold fewer than `limit` records, even none, and not be the last. A record that a failed
+        receipt marked is listed until a replay, whether or not the receipt still counts.
         """
         ...
 
     def purge(self, now: datetime, limit: int) -> int:
-        """Delete what has expired, where the back end does not do so by itself. The number deleted."""
+        """Delete expired records, if the database does not do so by itself. Returns the number deleted."""
         ...
 
     def by_correlation(self, correlation_id: str) -> Sequence[Delivery]:
@@ -132,25 +131,25 @@ class Store(Protocol):
     def by_provider_id(self, provider: str, provider_id: str) -> Delivery | None: ...
 
     def ids_with_prefix(self, prefix: str, limit: int) -> Sequence[str]:
-        """The keys and the correlation ids that begin with this: each once, in order, the first `limit` of them.
-        `prefix` is of an id's own characters (shared.domain.identity.is_id_prefix).
+        """The first `limit` keys and correlation ids that begin with this, in order, each once. `prefix` has only
+        characters of an id (shared.domain.identity.is_id_prefix).
         """
         ...
 
     def marks(self, id: str) -> Marks:
-        """The marks of a sender or a backend (shared.domain.marks); empty ones where nothing is stored."""
+        """The marks of a sender or a backend (shared.domain.marks); empty ones if none are stored."""
         ...
 
     def change_marks(self, id: str, decide: DecideMarks, seen: Marks | None = None) -> tuple[Marks, Marks]:
-        """Read, decide, write; again from the new marks if another write came between. `decide` is pure and may run
-        several times; what equals what was read is not written. `seen`: the marks as they were last read or written,
-        which saves the first read. The marks before, and those that stand now.
+        """Read, decide, write. If another write came between, start again from the new marks. `decide` is pure and may
+        run several times; unchanged marks are not written. `seen` is the marks as last read or written, which saves the
+        first read. Returns the marks before and after.
         """
         ...
 
     def note_receipt_block(self, id: str, noted: ReceiptBlock) -> None:
-        """Keep what a failed receipt says of a sender, beside its other marks. Blind: the last one stands, until a
-        change takes it away.
+        """Store the block that a failed receipt reports of a sender, beside its other marks. A blind write: the last
+        one stays until a change removes it.
         """
         ...
 
@@ -159,7 +158,7 @@ class Store(Protocol):
         ...
 
     def time(self) -> datetime:
-        """The store's own clock, in UTC: `pombo doctor` holds ours against it."""
+        """The store's clock, in UTC. `pombo doctor` compares ours with it."""
         ...
 
 
@@ -167,19 +166,19 @@ class Queue(Protocol):
     """Where tasks go."""
 
     def ensure(self, task: Task, at: datetime | None) -> None:
-        """Make the task, to run at `at`, or now where that has passed or is None; one of that name is success. Raises
-        QueueUnavailable.
+        """Make the task, to run at `at`, or now if that has passed or is None. An existing task of that name is
+        success. Raises QueueUnavailable.
         """
         ...
 
     def ensure_all(self, tasks: Sequence[DueTask], deadline: Deadline) -> Sequence[Exception | None]:
-        """As `ensure`, many at a time and in this order. What came of each: None once it is made, else
+        """As `ensure`, many at a time and in this order. Returns each outcome: None if made, otherwise
         QueueUnavailable. Raises nothing.
         """
         ...
 
     def queue_of(self, task: Task) -> str:
-        """The name of the queue that the task goes to, as it is configured. Asks nobody."""
+        """The configured name of the queue that the task goes to. Makes no call."""
         ...
 
     def ping(self) -> None:
@@ -189,14 +188,14 @@ class Queue(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """Whom a sender belongs to."""
+    """The owner of a sender."""
 
     id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """A number of ours, by the provider's id, and whose it is."""
+    """A number of ours, by the provider's id, and its tenant."""
 
     tenant: str
     provider: str
@@ -207,7 +206,7 @@ class Tenants(Protocol):
     """The registry: who owns a sender, by the provider's own id."""
 
     def owner_of(self, provider: str, sender: str) -> Tenant | None:
-        """The tenant of a sender; None after a successful look. Raises RegistryUnavailable."""
+        """The tenant of a sender; None if the registry answered that there is none. Raises RegistryUnavailable."""
         ...
 
     def owner_of_account(self, provider: str, account: str) -> Tenant | None:
@@ -221,10 +220,10 @@ class Tenants(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """One HTTP request for a channel, as it came. Nothing in it is to be believed before `Channel.verify`.
+    """One HTTP request for a channel, as received. Do not trust anything in it before `Channel.verify`.
 
-    `url` is the path and the query, without scheme and host: a Host header says what the caller likes. A provider that
-    signs the whole address is checked against the base address that its channel was configured with.
+    `url` is the path and the query, without scheme and host, because the caller chooses the Host header. If a provider
+    signs the whole address, its channel checks it against its configured base address.
     """
 
     provider: str
@@ -237,30 +236,30 @@ class Incoming:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """What a provider wants to read in a 200."""
+    """The body and content type that a provider expects in a 200."""
 
     body: bytes
     content_type: str
 
 
 class Channel(Protocol):
-    """One provider, in both directions: everything that is special about it is behind these names."""
+    """The adapter of one provider, in both directions. Everything specific to the provider is behind it."""
 
     @property
     def provider(self) -> str:
-        """Its name, as it is stored with every record."""
+        """The provider's name, as stored with every record."""
         ...
 
     @property
     def webhooks(self) -> Mapping[str, Sequence[str]]:
-        """Where its provider calls, below /webhooks/, and by which HTTP methods: POST brings events, any other is a
+        """The paths below /webhooks/ that the provider calls, and the HTTP methods: POST brings events, any other is a
         handshake.
         """
         ...
 
     @property
     def has_public_sender_ids(self) -> bool:
-        """Whether the provider's own id of a sender may be logged: not where it is a phone number."""
+        """Whether the provider's id of a sender may be logged: not if it is a phone number."""
         ...
 
     def handshake(self, incoming: Incoming) -> Acknowledgement:
@@ -272,57 +271,57 @@ class Channel(Protocol):
         ...
 
     def parse(self, incoming: Incoming) -> Parsed:
-        """The events of one webhook. Pure; raises nothing, whatever the bytes."""
+        """The events of one webhook. Pure; raises nothing for any bytes."""
         ...
 
     def acknowledge(self, incoming: Incoming) -> Acknowledgement:
-        """What a webhook is answered once all of it is durable. Pure."""
+        """The answer to a webhook once all of it is durable. Pure."""
         ...
 
     def read(self, record: Delivery) -> Message | None:
-        """The message in a stored event, or None where the event is no message. Raises ItemUnparsable."""
+        """The message in a stored event, or None if the event is not a message. Raises ItemUnparsable."""
         ...
 
     def changes(self, record: Delivery) -> Sequence[StateChange]:
-        """What a stored change says about our own state; nothing where it says nothing. Pure."""
+        """What a stored change says about our own state; may be empty. Pure."""
         ...
 
     def address(self, message: Message) -> Mapping[str, str]:
-        """Where a reply to this message goes, as it is stored with the reply."""
+        """The address of a reply to this message, as stored with the reply."""
         ...
 
     def fingerprint(self, sender: str) -> str:
-        """What tells the credential in use from another, and tells nothing else."""
+        """A fingerprint that identifies the credential in use and reveals nothing else."""
         ...
 
     def send(self, record: Delivery, echo: Echo) -> str | None:
-        """Hand one message over; the provider's id, None where the answer was unreadable. Raises a SendError."""
+        """Send one message. Returns the provider's id, None if the answer was unreadable. Raises a SendError."""
         ...
 
     def probe(self, sender: str) -> None:
-        """Ask the provider something that harms nothing, on the endpoint that sends. Returns once the provider answers,
-        whatever it says about the question. Raises a SendError: an outage, or a credential that cannot be used.
+        """Send the provider a harmless request on the endpoint that sends. Returns once the provider answers, even with
+        a refusal. Raises a SendError: an outage, or a credential that cannot be used.
         """
         ...
 
     def explain(self, code: int, answer: str) -> str | None:
-        """What an error code of the provider's means to a person, once `answer`, the verdict's word, came of it; None
-        where nothing is known of it. Pure.
+        """What a provider's error code means to an operator, given `answer`, the verdict on it. None for an unknown
+        code. Pure.
         """
         ...
 
     def remark(self, record: Delivery) -> str | None:
-        """What an operator has to know of a stored event beside what became of it; None: nothing. Pure."""
+        """What an operator must know of a stored event beside its outcome; None if nothing. Pure."""
         ...
 
 
 NO_ORIGIN = Origin()
-"""Of a failure that no code of the team's in this process has caused."""
+"""The origin of a failure that no team code in this process caused."""
 
 
 class HandlerFault(Exception):
-    """The team's code raised, overran, or gave what is no answer. Of an exception of the team's (`origin.type`) the
-    message may be private, and is for the timeline alone; else it is a sentence of ours.
+    """The team's code raised, timed out, or returned an invalid answer. If it raised (`origin.type`), the message may
+    be private and is only for the timeline; otherwise it is a sentence of ours.
     """
 
     def __init__(self, sentence: str, origin: Origin = NO_ORIGIN) -> None:
@@ -331,8 +330,8 @@ class HandlerFault(Exception):
 
 
 class BackendUnavailable(HandlerFault):
-    """The backend gave no answer. `took`: it may have taken the call; else it took nothing. `retry_after` is the least
-    wait that it asks for.
+    """The backend gave no answer. `took`: it may have taken the call; otherwise it took nothing. `retry_after` is the
+    minimum wait that it asks for.
     """
 
     def __init__(self, sentence: str, *, took: bool, retry_after: timedelta | None = None) -> None:
@@ -342,12 +341,12 @@ class BackendUnavailable(HandlerFault):
 
 
 class HandlerInterrupted(Exception):
-    """The team's code could not be run to its end here: the process is ending, or takes no more."""
+    """The team's code could not run to its end here: the process is shutting down or takes no more calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class HandlerCall:
-    """One call of the team's code: the message, and which try (from 1) of which event this is."""
+    """One call of the team's code: the message, its event, and the number of the attempt (from 1)."""
 
     inbound_event_id: str
     correlation_id: str
@@ -360,13 +359,13 @@ class Handler(Protocol):
 
     @property
     def backend(self) -> str | None:
-        """The id of the backend's marks, where the code is behind an address; None where it runs in this process."""
+        """The id of the backend's marks if the code is behind an address; None if it runs in this process."""
         ...
 
     def handles(self, kind: str) -> bool: ...
 
     def __call__(self, call: HandlerCall) -> Sequence[PlanItem]:
-        """The replies in order; one that cannot be sent keeps its place. Raises Drop, HandlerFault or
-        HandlerInterrupted, and nothing else.
+        """The replies in order; one that cannot be sent keeps its place. Raises only Drop, HandlerFault and
+        HandlerInterrupted.
         """
         ...

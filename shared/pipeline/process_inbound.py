@@ -1,4 +1,4 @@
-"""process_inbound: take an event to the handler, and commit its end and the replies as one."""
+"""process_inbound: calls the handler with an event, and commits the event's end and the replies together."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -47,8 +47,8 @@ OwnerOf = Callable[[str, str, bool], str]
 
 
 def is_of_account(event: Delivery) -> bool:
-    """Whether an event names an account in the place of its sender: news, or what should have been news. A message
-    never does, whatever its channel keeps beside its item.
+    """Whether an event has an account in place of its sender: news, or what should have been news. A message never
+    does, whatever else its channel stores with it.
     """
     if "item" in event.payload:
         return False
@@ -70,11 +70,11 @@ class ProcessInbound:
     stopping: Callable[[], bool]
 
     def __call__(self, task: Task) -> Answer:
-        """Do what a task finds to do, and answer it. Raises StoreUnavailable, RegistryUnavailable and UnknownState."""
+        """Handle one task and answer it. Raises StoreUnavailable, RegistryUnavailable and UnknownState."""
         began = self.clock.monotonic()
         token = self.clock.token()
         seen = self.backend.read()
-        owner_of = cache(self._owner_of)  # the store may ask for the decision again, under a lock of its own
+        owner_of = cache(self._owner_of)  # the store may run the decision again, while it holds a lock
         step, record = self._lease(task, token, owner_of, lambda record: self._guard(seen, record))
         with logs.context(**log_fields.of_record(record, self.channels) if record else {}):
             return self._process(step, seen, owner_of, task, token, began)
@@ -95,15 +95,15 @@ class ProcessInbound:
     def _lease(
         self, task: Task, token: str, owner_of: OwnerOf, guards: Callable[[Delivery], Guard]
     ) -> tuple[Step, Delivery | None]:
-        """What the task's arrival does, and the record as it was found. An event of an unknown sender, replayed, gets
-        its tenant with the lease: whatever becomes of it then, its record, its dead letter and its log lines have it.
+        """The step of the task's arrival, and the record as found. A replayed event of an unknown sender gets its
+        tenant with the lease, so that its record, its dead letter and its log lines have it in any outcome.
         """
         found: Delivery | None = None
 
         def decide(now: Delivery | None) -> Step:
             nonlocal found
             if now is not None and not now.final:
-                self.channels.require(now.provider)  # before the lease: what nobody here can read spends no attempt
+                self.channels.require(now.provider)  # before the lease: an unreadable record spends no attempt
             if now is not None and not now.tenant:
                 now = replace(now, tenant=owner_of(now.provider, now.sender, is_of_account(now)))
             found = now
@@ -112,13 +112,13 @@ class ProcessInbound:
         return self.store.change(task.key, decide), found
 
     def _owner_of(self, provider: str, sender: str, is_account: bool) -> str:
-        """The tenant's id, or "". News of an account has the account in the place of its sender."""
+        """The tenant's id, or "". News of an account has the account in place of its sender."""
         look = self.tenants.owner_of_account if is_account else self.tenants.owner_of
         owner = look(provider, sender)
         return owner.id if owner else ""
 
     def _guard(self, seen: Marks, record: Delivery) -> Guard:
-        """Only an event that the backend is asked about waits for the backend."""
+        """Only an event that calls the backend waits for the backend."""
         if seen.down is None or not self._is_for_handler(record):
             return Go()
         return self.backend.guard(seen, record)
@@ -144,7 +144,7 @@ class ProcessInbound:
         return answer
 
     def _verdict(self, record: Delivery, seen: Marks, token: str) -> tuple[HandlerVerdict, DecideMarks | None]:
-        """Read the event, ask the handler, say what it means; and what it means for the mark of the backend."""
+        """Read the event and call the handler. Returns the verdict, and the change of the backend's mark."""
         if self.stopping():
             return Released(), None
         try:
@@ -167,11 +167,11 @@ class ProcessInbound:
         return verdict, self.backend.answered(seen, record.key, token)
 
     def _asks_handler(self, message: Message) -> bool:
-        """A handler that takes a group for a private chat would tell all of it what is one person's."""
+        """Not for a group: a handler that takes it for a private chat would tell all members one customer's matters."""
         return message.group_id is None and self.handler.handles(message.kind)
 
     def _asked(self, record: Delivery, message: Message) -> HandlerVerdict:
-        """What the team's code answers. Raises HandlerInterrupted and BackendUnavailable."""
+        """The verdict on the team's answer. Raises HandlerInterrupted and BackendUnavailable."""
         try:
             replies = self.handler(HandlerCall(record.key, record.correlation_id, record.attempt, message))
         except BackendUnavailable:
@@ -183,9 +183,10 @@ class ProcessInbound:
         return self._replied(self.channels[record.provider].address(message), message, replies)
 
     def _apply(self, record: Delivery) -> None:
-        """A change, as state, so that a repeat is harmless. Raises StoreUnavailable.
+        """Apply a change as state, so that a repeat is harmless. Raises StoreUnavailable.
 
-        It names the account and not its numbers: every block of the tenant is lifted, and the next send is the probe.
+        The change names the account and not its numbers, so every block of the tenant is lifted, and the next send is
+        the probe.
         """
         changes = self.channels[record.provider].changes(record)
         if any(isinstance(change, AccountConnected | AccountReinstated) for change in changes):
@@ -193,7 +194,7 @@ class ProcessInbound:
                 self.store.change_marks(sender_id(sender.provider, sender.id), unblocked)
 
     def _replied(self, address: Mapping[str, str], message: Message, replies: Sequence[PlanItem]) -> Replied:
-        """The plan. What cannot be sent has no address: it goes nowhere."""
+        """The plan. A reply that cannot be sent has no address."""
         payloads = tuple(
             {"type": INVALID, "given": reply.given}
             if isinstance(reply, InvalidReply)
@@ -204,7 +205,7 @@ class ProcessInbound:
         return Replied(payloads, message.contact.id, invalid)
 
     def _log_arrival(self, step: Step, task: Task) -> None:
-        """A task that found nothing to run says so: waiting leaves no other trace."""
+        """Log a task that found nothing to run: waiting leaves no other trace."""
         match step.answer.state:
             case "gone":
                 logs.event("task_gone", severity="WARNING", inbound_event_id=task.key)

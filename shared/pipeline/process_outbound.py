@@ -1,4 +1,4 @@
-"""process_outbound: guards, lease, clock check, send, settle. One message, handed over once."""
+"""process_outbound: sends one message once: guards, lease, clock check, send, settle."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class ProcessOutbound:
     stopping: Callable[[], bool]
 
     def __call__(self, task: Task) -> Answer:
-        """Do what a task finds to do, and answer it. Raises StoreUnavailable and UnknownState."""
+        """Handle one task and answer it. Raises StoreUnavailable and UnknownState."""
         began = self.clock.monotonic()
         record = self.store.get(task.key)
         if record is None:
@@ -45,7 +45,7 @@ class ProcessOutbound:
             return self._process(record, task, began)
 
     def _process(self, record: Delivery, task: Task, began: float) -> Answer:
-        if record.final:  # no send follows, so it needs no channel: its provider may have none here any more
+        if record.final:  # no send follows, so it needs no channel: its provider may no longer have one here
             return self.dispatch(lease(record, task, "", Go(), self.limits, self.clock.now()), task)
         senders = SenderMarks(self.store, self.channels[record.provider], self.limits, self.clock)
         fingerprint = senders.channel.fingerprint(record.sender)
@@ -75,7 +75,7 @@ class ProcessOutbound:
         return answer
 
     def _guards(self, record: Delivery, seen: Marks, fingerprint: str, task: Task) -> Callable[[Delivery], Guard]:
-        """What the guards say of the record as it is when the lease is decided."""
+        """The guards, for the record as it is when the lease is decided."""
         before = self.store.get(record.after) if record.after else None
         finished = predecessor_finished(record, before)
         return lambda now: outbound_guard(seen, fingerprint, now, finished, task.hop, self.limits, self.clock.now())
@@ -88,8 +88,8 @@ class ProcessOutbound:
         )
 
     def _send(self, run: Run, asked: float) -> tuple[SendVerdict, bool]:
-        """Send, if it is not too late to begin: a send may not outlive its lease. What the answer means, and whether
-        the provider gave one.
+        """Send, unless it is too late to begin: a send may not outlive its lease. Returns the verdict, and whether the
+        provider answered.
         """
         record = run.record
         late = self.clock.monotonic() - asked >= self.limits.begin_within.total_seconds()
@@ -102,7 +102,7 @@ class ProcessOutbound:
             return error.verdict, error.answered
 
     def _log_arrival(self, step: Step) -> None:
-        """A task that found nothing to run says so: waiting leaves no other trace."""
+        """Log a task that found nothing to run: waiting leaves no other trace."""
         if step.write is None and step.answer.state not in ("waiting", "in_doubt"):
             return
         logs.event(
@@ -118,7 +118,7 @@ class ProcessOutbound:
         )
 
     def _log_attempt(self, record: Delivery, verdict: SendVerdict, settled: Step, began: float) -> None:
-        """One wide line per attempt."""
+        """Log one wide line per attempt."""
         message_hash = None
         match verdict:
             case _ if settled.write is None and settled.answer.result is TaskResult.CONFLICT:
@@ -149,5 +149,5 @@ class ProcessOutbound:
 
 
 def _is_confirmed(record: Delivery) -> bool:
-    """Whether a receipt settled it as sent; one that says failed has been counted as a failure by itself."""
+    """Whether a receipt settled it as sent. A failed receipt has been counted as a failure already."""
     return record.state is State.DONE and record.current_receipts.positive

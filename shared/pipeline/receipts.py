@@ -1,4 +1,4 @@
-"""Receipts: the provider's word on a message, one blind write each. A receipt never assigns state."""
+"""Receipts: the provider's reports on a message, one blind write each. A receipt never assigns state."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
@@ -14,13 +14,11 @@ from shared.pipeline.outcomes import faults_in, outcome_of
 from shared.pipeline.webhook_store import WebhookStore
 
 IsOurs = Callable[[str, str], bool]
-"""Whether a sender, by its provider and id, is anybody's."""
+"""Whether a sender, by its provider and id, has a tenant."""
 
 
 def blocks(events: Iterable[Event], is_ours: IsOurs = lambda *_: True) -> Mapping[str, ReceiptBlock]:
-    """What the failed receipts of one POST say of senders that are ours, by the id of the sender's marks: of each the
-    latest.
-    """
+    """The latest block of each of our senders from the failed receipts of one POST, by the id of the sender's marks."""
     is_ours = cache(is_ours)
     found: dict[str, ReceiptBlock] = {}
     for receipt in events:
@@ -35,8 +33,8 @@ def blocks(events: Iterable[Event], is_ours: IsOurs = lambda *_: True) -> Mappin
 
 
 def note_all(events: Iterable[Event], store: WebhookStore, deadline: Deadline) -> list[Exception]:
-    """Keep each receipt of a POST where it will be found: in the record that its echo names, else by the provider's id.
-    What went wrong; raises an outage.
+    """Store each receipt of a POST in the record that its echo names, or else by the provider's id. Returns what went
+    wrong; raises an outage.
     """
     found = [(parse_echo(event.echo), event) for event in events if isinstance(event, ReceiptReceived)]
     if len(found) == 1:
@@ -57,7 +55,7 @@ def _note(echo: Echo | None, receipt: ReceiptReceived, store: WebhookStore) -> b
 
 
 def _log_noted(receipt: ReceiptReceived, echo: Echo | None, there: bool) -> None:
-    """A failed receipt has an event of its own, which metrics count as a message that failed."""
+    """A failed receipt has a separate log event, which metrics count as a failed message."""
     about = log_fields.of_receipt(receipt, echo)
     if not there:
         logs.event("receipt_unknown", severity="WARNING", **about)

@@ -1,4 +1,4 @@
-"""Senders: whether each number that is ours is connected, and what is down, as far as answers have told us."""
+"""Sender health: whether each of our numbers is connected, and what is down, as far as past answers tell."""
 
 from dataclasses import dataclass
 
@@ -23,7 +23,7 @@ class Outages:
 
 @dataclass(frozen=True, slots=True)
 class Senders:
-    """The numbers that are ours, and the backend that their messages are answered by (None: there is none)."""
+    """Our numbers, and the backend that answers their messages (None if there is none)."""
 
     tenants: Tenants
     store: Store
@@ -33,8 +33,8 @@ class Senders:
     backend: str | None = None
 
     def report(self) -> None:
-        """Log one line for each sender, of which a monitor makes a curve. Asks no provider. A sender whose provider has
-        no channel here is left alone. Raises StoreUnavailable and RegistryUnavailable.
+        """Log one line for each sender, which a monitor turns into a graph. Calls no provider. Skips a sender whose
+        provider has no channel here. Raises StoreUnavailable and RegistryUnavailable.
         """
         for sender in self.tenants.senders():
             channel = self.channels.get(sender.provider)
@@ -60,7 +60,7 @@ class Senders:
             )
 
     def outages(self) -> Outages:
-        """What is down by the marks as they stand. Raises StoreUnavailable and RegistryUnavailable."""
+        """What is down by the current marks. Raises StoreUnavailable and RegistryUnavailable."""
         ids = [sender_id(sender.provider, sender.id) for sender in self.tenants.senders()]
         backends = [self.backend] if self.backend else []
         return Outages(
@@ -72,7 +72,7 @@ class Senders:
         return is_down(self._marks(id), self.limits, self.clock.now())
 
     def _marks(self, id: str) -> Marks:
-        """None of what a newer version wrote and only it can read."""
+        """The marks; empty ones if only a newer version can read them."""
         try:
             return self.store.marks(id)
         except UnknownState:

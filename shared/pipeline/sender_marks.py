@@ -1,4 +1,4 @@
-"""The marks of senders around a send: read before it, claimed where it has to probe, corrected by what came of it."""
+"""The marks of senders: read before a send, claimed if it must probe, updated with the result."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ from shared.pipeline.ports import Channel, DecideMarks, Store
 @dataclass(frozen=True, slots=True)
 class Learned:
     """What an attempt learned of its sender: its verdict, with the time until which others wait, and the change of the
-    marks that follows once the record is settled; None where they stay as they are.
+    marks to write once the record is settled (None if they do not change).
     """
 
     verdict: SendVerdict
@@ -39,7 +39,7 @@ class SenderMarks:
     clock: Clock
 
     def read(self, record: Delivery, fingerprint: str) -> Marks:
-        """The marks as they count now: with the credential in use, and with what a failed receipt said."""
+        """The marks as they count now: for the credential in use, and with the block from a failed receipt."""
         id = _id(record)
         seen = self.store.marks(id)
         noted, now = seen.receipt_block, self.clock.now()
@@ -47,7 +47,7 @@ class SenderMarks:
 
         def counting(current: Marks) -> Marks:
             in_use = marks.of_credential_in_use(current, fingerprint, now)
-            # Another receipt may have come meanwhile: the next attempt looks at its message.
+            # Another receipt may have come meanwhile; the next attempt checks its message.
             return marks.of_receipt(in_use, began, self.limits, now) if in_use.receipt_block == noted else in_use
 
         if counting(seen) == seen:
@@ -69,7 +69,7 @@ class SenderMarks:
         return log_fields.sender_id(self.channel, record.sender)
 
     def _began(self, key: str) -> datetime | None:
-        """When the last attempt of a message began, as far as it can be read."""
+        """When the last attempt of a message began, if it can be read."""
         try:
             failed = self.store.get(key)
         except UnknownState:
@@ -77,7 +77,7 @@ class SenderMarks:
         return failed.started_at if failed else None
 
     def elect(self, record: Delivery, seen: Marks, election: Elect, token: str) -> tuple[Marks, Guard]:
-        """Claim what the election asks for, and probe. Go: this attempt is elected, and the provider answers."""
+        """Claim what the election asks for, and probe. `Go`: this attempt is elected, and the provider answers."""
         until = self.clock.now() + self.limits.claim
         _, after = self.store.change_marks(
             _id(record), lambda current: marks.claimed(current, seen, election.claims, token, until), seen
@@ -94,8 +94,8 @@ class SenderMarks:
         return after, Go()
 
     def give_back(self, record: Delivery, token: str, ended: bool) -> None:
-        """The claims go, since nothing is sent. `ended`: the message has come to its end; an answered probe closes the
-        breaker then.
+        """Give the claims back, since nothing is sent. `ended`: the message is final, so an answered probe closes the
+        breaker.
         """
         now = self.clock.now()
         change = marks.answered_without_send if ended else marks.given_back
@@ -107,7 +107,7 @@ class SenderMarks:
     ) -> Learned:
         """What an answer says of the sender, by the marks that the attempt saw. Writes nothing.
 
-        A call (read, typing) that is answered proves nothing about sends: it closes no breaker and lifts no block.
+        The answer to a call (read, typing) proves nothing about sends: it closes no breaker and lifts no block.
         """
         is_trial = not is_call(record.payload)
         proven = verdict if is_trial or not isinstance(verdict, Accepted) else Released()
@@ -123,7 +123,7 @@ class SenderMarks:
         return Learned(verdict, None if after == seen else change)
 
     def keep(self, record: Delivery, learned: Learned) -> None:
-        """Write what was learned: a second write after the record's, lost at worst until the next answer says it."""
+        """Write what was learned: a second write after the record's. If it is lost, the next answer repeats it."""
         match learned.verdict:
             case CredentialRefused(code):
                 logs.event("tenant_needs_reauth", severity="ERROR", tenant=record.tenant, code=code)
@@ -162,8 +162,8 @@ def _id(record: Delivery) -> str:
 
 @contextmanager
 def lost_at_worst() -> Iterator[None]:
-    """Around a write of marks beside a record's own: where the store is away, the next answer teaches it again, and a
-    claim runs out. What became of the record is said and answered all the same.
+    """Guards a write of marks that follows a record's write. If the store is down, the next answer repeats it and a
+    claim expires. The record's outcome is still logged and answered.
     """
     try:
         yield
@@ -174,7 +174,7 @@ def lost_at_worst() -> Iterator[None]:
 def log_outage(
     whose: str, before: Marks, after: Marks, now: datetime, phone_number_id: logs.PublicId | None = None
 ) -> None:
-    """Say that an outage began, or goes on, and until when nobody tries; or that it is over."""
+    """Log that an outage began or continues, and until when sends wait; or that it is over."""
     down = after.down
     if down and down.wait and holds(down, now) and not down.claim and down != before.down:
         logs.event(

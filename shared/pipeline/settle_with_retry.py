@@ -1,4 +1,4 @@
-"""Settle with retry: an attempt's outcome must be stored, so a store that is down for a moment is retried."""
+"""Settle with retry: stores an attempt's outcome, and retries while the store is down."""
 
 from collections.abc import Callable
 
@@ -24,7 +24,7 @@ def settle_with_retry(
     until: float,
     stopping: Callable[[], bool],
 ) -> Step:
-    """Settle an attempt, again while the store is unavailable, until the monotonic time `until` or the shutdown."""
+    """Settle an attempt. Retries while the store is unavailable, until the monotonic time `until` or the shutdown."""
     jitter = clock.jitter()
     while True:
         try:

@@ -1,4 +1,4 @@
-"""sweep: whatever is overdue gets another task. Bounded, fair, re-entrant; it decides nothing else."""
+"""sweep: gives overdue records another task. Bounded, fair, re-entrant; it decides nothing else."""
 
 from collections import Counter
 from dataclasses import asdict, dataclass
@@ -19,25 +19,25 @@ from shared.pipeline.sender_health import Senders
 PAGE = 200
 PURGE_AT_MOST = 5_000
 PASSED_AT_MOST = 5_000
-"""Records that a newer version wrote and only it can read: more of them than this, and the sweep is its business."""
+"""If more records than this are readable only by a newer version, the sweep is left to that version."""
 
 MISSED_AT_MOST = 3
-"""Tasks that could not be made. One record's own trouble stops nobody else; that many in a sweep are the queue's, and
-each further try would take seconds and put one more record off for nothing."""
+"""Tasks that could not be made. One record's fault does not stop the others. This many in a sweep mean that the queue
+is down: each further try would take seconds and delay one more record for nothing."""
 
 
 class SweepOutcome(Enum):
     """What a sweep did with one record that it found overdue."""
 
     ENQUEUED = auto()  # it has another task
-    HELD = auto()  # an attempt is at work on it: it is looked at again later
+    HELD = auto()  # an attempt is working on it: it is checked again later
     MISSED = auto()  # its task could not be made: it is overdue again after its doubled wait
-    PASSED = auto()  # there was nothing to do any more, or only a newer version can read it
+    PASSED = auto()  # there was nothing left to do, or only a newer version can read it
 
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What a sweep did, and how much is open. Cloud Tasks has no metric for the age of the oldest."""
+    """What a sweep did, and how much is open. Cloud Tasks has no metric for the age of the oldest task."""
 
     selected: int
     enqueued: int
@@ -61,10 +61,10 @@ class Sweep:
     clock: Clock
 
     def __call__(self) -> Swept:
-        """Pages of the longest overdue until none is left or the budget is spent.
+        """Sweep pages of the longest overdue records until none is left or the budget is spent.
 
-        Raises StoreUnavailable; and QueueUnavailable where a task could not be made, but first it goes on with the
-        others, up to MISSED_AT_MOST, and reports: what is open is never as interesting as then.
+        Raises StoreUnavailable. If a task could not be made, it goes on with the others, up to MISSED_AT_MOST, reports
+        the backlog, which matters most then, and raises QueueUnavailable.
         """
         found: Counter[SweepOutcome] = Counter()
         failure = self._give_tasks(found)
@@ -76,12 +76,12 @@ class Sweep:
         return swept
 
     def _give_tasks(self, found: Counter[SweepOutcome]) -> QueueUnavailable | None:
-        """Count what was done with each record; the queue's last failure, if any."""
+        """Count what was done with each record. Returns the queue's last failure, if any."""
         ends = self.clock.monotonic() + self.limits.sweep_budget.total_seconds()
         failure: QueueUnavailable | None = None
         passed: set[str] = set()
         while len(passed) <= PASSED_AT_MOST:
-            # What cannot be moved stays the longest overdue: without this a page of it would starve all the others.
+            # A record that cannot be moved stays the longest overdue: a page of them would starve all the others.
             page = [key for key in self.store.overdue(self.clock.now(), PAGE + len(passed)) if key not in passed]
             for key in page:
                 if self.clock.monotonic() >= ends or found[SweepOutcome.MISSED] == MISSED_AT_MOST:
@@ -135,5 +135,5 @@ class Sweep:
         return swept
 
     def _age(self, received_at: datetime | None) -> float:
-        """In seconds; 0 where there is none."""
+        """The age in seconds; 0 for None."""
         return round((self.clock.now() - received_at).total_seconds(), 3) if received_at else 0.0

@@ -1,7 +1,8 @@
 """WebhookStore: the part of the store port that the webhook service uses, and all that its account is allowed.
 
-It creates and changes records by their keys, and lists nothing. What its calls need of Google is held to the role that
-Terraform gives the account (tests/contract/test_permissions.py), so a method more here is a permission more there.
+It creates and changes records by their keys, and lists nothing. A test compares the permissions that its calls need
+with the role that Terraform gives the account (tests/contract/test_permissions.py), so a new method here needs a new
+permission there.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from shared.pipeline.ports import Created, Exists, NotedReceipt
 
 
 class WebhookStore(Protocol):
-    """Of shared.pipeline.ports.Store, which says what each method promises."""
+    """A part of shared.pipeline.ports.Store, which specifies each method."""
 
     def create(self, record: Delivery) -> Created | Exists: ...
     def create_all(self, records: Sequence[Delivery], deadline: Deadline) -> Sequence[Created | Exists | Exception]: ...

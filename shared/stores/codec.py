@@ -1,8 +1,8 @@
-"""The codec: a record as a plain dict that JSON can hold, and back; the same for every back end.
+"""The codec: converts a record to a plain dict that JSON can hold, and back. All stores share it.
 
-What a newer version of Pombo added is ignored when a record is read and kept when it is written again, so that an older
-version running beside it (a rollout, a rollback) loses nothing. That holds for the fields of a record, not for what is
-inside one. The version and the receipts are not part of it: each store has its own way to keep those.
+Fields that a newer version of Pombo added are ignored on reading and kept on writing, so an older version that runs
+beside it (a rollout, a rollback) loses nothing. This holds for the fields of a record, not for parts inside a field.
+The codec leaves out the version and the receipts: each store keeps those in its own way.
 """
 
 import json
@@ -17,7 +17,7 @@ from shared.domain.record import Attempt, Delivery, Kind, State
 
 _KEPT_APART = frozenset({"receipts", "version"})
 FIELDS = tuple(field.name for field in fields(Delivery) if field.name not in _KEPT_APART)
-"""Every field, always, also where it is None: what is absent from a stored record was unknown to its writer."""
+"""All fields, always written, None included: a field absent from a stored record was unknown to its writer."""
 
 MOMENTS = frozenset(
     {
@@ -36,13 +36,13 @@ _ATTEMPT_FIELDS = tuple(field.name for field in fields(Attempt))
 
 
 def encode(record: Delivery, over: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The record as plain values. `over`: what is stored now, whose fields of a newer version are kept."""
+    """The record as plain values. `over` is what is stored now; its fields of a newer version are kept."""
     newer = {name: value for name, value in (over or {}).items() if name not in FIELDS}
     return newer | {name: _plain(getattr(record, name)) for name in FIELDS}
 
 
 def decode(plain: Mapping[str, Any], version: int | None = None) -> Delivery:
-    """The record, without its receipts. Raises UnknownState where this version cannot tell what it means."""
+    """The record, without its receipts. Raises UnknownState if this version cannot read it."""
     try:
         known = {name: _typed(name, plain[name]) for name in FIELDS if name in plain}
         return Delivery(**known, version=version)
@@ -56,7 +56,7 @@ def to_json(plain: Any) -> str:
 
 
 def storable(text: str) -> str:
-    """The text. Raises UnicodeEncodeError, a ValueError, where it holds half a character (a lone surrogate)."""
+    """The text. Raises UnicodeEncodeError, a ValueError, if it holds a lone surrogate."""
     if not text.isascii():
         text.encode()
     return text
@@ -71,7 +71,7 @@ def from_json(text: str) -> Any:
 
 
 def moment(at: datetime) -> str:
-    """A time as text of fixed width, in UTC to the microsecond: it sorts as the times do."""
+    """A time as text of fixed width, in UTC to the microsecond. The texts sort in the order of the times."""
     if at.tzinfo is None:
         raise ValueError("A time without a zone cannot be stored.")
     return at.astimezone(UTC).isoformat(timespec="microseconds")

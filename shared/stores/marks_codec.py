@@ -1,6 +1,6 @@
-"""The codec of marks: each mark as a plain dict that JSON can hold, and back; the same for every back end.
+"""The codec of marks: converts each mark to a plain dict that JSON can hold, and back. All stores share it.
 
-A back end stores each mark by its name, and a change writes only the marks that differ: a mark that a newer version of
+A store keeps each mark by its name, and a change writes only the marks that differ, so a mark that a newer version of
 Pombo added stays as it is. A field that a newer version added inside a mark is ignored when the mark is read, and lost
 when the mark is written.
 """
@@ -36,13 +36,13 @@ def encode(mark: Any) -> Plain:
 
 
 def changes(before: Marks, after: Marks) -> dict[str, Plain | None]:
-    """The marks that differ, by name; None for one that is gone."""
+    """The marks that differ, by name; None for a removed mark."""
     pairs = {name: (getattr(before, name), getattr(after, name)) for name in KINDS}
     return {name: None if new is None else encode(new) for name, (old, new) in pairs.items() if old != new}
 
 
 def decode(plain: Mapping[str, Any], version: int | None) -> Marks:
-    """The marks, from what `encode` made of each. Raises UnknownState."""
+    """The marks, from the `encode` form of each. Raises UnknownState."""
     try:
         return Marks(**{name: _mark(name, plain[name]) for name in KINDS if name in plain}, version=version)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
@@ -65,7 +65,7 @@ def _mark(name: str, plain: Mapping[str, Any]) -> Any:
 
 
 def _typed(wanted: Any, value: Any) -> Any:
-    """Raises TypeError for a value of another type: a mark that makes no sense must not reach the rules."""
+    """Raises TypeError for a value of another type: an invalid mark must not reach the rules."""
     if wanted in (datetime, datetime | None):
         value = as_moment(value)
     elif wanted is timedelta:

@@ -1,4 +1,4 @@
-"""Records as every store hands them out: with their receipts, in order, and with the version just written."""
+"""What all stores do to the records that they return: add receipts, sort, and set the version just written."""
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ R = TypeVar("R")
 
 
 def receipts_of(kind: str, at: datetime, code: int | None, id_hash: str) -> Receipts:
-    """One receipt alone, ready to be merged with others. A kind that only a newer version knows says nothing."""
+    """One receipt alone, to merge with others. A kind that only a newer version knows is ignored."""
     if kind not in frozenset(ReceiptKind):
         return Receipts()
     times: dict[str, Any] = {kind: at}
@@ -28,7 +28,7 @@ def receipts_of(kind: str, at: datetime, code: int | None, id_hash: str) -> Rece
 
 
 def with_receipts(record: Delivery, echoed: Iterable[tuple[int, Receipts]], unechoed: Iterable[Receipts]) -> Delivery:
-    """The record with what the provider said of each round; what carried no echo counts for the round it is in."""
+    """The record with the receipts of each round. A receipt without an echo counts for the record's current round."""
     by_round: dict[int, Receipts] = {}
     for round_, receipts in [*echoed, *((record.round, receipts) for receipts in unechoed)]:
         by_round[round_] = by_round.get(round_, Receipts()).merged(receipts)
@@ -40,7 +40,7 @@ def id_hash_of(receipt: ReceiptReceived) -> str:
 
 
 def portions(items: Sequence[T], most: int, size: Callable[[T], int] = lambda _: 0, bytes_: int = 0) -> list[list[T]]:
-    """The items in order, at most so many together, and of so many bytes unless a single one has more."""
+    """The items in order, in portions of at most `most` items and `bytes_` bytes; a single item may be larger."""
     found: list[list[T]] = []
     held = 0
     for item in items:
@@ -54,15 +54,15 @@ def portions(items: Sequence[T], most: int, size: Callable[[T], int] = lambda _:
 
 
 def too_slow() -> StoreUnavailable:
-    """What is said of the rest once a deadline has passed."""
+    """The error for the remaining items once a deadline has passed."""
     return StoreUnavailable("The store is too slow.")
 
 
 def one_after_another(
     items: Sequence[T], most: int, work: Callable[[list[T]], list[R | Exception]], deadline: Deadline
 ) -> list[R | Exception]:
-    """What `work` makes of each item, portion by portion. After an outage, or once the deadline has passed, the rest is
-    not begun.
+    """The result of `work` for each item, portion by portion. After an outage or past the deadline it does not begin
+    the remaining portions.
     """
     results: list[R | Exception] = []
     outage: StoreUnavailable | None = None
@@ -82,7 +82,7 @@ def one_after_another(
 def each_storable(
     items: Sequence[T], encode: Callable[[T], S], write: Callable[[list[S]], list[R]]
 ) -> list[R | Exception]:
-    """What `write` makes of the encoded items; for one that cannot be encoded, why."""
+    """The result of `write` for each encoded item; the error for an item that cannot be encoded."""
     encoded: list[S | Exception] = []
     for item in items:
         try:
@@ -94,12 +94,12 @@ def each_storable(
 
 
 def new_version() -> int:
-    """Random, so that a record that was deleted and made anew is no earlier version of itself."""
+    """A random version, so that a record that was deleted and recreated never matches an earlier version of itself."""
     return secrets.randbits(62)
 
 
 def written(step: Step, version: int | None) -> Step:
-    """The step once its record is stored: the record it hands on may be the `seen` of the next change."""
+    """The step once its record is stored. Its record may be the `seen` of the next change."""
     if step.write is None:
         return step
     record = replace(step.write, version=version)
@@ -110,15 +110,15 @@ def written(step: Step, version: int | None) -> Step:
 
 
 def without_content(record: Delivery) -> Delivery:
-    """A record as listings hand it out. Without a version: whoever brings it as `seen` has it read again."""
+    """A record as listings return it. It has no version, so a change that gets it as `seen` reads the record again."""
     return replace(record, payload={}, metadata={}, version=None)
 
 
 def in_order(records: Iterable[Delivery]) -> list[Delivery]:
-    """Events first, then messages as they came to be; those of one plan, made at once, in its order.
+    """Events first, then messages in the order of their creation; messages of one plan in the plan's order.
 
-    Told from the records alone, so that no store needs to remember an order. `due_at` would not do: a retry moves it.
-    A plan's order follows from its event; where that has expired, from which message waits for which.
+    The order follows from the records alone, so no store needs to keep one. `due_at` would not do: a retry moves it.
+    The plan's order comes from its event. If the event has expired, it comes from which message waits for which.
     """
     by_key = {record.key: record for record in records}
     places = {
@@ -137,7 +137,7 @@ def in_order(records: Iterable[Delivery]) -> list[Delivery]:
 
 
 def _predecessors(record: Delivery, by_key: Mapping[str, Delivery]) -> int:
-    """How many of these come before it; bounded by their number, so that no loop of records can hold it up."""
+    """How many of these come before it; bounded by their number, so that a loop of records cannot hang it."""
     before = 0
     while record.after is not None and record.after in by_key and before < len(by_key):
         record = by_key[record.after]

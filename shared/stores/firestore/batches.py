@@ -1,8 +1,8 @@
-"""Batches of writes that have nothing to do with one another: each is made or refused by itself, in one call.
+"""Batches of independent writes: one call makes or refuses each of them separately.
 
-BatchWrite takes at most 500 writes, one for a document, in any order (https://cloud.google.com/firestore/docs/reference
-/rpc/google.firestore.v1#batchwriterequest, 2026-11). It answers with a status for each; one write that is none at all
-has the whole batch refused, so its writes are then made one by one.
+BatchWrite takes at most 500 writes, one per document, in any order (https://cloud.google.com/firestore/docs/reference
+/rpc/google.firestore.v1#batchwriterequest, 2026-11). It answers with a status for each. If one write is malformed,
+Firestore refuses the whole batch; its writes are then made one by one.
 """
 
 from collections.abc import Sequence
@@ -14,14 +14,14 @@ from shared.stores.firestore.connection import FirestoreRpc, InvalidWrite, LostR
 from shared.stores.firestore.records import Write
 
 PORTION = 100
-"""Writes in one call: a fifth of what is taken, so that several calls share the work of a large POST."""
+"""Writes in one call: a fifth of what Firestore takes, so that several calls share the work of a large POST."""
 
 PORTION_BYTES = 3 * 1024 * 1024
 """A request may have 10 MiB; the emulator's server takes 4."""
 
 
 class Made(Enum):
-    """What became of one write of a batch."""
+    """The result of one write of a batch."""
 
     WRITTEN = auto()
     REFUSED = auto()  # its precondition does not hold: the document exists already, or does not exist
@@ -30,22 +30,22 @@ class Made(Enum):
 _OK, _NOT_FOUND, _ALREADY_EXISTS, _FAILED_PRECONDITION = 0, 5, 6, 9
 _CODES = {_OK: Made.WRITTEN, **dict.fromkeys((_NOT_FOUND, _ALREADY_EXISTS, _FAILED_PRECONDITION), Made.REFUSED)}
 _PASSING = frozenset({1, 2, 4, 8, 10, 13, 14})
-"""CANCELLED, UNKNOWN, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, ABORTED, INTERNAL, UNAVAILABLE: made again.
+"""Retried: CANCELLED, UNKNOWN, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, ABORTED, INTERNAL, UNAVAILABLE.
 https://grpc.io/docs/guides/status-codes/
 """
 
 
 class NotStored(ValueError):
-    """The database takes this write neither now nor later."""
+    """The database refuses this write permanently."""
 
 
 class _Passing(Exception):
-    """Some writes of a batch met an outage."""
+    """Some writes of a batch failed transiently."""
 
 
 def write_each(rpc: FirestoreRpc, writes: Sequence[Write], patience: Patience) -> list[Made | Exception]:
-    """What became of each write: NotStored, or StoreUnavailable where it is not known. Raises StoreUnavailable where it
-    is known of none.
+    """The result of each write: NotStored if refused, StoreUnavailable if unknown. Raises StoreUnavailable if all are
+    unknown.
     """
     made: dict[int, Made | Exception] = {}
     while places := [place for place in range(len(writes)) if place not in made]:

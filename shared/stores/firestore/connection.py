@@ -1,9 +1,9 @@
-"""The calls to Firestore: each with a deadline of its own, made again for as long as it makes sense.
+"""The calls to Firestore, each with its timeout and retries.
 
-Facts this rests on (google-cloud-firestore 2.34, read in its source, 2026-09): by default a commit may take 60 s and is
-then repeated for 60 more, a read 300; transactions take neither timeout nor retry, so there are none here. A commit
-whose answer was lost may have been applied, and is then refused when it is made again: whoever gets LostRace looks what
-is there. `Conflict` is AlreadyExists and Aborted at once.
+Based on these facts (google-cloud-firestore 2.34, read in its source, 2026-09): by default a commit may take 60 s and
+is then repeated for 60 more, a read 300. Transactions take neither timeout nor retry, so this code uses none. A commit
+whose answer was lost may have been applied, and its retry is then refused: on LostRace the caller reads what is stored.
+`Conflict` stands for both AlreadyExists and Aborted.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CONTENTION = 10.0
-"""Seconds that one operation may take while there are answers, though only to say that another one was quicker."""
+"""Seconds that one operation may take while the database answers, even if each answer is a lost race."""
 
 
 QUICK = 10
-"""Documents that are read or written within milliseconds."""
+"""Documents that one call may hold: it still takes only milliseconds."""
 
 
 class LostRace(Exception):
-    """What a write was to find is not what is there: another one came between, or this very one went through."""
+    """A write's precondition failed: another write came first, or this same write was applied before."""
 
 
 class InvalidWrite(StoreUnavailable):
@@ -36,12 +36,12 @@ class InvalidWrite(StoreUnavailable):
 
 
 def unavailable(cause: BaseException | None) -> StoreUnavailable:
-    """By the name of its class alone: what a library says of it may hold a document's name or content."""
+    """Names only the error's class: a library's message may hold a document's name or content."""
     return StoreUnavailable(f"The store cannot be reached: {type(cause).__name__}.")
 
 
 def pause(patience: Patience, cause: Exception) -> None:
-    """Wait before an operation begins anew. Raises StoreUnavailable once its patience is over."""
+    """Wait before an operation is retried. Raises StoreUnavailable once its patience is over."""
     try:
         patience.pause(cause)
     except OutOfPatience as error:
@@ -55,16 +55,16 @@ class FirestoreRpc:
         self._database = f"projects/{project}/databases/{database}"
         self._root = f"{self._database}/documents"
         self._client = GrpcClient(_load, emulator)
-        # The emulator takes BatchWrite of an administrator alone; to the real service the credential says who calls.
+        # The emulator takes BatchWrite only from an administrator; the real service knows the caller by its credential.
         self._administrator = [("authorization", "Bearer owner")] if emulator else []
         self._closed = False
 
     def patience(self) -> Patience:
-        """That of an operation that begins now."""
+        """The patience of an operation that begins now."""
         return self._guarded(lambda: self._client.patience(CONTENTION))
 
     def commit(self, writes: Sequence[Write], patience: Patience) -> list[int]:
-        """All of the writes or none of them; the version of each document then. Raises LostRace and InvalidWrite."""
+        """Commit all writes or none. Returns each document's new version. Raises LostRace and InvalidWrite."""
         from google.api_core import exceptions
 
         request = {"database": self._database, "writes": [self._absolute(write) for write in writes]}
@@ -81,9 +81,8 @@ class FirestoreRpc:
         return [version_of(result.update_time) for result in type(response).pb(response).write_results]
 
     def batch(self, writes: Sequence[Write], patience: Patience) -> list[int]:
-        """Each of the writes by itself, at most 500 of them and one for a document; the gRPC status code of each.
-        Raises InvalidWrite where the batch is refused because of one of them; others may have been made (the emulator,
-        2026-11).
+        """Make each write separately, at most 500 and one per document. Returns the gRPC status code of each. Raises
+        InvalidWrite if one write makes Firestore refuse the batch; others may have been made (the emulator, 2026-11).
         """
         from google.api_core import exceptions
 
@@ -103,12 +102,12 @@ class FirestoreRpc:
         return [status.code for status in type(response).pb(response).status]
 
     def read(self, names: Collection[str], patience: Patience) -> dict[str, Any]:
-        """Those of the documents that exist, by name."""
+        """The documents that exist, by name."""
         found, _ = self._read(names, patience)
         return {document.name.removeprefix(f"{self._root}/"): document for document in found}
 
     def time(self, name: str, patience: Patience) -> datetime:
-        """The database's clock, as it is told with the document of this name, or with its absence."""
+        """The database's clock, read from its answer about the document of this name, which need not exist."""
         return self._read([name], patience)[1]
 
     def query(self, query: Mapping[str, Any], patience: Patience) -> list[Any]:
@@ -156,7 +155,7 @@ class FirestoreRpc:
         patience: Patience,
         quick: bool = False,
     ) -> list[Any]:
-        """The whole of an answer that comes in parts; again from the start where it breaks off."""
+        """The complete answer of a streaming call. If the stream breaks off, it starts over."""
         from google.api_core import exceptions
 
         def collect(client: "FirestoreClient", timeout: float) -> list[Any]:
@@ -168,7 +167,7 @@ class FirestoreRpc:
             raise unavailable(error) from error
 
     def _call(self, work: Callable[["FirestoreClient", float], T], patience: Patience, quick: bool = True) -> T:
-        """Raises, besides StoreUnavailable, whatever says that the call was understood and refused."""
+        """Raises StoreUnavailable, and the library's own error if the server understood the call and refused it."""
         return self._guarded(lambda: self._client.call(work, patience, quick))
 
     def _guarded(self, call: Callable[[], T]) -> T:
@@ -182,7 +181,7 @@ class FirestoreRpc:
             raise unavailable(error.__cause__) from error
         except (GoogleAuthError, OSError) as error:
             raise unavailable(error) from error
-        except ValueError as error:  # grpc's word on a channel that was closed meanwhile
+        except ValueError as error:  # grpc raises it if the channel was closed in the meantime
             if not self._closed:
                 raise
             raise unavailable(error) from error

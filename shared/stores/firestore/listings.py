@@ -1,7 +1,7 @@
 """The listings of Firestore: the documents of a page, and where it ends.
 
-A failed receipt with our echo marks its record. One without it marks its own document, which its record is found by;
-that of a message which is none of ours leads to nothing.
+A failed receipt with our echo marks its record. One without an echo marks its own document, which leads to the record;
+if the message is not ours, it leads to none.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from shared.stores.firestore.schema import RECEIPTS, RECORDS
 def documents_of_page(
     rpc: FirestoreRpc, listing: Listing, tenant: str | None, after: Cursor | None, limit: int, patience: Patience
 ) -> tuple[Sequence[Any], Cursor | None]:
-    """The documents of a page without their content, and the cursor of its end where it is not the last."""
+    """The documents of a page without their content, and the cursor of its end unless it is the last page."""
     collection, last_tenant, last_name = after or (RECORDS.name, "", "")
     if collection == RECEIPTS.name:
         return _by_provider_ids(rpc, tenant, last_name, min(limit, MOST_IN), patience)
@@ -45,7 +45,7 @@ def keys_with_prefix(rpc: FirestoreRpc, prefix: str, limit: int, patience: Patie
 
 
 def correlation_ids_with_prefix(rpc: FirestoreRpc, prefix: str, limit: int, patience: Patience) -> Sequence[str]:
-    """The first correlation ids that begin with this, each by a query of its own: Firestore knows no DISTINCT."""
+    """The first correlation ids that begin with this, one query each: Firestore has no DISTINCT."""
     found: list[str] = []
     while len(found) < limit:
         query = next_correlation_id(found[-1] if found else prefix, prefix + BEYOND_IDS, is_behind=bool(found))

@@ -19,7 +19,7 @@ def marks_of(document: Any) -> Marks:
 
 
 def changing_marks(id: str, before: Marks, after: Marks) -> Write:
-    """The write of the marks that differ, refused unless the stored ones are `before`."""
+    """The write of the marks that differ. Firestore refuses it unless the stored marks are `before`."""
     return _writing(id, changes(before, after)) | {"current_document": unless_changed(before.version)}
 
 

@@ -28,7 +28,7 @@ def equal(field: str, value: str, then: str | None = None) -> dict[str, Any]:
 
 
 def overdue_page(before: datetime, limit: int, last: Any | None) -> dict[str, Any]:
-    """State and time of the next records to be swept, behind `last`, the last document of the page before."""
+    """State and time of the next records to sweep. `last` is the last document of the page before."""
     query = {
         "from_": _FROM,
         "select": {"fields": [{"field_path": "state"}, {"field_path": "sweep_at"}]},
@@ -58,7 +58,7 @@ def listed_page(listing: Listing, tenant: str | None, limit: int, last: tuple[st
 
 
 def refused_unechoed_page(limit: int, last: str | None) -> dict[str, Any]:
-    """The next documents of receipts without an echo that hold a failed one: their names alone."""
+    """The names of the next documents that hold a failed receipt without an echo."""
     query = {
         "from_": [{"collection_id": RECEIPTS.name}],
         "select": {"fields": [{"field_path": "__name__"}]},
@@ -70,7 +70,7 @@ def refused_unechoed_page(limit: int, last: str | None) -> dict[str, Any]:
 
 
 def of_provider_ids(hashes: Sequence[str]) -> dict[str, Any]:
-    """The records with one of these hashes, MOST_IN of them at most, without their content."""
+    """The records with one of these hashes, without their content. Takes at most MOST_IN hashes."""
     values = {"array_value": {"values": [value_of(id_hash) for id_hash in hashes]}}
     where = {"field_filter": {"field": {"field_path": "id_hash"}, "op": "IN", "value": values}}
     return {"from_": _FROM, "select": _LEAN, "where": where}
@@ -82,7 +82,7 @@ def records_between(first: Any, beyond: Any, limit: int) -> dict[str, Any]:
 
 
 def next_correlation_id(first: str, beyond: str, is_behind: bool) -> dict[str, Any]:
-    """A record with the first correlation id from `first` on, or behind it, and before `beyond`: that field alone."""
+    """The next correlation id from `first` on (`is_behind`: after it) and before `beyond`: one record, that field."""
     op = "GREATER_THAN" if is_behind else "GREATER_THAN_OR_EQUAL"
     return _ids_between("correlation_id", op, value_of(first), value_of(beyond), 1)
 
@@ -102,7 +102,7 @@ def _ids_between(field: str, op: str, first: Any, beyond: Any, limit: int) -> di
 
 
 def oldest_of(field: str) -> dict[str, Any]:
-    """The record with the earliest pending_since or dead_since: each is there only in that state."""
+    """The record with the earliest pending_since or dead_since. Records have each field only in that state."""
     return {
         "from_": _FROM,
         "select": {"fields": [{"field_path": field}]},

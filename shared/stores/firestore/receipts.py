@@ -1,4 +1,4 @@
-"""Notes: the receipts of one webhook as writes, those of one message together."""
+"""Notes: the receipts of one webhook as writes, one write for all receipts of a message."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ TOGETHER = 100
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One write, and the places of the receipts that are in it."""
+    """One write, and the positions of its receipts in the input."""
 
     write: Write
     places: tuple[int, ...]
 
 
 def notes_of(receipts: Sequence[NotedReceipt], expire_at: datetime) -> list[list[Note]]:
-    """The receipts as writes, in layers: within one, no document is written twice. `expire_at` is that of receipts
+    """The receipts as writes, in layers. Within a layer no document is written twice. `expire_at` is for receipts
     without an echo.
     """
     by_name: dict[str, list[Note]] = {}

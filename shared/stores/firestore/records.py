@@ -1,9 +1,10 @@
-"""Documents: what is stored of a record and of its receipts, and the writes that change them.
+"""Documents: how a record and its receipts are stored, and the writes that change them.
 
-A record's fields are fields of its document, times are timestamps, so that queries, TTL and a person at the console can
-use them. Payload, metadata and the log of attempts are JSON text: Firestore has no arrays in arrays, no integers over
-64 bits and at most 20 levels (https://cloud.google.com/firestore/quotas, 2026-09). None is an absent field: an index
-would hold a null. Requests are plain dicts in the form of google.firestore.v1; this module does not need the library.
+A record's fields are fields of its document and times are timestamps, so that queries, TTL and an operator at the
+console can use them. Payload, metadata and the log of attempts are JSON text: Firestore has no arrays in arrays, no
+integers over 64 bits and at most 20 levels (https://cloud.google.com/firestore/quotas, 2026-09). None is an absent
+field, because an index would hold a null. Requests are plain dicts in the form of google.firestore.v1; this module does
+not need the library.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,7 +23,7 @@ Write = dict[str, Any]
 
 _TEXTS = frozenset({"payload", "metadata", "attempts_log"})
 _OTHER_BYTES = 2048
-"""Of a record's document without its texts; most have half of it."""
+"""Bytes of a record's document without its texts; most have half as many."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -70,18 +71,18 @@ def record_of(document: Any) -> Delivery:
 
 
 def lean_record_of(document: Any) -> Delivery:
-    """The same of a document that was asked for without payload and metadata. Raises UnknownState."""
+    """The record in a document that was read without payload and metadata. Raises UnknownState."""
     document.fields["payload"].string_value = "{}"
     return without_content(record_of(document))
 
 
 def id_hash_of(record: Delivery) -> str | None:
-    """What finds a record, and its receipts without an echo, by the provider's id."""
+    """The hash that finds a record, and its receipts without an echo, by the provider's id."""
     return provider_id_hash(record.provider, record.provider_id) if record.provider_id else None
 
 
 def version_of(update_time: Any) -> int:
-    """When a document was last changed, in nanoseconds; one that is deleted and made anew has a later one."""
+    """When a document was last changed, in nanoseconds. A document that is deleted and recreated has a later time."""
     return int(update_time.seconds) * 1_000_000_000 + int(update_time.nanos)
 
 
@@ -91,19 +92,19 @@ def name_of(write: Write) -> str:
 
 
 def size_of(write: Write) -> int:
-    """About how many bytes a record's write has, its texts being the only parts that may be long."""
+    """The approximate bytes of a record's write. Only its texts may be long."""
     texts = (write["update"]["fields"].get(name, {}).get("string_value", "") for name in _TEXTS)
     return _OTHER_BYTES + sum(len(text.encode()) for text in texts)
 
 
 def creating(record: Delivery) -> Write:
-    """The write that makes a record, refused where there is one."""
+    """The write that creates a record, refused if it exists."""
     return {"update": _document(record_name(record.key), fields_of(record)), "current_document": {"exists": False}}
 
 
 def changing(before: Delivery, after: Delivery) -> Write:
-    """The write of what differs, refused unless the stored record is `before`. The payload, which never differs, is
-    not sent again; and what a newer version added is left as it is.
+    """The write of what differs, refused unless the stored record is `before`. The payload never changes and is not
+    sent again. Fields that a newer version added stay as they are.
     """
     old, new = fields_of(before), fields_of(after)
     mask = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
@@ -115,7 +116,7 @@ def changing(before: Delivery, after: Delivery) -> Write:
 
 
 def unless_changed(version: int | None) -> dict[str, Any]:
-    """The precondition that a document still has this version; None: that there is none."""
+    """The precondition that a document still has this version; for None, that it does not exist."""
     if version is None:
         return {"exists": False}
     seconds, nanos = divmod(version, 1_000_000_000)
@@ -126,7 +127,7 @@ def unless_changed(version: int | None) -> dict[str, Any]:
 
 
 def noting(key: str, round_: int, kind: ReceiptKind, at: datetime, code: int | None, id_hash: str) -> Write:
-    """The write of a receipt into its record, refused where there is none."""
+    """The write of a receipt into its record, refused if the record does not exist."""
     path = f"receipts.{_quoted(str(round_))}.{_quoted(_entry(kind, code, id_hash))}"
     return {
         "update": _document(record_name(key), _marked(kind)),
@@ -147,7 +148,7 @@ def noting_unechoed(kind: ReceiptKind, at: datetime, code: int | None, id_hash: 
 
 
 def noting_together(one: Write, other: Write) -> Write:
-    """Two such writes to one document as one: of two times for a receipt the earlier stands."""
+    """Two such writes to one document, merged: the earlier of two times for a receipt is kept."""
     earliest: dict[str, Any] = {}
     for transform in (*one["update_transforms"], *other["update_transforms"]):
         path = transform["field_path"]
@@ -167,7 +168,7 @@ def _time_in(transform: Mapping[str, Any]) -> int:
 
 
 def _marked(kind: ReceiptKind) -> Fields:
-    """What a failed receipt sets beside itself. Blind, so that a mark may outlive its reason; readers look again."""
+    """The mark that a failed receipt sets. It is a blind write, so it may outlive its reason; readers check again."""
     return {"mark": value_of(Listing.REFUSED)} if kind is ReceiptKind.FAILED else {}
 
 
@@ -184,7 +185,7 @@ def unechoed_in(document: Any) -> Iterator[Receipts]:
 
 
 def _entry(kind: ReceiptKind, code: int | None, id_hash: str) -> str:
-    """Failures of different codes are kept apart: of one time the lesser code stands, and that is told when read."""
+    """Failures of different codes are kept apart: readers decide that, at equal times, the lower code counts."""
     return f"{kind}.{id_hash}" + (f".{code}" if kind is ReceiptKind.FAILED and code is not None else "")
 
 
@@ -239,7 +240,7 @@ def plain_of(value: Any) -> Any:
 
 
 def time_of(timestamp: Any) -> datetime:
-    """A timestamp as a datetime in UTC, to the microsecond, which is as fine as Firestore keeps it."""
+    """A timestamp as a datetime in UTC, to the microsecond, which is Firestore's precision."""
     return _EPOCH + timedelta(seconds=timestamp.seconds, microseconds=timestamp.nanos // 1000)
 
 

@@ -1,7 +1,7 @@
-"""The Firestore store: the records of a deployment, one document each, without a transaction anywhere.
+"""The Firestore store: one document per record, without transactions.
 
-A record is created only where there is none, changed only as it was read (by its update time), and a plan is one
-commit. So an operation may be repeated: what was refused is read again and decided again.
+A record is created only if it does not exist and changed only if its update time is still the one that was read. A
+plan is one commit. So an operation may be repeated: after a refused write the record is read and decided on again.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -60,10 +60,10 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _PROBE = record_name("ping")
-"""A document that never exists: to ask for it costs one read."""
+"""A document that never exists: asking for it costs one read."""
 
 _TURNS = 64
-"""Keys share them, by their hash: more than there are threads, so that two keys seldom wait for one another."""
+"""Keys share these locks by hash. There are more locks than threads, so two keys seldom wait for each other."""
 
 
 IN_FLIGHT = 4
@@ -73,8 +73,8 @@ answered refused writes only after seconds (measured 2026-11-28).
 
 
 class FirestoreStore:
-    """The `Store` port on one Firestore database. A call that nothing answers is over within about 2 s, one that others
-    get ahead of within 10. Connects when first used, so that it may be made before a fork.
+    """The `Store` port on one Firestore database. A call ends within about 2 s if the database does not answer, within
+    10 s if it keeps losing races. It connects on first use, so it may be created before a fork.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class FirestoreStore:
         self._rpc.close()
 
     def create(self, record: Delivery) -> Created | Exists:
-        """Exists may mean this very call: the library's answer to a write that it made twice."""
+        """Exists may refer to this same call, if the library retried a write whose first try was applied."""
         patience, write = self._rpc.patience(), creating(record)
         while True:
             try:
@@ -122,8 +122,8 @@ class FirestoreStore:
         return self._find(key, self._rpc.patience())
 
     def change(self, key: str, decide: Decide, seen: Delivery | None = None) -> Step:
-        """Writes only if the record is still what was decided on; else decides again on what there is now, the threads
-        of a process one after the other: they would only refuse one another.
+        """Writes only if the record is unchanged since it was read; otherwise reads and decides again. Then the threads
+        of a process go one at a time, since they would make each other lose the race.
         """
         patience = self._rpc.patience()
         found = seen if _current(seen) else self._find(key, patience)
@@ -144,7 +144,7 @@ class FirestoreStore:
             try:
                 self._rpc.commit([write], patience)
                 return True
-            except LostRace as lost:  # also the word on a database that does not exist: so look
+            except LostRace as lost:  # a database that does not exist answers the same, so read
                 if not self._rpc.read([record_name(echo.key)], patience):
                     return False
                 pause(patience, lost)
@@ -164,7 +164,7 @@ class FirestoreStore:
         return [results[place] for place in range(len(receipts))]
 
     def overdue(self, before: datetime, limit: int) -> Sequence[str]:
-        """Goes on behind records of a newer version's states, which it leaves alone, until it has as many as asked."""
+        """Skips records in states of a newer version, and reads on until it has `limit` records."""
         patience, keys, last = self._rpc.patience(), list[str](), None
         while len(keys) < limit:
             page = self._rpc.query(overdue_page(before, limit, last), patience)
@@ -178,7 +178,7 @@ class FirestoreStore:
         patience = self._rpc.patience()
         states = [*sorted(OPEN_STATES), State.DEAD]
         counts = {state: self._rpc.count(equal("state", state, then="tenant"), patience) for state in states}
-        # Not those that only a receipt without an echo marks: they would have to be looked up, each by its provider id.
+        # Excludes records that only a receipt without an echo marks: each would need a look-up by its provider id.
         receipts_failed = self._rpc.count(equal("mark", Listing.REFUSED, then="tenant"), patience)
         pending, dead = (self._oldest(field, patience) for field in ("pending_since", "dead_since"))
         return Backlog(counts, pending, receipts_failed, dead)
@@ -250,7 +250,7 @@ class FirestoreStore:
         return self._with_receipts([(record_of(document), document) for document in documents], patience)
 
     def _with_receipts(self, found: Sequence[tuple[Delivery, Any]], patience: Patience) -> list[Delivery]:
-        """The records with all their receipts; those without an echo are asked for where there is a provider's id."""
+        """The records with all their receipts. Receipts without an echo are read if the record has a provider's id."""
         hashes = {record_id_hash(record) for record, _ in found} - {None}
         names = [receipts_name(id_hash) for id_hash in hashes if id_hash]
         unechoed = self._rpc.read(names, patience) if names else {}
@@ -261,7 +261,7 @@ class FirestoreStore:
     def _each(
         self, work: Callable[[list[T]], list[R]], parts: Sequence[list[T]], deadline: Deadline
     ) -> list[R | Exception]:
-        """What `work` makes of the items of each part, several parts at a time."""
+        """The results of `work` for the items of each part, several parts at a time."""
         results: list[R | Exception] = []
         for part, made in zip(parts, self._in_flight.each(work, parts, deadline, too_slow()), strict=True):
             results += [made] * len(part) if isinstance(made, Exception) else made
@@ -278,7 +278,7 @@ class FirestoreStore:
             names = {name_of(writes[place]): place for place in places if place not in results}
             found = self._rpc.read(names, patience) if names else {}
             results |= {names[name]: self._exists(document, patience) for name, document in found.items()}
-            if len(found) < len(names):  # deleted since they were refused
+            if len(found) < len(names):  # deleted since their writes were refused
                 pause(patience, LostRace())
         return [results[place] for place in range(len(writes))]
 
@@ -316,7 +316,7 @@ class FirestoreStore:
         return before, replace(after, version=version)
 
     def _until_won(self, key: str, again: Callable[[], T], patience: Patience) -> T:
-        """`again`, until it loses no race."""
+        """Repeat `again` until it loses no race."""
         with self._in_turn(key, patience):
             while True:
                 try:
@@ -325,7 +325,7 @@ class FirestoreStore:
                     pause(patience, lost)
 
     def _write(self, write: Write) -> None:
-        """A blind write: it may be made twice."""
+        """A blind write, which may be made twice."""
         patience = self._rpc.patience()
         while True:
             try:
@@ -346,17 +346,17 @@ class FirestoreStore:
 
 
 def _current(seen: Delivery | None) -> bool:
-    """Whether a decision may rest on it. Its version tells of every write to its document, and a receipt without an
-    echo is in another one, which only a record with a provider's id has.
+    """Whether a decision may be based on `seen`. Its version covers every write to its document, but not receipts
+    without an echo: they are in another document, which only a record with a provider's id has.
     """
     return seen is not None and seen.version is not None and not seen.provider_id
 
 
 def _writes(key: str, found: Delivery | None, step: Step, existing: Collection[str]) -> list[Write]:
-    """The writes of a step, its record's first; without the records that are there already."""
+    """The writes of a step, its record's first, without the records that exist already."""
     if step.write is None and not step.create:
         return []
-    record = step.write or found  # where only others are created, what that was decided on must still stand
+    record = step.write or found  # if the step only creates others, the record it was decided on must be unchanged
     if record is not None and record.key != key:
         raise ValueError("A change writes the record that it was asked to change.")
     writes = [creating(other) for other in step.create if record_name(other.key) not in existing]

@@ -1,4 +1,4 @@
-"""One Redis server as the store calls it: its connections, its scripts, its patience, and what its refusals mean."""
+"""The client of one Redis server: connections, scripts, timeouts and retries, and the meaning of its errors."""
 
 import hashlib
 import os
@@ -18,27 +18,29 @@ Value = str | int
 
 CONNECT_SECONDS = 1.0
 PATIENCE = 2.0
-"""A server that is frozen or gone is told from a slow one by then. A look-up of its name in the DNS is not bounded by
-this: give REDIS_URL an address, or a name that the machine itself resolves.
+"""Seconds after which a server counts as down rather than slow. A DNS look-up of its name is not bounded by this: give
+REDIS_URL an address, or a name that the machine itself resolves.
 """
 
 FIRST_TRY = 0.7
-"""Of a call that takes milliseconds where all is well, on a connection that may have gone silent without a word: an
-instance slept for an hour, a firewall or a failover forgot it. The rest of the patience is for a new connection. Once
-the server did not answer within it, each call has all of the patience, until it answers quickly again.
+"""Timeout of a first try, which normally takes milliseconds. The connection may be dead without notice: the instance
+slept for an hour, or a firewall or a failover dropped it. The rest of the patience is for a new connection. Once the
+server missed this timeout, each call gets all of the patience, until the server answers quickly again.
 """
 
 QUICK = 10
-"""Scripts that run within milliseconds, in one round trip."""
+"""Scripts in one round trip: together they run within milliseconds."""
 
 _MORE_THAN_THREADS = 10_000
-"""A thread holds at most one connection, and a service bounds its threads; redis-py's own 100 would refuse the rest."""
+"""A thread holds at most one connection, and a service bounds its threads. redis-py's default of 100 could refuse some
+of them.
+"""
 
 
 class RedisClient:
-    """The server at `url`, for all threads of a process. Connects when first used, and anew in a process that was
-    forked since: a child never touches the connections or the locks of its parent. `ca_certs`: in PEM, an authority
-    that signs for this server and for no other.
+    """The server at `url`, for all threads of a process. It connects on first use, and again in a forked process: a
+    child never touches the connections or the locks of its parent. `ca_certs` is, in PEM, an authority that signs only
+    for this server.
     """
 
     def __init__(self, url: str, ca_certs: str | None = None) -> None:
@@ -57,7 +59,7 @@ class RedisClient:
 
             try:
                 return redis.evalsha(_sha(script), 0, *arguments)
-            except NoScriptError:  # a server that was started anew; EVAL loads it too
+            except NoScriptError:  # the server was restarted; EVAL loads the script too
                 return redis.eval(script, 0, *arguments)
 
         return self._quickly(work)
@@ -70,7 +72,7 @@ class RedisClient:
 
             try:
                 return _piped(redis, script, calls)
-            except NoScriptError:  # none of them ran: it is the first one's answer
+            except NoScriptError:  # none ran: the first call already answers this
                 redis.script_load(script)
                 return _piped(redis, script, calls)
 
@@ -78,10 +80,10 @@ class RedisClient:
 
     def command(self, *words: Value) -> Any:
         """What one command returns. Raises StoreUnavailable."""
-        return self._quickly(lambda redis: redis.execute_command(*words))  # type: ignore[no-untyped-call]  # it has none
+        return self._quickly(lambda redis: redis.execute_command(*words))  # type: ignore[no-untyped-call]
 
     def check(self) -> None:
-        """Raise StoreUnavailable where the server cannot be written to, or may throw away what it was given."""
+        """Raise StoreUnavailable if the server takes no writes or may evict records."""
         self.command("SET", "pombo:ping", "1")
         self._quickly(_must_keep)
 
@@ -93,12 +95,12 @@ class RedisClient:
                 redis.connection_pool.disconnect()
 
     def _quickly(self, work: Callable[["Redis"], T]) -> T:
-        """`work`, and where nothing is heard for FIRST_TRY once more on a new connection, for the rest of the patience.
-        What was sent may have been carried out: sent again it does no harm (see `retry` below).
+        """Run `work`. After FIRST_TRY without an answer, retry once on a new connection, with the rest of the patience.
+        The first try may have been carried out; a second one does no harm (see `retry` below).
         """
         from redis.exceptions import TimeoutError
 
-        if self._is_quick_in != os.getpid():  # as in a process's first call, which pays for the connection
+        if self._is_quick_in != os.getpid():  # also in a process's first call, which includes connecting
             return self._call(work, PATIENCE)
         try:
             return self._call(work, FIRST_TRY)
@@ -108,7 +110,7 @@ class RedisClient:
         return self._call(work, PATIENCE - FIRST_TRY)
 
     def _forget_idle(self) -> None:
-        """What one connection met, those that have idled beside it have met too."""
+        """Drop the idle connections: what broke one has broken the others too."""
         for (pid, _), redis in list(self._made.items()):
             if pid == os.getpid():
                 redis.connection_pool.disconnect(inuse_connections=False)
@@ -130,7 +132,7 @@ class RedisClient:
         return result
 
     def _redis(self, seconds: float) -> "Redis":
-        """The connections whose answers may take so long: redis-py keeps a timeout with a connection."""
+        """The pool with this timeout: redis-py keeps a timeout per connection."""
         known = (os.getpid(), seconds)
         redis = self._made.get(known)
         if redis is None:
@@ -150,18 +152,18 @@ class RedisClient:
                 self._url,
                 socket_connect_timeout=CONNECT_SECONDS,
                 socket_timeout=seconds,
-                # Once more where a connection broke, at once: an idle one that a firewall or a failover had cut. What
-                # was sent may have been carried out. Sent again it does no harm: a commit finds its own version and
-                # says so, a receipt and a mark are blind, and one that lost to a later write is refused and decided
-                # anew, where the token tells. Not after a timeout, which `_quickly` and the callers look after.
+                # If a connection broke (a firewall or a failover cut an idle one), retry once, at once. The first try
+                # may have been carried out. A second does no harm: a commit finds its own version and reports success,
+                # receipts and marks are blind writes, and a commit that lost to a later write is refused and decided
+                # again by the token. Timeouts are not retried here but by `_quickly` and the callers.
                 retry=Retry(NoBackoff(), 1, supported_errors=(ConnectionError,)),
-                # An idle connection is looked at before it is used, and kept alive by TCP: a PING could only fail
-                # where the command itself fails, at the price of a round trip.
+                # redis-py checks an idle connection before use, and TCP keeps it alive. A PING would only fail when
+                # the command itself fails, and cost a round trip.
                 health_check_interval=0,
                 max_connections=_MORE_THAN_THREADS,
                 decode_responses=True,
-                protocol=2,  # 3 brings a handshake, and messages that the server pushes: nothing here needs them
-                driver_info=None,  # two round trips for each connection, to say which library this is
+                protocol=2,  # 3 adds a handshake and pushed messages, which nothing here needs
+                driver_info=None,  # it costs two round trips per connection, to name this library
             )
         except (ValueError, TypeError):  # from None: it quotes the address, which may hold the password
             raise StoreUnavailable("REDIS_URL must be an address like rediss://:password@10.0.0.3:6379/0.") from None
@@ -179,18 +181,18 @@ def _piped(redis: "Redis", script: str, calls: Sequence[Sequence[Value]]) -> lis
 
 
 def _sha(script: str) -> str:
-    """What Redis knows a script by."""
+    """The name by which Redis knows a script."""
     return hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
 
 
 def _must_keep(redis: "Redis") -> None:
-    """Raise StoreUnavailable where the server evicts records, or is a part of a cluster."""
+    """Raise StoreUnavailable if the server evicts records or is part of a cluster."""
     from redis.exceptions import NoPermissionError
 
     try:
         # Not CONFIG, which managed Redis does not allow.
         told = redis.info()
-    except NoPermissionError:  # it will not say: docs/stores.md says what it must be
+    except NoPermissionError:  # INFO is forbidden: docs/stores.md says how the server must be configured
         return
     policy = told.get("maxmemory_policy", "noeviction")
     if policy != "noeviction":
@@ -200,7 +202,7 @@ def _must_keep(redis: "Redis") -> None:
 
 
 def _sentence(error: Exception) -> str:
-    """What is wrong, from the error's type and Redis's own word for it: never its text, which may hold anything."""
+    """What is wrong, from the error's type and Redis's error code. Never its text, which may be private."""
     from redis import exceptions
 
     match error:

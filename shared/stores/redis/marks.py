@@ -1,4 +1,4 @@
-"""The marks of one sender or backend as the scripts of the Redis store take them and give them: a field for each."""
+"""The marks of one sender or backend in the form of the Redis store's scripts: a field for each mark."""
 
 from collections.abc import Mapping
 
@@ -15,7 +15,7 @@ def marks_name(id: str) -> str:
 
 
 def as_marks(fields: Mapping[str, str]) -> Marks:
-    """What the hash of marks holds. Raises UnknownState."""
+    """The marks in a hash. Raises UnknownState."""
     version = fields.get("version")
     plain = {name: from_json(fields[name]) for name in KINDS if name in fields}
     return decode(plain, None if version is None else int(version))

@@ -1,4 +1,4 @@
-"""Records as the scripts of the Redis store take them and give them."""
+"""Records in the form of the Redis store's scripts."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ from shared.stores.records import new_version, receipts_of, with_receipts, witho
 COUNTED = (*sorted(OPEN_STATES), State.DEAD)
 
 LEAST_LIFE = timedelta(seconds=60)
-"""What expires now is still there for whoever just wrote it, however far our clock and Redis's are apart."""
+"""A record that expires now still exists for its writer, however far our clock and Redis's are apart."""
 
 _UNREAD = "unread"
-"""No record's version: a write that is based on it is refused, and told what is there."""
+"""A version that no record has: a write based on it is refused and gets what is stored."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -31,7 +31,7 @@ Value = str | int
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
-    """A record as it was found, all that is stored of it, and the version that a write based on it must name."""
+    """A record as found, everything stored of it, and the version that a write based on it must name."""
 
     record: Delivery
     plain: Mapping[str, Any]
@@ -39,18 +39,18 @@ class StoredRecord:
 
 
 def seen_before(record: Delivery) -> StoredRecord:
-    """The record as a caller has seen it. It has a version only where `plain` holds nothing that we could lose."""
+    """The record as a caller has seen it. It has a version only if writing `plain` would lose nothing."""
     return StoredRecord(record, {}, _UNREAD if record.version is None else str(record.version))
 
 
 def as_stored(found: Sequence[Sequence[str]] | None) -> StoredRecord | None:
-    """What the scripts say of a record. Raises UnknownState."""
+    """The record from a script's answer. Raises UnknownState."""
     if found is None:
         return None
     fields, unechoed = (pairs(flat) for flat in found)
     plain = from_json(fields["body"])
-    # One with fields of a newer version is handed out without a version: whoever brings it back as seen does not have
-    # those, so that the record is read again before it is written.
+    # A record with fields of a newer version is returned without a version: its `seen` would lack those fields, so the
+    # record must be read again before it is written.
     record = decode(plain, version=None if _newer(plain) else int(fields["version"]))
     echoed = [_echoed(name, value) for name, value in fields.items() if name.startswith("receipt:")]
     by_id = [_receipts(kind, value, _id_hash(record)) for kind, value in unechoed.items()]
@@ -58,7 +58,7 @@ def as_stored(found: Sequence[Sequence[str]] | None) -> StoredRecord | None:
 
 
 def creation(record: Delivery, version: int, now: datetime) -> list[Value]:
-    """The arguments of a commit that makes one record, if there is none."""
+    """The arguments of a commit that creates one record if it does not exist."""
     return [record.key, "", version, 1, *_row(record, now)]
 
 
@@ -74,7 +74,7 @@ def commit(key: str, before: StoredRecord | None, step: Step, version: int, now:
 
 
 def handed_on(step: Step, before: StoredRecord | None, version: int, joins: bool) -> Step:
-    """The step once it is stored. Its record is current for the next change, unless there is more to it than the step
+    """The step once it is stored. Its record is current for the next change, unless the store has more than the step
     knows: receipts that waited for this provider's id, or fields of a newer version.
     """
     if step.write is None:
@@ -104,7 +104,7 @@ def asking_for(listing: Listing, after: Cursor | None, limit: int) -> list[Value
 
 
 def as_page(answer: Sequence[Any], tenant: str | None) -> Page:
-    """What the script says of a page: of all tenants, since a set knows none."""
+    """The page from a script's answer. The script covers all tenants, because a set does not know the tenant."""
     found, ends_at = answer
     records: list[Delivery] = []
     unread = 0
@@ -120,7 +120,7 @@ def as_page(answer: Sequence[Any], tenant: str | None) -> Page:
 
 
 def ids_in(name: str) -> Sequence[str]:
-    """The key of a record, or the correlation id of an index; none of any other name in the server."""
+    """The key of a record, or the correlation id of an index; empty for any other name in the server."""
     _, sort, id = name.split(":", 2)
     return [id] if sort in ("record", "correlation") else []
 
@@ -144,7 +144,7 @@ def _row(record: Delivery, now: datetime, over: Mapping[str, Any] | None = None)
         record.correlation_id,
         microseconds(record.received_at) if record.state in COUNTED else "",
         microseconds(record.sweep_at) if record.sweep_at and record.state in OPEN_STATES else "",
-        # The time that is left, not the moment: so our clock's distance from Redis's shortens no retention.
+        # The time left, not the moment, so that a difference between our clock and Redis's shortens no retention.
         _milliseconds(record.expire_at - now) if record.expire_at else "",
         mark_of(record) or "",
     ]
@@ -178,6 +178,6 @@ def _receipts(kind: str, value: str, id_hash: str) -> Receipts:
 
 
 def pairs(flat: Iterable[str]) -> dict[str, str]:
-    """A hash as Redis gives it to a script: names and values in turn."""
+    """A hash from Redis's flat list of names and values in turn."""
     each = iter(flat)
     return dict(zip(each, each, strict=True))

@@ -1,4 +1,4 @@
-"""The scripts of the Redis store: each is one round trip and one change, wholly there or not at all.
+"""The scripts of the Redis store: each is one round trip and one atomic change.
 
     pombo:record:<key>            hash  version, body, what the indexes need, and a field for each receipt with an echo
     pombo:unechoed:<id hash>      hash  the receipts without one, by kind
@@ -9,13 +9,13 @@
     pombo:listed:<mark>           zset  keys of the records with this mark, by the moment they expire (or never)
     pombo:marks:<id>              hash  version, and the marks of one sender or backend, a field for each
 
-Redis runs one script at a time, so there is no lock and no race inside one. It undoes nothing: a script checks all
-there is to check before its first write, and that write is an HSET, which Redis refuses when it is out of memory, a
-replica, or unable to write its file; after it no write of the same script is refused.
+Redis runs one script at a time, so a script needs no lock and has no race. Redis does not roll back, so a script makes
+all its checks before its first write. That write is an HSET, which Redis refuses if it is out of memory, a replica, or
+unable to write its file; after it Redis refuses no write of the same script.
 
 A score is a double and holds whole numbers up to 2^53 exactly: microseconds from 1970 to the year 2255. `version` is a
-random number, new with every write and with every receipt that says something new, one without an echo too: so it
-alone tells whether what was decided still stands. The keys are computed, not declared: no Redis Cluster.
+random number, new with every write and with every receipt that adds something, also without an echo. So the version
+alone tells whether a decision is still valid. The keys are computed, not declared: no Redis Cluster.
 """
 
 _SHARED = """
@@ -23,7 +23,7 @@ local function name(key)
   return 'pombo:record:' .. key
 end
 
--- A receipt is '<microseconds>:<code>'. Of two, the earlier stands; at one moment, that of the lower code, none first.
+-- A receipt is '<microseconds>:<code>'. The earlier of two is kept; at equal times the lower code, no code first.
 local function earlier(new, old)
   local new_at, new_code = string.match(new, '^(.*):(.*)$')
   local old_at, old_code = string.match(old, '^(.*):(.*)$')
@@ -33,7 +33,7 @@ local function earlier(new, old)
   return (tonumber(new_code) or -1) < (tonumber(old_code) or -1)
 end
 
--- All fields of the record, and the receipts without an echo that go with its id; false where there is none.
+-- All fields of the record, and the receipts without an echo for its id; false if there is no record.
 local function find(key)
   local fields = redis.call('HGETALL', name(key))
   if #fields == 0 then
@@ -48,7 +48,7 @@ local function find(key)
   return {fields, unechoed}
 end
 
--- A record that went without us, by an expiry of its own or a person's DEL, leaves these behind.
+-- A record that Redis expired or an operator deleted (DEL) leaves these behind.
 local function forget(key)
   redis.call('ZREM', 'pombo:sweep', key)
   for _, state in ipairs({'pending', 'leased', 'in_doubt', 'dead'}) do
@@ -103,7 +103,7 @@ COMMIT = (
 local function write(version, at)
   local key, body, state, id_hash, correlation_id, received_at, sweep_at, life, mark = unpack(ARGV, at, at + 8)
   local old = redis.call('HMGET', name(key), 'state', 'id_hash', 'correlation_id', 'mark')
-  -- The provider's id may be news, and a failed receipt without an echo have waited for it.
+  -- The provider's id may be new, and a failed receipt without an echo may have waited for it.
   if mark == '' and id_hash ~= '' and redis.call('HEXISTS', 'pombo:unechoed:' .. id_hash, 'failed') == 1 then
     mark = 'refused'
   end
@@ -134,7 +134,7 @@ end
 
 local key, expected, version, writes = unpack(ARGV, 1, 4)
 local stored = redis.call('HGET', name(key), 'version') or ''
--- Its own version: this very commit was sent before, and its answer was lost.
+-- Its own version: this same commit was sent before, and its answer was lost.
 if stored ~= version then
   if stored ~= expected then
     return {0, find(key)}
@@ -148,8 +148,8 @@ end
 return {1, writes == '1' and redis.call('EXISTS', 'pombo:unechoed:' .. ARGV[8]) or 0}
 """
 )
-"""ARGV: key, the version it must have ('' none at all), the new version, whether the first record is the change of it;
-then records to create, 9 values each. {1, receipts without an echo go with its id} or {0, what is there}.
+"""ARGV: key, the version it must have ('': it must not exist), the new version, whether the first record is its change;
+then records to create, 9 values each. {1, whether its id has receipts without an echo} or {0, what is stored}.
 """
 
 FIND = _SHARED + "return find(ARGV[1])"
@@ -247,18 +247,18 @@ local counts = {}
 for i, state in ipairs(ARGV) do
   counts[i] = redis.call('ZCARD', 'pombo:state:' .. state)
 end
--- A key that went by a DEL counts until a listing comes across it.
+-- A key removed by a DEL counts until a listing finds it.
 return {pending, dead, counts, redis.call('ZCOUNT', 'pombo:listed:refused', '(' .. now, '+inf')}
 """
 )
-"""ARGV: the states to count. {received_at of the oldest pending record, that of the oldest dead one, counts, how many
-a failed receipt marked}.
+"""ARGV: the states to count. {received_at of the oldest pending record, of the oldest dead one, counts, how many a
+failed receipt marked}.
 """
 
 CHANGE_MARKS = """
 local marks, expected, version = unpack(ARGV, 1, 3)
 local stored = redis.call('HGET', marks, 'version') or ''
--- Its own version: this very change was sent before, and its answer was lost.
+-- Its own version: this same change was sent before, and its answer was lost.
 if stored ~= version then
   if stored ~= expected then
     return {0, redis.call('HGETALL', marks)}
@@ -274,8 +274,8 @@ if stored ~= version then
 end
 return {1, {}}
 """
-"""ARGV: the hash, the version it must have ('' none at all), the new version; then the marks that differ, each by name
-and text ('' where it is gone). {1, nothing} or {0, what is there}.
+"""ARGV: the hash, the version it must have ('': it must not exist), the new version; then the marks that differ, each
+by name and text ('' if removed). {1, nothing} or {0, what is stored}.
 """
 
 LISTED = (
@@ -283,7 +283,7 @@ LISTED = (
     + """
 local set, score, key, limit = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
 
--- How many members stand up to the end of the page before: by score, and of one score by key.
+-- How many members there are up to the end of the page before, sorted by score, then by key.
 local first, beyond = 0, score and redis.call('ZCARD', set) or 0
 while first < beyond do
   local middle = math.floor((first + beyond) / 2)

@@ -1,4 +1,4 @@
-"""The Redis store: the records of many instances in one Redis server, for whom latency counts more than a disk."""
+"""The Redis store: the records of many instances in one Redis server, if latency matters more than durability."""
 
 import random
 import time
@@ -51,24 +51,24 @@ from shared.stores.redis.scripts import (
 )
 
 CONTENTION = 10.0
-"""Seconds that a change may lose one race after another, while others get through."""
+"""Seconds that a change may keep losing races."""
 
 PORTION = 250
-"""Scripts in one round trip, which keep the server for some 20 ms: so long others wait."""
+"""Scripts in one round trip. They occupy the server for some 20 ms, while other clients wait."""
 
 SEARCH_SECONDS = 10.0
-"""How long a search by a part of an id may take: some ten million names."""
+"""Seconds that a search by a part of an id may take: enough for some ten million names."""
 
 SEARCH_NAMES = 1000
-"""Names looked at in one round trip, which keeps the server for less than a millisecond."""
+"""Names checked in one round trip, which occupies the server for less than a millisecond."""
 
 _LONGEST_PAUSE = 0.05
 
 
 class RedisStore:
-    """The `Store` port on one Redis server, at a redis:// or rediss:// URL. Makes no connection before it is used.
+    """The `Store` port on one Redis server, at a redis:// or rediss:// URL. It connects on first use.
 
-    A call is one round trip, over within about 2 s. A 200 is worth what the server keeps: docs/stores.md.
+    A call is one round trip and ends within about 2 s. A 200 is only as durable as the server: docs/stores.md.
     """
 
     def __init__(self, url: str, limits: Limits, clock: Callable[[], datetime], ca_certs: str | None = None) -> None:
@@ -99,7 +99,7 @@ class RedisStore:
         return found.record if found else None
 
     def change(self, key: str, decide: Decide, seen: Delivery | None = None) -> Step:
-        """A refused commit brings what is there now, so a lost race costs one round trip and no read."""
+        """A refused commit returns what is stored now, so a lost race costs one round trip and no read."""
         before = seen_before(seen) if seen else self._find(key)
         for _ in _tries():
             step = decide(before.record if before else None)
@@ -116,11 +116,11 @@ class RedisStore:
         return bool(self._client.run(NOTE, *noted(echo, receipt, id_hash_of(receipt))))
 
     def note_unechoed_receipt(self, receipt: ReceiptReceived) -> None:
-        """Those of one message live as long as the last of them."""
+        """All receipts of a message expire together with the last one."""
         self._client.run(NOTE_UNECHOED, *noted_unechoed(receipt, id_hash_of(receipt), self._limits.receipt_retention))
 
     def note_receipts(self, receipts: Sequence[NotedReceipt], deadline: Deadline) -> Sequence[bool | Exception]:
-        """As `create_all`: those with an echo first, for one round trip runs one script."""
+        """As `create_all`. Receipts with an echo go first, because one round trip runs one script."""
         echoed = [(place, echo, receipt) for place, (echo, receipt) in enumerate(receipts) if echo]
         unechoed = [(place, receipt) for place, (echo, receipt) in enumerate(receipts) if not echo]
 
@@ -154,7 +154,7 @@ class RedisStore:
         return as_page(self._client.run(LISTED, *asking_for(listing, after, limit)), tenant)
 
     def purge(self, now: datetime, limit: int) -> int:  # noqa: ARG002 — the port's
-        """Nothing: what has expired Redis deletes by itself."""
+        """Nothing: Redis deletes what has expired."""
         return 0
 
     def by_correlation(self, correlation_id: str) -> Sequence[Delivery]:
@@ -164,8 +164,8 @@ class RedisStore:
         return next(iter(self._all(f"pombo:id:{provider_id_hash(provider, provider_id)}")), None)
 
     def ids_with_prefix(self, prefix: str, limit: int) -> Sequence[str]:
-        """Walks all names in the server, some at a time: no index of ids makes every write dearer for the rare look-up.
-        Raises StoreUnavailable where they are too many.
+        """Scans all names in the server, some at a time: an index of ids would slow every write for a rare look-up.
+        Raises StoreUnavailable if there are too many names.
         """
         give_up, cursor, found = time.monotonic() + SEARCH_SECONDS, 0, set[str]()
         while True:
@@ -198,7 +198,7 @@ class RedisStore:
         self._client.command(*noted_block(id, noted))
 
     def ping(self) -> None:
-        """Writes, since a server that can only be read takes no message; and asks whether it keeps what it is given."""
+        """Writes, since a read-only server can take no message, and checks that the server does not evict records."""
         self._client.check()
 
     def time(self) -> datetime:
@@ -225,11 +225,11 @@ def _created(done_and_found: Sequence[Any]) -> Created | Exists:
 
 
 def _tries() -> Iterator[None]:
-    """As long as there is patience, with a pause between two that grows and differs from everybody else's."""
+    """Tries until the patience is over, with growing random pauses between them."""
     give_up, pause = time.monotonic() + CONTENTION, 0.001
     while True:
         yield
         if time.monotonic() > give_up:
             return
-        time.sleep(random.uniform(0, pause))  # noqa: S311 — a pause, no secret
+        time.sleep(random.uniform(0, pause))  # noqa: S311 — a pause, not a secret
         pause = min(_LONGEST_PAUSE, pause * 2)

@@ -1,8 +1,8 @@
-"""TLS to a Redis server whose certificate comes from an authority of its own, as Memorystore's does.
+"""TLS to a Redis server whose certificate comes from a private authority, as Memorystore's does.
 
-redis-py adds an authority to those of the system. Here the one that is given counts alone, and the name in the
-certificate is not compared: whoever has a certificate of this authority is this server. (Memorystore puts its address
-into the common name, which Python does not read: https://github.com/envoyproxy/ratelimit/pull/409, 2023-04.)
+redis-py adds an authority to those of the system. This code trusts only the given authority and does not compare the
+name in the certificate: any certificate of this authority proves this server. (Memorystore puts its address into the
+common name, which Python does not read: https://github.com/envoyproxy/ratelimit/pull/409, 2023-04.)
 """
 
 import socket
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def connection_class(ca_certs: str) -> "type[SSLConnection]":
-    """Connections that believe these authorities (PEM) and no other. Raises ssl.SSLError where there is none in it."""
+    """Connections that trust only these authorities (PEM). Raises ssl.SSLError if the PEM holds none."""
     from redis import SSLConnection
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -1,7 +1,7 @@
-"""One SQLite file, shared by threads and processes: its connections, its schema, its transactions and their patience.
+"""One SQLite file, shared by threads and processes: connections, schema, transactions and their timeouts.
 
-A write waits for its turn among the threads of its process, then for the file among the processes. SQLite's own wait
-sleeps up to 100 ms between two looks, so that a busy process would starve an idle one; ours looks every 2 ms.
+A write waits first for its turn among the threads of its process, then for the file among the processes. SQLite's own
+wait sleeps up to 100 ms between two tries, so a busy process would starve an idle one. Ours tries every 2 ms.
 """
 
 import os
@@ -22,11 +22,11 @@ T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
 
 PATIENCE = 1.8
-"""Seconds without any progress after which the file counts as unreachable: as long as a remote call may take."""
+"""Seconds without progress after which the file counts as unreachable: as long as a remote call may take."""
 
 CONTENTION = 10.0
-"""Seconds that a write may wait in a queue that moves: 64 attempts at one record must all get an answer, and a
-webhook of a thousand events is not refused because its own threads keep one another waiting.
+"""Seconds that a write may wait in a moving queue: 64 attempts at one record must all get an answer, and a webhook of a
+thousand events must not be refused because its threads wait for each other.
 """
 
 _LOOK_EVERY = 0.002
@@ -34,10 +34,11 @@ _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_PROTOCOL})  # PROTOCOL: m
 
 
 class SqliteFile:
-    """Transactions on the file at `path`. It connects when first used, and lends a connection to one thread at a time.
+    """Transactions on the file at `path`. It connects on first use, and lends a connection to one thread at a time.
 
-    Safe across a fork as long as no other thread is inside a method at that moment: what is idle is closed before it
-    (https://www.sqlite.org/howtocorrupt.html, 2.6, a connection carried over a fork); else the child refuses.
+    It is safe across a fork if no other thread is inside a method at that moment: idle connections are closed before
+    the fork (https://www.sqlite.org/howtocorrupt.html, 2.6, a connection carried over a fork). Otherwise the child
+    refuses.
     """
 
     def __init__(self, path: Path) -> None:
@@ -53,12 +54,12 @@ class SqliteFile:
         os.register_at_fork(before=lambda: (close := forget()) and close())
 
     def read(self, work: Work[T]) -> T:
-        """The result of one statement or several; a writer holds up none of them."""
+        """The result of `work`, which only reads. A writer does not block it."""
         with self._translated():
             return self._patiently(work, self._bound(PATIENCE))
 
     def write(self, work: Work[T]) -> T:
-        """The result of `work`, committed and on the disk. Up to CONTENTION seconds while other threads get ahead."""
+        """The result of `work`, committed and on the disk. Waits up to CONTENTION seconds behind other threads."""
         left = self._bound(CONTENTION)
         with self._translated(), self._in_turn(left):
             result = self._patiently(lambda db: _transaction(db, work), left)
@@ -66,14 +67,14 @@ class SqliteFile:
             return result
 
     def close(self) -> None:
-        """Close all connections, those in use as soon as they are given back. For good."""
+        """Close all connections for good; those in use as soon as they are given back."""
         self._closed = True
         self._close_idle()
 
     # ---- patience
 
     def _bound(self, longest: float) -> Callable[[], float]:
-        """A function that tells the seconds left: the patience begins anew whenever a thread of ours got through."""
+        """A function that returns the seconds left. The patience restarts whenever a thread of ours got through."""
         started = time.monotonic()
         return lambda: min(started + longest, max(started, self._progress) + PATIENCE) - time.monotonic()
 
@@ -89,7 +90,7 @@ class SqliteFile:
             turn.release()
 
     def _patiently(self, work: Work[T], left: Callable[[], float]) -> T:
-        """Again while another process holds the file. `work` may run several times; its effects are undone between."""
+        """Retry while another process holds the file. `work` may run several times, rolled back in between."""
         while True:
             try:
                 with self._lent() as db:
@@ -97,7 +98,7 @@ class SqliteFile:
             except sqlite3.Error as error:
                 if not _busy(error) or left() <= 0:
                     raise
-            time.sleep(random.uniform(0.5, 1.5) * _LOOK_EVERY)  # noqa: S311 — a pause, no secret
+            time.sleep(random.uniform(0.5, 1.5) * _LOOK_EVERY)  # noqa: S311 — a pause, not a secret
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -137,7 +138,7 @@ class SqliteFile:
     def _connect(self) -> sqlite3.Connection:
         if self._identity is None:
             _create_private(self._path)
-        address = f"{self._path.resolve().as_uri()}?mode=rw"  # rw: a file that went away is not made anew
+        address = f"{self._path.resolve().as_uri()}?mode=rw"  # rw: a file that was removed is not created again
         db = sqlite3.connect(address, uri=True, timeout=0, isolation_level=None, check_same_thread=False)
         try:
             prepare(db)
@@ -149,7 +150,7 @@ class SqliteFile:
         return db
 
     def _mind_moved(self) -> None:
-        """SQLite would go on writing to a file that was deleted or replaced, and all of it would be lost."""
+        """SQLite would go on writing to a deleted or replaced file, and those writes would be lost."""
         if self._identity is not None and _identity(self._path) != self._identity:
             raise StoreUnavailable("The store's file was replaced; restart to use the new one.")
 
@@ -194,6 +195,8 @@ def _identity(path: Path) -> tuple[int, int]:
 
 
 def _create_private(path: Path) -> None:
-    """An empty file that only its owner reads. One that exists is not even opened: closing it would drop our locks."""
+    """Create an empty file that only its owner can read. An existing file is not opened: closing it would drop our
+    locks.
+    """
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))

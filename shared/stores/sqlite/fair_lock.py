@@ -1,6 +1,6 @@
-"""A fair lock: one thread of this process at a time, in the order in which they asked.
+"""A fair lock: it admits the threads of this process one at a time, in the order in which they asked.
 
-A plain lock mostly goes back to the thread that just released it, so that of 64 threads some would wait for seconds.
+A plain lock mostly goes back to the thread that just released it, so some of 64 threads would wait for seconds.
 Without a lock the threads would wait at the store instead, less fairly still.
 """
 
@@ -9,11 +9,11 @@ from collections import deque
 from collections.abc import Callable
 
 LOOK_EVERY = 0.1
-"""Seconds after which one who waits asks anew whether there is time left."""
+"""Seconds after which a waiting thread checks again whether it has time left."""
 
 
 class FairLock:
-    """Like a lock, in order of arrival. Each waiting thread holds a ticket that is released when its turn has come."""
+    """A lock in order of arrival. Each waiting thread holds a ticket, which is released when its turn comes."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -21,7 +21,7 @@ class FairLock:
         self._waiting: deque[threading.Lock] = deque()
 
     def acquire(self, left: Callable[[], float]) -> bool:
-        """Wait for the turn while there are seconds left. Whether it has come."""
+        """Wait for the turn while there are seconds left. Returns whether it came."""
         with self._guard:
             if not self._taken:
                 self._taken = True
@@ -33,14 +33,14 @@ class FairLock:
             while not ticket.acquire(timeout=max(0, min(left(), LOOK_EVERY))):
                 if left() <= 0:
                     return not self._withdrawn(ticket)
-        except BaseException:  # a signal: the turn must not be left with one who is gone
+        except BaseException:  # a signal: the turn must not stay with a thread that has left
             if not self._withdrawn(ticket):
                 self.release()
             raise
         return True
 
     def release(self) -> None:
-        """The turn of the next one, if anybody waits."""
+        """Give the turn to the next waiting thread, if any."""
         with self._guard:
             if self._waiting:
                 self._waiting.popleft().release()
@@ -48,7 +48,7 @@ class FairLock:
                 self._taken = False
 
     def _withdrawn(self, ticket: threading.Lock) -> bool:
-        """Whether the ticket could be taken back; else its turn has come at this very moment."""
+        """Whether the ticket could be taken back. If not, its turn has come at this moment."""
         with self._guard:
             if ticket not in self._waiting:
                 return False

@@ -17,7 +17,7 @@ _OF_STATE: Mapping[Listing, str] = {
     Listing.REPLAYED: f"state = '{State.PENDING}' "
     "AND iif(json_valid(body), json_extract(body, '$.round') > 0 AND json_extract(body, '$.attempt') = 0, 0)",
 }
-"""Read from the record itself: in one file that costs less than a mark beside it."""
+"""Read from the record: in one file that costs less than a mark column."""
 
 _FAILED = f"kind = '{ReceiptKind.FAILED}'"
 _REFUSED = f"""
@@ -30,8 +30,8 @@ SELECT key FROM (
 ORDER BY key LIMIT :limit
 """  # noqa: S608 — our own words
 
-# By the failed receipts, which are few, whatever the number of records. Those of a record that this version cannot read
-# count too, where its round can be told.
+# Starts from the failed receipts, which are few even among many records. Receipts of a record that this version cannot
+# read count too if its round can be read.
 _COUNT_REFUSED = f"""
 SELECT count(*) FROM (
     SELECT records.key FROM receipts CROSS JOIN records USING (key)
@@ -49,7 +49,7 @@ def count_refused(db: sqlite3.Connection) -> int:
 
 
 def page(db: sqlite3.Connection, listing: Listing, tenant: str | None, after: Cursor | None, limit: int) -> Page:
-    """A page of a listing, as the port promises it."""
+    """A page of a listing, as the port specifies it."""
     ends = _refused(db, after, limit) if listing is Listing.REFUSED else _of_state(db, listing, tenant, after, limit)
     records: list[Delivery] = []
     unread = 0
@@ -65,14 +65,14 @@ def page(db: sqlite3.Connection, listing: Listing, tenant: str | None, after: Cu
 
 
 def _is_of(listing: Listing, record: Delivery) -> bool:
-    """A replay leaves the receipts of the round before where they are."""
+    """Whether the record belongs to the listing: after a replay, receipts of earlier rounds are still stored."""
     return listing is not Listing.REFUSED or record.current_receipts.failed is not None
 
 
 def _of_state(
     db: sqlite3.Connection, listing: Listing, tenant: str | None, after: Cursor | None, limit: int
 ) -> Sequence[Cursor]:
-    """By tenant and age, and of one age as they were made: an index serves all of it, its rows' numbers included."""
+    """Sorted by tenant, age and creation. An index serves all of it: it holds the row numbers too."""
     of_tenant = "" if tenant is None else "AND tenant = :tenant "
     query = (
         f"SELECT tenant, received_at, rowid, key FROM records WHERE {_OF_STATE[listing]} {of_tenant}"  # noqa: S608 — ours

@@ -1,6 +1,6 @@
 """The marks of one sender or backend in the SQLite file; in the caller's transaction.
 
-What a failed receipt says has a column of its own, so that it can be written without a look at the rest.
+The block from a failed receipt has a separate column, so that it can be written without reading the rest.
 """
 
 import sqlite3
@@ -24,14 +24,14 @@ ON CONFLICT (id) DO UPDATE SET version = excluded.version, receipt_block = exclu
 
 @dataclass(frozen=True, slots=True)
 class StoredMarks:
-    """Marks as they were found, and all that is stored of them, what only a newer version knows included."""
+    """Marks as found, and everything stored of them, including what only a newer version knows."""
 
     marks: Marks
     plain: Mapping[str, Any]
 
 
 def find_marks(db: sqlite3.Connection, id: str) -> StoredMarks:
-    """The marks, empty ones where there are none. Raises UnknownState."""
+    """The marks; empty ones if none are stored. Raises UnknownState."""
     row = db.execute(_FIND, (id,)).fetchone()
     if row is None:
         return StoredMarks(Marks(), {})
@@ -45,7 +45,7 @@ def find_marks(db: sqlite3.Connection, id: str) -> StoredMarks:
 
 
 def commit_marks(db: sqlite3.Connection, id: str, found: StoredMarks, after: Marks) -> Marks:
-    """The marks as they stand then. `found` is what is there now."""
+    """Store `after` and return the marks. `found` is what is stored now."""
     version = new_version()
     plain = {**found.plain, **changes(found.marks, after)}
     receipt_block = plain.pop("receipt_block", None)

@@ -23,7 +23,7 @@ ON CONFLICT (id_hash, kind) {_EARLIER}
 
 
 def note(db: sqlite3.Connection, echo: Echo, receipt: ReceiptReceived) -> bool:
-    """Write a receipt into the record that its echo names. Whether there is such a record."""
+    """Write a receipt into the record that its echo names. Returns whether that record exists."""
     if db.execute("SELECT 1 FROM records WHERE key = ?", (echo.key,)).fetchone() is None:
         return False
     row = (echo.key, echo.round, receipt.kind.value, id_hash_of(receipt), moment(receipt.at), receipt.code)
@@ -32,7 +32,7 @@ def note(db: sqlite3.Connection, echo: Echo, receipt: ReceiptReceived) -> bool:
 
 
 def note_unechoed(db: sqlite3.Connection, receipt: ReceiptReceived, expire_at: datetime) -> bool:
-    """Keep a receipt without our echo until then. Always True: it names no record that could be missing."""
+    """Keep a receipt without our echo until `expire_at`. Always True: it names no record that could be missing."""
     row = (id_hash_of(receipt), receipt.kind.value, moment(receipt.at), receipt.code, moment(expire_at))
     db.execute(_NOTE_UNECHOED, row)
     return True

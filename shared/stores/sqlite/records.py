@@ -1,4 +1,4 @@
-"""One record in the SQLite file: found with its receipts, written with all it creates; in the caller's transaction."""
+"""One record in the SQLite file: read with its receipts, written with all it creates; in the caller's transaction."""
 
 import sqlite3
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class StoredRow:
-    """A record as it was found, and all that is stored of it, what only a newer version knows included."""
+    """A record as found, and everything stored of it, including what only a newer version knows."""
 
     record: Delivery
     plain: Mapping[str, Any]
@@ -44,7 +44,7 @@ def find(db: sqlite3.Connection, key: str) -> StoredRow | None:
 
 
 def find_lean(db: sqlite3.Connection, key: str) -> Delivery | None:
-    """The same without its payload, which may be 256 KiB. Raises UnknownState."""
+    """The record without its payload, which may be 256 KiB. Raises UnknownState."""
     row = db.execute(_LEAN, (key,)).fetchone()
     if row is None:
         return None
@@ -57,12 +57,12 @@ def new_row(record: Delivery) -> Row:
 
 
 def insert(db: sqlite3.Connection, row: Row) -> bool:
-    """Whether it is new. One that is there already is left as it is."""
+    """Insert the row unless its key exists. Returns whether it is new."""
     return db.execute(_INSERT, row).rowcount > 0
 
 
 def commit(db: sqlite3.Connection, key: str, found: StoredRow | None, step: Step) -> Step:
-    """The step, stored. `found` is what is there now."""
+    """The step, stored. `found` is what is stored now."""
     for record in step.create:
         insert(db, new_row(record))
     if step.write is None:

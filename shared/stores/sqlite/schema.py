@@ -21,8 +21,8 @@ _SINCE_3 = (
     ) WITHOUT ROWID
     """,
 )
-"""What files of layouts 1 and 2 lack, and what layout 3 has no use for: the marks of before are forgotten. IF (NOT)
-EXISTS: an older Pombo that still runs on the file may set its own number again.
+"""Adds what files of layouts 1 and 2 lack and drops what layout 3 does not use; their old marks are lost. IF (NOT)
+EXISTS: an older Pombo that still runs on the file may set its layout number again.
 """
 _NUMBER = f"PRAGMA user_version = {VERSION}"
 
@@ -78,11 +78,11 @@ _FROM: Mapping[int, tuple[str, ...]] = {
     2: (*_SINCE_3, _NUMBER),
     VERSION: (),
 }
-"""What makes a file of each layout that is known one of this."""
+"""The statements that migrate a file of each known layout to this one."""
 
 
 class UnknownVersion(Exception):
-    """The file was written by a version of Pombo whose layout this one does not know. It stops the start."""
+    """The file has the layout of an unknown version of Pombo. The process does not start."""
 
     def __init__(self, found: int) -> None:
         super().__init__(
@@ -91,11 +91,11 @@ class UnknownVersion(Exception):
 
 
 def prepare(db: sqlite3.Connection) -> None:
-    """Make a new connection ready; the first one on a file makes its tables, or adds what an older layout lacks. Raises
+    """Prepare a new connection. The first one on a file creates its tables, or migrates an older layout. Raises
     UnknownVersion.
     """
-    # FULL: on the disk before it returns, power cut included. One fsync a commit: 0.3 ms instead of 0.1 ms on a quiet
-    # disk, 3.4 ms instead of 0.2 ms on a busy one.
+    # FULL: a commit is on the disk before it returns and survives a power cut. It costs one fsync a commit: 0.3 ms
+    # instead of 0.1 ms on a quiet disk, 3.4 ms instead of 0.2 ms on a busy one.
     db.execute("PRAGMA synchronous = FULL")
     if _version(db) == VERSION:
         return

@@ -25,7 +25,7 @@ from shared.stores.sqlite.records import Row, commit, find, insert, new_row
 from shared.stores.sqlite.schema import VERSION
 
 PORTION = 200
-"""Records or receipts in one transaction, which takes some 10 ms: so long others wait for their turn."""
+"""Records or receipts in one transaction. It takes some 10 ms, while others wait for their turn."""
 
 _OPEN = ", ".join(f"'{state}'" for state in sorted(OPEN_STATES))
 _OVERDUE = f"""
@@ -50,9 +50,8 @@ DELETE FROM unechoed WHERE (id_hash, kind) IN (SELECT id_hash, kind FROM unechoe
 
 
 class SqliteStore:
-    """The `Store` port on one file, which is made when it is first used. Raises UnknownVersion on a file of another
-    layout; `ping` does so at the start. Every call is over within about 2 s, a write that waits its turn behind others
-    that get through within 10.
+    """The `Store` port on one file, which is created on first use. Raises UnknownVersion on a file of another layout;
+    `ping` does so at the start. Every call ends within about 2 s, a write in a moving queue within 10.
     """
 
     def __init__(self, path: Path, limits: Limits, clock: Callable[[], datetime]) -> None:
@@ -81,8 +80,8 @@ class SqliteStore:
         return found.record if found else None
 
     def change(self, key: str, decide: Decide, seen: Delivery | None = None) -> Step:
-        """Decides without a lock first: most tasks write nothing. What is to be written is decided again, under the
-        lock, if the record or its receipts are no longer what was read. So no race is ever lost, only repeated once.
+        """Decides without a lock first, since most tasks write nothing. If there is something to write and the record
+        or its receipts have changed, it decides again under the lock. So a lost race is repeated only once.
         """
         before = seen or self.get(key)
         step = decide(before)
@@ -154,7 +153,7 @@ class SqliteStore:
         return self._file.read(lambda db: find_marks(db, id)).marks
 
     def change_marks(self, id: str, decide: DecideMarks, seen: Marks | None = None) -> tuple[Marks, Marks]:
-        """As `change`: decided without a lock first, and again under it if the marks are no longer what was read."""
+        """As `change`: decides without a lock first, and again under it if the marks have changed."""
         before = self.marks(id) if seen is None else seen
         after = decide(before)
         if after == before:
@@ -172,7 +171,7 @@ class SqliteStore:
         self._file.write(lambda db: note_receipt_block(db, id, noted))
 
     def ping(self) -> None:
-        """Writes, since a store that can only be read takes no message: a full disk, a file that is locked."""
+        """Writes, since a read-only store can take no message (a full disk, a locked file)."""
         self._file.write(lambda db: db.execute(f"PRAGMA user_version = {VERSION}"))
 
     def time(self) -> datetime:
@@ -204,7 +203,7 @@ def _writes_nothing(step: Step) -> bool:
 
 
 def _same(before: Delivery | None, now: Delivery | None) -> bool:
-    """Whether what was decided still stands. A receipt that came since may decide otherwise (done instead of dead)."""
+    """Whether the decision is still valid. A receipt that came since may change it (done instead of dead)."""
     if before is None or now is None:
         return before is now
     return before.version == now.version and before.receipts == now.receipts
