@@ -1,1 +1,1 @@
-"""The rules of Pombo: pure, standard library only. Records and times come in, records and words go out."""
+"""The rules of Pombo: pure functions, standard library only. They take records and times, and return new records."""

@@ -1,6 +1,6 @@
-"""Calls: what a stored reply may be beside a message. A call says something about a message that came in (it was read,
-an answer is being written), and may be repeated without harm. The state machine rests on that difference alone; what a
-message may hold is checked elsewhere.
+"""Calls: stored replies that are not messages. A call reports on a received message (it was read, an answer is being
+written) and may be repeated without harm. The state machine depends only on that difference; the content of a message
+is checked elsewhere.
 """
 
 from collections.abc import Mapping
@@ -10,5 +10,5 @@ CALLS = frozenset({"read", "typing"})
 
 
 def is_call(payload: Mapping[str, Any]) -> bool:
-    """Whether a stored reply is a call on a message that came in, not a message of its own."""
+    """Whether a stored reply is a call about a received message, not a new message."""
     return payload.get("type") in CALLS

@@ -1,7 +1,8 @@
-"""Dead letters: what waits for an operator, what may be shown of it without its content, and how to select them.
+"""Dead letters: records that wait for an operator, what may be shown of them without their content, and how to select
+them.
 
 A dead letter is a record in state `dead`. A message that WhatsApp accepted and a receipt refused later is listed with
-them; an event of an unknown sender only where it is asked for by that name.
+them. An event of an unknown sender is listed only on request.
 """
 
 from dataclasses import dataclass
@@ -26,29 +27,29 @@ ERRORS = (
     REFUSED,
     UNKNOWN_SENDER,
 )
-"""Why a letter is one: the reasons of state dead, a later receipt, or a sender without a tenant."""
+"""Why a record is a dead letter: the reasons of state dead, a later receipt, or a sender without a tenant."""
 
 _CODED = frozenset({"permanent", "attempts", "in_doubt", "waited"})
-"""Reasons that the code of the round's last try says more of: what refused it, or what it waited for."""
+"""Reasons for which the code of the round's last attempt adds detail: what refused it, or what it waited for."""
 
 DISCARDED = "discarded"
 DISCARDED_BECAUSE = "discarded_because"
-"""Where the metadata hold the reason that an operator gave for discarding a letter. Never logged, as all of them."""
+"""The metadata field with the operator's reason for a discard. Like all metadata it is never logged."""
 
 HANDLER = "handler"
-"""The reason of what the handler dropped. Its own words are kept apart from our reasons, or it could pass for them."""
+"""The reason of a drop by the handler. The handler's text is kept apart from our reasons, so it cannot pass for one."""
 
 HANDLER_SAID = "handler_said"
-"""Where the metadata hold them. Never logged."""
+"""The metadata field with the handler's text. Never logged."""
 
 
 class Listing(StrEnum):
-    """What a store can list. All but the first are a mark that the write which made a record so set beside it."""
+    """What a store can list. All but the first are marks, set by the write that brought the record there."""
 
     DEAD = "dead"  # by its state
-    REFUSED = "refused"  # a failed receipt came; whether it still counts the record itself tells
-    UNKNOWN_SENDER = "unknown_sender"  # dropped, and replayable while it lasts
-    REPLAYED = "replayed"  # and not tried since
+    REFUSED = "refused"  # a failed receipt came; the record tells whether it still counts
+    UNKNOWN_SENDER = "unknown_sender"  # dropped, and replayable until it expires
+    REPLAYED = "replayed"  # and without an attempt since
 
 
 def mark_of(record: Delivery) -> Listing | None:
@@ -61,33 +62,33 @@ def mark_of(record: Delivery) -> Listing | None:
 
 
 def is_dropped_by_handler(record: Delivery) -> bool:
-    """By its last attempt, for a record of an earlier version has the handler's own words as its reason."""
+    """Decided by its last attempt, because a record of an earlier version has the handler's text as its reason."""
     last = record.attempts_log[-1] if record.attempts_log else None
     return record.state is State.DROPPED and last is not None and last.answer == Dropped.label
 
 
 def handler_said(record: Delivery) -> str | None:
-    """Why the handler dropped it, in its own words."""
+    """The handler's reason for dropping it."""
     return record.metadata.get(HANDLER_SAID, record.reason) if is_dropped_by_handler(record) else None
 
 
 def is_of_unknown_sender(record: Delivery) -> bool:
-    """Dropped because no tenant owns its sender, and not by a handler that gives that reason."""
+    """Whether it was dropped because no tenant owns its sender, and not by a handler that gives that reason."""
     return record.state is State.DROPPED and record.reason == UNKNOWN_SENDER and not is_dropped_by_handler(record)
 
 
 def is_discarded(record: Delivery) -> bool:
-    """Discarded by an operator, and not dropped by a handler that gives that reason."""
+    """Whether an operator discarded it, and not a handler dropped it with that reason."""
     return record.state is State.DROPPED and record.reason == DISCARDED and not is_dropped_by_handler(record)
 
 
 def is_untried(record: Delivery) -> bool:
-    """Replayed, and no attempt since: the command that replayed it may have been killed before it made the task."""
+    """Whether it was replayed without an attempt since: the command may have been killed before it made the task."""
     return record.state is State.PENDING and record.round > 0 and record.attempt == 0
 
 
 def is_refused_later(record: Delivery) -> bool:
-    """Accepted by the provider, which then could not deliver it."""
+    """Whether the provider accepted it and then could not deliver it."""
     return (
         record.state is State.DONE
         and record.current_receipts.failed is not None
@@ -96,27 +97,27 @@ def is_refused_later(record: Delivery) -> bool:
 
 
 def is_invalid(record: Delivery) -> bool:
-    """Dead, and never to be sent: a handler gave it in a form that makes no message."""
+    """Whether it is dead because the handler returned an invalid message, which can never be sent."""
     return record.state is State.DEAD and record.reason == INVALID
 
 
 def why_never(record: Delivery) -> str:
-    """Why a replay of an invalid reply is refused."""
+    """Why Pombo refuses to replay an invalid reply."""
     return f"The message is invalid and cannot be sent: {record.last_error or 'no reason was recorded.'}"
 
 
 def is_letter(record: Delivery) -> bool:
-    """Whether an operator may decide about it."""
+    """Whether an operator may replay or discard it."""
     return record.state is State.DEAD or is_refused_later(record) or is_of_unknown_sender(record)
 
 
 def is_confirmed(record: Delivery) -> bool:
-    """Dead, and a receipt of its round says that the provider has it after all."""
+    """Whether it is dead although a receipt of its round shows that the provider has it."""
     return record.state is State.DEAD and record.current_receipts.positive
 
 
 class Replays(StrEnum):
-    """What a replay would do with a letter."""
+    """What a replay would do with a dead letter."""
 
     AGAIN = "again"  # it is retried
     DONE = "done"  # nothing: a receipt shows that the provider has it
@@ -126,7 +127,7 @@ class Replays(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """What is shown of a letter: nothing of its content, and no phone number."""
+    """What is shown of a dead letter: no content and no phone number."""
 
     key: str
     kind: Kind
@@ -135,22 +136,22 @@ class DeadLetter:
     error: str
     code: int | None
     at: datetime
-    """When it came to this end."""
+    """When it became a dead letter."""
     tries: int
     round: int
     replays: Replays
     error_type: str | None = None
-    """Of `error`: the type of the exception that the handler raised at its last try."""
+    """The type of the exception, for an `error` that the handler raised in the last attempt."""
 
     @property
     def listing(self) -> Listing:
-        """Where it is found."""
+        """The listing that it is in."""
         named = {REFUSED: Listing.REFUSED, UNKNOWN_SENDER: Listing.UNKNOWN_SENDER}
         return named.get(self.error, Listing.DEAD)
 
 
 def dead_letter(record: Delivery) -> DeadLetter | None:
-    """The letter in a record, or None where it is none."""
+    """The dead letter in a record, or None if the record is not one."""
     if not is_letter(record):
         return None
     error, code = _error(record)
@@ -194,13 +195,13 @@ def _replays(record: Delivery) -> Replays:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterFilter:
-    """Which letters are meant; what is not given does not restrict."""
+    """Selects dead letters; a field that is not given does not restrict."""
 
     tenant: str | None = None
     since: datetime | None = None
     until: datetime | None = None
     errors: frozenset[str | int] = frozenset()
-    """Reasons and provider's codes: any of them."""
+    """Reasons and provider's codes; any of them matches."""
     kind: Kind | None = None
 
     @property
@@ -218,7 +219,7 @@ class DeadLetterFilter:
 
     @property
     def listings(self) -> tuple[Listing, ...]:
-        """Where they may be found. Those of unknown senders only where they are asked for."""
+        """The listings to search. Unknown senders only on request."""
         has_codes = any(isinstance(error, int) for error in self.errors)
         is_any = not self.errors or has_codes
         reasons = {error for error in self.errors if isinstance(error, str)}

@@ -1,19 +1,19 @@
-"""A deadline: until when the work on one webhook may go on, and until when once something has failed."""
+"""A deadline: when the work on one webhook must end, and when it must end once something has failed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
 HEALTHY_SECONDS = 9.5
-"""A healthy large POST may take 10 s; what is not done by then is left to the redelivery."""
+"""A healthy large POST may take 10 s; the rest is left to the redelivery."""
 
 FAILURE_SECONDS = 4.5
-"""A POST that meets a dead store or queue is answered within 5 s, whatever is still in flight."""
+"""If the store or the queue is down, a POST is answered within 5 s, even with calls in flight."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """`healthy` and `failing` are moments of the clock `monotonic`, in its seconds."""
+    """`healthy` and `failing` are times of the clock `monotonic`, in seconds."""
 
     monotonic: Callable[[], float]
     healthy: float
@@ -26,7 +26,7 @@ class Deadline:
         return cls(monotonic, now + HEALTHY_SECONDS, now + FAILURE_SECONDS)
 
     def left(self, has_failed: bool = False) -> float:
-        """Seconds until it, none or less once it has passed."""
+        """Seconds left; zero or negative once it has passed."""
         return (self.failing if has_failed else self.healthy) - self.monotonic()
 
     @property

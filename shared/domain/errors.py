@@ -1,6 +1,6 @@
-"""Errors: what it is, not when it happened. One tree; an error of a send carries its verdict, there is no second table.
+"""Errors: one tree of classes that say what went wrong. A send's error carries its verdict; there is no other table.
 
-The docstring of a class is the sentence that an operator reads. No message here ever holds a number, a name or a text.
+The docstring of a class is the sentence that an operator reads. No message here holds a phone number, a name or a text.
 """
 
 from datetime import timedelta
@@ -30,7 +30,7 @@ class PomboError(Exception):
 
     @property
     def sentence(self) -> str:
-        """What an operator reads."""
+        """The sentence for the operator."""
         return str(self) or (type(self).__doc__ or "").strip().splitlines()[0]
 
 
@@ -80,7 +80,7 @@ class Forbidden(PomboError):
     def __init__(self, cause: str = "") -> None:
         super().__init__()
         self.cause = cause
-        """What was wrong: a word for the log, not for the caller."""
+        """What was wrong: a code for the log, not for the caller."""
 
 
 class TaskInvalid(PomboError):
@@ -114,7 +114,7 @@ class ItemUnparsable(PomboError):
 
 
 class SendError(PomboError):
-    """The message was not sent. `minutes` is the least wait that the provider documents for the code."""
+    """The message was not sent. `minutes` is the minimum wait that the provider documents for the code."""
 
     scope = "message"
 
@@ -134,12 +134,12 @@ class SendError(PomboError):
 
     @property
     def verdict(self) -> SendVerdict:
-        """What this means for the message. Of an error that says no more the provider may have it."""
+        """What this means for the message. By default the provider may have it."""
         return Lost(self.provider_code)
 
     @property
     def answered(self) -> bool:
-        """Whether the provider said anything: a status came back."""
+        """Whether the provider answered with a status."""
         return self.status is not None
 
 
@@ -150,7 +150,7 @@ class AnswerLost(SendError):
 
     @property
     def verdict(self) -> SendVerdict:
-        is_silent = self.status is None or self.status >= 500  # what is unreadable with 4xx speaks of this request
+        is_silent = self.status is None or self.status >= 500  # an unreadable 4xx is about this request
         return Lost(self.provider_code, outage=self.provider_code is None and is_silent)
 
 

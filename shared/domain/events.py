@@ -1,4 +1,4 @@
-"""Events: the facts in a webhook. One POST of a provider may hold a thousand of them, of several senders."""
+"""Events: the facts in a webhook. One POST may hold a thousand of them, for several senders."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,9 +11,8 @@ from shared.domain.record import ReceiptKind
 
 @dataclass(frozen=True, slots=True)
 class MessageReceived:
-    """A person wrote to a sender. `payload` is what the channel needs to read it again: under `item`, which it always
-    has, what the provider sent, and beside it whatever else. By `item` a stored message is told from news, so the other
-    names are the channel's to choose.
+    """A customer wrote to a sender. `payload` is what the channel needs to read it again: `item` is what the provider
+    sent, and the channel may add other fields. `item` is always there, and distinguishes a stored message from news.
     """
 
     provider: str
@@ -29,8 +28,8 @@ class MessageReceived:
 
 @dataclass(frozen=True, slots=True)
 class ReceiptReceived:
-    """The provider's word on a message of ours, named by its id or our echo; the id may be empty where the echo is.
-    `at` is the provider's time, so that a repeat writes the same.
+    """The provider's report on a message of ours, named by its id or our echo. With an echo the id may be empty. `at`
+    is the provider's time, so that a repeat writes the same.
     """
 
     provider: str
@@ -41,7 +40,7 @@ class ReceiptReceived:
     code: int | None = None
     echo: str | None = None
     concerns_sender: bool = False
-    """The code speaks of the sender: it is blocked, or its account or credential is refused."""
+    """Whether the code is about the sender: it is blocked, or its account or credential is refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +60,9 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Unparsable:
-    """An item that should be an event and cannot be read or stored. Its raw form is kept, so nothing is lost.
+    """An item that should be an event but cannot be read or stored. Its raw form is kept, so nothing is lost.
 
-    `of_account`: what names its owner is an account, not a sender.
+    `of_account`: its owner is named by an account, not a sender.
     """
 
     provider: str
@@ -81,17 +80,17 @@ class Unparsable:
 
 
 OF_ACCOUNT = "of_account"
-"""Where the payload of a stored Unparsable says so."""
+"""The payload field of a stored Unparsable that holds `of_account`."""
 
 Event = MessageReceived | ReceiptReceived | Change | Unparsable
 
 
-# ---- what a change, or a message of the system, says about our own state
+# ---- what a change, or a system message, says about our own state
 
 
 @dataclass(frozen=True, slots=True)
 class AccountDisconnected:
-    """The account was taken from us, or is no more: nothing can be sent for it until it is connected again."""
+    """The account was disconnected or deleted: nothing can be sent for it until it is connected again."""
 
     account: str
     event: str
@@ -100,7 +99,7 @@ class AccountDisconnected:
 
 @dataclass(frozen=True, slots=True)
 class AccountConnected:
-    """We may send for the account, again or for the first time: a block that was waited for is over."""
+    """We may send for the account, again or for the first time: a block on it is over."""
 
     account: str
     event: str
@@ -108,7 +107,7 @@ class AccountConnected:
 
 @dataclass(frozen=True, slots=True)
 class AccountBanned:
-    """The provider has disabled the account, or (`scheduled`) is about to. `since` is in the provider's words."""
+    """The provider has disabled the account, or (`scheduled`) will. `since` is the provider's text."""
 
     account: str
     scheduled: bool
@@ -117,14 +116,14 @@ class AccountBanned:
 
 @dataclass(frozen=True, slots=True)
 class AccountReinstated:
-    """The provider took its ban back: a block that was waited for is over."""
+    """The provider lifted its ban: a block on the account is over."""
 
     account: str
 
 
 @dataclass(frozen=True, slots=True)
 class AccountRestricted:
-    """The account may not do one thing, by the provider's word for it, until then or (None) without an end."""
+    """The account may not do one thing, named by the provider, until a time or (None) without an end."""
 
     account: str
     restriction: str
@@ -145,7 +144,7 @@ class TemplateStatusChanged:
 
 @dataclass(frozen=True, slots=True)
 class NumberLimitChanged:
-    """How many people a day a number may write to first, in the provider's words (TIER_1K, say)."""
+    """How many people a day a number may write to first, in the provider's terms (such as TIER_1K)."""
 
     account: str
     phone: str | None
@@ -155,7 +154,7 @@ class NumberLimitChanged:
 
 @dataclass(frozen=True, slots=True)
 class MarketingPreferenceChanged:
-    """A person wants no marketing messages any more, or does want them."""
+    """A customer opted out of marketing messages, or opted in again."""
 
     contact: str
     phone: str | None
@@ -165,7 +164,7 @@ class MarketingPreferenceChanged:
 
 @dataclass(frozen=True, slots=True)
 class ContactChanged:
-    """A person has another number or another user id: both are one person. What is unknown of one is None."""
+    """A customer's number or user id changed: both contacts are one customer. Unknown parts are None."""
 
     old_phone: str | None
     old_user_id: str | None
@@ -188,7 +187,7 @@ StateChange = (
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """All of one POST: its events in order, and how often something was not for us, by reason."""
+    """The content of one POST: its events in order, and how many items were ignored, by reason."""
 
     events: tuple[Event, ...]
     ignored: Mapping[str, int] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Guards: what must hold before a lease. Waiting for one spends no attempt and writes nothing."""
+"""Guards: conditions that must hold before a lease. Waiting for one spends no attempt and writes nothing."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,11 +9,11 @@ from shared.domain.marks import BLOCK, DOWN, REFUSED, Marks, Outage, holds, hold
 from shared.domain.record import Delivery, State
 
 PROVIDER_DOWN, BACKEND_DOWN, REAUTH_REQUIRED = "provider_down", "backend_down", "WHATSAPP_REAUTH_REQUIRED"
-"""Why something waits, as log lines and `pombo trace --json` say it: a contract with who reads them, so that the last
-one keeps its name although it is said of every provider."""
+"""Why a record waits, in log lines and `pombo trace --json`. They are a contract with readers, so the last one keeps
+its name although it is used for every provider."""
 
 PROVIDER_PROBE, BACKEND_PROBE = "provider_probe", "backend_probe"
-"""Why something waits that is held up although nothing shows an outage: an answer was lost, and one attempt probes."""
+"""Why a record waits although no outage is certain: an answer was lost, and one attempt probes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +23,8 @@ class Go:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """False for now. `why` is the word the outside is shown. `unclear`: the provider is marked as down, so that a doubt
-    cannot be judged: its receipt may be kept back too.
+    """False for now. `why` is the reason that is shown. `unclear`: the provider is marked as down, so a doubt cannot be
+    judged, because its receipt may be delayed too.
     """
 
     why: str
@@ -34,8 +34,8 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Elect:
-    """Only an elected attempt may go: it claims these marks first. `probe`: where it claims the breaker, it then asks
-    the provider something that harms nothing. `why` the others wait, and `unclear`, are as of Wait.
+    """Only an elected attempt may go: it claims these marks first. `probe`: if it claims the breaker, it then sends the
+    provider a harmless request. `why` (the others wait) and `unclear` are as in Wait.
     """
 
     claims: frozenset[str]
@@ -68,13 +68,13 @@ def outbound_guard(
 ) -> Guard:
     """The first guard that is false, or Go.
 
-    A refused credential holds only while it is the one in use: another one in its place *is* the reconnect. No hop goes
-    past the end of a mark: of refusals that come together the last one sets the end, a moment after the others are due,
-    and a look a moment too early would cost a whole wait more. Elected is only who could send: an attempt that has to
-    wait anyway claims nothing.
+    A refused credential counts only while it is in use: a new credential *is* the reconnect. No hop goes past the end
+    of a mark: of refusals that come together, the last one sets the end, a moment after the others are due, and a check
+    a moment too early would cost one more full wait. Only an attempt that could send is elected: one that has to wait
+    anyway claims nothing.
     """
     waits, claims = limits.waits, list[tuple[str, str]]()
-    ahead = now + limits.early  # a hop to the end of a mark that comes a little early would else hop again and again
+    ahead = now + limits.early  # otherwise a hop that comes a little before a mark's end would hop again and again
     unclear = record.state is State.IN_DOUBT and marks.down is not None
     refused = marks.refused
     if refused and refused.fingerprint == fingerprint:
@@ -99,13 +99,13 @@ def outbound_guard(
 
 
 def _why(down: Outage | None, outage: str, probe: str) -> str:
-    """The word for a wait for the breaker. Without a wait of its own the mark stems from a lost answer alone."""
+    """The reason for a wait for the breaker. A mark without a `wait` comes only from a lost answer."""
     return outage if down and down.wait else probe
 
 
 def _probe_from(down: Outage, record: Delivery, limits: Limits) -> datetime:
-    """When this message may probe. One that may be with the provider already lets a fresh one be the trial; and a call,
-    whose answer would close nothing, lets a message go first.
+    """When this message may probe. A message in doubt lets a fresh one be the trial. A call lets a message go first,
+    because its answer would not close the breaker.
     """
     if record.doubts:
         return down.until + limits.waits.doubtful_trial
@@ -113,10 +113,10 @@ def _probe_from(down: Outage, record: Delivery, limits: Limits) -> datetime:
 
 
 def inbound_guard(down: Outage | None, record: Delivery, limits: Limits, now: datetime) -> Guard:
-    """Whether the backend may be asked about this event. `down` is its mark, as it was last read.
+    """Whether the backend may be called for this event. `down` is its mark, as last read.
 
-    Where several events have failed, one that was tried before lets a fresh one be the trial: poisonous events, which
-    always fail, would else keep the breaker open for all.
+    If several events have failed, one that was tried before lets a fresh one be the trial. Otherwise poisonous events,
+    which always fail, would keep the breaker open for all.
     """
     if down is None or not holds_back(down, record.key):
         return Go()
@@ -129,9 +129,9 @@ def inbound_guard(down: Outage | None, record: Delivery, limits: Limits, now: da
 
 
 def disconnected(marks: Marks, fingerprint: str) -> str | None:
-    """Why a sender cannot send, as a reason word; None if nothing is known against it.
+    """Why a sender cannot send, as a reason code; None if nothing is known against it.
 
-    A block counts beyond its end: only a send that is accepted, or the provider's own word, lifts it.
+    A block counts beyond its end: only an accepted send, or a notice from the provider, lifts it.
     """
     if marks.refused and marks.refused.fingerprint == fingerprint:
         return "needs_reauth"
@@ -139,13 +139,13 @@ def disconnected(marks: Marks, fingerprint: str) -> str | None:
 
 
 def is_down(marks: Marks, limits: Limits, now: datetime) -> bool:
-    """Whether a provider or a backend counts as down. One lost answer does not: it makes the next attempt probe. Nor
-    does a mark that nobody has probed for long: where nothing waits, nothing is known.
+    """Whether a provider or a backend counts as down. One lost answer is not enough: it makes the next attempt probe.
+    A mark that no attempt has probed for long is not enough either: without traffic, nothing is known.
     """
     down = marks.down
     return down is not None and bool(down.wait) and now < down.until + limits.waits.outage.longest
 
 
 def predecessor_finished(record: Delivery, predecessor: Delivery | None) -> bool:
-    """Whether the reply before this one is out of the way; one that is missing is."""
+    """Whether the reply before this one is finished; a missing one is."""
     return record.after is None or predecessor is None or predecessor.finished

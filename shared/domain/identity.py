@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 DOCTOR_KEY = "doctor"
-"""Reserved for the event that `pombo doctor` sends on its way; no provider's event can have it: theirs are hashes."""
+"""Reserved for the test event of `pombo doctor`. No provider's event can have it: their keys are hashes."""
 
 LEAST_PREFIX = 8
-"""Characters of an id that are enough to name it: among a million hashes, 8 digits of one are another's too in one case
+"""Characters that are enough to name an id: among a million hashes, another one shares its first 8 digits in one case
 of four thousand.
 """
 
 BEYOND_IDS = "~"
-"""Sorts behind every character of an id: what begins with `prefix` lies between `prefix` and `prefix~`."""
+"""Sorts after every character of an id: ids that begin with `prefix` lie between `prefix` and `prefix~`."""
 
 _CORRELATION_ID = re.compile(r"[A-Za-z0-9_-]{8,64}")
 _ECHO = re.compile(r"pombo1\.([0-9a-f]{40})\.(0|[1-9][0-9]{0,8})\.([A-Za-z0-9_-]{8,64})")
@@ -39,7 +39,7 @@ def message_event_id(provider: str, sender: str, message_id: str) -> str:
 
 
 def change_event_id(provider: str, account: str, field: str, value: Any, time: int | None) -> str:
-    """The key of an event without an id: its value without the parts that differ from one delivery to the next."""
+    """The key of an event without an id: from its value without the parts that differ between deliveries."""
     parts: list[str | int] = [provider, account, field, canonical_json(_without_profiles(value))]
     if time is not None:
         parts.append(time)
@@ -52,12 +52,12 @@ def outbound_key(event_id: str, index: int) -> str:
 
 
 def task_name(key: str, generation: int, hop: int) -> str:
-    """The name of a record's task: made twice is the same as made once."""
+    """The name of a record's task. It makes task creation idempotent."""
     return stable_hash("task", key, generation, hop)
 
 
 def provider_id_hash(provider: str, provider_id: str) -> str:
-    """What stands for a provider's message id (it contains a number) in keys and indexes."""
+    """The hash that replaces a provider's message id (it contains a phone number) in keys and indexes."""
     return stable_hash(provider, provider_id)
 
 
@@ -72,7 +72,7 @@ def is_id_prefix(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Echo:
-    """Our own key, which the provider repeats in every receipt of a message."""
+    """Our key, which the provider repeats in every receipt of a message."""
 
     key: str
     round: int
@@ -83,13 +83,13 @@ class Echo:
 
 
 def parse_echo(text: str | None) -> Echo | None:
-    """The echo in a receipt, or None where it is absent or somebody else's."""
+    """The echo in a receipt, or None if it is absent or not ours."""
     match = _ECHO.fullmatch(text or "")
     return Echo(match[1], int(match[2]), match[3]) if match else None
 
 
 def _without_profiles(value: Any) -> Any:
-    """A profile name may change between two deliveries of one event."""
+    """The value without profile names, which may change between two deliveries of one event."""
     if not isinstance(value, Mapping) or not isinstance(value.get("contacts"), list):
         return value
     contacts = [

@@ -1,4 +1,4 @@
-"""Limits: every duration and bound of docs/protocol.md, made once, scaled once."""
+"""Limits: every duration and bound of docs/protocol.md, in one value that is scaled once."""
 
 from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import timedelta
@@ -6,57 +6,57 @@ from enum import StrEnum
 from typing import Any, Self
 
 LONGEST_DOUBLING = 16
-"""Beyond this exponent every wait has long reached its cap, and 4^30 s is more than a timedelta can hold."""
+"""Beyond this exponent every wait has reached its cap, and 4^30 s is more than a timedelta can hold."""
 
 
 class DoubtPolicy(StrEnum):
-    """What becomes of a message whose answer was lost and whose receipt never came."""
+    """What happens to a message whose answer was lost and whose receipt never came."""
 
-    RESEND = "resend"  # once more, at the risk of a double
-    HOLD = "hold"  # a person decides
+    RESEND = "resend"  # sent once more, at the risk of a duplicate
+    HOLD = "hold"  # an operator decides
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Waits that grow: `first`, times `factor` each time, at most `longest`."""
+    """Exponential backoff: `first`, times `factor` each time, at most `longest`."""
 
     first: timedelta
     factor: int
     longest: timedelta
 
     def after(self, times: int) -> timedelta:
-        """The wait once it has been waited `times` times already."""
+        """The wait after `times` earlier waits."""
         grown: timedelta = self.first * int(self.factor ** min(times, LONGEST_DOUBLING))
         return min(self.longest, grown)
 
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """How long we wait before we try again, by reason."""
+    """How long we wait before a retry, by reason."""
 
     retry: Backoff = Backoff(timedelta(seconds=10), 2, timedelta(seconds=300))
     throughput: timedelta = timedelta(seconds=1)  # the sender sends too fast; 1-2 s
     pair: Backoff = Backoff(timedelta(seconds=1), 4, timedelta(seconds=256))  # too many messages to one contact
     account: Backoff = Backoff(timedelta(seconds=60), 2, timedelta(seconds=3600))  # too many calls of the account
     maintenance: timedelta = timedelta(seconds=30)  # an upgrade of the sender, of at most a minute; 30-60 s
-    minute: timedelta = timedelta(minutes=1)  # of the least waits that a provider documents for a code
+    minute: timedelta = timedelta(minutes=1)  # the unit of the minimum waits that a provider documents for a code
     credential: timedelta = timedelta(seconds=600)
     block: Backoff = Backoff(timedelta(seconds=600), 2, timedelta(seconds=6 * 3600))
     predecessor: Backoff = Backoff(timedelta(milliseconds=300), 2, timedelta(milliseconds=38_400))  # 0.3 s, 7 doublings
     outage: Backoff = Backoff(timedelta(seconds=10), 2, timedelta(seconds=300))  # the provider or the backend is down
     claimed: timedelta = timedelta(seconds=15)  # another attempt probes
-    doubtful_trial: timedelta = timedelta(seconds=60)  # by which a message in doubt lets a fresh one be the trial
-    credential_probe: timedelta = timedelta(hours=2)  # of a refused credential that may be cured at the provider
+    doubtful_trial: timedelta = timedelta(seconds=60)  # how long a message in doubt lets a fresh one be the trial
+    credential_probe: timedelta = timedelta(hours=2)  # for a refused credential that may be fixed at the provider
     confirmation: timedelta = timedelta(
         seconds=60
-    )  # an accepted send, until its receipt would have said that it failed
+    )  # after an accepted send, until its receipt would have reported a failure
     doubt: Backoff = Backoff(timedelta(seconds=15), 2, timedelta(seconds=240))
-    reply_spacing: timedelta = timedelta(milliseconds=300)  # for each message before it, until a reply is first tried
+    reply_spacing: timedelta = timedelta(milliseconds=300)  # delays a reply's first attempt, per message before it
 
 
 @dataclass(frozen=True, slots=True)
 class PostTimes:
-    """How long one POST to the provider may take. httpx knows no total, so the stream is given up by our clock."""
+    """How long one POST to the provider may take. httpx has no total timeout, so our clock ends the stream."""
 
     connect: timedelta = timedelta(seconds=3)
     write: timedelta = timedelta(seconds=3)
@@ -71,17 +71,17 @@ class PostTimes:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of both halves. A frozen value, so that no rule can know another number."""
+    """The bounds of both halves. A frozen value, so that all rules use the same numbers."""
 
     max_attempts: int = 8
     handler_timeout: timedelta = timedelta(seconds=60)
     inbound_lease_margin: timedelta = timedelta(seconds=30)
     outbound_lease: timedelta = timedelta(seconds=60)  # 60 >= 30 (begin) + 26 (post) + 4: no send outlives its lease
     begin_within: timedelta = timedelta(seconds=30)
-    clock_margin: timedelta = timedelta(seconds=4)  # by which the clocks of two instances may differ
+    clock_margin: timedelta = timedelta(seconds=4)  # how far the clocks of two instances may differ
     post: PostTimes = PostTimes()
-    early: timedelta = timedelta(milliseconds=100)  # by which the queue's clock may be ahead: such a task is on time
-    marks_age: timedelta = timedelta(seconds=5)  # of a backend's mark, as an instance remembers it
+    early: timedelta = timedelta(milliseconds=100)  # how far the queue's clock may be ahead: such a task is on time
+    marks_age: timedelta = timedelta(seconds=5)  # how long an instance caches a backend's mark
     claim: timedelta = timedelta(seconds=90)  # >= 26 (probe) + 30 (begin) + 26 (post) + 4: one trial at a time
     request_budget: timedelta = timedelta(seconds=90)  # process_outbound ends itself, settle retries included
     request_margin: timedelta = timedelta(seconds=30)  # from our own end of a request to Cloud Run's
@@ -114,10 +114,9 @@ class Limits:
         return self.request_timeout + self.dispatch_margin
 
     def scaled(self, factor: float) -> Self:
-        """The same limits with every duration divided by `factor` (TIME_SCALE), those of the POST too: a lease that is
-        scaled is safe only if the send that it has to outlive is scaled as well. At 20 the provider has 0.3 s to
-        answer, so a slow machine sees more lost answers. The bounds of calls to the store and the queue are not here
-        and stay: no rule rests on them.
+        """The same limits with every duration divided by `factor` (TIME_SCALE), the POST's too: a scaled lease is safe
+        only if the send that it must outlive is scaled as well. At 20 the provider has 0.3 s to answer, so a slow
+        machine sees more lost answers. The timeouts of the store and the queue are not scaled: no rule depends on them.
         """
         scaled: Self = _scale(self, factor)
         return scaled

@@ -1,11 +1,11 @@
-"""Marks: what answers taught us about a sender or a backend, beside the records, and who may probe.
+"""Marks: what past answers tell about a sender or a backend, stored beside the records, and which attempt may probe.
 
 A mark holds sends back until `until`. After that one attempt is elected: it writes its token as the `claim` and a new
-`until`, which keeps the others waiting while it probes. A claim that nobody gives back runs out by itself.
+`until`, which keeps the others waiting while it probes. A claim that is not given back expires.
 
 The functions here are pure: marks in, marks out. A store applies them as one conditional write, and reads and decides
-again if another write came first. Each function recognises what its own attempt has already written, by the claim, and
-leaves alone a mark that is no longer the one that its attempt saw: then somebody knows more.
+again if another write came first. Each function recognises by the claim what its own attempt has already written. It
+does not change a mark that differs from what its attempt saw, because another attempt knows more.
 """
 
 from collections.abc import Set
@@ -32,7 +32,7 @@ DOWN, BLOCK, REFUSED = "down", "block", "refused"
 
 
 def sender_id(provider: str, sender: str) -> str:
-    """The id of a sender, and of its marks: the provider's own id may be a phone number."""
+    """The id of a sender and of its marks. It is a hash, because the provider's id may be a phone number."""
     return stable_hash("sender", provider, sender)
 
 
@@ -45,8 +45,8 @@ def backend_id(url: str) -> str:
 class Outage:
     """The provider or the backend is down, as far as the last call shows: the state of a circuit breaker.
 
-    `wait` is how long the last wait was, before jitter; the next one is twice as long. `by`: the one event that failed
-    at a backend; until a second one fails, the mark holds back that event alone.
+    `wait` is the last wait, before jitter; the next one is twice as long. `by` is the event that failed at a backend:
+    until a second event fails, the mark holds back only that one.
     """
 
     until: datetime
@@ -57,10 +57,10 @@ class Outage:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The provider's word that a sender may not send: until when, how long that wait was, and its code.
+    """The provider does not let a sender send: until when, how long that wait is, and the provider's code.
 
-    `by_receipt`: the provider said so after it had accepted a message. Then an accepted send proves little: it puts the
-    end off by a minute (`confirming`), and only the first send accepted after that lifts the block.
+    `by_receipt`: the provider reported it after it had accepted a message. An accepted send then proves little: it
+    extends the block by a minute (`confirming`), and only the first send accepted after that lifts it.
     """
 
     until: datetime
@@ -73,7 +73,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class RefusedCredential:
-    """A credential that the provider refused. `until`: when one message tries it again; None: never."""
+    """A credential that the provider refused. `until`: when one message retries it; None: never."""
 
     fingerprint: str
     code: int
@@ -84,7 +84,7 @@ class RefusedCredential:
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """The credential in use since when, and the one before it, which instances of an earlier revision may still use."""
+    """The credential in use and since when, and the previous one, which instances of an earlier revision may use."""
 
     fingerprint: str
     since: datetime
@@ -93,7 +93,7 @@ class Credential:
 
 @dataclass(frozen=True, slots=True)
 class ReceiptBlock:
-    """A failed receipt that speaks of the sender: its code, its time, and the key of the message that failed."""
+    """A failed receipt about the sender: its code, its time, and the key of the message that failed."""
 
     code: int
     at: datetime
@@ -102,7 +102,7 @@ class ReceiptBlock:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """All marks of one sender; of a backend, `down` alone."""
+    """All marks of one sender. A backend has only `down`."""
 
     down: Outage | None = None
     block: Block | None = None
@@ -110,7 +110,7 @@ class Marks:
     credential: Credential | None = None
     receipt_block: ReceiptBlock | None = None
     version: int | None = field(default=None, compare=False)
-    """The store's mark of what was read; a write is refused when another one came between. None: nothing is stored."""
+    """The store's version of what was read; it refuses a write if another came between. None: nothing is stored."""
 
 
 class _Claimable(Protocol):
@@ -121,7 +121,7 @@ class _Claimable(Protocol):
 
 
 def holds(mark: _Claimable | None, now: datetime) -> bool:
-    """Whether a mark is in the way now; once it is over, one attempt may be elected."""
+    """Whether a mark holds sends back now; once it is over, one attempt may be elected."""
     return mark is not None and (mark.until is None or now < mark.until)
 
 
@@ -129,10 +129,10 @@ def holds(mark: _Claimable | None, now: datetime) -> bool:
 
 
 def of_credential_in_use(marks: Marks, fingerprint: str, now: datetime) -> Marks:
-    """The marks once it is known which credential is in use. Another credential is a reconnect: a block is over, and
-    the next send probes it.
+    """The marks, given the credential in use. A new credential is a reconnect: a block is over, and the next send
+    probes it.
 
-    The credential before this one changes nothing: during a rollout, instances of both revisions send.
+    The previous credential changes nothing: during a rollout, instances of both revisions send.
     """
     known = marks.credential
     if not fingerprint or (known and fingerprint in (known.fingerprint, known.previous)):
@@ -147,17 +147,17 @@ def of_credential_in_use(marks: Marks, fingerprint: str, now: datetime) -> Marks
 
 
 def of_receipt(marks: Marks, began: datetime | None, limits: Limits, now: datetime) -> Marks:
-    """The marks once a failed receipt about the sender was taken into account. `began`: when the last attempt of that
-    message began; None where it is unknown. A replay begins anew, so the receipt's own time counts as well.
+    """The marks after a failed receipt about the sender. `began`: when the last attempt of that message began; None if
+    unknown. A replay restarts the attempts, so the receipt's own time counts as well.
 
-    A message that was sent before the credential in use came speaks of the old connection: its receipt blocks nothing.
+    A message sent before the current credential concerns the old connection: its receipt blocks nothing.
     """
     noted = marks.receipt_block
     if noted is None:
         return marks
     heard = replace(marks, receipt_block=None)
     since = marks.credential.since if marks.credential else None
-    failed_until = noted.at + timedelta(seconds=1)  # the provider tells whole seconds
+    failed_until = noted.at + timedelta(seconds=1)  # the provider gives whole seconds
     if since and min(began or failed_until, failed_until) < since:
         return heard
     old = marks.block
@@ -167,9 +167,9 @@ def of_receipt(marks: Marks, began: datetime | None, limits: Limits, now: dateti
 
 
 def claimed(current: Marks, seen: Marks, names: Set[str], token: str, until: datetime) -> Marks:
-    """The marks with this attempt elected, until then, to probe those named, unless one of them is not as it was seen.
+    """The marks with this attempt elected, until then, to probe those named, unless one of them has changed.
 
-    A breaker that is closed can be claimed too: a message that is in doubt always probes first.
+    A closed breaker can be claimed too: a message in doubt always probes first.
     """
     if any(getattr(current, name) != getattr(seen, name) for name in names):
         return current
@@ -182,7 +182,7 @@ def claimed(current: Marks, seen: Marks, names: Set[str], token: str, until: dat
 
 
 def is_elected(marks: Marks, names: Set[str], token: str) -> bool:
-    """Whether the claims of all these marks are this attempt's."""
+    """Whether this attempt holds the claims of all these marks."""
     return all((mark := getattr(marks, name)) is not None and mark.claim == token for name in names)
 
 
@@ -198,14 +198,14 @@ def given_back(current: Marks, token: str, now: datetime) -> Marks:
 
 
 def answered_without_send(current: Marks, token: str, now: datetime) -> Marks:
-    """The provider answered the probe, and there is nothing to send any more: the breaker closes."""
+    """The provider answered the probe, and nothing is left to send: the breaker closes."""
     closed = _is_mine(current.down, token)
     rest = given_back(current, token, now)
     return replace(rest, down=None) if closed else rest
 
 
 def unblocked(marks: Marks) -> Marks:
-    """The marks once the provider itself says that the account is connected or reinstated."""
+    """The marks once the provider reports that the account is connected or reinstated."""
     return replace(marks, block=None, receipt_block=None)
 
 
@@ -213,7 +213,7 @@ def unblocked(marks: Marks) -> Marks:
 
 
 def is_outage(verdict: SendVerdict) -> bool:
-    """Whether an answer, or its absence, speaks of the provider as a whole rather than of this message."""
+    """Whether an answer, or its absence, is about the provider as a whole rather than this message."""
     return isinstance(verdict, ProviderDown) or (isinstance(verdict, Lost) and verdict.outage)
 
 
@@ -228,7 +228,7 @@ def after_send(
     now: datetime,
     jitter: float,
 ) -> Marks:
-    """The marks after an attempt, or a probe, that saw `seen` before it began. `answered`: the provider answered it."""
+    """The marks after an attempt or a probe that saw `seen` before it began. `answered`: the provider answered."""
     return replace(
         current,
         down=_down_after(current.down, seen.down, verdict, answered, token, limits, now, jitter),
@@ -299,7 +299,7 @@ def _refused_after(
 
 
 def _next_block(old: Block | None, code: int, limits: Limits, now: datetime) -> Block:
-    """Twice as long as the one before."""
+    """A block twice as long as the one before."""
     backoff = limits.waits.block
     wait = min(backoff.longest, old.wait * backoff.factor) if old else backoff.first
     return Block(now + wait, wait, code)
@@ -310,12 +310,12 @@ def _next_block(old: Block | None, code: int, limits: Limits, now: datetime) -> 
 
 @dataclass(frozen=True, slots=True)
 class BackendAnswered:
-    """The backend said something, if only that it cannot."""
+    """The backend answered, even if only with a failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackendFailed:
-    """The backend said nothing of use. `took`: it may have taken the call, and its answer is lost; else it took
+    """The backend gave no usable answer. `took`: it may have taken the call, and its answer is lost; otherwise it took
     nothing (no connection, 429, 503).
     """
 
@@ -323,7 +323,7 @@ class BackendFailed:
 
 
 def holds_back(mark: Outage | None, event: str) -> bool:
-    """Whether the mark concerns this event: one that names another event holds back that one only."""
+    """Whether the mark holds back this event: a mark that names an event holds back only that one."""
     return mark is not None and mark.by in (None, event)
 
 
@@ -339,16 +339,16 @@ def after_call(
     is_retry: bool = False,
 ) -> Marks:
     """The marks of a backend after a call for this event, which saw `seen` before it began. `is_retry`: the event had
-    failed before, so that its failure says nothing new of the others.
+    failed before, so its failure says nothing new about the others.
     """
     mark = current.down
     if isinstance(outcome, BackendAnswered):
-        # Another event's failure may have changed the mark during the trial: its answer is the latest all the same.
+        # Another event's failure may have changed the mark during the trial; the trial's answer is still the latest.
         return replace(current, down=None) if mark == seen.down or _is_mine(mark, token) else current
     first = limits.waits.outage.first
     if mark is None:
         if seen.down is not None:
-            return current  # somebody has had an answer meanwhile
+            return current  # another call has had an answer meanwhile
         fresh = Outage(now, by=event) if outcome.took else Outage(now + first, first, by=event)
         return replace(current, down=fresh)
     if _is_mine(mark, token):
@@ -365,7 +365,7 @@ def after_call(
 
 
 def _longer(mark: Outage, limits: Limits, now: datetime, jitter: float) -> Outage:
-    """The trial failed: the wait doubles, and the claim goes."""
+    """The trial failed: the wait doubles, and the claim is removed."""
     backoff = limits.waits.outage
     wait = max(backoff.first, min(backoff.longest, mark.wait * backoff.factor))
     return replace(mark, until=now + jittered(wait, jitter), wait=wait, claim=None)

@@ -1,4 +1,4 @@
-"""Message parts: what a message holds beside its text, one small value for each kind. What is unknown is None."""
+"""Message parts: what a message has beside its text, one class per kind. An unknown value is None."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ from typing import Any
 class Media:
     """A file, by its id; the caption is the message's text.
 
-    `type` is image, video, audio, document or sticker. `url`, where it comes, needs the access token and lasts minutes.
-    There is an `id` or a `url`.
+    `type` is image, video, audio, document or sticker. It has an `id` or a `url`. A `url` needs the access token and
+    is valid for minutes.
     """
 
     type: str
@@ -37,7 +37,7 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class Phone:
-    """A number on a contact card; `wa_id` where it is on WhatsApp."""
+    """A number on a contact card; it has a `wa_id` if it is on WhatsApp."""
 
     phone: str | None = None
     wa_id: str | None = None
@@ -46,7 +46,7 @@ class Phone:
 
 @dataclass(frozen=True, slots=True)
 class ContactCard:
-    """A contact that the person shared. Addresses and links are in the message's raw form."""
+    """A contact that the customer shared. Addresses and links are in the message's raw form."""
 
     name: str | None = None
     phones: tuple[Phone, ...] = ()
@@ -62,8 +62,8 @@ class Interactive:
     """The answer to buttons, a list, a flow, an order to pay or a request to call.
 
     `type` is button_reply or list_reply (`id`, `title`, `description`), nfm_reply (a flow: `name`, `response_json` as
-    it came and `response` where that is a JSON object), call_permission_reply (`permission`: accept or reject;
-    `expires_at`), or payment_method (the person agreed to pay: `response` is the provider's object).
+    received and `response` if that is a JSON object), call_permission_reply (`permission`: accept or reject;
+    `expires_at`), or payment_method (the customer agreed to pay: `response` is the provider's object).
     """
 
     type: str
@@ -79,7 +79,7 @@ class Interactive:
 
 @dataclass(frozen=True, slots=True)
 class Button:
-    """A quick reply of a template; its words are the message's text too."""
+    """A quick reply of a template; its label is also the message's text."""
 
     payload: str | None = None
     text: str | None = None
@@ -87,7 +87,7 @@ class Button:
 
 @dataclass(frozen=True, slots=True)
 class OrderItem:
-    """A product of an order. `price` is of one piece."""
+    """A product of an order. `price` is per unit."""
 
     product_id: str | None = None
     quantity: float | None = None
@@ -97,7 +97,7 @@ class OrderItem:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What the person put into the cart; what they wrote with it is the message's text."""
+    """The customer's cart; the text that came with it is the message's text."""
 
     catalog_id: str | None = None
     items: tuple[OrderItem, ...] = ()
@@ -113,7 +113,7 @@ class Reaction:
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """News of the person: another number (`wa_id`), or another user id in place of `previous_user_id`."""
+    """A change of the customer's identity: a new number (`wa_id`), or a new user id in place of `previous_user_id`."""
 
     type: str | None = None
     body: str | None = None
@@ -125,7 +125,7 @@ class System:
 
 @dataclass(frozen=True, slots=True)
 class Unsupported:
-    """What cannot be read here: the provider's word for it, and the provider's error where it cannot read it either."""
+    """A message of an unsupported type: the provider's name for it, and the provider's error if it has one."""
 
     type: str | None = None
     code: int | None = None
@@ -134,7 +134,7 @@ class Unsupported:
 
 @dataclass(frozen=True, slots=True)
 class Referral:
-    """The advertisement or post from which the person came (click to WhatsApp)."""
+    """The advertisement or post from which the customer came (click to WhatsApp)."""
 
     source_url: str | None = None
     source_id: str | None = None
@@ -151,7 +151,7 @@ class Referral:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """The product that the person asks about."""
+    """The product that the customer asks about."""
 
     catalog_id: str | None = None
     product_id: str | None = None

@@ -1,4 +1,4 @@
-"""Messages: what a person wrote, as a handler is given it."""
+"""Messages: what a customer wrote, as a handler gets it."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -20,18 +20,18 @@ from shared.domain.message_parts import (
 )
 
 DEFAULT_KINDS = frozenset({"text", "media", "location", "contacts", "interactive", "button", "order"})
-"""What a handler is called for unless it says otherwise: what a person wrote to get an answer."""
+"""The kinds a handler is called for by default: those that expect an answer."""
 
 KINDS = DEFAULT_KINDS | {"reaction", "request_welcome", "system", "edit", "revoke", "unsupported"}
-"""Every kind there is. What its kind promises is there: a `media` message has its media, a `text` its text."""
+"""Every kind. A message has what its kind says: a `media` message has media, a `text` message has text."""
 
 EVERY_KIND = "*"
-"""Where kinds are named: each one there is, and each one that is added later."""
+"""Names all kinds, including those that later versions add."""
 
 
 class UnknownKind(ValueError):
-    """A name is no kind of message. The message is the rest of a sentence about the place that holds the name; `wrong`
-    are the names, where there are any.
+    """A name is not a kind of message. The error's text completes a sentence about the place of the name; `wrong` holds
+    the wrong names, if any.
     """
 
     def __init__(self, wrong: tuple[object, ...] = ()) -> None:
@@ -41,7 +41,7 @@ class UnknownKind(ValueError):
 
 
 def kinds_named(names: Iterable[object]) -> frozenset[str]:
-    """The kinds by these names; EVERY_KIND stands for itself. Raises UnknownKind, which lists the kinds there are."""
+    """The kinds by these names; EVERY_KIND stands for itself. Raises UnknownKind, which lists all kinds."""
     given = tuple(names)
     named = frozenset(name for name in given if isinstance(name, str) and (name in KINDS or name == EVERY_KIND))
     wrong = tuple(name for name in given if not isinstance(name, str) or name not in named)
@@ -57,9 +57,9 @@ def includes(kinds: Collection[str], kind: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Contact:
-    """The person. `id` is stable: the business-scoped user id where there is one, else the phone number.
+    """The customer. `id` is stable: the business-scoped user id if there is one, otherwise the phone number.
 
-    Since 2026 a person with a username may have no phone number here.
+    Since 2026 a customer with a username may have no phone number here.
     """
 
     id: str
@@ -71,11 +71,11 @@ class Contact:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a person, the same shape whatever the provider.
+    """One message from a customer, in the same form for every provider.
 
-    `text` is what they wrote: a text, a caption, the words of a button or list row, what came with an order, the new
-    text of an edit. `reply_to` is the id of the message that theirs answers. `original_id` is the one that an edit or
-    a revoke is about. `raw` is the provider's own form, whole.
+    `text` is what they wrote: a text, a caption, the label of a button or list row, the text with an order, the new
+    text of an edit. `reply_to` is the id of the message that theirs answers. `original_id` is the id of the message
+    that an edit or a revoke changes. `raw` is the provider's complete form.
     """
 
     kind: str
@@ -105,7 +105,7 @@ class Message:
 
 
 class Drop(Exception):
-    """Raised by a handler that wants nothing more done with this message; the reason is shown in its timeline."""
+    """A handler raises it to drop this message; the timeline shows the reason."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -113,7 +113,7 @@ class Drop(Exception):
 
 
 def to_json(message: Message) -> dict[str, Any]:
-    """The message as plain values that JSON can hold: every field by its name, times in RFC 3339, UTC."""
+    """The message as plain JSON values: every field by its name, times in RFC 3339, UTC."""
     plain: dict[str, Any] = _plain(message)
     return plain
 

@@ -1,4 +1,4 @@
-"""The delivery record: what is stored of one event on its way to the handler, or of one message on its way out."""
+"""The delivery record: what is stored of one event for the handler, or of one message for the provider."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,12 +9,12 @@ from typing import Any
 from shared.domain.identity import task_name
 
 ATTEMPTS_KEPT = 50
-"""How many attempts a record remembers, the newest. MAX_ATTEMPTS may be no larger, so that every attempt of a round can
-be shown; with its default of 8 the rounds before a replay are shown too."""
+"""How many attempts a record keeps, the newest. MAX_ATTEMPTS may not be larger, so that every attempt of a round can be
+shown; with its default of 8 the rounds before a replay are shown too."""
 
 ERROR_KEPT = 200
-"""How many characters of why it failed each attempt remembers, with the type and the place: 50 attempts of it fit into
-any record. The last failure is kept at greater length as `last_error`."""
+"""How many characters each attempt keeps of its failure, including the type and the place: 50 attempts of that fit into
+any record. `last_error` keeps more of the last failure."""
 
 
 class Kind(StrEnum):
@@ -25,14 +25,14 @@ class Kind(StrEnum):
 
 
 class State(StrEnum):
-    """Where a delivery is. `state` is ours; the provider's word is a receipt."""
+    """The state of a delivery. It is ours; the provider reports by receipts."""
 
     PENDING = "pending"  # waits for an attempt; leaves by lease
     LEASED = "leased"  # one attempt holds it; leaves by settle, or once lease_until has passed
     IN_DOUBT = "in_doubt"  # outbound: the provider may have it; leaves by a receipt, or by its deadline
     DONE = "done"  # final: the effect happened
-    DROPPED = "dropped"  # final: no person could mend it
-    DEAD = "dead"  # final until a person replays or discards it
+    DROPPED = "dropped"  # final: no operator could fix it
+    DEAD = "dead"  # final until an operator replays or discards it
 
 
 OPEN_STATES = frozenset({State.PENDING, State.LEASED, State.IN_DOUBT})
@@ -40,7 +40,7 @@ FINAL_STATES = frozenset(State) - OPEN_STATES
 
 
 class ReceiptKind(StrEnum):
-    """The provider's word on a message that was sent."""
+    """The provider's report on a message that was sent."""
 
     SENT = "sent"
     DELIVERED = "delivered"
@@ -51,7 +51,7 @@ class ReceiptKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Receipts:
-    """What the provider said of one round of a message: a time per kind, so that receipts commute."""
+    """The provider's reports on one round of a message: a time per kind, so that receipts commute."""
 
     sent: datetime | None = None
     delivered: datetime | None = None
@@ -64,7 +64,7 @@ class Receipts:
 
     @property
     def reached(self) -> bool:
-        """The person's phone has it."""
+        """Whether it is on the customer's phone."""
         return any((self.delivered, self.read, self.played))
 
     @property
@@ -73,11 +73,11 @@ class Receipts:
 
     @property
     def any(self) -> bool:
-        """Any receipt, a failed one too, proves that the provider took the message."""
+        """Whether there is a receipt. Even a failed one proves that the provider took the message."""
         return self.positive or self.failed is not None
 
     def merged(self, other: "Receipts") -> "Receipts":
-        """Both together. The same from either side, and however often: of two times for a kind the earlier stands."""
+        """Both merged, commutative and idempotent: of two times for a kind the earlier one is kept."""
         first_failed = min(
             (r for r in (self, other) if r.failed), key=lambda r: (r.failed, _code(r.failed_code)), default=None
         )
@@ -93,7 +93,7 @@ class Receipts:
 
 
 def _code(code: int | None) -> int:
-    return -1 if code is None else code  # 0 is a provider's code: none must not equal it, or the order would tell
+    return -1 if code is None else code  # 0 is a provider's code: if None equalled it, merging would not commute
 
 
 def _earlier(one: datetime | None, other: datetime | None) -> datetime | None:
@@ -102,11 +102,11 @@ def _earlier(one: datetime | None, other: datetime | None) -> datetime | None:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One try, as the timeline shows it. `answer` is the verdict's word, `code` the provider's.
+    """One attempt, as the timeline shows it. `answer` is the verdict's name, `code` the provider's.
 
-    Of a failed handler `error` says why, at most ERROR_KEPT characters with the next three. Where there is an
-    `error_type` it is the text of an exception of the team's, and may be private; else it is a sentence of ours.
-    `place` (file:line) and `function` are the team's code that raised it.
+    `error` says why a handler failed, at most ERROR_KEPT characters including the next three fields. With an
+    `error_type` it is the text of a team exception, and may be private; otherwise it is a sentence of ours. `place`
+    (file:line) and `function` are the team's code that raised it.
     """
 
     at: datetime
@@ -159,7 +159,7 @@ class Delivery:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     expire_at: datetime | None = None
     version: int | None = field(default=None, compare=False)
-    """The store's mark of what was read; a write is refused when another one came between. Not part of the record."""
+    """The store's version of what was read; it refuses a write if another came between. Not part of the record."""
 
     @property
     def final(self) -> bool:
@@ -177,7 +177,7 @@ class Delivery:
 
     @property
     def tried(self) -> bool:
-        """Whether an attempt of this round has left a verdict."""
+        """Whether an attempt of this round has a verdict."""
         return any(attempt.round == self.round for attempt in self.attempts_log)
 
     def leased_at(self, now: datetime) -> bool:
@@ -190,7 +190,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A reference to a record in a queue: never its content. `tenant` decides which queue; it is empty where nobody
+    """A reference to a record in a queue: never its content. `tenant` decides which queue; it is empty if no tenant
     owns the sender, and in a task of an earlier version.
     """
 
@@ -203,7 +203,7 @@ class Task:
 
     @property
     def name(self) -> str:
-        """Its name in the queue: made twice is the same as made once."""
+        """Its name in the queue. It makes task creation idempotent."""
         return task_name(self.key, self.generation, self.hop)
 
     @classmethod

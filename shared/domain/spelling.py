@@ -1,8 +1,8 @@
-"""Spelling: whether a name was meant to be another one."""
+"""Spelling: whether a name is a misspelling of another."""
 
 
 def is_nearly(written: str, meant: str) -> bool:
-    """Whether they are equal, or differ in one letter (wrong, missing or too many) or in two that are swapped."""
+    """Whether they are equal, or differ in one letter (wrong, missing or extra) or in two swapped letters."""
     shorter, longer = sorted((written, meant), key=len)
     if len(longer) > len(shorter) + 1:
         return False

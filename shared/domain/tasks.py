@@ -1,8 +1,8 @@
-"""Tasks: how each is made, and its body, a reference to a record and never its content, so that a queue holds nothing
-private.
+"""Tasks: how each is made, and its body. The body refers to a record and never holds its content, so a queue holds
+nothing private.
 
-A record's own task runs when the record is due; a queue runs one whose time has passed at once. Every task is made by
-one of the four functions here.
+A record's own task runs when the record is due; if that time has passed, the queue runs it at once. The four functions
+here make all tasks.
 """
 
 import re
@@ -16,11 +16,11 @@ from shared.domain.identity import DOCTOR_KEY, is_correlation_id, outbound_key
 from shared.domain.record import Delivery, Kind, Task
 
 DueTask = tuple[Task, datetime | None]
-"""A task and when it is to run; None, or a time that has passed: now."""
+"""A task and when it runs; None or a past time means now."""
 
 VERSION = 2
 READABLE = (1, VERSION)
-"""Version 1 names no tenant."""
+"""Version 1 has no tenant."""
 
 KEY_FIELD = {Kind.INBOUND: "inbound_event_id", Kind.OUTBOUND: "outbound_key"}
 _KEY = {Kind.INBOUND: re.compile(rf"[0-9a-f]{{40}}|{DOCTOR_KEY}"), Kind.OUTBOUND: re.compile(r"[0-9a-f]{40}")}
@@ -36,21 +36,21 @@ def own_task(record: Delivery) -> DueTask:
 
 
 def next_hop(record: Delivery, task: Task, until: datetime) -> DueTask:
-    """What the running task makes where its record has to wait. The tenant is the record's: a task of version 1 names
-    none, and the owner of a sender may have become known since the task was made.
+    """The task that the running one makes if its record has to wait. The tenant is the record's: a task of version 1
+    has none, and the sender's owner may have become known since the task was made.
     """
     return replace(task, hop=task.hop + 1, tenant=record.tenant), until
 
 
 def first_task(key: str, tenant: str) -> Task:
-    """The first task of an event's record, to be named where the record has not been read: it lacks the correlation id,
+    """The first task of an event's record, to get its name without reading the record. It lacks the correlation id,
     which only the record has.
     """
     return Task(key, Kind.INBOUND, correlation_id="", generation=0, tenant=tenant)
 
 
 def reply_task(event: Delivery, index: int, due_at: datetime | None) -> DueTask:
-    """The own task of reply `index` (from 0) to an event as it was created, without its record being read."""
+    """The own task of reply `index` (from 0) to an event as it was created, without reading the reply's record."""
     key = outbound_key(event.key, index)
     return Task(key, Kind.OUTBOUND, event.correlation_id, generation=0, tenant=event.tenant), due_at
 
@@ -59,12 +59,12 @@ def reply_task(event: Delivery, index: int, due_at: datetime | None) -> DueTask:
 
 
 def task_path(kind: Kind) -> str:
-    """Where the internal service takes the tasks of this kind, and the one path to which their queue may lead."""
+    """The internal service's path for tasks of this kind, and the only path to which their queue may lead."""
     return f"/internal/process_{kind}"
 
 
 CHECK_BODY: Mapping[str, int | bool] = {"v": VERSION, "check": True}
-"""Of a call that asks whether its token is accepted. Every version of the service refuses it as no task."""
+"""Marks a call that asks whether its token is accepted. Every version of the service refuses it as not a task."""
 
 
 def task_body(task: Task) -> dict[str, str | int]:
@@ -80,8 +80,8 @@ def task_body(task: Task) -> dict[str, str | int]:
 
 
 def parse_task(kind: Kind, body: Any) -> Task:
-    """The task in a body; what it has besides is ignored. Raises TaskInvalid for what is none, UnknownState for one of
-    a newer version.
+    """The task in a body; other fields are ignored. Raises TaskInvalid for an invalid task, UnknownState for one of a
+    newer version.
     """
     if not isinstance(body, Mapping):
         raise TaskInvalid("The task must be a JSON object.")

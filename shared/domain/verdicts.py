@@ -1,4 +1,4 @@
-"""Verdicts: what an attempt's outcome means. Only `settle` knows what becomes of the record."""
+"""Verdicts: what an attempt's outcome means. Only `settle` decides what happens to the record."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Which code of the team's failed. All of it is code and may be logged. `type` is the exception's: None where
-    nothing was raised. `place` is file:line, `stack_trace` the places that the exception passed; it is not stored.
+    """Which of the team's code failed. It is only code, so it may be logged. `type` is the exception's; None if nothing
+    was raised. `place` is file:line. `stack_trace` is the places that the exception passed; it is not stored.
     """
 
     type: str | None = None
@@ -23,8 +23,8 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Replied:
-    """The handler answered; `payloads` are the replies, in order, ready to be stored. The contact counts where the
-    event was stored without, because it could not be read then. `invalid` says by index why a reply cannot be sent.
+    """The handler answered; `payloads` are the replies, in order, ready to store. `contact` is used if the event was
+    stored without one, because it could not be read then. `invalid` says by index why a reply cannot be sent.
     """
 
     payloads: tuple[Mapping[str, Any], ...]
@@ -35,7 +35,7 @@ class Replied:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """The handler wants nothing more done. `said` is why, in its own words: they are stored, never logged."""
+    """The handler dropped the event. `said` is its reason, which is stored and never logged."""
 
     said: str
     label: ClassVar[str] = "dropped"
@@ -43,8 +43,8 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class HandlerFailed:
-    """The handler raised, overran, or gave what is no answer. Of an exception (`origin.type`) the `error` may be
-    private: it is stored, never logged. Without one it is a sentence of ours.
+    """The handler raised, timed out, or returned an invalid answer. If it raised (`origin.type`), `error` may be
+    private: it is stored, never logged. Otherwise it is a sentence of ours.
     """
 
     error: str
@@ -54,8 +54,8 @@ class HandlerFailed:
 
 @dataclass(frozen=True, slots=True)
 class BackendDown:
-    """The backend takes nothing at all: no fault of this event. `error` is a sentence of ours, `until` is when it may
-    be asked again.
+    """The backend is down, which is not this event's fault. `error` is a sentence of ours, `until` is when it may be
+    called again.
     """
 
     error: str
@@ -66,14 +66,14 @@ class BackendDown:
 
 @dataclass(frozen=True, slots=True)
 class StillUnparsable:
-    """A replayed item is read again and still makes no sense."""
+    """A replayed item still cannot be parsed."""
 
     label: ClassVar[str] = "unparsable"
 
 
 @dataclass(frozen=True, slots=True)
 class StillUnknown:
-    """A replayed event still names a sender of nobody's."""
+    """A replayed event still names a sender that no tenant owns."""
 
     label: ClassVar[str] = "unknown_sender"
 
@@ -83,7 +83,7 @@ class StillUnknown:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """2xx. The id is None where the answer could not be read."""
+    """2xx. The id is None if the answer could not be read."""
 
     provider_id: str | None
     label: ClassVar[str] = "accepted"
@@ -91,7 +91,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The provider may or may not have it. `outage`: it said nothing about the message, so it may be down."""
+    """The provider may or may not have it. `outage`: the provider said nothing about the message, so it may be down."""
 
     code: int | None = None
     outage: bool = False
@@ -100,8 +100,8 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class ProviderDown:
-    """The provider refused as a whole, and certainly took nothing. `until` is when its breaker lets the next attempt
-    probe, where the caller knows; `retry_after` is the least wait that the provider asks for.
+    """The provider is down and certainly took nothing. `until` is when its breaker lets the next attempt probe, if the
+    caller knows; `retry_after` is the minimum wait that the provider asks for.
     """
 
     code: int | None = None
@@ -112,22 +112,22 @@ class ProviderDown:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Certainly not accepted, and only this message: our own backoff decides."""
+    """Certainly not accepted, and only this message is affected: our own backoff decides."""
 
     code: int | None = None
     retry_after: timedelta | None = None
     minutes: int = 0
-    """The least wait that the provider documents for the code."""
+    """The minimum wait that the provider documents for the code."""
     label: ClassVar[str] = "retry"
 
 
 class LimitScope(StrEnum):
-    """Whose limit was met: how long we wait follows from it. A channel knows which of its provider's codes is which."""
+    """Whose limit was reached, which decides the wait. A channel maps its provider's codes to it."""
 
     RATE = "rate"  # the sender's messages a second
-    CONTACT = "contact"  # messages to one person
-    ACCOUNT = "account"  # what the account, or our access to it, may do in a while
-    MAINTENANCE = "maintenance"  # the provider is at work on the sender, for about a minute
+    CONTACT = "contact"  # messages to one contact
+    ACCOUNT = "account"  # calls by the account, or by our access to it, in a period
+    MAINTENANCE = "maintenance"  # the provider is updating the sender, for about a minute
 
 
 class BlockScope(StrEnum):
@@ -139,7 +139,7 @@ class BlockScope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limited:
-    """A limit of one contact, sender or account. `minutes` is the least wait that the provider documents."""
+    """A limit of one contact, sender or account. `minutes` is the minimum wait that the provider documents."""
 
     scope: LimitScope
     code: int
@@ -160,8 +160,8 @@ class CredentialRefused:
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """The sender, or its whole account, may not send for now. `until` is when the block ends, where the caller knows;
-    the first send after it is the probe.
+    """The sender, or its whole account, may not send for now. `until` is when the block ends, if the caller knows; the
+    first send after it is the probe.
     """
 
     scope: BlockScope
@@ -180,7 +180,7 @@ class Refused:
     label: ClassVar[str] = "refused"
 
 
-# ---- of the provider, on a file that is fetched from it
+# ---- of the provider, on a download
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ class Downloaded:
 
 @dataclass(frozen=True, slots=True)
 class Unobtainable:
-    """The provider does not give the file, now or later: it is gone, or was never to be had."""
+    """The provider will never return the file: it is gone, or never existed."""
 
     code: int | None = None
     label: ClassVar[str] = "unobtainable"
@@ -217,16 +217,14 @@ DownloadVerdict = Downloaded | Unobtainable | ProviderDown | Retry | Limited | C
 
 
 def of_repeatable(verdict: SendVerdict) -> CertainVerdict:
-    """What an answer means for something that may be done twice without harm: nothing of it is ever in doubt, and an
-    outage costs it no attempt.
-    """
+    """The verdict for an operation that may be repeated: it is never in doubt, and an outage costs it no attempt."""
     if not isinstance(verdict, Lost):
         return verdict
     return ProviderDown(verdict.code) if verdict.outage else Retry(verdict.code)
 
 
 def of_download(verdict: SendVerdict) -> DownloadVerdict:
-    """What an answer to a request for a file means. A channel raises the same errors for it as for a send."""
+    """The verdict on a download. A channel raises the same errors for it as for a send."""
     match of_repeatable(verdict):
         case Accepted():
             return Downloaded()

@@ -1,4 +1,4 @@
-"""Waits: how long until the next attempt. Jitter comes in, a number from 0 to 1, like time."""
+"""Waits: how long until the next attempt. The caller passes the jitter, a number from 0 to 1."""
 
 from datetime import datetime, timedelta
 from typing import assert_never
@@ -20,7 +20,7 @@ def before_retry(attempt: int, waits: Waits, jitter: float) -> timedelta:
 
 
 def asked_for(verdict: Retry | Limited, waits: Waits) -> timedelta:
-    """The least wait that the provider asks for, in its answer or in its documentation."""
+    """The minimum wait that the provider asks for, in its answer or in its documentation."""
     return max(verdict.retry_after or timedelta(), verdict.minutes * waits.minute)
 
 
@@ -32,8 +32,8 @@ def after_outage(
     now: datetime,
     jitter: float,
 ) -> datetime:
-    """When an attempt that met an outage, after `throttled` others in a row, is due again: at the breaker's end, at the
-    end of a wait that grows from 10 s to 5 min, or when the provider asks for, whichever is latest.
+    """When an attempt that met an outage, after `throttled` others in a row, is due again: the latest of the breaker's
+    end, a backoff from 10 s to 5 min, and the wait that the provider asks for.
     """
     grown = now + jittered(waits.outage.after(throttled), jitter)
     asked = now + (retry_after or timedelta())
@@ -41,7 +41,7 @@ def after_outage(
 
 
 def before_limited(verdict: Limited, throttled: int, waits: Waits, jitter: float) -> timedelta:
-    """After the limit was met `throttled` times in a row, by whose limit it is; no less than the provider asked for."""
+    """The wait after a limit was met `throttled` times in a row, by its scope; at least what the provider asked for."""
     match verdict.scope:
         case LimitScope.RATE:
             wait = waits.throughput * (1 + jitter)

@@ -1,4 +1,4 @@
-"""What a team's handler imports: messages in, messages out, the two words it may say instead, and what a test needs."""
+"""The handler API: messages in, messages out, `Drop` and `handles`, and what a handler's test needs."""
 
 import json
 from collections.abc import Callable
@@ -42,11 +42,11 @@ __all__ = [
 
 
 class WrongKinds(ValueError):
-    """@handles names what is no kind of message. The sentence says which name, and which kinds there are."""
+    """@handles names an unknown kind of message. The sentence gives the wrong name and all kinds."""
 
 
 def _told(error: UnknownKind) -> str:
-    """A name is repeated as it stands in the code; of anything else only its type is told."""
+    """The error's sentence. It repeats a wrong name as in the code; for another value it gives only the type."""
     wrong = ", ".join(
         json.dumps(name, ensure_ascii=False) if isinstance(name, str) else f"a {type(name).__name__}"
         for name in error.wrong
@@ -59,12 +59,12 @@ KINDS_ATTRIBUTE = "pombo_kinds"
 
 
 def handles(*kinds: str) -> Callable[[_Handle], _Handle]:
-    """Say for which kinds of message the handler is called, in place of the default ones; "*" is every kind.
+    """Set the kinds of message for which the handler is called, in place of the default ones; "*" is every kind.
 
     @handles("text", "reaction")
     def handle(message: Message) -> str: ...
 
-    Raises WrongKinds for a name that is no kind: the handler would wait in vain for such a message.
+    Raises WrongKinds for an unknown kind: the handler would never get such a message.
     """
     try:
         named = kinds_named(kinds)

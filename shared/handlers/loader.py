@@ -1,4 +1,4 @@
-"""The loader: from `module:function` to code that can be run, with every shape of answer a handler may give."""
+"""The loader: imports the handler that `module:function` names, and reads its answers of every shape."""
 
 import asyncio
 import importlib
@@ -17,7 +17,7 @@ from shared.pipeline.ports import HandlerCall
 
 
 class HandlerNotFound(Exception):
-    """HANDLER names nothing that can be called with a message. The sentence says what is missing."""
+    """HANDLER does not name a function of one message. The sentence says what is missing."""
 
 
 def load_handler(name: str) -> Callable[[Message], Any]:
@@ -47,7 +47,7 @@ def load_handler(name: str) -> Callable[[Message], Any]:
 
 
 def _why(error: Exception, package: str) -> str:
-    """What is wrong with a module, and in which line. Only the interpreter's own words are repeated: others may quote a
+    """What is wrong with a module, and in which line. It repeats only the interpreter's messages: others may quote a
     secret.
     """
     place = origin.of_syntax(error) if isinstance(error, SyntaxError) else origin.of_exception(error, package).place
@@ -62,11 +62,11 @@ def _why(error: Exception, package: str) -> str:
 
 
 def _takes_one_message(function: Callable[..., Any]) -> bool:
-    """Whether one positional argument will do. True for what does not tell, as some functions written in C do not."""
+    """Whether one positional argument is enough. True if there is no signature, as for some functions in C."""
     try:
-        # Not what a decorator wraps: it may supply the other arguments.
+        # Not the wrapped function's signature: the decorator may supply other arguments.
         signature = inspect.signature(function, follow_wrapped=False)
-    except (TypeError, ValueError, NameError, AttributeError):  # the last two: Python 3.14 runs annotations here
+    except (TypeError, ValueError, NameError, AttributeError):  # the last two: Python 3.14 evaluates annotations here
         return True
     try:
         signature.bind(None)
@@ -77,20 +77,20 @@ def _takes_one_message(function: Callable[..., Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TeamFunction:
-    """A handler of the team's in this process, sync or async."""
+    """The team's handler in this process, sync or async."""
 
     handle: Callable[[Message], Any]
     max_replies: int
 
     @property
     def backend(self) -> None:
-        """It runs in this process."""
+        """None: it runs in this process."""
 
     @property
     def kinds(self) -> frozenset[str]:
-        """Those it asked for by @handles, else the default ones.
+        """The kinds from @handles, otherwise the default ones.
 
-        The decorator may stand on the function itself, on one that a partial calls, or on a class's __call__.
+        The decorator may be on the function, on one that a partial calls, or on a class's __call__.
         """
         places = (self.handle, getattr(self.handle, "func", None), type(self.handle).__call__)
         asked = (getattr(place, KINDS_ATTRIBUTE, None) for place in places)
@@ -107,8 +107,8 @@ class TeamFunction:
         return str(getattr(self.handle, "__module__", None) or type(self.handle).__module__).partition(".")[0]
 
     def __call__(self, call: HandlerCall) -> list[PlanItem]:
-        """Call it, and take its answer apart. Raises what it raises, and TypeError or ValueError for an answer that is
-        none: no reply and not several, more of them than allowed, or a single text that cannot be sent.
+        """Call it and read its answer. Raises what it raises, and TypeError or ValueError for an invalid answer: not a
+        reply or several, more than allowed, or a single text that cannot be sent.
         """
         result = self.handle(call.message)
         if inspect.isawaitable(result):
@@ -136,7 +136,7 @@ def _replies(result: Any, at_most: int) -> list[PlanItem]:
     if result is None:
         return []
     if isinstance(result, str | OutboundMessage):
-        return [_reply(result)]  # alone, it keeps no other from being sent: asked again, the handler may do better
+        return [_reply(result)]  # raises if invalid: no other reply is affected, and a retry may return a valid one
     if isinstance(result, bytes | Mapping) or not isinstance(result, Iterable):
         raise TypeError(f"A handler gives None, str, OutboundMessage or several of them, not {type(result).__name__}.")
     replies = [_item(item) for item in islice(result, at_most + 1)]
@@ -146,7 +146,7 @@ def _replies(result: Any, at_most: int) -> list[PlanItem]:
 
 
 def _item(item: Any) -> PlanItem:
-    """One of several: one that cannot be sent keeps its place."""
+    """One of several replies: one that cannot be sent keeps its place."""
     try:
         return _reply(item)
     except (TypeError, ValueError) as error:

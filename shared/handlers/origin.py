@@ -1,6 +1,6 @@
-"""The origin of a failure: the line of the team's own code that raised an exception, or that is still running.
+"""The origin of a failure: the line of the team's code that raised an exception, or that is still running.
 
-Only code is told, by type, file, line and function: an exception's text and the values of its variables may be private.
+It holds only code, by type, file, line and function: an exception's text and the values of variables may be private.
 """
 
 import sysconfig
@@ -14,7 +14,7 @@ from shared import logs
 from shared.domain.verdicts import Origin
 
 TYPE_CHARACTERS, PLACE_CHARACTERS, FUNCTION_CHARACTERS = 40, 60, 40
-"""What is kept of each: together so little that a record's attempts have room for more than their origins."""
+"""Characters kept of each: few enough that a record's attempts have room for more than their origins."""
 
 _ROOT = Path(__file__).parents[2]
 _OURS = tuple(f"{_ROOT / folder}/" for folder in ("shared", "services"))
@@ -23,9 +23,9 @@ _INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 
 def of_exception(error: BaseException, package: str, handler: Any = None) -> Origin:
-    """Where an exception comes from: the innermost line of the team's. `package` is the top-level package of their
-    handler, which is theirs wherever it is installed. If no line of theirs was passed, the answer of `handler` itself
-    is what is wrong: then its definition is the place.
+    """Where an exception comes from: the innermost line of the team's code. `package` is their handler's top-level
+    package, which is theirs wherever it is installed. If the exception passed no line of theirs, the answer of
+    `handler` is invalid, and the place is its definition.
     """
     passed = traceback.walk_tb(error.__traceback__)
     place, function = _innermost(passed, package) or _definition(handler) or (None, None)
@@ -33,14 +33,14 @@ def of_exception(error: BaseException, package: str, handler: Any = None) -> Ori
 
 
 def of_running(frame: FrameType | None, package: str) -> Origin:
-    """Which line of the team's a thread is at, by its innermost frame."""
+    """The line of the team's code that a thread is running, by its innermost frame."""
     outwards = [*traceback.walk_stack(frame)] if frame else []
     place, function = _innermost(reversed(outwards), package) or (None, None)
     return Origin(None, place, function)
 
 
 def of_syntax(error: SyntaxError) -> str | None:
-    """Which line Python cannot read."""
+    """The line that Python cannot parse."""
     return _file_line(error.filename, error.lineno or 1, "") if error.filename else None
 
 
@@ -50,7 +50,7 @@ def _type_of(error: BaseException) -> str:
 
 
 def _innermost(frames: Iterable[tuple[FrameType, int]], package: str) -> tuple[str, str] | None:
-    """Of the team's frames the last. A frame names its module, whatever file that is in."""
+    """The last of the team's frames, found by each frame's module, not by its file."""
     for frame, line in reversed([*frames]):
         module = str(frame.f_globals.get("__name__") or "")
         if _is_the_teams(frame.f_code, module, package):
@@ -69,7 +69,7 @@ def _is_the_teams(code: CodeType, module: str, package: str) -> bool:
 
 
 def _definition(handler: Any) -> tuple[str, str] | None:
-    """Where the handler is defined: a function, a method, a partial of one, or an object that is called."""
+    """Where the handler is defined: a function, a method, a partial of one, or a callable object."""
     for one in (handler, getattr(handler, "func", None), type(handler).__call__):
         code = getattr(one, "__code__", None)
         if isinstance(code, CodeType):
@@ -81,7 +81,7 @@ def _definition(handler: Any) -> tuple[str, str] | None:
 
 
 def _file_line(file: str, line: int, module: str) -> str:
-    """file:line, relative to the working directory; of a file elsewhere module:line, which names no directory."""
+    """file:line, relative to the working directory. For a file elsewhere module:line, which names no directory."""
     try:
         where = str(Path(file).relative_to(Path.cwd()))
     except (ValueError, OSError):  # elsewhere; or the directory is gone
@@ -90,6 +90,6 @@ def _file_line(file: str, line: int, module: str) -> str:
 
 
 def _bounded(text: str, most: int) -> str:
-    """The end of it, which tells more than the beginning; as text that every store can hold."""
+    """The end of the text, which says more than its beginning, in a form that every store can hold."""
     text = text.encode("utf-8", "replace").decode()
     return text if len(text) <= most else "…" + text[1 - most :]

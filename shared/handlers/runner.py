@@ -1,4 +1,4 @@
-"""The runner: calls the team's code in a thread of its own, so that a request never waits for it too long."""
+"""The runner: calls the team's code in a separate thread, so that a request never waits for it too long."""
 
 import contextvars
 import sys
@@ -16,17 +16,17 @@ from shared.domain.verdicts import Origin
 from shared.pipeline.ports import BackendUnavailable, HandlerCall, HandlerFault, HandlerInterrupted
 
 LOOK_SECONDS = 0.1
-"""How often a waiting request looks whether the process is ending."""
+"""Seconds after which a waiting request checks whether the process is shutting down."""
 
 ERROR_CHARACTERS = 500
-"""What is kept of an exception's message, for the timeline."""
+"""Characters kept of an exception's message, for the timeline."""
 
 
 _Raised = TypeVar("_Raised", Drop, HandlerFault)
 
 
 class TeamCode(Protocol):
-    """What is run: a function of the team's, or a backend of theirs."""
+    """The code to run: the team's function or their backend."""
 
     @property
     def backend(self) -> str | None:
@@ -39,26 +39,26 @@ class TeamCode(Protocol):
         ...
 
     def __call__(self, call: HandlerCall) -> list[PlanItem]:
-        """The replies. May raise anything; what a HandlerFault of a backend says is kept word for word."""
+        """The replies. May raise anything; the text of a backend's HandlerFault is kept verbatim."""
         ...
 
     def origin_of(self, error: BaseException) -> Origin:
-        """Which code of the team's raised it."""
+        """Which of the team's code raised it."""
         ...
 
     def origin_in(self, thread: int | None) -> Origin:
-        """Which code of the team's this thread is running."""
+        """Which of the team's code this thread is running."""
         ...
 
 
 class HandlerRunner:
-    """The handler port around the team's code, wherever that is.
+    """The handler port for the team's code, in this process or behind an address.
 
-    A thread cannot be killed: one that overran goes on, its result is thrown away, and `hung` counts it. When as many
-    hang as there are request threads the process says so by /livez and is replaced.
+    A thread cannot be killed: after a timeout it goes on, its result is discarded, and `hung` counts it. When as many
+    threads hang as there are request threads, /livez reports it and the process is replaced.
 
-    `all_or_nothing`: a plan with a reply that cannot be sent counts as raised. `show_traceback`: an exception of the
-    team's is shown whole on standard error, with its text and the lines of code that it passed.
+    `all_or_nothing`: a plan with a reply that cannot be sent counts as raised. `show_traceback`: a team exception is
+    printed to standard error in full, with its text and the lines of code that it passed.
     """
 
     def __init__(
@@ -93,11 +93,10 @@ class HandlerRunner:
         return self._hung >= self._threads
 
     def __call__(self, call: HandlerCall) -> Sequence[PlanItem]:
-        """The replies. Raises Drop, HandlerFault (raised, overran, no answer; of a backend
-        that gave none, BackendUnavailable) or HandlerInterrupted (shutdown, or too
-        many hang already)."""
+        """The replies. Raises Drop, HandlerFault (raised, timed out, invalid answer; BackendUnavailable if a backend
+        gave no answer) or HandlerInterrupted (shutdown, or too many threads hang already)."""
         if self.exhausted:
-            raise HandlerInterrupted  # no fault of this message: another process, or a later try, takes it
+            raise HandlerInterrupted  # not this message's fault: another process or a later attempt takes it
         outcome = _HandlerResult()
         context = contextvars.copy_context()
         thread = threading.Thread(
@@ -127,14 +126,14 @@ class HandlerRunner:
     def _work(self, call: HandlerCall, outcome: "_HandlerResult") -> None:
         try:
             outcome.end(self._code(call), None)
-        except BaseException as error:  # noqa: BLE001 - the team's code may raise anything; it must not end ours
+        except BaseException as error:  # noqa: BLE001 - the team's code may raise anything; it must not stop ours
             outcome.end(None, self._raised(call, error))
         if outcome.abandoned:
             with self._lock:
                 self._hung -= 1
 
     def _raised(self, call: HandlerCall, error: BaseException) -> Drop | HandlerFault:
-        """What an exception means. What a backend says of itself stands; all else is the team's code."""
+        """What an exception means. A backend's own fault stays as it is; anything else comes from the team's code."""
         if isinstance(error, Drop):
             return _caused(Drop(_words(getattr(error, "reason", ""))), error)
         if self.backend and isinstance(error, HandlerFault):
@@ -142,13 +141,13 @@ class HandlerRunner:
         if self._show_traceback:
             _show(call, error)
         origin = Origin("Exception")
-        with suppress(Exception):  # the team's classes may break whatever looks at them
+        with suppress(Exception):  # the team's classes may raise when inspected
             origin = self._code.origin_of(error)
         return _caused(HandlerFault(_words(error, f"{type(error).__name__}: "), origin), error)
 
 
 class _HandlerResult:
-    """What became of one call, handed from its thread to the request."""
+    """The result of one call, passed from its thread to the request."""
 
     def __init__(self) -> None:
         self.ended = threading.Event()
@@ -163,7 +162,7 @@ class _HandlerResult:
             self.ended.set()
 
     def abandon(self) -> bool:
-        """Stop waiting for it, unless it has ended."""
+        """Stop waiting for it. Returns False if it has ended."""
         with self._lock:
             self.abandoned = not self.ended.is_set()
             return self.abandoned
@@ -180,8 +179,8 @@ def _caused(fault: _Raised, error: BaseException) -> _Raised:
 
 
 def _show(call: HandlerCall, error: BaseException) -> None:
-    """The whole traceback, in one write, where a handler's own words go."""
-    with suppress(Exception):  # the team's classes may break whatever prints them; nobody may read
+    """Print the whole traceback, in one write, to where the handler prints."""
+    with suppress(Exception):  # the team's classes may raise when printed, and standard error may be closed
         whole = "".join(traceback.format_exception(error))
         about = f"event {call.inbound_event_id}, correlation id {call.correlation_id}, attempt {call.attempt}"
         sys.stderr.write(f"The handler failed ({about}).\n{whole}")
@@ -189,7 +188,7 @@ def _show(call: HandlerCall, error: BaseException) -> None:
 
 
 def _words(said: object, before: str = "") -> str:
-    """What the team's code said, as text that every store can hold. It may be no text, or not even say what it is."""
+    """The text of what the team's code gave, in a form that every store can hold. Its __str__ may raise."""
     try:
         text = before + str(said)
     except Exception:  # noqa: BLE001 - the team's __str__

@@ -1,4 +1,4 @@
-"""Samples: messages for the tests of a handler, complete as Pombo would give them to it."""
+"""Samples: complete messages for the tests of a handler, as Pombo would pass them."""
 
 import secrets
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from typing import Any
 from shared.domain.messages import KINDS, Contact, Message
 
 PERSON = "15550002222"
-"""An invented number."""
+"""A fictitious number."""
 
 _PROMISED: Mapping[str, str] = {
     "text": "text",
@@ -24,7 +24,7 @@ _PROMISED: Mapping[str, str] = {
     "edit": "original_id",
     "revoke": "original_id",
 }
-"""By kind, the field that a message of it has at least."""
+"""The required field of a message of each kind."""
 
 
 def message(
@@ -44,10 +44,9 @@ def message(
     message("look", media=Media("image", id="1"))
     message(kind="revoke", original_id="wamid.1")
 
-    The kind follows from the part that is given, and is "text" if there is none. Each message has an id of its own
-    unless `id` names one: give the same twice to test that a repeated call does no harm. A `contact` may be a phone
-    number. Raises ValueError for a kind that there is not, or without what it promises, and TypeError for an unknown
-    field.
+    The kind follows from the given part, and is "text" if there is none. Each message gets a new id unless `id` is
+    given: pass the same one twice to test that a repeated call does no harm. A `contact` may be a phone number. Raises
+    ValueError for an unknown kind or a missing part, and TypeError for an unknown field.
     """
     kind = kind or next((name for name in _PROMISED if parts.get(name)), "text")
     if kind not in KINDS:
@@ -69,7 +68,7 @@ def message(
 
 
 def _words_of(parts: Mapping[str, Any]) -> str | None:
-    """The words of a button or list row, which are the message's text too."""
+    """The label of a button or list row, which is also the message's text."""
     interactive, button = parts.get("interactive"), parts.get("button")
     words: str | None = interactive.title if interactive else button.text if button else None
     return words

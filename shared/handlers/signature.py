@@ -1,4 +1,4 @@
-"""Standard Webhooks: how a backend sees that a call of HANDLER_URL is ours, unchanged, and of now."""
+"""Standard Webhooks: signs calls to HANDLER_URL, so that a backend can verify origin, integrity and time."""
 
 # https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md (seen November 2026)
 
@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from datetime import datetime
 
 PREFIX = "whsec_"
-"""What a secret begins with; the base64 of the key follows."""
+"""The prefix of a secret; the base64 of the key follows."""
 
 
 def signed_headers(secrets: Sequence[str], message_id: str, at: datetime, body: bytes) -> dict[str, str]:
     """The three headers of one call, for exactly these bytes.
 
-    There is one signature for each secret, in their order, so that a secret can be changed without a moment in which
-    one side knows only the old one and the other only the new one: a call is good where any signature is.
+    There is one signature for each secret, in their order. A call is valid if any signature is, so a secret can be
+    rotated without a moment in which the two sides share none.
     """
     timestamp = str(int(at.timestamp()))
     content = f"{message_id}.{timestamp}.".encode() + body

@@ -1,7 +1,7 @@
-"""HANDLER_URL: the team's code behind an address, asked by one signed POST for each call."""
+"""HANDLER_URL: calls the team's code behind an address, with one signed POST for each call."""
 
-# docs/handler-url.md has the wire form. Whatever is no answer counts as raised, and says so in a sentence that holds
-# nothing of what was sent or answered: it is stored, and shown in the timeline.
+# docs/handler-url.md has the wire form. An invalid answer counts as raised. Its sentence is stored and shown in the
+# timeline, so it holds nothing of the request or the answer.
 
 import socket
 import ssl
@@ -27,11 +27,11 @@ from shared.net.retry_after import retry_after
 from shared.pipeline.ports import BackendUnavailable, HandlerCall, HandlerFault
 
 VERSION = 1
-"""Of the wire form. A backend may refuse one that it does not know."""
+"""The version of the wire form. A backend may refuse one that it does not know."""
 
 GRACE = timedelta(seconds=0.5)
-"""What the runner waits beyond the timeout. A backend that hangs is given up here, at the timeout, by closing its
-connection, and leaves no thread behind; the runner's own clock is for what no socket bounds, resolving a name."""
+"""What the runner waits beyond the timeout. This client ends a hanging call at the timeout by closing its connection,
+and leaves no thread behind. The runner's own timeout is for name resolution, which no socket timeout bounds."""
 
 _HINTS: Mapping[int, str] = {
     401: "does it know HANDLER_URL_SECRET?",
@@ -41,22 +41,22 @@ _HINTS: Mapping[int, str] = {
 }
 
 _UNAVAILABLE: Mapping[int, bool] = {429: False, 503: False, 502: True, 504: True}
-"""Statuses that say that the backend is away, and whether it may have taken the call all the same: what stands before
-it answers 502 and 504 when the backend broke off or was silent.
+"""Statuses that mean that the backend is down, and whether it may still have taken the call: a proxy in front of it
+answers 502 and 504 if the backend broke off or was silent.
 """
 
 
 class Backend:
     """One address, the secrets that sign for it, and the kinds of message it is called for.
 
-    A redirect is not followed: it would take a message to where the configuration does not name. `reach`: where the
-    address may lead; one of the deployment's own, anywhere. Connects to nothing before the first call, so it may be
-    made before a fork.
+    It follows no redirect, which would take a message to an address that is not configured. `reach` limits where the
+    address may lead; the deployment's own address may lead anywhere. It connects on the first call, so it may be
+    created before a fork.
     """
 
     @property
     def backend(self) -> str:
-        """The id of its marks."""
+        """The id of the backend's marks."""
         return backend_id(self._url)
 
     def __init__(
@@ -114,7 +114,7 @@ class Backend:
                 raise HandlerFault(f"The backend answered {status}{_hint(status)}.")
 
     def origin_of(self, error: BaseException) -> Origin:
-        """The team's code is elsewhere: nothing is known of it but what was raised here."""
+        """The team's code is elsewhere, so only the error raised here is known."""
         return origin.of_exception(error, "")
 
     def origin_in(self, thread: int | None) -> Origin:  # noqa: ARG002 - the team's code is in no thread here
@@ -137,22 +137,22 @@ class Backend:
         document = _json(answer)
         replies = document.get("replies") if isinstance(document, dict) else None
         if not isinstance(replies, list):
-            raise HandlerFault('The backend\'s answer is no object with a list of "replies".')
+            raise HandlerFault('The backend\'s answer is not an object with a list of "replies".')
         if len(replies) > self._max_replies:
             raise HandlerFault(f"The backend may give {self._max_replies} replies; it gave {len(replies)}.")
         return [_item(reply) for reply in replies]
 
     def _why(self, error: NotSent | NoAnswer) -> str:
-        """Why there is no answer, in words that go on from "The backend"."""
+        """Why there is no answer, as the rest of a sentence that begins with "The backend"."""
         causes = list(_causes(error))
         for kind, words in (
             (NotPublic, "may not be called: its name leads to an address that is not public"),
             (socket.gaierror, "cannot be found: its name was not resolved"),
             (ssl.SSLError, "cannot be trusted: its certificate, or its TLS, was not accepted"),
             (ConnectionRefusedError, "refused the connection"),
-            (httpcore.ConnectTimeout, f"took no connection within {self._times.connect.total_seconds():g} s"),
+            (httpcore.ConnectTimeout, f"accepted no connection within {self._times.connect.total_seconds():g} s"),
             (httpcore.TimeoutException, f"gave no answer within {self._times.total.total_seconds():g} s"),
-            (httpcore.RemoteProtocolError, "hung up, or answered what is no HTTP"),
+            (httpcore.RemoteProtocolError, "hung up, or sent invalid HTTP"),
         ):
             if any(isinstance(cause, kind) for cause in causes):
                 return words
@@ -170,7 +170,7 @@ def _document(call: HandlerCall) -> dict[str, Any]:
 
 
 def _json(answer: HttpResponse) -> Any:
-    """What a 200 says. Raises HandlerFault, and BackendUnavailable where it broke off."""
+    """The JSON in a 200. Raises HandlerFault, and BackendUnavailable if the answer broke off."""
     if answer.headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise HandlerFault("The backend's answer is compressed, which was not asked for.")
     if answer.unread in (Unread.TOO_SLOW, Unread.BROKEN):
@@ -180,11 +180,11 @@ def _json(answer: HttpResponse) -> Any:
     try:
         return bounded_json.loads(answer.body)
     except bounded_json.NotJson as error:
-        raise HandlerFault("The backend's answer is no JSON.") from error
+        raise HandlerFault("The backend's answer is not JSON.") from error
 
 
 def _item(reply: object) -> PlanItem:
-    """One that cannot be sent keeps its place."""
+    """One reply; one that cannot be sent keeps its place."""
     try:
         return from_json(reply)
     except ValueError as error:
@@ -192,7 +192,7 @@ def _item(reply: object) -> PlanItem:
 
 
 def _reason(answer: HttpResponse) -> str:
-    """The backend's own {"reason"}, where it gives one."""
+    """The backend's {"reason"}, if it gives one."""
     try:
         document = bounded_json.loads(answer.body or b"")
     except bounded_json.NotJson:
@@ -208,7 +208,7 @@ def _hint(status: int) -> str:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """What led to an error. httpcore's pool hides the cause (raise ... from None), yet it is kept as the context."""
+    """The causes of an error. httpcore's pool hides the cause (raise ... from None), but it is kept as the context."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__

@@ -36,7 +36,7 @@ FAILURES: dict[str, str] = {
     "!dict": "TypeError: A handler gives None, str, OutboundMessage or several of them, not dict.",
     "!empty": "ValueError: The text of a message is empty.",
     "!long 5000": "ValueError: The text of a message has 5000 characters; WhatsApp takes 4096.",
-    "!surrogate": "ValueError: The message holds half a character (a lone surrogate).",
+    "!surrogate": "ValueError: The message has a lone surrogate (half a character).",
     "!half": "RuntimeError: half way",
 }
 

@@ -458,13 +458,13 @@ def test_a_redirect_counts_as_raised_and_where_it_leads_is_never_asked(server: S
     assert [head.split(" ")[1] for head in server.heads] == ["/pombo", "/pombo"]
 
 
-NO_LIST = 'The backend\'s answer is no object with a list of "replies".'
+NO_LIST = 'The backend\'s answer is not an object with a list of "replies".'
 
 BAD_BODIES: dict[str, tuple[Any, str]] = {
-    "empty": (b"", "The backend's answer is no JSON."),
-    "text": (CANARY.encode(), "The backend's answer is no JSON."),
-    "cut off": (b'{"replies": ["c4n4ry"', "The backend's answer is no JSON."),
-    "two documents": (b'{"replies": []}{"replies": []}', "The backend's answer is no JSON."),
+    "empty": (b"", "The backend's answer is not JSON."),
+    "text": (CANARY.encode(), "The backend's answer is not JSON."),
+    "cut off": (b'{"replies": ["c4n4ry"', "The backend's answer is not JSON."),
+    "two documents": (b'{"replies": []}{"replies": []}', "The backend's answer is not JSON."),
     "null": (b"null", NO_LIST),
     "a list": ([CANARY], NO_LIST),
     "a string": (CANARY, NO_LIST),
@@ -473,7 +473,7 @@ BAD_BODIES: dict[str, tuple[Any, str]] = {
     "replies are a string": ({"replies": CANARY}, NO_LIST),
     "replies are an object": ({"replies": {"type": "text"}}, NO_LIST),
     "31 replies": ({"replies": [CANARY] * 31}, "The backend may give 30 replies; it gave 31."),
-    "a bomb that is not closed": (b'{"replies":' + b"[" * 1_000_000, "The backend's answer is no JSON."),
+    "a bomb that is not closed": (b'{"replies":' + b"[" * 1_000_000, "The backend's answer is not JSON."),
     "longer than 1 MiB": ({"replies": ["x" * 1024 * 1024]}, "The backend's answer is longer than 1 MiB."),
 }  # fmt: skip
 
@@ -577,7 +577,7 @@ def test_early_responses_before_the_answer_are_skipped(server: Server) -> None:
 
 # ---- no answer
 
-HUNG_UP = "The backend hung up, or answered what is no HTTP."
+HUNG_UP = "The backend hung up, or sent invalid HTTP."
 
 
 def hang_up(connection: socket.socket) -> None:
@@ -749,7 +749,7 @@ def test_hanging_backend_times_out_and_leaves_no_thread(server: Server, name: st
             began = time.monotonic()
             with pytest.raises(HandlerFault) as caught:
                 runner(CALL)
-            while "took no connection" in str(caught.value):  # on a busy machine 0.6 s may be over before the request
+            while "accepted no connection" in str(caught.value):  # on a busy machine 0.6 s may be over before the request
                 began = time.monotonic()
                 with pytest.raises(HandlerFault) as caught:
                     runner(CALL)

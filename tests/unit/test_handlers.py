@@ -415,7 +415,7 @@ UNSENDABLE: dict[str, tuple[Any, str, Any]] = {
     "a mapping": ({"type": "text"}, "A reply is a str or an OutboundMessage, not dict.", {"type": "text"}),
     "an empty text": (" ", "The text of a message is empty.", " "),
     "too long a text": ("x" * 5000, "The text of a message has 5000 characters; WhatsApp takes 4096.", "x" * 5000),
-    "half a character": ("\ud83d", "The message holds half a character (a lone surrogate).", None),
+    "half a character": ("\ud83d", "The message has a lone surrogate (half a character).", None),
     "a NUL": ("a\0", "The message holds a NUL (U+0000); no text may have one.", None),
     "an object": (Strange(), "A reply is a str or an OutboundMessage, not Strange.", None),
     "no number": (float("nan"), "A reply is a str or an OutboundMessage, not float.", None),

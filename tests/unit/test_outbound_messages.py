@@ -333,7 +333,7 @@ REFUSED: Mapping[str, tuple[str, Any, str]] = {
     "a type with swapped letters": ("vidoe", {"id": "9"}, "The type of the message is a misspelling of video."),
     "a type between blanks": (" text\n", {"body": "hi"}, "The type of the message is a misspelling of text."),
     "no type": ("", {}, "The type of the message is empty."),
-    "a type of two words": ("big news", {}, "The type of the message is no name: it begins with a lower-case letter"),
+    "a type of two words": ("big news", {}, "The type of the message must begin with a lower-case letter"),
     "a type that would change the address": ("to", {}, "The type of the message is the name of another field"),
     "a text without a body": ("text", {}, "The text of a message is missing."),
     "a misspelt key of a text": ("text", {"boddy": "hi"}, "The content of type text has a key that WhatsApp does not"),
@@ -359,35 +359,35 @@ REFUSED: Mapping[str, tuple[str, Any, str]] = {
     "a preview that is a word": ("text", {"body": "hi", "preview_url": "yes"}, "preview_url is true or false, not str"),
     "an image from nowhere": ("image", {}, "The image has neither a link nor an id; WhatsApp takes exactly one"),
     "an image from two places": ("image", {"id": "9", "link": LINK}, "The image has both a link and an id"),
-    "a link to a file": ("video", {"link": "file:///a.mp4"}, "The video's link is no http or https address."),
-    "a link to no host": ("video", {"link": "https:///a.mp4"}, "The video's link is no http or https address."),
-    "a link with a space": ("video", {"link": "https://example.com/a b"}, "The video's link is no http or https"),
+    "a link to a file": ("video", {"link": "file:///a.mp4"}, "The video's link is not an http or https address."),
+    "a link to no host": ("video", {"link": "https:///a.mp4"}, "The video's link is not an http or https address."),
+    "a link with a space": ("video", {"link": "https://example.com/a b"}, "The video's link is not an http or https"),
     "an id that is a number": ("image", {"id": 9}, "The image's id is a str, not int."),
     "a caption on a sticker": ("sticker", {"id": "9", "caption": "c"}, "The sticker has a caption; WhatsApp takes one"),
     "a caption on audio": ("audio", {"id": "9", "caption": "c"}, "The audio has a caption; WhatsApp takes one with"),
     "a filename on an image": ("image", {"id": "9", "filename": "a"}, "The image has a filename; WhatsApp takes one"),
     "a voice that is a word": ("audio", {"id": "9", "voice": "yes"}, "voice is true or false, not str."),
-    "a place beyond the pole": ("location", {"latitude": 90.1, "longitude": 0}, "The latitude is no number from -90"),
+    "a place beyond the pole": ("location", {"latitude": 90.1, "longitude": 0}, "The latitude is not a number from -90"),
     "a place around the world": (
         "location",
         {"latitude": 0, "longitude": -181},
-        "The longitude is no number from -180",
+        "The longitude is not a number from -180",
     ),
-    "a place nowhere": ("location", {"latitude": "here", "longitude": 0}, "The latitude is no decimal number."),
+    "a place nowhere": ("location", {"latitude": "here", "longitude": 0}, "The latitude is not a decimal number."),
     "a place beyond, in a string": (
         "location",
         {"latitude": "90.01", "longitude": "0"},
-        "The latitude is no number from -90",
+        "The latitude is not a number from -90",
     ),
-    "a place in a fraction": ("location", {"latitude": "1/2", "longitude": 0}, "The latitude is no decimal number."),
+    "a place in a fraction": ("location", {"latitude": "1/2", "longitude": 0}, "The latitude is not a decimal number."),
     "a place in Python's digits": (
         "location",
         {"latitude": "1_0", "longitude": 0},
-        "The latitude is no decimal number.",
+        "The latitude is not a decimal number.",
     ),
-    "a place between blanks": ("location", {"latitude": 0, "longitude": " 1 "}, "The longitude is no decimal number."),
-    "a place in other digits": ("location", {"latitude": "١", "longitude": 0}, "The latitude is no decimal number."),
-    "a place far beyond": ("location", {"latitude": 10**400, "longitude": 0}, "The latitude is no number from -90"),
+    "a place between blanks": ("location", {"latitude": 0, "longitude": " 1 "}, "The longitude is not a decimal number."),
+    "a place in other digits": ("location", {"latitude": "١", "longitude": 0}, "The latitude is not a decimal number."),
+    "a place far beyond": ("location", {"latitude": 10**400, "longitude": 0}, "The latitude is not a number from -90"),
     "a place by flag": ("location", {"latitude": True, "longitude": 0}, "The latitude is a number, not bool."),
     "a place without longitude": ("location", {"latitude": 0}, "The longitude is a number, not NoneType."),
     "no cards": ("contacts", [], "There are no contacts; WhatsApp wants one at least."),
@@ -458,7 +458,7 @@ REFUSED: Mapping[str, tuple[str, Any, str]] = {
     "an image above a list": (
         "interactive",
         a_list(header={"type": "image", "image": {"id": "9"}}),
-        "The type of the header is none of text.",
+        "The type of the header is not one of text.",
     ),
     "an image from nowhere above buttons": (
         "interactive",
@@ -468,7 +468,7 @@ REFUSED: Mapping[str, tuple[str, Any, str]] = {
     "a link to another program": (
         "interactive",
         cta_url(url="tel:15550002222"),
-        "The button's link is no http or https",
+        "The button's link is not an http or https",
     ),
     "a link to nothing": (
         "interactive",
@@ -513,22 +513,22 @@ REFUSED: Mapping[str, tuple[str, Any, str]] = {
     "a template in a code with a hyphen": (
         "template",
         {"name": "reminder", "language": {"code": "pt-BR"}},
-        "The language code of the template is none like en, en_US or fil.",
+        "The language code of the template is not like en, en_US or fil.",
     ),
     "a template in a language's name": (
         "template",
         {"name": "reminder", "language": {"code": "english"}},
-        "The language code of the template is none like",
+        "The language code of the template is not like",
     ),
     "a template in a code in small letters": (
         "template",
         {"name": "reminder", "language": {"code": "en_us"}},
-        "The language code of the template is none like",
+        "The language code of the template is not like",
     ),
     "a template in a code in capitals": (
         "template",
         {"name": "reminder", "language": {"code": "EN"}},
-        "The language code of the template is none like",
+        "The language code of the template is not like",
     ),
     "a template with a line break in a value": (
         "template",
@@ -682,7 +682,7 @@ def test_link_is_accepted_by_pombo_and_simulator(link: str) -> None:
 )  # fmt: skip
 def test_invalid_link_is_refused_by_pombo_and_simulator(link: str) -> None:
     for type, content in (("image", {"link": link}), ("interactive", cta_url(url=link))):
-        with pytest.raises(ValueError, match=r"link is no http or https address\.$"):
+        with pytest.raises(ValueError, match=r"link is not an http or https address\.$"):
             OutboundMessage(type, content)
         with pytest.raises(GraphError):
             simulate(type, content)
@@ -890,9 +890,9 @@ def test_type_unlike_any_known_one_is_not_a_misspelling(type: str) -> None:
         (lambda: make.template("a", "pt_BR", [None]), "A parameter is a str, a number or a mapping, not NoneType."),
         (lambda: make.template("a", "pt_BR", "x"), "The parameters are a list or a mapping, not str."),
         (lambda: make.reaction("wamid.A", None), "The emoji of a reaction is a str, empty to take it back"),
-        (lambda: make.location(NAN, 0), "The latitude is no number from -90 to 90"),
-        (lambda: make.location(0, -INFINITY), "The longitude is no number from -180 to 180"),
-        (lambda: make.location("north", 0), "The latitude is no decimal number."),
+        (lambda: make.location(NAN, 0), "The latitude is not a number from -90 to 90"),
+        (lambda: make.location(0, -INFINITY), "The longitude is not a number from -180 to 180"),
+        (lambda: make.location("north", 0), "The latitude is not a decimal number."),
         (lambda: make.template("a", "pt_BR", ["a\nb"]), "The text of parameter 1 of component 1 of the template has a"),
         (lambda: make.template("a", "pt_BR", [NAN]), "A parameter is NaN or infinite; give a number"),
         (lambda: make.template("a", "pt_BR", {"day": -INFINITY}), "A parameter is NaN or infinite; give a number"),
@@ -958,7 +958,7 @@ def nested(depth: int) -> Any:
         ({"body": "half \ud83d"}, "half a character"),
         ({"more": float("nan")}, "not JSON compliant"),
         ({"more": object()}, "not JSON serializable"),
-        ({"more": "x" * MESSAGE_BYTES}, f"bytes as JSON; {MESSAGE_BYTES} are taken."),
+        ({"more": "x" * MESSAGE_BYTES}, f"bytes as JSON; at most {MESSAGE_BYTES} are allowed."),
         (nested(100_000), "nested too deeply"),
     ],
 )

@@ -25,7 +25,7 @@ def sections(*of_rows: Any) -> dict[str, Any]:
         ("document", {"id": "9", "filename": 9}, "The filename of the document is a str, not int."),
         ("document", {"id": "9", "filename": " "}, "The filename of the document is empty."),
         ("document", {"id": "9", "caption": 9}, "The caption of the document is a str, not int."),
-        ("image", {"id": "9", "voice": True}, "The image is marked as voice; WhatsApp takes that of audio only."),
+        ("image", {"id": "9", "voice": True}, "The image is marked as voice; WhatsApp takes that with audio only."),
         ("audio", {"id": "9", "voice": 1}, "voice is true or false, not int."),
         ("location", PLACE | {"name": 9}, "The name of the location is a str, not int."),
         ("location", PLACE | {"address": 9}, "The address of the location is a str, not int."),
@@ -42,7 +42,7 @@ def sections(*of_rows: Any) -> dict[str, Any]:
         (
             "interactive",
             interactive("cta_url", cta_url()["action"] | {"name": "open_url"}),
-            "The name of the action is none of cta_url.",
+            "The name of the action is not one of cta_url.",
         ),
         ("template", template() | {"components": {"type": "body"}}, "The components are a list of mappings."),
         ("template", template({"sub_type": "url"}), "The type of component 1 of the template is missing."),

@@ -1,4 +1,4 @@
-"""What one step of a delivery says: at most one write, what follows it, and the answer."""
+"""The result of one step of a delivery: at most one write, what follows it, and the answer."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,23 +9,23 @@ from shared.domain.record import Delivery
 
 Token = str
 LEASE_EXPIRED = "lease_expired"
-"""Why a doubt begins: the attempt that was sending did not come to its end."""
+"""Why a doubt begins: the lease of an attempt that was sending expired."""
 NOT_DEAD = "Only a dead letter can be discarded."
 
 
 class TaskResult(StrEnum):
-    """What became of a task, for the queue that brought it. In which words it is answered, the service knows."""
+    """The result of a task, for its queue. The service maps it to an HTTP status."""
 
-    ACK = "ack"  # it has done its part, and does not come back
-    CONFLICT = "conflict"  # another attempt holds the record, or this one came too late: it comes back
-    NACK = "nack"  # something that it needs is away: it comes back
-    REFUSED = "refused"  # the provider refused the message for good: it comes back once, and finds that
-    REFUSED_ON_FAULT = "refused_on_fault"  # the same, where the provider answered as for a fault of its own
+    ACK = "ack"  # the task is finished: no retry
+    CONFLICT = "conflict"  # another attempt holds the record, or this one came too late: the queue retries
+    NACK = "nack"  # a dependency is down: the queue retries
+    REFUSED = "refused"  # the provider refused the message permanently: the queue retries once, and finds it final
+    REFUSED_ON_FAULT = "refused_on_fault"  # the same, but the provider answered as for a fault of its own
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the caller is told: what became of the task, a word for the state, and the provider's code of a refusal."""
+    """The answer to the caller: the task's result, the state, and the provider's code of a refusal."""
 
     result: TaskResult
     state: str
@@ -41,8 +41,8 @@ class Ensure:
 
 @dataclass(frozen=True, slots=True)
 class EnsureReplies:
-    """The first task of each reply of this plan must exist. `due_at`: when each is first tried, where that is known; a
-    redelivery knows only how many there are.
+    """The first task of each reply of this plan must exist. `due_at`: when each is first tried, if known; a redelivery
+    knows only their number.
     """
 
     record: Delivery
@@ -51,7 +51,7 @@ class EnsureReplies:
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """The running task makes its next one, in the queue of the record's tenant."""
+    """The running task makes the next one, in the queue of the record's tenant."""
 
     record: Delivery
     until: datetime
@@ -77,8 +77,8 @@ class Step:
     create: tuple[Delivery, ...] = ()
     next: Next = None
     why: str | None = None
-    """Why it waits, in a word for the log and the timeline."""
+    """Why it waits, as a code for the log and the timeline."""
 
 
 class NotAllowed(Exception):
-    """An operator asked for what the table has no row for. The sentence says why."""
+    """The operator's request is not allowed in this state. The sentence says why."""

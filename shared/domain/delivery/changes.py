@@ -1,4 +1,4 @@
-"""The small changes to a record that the rows of several tables share."""
+"""Small changes to a record, shared by the rows of several tables."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -13,7 +13,7 @@ from shared.domain.verdicts import (
 
 
 def end_dead(record: Delivery, reason: str, limits: Limits, now: datetime, answer: Answer | None = None) -> Step:
-    """Dead, unless a receipt of this round says that the provider has it after all."""
+    """Dead, unless a receipt of this round shows that the provider has it."""
     if record.current_receipts.any:
         return write(end(record, State.DONE, limits, now))
     dead = end(record, State.DEAD, limits, now, reason=reason)
@@ -21,13 +21,13 @@ def end_dead(record: Delivery, reason: str, limits: Limits, now: datetime, answe
 
 
 def reschedule(record: Delivery, due_at: datetime, limits: Limits) -> Step:
-    """The next attempt is a new generation, when it is due."""
+    """Schedule the next attempt, as a new generation."""
     waiting = schedule(reopen(record, State.PENDING, generation=record.generation + 1), due_at, limits)
     return Step(Answer(TaskResult.ACK, "rescheduled"), write=waiting, next=Ensure(waiting))
 
 
 def release(record: Delivery, state: State) -> Step:
-    """As it was when the lease was taken. The token goes: this attempt has no more to say."""
+    """Restore the state from before the lease. The token is removed, so this attempt can write no more."""
     doubt_until = record.doubt_until if state is State.IN_DOUBT else None
     released = replace(
         record, state=state, attempt=record.attempt - 1, token=None, lease_until=None, doubt_until=doubt_until
@@ -36,12 +36,12 @@ def release(record: Delivery, state: State) -> Step:
 
 
 def give_back(record: Delivery, word: str, code: int | None, now: datetime, throttled: int = 0) -> Delivery:
-    """The attempt does not count: it was no fault of this message."""
+    """Do not count the attempt: the failure was not this message's fault."""
     return replace(log_attempt(record, word, now, code=code), attempt=record.attempt - 1, throttled=throttled)
 
 
 def put_off(record: Delivery, word: str, code: int | None, now: datetime) -> Delivery:
-    """The same, once more in a row: the wait grows with each."""
+    """As `give_back`, and count it as one more in a row, so that the wait grows."""
     return give_back(record, word, code, now, throttled=record.throttled + 1)
 
 
@@ -75,7 +75,7 @@ def begin_doubt(record: Delivery, limits: Limits, now: datetime) -> Delivery:
 
 
 def reopen(record: Delivery, state: State, generation: int | None = None) -> Delivery:
-    """Waiting again, held by nobody and doubted by nobody."""
+    """Make the record wait again, without a lease or a doubt."""
     return replace(
         record,
         state=state,
@@ -86,7 +86,7 @@ def reopen(record: Delivery, state: State, generation: int | None = None) -> Del
 
 
 def end(record: Delivery, state: State, limits: Limits, now: datetime, reason: str | None = None) -> Delivery:
-    """An end. Done and dropped are deleted some day; dead waits for a person."""
+    """End the record. Done and dropped ones expire; dead ones wait for an operator."""
     expire_at = None if state is State.DEAD else now + retention(record.kind, limits)
     return replace(
         record,
@@ -108,9 +108,7 @@ def log_attempt(
 
 
 def log_error(record: Delivery, error: str, origin: Origin) -> Delivery:
-    """Why the last attempt failed: the whole of it until the next failure, the beginning as long as the attempt is
-    remembered.
-    """
+    """Store why the last attempt failed: in full until the next failure, shortened as long as the attempt is kept."""
     *earlier, last = record.attempts_log
     room = ERROR_KEPT - sum(len(part or "") for part in (origin.type, origin.place, origin.function))
     short = error if len(error) <= room else error[: max(0, room - 1)] + "…"

@@ -1,4 +1,4 @@
-"""Create: a new record, and a delivery of the same event again."""
+"""Create: a new record, and how a redelivery of the same event is treated."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -26,10 +26,10 @@ def create(
     refused: str | None = None,
     error: str | None = None,
 ) -> Delivery:
-    """A new record: pending, or final from the start where `refused` says unparsable, unknown_sender or invalid;
-    `error` is the sentence to that.
+    """A new record: pending, or final from the start if `refused` is unparsable, unknown_sender or invalid; `error` is
+    the sentence for it.
 
-    It is given up MESSAGE_MAX_AGE after its first attempt is due: a message for next week does not die of age that day.
+    It expires MESSAGE_MAX_AGE after its first attempt is due, so a message scheduled for next week is not too old then.
     """
     first_due = due_at or now
     record = Delivery(
@@ -57,5 +57,5 @@ def create(
 
 
 def seen_again(record: Delivery) -> bool:
-    """Whether a repeated webhook has to make sure of the task: the record is as it was created."""
+    """Whether a redelivered webhook must ensure the task: the record is unchanged since its creation."""
     return record.state is State.PENDING and record.attempt == 0

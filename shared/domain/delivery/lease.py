@@ -24,7 +24,7 @@ from shared.domain.record import Delivery, Kind, State, Task
 
 
 def lease(record: Delivery | None, task: Task, token: Token, guard: Guard, limits: Limits, now: datetime) -> Step:
-    """What a task finds and does. Where only an elected attempt may go, it writes nothing and says what to claim."""
+    """The step of a task that arrives. If only an elected attempt may go, it writes nothing and says what to claim."""
     if record is None:
         return Step(Answer(TaskResult.ACK, "gone"))
     if record.kind is Kind.INBOUND:
@@ -92,7 +92,7 @@ def _lease_pending(record: Delivery, task: Task, token: Token, guard: Guard, lim
 
 
 def _wait_until_due(record: Delivery, task: Task) -> Step:
-    """It came back from a 503, or too early: what the last attempt met may not have passed."""
+    """The task was retried after a 503, or came too early: the cause of the last failure may persist."""
     assert record.due_at is not None
     why = record.attempts_log[-1].answer if record.attempts_log else None
     return _wait(record, task, "waiting", record.due_at, why)
@@ -101,7 +101,7 @@ def _wait_until_due(record: Delivery, task: Task) -> Step:
 def _guarded(
     record: Delivery, task: Task, token: Token, guard: Guard, lease_until: datetime, limits: Limits, now: datetime
 ) -> Step:
-    """What the guards say: it ends, it waits, it asks to be elected, or it is leased."""
+    """Apply the guards: the record ends, waits, asks for election, or is leased."""
     match guard:
         case Never(reason):
             state = State.DROPPED if reason == "opt_out" else State.DEAD
@@ -125,7 +125,7 @@ def _leased(record: Delivery, token: Token, until: datetime, now: datetime) -> S
 
 
 def _held(record: Delivery, token: Token) -> Step:
-    """A live lease: ours, if our own write was reported refused; else somebody is at work."""
+    """A live lease: ours, if our write succeeded but was reported refused; otherwise another attempt's."""
     if record.token == token:
         return Step(Answer(TaskResult.ACK, record.state), next=Run(record, resend=record.doubt_until is not None))
     return Step(Answer(TaskResult.CONFLICT, record.state))
@@ -134,7 +134,7 @@ def _held(record: Delivery, token: Token) -> Step:
 def _wait(
     record: Delivery, task: Task, word: str, until: datetime, why: str | None = None, write: Delivery | None = None
 ) -> Step:
-    """A current task hops; an older one only makes sure of the record's own."""
+    """A current task hops; an older one only ensures the record's own task."""
     follows: Next = Ensure(record) if is_older(task, record) else Hop(record, until)
     return Step(Answer(TaskResult.ACK, word), write=write, next=follows, why=why)
 

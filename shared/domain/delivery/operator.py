@@ -20,10 +20,10 @@ from shared.domain.record import OPEN_STATES, Delivery, State
 
 
 def replay(record: Delivery, limits: Limits, now: datetime, may_double: bool = False) -> Step:
-    """Try a dead letter, or one that a receipt later refused, once more in a new round.
+    """Retry a dead letter, or a message that a receipt refused later, in a new round.
 
-    Asked again, with the same `now` where the write before was reported refused, it says the same and writes no more.
-    Raises NotAllowed where the table has no row, and where a copy may have arrived and `may_double` is not given.
+    If a write was reported refused, a second call with the same `now` returns the same and writes no more. Raises
+    NotAllowed if the table has no row, or if a copy may have arrived and `may_double` is not given.
     """
     if record.state in OPEN_STATES:
         return Step(Answer(TaskResult.ACK, record.state), next=Ensure(record))
@@ -56,14 +56,14 @@ def replay(record: Delivery, limits: Limits, now: datetime, may_double: bool = F
 
 
 def _was_confirmed(record: Delivery, now: datetime) -> bool:
-    """Done by a receipt: by this very replay (a failed receipt may stand beside it), or by another one before."""
+    """Whether a receipt made it done: in this same replay (beside a failed receipt), or in an earlier one."""
     is_own = record.finished_at == now
     return record.state is State.DONE and record.current_receipts.positive and (is_own or not is_refused_later(record))
 
 
 def discard(record: Delivery, limits: Limits, now: datetime, because: str | None = None) -> Step:
-    """A person gives a dead letter up, and may say why: it is kept with the record. Raises NotAllowed for any other
-    record but one that was discarded already, which stays as it is.
+    """An operator gives up a dead letter; the reason, if given, is kept with the record. A record that is already
+    discarded stays as it is. Raises NotAllowed for any other record.
     """
     if is_discarded(record):
         return Step(Answer(TaskResult.ACK, record.state))

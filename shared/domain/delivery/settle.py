@@ -1,4 +1,4 @@
-"""Settle: what an attempt's verdict makes of the record."""
+"""Settle: applies an attempt's verdict to the record."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -61,7 +61,7 @@ def settle(
     now: datetime,
     jitter: float,
 ) -> Step:
-    """Apply one attempt's verdict. An attempt whose token no longer stands writes nothing: 409."""
+    """Apply one attempt's verdict. An attempt whose token is no longer current writes nothing (409)."""
     if record is None:
         return Step(Answer(TaskResult.CONFLICT, "gone"))
     if record.token != token:
@@ -105,7 +105,7 @@ def _settle_inbound(record: Delivery, verdict: Verdict, limits: Limits, now: dat
                 waiting, waits.after_outage(record.throttled, until, retry_after, limits.waits, now, jitter), limits
             )
         case _:
-            raise TypeError(f"{type(verdict).__name__} is no verdict on an event")
+            raise TypeError(f"{type(verdict).__name__} is not a verdict on an event")
 
 
 def _plan(
@@ -115,10 +115,10 @@ def _plan(
     limits: Limits,
     now: datetime,
 ) -> tuple[Delivery, ...]:
-    """The replies as records. A message waits for the message before it, a call (read, typing) for whatever stands
-    before it, so that calls keep their order too; nothing waits for what cannot be sent, which is dead from the start.
+    """The replies as records. A message waits for the message before it. A call (read, typing) waits for the reply
+    before it, so calls keep their order too. Nothing waits for an invalid reply, which is dead from the start.
 
-    Each is first tried once the messages before it have had their time. Calls take none.
+    Each is first tried after a time for each message before it. Calls take no time.
     """
     replies: list[Delivery] = []
     last_message: str | None = None
@@ -168,7 +168,7 @@ def _settle_outbound(record: Delivery, verdict: Verdict, limits: Limits, now: da
 
 
 def _settle_done(record: Delivery, verdict: Verdict, now: datetime) -> Step:
-    """Done by a receipt meanwhile, or by this same settle: all that is left to add is the provider's id."""
+    """The record is done by a receipt or by this same settle: only the provider's id is left to add."""
     news = isinstance(verdict, Accepted) and verdict.provider_id and verdict.provider_id != record.provider_id
     if not (isinstance(verdict, Accepted) and news):
         return Step(Answer(TaskResult.ACK, "done"))
@@ -184,7 +184,7 @@ def _settle_lost(record: Delivery, verdict: Lost, limits: Limits, now: datetime)
 
 
 def _settle_not_accepted(record: Delivery, verdict: Verdict, limits: Limits, now: datetime, jitter: float) -> Step:
-    """The provider certainly did not take it: a doubt that arose meanwhile was unfounded."""
+    """The provider certainly did not take it, so a doubt that arose meanwhile was unfounded."""
     record = replace(record, doubts=record.doubts - (record.state is State.IN_DOUBT))
     match verdict:
         case Released(resend):
@@ -215,4 +215,4 @@ def _settle_not_accepted(record: Delivery, verdict: Verdict, limits: Limits, now
             answer = Answer(result, State.DEAD, code)
             return end_dead(refused, "permanent", limits, now, answer)
         case _:
-            raise TypeError(f"{type(verdict).__name__} is no verdict on a message")
+            raise TypeError(f"{type(verdict).__name__} is not a verdict on a message")

@@ -9,7 +9,7 @@ from shared.domain.record import Delivery
 
 
 def sweep(record: Delivery | None, limits: Limits, now: datetime) -> Step:
-    """Give an overdue record a new task, and wait twice as long before the next time."""
+    """Give an overdue record a new task, and double the wait before the next sweep."""
     if record is None or record.final or record.sweep_at is None or record.sweep_at > now:
         return Step(Answer(TaskResult.ACK, record.state if record else "gone"))
     sweeps = record.sweeps + 1

@@ -1,8 +1,8 @@
-"""Outbound checks: what WhatsApp would refuse of a message, found before anything is sent.
+"""Outbound checks: find what WhatsApp would refuse in a message before it is sent.
 
-`check` is one pure function over a type and its content, so that it does not matter who made them: a maker, a handler
-by hand, or a backend in JSON. A sentence names the part, how much was given and what is taken, and repeats no value.
-What is known is checked. A type that is not known here, of a message or of a part of one, is Meta's to judge.
+`check` is one pure function over a type and its content, so that it works for every source: a maker method, a handler
+by hand, or a backend in JSON. An error names the part, what was given and what is allowed, and repeats no value.
+Unknown types, of a message or of a part, are not checked: Meta decides.
 """
 
 import re
@@ -38,8 +38,8 @@ KEYS: Mapping[str, frozenset[str]] = {
     "location": frozenset({"latitude", "longitude", "name", "address"}),
     "reaction": frozenset({"message_id", "emoji"}),
 }
-"""Every key of a content, by Meta's reference (November 2026), for types that have hardly changed since 2022. Those
-that Meta adds to often are left open: interactive, template, contacts."""
+"""Every key of a content, by Meta's reference (November 2026), for types that have hardly changed since 2022. Types to
+which Meta often adds keys are left open: interactive, template, contacts."""
 
 REQUEST_FIELDS = frozenset(
     {
@@ -57,7 +57,7 @@ REQUEST_FIELDS = frozenset(
         "typing_indicator",
     }
 )
-"""Fields that a request has beside the content. The content goes under its type's name, and must not replace one."""
+"""Fields that a request has beside the content. The content's key is its type, which must not replace one of them."""
 
 _TYPE_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
@@ -77,11 +77,11 @@ OTHER_INTERACTIVE = frozenset(
         "voice_call",
     }
 )
-"""Interactive types that no maker makes: what is special in them is Meta's to check."""
+"""Interactive types without a maker method: Meta checks what is specific to them."""
 
 
 def check(type: str, content: Any, reply_to: str | None = None) -> None:
-    """Raises TypeError or ValueError with one sentence where WhatsApp would not take it."""
+    """Raises TypeError or ValueError with one sentence if WhatsApp would not accept the message."""
     checked = _CHECKS.get(_type_of_message(type))
     if reply_to is not None:
         id_of_message({"reply_to": reply_to}, "reply_to", "The id in reply_to")
@@ -100,7 +100,7 @@ def _type_of_message(type: str) -> str:
     what = "The type of the message"
     open_type({"type": type}, "type", what, _CHECKS)
     if not _TYPE_NAME.fullmatch(type):
-        raise ValueError(f"{what} is no name: it begins with a lower-case letter; letters, digits and _ follow.")
+        raise ValueError(f"{what} must begin with a lower-case letter and hold only letters, digits and _.")
     if type in REQUEST_FIELDS:
         raise ValueError(f"{what} is the name of another field of the request.")
     return type
@@ -124,14 +124,14 @@ def _media(kind: str) -> Callable[[Fields], None]:
                 raise ValueError(f"{what} has a filename; WhatsApp takes one with a document only.")
             optional(content, "filename", f"The filename of the {kind}")
         if content.get("voice") is not None and kind != "audio":
-            raise ValueError(f"{what} is marked as voice; WhatsApp takes that of audio only.")
+            raise ValueError(f"{what} is marked as voice; WhatsApp takes that with audio only.")
         flag(content, "voice", "voice")
 
     return checked
 
 
 def _source(content: Fields, what: str) -> None:
-    """Meta fetches a link, or takes a file that was uploaded to it: one of the two."""
+    """Exactly one of a link, which Meta fetches, and the id of a file that was uploaded to Meta."""
     given = [name for name in ("link", "id") if content.get(name) is not None]
     if len(given) != 1:
         found = "both a link and an id" if given else "neither a link nor an id"
@@ -170,7 +170,7 @@ NAME_PARTS = ("first_name", "last_name", "middle_name", "prefix", "suffix")
 
 
 def _entry(entry: Fields, several: str, where: str) -> None:
-    """One way to reach a contact. A phone may be a wa_id alone: Meta writes the number."""
+    """One way to reach a contact. A phone may be only a wa_id: Meta fills in the number."""
     name = ENTRIES.get(several)
     if name == "phone" and "wa_id" in entry:
         text(entry, "wa_id", f"The wa_id of phone {where}")
@@ -180,11 +180,11 @@ def _entry(entry: Fields, several: str, where: str) -> None:
 
 
 ENTRIES: Mapping[str, str] = {"phones": "phone", "emails": "email", "urls": "url"}
-"""What an entry of a card has to have. An address has to have nothing."""
+"""The required field of a card's entries. An address has none."""
 
 
 def _reaction(content: Fields) -> None:
-    """An empty emoji takes the reaction back."""
+    """An empty emoji removes the reaction."""
     id_of_message(content, "message_id", "The message_id of a reaction")
     one_emoji(content, "emoji", "The emoji of a reaction")
 
@@ -262,7 +262,7 @@ def _link(action: Fields) -> None:
 def _one_of(holder: Fields, name: str, what: str, options: Collection[str]) -> str:
     value = text(holder, name, what)
     if value not in options:
-        raise ValueError(f"{what} is none of {', '.join(sorted(options))}.")
+        raise ValueError(f"{what} is not one of {', '.join(sorted(options))}.")
     return value
 
 
@@ -279,4 +279,4 @@ _CHECKS: Mapping[str, Callable[[Any], None]] = {
     **dict.fromkeys(sorted(CALLS), _call),
 }
 TYPES = frozenset(_CHECKS)
-"""Every type that is checked."""
+"""The checked types."""

@@ -1,6 +1,6 @@
-"""Choices: buttons, rows, cards and parameters as an author writes them, brought into Meta's shape.
+"""Choices: convert buttons, rows, cards and parameters from an author's notation to Meta's shape.
 
-What has the right shape and the wrong content passes through: the checks see everything and say what is wrong.
+Wrong content in the right shape passes through; the checks report it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ def buttons(given: Choices) -> list[Mapping[str, Any]]:
 
 
 def sections(given: Any) -> list[Mapping[str, Any]]:
-    """A list's sections: rows alone are one without a title; a mapping from title to rows, or pairs, are several."""
+    """A list's sections: plain rows are one section without a title; a mapping or pairs (title, rows) are several."""
     if isinstance(given, Mapping):
         if all(isinstance(value, str) for value in given.values()):
             return [{"rows": _choices(given, "rows", 3)}]
@@ -33,7 +33,7 @@ def sections(given: Any) -> list[Mapping[str, Any]]:
 
 
 def header(given: str | Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """The header's entry in an interactive message: a text, or Meta's object for an image, a video, a document."""
+    """The header of an interactive message: a text, or Meta's object for an image, a video, a document."""
     if given is None:
         return {}
     return {"header": {"type": "text", "text": given} if isinstance(given, str) else given}
@@ -61,7 +61,7 @@ def _parameter(value: Any) -> Mapping[str, Any]:
         return value
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         if isinstance(value, float) and not isfinite(value):
-            raise ValueError("A parameter is NaN or infinite; give a number that a person can read.")
+            raise ValueError("A parameter is NaN or infinite; give a finite number.")
         return {"type": "text", "text": str(value)}
     raise TypeError(f"A parameter is a str, a number or a mapping, not {type(value).__name__}.")
 

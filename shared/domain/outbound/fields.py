@@ -1,7 +1,7 @@
-"""One check of one field of an outbound message, and the sentence that says what is wrong with it.
+"""Field checks: each checks one field of an outbound message and raises a sentence about what is wrong.
 
 `what` begins the sentence ("The title of button 2"); `limit` is a name in the table of limits. No sentence repeats a
-value: it may be private, and it ends in a timeline.
+value, because the value may be private and the sentence goes into a timeline.
 """
 
 import re
@@ -30,18 +30,18 @@ _EMOJI = re.compile(
     "|[0-9#*]\ufe0f?\u20e3"  # a keycap
     "|[\U0001f3fb-\U0001f3ff]"  # a skin tone alone
 )
-"""The sequences of https://www.unicode.org/reports/tr51/ (section 1.4.9, 2026-11-28). Its pictographs by their blocks,
-which have other signs too and room for the emoji of years to come: what counts is that two are not one.
+"""The sequences of https://www.unicode.org/reports/tr51/ (section 1.4.9, 2026-11-28). Pictographs are matched by their
+blocks, which also hold other signs and room for future emoji: this only has to tell one emoji from two.
 """
 
 
 def name_of(value: Any) -> str:
-    """Of its type."""
+    """The name of the value's type."""
     return type(value).__name__
 
 
 def text(holder: Fields, name: str, what: str, limit: str | None = None) -> str:
-    """A str of one character or more that is not all blank, and of no more than the limit."""
+    """A non-blank str within the limit."""
     if name not in holder:
         raise ValueError(f"{what} is missing.")
     value = holder[name]
@@ -55,14 +55,14 @@ def text(holder: Fields, name: str, what: str, limit: str | None = None) -> str:
 
 
 def optional(holder: Fields, name: str, what: str, limit: str | None = None) -> None:
-    """A text, or none; an empty one is none."""
+    """A text, or none; an empty one counts as none."""
     if holder.get(name) not in (None, ""):
         text(holder, name, what, limit)
 
 
 def open_type(holder: Fields, name: str, what: str, known: Collection[str]) -> str:
-    """A type, known or not: Meta adds types, so that an unknown one goes out as it is. But where one differs from a
-    known type in case, in - or a blank for _, in one letter, or in two that are swapped, the known one was meant.
+    """A type, known or not: Meta adds types, so an unknown one is sent as it is. But if it differs from a known type
+    only in case, in - or a blank for _, in one letter, or in two swapped letters, it counts as a misspelling.
     """
     value = text(holder, name, what)
     meant = None if value in known else next((one for one in sorted(known) if _is_misspelling(value, one)), None)
@@ -76,13 +76,13 @@ def _is_misspelling(written: str, meant: str) -> bool:
 
 
 def only_keys(holder: Fields, what: str, known: Collection[str]) -> None:
-    """No key but these: Meta refuses any other (code 100), and what it was meant to say would be lost."""
+    """Only these keys: Meta refuses any other (code 100), and its value would be lost."""
     if any(value is not None and name not in known for name, value in holder.items()):
         raise ValueError(f"{what} has a key that WhatsApp does not take; it takes {', '.join(sorted(known))}.")
 
 
 def one_emoji(holder: Fields, name: str, what: str) -> None:
-    """One emoji as a person sees it, however many characters it has; or none."""
+    """One emoji as displayed, of any number of characters; or none."""
     value = holder.get(name)
     if not isinstance(value, str):
         raise TypeError(f"{what} is a str, empty to take it back, not {name_of(value)}.")
@@ -91,14 +91,14 @@ def one_emoji(holder: Fields, name: str, what: str) -> None:
 
 
 def id_of_message(holder: Fields, name: str, what: str) -> None:
-    """A text, of any form: others' ids are opaque. Too long a one is no id."""
+    """A text of any form, because the provider's ids are opaque, but not too long."""
     value = text(holder, name, what)
     if len(value) > ID_CHARACTERS:
         raise ValueError(f"{what} has {len(value)} characters; {ID_CHARACTERS} are taken.")
 
 
 def flag(holder: Fields, name: str, what: str) -> None:
-    """True or false, or not there."""
+    """True or false, or absent."""
     value = holder.get(name)
     if value is not None and not isinstance(value, bool):
         raise TypeError(f"{what} is true or false, not {name_of(value)}.")
@@ -109,16 +109,16 @@ def number(holder: Fields, name: str, what: str, bound: int) -> None:
     value = holder.get(name)
     if isinstance(value, str):
         if not _DECIMAL.fullmatch(value):
-            raise ValueError(f"{what} is no decimal number.")
+            raise ValueError(f"{what} is not a decimal number.")
         value = float(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{what} is a number, not {name_of(value)}.")
-    if not -bound <= value <= bound:  # nor is NaN
-        raise ValueError(f"{what} is no number from -{bound} to {bound}; WhatsApp takes no other.")
+    if not -bound <= value <= bound:  # true for NaN too
+        raise ValueError(f"{what} is not a number from -{bound} to {bound}; WhatsApp takes no other.")
 
 
 def address(holder: Fields, name: str, what: str) -> None:
-    """An http or https URL with a host. Where it leads to is for Meta to see, which fetches it."""
+    """An http or https URL with a host. Meta fetches it and checks where it leads."""
     value = text(holder, name, what)
     try:
         url = urlsplit(value)
@@ -126,11 +126,11 @@ def address(holder: Fields, name: str, what: str) -> None:
     except ValueError:
         is_address = False
     if not is_address or _NOT_IN_AN_ADDRESS.search(value):
-        raise ValueError(f"{what} is no http or https address.")
+        raise ValueError(f"{what} is not an http or https address.")
 
 
 def part(holder: Fields, name: str, what: str) -> Fields:
-    """A mapping that has to be there."""
+    """A required mapping."""
     if name not in holder:
         raise ValueError(f"{what} is missing.")
     value = holder[name]
@@ -140,7 +140,7 @@ def part(holder: Fields, name: str, what: str) -> Fields:
 
 
 def parts(holder: Fields, name: str, what: str, limit: str | None = None) -> Sequence[Fields]:
-    """One mapping or more, and no more than the limit. `what` is their plural here."""
+    """One or more mappings, within the limit. `what` is their plural here."""
     value = holder.get(name)
     if value is None:
         raise ValueError(f"There are no {what}; WhatsApp wants one at least.")
@@ -159,4 +159,4 @@ def distinct(items: Sequence[Fields], name: str, what: str) -> None:
     for place, item in enumerate(items, start=1):
         earlier = first.setdefault(item[name], place)
         if earlier != place:
-            raise ValueError(f"{what.capitalize()}s {earlier} and {place} have the same {name}; WhatsApp wants others.")
+            raise ValueError(f"{what.capitalize()}s {earlier} and {place} have the same {name}; each must be unique.")

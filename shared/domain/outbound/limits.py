@@ -15,7 +15,7 @@ DIRECT_SEND = "https://developers.facebook.com/documentation/business-messaging/
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """At most so many of something. `seen` is when the source was read; not `confirmed`: others report it of Meta."""
+    """An upper bound. `seen` is when the source was read; not `confirmed`: third parties report it, not Meta."""
 
     most: int
     of: str
@@ -45,11 +45,11 @@ LIMITS: Mapping[str, Limit] = {
     "footer": Limit(60, "characters in a footer", DIRECT_SEND),
     "template_name": Limit(512, "characters in the name of a template", REFERENCE, confirmed=False),
 }
-"""Characters are code points: an emoji may be several. Meta states no bound for what is not here."""
+"""Characters are code points: an emoji may be several. For everything else Meta states no bound."""
 
 ID_CHARACTERS = 1024
-"""Of the id of a message that a reply is about or quotes. Ours: Meta's are far shorter."""
+"""The length of a message id that a reply refers to. Our bound: Meta's ids are far shorter."""
 
 MESSAGE_BYTES = 64 * 1024
-"""Of a whole message as JSON. Ours: every message within Meta's limits is far smaller, and 30 of them, the longest
-plan, are written in one commit, of which Firestore takes 10 MiB."""
+"""The size of a whole message as JSON. Our bound: every message within Meta's limits is far smaller, and the longest
+plan, 30 messages, is written in one commit, which Firestore limits to 10 MiB."""

@@ -1,4 +1,4 @@
-"""Outbound messages: what a handler gives back, checked against the provider's limits when it is made."""
+"""Outbound messages: what a handler returns, checked against the provider's limits on creation."""
 
 import json
 import re
@@ -11,17 +11,17 @@ from shared.domain.outbound.checks import check
 from shared.domain.outbound.limits import MESSAGE_BYTES
 
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
-"""As JSON writes it: after an even number of backslashes, for of an odd one the last is its own."""
+"""A NUL in JSON. An even number of backslashes before it: after an odd number its own backslash is escaped."""
 
 Content = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class OutboundMessage:
-    """One message to a person, made by a maker or by hand: `content` is Meta's object for its `type`.
+    """One message to a customer, created by a maker method or by hand: `content` is Meta's object for its `type`.
 
-    `reply_to` is the id of the message that it quotes. Whatever is wrong with it is raised when it is made, as a
-    TypeError or a ValueError with one sentence.
+    `reply_to` is the id of the message that it quotes. An invalid message raises a TypeError or a ValueError with one
+    sentence on creation.
     """
 
     type: str
@@ -29,7 +29,7 @@ class OutboundMessage:
     reply_to: str | None = None
 
     def __post_init__(self) -> None:
-        """What could not be stored or sent is found here, not after the handler has run."""
+        """Reject what could not be stored or sent here, not after the handler has run."""
         if not isinstance(self.type, str) or not isinstance(self.content, Mapping | list | tuple):
             raise TypeError("An OutboundMessage has a type, a str, and a content, a mapping.")
         if self.reply_to is not None and not isinstance(self.reply_to, str):
@@ -55,7 +55,7 @@ class OutboundMessage:
         caption: str | None = None,
         reply_to: str | None = None,
     ) -> Self:
-        """A JPEG or PNG of at most 5 MB, by a link that Meta fetches or by the id of what was uploaded to Meta."""
+        """A JPEG or PNG of at most 5 MB, by a link that Meta fetches or by the id of a file uploaded to Meta."""
         return cls("image", _optional(link=link, id=id, caption=caption), reply_to)
 
     @classmethod
@@ -74,7 +74,7 @@ class OutboundMessage:
     def audio(
         cls, link: str | None = None, *, id: str | None = None, voice: bool = False, reply_to: str | None = None
     ) -> Self:
-        """A sound of at most 16 MB, by link or id. `voice`: shown as a voice note, for which it has to be OGG/OPUS."""
+        """An audio file of at most 16 MB, by link or id. `voice`: shown as a voice note; it must be OGG/OPUS."""
         return cls("audio", _optional(link=link, id=id, voice=voice or None), reply_to)
 
     @classmethod
@@ -87,7 +87,7 @@ class OutboundMessage:
         filename: str | None = None,
         reply_to: str | None = None,
     ) -> Self:
-        """A file of at most 100 MB, by link or id. The end of `filename` decides how it is shown."""
+        """A file of at most 100 MB, by link or id. The extension of `filename` decides how it is shown."""
         return cls("document", _optional(link=link, id=id, caption=caption, filename=filename), reply_to)
 
     @classmethod
@@ -128,7 +128,7 @@ class OutboundMessage:
     ) -> Self:
         """A text with 1 to 3 buttons: ["Yes", "No"], {"yes": "Yes", "no": "No"} or [("yes", "Yes"), ("no", "No")].
 
-        The one that is tapped comes back as an interactive message, with its id and title.
+        A tap on a button comes back as an interactive message, with its id and title.
         """
         action = {"buttons": choices.buttons(buttons)}
         return cls("interactive", _interactive("button", body, action, header, footer), reply_to)
@@ -175,8 +175,8 @@ class OutboundMessage:
         components: Sequence[Mapping[str, Any]] | None = None,
         reply_to: str | None = None,
     ) -> Self:
-        """An approved template, the only thing that is taken after 24 hours. `parameters` fill its body, in order or by
-        name; for more than the body give Meta's `components` instead.
+        """An approved template, the only message that WhatsApp takes after 24 hours. `parameters` fill its body, in
+        order or by name; for more than the body give Meta's `components` instead.
         """
         if parameters is not None and components is not None:
             raise ValueError("A template takes parameters for its body or whole components, not both.")
@@ -187,25 +187,25 @@ class OutboundMessage:
 
     @classmethod
     def reaction(cls, message_id: str, emoji: str) -> Self:
-        """One emoji on a message of theirs; an empty one takes it back."""
+        """One emoji on a message of theirs; an empty one removes it."""
         return cls("reaction", {"message_id": message_id, "emoji": emoji})
 
     @classmethod
     def read(cls, message_id: str) -> Self:
-        """Mark a message, and all before it, as read. It may be done twice, and nothing waits for it."""
+        """Mark a message, and all before it, as read. It may run twice, and no message waits for it."""
         return cls("read", {"message_id": message_id})
 
     @classmethod
     def typing(cls, message_id: str) -> Self:
-        """The same, and show that an answer is being written: until the next message, 25 s at most."""
+        """As `read`, and show "typing…" until the next message, at most 25 s."""
         return cls("typing", {"message_id": message_id})
 
 
 @dataclass(frozen=True, slots=True)
 class InvalidReply:
-    """An item of a plan that cannot be sent, in the place of a message. It ends dead(invalid); the others go.
+    """An item of a plan that cannot be sent, in place of a message. It ends dead(invalid); the others are sent.
 
-    `sentence` says why. `given` is a copy of the item, None where no store could hold it.
+    `sentence` says why. `given` is a copy of the item, None if no store could hold it.
     """
 
     sentence: str
@@ -213,7 +213,7 @@ class InvalidReply:
 
     @classmethod
     def of(cls, item: object, error: Exception) -> Self:
-        """An item, and the error that it was refused with."""
+        """From an item and the error that refused it."""
         try:
             given = _storable(item)
         except (TypeError, ValueError):
@@ -222,14 +222,14 @@ class InvalidReply:
 
 
 SENTENCE_CHARACTERS = 500
-"""Of a sentence that is stored. Ours are shorter, but for the name of a type in one, which may have any length."""
+"""The length of a stored sentence. Ours are shorter, unless they hold the name of a type, which may have any length."""
 
 PlanItem = OutboundMessage | InvalidReply
-"""One reply of a plan, in its place."""
+"""One reply of a plan."""
 
 
 def from_json(reply: object) -> OutboundMessage:
-    """One reply in its wire form: a str is a text, an object is {"type", "content", "reply_to"?}.
+    """One reply from its wire form: a str is a text, an object is {"type", "content", "reply_to"?}.
 
     Raises ValueError with a sentence that says what is wrong.
     """
@@ -246,18 +246,18 @@ def from_json(reply: object) -> OutboundMessage:
 
 
 def _storable(value: object) -> Any:
-    """A copy of a value as JSON has it, if a record can hold it. Raises TypeError or ValueError with a sentence."""
+    """A copy of a value as JSON values, if a record can hold it. Raises TypeError or ValueError with a sentence."""
     try:
         plain = json.dumps(value, ensure_ascii=False, allow_nan=False)
         size = len(plain.encode())
     except UnicodeEncodeError as error:
-        raise ValueError("The message holds half a character (a lone surrogate).") from error
+        raise ValueError("The message has a lone surrogate (half a character).") from error
     except RecursionError as error:
         raise ValueError("The content of the message is nested too deeply.") from error
     if _NUL.search(plain):
         raise ValueError("The message holds a NUL (U+0000); no text may have one.")
     if size > MESSAGE_BYTES:
-        raise ValueError(f"The message has {size} bytes as JSON; {MESSAGE_BYTES} are taken.")
+        raise ValueError(f"The message has {size} bytes as JSON; at most {MESSAGE_BYTES} are allowed.")
     return json.loads(plain)
 
 
@@ -269,5 +269,5 @@ def _interactive(
 
 
 def _optional(**fields: Any) -> dict[str, Any]:
-    """What was given. None is what was not."""
+    """The given fields, without those that are None."""
     return {name: value for name, value in fields.items() if value is not None}

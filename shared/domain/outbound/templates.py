@@ -26,13 +26,13 @@ _NOT_IN_A_PARAMETER = re.compile(r"[\n\r\t]| {5}")
 
 
 def template(content: Fields) -> None:
-    """Raises TypeError or ValueError with one sentence: Meta can have no such template, or would refuse a value."""
+    """Raises TypeError or ValueError with one sentence if Meta cannot have such a template or would refuse a value."""
     name = text(content, "name", "The name of the template", "template_name")
     if not _TEMPLATE_NAME.fullmatch(name):
         raise ValueError("The name of the template has other characters than lower-case letters, digits and _.")
     code = text(part(content, "language", "The language of the template"), "code", "The language code of the template")
     if not _LANGUAGE.fullmatch(code):
-        raise ValueError("The language code of the template is none like en, en_US or fil.")
+        raise ValueError("The language code of the template is not like en, en_US or fil.")
     if content.get("components"):
         _components(parts(content, "components", "components"), "the template")
 
@@ -50,7 +50,7 @@ def _components(components: Sequence[Fields], of: str, in_card: bool = False) ->
 
 
 def _cards(cards: Any, of: str) -> None:
-    """A carousel's cards have components of their own. What is no such list is Meta's to judge."""
+    """A carousel's cards have components too. Meta judges what is not such a list."""
     for place, card in enumerate(cards if isinstance(cards, list | tuple) else (), start=1):
         if isinstance(card, Mapping) and card.get("components"):
             what = f"card {place} of {of}"
