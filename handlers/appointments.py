@@ -1,12 +1,12 @@
-"""Appointments: a handler with state. It shows the two rules for a database of your own:
+"""Appointments: a handler with state. It shows the two rules for a handler with a database:
 
-- Calls run in several threads, and in several processes: each call opens its own connection, and the database decides
-  which of two callers gets a slot.
-- Pombo may call again for the same message, after a crash for instance: what a message changes is stored under its id,
-  so that the second call changes nothing and gives the same answer.
+- Calls run in several threads and processes. Each call opens its own connection, and the database decides which of two
+  callers gets a slot.
+- Pombo may call again for the same message, for example after a crash. What a message changes is stored under its id,
+  so the second call changes nothing and gives the same answer.
 
-SQLite keeps the state of one machine. On Cloud Run an instance's files are gone when it ends, and others do not see
-them: use a database server there. The two rules stay the same.
+SQLite keeps the state of one machine. On Cloud Run an instance's files are lost when it ends, and other instances do
+not see them: use a database server there. The two rules stay the same.
 """
 
 import os
@@ -23,7 +23,7 @@ BUSY_SECONDS = 10  # how long a call waits for another one that writes
 
 @handles("text")
 def handle(message: Message) -> str:
-    """A free slot is booked; anything else is answered with the slots that are free."""
+    """Book a free slot; answer anything else with the free slots."""
     wanted = (message.text or "").strip()
     with closing(connected()) as database:
         if wanted in SLOTS:
@@ -34,8 +34,8 @@ def handle(message: Message) -> str:
 
 
 def booked(database: sqlite3.Connection, slot: str, message: Message) -> str:
-    """One statement takes the slot, or finds it taken: nobody comes between looking and booking."""
-    with database:  # commits, or rolls back where something is raised
+    """One statement takes the slot or finds it taken, so no other call can come between check and booking."""
+    with database:  # commits, or rolls back on an exception
         database.execute(
             "INSERT INTO appointments (slot, message, contact) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
             (slot, message.id, message.contact.id),
@@ -45,7 +45,7 @@ def booked(database: sqlite3.Connection, slot: str, message: Message) -> str:
 
 
 def connected() -> sqlite3.Connection:
-    """A connection for this call alone, with the table there."""
+    """A new connection for this call, with the table created."""
     file = Path(os.environ.get("APPOINTMENTS_FILE", FILE))
     file.parent.mkdir(parents=True, exist_ok=True)
     database = sqlite3.connect(file, timeout=BUSY_SECONDS)

@@ -1,12 +1,12 @@
-"""The simplest handler: says back what it was told, whatever that was. A start for your own."""
+"""The simplest handler: echoes every message. A start for your own."""
 
 from pombo import Message, OutboundMessage
 
-LONGEST = 4096  # people may write longer texts than a business may
+LONGEST = 4096  # customers may write longer texts than a business may
 
 
 def handle(message: Message) -> OutboundMessage:
-    """Answer a text with the same text, a place with the same place, anything else with a sentence; quote it."""
+    """Quote the message; answer a text with the same text, a place with the same place, all else with a sentence."""
     if message.location:
         return OutboundMessage.location(message.location.latitude, message.location.longitude, reply_to=message.id)
     return OutboundMessage.text(_said(message)[:LONGEST], reply_to=message.id)

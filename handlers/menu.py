@@ -1,4 +1,4 @@
-"""A menu: the Café Pombo takes orders by buttons and a list, says where it is, and knows when to be silent."""
+"""A menu: the Café Pombo takes orders by buttons and a list, sends its location, and drops what needs no answer."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ BUTTONS = {"drinks": "Order a drink", "where": "Where are you?", "bye": "Nothing
 
 
 def handle(message: Message) -> Iterator[OutboundMessage | str]:
-    """What was tapped or written decides; whatever is not understood leads back to the buttons."""
+    """Answer what was tapped or written; anything unknown gets the buttons."""
     chosen = choice(message)
     if chosen == "bye":
         raise Drop("They want nothing more.")
@@ -27,7 +27,7 @@ def handle(message: Message) -> Iterator[OutboundMessage | str]:
 
 
 def choice(message: Message) -> str:
-    """The id of the button or row that was tapped; else what was written, without its case."""
+    """The id of the tapped button or row; otherwise the text, in lower case."""
     if message.interactive and message.interactive.id:
         return message.interactive.id
     return (message.text or "").strip().lower()

@@ -1,4 +1,4 @@
-"""What a handler imports: messages in, messages out, the two words it may say instead, and what a test needs.
+"""The handler API: messages in, messages out, `Drop` and `handles`, and what a handler's test needs.
 
     from pombo import Message, OutboundMessage
 

@@ -1,4 +1,4 @@
-"""Bootstrap: the one place that knows every adapter. A provider, a store or a queue is put together here."""
+"""Bootstrap: builds every provider, store and queue. It is the only module that knows all adapters."""
 
 import os
 import threading
@@ -35,7 +35,7 @@ P = TypeVar("P")
 
 
 class Shutdown:
-    """Whether this process has been told to end. Set once, by the server's signal handler."""
+    """Whether this process is shutting down. The server's signal handler sets it once."""
 
     def __init__(self) -> None:
         self._told = threading.Event()
@@ -76,7 +76,7 @@ class Internal:
 
 @dataclass(frozen=True, slots=True)
 class ChannelMaker:
-    """How the channel of one provider is made, each time with no more secrets than its user needs."""
+    """How to create a provider's channel, each time with only the secrets that its user needs."""
 
     receiving: Callable[[Config], Channel]
     """For the webhook service."""
@@ -101,18 +101,18 @@ def _meta_sending(settings: Config) -> Channel:
 
 
 CHANNELS: Sequence[ChannelMaker] = (ChannelMaker(_meta_receiving, _meta_sending, MetaChannel),)
-"""Of every provider. Both services and the command line take theirs from here, so that none lacks one."""
+"""The makers of all providers. Both services and the command line use this list, so that none lacks a provider."""
 
 
 @cache
 def webhook() -> Webhook:
-    """This process's webhook service. Opens no connection but SQLite's, to see that the file is ours."""
+    """This process's webhook service. It opens no connection except SQLite's, to check that the file is ours."""
     return build_webhook(os.environ)
 
 
 @cache
 def internal() -> Internal:
-    """This process's internal service. Opens no connection but SQLite's, to see that the file is ours."""
+    """This process's internal service. It opens no connection except SQLite's, to check that the file is ours."""
     return build_internal(os.environ)
 
 
@@ -134,7 +134,7 @@ def build_webhook(environ: Mapping[str, str]) -> Webhook:
 
 
 def build_internal(environ: Mapping[str, str]) -> Internal:
-    """Raises ConfigError, for a handler that cannot be found too."""
+    """Raises ConfigError, also if the handler cannot be found."""
     try:
         settings = config.load(environ, config.INTERNAL)
     except config.ConfigError as error:
@@ -162,28 +162,26 @@ def build_internal(environ: Mapping[str, str]) -> Internal:
 
 
 def crash_points() -> tuple[str, ...]:
-    """What CRASH_AT can name."""
+    """All values of CRASH_AT."""
     from shared import crash
 
     return crash.points()
 
 
 def explain(provider: str, code: int, answer: str) -> str | None:
-    """What a provider's error code means to a person, once `answer`, the verdict's word, came of it; None where nothing
-    is known of it.
-    """
+    """What a provider's error code means to an operator, given the verdict `answer`. None for an unknown code."""
     channel = _to_read_by().get(provider)
     return channel.explain(code, answer) if channel else None
 
 
 def remark(record: Delivery) -> str | None:
-    """What an operator has to know of a stored event, as its provider's channel reads it; None: nothing."""
+    """What an operator must know of a stored event, as its provider's channel reads it; None if nothing."""
     channel = _to_read_by().get(record.provider)
     return channel.remark(record) if channel else None
 
 
 def read_message(record: Delivery) -> Message | None:
-    """The message in a stored event; None where the event is no message of a person, or cannot be read."""
+    """The message in a stored event; None if the event is not a customer's message or cannot be read."""
     channel = _to_read_by().get(record.provider)
     try:
         return channel.read(record) if channel else None
@@ -193,12 +191,12 @@ def read_message(record: Delivery) -> Message | None:
 
 @cache
 def _to_read_by() -> Channels:
-    """Every channel there is, without a secret: for whoever reads what is stored."""
+    """All channels without secrets, for reading stored records."""
     return Channels.of(*(each.reading() for each in CHANNELS))
 
 
 def build_store(settings: Config) -> Store:
-    """The back end that STORE names."""
+    """The store that STORE names."""
     makers: Mapping[str, Callable[[Config], Store]] = {"sqlite": _sqlite, "firestore": _firestore, "redis": _redis}
     return _port(settings, "store", makers[settings["STORE"]](settings))
 
@@ -215,9 +213,9 @@ def _sqlite(settings: Config) -> Store:
     except StoreUnavailable as error:
         if getattr(error.__cause__, "sqlite_errorname", "") in ("SQLITE_NOTADB", "SQLITE_CORRUPT"):
             raise config.ConfigError(
-                ["SQLITE_PATH names a file that is damaged or no database; move it away."]
+                ["SQLITE_PATH names a file that is damaged or not a database; move it away."]
             ) from error
-        # Locked at this moment, perhaps: /readyz tells.
+        # Perhaps it is only locked at this moment: /readyz reports it.
     return store
 
 
@@ -278,13 +276,13 @@ def _handler(settings: Config, stopping: Callable[[], bool]) -> HandlerRunner:
 
 
 def _faults_of_handler(environ: Mapping[str, str]) -> list[str]:
-    """Why the code that HANDLER names cannot be run, beside what is wrong with other settings."""
+    """Why the code that HANDLER names cannot run, reported together with other faults."""
     try:
         named = config.load(environ, config.INTERNAL, only=("HANDLER", "HANDLER_URL")).get("HANDLER")
         if named:
             load_handler(named)
     except config.ConfigError:
-        return []  # its setting is among the faults already
+        return []  # the fault of its setting is reported already
     except HandlerNotFound as error:
         return [str(error)]
     return []
@@ -324,7 +322,7 @@ def _clock(settings: Config) -> Clock:
 
 
 def _port(settings: Config, name: str, port: P) -> P:
-    """A port as it is, or with the crash in it that CRASH_AT asks for. Raises ConfigError for one that no port has."""
+    """The port, with the crash that CRASH_AT asks for, if any. Raises ConfigError for an unknown crash point."""
     crash_at = settings.get("CRASH_AT")
     if crash_at is None:
         return port

@@ -1,7 +1,7 @@
-"""Crash points: a process kills itself before or after a chosen call of a port, to show that nothing is lost by it.
+"""Crash points: a process kills itself before or after a chosen call of a port, to test that nothing is lost.
 
-The points are the methods of the ports, so that a new effect is a new point by itself. The pipeline knows nothing of
-it: a port is wrapped when a service is put together, and only where CRASH_AT names one of its methods.
+The points are the methods of the ports, so every new effect is a new point. The pipeline does not know them: a port is
+wrapped when a service is built, and only if CRASH_AT names one of its methods.
 """
 
 import itertools
@@ -25,7 +25,7 @@ _CRASH_AT = re.compile(r"(before|after):([a-z_]+)\.([a-z_]+)(?::([1-9][0-9]*))?"
 
 
 def methods() -> Mapping[str, tuple[str, ...]]:
-    """The methods of each port, by the port's name. `call` is that of a port which is itself called."""
+    """The methods of each port, by the port's name. `call` is the method of a callable port."""
     return {
         protocol.__name__.lower(): tuple(_word(name) for name, value in vars(protocol).items() if _is_call(name, value))
         for module in (ports, clock)
@@ -41,15 +41,15 @@ def points() -> tuple[str, ...]:
 
 
 def mark_of(directory: Path, crash_at: str) -> Path:
-    """The file that says that the crash of this CRASH_AT has happened. Remove it, and it happens again."""
+    """The file that records that the crash of this CRASH_AT has happened. Remove it to crash again."""
     return directory / f"crashed-{crash_at}"
 
 
 def wrap(name: str, port: P, crash_at: str, mark: Path) -> P:
-    """The port of this name, with the crash in it if `crash_at` (`point[:n]`) names one of its methods and the mark is
-    not there yet. Raises ConfigError for a point that does not exist.
+    """The port of this name, with the crash if `crash_at` (`point[:n]`) names one of its methods and the mark does not
+    exist yet. Raises ConfigError for a point that does not exist.
 
-    The process dies at its n-th passing. "After" is when the call is over, whether it returned or raised.
+    The process dies the n-th time that it reaches the point. "After" means that the call has returned or raised.
     """
     at = _CrashAt.parse(crash_at)
     if at.port != name or mark.exists():
@@ -75,16 +75,16 @@ class _CrashAt:
 
 
 class _Crash:
-    """The end of the service, once: whoever makes the mark dies, and the mark outlives it."""
+    """Ends the service once: the process that creates the mark dies, and the mark outlives it."""
 
     def __init__(self, nth: int, mark: Path) -> None:
         self._nth = nth
         self._mark = mark
-        self._passings = itertools.count(1)  # threads share it: next() is one step
-        self._service = os.getpid()  # gunicorn's master, which puts the service together before it forks
+        self._passings = itertools.count(1)  # threads share it: next() is atomic
+        self._service = os.getpid()  # gunicorn's master, which builds the service before it forks
 
     def passed(self) -> None:
-        """One more passing of the point."""
+        """Count one more passing of the point, and crash if it is the chosen one."""
         if next(self._passings) == self._nth and self._is_first():
             self._die()
 
@@ -93,14 +93,14 @@ class _Crash:
         try:
             mark = os.open(self._mark, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         except FileExistsError:
-            return False  # the other service, which has the same CRASH_AT, was here before
+            return False  # the other service, with the same CRASH_AT, crashed before
         os.fsync(mark)
         os.close(mark)
         return True
 
     def _die(self) -> None:
-        """The master first: it would fork another worker at once, which is a gentler crash than a lost instance. And
-        not the process group: where a script started the service, that is the script's too.
+        """Kill the master first: it would fork a new worker at once, a gentler crash than a lost instance. Do not kill
+        the process group: a script that started the service shares it.
         """
         for pid in (self._service, os.getpid()):
             with suppress(ProcessLookupError):
@@ -108,7 +108,7 @@ class _Crash:
 
 
 class _Wrapped:
-    """Hands everything on to the port; one of its methods has the crash before or after it."""
+    """Passes all calls to the port, with the crash before or after one of its methods."""
 
     def __init__(self, port: object, at: _CrashAt, crash: _Crash) -> None:
         self._port = port

@@ -1,7 +1,7 @@
 """Logs: one JSON object a line on standard output, in the form that Cloud Logging reads.
 
-Nothing private is ever logged: no number, name, text, token or provider id. An exception is logged by its type and
-the places it passed, never by its message, which may quote what it choked on.
+Private data is never logged: no number, name, text, token or provider id. An exception is logged by its type and the
+places it passed, never by its message, which may quote its input.
 """
 
 import json
@@ -21,23 +21,23 @@ from typing import Any
 from shared import log_events
 
 EVENTS: Mapping[str, str] = {name: event.sentence for name, event in log_events.EVENTS.items()}
-"""Every event there is, and what it means."""
+"""All events and their sentences."""
 
 _LABELLED = ("correlation_id", "inbound_event_id", "delivery", "tenant", "stage")
 _AN_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-"""The shape of a phone_number_id, which others choose: what has another may be anything, and is left out."""
+"""The form of a phone_number_id, which comes from outside: any other form may be private, and is left out."""
 
 
 class PublicId(str):
-    """A provider's id of a sender that its channel says is no phone number. No other may be logged: digits alone do not
-    tell the one from the other.
+    """A provider's id of a sender that, by its channel, is not a phone number. No other may be logged: digits alone do
+    not distinguish the two.
     """
 
     __slots__ = ()
 
 
 PLACES_KEPT = 60
-"""Of a traceback; an endless recursion passes a thousand."""
+"""Frames kept of a traceback; an endless recursion has a thousand."""
 
 LOGGER = "pombo"
 """The logger of every event."""
@@ -67,8 +67,8 @@ def context(**fields: Any) -> Iterator[None]:
 
 
 def take_standard_output() -> None:
-    """From here on standard output is for log lines alone: what anybody else writes to it, a program that the team's
-    code starts included, goes to standard error.
+    """Reserve standard output for log lines: all other output to it, including that of programs that the team's code
+    starts, goes to standard error from now on.
     """
     kept = os.dup(1)
     os.dup2(2, 1)
@@ -77,7 +77,7 @@ def take_standard_output() -> None:
 
 
 def configure(level: str) -> None:
-    """Send every log line of this process to standard output. Other libraries are heard from errors upwards."""
+    """Send every log line of this process to standard output. Libraries log only errors and above."""
     taken = [known.descriptor for known in logging.getLogger().handlers if isinstance(known, _LineHandler)]
     handler = _LineHandler(*taken)
     handler.setFormatter(_JsonFormatter())
@@ -91,7 +91,7 @@ def configure(level: str) -> None:
 
 
 def write_to(descriptor: int) -> None:
-    """Send the events of this process there, and nothing else: for a command, whose standard output is its answer."""
+    """Send only the events of this process there: for a command, whose standard output is its answer."""
     handler = _LineHandler(descriptor)
     handler.setFormatter(_JsonFormatter())
     ours = logging.getLogger(LOGGER)
@@ -101,9 +101,9 @@ def write_to(descriptor: int) -> None:
 
 
 def trace_of(header: Callable[[str, str], str], project: str) -> str | None:
-    """The trace a request belongs to, as Cloud Logging names it. `header` reads one, or gives its second argument.
+    """The trace of a request, as Cloud Logging names it. `header` returns a header, or its second argument.
 
-    https://cloud.google.com/trace/docs/trace-context: traceparent first, X-Cloud-Trace-Context else.
+    https://cloud.google.com/trace/docs/trace-context: traceparent first, otherwise X-Cloud-Trace-Context.
     """
     parts = header("traceparent", "").split("-")
     trace_id = parts[1] if len(parts) == 4 else header("X-Cloud-Trace-Context", "").split("/")[0]
@@ -112,8 +112,8 @@ def trace_of(header: Callable[[str, str], str], project: str) -> str | None:
 
 
 class _LineHandler(logging.Handler):
-    """One write a line: lines of several processes in one file never mix. Where nobody reads, a line is dropped:
-    logging's own complaint on standard error would quote what it could not write.
+    """Writes each line at once, so that lines of several processes in one file never mix. If the output is closed, it
+    drops the line: logging's own error report would quote it on standard error.
     """
 
     def __init__(self, descriptor: int = 1) -> None:
@@ -127,7 +127,7 @@ class _LineHandler(logging.Handler):
 
 
 def _is_heard(record: logging.LogRecord) -> bool:
-    """A library may have given its loggers levels of their own, which the root's level does not bound."""
+    """Whether to log a record: a library may set the levels of its loggers, which the root's level does not limit."""
     return hasattr(record, "pombo") or record.levelno >= logging.ERROR
 
 
@@ -155,8 +155,8 @@ class _JsonFormatter(logging.Formatter):
 
 
 def places_of(error: BaseException) -> str:
-    """The traceback without messages and values: types and places alone. Error Reporting groups by it. The middle of a
-    deep one is left out.
+    """The traceback with only types and places, without messages and values. Error Reporting groups by it. The middle
+    of a deep one is left out.
     """
     places = [
         f'  File "{frame.filename}", line {frame.lineno}, in {frame.name}'

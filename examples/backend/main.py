@@ -1,4 +1,4 @@
-"""A backend for HANDLER_URL: checks that a call is Pombo's, answers it, and needs nothing but Python itself.
+"""A backend for HANDLER_URL: checks that a call is from Pombo and answers it, with the standard library only.
 
     python examples/backend/main.py --port 9000 --secret whsec_...
 
@@ -22,13 +22,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 TOLERANCE_SECONDS = 5 * 60
-"""A call signed longer ago was recorded and played again, and one of the future was signed by a clock that is wrong."""
+"""An older signature may be a replayed call; one from the future means a wrong clock."""
 
 LARGEST_CALL = 1024 * 1024
 SLOWEST_READ_SECONDS = 10
 
 REMEMBERED_CALLS = 1000
-"""In memory: enough for an example. Keep them in your database, and a restart forgets none."""
+"""In memory: enough for an example. Keep them in your database, so that they survive a restart."""
 
 
 # ---- your code
@@ -60,17 +60,17 @@ def buttons(body: str, choices: Mapping[str, str]) -> dict[str, Any]:
 
 
 class Refused(Exception):
-    """The call is not Pombo's, or not of now."""
+    """The call is not from Pombo, or not recent."""
 
 
 def verify(key: bytes, call_id: str, timestamp: str, signatures: str, body: bytes, now: float) -> None:
-    """Raises Refused unless the call is signed with our key, over the bytes as they came, and of now."""
+    """Raises Refused unless the call is signed with our key, over the bytes as received, and recent."""
     if not call_id or not re.fullmatch(r"[0-9]{1,15}", timestamp):
         raise Refused("it is not signed")
     signed = f"{call_id}.{timestamp}.".encode() + body
     expected = b"v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest())
-    # Several signatures, while Pombo's secret is being changed: one of them has to be ours. compare_digest takes as
-    # long for a wrong one as for a right one, so that its time gives nothing away.
+    # There are several signatures while Pombo's secret is rotated; one must be by our secret. compare_digest takes the
+    # same time for a wrong one as for a right one, so that its time reveals nothing.
     if not any(hmac.compare_digest(expected, one) for one in signatures.encode().split()):
         raise Refused("its signature is not by our secret")
     if abs(now - int(timestamp)) > TOLERANCE_SECONDS:
@@ -81,7 +81,7 @@ def verify(key: bytes, call_id: str, timestamp: str, signatures: str, body: byte
 
 
 class Answers:
-    """What was answered to each call. Pombo calls again, with the same id, where an answer was lost on its way."""
+    """The answer to each call. If an answer was lost, Pombo calls again with the same id."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -99,7 +99,7 @@ class Answers:
 
 
 class Server(ThreadingHTTPServer):
-    """A thread for each call, which does not hold up the end."""
+    """A thread for each call. The threads do not delay the shutdown."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -110,13 +110,13 @@ class Server(ThreadingHTTPServer):
         self.answers = Answers()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A caller who hangs up, or is too slow, is no news; a fault of ours is."""
+        """Ignore a caller that hangs up or is too slow; print a fault of ours."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 
 
 class Calls(BaseHTTPRequestHandler):
-    """One call: read it, see that it is Pombo's, answer."""
+    """One call: read it, verify that it is from Pombo, answer."""
 
     server: Server
     timeout = SLOWEST_READ_SECONDS

@@ -5,12 +5,12 @@
     python examples/requests/send.py text.json image.json --new
     python examples/requests/send.py --all --url http://127.0.0.1:8080/webhooks/whatsapp
 
-Prints one line for each: its name, the HTTP status, and the ids of its events, any of which `pombo trace ID` takes; a
-receipt has none (-). Sent again it is a duplicate, which changes nothing; --new gives its messages new ids and sets
-its times to now.
+Prints one line for each: its name, the HTTP status, and the ids of its events. `pombo trace ID` takes any of them; a
+receipt has none (-). Sending a file again makes a duplicate, which changes nothing. --new gives its messages new ids
+and sets its times to now.
 
 The signature is HMAC-SHA256 over the bytes of the body, with META_APP_SECRET or else the secret of `make run`. Exit 0
-if all were answered 200, 1 if not, 2 if asked for what makes no sense.
+if all were answered 200, 1 if not, 2 for invalid options.
 """
 
 import hashlib
@@ -39,14 +39,14 @@ LOCAL_URL = "http://127.0.0.1:8080/webhooks/whatsapp"
 SECONDS = 20.0
 
 ESCAPES = {"/": "\\/", "<": "\\u003C", "@": "\\u0040", "%": "\\u0025"}
-"""What Meta escapes beside what is not ASCII."""
+"""What Meta escapes beside non-ASCII characters."""
 
 
 @click.command(help=__doc__)
 @click.argument("names", nargs=-1, metavar="[NAME.json]...")
 @click.option("--all", "every", is_flag=True, help="Every sample.")
-@click.option("--list", "listed", is_flag=True, help="Print the names of the samples, and end.")
-@click.option("--new", is_flag=True, help="With new message ids and the time of now.")
+@click.option("--list", "listed", is_flag=True, help="Print the names of the samples and exit.")
+@click.option("--new", is_flag=True, help="Use new message ids and the current time.")
 @click.option("--url", default=LOCAL_URL, show_default=True, help="Where the webhook is.")
 def main(names: tuple[str, ...], every: bool, listed: bool, new: bool, url: str) -> None:
     samples = sorted(HERE.glob("*.json"))
@@ -73,7 +73,7 @@ def sign(body: bytes, secret: str) -> str:
 
 
 def post(client: "httpx.Client", url: str, body: bytes) -> int:
-    """The status of the answer. Ends the program with a sentence where there is none."""
+    """The status of the answer. Without an answer it ends the program with a sentence."""
     secret = os.environ.get("META_APP_SECRET", LOCAL_KEY).split(",")[0].strip()
     headers = {"Content-Type": "application/json", "X-Hub-Signature-256": sign(body, secret)}
     try:
@@ -83,12 +83,12 @@ def post(client: "httpx.Client", url: str, body: bytes) -> int:
 
 
 def event_ids(body: bytes) -> list[str]:
-    """The ids under which Pombo keeps its events. A receipt has none: it is written to the message it is about."""
+    """The ids under which Pombo keeps its events. A receipt has none: it is written into its message's record."""
     return [event.key for event in parse(body).events if hasattr(event, "key")]
 
 
 def renewed(body: bytes) -> bytes:
-    """The same with new message ids and the time of now, so that it is no duplicate."""
+    """The body with new message ids and the current time, so that it is not a duplicate."""
     document = json.loads(body)
     now = int(time.time())
     for value in _objects(document):

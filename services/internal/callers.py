@@ -1,4 +1,4 @@
-"""Callers: who may call the private service. Checked before anything is read."""
+"""Callers: authenticates calls to the private service, before any body is read."""
 
 import hmac
 import math
@@ -19,12 +19,12 @@ CERTIFICATES_SECONDS = 3600
 FETCH_SECONDS = 3
 CLOCK_SKEW_SECONDS = 10
 UNSIGNED = "SIGNATURE_REMOVED_BY_GOOGLE"
-"""What Cloud Run puts in place of a signature that its IAM check has verified.
+"""The text that Cloud Run puts in place of a signature that its IAM check has verified.
 https://cloud.google.com/run/docs/troubleshooting#signature-removed
 """
 
 CHECKED_INSTEAD = "X-Serverless-Authorization"
-"""Where a request has this header, IAM checks the token in it and hands Authorization on unchecked.
+"""If a request has this header, IAM checks the token in it and passes Authorization on unchecked.
 https://cloud.google.com/run/docs/authenticating/service-to-service, 2026-11
 """
 
@@ -32,10 +32,10 @@ ISSUERS = ("https://accounts.google.com", "accounts.google.com")
 
 
 class Callers:
-    """The internal token, and where a service account is configured, its OIDC token as well.
+    """Checks the internal token and, if a service account is configured, its OIDC token as well.
 
     A token is verified by Google's signature. TRUST_CLOUD_RUN_IAM also accepts one whose signature Cloud Run has
-    removed: then it was IAM that verified it, before the request reached this process.
+    removed: IAM verified it before the request reached this process.
     """
 
     def __init__(self, config: Config) -> None:
@@ -48,14 +48,14 @@ class Callers:
         self._told = _Once()
 
     def check_task(self, headers: Headers) -> None:
-        """Raises Forbidden unless it is our queue, CertificatesUnavailable where that cannot be told."""
+        """Raises Forbidden unless the caller is our queue, CertificatesUnavailable if that cannot be checked."""
         if not self._has_token(headers):
             raise Forbidden("token")
         if self._tasks_account:
             self._check_account(headers, "tasks", self._tasks_account)
 
     def check_sweep(self, headers: Headers) -> None:
-        """Raises Forbidden unless it brings the internal token, or is the scheduler."""
+        """Raises Forbidden unless the caller has the internal token or is the scheduler."""
         if self._has_token(headers):
             return
         if not self._scheduler_account:
@@ -92,7 +92,7 @@ class Callers:
                 audience=self._audience,
                 clock_skew_in_seconds=CLOCK_SKEW_SECONDS,
             )
-            # The library asks whether exp is past; of NaN, which JSON's reader lets in, nothing is.
+            # The library checks whether exp has passed; NaN, which the JSON parser accepts, never has.
             is_of_its_time = all(math.isfinite(claims[name]) for name in ("iat", "exp"))
         except CertificatesUnavailable:
             raise
@@ -103,7 +103,7 @@ class Callers:
         return claims
 
     def _unsigned_claims(self, token: str) -> Mapping[str, Any]:
-        """The claims of a token that IAM has verified: read with the same demands, but for the signature."""
+        """The claims of a token that IAM has verified, with the same checks except the signature."""
         try:
             claims: Mapping[str, Any] = jwt.decode(token, verify=False)  # type: ignore[no-untyped-call]
             issued, ends = claims["iat"], claims["exp"]
@@ -118,20 +118,20 @@ class Callers:
 
 
 def _is_unsigned(token: str) -> bool:
-    """Whether Cloud Run has removed the signature: of a token's three parts the last one is exactly its word for it."""
+    """Whether Cloud Run has removed the signature: the last of the token's three parts is exactly its placeholder."""
     parts = token.split(".")
     return len(parts) == 3 and parts[2] == UNSIGNED
 
 
 class _Once:
-    """What has been told in this process."""
+    """What this process has logged already."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._told: set[tuple[str, ...]] = set()
 
     def first(self, *what: str) -> bool:
-        """Whether it has not been told yet. It counts as told from then on."""
+        """Whether this is the first time."""
         with self._lock:
             is_first = what not in self._told
             self._told.add(what)
@@ -139,7 +139,7 @@ class _Once:
 
 
 class _Certificates:
-    """Google's certificates, fetched when first needed, when an hour old, and when a token names a new one."""
+    """Google's certificates, fetched on first use, when an hour old, and when a token names a new one."""
 
     def __init__(self, url: str) -> None:
         self._url = url

@@ -16,14 +16,14 @@ from shared.domain.tasks import parse_task
 from shared.pipeline import log_fields
 
 LARGEST_TASK = 100 * 1024
-"""Cloud Tasks takes no larger one; ours have 200 bytes."""
+"""Cloud Tasks takes no larger body; ours have 200 bytes."""
 
 
 def create_app(parts: bootstrap.Internal) -> Flask:
-    """The app around its collaborators. Connects to nothing."""
+    """The Flask app for these parts. It makes no connection."""
     app = Flask("pombo-internal")
     app.config.update(MAX_CONTENT_LENGTH=LARGEST_TASK, PROVIDE_AUTOMATIC_OPTIONS=False)
-    app.url_map.merge_slashes = False  # there is nothing at //livez; nor a redirect to whatever Host says
+    app.url_map.merge_slashes = False  # no redirect from //livez, which would go to the address in the Host header
     callers = Callers(parts.config)
     outages = health.CachedOutages(parts.senders)
 
@@ -79,7 +79,7 @@ def create_app(parts: bootstrap.Internal) -> Flask:
 
 
 def _document() -> Any:
-    """The body as JSON; None where it is none."""
+    """The body as JSON; None if it is not JSON."""
     try:
         return request.get_json(force=True, silent=True)
     except RecursionError:
@@ -87,7 +87,7 @@ def _document() -> Any:
 
 
 def _context(task: Task, parts: bootstrap.Internal) -> dict[str, Any]:
-    """What every log line of this request says. The queue's headers are for the log alone: anyone may send them."""
+    """The fields of every log line of this request. The queue's headers are only logged: anyone may send them."""
     trace = logs.trace_of(request.headers.get, parts.config["GOOGLE_CLOUD_PROJECT"])
     retries = request.headers.get("X-CloudTasks-TaskRetryCount", "")
     return {

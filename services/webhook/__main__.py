@@ -9,14 +9,14 @@ from shared import bootstrap
 
 
 def make_app() -> flask.Flask:
-    """The function as functions-framework serves it."""
+    """The functions-framework app that serves the function."""
     import functions_framework
 
     source = str(Path(__file__).with_name("main.py"))
     app: flask.Flask = functions_framework.create_app("webhook", source)  # type: ignore[no-untyped-call]
-    app.after_request_funcs.clear()  # it would read the rest of any request into memory, to /robots.txt say
+    app.after_request_funcs.clear()  # it would read the rest of any request into memory, even to /robots.txt
     for rule in app.url_map.iter_rules():
-        rule.strict_slashes = False  # a request without a path would be redirected, to whatever it says in Host
+        rule.strict_slashes = False  # a request without a path would be redirected to the address in its Host header
     return app
 
 

@@ -15,17 +15,17 @@ from shared.pipeline.ports import Acknowledgement, Channel, Incoming
 WEBHOOKS = "/webhooks/"
 
 DRAINED_AT_MOST = 32 * 1024 * 1024
-"""Cloud Run takes no larger HTTP/1 request. What is over our cap is read away, so that the client sees the answer."""
+"""Cloud Run takes no larger HTTP/1 request. A body over our cap is read and discarded, so that the client sees a 413."""
 
 
 @functions_framework.http
 def webhook(request: Request) -> Response:
-    """Every request of this service, by the parts of this process."""
+    """The entry point: answers every request with the parts of this process."""
     return answer(request, bootstrap.webhook())
 
 
 def answer(request: Request, parts: bootstrap.Webhook) -> Response:
-    """Every request of this service."""
+    """Answer every request of this service."""
     trace = logs.trace_of(request.headers.get, parts.config["GOOGLE_CLOUD_PROJECT"])
     with logs.context(**({"logging.googleapis.com/trace": trace} if trace else {})):
         try:
@@ -74,10 +74,10 @@ def _post(request: Request, channel: Channel, parts: bootstrap.Webhook) -> Respo
 
 
 def _read(request: Request, at_most: int) -> bytes:
-    """The next bytes of the body. Raises BadRequest where it breaks off or is chunked wrongly."""
+    """The next bytes of the body. Raises BadRequest if it breaks off or has invalid chunks."""
     try:
         return request.stream.read(at_most)
-    except Exception as error:  # every server has its own for this
+    except Exception as error:  # each server raises a different one
         raise BadRequest from error
 
 
@@ -113,8 +113,8 @@ def _json(body: object, status: int) -> Response:
 
 
 def _streamed(response: Response) -> Response:
-    """The same answer, as a stream. Before any other functions-framework reads what is left of the request, into
-    memory, however long it is and whoever sent it; and falls over a request that broke off.
+    """The same response, as a stream. Before any other response, functions-framework reads the rest of the request into
+    memory, of any length and from any caller, and fails if the request broke off.
     """
     body = response.get_data()
     response.response = iter((body,))

@@ -43,7 +43,7 @@ class Config:
         return self.values[name]
 
     def get(self, name: str) -> Any:
-        """The value, or None where it is optional and unset."""
+        """The value, or None if it is optional and unset."""
         return self.values.get(name)
 
     @property

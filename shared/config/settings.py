@@ -52,10 +52,10 @@ LEAST_DOUBT_WINDOW = timedelta(seconds=120)
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One environment variable: who reads it, how it is read, and what it means.
+    """One environment variable: who reads it, how it is parsed, and what it means.
 
     `local` is the default on one machine, `always` the default everywhere. With neither it is required, unless
-    `optional`. An `https` address must be that in staging and prod; what is `only_local` is refused there.
+    `optional`. In staging and prod, `https` requires an https address, and `only_local` settings are refused.
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""Dead letters, decided upon: found page by page, replayed or discarded one by one, each safe to repeat.
+"""Dead letter operations: find dead letters page by page, replay or discard each one; all safe to repeat.
 
-A replay writes the record and then makes its task. Whoever is killed between the two leaves a record that is pending
-and no letter any more; it is still listed as replayed and not tried, and the next run makes its task first.
+A replay writes the record and then makes its task. If the command is killed between the two, the record is pending and
+no longer a dead letter. It is still listed as replayed and untried, and the next run makes its task first.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ from shared.pipeline.ports import Cursor, Page, Queue, Store
 
 PAGE = 100
 PATIENCE_SECONDS = 3.0
-"""How long a store or a queue that is away for a moment is asked again: a write may have been made all the same."""
+"""How long a call to a store or a queue that is down is retried: the write may have been made."""
 
 PAUSE_SECONDS = 0.25
 
@@ -31,14 +31,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class FoundLetter:
-    """The letters of a page, and how many records of it only a newer version can read."""
+    """The dead letters of a page, and how many of its records only a newer version can read."""
 
     letters: tuple[DeadLetter, ...]
     unread: int
 
 
 def find(store: Store, wanted: DeadLetterFilter) -> Iterator[FoundLetter]:
-    """All letters that are meant, a page at a time, in no order. Raises StoreUnavailable."""
+    """All matching dead letters, a page at a time, in no order. Raises StoreUnavailable."""
     for listing in wanted.listings:
         for page in pages(store, listing, wanted.tenant):
             letters = (dead_letter(record) for record in page.records)
@@ -47,9 +47,9 @@ def find(store: Store, wanted: DeadLetterFilter) -> Iterator[FoundLetter]:
 
 
 def untried(store: Store) -> Iterator[Delivery]:
-    """What was replayed and not tried since. Raises StoreUnavailable.
+    """The records that were replayed and not tried since. Raises StoreUnavailable.
 
-    A late receipt of the round before may have marked one as refused instead.
+    A late receipt of the earlier round may have marked one as refused instead.
     """
     for listing in (Listing.REPLAYED, Listing.REFUSED):
         for page in pages(store, listing, None):
@@ -68,7 +68,7 @@ def pages(store: Store, listing: Listing, tenant: str | None) -> Iterator[Page]:
 
 
 class Done(StrEnum):
-    """What became of a letter."""
+    """The result for a dead letter."""
 
     REPLAYED = "replayed"  # it has its task
     DONE = "done"  # a receipt shows that the provider has it
@@ -78,7 +78,7 @@ class Done(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What became of one letter, and why where it was left as it is."""
+    """The result for one dead letter, and the reason if it was left unchanged."""
 
     done: Done
     why: str | None = None
@@ -86,7 +86,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Replays dead letters. `may_double`: also those of which a copy may have arrived."""
+    """Replays dead letters. `may_double`: also those whose copy may have arrived."""
 
     store: Store
     queue: Queue
@@ -95,7 +95,7 @@ class Replay:
     may_double: bool = False
 
     def __call__(self, key: str) -> Decision:
-        """Raises StoreUnavailable or QueueUnavailable; then it may be done all the same, and may be asked for again."""
+        """Raises StoreUnavailable or QueueUnavailable; the replay may still have happened, and may be repeated."""
         now = self.clock.now()
         try:
             step, before = _decide(
@@ -109,18 +109,18 @@ class Replay:
         after = step.next.record if isinstance(step.next, Ensure) else step.write
         if isinstance(step.next, Ensure):
             self.ensure(step.next.record)
-        if after is not None and before.final:  # else it was under way already
+        if after is not None and before.final:  # otherwise it was replayed already
             _log("replayed", after, before.reason)
         return Decision(Done.REPLAYED if isinstance(step.next, Ensure) else Done.DONE)
 
     def ensure(self, record: Delivery) -> None:
-        """Make sure of a replayed record's task; made twice it is the same. Raises QueueUnavailable."""
+        """Ensure a replayed record's task, idempotently. Raises QueueUnavailable."""
         _patiently(self.clock, lambda: self.queue.ensure(*own_task(record)))
 
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """Gives letters up. `because` is kept with the record, and never logged."""
+    """Discards dead letters. `because` is kept with the record and never logged."""
 
     store: Store
     limits: Limits
@@ -128,7 +128,7 @@ class Discard:
     because: str
 
     def __call__(self, key: str) -> Decision:
-        """Raises StoreUnavailable; then it may be done all the same, and may be asked for again."""
+        """Raises StoreUnavailable; the discard may still have happened, and may be repeated."""
         now = self.clock.now()
         try:
             step, before = _decide(
@@ -142,7 +142,7 @@ class Discard:
 
 
 def _decide(store: Store, clock: Clock, key: str, decide: Callable[[Delivery], Step]) -> tuple[Step, Delivery]:
-    """The step that was written, and the record as it was found first."""
+    """The step that was written, and the record as first found."""
     found: list[Delivery] = []
 
     def on(record: Delivery | None) -> Step:

@@ -1,4 +1,4 @@
-"""Lookup: from an id that a person types, whole or by its first characters, to the records it leads to."""
+"""Lookup: finds the records for an id that an operator types, in full or by its first characters."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from shared.operations.dead_letters import pages
 from shared.pipeline.ports import Sender, Store
 
 MATCHES = 10
-"""Shown of an id that is ambiguous: more tell a person no more than that some characters are missing."""
+"""Matches shown for an ambiguous id: more would not help, since the id needs more characters."""
 
 KINDS = {Kind.INBOUND: "event", Kind.OUTBOUND: "message"}
 CORRELATION, UNREADABLE = "correlation id", "written by a newer Pombo"
@@ -21,7 +21,7 @@ CORRELATION, UNREADABLE = "correlation id", "written by a newer Pombo"
 
 @dataclass(frozen=True, slots=True)
 class LookupResult:
-    """What an id leads to: the id in full, and all records of its event."""
+    """The result of a lookup: the id in full, and all records of its event."""
 
     id: str
     records: Sequence[Delivery]
@@ -29,7 +29,7 @@ class LookupResult:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """One of the ids that begin as asked, of what kind it is, and since when it is there."""
+    """One of the ids with this prefix, its kind, and when its record was received."""
 
     id: str
     kind: str
@@ -37,7 +37,7 @@ class Match:
 
 
 class Ambiguous(Exception):
-    """Several ids begin so. `more`: there are more than those shown."""
+    """Several ids have this prefix. `more`: there are more than those shown."""
 
     def __init__(self, matches: Sequence[Match], more: bool) -> None:
         super().__init__("Several ids start with this.")
@@ -46,9 +46,9 @@ class Ambiguous(Exception):
 
 
 def find(store: Store, id: str, senders: Sequence[Sender]) -> LookupResult | None:
-    """The records of the event that this id belongs to; None where nothing is known by it. An id in full goes before
-    one that begins so. A message id of a provider's is looked for at these senders, then among what came for a number
-    that is nobody's. Raises Ambiguous.
+    """The records of the event that this id belongs to; None if the id is unknown. An exact id takes precedence over a
+    prefix. A provider's message id is searched for at these senders, then among events of unknown senders. Raises
+    Ambiguous.
     """
     known = store.get(id) or _of_provider(store, id, senders)
     if records := store.by_correlation(known.correlation_id if known else id):
@@ -61,14 +61,14 @@ def find(store: Store, id: str, senders: Sequence[Sender]) -> LookupResult | Non
 
 
 def _of_provider(store: Store, id: str, senders: Sequence[Sender]) -> Delivery | None:
-    """The event, or the message, that a provider calls by this id."""
+    """The event or message with this id at the provider."""
     events = (store.get(message_event_id(sender.provider, sender.id, id)) for sender in senders)
     messages = (store.by_provider_id(provider, id) for provider in sorted({sender.provider for sender in senders}))
     return next((found for found in chain(events, messages) if found), None)
 
 
 def _whole(store: Store, prefix: str) -> str | None:
-    """The one id that begins so."""
+    """The only id with this prefix."""
     ids = store.ids_with_prefix(prefix, MATCHES + 1)
     matches = [match for match in (_match(store, id) for id in ids) if match is not None]
     if len(matches) > 1:
@@ -77,7 +77,7 @@ def _whole(store: Store, prefix: str) -> str | None:
 
 
 def _match(store: Store, id: str) -> Match | None:
-    """None: its record went in the meantime."""
+    """None if its record was deleted in the meantime."""
     try:
         record = store.get(id)
         if record is not None:
@@ -94,8 +94,8 @@ def _records_of(store: Store, id: str) -> Sequence[Delivery]:
 
 
 def _of_unknown_senders(store: Store, message_id: str) -> Iterator[Delivery]:
-    """The events of this message among those that were dropped because nobody owns their number. An event's key is a
-    hash of both ids, and the record knows the number: so its key tells whether it is of this message.
+    """The events of this message among those dropped because no tenant owns their number. An event's key is a hash of
+    the sender and the message id, and the record has the sender, so the key tells whether it is of this message.
     """
     for page in pages(store, Listing.UNKNOWN_SENDER, None):
         for record in page.records:

@@ -1,11 +1,11 @@
-"""Cloud Tasks: the only dispatcher, to the real service or, by an emulator's address, to a local one.
+"""Cloud Tasks: the only dispatcher, to the real service or, with an emulator's address, to a local one.
 
-Facts this rests on (google-cloud-tasks 2.26, https://cloud.google.com/tasks/docs/reference/rpc, 2026-09):
-create_task has a default timeout of 20 s and no retry; it may be retried only because our tasks are named, where
-AlreadyExists, of a live or of a used name, means that it was made. There is no call that makes several.
+Based on these facts (google-cloud-tasks 2.26, https://cloud.google.com/tasks/docs/reference/rpc, 2026-09): create_task
+has a default timeout of 20 s and no retry. Only because our tasks are named may it be retried: AlreadyExists, for a
+live or a used name, means that the task was made. There is no call that makes several tasks.
 
-A task carries no identity: in a project its queue gives it one, and says where it goes whatever its own address is
-(infra/terraform/modules/tasks), so that who makes tasks need not be allowed to act as anybody.
+A task carries no identity. In a project its queue adds one and overrides the task's address
+(infra/terraform/modules/tasks), so the service that makes tasks needs no permission to act as another account.
 """
 
 import json
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 IN_FLIGHT = 64
-"""Creations at once of all large POSTs of a process: at 150 ms each, 2,000 take 5 s."""
+"""Concurrent creations for all large POSTs of a process: at 150 ms each, 2,000 take 5 s."""
 
 QUICK = 10
-"""Tasks that are made within milliseconds, even together."""
+"""Up to this many tasks are made within milliseconds, even together."""
 
 REMEMBERED_SECONDS = 900.0
 REMEMBERED = 20_000
-"""How long, and how many of them, the tasks of large POSTs are remembered as made. The redelivery of a POST that could
-not be finished then goes on where it stopped, if it comes to the same process; to another, or later, all of its tasks
-are asked for again, which is harmless.
+"""How long, and how many, tasks of large POSTs are cached as made. If the redelivery of an unfinished POST comes to the
+same process, it then continues where it stopped. In another process, or later, all of its tasks are requested again,
+which is harmless.
 """
 
 LEAST_DEADLINE = timedelta(seconds=15)
@@ -59,7 +59,7 @@ class QueueSettings:
     dispatch_deadline: timedelta
     emulator: str | None = None
     tenant_queues: Mapping[tuple[Kind, str], str] = field(default_factory=dict)
-    """Of the tenants that have queues of their own. All other tasks go to `queues`, those without a tenant too."""
+    """The queues of tenants that have separate ones. All other tasks, also those without a tenant, go to `queues`."""
 
     def name_of(self, task: Task) -> str:
         """The queue that a task goes to."""
@@ -76,11 +76,11 @@ class CloudTasksQueue:
         self._made = _Remembered(REMEMBERED, REMEMBERED_SECONDS)
 
     def ensure(self, task: Task, at: datetime | None) -> None:
-        """Make the task, to run at `at` or now; one of that name is success. Raises QueueUnavailable."""
+        """Make the task, to run at `at` or now. An existing one of that name is success. Raises QueueUnavailable."""
         self._ensure(task, at, quick=True)
 
     def ensure_all(self, tasks: Sequence[DueTask], deadline: Deadline) -> Sequence[Exception | None]:
-        """As `ensure`, many at a time and in this order. What came of each: None once it is made. Raises nothing."""
+        """As `ensure`, many at a time and in this order. Returns each outcome: None if made. Raises nothing."""
         too_slow = QueueUnavailable("The task queue is too slow.")
         missing = [due for due in tasks if due[0].name not in self._made]
         ensure = partial(self._ensure_one_of_many, quick=len(missing) <= QUICK)
@@ -89,11 +89,11 @@ class CloudTasksQueue:
         return [faults.get(task.name) for task, _ in tasks]
 
     def queue_of(self, task: Task) -> str:
-        """The name of the queue that the task goes to, as it is configured."""
+        """The configured name of the queue that the task goes to."""
         return self._settings.name_of(task)
 
     def ping(self) -> None:
-        """Raise QueueUnavailable unless both queues answer that everybody has who has none of their own."""
+        """Raise QueueUnavailable unless both shared queues answer."""
         for name in self._settings.queues.values():
             self._call(partial(_get_queue, self._path(name)))
 
@@ -146,7 +146,7 @@ class CloudTasksQueue:
 
 
 class _Remembered:
-    """Names, the newest of them, for a while."""
+    """A cache of the newest names, for a limited time."""
 
     def __init__(self, most: int, seconds: float) -> None:
         self._most = most

@@ -1,4 +1,4 @@
-"""The registry of a team whose numbers the environment names: all are of tenant `default`."""
+"""The registry from the environment: all numbers that it names belong to tenant `default`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,15 +11,15 @@ DEFAULT = Tenant("default")
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentTenants:
-    """One tenant, its senders. News of an account is its own too: the provider signed it with our secret, and there is
-    nobody else.
+    """One tenant and its senders. News of any account is also the tenant's: the provider signed it with our secret, and
+    there is no other tenant.
     """
 
     known: tuple[Sender, ...]
 
     @classmethod
     def of(cls, *senders: tuple[str, str]) -> Self:
-        """By provider and the provider's id."""
+        """From pairs of provider and the provider's id."""
         return cls(tuple(Sender(DEFAULT.id, provider, id) for provider, id in senders))
 
     def owner_of(self, provider: str, sender: str) -> Tenant | None:

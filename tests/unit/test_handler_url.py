@@ -749,7 +749,7 @@ def test_hanging_backend_times_out_and_leaves_no_thread(server: Server, name: st
             began = time.monotonic()
             with pytest.raises(HandlerFault) as caught:
                 runner(CALL)
-            while "accepted no connection" in str(caught.value):  # on a busy machine 0.6 s may be over before the request
+            while "accepted no connection" in str(caught.value):  # on a busy machine 0.6 s may pass before the request
                 began = time.monotonic()
                 with pytest.raises(HandlerFault) as caught:
                     runner(CALL)

@@ -1,8 +1,8 @@
-"""The other fields of Meta's webhooks: which there are, whose they are, and what they change about our own state."""
+"""The other fields of Meta's webhooks: the list, the owner of each, and what each changes in our own state."""
 
 # https://developers.facebook.com/documentation/business-messaging/whatsapp/webhooks/reference (each field has its
-# page; seen November 2026; `user_id_update` left it on 2026-08-11 and is still seen). What a field says that changes
-# nothing of ours stays as it came.
+# page; seen November 2026; `user_id_update` left it on 2026-08-11 and is still seen). Fields that change nothing of
+# ours are stored as received.
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -46,7 +46,7 @@ ACCOUNT_FIELDS = frozenset(
         "template_correct_category_detection",
     }
 )
-"""Those of an account. They carry entry.time, which tells two equal changes apart."""
+"""Fields of an account. They carry entry.time, which distinguishes two equal changes."""
 
 SENDER_FIELDS = frozenset(
     {
@@ -65,8 +65,8 @@ SENDER_FIELDS = frozenset(
         "user_preferences",
     }
 )
-"""Those of a number, or of a person. None is a message to us: what the business wrote itself (echoes), what was written
-before (history) and what another partner answers (standby) among them."""
+"""Fields of a number or a customer. None is a message to us; they include what the business wrote itself (echoes),
+earlier messages (history) and what another partner answers (standby)."""
 
 OTHER_FIELDS = ACCOUNT_FIELDS | SENDER_FIELDS
 
@@ -77,8 +77,8 @@ PREFERENCES: Mapping[str, bool] = {"stop": False, "resume": True, "signup": True
 
 
 def account_of(entry: Mapping[str, Any], field: str, value: Any) -> str | None:
-    """Whose news it is. Where a partner is added or removed entry.id is a business portfolio, and the value names the
-    account (page of account_update).
+    """The account that the news is about. If a partner is added or removed, entry.id is a business portfolio, and the
+    value names the account (page of account_update).
     """
     named = mapping(mapping(value).get("waba_info")).get("waba_id") if field == "account_update" else None
     return identifier(named) or identifier(entry.get("id"))
@@ -91,13 +91,13 @@ def changes_in(record: Delivery) -> tuple[StateChange, ...]:
 
 
 def state_changes(account: str, field: str, value: Any) -> tuple[StateChange, ...]:
-    """What the value of this field says about our own state; nothing where it says nothing. Raises nothing."""
+    """What the value of this field says about our own state; may be empty. Raises nothing."""
     reader = _READERS.get(field)
     return tuple(reader(account, value)) if reader else ()
 
 
 def contact_change(message: Message) -> ContactChanged | None:
-    """The person's new number or user id, where a system message tells of one."""
+    """The customer's new number or user id, if a system message reports one."""
     system = message.system
     if system is None or not (system.wa_id or system.user_id):
         return None
@@ -126,7 +126,7 @@ def _account_update(account: str, value: Any) -> Iterator[StateChange]:
 
 
 def _ban(account: str, infos: list[Mapping[str, Any]]) -> Iterator[StateChange]:
-    """Meta's page shows an object; a list of one is seen too."""
+    """Meta's page shows an object; a list of one occurs too."""
     for info in infos:
         state = info.get("waba_ban_state")
         if state == "REINSTATE":
@@ -136,7 +136,7 @@ def _ban(account: str, infos: list[Mapping[str, Any]]) -> Iterator[StateChange]:
 
 
 def _template_status(account: str, value: Any) -> Iterator[StateChange]:
-    """The id of a template is a number here, unlike any other of Meta's."""
+    """The id of a template is a number here, unlike all other ids of Meta."""
     fields = mapping(value)
     given, status = fields.get("message_template_id"), words(fields.get("event"))
     template_id = str(given) if isinstance(given, int) and not isinstance(given, bool) else identifier(given)
@@ -149,7 +149,7 @@ def _template_status(account: str, value: Any) -> Iterator[StateChange]:
 
 
 def _number_quality(account: str, value: Any) -> Iterator[StateChange]:
-    """`max_daily_conversations_per_business` stands in place of `current_limit` since 2025."""
+    """`max_daily_conversations_per_business` replaces `current_limit` since 2025."""
     fields = mapping(value)
     event = words(fields.get("event"))
     limit = fields.get("max_daily_conversations_per_business") or fields.get("current_limit")
@@ -174,7 +174,7 @@ def _time(value: Any) -> datetime | None:
     try:
         at = datetime.fromisoformat(value)
         return at.astimezone(UTC) if at.tzinfo else None
-    except (ValueError, OverflowError):  # of the first and the last day that there are, UTC may know no moment
+    except (ValueError, OverflowError):  # on the first and the last day, the time in UTC may be out of range
         return None
 
 
@@ -186,4 +186,4 @@ _READERS: Mapping[str, Callable[[str, Any], Iterator[StateChange]]] = {
 }
 
 STATE_FIELDS = frozenset(_READERS)
-"""Those that say something of our own state. A value of theirs that cannot be kept whole needs an operator."""
+"""Fields that affect our own state. If such a value is too large to keep whole, it needs an operator."""

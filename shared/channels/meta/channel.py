@@ -1,9 +1,9 @@
-"""The Meta channel: WhatsApp's Cloud API, verified, parsed, read and sent to."""
+"""The Meta channel: verifies, parses and reads the webhooks of WhatsApp's Cloud API, and sends to it."""
 
 # https://developers.facebook.com/documentation/business-messaging/whatsapp (seen November 2026)
-# Its webhooks are split in webhook.py, one message is read in messages.py; a send's request is written in
-# requests.py, a refusal is read in errors.py, its codes are in codes.py. bounded_http.py is imported by
-# the first send: the webhook service never sends and need not have it.
+# webhook.py splits webhooks, messages.py reads one message, requests.py writes a send's request, errors.py reads a
+# refusal, and codes.py has its codes. The first send imports bounded_http.py, so the webhook service, which never
+# sends, does not need it.
 
 import hashlib
 import hmac
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
     from shared.net.bounded_http import HttpResponse, Poster
 
 PATH = "whatsapp"
-"""Where Meta calls, below /webhooks/. It was given out before there were other providers."""
+"""The path that Meta calls, below /webhooks/. It was published before there were other providers."""
 
 _SIGNATURE = re.compile(r"sha256=([0-9a-f]{64})")
-"""Meta writes lower case; what is written otherwise was not written by Meta."""
+"""Meta writes lower case, so another form is not from Meta."""
 
 _TOKEN = re.compile(r"[\x21-\x7e]+")
-"""What can stand in a header. A token with a line break at its end, say, opens no door."""
+"""Valid characters of a header. A token that ends in a line break, for example, is not usable."""
 
 
 NO_CREDENTIALS: Mapping[str, str] = MappingProxyType({})
@@ -57,11 +57,11 @@ DURABLE = Acknowledgement(b'{"status":"ok"}\n', "application/json")
 
 
 class MetaChannel:
-    """One Meta app and the numbers it sends for. A service gives what it needs; without the rest nothing is let in.
+    """One Meta app and the numbers that it sends for. A service passes only the secrets that it needs.
 
-    `app_secrets` and `verify_tokens` are all accepted (rotation); without one every signature, every handshake is
-    refused. `credentials` maps a phone_number_id to its access token. `reach` is where `base_url` may lead. Connects to
-    nothing before the first send, so it may be made before a fork.
+    All `app_secrets` and all `verify_tokens` are accepted (rotation). Without one, every signature or every handshake
+    is refused. `credentials` maps a phone_number_id to its access token. `reach` is where `base_url` may lead. It
+    connects on the first send, so it may be created before a fork.
     """
 
     def __init__(
@@ -88,10 +88,10 @@ class MetaChannel:
 
     provider = PROVIDER
     webhooks: Mapping[str, Sequence[str]] = MappingProxyType({PATH: ("GET", "POST")})
-    has_public_sender_ids = True  # a phone_number_id is Meta's own number for a number
+    has_public_sender_ids = True  # a phone_number_id is Meta's id, not the phone number
 
     def handshake(self, incoming: Incoming) -> Acknowledgement:
-        """Echo the challenge as it came, to whoever knows the word. Raises Forbidden.
+        """Echo the challenge unchanged to a caller with the verify token. Raises Forbidden.
 
         https://developers.facebook.com/docs/graph-api/webhooks/getting-started
         """
@@ -102,13 +102,13 @@ class MetaChannel:
             raise Forbidden("verify_token")
         return Acknowledgement(query.get("hub.challenge", "").encode(), "text/plain; charset=utf-8")
 
-    def acknowledge(self, incoming: Incoming) -> Acknowledgement:  # noqa: ARG002 - Meta reads the status alone
+    def acknowledge(self, incoming: Incoming) -> Acknowledgement:  # noqa: ARG002 - Meta reads only the status
         return DURABLE
 
     def verify(self, incoming: Incoming) -> None:
-        """HMAC-SHA256 over the bytes as they came, in constant time. Raises SignatureInvalid.
+        """HMAC-SHA256 over the bytes as received, in constant time. Raises SignatureInvalid.
 
-        Meta signs the escaped form that it sends (\\u00e9, \\/); JSON that was parsed and written again never verifies.
+        Meta signs the escaped form that it sends (\\u00e9, \\/), so JSON that was parsed and rewritten never verifies.
         Source: create-webhook-endpoint, seen November 2026.
         """
         match = _SIGNATURE.fullmatch(incoming.headers.get("x-hub-signature-256", ""))
@@ -124,7 +124,7 @@ class MetaChannel:
         return webhook.parse(incoming.body)
 
     def read(self, record: Delivery) -> Message | None:
-        """The message in a stored event, or None where it is no message. Raises ItemUnparsable."""
+        """The message in a stored event, or None if it is not a message. Raises ItemUnparsable."""
         return messages.read(record)
 
     def changes(self, record: Delivery) -> Sequence[StateChange]:
@@ -132,20 +132,20 @@ class MetaChannel:
         return changes.changes_in(record)
 
     def address(self, message: Message) -> Mapping[str, str]:
-        """By phone where there is one: not every message may go to a user id (131062).
+        """The phone number if there is one: not every message may go to a user id (131062).
 
-        Without the leading + Meta takes the number for a local one of the business's country.
+        Without the leading + Meta treats the number as a local one of the business's country.
         """
         digits = re.sub(r"[^0-9]", "", message.contact.phone or "")
         return {"to": f"+{digits}"} if digits else {"recipient": message.contact.user_id or message.contact.id}
 
     def fingerprint(self, sender: str) -> str:
-        """A hash of the access token in use; empty where there is none."""
+        """A hash of the access token in use; empty if there is none."""
         token = self._credentials.get(sender)
         return stable_hash("credential", token) if token else ""
 
     def send(self, record: Delivery, echo: Echo) -> str | None:
-        """Post one message or call, once. The wamid, or None where a 2xx holds none to read. Raises a SendError."""
+        """Post one message or call, once. Returns the wamid, or None if a 2xx has none. Raises a SendError."""
         answer = self._post(record.sender, request_body(record.payload, echo))
         error = self._error(answer)
         if error is not None:
@@ -153,17 +153,17 @@ class MetaChannel:
         return message_id(answer.body)
 
     def probe(self, sender: str) -> None:
-        """Mark a message as read that does not exist: Meta answers 131009, on the endpoint that sends.
+        """Mark a nonexistent message as read: Meta answers 131009, on the endpoint that sends.
 
-        A GET would be answered by other machines than those that send. Raises ProviderUnavailable, AnswerLost or
-        CredentialInvalid; returns at any other word of Meta's.
+        Other machines than those that send would answer a GET. Raises ProviderUnavailable, AnswerLost or
+        CredentialInvalid; returns on any other answer.
         """
         error = self._error(self._post(sender, probe_body()))
         if error is not None and is_outage(error.verdict):
             raise error
 
     def explain(self, code: int, answer: str) -> str | None:
-        """What a code means to a person."""
+        """What a code means to an operator."""
         return sentence_for(code, answer)
 
     def remark(self, record: Delivery) -> str | None:
@@ -171,7 +171,7 @@ class MetaChannel:
         return messages.remark(record)
 
     def _error(self, answer: "HttpResponse") -> SendError | None:
-        """What went wrong by this answer; None for a 2xx that reports no error."""
+        """The error in this answer; None for a 2xx that reports no error."""
         error, wait = graph_error(answer.body), retry_after(answer.headers)
         if not 200 <= answer.status < 300:
             return error_for(answer.status, error, wait)

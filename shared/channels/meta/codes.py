@@ -1,12 +1,12 @@
 """Meta's error codes: one table from a code to its meaning, whom it concerns, and the sentence that an operator reads.
 
-What follows from a class is in docs/protocol.md. Where Meta describes a code in another way than the class it has here,
-this table stands. A code means the same in an answer and in a receipt.
+docs/protocol.md says what follows from a class. If Meta describes a code differently from its class here, this table
+applies. A code means the same in an answer and in a receipt.
 """
 
 # https://developers.facebook.com/documentation/business-messaging/whatsapp/support/error-codes (seen November 2026)
-# Codes of calls that Pombo does not make (registering numbers, editing templates) are here too: a receipt, a webhook
-# or a proxy may bring any of them. Marked "reported": users report the code, that page does not have it.
+# It includes codes of calls that Pombo does not make (registering numbers, editing templates): a receipt, a webhook or
+# a proxy may bring any of them. "reported": users report the code, but that page does not have it.
 
 import re
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ OBJECT_GONE = 33
 class Meaning:
     """What a code means: the error that carries the verdict, whom it concerns, and the sentence that an operator reads.
 
-    `minutes` is the least wait before the next try, where Meta states one. `limit` is whose limit a LimitReached met.
+    `minutes` is the minimum wait before a retry, if Meta states one. `limit` is whose limit a LimitReached is about.
     """
 
     error: type[SendError]
@@ -59,7 +59,7 @@ class Meaning:
 
 
 WAITING = (CredentialInvalid, LimitReached, ProviderUnavailable, SenderBlocked, TryLater)
-"""After these the message is tried again, no sooner than the provider asks."""
+"""After these the message is retried, no sooner than the provider asks."""
 
 
 _CODES: Mapping[int, Meaning] = {
@@ -81,7 +81,7 @@ _CODES: Mapping[int, Meaning] = {
     190: Meaning(CredentialInvalid, "tenant", "The access token has expired or was revoked: reconnect the number."),
     467: Meaning(CredentialInvalid, "tenant", "The access token is invalid: reconnect the number."),
     131005: Meaning(AccessDenied, "tenant", "The access token has no access to this number: reconnect the number."),
-    # limits: by whose (`limit`), how long follows (shared/domain/waits.py)
+    # limits: `limit` says whose, which decides the wait (shared/domain/waits.py)
     4: Meaning(LimitReached, "provider", "The Meta app reached its call limit: all its numbers wait."),
     17: Meaning(LimitReached, "tenant", "The access token reached Meta's call limit."),
     613: Meaning(LimitReached, "tenant", "Calls of this kind reached Meta's limit."),
@@ -194,7 +194,7 @@ _CODES: Mapping[int, Meaning] = {
     134100: Meaning(SendRefused, "message", "Meta refused it: the template is not a marketing template."),
     134102: Meaning(SendRefused, "message", "Meta refused it: the template is not available for this."),
     135000: Meaning(SendRefused, "message", "Meta refused it: the message is invalid, and Meta does not say why."),
-    # calls that people make for a number or an account: never tried again by itself
+    # calls that operators make for a number or an account: never retried automatically
     133005: Meaning(SendRefused, "sender", "The number's PIN is wrong."),
     133006: Meaning(SendRefused, "sender", "The number must be verified before it can be registered."),
     133008: Meaning(
@@ -226,7 +226,7 @@ _RANGES: tuple[tuple[range, Meaning], ...] = (
     (range(2388000, 2389000), Meaning(SendRefused, "tenant", "Meta refused to create or change the template.")),
     (range(2494000, 2495000), Meaning(SendRefused, "sender", "Meta refused to set up or change the number.")),
 )
-"""Families of codes; one that is in the table above means what stands there."""
+"""Families of codes; the table above takes precedence."""
 
 UNKNOWN: Mapping[type[SendError], Meaning] = {
     TryLater: Meaning(TryLater, "message", "Meta did not accept it this time, for a reason that Pombo does not know."),
@@ -235,7 +235,7 @@ UNKNOWN: Mapping[type[SendError], Meaning] = {
         AnswerLost, "provider", "Meta reported an error that Pombo does not know: Meta may or may not have the message."
     ),
 }
-"""Codes that are in no table, by the rule: is_transient is tried again, 4xx is refused, 5xx is lost."""
+"""Codes that are in no table, by the rule: is_transient is retried, 4xx is refused, 5xx is lost."""
 
 _UNKNOWN_ANSWERS = {"retry": UNKNOWN[TryLater], "refused": UNKNOWN[SendRefused], "lost": UNKNOWN[AnswerLost]}
 
@@ -250,31 +250,31 @@ def meaning_of(code: int, subcode: int | None = None) -> Meaning | None:
 
 
 def concerns_sender(code: int) -> bool:
-    """Whether a code in a failed receipt speaks of the sender or its account, so that further sends would fail too."""
+    """Whether a code in a failed receipt is about the sender or its account, so that further sends would fail too."""
     meaning = meaning_of(code)
     return meaning is not None and issubclass(meaning.error, SenderBlocked | CredentialInvalid)
 
 
 def sentence_for(code: int, answer: str = "") -> str | None:
-    """What an operator reads about a code, in an answer as in a receipt.
+    """What an operator reads about a code, in an answer or in a receipt.
 
-    Of an unknown one that depends on what came of it: `answer` is the verdict's word (and it tells which 100 it was).
-    None where nothing is known.
+    For an unknown code it depends on `answer`, the verdict's name, which also tells which 100 it was. None if nothing
+    is known.
     """
     known = meaning_of(code, OBJECT_GONE if answer == "blocked" else None) or _UNKNOWN_ANSWERS.get(answer)
     return known.sentence if known else None
 
 
 def table() -> tuple[tuple[str, Meaning], ...]:
-    """All of it, codes and families in order, for the documentation."""
+    """The complete table, codes and families in order, for the documentation."""
     families = [(codes[0], f"{codes[0]}-{codes[-1]}", meaning) for codes, meaning in _RANGES]
     single = [(code, str(code), meaning) for code, meaning in _CODES.items()]
     return tuple((name, meaning) for _, name, meaning in sorted([*families, *single], key=lambda row: row[0]))
 
 
 def number(value: Any) -> int | None:
-    """A code as Meta may write it: a number, or a number in a string. It is logged: one that is as long as a phone
-    number is none.
+    """A code as Meta may write it: a number, or a number in a string. It is logged, so a number as long as a phone
+    number is not accepted.
     """
     text = value if isinstance(value, str) else str(value) if type(value) is int else ""
     return int(text) if _CODE_TEXT.fullmatch(text) else None

@@ -1,6 +1,6 @@
-"""Meta's refusals: from an answer that is no 2xx to the error that carries its verdict."""
+"""Meta's refusals: converts an answer that is not a 2xx to the error that carries its verdict."""
 
-# Throttles and expired tokens come with HTTP 400 as well as 429 and 401: the code decides, the status does not.
+# Throttling and expired tokens come with HTTP 400 as well as 429 and 401, so the code decides, not the status.
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -19,7 +19,7 @@ from shared.net import bounded_json
 
 @dataclass(frozen=True, slots=True)
 class GraphError:
-    """Meta's own word on a request that failed."""
+    """Meta's error object for a failed request."""
 
     code: int
     subcode: int | None = None
@@ -27,7 +27,7 @@ class GraphError:
 
 
 def graph_error(body: bytes | None) -> GraphError | None:
-    """The error in an answer, or None where there is none that can be read: without a code it says nothing."""
+    """The error in an answer, or None if there is no readable one: without a code it says nothing."""
     try:
         answer = bounded_json.loads(body or b"")
     except bounded_json.NotJson:
@@ -40,14 +40,14 @@ def graph_error(body: bytes | None) -> GraphError | None:
 
 
 def error_for(status: int, error: GraphError | None, retry_after: timedelta | None) -> SendError:
-    """What an answer that is no 2xx means. Its code decides; its status only where the code is unknown or unread."""
+    """The error of an answer that is not a 2xx. Its code decides; its status only if the code is unknown or unread."""
     if error is None:
         return _unreadable(status, retry_after)
     return _meaning(status, error).raised(error.code, status, retry_after)
 
 
 def error_in_success(status: int, error: GraphError, retry_after: timedelta | None) -> SendError:
-    """What a 2xx means that holds an error all the same. Whatever would be tried again may have been taken."""
+    """The error of a 2xx that reports one. For an error that would be retried, Meta may have taken the message."""
     found = error_for(status, error, retry_after)
     match found:
         case ProviderUnavailable():
@@ -68,7 +68,7 @@ def _meaning(status: int, error: GraphError) -> Meaning:
 
 
 def _unreadable(status: int, retry_after: timedelta | None) -> SendError:
-    """A bare 429 is certainly not accepted; anything else may come from something between Meta and us."""
+    """A bare 429 is certainly not accepted; any other status may come from a proxy between Meta and us."""
     if status == 429:
         return ProviderUnavailable(status=status, retry_after=retry_after)
     return AnswerLost(status=status)

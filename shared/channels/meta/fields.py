@@ -1,4 +1,4 @@
-"""Fields of Meta's JSON, read without trust: what is not of its type is absent."""
+"""Fields of Meta's JSON, read without trust: a value of the wrong type counts as absent."""
 
 import math
 import re
@@ -17,23 +17,23 @@ _LAST_SECOND = 253_402_300_799  # the end of the year 9999, where datetime ends
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
-    """The value where it is an object, else an empty one."""
+    """The value if it is an object, otherwise an empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def objects(value: Any) -> list[Mapping[str, Any]]:
-    """The objects in a list, the empty ones left out. An object in place of the list counts as a list of one."""
+    """The non-empty objects in a list. An object in place of the list counts as a list of one."""
     items = value if isinstance(value, list) else [value]
     return [item for item in items if isinstance(item, dict) and item]
 
 
 def identifier(value: Any) -> str | None:
-    """An id as Meta gives it. Empty or blank is absent; too long to be stored is no id."""
+    """An id as Meta gives it; absent if it is blank or too long to store."""
     return value if isinstance(value, str) and len(value) <= LONGEST_ID and value.strip() else None
 
 
 def words(value: Any) -> str | None:
-    """A text; empty is absent."""
+    """A text; an empty one is absent."""
     return value if isinstance(value, str) and value else None
 
 
@@ -44,7 +44,7 @@ def phone(value: Any) -> str | None:
 
 
 def without_variant(number: str) -> str:
-    """The number in the shorter of the two forms that one line has in some countries.
+    """The number in the shorter of the two forms that a phone line has in some countries.
 
     Meta writes one form into `from` and may write the other into `wa_id`: Mexico with a 1 after 52, Argentina with a 9
     after 54, Brazil with a ninth digit after the area code of a mobile (the eight after it begin with 6 to 9).
@@ -54,7 +54,7 @@ def without_variant(number: str) -> str:
 
 
 def decimal(value: Any) -> float | None:
-    """A number, or one in a string, as Meta's own pages have it both ways."""
+    """A number, or a number in a string: Meta's pages show both."""
     if isinstance(value, str) and len(value) <= _LONGEST_NUMBER:
         try:
             value = float(value)

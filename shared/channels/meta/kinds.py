@@ -1,7 +1,7 @@
-"""The kinds of message: Meta's types, each with the object that belongs to it, in our words."""
+"""The kinds of message: converts each of Meta's message types, with its object, to our kinds and parts."""
 
 # https://developers.facebook.com/documentation/business-messaging/whatsapp/webhooks/reference/messages (each type has
-# its page; seen November 2026). docs/inbound.md has the table for a handler's author.
+# its page; seen November 2026). docs/inbound.md has the table for handler authors.
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -26,17 +26,17 @@ from shared.domain.messages import Message
 from shared.net import bounded_json
 
 UNSUPPORTED = "unsupported"
-"""The kind of what cannot be read, whoever cannot: Meta, or we. Its raw form is in the message."""
+"""The kind of content that Meta or Pombo cannot read. The message has its raw form."""
 
 MEDIA_TYPES = ("image", "video", "audio", "document", "sticker")
 
 Item = Mapping[str, Any]
 Reader = Callable[[Message, Item], Message | None]
-"""Fills in what the item says. None where it lacks what its type promises: a handler is never given half of it."""
+"""Fills in the item's content. None if it lacks what its type requires: a handler never gets an incomplete message."""
 
 
 def with_content(bare: Message, type_: str, item: Item) -> Message:
-    """The message with its kind and parts. A type that is unknown, or lacks its object, is `unsupported`."""
+    """The message with its kind and parts. An unknown type, or one without its object, is `unsupported`."""
     reader = READERS.get(type_)
     return (reader(bare, item) if reader else None) or _unsupported(bare, type_, item)
 
@@ -66,12 +66,12 @@ def _media(type_: str) -> Reader:
 
 
 def _voice(bare: Message, item: Item) -> Message | None:
-    """A voice message as a type of its own (reported by users); Meta's page has `audio` with `voice` true."""
+    """A voice message as a separate type (reported by users); Meta's page has `audio` with `voice` true."""
     return READERS["audio"](bare, {"audio": {**mapping(item.get("voice")), "voice": True}})
 
 
 def _request_welcome(bare: Message, _item: Item) -> Message:
-    """The person opened the chat for the first time, and wrote nothing. There is no object."""
+    """The customer opened the chat for the first time and wrote nothing. There is no object."""
     return replace(bare, kind="request_welcome")
 
 
@@ -124,7 +124,7 @@ def _choice(type_: str, answer: Item) -> Interactive | None:
 
 
 def _flow(type_: str, answer: Item) -> Interactive:
-    """A form that was filled in. Meta sends its object as a string of JSON, which a flow's author may break."""
+    """A completed form. Meta sends its object as a JSON string, which may be invalid through the flow's author."""
     given = answer.get("response_json")
     text = bounded_json.dumps(given) if isinstance(given, dict) else words(given)
     try:
@@ -141,7 +141,7 @@ def _permission(type_: str, answer: Item) -> Interactive:
 
 
 def _payment(type_: str, answer: Item) -> Interactive:
-    """The person agreed to pay by a method on file.
+    """The customer agreed to pay by a method on file.
 
     https://developers.facebook.com/documentation/business-messaging/whatsapp/payments/payments-br/one-click-payments
     (2026-05-21)
@@ -172,7 +172,7 @@ def _order(bare: Message, item: Item) -> Message | None:
 
 
 def _reaction(bare: Message, item: Item) -> Message | None:
-    """Without an emoji, or with an empty one, it is taken back."""
+    """Without an emoji, or with an empty one, the reaction is removed."""
     reaction = mapping(item.get("reaction"))
     message_id = identifier(reaction.get("message_id"))
     if message_id is None:
@@ -196,8 +196,8 @@ def _system(bare: Message, item: Item) -> Message | None:
 
 
 def _edit(bare: Message, item: Item) -> Message | None:
-    """The new content stands where that of a message of its type does; the kind says that it is no new message. Of a
-    file's new caption the file may be missing. What cannot be read is still an edit: the message is not what it was.
+    """The new content is in the same parts as in a new message; only the kind differs. With a file's new caption the
+    file may be missing. An unreadable edit is still an edit, because the message has changed.
     """
     edit = mapping(item.get("edit"))
     original_id, message = identifier(edit.get("original_message_id")), mapping(edit.get("message"))
@@ -217,7 +217,7 @@ def _revoke(bare: Message, item: Item) -> Message | None:
 
 
 def _unsupported(bare: Message, type_: str, item: Item) -> Message:
-    """Meta says by an error that it cannot hand it over (131051; 131060 beside the phone's own app), or we cannot."""
+    """Meta reports that it cannot pass it on (131051; 131060 beside the phone's app), or Pombo cannot read it."""
     error = next(iter(objects(item.get("errors"))), {})
     of_meta = words(mapping(item.get(UNSUPPORTED)).get("type"))
     what = of_meta if type_ == UNSUPPORTED else type_
@@ -240,7 +240,7 @@ READERS: Mapping[str, Reader] = {
     "edit": _edit,
     "revoke": _revoke,
 }
-"""Every type that is read. What is not here comes as `unsupported`: a poll, say, or what Meta adds tomorrow."""
+"""The supported types. Any other is `unsupported`, such as a poll or a new type of Meta."""
 
 ANSWERS: Mapping[str, Callable[[str, Item], Interactive | None]] = {
     "button_reply": _choice,
@@ -249,7 +249,7 @@ ANSWERS: Mapping[str, Callable[[str, Item], Interactive | None]] = {
     "call_permission_reply": _permission,
     "payment_method": _payment,
 }
-"""Every type of `interactive` that is read."""
+"""The supported types of `interactive`."""
 
 EDITABLE = frozenset({"text", *MEDIA_TYPES})
-"""What a person can edit: a text, or a file's caption."""
+"""What a customer can edit: a text, or a file's caption."""

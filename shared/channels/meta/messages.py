@@ -1,9 +1,9 @@
-"""One message of Meta's: who sent it and what stands around what it says."""
+"""One message from Meta: who sent it, and the fields around its content."""
 
 # https://developers.facebook.com/documentation/business-messaging/whatsapp/business-scoped-user-ids (updated
-# 2026-11-05): since April 2026 a person with a username may come without a phone number; the business-scoped user id
-# is in every message. Meta's text says that the missing fields are omitted, an example shows them empty: both are
-# absent here. The shape of a user id is not checked: Meta's own examples disagree about it.
+# 2026-11-05): since April 2026 a customer with a username may come without a phone number; the business-scoped user id
+# is in every message. Meta's text says that missing fields are omitted, an example shows them empty: both count as
+# absent here. The form of a user id is not checked, because Meta's examples disagree about it.
 
 import re
 from collections.abc import Mapping
@@ -29,15 +29,15 @@ REFERRAL = (
     "thumbnail_url",
     "ctwa_clid",
 )
-"""What Meta names as we do."""
+"""Fields with the same name at Meta and here."""
 
 
 _TYPE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-"""A type as Meta names one. Another text in its place is not shown: nobody knows what it holds."""
+"""The form of Meta's type names. Any other text is not shown, because it may hold private data."""
 
 
 def read(record: Delivery) -> Message | None:
-    """The message in a stored event; None where the event is no message of a person. Raises ItemUnparsable."""
+    """The message in a stored event; None if the event is not a customer's message. Raises ItemUnparsable."""
     kept = record.payload
     if "unparsable" in kept:
         kept = _unwrapped(kept["unparsable"], record)
@@ -47,7 +47,7 @@ def read(record: Delivery) -> Message | None:
 
 
 def remark(record: Delivery) -> str | None:
-    """What an operator has to know of a stored event: why no handler may have been called for it. None: nothing."""
+    """What an operator must know of a stored event: why no handler may have been called for it. None if nothing."""
     kept = record.payload
     value = mapping(kept.get("value"))
     if "truncated" in value and type(value.get("bytes")) is int:
@@ -65,7 +65,7 @@ def remark(record: Delivery) -> str | None:
 
 
 def _named(unsupported: Unsupported, item: Mapping[str, Any]) -> str:
-    """An `interactive` says inside which one it is."""
+    """The type's name; an `interactive` has its type inside."""
     given = (unsupported.type, mapping(item.get("interactive")).get("type"))
     types = [type_ for type_ in given if isinstance(type_, str) and _TYPE.fullmatch(type_)]
     code = f", code {unsupported.code}" if unsupported.code is not None else ""
@@ -75,7 +75,7 @@ def _named(unsupported: Unsupported, item: Mapping[str, Any]) -> str:
 def person(item: Mapping[str, Any], contact: Mapping[str, Any]) -> Contact | None:
     """Who sent this item. `contact` is their entry in contacts[], or empty.
 
-    A system message may name its person only where it says what became of their ids.
+    A system message may name its customer only in the part that reports a change of ids.
     """
     system = mapping(item.get("system")) if item.get("type") == "system" else {}
     user_id = identifier(item.get("from_user_id")) or identifier(contact.get("user_id"))
@@ -132,11 +132,11 @@ def _product(product: Mapping[str, Any]) -> Product | None:
 
 
 def _group(value: Any) -> str | None:
-    """Whatever stands there, the message was written to a group: not even an id we cannot read makes it private."""
+    """The group's id. Any value means that the message was written to a group, even an unreadable id."""
     return identifier(value) or (bounded_json.dumps(value)[:LONGEST_ID] if value else None)
 
 
 def _unwrapped(raw: Any, record: Delivery) -> Mapping[str, Any]:
-    """What was kept of an item that could not be read: with what stood around it, or alone."""
+    """The stored form of an item that could not be read, with or without its surrounding fields."""
     kept = mapping(raw)
     return kept if "item" in kept else {"item": kept, "phone_number_id": record.sender}

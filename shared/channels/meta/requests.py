@@ -1,4 +1,4 @@
-"""Meta's send calls: the JSON of one stored reply, and what an answer that took it says."""
+"""Meta's send calls: the request body of one stored reply, and the id in a successful answer."""
 
 # https://developers.facebook.com/docs/whatsapp/cloud-api/reference/messages (seen November 2026)
 
@@ -13,14 +13,14 @@ from shared.domain.identity import Echo
 from shared.net import bounded_json
 
 PROBED = "wamid.pombo-probe"
-"""No id of Meta's: theirs are wamid. and base64."""
+"""Not a real id: Meta's are wamid. and base64."""
 
 
 def request_body(payload: Mapping[str, Any], echo: Echo) -> bytes:
-    """The JSON of one message or call. Raises TryLater where the stored reply makes none.
+    """The JSON of one message or call. Raises TryLater if the stored reply cannot be written as one.
 
-    Nothing has left, and it is this message's fault alone: our own backoff leaves time for a new release, which the
-    pace of a provider that is down would not, and the other messages go on.
+    Nothing was sent, and only this message is at fault. Our own backoff leaves time for a new release, which an
+    outage's backoff would not, and the other messages go on.
     """
     body = _call(payload) if is_call(payload) else _message(payload, echo)
     try:
@@ -54,12 +54,12 @@ def _call(payload: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def probe_body() -> bytes:
-    """A read call for a message that cannot exist: nobody sees anything of it."""
+    """A read call for a message that cannot exist: no customer sees any effect."""
     return json.dumps({"messaging_product": "whatsapp", "status": "read", "message_id": PROBED}).encode()
 
 
 def message_id(body: bytes | None) -> str | None:
-    """The wamid in an answer; None where it cannot be read, and for a call, which has none."""
+    """The wamid in an answer; None if it cannot be read, and for a call, which has none."""
     try:
         answer = mapping(bounded_json.loads(body or b""))
     except bounded_json.NotJson:

@@ -1,4 +1,4 @@
-"""One POST of Meta's webhooks, split into events: a message, a receipt or a change each."""
+"""Webhook parsing: splits one POST from Meta into events, each a message, a receipt or a change."""
 
 # https://developers.facebook.com/documentation/business-messaging/whatsapp/webhooks/overview (seen November 2026):
 # up to 1,000 updates and 3 MB in one POST, of several accounts and numbers; everything below `value` may be missing.
@@ -24,7 +24,7 @@ PROVIDER = "meta"
 OBJECT = "whatsapp_business_account"
 MESSAGES = "messages"
 NEWS = ("errors", "user_actions")
-"""What the field `messages` may hold beside messages and receipts: news of the number, kept as a change."""
+"""What the field `messages` may hold beside messages and receipts: news of the number, stored as a change."""
 
 RECEIPTS: Mapping[str, ReceiptKind] = {
     "sent": ReceiptKind.SENT,
@@ -35,25 +35,25 @@ RECEIPTS: Mapping[str, ReceiptKind] = {
 }
 
 KEPT_IN_PART = OTHER_FIELDS - STATE_FIELDS
-"""Fields whose value may be kept in part: `history`, say, brings megabytes, and no operator could do more with them."""
+"""Fields whose value may be kept in part: `history`, for example, has megabytes, and an operator needs no more."""
 
 MOST_EVENTS = 2_000
-"""Twice what Meta puts into one POST, and what every store takes within the time that a POST has: with more, each
-delivery would end in 500. A body that holds more is none of Meta's; the rest of it is kept as one item."""
+"""Twice what Meta puts into one POST, and what every store can write within a POST's time: with more, each delivery
+would end in 500. A body with more is not from Meta; its rest is kept as one item."""
 
 LARGEST_CONTACT = 4096
-"""Bytes. An entry of contacts[] is stored with each message of its person, and one POST may hold thousands of those.
-Meta's have about 300."""
+"""Bytes. An entry of contacts[] is stored with each message of its customer, and one POST may hold thousands of those.
+Meta's entries have about 300."""
 
 _WRAPPING = 1024
-"""Bytes left for what is stored around a raw form."""
+"""Bytes reserved for the fields around a raw form."""
 
 TIME_UNKNOWN = datetime.fromtimestamp(0, UTC)
-"""The time of a receipt whose own cannot be read: the receipt still counts, and a repeat writes the same."""
+"""The time of a receipt with an unreadable time: the receipt still counts, and a repeat writes the same."""
 
 
 def parse(body: bytes) -> Parsed:
-    """The events of one POST in order, and what was not for us by reason. Raises nothing, whatever the bytes."""
+    """The events of one POST in order, and the ignored items by reason. Raises nothing for any bytes."""
     ignored: Counter[str] = Counter()
     try:
         document = bounded_json.loads(body)
@@ -98,13 +98,13 @@ def _change(entry: Mapping[str, Any], change: Any, ignored: Counter[str]) -> Ite
 
 
 def _field(holder: Mapping[str, Any]) -> str | None:
-    """The name of a field. It stands beside the value; in two examples of Meta's page on account_update, inside."""
+    """The name of a field. It is beside the value; in two examples of Meta's page on account_update, inside it."""
     field = holder.get("field")
     return field if isinstance(field, str) else None
 
 
 def _other(entry: Mapping[str, Any], field: str, value: Any) -> Event:
-    """News of an account or a number, not looked into here."""
+    """News of an account or a number, not parsed here."""
     account = account_of(entry, field, value)
     too_large = bounded_json.size(value) > RAW_PAYLOAD_BYTES
     if account is None or (too_large and field not in KEPT_IN_PART):
@@ -141,7 +141,7 @@ def _messages(account: str, value: Any, ignored: Counter[str]) -> Iterator[Event
 
 
 def _items(value: Any) -> list[Any]:
-    """The items of a list. Something else in its place is one item, which will not be readable and is kept."""
+    """The items of a list. Another value in its place is one item, which is unreadable and kept."""
     if isinstance(value, list):
         return value
     return [value] if value else []
@@ -149,12 +149,12 @@ def _items(value: Any) -> list[Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Contacts:
-    """contacts[] of one value, to be looked up: a thousand messages may stand beside a thousand contacts."""
+    """An index of contacts[] of one value: it may hold a thousand messages and a thousand contacts."""
 
     by_user_id: Mapping[str, Mapping[str, Any]]
     by_phone: Mapping[str, Mapping[str, Any]]
     by_line: Mapping[str, Mapping[str, Any]]
-    """By number without its country's variant; no entry that another item of the value names by its very number."""
+    """By number without its country's variant, without entries whose exact number another item of the value has."""
     only: Mapping[str, Any]
 
     @classmethod
@@ -170,8 +170,8 @@ class _Contacts:
         return cls(by_user_id, _what_all_say(numbered), by_line, only)
 
     def of_item(self, item: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The entry of the person who sent it: one that shares an id with it. To guess would be to answer somebody
-        else; only where a single message names nobody at all is a single entry its sender's.
+        """The entry of the item's sender: one that shares an id with it. A guess could answer another customer. Only if
+        a single message names no sender does a single entry count as its sender's.
         """
         user_id, number = identifier(item.get("from_user_id")), phone(item.get("from"))
         if user_id is None and number is None:
@@ -180,14 +180,14 @@ class _Contacts:
         return {} if _differ(user_id, identifier(contact.get("user_id"))) else contact
 
     def _of_number(self, number: str) -> Mapping[str, Any]:
-        """The entry of this number, else of the same line in another form."""
+        """The entry of this number, or of the same phone line in its other form."""
         if number in self.by_phone:
             return self.by_phone[number]
         return self.by_line.get(without_variant(number), {})
 
 
 def _what_all_say(contacts: Iterable[tuple[str, Mapping[str, Any]]]) -> Mapping[str, Mapping[str, Any]]:
-    """The entries by their keys; where several share one, only what they agree about: they may be two persons."""
+    """The entries by their keys. If several share a key, only the fields that agree: they may be two customers."""
     found: dict[str, Mapping[str, Any]] = {}
     for key, contact in contacts:
         known = found.get(key, contact)
@@ -196,14 +196,14 @@ def _what_all_say(contacts: Iterable[tuple[str, Mapping[str, Any]]]) -> Mapping[
 
 
 def _brief(contact: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The entry; of a huge one who it is, and nothing else."""
+    """The entry; only the ids of a huge one."""
     if bounded_json.size(contact) <= LARGEST_CONTACT:
         return contact
     return {name: contact[name] for name in ("user_id", "wa_id") if identifier(contact.get(name))}
 
 
 def _digits(value: Any) -> str:
-    """The digits of a number, however it is written; empty where it is none."""
+    """The digits of a number in any notation; empty if it is not a number."""
     return "".join(character for character in value if character in "0123456789") if isinstance(value, str) else ""
 
 
@@ -213,7 +213,7 @@ def _differ(one: str | None, other: str | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _ValueContext:
-    """What the items of one value share."""
+    """What all items of one value share."""
 
     account: str
     sender: str | None
@@ -232,7 +232,7 @@ def _message(item: Any, around: _ValueContext) -> Event:
     contact = around.contacts.of_item(fields)
     payload = {"field": MESSAGES, "item": item, "contact": contact, "phone_number_id": around.sender}
     if around.own_number and without_variant(_digits(fields.get("from"))) == without_variant(around.own_number):
-        payload["echo"] = True  # the business wrote it: to answer it would be to answer ourselves
+        payload["echo"] = True  # the business wrote it, so a handler would answer its own message
     who = person(fields, contact)
     if around.sender and message_id and kind and who and bounded_json.size(payload) <= RAW_PAYLOAD_BYTES:
         return MessageReceived(PROVIDER, around.sender, message_id, who.id, payload)
@@ -241,12 +241,12 @@ def _message(item: Any, around: _ValueContext) -> Event:
 
 
 def _is_of_message(item: Any) -> bool:
-    """A payment or a call has statuses too, by other words: `type` tells, and a message's needs none."""
+    """Whether a status is of a message. Payments and calls have statuses with a `type`; a message's needs none."""
     return mapping(item).get("type") in (None, "message")
 
 
 def _receipt(item: Any, around: _ValueContext, ignored: Counter[str]) -> Iterator[Event]:
-    """The provider's word on a message of ours. The recipient is not looked at: the echo or the id says whose it is."""
+    """The provider's report on a message of ours, matched by the echo or the id, not by the recipient."""
     fields = mapping(item)
     provider_id, word = identifier(fields.get("id")), fields.get("status")
     echo = identifier(fields.get("biz_opaque_callback_data"))
@@ -268,14 +268,14 @@ def _first_code(errors: Any) -> int | None:
 
 
 def _bounded(raw: Any) -> Any:
-    """The raw form; of one that is too large its beginning."""
+    """The raw form, or its beginning if it is too large."""
     text = bounded_json.dumps(raw)
     return raw if len(text.encode()) <= RAW_PAYLOAD_BYTES - _WRAPPING else _beginning(text)
 
 
 def _beginning(text: str) -> Mapping[str, Any]:
-    """The beginning of a text that is too large, and what tells it from another one with the same beginning."""
+    """The beginning of a text that is too large, and a hash that distinguishes texts with the same beginning."""
     encoded = text.encode()
-    # As a string in JSON the text grows to at most twice its length: only quotes and backslashes need escaping.
+    # As a JSON string the text at most doubles in length: only quotes and backslashes need escaping.
     beginning = encoded[: (RAW_PAYLOAD_BYTES - _WRAPPING) // 2].decode(errors="ignore")
     return {"truncated": beginning, "bytes": len(encoded), "hash": stable_hash(text)}

@@ -19,12 +19,12 @@ from shared.operations.timeline.sentences import Explain, Remark
 __all__ = ["Came", "Moment", "Reply", "Timeline", "build", "shown", "told_by_logs", "tried"]
 
 GONE = "gone"
-"""Shown where there is no record any more."""
+"""Shown if the record no longer exists."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One reply as the outside sees it."""
+    """One reply as shown to an operator."""
 
     key: str
     type: str
@@ -35,17 +35,17 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Came:
-    """What a customer sent. `type` is the provider's word where the kind has several: image of `media`, say."""
+    """What a customer sent. `type` is the provider's type if the kind has several, such as image for `media`."""
 
     kind: str
     type: str | None
     text: str | None
-    """What the customer sees of it: the text, the caption, the title of what was tapped, the emoji of a reaction."""
+    """What the customer sees: the text, the caption, the title of the tapped button, the emoji of a reaction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """All of one event and its replies. `came` is None where it is no message of a customer, or cannot be read."""
+    """All of one event and its replies. `came` is None if it is not a customer's message or cannot be read."""
 
     correlation_id: str
     events: tuple[Moment, ...]
@@ -55,13 +55,11 @@ class Timeline:
     """Whether Pombo will do nothing more on its own. Receipts may still arrive."""
     came: Came | None = None
     has_event: bool = True
-    """Whether there is an event that `replies` answer. Else they are messages that answer none, or whose event was
-    deleted.
-    """
+    """Whether there is an event that `replies` answer. Otherwise they answer none, or their event was deleted."""
 
     @property
     def answered(self) -> bool:
-        """Whether all went well: the event, if there is one, was handled, and every message was sent."""
+        """Whether the event, if there is one, was handled and every message was sent."""
         handled = self.shown in ("processed", "ignored", "sent")
         return self.settled and handled and all(reply.shown == "sent" for reply in self.replies)
 
@@ -86,7 +84,7 @@ def build(
     read: Callable[[Delivery], Message | None] = _unread,
 ) -> Timeline:
     """The timeline of an event's records (the event first, then its replies in order), or of a message that answers no
-    event. `read`: the message in a stored event, None where there is none.
+    event. `read` returns the message in a stored event, or None.
     """
     lines = logs.read(log_lines)
     invalid = sum(timeline_records.cannot_be_sent(record) for record in records)
@@ -125,13 +123,13 @@ def build(
 
 
 def tried(record: Delivery, explain: Explain = _unexplained) -> Iterator[tuple[Try, str]]:
-    """Every attempt at a record that is remembered, with its sentence."""
+    """Every attempt that the record keeps, with its sentence."""
     for one in timeline_records.tries(record):
         yield one, timeline_records.sentence_of_try(record, one, explain)
 
 
 def told_by_logs(log_lines: Iterable[Mapping[str, Any]], explain: Explain = _unexplained) -> Timeline | None:
-    """What the logs alone tell about a message whose record was deleted; None where they tell nothing."""
+    """The timeline from the logs alone, for a message whose record was deleted; None if they have nothing."""
     lines = logs.read(log_lines)
     if not lines:
         return None
@@ -140,7 +138,7 @@ def told_by_logs(log_lines: Iterable[Mapping[str, Any]], explain: Explain = _une
 
 
 def shown(record: Delivery) -> tuple[str, str | None]:
-    """The outside's word for a record's state, and why it waits if it does."""
+    """The displayed status of a record, and why it waits if it does."""
     if record.kind is Kind.INBOUND:
         return _INBOUND_SHOWN[record.state], None
     word = record.current_receipts
@@ -178,7 +176,7 @@ def _why(record: Delivery) -> str:
 
 
 def _reply(record: Delivery, waits_for: str) -> Reply:
-    """`waits_for`: what its last task found in the way; the record itself knows only what was tried."""
+    """`waits_for`: what its last task waited for; the record knows only its attempts."""
     word, why = shown(record)
     if why == "waiting" and waits_for in ("blocked", REAUTH_REQUIRED, PROVIDER_DOWN):
         why = waits_for
@@ -191,7 +189,7 @@ def _came(message: Message) -> Came:
 
 
 def _words(message: Message) -> str | None:
-    """The words of a received message."""
+    """The text of a received message."""
     place, interactive = message.location, message.interactive
     named = [card.name for card in message.contacts if card.name]
     words = [

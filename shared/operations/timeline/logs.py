@@ -1,4 +1,4 @@
-"""The moments that write no record, from the log lines: duplicates, waits, and how an earlier round ended.
+"""Moments from log lines, which the records do not hold: duplicates, waits, and how an earlier round ended.
 
 A repeated moment is shown once: the first time, how often, and the last time.
 """
@@ -23,7 +23,7 @@ DEATH, REPLAY = "dead_lettered", "replayed"
 ENQUEUED = "outbound_enqueued"
 
 READ = frozenset({*WAITING, DUPLICATE, DOUBT, DEATH, REPLAY, ENQUEUED})
-"""The events that add to what the records say."""
+"""The log events that add to the records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +41,11 @@ class Line:
     round: int | None = None
     enqueued: int | None = None
     settled: bool = False
-    """Whether it tells how an attempt ended, rather than what a task found."""
+    """Whether it reports how an attempt ended, rather than what a task found."""
 
 
 def read(lines: Iterable[Mapping[str, Any]]) -> list[Line]:
-    """The lines in order of time; what is no line of ours is left out: a handler may print anything."""
+    """The lines in order of time, without foreign ones: a handler may print anything."""
     found = (_line(line) for line in lines)
     return sorted((line for line in found if line is not None), key=lambda line: line.at)
 
@@ -64,7 +64,7 @@ def moments(lines: Sequence[Line], records: Sequence[Delivery]) -> Iterator[Mome
 
 
 def alone(lines: Sequence[Line], explain: Explain) -> Iterator[Moment]:
-    """What the lines say where there is no record any more: each event once, with how often it came."""
+    """The moments if the record no longer exists: each event once, with how often it came."""
     explained: set[tuple[str, int | None]] = set()
     for (delivery, event, reason), group in _grouped(lines):
         first, last = group[0], group[-1]
@@ -79,12 +79,12 @@ def alone(lines: Sequence[Line], explain: Explain) -> Iterator[Moment]:
 
 
 def cut_offs(lines: Sequence[Line], key: str) -> list[datetime]:
-    """When the lease of a message's try was found to have run out."""
+    """When the lease of a message's attempt was found expired."""
     return [line.at for line in lines if (line.delivery, line.event, line.reason) == (key, DOUBT, LEASE_EXPIRED)]
 
 
 def replays(lines: Sequence[Line], key: str) -> dict[int, datetime]:
-    """When an operator began which round of a delivery: the first time, where a killed command said so again."""
+    """When an operator began each round of a delivery: the first time, if a repeated command logged it again."""
     began: dict[int, datetime] = {}
     for line in lines:
         if (line.delivery, line.event) == (key, REPLAY) and line.round is not None:
@@ -93,27 +93,25 @@ def replays(lines: Sequence[Line], key: str) -> dict[int, datetime]:
 
 
 def enqueued(lines: Sequence[Line], key: str) -> int | None:
-    """How many replies to an event have their task; None where the log does not say. A task that came back after a
-    failure says it anew.
-    """
+    """How many replies to an event have their task; None if the log does not say. A retried task logs it again."""
     told = [line.enqueued for line in lines if (line.delivery, line.event) == (key, ENQUEUED)]
     return max((number for number in told if number is not None), default=None)
 
 
 def deaths(lines: Sequence[Line], key: str | None) -> list[datetime]:
-    """When a delivery died, each time."""
+    """Each time that a delivery became a dead letter."""
     return [line.at for line in lines if (line.delivery, line.event) == (key, DEATH)]
 
 
 def waits_for(lines: Sequence[Line], record: Delivery) -> str:
-    """What a message waits for now, or nothing."""
+    """What a message waits for now, or ""."""
     own = list(waits([line for line in lines if line.delivery == record.key], record))
     return own[-1].reason if own and not own[-1].over else ""
 
 
 @dataclass(frozen=True, slots=True)
 class WaitSeen:
-    """One wait, however many tasks came and found it."""
+    """One wait, over all tasks that found it."""
 
     reason: str
     over: bool
@@ -121,7 +119,7 @@ class WaitSeen:
 
 
 def waits(lines: Sequence[Line], record: Delivery | None) -> Iterator[WaitSeen]:
-    """The waits of one delivery, each between two tries of it."""
+    """The waits of one delivery, each between two attempts."""
     tried = [attempt.at for attempt in record.attempts_log] if record else []
     looks = [line for line in lines if line.event in WAITING or (line.event == DOUBT and not line.settled)]
     for (reason, tries), group in groupby(looks, lambda line: (_reason(line), bisect_right(tried, line.at))):
@@ -143,8 +141,8 @@ def _reason(line: Line) -> str:
 
 
 def _earlier_deaths(lines: Sequence[Line], record: Delivery | None) -> Iterator[Moment]:
-    """The record keeps its last end alone; a replay or a discard forgets the one before. What the provider said, the
-    last try of that round tells: a death is told as it was before.
+    """Earlier deaths, which only the log keeps: the record has its last end, and a replay or a discard replaces the one
+    before. The last attempt of that round shows what the provider said.
     """
     if record is None:
         return

@@ -1,4 +1,4 @@
-"""The moments of one record, each with its time and its sentence."""
+"""Moments from one record, each with its time and its sentence."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ FAILURES = frozenset({"handler_failed", "backend_down"})
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One thing that happened to one delivery. `what` is a word for programs, `sentence` for people."""
+    """One thing that happened to one delivery. `what` is a code for programs, `sentence` is for operators."""
 
     at: datetime
     what: str
@@ -41,7 +41,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """One attempt, with what only its neighbours tell: its round, and whether an earlier one left no verdict."""
+    """One attempt, with what its neighbours tell: its round, and whether an earlier one left no verdict."""
 
     attempt: Attempt
     began: datetime
@@ -63,9 +63,9 @@ def moments(
     enqueued: int | None,
     invalid: int = 0,
 ) -> Iterator[Moment]:
-    """In causal order. `beginning`: how it came to be; from the log, `cut_offs`: when its tries were found cut off,
-    `replays`: when an operator began which round, and `enqueued`: how many of its replies have their task.
-    `invalid`: how many of its replies cannot be sent.
+    """The moments in causal order. `beginning` is how the record was created; `invalid`, how many of its replies cannot
+    be sent. From the log: `cut_offs`, when its attempts were found cut off; `replays`, when an operator began each
+    round; `enqueued`, how many of its replies have their task.
     """
     what = "received" if record.kind is Kind.INBOUND else "planned"
     yield Moment(record.received_at, what, beginning, record.key)
@@ -90,14 +90,14 @@ def beginning_of_event(record: Delivery) -> str:
 
 
 def cannot_be_sent(record: Delivery) -> bool:
-    """Whether a handler gave it in a form that makes no message, whatever an operator decided since."""
+    """Whether the handler returned it as an invalid message, regardless of an operator's later decision."""
     return record.kind is Kind.OUTBOUND and record.payload.get("type") == INVALID and "content" not in record.payload
 
 
 def release(record: Delivery, records: Sequence[Delivery], deaths: Sequence[datetime]) -> Iterator[Moment]:
-    """When a message stopped waiting for a predecessor that was not sent. After one that was sent there is no moment.
+    """When a message stopped waiting for a predecessor that was not sent. If it was sent, there is no moment.
 
-    `deaths`: when the predecessor died, from the log: its own record forgets that once it is replayed or discarded.
+    `deaths`: when the predecessor died, from the log: its record loses that once it is replayed or discarded.
     """
     before = next((other for other in records if other.key == record.after), None)
     if before is None:
@@ -113,13 +113,13 @@ def release(record: Delivery, records: Sequence[Delivery], deaths: Sequence[date
 def _first_moved(record: Delivery) -> datetime | None:
     """When a message had certainly stopped waiting for its predecessor; None while it may still wait.
 
-    The end of its first attempt rather than the beginning: the log line of a death follows the store's write.
+    It is the end of its first attempt rather than the beginning: the log line of a death follows the store's write.
     """
     return record.attempts_log[0].at if record.attempts_log else record.started_at or record.finished_at
 
 
 def _unsent_ends(before: Delivery, deaths: Sequence[datetime]) -> Sequence[datetime]:
-    """A discard is not an end of its own: the record was dead before."""
+    """When the predecessor ended unsent. A discard does not count: the record was dead before."""
     if is_discarded(before) and deaths:
         return deaths
     own = before.finished_at if before.state in (State.DEAD, State.DROPPED) else None
@@ -157,7 +157,7 @@ def _try(record: Delivery, attempts: Sequence[Attempt], index: int) -> Try:
 
 
 def _left_the_last_error(attempts: Sequence[Attempt], index: int) -> bool:
-    """The next try may be under way, or over, and the error still be this one's."""
+    """Whether the last error is from this attempt: the next one may be running or over without an error."""
     return index == max((i for i, attempt in enumerate(attempts) if attempt.answer in FAILURES), default=None)
 
 
@@ -191,7 +191,7 @@ def _cut_off(record: Delivery) -> str:
 
 
 def _replayed(record: Delivery, round_: int, latest: datetime, replays: Mapping[int, datetime]) -> Moment:
-    """The record knows the first try of a round; the log, when the round began."""
+    """The moment of a replay. The record has the first attempt of a round; the log has when the round began."""
     at = min(replays.get(round_, latest), latest)
     return Moment(at, "replayed", say.REPLAYED.format(round=round_), record.key)
 
@@ -231,14 +231,14 @@ def sentence_of_try(record: Delivery, one: Try, explain: Explain) -> str:
 
 
 def _where(attempt: Attempt) -> str:
-    """The team's code that failed, in words that go on from "The handler failed"."""
+    """The team's code that failed, as the rest of a sentence that begins with "The handler failed"."""
     if not attempt.place:
         return ""
     return f" at {attempt.place} in {attempt.function}" if attempt.function else f" at {attempt.place}"
 
 
 def _follows(record: Delivery, one: Try) -> str:
-    """What comes next, after the last try."""
+    """What comes next, after the last attempt."""
     answer, at = one.attempt.answer, one.attempt.at
     if record.state is State.IN_DOUBT and record.doubt_until and answer in UNCERTAIN:
         return (
@@ -268,16 +268,16 @@ def _of_receipts(record: Delivery, found: Sequence[Try], explain: Explain) -> It
 
 
 def _as_shown(at: datetime, handed: Sequence[datetime]) -> datetime:
-    """When a receipt is shown to have come: at its own time. The provider's clock counts whole seconds: where it names
-    the second in which the message was handed over, it came after that.
+    """The displayed time of a receipt. The provider's clock has whole seconds: if it names the second in which the
+    message was handed over, the receipt is shown after that.
     """
     within = [moment for moment in handed if at <= moment < at + SECOND] if at.microsecond == 0 else []
     return max([at, *within])
 
 
 def _handed_over(record: Delivery, found: Sequence[Try], round_: int) -> Sequence[datetime]:
-    """The moments of a round that no receipt of it comes before, if they are of its second: the plan, and those at
-    which the provider had the message or may have had it.
+    """The times of a round that its receipts follow, even within the same second: the plan, and when the provider had
+    or may have had the message.
     """
     of_round = [one for one in found if one.round == round_]
     handed = [one.attempt.at for one in of_round if one.attempt.answer in {"accepted", *UNCERTAIN}]
@@ -294,7 +294,7 @@ def _ending(record: Delivery, found: Sequence[Try], enqueued: int | None, invali
             why = say.unsendable(record.last_error) + " " if cannot_be_sent(record) else ""
             return "discarded", why + say.discarded(record.metadata.get(DISCARDED_BECAUSE))
         case State.DROPPED if is_dropped_by_handler(record):
-            return None  # its last try says so
+            return None  # its last attempt says so
         case State.DROPPED:
             kept = record.expire_at if is_of_unknown_sender(record) else None
             until = f" Kept until {kept:%Y-%m-%d}." if kept else ""

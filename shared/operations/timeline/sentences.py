@@ -9,10 +9,10 @@ from shared.domain.guards import REAUTH_REQUIRED
 from shared.domain.record import Delivery
 
 Explain = Callable[[str, int, str], str | None]
-"""What a provider's error code means: provider and code in, a sentence out, None where nothing is known."""
+"""Explains a provider's error code: provider and code in, a sentence out, None if nothing is known."""
 
 Remark = Callable[[Delivery], str | None]
-"""What an operator has to know about a stored event besides its outcome: a sentence, or None."""
+"""What an operator must know about a stored event besides its outcome: a sentence, or None."""
 
 RECEIVED = "Received and stored (signature valid, first delivery)."
 CREATED = "Accepted for sending."
@@ -44,7 +44,7 @@ TRIES: Mapping[str, str] = {
     "blocked": "WhatsApp has blocked the business number for now.",
     "refused": "WhatsApp rejected it permanently.",
 }
-"""By the verdict's word: what came of an attempt."""
+"""The result of an attempt, by the verdict's name."""
 
 NUMBERED = frozenset({"handler_failed", "lost", "retry"})
 """Verdicts whose attempt number is shown: the attempt counts and is not the last."""
@@ -63,7 +63,7 @@ UNSETTLED: Mapping[tuple[str, str], str] = {
     ("outbound", "cut_off"): "The worker stopped responding while sending.",
     ("outbound", "put_back"): "The worker released its lease before it began to send.",
 }
-"""By kind: an attempt that has left no verdict."""
+"""An attempt without a verdict, by kind."""
 
 DEAD: Mapping[str, str] = {
     "unparsable": "Parsing failed. Moved to dead letters as received; `pombo dead replay` parses it again.",
@@ -113,7 +113,7 @@ WAITS: Mapping[str, tuple[str, str]] = {
     "in_doubt": ("Waiting for a delivery receipt", "Waited for a delivery receipt"),
     "": ("Waiting for the next attempt", "Waited for the next attempt"),
 }
-"""By the reason in the log: while it lasts, and when it is over."""
+"""A wait by its reason in the log: while it lasts, and when it is over."""
 
 RECEIPTS: Mapping[str, str] = {
     "sent": "WhatsApp confirmed that it was sent.",
@@ -125,12 +125,12 @@ RECEIPTS: Mapping[str, str] = {
 
 
 def clock(at: datetime, beside: datetime) -> str:
-    """A moment as it is read in a sentence about another one: the date only where it is another day."""
+    """A time in a sentence about another time: with the date only if it is another day."""
     return f"{at:%H:%M:%S} UTC" if at.date() == beside.date() else f"{at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def dead(reason: str | None, attempts: int | None = None) -> str:
-    """`attempts`: how many it took; None where that is not known."""
+    """`attempts`: how many there were; None if unknown."""
     unknown = f"Moved to dead letters: {reason or 'no reason was recorded'}."
     return DEAD.get(reason or "", unknown).replace("{attempts}", _counted(attempts))
 
