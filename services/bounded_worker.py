@@ -54,7 +54,7 @@ class BoundedWorker(ThreadWorker):
         conn.sock.setblocking(False)
         conn.set_timeout()
         self.pending_conns.append(conn)
-        waiting: selectors.BaseSelector = self.poller  # type: ignore[assignment] # made before anybody connects
+        waiting: selectors.BaseSelector = self.poller  # type: ignore[assignment] # made before any client connects
         waiting.register(conn.sock, selectors.EVENT_READ, partial(self.on_pending_socket_readable, conn))
 
     def handle(self, conn: Any) -> Any:

@@ -185,7 +185,7 @@ def main() -> None:
     try:
         server = Server(given.host, given.port, key)
     except (OSError, OverflowError) as error:
-        sys.exit(f"backend: nothing can listen on {given.host}:{given.port} ({error}); choose another with --port.")
+        sys.exit(f"backend: cannot listen on {given.host}:{given.port} ({error}); choose another port with --port.")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with server:
         try:

@@ -54,7 +54,7 @@ def main(names: tuple[str, ...], every: bool, listed: bool, new: bool, url: str)
         click.echo("\n".join(path.name for path in samples))
         return
     if every == bool(names):
-        raise click.UsageError("Name the samples, or say --all; --list prints their names.")
+        raise click.UsageError("Name the samples, or use --all; --list prints their names.")
     if not url.startswith(("http://", "https://")):
         raise click.UsageError("--url is an http or https address.")
     paths = samples if every else [found(name) for name in names]

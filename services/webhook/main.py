@@ -15,7 +15,8 @@ from shared.pipeline.ports import Acknowledgement, Channel, Incoming
 WEBHOOKS = "/webhooks/"
 
 DRAINED_AT_MOST = 32 * 1024 * 1024
-"""Cloud Run takes no larger HTTP/1 request. A body over our cap is read and discarded, so that the client sees a 413."""
+"""Cloud Run takes no larger HTTP/1 request. A body over our cap is read and discarded, so the client gets the answer.
+"""
 
 
 @functions_framework.http

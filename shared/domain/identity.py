@@ -34,7 +34,7 @@ def canonical_json(value: Any) -> str:
 
 
 def message_event_id(provider: str, sender: str, message_id: str) -> str:
-    """The key of an inbound message. The id carries the customer's number, hence the hash."""
+    """The key of an inbound message: a hash, because the message id holds the customer's number."""
     return stable_hash(provider, sender, "message", message_id)
 
 

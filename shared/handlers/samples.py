@@ -50,11 +50,11 @@ def message(
     """
     kind = kind or next((name for name in _PROMISED if parts.get(name)), "text")
     if kind not in KINDS:
-        raise ValueError(f"The kind of a message is one of {', '.join(sorted(KINDS))}.")
+        raise ValueError(f"The kind of a message must be one of {', '.join(sorted(KINDS))}.")
     text = _words_of(parts) if text is None else text
     promised = _PROMISED.get(kind)
     if promised and {"text": text, **parts}.get(promised) in (None, ()):
-        raise ValueError(f"A message of the kind {kind} has {promised}: give it.")
+        raise ValueError(f"A message of kind {kind} needs {promised}.")
     return Message(
         kind=kind,
         text=text,

@@ -70,7 +70,7 @@ class BackendMarks:
         assert self._id is not None
         try:
             current = self._keep(self._store.marks(self._id))
-        except StoreUnavailable:  # the event must be settled all the same, once the store is back
+        except StoreUnavailable:  # the event must still be settled once the store is back
             current = seen
         change = self._after(seen, BackendFailed(failure.took), record.key, token, is_retry=record.tried)
         if failure.took and current.down is None:

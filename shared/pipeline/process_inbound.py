@@ -48,7 +48,7 @@ OwnerOf = Callable[[str, str, bool], str]
 
 def is_of_account(event: Delivery) -> bool:
     """Whether an event has an account in place of its sender: news, or what should have been news. A message never
-    does, whatever else its channel stores with it.
+    does, even if its channel stores an account with it.
     """
     if "item" in event.payload:
         return False

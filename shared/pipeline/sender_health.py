@@ -33,7 +33,7 @@ class Senders:
     backend: str | None = None
 
     def report(self) -> None:
-        """Log one line for each sender, which a monitor turns into a graph. Calls no provider. Skips a sender whose
+        """Log one line for each sender, which a monitor plots. Calls no provider. Skips a sender whose
         provider has no channel here. Raises StoreUnavailable and RegistryUnavailable.
         """
         for sender in self.tenants.senders():

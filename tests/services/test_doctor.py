@@ -298,7 +298,7 @@ def test_damaged_store_is_reported(stack: Stack, tmp_path: Path) -> None:
     (tmp_path / "pombo.sqlite").write_bytes(b"this is no database, and never was one\n" * 200)
     found = examined(described(stack, SQLITE_PATH=str(tmp_path / "pombo.sqlite")))
 
-    assert "damaged or no database" in found["store"].sentence
+    assert "damaged or not a database" in found["store"].sentence
     assert wrong(found) == ["store", "task", "clock"]
 
 

@@ -80,7 +80,7 @@ def test_ctrl_c_while_up_is_still_being_imported_ends_it_with_exit_0(tmp_path: P
 def test_up_reports_a_damaged_store_at_once(tmp_path: Path) -> None:
     (tmp_path / "pombo.sqlite").write_bytes(b"this is no database, and never was one\n" * 200)
     line = fails(cli("up", "--ports", "0", "--data-dir", str(tmp_path)), only_error=True)
-    assert "damaged or no database" in line
+    assert "damaged or not a database" in line
 
 
 def test_a_proxy_of_the_environment_is_not_asked_about_this_machine(tmp_path: Path) -> None:

@@ -257,8 +257,8 @@ def test_other_news_lift_no_block(curious: Stack, name: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        ([], 2, "Name the samples, or say --all"),
-        (["--all", "text.json"], 2, "Name the samples, or say --all"),
+        ([], 2, "Name the samples, or use --all"),
+        (["--all", "text.json"], 2, "Name the samples, or use --all"),
         (["nothing.json"], 2, "There is no sample 'nothing.json'"),
         (["text.json", "--url", "ftp://x"], 2, "--url is an http or https address."),
         (["text.json", "--url", "http://127.0.0.1:1/x"], 1, "nothing answers at http://127.0.0.1:1/x"),

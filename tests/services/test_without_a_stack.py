@@ -114,7 +114,7 @@ def test_file_that_is_not_a_database_is_reported_in_one_line(tmp_path: Path) -> 
     (tmp_path / "pombo.sqlite").write_bytes(b"this is no database, and never was one\n" * 200)
     result = CliRunner(env={"STORE": None}).invoke(pombo, ["trace", "x", "--data-dir", str(tmp_path)])
     assert result.exit_code == 1
-    assert "damaged or no database" in result.output
+    assert "damaged or not a database" in result.output
 
 
 def test_a_look_makes_no_file(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_invalid_secret_is_refused_in_one_line(secret: str) -> None:
 def test_a_port_that_cannot_be_had_is_refused_in_one_line(port: str) -> None:
     result = run("--secret", SECRET, "--port", port)
     assert (result.returncode, result.stdout) == (1, "")
-    assert result.stderr.startswith("backend: nothing can listen on 127.0.0.1:")
+    assert result.stderr.startswith("backend: cannot listen on 127.0.0.1:")
     assert result.stderr.count("\n") == 1
 
 

@@ -398,13 +398,13 @@ REFUSED: Mapping[str, tuple[str, Any, str]] = {
     "a place far beyond": ("location", {"latitude": 10**400, "longitude": 0}, "The latitude is not a number from -90"),
     "a place by flag": ("location", {"latitude": True, "longitude": 0}, "The latitude is a number, not bool."),
     "a place without longitude": ("location", {"latitude": 0}, "The longitude is a number, not NoneType."),
-    "no cards": ("contacts", [], "There are no contacts; WhatsApp wants one at least."),
+    "no cards": ("contacts", [], "There are no contacts; WhatsApp needs at least one."),
     "cards that are words": ("contacts", ["Ana"], "The contacts are a list of mappings."),
     "a card without a name": ("contacts", [{}], "The name of contact 1 is missing."),
     "a card with half a name": (
         "contacts",
         [card(), {"name": {"formatted_name": "Ana"}}],
-        "The name of contact 2 is a formatted_name alone; WhatsApp wants one more part",
+        "The name of contact 2 has only a formatted_name; WhatsApp needs one more part",
     ),
     "a card with a blank name": ("contacts", [card(last_name=" ")], "The last_name of contact 1 is empty."),
     "an empty phone": ("contacts", [card() | {"phones": [{"phone": ""}]}], "Phone 1 of contact 1 is empty."),
@@ -426,7 +426,11 @@ REFUSED: Mapping[str, tuple[str, Any, str]] = {
     "an empty email": ("contacts", [card() | {"emails": [{"email": ""}]}], "Email 1 of contact 1 is empty."),
     "no url": ("contacts", [card() | {"urls": [{"type": "HOME"}]}], "Url 1 of contact 1 is missing."),
     "a card with no phones": ("contacts", [card() | {"phones": []}], "There are no phones of contact 1"),
-    "no buttons": ("interactive", interactive("button", {"buttons": []}), "There are no buttons; WhatsApp wants one"),
+    "no buttons": (
+        "interactive",
+        interactive("button", {"buttons": []}),
+        "There are no buttons; WhatsApp needs at least one",
+    ),
     "buttons without a body": (
         "interactive",
         {k: v for k, v in buttons().items() if k != "body"},

@@ -88,12 +88,12 @@ def test_title_of_a_tap_is_the_text_unless_one_is_given(kind: str) -> None:
 @pytest.mark.parametrize("kind", sorted(KINDS - {"request_welcome"}))
 def test_message_without_the_part_of_its_kind_is_refused(kind: str) -> None:
     part = "original_id" if kind in ("edit", "revoke") else kind
-    with pytest.raises(ValueError, match=f"^A message of the kind {kind} has {part}: give it.$"):
+    with pytest.raises(ValueError, match=f"^A message of kind {kind} needs {part}.$"):
         message(kind=kind)
 
 
 def test_empty_list_of_contacts_is_refused() -> None:
-    with pytest.raises(ValueError, match="has contacts"):
+    with pytest.raises(ValueError, match="needs contacts"):
         message(kind="contacts", contacts=())
 
 
@@ -104,7 +104,7 @@ def test_kinds_without_their_own_part_can_be_made() -> None:
 
 @pytest.mark.parametrize("kind", ["txt", "*", "Text"])
 def test_unknown_kind_is_refused_with_the_list_of_kinds(kind: str) -> None:
-    with pytest.raises(ValueError, match=f"^The kind of a message is one of {', '.join(sorted(KINDS))}.$"):
+    with pytest.raises(ValueError, match=f"^The kind of a message must be one of {', '.join(sorted(KINDS))}.$"):
         message("hello", kind=kind)
 
 

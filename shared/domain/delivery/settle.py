@@ -61,7 +61,7 @@ def settle(
     now: datetime,
     jitter: float,
 ) -> Step:
-    """Apply one attempt's verdict. An attempt whose token is no longer current writes nothing (409)."""
+    """Apply one attempt's verdict. An attempt whose token is no longer current writes nothing and is answered 409."""
     if record is None:
         return Step(Answer(TaskResult.CONFLICT, "gone"))
     if record.token != token:

@@ -157,7 +157,7 @@ def _contacts(content: Any) -> None:
             optional(name, other, f"The {other} of contact {place}")
         if not any(name.get(other) for other in NAME_PARTS):
             raise ValueError(
-                f"The name of contact {place} is a formatted_name alone; WhatsApp wants one more part, like first_name."
+                f"The name of contact {place} has only a formatted_name; WhatsApp needs one more part, like first_name."
             )
         for several in ("phones", "emails", "urls", "addresses"):
             if card.get(several) is not None:

@@ -8,7 +8,7 @@ from math import isfinite
 from typing import Any
 
 Choice = str | Sequence[str] | Mapping[str, Any]
-"""A title that is its own id, a pair (id, title), a triple (id, title, description), or Meta's own object."""
+"""A title that is also the id, a pair (id, title), a triple (id, title, description), or Meta's object."""
 Choices = Mapping[str, str] | Iterable[Choice]
 """Choices in order, or a mapping from id to title."""
 

@@ -143,11 +143,11 @@ def parts(holder: Fields, name: str, what: str, limit: str | None = None) -> Seq
     """One or more mappings, within the limit. `what` is their plural here."""
     value = holder.get(name)
     if value is None:
-        raise ValueError(f"There are no {what}; WhatsApp wants one at least.")
+        raise ValueError(f"There are no {what}; WhatsApp needs at least one.")
     if not isinstance(value, list | tuple) or not all(isinstance(item, Mapping) for item in value):
         raise TypeError(f"The {what} are a list of mappings.")
     if not value:
-        raise ValueError(f"There are no {what}; WhatsApp wants one at least.")
+        raise ValueError(f"There are no {what}; WhatsApp needs at least one.")
     if limit and len(value) > LIMITS[limit].most:
         raise ValueError(f"There are {len(value)} {what}; WhatsApp takes {LIMITS[limit].most}.")
     return value

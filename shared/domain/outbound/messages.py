@@ -11,7 +11,7 @@ from shared.domain.outbound.checks import check
 from shared.domain.outbound.limits import MESSAGE_BYTES
 
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
-"""A NUL in JSON. An even number of backslashes before it: after an odd number its own backslash is escaped."""
+"""A NUL in JSON, after an even number of backslashes: after an odd number its backslash is an escaped one."""
 
 Content = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
