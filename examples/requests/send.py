@@ -31,7 +31,7 @@ try:
     from local import terminal
     from shared.channels.meta.webhook import parse
 except ImportError:
-    sys.exit("send.py: run make setup, then .venv/bin/python examples/requests/send.py with what you gave it now.")
+    sys.exit("send.py: run make setup, then .venv/bin/python examples/requests/send.py with the same arguments.")
 
 HERE = Path(__file__).parent
 LOCAL_KEY = "local-app-secret"

@@ -34,7 +34,7 @@ IN_FLIGHT = 64
 """Concurrent creations for all large POSTs of a process: at 150 ms each, 2,000 take 5 s."""
 
 QUICK = 10
-"""Up to this many tasks are made within milliseconds, even together."""
+"""Up to this many tasks together are made within milliseconds."""
 
 REMEMBERED_SECONDS = 900.0
 REMEMBERED = 20_000

@@ -24,7 +24,7 @@ CONTENTION = 10.0
 
 
 QUICK = 10
-"""Documents that one call may hold: it still takes only milliseconds."""
+"""A call with up to this many documents takes only milliseconds."""
 
 
 class LostRace(Exception):

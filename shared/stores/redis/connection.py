@@ -29,7 +29,7 @@ server missed this timeout, each call gets all of the patience, until the server
 """
 
 QUICK = 10
-"""Scripts in one round trip: together they run within milliseconds."""
+"""Up to this many scripts in one round trip take only milliseconds."""
 
 _MORE_THAN_THREADS = 10_000
 """A thread holds at most one connection, and a service bounds its threads. redis-py's default of 100 could refuse some

@@ -104,7 +104,7 @@ def asking_for(listing: Listing, after: Cursor | None, limit: int) -> list[Value
 
 
 def as_page(answer: Sequence[Any], tenant: str | None) -> Page:
-    """The page from a script's answer. The script covers all tenants, because a set does not know the tenant."""
+    """The page from a script's answer, only with records of `tenant`: the script returns those of all tenants."""
     found, ends_at = answer
     records: list[Delivery] = []
     unread = 0
