@@ -1,8 +1,8 @@
 """Cloud Logging: the log lines of a deployment, for a timeline. An extra (cloud) that no service imports.
 
 https://cloud.google.com/logging/docs/reference/v2/rest/v2/entries/list and
-https://cloud.google.com/logging/docs/structured-logging (seen November 2026): severity, time and labels are lifted
-out of a line of standard output, the rest is its jsonPayload; labels are indexed.
+https://cloud.google.com/logging/docs/structured-logging (seen November 2026): Cloud Logging takes severity, time and
+labels out of a line of standard output and keeps the rest as jsonPayload. It indexes labels.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -16,23 +16,23 @@ import click
 from shared.domain.identity import is_correlation_id
 
 PAGE_SIZE = 1000
-"""The most that the API gives in one call; 60 calls a minute are allowed for a project."""
+"""The API's maximum page size; it allows 60 calls a minute for a project."""
 
 LINES_AT_MOST = 5000
-"""A message is told in some dozens of lines. More than this is a flood of duplicates, and its beginning is enough."""
+"""A message has some dozens of lines. More than this is a flood of duplicates, and its beginning is enough."""
 
 RETENTION = timedelta(days=30)
 """How long a project's _Default log bucket keeps lines: nothing older can be found."""
 
 MARGIN = timedelta(minutes=1)
-"""The first line about an event is written before or after its received_at, by another machine's clock."""
+"""Another machine's clock may date the first line about an event this much before or after its received_at."""
 
 LABELS = ("correlation_id", "inbound_event_id", "delivery")
 
 
 @dataclass(frozen=True, slots=True)
 class CloudLogs:
-    """The log lines of one project. `client`: one that is made already, to another address than Google's."""
+    """The log lines of one project. `client`: an existing client, for another address than Google's."""
 
     project: str
     client: Any = None
@@ -40,7 +40,7 @@ class CloudLogs:
     def log_lines(
         self, events: Collection[str], ids: Collection[str], since: datetime | None = None
     ) -> Iterator[Mapping[str, Any]]:
-        """The lines of these events that speak of one of these ids, oldest first. Raises ClickException."""
+        """The lines of these events about one of these ids, oldest first. Raises ClickException."""
         window = _window(since, datetime.now(UTC))
         wanted = _filter(events, [id for id in ids if is_correlation_id(id)], window)
         if wanted is not None:
@@ -92,8 +92,8 @@ def _window(since: datetime | None, now: datetime) -> tuple[datetime, datetime]:
 
 
 def _filter(events: Collection[str], ids: Collection[str], window: tuple[datetime, datetime]) -> str | None:
-    """In the logging query language. Ids are letters, digits, hyphens and underscores: nothing to escape, and nothing
-    private in Google's audit logs. None where there is no id to ask for.
+    """A filter in the logging query language; None if there is no id to ask for. Ids are letters, digits, hyphens and
+    underscores: they need no escaping, and put nothing private into Google's audit logs.
     """
     if not ids:
         return None
@@ -105,7 +105,7 @@ def _filter(events: Collection[str], ids: Collection[str], window: tuple[datetim
 
 
 def _lines(entries: Iterable[Any]) -> Iterator[Mapping[str, Any]]:
-    """As they were written: the time is the entry's own."""
+    """The lines as they were written. The time is the entry's."""
     for entry in entries:
         if isinstance(entry.payload, Mapping) and entry.timestamp is not None:
             yield {**(entry.labels or {}), **entry.payload, "time": entry.timestamp}

@@ -1,5 +1,5 @@
-"""The commands of pombo. One line on standard error says what went wrong, of wrong settings one for each; exit 1,
-or 2 for a wrong call.
+"""The commands of pombo. An error is one line on standard error (one per wrong setting); exit 1, or 2 for a usage
+error.
 """
 
 import sys
@@ -59,7 +59,7 @@ pombo.add_command(chaos)
 
 
 def run(command: click.Command = pombo) -> None:
-    """Run a command, or the whole command line, and say what went wrong."""
+    """Run a command, or the whole command line, and report its errors."""
     arguments = terminal.begin("pombo")
     try:
         command.main(arguments, standalone_mode=False)

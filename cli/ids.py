@@ -20,8 +20,8 @@ IN_LOG = "in the log"
 
 
 def find(running: Running, id: str) -> LookupResult | None:
-    """All records of the event that this id, or the one that begins so, belongs to. Raises ClickException where several
-    begin so, after it has shown them.
+    """All records of the event that this id or prefix belongs to. If several ids start with it, shows them and raises
+    ClickException.
     """
     try:
         return lookup.find(running.store, _typed(id), running.senders)
@@ -30,7 +30,7 @@ def find(running: Running, id: str) -> LookupResult | None:
 
 
 def in_log(running: Running, id: str) -> str:
-    """The id of which the log tells that begins so; the same where there is none. Raises ClickException, as `find`."""
+    """The full id in the log for this prefix; the prefix itself if there is none. Raises ClickException, as `find`."""
     id = _typed(id)
     if not is_id_prefix(id):
         return id
@@ -44,7 +44,7 @@ def in_log(running: Running, id: str) -> str:
 
 
 def _typed(id: str) -> str:
-    """Without the ellipsis that a table has put behind it."""
+    """The id without the ellipsis that a table put behind it."""
     return id.removesuffix("…").removesuffix("...")
 
 

@@ -36,7 +36,7 @@ def ledger(limit: int, as_json: bool, data_dir: Path) -> None:
 
 
 def as_lines(shown: Sequence[Entry], total: int) -> Iterator[str]:
-    """A line for each message; at the foot how many there are where not all are shown."""
+    """A line for each message, then the total if not all are shown."""
     if not shown:
         yield "WhatsApp has accepted no messages."
         return

@@ -1,4 +1,4 @@
-"""pombo: where the command line begins. It imports next to nothing, so that Ctrl-C is clean from the first moment."""
+"""pombo: the entry point of the command line. It imports almost nothing, so that Ctrl-C is clean from the start."""
 
 import os
 import signal
@@ -7,14 +7,14 @@ from collections.abc import Callable
 from types import FrameType
 
 INTERRUPTED = 130
-"""What a shell says of a command that Ctrl-C ended: 128 and the signal's number."""
+"""A shell's exit code for a command that Ctrl-C ended: 128 plus the signal's number."""
 
 OF_THE_LOCAL_CLOUD = ("up", "chaos")
-"""Commands that import more before they begin, and then mind the signals themselves."""
+"""Commands that import more before they begin, and then handle the signals themselves."""
 
 
 def main() -> None:
-    """Run the command line and exit. `up` is ended by a signal, so for it that is no failure."""
+    """Run the command line and exit. A signal is the normal end of `up`, so it is not a failure there."""
     command = next(iter(sys.argv[1:]), "")
     code = 0 if command == "up" else INTERRUPTED
     end_at_once(code)
@@ -26,14 +26,16 @@ def main() -> None:
 
 
 def end_at_once(code: int) -> None:
-    """While modules are imported: a signal ends the process with this exit code, and nothing has to be undone. An
-    exception would be lost where it comes in a callback of the import's own locks, and the signal with it.
+    """End the process on a signal with this exit code, at once: while modules are imported there is nothing to undo. An
+    exception could be raised in a callback of the import's own locks, and would be lost with the signal.
     """
     _on_signals(os._exit, code)
 
 
 def end_quietly(code: int) -> None:
-    """Until somebody else minds the signals, end with this exit code and without a word, undoing what was begun."""
+    """Until a command handles the signals itself, end on a signal with this exit code: print nothing, undo what was
+    begun.
+    """
     _on_signals(sys.exit, code)
 
 

@@ -1,4 +1,4 @@
-"""Progress on a terminal: how far a long command is. Written only where standard error is a terminal."""
+"""Progress of a long command on a terminal. Written only if standard error is a terminal."""
 
 import sys
 import time
@@ -14,7 +14,7 @@ EVERY_SECONDS = 0.2
 
 
 class Counting:
-    """One line on standard error that says how many, and is gone at the end; only on a terminal."""
+    """A counter on one line of standard error, removed at the end; only on a terminal."""
 
     def __init__(self, what: str, total: int | None = None) -> None:
         self._what, self._total = what, total
@@ -33,7 +33,7 @@ class Counting:
             click.echo("\r" + " " * self._width + "\r", nl=False, err=True)
 
     def each(self, things: Iterable[T]) -> Iterator[T]:
-        """The same things, counted as they pass."""
+        """Yield the same things and count them."""
         for thing in things:
             yield thing
             self.one_more()

@@ -1,4 +1,4 @@
-"""The running stack: how a command finds it, or what the last one has left, or the store that the environment names."""
+"""The running stack: how a command finds it, or what the last one left, or the store that the environment names."""
 
 import json
 import os
@@ -22,7 +22,7 @@ _ADDRESSES = {
     "redis": ("REDIS_URL",),
     "firestore": ("FIRESTORE_EMULATOR_HOST", "GOOGLE_CLOUD_PROJECT"),
 }
-"""What says where a store is; one of them is enough."""
+"""Variables that say where a store is; one is enough."""
 
 _ID_FIELDS = ("delivery", "inbound_event_id", "correlation_id")
 
@@ -40,16 +40,16 @@ def data_dir_option(command: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What a command needs to know of the stack, or of what one has left."""
+    """What a command needs to know of a stack, running or stopped."""
 
     store: Store
     phone_number_id: str
     control: str | None
     logs: Path | None
     runs: bool = True
-    """False: no stack runs here, and the store is what one has left."""
+    """False: no stack runs here, and the store is what the last one left."""
     start: str = START
-    """The command that starts a stack for it."""
+    """The command that starts a stack on this store."""
 
     @property
     def senders(self) -> Sequence[Sender]:
@@ -57,13 +57,13 @@ class Running:
         return bootstrap.senders_of(self.phone_number_id)
 
     def log_lines(self, events: Collection[str], ids: Collection[str]) -> Iterator[Mapping[str, Any]]:
-        """The log lines of these events that speak of one of these ids: of deliveries, or of all of an event's."""
+        """The log lines of these events about one of these ids: of deliveries, or of all of an event's."""
         for line in self._lines_with(ids):
             if line.get("event") in events and speaks_of(line, ids):
                 yield line
 
     def ids_in_log(self, prefix: str) -> Mapping[str, str]:
-        """The ids that begin so and that the log tells of, each with the time of its first line."""
+        """The ids in the log that start with this, each with the time of its first line."""
         found: dict[str, str] = {}
         for line in self._lines_with((prefix,)):
             for id in (line.get(name) for name in _ID_FIELDS):
@@ -72,7 +72,7 @@ class Running:
         return found
 
     def _lines_with(self, texts: Collection[str]) -> Iterator[Mapping[str, Any]]:
-        """The log lines that hold one of these texts, wherever."""
+        """The log lines that contain one of these texts anywhere."""
         if self.logs is None or not self.logs.exists():
             return
         with self.logs.open(encoding="utf-8", errors="replace") as lines:
@@ -94,23 +94,23 @@ def speaks_of(line: Mapping[str, Any], ids: Collection[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """Where everything is: the settings, and of a stack on this machine what stack.json adds."""
+    """The settings, and for a stack on this machine what stack.json adds."""
 
     environ: Mapping[str, str]
     logs: Path
     control: str | None = None
     is_local: bool = False
     runs: bool = True
-    """False: no stack runs here, and the store is what one has left."""
+    """False: no stack runs here, and the store is what the last one left."""
     start: str = START
-    """The command that starts a stack for it."""
+    """The command that starts a stack on this store."""
     secrets: frozenset[str] = frozenset()
-    """The names of those that the stack was started with: their values are not written down."""
+    """The names of the secrets that the stack was started with: their values are not written down."""
 
 
 def describe(data_dir: Path) -> Described:
-    """By STORE in the environment, or else by the stack that runs, or else by what the last one has left. STORE alone,
-    without the address of a store, means the stack's. Raises ClickException where there is none of them.
+    """Find the store: by STORE in the environment, else from the running stack, else from what the last one left. STORE
+    without a store's address means the stack's store. Raises ClickException if there is none.
     """
     environ = dict(os.environ)
     wanted = environ.get("STORE", "").strip()
@@ -127,8 +127,8 @@ def _names_a_store(environ: Mapping[str, str], wanted: str) -> bool:
 
 
 def _is_store_of_stack(environ: Mapping[str, str], data_dir: Path, wanted: str) -> bool:
-    """Whether it is the very store of the stack here, and nothing that is exported says otherwise of the stack: what is
-    exported for make run is there for every command too.
+    """Whether it is the store of the stack here, and no exported variable contradicts that stack: variables exported
+    for make run are there for every other command too.
     """
     if environ.get("APP_ENV", "").strip() in config.DEPLOYED:
         return False
@@ -161,7 +161,7 @@ def _of_stack(environ: dict[str, str], data_dir: Path, wanted: str) -> Described
 
 
 def _left(environ: dict[str, str], data_dir: Path, wanted: str) -> Described:
-    """What the last stack has left. Only a server of its own ends with it."""
+    """What the last stack left. A store's server that the stack started ended with it."""
     last = _last(data_dir)
     store = wanted or str(last.get("store") or "sqlite")
     is_known = last.get("store") == store
@@ -193,7 +193,7 @@ def _last(data_dir: Path) -> Mapping[str, Any]:
 
 
 def find(data_dir: Path) -> Running:
-    """The stack, or the store that one has left. Raises ClickException when there is neither."""
+    """The stack, or the store that one left. Raises ClickException if there is neither."""
     described = describe(data_dir)
     if not described.runs and sys.stderr.isatty():
         what = "its SQLite file" if described.environ["STORE"] == "sqlite" else "the store of the last one"
@@ -214,6 +214,6 @@ def find(data_dir: Path) -> Running:
 
 
 def progress(sentence: str) -> None:
-    """Say what takes a while, if standard error is a terminal."""
+    """Report a slow step, if standard error is a terminal."""
     if sys.stderr.isatty():
         click.echo(f"{sentence} ...", err=True)

@@ -83,19 +83,19 @@ class Said:
 
 
 def send(running: Running, text: str) -> Said:
-    """Send a text as a customer. Raises ClickException where there is no simulator, or it refuses."""
+    """Send a text as a customer. Raises ClickException if there is no simulator, or if it refuses."""
     return carry_out(running, SayContent(text=text))
 
 
 def carry_out(running: Running, content: SayContent) -> Said:
-    """Let a customer do this. Raises ClickException, as `send`."""
+    """Carry out what a customer does. Raises ClickException, as `send`."""
     message_id = str(simulator.order(running, content.order(running))[0])
     ours = running.senders[0]
     return Said(message_id, message_event_id(ours.provider, content.sender or ours.id, message_id))
 
 
 class FailedTries:
-    """Says on standard error which tries have failed, each as soon as it is seen, and when the next one is."""
+    """Reports each failed attempt on standard error as soon as it is seen, with the time of the next attempt."""
 
     def __init__(self) -> None:
         self._said: set[tuple[str, datetime]] = set()
@@ -112,8 +112,8 @@ class FailedTries:
 
 
 def watch(running: Running, key: str, wait: bool, failed: FailedTries | None = None) -> Timeline | None:
-    """The timeline once the message is stored, or with `wait` once all is final; None if it never was stored. `failed`
-    is told of the tries meanwhile.
+    """The timeline once the message is stored, or with `wait` once all is final; None if it was never stored. `failed`
+    receives the records meanwhile.
     """
     started = time.monotonic()
     while True:

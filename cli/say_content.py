@@ -1,4 +1,4 @@
-"""What a customer does: the options of pombo say as an order that the WhatsApp simulator carries out."""
+"""What a customer does: the options of pombo say, as an order for the WhatsApp simulator."""
 
 import hashlib
 import math
@@ -24,10 +24,10 @@ _NUMBER = re.compile(r"\+?[0-9]{5,15}")
 """As in E.164, without separators. https://www.itu.int/rec/T-REC-E.164"""
 
 _PROVIDERS_ID = re.compile(r"[0-9]{1,32}")
-"""Of a business number, or of a file: Meta's are digits."""
+"""Of a business number, or of a file: Meta's ids are digits."""
 
 WAMID = "wamid."
-"""With this every message id of WhatsApp's begins."""
+"""The prefix of every WhatsApp message id."""
 
 NO_PLACE = "give a location as LAT,LON in degrees, like 38.7139,-9.1334."
 
@@ -72,7 +72,7 @@ def _place(_context: click.Context, _parameter: click.Parameter, value: str | No
 
 
 def _image(_context: click.Context, _parameter: click.Parameter, value: str | None) -> Mapping[str, Any] | None:
-    """As Meta describes an image in a webhook. The simulator keeps no files: a handler gets the description alone."""
+    """An image as Meta describes it in a webhook. The simulator keeps no files: a handler gets only the description."""
     if value is None:
         return None
     path = Path(terminal.native(value))
@@ -130,7 +130,7 @@ _OPTIONS = (
 
 
 def content_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command TEXT and the options that say what a customer does."""
+    """Give a command TEXT and the options that say what a customer does."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -138,7 +138,7 @@ def content_options(command: Callable[..., None]) -> Callable[..., None]:
 
 @dataclass(frozen=True, slots=True)
 class SayContent:
-    """What a customer does, to whom, and who it is."""
+    """What a customer does, who the customer is, and which business number it goes to."""
 
     text: str | None = None
     tap: str | None = None
@@ -151,7 +151,7 @@ class SayContent:
     sender: str | None = None
 
     def check(self) -> None:
-        """Raises UsageError unless it is one thing."""
+        """Raises UsageError unless it is exactly one action."""
         kinds = {name: getattr(self, name) for name in ("tap", "reaction", "image", "location")}
         given = [f"--{name}" for name, value in kinds.items() if value is not None]
         if len(given) > 1:
@@ -162,7 +162,7 @@ class SayContent:
             raise click.UsageError(f"{given[0]} takes no TEXT.")
 
     def order(self, running: Running) -> dict[str, Any]:
-        """What the simulator is asked for. Raises ClickException where it means a message that is not there."""
+        """The order for the simulator. Raises ClickException if it refers to a message that does not exist."""
         return {**self._person(), **({"phone_number_id": self.sender} if self.sender else {}), **self._message(running)}
 
     def _person(self) -> dict[str, str]:
@@ -187,7 +187,7 @@ class SayContent:
         return {"type": "text", "content": {"body": self.text}} | _in(answered)
 
     def _choice(self, running: Running, answered: str | None) -> tuple[Choice, str]:
-        """What is tapped, and in which message: the newest that has it."""
+        """The choice that is tapped, and its message: the newest that has it."""
         there: dict[str, None] = {}
         for entry in self._received(running):
             for choice in simulator.choices(entry) if answered in (None, entry["wamid"]) else ():
@@ -203,7 +203,7 @@ class SayContent:
         raise click.ClickException("This customer has received no message to react to. Name one with --reply-to.")
 
     def _received(self, running: Running) -> Iterator[Entry]:
-        """What the customer was sent, newest first."""
+        """The messages that the customer received, newest first."""
         person = self._person()
         mine = {f"+{person.get('from', '').removeprefix('+')}", person.get("user_id")} - {"+", None}
         for entry in simulator.ledger(running):
@@ -212,7 +212,7 @@ class SayContent:
 
 
 def _in(wamid: str | None) -> dict[str, Any]:
-    """The part that says which message it answers."""
+    """The part that says which message it replies to."""
     if wamid is None:
         return {}
     from local.whatsapp.webhook_payloads import DISPLAY_PHONE_NUMBER
@@ -221,8 +221,8 @@ def _in(wamid: str | None) -> dict[str, Any]:
 
 
 def _message_id(running: Running, id: str) -> str:
-    """WhatsApp's id of the message that a person means: a wamid as it is, of a reply its own, of an event that of its
-    last reply. Raises ClickException.
+    """WhatsApp's id of the message that an operator means: a wamid itself, a reply's own wamid, or for an event that of
+    its last reply. Raises ClickException.
     """
     if id.startswith(WAMID):
         return id

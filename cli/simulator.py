@@ -1,4 +1,4 @@
-"""The WhatsApp simulator, as commands ask it: what a customer does, and what WhatsApp was given."""
+"""A client of the WhatsApp simulator, for commands: what a customer does, and what WhatsApp accepted."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ import httpx
 from cli.running import Running
 
 Entry = Mapping[str, Any]
-"""A message of the ledger, as the simulator's control address describes it."""
+"""A message in the ledger, as the simulator's control address returns it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A button or a row of a list that a customer may tap: the kind of reply it leads to, and what that holds."""
+    """A button or list row that a customer may tap: the kind of reply that a tap sends, and its content."""
 
     kind: str
     content: Mapping[str, Any]
@@ -26,21 +26,21 @@ class Choice:
 
 
 def order(running: Running, document: Mapping[str, Any]) -> Sequence[str]:
-    """Let a customer do this; the ids of the messages. Raises ClickException where there is no simulator, or it
-    refuses.
+    """Carry out what a customer does; return the ids of the messages. Raises ClickException if there is no simulator,
+    or if it refuses.
     """
     ids: Sequence[str] = _asked(running, "POST", "inbound", document)["message_ids"]
     return ids
 
 
 def ledger(running: Running) -> Sequence[Entry]:
-    """What WhatsApp was given, newest first. Raises ClickException, as `order`."""
+    """The messages that WhatsApp accepted, newest first. Raises ClickException, as `order`."""
     entries: list[Entry] = _asked(running, "GET", "ledger")
     return entries[::-1]
 
 
 def words(entry: Entry) -> str:
-    """What a customer reads of a message; of one without words what tells it from others, if anything does."""
+    """The text that a customer reads; for a message without text, what best identifies it."""
     body = _object(entry, "body")
     inner = body.get("body")
     found = inner.get("text") if isinstance(inner, Mapping) else inner
@@ -50,7 +50,7 @@ def words(entry: Entry) -> str:
 
 
 def choices(entry: Entry) -> Iterator[Choice]:
-    """What a customer may tap in a message."""
+    """The buttons and rows that a customer may tap in a message."""
     action = _object(_object(entry, "body"), "action")
     for button in _objects(action, "buttons"):
         reply = _object(button, "reply")

@@ -23,7 +23,7 @@ from shared.operations.timeline.logs import READ
 _COLOURS = {"dead": "red", "refused": "red", "handler_failed": "red", "receipt_failed": "red", "accepted": "green"}
 
 LogLines = Callable[[Collection[str], Collection[str]], Iterable[Mapping[str, Any]]]
-"""Where log lines come from: events and ids in, the lines of these events about these ids out."""
+"""A source of log lines: given events and ids, the lines of these events about these ids."""
 
 
 @click.command(context_settings={"ignore_unknown_options": False})
@@ -70,7 +70,7 @@ def _cloud_lines(project: str, since: datetime | None = None) -> LogLines:
 
 
 def timeline_of(running: Running, records: Sequence[Delivery], log_lines: LogLines | None = None) -> Timeline:
-    """Records and log lines together; the lines are this machine's unless told otherwise."""
+    """Combine records and log lines; the lines are this machine's unless given."""
     known = {record.key for record in records} | {records[0].correlation_id}
     return build(
         records,
@@ -82,7 +82,7 @@ def timeline_of(running: Running, records: Sequence[Delivery], log_lines: LogLin
 
 
 def from_logs(running: Running, id: str, log_lines: LogLines | None = None) -> Timeline | None:
-    """What is left of a message whose record has expired."""
+    """The timeline of a message whose record has expired."""
     either = {id, *(message_event_id(sender.provider, sender.id, id) for sender in running.senders)}
     return told_by_logs((log_lines or running.log_lines)(EVENTS.keys(), either), bootstrap.explain)
 
@@ -99,12 +99,12 @@ def as_dict(timeline: Timeline) -> dict[str, Any]:
 
 
 def replies_as_dicts(timeline: Timeline) -> list[dict[str, Any]]:
-    """The replies; `why` only where one waits."""
+    """The replies as JSON; `why` only for one that waits."""
     return [{key: value for key, value in asdict(reply).items() if key != "why" or value} for reply in timeline.replies]
 
 
 def as_text(timeline: Timeline) -> str:
-    """The timeline for a person."""
+    """The timeline as text."""
     heading = f"Message {timeline.correlation_id or '(no correlation id)'}: {timeline.shown}"
     lines = [terminal.styled(heading, bold=True)]
     if timeline.shown == GONE:
@@ -121,7 +121,7 @@ def as_text(timeline: Timeline) -> str:
 
 
 def _received(came: Came) -> str:
-    """What came in, as the replies are shown."""
+    """The received event, in the same form as the replies."""
     what = came.type if came.kind == "media" and came.type else came.kind
     of = f" of type {came.type}" if came.type and came.kind != "media" else ""
     taken_back = " (removed)" if came.kind == "reaction" and came.text is None else ""
@@ -143,7 +143,7 @@ def moment_lines(moments: Sequence[Moment], names: Mapping[str, str]) -> Iterato
 
 
 def _reply_names(timeline: Timeline) -> dict[str, str]:
-    """What each reply is called; a message that answers no event is no reply."""
+    """A name for each reply; a message that answers no event is not a reply."""
     if not timeline.has_event and len(timeline.replies) == 1:
         return {timeline.replies[0].key: "message"}
     what = "reply" if timeline.has_event else "message"

@@ -12,7 +12,7 @@ LAST_PORT = 65535
 
 
 def store_option(command: Any) -> Any:
-    """--store, the same for whatever starts a stack."""
+    """--store, the same for every command that starts a stack."""
     return click.option(
         "--store",
         type=click.Choice(config.STORES),

@@ -1,4 +1,4 @@
-"""The version of Pombo that runs. Its one source is pyproject.toml."""
+"""The version of Pombo that runs. Its only source is pyproject.toml."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ PROJECT_FILE = Path(__file__).parents[1] / "pyproject.toml"
 
 
 def version() -> str:
-    """The version in the checkout's pyproject.toml; where there is none, that of the installed package."""
+    """The version in the checkout's pyproject.toml, else that of the installed package."""
     try:
         text = PROJECT_FILE.read_text()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Children: the processes of the stack. Each writes its own log lines; one that dies comes back."""
+"""Children: the processes of the stack. Each writes its own log lines, and the stack restarts one that dies."""
 
 import signal
 import subprocess
@@ -8,15 +8,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 END_SECONDS = 12
-"""Longer than a service's graceful end."""
+"""Seconds. Longer than a service's graceful shutdown."""
 
 SAID_BYTES = 8192
-"""More than a stack trace."""
+"""Longer than a stack trace."""
 
 
 class Child:
-    """One process of the stack, by the name it has in pids.json. `launched` is what local.launch is told to become, its
-    standard output goes to `out`, its standard error to `err`.
+    """One process of the stack, by its name in pids.json. `launched` are the arguments of local.launch. Its standard
+    output goes to `out`, its standard error to `err`.
     """
 
     def __init__(
@@ -39,25 +39,25 @@ class Child:
         return self._process.poll() if self._process else None
 
     def start(self) -> None:
-        """Start it. What it says goes to files: no pipe of ours can hold it up."""
+        """Start it. Its output goes to files: no pipe of ours can block it."""
         with self._out.open("ab") as out, self._err.open("ab") as err:
-            self._err_before = err.tell()  # what one before it said
+            self._err_before = err.tell()  # what an earlier process wrote
             self._process = subprocess.Popen(
                 self._command,
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
-                start_new_session=True,  # Ctrl-C is for us; we tell them to end
+                start_new_session=True,  # Ctrl-C reaches only the stack, which then ends its children
             )
 
     def end(self) -> None:
-        """Ask it to end."""
+        """Send SIGTERM."""
         if self._process and self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
 
     def wait(self, seconds: float) -> None:
-        """Wait for its end, and end it the hard way if it takes longer."""
+        """Wait for its end; after `seconds`, kill it."""
         if self._process is None:
             return
         try:
@@ -67,7 +67,7 @@ class Child:
             self._process.wait()
 
     def said(self) -> str:
-        """What it wrote to standard error since its start; of much the end."""
+        """What it wrote to standard error since its start; only the end if it is long."""
         try:
             with self._err.open("rb") as err:
                 err.seek(max(self._err_before, self._err.stat().st_size - SAID_BYTES))
@@ -77,7 +77,7 @@ class Child:
 
 
 def end_all(children: Sequence[Child]) -> None:
-    """End all of them, together."""
+    """End all of them at the same time."""
     for child in children:
         child.end()
     deadline = time.monotonic() + END_SECONDS

@@ -1,9 +1,8 @@
-"""A fault is something that a test asks the local cloud to do wrong, so many times, to whatever matches.
+"""A fault: an error that a test asks the local cloud to make, a number of times, on whatever matches.
 
-The book of faults is one SQLite file in the data directory, because the control address that writes it
-(local/whatsapp) and one of those who act on it (local/tasks) are different processes that may be killed. One that
-stands still holds up nobody who reads; nobody who writes either, unless it was stopped in the middle of a write: see
-`held`.
+The faults are kept in one SQLite file in the data directory, because the control address that writes it
+(local/whatsapp) and the emulator that also reads it (local/tasks) are different processes that may be killed. A stopped
+process blocks no reader; it blocks a writer only if it was stopped in the middle of a write: see `held`.
 """
 
 import json
@@ -17,7 +16,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 
 BOOK = "faults.sqlite"
-"""The book's name in the data directory, for all who share it."""
+"""The file's name in the data directory."""
 
 KINDS: Mapping[str, frozenset[str]] = {
     "provider": frozenset({"error", "refuse", "unreachable", "hang"}),
@@ -26,10 +25,10 @@ KINDS: Mapping[str, frozenset[str]] = {
     "webhook": frozenset({"withhold", "duplicate", "reorder", "slow", "drop"}),
     "task": frozenset({"duplicate", "drop", "early", "free_name", "slow"}),
 }
-"""Which kinds of fault each place knows how to make."""
+"""The kinds of fault that each place can make."""
 
 MATCHED = frozenset({"to", "type", "phone_number_id"})
-"""What a fault of WhatsApp's may ask for; tasks have facts of their own, which are not checked here."""
+"""What a WhatsApp fault may match. A task's facts are not checked here."""
 
 PROVIDER_FIELDS: Mapping[str, frozenset[str]] = {
     "error": frozenset({"times", "match", "code", "status", "subcode", "transient", "retry_after"}),
@@ -37,18 +36,18 @@ PROVIDER_FIELDS: Mapping[str, frozenset[str]] = {
     "unreachable": frozenset({"times", "seconds"}),
     "hang": frozenset({"times", "match", "seconds"}),
 }
-"""What each kind of provider fault can be given, beside on and kind."""
+"""The fields that each kind of provider fault may have, besides on and kind."""
 
 LONGEST_SECONDS = 3600.0
-"""An hour outlives every timeout that a test could be after."""
+"""An hour is longer than every timeout that a test could want to reach."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault. `times` 0 means until cleared; `seconds` is how long a slow one takes; an empty `match` fits all.
+    """One fault. `times` 0: until cleared. `seconds`: how long a slow one takes. An empty `match` matches everything.
 
     `subcode`, `transient` and `retry_after` (seconds) complete an error answer: error_subcode, is_transient and the
-    header Retry-After. `until` (Unix time) is when an unreachable provider comes back; the book sets it.
+    header Retry-After. `until` (Unix time): when an unreachable provider comes back; FaultBook sets it.
     """
 
     on: str
@@ -65,18 +64,18 @@ class Fault:
 
     @property
     def delay(self) -> float:
-        """How many seconds what is slow or overtaken waits: a second if the fault does not say."""
+        """How many seconds a slow or reordered item waits: one second if the fault does not say."""
         return 1.0 if self.seconds is None else self.seconds
 
     def fits(self, facts: Mapping[str, str]) -> bool:
-        """Whether every value asked for is the one at hand; a number is the same with and without its plus."""
+        """Whether every value of `match` equals the fact; a number equals itself with a plus."""
         return all(
             facts.get(name, "").removeprefix("+") == value.removeprefix("+") for name, value in self.match.items()
         )
 
 
 def fault_from(document: object) -> Fault:
-    """The fault that a JSON document asks for; ValueError with one sentence if it makes no sense."""
+    """The fault that a JSON document describes; ValueError with one sentence if it is not valid."""
     if not isinstance(document, dict):
         raise ValueError("A fault is a JSON object.")
     known = {one.name for one in fields(Fault)} - {"until"}
@@ -135,21 +134,21 @@ def _check_provider(kind: str, document: Mapping[str, object]) -> None:
 
 
 PATIENCE_SECONDS = 60.0
-"""For another process that writes: one that was stopped in the midst of it may stand still for a while."""
+"""Seconds to wait for another process that writes: it may be stopped in the middle of a write."""
 
 
 class FaultBook:
     """The faults still to be made, shared by the processes and threads of one data directory."""
 
     def __init__(self, path: Path) -> None:
-        # One open connection, because every message and every task asks the book, which is nearly always empty:
-        # the question costs microseconds, opening a file anew a hundred times that.
+        # One open connection: every message and every task queries the file, which is nearly always empty. A query
+        # costs microseconds, opening the file a hundred times that.
         self._db = sqlite3.connect(path, timeout=PATIENCE_SECONDS, isolation_level=None, check_same_thread=False)
         self._lock = threading.Lock()
         self.clearings = 0
-        """How often this process cleared the book; a fault that was met before ends by the next."""
+        """How often this process cleared the faults; a fault that is active ends at the next clear."""
         self.close = weakref.finalize(self, self._db.close)
-        self._db.execute("PRAGMA synchronous=OFF")  # it has to outlive a killed process, not a power cut
+        self._db.execute("PRAGMA synchronous=OFF")  # it must survive a killed process, not a power cut
         self._let_readers_be()
         with self.held():
             self._db.execute(
@@ -167,7 +166,7 @@ class FaultBook:
                 self._count(fault)
 
     def unreachable(self) -> bool:
-        """Whether the provider is unreachable now. A fault whose time is over is removed."""
+        """Whether the provider is unreachable now. Removes a fault whose time is over."""
         with self._lock:
             rows = self._db.execute("SELECT id, fault FROM faults WHERE place = 'provider'").fetchall()
         faults = [(row, fault) for row, text in rows if (fault := Fault(**json.loads(text))).kind == "unreachable"]
@@ -178,13 +177,13 @@ class FaultBook:
         return len(faults) > len(over)
 
     def active(self) -> list[Fault]:
-        """Every fault with turns left, oldest first."""
+        """Every fault with uses left, oldest first."""
         with self._lock:
             rows = self._db.execute("SELECT fault FROM faults ORDER BY id").fetchall()
         return [Fault(**json.loads(text)) for (text,) in rows]
 
     def made(self) -> dict[str, int]:
-        """How many faults were made so far, by place and kind: {"send error": 3}. Clearing the book leaves it."""
+        """How many faults were made so far, by place and kind: {"send error": 3}. Clearing keeps these counts."""
         with self._lock:
             return dict(self._db.execute("SELECT what, count FROM made").fetchall())
 
@@ -194,14 +193,14 @@ class FaultBook:
         self.clearings += 1
 
     def withdraw(self, on: str, kinds: frozenset[str]) -> None:
-        """Remove the faults of these kinds at this place that were asked for and not made yet, or not as often."""
+        """Remove the faults of these kinds at this place that are not used up."""
         with self.held():
             rows = self._db.execute("SELECT id, fault FROM faults WHERE place = ?", (on,)).fetchall()
             gone = [(row,) for row, text in rows if json.loads(text)["kind"] in kinds]
             self._db.executemany("DELETE FROM faults WHERE id = ?", gone)
 
     def owed(self) -> int:
-        """How many turns are still to be made, of the faults that end by themselves."""
+        """How many uses are left, of the faults that end by themselves."""
         with self._lock:
             rows = self._db.execute("SELECT used, fault FROM faults").fetchall()
         turns = [(used, Fault(**json.loads(text)).times) for used, text in rows]
@@ -210,10 +209,10 @@ class FaultBook:
     def take(
         self, on: str, facts: Mapping[str, str], kinds: frozenset[str] | None = None, named: str | None = None
     ) -> Fault | None:
-        """Use up one turn of the oldest fault at this place that fits, and return it; None when there is none.
+        """Use the oldest fault that matches at this place once, and return it; None if there is none.
 
-        With `named`, only faults whose match asks for that fact are considered: what is rare (a read call, a single
-        receipt) does not use up a fault that was meant for whatever comes.
+        With `named`, consider only faults whose match names that fact: then a rare item (a read call, a single receipt)
+        does not use up a fault that was meant for any item.
         """
         with self._lock:
             if self._oldest(on, facts, kinds, named) is None:
@@ -245,7 +244,9 @@ class FaultBook:
         return None
 
     def _let_readers_be(self) -> None:
-        """Two who open a new book at once would find each other in the way, and SQLite does not wait here."""
+        """Open the file for concurrent readers. Retry: two processes that open a new file at once collide, and SQLite
+        does not wait here.
+        """
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
@@ -258,8 +259,8 @@ class FaultBook:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """One transaction that holds the write lock from its start, so that no turn is taken by two. Who stops another
-        process meanwhile does not stop it in the middle of a write.
+        """One transaction that holds the write lock from its start, so that two processes cannot take the same use. A
+        process must hold it while it stops another one, which then cannot be in the middle of a write.
         """
         with self._lock:
             self._db.execute("BEGIN IMMEDIATE")

@@ -1,6 +1,6 @@
-"""A TCP proxy that can be cut, turned into a black hole, or made to swallow the answer to what was done.
+"""A TCP proxy that injects faults: it cuts connections, drops all bytes, or swallows the answer to a request.
 
-It knows no protocol, so it may stand before a Firestore emulator, a Redis or an HTTP server alike, and in any process.
+It is independent of the protocol: it can stand before a Firestore emulator, a Redis or an HTTP server, in any process.
 """
 
 import socket
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 QUIET = 0.1
-"""Seconds of the server's silence after which its answer counts as given, and swallowed whole."""
+"""Seconds of the server's silence after which an answer counts as complete and swallowed."""
 
 _TICK = 0.02
 
@@ -30,7 +30,7 @@ class _Swallow:
 
 
 class FaultyProxy:
-    """A proxy to a server, on a port of its own that it keeps through everything. It runs until it is closed."""
+    """A proxy to a server, on a port that it keeps through every fault. It runs until it is closed."""
 
     def __init__(self, host: str, port: int) -> None:
         self._target = (host, port)
@@ -39,7 +39,7 @@ class FaultyProxy:
         self._swallows: list[_Swallow] = []
         self.way = _Way.OPEN
         self.swallowed = 0
-        """How many answers it has kept for itself."""
+        """How many answers it has swallowed."""
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=256)
         self.port: int = self._listener.getsockname()[1]
         self.target_port = port
@@ -54,42 +54,40 @@ class FaultyProxy:
 
     def close(self) -> None:
         with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # or its thread would go on waiting
+            self._listener.shutdown(socket.SHUT_RDWR)  # otherwise its thread keeps waiting
         self._listener.close()
         self._hang_up(lambda _: True)
 
-    # ---- what is done to it
+    # ---- faults
 
     @property
     def is_open(self) -> bool:
-        """Whether it only passes on what it is given."""
+        """Whether it passes everything on."""
         return self.way is _Way.OPEN
 
     def cut(self) -> None:
-        """Until `restore`: every connection is closed, each new one at once."""
+        """Until `restore`: close every connection, and each new one at once."""
         self.way = _Way.CUT
         self._hang_up(lambda _: True)
 
     def blackhole(self) -> None:
-        """Until `restore`: connections hold and are taken, and what either side sends is lost."""
+        """Until `restore`: keep and accept connections, and drop everything that either side sends."""
         self.way = _Way.BLACK_HOLE
 
     def restore(self) -> None:
-        """All is as before; connections of which anything was lost are closed."""
+        """End the fault; close the connections that lost bytes."""
         self.way = _Way.OPEN
         self._hang_up(lambda connection: connection.spoiled)
 
     def silence(self) -> None:
-        """The connections that there are hold, and pass nothing on any more, as where a firewall forgot them; new ones
-        work.
-        """
+        """Keep the existing connections, but pass nothing on, as a firewall does that forgot them; new ones work."""
         with self._lock:
             for connection in self._connections:
                 connection.spoiled = connection.silent = True
 
     @contextmanager
     def cut_off(self) -> Iterator[None]:
-        """Every connection is closed, each new one at once; then all is as before."""
+        """Close every connection, and each new one at once; restore at the end."""
         self.cut()
         try:
             yield
@@ -98,7 +96,7 @@ class FaultyProxy:
 
     @contextmanager
     def silent(self) -> Iterator[None]:
-        """Connections hold and nothing arrives at either end: the slowest way to be away; then all is as before."""
+        """Keep connections and let nothing arrive at either end, the slowest kind of failure; restore at the end."""
         self.blackhole()
         try:
             yield
@@ -106,22 +104,22 @@ class FaultyProxy:
             self.restore()
 
     def swallow_next_answer(self, hang_up: bool = True, holding: bytes = b"") -> None:
-        """The next request that holds these bytes reaches the server, and its answer is lost; then the connection is
-        closed, or else nothing more is heard on it. Where connections greet (HTTP/2), that would be the next request:
-        so name what the meant one holds.
+        """Pass on the next request that contains these bytes and lose its answer; then close the connection, or else
+        keep it silent. On a connection with a greeting (HTTP/2), the greeting would be the next request: pass bytes of
+        the request that you mean.
         """
         with self._lock:
             self._swallows.append(_Swallow(holding, hang_up))
 
     def swallow_no_more(self) -> None:
-        """Whatever was still to be swallowed is passed on."""
+        """Pass on the answers that were still to be swallowed."""
         with self._lock:
             self._swallows.clear()
 
-    # ---- for its connections
+    # ---- called by its connections
 
     def taken(self, request: bytes) -> _Swallow | None:
-        """Whether the answer to this is to be swallowed; told once for each time that it was asked for."""
+        """Whether the answer to this request is to be swallowed; true once per request for it."""
         with self._lock:
             found = next((swallow for swallow in self._swallows if swallow.holding in request), None)
             if found:
@@ -163,14 +161,14 @@ class FaultyProxy:
 
 
 class _Connection:
-    """A client's connection and its other half to the server, with a thread for each direction."""
+    """A client's connection and its connection to the server, with a thread for each direction."""
 
     def __init__(self, proxy: FaultyProxy, client: socket.socket, server: socket.socket) -> None:
         self._proxy, self._client, self._server = proxy, client, server
         self._swallow: _Swallow | None = None
         self._swallowed_at: float | None = None
         self.spoiled = False
-        """Bytes of it are lost: no protocol can go on from here."""
+        """It lost bytes, so no protocol can continue on it."""
         self.silent = False
 
     def start(self) -> None:

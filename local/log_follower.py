@@ -31,11 +31,11 @@ _OF_RECEIPTS = frozenset({"receipt_applied", "receipt_failed", "receipt_unknown"
 _QUIET = frozenset(
     {"swept", "sender_checked", "started", "inbound_enqueued", "webhook_received", "attempt_failed", "task_refused"}
 )
-"""At INFO: attempt_failed repeats what a service has said, and task_refused is pombo's own check of the token."""
+"""At INFO: attempt_failed repeats what a service already logged, and task_refused is pombo's own check of the token."""
 
 
 class LogFollower:
-    """Prints what is added to the log file, in a thread, until stopped."""
+    """Prints the lines added to the log file, in a thread, until stopped."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -62,7 +62,7 @@ class LogFollower:
 
 
 def pretty(text: str) -> str | None:
-    """One log line for a person; None for those that say nothing new."""
+    """One log line as text; None for a line that says nothing new."""
     try:
         line: dict[str, Any] = json.loads(text)
         event, severity = line["event"], line.get("severity", "INFO")
@@ -79,5 +79,5 @@ def pretty(text: str) -> str | None:
 
 
 def _shown(value: Any) -> str:
-    """A sentence in quotes: else nobody sees where the next fact begins."""
+    """A value as shown: a sentence in quotes, otherwise it is unclear where the next fact begins."""
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) and " " in value else str(value)

@@ -1,4 +1,4 @@
-"""Ports: where the processes of the stack listen, on this machine alone."""
+"""Ports: where the processes of the stack listen, on loopback only."""
 
 import json
 import socket
@@ -12,7 +12,7 @@ LOOPBACK = "127.0.0.1"
 
 
 def choose(offsets: Mapping[str, int], first: int, last_run: Path) -> dict[str, int]:
-    """A port for each name: `first` plus its offset; with 0 those of the last run if still free, and free ones."""
+    """A port for each name: `first` plus its offset. With 0: the last run's ports that are still free, or free ones."""
     if first:
         return {name: first + offset for name, offset in offsets.items()}
     known: dict[str, int] = {}
@@ -36,7 +36,7 @@ def _free(names: Sequence[str]) -> dict[str, int]:
 
 
 def check_free(ports: Iterable[int]) -> None:
-    """Raise ClickException where one is in use."""
+    """Raise ClickException if one is in use."""
     for port in ports:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

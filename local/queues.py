@@ -1,4 +1,4 @@
-"""The queues of the stack, as Terraform makes them in a project: each says itself where its tasks go, and as whom."""
+"""The queues of the stack, as Terraform creates them in a project: each defines where its tasks go, and as whom."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -39,8 +39,8 @@ RETRY = RetryConfig(
 def ensure_queues(
     address: str, project: str, location: str, settings: Mapping[str, str], look: Callable[[], None]
 ) -> None:
-    """Make both queues once the emulator answers. Those that are there stay as they are, but for where their tasks go.
-    Raises TimeoutError, and whatever `look` raises, which is called before every try.
+    """Create both queues once the emulator answers. Existing queues keep their settings, except for their target. Calls
+    `look` before every attempt, and raises what it raises, or TimeoutError.
     """
     with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:  # type: ignore[no-untyped-call]
         client = CloudTasksClient(transport=CloudTasksGrpcTransport(channel=channel))
@@ -74,7 +74,7 @@ def _ensure(client: CloudTasksClient, parent: str, queue: Queue, deadline: float
 
 
 def target_of(base_url: str, kind: Kind, account: str | None) -> HttpTarget:
-    """Where a queue sends each of its tasks, whatever address the task has, and whose identity the call carries."""
+    """Where a queue sends each of its tasks, whatever their own address, and the identity that the call carries."""
     parts = urlsplit(base_url)
     return HttpTarget(
         http_method=HttpMethod.POST,

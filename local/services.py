@@ -1,7 +1,7 @@
 """The services: the names in services/names.txt, in the order in which they are built, released and rolled back.
 
-That list is the only one: the Makefile, the build, the stack on one machine, chaos and the tests read it, so that a
-service more is a line in it, its folder, and its settings.
+No other list exists: the Makefile, the build, the stack on one machine, chaos and the tests read this one. A new
+service needs a line in it, a folder, and its settings.
 """
 
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""The stack: all of Pombo on one machine, on loopback, with no account.
+"""The stack: all of Pombo on one machine, on loopback, without an account.
 
-webhook and internal are the real services; Cloud Tasks and WhatsApp are local ones. Nothing in the services knows.
+webhook and internal are the real services; Cloud Tasks and WhatsApp are local. The services cannot tell the difference.
 """
 
 import fcntl
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 READY_SECONDS = 45
 FOREIGN_STORE_SECONDS = 10
-"""For a server that somebody starts beside us."""
+"""Seconds for a server that is started next to the stack."""
 
 WATCH_SECONDS = 0.1
 SWEEP_EVERY_SECONDS = 10
@@ -45,10 +45,10 @@ LOCK_SECONDS = 0.3
 """A command holds the lock for less than a millisecond."""
 
 STORE = "store"
-"""The child that is there where the store has a server and it is ours."""
+"""The child that runs the store's own server, if the stack starts one."""
 
 PORTS: Mapping[str, int] = {"webhook": 0, "internal": 1, "whatsapp": 2, "tasks": 3, STORE: 4, "control": 7}
-"""How far each is from the first: 8080 to 8084, and 8087. The control address is the simulator's second port."""
+"""Each port's offset from the first: 8080 to 8084, and 8087. The control address is the simulator's second port."""
 
 PORTS_FILE = "ports.json"
 
@@ -57,13 +57,14 @@ FILES = (
     *(PORTS_FILE, "pids.json", STACK_FILE, LAST_FILE, "oidc-*"),
     *(f"{name}.sqlite*" for name in ("pombo", "whatsapp", "tasks", "faults")),
 )
-"""What a stack keeps in its data directory, beside a store's own files."""
+"""The files that a stack keeps in its data directory, besides a store's own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How to run the stack. `first_port` 0 takes free ones: those of the last run on this data if they still are, for a
-    task that waits in its queue knows its target's address. `store` None: the one that STORE names, or SQLite.
+    """How to run the stack. `first_port` 0 takes free ports: those of the last run on this data if they are still free,
+    because a task that waits in its queue knows its target's address. `store` None: the store that STORE names, or
+    SQLite.
     """
 
     data_dir: Path
@@ -73,13 +74,13 @@ class Options:
     sweep: bool = True
     restart: bool = True
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Of the environment; they go before the user's own."""
+    """Environment variables; they take precedence over the user's own."""
     store_proxy: Callable[[int], int] | None = None
-    """Where the services find the store's own server, given the port it listens on: the port of what stands between."""
+    """Given the port of the store's own server, the port where the services reach it: that of a proxy in between."""
 
 
 class EndedAtStart(Exception):
-    """We were told to end before all of it was up."""
+    """A signal came before the stack was up."""
 
 
 class Stack:
@@ -108,7 +109,7 @@ class Stack:
 
     @property
     def handler(self) -> str:
-        """What decides the answers, as a person edits or reaches it: a file, a module and function, or an address."""
+        """What decides the replies, as a developer edits or calls it: a file, a module and function, or an address."""
         settings = config.load(self._environment, config.INTERNAL, only=("HANDLER", "HANDLER_URL"))
         url, named = settings.get("HANDLER_URL"), str(settings.get("HANDLER"))
         path = Path(*named.partition(":")[0].split(".")).with_suffix(".py")
@@ -129,30 +130,30 @@ class Stack:
 
     @contextmanager
     def running(self) -> Iterator["Stack"]:
-        """All of it, ready; ended on the way out. Raises ClickException when it cannot be started, and EndedAtStart."""
+        """Start all of it; end it on the way out. Raises ClickException if it cannot be started, and EndedAtStart."""
         with _private_files(), _locked(self._options.data_dir):
             try:
                 _make_private(self._options.data_dir)
-                self._forget()  # what one left that was killed
+                self._forget()  # files of a stack that was killed
                 self._start()
                 yield self
             finally:
                 self._over.set()
                 self._forget()
-                # The store last: a service that ends may have something to write.
+                # The store last: a service may write while it ends.
                 end_all([child for name, child in self._children.items() if name != STORE])
                 end_all([child for name, child in self._children.items() if name == STORE])
 
     def beside(self, work: Callable[[], T], in_any_case: bool = False) -> T:
-        """The result of `work`, done in a thread while this keeps all of it running. Raises click.Abort when told to
-        end before it is there, unless the work is to be done in any case.
+        """Do `work` in a thread while the stack is kept running; return its result. If a signal comes first, raises
+        click.Abort, unless `in_any_case`.
         """
         results: Queue[tuple[T | None, Exception | None]] = Queue()
 
         def run() -> None:
             try:
                 results.put((work(), None))
-            except Exception as error:  # noqa: BLE001 - it is raised again where the result is awaited
+            except Exception as error:  # noqa: BLE001 - raised again where the result is awaited
                 results.put((None, error))
 
         threading.Thread(target=run, name="pombo-work", daemon=True).start()
@@ -165,7 +166,7 @@ class Stack:
         return cast(T, result)
 
     def watch(self, until: Callable[[], bool] = lambda: False, in_any_case: bool = False) -> None:
-        """Keep all of it running until then, or until told to end. A child that died comes back at once."""
+        """Keep all of it running until `until` is true or a signal comes. Restarts a child that died at once."""
         while (in_any_case or not self._told_to_end()) and not until():
             if self._options.restart:
                 for child in self._children.values():
@@ -210,7 +211,7 @@ class Stack:
             threading.Thread(target=self._sweep, name="pombo-scheduler", daemon=True).start()
 
     def _wait_store(self) -> None:
-        """Until the store's server can be used, ours or another's."""
+        """Wait until the store's server can be used, whoever started it."""
         if self._program is None:
             return
         what, setting = self._program.what, self._program.setting
@@ -229,7 +230,7 @@ class Stack:
             self._say(f"Note: {what} keeps its data in memory and loses it when Pombo stops")
 
     def _check_settings(self) -> None:
-        """What the services would refuse is said before anything is started."""
+        """Before anything is started, report what the services would refuse."""
         faults: dict[str, None] = {}
         for service in (config.WEBHOOK, config.INTERNAL):
             try:
@@ -242,7 +243,7 @@ class Stack:
             self._say(f"Note: {name} is set, but Pombo has no such setting. Did you mean {meant}?")
 
     def _tell_of_crash(self) -> None:
-        """A crash point crashes once. Where it has, that is said, or a person would wait for it."""
+        """A crash point crashes once. If it has, say so: the user would wait for another crash."""
         crash_at = self._environment.get("CRASH_AT", "").strip()
         mark = crash.mark_of(Path(self._environment["SQLITE_PATH"]).parent, crash_at)
         if crash_at and mark.exists():
@@ -264,7 +265,7 @@ class Stack:
         raise click.ClickException(f"{name} is not ready after {READY_SECONDS} s: {self._last_words(name)}")
 
     def _look(self) -> None:
-        """While it starts: whether to go on."""
+        """During the start: raise if it cannot go on."""
         if self._told_to_end():
             raise EndedAtStart
         for child in self._children.values():
@@ -276,7 +277,7 @@ class Stack:
                 )
 
     def _what(self, name: str) -> str:
-        """The program, as a person knows it."""
+        """The program, by the name that a user knows."""
         return self._own_program.what if self._own_program and name == STORE else name
 
     def _last_words(self, name: str) -> str:
@@ -293,7 +294,7 @@ class Stack:
             self._say(shout(f"{self._own_program.what} keeps its data in memory: ALL EARLIER DATA IS LOST"))
 
     def _sweep(self) -> None:
-        """The scheduler: in a project, Cloud Scheduler calls."""
+        """Call /sweep, as Cloud Scheduler does in a project."""
         scale = float(self._environment.get("TIME_SCALE") or 1)
         token = self._environment["INTERNAL_TASK_TOKEN"].split(",")[0].strip()
         while not self._over.wait(SWEEP_EVERY_SECONDS / scale):
@@ -305,10 +306,10 @@ class Stack:
                     trust_env=False,
                 )
             except httpx.HTTPError:
-                continue  # the service was killed, or is ending; the next sweep is soon
+                continue  # the service was killed, or is ending; the next sweep comes soon
 
     def _make_environment(self) -> dict[str, str]:
-        """Local defaults under the user's own environment, which wins."""
+        """Local defaults, overridden by the user's own environment."""
         defaults = {
             **LOCAL_SECRETS,
             "APP_ENV": "local",
@@ -331,17 +332,17 @@ class Stack:
         return {**defaults, **theirs, **self._options.settings, "STORE": self._store}
 
     def _cli_environment(self) -> dict[str, str]:
-        """Every setting, for the commands and for doctor to look at; of the secrets only what leads to the store."""
+        """Every setting, for the commands and for doctor; of the secrets only those that lead to the store."""
         names = [setting.name for setting in config.SETTINGS if not setting.secret or setting.name == "REDIS_URL"]
         return {name: self._environment[name] for name in names if name in self._environment}
 
     def _last(self) -> dict[str, Any]:
-        """What the commands need to read the records when no stack runs; of a server that is ours no address."""
+        """What the commands need to read the records when no stack runs; without the address of our own server."""
         environment = {name: value for name, value in self._cli_environment().items() if name in STORE_SETTINGS}
         return {"store": self._store, "environment": None if self._own_program else environment}
 
     def _describe(self) -> None:
-        """For the commands, and for whoever wants to kill a process."""
+        """Write stack.json for the commands, and pids.json for tests and users that kill a process."""
         self._write("pids.json", self._pids())
         secrets = [
             setting.name for setting in config.SETTINGS if setting.secret and self._environment.get(setting.name)
@@ -387,7 +388,7 @@ class Stack:
         return f"http://{LOOPBACK}:{self._ports[name]}"
 
     def _write(self, name: str, value: Any) -> None:
-        """Whole or not at all: others read it at any moment. For this user alone: REDIS_URL may hold a password."""
+        """Replace the file whole: others read it at any moment. Only for this user: REDIS_URL may hold a password."""
         path = self._options.data_dir / name
         part = path.with_suffix(".part")
         part.unlink(missing_ok=True)
@@ -424,7 +425,7 @@ def _serve(stack: Stack) -> None:
 
 
 class StopRequested:
-    """Whether we were told to end."""
+    """Whether a signal asked the stack to end."""
 
     def __init__(self) -> None:
         self._told = False
@@ -440,7 +441,9 @@ class StopRequested:
 
 @contextmanager
 def _private_files() -> Iterator[None]:
-    """What this process and its children make is for their user alone: customers' words are in logs and databases."""
+    """Files that this process and its children create are readable only by their user: logs and databases hold
+    customers' messages.
+    """
     before = os.umask(0o077)
     try:
         yield
@@ -449,18 +452,18 @@ def _private_files() -> Iterator[None]:
 
 
 def _make_private(data_dir: Path) -> None:
-    """Likewise what is there from before. The directory is left as it is: it may be one of the user's own."""
+    """The same for existing files. The directory itself is not changed: it may be one of the user's own."""
     for path in (path for pattern in FILES for path in data_dir.glob(pattern)):
-        with suppress(OSError):  # of another user's
+        with suppress(OSError):  # another user's file
             path.chmod(0o600)
 
 
 @contextmanager
 def _locked(data_dir: Path) -> Iterator[TextIO]:
-    """One stack a data directory, which is made if it is not there."""
+    """Allow one stack per data directory, which is created if it does not exist."""
     try:
-        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)  # what is in it is people's, here too
-        lock = (data_dir / LOCK_FILE).open("a+")  # not "w", which would empty the lock of the one that runs
+        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)  # it holds customers' messages
+        lock = (data_dir / LOCK_FILE).open("a+")  # not "w", which would empty the lock file of a running stack
     except OSError as error:
         raise click.ClickException(f"Cannot write to {data_dir}: {error.strerror}.") from error
     with lock:
@@ -473,7 +476,7 @@ def _locked(data_dir: Path) -> Iterator[TextIO]:
 
 
 def _lock(lock: TextIO) -> bool:
-    """A command that looks whether a stack runs holds the lock too, for a moment."""
+    """Take the lock. Retry: a command that checks whether a stack runs also holds the lock for a moment."""
     deadline = time.monotonic() + LOCK_SECONDS
     while True:
         try:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 STACK_FILE = "stack.json"
 LAST_FILE = "last.json"
-"""Which store the last stack kept its records in, and how it is reached where it did not end with the stack."""
+"""Which store the last stack kept its records in, and its address if its server did not end with the stack."""
 
 LOCK_FILE = "lock"
 LOG_FILE = "logs.jsonl"
@@ -13,8 +13,8 @@ SQLITE_FILE = "pombo.sqlite"
 
 
 def is_running(data_dir: Path) -> bool:
-    """Whether a stack has its data there now. It holds a lock, which ends with its process however that ends;
-    stack.json is left behind by one that was killed.
+    """Whether a stack runs on this directory. It holds a lock, which ends with its process in any case; a killed stack
+    leaves stack.json behind.
     """
     try:
         with (data_dir / LOCK_FILE).open() as lock:

@@ -1,6 +1,4 @@
-"""The terminal: what a program shows to a person, whatever the encoding and the colours of the place it is shown in;
-and what a person has typed there.
-"""
+"""The terminal: text that a program shows there, whatever its encoding and colours, and arguments that a user types."""
 
 import codecs
 import io
@@ -16,11 +14,11 @@ from typing import Any
 import click
 
 ASCII = "pombo_ascii"
-"""ASCII under a name of ours: click writes UTF-8 to a stream that says it is ASCII."""
+"""ASCII under a different name: click writes UTF-8 to a stream that says it is ASCII."""
 
 
 def begin(program: str) -> list[str]:
-    """Make the terminal ready, and give the arguments of the program as text. Call it before anything is printed.
+    """Prepare the terminal, and return the program's arguments as text. Call it before anything is printed.
 
     Ends the program with a sentence and exit code 2 if an argument is not text.
     """
@@ -42,15 +40,15 @@ def prepare() -> None:
 
 
 def as_json(value: Any) -> str:
-    """The value as JSON on one line, for standard output: escaped ASCII unless UTF-8 is shown there."""
+    """The value as JSON on one line, for standard output: escaped ASCII unless the output can show UTF-8."""
     text = json.dumps(value, ensure_ascii=False)
     return text if _is_utf8(sys.stdout) and _is_text(text) else json.dumps(value)
 
 
 def styled(text: str, **look: Any) -> str:
-    """The text in colours, where they are wanted: NO_COLOR (https://no-color.org) or a dumb terminal refuses them.
+    """The text in colours, unless NO_COLOR (https://no-color.org) or a dumb terminal refuses them.
 
-    click removes them where the output is no terminal.
+    click removes them if the output is not a terminal.
     """
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return text
@@ -58,27 +56,27 @@ def styled(text: str, **look: Any) -> str:
 
 
 def plain(text: str) -> str:
-    """A text on one line, with its control characters spelled out: a customer's must not steer a terminal, nor forge
-    a line of what is printed.
+    """A text on one line, with its control characters spelled out: a customer's text must not control the terminal or
+    forge a line of the output.
     """
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table. `least`: how many characters it may be cut to; None: it is shown in full."""
+    """A column of a table. `least`: how many characters it may be cut to; None: it is never cut."""
 
     title: str
     least: int | None = None
 
 
 LEAST_ID = 9
-"""For a column of ids: 8 characters name one, and the ellipsis says that there are more."""
+"""For a column of ids: 8 characters identify one, and the ellipsis shows that it was cut."""
 
 
 def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int | None = None) -> Iterator[str]:
-    """The rows under their titles. On a terminal long cells are cut so that a line fits it; `width`: that of another
-    place. In a file or a pipe nothing is cut.
+    """The rows under their titles. On a terminal long cells are cut so that a line fits; `width` sets another width. In
+    a file or a pipe nothing is cut.
     """
     width = _width() if width is None else width
     lines = [[column.title for column in columns], *rows]
@@ -93,14 +91,12 @@ _GAP = "  "
 
 
 def _width() -> int | None:
-    """Of the terminal in characters; None where standard output is no terminal."""
+    """The terminal's width in characters; None if standard output is not a terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def _fitted(columns: Sequence[Column], widths: Sequence[int], room: int) -> list[int]:
-    """The widest columns give up what is too much, down to the least of each. What does not fit even so is wrapped by
-    the terminal.
-    """
+    """Shrink the widest columns, down to the least of each. If that is not enough, the terminal wraps the lines."""
     fitted = list(widths)
     while sum(fitted) > room:
         spare = [
@@ -115,7 +111,7 @@ def _fitted(columns: Sequence[Column], widths: Sequence[int], room: int) -> list
 
 
 def _padded(cell: str, wide: int) -> str:
-    """The cell in so many characters of a terminal; an ellipsis stands for what is cut."""
+    """The cell, this many characters wide on a terminal; an ellipsis replaces what is cut."""
     if _cells(cell) > wide:
         ellipsis = "…" if _shows("…") else "..."
         while cell and _cells(cell) + len(ellipsis) > wide:
@@ -125,7 +121,7 @@ def _padded(cell: str, wide: int) -> str:
 
 
 def _cells(text: str) -> int:
-    """How wide a terminal shows it: an ideograph or an emoji takes two characters' room, an accent of its own none."""
+    """A text's width on a terminal: an ideograph or an emoji takes two columns, a combining accent none."""
     return sum(
         0
         if unicodedata.combining(c) or unicodedata.category(c) == "Mn"
@@ -135,7 +131,7 @@ def _cells(text: str) -> int:
 
 
 def _shows(text: str) -> bool:
-    """Whether standard output has these characters."""
+    """Whether standard output can encode these characters."""
     try:
         text.encode(getattr(sys.stdout, "encoding", None) or "ascii")
     except UnicodeError:
@@ -144,14 +140,14 @@ def _shows(text: str) -> bool:
 
 
 def native(text: str) -> str:
-    """An argument in the form in which the system takes paths and environment variables. It differs from the text only
+    """An argument in the form that the system takes paths and environment variables in. It differs from the text only
     in a locale that cannot express it.
     """
     return os.fsdecode(text.encode())
 
 
 class FilePath(click.Path):
-    """A path among the arguments."""
+    """A path as an argument."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return super().convert(native(value) if isinstance(value, str) else value, param, ctx)
@@ -163,7 +159,7 @@ def _decoded(word: str) -> str:
 
 
 def _is_text(text: str) -> bool:
-    """Whether no surrogate is in it: half a character, or a byte that Python could not read."""
+    """Whether it contains no surrogate: half a character, or a byte that Python could not decode."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
@@ -196,10 +192,10 @@ class WrongSettings(click.ClickException):
 
 
 def step(sentence: str) -> None:
-    """Say what is being done."""
+    """Print what is being done."""
     click.echo(styled("• ", fg="cyan") + sentence)
 
 
 def shout(sentence: str) -> str:
-    """The sentence as one that must not be overlooked."""
+    """The sentence, styled so that it is not overlooked."""
     return styled(sentence, fg="red", bold=True)

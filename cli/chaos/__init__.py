@@ -1,1 +1,1 @@
-"""The chaos run: many messages through the whole stack while all of it is being broken, and an account of each."""
+"""The chaos run: send many messages through the whole stack, inject faults everywhere, account for each message."""

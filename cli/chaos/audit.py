@@ -1,6 +1,6 @@
-"""The audit of a chaos run: the fate of every message, counted, and the first bad ones.
+"""The audit of a chaos run: it counts the fate of every message and keeps the first bad ones.
 
-Pure: the ledger, the records and what the logs know come in.
+Pure: its inputs are the ledger, the records and a summary of the logs.
 """
 
 from collections import Counter
@@ -23,12 +23,12 @@ from shared.domain.identity import message_event_id, outbound_key
 from shared.domain.record import Delivery, State
 
 FINDINGS_KEPT = 20
-"""Of bad messages; a run that finds more is not understood by reading on."""
+"""Bad messages that the audit keeps. Reading more of them does not help to understand a run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A bad message, in a sentence. `key` is its record's; None where the ledger's entry names none."""
+    """A bad message, in a sentence. `key` is the key of its record; None if the ledger's entry names no record."""
 
     fate: Fate
     key: str | None
@@ -44,7 +44,7 @@ class Audit:
     reasons: Counter[str] = field(default_factory=Counter)
     doubted: int = 0
     on_their_way: int = 0
-    """Messages received of which something is still open in a run that was ended early."""
+    """Messages received that still had an open record when the run was stopped early."""
     findings: list[Finding] = field(default_factory=list)
 
     @property
@@ -58,13 +58,13 @@ class Audit:
 
 
 Read = Callable[[str], Delivery | None]
-"""The record under a key."""
+"""Reads the record under a key."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditInputs:
-    """What an account is taken from. `ledger` by the key that each entry echoes, in order; `refused`: contacts to whom
-    nothing can be delivered; `evidence` of what was sent twice.
+    """What the audit judges. `ledger` is grouped by the key that each entry echoes, in order. `refused`: contacts whom
+    WhatsApp never delivers to. `evidence`: from the logs, about messages that were sent twice.
     """
 
     ledger: Mapping[str | None, Sequence[LedgerEntry]]
@@ -73,7 +73,7 @@ class AuditInputs:
     rules: Rules
     evidence: Mapping[str, Evidence] = field(default_factory=dict)
     ended_at: datetime | None = None
-    """When the run was ended, if before it was quiet: what was still on its way then is not judged."""
+    """When the run was stopped, if before it became quiet. The audit does not judge what was open then."""
 
 
 def by_key(ledger: Iterable[LedgerEntry]) -> dict[str | None, list[LedgerEntry]]:
@@ -114,7 +114,7 @@ def audit(sent: Iterable[Inbound], inputs: AuditInputs) -> Audit:
 
 
 def _was_on_its_way(event: Delivery | None, keys: Sequence[str], at: datetime, read: Read) -> bool:
-    """Whether anything of a message was open then; the ledger is as it was at that time."""
+    """Whether any record of a message was open at that time; the ledger is as it was then."""
     if event is None or not event.final:
         return True
     ends = [event, *filter(None, map(read, keys[: event.plan_size or 0]))]
@@ -122,7 +122,7 @@ def _was_on_its_way(event: Delivery | None, keys: Sequence[str], at: datetime, r
 
 
 def _judge_replies(account: Audit, inbound: Inbound, keys: Sequence[str], inputs: AuditInputs) -> None:
-    """In the order of the plan: each is handed over for the first time after those before it were. A replayed one may
+    """Check the order of the plan: the first send of each reply must come after its predecessors. A replayed reply may
     come after its successors.
     """
     last = -1

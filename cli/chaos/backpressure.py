@@ -3,12 +3,12 @@
 import threading
 
 OPEN_AT_MOST = 1000
-"""Records and webhooks. More are in nobody's hands, and with every kill the next one finds less done."""
+"""Records and webhooks. With more of them waiting for a worker, every kill finds less work done."""
 
 OPEN_AGAIN = 300
 
 LONGEST = 180.0
-"""Seconds. What is open after that is stuck. The account finds it at the end, and the run goes on without it."""
+"""Seconds. What is open after that is stuck: the run goes on without it, and the audit finds it at the end."""
 
 
 class Backpressure:
@@ -25,7 +25,7 @@ class Backpressure:
         return not self._may_go_on.is_set()
 
     def look(self, still_open: int | None, now: float) -> None:
-        """So many are open; None, while the store cannot be asked, changes nothing. `now` in seconds."""
+        """Take in a count of open work; None (the store did not answer) changes nothing. `now` is in seconds."""
         if self.is_paused and now - self._since > LONGEST:
             self._stuck = still_open or self._stuck
             self._may_go_on.set()
@@ -38,5 +38,5 @@ class Backpressure:
             self._may_go_on.set()
 
     def wait(self, seconds: float) -> bool:
-        """For its end, so long at most; whether it is over."""
+        """Wait until the pause ends, at most `seconds`; return whether it has ended."""
         return self._may_go_on.wait(seconds)

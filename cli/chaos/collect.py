@@ -14,26 +14,26 @@ from cli.chaos.run_settings import RunSettings
 from cli.chaos.running_stack import RunningStack
 
 TIMELINES = 5
-"""Of bad messages."""
+"""Bad messages whose timelines are collected."""
 
 
 def close(
-    run_settings: RunSettings, plan: Plan, running_stack: RunningStack, trouble: FaultInjector, end: End
+    run_settings: RunSettings, plan: Plan, running_stack: RunningStack, injector: FaultInjector, end: End
 ) -> Result:
-    """Everything that a run found."""
+    """Collect everything that a run found."""
     ledger = by_key(entries(running_stack.control.get("ledger")))
     told = read_logs(running_stack.data_dir, {key for key, found in ledger.items() if key and len(found) > 1})
     rules = Rules(running_stack.running.phone_number_id, run_settings.policy, run_settings.limits.doubt_window)
     inputs = AuditInputs(ledger, running_stack.read, plan.refused, rules, told.evidence, end.early)
     account = audit(islice(plan.messages, end.sent), inputs)
     made = running_stack.control.get("faults/made")
-    kills = {name: trouble.dealt[Action.KILL, name] for name in run_settings.killed}
+    kills = {name: injector.injected[Action.KILL, name] for name in run_settings.killed}
     interrupted, twice = sum(told.interrupted.values()), made.get("task duplicate", 0)
     outages = made.get("provider unreachable", 0)
     return Result(
         run_settings=run_settings,
         end=end,
-        dealt=trouble.dealt,
+        injected=injector.injected,
         swallowed=running_stack.parts.proxy.swallowed if running_stack.parts.proxy else 0,
         made=made,
         account=account,

@@ -1,4 +1,4 @@
-"""Drain: wait until nothing is open, neither a record nor a webhook nor a task in a queue."""
+"""Drain: wait until no record and no webhook is open and no task is in a queue."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -20,25 +20,26 @@ PAGE = 1000
 LOOK_EVERY = 0.5
 
 STANDSTILL_SECONDS = 2400.0
-"""In which nothing changed and no fault was met, before TIME_SCALE divides it: then it will never be quiet. It is twice
-as long as a queue's longest backoff, or as an outage and the longest wait that follows it. A fault that is met changes
-no record, and may be followed by such a wait again.
+"""Without a change or a fault that hit something; after that the run never becomes quiet. TIME_SCALE divides it. It is
+twice as long as a queue's longest backoff, or as an outage and the longest wait after it. A fault that hits something
+changes no record, but such a wait may follow it.
 """
 
 TASKS_SECONDS = 900.0
-"""Likewise, for tasks of records that are final: they change nothing, and may wait out a queue's backoff."""
+"""The same for tasks of final records: they change nothing, and may wait for a queue's backoff."""
 
 HURRY_EVERY = 5.0
-"""Seconds. WhatsApp delivers again after ever longer waits, days in the end. Nothing is proven by sitting them out, and
-whatever is to come with them, a receipt above all, would come after every doubt."""
+"""Seconds. WhatsApp redelivers after ever longer waits, up to days. Waiting for those proves nothing, and a receipt
+that came with them would come after every doubt has ended.
+"""
 
 SECONDS_LEAST = 90.0
-"""Of the machine's time, for both: starting anew does not scale."""
+"""Real seconds, the least for both: TIME_SCALE does not shorten a process's start."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenWork:
-    """What is still open. None: the store could not be asked just now."""
+    """What is still open. None: the store did not answer."""
 
     records: int | None
     webhooks: int
@@ -57,7 +58,7 @@ class OpenWork:
 
 
 class DrainWatch:
-    """Looks at what is open. `environment` is the stack's."""
+    """Observes the open work. `environment` is the stack's."""
 
     def __init__(
         self,
@@ -72,7 +73,7 @@ class DrainWatch:
         self._hurried = 0.0
 
     def look(self) -> OpenWork:
-        """What is open now. What failed is not left to wait for long."""
+        """Count what is open now. Failed webhooks are redelivered soon."""
         if time.monotonic() - self._hurried > HURRY_EVERY:
             self.control.post("webhooks", {})
             self._hurried = time.monotonic()
@@ -83,7 +84,7 @@ class DrainWatch:
         return OpenWork(sum(counts.get(state, 0) for state in OPEN_STATES), self.control.get("webhooks")["pending"])
 
     def wait(self, tell: Callable[[str], None]) -> tuple[bool, int | None]:
-        """Whether it became quiet, and how many tasks are left then, None where the emulator does not answer."""
+        """Whether it became quiet, and how many tasks are left; None if the emulator does not answer."""
         last, changed = None, time.monotonic()
         while not (backlog := self.look()).is_over:
             seen = (backlog, self.faults.owed())
@@ -103,7 +104,7 @@ class DrainWatch:
         return max(SECONDS_LEAST, seconds / self.time_scale)
 
     def tasks(self) -> int | None:
-        """How many there are in all queues; None where the emulator does not answer, as one that was just killed."""
+        """How many tasks are in all queues; None if the emulator does not answer, for example just after a kill."""
         environment = self.environment
         parent = f"projects/{environment['GOOGLE_CLOUD_PROJECT']}/locations/{environment['CLOUD_TASKS_LOCATION']}"
         address = environment["CLOUD_TASKS_EMULATOR_HOST"]

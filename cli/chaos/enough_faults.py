@@ -1,29 +1,29 @@
-"""The proof that a run was rough enough to prove anything."""
+"""The proof that a run met enough faults to prove anything."""
 
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 WHOLE = 3000
-"""Messages of a run of which all is asked; a shorter one has to show its share of it."""
+"""Messages of a run that must reach every number in full; a shorter run must reach its share."""
 
 LONG = 1000
-"""Messages from which on chance brings every kind of trouble often enough."""
+"""From this many messages on, chance brings enough faults of every kind."""
 
 LEAST = 30
-"""Messages that are enough to prove something: fewer are over before each kind of trouble has met one."""
+"""The fewest messages that prove something: a shorter run ends before each kind of fault has hit one."""
 
 KILLS, INTERRUPTED, IN_DOUBT, TWICE = 20, 200, 50, 100
 
 
 def is_short(messages: int) -> bool:
-    """Whether a run needs help to prove something, and is long enough for it."""
+    """Whether chance alone is not enough for a run of this length, but a run of this length can prove something."""
     return LEAST <= messages < LONG
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """One number that a run has to reach."""
+    """A number that a run must reach."""
 
     what: str
     found: int
@@ -35,14 +35,14 @@ class Need:
 
 
 def share(number: int, messages: int) -> int:
-    """What is asked of a run of so many messages where `number` is asked of a whole one."""
+    """What a run of this many messages must reach if a whole run must reach `number`."""
     return math.ceil(number * min(1.0, messages / WHOLE))
 
 
 def needs(
     messages: int, kills: Mapping[str, int], interrupted: int, in_doubt: int, twice: int, outages: int
 ) -> Iterator[Need]:
-    """`kills` has every process that the run kills."""
+    """`kills` holds every process that the run kills."""
     for name, count in kills.items():
         yield Need(f"kills of {name}", count, share(KILLS, messages))
     yield Need("attempts interrupted", interrupted, share(INTERRUPTED, messages))

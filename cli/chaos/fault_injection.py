@@ -1,4 +1,4 @@
-"""Fault injection: each fault of the schedule is injected at its time, and counted if it hit something."""
+"""Fault injection: inject each fault of the schedule at its time, and count it if it hit something."""
 
 import heapq
 import os
@@ -21,19 +21,19 @@ from local.ports import LOOPBACK
 from local.whatsapp.graph_api import MET_BY_CALLS
 
 OPEN_FAULTS_AT_MOST = 30
-"""Faults that wait for somebody to meet them: were there more, whoever comes after a standstill would meet them all."""
+"""Faults that may wait in the simulator: with more, the first process after a standstill would meet all of them."""
 
 LOOK_EVERY = 0.25
-"""Seconds between two looks at who is up, and until a kill is tried again whose target was not."""
+"""Seconds between two checks of which processes are up, and before a kill is retried whose target was down."""
 
 UP_SECONDS = 2.0
-"""How long a process has to have been up for a kill, and as long as it was down before: on a slow machine too something
-shall get done in between, or nothing could be interrupted."""
+"""A process must have been up this long before a kill, and at least as long as it was down before. Even on a slow
+machine it then has work under way that the kill can interrupt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What can be hit: the current pids, the ports that each process answers on, and the proxy before the store."""
+    """The targets: the current pids, the ports that each process answers on, and the proxy before the store."""
 
     pids: Callable[[], Mapping[str, int | None]]
     ports: Mapping[str, int]
@@ -46,19 +46,19 @@ class Parts:
 class _Due:
     at: float
     place: int
-    deal: Callable[[], None] = field(compare=False)
+    inject: Callable[[], None] = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class _Up:
-    """A process takes connections, since then; for so long it is spared."""
+    """A process that accepts connections since `since`; it is not killed for the first `spared` seconds."""
 
     since: float
     spared: float
 
 
 class FaultInjector:
-    """Runs in a thread of its own. An outage that it began ends by its own time. `dealt` counts by kind and target."""
+    """Runs in a separate thread. An outage that it began ends by its own time. `injected` counts by kind and target."""
 
     def __init__(self, parts: Parts, schedule: Iterator[Disruption], backpressure: Backpressure) -> None:
         self._parts = parts
@@ -69,36 +69,36 @@ class FaultInjector:
         self._began = 0.0
         self._up: dict[str, _Up] = {}
         self._down_since: dict[str, float] = {}
-        self._awaited: set[str] = set()  # targets of a kill that waits until they are up; a second one is dropped
-        self.dealt: Counter[tuple[Action, str]] = Counter()
+        self._awaited: set[str] = set()  # targets of a kill that waits until they are up; a second kill is dropped
+        self.injected: Counter[tuple[Action, str]] = Counter()
 
     def run(self, over: threading.Event) -> None:
-        """Deal blows until it is over; then whatever stands still goes on."""
+        """Inject faults until `over` is set; then resume every stalled process."""
         self._began = time.monotonic()
-        self._next_blow()
+        self._next_disruption()
         self._look()
         try:
             while not over.wait(max(0.0, self._due[0].at - self._now())):
-                heapq.heappop(self._due).deal()
+                heapq.heappop(self._due).inject()
         finally:
             self._undo_all()
 
     def _now(self) -> float:
         return time.monotonic() - self._began
 
-    def _later(self, at: float, deal: Callable[[], None]) -> None:
-        heapq.heappush(self._due, _Due(at, next(self._place), deal))
+    def _later(self, at: float, inject: Callable[[], None]) -> None:
+        heapq.heappush(self._due, _Due(at, next(self._place), inject))
 
-    def _next_blow(self) -> None:
+    def _next_disruption(self) -> None:
         disruption = next(self._schedule)
 
-        def deal() -> None:
-            self._next_blow()
-            self._deal(disruption)
+        def inject() -> None:
+            self._next_disruption()
+            self._inject(disruption)
 
-        self._later(disruption.at, deal)
+        self._later(disruption.at, inject)
 
-    def _deal(self, disruption: Disruption) -> None:
+    def _inject(self, disruption: Disruption) -> None:
         match disruption.kind:
             case Action.KILL:
                 self._kill(disruption)
@@ -107,7 +107,7 @@ class FaultInjector:
             case Action.FAULT:
                 self._fault(disruption)
             case _:
-                self._strike(disruption)
+                self._break_store(disruption)
 
     def _kill(self, disruption: Disruption) -> None:
         if not self._backpressure.is_paused and disruption.target not in self._awaited:
@@ -125,13 +125,13 @@ class FaultInjector:
             if pid := pids[name]:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-                    self.dealt[Action.KILL, name] += 1
+                    self.injected[Action.KILL, name] += 1
             self._is_down(name)
 
     def _stall(self, disruption: Disruption) -> None:
         if pid := self._parts.pids()[disruption.target]:
-            self.dealt[Action.STALL, disruption.target] += 1
-            with self._parts.faults.held():  # which the simulator writes too, and it shall go on
+            self.injected[Action.STALL, disruption.target] += 1
+            with self._parts.faults.held():  # a stopped process must not hold this lock: the simulator needs it
                 _signal(pid, signal.SIGSTOP)
             self._later(self._now() + disruption.seconds, lambda: _signal(pid, signal.SIGCONT))
 
@@ -140,12 +140,12 @@ class FaultInjector:
         if len(waiting) < OPEN_FAULTS_AT_MOST or disruption.target == "provider":
             self._parts.control.post("faults", disruption.fault)
 
-    def _strike(self, disruption: Disruption) -> None:
-        """At the way to the store. One strike at a time: the end of one would end the other."""
+    def _break_store(self, disruption: Disruption) -> None:
+        """Break the connection to the store. One fault at a time: the end of one would end the other."""
         proxy = self._parts.proxy
         if proxy is None or not proxy.is_open:
             return
-        self.dealt[disruption.kind, disruption.target] += 1
+        self.injected[disruption.kind, disruption.target] += 1
         match disruption.kind:
             case Action.SWALLOW:
                 proxy.swallow_next_answer()
@@ -185,11 +185,11 @@ class FaultInjector:
         if self._parts.proxy:
             self._parts.proxy.swallow_no_more()
             self._parts.proxy.restore()
-        # Each of them would meet a probe of the circuit breaker, which follows the last one after its longest wait.
+        # Each of them would meet a probe of the circuit breaker, which comes only after the breaker's longest wait.
         self._parts.faults.withdraw("provider", MET_BY_CALLS)
 
 
 def _signal(pid: int, number: signal.Signals) -> None:
-    """To the process and those it started: each child of the stack leads a group of its own."""
+    """Signal the process and its children: each child of the stack leads its own process group."""
     with suppress(ProcessLookupError):
         os.killpg(pid, number)

@@ -11,7 +11,7 @@ from typing import Any
 from local.services import SERVICES
 
 KILLED = (*SERVICES, "tasks")
-"""The processes that every run kills; a store's own server with them, if it keeps its data."""
+"""The processes that every run kills. If a store's own server keeps its data, the run kills it too."""
 
 STORE = "store"
 TOGETHER = "+".join(KILLED)
@@ -22,19 +22,19 @@ TASK_TWICE: Mapping[str, Any] = {"on": "task", "kind": "duplicate", "times": 3}
 
 
 class Action(StrEnum):
-    """What a blow does to its target."""
+    """What a disruption does to its target."""
 
-    KILL = auto()  # SIGKILL; it is started again at once
-    STALL = auto()  # SIGSTOP for a while, longer than a lease too
-    CUT = auto()  # every connection to the store is closed, each new one at once
-    SILENCE = auto()  # connections to the store hold, and nothing arrives
-    SWALLOW = auto()  # the store does what it was asked, and its answer is lost
+    KILL = auto()  # SIGKILL; the stack restarts it at once
+    STALL = auto()  # SIGSTOP for a while, sometimes longer than a lease
+    CUT = auto()  # every connection to the store is closed, and each new one at once
+    SILENCE = auto()  # connections to the store stay open, but nothing arrives
+    SWALLOW = auto()  # the store does what it was asked, but its answer is lost
     FAULT = auto()  # the simulator or the queue misbehaves
 
 
 @dataclass(frozen=True, slots=True)
 class Disruption:
-    """One blow, `at` so long after the start; what lasts does so for `seconds`."""
+    """One fault to inject, `at` seconds after the start; one that lasts does so for `seconds`."""
 
     at: float
     kind: Action
@@ -45,11 +45,12 @@ class Disruption:
 
 @dataclass(frozen=True, slots=True)
 class FaultRates:
-    """How rough it is. `kill_every`: the mean time between two kills of one process; `fault_every` likewise. A lease of
-    an outbound message takes `lease`, a doubt `doubt`. `server`: the store has one, which `keeps` its data or not.
-    `owed_every`: the time between two of the faults that the proof of a short run asks for, which chance might leave
-    out; 0: chance alone decides. `loses_tasks`: the queue does, which only a sweep makes good. An outage of WhatsApp
-    takes `outage`, and the first one begins in the first half of `length`, which is that of the run; 0: there is none.
+    """How often faults are injected. `kill_every`: the mean time between two kills of one process; `fault_every`
+    likewise. `lease`: the lease of an outbound message. `doubt`: how long a doubt lasts. `server`: the store has a
+    server, which keeps its data if `keeps`. `owed_every`: the time between two faults that the proof of a short run
+    needs, which chance might leave out; 0: chance alone decides. `loses_tasks`: the queue loses tasks, which only a
+    sweep repairs. `outage`: how long an outage of WhatsApp lasts; the first begins in the first half of `length`, the
+    length of the run; 0: no outage.
     """
 
     kill_every: float
@@ -66,7 +67,7 @@ class FaultRates:
 
 
 def disruptions(seed: int, rates: FaultRates) -> Iterator[Disruption]:
-    """In the order of their times, without end."""
+    """An endless sequence, in the order of their times."""
     killed = [*KILLED, *([STORE] if rates.server and rates.keeps else [])]
     rows = [_row(f"{seed} kill {name}", rates.kill_every, _kill(name)) for name in killed]
     rows.append(_row(f"{seed} kill all", rates.kill_every * 6, _kill(TOGETHER)))
@@ -96,13 +97,13 @@ def _row(seed: str, every: float, make: Make) -> Iterator[Disruption]:
 
 
 def _owed(every: float) -> Iterator[Disruption]:
-    """Lost answers of sends and tasks delivered twice, in turn."""
+    """Lost answers of sends and duplicated tasks, in turn."""
     for number, fault in enumerate(itertools.cycle((LOST_ANSWER, TASK_TWICE))):
         yield Disruption(every * (number + 0.5), Action.FAULT, str(fault["on"]), fault=fault)
 
 
 def _outages(seed: str, rates: FaultRates) -> Iterator[Disruption]:
-    """WhatsApp cannot be reached at all, each time for as long as eight attempts would take, and a little longer."""
+    """WhatsApp cannot be reached, each time for a little longer than eight attempts would take."""
     chance = random.Random(seed)
     at = rates.length * chance.uniform(0.1, 0.5)
     while True:
@@ -116,7 +117,7 @@ def _kill(name: str) -> Make:
 
 
 def _stall(name: str, lease: float) -> Make:
-    """Now shorter than a lease, now longer: a worker that stood still may not send any more."""
+    """Shorter or longer than a lease: a worker that stalled past its lease must not send."""
     return lambda chance, at: Disruption(at, Action.STALL, name, chance.uniform(0.1, 1.4) * lease)
 
 
@@ -138,8 +139,8 @@ def _fault(rates: FaultRates) -> Make:
 
 
 def _menu(rates: FaultRates) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Faults by weight. The answers that are lost without a message being taken are few: two of them in a row end a
-    message in doubt, rightly, and prove nothing.
+    """Faults by weight. Answers that are lost without a message being accepted are rare: two in a row rightly end a
+    message in doubt, and prove nothing.
     """
     lost: Sequence[Mapping[str, Any]] = ({"status": 500}, {"code": 131000, "status": 500}, {"code": 1})
     refused: Sequence[Mapping[str, Any]] = (
@@ -152,7 +153,7 @@ def _menu(rates: FaultRates) -> Iterator[tuple[int, Mapping[str, Any]]]:
     yield 1, {"on": "provider", "kind": "hang", "longest": rates.lease / 2}
     yield 9, LOST_ANSWER
     yield 4, {"on": "send", "kind": "slow", "longest": rates.lease / 4}
-    yield 8, {"on": "send", "kind": "slow", "longest": rates.lease / 12, "times": 3}  # within its time, for a kill
+    yield 8, {"on": "send", "kind": "slow", "longest": rates.lease / 12, "times": 3}  # within its timeout, for a kill
     yield 1, {"on": "send", "kind": "drop"}
     yield 1, {"on": "send", "kind": "refuse"}
     yield from ((1, {"on": "send", "kind": "error", **how}) for how in (*lost, *refused))

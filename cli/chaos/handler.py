@@ -1,4 +1,4 @@
-"""The handler of a chaos run does what the message's script says: it waits, raises, and gives its replies."""
+"""The handler of a chaos run: it does what the message's script says. It waits, raises, and returns replies."""
 
 import os
 import time
@@ -9,19 +9,19 @@ from cli.chaos.message_script import Script
 from pombo import Message, OutboundMessage
 
 TRIES = "CHAOS_TRIES"
-"""The variable that names a directory for the tries of what raises: they outlive a killed process."""
+"""The variable that names a directory with one file of attempts per message: they survive a kill of the process."""
 
 
 HANDLER = f"{__name__}:handle"
-"""As the variable of that name wants it."""
+"""The value for the variable HANDLER."""
 
 
 class AsPlanned(Exception):
-    """What the script asked for."""
+    """The exception that a script asks for."""
 
 
 def handle(message: Message) -> Iterator[OutboundMessage]:
-    """A generator: it may break after its first reply, and then nothing of it may be sent."""
+    """A generator, so it may raise after its first reply; then Pombo must send none of its replies."""
     script = Script.of(message.text or "")
     time.sleep(script.milliseconds / 1000)
     fails = script.raises is None or (script.raises > 0 and _tries(script.number) <= script.raises)
@@ -32,7 +32,7 @@ def handle(message: Message) -> Iterator[OutboundMessage]:
 
 
 def _tries(number: int) -> int:
-    """How often this message has been tried, this time included. Of tries that a kill cut short, all that began."""
+    """How often this message was attempted, this attempt included. Counts attempts that a kill cut short."""
     tries = os.open(Path(os.environ[TRIES]) / str(number), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         os.write(tries, b".")

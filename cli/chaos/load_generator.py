@@ -1,4 +1,4 @@
-"""The load generator sends the plan's messages, each in its webhook and at its time."""
+"""The load generator: send the plan's messages, each in its webhook and at its time."""
 
 import threading
 import time
@@ -9,14 +9,14 @@ from cli.chaos.plan import WebhookBatch
 from cli.chaos.simulator_control import SimulatorControl
 
 WAITING_AT_MOST = 500
-"""Webhooks that wait in the simulator before the load generator pauses: this machine is slower than the plan."""
+"""If more webhooks wait in the simulator, the load generator pauses: this machine is slower than the plan."""
 
 LOOK_EVERY = 0.5
-"""Seconds between two looks at what waits there."""
+"""Seconds between two checks of how many wait there."""
 
 
 class LoadGenerator:
-    """Runs in a thread of its own; `sent` counts messages, each once."""
+    """Runs in a separate thread; `sent` counts each message once."""
 
     def __init__(self, batches: Sequence[WebhookBatch], control: SimulatorControl, backpressure: Backpressure) -> None:
         self._batches = batches
@@ -25,7 +25,7 @@ class LoadGenerator:
         self.sent = 0
 
     def run(self, over: threading.Event) -> None:
-        """Until all are sent, or until it is over."""
+        """Send until all messages are sent, or until `over` is set."""
         began = time.monotonic()
         looked = 0.0
         for batch in self._batches:

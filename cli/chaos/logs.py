@@ -1,4 +1,4 @@
-"""The log lines of a chaos run, read once: what they count, what should not be there, and what they know of doubts."""
+"""The log lines of a chaos run, read once: event counts, unexpected lines, and what they say about doubts."""
 
 import json
 import re
@@ -14,16 +14,16 @@ from cli.chaos.message_script import CANARY
 from shared.config import LOCAL_SECRETS
 
 OF_PEOPLE = r"(?<![0-9a-zA-Z])\+?1555\d{7}(?![0-9a-zA-Z])|wamid\.|US\.\d{10}"
-"""The numbers and ids of invented people, and those of their messages."""
+"""The numbers and ids of the simulated customers, and the ids of their messages."""
 
 PRIVATE = re.compile("|".join((OF_PEOPLE, *map(re.escape, (CANARY, *LOCAL_SECRETS.values())))))
-"""Of the run's own data: what no log line may hold."""
+"""Data of the run that no log line may hold."""
 
 UNAVAILABLE = ("store_unavailable", "queue_unavailable")
-"""The reasons for which something may go wrong unexpectedly: what is away was taken away."""
+"""Reasons that explain an otherwise unexpected failure: the run itself took the part away."""
 
 BROKEN = ("IncompleteReadError", "ConnectionResetError", "BrokenPipeError", "EOFError")
-"""How a webhook's connection ends if the service is killed while it works on it; never opened is another matter."""
+"""How a webhook's connection ends if the service is killed while it handles it; not if it never connected."""
 
 STRAYS_KEPT = 5
 RECEIPTS = frozenset({"receipt_applied", "receipt_failed"})
@@ -32,8 +32,8 @@ UNREAD = "unread"
 
 @dataclass
 class LogSummary:
-    """What the logs tell. `strays` are lines that should not be; `interrupted` counts requests whose connection broke
-    after they had been sent, and attempts that the emulator's own end cut short.
+    """A summary of the logs. `strays` are lines that should not exist. `interrupted` counts requests whose connection
+    broke after they had been sent, and attempts that ended because the emulator ended.
     """
 
     events: Counter[str] = field(default_factory=Counter)
@@ -44,7 +44,7 @@ class LogSummary:
 
 
 def read_logs(data_dir: Path, doubled: Collection[str]) -> LogSummary:
-    """All lines of all processes. `doubled`: the keys of which more is asked."""
+    """Read all lines of all processes. `doubled`: the keys for which evidence is collected."""
     told = LogSummary()
     with (data_dir / "logs.jsonl").open(encoding="utf-8", errors="replace") as lines:
         _read(lines, doubled, told)
@@ -83,7 +83,7 @@ def _stray(told: LogSummary, text: str) -> None:
 
 
 def _interrupted(event: str, line: Mapping[str, Any]) -> dict[str, int]:
-    """By whose request it was."""
+    """Interrupted requests by who sent them."""
     if event == "attempt_failed" and line.get("broken"):
         return {"tasks": 1}
     if event == "webhook_failed" and line.get("error") in BROKEN:

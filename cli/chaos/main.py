@@ -1,4 +1,4 @@
-"""The command around a chaos run: its directory, its words, its exit code."""
+"""The command around a chaos run: its directory, its output, its exit code."""
 
 import os
 import random
@@ -24,7 +24,7 @@ from shared.domain.limits import DoubtPolicy
 
 SECONDS_LEAST = 30
 MESSAGES_A_SECOND = 10
-"""What a machine of two cores keeps up with while its processes are killed under it."""
+"""Messages per second that a machine of two cores sustains while its processes are killed."""
 
 MESSAGES_A_CONTACT = 5
 
@@ -43,7 +43,7 @@ def run(
     data_dir: Path | None,
     as_json: bool,
 ) -> None:
-    """Make the run, print what it found, and exit."""
+    """Run, print the result, and exit."""
     seconds = seconds or max(SECONDS_LEAST, messages / MESSAGES_A_SECOND)
     order = PlanSettings(
         messages=messages,
@@ -97,7 +97,7 @@ def _directory(store: str, data_dir: Path | None) -> Path:
 
 
 def again(run_settings: RunSettings) -> str:
-    """The command that makes the same run."""
+    """The command that repeats the run."""
     order = run_settings.order
     words = (
         f"{invocation.program()} chaos",

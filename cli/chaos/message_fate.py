@@ -1,6 +1,6 @@
-"""The fate of a message of a chaos run: what became of it, by WhatsApp's ledger and its record, held to the plan.
+"""The fate of a message of a chaos run: WhatsApp's ledger and the record, compared with the plan.
 
-Pure. The ledger says what was sent, the plan what should have been; the record only says what Pombo knows of it.
+Pure. The ledger says what was sent, the plan what should have been sent; the record only says what Pombo knows of it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from shared.domain.record import Delivery, State
 
 
 class Fate(StrEnum):
-    """What became of one message: of one received, or of one reply to it."""
+    """The result for one inbound message, or for one reply to it."""
 
     HANDLED = "handled once"
     DELIVERED = "delivered once"
@@ -41,7 +41,7 @@ BAD = (
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """One message in WhatsApp's ledger; `place` is its place in the order in which they were taken."""
+    """One message in WhatsApp's ledger; `place` is its position in the order in which WhatsApp accepted them."""
 
     key: str | None
     to: str | None
@@ -60,8 +60,8 @@ def entries(ledger: Iterable[Mapping[str, Any]]) -> Iterator[LedgerEntry]:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What only the logs still know of a message that was sent twice: when it was first in doubt, when the first
-    receipt was stored. None: never.
+    """What only the logs know of a message that was sent twice: when it was first in doubt, and when its first receipt
+    was stored. None: never.
     """
 
     doubted_at: datetime | None = None
@@ -70,7 +70,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How Pombo was told to deal with doubt, and which sender it was."""
+    """The policy for doubts that Pombo was configured with, and the sender."""
 
     sender: str
     policy: DoubtPolicy
@@ -82,7 +82,7 @@ FINE = ""
 
 
 def judge_event(inbound: Inbound, event: Delivery | None) -> Judgement:
-    """What became of a message that was received."""
+    """The fate of an inbound message."""
     if event is None:
         return Fate.UNACCOUNTED, "A message was sent to the business but has no record."
     if not event.final:
@@ -106,7 +106,7 @@ def judge_event(inbound: Inbound, event: Delivery | None) -> Judgement:
 def judge_reply(
     contact: str, reply: ScriptedReply, record: Delivery | None, found: Sequence[LedgerEntry], refused: bool
 ) -> Judgement:
-    """What became of one reply, but for its order, and for why it was doubled. `refused`: nothing can be delivered to
+    """The fate of one reply, except for its order and for why it was doubled. `refused`: WhatsApp never delivers to
     this contact.
     """
     if any((entry.to, entry.reply) != (contact, reply) for entry in found):
@@ -131,10 +131,10 @@ def judge_reply(
 
 
 def is_by_policy(found: Sequence[LedgerEntry], record: Delivery, evidence: Evidence, rules: Rules) -> bool:
-    """Whether the second sending was what the policy says: once more, out of a doubt that no receipt ended in time.
+    """Whether the policy allowed the second send: one resend after a doubt that no receipt ended in time.
 
-    The record's own doubt_until is gone with the doubt; the log tells when the doubt began. Its line is written just
-    after the record is, so that a doubt ends a moment earlier than it says here, but never after the second sending.
+    The record loses its doubt_until when the doubt ends, so the log has to tell when the doubt began. Its line is
+    written just after the record: the doubt ends a moment earlier than computed here, but never after the second send.
     """
     if rules.policy is not DoubtPolicy.RESEND or len(found) != 2 or not record.doubts:
         return False

@@ -1,9 +1,9 @@
-"""A script is what a chaos message tells the handler to do, in the message's own text.
+"""A script: what a chaos message tells the handler to do, in the message's own text.
 
-The handler and the accounts both read it, so that what should have come of a message is known without asking Pombo.
+The handler and the audit both read it, so the audit knows the right result without asking Pombo.
 
-    pigeon 000017 tbl 120 2      replies: a text, buttons, a location; 120 ms; the first two tries raise
-    pigeon 000018 t 0 always     every try raises
+    pigeon 000017 tbl 120 2      replies: a text, buttons, a location; 120 ms; the first two attempts raise
+    pigeon 000018 t 0 always     every attempt raises
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 CANARY = "pigeon"
-"""In every text, received and sent: no log line may hold it."""
+"""Part of every text, received and sent: no log line may hold it."""
 
 ALWAYS = "always"
 
@@ -26,7 +26,7 @@ class ScriptedReply:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """`kinds` has a letter for each reply. `raises` is how many tries raise, None all of them."""
+    """`kinds` has a letter for each reply. `raises` is how many attempts raise; None: all of them."""
 
     number: int
     kinds: str
@@ -49,7 +49,7 @@ class Script:
 
 
 def _reply(kind: str, number: int, place: int) -> ScriptedReply:
-    """Every reply of a run differs from every other, in each kind."""
+    """Every reply of a run differs from every other, whatever its kind."""
     words = f"{CANARY} {number:06} — nº {place} 🕊"
     match kind:
         case "t":

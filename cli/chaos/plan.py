@@ -1,4 +1,4 @@
-"""The plan of a chaos run: who writes what and when, all of it from the seed."""
+"""The plan of a chaos run: who writes what and when. The seed determines all of it."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -9,28 +9,28 @@ from cli.chaos.enough_faults import is_short
 from cli.chaos.message_script import Script
 
 FIRST_CONTACT = 15552000000
-"""Far from the business's own number: what comes from that is an echo of what it wrote itself."""
+"""Not near the business's own number: a message from that number is an echo of its own message."""
 
 REFUSED_SHARE = 20
-"""One contact in so many has a number that WhatsApp never delivers to,"""
+"""One contact in this many has a number that WhatsApp never delivers to,"""
 
 REFUSED_AT_MOST = 5
-"""but no more than so many: each is a fault of its own, which every send has to be held against."""
+"""but at most this many in all: each is a separate fault, and every send is matched against each."""
 
 RAISING_SHARE = 0.01
-"""Of the messages: every try of their handler raises."""
+"""Share of messages whose handler raises on every attempt."""
 
 SLOWER_AT_MOST = 2500
-"""Milliseconds by which a short run's handler is slower: then some messages are under way at each kill."""
+"""Milliseconds by which a short run's handler is slower, so that each kill interrupts some messages."""
 
 EARLY = 10
-"""They are all in the first tenth, for eight tries take their time."""
+"""They are all in the first tenth, because eight attempts take long."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanSettings:
-    """What to do: how many messages, over how many seconds, from how many contacts. The handler takes `slower`
-    milliseconds longer than it would.
+    """The size of the run: how many messages, over how many seconds, from how many contacts. The handler takes `slower`
+    extra milliseconds.
     """
 
     messages: int
@@ -51,8 +51,8 @@ class Inbound:
 
 @dataclass(frozen=True, slots=True)
 class WebhookBatch:
-    """Messages of one contact in one webhook, which comes `times`; with `rebatch` cut elsewhere each time. `at` is in
-    seconds after the start.
+    """Messages of one contact in one webhook, which comes `times` times, with `rebatch` in a different batch each time.
+    `at` is in seconds after the start.
     """
 
     at: float
@@ -64,7 +64,7 @@ class WebhookBatch:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The same for the same order. `refused`: contacts to whom nothing can be delivered."""
+    """Equal for equal settings. `refused`: contacts whom WhatsApp never delivers to."""
 
     batches: Sequence[WebhookBatch]
     refused: frozenset[str]
@@ -75,8 +75,8 @@ class Plan:
 
 
 def slower(messages: int, seconds: float, time_scale: float) -> int:
-    """How many milliseconds slower the handler is: the more, the fewer messages come in a second, and always less than
-    would meet HANDLER_TIMEOUT.
+    """How many milliseconds slower the handler is: more if fewer messages come per second, and always less than
+    HANDLER_TIMEOUT.
     """
     longest = min(SLOWER_AT_MOST, 10 * SLOWER_AT_MOST / time_scale)
     return round(longest / max(1.0, messages / seconds)) if is_short(messages) else 0
@@ -96,7 +96,7 @@ def make_plan(order: PlanSettings) -> Plan:
 
 
 def _batch(order: PlanSettings, chance: random.Random, at: float, contact: str, numbers: range) -> WebhookBatch:
-    """The simulator numbers the ids of a batch of several in just this way."""
+    """The ids follow the simulator's own numbering of a batch."""
     batch = f"wamid.CHAOS.{order.seed}.{numbers[0]}"
     ids = [batch] if len(numbers) == 1 else [f"{batch}.{place}" for place in range(1, len(numbers) + 1)]
     messages = [

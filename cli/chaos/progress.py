@@ -1,4 +1,4 @@
-"""Progress of a chaos run: a line every few seconds, and fewer while nothing changes."""
+"""Progress of a chaos run: print a line every few seconds, and fewer while nothing changes."""
 
 import time
 from collections.abc import Callable
@@ -7,11 +7,11 @@ TELL_EVERY = 5.0
 """Seconds between two lines."""
 
 UNCHANGED_EVERY = 60.0
-"""Seconds between two lines that say the same: a person wants to see that it goes on."""
+"""Seconds between two equal lines: they show the operator that the run goes on."""
 
 
 class Progress:
-    """Passes on to `say` what is worth a line. `clock` is in seconds."""
+    """Passes new lines on to `say`. `clock` is in seconds."""
 
     def __init__(self, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._say, self._clock = say, clock

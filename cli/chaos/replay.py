@@ -1,6 +1,6 @@
-"""The dead letters that nobody planned are replayed, by the code of `pombo dead replay`.
+"""Replay the dead letters that the plan did not ask for, by the code of `pombo dead replay`.
 
-Those of which no copy can have arrived: what was in doubt is left to a person, and what was to be dead stays so.
+Only those of which no copy can have arrived. Messages in doubt are left to an operator, and planned ones stay dead.
 """
 
 import os
@@ -15,11 +15,11 @@ from shared.operations import dead_letters
 from shared.operations.dead_letters import Done
 
 BAD_LUCK = DeadLetterFilter(errors=frozenset({"attempts", "waited"}))
-"""Why a message dies of it; the handler's errors and WhatsApp's refusals are the plan's."""
+"""The reasons of an unplanned dead letter; the handler's errors and WhatsApp's refusals are in the plan."""
 
 
 def replay(running_stack: RunningStack, planned: Collection[str]) -> int:
-    """Replay all but those planned to be dead, by their keys; how many there were. Raises ClickException."""
+    """Replay all dead letters but the planned ones (keys); return how many there were. Raises ClickException."""
     store = running_stack.running.store
     letters = [letter for page in dead_letters.find(store, BAD_LUCK) for letter in page.letters]
     unplanned = [letter for letter in letters if letter.key not in planned]

@@ -1,4 +1,4 @@
-"""The report of a chaos run: one value with every number, as a table for a person and as JSON for a program."""
+"""The report of a chaos run: one value with every number, as a table for people and as JSON for programs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,14 +36,14 @@ FAULTS: Mapping[str, str] = {
     "task drop": "tasks lost by the queue",
     "task free_name": "tasks made again under a used name",
 }
-"""The simulator's own count of each fault that it made."""
+"""The simulator's own count of each fault that it injected."""
 
 SHOWN_ABOVE = "Its timeline is shown above."
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How a run ended. `tasks_left` None: nobody knows. `early`: when a person ended it, if one did."""
+    """How a run ended. `tasks_left` None: unknown. `early`: when an operator stopped it, None if nobody did."""
 
     seconds: float
     sent: int
@@ -55,13 +55,13 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """All that a run found. `dealt` and `swallowed` are what the run did by itself, `made` the faults of the local
-    cloud. `timelines`: of the first findings.
+    """All that a run found. `injected` and `swallowed` count the faults that the run injected itself, `made` those of
+    the local cloud. `timelines`: those of the first findings.
     """
 
     run_settings: RunSettings
     end: End
-    dealt: Mapping[tuple[Action, str], int]
+    injected: Mapping[tuple[Action, str], int]
     swallowed: int
     made: Mapping[str, int]
     account: Audit
@@ -71,7 +71,7 @@ class Result:
 
     @property
     def exit_code(self) -> int:
-        """0 all is well, 1 something is wrong, 2 nothing is proven, 130 it was ended by a person."""
+        """0 all is well, 1 something is wrong, 2 nothing is proven, 130 an operator stopped it."""
         if self.end.early:
             return 130
         if self.account.bad or self.told.stray_count or not self.end.is_quiet:
@@ -80,7 +80,7 @@ class Result:
 
 
 def rows(result: Result) -> Iterator[tuple[str, Sequence[tuple[str, object]]]]:
-    """The table: headings, and under each its rows."""
+    """The table: its headings, each with its rows."""
     account, told, run_settings, end = result.account, result.told, result.run_settings, result.end
     yield (
         "Run",
@@ -93,8 +93,11 @@ def rows(result: Result) -> Iterator[tuple[str, Sequence[tuple[str, object]]]]:
             ("seconds", round(end.seconds)),
         ],
     )
-    struck = [*_dealt(result.dealt), *([("answers of the store swallowed", result.swallowed)] * (result.swallowed > 0))]
-    yield "What was done to it", [*struck, *_made(result.made)]
+    injected = [
+        *_injected(result.injected),
+        *([("answers of the store swallowed", result.swallowed)] * (result.swallowed > 0)),
+    ]
+    yield "What was done to it", [*injected, *_made(result.made)]
     yield (
         "What that met",
         [
@@ -115,14 +118,14 @@ def rows(result: Result) -> Iterator[tuple[str, Sequence[tuple[str, object]]]]:
     yield "Log lines", [("read", sum(told.events.values())), ("that should not be", told.stray_count)]
 
 
-def _dealt(dealt: Mapping[tuple[Action, str], int]) -> Iterator[tuple[str, int]]:
+def _injected(injected: Mapping[tuple[Action, str], int]) -> Iterator[tuple[str, int]]:
     words = {
         Action.KILL: "kills of",
         Action.STALL: "standstills of",
         Action.CUT: "cut-offs of",
         Action.SILENCE: "silences of",
     }
-    for (kind, target), number in sorted(dealt.items()):
+    for (kind, target), number in sorted(injected.items()):
         if kind in words:
             yield f"{words[kind]} {'the store' if target == STORE else target}", number
 
@@ -139,7 +142,7 @@ def _fates(counts: Mapping[Fate, int], good: Sequence[Fate]) -> list[tuple[str, 
 
 
 def as_text(result: Result) -> str:
-    """The table, for a person."""
+    """The table, for people."""
     lines: list[str] = []
     for heading, facts in rows(result):
         if facts:
@@ -156,12 +159,12 @@ def as_text(result: Result) -> str:
 
 
 def _each_once(timelines: Sequence[str]) -> list[str]:
-    """A message and its replies have one timeline; after the first of them it is only referred to."""
+    """A message and its replies share one timeline: show it once, and refer to it afterwards."""
     return [text if text not in timelines[:place] else SHOWN_ABOVE for place, text in enumerate(timelines)]
 
 
 def conclusion(result: Result) -> str:
-    """The last line, for a person."""
+    """The last line, for people."""
     match result.exit_code:
         case 0:
             by_policy = " but by policy" if result.account.replies[Fate.DOUBLED_BY_POLICY] else ""

@@ -1,4 +1,4 @@
-"""A chaos run, from its start to its account."""
+"""A chaos run, from its start to its result."""
 
 import threading
 import time
@@ -27,13 +27,13 @@ from local.stack import Options, Stack
 from shared.domain.identity import message_event_id
 
 LOOK_EVERY = 1.0
-"""Seconds between two looks at what is open."""
+"""Seconds between two checks of what is open."""
 
 Say = Callable[[str], None]
 
 
 def run(run_settings: RunSettings, told_to_end: Callable[[], bool], say: Say) -> Result:
-    """All of it. Raises ClickException where it cannot be done, and EndedAtStart."""
+    """Run to the end. Raises ClickException if the run is not possible, and EndedAtStart."""
     store_proxy = StoreProxy()
     options = Options(
         run_settings.data_dir,
@@ -73,14 +73,14 @@ def _settings(run_settings: RunSettings) -> dict[str, str]:
 
 
 class Chaos:
-    """One run on a stack that is up: one thread writes as customers do, one makes trouble."""
+    """One run on a stack that is up: one thread generates the load, one injects the faults."""
 
     def __init__(self, run_settings: RunSettings, plan: Plan, running_stack: RunningStack, say: Say) -> None:
         self._run_settings, self._plan, self._running_stack, self._say = run_settings, plan, running_stack, say
         self._over = threading.Event()
         self._backpressure = Backpressure()
         self._driver = LoadGenerator(plan.batches, running_stack.control, self._backpressure)
-        self._trouble = FaultInjector(
+        self._injector = FaultInjector(
             running_stack.parts, disruptions(run_settings.order.seed, run_settings.rates), self._backpressure
         )
         self._watch = DrainWatch(
@@ -95,11 +95,11 @@ class Chaos:
         self._tell = Progress(lambda sentence: self._say(f"{self._seconds:4.0f} s: {sentence}")).tell
 
     def break_everything(self) -> End:
-        """Until all is sent, the time is over, and it is quiet again."""
+        """Send and inject until all is sent and the time is over; then wait until it is quiet."""
         self._forbid()
         self._began = time.monotonic()
         sending = self._pool.submit(self._driver.run, self._over)
-        breaking = self._pool.submit(self._trouble.run, self._over)
+        breaking = self._pool.submit(self._injector.run, self._over)
         self._wait_while_sending(sending, breaking)
         self._over.set()
         sending.result()
@@ -113,17 +113,17 @@ class Chaos:
         return End(self._seconds, self._driver.sent, is_quiet, tasks_left, replayed)
 
     def stop(self) -> End:
-        """Send no more, and undo the trouble. What was still on its way is so at this moment."""
-        self._say = lambda _: None  # a thread that is no longer waited for has no more to say
+        """Stop sending and undo the faults. Nothing that is still open now is waited for."""
+        self._say = lambda _: None  # the run does not wait for its thread any more, which must not print
         self._over.set()
         self._pool.shutdown()
         return End(self._seconds, self._driver.sent, False, None, early=datetime.now(UTC))
 
     def close(self, end: End) -> Result:
-        return close(self._run_settings, self._plan, self._running_stack, self._trouble, end)
+        return close(self._run_settings, self._plan, self._running_stack, self._injector, end)
 
     def _forbid(self) -> None:
-        """What never goes through, from the first moment on."""
+        """Install the permanent faults, from the first moment on."""
         for contact in sorted(self._plan.refused):
             fault = {"on": "send", "kind": "error", "code": 131026, "times": 0, "match": {"to": contact}}
             self._running_stack.control.post("faults", fault)
@@ -131,7 +131,7 @@ class Chaos:
             self._running_stack.control.post("faults", {"on": "receipt", "kind": "withhold", "times": 0})
 
     def _dead_as_planned(self) -> set[str]:
-        """The keys of what always raises. Its last try may have been cut short: then it is dead for its attempts."""
+        """The keys of the events that always raise. If the last attempt was cut short, one is dead of `attempts`."""
         sender = self._running_stack.running.phone_number_id
         raising = (message for message in self._plan.messages if message.script.raises is None)
         return {message_event_id("meta", sender, message.id) for message in raising}
@@ -143,15 +143,15 @@ class Chaos:
             time.sleep(LOOK_EVERY)
             backlog = self._watch.look()
             self._backpressure.look(backlog.sum, time.monotonic())
-            kills = sum(number for (kind, _), number in self._trouble.dealt.copy().items() if kind is Action.KILL)
+            kills = sum(number for (kind, _), number in self._injector.injected.copy().items() if kind is Action.KILL)
             sent = f"{self._driver.sent} of {self._run_settings.order.messages} messages sent"
             drawing = "; paused for backpressure" if self._backpressure.is_paused else ""
             self._tell(f"{sent}, {backlog}, {kills} kills{drawing}")
 
     def _is_enough(self) -> bool:
-        """The time is over, and each process was killed as often as is asked; on a slow machine that takes longer."""
+        """The time is over and each process was killed often enough; on a slow machine that takes longer."""
         seconds, least = self._run_settings.order.seconds, share(KILLS, self._run_settings.order.messages)
-        killed = all(self._trouble.dealt[Action.KILL, name] >= least for name in self._run_settings.killed)
+        killed = all(self._injector.injected[Action.KILL, name] >= least for name in self._run_settings.killed)
         return self._seconds > (seconds if killed else 2 * seconds)
 
     @property

@@ -13,7 +13,7 @@ from shared.domain.limits import DoubtPolicy, Limits
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """What is asked of a run. Durations in seconds."""
+    """The options of a run. Durations in seconds."""
 
     order: PlanSettings
     store: str
@@ -30,7 +30,7 @@ class RunSettings:
 
     @property
     def rates(self) -> FaultRates:
-        """Twice as many kills as the proof asks for, but not so close together that nothing gets done in between."""
+        """Twice as many kills as the proof needs, but far enough apart for work to be done in between."""
         order, program = self.order, PROGRAMS.get(self.store)
         return FaultRates(
             kill_every=min(10.0, max(5.0, order.seconds / (2 * share(KILLS, order.messages)))),
@@ -48,7 +48,7 @@ class RunSettings:
 
     @property
     def eight_attempts(self) -> timedelta:
-        """How long a message would be tried if an outage spent its attempts."""
+        """How long a message would be retried if an outage spent its attempts."""
         retry = self.limits.waits.retry
         return sum((retry.after(number) for number in range(self.limits.max_attempts - 1)), timedelta())
 

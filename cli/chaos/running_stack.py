@@ -1,4 +1,4 @@
-"""The running stack of a chaos run, and how to reach its parts."""
+"""The running stack of a chaos run, and access to its parts."""
 
 import json
 import time
@@ -21,17 +21,17 @@ from shared.domain.errors import StoreUnavailable
 from shared.domain.record import Delivery
 
 BACK_SECONDS = 30
-"""Longer than a store takes to start."""
+"""Seconds. Longer than a store takes to start."""
 
 
 class StoreProxy:
-    """The proxy between the services and the store's own server; none where the store has no server."""
+    """The proxy between the services and the store's own server; none if the store has no server."""
 
     def __init__(self) -> None:
         self.proxy: FaultyProxy | None = None
 
     def before(self, port: int) -> int:
-        """The port at which the services are to find what listens on this one."""
+        """The port on which the services reach the server that listens on `port`."""
         self.proxy = FaultyProxy(LOOPBACK, port)
         return self.proxy.port
 
@@ -68,7 +68,7 @@ class RunningStack:
         return cls(running, control, environment, parts, run_settings.data_dir)
 
     def read(self, key: str) -> Delivery | None:
-        """A record. A store that was killed just before comes back first."""
+        """Read a record. If the store was just killed, wait until it is back."""
         deadline = time.monotonic() + BACK_SECONDS
         while True:
             try:
@@ -79,7 +79,7 @@ class RunningStack:
                 time.sleep(0.2)
 
     def timeline(self, key: str | None) -> str:
-        """What `pombo trace` shows of it."""
+        """The output of `pombo trace` for it."""
         found = ids.find(self.running, key) if key else None
         timeline = trace.timeline_of(self.running, found.records) if found else trace.from_logs(self.running, key or "")
         return trace.as_text(timeline) if timeline else "No record and no log line has this key."

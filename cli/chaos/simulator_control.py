@@ -1,4 +1,4 @@
-"""The control address of the simulator, as the chaos run calls it."""
+"""A client of the simulator's control address, for the chaos run."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,11 +7,11 @@ import click
 import httpx
 
 PATIENCE = 60
-"""Seconds. It answers in milliseconds; the whole ledger of a long run takes some more."""
+"""Seconds. The simulator answers in milliseconds; the whole ledger of a long run takes longer."""
 
 
 class SimulatorControl:
-    """Calls that answer with a document. Raises ClickException where the simulator does not answer as it should."""
+    """Calls that return a document. Raises ClickException if the simulator does not answer as it should."""
 
     def __init__(self, url: str) -> None:
         self._http = httpx.Client(base_url=f"{url}/control/", timeout=PATIENCE, trust_env=False)

@@ -1,4 +1,4 @@
-"""What a decision about dead letters needs beside the store: the queue, the limits, and where its log lines go."""
+"""The context of a decision about dead letters: the store, the queue, the limits, and where its log lines go."""
 
 import os
 import socket
@@ -18,15 +18,15 @@ from shared.pipeline.clock import SystemClock
 
 _OF_LIMITS = frozenset({"MAX_ATTEMPTS", "HANDLER_TIMEOUT", "IN_DOUBT_SECONDS", "IN_DOUBT_POLICY", "MESSAGE_MAX_AGE"})
 CONNECT_SECONDS = 3
-"""To an emulator, which is near."""
+"""To an emulator on this machine."""
 
 NEEDED = STORE_SETTINGS | QUEUE_SETTINGS | _OF_LIMITS
-"""The settings of the internal service that a replay goes by; they have to be what that service has."""
+"""The settings of the internal service that a replay uses; they must equal that service's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deciding:
-    """The stack, and all that a decision goes by."""
+    """The stack, and everything that a decision needs."""
 
     running: Running
     settings: Config
@@ -36,7 +36,7 @@ class Deciding:
         return self.settings.limits
 
     def replay(self, may_double: bool) -> Replay:
-        """Raises ClickException where its tasks would certainly lead nowhere, or no stack runs."""
+        """Raises ClickException if no stack runs, or if its tasks would certainly reach no service."""
         if not self.running.runs:
             raise click.ClickException(
                 f"Nothing was replayed: no Pombo is running here to retry it. Start one with {self.running.start}."
@@ -50,7 +50,7 @@ class Deciding:
 
 
 def deciding(data_dir: Path, needs_queue: bool) -> Deciding:
-    """The stack that runs, or the one that the environment names. Raises ClickException."""
+    """The running stack, or the one that the environment names. Raises ClickException."""
     described = describe(data_dir)
     running = find(data_dir)
     try:
@@ -63,7 +63,7 @@ def deciding(data_dir: Path, needs_queue: bool) -> Deciding:
 
 
 def _check_tasks(settings: Config) -> None:
-    """A letter that is replayed, and whose task leads nowhere, waits for the sweep."""
+    """Check before a replay that tasks can reach the service: otherwise a replayed letter waits for the sweep."""
     is_cloud = settings["STORE"] == "firestore" and not settings.get("FIRESTORE_EMULATOR_HOST")
     if is_cloud and settings.get("CLOUD_TASKS_EMULATOR_HOST"):
         raise click.ClickException(
@@ -91,7 +91,7 @@ def _is_listened_at(address: str) -> bool:
 
 
 def _log_beside(described: Described) -> None:
-    """Beside the stack's own lines; elsewhere on standard error, unless a person watches it."""
+    """Log next to the stack's own lines; without a stack here to standard error, unless that is a terminal."""
     if described.is_local:
         try:
             logs.write_to(os.open(described.logs, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600))

@@ -1,4 +1,4 @@
-"""Which dead letters a command means: the options that all of them share, and how a time is written."""
+"""The filters for dead letters: the options that several commands share, and the format of a time."""
 
 import re
 from collections import Counter
@@ -20,11 +20,11 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _CODE = re.compile(r"-?[0-9]{1,9}")
 
 Counts = Counter[tuple[str, int | None]]
-"""How many letters there are by error and the provider's code."""
+"""How many letters there are per reason and provider's code."""
 
 
 def _moment(_context: click.Context, _parameter: click.Parameter, value: str | None) -> datetime | None:
-    """A moment, or how long ago it was."""
+    """Parse a time, or how long ago it was."""
     if value is None:
         return None
     try:
@@ -38,7 +38,7 @@ def _moment(_context: click.Context, _parameter: click.Parameter, value: str | N
 
 
 def _errors(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> frozenset[str | int]:
-    """Reasons of ours, and codes of the provider's."""
+    """Parse Pombo's reasons and the provider's error codes."""
     for value in values:
         if value not in ERRORS and not _CODE.fullmatch(value):
             raise click.BadParameter(f"give one of {', '.join(ERRORS)}, or a provider's error code like 131026.")
@@ -64,7 +64,7 @@ _OPTIONS = (
 
 
 def filter_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command the filters, as one argument `wanted`."""
+    """Give a command the filters, as one argument `wanted`."""
 
     @wraps(command)
     def filtered(
@@ -86,15 +86,15 @@ def filter_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 class Search:
-    """The letters that are meant, each once, as they are found; and what is passed over."""
+    """Iterates over the matching letters, each once, and counts those that it cannot read."""
 
     def __init__(self, store: Store, wanted: DeadLetterFilter, at_most: int | None = None) -> None:
         self._store, self._wanted, self._at_most = store, wanted, at_most
         self.unread = 0
-        """Of a newer version, which alone can read them."""
+        """Written by a newer version, which alone can read them."""
 
     def __iter__(self) -> Iterator[DeadLetter]:
-        """Raises StoreUnavailable. What died again meanwhile comes no second time."""
+        """Raises StoreUnavailable. A letter that dies again meanwhile is not returned twice."""
         yield from islice(self._all(), self._at_most)
 
     def _all(self) -> Iterator[DeadLetter]:
@@ -108,7 +108,7 @@ class Search:
 
 
 def error_of(error: str, code: int | None, error_type: str | None = None) -> str:
-    """An error as it is shown: its reason, and the provider's code or the exception's type where one is known."""
+    """An error as shown: its reason, and the provider's code or the exception's type if known."""
     more = error_type if code is None else code
     return f"{error} ({more})" if more is not None else error
 

@@ -74,7 +74,7 @@ def as_dict(letters: Sequence[DeadLetter], counts: Counts, unread: int) -> dict[
 
 
 def letter_as_dict(letter: DeadLetter) -> dict[str, Any]:
-    """What is told of a letter, for a program."""
+    """A letter as JSON."""
     return {
         "key": letter.key,
         "kind": letter.kind.value,
@@ -110,7 +110,7 @@ _COLUMNS = (
 
 
 def as_lines(letters: Sequence[DeadLetter], counts: Counts, unread: int, is_filtered: bool) -> Iterator[str]:
-    """A line for each letter, and the counts at the foot."""
+    """A line for each letter, then the counts."""
     if letters:
         yield from terminal.table(_COLUMNS, [_row(letter) for letter in letters])
         more = f" Showing the newest {len(letters):,}." if len(letters) < counts.total() else ""

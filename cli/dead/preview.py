@@ -1,4 +1,4 @@
-"""A preview: what a replay or a discard would do to the letters that are meant, before it is done."""
+"""A preview: what a replay or a discard would do to the selected letters."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -20,15 +20,15 @@ SENT_ALREADY = "would be skipped: they are not dead, and Pombo deletes them by i
 
 @dataclass(slots=True)
 class Preview:
-    """How many there are by error, and what would become of them."""
+    """The selected letters by error, and what would happen to them."""
 
     verb: str
     matching: Counts = field(default_factory=Counts)
     meant: Counts = field(default_factory=Counts)
-    """Those of the matching that would be replayed, or discarded."""
+    """The matching letters that would be replayed or discarded."""
     notes: "Counter[str]" = field(default_factory=Counter)
     untried: int = 0
-    """Replayed by an earlier run, and not tried since."""
+    """Replayed by an earlier run, with no attempt since."""
 
     @property
     def total(self) -> int:
@@ -36,7 +36,7 @@ class Preview:
 
     @property
     def does_nothing(self) -> bool:
-        """Nobody has to agree to it."""
+        """Whether the command needs no confirmation."""
         return not self.meant and not self.notes[CONFIRMED]
 
     @classmethod

@@ -1,4 +1,4 @@
-"""pombo dead replay and pombo dead discard: one letter, or all that match, after a look at what that means."""
+"""pombo dead replay and pombo dead discard: decide about one letter, or all that match, after a preview."""
 
 import sys
 from collections.abc import Callable
@@ -23,14 +23,14 @@ from shared.domain.record import Delivery, State
 from shared.operations.dead_letters import Decision, Done, Replay, untried
 
 LONGEST_REASON = 500
-"""Characters. It lies in the record's metadata, which hold 4 KB at most."""
+"""Characters. The reason is stored in the record's metadata, which hold 4 KB at most."""
 
 
 Act = Callable[[str], Decision]
 
 
 def decision_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command the ID, the filters and what else both decisions take, as one argument `asked`."""
+    """Give a command the ID, the filters and the shared options, as one argument `asked`."""
 
     @wraps(command)
     def decided(id: str | None, wanted: DeadLetterFilter, **given: Any) -> None:
@@ -57,7 +57,7 @@ _OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What an operator asked for."""
+    """The letters that an operator selected."""
 
     id: str | None
     wanted: DeadLetterFilter
@@ -68,7 +68,7 @@ class Selection:
     as_json: bool
 
     def check(self) -> None:
-        """Raises UsageError unless it is plain which letters are meant, and somebody can agree to it."""
+        """Raises UsageError unless the selection is unambiguous and the command may ask, or need not."""
         if self.id is not None and (self.wanted.restricts or self.all_of_them or self.limit):
             raise click.UsageError("Give either an ID or filters, not both.")
         if self.wanted.restricts and self.all_of_them:
@@ -161,7 +161,7 @@ def _search(parts: Deciding, asked: Selection) -> Search:
 
 
 def _agree(preview: Preview, asked: Selection) -> None:
-    """Show what it means, and ask if that is anything. Raises ClickException where the answer is no."""
+    """Show the preview, and ask if it changes anything. Raises ClickException if the operator declines."""
     if not asked.as_json or sys.stderr.isatty():
         preview.say(as_json=False, is_error=asked.as_json)
     if not asked.yes and not preview.does_nothing and not click.confirm("Continue?", err=True):
@@ -193,7 +193,7 @@ _SAID = {
 
 
 def _ensure(parts: Deciding, again: Replay, untried_before: int, tally: Tally) -> None:
-    """What an earlier run wrote, and may have been killed before it made the task."""
+    """Create the tasks of letters that an earlier run replayed: it may have been killed before it created them."""
 
     def take(_: None) -> None:
         tally.ensured += 1

@@ -1,4 +1,4 @@
-"""A run over many dead letters: several at once, counted, and honest about where it stopped."""
+"""A run over many dead letters, several at once. It counts the outcomes and says where it stopped."""
 
 import threading
 from collections import Counter, deque
@@ -13,15 +13,15 @@ from local import terminal
 from shared.operations.dead_letters import Decision, Done
 
 AT_ONCE = 16
-"""Letters. Each is two or three round trips to the store, and one to the queue."""
+"""Letters. Each takes two or three round trips to the store and one to the queue."""
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 def in_parallel(act: Callable[[T], R], things: Iterable[T], take: Callable[[R], None]) -> None:
-    """Act on each, AT_ONCE at the same time, and take what became of it, one by one. The first that raises stops the
-    rest, and so does Ctrl-C; what is under way then comes to its end, and is taken.
+    """Act on up to AT_ONCE things at the same time, and pass each outcome to `take`, one at a time. The first exception
+    stops the rest, and so does Ctrl-C; acts under way then finish, and `take` gets their outcome.
     """
     at_work = _AtWork()
 
@@ -30,7 +30,7 @@ def in_parallel(act: Callable[[T], R], things: Iterable[T], take: Callable[[R], 
             return
         try:
             became = act(thing)
-            with at_work.lock:  # here and not where it is awaited: Ctrl-C may come at any moment there
+            with at_work.lock:  # here and not where it is awaited: there Ctrl-C may come at any moment
                 take(became)
         except BaseException:
             at_work.stop()
@@ -53,7 +53,7 @@ def in_parallel(act: Callable[[T], R], things: Iterable[T], take: Callable[[R], 
 
 
 class _AtWork:
-    """How many are at work. The pool itself does not know of a thread in whose start Ctrl-C came."""
+    """How many acts are under way. The pool does not count a thread that Ctrl-C interrupted while it started."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -61,7 +61,7 @@ class _AtWork:
         self._count, self._is_over = 0, False
 
     def begin(self) -> bool:
-        """Whether there is still work to begin."""
+        """Whether another act may begin."""
         with self.lock:
             self._count += not self._is_over
             return not self._is_over
@@ -76,20 +76,20 @@ class _AtWork:
             self._is_over = True
 
     def wait(self) -> None:
-        """Until no thread is at work."""
+        """Wait until no act is under way."""
         with self.lock:
             self._ended.wait_for(lambda: self._count == 0)
 
 
 class Tally:
-    """What became of them."""
+    """The outcomes, counted."""
 
     def __init__(self, meant: Done) -> None:
         self._meant = meant
         self._done: Counter[Done] = Counter()
         self._whys: Counter[str] = Counter()
         self.ensured = 0
-        """Replayed by an earlier run and not tried since: their tasks were made sure of."""
+        """Replayed by an earlier run, with no attempt since; this run made sure that their tasks exist."""
 
     def add(self, outcome: Decision) -> None:
         self._done[outcome.done] += 1
@@ -98,7 +98,7 @@ class Tally:
 
     @contextmanager
     def said(self, as_json: bool) -> Iterator[Self]:
-        """Says the sums at the end, also where it ends early."""
+        """Print the counts at the end, also if the run ends early."""
         try:
             yield self
         except BaseException:

@@ -48,8 +48,8 @@ def show(id: str, as_json: bool, data_dir: Path) -> None:
 
 
 def meant(found: LookupResult) -> Sequence[Delivery]:
-    """Of all records of a message the one that the id names; where that is the event, and no letter itself, or none is
-    named, its dead letters; else all of them.
+    """The records that the id means: the record it names, if it names one other than an event that is not a dead
+    letter; otherwise the message's dead letters, or all its records if none is dead.
     """
     records = found.records
     named = [record for record in records if found.id in (record.key, record.provider_id)]
@@ -60,7 +60,7 @@ def meant(found: LookupResult) -> Sequence[Delivery]:
 
 
 def find_letter(running: Running, id: str) -> Delivery:
-    """The one record that an operator wants to decide about. Raises ClickException."""
+    """The one record that an operator decides about. Raises ClickException."""
     found = ids.find(running, id)
     if found is None:
         raise click.ClickException(ids.NOTHING_KNOWN)
@@ -72,7 +72,7 @@ def find_letter(running: Running, id: str) -> Delivery:
 
 
 def as_dict(record: Delivery, events: Sequence[Moment]) -> dict[str, Any]:
-    """All that is known of it, for a program."""
+    """Everything known about it, as JSON."""
     letter = dead_letter(record)
     return {
         **(letter_as_dict(letter) if letter else _of_no_letter(record)),
@@ -125,7 +125,7 @@ def _receipts(record: Delivery) -> Iterator[dict[str, Any]]:
 
 
 def as_lines(record: Delivery, events: Sequence[Moment]) -> Iterator[str]:
-    """The same for a person."""
+    """The same as text."""
     letter = dead_letter(record)
     what = (
         f"Dead letter {record.key}: {error_of(letter.error, letter.code, letter.error_type)}"
@@ -139,7 +139,7 @@ def as_lines(record: Delivery, events: Sequence[Moment]) -> Iterator[str]:
 
 
 def replay_sentence(record: Delivery, letter: DeadLetter | None, may_double: bool = False) -> str:
-    """What a replay would do, in words; `may_double`: the leave that it was given."""
+    """What a replay would do, as a sentence. `may_double`: whether --may-double was given."""
     if letter is None:
         under_way = "It is already being processed; a replay only makes sure that its task exists."
         return f"Nothing to replay: its state is {record.state}." if record.final else under_way

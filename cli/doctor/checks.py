@@ -1,4 +1,4 @@
-"""The parts as doctor sees them: each check says in a sentence what it found, or raises what is wrong."""
+"""The checks of doctor: each returns a sentence about what it found, or raises what is wrong."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,14 +21,14 @@ from shared.pipeline.clock import Clock
 from shared.pipeline.ports import Queue, Store
 
 TASK_SECONDS = 30
-"""A task comes back within a second; a service that starts cold may take ten, a queue that backs off some more."""
+"""A task usually comes back within a second; a cold start may take ten, a queue's backoff some more."""
 
 LOOK_SECONDS = 0.1
 
 CLOCK_TOLERANCE = timedelta(seconds=2)
-"""A lease is written by one machine's clock and held to be over by another's. An outbound lease of 60 s has 4 s to
-spare (30 until the send begins, 26 for the send): with each of two clocks at most 2 s off the store's, and so 4 s off
-one another, no send outlives its lease in another's eyes.
+"""One machine's clock writes a lease's end, another's decides that it is over. An outbound lease of 60 s has 4 s to
+spare (30 until the send begins, 26 for the send). If each of two clocks is at most 2 s off the store's, they differ by
+at most 4 s, and no send outlives its lease by another worker's clock.
 """
 
 CALL_SECONDS = 10
@@ -45,15 +45,15 @@ _QUEUE_ADVICE = {
 
 
 class Wrong(Exception):
-    """The check is not right; the message says why, and what to do."""
+    """The check failed; the message says why, and what to do."""
 
 
 class StoreFailed(Wrong):
-    """The store did not do its part."""
+    """The store failed the check."""
 
 
 def store(store: Store, limits: Limits, clock: Clock) -> str:
-    """A record is written and read back."""
+    """Write a record and read it back."""
     began = clock.monotonic()
     written = _of_store(partial(_write, store, limits, clock))
     found = _of_store(partial(store.get, DOCTOR_KEY))
@@ -63,7 +63,7 @@ def store(store: Store, limits: Limits, clock: Clock) -> str:
 
 
 def task(store: Store, queue: Queue, limits: Limits, clock: Clock, patience: float = TASK_SECONDS) -> str:
-    """An event of doctor's own goes the way of every event: record, task, process_inbound, done."""
+    """Send an event of doctor's own the usual way: record, task, process_inbound, done."""
     try:
         written = _of_store(partial(_write, store, limits, clock))
         began = clock.monotonic()
@@ -82,7 +82,7 @@ def task(store: Store, queue: Queue, limits: Limits, clock: Clock, patience: flo
 
 
 def token(settings: Config, has_task_come_back: bool) -> str:
-    """A call that is no task is refused as such, not as a stranger's: 400 where the token counts, 403 where not."""
+    """Call the internal service with a body that is not a task. It answers 400 if it accepts the token, 403 if not."""
     url = settings["INTERNAL_TASK_BASE_URL"]
     try:
         answer = _knock(settings)
@@ -103,15 +103,15 @@ def token(settings: Config, has_task_come_back: bool) -> str:
 
 
 def token_is_refused(settings: Config) -> bool:
-    """Whether a task that is made with these settings would certainly be turned away."""
+    """Whether the internal service would certainly reject a task made with these settings."""
     try:
         return _is_refused(_knock(settings), settings)
     except httpx.HTTPError:
-        return False  # the service is away; the queue waits for it
+        return False  # the service is down, and the queue retries
 
 
 def _knock(settings: Config) -> httpx.Response:
-    """A call that is no task."""
+    """Post a body that is not a task."""
     headers = {"X-Internal-Token": settings["INTERNAL_TASK_TOKEN"][0]}
     return httpx.post(
         f"{settings['INTERNAL_TASK_BASE_URL']}/internal/process_inbound",
@@ -128,7 +128,7 @@ def _is_refused(answer: httpx.Response, settings: Config) -> bool:
 
 
 def clock(store: Store, clock: Clock) -> str:
-    """This machine's clock against the store's, by which all others go."""
+    """Compare this machine's clock with the store's, which all processes are compared with."""
     before = clock.now()
     theirs = _of_store(store.time)
     ahead = before + (clock.now() - before) / 2 - theirs
@@ -144,11 +144,11 @@ def clock(store: Store, clock: Clock) -> str:
 
 
 def _write(store: Store, limits: Limits, clock: Clock) -> Delivery:
-    """A new round of doctor's own event, pending. It is a change of no field we know: no handler, no reply.
-    Its provider is one that the services have a channel of; they would leave a record of any other alone.
+    """Write a new round of doctor's own event, pending. It is a change of a field that no code knows, so no handler
+    runs and no reply is made. Its provider must be one that the services have a channel for: they leave other records
+    alone.
 
-    Its generation grows with time, so that its task has a new name even where the store forgot the last one and the
-    queue did not.
+    Its generation grows with time: its task has a new name even if the store forgot the last one and the queue did not.
     """
     now = clock.now()
     fresh = create(
@@ -196,7 +196,9 @@ def _not_back(found: Delivery, patience: float) -> str:
 
 
 def _told_by_the_task(has_come_back: bool) -> str:
-    """Cloud Run's front end, or the service itself, requires the queue's own identity, which only the queue has."""
+    """What the completed task says about the token: only the queue has the identity that the service, or Cloud Run's
+    front end, requires.
+    """
     if has_come_back:
         return (
             "The internal service is private and accepts only the queue's identity; the completed task had the token."

@@ -1,4 +1,4 @@
-"""pombo doctor: check every part. Each check reports what it found; none hides another."""
+"""pombo doctor: check every part. Each check reports what it found; none depends on another's success."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -49,7 +49,7 @@ def doctor(points: bool, all_settings: bool, as_json: bool, data_dir: Path) -> N
 
 
 def as_text(found: Sequence[Check], all_settings: bool = True) -> str:
-    """A line for each check, with a mark; settings that are right in one line, unless all are wanted."""
+    """A line for each check, with a mark. Correct settings share one line unless `all_settings`."""
     right = [] if all_settings else [check for check in found if check.check in settings.NAMES and check.ok]
     shown = [check for check in found if check not in right]
     if right:
@@ -61,11 +61,11 @@ def as_text(found: Sequence[Check], all_settings: bool = True) -> str:
 
 
 def examine(described: Described, patience: float = checks.TASK_SECONDS) -> Iterator[Check]:
-    """Every check: the parts, then the settings. `patience`: how many seconds a task may take."""
+    """Run every check: the parts, then the settings. `patience`: how many seconds a task may take."""
     wrong = settings.faults(described.environ)
     for name in described.secrets:
         if not described.environ.get(name):
-            wrong.pop(name, None)  # the stack has started with it
+            wrong.pop(name, None)  # the stack started with it
     yield from _parts(described, wrong, patience)
     yield from settings.check_all(described.environ, wrong, described.is_local, described.secrets)
 
@@ -111,5 +111,5 @@ def _handler(described: Described) -> Check:
 def _look(name: str, check: Callable[[], str]) -> Check:
     try:
         return Check(name, True, check())
-    except (checks.Wrong, CannotCheck, config.ConfigError) as error:  # the last: the store's file is damaged, say
+    except (checks.Wrong, CannotCheck, config.ConfigError) as error:  # the last: for example a damaged store file
         return Check(name, False, str(error))

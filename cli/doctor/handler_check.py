@@ -1,6 +1,6 @@
-"""The handler as doctor sees it: whether its backend takes connections, and what became of its last call.
+"""The handler check of doctor: whether its backend accepts connections, and the result of its last call.
 
-Doctor calls no handler: it could not know what a call does there (docs/decisions/0069-doctor-and-the-handler.md).
+Doctor calls no handler: it cannot know what a call would cause (docs/decisions/0069-doctor-and-the-handler.md).
 """
 
 import json
@@ -16,19 +16,19 @@ from cli.doctor.checks import Wrong
 from shared.operations.timeline.records import FAILURES
 
 CONNECT_SECONDS = 3.0
-"""As long as a call may take to connect (docs/handler-url.md)."""
+"""A call's own connect timeout (docs/handler-url.md)."""
 
 NO_FAILURE = "No call has failed since Pombo started."
 
 
 def backend(url: str, logs: Path) -> str:
-    """Whether HANDLER_URL can be called, and its last call. Raises Wrong."""
+    """Whether HANDLER_URL accepts a connection, and the result of its last call. Raises Wrong."""
     _connect(url)
     return f"The backend accepts connections. {last_call(logs)}"
 
 
 def last_call(logs: Path) -> str:
-    """What became of the last call since the internal service started. Raises Wrong where it failed."""
+    """The result of the last call since the internal service started. Raises Wrong if it failed."""
     line = _last(logs)
     if line is None:
         return NO_FAILURE
@@ -60,13 +60,13 @@ def _connect(url: str) -> None:
 
 
 def _last(logs: Path) -> Mapping[str, Any] | None:
-    """The line that tells of the last call. An event without replies may have been nobody's to answer: it counts only
-    where it is the one that failed before.
+    """The line about the last call. An event without replies may not have reached the handler: its line counts only if
+    the same event failed before.
     """
     last: Mapping[str, Any] | None = None
     for line in _lines(logs):
         if line.get("event") == "started" and line.get("stage") == "internal":
-            last = None  # what was wrong before may be why it was started again
+            last = None  # the restart may have fixed what was wrong before
         elif _has_failed(line):
             last = line
         elif line.get("event") == "inbound_processing_finished":
@@ -97,7 +97,7 @@ def _lines(logs: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def _why(line: Mapping[str, Any]) -> str:
-    """As the line has it: an exception by its type and place, since its text may be private; else our own sentence."""
+    """The cause, from the line: an exception by its type and place (its text may be private), else Pombo's sentence."""
     if not line.get("error_type"):
         return str(line.get("cause") or "The handler did not answer.")
     where = f" at {line['place']}" if line.get("place") else ""

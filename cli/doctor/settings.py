@@ -1,4 +1,4 @@
-"""The settings as doctor sees them: a check for each, and as many as another check can still go by."""
+"""The settings check of doctor: a check for each setting, and the settings that other checks can still use."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ NAMES = frozenset(setting.name for setting in SETTINGS)
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What was looked at, whether it is right, and what was found."""
+    """What was checked, whether it is correct, and what was found."""
 
     check: str
     ok: bool
@@ -19,12 +19,12 @@ class Check:
 
 
 class CannotCheck(Exception):
-    """Something else has to be right first; the message says what."""
+    """Something else must be fixed first; the message says what."""
 
 
 def faults(environ: Mapping[str, str]) -> dict[str, list[str]]:
-    """What either service would refuse, by the setting that each sentence begins with. A deployed service runs on Cloud
-    Run, wherever this runs.
+    """The faults that either service would report, by the setting that each sentence begins with. A deployed service is
+    assumed to run on Cloud Run, wherever this command runs.
     """
     found: dict[str, list[str]] = {}
     there = {"K_SERVICE": "pombo"} if environ.get("APP_ENV", "").strip() in config.DEPLOYED else {}
@@ -41,9 +41,8 @@ def faults(environ: Mapping[str, str]) -> dict[str, list[str]]:
 def check_all(
     environ: Mapping[str, str], wrong: Mapping[str, list[str]], is_local: bool, elsewhere: Collection[str] = ()
 ) -> Iterator[Check]:
-    """One check a setting; of APP_ENV alone where it is no environment, since nothing is known of the others then.
-    `is_local`: it is of a stack that runs here, whose secrets are not written down; `elsewhere`: secrets that it has
-    been started with.
+    """One check per setting; only APP_ENV if it names no environment, since all others depend on it. `is_local`: the
+    stack runs here, and its secrets are not written down. `elsewhere`: secrets that it was started with.
     """
     is_environment = environ.get("APP_ENV", "").strip() in ("", *config.ENVIRONMENTS)
     for setting in SETTINGS if is_environment else [it for it in SETTINGS if it.name in wrong]:
@@ -60,7 +59,7 @@ def check_all(
 
 
 def usable(environ: Mapping[str, str], wrong: Mapping[str, list[str]], needed: Collection[str]) -> Config:
-    """These settings, whatever is wrong with others. Raises CannotCheck where one of them is."""
+    """These settings, even if others are wrong. Raises CannotCheck if one of these is wrong."""
     missing = sorted(wrong.keys() & set(needed))
     if missing:
         raise CannotCheck(f"Cannot be checked until {', '.join(missing)} is correct.")

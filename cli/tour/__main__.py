@@ -1,4 +1,4 @@
-"""python -m cli.tour [--once] [--store S] [--ports N]: the tour, which is what `make run` does; samples: `make try`."""
+"""python -m cli.tour [--once] [--store S] [--ports N]: the tour of `make run`; with `samples`, that of `make try`."""
 
 import sys
 

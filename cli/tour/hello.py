@@ -1,6 +1,6 @@
-"""The tour: start all of Pombo, send a first message through, show it. What `make run` does.
+"""The tour of `make run`: start all of Pombo, send a first message, show its timeline.
 
-With --once it ends after the message: exit 0 if the reply came, 1 if not.
+With --once it ends after the message: exit 0 if the reply was sent, 1 if not.
 """
 
 import os
@@ -40,7 +40,7 @@ def tour(once: bool, store: str | None, data_dir: Path, ports: int | None) -> No
             data_dir = data_dir.resolve()
         options = Options(data_dir, store, first_port=8080 if ports is None else ports)
         stack = Stack(options, told_to_end=StopRequested())
-        os.environ.pop("STORE", None)  # the stack has it now, and stack.json says how its store is reached
+        os.environ.pop("STORE", None)  # the stack has read it, and stack.json says how to reach its store
         ending.enter_context(stack.running())
         step(f"Ready after {time.monotonic() - started:.1f} s. A customer writes: {HELLO}")
         try:
@@ -48,7 +48,7 @@ def tour(once: bool, store: str | None, data_dir: Path, ports: int | None) -> No
         except click.Abort:
             if once:
                 raise
-            return  # Ctrl-C ends `make run` as it should
+            return  # Ctrl-C ends `make run` normally
         if once:
             if not came:
                 raise click.ClickException("The reply was not sent; the timeline is above.")
@@ -63,7 +63,7 @@ def tour(once: bool, store: str | None, data_dir: Path, ports: int | None) -> No
 
 
 def _first_message(data_dir: Path) -> bool:
-    """Send it, print its timeline, and say whether every reply was sent."""
+    """Send it, print its timeline, and return whether every reply was sent."""
     running = find(data_dir)
     timeline = watch(running, send(running, HELLO).event_id, wait=True)
     if timeline is None:
@@ -73,7 +73,7 @@ def _first_message(data_dir: Path) -> bool:
 
 
 def what_next(stack: Stack) -> str:
-    """What a developer can do while it runs: each command with the options that lead it to this stack."""
+    """The commands that a developer can try next, each with the options for this stack."""
     described = stack.describe()
     pombo, here = invocation.program(), invocation.data_dir_option(Path(described["data_dir"]))
     steps = (
@@ -89,12 +89,12 @@ def what_next(stack: Stack) -> str:
 
 
 def where_decided(handler: str) -> str:
-    """What to do with the handler that `Stack.handler` tells of, to change the answers."""
+    """How to change the replies of the handler that `Stack.handler` names."""
     if handler.startswith(("http://", "https://")):
         return "your backend decides the replies: change it without restarting Pombo"
     return "this handler decides the replies: edit it, then restart Pombo"
 
 
 def main() -> None:
-    """Run, and say in one line what went wrong."""
+    """Run, and report an error in one line."""
     run_command(tour)

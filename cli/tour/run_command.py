@@ -1,4 +1,4 @@
-"""Run a command that starts a stack, and end without a word where the stack was stopped while it started."""
+"""Run a command that starts a stack; exit silently if the stack was stopped while it started."""
 
 import sys
 

@@ -1,6 +1,6 @@
-"""The samples: every kind of webhook sent to Pombo, signed as Meta does, and what became of each. What `make try` does.
+"""The samples of `make try`: send every kind of webhook to Pombo, signed as Meta does, and show each outcome.
 
-It uses the Pombo that runs (`make run`), or starts one for itself, with the menu of handlers/menu.py to answer.
+It uses the running Pombo (`make run`), or starts one with the menu of handlers/menu.py as its handler.
 """
 
 import json
@@ -47,14 +47,14 @@ def try_samples(store: str | None, ports: int | None) -> None:
         stack = Stack(
             Options(data_dir=Path(directory), store=store, first_port=ports or 0), told_to_end=StopRequested()
         )
-        os.environ.pop("STORE", None)  # the stack has it now, and stack.json says how its store is reached
+        os.environ.pop("STORE", None)  # the stack has read it, and stack.json says how to reach its store
         with stack.running():
             stack.beside(lambda: _try_all(Path(directory), stack.describe()["webhook"]))
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """One line of send.py: a sample, how it was answered, and the ids of its events."""
+    """One line of send.py: a sample, its HTTP status, and the ids of its events."""
 
     name: str
     status: str
@@ -63,14 +63,14 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class SampleResult:
-    """What became of a sample, and whether it is as it should be."""
+    """The outcome of a sample, and whether it is correct."""
 
     sentence: str
     well: bool
 
 
 def _try_all(data_dir: Path, webhook: str) -> None:
-    """Send, wait, tell. Raises ClickException when one went wrong."""
+    """Send, wait, report. Raises ClickException if a sample failed."""
     running = find(data_dir)
     step("Sending every sample of examples/requests, signed like Meta's webhooks")
     sent = _send(f"{webhook}/webhooks/whatsapp")
@@ -94,7 +94,7 @@ def _running_webhook() -> str | None:
 
 
 def _send(url: str) -> list[Sent]:
-    """Run send.py over all of them. Raises ClickException where it could not."""
+    """Run send.py over all samples. Raises ClickException if it fails."""
     command = [sys.executable, str(SEND), "--all", "--new", "--url", url]
     ended = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=False)
     if ended.returncode not in (0, 1) or not ended.stdout:
@@ -121,5 +121,5 @@ def _summary(timeline: Timeline | None) -> str:
 
 
 def main() -> None:
-    """Run, and say in one line what went wrong."""
+    """Run, and report an error in one line."""
     run_command(try_samples)

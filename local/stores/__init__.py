@@ -1,4 +1,4 @@
-"""The store's own server, where it has one: it runs with the stack unless the environment names another."""
+"""The store's own server, if it has one: the stack runs it unless the environment names another."""
 
 from collections.abc import Mapping
 
@@ -7,4 +7,4 @@ from local.stores.program import Program
 from local.stores.redis_server import REDIS_SERVER
 
 PROGRAMS: Mapping[str, Program] = {"firestore": FIRESTORE_EMULATOR, "redis": REDIS_SERVER}
-"""By the store's name. SQLite is a file and has none."""
+"""By the store's name. SQLite is a file and has no server."""

@@ -12,12 +12,12 @@ from local.stores.program import ANSWER_SECONDS, Program, last_line
 
 JAR = Path("platform/cloud-firestore-emulator/cloud-firestore-emulator.jar")
 MAIN_CLASS = "com.google.cloud.datastore.emulator.firestore.CloudFirestore"
-"""As the emulator's own start script has it. Started by that script, or by gcloud, Java would be a grandchild, which a
-kill of its parent leaves behind.
+"""Copied from the emulator's own start script. If that script or gcloud started Java, it would be a grandchild, and
+survive a kill of its parent.
 """
 
 JVM = ("-Duser.language=en", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
-"""English, as in that script. The others halve its start, from 3.1 s to 1.5 s on two cores (measured 2026-11-28)."""
+"""From that script. The other options halve its start, from 3.1 s to 1.5 s on two cores (measured 2026-11-28)."""
 
 JAVA_OF_CLASS_FILES = 44
 """Java n reads class files of versions up to n + 44. https://docs.oracle.com/javase/specs/jvms/se21/html/jvms-4.html
@@ -25,12 +25,12 @@ JAVA_OF_CLASS_FILES = 44
 """
 
 DOCUMENTS = "projects/pombo-ready/databases/(default)/documents"
-"""Of a project that nobody uses: the emulator has every project there may be."""
+"""A project that nothing else uses: the emulator accepts every project id."""
 
 _OR = "or set FIRESTORE_EMULATOR_HOST"
 
 
-def _command(port: int, data_dir: Path) -> list[str]:  # noqa: ARG001 - it keeps nothing
+def _command(port: int, data_dir: Path) -> list[str]:  # noqa: ARG001 - it keeps no files
     gcloud, java = shutil.which("gcloud"), shutil.which("java")
     if gcloud is None:
         raise click.ClickException(
@@ -52,7 +52,7 @@ def _command(port: int, data_dir: Path) -> list[str]:  # noqa: ARG001 - it keeps
 
 
 def _answers(address: str) -> bool:
-    """Whether it writes and looks up. Its first write takes as long as its start, which must not be a customer's wait:
+    """Whether it writes and looks up. Its first write takes as long as its start, and a customer must not wait for it:
     1.0 s on two idle cores, 9 s on busy ones (measured 2026-11-28).
     """
     documents = f"http://{address}/v1/{DOCUMENTS}"

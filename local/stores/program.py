@@ -1,4 +1,4 @@
-"""A program that serves a store on this machine: how the stack starts it, finds it and knows that it is ready."""
+"""A program that serves a store on this machine: how the stack starts it, finds it and checks that it is ready."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,25 +9,27 @@ ANSWER_SECONDS = 2
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One kind of server. It is somebody else's where `setting` is in the user's environment, and then left alone."""
+    """One kind of server. If the user's environment has `setting`, the server is the user's and the stack leaves it
+    alone.
+    """
 
     what: str
-    """In the middle of a sentence."""
+    """Its name in the middle of a sentence."""
     setting: str
-    """The variable by which the services find it."""
+    """The variable that tells the services where it is."""
     address: Callable[[int], str]
-    """That variable's value, for a port of this machine."""
+    """That variable's value for a local port."""
     command: Callable[[int, Path], list[str]]
-    """What serves this port and keeps its data in this directory. Raises ClickException, saying what is missing."""
+    """The command that serves this port with data in this directory. Raises ClickException, saying what is missing."""
     answers: Callable[[str], bool]
     """Whether the server at this address can be used now."""
     explain: Callable[[str], str]
-    """Why it ended, out of what it wrote; the words end a sentence."""
+    """Why it ended, from its output; the text ends a sentence."""
     forgets: bool
-    """Whether its data ends with its process."""
+    """Whether its data is lost when its process ends."""
 
 
 def last_line(said: str) -> str:
-    """The last thing that was said."""
+    """The last line that it wrote."""
     lines = said.strip().splitlines()
     return lines[-1].strip() if lines else "it said nothing"

@@ -1,4 +1,4 @@
-"""redis-server, which keeps every write on disk before it says so, as far as Redis can."""
+"""redis-server, which syncs every write to disk before it confirms it, as far as Redis can."""
 
 import re
 import shutil
@@ -11,17 +11,18 @@ from local.ports import LOOPBACK
 from local.stores.program import ANSWER_SECONDS, Program, last_line
 
 LEAST_MAJOR = 7
-"""The first with its append-only file in a directory of its own (appenddirname), and the one this is tried with."""
+"""The first with a separate directory for its append-only file (appenddirname), and the tested one."""
 
 VERSION_SECONDS = 5
-"""It takes milliseconds."""
+"""Seconds. It takes milliseconds."""
 
 _INSTALL = "apt-get install redis-server (macOS: brew install redis), or set REDIS_URL"
 
 
 def _command(port: int, data_dir: Path) -> list[str]:
-    """Arguments alone: no file of this machine's has a say. https://redis.io/docs/latest/operate/oss_and_stack/management/config/
-    (2026-11-28): "noeviction" refuses a write when memory is full, where any other policy would lose a record.
+    """Only arguments: no configuration file of this machine is read.
+    https://redis.io/docs/latest/operate/oss_and_stack/management/config/ (2026-11-28): "noeviction" refuses a write
+    when memory is full; any other policy would lose a record.
     """
     program = shutil.which("redis-server")
     if program is None:
@@ -38,7 +39,7 @@ def _command(port: int, data_dir: Path) -> list[str]:
         "--appendfsync": "always",
         "--save": "",
         "--maxmemory-policy": "noeviction",
-        "--set-proc-title": "no",  # it would write over the environment, by which a stack's processes are known
+        "--set-proc-title": "no",  # a title would overwrite the environment, which identifies a stack's processes
     }
     return [program, *(word for setting in settings.items() for word in setting)]
 
@@ -70,7 +71,7 @@ def _check_version(program: str) -> None:
 
 
 def _answers(address: str) -> bool:
-    """It refuses a PING while it reads its file."""
+    """Whether it answers a PING: it refuses while it loads its file."""
     import redis
 
     try:

@@ -25,7 +25,7 @@ from local.tasks.task_calls import TaskCalls
 from local.tasks.task_table import TaskTable
 
 PATIENCE = 1.0
-"""Seconds that calls and attempts under way get to end when the emulator is told to stop."""
+"""Seconds that calls and attempts under way have left to end when the emulator is told to stop."""
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -43,12 +43,12 @@ def main(arguments: list[str] | None = None) -> None:
     calls_ended = server.stop(PATIENCE)
     dispatcher.stop(PATIENCE)
     calls_ended.wait()
-    # Attempts still under way may last half an hour. Their tasks are in the file, and are delivered after a restart.
+    # Attempts still under way may take half an hour. Their tasks are in the file and are delivered after a restart.
     os._exit(0)
 
 
 def start(data_dir: Path, port: int, scale: float, log: Log) -> tuple[Server, Dispatcher]:
-    """Put the emulator together on the files of a data directory, and start it."""
+    """Build the emulator on the files of a data directory, and start it."""
     data_dir.mkdir(parents=True, exist_ok=True)
     database = Database(data_dir / "tasks.sqlite")
     queues, tasks = QueueTable(database), TaskTable(database)

@@ -1,4 +1,4 @@
-"""An attempt delivers one task once and settles it: gone after a success, due again or given up after a failure."""
+"""An attempt: deliver one task once and settle it. A success deletes it; a failure reschedules it or gives it up."""
 
 import json
 import threading
@@ -23,8 +23,8 @@ from shared.domain.identity import is_correlation_id
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """Makes attempts; all it needs is passed in. `scale` divides what queues wait, and not what a target asks for.
-    Safe in any number of threads.
+    """Makes attempts, in any number of threads. `scale` divides the queues' waits, but not the waits that a target asks
+    for.
     """
 
     tasks: TaskTable
@@ -37,14 +37,15 @@ class Attempts:
     stopping: threading.Event
 
     def make(self, stored: StoredTask, queue: ProtoMessage, retried_from: float | None = None) -> float | None:
-        """Deliver a task that was taken up, and settle it; when it is due again, or None.
+        """Deliver a task that was taken up, and settle it. Returns when it is due again, or None.
 
-        A retry's backoff is counted from the failure, or from `retried_from` (RunTask); a Retry-After from its answer.
+        A retry's backoff is counted from the failure, or from `retried_from` (RunTask); a Retry-After from the
+        response.
         """
         task = Task.FromString(stored.message)
         try:
             answer = self._deliver(stored, task, queue.http_target)
-        except Exception:  # noqa: BLE001 - a bug of ours is a failed attempt: the queue goes on and the task comes back
+        except Exception:  # noqa: BLE001 - a bug of ours is a failed attempt: the queue goes on and the task is retried
             self.log.write("unexpected_error", traceback=traceback.format_exc(), **labels(stored))
             answer = UNREACHABLE
         if answer is None:
@@ -57,7 +58,7 @@ class Attempts:
         return None
 
     def _deliver(self, stored: StoredTask, task: ProtoMessage, target: ProtoMessage) -> TargetResponse | None:
-        """None for a task that a fault made vanish, or that was to be slow when the emulator stopped."""
+        """None for a task that a fault dropped, or that a fault still delayed when the emulator stopped."""
         fault = take_fault(self.faults, task, "drop", "slow")
         if fault is not None:
             self.log.write("fault_made", kind=fault.kind, **labels(stored))
@@ -101,7 +102,7 @@ class Attempts:
             return None
         backed_off = (retried_from or now) + backoff(policy, stored.dispatch_count)
         due = max(backed_off, now + least_wait(answer.status, answer.retry_after, now))
-        # A service that answered has said why in a line of its own; waiting for the reply before is an answer too.
+        # A service that answered has logged the reason itself; waiting for the previous reply is such an answer too.
         severity = "INFO" if answer.responded else "WARNING"
         self.log.write("attempt_failed", severity=severity, retry_in=round(due - now, 3), **facts)
         self.tasks.reschedule(stored, answer, due, now)
@@ -109,17 +110,17 @@ class Attempts:
 
 
 def take_fault(faults: FaultBook, task: ProtoMessage, *kinds: str) -> Fault | None:
-    """The fault of one of these kinds that someone asked for on such a task, used up."""
+    """Take one of these faults if one matches this task."""
     return faults.take("task", {**labels(task), "path": _path(task.http_request.url)}, frozenset(kinds))
 
 
 def labels(task: ProtoMessage | StoredTask) -> dict[str, str]:
-    """What a log line and a fault may say of a task."""
+    """The facts about a task for log lines and for matching faults."""
     return {"queue": names.short(names.queue_of(task.name)), "name": names.short(task.name)}
 
 
 def _of_body(stored: StoredTask) -> dict[str, str]:
-    """The correlation id, where the task has one as ours do: by it a person finds the message."""
+    """The correlation id, if the task has one as Pombo's do: an operator finds the message by it."""
     try:
         body = json.loads(Task.FromString(stored.message).http_request.body)
     except (ValueError, RecursionError):
@@ -140,4 +141,4 @@ def _path(url: str) -> str:
     try:
         return urlsplit(url).path
     except ValueError:
-        return ""  # the service takes such a URL too, and every attempt fails
+        return ""  # the service accepts such a URL too, and every attempt fails

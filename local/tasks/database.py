@@ -1,8 +1,8 @@
-"""The database is one SQLite file that holds every queue, task and used name, so that a kill loses none of them.
+"""The database: one SQLite file with every queue, task and used name, so that a kill loses none of them.
 
 One connection behind one lock. In WAL mode with synchronous=NORMAL a commit is a write without an fsync: it survives
-the death of the process, which is what is promised, and not a power cut, which is not. So a transaction takes a
-fraction of a millisecond (measured 2026-11), and a group commit or a writer thread would save next to nothing.
+the death of the process, which is promised, but not a power cut, which is not. A transaction takes a fraction of a
+millisecond (measured 2026-11), so a group commit or a writer thread would save almost nothing.
 """
 
 import sqlite3
@@ -57,7 +57,7 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """All that is done inside is committed together at the end, or not at all."""
+        """Everything inside is committed together at the end, or not at all."""
         with self._lock, self._connection:
             yield self._connection
 
@@ -66,7 +66,7 @@ class Database:
             self._connection.close()
 
     def _open(self, path: Path) -> None:
-        # Exclusive: two emulators on one file would deliver everything twice. The lock dies with its process.
+        # Exclusive: two emulators on one file would deliver everything twice. The lock ends with its process.
         self._connection.execute("PRAGMA locking_mode = EXCLUSIVE")
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = NORMAL")

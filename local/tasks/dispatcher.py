@@ -1,4 +1,4 @@
-"""The dispatcher keeps a pump for every queue, and the threads in which their attempts are made."""
+"""The dispatcher: a pump for every queue, and the threads that make the attempts."""
 
 import sqlite3
 import threading
@@ -13,10 +13,11 @@ from local.tasks.queue_table import QueueTable
 from local.tasks.task_table import StoredTask, TaskTable
 
 ATTEMPTS_AT_ONCE = 2000
-"""In all queues together. Threads, because an attempt is made of waiting for its target, up to 30 minutes; they are
-made as needed. A machine whose targets hang this many requests has other troubles than the queue behind them."""
+"""In all queues together. Threads, because an attempt mostly waits for its target, up to 30 minutes; they are started
+as needed. If this many requests hang, the machine has worse problems than a waiting queue.
+"""
 LOOK_FOR_EARLY = 0.1
-"""Seconds between two looks for tasks that a fault delivers early."""
+"""Seconds between two checks for tasks that a fault delivers early."""
 EARLY_AT_A_LOOK = 1000
 TIDY_EVERY = 3600.0
 
@@ -37,7 +38,7 @@ class Dispatcher:
         threading.Thread(target=self._keep_house, daemon=True, name="housekeeping").start()
 
     def configure(self, queue: ProtoMessage) -> None:
-        """Dispatch a queue by this configuration, new or changed."""
+        """Dispatch a queue with this configuration, new or changed."""
         with self._lock:
             pump = self._pumps.get(queue.name)
             if pump is None:
@@ -64,7 +65,7 @@ class Dispatcher:
             pump.run_now(task)
 
     def stop(self, patience: float) -> None:
-        """Take up nothing more, and give attempts under way `patience` seconds to end and be settled."""
+        """Take up no more tasks, and give attempts under way `patience` seconds to end and be settled."""
         self._attempts.stopping.set()
         with self._lock:
             pumps = list(self._pumps.values())
@@ -83,11 +84,11 @@ class Dispatcher:
                 tidied_at = now
             try:
                 self._deliver_early(now)
-            except sqlite3.Error as error:  # the book is another process's too, and may be locked for a while
+            except sqlite3.Error as error:  # another process uses the fault file too, and may lock it for a while
                 self._attempts.log.write("faults_unreadable", error=str(error))
 
     def _deliver_early(self, now: float) -> None:
-        """Make waiting tasks due before their schedule_time; not retries, whose wait is the queue's own."""
+        """Make waiting tasks due before their schedule_time; not retries, whose wait the queue decides."""
         if not any(fault.on == "task" and fault.kind == "early" for fault in self._attempts.faults.active()):
             return
         for stored in self._tasks.waiting_for_their_first_attempt(EARLY_AT_A_LOOK, now):

@@ -11,10 +11,10 @@ from local.tasks.task_table import StoredTask
 
 
 def attempt_headers(task: StoredTask) -> dict[str, str]:
-    """Headers of the attempt that `task.dispatch_count` counts last.
+    """Headers of the last attempt that `task.dispatch_count` counts.
 
     TaskRetryCount counts every earlier attempt; TaskExecutionCount only those that got a response other than 5xx.
-    TaskRetryReason is there on retries and empty: so it is for HTTP targets.
+    TaskRetryReason is present on retries but empty, as the real service sends it to HTTP targets.
     """
     headers = {
         "X-CloudTasks-QueueName": names.short(task.queue),

@@ -1,7 +1,7 @@
-"""An HTTP target is called once per attempt: one request, no redirects, an answer within the deadline or none.
+"""An HTTP target, called once per attempt: one request, no redirects, and a response within the deadline or none.
 
-http.client rather than a client library: an attempt must map to exactly one request on the wire, and a library that
-retries a request on a dropped connection behind our back would deliver a task twice and count it once.
+Uses http.client, not a client library: an attempt must be exactly one request on the wire. A library that silently
+retries on a dropped connection would deliver a task twice and count it once.
 """
 
 import http.client
@@ -15,14 +15,15 @@ from urllib.parse import SplitResult, quote, urlsplit
 from local.tasks.task_table import TargetResponse
 
 IDLE_KEPT = 1.0
-"""Seconds an idle connection is kept: gunicorn closes one after 2 s, and a request written into a closing connection
-is lost."""
+"""Seconds that an idle connection is kept: gunicorn closes one after 2 s, and a request written into a closing
+connection is lost.
+"""
 NO_ANSWER_IN_TIME = TargetResponse(504, responded=False)
-"""Recorded from the real service: after an attempt past its deadline the previous response reads 504."""
+"""Recorded from the real service: after an attempt past its deadline the previous response is 504."""
 UNREACHABLE = TargetResponse(503, responded=False)
 """Not recorded anywhere; 503 is the HTTP name of UNAVAILABLE."""
 BROKEN = TargetResponse(503, responded=False, broken=True)
-"""The same to a caller; whoever counts what a kill interrupted wants to know."""
+"""The same to a caller. Kept apart to count the attempts that a kill interrupted."""
 _BODY_READ = 1 << 20
 _SAFE = "/%:@!$&'()*+,;=~?-._"
 
@@ -37,14 +38,14 @@ class Call:
 
 
 class HttpTarget:
-    """Makes calls from any number of threads; connections are kept for the next one."""
+    """Makes calls from any number of threads, and keeps connections for the next call."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._idle: dict[tuple[str, str], list[tuple[float, http.client.HTTPConnection]]] = {}
 
     def call(self, call: Call) -> TargetResponse:
-        """Never raises for what a target, a network or an unusable URL does: that is a failed attempt."""
+        """Never raises for an error of a target, a network or an unusable URL: that is a failed attempt."""
         until = time.monotonic() + call.deadline
         try:
             url = urlsplit(call.url)
@@ -113,7 +114,7 @@ def _is_dropped(connection: http.client.HTTPConnection) -> bool:
 
 
 def _limit(connection: http.client.HTTPConnection, until: float) -> None:
-    """Leave the next step what is left of the deadline; "approximate", as Task.dispatch_deadline says of itself."""
+    """Give the next step the rest of the deadline; "approximate", as Task.dispatch_deadline says of itself."""
     left = until - time.monotonic()
     if left <= 0:
         raise TimeoutError

@@ -1,4 +1,4 @@
-"""Log of the Cloud Tasks emulator: one JSON object a line, with names and numbers; no body, query or token."""
+"""The log of the Cloud Tasks emulator: one JSON object a line, with names and numbers; no body, query or token."""
 
 import json
 import threading
@@ -42,4 +42,4 @@ class Log:
                 self._stream.write(line)
                 self._stream.flush()
             except (OSError, ValueError):
-                return  # no reader is left; tasks are still delivered
+                return  # nobody reads the log any more; tasks are still delivered

@@ -1,4 +1,4 @@
-"""A name is the full path of a location, a queue or a task, in the syntax the Queue and Task references give.
+"""A name: the full path of a location, a queue or a task, in the syntax of the Queue and Task references.
 
 https://cloud.google.com/tasks/docs/reference/rpc/google.cloud.tasks.v2#task (`name`), google-cloud-tasks 2.26.
 """
@@ -59,5 +59,5 @@ def short(name: str) -> str:
 
 
 def invented(queue: str) -> str:
-    """A name for a task whose creator gave none: random, so that ids spread evenly, as the reference asks for."""
+    """A name for a task whose creator gave none: random, so that ids are spread evenly, as the reference asks for."""
     return f"{queue}/tasks/{secrets.randbelow(10**20):020d}"

@@ -1,4 +1,4 @@
-"""A new task: what CreateTask refuses, and what it fills in before it stores one.
+"""A new task: what CreateTask refuses, and the defaults that it fills in before it stores a task.
 
 Sources: Task, HttpRequest and CreateTaskRequest of google-cloud-tasks 2.26; the stored headers as recorded from the
 real service in https://github.com/aertje/cloud-tasks-emulator/blob/main/conformance/golden/headers.json.
@@ -11,7 +11,8 @@ from local.tasks.refusals import invalid, not_imitated
 
 MAX_TASK_BYTES = 100 * 1024
 """CreateTask's reference: "The maximum task size is 100KB". The quotas page says 1 MiB; code that keeps to the smaller
-is right under both."""
+limit is right under both.
+"""
 MAX_HEADER_BYTES = 80 * 1024
 MAX_URL = 2083
 MAX_AHEAD = 30 * 24 * 3600.0
@@ -81,7 +82,7 @@ def _settle_times(task: ProtoMessage, now: float) -> None:
 
 
 def _clean_headers(headers: ProtoMessage) -> None:
-    """Take out what the service ignores or replaces; names keep the case they were given in (recorded)."""
+    """Remove what the service ignores or replaces; names keep their case (recorded)."""
     for name in list(headers):
         if name.lower() in _REPLACED or name.lower().startswith(_RESERVED):
             del headers[name]

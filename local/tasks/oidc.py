@@ -1,8 +1,9 @@
-"""An OIDC token is what a task with `oidc_token` carries as its Authorization, signed with the emulator's own key.
+"""An OIDC token: the Authorization of a task with `oidc_token`, signed with the emulator's own key.
 
-The key is made once and kept in the data directory; its certificate is written to oidc-certs.json in the form of
-https://www.googleapis.com/oauth2/v1/certs (key id to PEM certificate), so that what verifies Google's tokens verifies
-these when it is pointed there. Claims: https://developers.google.com/identity/openid-connect/openid-connect#an-id-tokens-payload.
+The key is created once and kept in the data directory. Its certificate is written to oidc-certs.json in the form of
+https://www.googleapis.com/oauth2/v1/certs (key id to PEM certificate), so a verifier of Google's tokens verifies these
+if it is configured to read that file. Claims:
+https://developers.google.com/identity/openid-connect/openid-connect#an-id-tokens-payload.
 """
 
 import datetime
@@ -19,14 +20,15 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from google.auth import crypt, jwt
 
-_crypt: Any = crypt  # neither module carries types
+_crypt: Any = crypt  # neither module has types
 _jwt: Any = jwt
 
 ISSUER = "https://accounts.google.com"
 LIFETIME = 3600
 REUSED = 300.0
-"""Seconds for which a token is given out again: signing takes a millisecond of a processor, three hundred times a
-second. What is given out is still good for 55 minutes, longer than any dispatch deadline."""
+"""Seconds for which a token is reused: signing takes a millisecond of CPU, and there are three hundred a second. A
+reused token is valid for at least 55 minutes more, longer than any dispatch deadline.
+"""
 
 
 class TokenMinter:
@@ -91,7 +93,7 @@ def _new_key(now: float) -> bytes:
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:
-    """Replace the file whole, never readable by others for longer than its mode allows."""
+    """Replace the file whole, and never let others read it for longer than its mode allows."""
     unfinished = path.with_name(f"{path.name}.{os.getpid()}")
     with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
         file.write(content)

@@ -1,4 +1,4 @@
-"""A page token says where a list goes on: the last name or id of the page before, opaque to the caller."""
+"""A page token: where a list continues. It holds the last name or id of the previous page, opaque to the caller."""
 
 import base64
 import binascii
@@ -7,7 +7,7 @@ from local.tasks.refusals import invalid
 
 
 def size(requested: int, largest: int) -> int:
-    """The page size: the largest if none is asked for, and never more (ListQueuesRequest, ListTasksRequest)."""
+    """The page size: the largest if none is requested, and never more (ListQueuesRequest, ListTasksRequest)."""
     if requested < 0:
         raise invalid("The page size must not be negative.")
     return min(requested or largest, largest)

@@ -1,4 +1,4 @@
-"""The calls on queues, as the CloudTasks reference gives them: one method a call, request in, response out."""
+"""The calls on queues, as in the CloudTasks reference: one method per call, request in, response out."""
 
 import threading
 from collections.abc import Callable, Mapping

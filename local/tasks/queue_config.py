@@ -1,4 +1,4 @@
-"""A queue's configuration: what the service fills in, what it refuses, and how an update changes it.
+"""A queue's configuration: the service's defaults, what it refuses, and how an update changes it.
 
 Sources: Queue, RateLimits, RetryConfig and UpdateQueueRequest of google-cloud-tasks 2.26; the defaults are those that
 https://cloud.google.com/tasks/docs/configuring-queues shows for a queue created without settings.
@@ -29,7 +29,7 @@ _OPTIONAL = ("stackdriver_logging_config", "http_target")
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How fast a queue may go."""
+    """A queue's limits on its rate."""
 
     rate: float
     burst: int
@@ -65,7 +65,7 @@ def retry_policy(queue_config: ProtoMessage, task: ProtoMessage) -> RetryPolicy:
 
 
 def created(requested: ProtoMessage) -> ProtoMessage:
-    """The queue that a creation makes of a request."""
+    """The queue that a create request makes."""
     names.check_queue(requested.name)
     for section, what in _SECTIONS_REFUSED.items():
         if requested.HasField(section):
@@ -91,7 +91,7 @@ def updated(current: ProtoMessage, requested: ProtoMessage, paths: list[str]) ->
             continue
         if section not in _UPDATABLE or (field and field not in _UPDATABLE[section]):
             raise invalid(f"The update mask names {path}, which cannot be updated.")
-        # A single field is taken as it was given (0 doublings are a setting); what a whole section leaves out is ours.
+        # A single field is taken as given (0 doublings are a setting); what a section omits gets our default.
         source = requested if field else filled
         FieldMask(paths=[path]).MergeMessage(source, queue, True, True)
     return _checked(queue)
@@ -115,14 +115,14 @@ def _checked(queue: ProtoMessage) -> ProtoMessage:
         raise invalid(f"Queue.rate_limits.max_dispatches_per_second must be over 0 and at most {MAX_RATE:.0f}.")
     if not 0 < limits.max_concurrent_dispatches <= MAX_CONCURRENT:
         raise invalid(f"Queue.rate_limits.max_concurrent_dispatches must be from 1 to {MAX_CONCURRENT}.")
-    limits.max_burst_size = burst_size(limits.max_dispatches_per_second)  # output only: whatever was asked for
+    limits.max_burst_size = burst_size(limits.max_dispatches_per_second)  # output only: ignores the request
     check_retry_config(queue.retry_config)
     queue_routing.check(queue.http_target)
     return queue
 
 
 def check_retry_config(retry: ProtoMessage) -> None:
-    """Refuse a retry_config that cannot be; on a task, where 0 leaves a value to the queue, likewise."""
+    """Refuse an invalid retry_config, of a queue or of a task (where 0 leaves a value to the queue)."""
     if retry.max_attempts < UNLIMITED:
         raise invalid("RetryConfig.max_attempts must be greater than or equal to -1.")
     if retry.max_doublings < 0:

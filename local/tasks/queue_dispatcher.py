@@ -1,7 +1,7 @@
-"""A pump takes up one queue's due tasks as fast as the queue's limits allow, and has an attempt made of each.
+"""A pump: takes up one queue's due tasks as fast as the queue's limits allow, and has an attempt made of each.
 
-A thread per queue, so that no queue waits for another. The file is the only list of tasks: a pump asks its index for
-what is due, so that a tick costs what it delivers and not what is waiting, and nothing need be loaded after a kill.
+One thread per queue, so that no queue waits for another. The file is the only list of tasks: a pump asks its index for
+due tasks, so a tick costs what it delivers and not what is waiting, and nothing has to be loaded after a kill.
 """
 
 import math
@@ -47,13 +47,13 @@ class QueueDispatcher:
         threading.Thread(target=self._run, daemon=True, name=f"pump {self._name}").start()
 
     def stop(self) -> None:
-        """Take up nothing more; attempts under way go on."""
+        """Take up no more tasks; attempts under way continue."""
         with self._changed:
             self._is_stopped = True
             self._changed.notify()
 
     def configure(self, queue: ProtoMessage) -> None:
-        """Go by this configuration; once it returns, a paused queue takes nothing up."""
+        """Apply this configuration; after the return, a paused queue takes nothing up."""
         with self._changed:
             self._queue = queue
             self._pace = pace(queue, self._attempts.scale)
@@ -67,7 +67,7 @@ class QueueDispatcher:
                 self._changed.notify()
 
     def run_now(self, task: StoredTask) -> None:
-        """Make an attempt beside the queue's limits (RunTask); its retry is counted from when it was asked for."""
+        """Make an attempt outside the queue's limits (RunTask); its retry is counted from the time of the request."""
         self._workers.submit(self._run_now, task)
 
     @property
@@ -92,7 +92,7 @@ class QueueDispatcher:
         self._bucket = self._bucket.at_time(now)
         room = min(self._pace.concurrent - self._in_flight, BATCH)
         if self._pace.is_paused or room <= 0:
-            self._asleep_until = math.inf  # a resumption, or an attempt's end, notifies
+            self._asleep_until = math.inf  # a resume, or an attempt's end, notifies
             return []
         if self._bucket.tokens < 1:
             self._asleep_until = now + self._bucket.seconds_to_a_token()

@@ -1,8 +1,8 @@
-"""A queue's HTTP target: what takes the place of its tasks' own address, method and identity, at each attempt.
+"""A queue's HTTP target: it replaces its tasks' own address, method and identity, at each attempt.
 
 Sources: HttpTarget and UriOverride of google-cloud-tasks 2.26 (types/target.py): "all tasks with HttpRequest are
-overridden"; https://cloud.google.com/tasks/docs/configuring-queues (2026-11): it applies to the tasks that are in the
-queue, too, and authentication at the queue overrides the task's.
+overridden"; https://cloud.google.com/tasks/docs/configuring-queues (2026-11): it also applies to tasks that are already
+in the queue, and authentication at the queue overrides the task's.
 """
 
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ from local.tasks.refusals import invalid, not_imitated
 
 _SCHEMES = {UriOverride.Scheme.HTTP: "http", UriOverride.Scheme.HTTPS: "https"}
 _ALWAYS = (UriOverride.UriOverrideEnforceMode.ALWAYS, UriOverride.UriOverrideEnforceMode(0))
-"""The mode that is meant where none is given is ALWAYS."""
+"""If no mode is given, it is ALWAYS."""
 
 
 @dataclass(frozen=True, slots=True)
 class TargetRequest:
-    """What is called, and whose identity the call carries: an account and an audience, or None."""
+    """The URL to call, and the identity that the call carries: an account and an audience, or None."""
 
     method: str
     url: str
@@ -28,7 +28,7 @@ class TargetRequest:
 
 
 def check(target: ProtoMessage) -> None:
-    """Refuse a target that cannot be."""
+    """Refuse an invalid target."""
     if target.HasField("oauth_token"):
         raise not_imitated("OAuth tokens")
     if target.header_overrides:
@@ -46,7 +46,7 @@ def check(target: ProtoMessage) -> None:
 
 
 def request_of(target: ProtoMessage, own: ProtoMessage) -> TargetRequest:
-    """What the queue makes of a task's own request."""
+    """A task's own request, as the queue changes it."""
     url = _url(target.uri_override, own.url)
     token = target.oidc_token if target.HasField("oidc_token") else own.oidc_token
     has_token = target.HasField("oidc_token") or own.HasField("oidc_token")
@@ -63,7 +63,7 @@ def _url(uri: ProtoMessage, own: str) -> str:
     try:
         return _overridden(urlsplit(own), uri).geturl()
     except ValueError:
-        return own  # the service takes such a URL too, and every attempt fails
+        return own  # the service accepts such a URL too, and every attempt fails
 
 
 def _overridden(own: SplitResult, uri: ProtoMessage) -> SplitResult:

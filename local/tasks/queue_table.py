@@ -1,12 +1,13 @@
-"""The queues of the file, and the names of deleted ones, which cannot be used again for a while."""
+"""The queues in the file, and the names of deleted ones, which cannot be reused for a while."""
 
 from local.tasks import refusals
 from local.tasks.database import Database
 
 NAME_KEPT = 7 * 24 * 3600.0
-"""Seconds a deleted queue's name is refused. https://cloud.google.com/tasks/docs/deleting-appengine-queues-and-tasks
-says 7 days, DeleteQueue's docstring "up to 3 days": the longer, because code that relies on an earlier reuse should
-fail here."""
+"""Seconds for which a deleted queue's name is refused.
+https://cloud.google.com/tasks/docs/deleting-appengine-queues-and-tasks says 7 days, DeleteQueue's docstring "up to 3
+days". This is the longer, so that code that relies on an earlier reuse fails here.
+"""
 
 
 class QueueTable:
@@ -37,7 +38,7 @@ class QueueTable:
         return message
 
     def page(self, prefix: str, after: str, limit: int) -> list[bytes]:
-        """Queues whose name begins with `prefix`, in lexicographical order, from the one after `after`."""
+        """Queues whose name begins with `prefix`, in lexicographical order, after the name `after`."""
         with self._database.transaction() as db:
             rows = db.execute(
                 "SELECT message FROM queues WHERE substr(name, 1, length(?1)) = ?1 AND name > ?2"
@@ -50,6 +51,6 @@ class QueueTable:
         """Delete the queue "even if it has tasks in it" (DeleteQueue's reference)."""
         with self._database.transaction() as db:
             if not db.execute("DELETE FROM queues WHERE name = ?", (name,)).rowcount:
-                raise refusals.no_task()  # the sentence recorded for DeleteQueue is this one
+                raise refusals.no_task()  # this is the sentence recorded for DeleteQueue
             db.execute("DELETE FROM tasks WHERE queue = ?", (name,))
             db.execute("REPLACE INTO deleted_queues VALUES (?, ?)", (name, now + NAME_KEPT))

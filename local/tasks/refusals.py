@@ -1,6 +1,6 @@
-"""A refusal is the gRPC status and the sentence with which a call is turned down.
+"""A refusal: the gRPC status and the sentence that refuse a call.
 
-Codes and sentences are the real service's where somebody recorded them:
+Codes and sentences are the real service's if a recording exists:
 https://github.com/aertje/cloud-tasks-emulator/blob/main/conformance/golden/realcloud.json (read 2026-11).
 """
 
@@ -8,7 +8,7 @@ import grpc
 
 
 class CallRefused(Exception):
-    """A call that cannot be granted; the service turns it into its gRPC status."""
+    """A call that is refused; the server turns it into its gRPC status."""
 
     def __init__(self, code: grpc.StatusCode, sentence: str) -> None:
         super().__init__(sentence)
@@ -17,7 +17,7 @@ class CallRefused(Exception):
 
 
 class NameUsed(CallRefused):
-    """The name belonged to a task that has finished or was deleted not long ago.
+    """The name belonged to a task that finished or was deleted recently.
 
     https://github.com/stackkit/laravel-google-cloud-tasks-queue/issues/104 quotes the real answer.
     """
@@ -38,7 +38,7 @@ def not_imitated(what: str) -> CallRefused:
 
 
 def no_queue() -> CallRefused:
-    """The same for a queue that never was and for one deleted recently (recorded)."""
+    """The same for a queue that never existed and for one deleted recently (recorded)."""
     return CallRefused(
         grpc.StatusCode.NOT_FOUND,
         "Queue does not exist. If you just created the queue, wait at least a minute for the queue to initialize.",

@@ -1,6 +1,6 @@
 """The rules of dispatch: when a failed task runs again, when it is given up, and how fast a queue may go.
 
-Pure; the time comes in. Sources: RetryConfig and RateLimits of google-cloud-tasks 2.26 (types/queue.py), the text of
+Pure: the time is an argument. Sources: RetryConfig and RateLimits of google-cloud-tasks 2.26 (types/queue.py), and
 https://cloud.google.com/tasks/docs/reference/rpc/google.cloud.tasks.v2.
 """
 
@@ -10,9 +10,9 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 
 UNLIMITED = -1
-"""`max_attempts` of a task that is tried without end."""
+"""`max_attempts` of a task that is retried without end."""
 LONGEST_RETRY_AFTER = 3600.0
-"""Seconds. The reference gives no limit: as long as the longest backoff of a queue with default settings."""
+"""Seconds. The reference gives no limit; this equals the longest backoff of a queue with default settings."""
 _STATUSES_THAT_ASK = (429, 503)
 
 
@@ -27,7 +27,7 @@ class RetryPolicy:
     max_doublings: int
 
     def faster(self, scale: float) -> "RetryPolicy":
-        """The same policy in a world whose queues run `scale` times as fast."""
+        """The same policy for queues that run `scale` times as fast."""
         return replace(
             self,
             max_retry_duration=self.max_retry_duration / scale,
@@ -48,10 +48,10 @@ def backoff(policy: RetryPolicy, failures: int) -> float:
 
 
 def least_wait(status: int, retry_after: str, now: float) -> float:
-    """Seconds that a failed attempt's answer asks to be left alone, by its Retry-After: whole seconds or an HTTP date.
+    """Seconds to wait as the response's Retry-After asks: whole seconds or an HTTP date.
 
-    0 for what cannot be read, and for every status but the two of HttpRequest (types/target.py): after 429 and 503
-    "the retry specified in the `Retry-After` HTTP response header is considered".
+    0 for an unreadable value, and for every status but the two of HttpRequest (types/target.py): after 429 and 503 "the
+    retry specified in the `Retry-After` HTTP response header is considered".
     """
     if status not in _STATUSES_THAT_ASK:
         return 0.0
@@ -69,9 +69,9 @@ def _date(text: str, otherwise: float) -> float:
 
 
 def is_given_up(policy: RetryPolicy, attempts: int, since_first_attempt: float) -> bool:
-    """Whether a task that just failed is deleted: only once *both* limits are satisfied.
+    """Whether a task that just failed is deleted: only once *both* limits are reached.
 
-    A limit that is not set is satisfied at once, unless neither is: max_attempts -1 with max_retry_duration 0 retries
+    A limit that is not set counts as reached, unless neither is set: max_attempts -1 with max_retry_duration 0 retries
     until the task's retention ends.
     """
     if policy.max_attempts == UNLIMITED and policy.max_retry_duration == 0:
@@ -81,13 +81,13 @@ def is_given_up(policy: RetryPolicy, attempts: int, since_first_attempt: float) 
 
 
 def burst_size(rate: float) -> int:
-    """The bucket the service picks for a rate; the reference promises "generally at least" the rate."""
+    """The bucket size that the service picks for a rate; the reference promises "generally at least" the rate."""
     return max(1, math.ceil(rate))
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """A token bucket: one token a dispatch, refilled at `rate` a second up to `burst`."""
+    """A token bucket: one token per dispatch, refilled at `rate` a second up to `burst`."""
 
     rate: float
     burst: int
@@ -99,7 +99,7 @@ class Bucket:
         return cls(rate, burst, float(burst), now)
 
     def at_time(self, now: float) -> "Bucket":
-        """The bucket as it stands at `now`; a clock that went backwards adds nothing."""
+        """The bucket at `now`; a clock that went backwards adds nothing."""
         gained = max(0.0, now - self.at) * self.rate
         return replace(self, tokens=min(float(self.burst), self.tokens + gained), at=now)
 

@@ -1,7 +1,7 @@
-"""The server takes the calls of google.cloud.tasks.v2.CloudTasks over gRPC, on loopback only.
+"""The server: takes the calls of google.cloud.tasks.v2.CloudTasks over gRPC, on loopback only.
 
-google-cloud-tasks ships no servicer, so its methods are registered by name, with the message types of its own stubs.
-A method that is not registered answers UNIMPLEMENTED, by gRPC itself.
+google-cloud-tasks ships no servicer, so the methods are registered by name, with the message types of its own stubs.
+gRPC itself answers UNIMPLEMENTED for any other method.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,22 +14,22 @@ from local.tasks.protobuf import ProtoMessage
 from local.tasks.refusals import CallRefused
 
 SERVICE = "google.cloud.tasks.v2.CloudTasks"
-_grpc: Any = grpc  # carries no types
+_grpc: Any = grpc  # has no types
 Server = Any
 
 CALLS_AT_ONCE = 16
-"""Threads that answer calls. A call is a millisecond of work; more threads would only queue for the interpreter."""
+"""Threads that answer calls. A call is a millisecond of work; more threads would only wait for the interpreter."""
 
 Methods = Mapping[str, tuple[ProtoMessage, Callable[[ProtoMessage], ProtoMessage]]]
 
 
 class CannotListen(Exception):
-    """The port is taken."""
+    """The port is in use."""
 
 
 def start_server(methods: Methods, port: int) -> tuple[Server, str]:
     """A running server and its address; port 0 takes a free one."""
-    # Without so_reuseport=0 a second emulator would share the port, and get every other connection.
+    # Without so_reuseport=0 a second emulator would share the port and get every other connection.
     server = _grpc.server(ThreadPoolExecutor(CALLS_AT_ONCE), options=[("grpc.so_reuseport", 0)])
     handlers = {name: _handler(request, answer) for name, (request, answer) in methods.items()}
     server.add_generic_rpc_handlers((_grpc.method_handlers_generic_handler(SERVICE, handlers),))

@@ -1,4 +1,4 @@
-"""The calls on tasks, as the CloudTasks reference gives them: one method a call, request in, response out."""
+"""The calls on tasks, as in the CloudTasks reference: one method per call, request in, response out."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from local.tasks.task_table import StoredTask, TaskTable
 LARGEST_PAGE = 1000
 """ListTasksRequest.page_size."""
 LARGEST_PAGE_WITH_BODIES = 30
-"""Fewer than asked for, as the reference allows: of tasks of 100 KB, more would pass gRPC's 4 MB a message."""
+"""Possibly fewer than requested, as the reference allows: more tasks of 100 KB would pass gRPC's 4 MB per message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +76,12 @@ class TaskCalls:
         return Empty()
 
     def run(self, request: ProtoMessage) -> ProtoMessage:
-        """Dispatch now, and show the task as it is after the dispatch and before the target has it."""
+        """Dispatch now, and return the task as it is after the dispatch and before the target receives it."""
         names.check_task(request.name)
         stored = self.tasks.take_up(request.name, self.clock())
         self.dispatcher.run_now(stored)
         return task_message(stored, request.response_view)
 
     def _store(self, queue: str, task: ProtoMessage, now: float) -> StoredTask:
-        """A schedule_time that is not set or in the past becomes now (CreateTaskRequest)."""
+        """A schedule_time that is missing or in the past becomes now (CreateTaskRequest)."""
         return self.tasks.create(queue, task.name, task.SerializeToString(), max(now, seconds(task.schedule_time)), now)

@@ -1,4 +1,4 @@
-"""The tasks of the file: created, taken up, settled, and the names they leave behind."""
+"""The tasks in the file: created, taken up and settled; and the names that finished tasks leave behind."""
 
 import sqlite3
 from dataclasses import dataclass
@@ -7,15 +7,16 @@ from local.tasks import refusals
 from local.tasks.database import Database
 
 NAME_KEPT = 24 * 3600.0
-"""Seconds the name of a finished or deleted task is refused. CreateTaskRequest says "up to 24 hours": the longest,
-because code that relies on an earlier reuse should fail here."""
+"""Seconds for which the name of a finished or deleted task is refused. CreateTaskRequest says "up to 24 hours": this is
+the longest, so that code that relies on an earlier reuse fails here.
+"""
 RETENTION = 31 * 24 * 3600.0
 """Seconds after which a task is deleted, dispatched or not (CreateQueue's reference)."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredTask:
-    """One row: the task as it was created, and what has happened to it since. Times in epoch seconds.
+    """One row: the task as it was created, and its history since. Times in epoch seconds.
 
     `schedule_at` is the schedule_time that a caller sees; `next_at` is when the queue takes it up, None while an
     attempt runs. `previous_response` is the last attempt's HTTP status. The fields are the table's columns, in order.
@@ -42,8 +43,8 @@ class StoredTask:
 class TargetResponse:
     """How an attempt ended: an HTTP status, and whether the target sent it or it stands for no response at all.
 
-    `retry_after` is the header of that name as it came, empty where there was none. `broken`: the request was sent,
-    and the connection ended without an answer.
+    `retry_after` is that header's raw value, empty if it was missing. `broken`: the request was sent, and the
+    connection ended without a response.
     """
 
     status: int
@@ -66,7 +67,7 @@ UPDATE tasks SET next_at = NULL, dispatch_count = dispatch_count + 1, last_sched
     first_dispatch_at = ifnull(first_dispatch_at, :now), last_dispatch_at = :now, last_response_at = NULL
 """
 _TAKE_UP_NAMED = _BEGIN_ATTEMPT + "WHERE name = :name RETURNING *"
-_TAKE_UP_DUE = (  # only constants are put together here
+_TAKE_UP_DUE = (  # only constants are combined here
     _BEGIN_ATTEMPT  # noqa: S608
     + "WHERE id IN (SELECT id FROM tasks WHERE queue = :queue AND next_at <= :now ORDER BY next_at LIMIT :limit)"
     + " RETURNING *"
@@ -80,12 +81,14 @@ class TaskTable:
         self._database = database
 
     def recover(self) -> int:
-        """Make due again what a kill cut short: nobody knows how that attempt ended, so it is made again. How many."""
+        """Make tasks due again whose attempt a kill interrupted: its result is unknown, so it is repeated. Returns how
+        many.
+        """
         with self._database.transaction() as db:
             return db.execute("UPDATE tasks SET next_at = schedule_at WHERE next_at IS NULL").rowcount
 
     def tidy(self, now: float) -> None:
-        """Forget names that are free again, and tasks past their retention."""
+        """Delete names that are free again, and tasks past their retention."""
         with self._database.transaction() as db:
             db.execute("DELETE FROM used_names WHERE free_at <= ?", (now,))
             db.execute("DELETE FROM tasks WHERE created_at <= ? AND next_at IS NOT NULL", (now - RETENTION,))
@@ -117,7 +120,7 @@ class TaskTable:
         return StoredTask(*row)
 
     def page(self, queue: str, after: int, limit: int) -> list[StoredTask]:
-        """Tasks of a queue in the order of their creation, from the one after id `after`."""
+        """Tasks of a queue in the order of their creation, after the id `after`."""
         with self._database.transaction() as db:
             rows = db.execute(
                 "SELECT * FROM tasks WHERE queue = ? AND id > ? ORDER BY id LIMIT ?", (queue, after, limit)
@@ -125,7 +128,7 @@ class TaskTable:
         return [StoredTask(*row) for row in rows]
 
     def delete(self, name: str, now: float) -> None:
-        """Delete a task that is scheduled or dispatched; an attempt under way goes on and changes nothing."""
+        """Delete a task that is scheduled or dispatched; an attempt under way continues and changes nothing."""
         with self._database.transaction() as db:
             if not db.execute("DELETE FROM tasks WHERE name = ?", (name,)).rowcount:
                 raise _missing(db, name, now)
@@ -163,7 +166,7 @@ class TaskTable:
         return due
 
     def finish(self, task: StoredTask, now: float) -> None:
-        """Delete a task that succeeded or is given up; one that is gone already stays gone."""
+        """Delete a task that succeeded or is given up; no error if it is already deleted."""
         with self._database.transaction() as db:
             if db.execute("DELETE FROM tasks WHERE id = ?", (task.id,)).rowcount:
                 db.execute("REPLACE INTO used_names VALUES (?, ?)", (task.name, now + NAME_KEPT))

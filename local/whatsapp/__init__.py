@@ -1,1 +1,1 @@
-"""The WhatsApp Cloud API on one machine: what Meta does to a business's requests, and what it sends to its webhook."""
+"""The WhatsApp Cloud API on one machine: how Meta handles a business's requests, and what it sends to its webhook."""

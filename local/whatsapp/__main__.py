@@ -1,13 +1,13 @@
-"""The WhatsApp simulator is a program: Meta's send API, its webhooks, and a control address, on two loopback ports.
+"""The WhatsApp simulator: Meta's send API, its webhooks, and a control address, on two loopback ports.
 
     python -m local.whatsapp --port 8082 --data-dir .pombo --webhook-url http://127.0.0.1:8080/webhooks/whatsapp
 
-Graph listens on --port. The control address listens there too, and on --control-port (8087 beside 8082), which stays
-open while a fault closes Graph's port.
+Graph listens on --port. The control address listens there too, and on --control-port (8087 for 8082), which stays open
+while a fault closes Graph's port.
 
 From the environment: META_APP_SECRET (a list; the first signs), WHATSAPP_ACCESS_TOKEN, WHATSAPP_PHONE_NUMBER_ID,
 WHATSAPP_API_VERSION. It prints one JSON line when it listens. SIGTERM and SIGINT end it with exit 0; a SIGKILL loses
-neither the ledger nor a webhook still to be delivered. The control address is described in control.py.
+neither the ledger nor a waiting webhook. The control address is described in control_api.py.
 """
 
 import argparse
@@ -31,10 +31,10 @@ from local.whatsapp.simulator_store import SimulatorStore
 from local.whatsapp.webhook_delivery import WebhookDeliveries
 
 RECEIPT_DELAYS = (0.05, 0.2, 0.5)
-"""Seconds until sent, delivered and read: soon, in order for whoever is quick, and not before most answers."""
+"""Seconds until sent, delivered and read: short, in order for a fast webhook, and after most responses."""
 
 CONTROL_AFTER = 5
-"""How far the control port is from Graph's where none is given: 8087 beside 8082."""
+"""The control port's default offset from Graph's: 8087 for 8082."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Settings:
 
 
 def settings_from(arguments: list[str], environment: Mapping[str, str]) -> Settings:
-    """Ends the program, naming every fault, if something is missing."""
+    """Ends the program and names every fault if something is missing or wrong."""
     parser = argparse.ArgumentParser(prog="python -m local.whatsapp", description="WhatsApp on one machine.")
     parser.add_argument("--port", type=int, default=8082, help="0 takes a free one")
     parser.add_argument(
@@ -136,7 +136,7 @@ async def run(settings: Settings) -> None:
 
 
 def either(control: Handle, provider: Handle) -> Handle:
-    """What Graph's port serves."""
+    """Serve both on Graph's port."""
 
     async def handle(request: Request) -> Response | None:
         return await (control if request.path.startswith("/control/") else provider)(request)

@@ -1,4 +1,4 @@
-"""One check of one field, as Meta words its refusals: 131008 for what is missing, 131009 for what is not valid."""
+"""Checks of single fields, refused in Meta's words: 131008 if something is missing, 131009 if it is not valid."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -10,7 +10,7 @@ Fields = Mapping[str, Any]
 
 
 def present(holder: Fields, name: str, path: str) -> Any:
-    """The field's value, whatever it is."""
+    """The field's value, of any type."""
     value = holder.get(name)
     if value is None:
         raise GraphError(MISSING, f"{_join(path, name)} is required.")
@@ -36,7 +36,7 @@ def parts(holder: Fields, name: str, path: str, most: int | None = None) -> list
 
 
 def string(holder: Fields, name: str, path: str, most: int | None = None, least: int = 1) -> str:
-    """A required string of so many characters."""
+    """A required string of this many characters."""
     value = present(holder, name, path)
     if not isinstance(value, str):
         raise GraphError(INVALID, f"{_join(path, name)} must be a string.")
@@ -55,7 +55,7 @@ def optional_flag(holder: Fields, name: str, path: str) -> None:
 
 
 def number(holder: Fields, name: str, path: str, bound: float) -> None:
-    """A required number of at most `bound` either way; Meta takes it as a string as well, in decimal digits."""
+    """A required number of at most `bound` either way. Like Meta, accepts it as a string of decimal digits too."""
     value = present(holder, name, path)
     if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,3}(\.[0-9]+)?", value):
         value = float(value)
@@ -76,13 +76,13 @@ def absent(holder: Fields, name: str, path: str) -> None:
 
 
 def only(holder: Fields, path: str, *keys: str) -> None:
-    """Meta: (#100) Unexpected key "x" on param "text" (users' reports, 2023 to 2026). A null counts as not there."""
+    """Meta: (#100) Unexpected key "x" on param "text" (users' reports, 2023 to 2026). A null counts as absent."""
     if any(value is not None and name not in keys for name, value in holder.items()):
         raise GraphError(INVALID_REQUEST, f"Unexpected key on param {path}.")
 
 
 def no_nul(fields: Fields) -> None:
-    """No text of it, at any depth, has the character that ends one elsewhere."""
+    """No text in it, at any depth, contains NUL, which ends a string elsewhere."""
     waiting: list[Any] = [fields]
     while waiting:
         value = waiting.pop()

@@ -1,21 +1,21 @@
-"""The control address is where a test says what happens in the simulated world, and asks what did.
+"""The control address: where a test decides what happens in the simulated world, and asks what happened.
 
-    POST   /control/inbound     a person writes: {"from"|"user_id", "type", "content" with "batch"?, or "contents": […],
+    POST   /control/inbound     a customer writes: {"from"|"user_id", "type", "content" with "batch"?, or "contents": […],
                                 "id"?, "times"?, "rebatch"?, "fields"?, "phone_number_id"?} → {"message_ids": […]}
     GET    /control/ledger      every accepted message, oldest first; DELETE clears it, and the calls
     GET    /control/calls       every API call: {"at", "call", "type", "status", "code"}; status null: dropped; call is
-                                message, read, typing, refused, or other: met by a provider fault, not understood
-    POST   /control/faults      one fault (local/faults.py); GET lists those with turns left, DELETE ends them all
-    GET    /control/faults/made how many faults were made so far: {"send error": 3}; clearing leaves it
-    GET    /control/webhooks    {"pending", "delivered", "attempts", "given_up"}; DELETE forgets the pending
-    POST   /control/webhooks    whatever failed and waits to be delivered again is delivered now → {"hurried"}
-    POST   /control/webhook     the raw body is signed and delivered once, now → {"status", "body"}; status
+                                message, read, typing, refused, or other: a provider fault hit it, or it is not valid
+    POST   /control/faults      one fault (local/faults.py); GET lists those with uses left, DELETE ends them all
+    GET    /control/faults/made how many faults were made so far: {"send error": 3}; clearing keeps it
+    GET    /control/webhooks    {"pending", "delivered", "attempts", "given_up"}; DELETE drops the pending
+    POST   /control/webhooks    redeliver now every webhook that failed and waits → {"hurried"}
+    POST   /control/webhook     sign the raw body and deliver it once, now → {"status", "body"}; status
                                 null: no answer
     GET    /control/oidc-certs  the certificates that the tasks emulator wrote
 
-A wish that makes no sense is answered 400 with one sentence. There is no password: it listens on loopback only, and
-refuses what a web page asks with 403 (origin_check.py). It is served on a port of its own, which stays open, and on
-Graph's, which a fault may close.
+An invalid request is answered 400 with one sentence. There is no password: it listens on loopback only, and refuses a
+web page's requests with 403 (origin_check.py). It is served on a separate port, which stays open, and on Graph's, which
+a fault may close.
 """
 
 import json

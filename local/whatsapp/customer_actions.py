@@ -1,4 +1,4 @@
-"""An inbound order is a test's wish that a person writes to the business: which messages, in which POSTs."""
+"""An inbound order: a test's request that a customer writes to the business. It says which messages, in which POSTs."""
 
 import time
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from local.whatsapp.simulator_store import QueuedWebhook
 from local.whatsapp.webhook_payloads import SimulatedContact, cut, message, messages_value, new_wamid, webhook_body
 
 BATCH_LIMIT = 1000
-"""Updates in one webhook, at most (Meta's page "Create a webhook endpoint", a copy of 2026)."""
+"""Meta's maximum of updates in one webhook (its page "Create a webhook endpoint", a copy of 2026)."""
 
 TIMES_LIMIT = 1000
 
@@ -20,10 +20,10 @@ FIELDS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class InboundRequest:
-    """Messages in one POST, one for each of `contents`; it is delivered `times`, with `rebatch` each time cut at other
-    places.
+    """Messages in one POST, one for each of `contents`. It is delivered `times` times, with `rebatch` split differently
+    each time.
 
-    `fields` go beside the message's own object: context, referral, errors, another timestamp.
+    `fields` are added to the message's own object: context, referral, errors, another timestamp.
     """
 
     contact: SimulatedContact
@@ -40,7 +40,7 @@ class InboundRequest:
         return len(self.contents)
 
     def message_ids(self) -> list[str]:
-        """The id asked for, numbered where there are several; else new ones."""
+        """The requested id, numbered if there are several; otherwise new ids."""
         if self.id is None:
             address = self.contact.wa_id or self.contact.user_id or ""
             return [new_wamid(address, outbound=False) for _ in range(self.batch)]
@@ -68,7 +68,7 @@ class InboundRequest:
 
 
 def order_from(document: object, sender: str) -> InboundRequest:
-    """The order that a JSON document asks for; ValueError with one sentence if it makes no sense."""
+    """The order that a JSON document describes; ValueError with one sentence if it is not valid."""
     if not isinstance(document, dict):
         raise ValueError("An inbound order is a JSON object.")
     if unknown := sorted(set(document) - FIELDS):
@@ -92,7 +92,7 @@ def order_from(document: object, sender: str) -> InboundRequest:
 
 
 def _contents(document: Mapping[str, object], kind: str) -> tuple[object, ...]:
-    """One for each message: the same `batch` times, or several."""
+    """One content per message: the same one `batch` times, or several."""
     if "contents" not in document:
         return (_content(document["content"], kind),) * _whole(document, "batch", BATCH_LIMIT)
     contents = document["contents"]
@@ -102,7 +102,7 @@ def _contents(document: Mapping[str, object], kind: str) -> tuple[object, ...]:
 
 
 def _content(content: object, kind: str) -> object:
-    """Meta's object, `{"body": "hi"}`; `{"text": {"body": "hi"}}` is understood too."""
+    """Meta's object, `{"body": "hi"}`; accepts `{"text": {"body": "hi"}}` too."""
     return content[kind] if isinstance(content, dict) and set(content) == {kind} else content
 
 

@@ -1,8 +1,8 @@
-"""A refusal is Meta's error document: a code that says what it is, and an HTTP status that says little.
+"""A refusal: Meta's error document. Its code says what it is; its HTTP status says little.
 
-Codes and titles: developers.facebook.com/documentation/business-messaging/whatsapp/support/error-codes (edition of
-June 2026). The statuses stand in an older edition of that page, the newest has hardly any; throttles are HTTP 400
-there, and so is what the table here does not name.
+Codes and titles: developers.facebook.com/documentation/business-messaging/whatsapp/support/error-codes (edition of June
+2026). The statuses are in an older edition of that page; the newest has hardly any. Throttles are HTTP 400 there, and
+so is every code that the table here does not name.
 """
 
 import secrets
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 PROVIDER_DOWN = 2
 INVALID_REQUEST = 100
-OBJECT_GONE = 33  # the subcode of 100 that stands for an unknown phone number id
+OBJECT_GONE = 33  # the subcode of 100 for an unknown phone number id
 TOKEN = 190
 UNKNOWN_PATH = 2500
 MISSING = 131008
@@ -65,7 +65,7 @@ TITLES: Mapping[int, str] = {
 
 
 def status_of(code: int) -> int:
-    """The HTTP status that usually comes with a code."""
+    """The usual HTTP status of a code."""
     return STATUSES.get(code, 403 if 200 <= code <= 299 else 400)
 
 

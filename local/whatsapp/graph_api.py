@@ -1,4 +1,4 @@
-"""The provider is the Graph API as a whole. When it is down, every call meets the fault before anything is checked."""
+"""The provider: the Graph API as a whole. When it is down, every call meets the fault before anything is checked."""
 
 import asyncio
 import math
@@ -13,17 +13,17 @@ from local.whatsapp.listener import Listener
 from local.whatsapp.simulator_store import SimulatorStore
 
 LOOK_SECONDS = 0.1
-"""How late a fault may end, or Graph's port may follow the book: short beside every timeout, and cheap."""
+"""Seconds by which a fault, or Graph's port, may lag behind: shorter than every timeout, and cheap."""
 
 MET_BY_CALLS = frozenset({"error", "refuse", "hang"})
 
 HTML_ERROR = b"<!DOCTYPE html><html><head><title>Error</title></head><body>Sorry, something went wrong.</body></html>\n"
-"""What stands before Graph answers so when Graph itself cannot."""
+"""The answer of Graph's front end when Graph itself cannot answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class GraphApi:
-    """Meets each call with a fault of the provider, or lets `graph` answer it."""
+    """Answers each call with a fault of the provider, or lets `graph` answer it."""
 
     faults: FaultBook
     store: SimulatorStore
@@ -45,7 +45,7 @@ class GraphApi:
         return answer
 
     async def _hang(self, fault: Fault, request: Request) -> None:
-        """Return when the fault's seconds are over, faults were cleared, or the client has left."""
+        """Return when the fault's seconds are over, faults were cleared, or the client disconnected."""
         end = time.monotonic() + (math.inf if fault.seconds is None else fault.seconds)
         before = self.faults.clearings
         while (left := end - time.monotonic()) > 0 and not request.is_abandoned():
@@ -56,7 +56,7 @@ class GraphApi:
 
 @dataclass(frozen=True, slots=True)
 class GraphPort:
-    """Opens and closes Graph's port as the book of faults says, which also holds what was asked before a restart."""
+    """Opens and closes Graph's port according to the stored faults, which survive a restart."""
 
     listener: Listener
     faults: FaultBook
@@ -71,20 +71,20 @@ class GraphPort:
                 await self.listener.open()
 
     async def run(self) -> None:
-        """Follow the book until cancelled: an outage ends by itself."""
+        """Follow the faults until cancelled: an outage ends by itself."""
         while True:
             await self.settle()
             await asyncio.sleep(LOOK_SECONDS)
 
 
 def down(fault: Fault) -> Response:
-    """What Meta says when it takes nothing from anybody: certainly not accepted, as a connection that never opens."""
+    """Meta's answer when it accepts nothing from any caller: as certain as a connection that never opens."""
     error = GraphError(PROVIDER_DOWN, "The service is down for the moment.", 503)
     return replace(json_answer(error.http_status, error.document()), headers=_retry_after(fault))
 
 
 def error_answer(fault: Fault) -> Response:
-    """Meta's error if the fault has a code; else what a proxy says: text for 4xx, HTML for 5xx. A provider that is
+    """Meta's error if the fault has a code; otherwise a proxy's answer: text for 4xx, HTML for 5xx. A provider that is
     down answers a plain 500 with an empty body.
     """
     headers = _retry_after(fault)

@@ -1,4 +1,4 @@
-"""A call is one request of the Graph API: what it asks for, what faults match, and its line in /control/calls."""
+"""A call: one request of the Graph API. What it asks for, which faults match, and its line in /control/calls."""
 
 import json
 import re
@@ -15,7 +15,7 @@ MESSAGES = re.compile(r"/(v[0-9]+\.[0-9]+)/([^/]+)/messages")
 
 
 def fields_of(body: bytes) -> dict[str, Any]:
-    """The body's JSON object; GraphError where it is none."""
+    """The body's JSON object; GraphError if it is none."""
     try:
         fields = json.loads(body)
     except (ValueError, RecursionError):
@@ -26,7 +26,7 @@ def fields_of(body: bytes) -> dict[str, Any]:
 
 
 def described(request: Request) -> tuple[str, Mapping[str, str]]:
-    """The kind of call and its facts, before Meta checks anything. What Meta would refuse is `other`."""
+    """The kind of call and its facts, before Meta checks anything. A call that Meta would refuse is `other`."""
     path = MESSAGES.fullmatch(request.path)
     if path is None or request.method != "POST":
         return "other", {}
@@ -41,5 +41,5 @@ def described(request: Request) -> tuple[str, Mapping[str, str]]:
 
 
 def line(call: str, kind: str | None, status: int | None, code: int | None = None) -> dict[str, Any]:
-    """One line of /control/calls; the status is None where the connection is dropped."""
+    """One line of /control/calls; the status is None if the connection is dropped."""
     return {"at": rfc3339(time.time()), "call": call, "type": kind, "status": status, "code": code}

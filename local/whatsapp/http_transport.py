@@ -1,9 +1,9 @@
-"""HTTP/1.1 on one event loop: a conversation that can hang up, and a poster that keeps its connections.
+"""HTTP/1.1 on one event loop: a server that can hang up, and a poster that keeps its connections.
 
-Neither the standard library's server nor Werkzeug's was chosen: both spend a thread on each connection and parse
-headers as e-mail, and the simulator shares two cores with everything that it tests. What is spoken here is the
-little that clients on one machine speak: Content-Length, keep-alive, no chunked requests, no upgrade. One thread
-also means that no answer, receipt or fault needs a lock.
+Not the standard library's server or Werkzeug's: both use a thread per connection and parse headers as e-mail, and the
+simulator shares two cores with everything that it tests. This one supports the little that clients on one machine use:
+Content-Length, keep-alive, no chunked requests, no upgrade. With one thread, no response, receipt or fault needs a
+lock.
 """
 
 import asyncio
@@ -18,13 +18,13 @@ PHRASES = {status.value: status.phrase for status in HTTPStatus}
 
 HEAD_LIMIT = 64 * 1024
 BODY_LIMIT = 8 * 1024 * 1024
-"""More than any message or webhook (Meta's webhooks end at 3 MB), little enough to hold in memory."""
+"""Larger than any message or webhook (Meta's webhooks end at 3 MB), small enough to hold in memory."""
 
 ATTEMPT_SECONDS = 10.0
-"""How long one webhook may take. Meta states no figure; third parties have seen 3 to 20 s (as of November 2026)."""
+"""Timeout of one webhook. Meta states no figure; third parties have seen 3 to 20 s (as of November 2026)."""
 
 IDLE_SECONDS = 1.0
-"""A connection idle for longer is not used again: gunicorn closes its own after 2 s."""
+"""Seconds after which an idle connection is not reused: gunicorn closes its own after 2 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +34,12 @@ class Request:
     headers: Mapping[str, str]
     body: bytes
     is_abandoned: Callable[[], bool]
-    """Whether the client has left meanwhile."""
+    """Whether the client has disconnected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What goes back. `handed` is called once it was given to the connection, and not if the client had left."""
+    """The response. `handed` is called once it was written to the connection, but not if the client had disconnected."""
 
     status: int
     body: bytes
@@ -49,7 +49,7 @@ class Response:
 
 
 Handle = Callable[[Request], Awaitable[Response | None]]
-"""Answers a request; None closes the connection without a word."""
+"""Answers a request; None closes the connection without a response."""
 
 
 def json_answer(status: int, document: object) -> Response:
@@ -57,7 +57,7 @@ def json_answer(status: int, document: object) -> Response:
 
 
 class BadRequest(Exception):
-    """The bytes are no request that this server reads; the text says why."""
+    """The bytes are not a request that this server can read; the text says why."""
 
 
 async def converse(
@@ -67,7 +67,7 @@ async def converse(
     idle: set[asyncio.StreamWriter],
     goes_on: Callable[[], bool],
 ) -> None:
-    """Answer requests as long as it `goes_on`. The writer is in `idle` while it waits for a request."""
+    """Answer requests while it `goes_on`. The writer is in `idle` while it waits for a request."""
     while goes_on():
         idle.add(writer)
         try:
@@ -124,7 +124,7 @@ def _answer_bytes(answer: Response, close: bool) -> bytes:
 
 
 class WebhookPoster:
-    """Posts to one URL over connections that are kept. A redirect is an answer like any other, not followed."""
+    """Posts to one URL over connections that are kept. Does not follow a redirect, which is an answer like any other."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -136,7 +136,7 @@ class WebhookPoster:
         self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter, float]] = []
 
     async def post(self, body: bytes, headers: Mapping[str, str]) -> tuple[int, bytes]:
-        """The answer's status and body; OSError (a timeout too) or EOFError when there was none."""
+        """The answer's status and body; OSError (also for a timeout) or EOFError if there was none."""
         async with asyncio.timeout(ATTEMPT_SECONDS):
             reader, writer = await self._connection()
             try:
@@ -162,7 +162,7 @@ class WebhookPoster:
 
 
 async def _read_answer(reader: asyncio.StreamReader) -> tuple[int, bytes, bool]:
-    """Status, body, and whether the connection is ready for more. A body of no stated length is left unread."""
+    """Status, body, and whether the connection can be reused. A body without a stated length is left unread."""
     try:
         first, headers = _parse_head(await reader.readuntil(b"\r\n\r\n"))
         status = int(first.split(" ")[1])

@@ -1,4 +1,4 @@
-"""A listener is one loopback port that can be closed and opened again, and that answers no web page.
+"""A listener: one loopback port that can be closed and reopened, and that refuses web pages.
 
 While it is closed its number stays taken: neither a request for a free port nor an outgoing connection gets it.
 """
@@ -18,7 +18,7 @@ async def _drop(_: Request) -> Response | None:
 
 
 class Listener:
-    """Bound at once, and closed until `open`; port 0 takes a free one. Connections get their answers from `handle`."""
+    """Bound at once, but closed until `open`; port 0 takes a free one. `handle` answers the requests."""
 
     def __init__(self, port: int) -> None:
         self.handle: Handle = _drop
@@ -33,7 +33,7 @@ class Listener:
         return f"http://{LOOPBACK}:{self.port}"
 
     async def open(self) -> None:
-        """Take connections, unless it does already."""
+        """Accept connections. Does nothing if it is open."""
         if not self.is_open:
             self.is_open = True
             self._server = await asyncio.start_server(
@@ -41,28 +41,28 @@ class Listener:
             )
 
     async def close(self) -> None:
-        """Refuse connections. An idle one is dropped, one that waits for its answer ends with it."""
+        """Refuse connections. An idle one is dropped; one that waits for its response ends after it."""
         if not self.is_open or self._server is None:
             return
         self.is_open = False
         self._server.close()
-        self._socket = _bound(self.port)  # who connects to a bound port at which nobody listens is refused
+        self._socket = _bound(self.port)  # a connection to a bound port on which nothing listens is refused
         for writer in self._idle:
             writer.transport.abort()
-        await asyncio.sleep(0)  # in its next turn the loop closes their sockets
+        await asyncio.sleep(0)  # in its next turn the loop closes the connections' sockets
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await converse(reader, writer, self._answer, self._idle, lambda: self.is_open)
         except (OSError, EOFError, asyncio.LimitOverrunError):
-            pass  # the client left, or never spoke HTTP
+            pass  # the client disconnected, or never spoke HTTP
         except asyncio.CancelledError:
-            pass  # the program ends; this is the top of its task, and Python 3.11 would print a traceback
+            pass  # the program ends; without this, Python 3.11 prints a traceback at the top of its task
         finally:
             writer.transport.abort()
 
     async def _answer(self, request: Request) -> Response | None:
-        """What `handle` says, where a program on this machine asks."""
+        """The response of `handle` if a program on this machine asks; a refusal for a web page."""
         refused = refusal(request.headers, self.port)
         return await self.handle(request) if refused is None else json_answer(403, {"error": refused})
 

@@ -1,4 +1,4 @@
-"""Log of the WhatsApp simulator: one JSON object a line; no phone number, name, text, message id or token."""
+"""The log of the WhatsApp simulator: one JSON object a line; no phone number, name, text, message id or token."""
 
 import json
 import select

@@ -1,8 +1,8 @@
-"""A kind is a type of message with the object that belongs to it, and Meta's limits on that object.
+"""A kind: a type of message with the object that belongs to it, and Meta's limits on that object.
 
-Limits: Meta's pages on messages, and notes by third parties on its reference (September 2026), not checked against
-Meta itself. Lengths count characters. What needs Meta's own knowledge is not checked: whether a media id, a template, a
-catalogue or a flow exists. The numbers stand here a second time on purpose: a test holds the two tables together.
+Limits: Meta's pages on messages, and notes by third parties on its reference (September 2026), not checked against Meta
+itself. Lengths count characters. What needs Meta's own data is not checked: whether a media id, a template, a catalogue
+or a flow exists. The numbers are repeated here on purpose: a test compares the two tables.
 """
 
 import re
@@ -30,7 +30,7 @@ TEXT = 4096
 HEADER_FOOTER = 60  # Meta's page on direct send (31 July 2026) has these two
 TEMPLATE_NAME = 512  # unconfirmed
 SECTION_TITLE = 24
-ID = 1024  # ours: longer ones are no ids of messages
+ID = 1024  # ours: a longer text is not a message id
 LANGUAGE = r"[a-z]{2,3}(_([A-Z]{2}|[A-Z][a-z]{3}|[0-9]{3})){0,2}"
 CARDS = 257  # Meta's page on contacts messages (21 May 2026)
 NAME_PARTS = ("first_name", "last_name", "middle_name", "prefix", "suffix")
@@ -51,7 +51,7 @@ OTHER_INTERACTIVE = frozenset(
         "voice_call",
     }
 )
-"""Interactive types whose action is taken as it is."""
+"""Interactive types whose action is not checked."""
 
 HEADERS = frozenset({"text", "image", "video", "document"})
 
@@ -77,8 +77,8 @@ def text(holder: Fields) -> None:
 
 
 def media(kind: str) -> Callable[[Fields], None]:
-    """Exactly one of id and link; a caption unless it is audio or a sticker; a filename for documents alone, and voice
-    for audio alone.
+    """Exactly one of id and link; a caption unless it is audio or a sticker; a filename only for documents, and voice
+    only for audio.
     """
 
     def check(holder: Fields) -> None:
@@ -115,7 +115,7 @@ def link(content: Fields, name: str, path: str) -> None:
 
 
 def _is_port(written: str) -> bool:
-    """Nothing after the colon is the scheme's own."""
+    """Whether it is a port. Empty means the scheme's default."""
     return not written or (re.fullmatch(r"[0-9]{1,5}", written) is not None and 0 < int(written) < 1 << 16)
 
 
@@ -144,7 +144,7 @@ def contacts(holder: Fields) -> None:
 
 
 def _entry(entry: Fields, several: str, path: str) -> None:
-    """A wa_id will do for a phone."""
+    """A wa_id is enough instead of a phone."""
     if several == "phones":
         string(entry, "wa_id" if entry.get("phone") in (None, "") and "wa_id" in entry else "phone", path)
     elif several in ("emails", "urls"):
@@ -152,7 +152,7 @@ def _entry(entry: Fields, several: str, path: str) -> None:
 
 
 def reaction(holder: Fields) -> None:
-    """An empty emoji takes the reaction back."""
+    """An empty emoji removes the reaction."""
     content = part(holder, "reaction", "")
     only(content, "reaction", "message_id", "emoji")
     string(content, "message_id", "reaction", ID)
@@ -163,7 +163,7 @@ def reaction(holder: Fields) -> None:
 
 
 def _is_one_emoji(emoji: str) -> bool:
-    """Whether one character is left, or two that are a flag, without those that only change the one before."""
+    """Whether one character is left, or two that are a flag, without the characters that only modify the previous one."""
     rest = emoji[0] + re.sub(_CHANGES, "", emoji[1:])
     letters = ["\U0001f1e6" <= letter <= "\U0001f1ff" for letter in rest]
     if any(letters):
@@ -179,7 +179,7 @@ _SIGNS = frozenset({"So", "Sm", "Sk", "Po", "Pd", "Cn"})
 """No letter, digit, space or mark. Cn: an emoji that is newer than this Python."""
 
 _CHANGES = "\u200d.|[\ufe0e\ufe0f\u20e3\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]"
-"""A joiner with what it joins; looks, keycaps, skin tones, tags."""
+"""A joiner with the character it joins; variation selectors, keycaps, skin tones, tags."""
 
 
 def interactive(holder: Fields) -> None:

@@ -1,7 +1,7 @@
-"""A message is what a business asks Meta to send: to one contact, of one kind, with what is to come back in receipts.
+"""A message: what a business asks Meta to send, to one contact and of one kind, with a text that receipts repeat.
 
-Sources: Meta's page on business-scoped user ids (5 November 2026), and notes by third parties on its messages
-reference (September 2026).
+Sources: Meta's page on business-scoped user ids (5 November 2026), and notes by third parties on its messages reference
+(September 2026).
 """
 
 import re
@@ -13,21 +13,21 @@ from local.whatsapp.errors import INVALID, MISSING, UNSUPPORTED_TYPE, GraphError
 from local.whatsapp.message_kinds import ID, KINDS
 
 COUNTRY_CODE = "1"
-"""Of the simulated business's own number."""
+"""The country code of the simulated business's number."""
 
 ECHO_LIMIT = 512
-"""Meta's page states no figure; 512 is what users report."""
+"""Meta's page states no figure; users report 512."""
 
 BSUID_LIMIT = 160
-"""A country, a dot, at most 128 characters, and room for the parent's `ENT.`; the form itself is not checked."""
+"""A country, a dot, at most 128 characters, and room for the parent's `ENT.`; the format itself is not checked."""
 
 
 @dataclass(frozen=True, slots=True)
 class SentMessage:
     """One valid request to send. Exactly one of `wa_id` (digits) and `recipient` (a BSUID) is set.
 
-    `given` is the address as the business wrote it. A number without its plus is not refused: Meta puts the business's
-    own country code before it, and the message goes to somebody else.
+    `given` is the address as the business wrote it. A number without its plus is not refused: Meta prefixes the
+    business's own country code, and the message reaches someone else.
     """
 
     given: str
@@ -44,14 +44,14 @@ class SentMessage:
 
 @dataclass(frozen=True, slots=True)
 class ReadCall:
-    """A message is marked as read, and perhaps "typing…" shown. Not a message itself."""
+    """Marks a message as read, and may show "typing…". Not a message itself."""
 
     type: str
     message_id: str = field(default="", compare=False)
 
 
 def parse_call(fields: Fields) -> SentMessage | ReadCall:
-    """What the request asks for; GraphError where Meta would refuse it."""
+    """The request, parsed; GraphError if Meta would refuse it."""
     no_nul(fields)
     one_of(fields, "messaging_product", "", {"whatsapp"})
     return _read_call(fields) if "status" in fields else _message(fields)
@@ -87,7 +87,7 @@ def _message(fields: Fields) -> SentMessage:
 
 
 def _address(fields: Fields) -> tuple[str, str | None, str | None]:
-    """`to` wins where both are given; an empty one is none."""
+    """`to` wins if both are given; an empty one counts as absent."""
     if to := optional_string(fields, "to", ""):
         digits = re.sub(r"[ ()-]", "", to)
         if not re.fullmatch(r"\+?[0-9]{5,15}", digits):

@@ -1,4 +1,4 @@
-"""A receipt is Meta's word on a message it accepted: sent, then delivered, then read, unless a fault says otherwise."""
+"""A receipt: Meta's report on a message it accepted. Sent, then delivered, then read, unless a fault changes that."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ KINDS = ("sent", "delivered", "read")
 
 @dataclass(frozen=True, slots=True)
 class ReceiptStep:
-    """One receipt, so many seconds after the message was accepted."""
+    """One receipt, this many seconds after the message was accepted."""
 
     kind: str
     delay: float
@@ -21,9 +21,9 @@ class ReceiptStep:
 
 
 def plan(kind: str, delays: Sequence[float], take: Callable[[str, bool], Fault | None]) -> list[ReceiptStep]:
-    """The receipts of one message of this kind; a reaction only ever yields `sent`.
+    """The receipts of one message of this kind; a reaction only gets `sent`.
 
-    `take(type, named)` takes a fault: first one that fits the message and changes all its receipts, then, for each
+    `take(type, named)` takes a fault: first one that matches the message and changes all its receipts, then, for each
     receipt, one whose match names that receipt as its type.
     """
     kinds = KINDS[:1] if kind == "reaction" else KINDS
@@ -53,7 +53,7 @@ def _changed(steps: list[ReceiptStep], fault: Fault | None) -> list[ReceiptStep]
 def webhooks(
     sender: str, message: SentMessage, wamid: str, steps: list[ReceiptStep], now: float
 ) -> list[QueuedWebhook]:
-    """Each receipt as a webhook of its own: Meta may batch them and promises nothing."""
+    """Each receipt as a separate webhook: Meta may batch them, and documents no rule."""
     contact = SimulatedContact.of(message.wa_id, message.recipient)
     return [
         QueuedWebhook(

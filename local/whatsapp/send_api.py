@@ -1,7 +1,7 @@
-"""The send API is the one Graph call that matters here: POST /{version}/{phone_number_id}/messages.
+"""The send API: the one Graph call that matters here, POST /{version}/{phone_number_id}/messages.
 
-A request is checked first, as Meta would; only one that would be accepted meets a fault on send. A message that is
-accepted is in the ledger, with its receipts' webhooks, before anything is answered.
+A request is first checked as Meta would; only one that would be accepted can meet a fault on send. An accepted message
+is in the ledger, with its receipts' webhooks, before the response is sent.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from local.whatsapp.webhook_payloads import new_wamid, rfc3339
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What the business has from Meta, and how soon Meta writes its receipts (seconds after it accepted)."""
+    """The business's account at Meta, and how soon Meta writes its receipts (seconds after it accepted)."""
 
     phone_number_id: str
     access_token: str
@@ -40,7 +40,7 @@ class SendApi:
     faults: FaultBook
 
     async def handle(self, request: Request) -> Response | None:
-        """Answer one request; None hangs up."""
+        """Answer one request; None closes the connection."""
         path = graph_calls.MESSAGES.fullmatch(request.path)
         if path is None or request.method != "POST":
             return _refusal(GraphError(UNKNOWN_PATH, "There is no such call here."))
@@ -64,15 +64,15 @@ class SendApi:
             raise GraphError(INVALID_REQUEST, "There is no such phone number id.", subcode=OBJECT_GONE)
 
     def _read(self, call: ReadCall) -> Response | None:
-        """The message must exist. No fault on send is met: the call may be a probe."""
+        """The message must exist. Faults on send do not apply: the call may be a probe."""
         if self.store.knows(call.message_id):
             return self._noted(json_answer(200, {"success": True}), "read", "read")
         error = unknown_message()
         return self._noted(_refusal(error), "read", "read", error.code)
 
     async def _typing(self) -> Response | None:
-        """Only a fault whose match names the type is met: others were meant for messages. The message may be unknown
-        here: a webhook that was signed elsewhere brought it.
+        """Only a fault whose match names the type applies: others are meant for messages. The message may be unknown
+        here: its webhook may have been signed elsewhere.
         """
         facts = {"type": "typing", "phone_number_id": self.account.phone_number_id}
         fault = self.faults.take("send", facts, named="type")
@@ -135,7 +135,7 @@ def _accepted(message: SentMessage, wamid: str) -> dict[str, Any]:
 
 
 def _entry(message: SentMessage, wamid: str, now: float) -> dict[str, Any]:
-    """The ledger's row: `to` is the number that Meta sends to, which is another one where the plus was missing."""
+    """The ledger's row: `to` is the number that Meta sends to, which differs if the plus was missing."""
     return {
         "key": _key(message.echo),
         "echo": message.echo,

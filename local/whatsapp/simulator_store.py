@@ -1,8 +1,8 @@
-"""What outlives a killed simulator: the ledger, the calls, the ids of messages, and every webhook not yet delivered.
+"""The simulator's store: what survives a kill. The ledger, the calls, the message ids, and every undelivered webhook.
 
-One connection, used by the event loop alone. A commit in WAL mode with synchronous NORMAL is a write to the page
-cache, which a killed process does not take along (a power cut may); it costs some 50 µs, so each is made where it
-belongs and none is put off.
+One connection, used only by the event loop. A commit in WAL mode with synchronous NORMAL is a write to the page cache,
+which survives a killed process (but perhaps not a power cut). It costs some 50 µs, so commits are made at once and not
+batched.
 """
 
 import json
@@ -26,7 +26,7 @@ INSERT OR IGNORE INTO counts VALUES ('delivered', 0), ('failed', 0), ('given_up'
 
 @dataclass(frozen=True, slots=True)
 class QueuedWebhook:
-    """One POST still to be delivered. `facts` are what faults match; `regroup`: redeliveries are cut differently."""
+    """One POST still to be delivered. `facts` are what faults match; `regroup`: redeliveries are split differently."""
 
     body: bytes
     facts: Mapping[str, str]
@@ -49,7 +49,7 @@ class SimulatorStore:
     def accept(
         self, entry: Mapping[str, Any], webhooks: Iterable[QueuedWebhook], call: Mapping[str, Any]
     ) -> tuple[int, list[int]]:
-        """A message, its receipts and the call, all or nothing: the ledger's row and the webhooks' ids."""
+        """Store a message, its receipts and the call, all or nothing; return the ledger's row and the webhooks' ids."""
         with self._db:
             self._db.execute("INSERT INTO calls (entry) VALUES (?)", (json.dumps(call),))
             self._remember([entry["wamid"]])
@@ -65,12 +65,12 @@ class SimulatorStore:
             self._db.execute("INSERT INTO calls (entry) VALUES (?)", (json.dumps(call),))
 
     def remember(self, ids: Iterable[str]) -> None:
-        """These messages exist: they came in, or will. Clearing the ledger does not forget them."""
+        """These messages exist: they were received, or will be. Clearing the ledger keeps them."""
         with self._db:
             self._remember(ids)
 
     def knows(self, id: str) -> bool:
-        """Whether there is such a message, of either direction."""
+        """Whether this message exists, in either direction."""
         return self._db.execute("SELECT 1 FROM messages WHERE id = ?", (_bytes(id),)).fetchone() is not None
 
     def ledger(self) -> list[dict[str, Any]]:
@@ -97,7 +97,7 @@ class SimulatorStore:
         return QueuedWebhook(body, json.loads(facts), due_at, attempts, first_at, bool(regroup))
 
     def waiting(self) -> list[tuple[int, float, int]]:
-        """Each webhook still to be delivered, when, and how often it failed; read once, at the start."""
+        """Each undelivered webhook, when it is due, and how often it failed; read once, at the start."""
         return self._db.execute("SELECT id, due_at, attempts FROM webhooks ORDER BY due_at").fetchall()
 
     def delivered(self, row: int) -> None:
@@ -111,7 +111,7 @@ class SimulatorStore:
             self._db.execute("UPDATE webhooks SET attempts = attempts + 1, due_at = ? WHERE id = ?", (due_at, row))
 
     def failed_and_cut(self, row: int, webhooks: Iterable[QueuedWebhook]) -> list[int]:
-        """A failed webhook comes back as these."""
+        """Replace a failed webhook by these."""
         with self._db:
             self._count("failed")
             self._db.execute("DELETE FROM webhooks WHERE id = ?", (row,))
@@ -127,7 +127,7 @@ class SimulatorStore:
             self._db.execute("DELETE FROM webhooks")
 
     def counts(self) -> dict[str, int]:
-        """How the attempts so far went; each ended in one of three ways."""
+        """How the attempts so far ended; each in one of three ways."""
         ends = dict(self._db.execute("SELECT name, count FROM counts").fetchall())
         return {"delivered": ends["delivered"], "given_up": ends["given_up"], "attempts": sum(ends.values())}
 
@@ -153,5 +153,5 @@ class SimulatorStore:
 
 
 def _bytes(id: str) -> bytes:
-    """SQLite takes no text with a lone surrogate, which JSON may hold."""
+    """SQLite accepts no text with a lone surrogate, which JSON may contain."""
     return id.encode("utf-8", "surrogatepass")

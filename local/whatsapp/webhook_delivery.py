@@ -1,8 +1,8 @@
-"""A delivery is one webhook on its way to the business, repeated until the answer is HTTP 200.
+"""A delivery: one webhook on its way to the business, retried until the answer is HTTP 200.
 
 Meta redelivers the whole POST at once and then less and less often for 7 days (its page "Create a webhook endpoint", a
-copy of 2026). It publishes no schedule: the waits here are invented, close together at first so that a webhook service
-which was killed is made good within seconds. Deliveries run side by side and in no order, as Meta's do.
+copy of 2026). It publishes no schedule. The waits here are invented, short at first so that a killed webhook service
+gets its webhooks again within seconds. Deliveries run in parallel and in no order, as Meta's do.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ AT_ONCE = 16
 
 @dataclass
 class WebhookDeliveries:
-    """Every webhook that waits, in memory by id and time only; the body stays in the store until it is due."""
+    """Every waiting webhook, in memory by id and time only; the body stays in the store until it is due."""
 
     store: SimulatorStore
     poster: WebhookPoster
@@ -35,8 +35,8 @@ class WebhookDeliveries:
     secret: str
     time_scale: float
     _waiting: set[int] = field(default_factory=set)
-    _again: dict[int, asyncio.TimerHandle] = field(default_factory=dict)  # those that failed, until they are due
-    _spared: set[int] = field(default_factory=set)  # met its fault already: asked again, it would never arrive
+    _again: dict[int, asyncio.TimerHandle] = field(default_factory=dict)  # failed webhooks that wait for a retry
+    _spared: set[int] = field(default_factory=set)  # already met a fault: with another one each time, none would arrive
     _due: asyncio.Queue[int] = field(default_factory=asyncio.Queue)
 
     @property
@@ -44,7 +44,7 @@ class WebhookDeliveries:
         return len(self._waiting)
 
     def resume(self) -> None:
-        """Take up what an earlier process left; once, before anything is added."""
+        """Resume what an earlier process left; call it once, before anything is added."""
         for row, due_at, attempts in self.store.waiting():
             self._schedule(row, due_at, again=attempts > 0)
 
@@ -59,18 +59,18 @@ class WebhookDeliveries:
         self.scheduled(self.store.add(webhooks), webhooks)
 
     def scheduled(self, rows: Iterable[int], webhooks: Iterable[QueuedWebhook]) -> None:
-        """Deliver what was stored already."""
+        """Deliver webhooks that are already stored."""
         for row, webhook in zip(rows, webhooks, strict=True):
             self._schedule(row, webhook.due_at)
 
     def forget(self) -> None:
-        """Whatever still waits is never delivered."""
+        """Drop all waiting webhooks."""
         self.store.forget_webhooks()
         self._waiting.clear()
         self._again.clear()
 
     def hurry(self) -> int:
-        """Deliver now whatever failed and waits to be delivered again. How many."""
+        """Redeliver now every webhook that failed and waits. Returns how many."""
         timers = list(self._again.items())
         for row, timer in timers:
             timer.cancel()
@@ -115,7 +115,7 @@ class WebhookDeliveries:
         self.scheduled(rows, copies)
 
     async def post(self, body: bytes) -> tuple[int | None, bytes]:
-        """Sign and deliver once; what was answered, or None and the error's name."""
+        """Sign and deliver once; return the status and body, or None and the error's name."""
         try:
             return await self.poster.post(body, signature_headers(self.secret, body))
         except (OSError, EOFError) as error:
@@ -123,7 +123,7 @@ class WebhookDeliveries:
 
     def _settle(self, row: int, webhook: QueuedWebhook, status: int | None, error: str | None) -> None:
         if row not in self._waiting:
-            return  # forgotten meanwhile
+            return  # dropped meanwhile
         now = time.time()
         if status == 200:
             self.store.delivered(row)

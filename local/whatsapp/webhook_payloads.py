@@ -1,4 +1,4 @@
-"""A payload is one webhook's body as Meta writes it, and its signature.
+"""A payload: one webhook's body as Meta writes it, and its signature.
 
 Sources: developers.facebook.com/documentation/business-messaging/whatsapp/webhooks/reference/messages (May to August
 2026; each kind has its page) and Meta's page on business-scoped user ids (5 November 2026).
@@ -19,13 +19,14 @@ from local.whatsapp.errors import title_of
 DISPLAY_PHONE_NUMBER = "15550001111"
 ACCOUNT_ID = "300000000000001"
 PROFILE_NAMES = tuple(f"{name} Exemplo" for name in ("Bruno", "Carla", "Davi", "Elisa", "Fábio", "Ana", "Inês", "João"))
-"""Of customers: the same one always has the same, and most others another."""
+"""Customers' names: the same customer always has the same, and most others a different one."""
 USERNAME = "ana.exemplo"
 
 Document = dict[str, Any]
 
 ESCAPES: Mapping[str, str] = {"/": "\\/", "<": "\\u003C", "@": "\\u0040", "%": "\\u0025"}
-"""What Meta escapes beside non-ASCII (reports by users, 2023 to 2026): whoever signs what he parsed is found out."""
+"""What Meta escapes besides non-ASCII (reports by users, 2023 to 2026): code that signs its own re-encoding fails here.
+"""
 
 UNSUPPORTED_ERROR: Document = {
     "code": 131051,
@@ -37,28 +38,28 @@ UNSUPPORTED_ERROR: Document = {
 
 @dataclass(frozen=True, slots=True)
 class SimulatedContact:
-    """A person, known by number, by business-scoped user id, or by both."""
+    """A customer, known by number, by business-scoped user id, or by both."""
 
     wa_id: str | None
     user_id: str | None
 
     @classmethod
     def of(cls, wa_id: str | None, user_id: str | None) -> "SimulatedContact":
-        """Since April 2026 whoever shows a number shows a user id too; the reverse is not so."""
+        """Since April 2026 a customer who shows a number also shows a user id; the reverse is not true."""
         return cls(wa_id, user_id or (user_id_of(wa_id) if wa_id else None))
 
     def fields(self, number: str, user_id: str) -> Document:
-        """Both ids under these names; what is unknown is left out."""
+        """Both ids under these names; an unknown one is omitted."""
         return {name: value for name, value in ((number, self.wa_id), (user_id, self.user_id)) if value}
 
 
 def user_id_of(wa_id: str) -> str:
-    """A business-scoped user id, always the same for one number."""
+    """A business-scoped user id, always the same for the same number."""
     return f"US.{int(hashlib.sha256(wa_id.encode()).hexdigest()[:16], 16):020d}"
 
 
 def new_wamid(contact: str, outbound: bool) -> str:
-    """A message id built like Meta's: opaque, but with the contact's number in it, hence private."""
+    """A message id built like Meta's: opaque, but it contains the contact's number, so it is private."""
     who = contact.encode()[:200]
     unique = secrets.token_hex(9).upper().encode()
     direction = b"\x11" if outbound else b"\x12"
@@ -68,9 +69,9 @@ def new_wamid(contact: str, outbound: bool) -> str:
 
 
 def message(contact: SimulatedContact, kind: str, content: object, wamid: str, now: float, extra: Document) -> Document:
-    """One item of `messages`; `extra` goes beside the type's own object (context, referral, errors, …).
+    """One item of `messages`; `extra` is added to the type's own object (context, referral, errors, …).
 
-    Whatever Meta cannot hand over comes as `unsupported`, with the error that says so.
+    What Meta cannot deliver comes as `unsupported`, with the error that says so.
     """
     item = {**contact.fields("from", "from_user_id"), "id": wamid, "timestamp": str(int(now)), "type": kind}
     if kind == "unsupported":
@@ -79,7 +80,7 @@ def message(contact: SimulatedContact, kind: str, content: object, wamid: str, n
 
 
 def messages_value(sender: str, contact: SimulatedContact, messages: list[Document]) -> Document:
-    """The messages of one contact. Who shows no number shows a username.
+    """The messages of one contact. A contact without a number has a username.
 
     Only `system` messages come without contacts (Meta's page on them, 11 August 2026).
     """
@@ -90,7 +91,7 @@ def messages_value(sender: str, contact: SimulatedContact, messages: list[Docume
 
 
 def name_of(contact: SimulatedContact) -> str:
-    """What a customer is called."""
+    """A customer's name."""
     digest = hashlib.sha256((contact.wa_id or contact.user_id or "").encode()).digest()
     return PROFILE_NAMES[digest[0] % len(PROFILE_NAMES)]
 
@@ -98,7 +99,7 @@ def name_of(contact: SimulatedContact) -> str:
 def receipt_value(
     sender: str, contact: SimulatedContact, wamid: str, kind: str, at: float, echo: str | None, code: int | None
 ) -> Document:
-    """One receipt. A failed one to a number names neither contacts nor a user id; a `sent` one carries the price."""
+    """One receipt. A failed one to a number names neither contacts nor a user id; a `sent` one contains the price."""
     failed = kind == "failed"
     shown = SimulatedContact(contact.wa_id, None) if failed and contact.wa_id else contact
     item: Document = {"id": wamid, "status": kind, "timestamp": str(int(at))}
@@ -114,7 +115,7 @@ def receipt_value(
 
 
 def webhook_body(value: Document) -> bytes:
-    """The bytes on the wire; they are signed as they are."""
+    """The bytes on the wire, which are signed unchanged."""
     change = {"field": "messages", "value": value}
     return to_wire({"object": "whatsapp_business_account", "entry": [{"id": ACCOUNT_ID, "changes": [change]}]})
 
@@ -127,7 +128,7 @@ def to_wire(document: Document) -> bytes:
 
 
 def cut(body: bytes, place: int) -> list[bytes]:
-    """The same messages in two other POSTs, the later ones first."""
+    """The same messages in two other POSTs, the later messages first."""
     document = json.loads(body)
     value = document["entry"][0]["changes"][0]["value"]
     messages = value["messages"]
@@ -139,7 +140,7 @@ def count_messages(body: bytes) -> int:
 
 
 def message_ids(body: bytes) -> list[str]:
-    """The ids of the messages in a webhook; none where the body is no webhook."""
+    """The ids of the messages in a webhook; none if the body is not a webhook."""
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):

@@ -115,7 +115,7 @@ def test_process_is_killed_only_after_being_up_and_kills_do_not_pile_up(tmp_path
 
     assert time.monotonic() - began >= 2
     assert process.popen.returncode == -signal.SIGKILL
-    assert made.dealt == {(Action.KILL, "internal"): 1}
+    assert made.injected == {(Action.KILL, "internal"): 1}
 
 
 def test_no_process_is_killed_during_backpressure(tmp_path: Path, process: Process) -> None:
@@ -133,7 +133,7 @@ def test_no_process_is_killed_during_backpressure(tmp_path: Path, process: Proce
         lambda: control.faults,
     )
 
-    assert (process.popen.poll(), made.dealt) == (None, {})
+    assert (process.popen.poll(), made.injected) == (None, {})
 
 
 def test_stalled_process_continues_after_its_time(tmp_path: Path, process: Process) -> None:
@@ -166,7 +166,7 @@ def test_faults_are_posted_only_up_to_the_limit_of_waiting_ones(tmp_path: Path, 
     faults = [Disruption(0, Action.FAULT, fault={"on": "send", "number": number}) for number in range(5)]
     at_last = Disruption(0.2, Action.STALL, "internal", seconds=0)
 
-    during(made := trouble(tmp_path, process, *faults, at_last, control=control), lambda: made.dealt)
+    during(made := trouble(tmp_path, process, *faults, at_last, control=control), lambda: made.injected)
 
     assert [fault.get("number") for fault in control.faults[29:]] == [0]
 
@@ -190,11 +190,11 @@ def test_store_proxy_is_open_again_at_the_end(tmp_path: Path, process: Process) 
         )
 
         during(
-            made := trouble(tmp_path, process, *disruptions, proxy=proxy), lambda: (Action.CUT, "store") in made.dealt
+            made := trouble(tmp_path, process, *disruptions, proxy=proxy), lambda: (Action.CUT, "store") in made.injected
         )
 
         assert proxy.is_open
-        assert made.dealt == {(Action.SWALLOW, "store"): 1, (Action.CUT, "store"): 1}, "one strike at a time"
+        assert made.injected == {(Action.SWALLOW, "store"): 1, (Action.CUT, "store"): 1}, "one strike at a time"
 
 
 def test_total_refusals_end_with_the_faults_and_an_outage_by_its_own_time(tmp_path: Path, process: Process) -> None:

@@ -153,7 +153,7 @@ def result(**changes: Any) -> Result:
     well = Result(
         run_settings=RUN_SETTINGS,
         end=QUIET,
-        dealt={(Action.KILL, "webhook"): 3, (Action.STALL, "store"): 2},
+        injected={(Action.KILL, "webhook"): 3, (Action.STALL, "store"): 2},
         swallowed=0,
         made={"task duplicate": 5},
         account=Audit(received=Counter({Fate.HANDLED: 10}), replies=Counter({Fate.DELIVERED: 25})),
