@@ -1,6 +1,6 @@
-"""python -m bench [--rounds N] [--posts N]: what the webhook path and the cold start cost, against a baseline.
+"""python -m bench [--rounds N] [--posts N]: the cost of the webhook path and of the cold start, against a baseline.
 
-Rounds of both alternate, so that the machine's mood is in both; the median and its ratio are what to quote. Load is
+Rounds of both alternate, so that the machine's load affects both alike; quote the median and its ratio. Load is
 bounded: `--posts` requests a round from 8 threads, to this machine only.
 """
 
@@ -83,7 +83,7 @@ def _wait_for(port: int) -> None:
 
 
 def _webhook(directory: Path, rounds: int, posts: int) -> None:
-    """Posts of one new message each, answered 200: ours stores it and makes its task, the baseline does neither."""
+    """Posts of one new message each, answered 200: Pombo stores it and creates its task, the baseline does neither."""
     stack = Stack(Options(data_dir=directory / "stack", first_port=0, sweep=False), say=lambda _: None)
     with _process("bench.baseline", directory, 18081) as base, stack.running():
         ours = stack.describe()["webhook"]

@@ -1,4 +1,4 @@
-"""The baseline: a webhook that checks the signature, reads the JSON and answers 200. No store, no queue, no promise."""
+"""The baseline: a webhook that checks the signature, parses the JSON and answers 200. No store, queue or guarantee."""
 
 import hashlib
 import hmac

@@ -1,10 +1,10 @@
 """The control address: where a test decides what happens in the simulated world, and asks what happened.
 
-    POST   /control/inbound     a customer writes: {"from"|"user_id", "type", "content" with "batch"?, or "contents": […],
-                                "id"?, "times"?, "rebatch"?, "fields"?, "phone_number_id"?} → {"message_ids": […]}
+    POST   /control/inbound     a customer writes: {"from"|"user_id", "type", "content" with "batch"?, or "contents":
+                                […], "id"?, "times"?, "rebatch"?, "fields"?, "phone_number_id"?} → {"message_ids": […]}
     GET    /control/ledger      every accepted message, oldest first; DELETE clears it, and the calls
     GET    /control/calls       every API call: {"at", "call", "type", "status", "code"}; status null: dropped; call is
-                                message, read, typing, refused, or other: a provider fault hit it, or it is not valid
+                                message, read, typing, refused, or other: an invalid call that a provider fault hit
     POST   /control/faults      one fault (local/faults.py); GET lists those with uses left, DELETE ends them all
     GET    /control/faults/made how many faults were made so far: {"send error": 3}; clearing keeps it
     GET    /control/webhooks    {"pending", "delivered", "attempts", "given_up"}; DELETE drops the pending

@@ -39,7 +39,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """The response. `handed` is called once it was written to the connection, but not if the client had disconnected."""
+    """The response. `handed` is called once it was written to the connection, not if the client had disconnected."""
 
     status: int
     body: bytes
@@ -124,7 +124,7 @@ def _answer_bytes(answer: Response, close: bool) -> bytes:
 
 
 class WebhookPoster:
-    """Posts to one URL over connections that are kept. Does not follow a redirect, which is an answer like any other."""
+    """Posts to one URL over connections that are kept. It does not follow redirects: they are ordinary answers."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)

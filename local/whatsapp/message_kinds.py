@@ -163,7 +163,7 @@ def reaction(holder: Fields) -> None:
 
 
 def _is_one_emoji(emoji: str) -> bool:
-    """Whether one character is left, or two that are a flag, without the characters that only modify the previous one."""
+    """Whether one character is left, or two that are a flag, without those that only modify the previous one."""
     rest = emoji[0] + re.sub(_CHANGES, "", emoji[1:])
     letters = ["\U0001f1e6" <= letter <= "\U0001f1ff" for letter in rest]
     if any(letters):

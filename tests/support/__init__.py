@@ -1,1 +1,1 @@
-"""What tests build on: the running stack, the parts in one process, payloads, fakes of a port, and the harnesses."""
+"""Support for tests: the running stack, the parts in one process, payloads, fakes of a port, and the harnesses."""

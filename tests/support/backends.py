@@ -1,4 +1,4 @@
-"""A back end as the contract suite sees it: clients of the same data, and a way to make it unreachable."""
+"""A store backend as the contract suite sees it: clients of the same data, and a way to make it unreachable."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -21,16 +21,16 @@ class Clock:
 
 @dataclass
 class Backend:
-    """One back end with empty data. `client` makes another client of it, as another process would have one."""
+    """One store backend with empty data. `client` makes another client of it, as another process would have."""
 
     make: Callable[[Clock], Any]
     unreachable: Callable[[], AbstractContextManager[None]]
-    """While it lasts, writes at least must fail."""
+    """While it lasts, at least writes must fail."""
     expire: Callable[[Any, datetime], None]
-    """`expire(client, then)` deletes what has expired by then, in the back end's own way; a day late is soon enough."""
+    """`expire(client, then)` deletes what has expired by then, in the backend's own way; a day late is soon enough."""
     clock: Clock = field(default_factory=Clock)
     counts_unechoed: bool = True
-    """Whether the backlog counts a message that only a failed receipt without an echo speaks of."""
+    """Whether the backlog counts a message whose only report is a failed receipt without an echo."""
     clients: list[Any] = field(default_factory=list)
 
     def client(self) -> Any:

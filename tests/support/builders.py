@@ -1,4 +1,4 @@
-"""Records and tasks as the protocol would have left them, for the tests of the domain."""
+"""Records and tasks as the protocol leaves them, for the tests of the domain."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -14,16 +14,16 @@ LIMITS = Limits()
 HOLD = Limits(doubt_policy=DoubtPolicy.HOLD)
 LAST = LIMITS.max_attempts
 NO_JITTER = 0.5
-"""In the middle of its range, so that a wait is as long as the table says."""
+"""The middle of its range, so that a wait is as long as the table says."""
 
 MINE, OTHERS = "token-of-this-attempt", "token-of-another-attempt"
 EVENT_KEY, REPLY_KEY = "0e" * 20, "0f" * 20
 GENERATION = 2
-"""Of every record here, so that there are tasks older and newer than it."""
+"""The generation of every record here, so that older and newer tasks exist."""
 
 
 def at(seconds: float) -> datetime:
-    """That many seconds after now."""
+    """This many seconds after now."""
     return NOW + timedelta(seconds=seconds)
 
 
@@ -58,7 +58,7 @@ def leased(kind: Kind = Kind.OUTBOUND, **changes: Any) -> Delivery:
 
 
 def expired(kind: Kind = Kind.OUTBOUND, **changes: Any) -> Delivery:
-    """Leased, by a worker that was not heard of again."""
+    """Leased by a worker that stopped responding; the lease has expired."""
     return leased(kind, **({"lease_until": at(-1)} | changes))
 
 
@@ -111,7 +111,7 @@ STATES: Mapping[Kind, Mapping[str, Callable[..., Delivery]]] = {
         "dead": dead,
     },
 }
-"""Every state a task or a verdict may find, by kind."""
+"""Every state that a task or a verdict may find, by kind."""
 
 SENT, DELIVERED = Receipts(sent=at(-5)), Receipts(delivered=at(-5))
 READ, PLAYED = Receipts(read=at(-5)), Receipts(played=at(-5))
@@ -128,12 +128,12 @@ TASK_WORDS = {T0: "T0", NEWER: "newer T0", OLDER: "T-"}
 
 
 def task_for(record: Delivery | None, age: int = T0, hop: int = 0) -> Task:
-    """A task of the record's generation, or of one beside it."""
+    """A task of the record's generation, or of an older or newer one."""
     record = record or pending()
     return Task(record.key, record.kind, record.correlation_id, record.generation + age, hop, record.tenant)
 
 
-# ---- what a step has to say
+# ---- expected steps
 
 
 def nothing(_: Delivery) -> Next:
@@ -149,7 +149,7 @@ def run_resend(record: Delivery) -> Next:
 
 
 def ends(state: State, kind: Kind = Kind.OUTBOUND, reason: str | None = None) -> dict[str, Any]:
-    """The fields that an end writes: dead stays; an event is kept for 8 days, a message for 35."""
+    """The fields that an end writes: dead is kept for ever; an event is kept for 8 days, a message for 35."""
     kept = timedelta(days=8 if kind is Kind.INBOUND else 35)
     return {
         "state": state,

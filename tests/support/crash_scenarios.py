@@ -1,4 +1,4 @@
-"""What happens to a stack while one of its services crashes, and what the world must see in the end."""
+"""Crash scenarios: what happens to a stack while one of its services crashes, and the required outcome."""
 
 import itertools
 import uuid
@@ -21,12 +21,12 @@ _contacts = itertools.count(1)
 _moments = itertools.count(1_790_500_000)
 
 Outcome = Callable[[], bool]
-"""Whether all is well in the end, seen from outside."""
+"""Whether the outcome is right, seen from outside."""
 
 
 @dataclass
 class Person:
-    """Somebody who writes, whom no other scenario knows."""
+    """A customer whom no other scenario uses."""
 
     rig: Rig
 
@@ -46,7 +46,7 @@ class Person:
         return self.rig.stack.store.get(outbound_key(message_event_id("meta", SENDER, self.message_id), index))
 
     def has(self, *texts: str) -> bool:
-        """Just these texts have come, in this order, and every record is final."""
+        """Exactly these texts have arrived, in this order, and every record is final."""
         event = self.event
         if event is None or not event.final or event.plan_size != len(set(texts)):
             return False
@@ -54,7 +54,7 @@ class Person:
         return all(reply and reply.final for reply in replies) and self.rig.stack.texts(self.number) == list(texts)
 
     def meets(self, on: str, kind: str, **more: object) -> None:
-        """A fault, for this person alone."""
+        """A fault only for this customer."""
         self.rig.stack.fault(on, kind, match={"to": self.number}, **more)
 
 
@@ -141,7 +141,7 @@ def a_receipt_without_our_echo(rig: Rig) -> Outcome:
 
 
 def account_news(rig: Rig) -> Outcome:
-    """No message, and no handler for it; it is worked off all the same."""
+    """Not a message, and no handler handles it, but it is processed."""
     return _news(rig, {"event": "VERIFIED_ACCOUNT"})
 
 
@@ -160,14 +160,14 @@ def _news(rig: Rig, news: dict[str, Any]) -> Outcome:
 
 
 def a_handler_that_fails_four_times(rig: Rig) -> Outcome:
-    """The fourth wait is 4 s: whoever crashes then is back before the event is due."""
+    """The fourth wait is 4 s: a service that crashes then is back before the event is due."""
     person = Person(rig)
     person.writes("!raise 4")
     return lambda: person.has("after 4")
 
 
 def receipts_that_are_late(rig: Rig) -> Outcome:
-    """After the lease has run out, but before the window is over: nobody may send again meanwhile."""
+    """After the lease has expired, but within the doubt window: no attempt may resend meanwhile."""
     person = Person(rig)
     person.meets("receipt", "slow", seconds=5.0)
     person.writes("hello")
@@ -175,7 +175,7 @@ def receipts_that_are_late(rig: Rig) -> Outcome:
 
 
 def an_answer_that_is_lost(rig: Rig) -> Outcome:
-    """The receipt tells that WhatsApp has it: it is sent once."""
+    """The receipt confirms that WhatsApp has it: it is sent once."""
     person = Person(rig)
     person.meets("send", "accept_then_drop")
     person.writes("hello")
@@ -183,7 +183,7 @@ def an_answer_that_is_lost(rig: Rig) -> Outcome:
 
 
 def an_answer_and_all_receipts_that_are_lost(rig: Rig) -> Outcome:
-    """Nobody can tell: it is sent once more, after the window, and not a third time."""
+    """The result stays unknown: it is resent once, after the window, and not a third time."""
     person = Person(rig)
     person.meets("send", "accept_then_drop")
     person.meets("receipt", "withhold", times=0)
@@ -192,7 +192,7 @@ def an_answer_and_all_receipts_that_are_lost(rig: Rig) -> Outcome:
 
 
 def a_first_reply_that_is_held_up(rig: Rig) -> Outcome:
-    """WhatsApp has too much of this person for a moment; the second reply waits for the first."""
+    """WhatsApp rate-limits this contact for a moment; the second reply waits for the first."""
     person = Person(rig)
     person.meets("send", "error", code=131056)
     person.writes("!list 2")
@@ -200,7 +200,7 @@ def a_first_reply_that_is_held_up(rig: Rig) -> Outcome:
 
 
 def a_reply_that_is_refused(rig: Rig) -> Outcome:
-    """For good, however often it is asked: it is dead, and a person may replay it."""
+    """A permanent refusal: it becomes a dead letter, and an operator may replay it."""
     person = Person(rig)
     person.meets("send", "error", code=131026, times=0)
     person.writes("hello")
@@ -213,7 +213,7 @@ def a_reply_that_is_refused(rig: Rig) -> Outcome:
 
 
 def a_refused_credential(rig: Rig) -> Outcome:
-    """Then another one is put in its place."""
+    """Then a new credential replaces it."""
     person = Person(rig)
     person.meets("send", "error", code=190)
     person.writes("hello")
@@ -230,7 +230,7 @@ def a_number_that_is_blocked(rig: Rig) -> Outcome:
 
 
 def a_block_that_is_over(rig: Rig) -> Outcome:
-    """The first send that is accepted lifts the block; where the crash prevents that, the next one does."""
+    """The first accepted send lifts the block; if the crash prevents that, the next one does."""
     ended = datetime.now(UTC) - timedelta(seconds=1)
     rig.stack.put_marks(block=Block(ended, timedelta(seconds=30), 368))
     first, second = Person(rig), Person(rig)
@@ -249,7 +249,7 @@ def news_that_lifts_a_block(rig: Rig) -> Outcome:
 
 
 def a_provider_that_refuses_for_a_while(rig: Rig) -> Outcome:
-    """The others wait, one probes, and its message is refused once more. Then all of it goes, once."""
+    """The others wait; one probes, and its message is refused once more. Then all are sent, once."""
     people = [Person(rig) for _ in range(2)]
     for one in people:
         one.meets("send", "refuse")
@@ -259,7 +259,7 @@ def a_provider_that_refuses_for_a_while(rig: Rig) -> Outcome:
 
 
 def a_message_that_probes_before_it_is_resent(rig: Rig) -> Outcome:
-    """Its answer is lost, and its receipt never comes: after the window it asks whether WhatsApp is there."""
+    """Its response is lost and its receipt never comes: after the window it probes whether WhatsApp is up."""
     person = Person(rig)
     person.meets("send", "accept_then_drop")
     person.meets("receipt", "withhold", times=0)
@@ -268,7 +268,7 @@ def a_message_that_probes_before_it_is_resent(rig: Rig) -> Outcome:
 
 
 def a_failed_receipt_that_blocks(rig: Rig) -> Outcome:
-    """It comes after WhatsApp has accepted a message, and speaks of the number: the next message waits, and probes."""
+    """It comes after WhatsApp accepted a message, and is about the number: the next message waits, and probes."""
     first, second = Person(rig), Person(rig)
     first.meets("receipt", "withhold", times=0)
     first.writes("hello")
@@ -297,7 +297,7 @@ def a_failed_receipt_that_blocks(rig: Rig) -> Outcome:
 
 
 def a_sweep(rig: Rig) -> Outcome:
-    """A task was lost; the scheduler calls again and again."""
+    """A task was lost; the scheduler calls repeatedly."""
     person = Person(rig)
     rig.stack.fault("task", "drop", match={"queue": "inbound"})
     person.writes("hello")
@@ -306,17 +306,17 @@ def a_sweep(rig: Rig) -> Outcome:
 
 
 def a_question_about_readiness(rig: Rig) -> Outcome:
-    """Asked of both, whatever the first says."""
+    """Both services are asked, whatever the first answers."""
     return lambda: [rig.is_ready(service) for service in SERVICES] == [True, True]
 
 
 def a_handshake(rig: Rig) -> Outcome:
-    """Asked again until it is answered."""
+    """Repeated until it is answered."""
     return rig.shakes_hands
 
 
 def a_store_that_is_away_at_the_end(rig: Rig) -> Outcome:
-    """Just as the handler's answer is to be written."""
+    """At the moment when the handler's reply is written."""
     person = Person(rig)
     person.writes("!lock")
     return lambda: person.has("after 1")

@@ -1,4 +1,4 @@
-"""A stack of which one service is told to crash: started by the test, with CRASH_AT, and again when it has died."""
+"""A stack with one service that crashes: the test starts it with CRASH_AT, and again after it died."""
 
 import signal
 from collections.abc import Callable, Mapping
@@ -23,15 +23,15 @@ READY_SECONDS = 60.0
 
 @dataclass
 class Rig:
-    """A running stack, with `--no-restart`: the service that is to crash is another process in the place of its own.
+    """A running stack, with `--no-restart`: another process takes the place of the service that is to crash.
 
-    That process is started as the stack starts it, with the environment of the one it replaces. So a service can crash
-    at one point after another while the rest of the stack stays up, and one service alone, while the other does not.
+    That process starts as the stack starts it, with the environment of the one it replaces. So one service can crash at
+    one point after another while the rest of the stack stays up.
     """
 
     stack: Stack
     deaths: list[int] = field(default_factory=list)
-    """How the service ended since it was armed."""
+    """How the service has ended since it was armed."""
 
     def __post_init__(self) -> None:
         self.stack.start()
@@ -47,14 +47,14 @@ class Rig:
     # ---- the crash
 
     def arm(self, service: str, crash_at: str) -> None:
-        """Put a service that will crash in the place of the one that runs. Nothing may be under way, and what was
-        learned of the number before is forgotten.
+        """Replace the running service by one that will crash. No work may be under way. Forgets what was learned about
+        the number before.
         """
         self.stack.put_marks(down=None, block=None, receipt_block=None)
         self.mark = crash.mark_of(self.stack.data_dir, crash_at)
         self.mark.unlink(missing_ok=True)
         if service in self._own:
-            self._own[service].wait(0)  # and no longer: SIGKILL
+            self._own[service].wait(0)  # no longer than that: SIGKILL
         else:
             self.stack.kill(service)
         data_dir = self.stack.data_dir
@@ -68,16 +68,16 @@ class Rig:
         self._armed, self.deaths = child, []
 
     def _lives(self, service: str) -> bool:
-        """/livez passes no point."""
+        """/livez passes no crash point."""
         return self._status(lambda: self.stack.get(service, "/livez")) == 200
 
     def restart(self, **changes: str) -> None:
-        """All of the stack anew, with these settings; no service crashes any more."""
+        """Restart the whole stack with these settings; no service crashes any more."""
         self._release()
         self.stack.restart(**changes)
 
     def close(self, failed: bool = False) -> None:
-        """End all of it. Where a test failed, what its logs hold is not looked at any more."""
+        """End all of it. If a test failed, its logs are not checked."""
         self._release()
         self._queues.close()
         self.stack.__exit__(AssertionError if failed else None)
@@ -90,7 +90,7 @@ class Rig:
     # ---- the world outside
 
     def deliver(self, body: bytes) -> None:
-        """A webhook, again and again until the answer is 200, as Meta does."""
+        """Repeat a webhook until the answer is 200, as Meta does."""
         self.wait_until(lambda: self._status(lambda: self.stack.post(body)) == 200, "the webhook is answered 200")
 
     def sweep(self) -> bool:
@@ -102,7 +102,7 @@ class Rig:
         return self._status(lambda: self.stack.get(service, "/readyz")) == 200
 
     def shakes_hands(self) -> bool:
-        """Whether WhatsApp's question about the webhook is answered with its challenge."""
+        """Whether WhatsApp's handshake with the webhook is answered with its challenge."""
         query = f"hub.mode=subscribe&hub.verify_token={LOCAL_SECRETS['META_VERIFY_TOKEN']}&hub.challenge=1158201444"
         return self._status(lambda: self.stack.get("webhook", f"/webhooks/whatsapp?{query}")) == 200
 
@@ -110,12 +110,12 @@ class Rig:
         try:
             return call().status_code
         except httpx.TransportError:
-            return None  # it died, or is not back yet
+            return None  # it died, or is not up again yet
 
     # ---- waiting
 
     def wait_until(self, condition: Callable[[], T], what: str, seconds: float = SECONDS) -> T:
-        """As the stack's. Meanwhile a service that died is started again, as the stack would."""
+        """As the stack's. Meanwhile restarts a service that died, as the stack would."""
 
         def looked() -> T:
             if self._armed is not None and self._armed.returncode is not None:
@@ -129,12 +129,12 @@ class Rig:
         return bool(self.deaths)
 
     def check_crash(self) -> None:
-        """It died once, by its own hand, and said so; and it came back with the same CRASH_AT."""
+        """It crashed once, at its crash point, and logged that; and it came back with the same CRASH_AT."""
         assert self.deaths == [-signal.SIGKILL]
         assert self.mark.exists()
 
     def is_quiet(self) -> bool:
-        """Neither a webhook nor a task is left."""
+        """No webhook and no task is left."""
         client = CloudTasksClient(transport=CloudTasksGrpcTransport(channel=self._queues))
         parents = [client.queue_path("pombo-local", "local", name) for name in ("inbound", "outbound")]
         is_delivered = self.stack.control("GET", "webhooks")["pending"] == 0

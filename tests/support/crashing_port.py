@@ -1,4 +1,4 @@
-"""A port for the tests of crash points: it can be called, and has a method and a property. Quick to import."""
+"""A port for the tests of crash points: it is callable, and has a method and a property. Quick to import."""
 
 from dataclasses import dataclass, field
 

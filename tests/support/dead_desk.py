@@ -1,4 +1,4 @@
-"""Dead letters on a running stack: put there as Pombo leaves them, and decided upon by the command as a person does."""
+"""Dead letters on a running stack: created as Pombo leaves them, and replayed or discarded by the command."""
 
 import json
 import os
@@ -24,7 +24,7 @@ from tests.support.stack import SENDER, TASK_TOKEN, Stack, clean_environment, cl
 
 LIMITS = Limits()
 WORDS = "a c4n4ry text"
-"""The content of every letter: what no list may show."""
+"""The content of every letter, which no list may show."""
 
 PRIVATE = ("c4n4ry", "1555", "wamid", "+")
 
@@ -38,7 +38,7 @@ class Desk:
     # ---- letters
 
     def put(self, contact: str, words: str = WORDS, /, **changes: Any) -> Delivery:
-        """A message that is dead, or whatever the changes make of it."""
+        """A message that is dead, unless the changes say otherwise."""
         record = self._made(Kind.OUTBOUND, outbound_key(uuid.uuid4().hex, 0), contact, _reply(contact, words))
         return self._put(record, changes)
 
@@ -47,7 +47,7 @@ class Desk:
             return list(threads.map(lambda contact: self.put(contact, **changes), contacts))
 
     def put_event(self, contact: str, payload: Any = None, /, **changes: Any) -> Delivery:
-        """An event that is dead: a text, or what is given."""
+        """An event that is dead: a text, or the given payload."""
         message_id = f"wamid.{uuid.uuid4().hex}"
         item = {"item": text(contact, message_id, "hello"), "contact": {}, "phone_number_id": SENDER}
         key = message_event_id("meta", SENDER, message_id)
@@ -71,7 +71,7 @@ class Desk:
     def _put(self, record: Delivery, changes: Any) -> Delivery:
         ended = {"state": State.DEAD, "reason": "permanent", "attempt": 1, "sweep_at": None, "due_at": None}
         record = replace(record, **(ended | {"finished_at": datetime.now(UTC)} | changes))
-        # Eight threads beside the stack's own may meet a busy file, as a task may that then comes again.
+        # Eight threads next to the stack's own may find the file busy, like a task that is then retried.
         self.stack.wait_until(lambda: self.stack.store.create(record) or True, "the record is written")
         return record
 
@@ -90,18 +90,18 @@ class Desk:
         self.stack.wait_until(are_done, "all of them are done", seconds)
 
     def receive(self, *statuses: Any) -> None:
-        """WhatsApp tells of messages, all in one webhook."""
+        """WhatsApp reports on messages, all in one webhook."""
         assert self.stack.post(wire(envelope(value(statuses=statuses)))).status_code == 200
 
     # ---- the command
 
     def run(self, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
-        """As a person runs it, with the secret that the stack was started with."""
+        """Run it as an operator does, with the secret that the stack was started with."""
         given = clean_environment(**{"INTERNAL_TASK_TOKEN": TASK_TOKEN, **environment})
         return cli("dead", *arguments, *self._where, env=given)
 
     def start(self, *arguments: str) -> "subprocess.Popen[str]":
-        """The same, and let it run."""
+        """Start it the same way, without waiting."""
         environment = clean_environment(INTERNAL_TASK_TOKEN=TASK_TOKEN)
         return subprocess.Popen(
             command("dead", *arguments, *self._where),
@@ -113,7 +113,7 @@ class Desk:
         )
 
     def at_a_terminal(self, typed: str, *arguments: str) -> tuple[str, int]:
-        """All that a person sees who types this, and the exit code."""
+        """The whole output that an operator sees who types this, and the exit code."""
         master, slave = pty.openpty()
         environment = clean_environment(INTERNAL_TASK_TOKEN=TASK_TOKEN)
         process = subprocess.Popen(
@@ -122,7 +122,7 @@ class Desk:
         os.close(slave)
         os.write(master, f"{typed}\n".encode())
         said = b""
-        with suppress(OSError):  # the other side is closed: that is how a terminal says it
+        with suppress(OSError):  # a terminal's way to report that the other side is closed
             while part := os.read(master, 4096):
                 said += part
         os.close(master)
@@ -160,12 +160,12 @@ def ago(**time: float) -> datetime:
 
 
 def failed(record: Delivery, code: int = 131049, echo: str | None = None) -> dict[str, Any]:
-    """A receipt that refuses a message after all."""
+    """A receipt that reports a failed delivery after the message was accepted."""
     return said_of(record, "failed", echo=echo, errors=[{"code": code, "title": "refused"}])
 
 
 def said_of(record: Delivery, status: str, *, echo: str | None = None, **more: Any) -> dict[str, Any]:
-    """A receipt of a message, of this moment; with our echo unless another is given."""
+    """A receipt of a message, dated now; with our echo unless another is given."""
     named = echo or str(Echo(record.key, record.round, record.correlation_id))
     now = str(int(datetime.now(UTC).timestamp()))
     return receipt(record.provider_id or "", status, timestamp=now, biz_opaque_callback_data=named, **more)

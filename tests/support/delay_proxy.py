@@ -1,6 +1,6 @@
-"""python tests/support/delay_proxy.py TARGET_PORT SECONDS: a TCP proxy whose server seems so many seconds away.
+"""python tests/support/delay_proxy.py TARGET_PORT SECONDS: a TCP proxy that delays the server's answers.
 
-Each piece of an answer arrives that much later, in order; what is sent arrives at once. It prints its port.
+Each piece of an answer arrives that much later, in order; requests arrive at once. It prints its port.
 """
 
 import asyncio

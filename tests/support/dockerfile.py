@@ -1,6 +1,6 @@
-"""A Dockerfile, read and carried out without Docker: the same commands, in the same order, below a directory.
+"""A Dockerfile, parsed and executed without Docker: the same commands, in the same order, below a directory.
 
-It knows what our Dockerfiles use and refuses the rest. The base image is this machine: its Python and its pip.
+It supports what our Dockerfiles use and refuses the rest. The base image is this machine: its Python and its pip.
 https://docs.docker.com/reference/dockerfile/ (2026-11)
 """
 
@@ -37,7 +37,7 @@ class Instruction:
 
 
 def parse(text: str) -> list[Instruction]:
-    """The instructions of a Dockerfile. Raises Unknown where it would be cut off."""
+    """The instructions of a Dockerfile. Raises Unknown if the last one is cut off."""
     found, open_line = [], ""
     for number, line in enumerate(text.splitlines(), 1):
         if line.lstrip().startswith("#") or (not line.strip() and not open_line):
@@ -55,7 +55,7 @@ def parse(text: str) -> list[Instruction]:
 
 
 def ignore_rules(text: str) -> list[tuple[bool, re.Pattern[str]]]:
-    """The rules of a .dockerignore: whether it takes out, and of which path."""
+    """The rules of a .dockerignore: whether a rule excludes, and which paths."""
     rules = []
     for line in text.splitlines():
         pattern = line.strip()
@@ -76,7 +76,7 @@ def _as_regex(pattern: str) -> re.Pattern[str]:
 
 
 def context(root: Path, among: Sequence[Path]) -> dict[str, Path]:
-    """What a build sees of these files, by their paths below the root: the last rule that fits decides."""
+    """The files of `among` that a build sees, by their paths below the root: the last rule that matches decides."""
     rules = ignore_rules((root / ".dockerignore").read_text())
     seen = {}
     for path in among:
@@ -93,7 +93,7 @@ def context(root: Path, among: Sequence[Path]) -> dict[str, Path]:
 
 @dataclass
 class Image:
-    """What was built: a directory that stands for /, and how a container begins in it."""
+    """A built image: a directory that stands for /, and how a container starts in it."""
 
     root: Path
     workdir: str = "/"
@@ -106,18 +106,18 @@ class Image:
         return self.root / self.workdir.lstrip("/")
 
     def environment(self, **more: str) -> dict[str, str]:
-        """Of its processes: what ENV says with paths below the root, and what is given with the container."""
+        """The environment of its processes: ENV with paths below the root, and the container's own variables."""
         return {name: self.place(value) for name, value in self.env.items()} | more
 
     def place(self, value: str) -> str:
-        """A value that is a path below the WORKDIR, where that really is."""
+        """A value that is a path below the WORKDIR, as its real path here."""
         workdir = self.workdir
         return str(self.root) + value if value == workdir or value.startswith(f"{workdir}/") else value
 
 
 def build(text: str, files: Mapping[str, Path], root: Path, base: Mapping[str, str], args: Mapping[str, str]) -> Image:
-    """Carry out every stage. `base`: the environment of the base image, by whose PATH `python` and `pip` are found;
-    `args`: the --build-arg. Every stage works at the same place, as in Docker; what it leaves is put aside.
+    """Execute every stage. `base`: the environment of the base image, on whose PATH `python` and `pip` are found;
+    `args`: the --build-arg. Every stage works in the same place, as in Docker; its result is put aside.
     """
     image, stages, known = Image(root), {}, {}
     stage = ""
@@ -175,7 +175,7 @@ def _copy(words: list[str], files: Mapping[str, Path], stages: Mapping[str, Path
 
 
 def _copied(source: str, target: str, files: Mapping[str, Path]) -> Iterator[tuple[Path, str]]:
-    """Each file and where it goes: of a directory the content; into a target that ends with a slash by its name."""
+    """Each file and its target: for a directory its content; into a target that ends with a slash by its name."""
     pattern = _as_regex(source)
     for name, path in files.items():
         if pattern.fullmatch(name):
@@ -185,7 +185,7 @@ def _copied(source: str, target: str, files: Mapping[str, Path]) -> Iterator[tup
 
 
 def start(image: Image, log: Path, **settings: str) -> subprocess.Popen[bytes]:
-    """Start what CMD says, as USER where we may become another, with its output in files beside `log`."""
+    """Start the CMD, as USER if this process may switch to another user, with its output in files next to `log`."""
     identity: dict[str, object] = {}
     if os.geteuid() == 0 and image.user != "root":
         user, _, group = image.user.partition(":")

@@ -1,6 +1,6 @@
-"""gcloud and docker, as far as a build uses them, on a file that stands for Cloud Run and the registry.
+"""A fake of gcloud and docker, as far as a build uses them, on a file that stands for Cloud Run and the registry.
 
-python fake_cloud.py gcloud|docker ARGUMENT...: the file of FAKE_CLOUD is read and changed, and holds every call.
+python fake_cloud.py gcloud|docker ARGUMENT...: reads and changes the file of FAKE_CLOUD, and records every call in it.
 """
 
 import hashlib
@@ -12,16 +12,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-# Read here: as a program this file finds no module of ours.
+# Read here: when this runs as a program it cannot import our modules.
 SERVICES = (Path(__file__).parents[2] / "services" / "names.txt").read_text().split()
 REPOSITORY = "europe-west1-docker.pkg.dev/my-project/pombo"
 PLACEHOLDER = "us-docker.pkg.dev/cloudrun/container/hello"
 BUILDS_IN = "us-central1"
-"""The region of the builds, which need not be that of the services."""
+"""The region of the builds, which may differ from that of the services."""
 
 
 def new(url: str) -> dict[str, Any]:
-    """After the first terraform apply: a placeholder serves. `url`: where candidates are."""
+    """The state after the first terraform apply: a placeholder serves. `url`: where candidates are."""
     services = {f"pombo-{kind}": {"revisions": [], "traffic": [], "ready": None} for kind in SERVICES}
     state = {
         "url": url,
@@ -73,7 +73,7 @@ def serving(state: Mapping[str, Any], name: str, what: str = "image") -> str:
 
 
 def apply(state: dict[str, Any], name: str, settings: str) -> None:
-    """What terraform apply does: other settings, the image that is there."""
+    """What terraform apply does: other settings, the same image."""
     assert not state["services"][name].get("named"), "a plan without a change wants to take the revision's name away"
     state["services"][name]["settings"] = settings
     add_revision(state, name, state["services"][name]["revisions"][-1]["image"])
@@ -91,7 +91,7 @@ def _update(state: dict[str, Any], name: str, flags: Mapping[str, str]) -> None:
         if target.pop("latestRevision", None):
             target["revisionName"] = service["ready"]
     revision = add_revision(state, name, flags["--image"])
-    # Asked for a tag or a suffix, gcloud names the revision in the service's template, where the name stays.
+    # If asked for a tag or a suffix, gcloud names the revision in the service's template, and the name stays there.
     service["named"] = revision if {"--tag", "--revision-suffix"} & set(flags) else None
     if service["ready"] != revision:
         _fail(f"(gcloud.run.services.update) Revision '{revision}' is not ready and cannot serve traffic.")
@@ -121,7 +121,7 @@ def _traffic(state: dict[str, Any], name: str, flags: Mapping[str, str]) -> None
 
 
 def record(state: dict[str, Any], build: str, account: str, status: str, images: list[str]) -> None:
-    """What Cloud Build knows of a build, with what it has pushed."""
+    """Cloud Build's record of a build, with the images that it pushed."""
     state["pushed"] += [_digest(image) for image in images]
     state["builds"][build] = {
         "status": status,
@@ -218,7 +218,7 @@ def gcloud(state: dict[str, Any], words: list[str], flags: Mapping[str, str]) ->
 
 
 def _columns(row: str, format: str) -> str:
-    """A vulnerability's severity and whether there is a fix, in the order in which they are asked for."""
+    """A vulnerability's severity and whether there is a fix, in the requested order."""
     known = dict(zip(("effectiveSeverity", "fixAvailable"), row.split("\t"), strict=False))
     return "\t".join(known.get(name, "") for name in re.findall(r"vulnerability\.(\w+)", format))
 
@@ -248,7 +248,7 @@ def _digest(image: str) -> str:
 
 
 def _read(arguments: list[str]) -> tuple[list[str], dict[str, str]]:
-    """Words, and flags: `--name=value`, or as docker is called, `--name value`."""
+    """Words, and flags: `--name=value`, or in docker's form `--name value`."""
     words, flags, waiting = [], {}, list(arguments)
     while waiting:
         word = waiting.pop(0)

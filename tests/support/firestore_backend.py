@@ -66,7 +66,7 @@ class Emulator:
 
 @dataclass
 class Raw:
-    """A client of one project that is not ours, and goes straight to the emulator."""
+    """A client of one project that goes straight to the emulator, without Pombo's code."""
 
     client: FirestoreClient
     database: str
@@ -78,7 +78,7 @@ class Raw:
         return self.client.get_document(request={"name": f"{self._root}/{name}"})
 
     def put(self, name: str, fields: dict[str, Any]) -> None:
-        """These fields, and of the others what was there."""
+        """Write these fields, and keep the others."""
         document = types.Document(name=f"{self._root}/{name}", fields=fields)
         self.client.update_document(document=document, update_mask={"field_paths": list(fields)})
 
@@ -102,7 +102,7 @@ def backend(tmp_path: Path) -> Backend:
     project = fresh_project()
 
     def expire(store: FirestoreStore, then: datetime) -> None:
-        """As a TTL policy does, which the emulator has none of."""
+        """Act as a TTL policy, which the emulator does not have."""
         with raw(emulator, project) as database:
             for collection in COLLECTIONS:
                 for document in database.documents(collection.name):
@@ -118,13 +118,13 @@ def backend(tmp_path: Path) -> Backend:
 
 
 def fresh_project() -> str:
-    """The name of a project in which there is nothing."""
+    """The name of an empty project."""
     return next(_projects)
 
 
 @cache
 def shared_emulator() -> tuple[Emulator, FaultyProxy]:
-    """The emulator of this process, and a proxy before it."""
+    """The emulator of this process, and a proxy in front of it."""
     emulator = Emulator()
     emulator.start()
     _warm(emulator)
@@ -134,7 +134,7 @@ def shared_emulator() -> tuple[Emulator, FaultyProxy]:
 
 
 def _warm(emulator: Emulator) -> None:
-    """A Java that has just begun takes seconds for what takes milliseconds later; the first tests would show it."""
+    """Warm it up: a new Java process needs seconds for what later takes milliseconds, and slows the first tests."""
     with raw(emulator, fresh_project()) as database, ThreadPoolExecutor(64) as threads:
         for _ in range(5):
             put = [threads.submit(database.put, f"records/{n}", {"number": {"integer_value": n}}) for n in range(64)]

@@ -1,6 +1,6 @@
-"""A gRPC server before the Firestore emulator that passes calls on and remembers each, or answers it with an error.
+"""A gRPC server in front of the Firestore emulator: it passes calls on and records each, or answers with an error.
 
-It sees what every client library has to show in the end: the method, the deadline, the bytes.
+It sees what every client library finally sends: the method, the deadline, the bytes.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,16 +14,16 @@ from google.cloud.firestore_v1.types import BatchGetDocumentsRequest, BatchWrite
 UNARY = frozenset({"Commit", "BatchWrite"})
 _SERVICE = "/google.firestore.v1.Firestore/"
 PRIVATE = "15550002222"
-"""What an error of the server's may well hold."""
+"""Text that an error of the server may contain."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """One RPC as it was asked for."""
+    """One RPC as it arrived."""
 
     method: str
     seconds: float
-    """Its deadline, from when it arrived."""
+    """Its deadline in seconds, from when it arrived."""
     request: bytes
 
     @property
@@ -39,16 +39,16 @@ class Call:
 
 @dataclass
 class Middleman:
-    """To be used in a `with`; `address` is where it serves."""
+    """Use it in a `with`; `address` is where it serves."""
 
     target: str
     calls: list[Call] = field(default_factory=list)
     errors: list[grpc.StatusCode] = field(default_factory=list)
-    """The codes of the next answers; none of these calls reaches the emulator."""
+    """The codes of the next answers; these calls do not reach the emulator."""
     always: grpc.StatusCode | None = None
     """The code of every answer after those."""
     answer: Callable[[bytes], bytes] = lambda answer: answer
-    """What becomes of an answer that comes in one part."""
+    """Changes an answer that comes in one part."""
     answered: int = 0
     """Bytes of all streamed answers."""
 
@@ -64,7 +64,7 @@ class Middleman:
         self._channel.close()
 
     def service(self, details: Any) -> Any:
-        """For grpc: what serves a method. Here each of them, as bytes."""
+        """grpc's lookup of the handler for a method. Here one handler serves every method, as bytes."""
         method = details.method.removeprefix(_SERVICE)
 
         def one(request: bytes, context: Any) -> bytes:

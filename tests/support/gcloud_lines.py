@@ -1,6 +1,6 @@
-"""gcloud commands, found in scripts and on pages, and gcloud's own word on whether it would take them.
+"""gcloud commands in scripts and on pages, and gcloud's own check whether it would accept them.
 
-`gcloud meta lint-gcloud-commands` knows every command and flag without a network. It says of itself that it may change.
+`gcloud meta lint-gcloud-commands` knows every command and flag without a network. Its help says that it may change.
 """
 
 import json
@@ -17,8 +17,8 @@ _VALUE = "value"
 
 
 def commands_in(shell: str, known: Mapping[str, str] = MappingProxyType({})) -> Iterator[str]:
-    """The gcloud commands of a script, each on one line, with a word in the place of whatever a shell would put in but
-    for what is `known` of it.
+    """The gcloud commands of a script, each on one line. Each expansion of the shell is replaced by a placeholder, or
+    by its value in `known`.
     """
     for line in re.sub(r"\\\n\s*", " ", shell).splitlines():
         if line.lstrip().startswith("#"):
@@ -28,7 +28,7 @@ def commands_in(shell: str, known: Mapping[str, str] = MappingProxyType({})) -> 
 
 
 def _until_its_end(text: str) -> str:
-    """Up to where the shell would end the command."""
+    """The text up to where the shell ends the command."""
     depth, quote = 0, ""
     for at, sign in enumerate(text):
         opens = text[at : at + 2] == "$("
@@ -46,8 +46,8 @@ def _until_its_end(text: str) -> str:
 
 
 def _without_expansions(text: str, known: Mapping[str, str]) -> str:
-    """$NAME, ${NAME}, $(command), and PROJECT for the reader's own, as a word; not within single quotes, where a shell
-    leaves them alone.
+    """Replace $NAME, ${NAME}, $(command), and PROJECT (the reader's own) by a word; not within single quotes, which the
+    shell does not expand.
     """
     parts = re.split(r"('[^']*')", text)
     for at in range(0, len(parts), 2):
@@ -57,23 +57,23 @@ def _without_expansions(text: str, known: Mapping[str, str]) -> str:
 
 
 def shell_of_page(markdown: str) -> str:
-    """What a page shows as commands: fenced and indented blocks, and what it names in a sentence, one after another."""
+    """The commands on a page: fenced and indented blocks, and commands named in sentences, one after another."""
     blocks = re.findall(r"^```(\w*)\n(.*?)^```", markdown, re.M | re.S)
     fenced = [text for language, text in blocks if language in ("", "sh", "bash", "console")]
     rest = re.sub(r"^```.*?^```", "", markdown, flags=re.M | re.S)
     indented = re.findall(r"(?:^ {4,}.*\n)+", rest + "\n", re.M)
     named = re.findall(r"`(gcloud [^`]+)`", rest)
-    # What is but the name of a command needs no arguments.
+    # A bare command name needs no arguments.
     named = [f"{one} --help" if re.fullmatch(r"[a-z -]+", one) else one for one in named]
     return "\n".join([*fenced, *(re.sub(r"^ {4,}", "", block, flags=re.M) for block in indented), *named])
 
 
 def complaints(commands: Iterable[str]) -> dict[str, str]:
-    """What gcloud says against each of these that it would not take."""
+    """gcloud's complaint about each of these that it would not accept."""
     asked = {str(number): command for number, command in enumerate(dict.fromkeys(commands), 1)}
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, "commands.json")
-        # What follows a # it takes for a comment, within quotes too.
+        # It takes what follows a # for a comment, even within quotes.
         path.write_text(json.dumps([{"id": key, "command_string": it.replace("#", "N")} for key, it in asked.items()]))
         done = subprocess.run(
             ["gcloud", "meta", "lint-gcloud-commands", f"--commands-file={path}", "--serialize"],

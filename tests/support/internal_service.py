@@ -1,4 +1,4 @@
-"""The private service in one process, on tapped ports, with a handler and a provider that do what a test says."""
+"""The private service in one process, on tapped ports, with a handler and a provider that a test controls."""
 
 import heapq
 import itertools
@@ -31,7 +31,7 @@ FINAL = (State.DONE, State.DROPPED, State.DEAD)
 
 @dataclass
 class Service:
-    """The app on tapped ports, with one handler and one provider that do what a test says."""
+    """The app on tapped ports, with one handler and one provider that a test controls."""
 
     client: FlaskClient
     internal: InternalParts
@@ -56,22 +56,22 @@ class Service:
         return answer.status_code, answer.json
 
     def arrive(self, record: Delivery, age: int = T0, hop: int = 0) -> tuple[int, Any]:
-        """A task for this record comes, of its generation or of one before."""
+        """Process a task for this record, of its generation or of an earlier one."""
         return self.process(replace(Task.of(record), generation=record.generation + age, hop=hop))
 
     def use_credential(self) -> None:
-        """As the first send with the credential in use does."""
+        """Record the credential in use, as the first send with it does."""
         fingerprint = self.internal.parts.process_outbound.channels["meta"].fingerprint(parts.SENDER)
         parts.put_marks(self.internal.store.port, credential=Credential(fingerprint, NOW - timedelta(days=1)))
 
     @property
     def marks(self) -> Marks:
-        """What is known of the sender."""
+        """The sender's marks."""
         return parts.marks_of(self.internal.store.port)
 
     @staticmethod
     def asked_of(provider: parts.Provider) -> list[str]:
-        """What the provider was asked: "probe", or the type of what it was to send."""
+        """The calls of the provider: "probe", or the type of the message that was sent."""
         return [
             "probe" if asked == PROBE else str(asked.get("type", asked.get("status"))) for asked in provider.requests
         ]
@@ -87,7 +87,7 @@ class Service:
 
 @dataclass
 class Handler:
-    """The team's code: notes whom it was called for."""
+    """The team's code: records whom it was called for."""
 
     answer: Callable[[Message], Any] = lambda _: None
     called: list[Message] = field(default_factory=list)
@@ -99,8 +99,8 @@ class Handler:
 
 @dataclass
 class TaskRun:
-    """A queue that a test works off in the order of time, which it moves. As in the real one a name is taken once, and
-    a task that is not answered 2xx comes back.
+    """A queue that a test runs in the order of time, which it advances. As in the real one, a name is accepted once,
+    and a task that is not answered 2xx is retried.
     """
 
     waiting: list[tuple[datetime, int, Task]] = field(default_factory=list)
@@ -119,7 +119,7 @@ class TaskRun:
         pass
 
     def work(self, service: Service, until: datetime) -> None:
-        """All that comes up to then."""
+        """Run all tasks that are due by then."""
         clock = service.internal.clock
         while self.waiting and self.waiting[0][0] <= until:
             at, _, task = heapq.heappop(self.waiting)
@@ -134,13 +134,13 @@ class TaskRun:
 
 
 def at_once(calls: Sequence[Callable[[], T]]) -> list[T]:
-    """What each gives, each in a thread of its own."""
+    """The results of these calls, each made in a separate thread."""
     with ThreadPoolExecutor(len(calls)) as pool:
         return [future.result() for future in [pool.submit(call) for call in calls]]
 
 
 def meet(internal: InternalParts, method: str, count: int) -> None:
-    """So many threads leave their first call of this method of the store together."""
+    """Make this many threads leave their first call of this store method together."""
     barrier, seen = threading.Barrier(count, timeout=30), set[int]()
 
     def wait_for_the_others(name: str, *_: Any) -> None:
@@ -152,7 +152,7 @@ def meet(internal: InternalParts, method: str, count: int) -> None:
 
 
 PROBE = {"messaging_product": "whatsapp", "status": "read", "message_id": "wamid.pombo-probe"}
-"""What a probe asks: to mark a message as read that does not exist."""
+"""A probe's request: to mark a message as read that does not exist."""
 
 Make = Callable[..., Service]
 

@@ -1,6 +1,6 @@
-"""A pytest plugin: what a test does to the logging of its process ends with it.
+"""A pytest plugin: restores the logging configuration of the process after each test.
 
-A command run in this process writes its events to the log of its stack, and would do so in all the tests that follow.
+A command run in this process logs its events to its stack's log, and would do so in all the tests that follow.
 """
 
 import logging
@@ -15,7 +15,7 @@ from shared.logs import LOGGER
 
 @pytest.fixture(autouse=True)
 def _kept_logging() -> Iterator[None]:
-    """pytest's own handlers of the root logger come and go with a test's phases: only those of others are put back."""
+    """pytest's own handlers of the root logger change with a test's phases, so only other handlers are restored."""
     root, ours = logging.getLogger(), logging.getLogger(LOGGER)
     before = _not_pytests(root), root.level, ours.handlers[:], ours.level, ours.propagate
     hooks = sys.excepthook, threading.excepthook

@@ -1,7 +1,7 @@
-"""Log entries as Cloud Logging stores them: what stands around a line of ours, and what Cloud Run logs of a request.
+"""Log entries as Cloud Logging stores them: the envelope of a Pombo log line, and Cloud Run's log of a request.
 
-Of https://cloud.google.com/logging/docs/reference/v2/rest/v2/LogEntry and https://cloud.google.com/run/docs/logging,
-with values as long as true ones.
+By https://cloud.google.com/logging/docs/reference/v2/rest/v2/LogEntry and https://cloud.google.com/run/docs/logging,
+with values of realistic length.
 """
 
 import json
@@ -27,7 +27,7 @@ ENVELOPE: Mapping[str, Any] = {
         },
     },
 }
-"""What is around each line, beside what the line itself says (time, severity, labels, trace)."""
+"""The envelope of each line, without the fields that the line provides (time, severity, labels, trace)."""
 
 REQUEST: Mapping[str, Any] = {
     **ENVELOPE,
@@ -50,9 +50,9 @@ REQUEST: Mapping[str, Any] = {
         "protocol": "HTTP/1.1",
     },
 }
-"""A request of Cloud Run's own log."""
+"""A request in Cloud Run's own log."""
 
 
 def kilobytes(entry: Mapping[str, Any]) -> float:
-    """To a tenth, as JSON without blanks."""
+    """Kilobytes to a tenth, as JSON without blanks."""
     return round(len(json.dumps(entry, separators=(",", ":"))) / 1000, 1)

@@ -1,4 +1,4 @@
-"""Log lines held to the table of shared/log_events.py."""
+"""Log lines, checked against the table of shared/log_events.py."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from shared.log_events import EVENTS, EVERY_LINE
 
 
 def faults(line: Mapping[str, Any]) -> list[str]:
-    """What a line has that the table does not know, and what it lacks."""
+    """Fields of a line that the table does not have, and fields that the line lacks."""
     name = str(line["event"])
     if name not in EVENTS:
         return [f"The table has no event {name}."]

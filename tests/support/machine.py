@@ -1,4 +1,4 @@
-"""What a machine may lack."""
+"""Programs that a machine may lack."""
 
 import os
 from typing import NoReturn
@@ -7,7 +7,7 @@ import pytest
 
 
 def missing(sentence: str) -> NoReturn:
-    """Skip the test for want of what the sentence names; in CI it fails."""
+    """Skip the test because the sentence's program is missing; in CI, fail it."""
     if os.environ.get("CI") == "true":
         pytest.fail(sentence)
     pytest.skip(sentence)

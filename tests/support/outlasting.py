@@ -1,6 +1,6 @@
-"""Times that must outlast one another, of both services and of what surrounds them, computed in one place.
+"""Times that must outlast one another, in both services and in the platform around them, computed in one place.
 
-The unit tests hold the code to it; the rules of the infrastructure hold a plan to it.
+The unit tests check the code against them; the rules of the infrastructure check a plan.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ SHUTDOWN = timedelta(seconds=10)
 """From Cloud Run's SIGTERM to its SIGKILL, https://cloud.google.com/run/docs/container-contract (November 2026)."""
 
 REDELIVERY = timedelta(days=7)
-"""For so long Meta delivers a webhook again."""
+"""How long Meta redelivers a webhook."""
 
 ROUNDING = timedelta(milliseconds=1)
 """A scaled time is a whole number of microseconds."""

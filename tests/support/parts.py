@@ -1,4 +1,4 @@
-"""The real parts of the services, put together in one process, and what the world outside says to them."""
+"""The real parts of the services, assembled in one process, and the provider's side of their calls."""
 
 import hashlib
 import hmac
@@ -47,7 +47,7 @@ SECRET, WORD, TOKEN = "test-app-secret", "test-verify-token", "test-internal-tok
 
 
 def until(condition: Callable[[], Any], seconds: float = 30) -> Any:
-    """What the condition gives, once it is true."""
+    """The condition's first true value."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
         assert time.monotonic() < deadline, "it did not come about"
@@ -55,7 +55,7 @@ def until(condition: Callable[[], Any], seconds: float = 30) -> Any:
     return value
 
 
-# ---- what Meta says
+# ---- Meta's webhooks
 
 
 def text(message_id: str, body: str = "hello", sender: str = PERSON) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def signed(body: bytes, secret: str = SECRET) -> str:
 
 
 def incoming(body: bytes, signature: str | None = None) -> Incoming:
-    """The request that brings this body; without a `signature` the right one."""
+    """The request that carries this body; with the right signature unless another is given."""
     headers = {"x-hub-signature-256": signed(body) if signature is None else signature}
     return Incoming("meta", "POST", "/webhooks/whatsapp", headers, body)
 
@@ -102,7 +102,7 @@ def key_of(message_id: str, to: str = SENDER) -> str:
 
 @dataclass
 class Clock:
-    """Time that a test moves."""
+    """A clock that a test advances."""
 
     at: datetime = NOW
     seconds: float = 0.0
@@ -131,8 +131,8 @@ Fault = Callable[..., Exception | None]
 
 
 class Tapped:
-    """A port, with what it was asked for, and errors on demand: before its effect, or after it. What a port answers
-    without asking anybody is no call and has no errors.
+    """A port that records its calls and raises errors on demand, before or after the effect. What a port answers
+    without calling anything outside is not a call and has no errors.
     """
 
     def __init__(self, port: Any) -> None:
@@ -163,7 +163,7 @@ class Tapped:
 
 
 class NoQueue:
-    """A queue that takes everything, where only what was asked of it counts."""
+    """A queue that accepts everything, for tests that only look at the calls."""
 
     def ensure(self, *_: Any) -> None:
         pass
@@ -178,11 +178,11 @@ class NoQueue:
         pass
 
 
-# ---- programs beside ours
+# ---- programs next to ours
 
 
 class Emulator:
-    """The Cloud Tasks emulator as a process, with both queues paused: what is made there stays to be looked at."""
+    """The Cloud Tasks emulator as a process, with both queues paused, so that created tasks stay for inspection."""
 
     def __init__(self, directory: Path) -> None:
         self.program = run(directory, "local.tasks", {}, "--port", "0", "--data-dir", str(directory))
@@ -218,20 +218,20 @@ def free_port() -> int:
 
 @dataclass
 class Program:
-    """One of our programs as a process, whose output is kept in files."""
+    """One of our programs as a process, with its output in files."""
 
     process: subprocess.Popen[bytes]
     out: Path
     err: Path
 
     def end(self) -> int:
-        """Ask it to end, and say how it did."""
+        """Send SIGTERM; return the exit code."""
         self.process.terminate()
         return self.process.wait(20)
 
 
 def run(directory: Path, module: str, environ: Mapping[str, str], *arguments: str) -> Program:
-    """Start `python -m module`, and wait until it says that it has."""
+    """Start `python -m module`, and wait until it reports that it has started."""
     out, err = directory / f"{module}.out", directory / f"{module}.err"
     with out.open("wb") as lines, err.open("wb") as errors:
         process = subprocess.Popen(
@@ -248,8 +248,8 @@ def run(directory: Path, module: str, environ: Mapping[str, str], *arguments: st
 
 @dataclass
 class Provider:
-    """Graph, as far as a send sees it: takes a request, gives the next of its answers (status and document); `headers`
-    go with every answer.
+    """Graph, as far as a send sees it: takes a request, returns the next of its answers (status and document);
+    `headers` are added to every answer.
     """
 
     url: str = ""
@@ -291,7 +291,7 @@ def a_provider(provider: Provider | None = None) -> Iterator[Provider]:
         daemon_threads = True
 
         def handle_error(self, *_: object) -> None:
-            pass  # a client that left is no news
+            pass  # a client disconnected, which is normal
 
     with Server(("127.0.0.1", 0), Handler) as server:
         provider.url = f"http://127.0.0.1:{server.server_port}"
@@ -303,7 +303,7 @@ def a_provider(provider: Provider | None = None) -> Iterator[Provider]:
 
 
 def error(code: int, status: int = 400, **fields: Any) -> tuple[int, Any]:
-    """An answer of Graph's that refuses."""
+    """A refusal by Graph."""
     return status, {"error": {"message": f"(#{code}) refused", "code": code, **fields}}
 
 
@@ -323,7 +323,7 @@ def environment(directory: Path, **more: str) -> dict[str, str]:
 
 @contextmanager
 def logged() -> Iterator[None]:
-    """The services configure the logs of the whole process; put back what was before."""
+    """The services configure the logging of the whole process; restore it afterwards."""
     root, ours = logging.getLogger(), logging.getLogger("pombo")
     before = root.handlers[:], root.level, ours.level, sys.excepthook, threading.excepthook
     logs.configure("DEBUG")
@@ -409,18 +409,18 @@ def internal_parts(
 
 
 def marks_of(store: Any, sender: str = SENDER) -> Marks:
-    """What is known of a sender."""
+    """The marks of a sender."""
     marks: Marks = store.marks(sender_id("meta", sender))
     return marks
 
 
 def put_marks(store: Any, sender: str = SENDER, **changes: Any) -> None:
-    """Change what is known of a sender, as an answer or a receipt would."""
+    """Change the marks of a sender, as a response or a receipt would."""
     store.change_marks(sender_id("meta", sender), lambda marks: replace(marks, **changes))
 
 
 def step(record: Delivery) -> Step:
-    """The write of this record, as it stands."""
+    """The write of this record, unchanged."""
     return Step(Answer(TaskResult.ACK, record.state), write=record)
 
 
@@ -464,13 +464,13 @@ def a_reply(number: int = 1, **changes: Any) -> Delivery:
 
 
 def held(seconds: float, **changes: Any) -> dict[str, Any]:
-    """Under another attempt's lease, for so long."""
+    """Under another attempt's lease, for this many seconds."""
     until = NOW + timedelta(seconds=seconds)
     return {"state": State.LEASED, "attempt": 1, "token": "another", "lease_until": until} | changes
 
 
 def doubtful(seconds: float, **changes: Any) -> dict[str, Any]:
-    """In doubt, for so long."""
+    """In doubt, for this many seconds."""
     until = NOW + timedelta(seconds=seconds)
     fields = {"state": State.IN_DOUBT, "attempt": 1, "token": "another", "doubts": 1, "doubt_until": until}
     return fields | {"sweep_at": until + timedelta(seconds=30)} | changes

@@ -1,4 +1,4 @@
-"""Webhooks as Meta writes them, in as few words as a test needs."""
+"""Webhooks as Meta writes them, built from a test's few arguments."""
 
 import json
 from collections.abc import Mapping, Sequence

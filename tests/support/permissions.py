@@ -1,4 +1,4 @@
-"""Permissions: what each call to Google asks of its caller, and so what the account of each service is allowed.
+"""Permissions: what each call to Google requires of its caller, and so what each service's account may do.
 
 Firestore: https://cloud.google.com/firestore/docs/security/iam, "Required permissions for API methods"; Cloud Tasks:
 https://cloud.google.com/tasks/docs/reference-access-control (both 2026-11).
@@ -23,21 +23,21 @@ CALLS: Mapping[str, frozenset[str]] = {
     "create_task": frozenset({MAKE_TASKS}),
     "get_queue": frozenset({SEE_QUEUES}),
 }
-"""Every call that a service may make, a write with what it expects of its document. No call deletes, and none begins a
-transaction (datastore.databases.get).
+"""Every call that a service may make, a write with its precondition. No call deletes, and none begins a transaction
+(datastore.databases.get).
 """
 
 STORE: Mapping[str, frozenset[str]] = {
     "webhook": frozenset({GET, CREATE, UPDATE}),
     "internal": frozenset({GET, LIST, CREATE, UPDATE}),
 }
-"""What the account of each service may do in the database."""
+"""What each service's account may do in the database."""
 
 METHODS = frozenset(name.partition(":")[0] for name in CALLS)
 
 
 def calls_of(method: str, request: Mapping[str, Any]) -> Iterator[str]:
-    """The calls of CALLS that one request is. Raises ValueError for a write that is none of them."""
+    """The calls of CALLS that one request makes. Raises ValueError for a write that is not in CALLS."""
     if method not in ("commit", "batch_write"):
         yield method
     elif request.get("transaction") or any("update" not in write for write in request["writes"]):

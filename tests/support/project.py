@@ -1,4 +1,4 @@
-"""A project on a file: its builds and deployments run their steps as they stand, against the cloud of fake_cloud.py."""
+"""A project on a file: its builds and deployments run their real steps against the cloud of fake_cloud.py."""
 
 import copy
 import json
@@ -26,12 +26,12 @@ from tests.support.tree import ROOT
 BUILD: Mapping[str, Any] = yaml.safe_load((ROOT / "cloudbuild.yaml").read_text())
 DEPLOYMENT: Mapping[str, Any] = yaml.safe_load((ROOT / "cloudbuild-deploy.yaml").read_text())
 STEP_SECONDS = 60
-"""Far more than any step takes here: what takes longer hangs."""
+"""Seconds. Far longer than any step takes here; a step that takes longer hangs."""
 
 
 @dataclass
 class Candidate:
-    """What answers at a candidate's address, and at Cloud Monitoring's, which knows what `metrics` says."""
+    """Answers at a candidate's address, and as Cloud Monitoring, which reports `metrics`."""
 
     health: tuple[int, str] = (200, '{"services": {"store": "connected", "queue": "connected"}}')
     handshake: int = 403
@@ -42,7 +42,7 @@ class Candidate:
 
 @contextmanager
 def answering(says: Candidate) -> Iterator[Candidate]:
-    """Whatever becomes of the test, the server ends with it: a thread that goes on would keep pytest from ending."""
+    """Always end the server with the test: a thread that goes on would keep pytest from ending."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -79,7 +79,7 @@ def answering(says: Candidate) -> Iterator[Candidate]:
 
 
 def bounded(command: Sequence[str | Path], seconds: float, **how: Any) -> tuple[int, str]:
-    """How a command ended and what it said; 124 if it had to be ended, with all that it started."""
+    """A command's exit code and output; 124 if it had to be killed, with all its children."""
     with tempfile.TemporaryFile("w+") as said:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT, start_new_session=True, **how
@@ -124,7 +124,7 @@ class Project:
     def build(
         self, number: int, steps: Sequence[str] = (), build: Mapping[str, Any] = BUILD, **given: str
     ) -> str | None:
-        """Run every step of a build, or these, and the push behind them; the step that failed."""
+        """Run every step of a build, or these, and the push after them; return the step that failed."""
         mapped = {"BUILD_ID": build_id(number), **given}
         failed = self.run_steps(build, steps, mapped)
         names = [self._expanded(name, mapped | build["substitutions"]) for name in build.get("images", ())]
@@ -138,16 +138,16 @@ class Project:
     def deploy(
         self, number: int, steps: Sequence[str] = (), deployment: Mapping[str, Any] = DEPLOYMENT, **given: str
     ) -> str | None:
-        """Run every step of the deployment of a build, or these; the step that failed."""
+        """Run every step of the deployment of a build, or these; return the step that failed."""
         mapped = {"_HOLD_SECONDS": "0", "_BUILD": build_id(number), **given}
         return self.run_steps(deployment, steps, mapped)
 
     def release(self, number: int, steps: Sequence[str] = (), **given: str) -> str | None:
-        """Build, and deploy, by these steps of the deployment; the step that failed."""
+        """Build, and deploy by these steps of the deployment; return the step that failed."""
         return self.build(number) or self.deploy(number, steps, **given)
 
     def run_steps(self, config: Mapping[str, Any], steps: Sequence[str], given: Mapping[str, str]) -> str | None:
-        """As Cloud Build would run them, one after another in one work tree. A step that hangs has failed."""
+        """Run steps as Cloud Build would, one after another in one work tree. A step that hangs has failed."""
         workspace = self.directory / "workspace"
         if not self.keeps_workspace:
             shutil.rmtree(workspace, ignore_errors=True)
@@ -157,7 +157,7 @@ class Project:
         (workspace / ".ci" / "run").write_text(f"command -v terraform && {self.tests}\n")
         mapped = {"PROJECT_ID": "my-project", "LOCATION": fake_cloud.BUILDS_IN, **config["substitutions"], **given}
         for step in (one for one in config["steps"] if not steps or one["id"] in steps):
-            self.change(lambda state: state.update(configured=[]))  # each step has a home of its own
+            self.change(lambda state: state.update(configured=[]))  # each step has a separate home
             script = self.directory / "script"
             script.write_text(step["script"])
             script.chmod(0o755)
@@ -173,7 +173,7 @@ class Project:
         return text
 
     def run(self, action: str, *services: str) -> subprocess.CompletedProcess[str]:
-        """The program of the last steps, by hand."""
+        """Run the program of the last steps by hand."""
         place = ("--project=my-project", "--region=europe-west1")
         return subprocess.run(
             [sys.executable, "-m", "infra.release.candidate", action, *services, *place],
@@ -185,14 +185,14 @@ class Project:
         )
 
     def gcloud(self, *words: str) -> None:
-        """A command of somebody's."""
+        """Run a gcloud command as an operator."""
         subprocess.run(["gcloud", *words], env=self.environment, check=True, capture_output=True, timeout=STEP_SECONDS)
 
     def serves(self) -> tuple[str, str]:
         return serving(self.state, "pombo-webhook"), serving(self.state, "pombo-internal")
 
     def addresses(self) -> list[str]:
-        """Revisions that have one of their own."""
+        """Revisions that have an address of their own."""
         return [
             target["revisionName"]
             for name in self.state["services"]
@@ -214,7 +214,7 @@ def a_project(directory: Path, state: dict[str, Any]) -> Project:
 
 
 def after(history: Sequence[dict[str, Any]], releases: int, directory: Path, url: str) -> Project:
-    """A project after so many releases."""
+    """A project after this many releases."""
     return a_project(directory, {**copy.deepcopy(history[releases]), "url": url})
 
 

@@ -1,7 +1,7 @@
-"""The tables of docs/protocol.md: its rows as they are written, and what each of their words means of a situation.
+"""The tables of docs/protocol.md: the rows as they are written, and the meaning of each of their terms.
 
-A situation is a record with everything that decides what becomes of it. The words are defined here, beside the code, so
-that a row is held to what it says and not to how `delivery.py` says it.
+A situation is a record with everything that decides its next state. The terms are defined here, separately from the
+code, so that a row is checked for what it says and not for how `delivery.py` says it.
 """
 
 import re
@@ -68,7 +68,7 @@ def _tables(heading: str) -> list[list[Row]]:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """A record and what meets it. What an event does not ask about keeps its default."""
+    """A record and the event that it meets. Fields that do not matter for an event keep their default."""
 
     record: Delivery | None
     task: Task | None = None
@@ -166,7 +166,7 @@ CONDITIONS: Mapping[str, Callable[[Situation], bool]] = {
     "another provider id than is stored": lambda it: (
         getattr(it.verdict, "provider_id", None) not in (None, it.there.provider_id)
     ),
-    # of a person's word
+    # of an operator's command
     "reason `invalid`": lambda it: it.there.reason == "invalid",
     "reason `discarded`": lambda it: it.there.reason == "discarded",
     "another reason than `unknown_sender`": lambda it: it.there.reason != "unknown_sender",
@@ -197,12 +197,12 @@ def _is_verdict(word: str, it: Situation) -> bool:
 
 
 def verdicts_of(row: Row) -> list[str]:
-    """The verdicts that a row names. (A bracket may hold a comma.)"""
+    """The verdicts that a row names. (Parentheses may contain a comma.)"""
     return re.findall(r"`\w+`(?: \([^)]*\))?|any", row["verdict"])
 
 
 def matches(row: Row, it: Situation, when: str = "when") -> bool:
-    """Whether the row is about this situation."""
+    """Whether the row applies to this situation."""
     return (
         any(RECORDS[word](it) for word in row["record"].split(", "))
         and ("verdict" not in row.cells or any(_is_verdict(word, it) for word in verdicts_of(row)))
@@ -211,7 +211,7 @@ def matches(row: Row, it: Situation, when: str = "when") -> bool:
 
 
 def row_of(table: tuple[Row, ...], it: Situation, when: str = "when") -> Row:
-    """The first row that matches. A situation without one is a case that the page does not know."""
+    """The first row that matches. A situation without a row is missing on the page."""
     for row in table:
         if matches(row, it, when):
             return row
@@ -250,7 +250,7 @@ def counters_of(row: Row, before: Delivery) -> dict[str, int]:
 
 
 def state_of(row: Row, before: Delivery | None) -> tuple[State, str | None] | None:
-    """The state that the row writes, with its reason; None where it writes nothing."""
+    """The state that the row writes, with its reason; None if it writes nothing."""
     if row["writes"] == "–":
         return None
     if row["writes"].startswith("same state"):
@@ -270,7 +270,7 @@ def _changes(row: Row) -> list[str]:
 
 
 def answer_of(answer: Answer, column: str = "answer") -> str:
-    """An answer in the words of the page. The one place that knows how an answer is kept."""
+    """An answer in the words of the page. Only this function knows how an answer is stored."""
     if column == "result":
         return f"`{answer.state}`"
     body, status = task_responses.of_task(answer)
@@ -279,12 +279,12 @@ def answer_of(answer: Answer, column: str = "answer") -> str:
 
 
 def said(row: Row, it: Situation, column: str = "answer") -> str:
-    """What the row's cell says of this situation."""
+    """What the row's cell says about this situation."""
     state = it.record.state if it.record else ""
     return row[column].replace(", its state", f" `{state}`").replace("its state", f"`{state}`")
 
 
-# ---- what each write sets besides
+# ---- what each write also sets
 
 
 def sets_of(state: State) -> Row:
@@ -315,7 +315,7 @@ VALUES: Mapping[str, Callable[[Delivery, Limits], bool]] = {
 
 
 def fields_of(cell: str) -> Iterator[str]:
-    """The fields that a cell is about: the first name of each of its parts."""
+    """The fields that a cell is about: the first name in each of its parts."""
     for part in filter(None, cell.split(", ")):
         found = re.match(r"`(\w+)`", part)
         assert found, part

@@ -1,4 +1,4 @@
-"""Real servers in tests: a free port for one, a wait for it, and a way to make it stand still."""
+"""Real servers in tests: a free port, a wait for readiness, and a way to freeze one."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ def free_port() -> int:
 
 
 def until(condition: Callable[[], Any], seconds: float = 20) -> Any:
-    """What the condition gives, once it is true."""
+    """The condition's first true value."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
         assert time.monotonic() < deadline, "it did not come about"
@@ -27,7 +27,7 @@ def until(condition: Callable[[], Any], seconds: float = 20) -> Any:
 
 @contextmanager
 def frozen(pid: int) -> Iterator[None]:
-    """The process stands still. What it was sent it carries out once it goes on, whoever still waits for it."""
+    """Stop the process. When it resumes it executes what it received meanwhile, even if the client has given up."""
     os.kill(pid, signal.SIGSTOP)
     try:
         yield

@@ -1,4 +1,4 @@
-"""A real redis-server of the contract suite: one for all tests, on a free port, with an empty database for each."""
+"""A real redis-server for the contract suite: one for all tests, on a free port, with an empty database for each."""
 
 import atexit
 import shutil
@@ -26,7 +26,7 @@ DURABLE = ("--appendonly", "yes", "--appendfsync", "always")
 
 @dataclass
 class RedisServer:
-    """A redis-server as a process, on one port and one directory through every kill and start. A context manager."""
+    """A redis-server process that keeps its port and directory through every kill and start. A context manager."""
 
     directory: Path
     options: tuple[str, ...] = ()
@@ -48,7 +48,7 @@ class RedisServer:
 
     @property
     def raw(self) -> Any:
-        """A client that is not ours."""
+        """A client without Pombo's code."""
         if not self.clients:
             self.clients.append(Redis.from_url(self.url, decode_responses=True, protocol=2))
         return self.clients[0]
@@ -63,7 +63,7 @@ class RedisServer:
             until(self._answers)
 
     def kill(self) -> None:
-        """As a power cut would."""
+        """Kill it, as a power cut would."""
         assert self.process
         self.process.kill()
         self.process.wait()
@@ -92,7 +92,7 @@ def backend(tmp_path: Path) -> Backend:
     server.raw.flushdb()
 
     def expire(store: RedisStore, then: datetime) -> None:
-        """Redis's own clock is not ours to move: what has so little time left is made to have none."""
+        """A test cannot move Redis's clock, so records that would have expired by then expire now."""
         life = (then - clock.now).total_seconds() * 1000
         for name in server.raw.scan_iter(count=1000):
             if 0 <= server.raw.pttl(name) <= life:

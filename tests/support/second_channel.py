@@ -1,5 +1,5 @@
-"""A second provider, as unlike the first as they come: form bodies, a signature over the address and the fields, two
-paths, senders that are phone numbers, an answer in XML, and no echo in its receipts.
+"""A second provider, as different from the first as possible: form bodies, a signature over the address and the fields,
+two paths, senders that are phone numbers, an answer in XML, and no echo in its receipts.
 """
 
 # ruff: noqa: ARG002 - the arguments are those of the port
@@ -43,7 +43,7 @@ RECEIPTS: Mapping[str, ReceiptKind] = {
     "read": ReceiptKind.READ,
     "failed": ReceiptKind.FAILED,
 }
-"""Acme's words for what became of a message."""
+"""Acme's names for a message's status."""
 
 CODES: Mapping[int, tuple[type[Any], dict[str, Any], str]] = {
     20429: (LimitReached, {"limit": LimitScope.RATE}, "Acme takes no more messages a second."),
@@ -52,23 +52,23 @@ CODES: Mapping[int, tuple[type[Any], dict[str, Any], str]] = {
     63024: (SendRefused, {}, "Acme refused it: the recipient is invalid."),
 }
 NOT_EXPRESSIBLE = 1
-"""A code of our own, which no provider gives."""
+"""A code of our own, which no provider uses."""
 
 TIME_UNKNOWN = datetime.fromtimestamp(0, UTC)
-"""The time of a receipt whose own cannot be read: the receipt still counts, and a repeat writes the same."""
+"""The time of a receipt whose own is unreadable: the receipt still counts, and a repeat writes the same."""
 
 _LONGEST_ID = 64
 _CODE, _SECONDS = re.compile(r"[0-9]{1,6}"), re.compile(r"[0-9]{1,10}")
 
 
 def signature(secret: str, url: str, fields: Mapping[str, str]) -> str:
-    """Over the whole address and the fields in order of their names."""
+    """Over the whole address and the fields sorted by name."""
     text = url + "".join(f"{name}{fields[name]}" for name in sorted(fields))
     return hmac.new(secret.encode(), text.encode(), hashlib.sha1).hexdigest()
 
 
 class AcmeChannel:
-    """Texts by Acme's API, which calls this service at `public_url`."""
+    """Sends texts by Acme's API, which calls this service at `public_url`."""
 
     provider = "acme"
     webhooks: Mapping[str, Sequence[str]] = {"acme": ("POST",), "acme/status": ("POST",)}
@@ -102,7 +102,7 @@ class AcmeChannel:
     def _receipt(self, sid: str, ours: str, form: Mapping[str, str]) -> Parsed:
         kind = RECEIPTS.get(form["Status"])
         if kind is None:
-            return Parsed((), {"unknown_receipt": 1})  # the word itself would be logged, and may be anything
+            return Parsed((), {"unknown_receipt": 1})  # the status itself would be logged, and may be any text
         at = form.get("At", "")
         time = datetime.fromtimestamp(int(at), UTC) if _SECONDS.fullmatch(at) else TIME_UNKNOWN
         code = form.get("Code", "")
@@ -131,7 +131,7 @@ class AcmeChannel:
 
     def send(self, record: Delivery, echo: Echo) -> str | None:
         if is_call(record.payload):
-            return None  # Acme has no such thing, and nobody waits for it
+            return None  # Acme has no such call, and nothing waits for it
         if record.payload["type"] != "text":
             raise SendRefused(NOT_EXPRESSIBLE)
         answer = self._post(From=record.sender, To=record.payload["to"], Body=record.payload["content"]["body"])
@@ -169,7 +169,7 @@ class AcmeChannel:
 
 
 def _document(body: bytes) -> Mapping[str, Any]:
-    """The object in an answer; an empty one where it holds none."""
+    """The object in an answer; empty if it holds none."""
     try:
         document = bounded_json.loads(body)
     except bounded_json.NotJson:
@@ -178,16 +178,16 @@ def _document(body: bytes) -> Mapping[str, Any]:
 
 
 def _id(value: Any) -> str:
-    """An id or a number; empty where it is none that can be stored."""
+    """An id or a number; empty if it cannot be stored."""
     return value if isinstance(value, str) and len(value) <= _LONGEST_ID and value.strip() else ""
 
 
 def _storable(text: str) -> str:
-    return text.replace("\0", "\ufffd")  # not every store holds a NUL
+    return text.replace("\0", "\ufffd")  # not every store accepts a NUL
 
 
 def _beginning(body: bytes) -> str:
-    """What is kept of a body that is too large to be kept whole."""
+    """The part that is kept of a body that is too large."""
     return _storable(body[: RAW_PAYLOAD_BYTES // 4].decode(errors="replace"))
 
 

@@ -36,7 +36,7 @@ from tests.support.machine import missing
 T = TypeVar("T")
 ROOT = Path(__file__).parents[2]
 TEAM = Path(__file__).with_name("team")
-"""Where the tests' own handler is: it goes on the stack's PYTHONPATH."""
+"""The directory of the tests' own handler, which goes on the stack's PYTHONPATH."""
 
 SENDER = "200000000000002"
 SECRET = "test_app_secret"
@@ -45,7 +45,7 @@ OLD_TASK_TOKEN = "test_internal_token_of_before"
 SERVICES = (*services.SERVICES, "tasks")
 
 SECONDS = 30.0
-"""A wait's deadline. It costs nothing where things work, and the machine may be busy."""
+"""A wait's deadline in seconds. It costs nothing if all works, and the machine may be busy."""
 
 UP_SECONDS = 60.0
 
@@ -62,16 +62,16 @@ LOCAL_EVENTS = frozenset(
         "webhook_given_up",
     }
 )
-"""What the local cloud logs into the same file; it is no service."""
+"""The local cloud's processes, which log into the same file but are not services."""
 
 _PRIVATE = re.compile("|".join((OF_PEOPLE, "test_app_secret", "test_internal_token")))
-"""Of the tests' own data: what no log line may hold."""
+"""The tests' own data, which no log line may hold."""
 
 POMBO_VARIABLES = frozenset(setting.name for setting in config.SETTINGS) | {"K_SERVICE", invocation.CALLED_BY}
 
 
 def need_server_of(store: str) -> None:
-    """Skip the test where this machine lacks what serves the store; in CI it fails then."""
+    """Skip the test if this machine lacks the store's server; in CI, fail it."""
     try:
         if store in PROGRAMS:
             PROGRAMS[store].command(0, Path())
@@ -80,7 +80,7 @@ def need_server_of(store: str) -> None:
 
 
 def wait_until(condition: Callable[[], T], what: str, seconds: float = SECONDS, more: Callable[[], str] = str) -> T:
-    """The condition's first true value. Fails after the deadline, with what `more` has to say."""
+    """The condition's first true value. Fails after the deadline, with the text of `more`."""
     deadline = time.monotonic() + seconds
     while not (value := _tried(condition)):
         if time.monotonic() > deadline:
@@ -90,7 +90,7 @@ def wait_until(condition: Callable[[], T], what: str, seconds: float = SECONDS, 
 
 
 def _tried(condition: Callable[[], T]) -> T | None:
-    """What the condition gives; a store that cannot be read at this moment tells nothing."""
+    """The condition's value; None while the store cannot be read."""
     try:
         return condition()
     except StoreUnavailable:
@@ -103,7 +103,7 @@ def signed(body: bytes, secret: str = SECRET) -> dict[str, str]:
 
 
 def cli(*arguments: str, env: Mapping[str, str] | None = None, seconds: float = 90) -> subprocess.CompletedProcess[str]:
-    """One command of pombo, run to its end."""
+    """Run one pombo command to its end."""
     return subprocess.run(
         command(*arguments), cwd=ROOT, env=env or clean_environment(), capture_output=True, text=True, timeout=seconds
     )
@@ -114,7 +114,7 @@ def command(*arguments: str) -> list[str]:
 
 
 def fails(result: subprocess.CompletedProcess[str], code: int = 1, only_error: bool = False) -> str:
-    """The one line that a failed command says, on standard error."""
+    """The one line that a failed command prints on standard error."""
     assert result.returncode == code, result.stdout + result.stderr
     assert only_error or result.stdout == ""
     (line,) = result.stderr.splitlines()
@@ -124,13 +124,13 @@ def fails(result: subprocess.CompletedProcess[str], code: int = 1, only_error: b
 
 
 def clean_environment(**settings: str) -> dict[str, str]:
-    """This process's environment without settings of Pombo's, and these ones."""
+    """This process's environment without Pombo's settings, plus these."""
     kept = {name: value for name, value in os.environ.items() if name not in POMBO_VARIABLES}
     return {**kept, **settings}
 
 
 def processes_of(data_dir: Path) -> list[int]:
-    """Every process of the stack on this directory, by what it was started with. (Linux; elsewhere none is found.)"""
+    """Every process of the stack on this directory, by its command line. (Linux; elsewhere none is found.)"""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -145,7 +145,7 @@ def processes_of(data_dir: Path) -> list[int]:
 
 @contextmanager
 def server_of(store: str, data_dir: Path) -> Iterator[Mapping[str, str]]:
-    """The store's server where it has one, apart from any stack: what makes a stack use it, and its "PID"."""
+    """The store's server if it has one, independent of any stack: the settings that make a stack use it, and "PID"."""
     need_server_of(store)
     if store not in PROGRAMS:
         yield {}
@@ -167,7 +167,7 @@ def server_of(store: str, data_dir: Path) -> Iterator[Mapping[str, str]]:
 
 @dataclass
 class Stack:
-    """One `pombo up`, on free ports, which a restart takes again. Settings go to it by environment."""
+    """One `pombo up`, on free ports that a restart takes again. Settings are passed by environment."""
 
     data_dir: Path
     options: Sequence[str] = ("--no-sweep",)
@@ -195,8 +195,8 @@ class Stack:
             self.http.close()
 
     def start(self, **changes: str) -> None:
-        """Start it, ready when this returns. `changes` to its settings stay. Again, where another program of a busy
-        machine has taken a free port between the choice of it and the start.
+        """Start it; it is ready when this returns. `changes` to its settings persist. Retries if another program took a
+        free port between its choice and the start.
         """
         self.settings = {**self.settings, **changes}
         self.data_dir.mkdir(parents=True, exist_ok=True)
@@ -214,7 +214,7 @@ class Stack:
         return (self.data_dir / "up.stderr").read_text()
 
     def _first_line(self) -> str:
-        """What `pombo up` says of itself once it is ready; nothing where it ended before."""
+        """What `pombo up` prints once it is ready; empty if it ended before."""
         self.errors = (self.data_dir / "up.stderr").open("a+")
         self.process = subprocess.Popen(
             command(
@@ -238,7 +238,7 @@ class Stack:
         return () if self.store_name == "sqlite" else ("--store", self.store_name)
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """End `pombo up` by a signal; its exit code. Nothing more than the one line may have come from it."""
+        """End `pombo up` by a signal; return its exit code. It must have printed only its one line."""
         assert self.process is not None
         assert self.process.stdout is not None
         if self.process.poll() is None:
@@ -259,32 +259,32 @@ class Stack:
         return code
 
     def stop(self) -> None:
-        """End it as a person would, and leave nothing running."""
+        """End it as a user would, and leave nothing running."""
         if self.process is None:
             return
         assert self.end() == 0
         assert processes_of(self.data_dir) == []
 
     def restart(self, **changes: str) -> None:
-        """All of it anew, on the same data."""
+        """Restart all of it on the same data."""
         self.stop()
         self.start(**changes)
 
     def pids(self) -> dict[str, int]:
-        """The current ones."""
+        """The current pids."""
         return {
             name: pid for name, pid in json.loads((self.data_dir / "pids.json").read_text()).items() if pid is not None
         }
 
     def kill(self, *names: str) -> dict[str, int]:
-        """SIGKILL, all at once; the pids they had."""
+        """SIGKILL all at once; return the pids they had."""
         pids = self.pids()
         for name in names:
             os.kill(pids[name], signal.SIGKILL)
         return {name: pids[name] for name in names}
 
     def wait_back(self, killed: Mapping[str, int], seconds: float = SECONDS) -> None:
-        """Until each of those killed has another pid and answers."""
+        """Wait until each killed process has a new pid and answers."""
 
         def is_back() -> bool:
             now = self.pids()
@@ -293,7 +293,7 @@ class Stack:
         self.wait_until(is_back, f"{', '.join(killed)} back again", seconds)
 
     def answers(self, name: str) -> bool:
-        """Whether the process takes connections; of the store's server, whether it can be used."""
+        """Whether the process accepts connections; for the store's server, whether it can be used."""
         if name == "store":
             program = PROGRAMS[self.store_name]
             return program.answers(self.environment[program.setting])
@@ -302,25 +302,25 @@ class Stack:
             probe.settimeout(1)
             return probe.connect_ex((host, int(port))) == 0
 
-    # ---- what the world does to it
+    # ---- inputs from outside
 
     def post(self, body: bytes, headers: Mapping[str, Any] | None = None, path: str = "") -> httpx.Response:
-        """A webhook of these bytes, signed unless headers are given."""
+        """A webhook with this body, signed unless headers are given."""
         url = self.described["webhook"] + (path or "/webhooks/whatsapp")
         return self.http.post(url, content=body, headers=signed(body) if headers is None else headers)
 
     def say(self, contact: str, text: str, **order: Any) -> str:
-        """A person writes a text, by way of the simulator; the message's id."""
+        """Send a text from a customer through the simulator; return the message's id."""
         return self.inbound(**{"from": contact, "type": "text", "content": {"body": text}, **order})[0]
 
     def inbound(self, **order: Any) -> list[str]:
-        """Whatever the simulator can make a person send; the ids of the messages."""
+        """Send whatever the simulator lets a customer send; return the messages' ids."""
         ids = self.control("POST", "inbound", order)["message_ids"]
         self.sent.extend(ids)
         return ids
 
     def fault(self, on: str, kind: str, **more: Any) -> None:
-        """Let something go wrong."""
+        """Inject a fault."""
         self.control("POST", "faults", {"on": on, "kind": kind, **more})
 
     def control(self, method: str, what: str, document: Any = None) -> Any:
@@ -329,7 +329,7 @@ class Stack:
         return response.json()
 
     def task(self, kind: str, body: Any, token: str | None = TASK_TOKEN, **headers: str) -> httpx.Response:
-        """A direct call of the private service: bytes as they are, anything else as JSON."""
+        """A direct call of the private service: bytes unchanged, anything else as JSON."""
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
         given = {"Content-Type": "application/json", **headers, **({"X-Internal-Token": token} if token else {})}
         return self.http.post(f"{self.described['internal']}/internal/process_{kind}", content=content, headers=given)
@@ -337,15 +337,15 @@ class Stack:
     def get(self, service: str, path: str) -> httpx.Response:
         return self.http.get(self.described[service] + path)
 
-    # ---- what became of it
+    # ---- results
 
     def ledger(self, contact: str | None = None) -> list[dict[str, Any]]:
-        """What WhatsApp took, oldest first; for one contact, by number or user id."""
+        """What WhatsApp accepted, oldest first; for one contact, by number or user id."""
         entries = self.control("GET", "ledger")
         return [e for e in entries if contact is None or contact in (e["recipient"], (e["to"] or "").lstrip("+"))]
 
     def texts(self, contact: str) -> list[str]:
-        """The texts that reached a contact, in the order in which WhatsApp took them."""
+        """The texts that reached a contact, in the order in which WhatsApp accepted them."""
         return [entry["body"]["body"] for entry in self.ledger(contact)]
 
     def calls(self, event: str) -> int:
@@ -358,7 +358,7 @@ class Stack:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """By which a command finds its store."""
+        """The environment by which a command finds its store."""
         environment: dict[str, str] = json.loads((self.data_dir / "stack.json").read_text())["environment"]
         return environment
 
@@ -371,12 +371,12 @@ class Stack:
 
     @property
     def marks(self) -> Marks:
-        """What is known of its sender."""
+        """The marks of its sender."""
         marks: Marks = self.store.marks(sender_id("meta", self._sender))
         return marks
 
     def put_marks(self, **changes: Any) -> None:
-        """Change what is known of its sender, as an answer or a receipt would."""
+        """Change the marks of its sender, as a response or a receipt would."""
         self.store.change_marks(sender_id("meta", self._sender), lambda marks: replace(marks, **changes))
 
     @property
@@ -406,14 +406,14 @@ class Stack:
         return trace.as_dict(trace.timeline_of(found, self.store.by_correlation(event.correlation_id)))
 
     def what(self, message_id: str) -> list[str]:
-        """The words of its timeline, in order; none while it is not stored."""
+        """The sentences of its timeline, in order; none while it is not stored."""
         return [moment["what"] for moment in self.timeline(message_id)["events"]] if self.event(message_id) else []
 
     def cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return cli(*arguments, "--data-dir", str(self.data_dir))
 
     def logs(self, event: str | None = None, **fields: Any) -> list[dict[str, Any]]:
-        """Log lines, of one event and with these fields."""
+        """Log lines of one event that have these fields."""
         found = []
         for text in (self.data_dir / "logs.jsonl").read_text().splitlines():
             line = json.loads(text)
@@ -424,19 +424,19 @@ class Stack:
     # ---- waiting
 
     def wait_logs(self, event: str, **fields: Any) -> list[dict[str, Any]]:
-        """Log lines as `logs` finds them, once there are any: a line may come a moment after what it tells of."""
+        """The result of `logs`, once there is any: a line may be written a moment after what it reports."""
         return self.wait_until(lambda: self.logs(event, **fields), f"{event} is logged, of {fields}")
 
     def wait_until(self, condition: Callable[[], T], what: str, seconds: float = SECONDS) -> T:
         return wait_until(condition, what, seconds, self.explain)
 
     def wait_settled(self, message_ids: Sequence[str], seconds: float = SECONDS) -> None:
-        """Until the events and all their replies are final."""
+        """Wait until the events and all their replies are final."""
         waiting = deque(message_ids)
 
         def are_settled() -> bool:
             while waiting and self.is_settled(waiting[0]):
-                waiting.popleft()  # what is final stays so
+                waiting.popleft()  # a final record stays final
             return not waiting
 
         self.wait_until(are_settled, "all of it is final", seconds)
@@ -449,18 +449,18 @@ class Stack:
         return all(reply is not None and reply.final for reply in replies)
 
     def wait_texts(self, contact: str, texts: Sequence[str], seconds: float = SECONDS) -> None:
-        """Until just these texts have reached the contact, in this order."""
+        """Wait until exactly these texts have reached the contact, in this order."""
         self.wait_until(lambda: len(self.texts(contact)) >= len(texts), f"{contact} has {list(texts)}", seconds)
         assert self.texts(contact) == list(texts)
 
     def wait_quiet(self, contact: str, texts: Sequence[str], seconds: float = SECONDS) -> None:
-        """The same, whatever was sent to be settled too: so nothing more will come of itself."""
+        """The same, and wait until everything that was sent is settled: then nothing more is sent."""
         self.wait_texts(contact, texts, seconds)
         self.wait_settled([one for one in self.sent if self.event(one) is not None], seconds)
         assert self.texts(contact) == list(texts)
 
     def explain(self) -> str:
-        """The timelines of what is not settled, and the last log lines."""
+        """The timelines of unsettled messages, and the last log lines."""
         return "\n".join(self._explained())
 
     def _explained(self) -> Iterator[str]:
@@ -477,17 +477,17 @@ class Stack:
         yield "--- logs.jsonl"
         yield from (self.data_dir / "logs.jsonl").read_text(errors="replace").splitlines()[-25:]
 
-    # ---- what must hold of any stack
+    # ---- invariants of every stack
 
     def check_logs(self) -> None:
-        """Every line is JSON in the form that is promised, none holds anything private, and nothing went wrong."""
+        """Every line is JSON in the documented form, none holds private data, and none reports an unexpected error."""
         for text in (self.data_dir / "logs.jsonl").read_text().splitlines():
             line = json.loads(text)
             assert not _PRIVATE.search(text), f"private: {text}"
             if line["event"] not in LOCAL_EVENTS or {"severity", "message"} <= line.keys():
                 assert {"time", "severity", "event", "message"} <= line.keys(), text
                 assert line["event"] in EVENTS or line["event"] in LOCAL_EVENTS, text
-            # A store or queue that is away, or slow on a busy machine, is met with 5xx and the next delivery.
+            # A store or queue that is down, or slow on a busy machine, leads to a 5xx and the next delivery.
             if line.get("message") == EVENTS.get(line["event"], ""):
                 assert log_table.faults(line) == [], text
             assert line["event"] != "unexpected_error" or line.get("reason") in UNAVAILABLE, text

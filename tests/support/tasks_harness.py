@@ -1,4 +1,4 @@
-"""What the tests of the local Cloud Tasks share: the emulator as a process, a target that records, a wait."""
+"""A harness for the tests of the local Cloud Tasks: the emulator as a process, a recording target, a wait."""
 
 import json
 import signal
@@ -25,7 +25,7 @@ LOCATION = "projects/pombo-local/locations/local"
 
 
 def wait_until(condition: Callable[[], Any], seconds: float = 15.0) -> Any:
-    """The condition's first true value; an AssertionError if there is none in time."""
+    """The condition's first true value; AssertionError if there is none in time."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
         assert time.monotonic() < deadline, "nothing happened in time"
@@ -99,7 +99,7 @@ def a_target() -> Iterator[Target]:
         request_queue_size = 256
 
         def handle_error(self, *_: object) -> None:
-            pass  # an emulator that was killed leaves its connections reset
+            pass  # a killed emulator leaves its connections reset
 
     with Server(("127.0.0.1", 0), Handler) as server:
         target.url = f"http://127.0.0.1:{server.server_port}"
@@ -160,12 +160,12 @@ class Emulator:
         return FaultBook(self.data_dir / "faults.sqlite")
 
     def add_fault(self, kind: str, queue: str, **rest: Any) -> None:
-        """A fault on tasks of this queue only, so that tests on one emulator leave each other alone."""
+        """A fault on tasks of this queue only, so that tests that share an emulator do not affect each other."""
         match = {"queue": queue.rpartition("/")[2], **rest.pop("match", {})}
         self.faults.add(Fault("task", kind, match=match, **rest))
 
     def logged(self, event: str, queue: str) -> dict[str, Any]:
-        """The first line of this event on the queue, waited for: it comes through a pipe, after what it tells of."""
+        """Wait for the first line of this event on the queue: it comes through a pipe, after what it reports."""
         name = queue.rpartition("/")[2]
         return wait_until(
             lambda: next((line for line in list(self.log) if (line["event"], line.get("queue")) == (event, name)), None)
@@ -184,7 +184,7 @@ class Emulator:
         return name
 
     def create(self, queue: str, url: str = "http://127.0.0.1:9/", **fields: Any) -> tasks_v2.Task:
-        """A new task; `task_id` names it, what else is given goes into the Task or its HttpRequest."""
+        """A new task; `task_id` names it, other fields go into the Task or its HttpRequest."""
         if task_id := fields.pop("task_id", ""):
             fields["name"] = f"{queue}/tasks/{task_id}"
         http = {key: fields.pop(key) for key in ("body", "headers", "http_method", "oidc_token") if key in fields}

@@ -1,4 +1,4 @@
-"""The tree that is released, and what a machine has for testing that."""
+"""The tree that is released, and the programs that a machine has to test it."""
 
 import os
 import shutil
@@ -21,6 +21,6 @@ def files_of(root: Path) -> list[Path]:
 
 
 def need_gcloud() -> None:
-    """Skip the test where gcloud is not there to be asked; in CI it fails then."""
+    """Skip the test if gcloud is not installed; in CI, fail it."""
     if shutil.which("gcloud") is None:
         missing("gcloud is not here: its commands cannot be checked; install the Google Cloud CLI")

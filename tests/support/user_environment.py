@@ -1,4 +1,4 @@
-"""What a user's shell may hold for the stack that runs beside the tests, and what no test may see of it."""
+"""Variables of a user's shell, meant for the stack that runs next to the tests, which no test may see."""
 
 from collections.abc import MutableMapping
 
@@ -19,7 +19,7 @@ OF_PROGRAMS = frozenset(
         "_PYTHON_IMAGE",
     }
 )
-"""Read by .ci/audit.py, by infra/release, by a handler to start from, and by what tests start."""
+"""Read by .ci/audit.py, by infra/release, by an example handler, and by programs that tests start."""
 
 OF_LIBRARIES = frozenset(
     {
@@ -50,6 +50,6 @@ CLEARED = frozenset(setting.name for setting in config.SETTINGS) | OF_CLOUD_RUN 
 
 
 def clear(environ: MutableMapping[str, str]) -> None:
-    """Remove what would change what a test shows."""
+    """Remove the variables that would change a test's result."""
     for name in CLEARED:
         environ.pop(name, None)

@@ -1,9 +1,10 @@
-"""A pytest plugin that ends the process of a test which hangs where pytest-timeout cannot end it, and shows its stacks.
+"""A pytest plugin that ends a process whose test hangs where pytest-timeout cannot end it, and prints its stacks.
 
 pytest-timeout raises in the main thread. That does not help in a call into C that never returns, in a `finally` that
-waits for what hangs, in a fixture's teardown after the timeout, while modules are imported, or in a thread that keeps
-the finished process alive. faulthandler's watchdog needs neither the interpreter nor its lock: it prints the stack of
-every thread and ends the process with code 1. pytest-xdist then names the test, fails it and goes on in a new worker.
+waits for the hanging call, in a fixture's teardown after the timeout, while modules are imported, or in a thread that
+keeps the finished process alive. faulthandler's watchdog needs neither the interpreter nor its lock: it prints the
+stack of every thread and ends the process with code 1. pytest-xdist then names the test, fails it and continues in a
+new worker.
 """
 
 import faulthandler
@@ -12,9 +13,9 @@ import os
 import pytest
 
 GRACE = 60.0
-"""After pytest-timeout's own limit: it tells more, so it goes first."""
+"""Seconds after pytest-timeout's own limit, which goes first because it reports more."""
 AROUND = 300.0
-"""For what is no test: to import all modules, to end the process."""
+"""Seconds outside of tests: to import all modules, to end the process."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -23,7 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("dist", "no") == "no":  # who only waits for its workers has no test to watch
+    if config.getoption("dist", "no") == "no":  # a process that only waits for its workers has no test to watch
         config.pluginmanager.register(Watchdog(config), "pombo-watchdog")
 
 
@@ -51,7 +52,7 @@ class Watchdog:
     def pytest_collection_finish(self) -> None:
         faulthandler.cancel_dump_traceback_later()
 
-    # Each phase anew: pytest takes the watch away after a failure.
+    # Repeated for each phase: pytest removes the watchdog after a failure.
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:

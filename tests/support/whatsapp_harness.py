@@ -1,4 +1,4 @@
-"""The simulator as a real process, and a webhook service that records what it is sent."""
+"""The simulator as a real process, and a webhook service that records what it receives."""
 
 import hashlib
 import hmac
@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def until(condition: Callable[[], Any], what: str, seconds: float = 15.0) -> Any:
-    """What the condition gives, once it is true; fails after the deadline."""
+    """The condition's first true value; fails after the deadline."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
         assert time.monotonic() < deadline, f"{what} did not come about within {seconds} s"
@@ -37,7 +37,7 @@ def until(condition: Callable[[], Any], what: str, seconds: float = 15.0) -> Any
 
 @dataclass(frozen=True)
 class Post:
-    """One webhook as it came in."""
+    """One webhook as it arrived."""
 
     at: float
     body: bytes
@@ -63,7 +63,7 @@ class Post:
 
 @dataclass
 class Webhook:
-    """Answers 200, or whatever `answers` still holds."""
+    """Answers 200, or the next of `answers` while there are any."""
 
     posts: list[Post] = field(default_factory=list)
     answers: list[int] = field(default_factory=list)
@@ -98,7 +98,7 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 256
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A connection that its client dropped is no news."""
+        """A connection that its client dropped is not an error."""
 
 
 def _handler(webhook: Webhook) -> type[BaseHTTPRequestHandler]:
@@ -121,7 +121,7 @@ def _handler(webhook: Webhook) -> type[BaseHTTPRequestHandler]:
 
 
 class Simulator:
-    """`python -m local.whatsapp`, which may be killed and started again over the same data directory."""
+    """`python -m local.whatsapp`, which may be killed and restarted on the same data directory."""
 
     def __init__(self, data_dir: Path, webhook_url: str, *options: str, **environment: str) -> None:
         self.data_dir = data_dir
@@ -174,7 +174,7 @@ class Simulator:
         return self.call(message(text={"body": body}) | fields)
 
     def read(self, message_id: str, typing: bool = False) -> httpx.Response:
-        """Mark a message as read, or show that somebody types."""
+        """Mark a message as read, or show the typing indicator."""
         indicator = {"typing_indicator": {"type": "text"}} if typing else {}
         return self.call({"messaging_product": "whatsapp", "status": "read", "message_id": message_id} | indicator)
 
@@ -183,7 +183,7 @@ class Simulator:
         return [(call["call"], call["status"], call["code"]) for call in self.control("GET", "calls")]
 
     def refusal(self, fault: Any) -> str:
-        """The one sentence with which a fault is refused."""
+        """The sentence with which the simulator refuses a fault."""
         answer = self.client.post(f"{self.control_address}/control/faults", json=fault)
         assert answer.status_code == 400, answer.text
         return answer.json()["error"]
@@ -206,7 +206,7 @@ class Simulator:
         return self.control("GET", "ledger")
 
     def sockets(self) -> int:
-        """How many the process has open."""
+        """How many sockets the process has open."""
         descriptors = Path(f"/proc/{self.process.pid}/fd").iterdir()
         return sum(str(fd.readlink()).startswith("socket:") for fd in descriptors if fd.is_symlink())
 

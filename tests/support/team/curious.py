@@ -1,4 +1,4 @@
-"""A handler that asks for every kind there is and will be, and answers with the kind."""
+"""A handler that asks for every present and future kind, and answers with the kind."""
 
 import json
 import os

@@ -17,7 +17,7 @@ _locks = []
 
 
 def handle(message):
-    """`!word argument` does what the word says; anything else is said back, 200 characters of it, or its kind."""
+    """`!word argument` does what the word says; for anything else it echoes 200 characters of it, or its kind."""
     earlier = _note(message)
     text = message.kind if message.text is None else message.text
     if not text.startswith("!"):
@@ -27,7 +27,7 @@ def handle(message):
 
 
 def _note(message):
-    """Write the call down, in one piece; how often this message was seen before."""
+    """Record the call in one write; return how often this message was seen before."""
     line = json.dumps({"id": message.id, "text": (message.text or "")[:200], "pid": os.getpid()}) + "\n"
     fd = os.open(CALLS, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
     try:
@@ -49,14 +49,14 @@ def _exit(argument, earlier):
 
 
 def _hang(argument, earlier):
-    """`!hang 9`: the first call takes so many seconds."""
+    """`!hang 9`: the first call takes this many seconds."""
     if earlier == 0:
         time.sleep(float(argument))
     return f"after {earlier}"
 
 
 def _lock(argument, earlier):
-    """`!lock`: the first call takes SQLite's file away from its own process, until that is killed."""
+    """`!lock`: the first call locks SQLite's file in its own process, until that is killed."""
     if earlier == 0:
         _locks.append(sqlite3.connect(os.environ["SQLITE_PATH"], isolation_level=None, check_same_thread=False))
         _locks[0].execute("BEGIN IMMEDIATE")
@@ -76,7 +76,7 @@ def _list(argument, earlier):
 
 
 def _around(argument, earlier):
-    """`!around wamid.1`: a place and typing between texts; a fault may be meant for the place alone."""
+    """`!around wamid.1`: a location and typing between texts; a fault may match only the location."""
     return ["1", OutboundMessage.location(-23.5, -46.6, name="2"), "3", OutboundMessage.typing(argument), "4"]
 
 
@@ -85,7 +85,7 @@ def _mixed(argument, earlier):
 
 
 def _wrong(argument, earlier):
-    """`!wrong`: a generator of four, of which two cannot be sent."""
+    """`!wrong`: a generator of four replies, two of which cannot be sent."""
     yield from ("1", "c4n4ry" * 1000, 42, "4")
 
 
@@ -127,7 +127,7 @@ def _surrogate(argument, earlier):
 
 
 def _half(argument, earlier):
-    """A generator that breaks after its first item: nothing of it may be sent."""
+    """A generator that raises after its first item: Pombo must send none of it."""
     yield "the first"
     raise RuntimeError("half way")
 
@@ -137,7 +137,7 @@ def _drop(argument, earlier):
 
 
 def _shout(argument, earlier):
-    """`!shout words`: past Python's own standard output, and by a program of its own."""
+    """`!shout words`: around Python's own standard output, and from a child process."""
     os.write(1, f"by descriptor {argument}\n".encode())
     sys.__stdout__.write(f"by stdout {argument}\n")
     sys.__stdout__.flush()
@@ -146,13 +146,13 @@ def _shout(argument, earlier):
 
 
 def _print(argument, earlier):
-    """`!print`: write to standard output, as a handler in the making does."""
+    """`!print`: write to standard output, as a handler under development does."""
     print("a handler speaks")
     return "spoken"
 
 
 def _everything(argument, earlier):
-    """`!everything wamid.1`: one reply of every kind; those about a message are about that one."""
+    """`!everything wamid.1`: one reply of every kind; those that refer to a message refer to that one."""
     make, link = OutboundMessage, "https://example.com/a"
     return [
         make.read(argument),
