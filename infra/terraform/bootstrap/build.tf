@@ -1,5 +1,5 @@
-# Where images are kept, and who tests, builds, scans and pushes them. It runs whatever a commit brings along, so it may
-# deploy nothing and act as nobody (deploy.tf has who may).
+# The image repository, and the account that tests, builds, scans and pushes. It runs any code that a commit contains,
+# so it may not deploy, and may not act as another account (deploy.tf defines who may).
 
 resource "google_artifact_registry_repository" "images" {
   project       = var.project
@@ -8,10 +8,10 @@ resource "google_artifact_registry_repository" "images" {
   format        = "DOCKER"
   kms_key_name  = var.kms_key
 
-  # Tags may move: what is deployed is named by its digest, and a repository whose tags are immutable may keep what is
-  # tagged, which is everything, from the rules below. What serves and what served before it
-  # (infra/release/registry.py), however old they are: a rollback deploys one, and the end of a failed deployment the
-  # other. An image that a KEEP rule names is kept, whatever a DELETE rule says.
+  # Tags may move, because deployments name an image by its digest. With immutable tags, the cleanup rules below might
+  # keep every tagged image, and all are tagged. The serving image and the previous one (infra/release/registry.py) are
+  # kept at any age: a rollback deploys the previous one, and a failed deployment ends with the serving one. A KEEP rule
+  # wins over a DELETE rule.
   cleanup_policies {
     id     = "keep-deployed"
     action = "KEEP"
@@ -48,7 +48,7 @@ resource "google_storage_bucket" "source" {
   location                    = var.region
   uniform_bucket_level_access = true
   public_access_prevention    = "enforced"
-  force_destroy               = true # what was uploaded for a build, and is in the repository anyway
+  force_destroy               = true # uploads for builds, whose source is in the repository anyway
 
   dynamic "encryption" {
     for_each = var.kms_key == null ? [] : [var.kms_key]
@@ -75,7 +75,7 @@ resource "google_service_account" "build" {
 }
 
 locals {
-  # From the account's own argument: known before it exists, and still in order behind it.
+  # From the account's own argument: known before the account exists, and still ordered after it.
   build = "serviceAccount:${google_service_account.build.account_id}@${var.project}.iam.gserviceaccount.com"
 }
 
@@ -99,7 +99,7 @@ resource "google_project_iam_member" "build_logs" {
   member  = local.build
 }
 
-# The build scans an image before it pushes it. There is no lesser role that may start a scan.
+# The build scans an image before it pushes it. No smaller role allows to start a scan.
 resource "google_project_iam_member" "build_scans" {
   project = var.project
   role    = "roles/ondemandscanning.admin"

@@ -1,5 +1,5 @@
-# Who deploys: an account that runs none of the repository's tests, takes images by digest, and can put none into the
-# registry. Which services it deploys, and as which accounts, is said in each environment.
+# The account that deploys. It runs none of the repository's tests, takes images by digest, and cannot push any. Each
+# environment defines which services it deploys, and as which accounts.
 
 resource "google_service_account" "deploy" {
   project      = var.project
@@ -24,8 +24,8 @@ resource "google_project_iam_member" "deploy_logs" {
   member  = local.deploy
 }
 
-# What a build has pushed, and how many requests a revision failed. The predefined roles show all of Cloud Build and all
-# of Monitoring.
+# Reading a build's images, and the number of requests that a revision failed. The predefined roles allow all of Cloud
+# Build and all of Monitoring.
 resource "google_project_iam_custom_role" "deploy" {
   project     = var.project
   role_id     = "pomboDeploy"
@@ -40,7 +40,7 @@ resource "google_project_iam_member" "deploy_reads" {
   member  = local.deploy
 }
 
-# Cloud Run refuses to deploy an image that whoever deploys it may not read.
+# Cloud Run refuses to deploy an image that the deploying account cannot read.
 resource "google_artifact_registry_repository_iam_member" "deploy_pulls" {
   project    = var.project
   location   = var.region
@@ -49,7 +49,7 @@ resource "google_artifact_registry_repository_iam_member" "deploy_pulls" {
   member     = local.deploy
 }
 
-# To move a tag; the predefined role that allows it also allows to push.
+# Moving a tag. The predefined role for it also allows pushing.
 resource "google_project_iam_custom_role" "tag_images" {
   project     = var.project
   role_id     = "pomboTagImages"

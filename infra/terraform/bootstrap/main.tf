@@ -1,4 +1,4 @@
-# Once a project: what an environment needs to be there before it.
+# Once per project: what an environment needs before it can be created.
 
 terraform {
   required_version = ">= 1.11"
@@ -8,7 +8,7 @@ terraform {
       version = "~> 8.7"
     }
   }
-  # gcloud makes the bucket before the first init (README.md); from then on it is one of the resources below.
+  # gcloud creates the bucket before the first init (README.md); from then on it is one of the resources below.
   backend "gcs" {
     prefix = "bootstrap"
   }
@@ -17,13 +17,14 @@ terraform {
 provider "google" {
   project = var.project
   region  = var.region
-  # A person's own credentials carry no quota project; several of these APIs refuse a call without one.
+  # A user's own credentials have no quota project, and several of these APIs refuse a call without one.
   user_project_override = true
   billing_project       = var.project
 }
 
 locals {
-  # cloudresourcemanager, serviceusage and storage have to be on before Terraform can look at a project at all (README.md).
+  # cloudresourcemanager, serviceusage and storage must be enabled before Terraform can read a project at all
+  # (README.md).
   apis = [
     "artifactregistry",
     "billingbudgets", # for budget
@@ -43,9 +44,9 @@ locals {
     "serviceusage",
     "storage",
   ]
-  # Not for everybody: in a project outside an organization, compute makes a network "default" that lets SSH in.
+  # Only if needed: in a project without an organization, compute creates a network "default" that allows SSH.
   apis_of_redis = ["compute", "redis"]
-  # Every secret of the services' configuration (shared/config/settings.py), also those that are not used yet.
+  # Every secret in the services' configuration (shared/config/settings.py), including those that are not used yet.
   secrets = [
     "HANDLER_URL_SECRET",
     "INTERNAL_TASK_TOKEN",
@@ -61,11 +62,11 @@ resource "google_project_service" "this" {
 
   project = var.project
   service = "${each.key}.googleapis.com"
-  # Others may use it too, and to turn it off and on again loses what hangs on it.
+  # Other programs may use the API, and disabling it loses what depends on it.
   disable_on_destroy = false
 
-  # An API is said to be on minutes before it answers, and the provider does not retry what is refused until then: whatever
-  # depends on this waits. The program is run once, when the API is turned on.
+  # An API counts as enabled minutes before it answers, and the provider does not retry a refusal meanwhile: whatever
+  # depends on this resource waits. The program runs once, when the API is enabled.
   provisioner "local-exec" {
     command = "python3 \"${path.module}/../../release/wait_for_apis.py\" --project=\"${var.project}\" --region=\"${var.region}\" ${each.key}"
   }

@@ -9,21 +9,21 @@ output "source_bucket" {
 }
 
 output "image_repository" {
-  description = "What an image's name begins with."
+  description = "The prefix of an image's name."
   value       = "${var.region}-docker.pkg.dev/${var.project}/${google_artifact_registry_repository.images.repository_id}"
 }
 
 output "build_account" {
-  description = "Who builds."
+  description = "The account that builds."
   value       = "${google_service_account.build.account_id}@${var.project}.iam.gserviceaccount.com"
 }
 
 output "deploy_account" {
-  description = "Who deploys."
+  description = "The account that deploys."
   value       = "${google_service_account.deploy.account_id}@${var.project}.iam.gserviceaccount.com"
 }
 
 output "secrets" {
-  description = "The secrets to which a person now gives values."
+  description = "The secrets that an operator must now give values."
   value       = module.secrets.names
 }

@@ -1,8 +1,8 @@
-# What `gcloud run deploy --source` uploads (make deploy). gcloud would make this bucket by its name, kept for ever and read by
-# nobody; it takes one that is there, if it is of this project.
+# The bucket for uploads of `gcloud run deploy --source` (make deploy). gcloud would create it by its name, keep objects
+# for ever and leave it without rules; it uses an existing bucket if it belongs to this project.
 
 locals {
-  # As gcloud 528 names it (command_lib/run/sourcedeploys/sources.py): no bucket's name may hold these.
+  # gcloud 528's name for it (command_lib/run/sourcedeploys/sources.py): a bucket's name may not contain these.
   sources = "run-sources-${replace(replace(replace(var.project, ":", "_"), ".", "_"), "google", "elgoog")}-${var.region}"
 }
 
@@ -12,7 +12,7 @@ resource "google_storage_bucket" "run_sources" {
   location                    = var.region
   uniform_bucket_level_access = true
   public_access_prevention    = "enforced"
-  force_destroy               = true # what was uploaded for a build, and is in the repository anyway
+  force_destroy               = true # uploads for builds, whose source is in the repository anyway
 
   dynamic "encryption" {
     for_each = var.kms_key == null ? [] : [var.kms_key]

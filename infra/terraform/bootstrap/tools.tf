@@ -1,5 +1,5 @@
-# The images that builds run in and build on: copies of others' by digest (make mirror-images), and our own builder
-# image. In a repository of their own, which the build only reads: who writes it decides what runs as pombo-deploy.
+# Images that builds run in and build on: mirrored copies by digest (make mirror-images), and our builder image. They
+# have a separate repository, which the build can only read: write access to it decides what runs as pombo-deploy.
 
 resource "google_artifact_registry_repository" "tools" {
   project       = var.project
@@ -20,7 +20,7 @@ resource "google_artifact_registry_repository_iam_member" "tools_pulled" {
   member     = each.value
 }
 
-# Who builds the builder image, from infra/release/builder alone.
+# The account that builds the builder image, only from infra/release/builder.
 resource "google_service_account" "tools" {
   project      = var.project
   account_id   = "pombo-tools"

@@ -1,4 +1,4 @@
-# Copy to terraform.tfvars, put your own in, and commit it: it holds no secret, and whoever is on call needs it.
+# Copy to terraform.tfvars, enter your own values, and commit it: it holds no secret, and the operator on call needs it.
 project                  = "my-project-staging"
 region                   = "europe-west1"
 whatsapp_phone_number_id = "100000000000001"

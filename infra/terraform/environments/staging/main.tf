@@ -15,7 +15,7 @@ terraform {
 provider "google" {
   project = var.project
   region  = var.region
-  # A person's own credentials carry no quota project; several of these APIs refuse a call without one.
+  # A user's own credentials have no quota project, and several of these APIs refuse a call without one.
   user_project_override = true
   billing_project       = var.project
 }

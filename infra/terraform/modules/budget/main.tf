@@ -1,4 +1,4 @@
-# What a month may cost before somebody is told. It stops nothing.
+# A monthly budget that notifies. It stops nothing.
 
 resource "google_billing_budget" "this" {
   billing_account = var.billing_account
@@ -18,12 +18,12 @@ resource "google_billing_budget" "this" {
   threshold_rules {
     threshold_percent = 1
   }
-  # Before it is spent: what a month will come to, as Google reckons.
+  # Before it is spent: Google's forecast for the month.
   threshold_rules {
     threshold_percent = 1
     spend_basis       = "FORECASTED_SPEND"
   }
-  # Beside those who administer the billing account. The API takes five at most.
+  # In addition to the billing account's administrators. The API allows five at most.
   dynamic "all_updates_rule" {
     for_each = length(var.channels) == 0 ? [] : [slice(var.channels, 0, min(5, length(var.channels)))]
     content {

@@ -11,11 +11,11 @@ variable "billing_account" {
 }
 
 variable "amount" {
-  description = "A month, in whole units of the billing account's currency."
+  description = "The monthly amount, in whole units of the billing account's currency."
   type        = number
 }
 
 variable "channels" {
-  description = "Whom it tells beside those who administer the billing account."
+  description = "The notification channels that it notifies besides the billing account's administrators."
   type        = list(string)
 }

@@ -1,5 +1,5 @@
-# The database, and of each collection: what is indexed, and what makes it expire. Everything else is exempt: each index
-# makes each write slower. shared/stores/firestore/schema.py is the same table; a test holds the two together.
+# The database, and for each collection its indexes and expiry. All other fields are exempt: each index makes each write
+# slower. shared/stores/firestore/schema.py is the same table; a test compares the two.
 
 locals {
   collections = {
@@ -19,9 +19,9 @@ locals {
       ttl       = null
     }
   }
-  # Firestore refuses a change of a collection's fields or indexes beside another of the same collection (409, in more words
-  # than the provider tries again at: hashicorp/terraform-provider-google #16599, firebase/firebase-tools #1119). So a
-  # collection has one change at a time: the first index of each collection, then the second of each, and so on.
+  # Firestore refuses concurrent changes of one collection's fields or indexes (409, worded in more ways than the
+  # provider retries: hashicorp/terraform-provider-google #16599, firebase/firebase-tools #1119). So a collection has
+  # one change at a time: the first index of each collection, then the second of each, and so on.
   indexed = [for place in range(5) : {
     for name, it in local.collections : "${name}.${it.indexed[place]}" => { collection = name, field = it.indexed[place] }
     if length(it.indexed) > place
@@ -35,7 +35,7 @@ locals {
 
 resource "google_firestore_database" "this" {
   project = var.project
-  # Not (default): that may be there already, in Datastore mode even, and its location cannot be changed.
+  # Not (default): that may already exist, possibly in Datastore mode, and its location cannot be changed.
   name             = "pombo"
   location_id      = var.location
   type             = "FIRESTORE_NATIVE"
@@ -43,8 +43,8 @@ resource "google_firestore_database" "this" {
 
   point_in_time_recovery_enablement = "POINT_IN_TIME_RECOVERY_ENABLED"
   delete_protection_state           = "DELETE_PROTECTION_ENABLED"
-  # The provider's default, ABANDON, leaves the database behind a destroy, and the next apply finds its name taken.
-  # Three guards have to be taken away by hand before DELETE deletes: this block, the protection above, and this rule.
+  # The provider's default, ABANDON, would leave the database after a destroy, and the next apply would find its name
+  # taken. Three guards must be removed by hand before DELETE deletes: this block, the protection above, and this rule.
   deletion_policy = "DELETE"
 
   dynamic "cmek_config" {
@@ -59,7 +59,8 @@ resource "google_firestore_database" "this" {
   }
 }
 
-# No field of a collection is indexed of itself. "*" takes no ttl_config (#17163). What follows comes one behind the other.
+# No field of a collection is indexed automatically. "*" takes no ttl_config (#17163). The resources below run one by
+# one.
 resource "google_firestore_field" "exempt" {
   for_each = local.collections
 
@@ -83,7 +84,7 @@ resource "google_firestore_field" "expiring" {
   ttl_config {}
   index_config {}
 
-  # A TTL policy takes ten minutes and more to come into force; the default wait is 20.
+  # A TTL policy takes ten minutes or more to come into force; the default wait is 20.
   timeouts {
     create = "60m"
     update = "60m"
@@ -212,7 +213,7 @@ resource "google_firestore_index" "second" {
   depends_on = [google_firestore_index.this]
 }
 
-# Beside the seven days of history that point-in-time recovery keeps: a backup outlives the database.
+# In addition to the seven days of point-in-time recovery: a backup outlives the database.
 resource "google_firestore_backup_schedule" "this" {
   for_each = var.backups
 

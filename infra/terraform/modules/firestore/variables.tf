@@ -3,16 +3,16 @@ variable "project" {
 }
 
 variable "location" {
-  description = "Of the database: a region, or a multi-region like eur3. It cannot be changed."
+  description = "The database's region, or a multi-region like eur3. It cannot be changed."
   type        = string
 }
 
 variable "kms_key" {
-  description = "The key that it is encrypted with; one of Google's if null. It cannot be changed."
+  description = "The key that encrypts it; Google's if null. It cannot be changed."
   type        = string
 }
 
 variable "backups" {
-  description = "daily and weekly: for how many days each is kept."
+  description = "For how many days daily and weekly backups are kept."
   type        = map(number)
 }

@@ -1,7 +1,6 @@
-# Who is who, and each edge from a service to what it uses. Who may call a service stands with the service (modules/run).
-#
-# The service agents need nothing here: an API that is enabled today gives its agent its role (Cloud Tasks and Cloud
-# Scheduler: to make OIDC tokens). Agents come into being late, and a binding that names one too early fails.
+# The accounts, and the binding from each service to everything it uses. Who may call a service is in modules/run.  The
+# service agents need no binding here: when an API is enabled, its agent gets its role (Cloud Tasks and Cloud Scheduler:
+# to create OIDC tokens). Agents are created late, and a binding that names one too early fails.
 
 locals {
   accounts = merge(
@@ -11,7 +10,7 @@ locals {
       scheduler = "Pombo: calls of the scheduler carry its identity"
     },
   )
-  # From the account's own argument, not from its email: known in a plan, and still in order behind the account.
+  # From the account's own argument, not from its email: known in a plan, and still ordered after the account.
   emails = {
     for name, it in google_service_account.this : name => "${it.account_id}@${var.project}.iam.gserviceaccount.com"
   }
@@ -57,9 +56,9 @@ resource "google_service_account" "this" {
   display_name = each.value
 }
 
-# Roles of our own, each with the permissions of the calls that the code makes and no other: Google's roles beside them may
-# delete every record, and list every task. A test holds them to the code (tests/support/permissions.py). A deleted role's name
-# is taken for some weeks; the provider brings such a role back.
+# Custom roles, each with exactly the permissions of the calls that the code makes: Google's predefined roles also allow
+# deleting every record and listing every task. A test compares them with the code (tests/support/permissions.py). The
+# name of a deleted role is taken for some weeks; the provider restores such a role.
 resource "google_project_iam_custom_role" "this" {
   for_each = local.roles
 
@@ -70,7 +69,7 @@ resource "google_project_iam_custom_role" "this" {
   stage       = "GA"
 }
 
-# One database, and no other of the project.
+# Only this database of the project.
 resource "google_project_iam_member" "store" {
   for_each = var.services
 
@@ -103,7 +102,7 @@ resource "google_cloud_tasks_queue_iam_member" "enqueue" {
   member   = "serviceAccount:${local.emails[each.value.service]}"
 }
 
-# /readyz asks whether both queues are there.
+# /readyz checks that both queues exist.
 resource "google_cloud_tasks_queue_iam_member" "look" {
   for_each = local.looks_at
 
@@ -114,7 +113,7 @@ resource "google_cloud_tasks_queue_iam_member" "look" {
   member   = "serviceAccount:${local.emails[each.value.service]}"
 }
 
-# Whoever deploys a service must be allowed to act as it.
+# An account that deploys a service must be allowed to act as it.
 resource "google_service_account_iam_member" "deploy_acts_as" {
   for_each = var.services
 

@@ -7,7 +7,7 @@ variable "region" {
 }
 
 variable "services" {
-  description = "Each service: secrets that it reads, queues it puts tasks into, those it asks for, whether it lists records."
+  description = "Each service: the secrets that it reads, the queues that it creates tasks in, the queues that it checks, whether it lists records."
   type = map(object({
     secrets  = set(string)
     enqueues = set(string)
@@ -27,6 +27,6 @@ variable "database" {
 }
 
 variable "deploy_account" {
-  description = "Who deploys."
+  description = "The account that deploys."
   type        = string
 }

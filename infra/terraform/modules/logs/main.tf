@@ -1,8 +1,8 @@
-# What Cloud Logging keeps of the project, and what it must not keep.
+# What Cloud Logging keeps for the project, and what it must not keep.
 
 locals {
-  # Meta's handshake has the verify token in its query. The webhook decodes the query before it looks, so each character
-  # of the parameter's name may come as itself or percent-encoded, in capitals or not.
+  # Meta's handshake has the verify token in its query. The webhook decodes the query first, so each character of the
+  # parameter's name may be literal or percent-encoded, in either case.
   parameter = {
     characters = split("", "hub.verify_token")
     codes = {
@@ -13,14 +13,14 @@ locals {
   handshake = {
     name        = "pombo-handshakes"
     description = "Requests with Meta's verify token in their URL. Every other request is kept."
-    # Of any resource: a load balancer in front of the webhook logs the same URL.
+    # Any resource: a load balancer in front of the webhook logs the same URL.
     filter = "httpRequest.requestUrl=~\"(?i)${join("", [
       for character in local.parameter.characters : "([${character}]|%${local.parameter.codes[character]})"
     ])}\""
   }
 }
 
-# An exclusion of the project is one of its sink _Default, whose other exclusions and filter stay as they are.
+# A project's exclusion is one of its sink _Default, whose other exclusions and filter stay unchanged.
 # https://cloud.google.com/logging/docs/reference/v2/rest/v2/projects.exclusions
 resource "google_logging_project_exclusion" "handshake" {
   project     = var.project
@@ -29,8 +29,8 @@ resource "google_logging_project_exclusion" "handshake" {
   filter      = local.handshake.filter
 }
 
-# The bucket _Default cannot be moved: a bucket in the region, and the sink led to it. The sink is taken over as it is, so
-# everything that it does is said here. https://cloud.google.com/logging/docs/regionalized-logs
+# The bucket _Default cannot be moved: so there is a bucket in the region, and the sink writes to it. Terraform takes
+# over the existing sink, so all its settings are repeated here. https://cloud.google.com/logging/docs/regionalized-logs
 resource "google_logging_project_bucket_config" "regional" {
   for_each = var.location == null ? toset([]) : toset([var.location])
 
@@ -40,7 +40,7 @@ resource "google_logging_project_bucket_config" "regional" {
   retention_days = 30
 
   lifecycle {
-    # What goes to a bucket that is gone is lost.
+    # Logs that go to a deleted bucket are lost.
     prevent_destroy = true
   }
 }
@@ -51,14 +51,14 @@ resource "google_logging_project_sink" "default" {
   project     = var.project
   name        = "_Default"
   destination = "logging.googleapis.com/${each.value.id}"
-  # As Google makes it: audit logs that cannot be turned off have a bucket of their own, _Required.
+  # Google's own filter: audit logs that cannot be turned off go to a separate bucket, _Required.
   filter = join(" AND ", [
     for log in ["activity", "system_event", "access_transparency"] :
     "NOT LOG_ID(\"cloudaudit.googleapis.com/${log}\") AND NOT LOG_ID(\"externalaudit.googleapis.com/${log}\")"
   ])
   unique_writer_identity = true
 
-  # The exclusion above is this one: the same name and the same words, so that neither takes the other's away.
+  # The same exclusion as above, with equal name and text, so that neither resource removes the other's.
   exclusions {
     name        = local.handshake.name
     description = local.handshake.description

@@ -3,16 +3,16 @@ variable "project" {
 }
 
 variable "location" {
-  description = "The region in which logs are kept; where Google keeps them if null."
+  description = "The region that stores the logs; Google chooses if null."
   type        = string
 }
 
 variable "audited" {
-  description = "APIs whose reads and writes of data are logged."
+  description = "APIs whose data reads and writes are audited."
   type        = set(string)
 }
 
 variable "exempted" {
-  description = "Accounts whose calls are not."
+  description = "Accounts whose calls are not audited."
   type        = list(string)
 }

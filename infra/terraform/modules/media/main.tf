@@ -1,4 +1,4 @@
-# A private bucket for what people send.
+# A private bucket for media that customers send.
 
 resource "google_storage_bucket" "this" {
   project                     = var.project
@@ -22,7 +22,7 @@ resource "google_storage_bucket" "this" {
       age = var.retention_days
     }
   }
-  # What is deleted is gone: it is personal.
+  # Deleted files cannot be restored: they are personal data.
   soft_delete_policy {
     retention_duration_seconds = 0
   }

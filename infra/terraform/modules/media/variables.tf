@@ -13,11 +13,11 @@ variable "retention_days" {
 }
 
 variable "users" {
-  description = "Who reads and writes: name → account."
+  description = "The accounts that read and write: name → account."
   type        = map(string)
 }
 
 variable "kms_key" {
-  description = "The key that files are encrypted with; one of Google's if null."
+  description = "The key that encrypts the files; Google's if null."
   type        = string
 }

@@ -1,5 +1,5 @@
-# One environment: joins the other modules. Each comes behind what it needs: accounts, then queues and database, then who
-# may use them, then the services that do, then what calls the services.
+# One environment: joins the other modules, in the order of their dependencies: accounts, queues and database, their
+# bindings, the services, and then what calls the services.
 
 terraform {
   required_providers {
@@ -77,12 +77,12 @@ module "run" {
   dispatches_at_once = contains(each.value.invokers, "tasks") ? module.tasks.at_once : 0
   network            = var.redis ? module.redis[0].network : null
 
-  # Cloud Run refuses a service that may not read its secrets, and a service must not start before its store is there.
-  # The minutes that the database takes are also those in which new bindings come into force.
+  # Cloud Run refuses a service that may not read its secrets, and a service must not start before its store exists. New
+  # bindings come into force during the minutes that the database takes.
   depends_on = [module.iam, module.firestore, module.redis]
 }
 
-# An image is pulled by Cloud Run's own agent, which is there once a service is. The first image is public.
+# Cloud Run's own agent pulls images; it exists once a service does. The first image is public.
 resource "google_artifact_registry_repository_iam_member" "run_pulls" {
   project    = var.project
   location   = var.region

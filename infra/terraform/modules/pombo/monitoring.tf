@@ -1,5 +1,5 @@
-# What the environment tells of itself, and what it keeps of that. Of the queues only the two that every environment has: another tenant changes
-# nothing here.
+# The environment's monitoring and logs. Of the queues only the two that every environment has, so that a new tenant
+# changes nothing here.
 
 module "monitoring" {
   source           = "../monitoring"
@@ -22,9 +22,9 @@ module "logs" {
   project  = var.project
   location = var.log_location
   audited  = var.audited_apis
-  # What the services do is in their own log lines; an audit is of people.
+  # The services log their own calls; an audit is about people.
   exempted = [for name in keys(local.services) : "serviceAccount:${local.accounts[name]}"]
-  # An audit exempts accounts that are there.
+  # An audit can exempt only existing accounts.
   depends_on = [module.iam]
 }
 

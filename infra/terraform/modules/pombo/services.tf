@@ -1,12 +1,12 @@
-# The services, one entry each, and the environment that they are given. A variable that the code reads and that is not
-# here, or the other way round, fails a test that names both (tests/infra/test_rules.py).
+# The services, one entry each, with their environment. If the code reads a variable that is not here, or the reverse, a
+# test fails and names both (tests/infra/test_rules.py).
 
 locals {
-  # Answers 200 on every path, whatever the probes ask.
+  # Answers 200 on every path, so every probe passes.
   placeholder = "us-docker.pkg.dev/cloudrun/container/hello"
 
-  # Tuning, with the code's own defaults. handler_timeout and in_doubt_seconds are numbers of seconds; handler_kinds is
-  # for a handler_url alone.
+  # Tuning, with the code's own defaults. handler_timeout and in_doubt_seconds are numbers of seconds; handler_kinds
+  # works only with a handler_url.
   defaults = {
     log_level             = "INFO"
     threads               = "16"
@@ -27,8 +27,8 @@ locals {
   }
   settings = keys(local.defaults)
 
-  # The least and the most that the code takes: else its start is refused, after the apply. (Of handler_timeout because a
-  # task may be dispatched for 1800 s at most.)
+  # The code's own bounds: otherwise the service refuses to start, after the apply. (handler_timeout is bounded because
+  # a task may be dispatched for 1800 s at most.)
   ranges = {
     dedupe_ttl_days   = [1, 365]
     handler_timeout   = [1, 1700]
@@ -38,7 +38,7 @@ locals {
     webhook_max_bytes = [1024, 67108864]
   }
 
-  # Every variable of shared/config/settings.py: no name of the handler's own may be one of them.
+  # Every variable of shared/config/settings.py: the handler's own names must not be among them.
   own_names = [
     "APP_ENV",
     "CLOUD_TASKS_EMULATOR_HOST",
@@ -88,7 +88,7 @@ locals {
 
   threads         = tonumber(local.tuning["threads"])
   handler_timeout = tonumber(local.tuning["handler_timeout"])
-  # The longest lease, or process_outbound's own 90 s, and 30 s: the request's end never comes before the code's own
+  # The longest lease, or process_outbound's own 90 s, plus 30 s: the request never ends before the code's own timeout
   # (Limits.request_timeout in shared/domain/limits.py).
   internal_timeout = max(local.handler_timeout + 30, 90) + 30
 
@@ -97,13 +97,14 @@ locals {
     for name, it in local.services : name => max(10, contains(it.invokers, "tasks") ? ceil(module.tasks.at_once / (0.8 * local.threads)) : 0)
   }
 
-  # Deterministic addresses: nothing has to exist for another thing to know it.
+  # Deterministic addresses, known before the services exist.
   # https://cloud.google.com/run/docs/triggering/https-request#deterministic
   hosts = {
     for name in keys(local.services) : name => "pombo-${name}-${data.google_project.this.number}.${var.region}.run.app"
   }
   urls = { for name, host in local.hosts : name => "https://${host}" }
-  # Likewise the accounts: those that call, and those of the services. What needs one to be there comes behind modules/iam.
+  # The same for the accounts: those that call, and those of the services. What needs an account comes after
+  # modules/iam.
   callers = {
     for name in ["tasks", "scheduler", "deploy"] : name => "pombo-${name}@${var.project}.iam.gserviceaccount.com"
   }
@@ -123,7 +124,7 @@ locals {
     INBOUND_TASK_QUEUE_NAME  = module.tasks.names["inbound"]
     OUTBOUND_TASK_QUEUE_NAME = module.tasks.names["outbound"]
     INTERNAL_TASK_BASE_URL   = local.urls["internal"]
-    HANDLER_TIMEOUT          = "${local.handler_timeout}s" # the webhook's tasks wait as long as internal works
+    HANDLER_TIMEOUT          = "${local.handler_timeout}s" # sets the dispatch deadline of the webhook's tasks
     MESSAGE_MAX_AGE          = local.tuning["message_max_age"]
     DEDUPE_TTL_DAYS          = local.tuning["dedupe_ttl_days"]
     SWEEP_AFTER              = local.tuning["sweep_after"]
@@ -133,32 +134,32 @@ locals {
     HANDLER_KINDS = local.tuning["handler_kinds"]
   }
 
-  # No secret: who checks a signature needs no secret.
+  # Not a secret: checking a signature needs none.
   store_env       = var.store == "redis" ? { REDIS_CA_CERTS = module.redis[0].ca_certs } : {}
   store_secrets   = var.store == "redis" ? ["REDIS_URL"] : []
   handler_secrets = concat(var.handler_url == null ? [] : ["HANDLER_URL_SECRET"], tolist(var.handler_secrets))
 
-  # A person writes every secret but that one.
+  # An operator writes every other secret.
   secret_versions = merge(
     var.redis ? { REDIS_URL = module.redis[0].url_version } : {},
     { for name, version in var.secret_versions : name => tostring(version) },
   )
 
-  # The names of all secrets that the services are given.
+  # The names of all secrets that the services receive.
   secrets = distinct(flatten([for it in local.services : it.secrets]))
 
   services = {
     webhook = {
       public  = true
-      timeout = 60 # a body arrives within 10 s, and is answered within 10 more
+      timeout = 60 # a body arrives within 10 s and is answered within 10 more
       env = {
         WEBHOOK_MAX_BYTES = local.tuning["webhook_max_bytes"]
       }
       secrets  = concat(["META_APP_SECRET", "META_VERIFY_TOKEN", "INTERNAL_TASK_TOKEN"], local.store_secrets)
       enqueues = ["inbound"]
       looks_at = ["inbound", "outbound"]
-      lists    = false # it knows the name of each record that it reads or changes
-      # Nobody in particular: everybody.
+      lists    = false # it has the key of each record that it reads or changes
+      # No account in particular: everyone may call.
       invokers = []
     }
     internal = {

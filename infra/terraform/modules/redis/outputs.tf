@@ -1,5 +1,5 @@
 output "network" {
-  description = "Where the services have to be to reach it."
+  description = "The network that the services must be in to reach it."
   value = {
     network    = google_compute_network.this.name
     subnetwork = google_compute_subnetwork.this.name
@@ -12,11 +12,11 @@ output "url_version" {
 }
 
 output "ca_certs" {
-  description = "The authorities that sign for it alone, in PEM: the one of today, and the next one once there is one."
+  description = "The certificate authorities that sign only for it, in PEM: the current one, and the next once it exists."
   value       = join("\n", google_redis_instance.this.server_ca_certs[*].cert)
 }
 
 output "written" {
-  description = "What the version of the secret REDIS_URL is recognized by."
+  description = "The value that identifies the version of the secret REDIS_URL."
   value       = google_secret_manager_secret_version.url.secret_data_wo_version
 }

@@ -1,8 +1,8 @@
-# One service, who may call it, who may deploy it. The image, and which revision gets the traffic, belong to the
-# deployment: Terraform names an image for the first apply only.
+# One service, who may call it, and who may deploy it. The image and the traffic belong to the deployment: Terraform
+# sets an image only at the first apply.
 
 locals {
-  # Cloud Run may hand a token that IAM has verified on without its signature. Only behind IAM may the service believe it.
+  # Cloud Run may pass on a token that IAM has verified without its signature. The service may trust it only behind IAM.
   env = merge(var.env, var.public ? {} : { TRUST_CLOUD_RUN_IAM = "true" })
 }
 
@@ -11,19 +11,19 @@ resource "google_cloud_run_v2_service" "this" {
   location = var.region
   name     = "pombo-${var.name}"
 
-  # Internal lets in the project's own Cloud Tasks and Cloud Scheduler, and only by the run.app address, which must
-  # therefore stay. IAM is asked besides.
+  # "Internal" admits the project's own Cloud Tasks and Cloud Scheduler, but only by the run.app address, which must
+  # therefore stay. IAM checks the caller as well.
   ingress              = var.public ? "INGRESS_TRAFFIC_ALL" : "INGRESS_TRAFFIC_INTERNAL_ONLY"
   default_uri_disabled = false
-  # Not a binding for allUsers: organizations that restrict sharing by domain, all new ones do, refuse that.
-  # Where it is false, TRUST_CLOUD_RUN_IAM is true (local.env), and nowhere else.
+  # Not a binding for allUsers: organizations that restrict sharing by domain refuse it, and all new ones do. Only where
+  # this is false, TRUST_CLOUD_RUN_IAM is true (local.env).
   invoker_iam_disabled = var.public
-  # Tokens are made for this address, which is known before the service exists.
+  # Tokens are issued for this address, which is known before the service exists.
   custom_audiences = [var.url]
-  # The default, and the word that a destroy stops at.
+  # The default, which stops a destroy.
   deletion_protection = true
 
-  # Of the service, so that a revision without traffic keeps no instance.
+  # For the service, not the revision: a revision without traffic keeps no instance.
   scaling {
     min_instance_count = var.min_instances
   }
@@ -38,7 +38,7 @@ resource "google_cloud_run_v2_service" "this" {
     }
 
     containers {
-      # Named, or gcloud names it and the next plan wants to take the name away.
+      # Named here: otherwise gcloud names it, and the next plan would remove the name.
       name  = var.name
       image = var.image
 
@@ -50,7 +50,7 @@ resource "google_cloud_run_v2_service" "this" {
           cpu    = var.cpu
           memory = var.memory
         }
-        # Left out beside limits, it means a CPU that is always paid for.
+        # If omitted next to limits, the CPU is always allocated and paid for.
         cpu_idle          = true
         startup_cpu_boost = true
       }
@@ -76,9 +76,9 @@ resource "google_cloud_run_v2_service" "this" {
         }
       }
 
-      # Asked while the CPU is boosted, which also opens the connection to the store. A revision that cannot reach its store
-      # never gets traffic. Not /readyz: while Cloud Tasks is away, new instances must start all the same. (/healthz is kept
-      # by Google's front end on some addresses.)
+      # Asked while the CPU is boosted; also opens the connection to the store. A revision that cannot reach its store
+      # never gets traffic. Not /readyz: new instances must start even while Cloud Tasks is down. (On some addresses
+      # Google's front end reserves /healthz.)
       startup_probe {
         http_get {
           path = "/startz"
@@ -87,8 +87,8 @@ resource "google_cloud_run_v2_service" "this" {
         timeout_seconds   = 2
         failure_threshold = 60
       }
-      # A probe waits for a thread like any request; every thread may be busy for as long as a request may take, and that
-      # is no reason to end the instance.
+      # A probe waits for a thread like any request. Every thread may be busy for a whole request timeout, which is not
+      # a reason to end the instance.
       liveness_probe {
         http_get {
           path = "/livez"
@@ -112,10 +112,9 @@ resource "google_cloud_run_v2_service" "this" {
   }
 
   lifecycle {
-    # gcloud, with which the build deploys, also leaves its name, its version, and a label on each revision; deployed from
-    # source, where that source is and who built it. Not the revision's
-    # name: were it ignored, the one that is there would be sent with each change, and refused with 409
-    # (hashicorp/terraform-provider-google #14569).
+    # The deployment's gcloud also sets its name, its version, and a label on each revision; a deployment from source
+    # sets where the source is and who built it. Do not ignore the revision's name: the existing name would be sent with
+    # each change, and refused with 409 (hashicorp/terraform-provider-google #14569).
     ignore_changes = [
       build_config,
       client,
@@ -125,7 +124,7 @@ resource "google_cloud_run_v2_service" "this" {
       template[0].labels,
       traffic,
     ]
-    # 429 for want of an instance slows the whole queue down: leave a fifth to spare.
+    # A 429 for lack of an instance slows the whole queue down: leave a fifth to spare.
     precondition {
       condition     = var.dispatches_at_once <= 0.8 * var.max_instances * var.threads
       error_message = "The queues run ${var.dispatches_at_once} tasks at once, more than four fifths of ${var.max_instances} instances with ${var.threads} threads: raise max_instances of ${var.name}."

@@ -7,17 +7,17 @@ variable "region" {
 }
 
 variable "name" {
-  description = "What the service is called among ours: webhook, internal."
+  description = "The short name of the service: webhook or internal."
   type        = string
 }
 
 variable "public" {
-  description = "Whether anybody may call it."
+  description = "Whether everyone may call it."
   type        = bool
 }
 
 variable "url" {
-  description = "Its address, for which tokens are made."
+  description = "Its address, which tokens are issued for."
   type        = string
 }
 
@@ -26,37 +26,37 @@ variable "image" {
 }
 
 variable "service_account" {
-  description = "What it is."
+  description = "Its service account."
   type        = string
 }
 
 variable "invokers" {
-  description = "Who may call it where not everybody may: name → account."
+  description = "If not everyone may call it, the accounts that may: name → account."
   type        = map(string)
 }
 
 variable "deploy_account" {
-  description = "Who may deploy it."
+  description = "The account that may deploy it."
   type        = string
 }
 
 variable "env" {
-  description = "Environment variables in plain sight."
+  description = "Environment variables that are not secret."
   type        = map(string)
 }
 
 variable "secrets" {
-  description = "Environment variables that are secrets: name of both → version."
+  description = "Environment variables that are secrets: the name of both → version."
   type        = map(string)
 }
 
 variable "threads" {
-  description = "Requests at once in one instance."
+  description = "The maximum number of concurrent requests in one instance."
   type        = number
 }
 
 variable "timeout" {
-  description = "Of a request, in seconds."
+  description = "The timeout of a request, in seconds."
   type        = number
 }
 
@@ -79,13 +79,13 @@ variable "max_instances" {
 }
 
 variable "dispatches_at_once" {
-  description = "How many tasks the queues may send it at once."
+  description = "The maximum number of tasks that the queues send it at once."
   type        = number
   default     = 0
 }
 
 variable "network" {
-  description = "The network through which it reaches private addresses, if it does."
+  description = "The network through which it reaches private addresses; null if it reaches none."
   type        = object({ network = string, subnetwork = string })
   default     = null
 }

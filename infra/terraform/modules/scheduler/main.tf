@@ -1,4 +1,4 @@
-# The sweep. Its call carries an identity, not the internal token: a header would lie in the state.
+# The sweep. Its call carries an identity, not the internal token: a header would be stored in the state.
 
 resource "google_cloud_scheduler_job" "sweep" {
   project     = var.project
@@ -7,10 +7,10 @@ resource "google_cloud_scheduler_job" "sweep" {
   description = "Gives whatever is overdue another task, and logs the counts that the alerts look at."
   schedule    = "* * * * *"
   time_zone   = "Etc/UTC"
-  # Longer than a sweep takes (45 s and the page in hand), so that a slow one is not taken for a failed one.
+  # Longer than a sweep takes (45 s plus the current page), so that a slow one does not count as failed.
   attempt_deadline = "120s"
 
-  # None: the next minute is a retry, and a sweep may run beside another.
+  # None: the next minute is a retry, and sweeps may overlap.
   retry_config {
     retry_count = 0
   }

@@ -3,7 +3,7 @@ variable "project" {
 }
 
 variable "region" {
-  description = "Where the job runs. Cloud Scheduler is not in every region of Cloud Run's."
+  description = "The region of the job. Cloud Scheduler does not exist in every region of Cloud Run."
   type        = string
 }
 
@@ -12,6 +12,6 @@ variable "internal_url" {
 }
 
 variable "service_account" {
-  description = "Whose identity the call carries."
+  description = "The account whose identity the call carries."
   type        = string
 }

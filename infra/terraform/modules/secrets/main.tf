@@ -1,16 +1,16 @@
-# Secrets without their values: a person adds those with gcloud, and they are in no state.
+# Secrets without values: an operator adds those with gcloud, so no state contains them.
 
 resource "google_secret_manager_secret" "this" {
   for_each = toset(var.names)
 
   project   = var.project
   secret_id = each.key
-  # A version that is destroyed by mistake can be brought back for a day.
+  # A version that was destroyed by mistake can be restored for a day.
   version_destroy_ttl = "86400s"
   deletion_protection = true
 
   replication {
-    # Wherever Google likes, unless the places are named.
+    # Google chooses the locations unless they are named.
     dynamic "auto" {
       for_each = length(var.locations) == 0 ? [true] : []
       content {}

@@ -3,16 +3,16 @@ variable "project" {
 }
 
 variable "names" {
-  description = "Named as the environment variables that they fill."
+  description = "The names of the secrets, equal to the environment variables that they fill."
   type        = list(string)
 }
 
 variable "locations" {
-  description = "Where their values lie; wherever Google likes if none. It cannot be changed."
+  description = "The regions that store their values; Google chooses if empty. It cannot be changed."
   type        = list(string)
 }
 
 variable "kms_key" {
-  description = "The key that they are encrypted with, in each of the locations; one of Google's if null."
+  description = "The key that encrypts them, in each of the locations; Google's if null."
   type        = string
 }

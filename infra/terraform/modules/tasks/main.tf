@@ -1,17 +1,16 @@
-# The queues. Their tasks are references to records, so a queue can be lost without a message being lost; but the name of
-# a deleted queue cannot be used again for 7 days.
-#
-# Each queue says itself where its tasks go and whose identity they carry, whatever a task says. So nobody who makes tasks
-# needs to be allowed to act as that account, and none can have a token of Google's sent to an address of his own.
+# The queues. Their tasks are references to records, so losing a queue loses no message; but the name of a deleted queue
+# cannot be reused for 7 days.  Each queue decides where its tasks go and whose identity they carry, whatever a task
+# says. So an account that creates tasks does not need permission to act as that account, and cannot have Google's token
+# sent to another address.
 
 locals {
   # Rates: how many a second, and how many at once.
   shared = {
     inbound = { per_second = 100, at_once = 80 }
-    # A send takes half a second where all is well: half as many at once as a second are what the rate needs.
+    # A send normally takes half a second: half as many at once as a second are enough for the rate.
     outbound = { per_second = var.outbound_rate, at_once = max(5, ceil(var.outbound_rate / 2)) }
   }
-  # The one path that each queue serves.
+  # The only path that each queue serves.
   paths = {
     for name in keys(local.queues) : name => name == "inbound" ? "/internal/process_inbound" : "/internal/process_outbound"
   }
@@ -26,7 +25,7 @@ resource "google_cloud_tasks_queue" "this" {
   project  = var.project
   location = var.region
   name     = "${each.key}${var.suffix}"
-  # Beside prevent_destroy, which stands only as long as this block does.
+  # In addition to prevent_destroy, which works only while this block exists.
   deletion_policy = "PREVENT"
 
   rate_limits {
@@ -34,10 +33,10 @@ resource "google_cloud_tasks_queue" "this" {
     max_concurrent_dispatches = each.value.at_once
   }
   retry_config {
-    # Above every limit of the code's own, which therefore has the last word. A task that runs out is deleted silently;
-    # the sweep makes another.
+    # Above every limit in the code, which therefore decides. A task that reaches it is deleted silently, and the sweep
+    # makes another.
     max_attempts = 100
-    # A task is given up only when both limits are reached: 0s leaves the attempts as the one limit.
+    # A task is given up only when both limits are reached: 0s leaves the attempts as the only limit.
     max_retry_duration = "0s"
     min_backoff        = "5s"
     max_backoff        = "600s"
@@ -46,7 +45,7 @@ resource "google_cloud_tasks_queue" "this" {
   http_target {
     http_method = "POST"
 
-    # Of the task's own address only the port and the query are left, and neither leads away from this host.
+    # Only the port and the query remain of the task's own address, and neither leads away from this host.
     uri_override {
       scheme = "HTTPS"
       host   = var.internal_host
@@ -57,11 +56,11 @@ resource "google_cloud_tasks_queue" "this" {
     }
     oidc_token {
       service_account_email = var.service_account
-      # The service's address, for which internal checks tokens. At a queue it must be named.
+      # The service's address, for which internal checks tokens. A queue requires it.
       audience = "https://${var.internal_host}"
     }
   }
-  # The API does not answer a ratio of 0, and a block that it does not answer is a change in every plan.
+  # The API omits a ratio of 0 in its answer, and a block that it omits shows as a change in every plan.
   dynamic "stackdriver_logging_config" {
     for_each = var.log_sampling > 0 ? [var.log_sampling] : []
     content {

@@ -7,42 +7,42 @@ variable "region" {
 }
 
 variable "tenants" {
-  description = "Tenants with an outbound queue of their own."
+  description = "Tenants with their own outbound queue."
   type        = set(string)
 }
 
 variable "tenant_at_once" {
-  description = "How many messages of such a tenant are sent at once."
+  description = "The maximum number of such a tenant's messages sent at once."
   type        = number
   default     = 2
 }
 
 variable "suffix" {
-  description = "Behind each queue's name."
+  description = "A suffix for each queue's name."
   type        = string
 }
 
 variable "log_sampling" {
-  description = "The part of the queues' operations that Cloud Logging keeps: 0 to 1."
+  description = "The share of the queues' operations that Cloud Logging keeps, 0 to 1."
   type        = number
 }
 
 variable "internal_host" {
-  description = "The host of the internal service, to which alone the queues lead."
+  description = "The host of the internal service, the only target of the queues."
   type        = string
 }
 
 variable "service_account" {
-  description = "Whose identity the calls carry. It has to be there before the queues."
+  description = "The account whose identity the calls carry. It must exist before the queues."
   type        = string
 }
 
 variable "outbound_rate" {
-  description = "Messages a second of the queue outbound."
+  description = "The rate of the queue outbound, in messages a second."
   type        = number
 }
 
 variable "tenant_rate" {
-  description = "Messages a second of a tenant's own queue."
+  description = "The rate of a tenant's own queue, in messages a second."
   type        = number
 }
