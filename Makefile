@@ -6,34 +6,34 @@ BIN := $(VENV)/bin
 PORTS ?=
 # sqlite, firestore or redis: make run STORE=redis
 STORE ?=
-# The one list of them.
+# The only list of services.
 ALL_SERVICES := $(shell cat services/names.txt 2>/dev/null)
-# Where run keeps its data: make run DATA=.pombo2 PORTS=9000 starts a second one beside the first
+# The data directory of run: make run DATA=.pombo2 PORTS=9000 starts a second stack next to the first
 DATA ?=
-# A test run of its own may be narrowed: make test ARGS="-k receipts"
+# Options for pytest, for example to select tests: make test ARGS="-k receipts"
 ARGS ?=
-# Test processes at once: most of their time they wait. The contract suites, with their 64 threads, go by themselves.
+# Parallel test processes: they mostly wait. The contract suites, with their 64 threads, run separately.
 WORKERS ?= 4
-# Errors of what is started here speak of make's variables (local/invocation.py).
+# Programs started here name make's variables in their errors (local/invocation.py).
 run demo try chaos: export POMBO_CALLED_BY := make
-# An option of pombo's where the variable has a value, or was given without one: then pombo says what it takes.
+# The pombo option for a variable that has a value, or is set but empty: then pombo reports which values it takes.
 option = $(if $(or $($(1)),$(filter command,$(origin $(1)))),--$(2) '$(subst ','\'',$($(1)))')
-# A variable that the goal does not take is refused, not ignored.
+# Refuse a variable that the goal does not take, instead of ignoring it.
 takes = @$(foreach name,$(filter-out $(1),STORE DATA PORTS MESSAGES SECONDS SEED),$(if $(filter command,$(origin $(name))),\
 	echo "pombo: make $@ takes no $(name); it takes: $(1)" >&2; exit 2;)) :
 CONTRACT := -n 2 --dist loadfile
 TOGETHER = -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore tests/contract
-# make quick: three processes, because some tests wait; and no test that itself starts pytest or pip-audit many times.
+# make quick: three processes, because some tests wait; without the tests that start pytest or pip-audit many times.
 QUICK := -n 3 --dist loadfile --no-loadscope-reorder $(patsubst %,--ignore tests/unit/test_%.py,\
 	audit beside_a_stack mutation watchdog)
 QUICK_STACK := tests/services/test_stack_duplicates.py::test_a_webhook_that_comes_three_times_is_answered_once
-# make chaos: how many messages, over how long, with which luck
+# make chaos: the number of messages, the duration, and the random seed
 MESSAGES ?=
 SECONDS ?=
 SEED ?=
 # make deploy: staging or prod
 ENVIRONMENT ?=
-# make rollback, drop-candidate: which
+# make rollback, drop-candidate: which services
 SERVICES ?= $(ALL_SERVICES)
 
 .DEFAULT_GOAL := help
@@ -45,21 +45,21 @@ help: ## list the targets
 setup: python-as-asked $(VENV)/.run-time ## create the virtual environment, with the run-time packages
 setup-dev: python-as-asked $(VENV)/.development ## the same, with the development packages
 
-# What pip says of a failure is long; it goes to a file, and one sentence says what to do.
+# pip's output on a failure is long: it goes to a file, and one sentence says what to do.
 PIP = $(BIN)/python -m pip install -q --disable-pip-version-check --retries 2
 define install
 	@{ $(PIP) --require-hashes -r $(1) && $(PIP) --no-deps --no-build-isolation -e .; } >$(VENV)/pip.log 2>&1 \
-		|| { echo "pombo: The packages of $(1) could not be installed: check that the package index answers (PyPI, or" \
-			"what PIP_INDEX_URL names), then run make again; $(VENV)/pip.log has what pip said" >&2; exit 1; }
+		|| { echo "pombo: Cannot install the packages of $(1): check that the package index answers (PyPI, or the one in" \
+			"PIP_INDEX_URL), then run make again; $(VENV)/pip.log has pip's output" >&2; exit 1; }
 endef
 
-# A virtual environment stays with the Python that made it.
+# A virtual environment works only with the Python that created it.
 VERSION_OF = -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null
 define check-python
 	@test ! -x $(BIN)/python || { asked=$$($(PYTHON) $(VERSION_OF)) \
-		|| { echo "pombo: No $(PYTHON) runs here; $(VENV) is there already, so leave PYTHON out" >&2; exit 1; }; \
+		|| { echo "pombo: $(PYTHON) does not run here; $(VENV) already exists, so omit PYTHON" >&2; exit 1; }; \
 		there=$$($(BIN)/python $(VERSION_OF)); test "$$asked" = "$$there" \
-		|| { echo "pombo: $(VENV) has Python $$there and $(PYTHON) is Python $$asked: leave PYTHON out, or remove" \
+		|| { echo "pombo: $(VENV) has Python $$there and $(PYTHON) is Python $$asked: omit PYTHON, or remove" \
 			"$(VENV) and run make again" >&2; exit 1; }; }
 endef
 python-as-asked:
@@ -67,21 +67,21 @@ python-as-asked:
 
 $(VENV)/bin/python:
 	@command -v $(PYTHON) >/dev/null \
-		|| { echo "pombo: There is no $(PYTHON) here; name Python 3.11 or newer, like: make $(or $(MAKECMDGOALS),run) PYTHON=python3.12" >&2; exit 1; }
+		|| { echo "pombo: $(PYTHON) is not installed; name Python 3.11 or newer, for example: make $(or $(MAKECMDGOALS),run) PYTHON=python3.12" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
-		|| { echo "pombo: $(PYTHON) is not Python 3.11 or newer; name one that is, like: make $(or $(MAKECMDGOALS),run) PYTHON=python3.12" >&2; exit 1; }
+		|| { echo "pombo: $(PYTHON) is not Python 3.11 or newer; name one that is, for example: make $(or $(MAKECMDGOALS),run) PYTHON=python3.12" >&2; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null \
 		|| { echo "pombo: Python's venv is missing; on Debian or Ubuntu: apt-get install python3-venv" >&2; exit 1; }
-	@echo "• Making $(VENV)"
-	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "pombo: the virtual environment could not be made" >&2; exit 1; }
+	@echo "• Creating $(VENV)"
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "pombo: Cannot create the virtual environment $(VENV)" >&2; exit 1; }
 
 $(VENV)/.run-time: requirements.lock pyproject.toml | $(VENV)/bin/python
-	@echo "• Installing what runs (about half a minute the first time)"
+	@echo "• Installing the run-time packages (about half a minute the first time)"
 	$(call install,requirements.lock)
 	@touch $@
 
 $(VENV)/.development: requirements-dev.lock pyproject.toml | $(VENV)/bin/python
-	@echo "• Installing what tests"
+	@echo "• Installing the development packages"
 	$(call install,requirements-dev.lock)
 	@touch $@ $(VENV)/.run-time
 
@@ -110,8 +110,8 @@ test-all: setup-dev ## every test
 	@$(BIN)/python -m pytest $(CONTRACT) tests/contract $(ARGS) || test $$? -eq 5
 	@$(BIN)/python -m pytest $(TOGETHER) $(ARGS) || test $$? -eq 5
 
-check: setup-dev ## formatting, lint, types, known vulnerabilities of what we depend on
-	@$(BIN)/ruff format --check --quiet . || { echo "pombo: make format puts this right" >&2; exit 1; }
+check: setup-dev ## formatting, lint, types, known vulnerabilities of the dependencies
+	@$(BIN)/ruff format --check --quiet . || { echo "pombo: make format fixes this" >&2; exit 1; }
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/python .ci/audit.py requirements.lock requirements-dev.lock
@@ -130,18 +130,18 @@ lock: setup-dev ## regenerate the lock files from pyproject.toml
 		$(UV_COMPILE) -c requirements.lock --group pyproject.toml:$$service -o services/$$service/requirements.txt; \
 	done
 
-images: ## the images of all services, by this machine's Docker
+images: ## build the images of all services with this machine's Docker
 	@docker version --format '{{.Server.Version}}' >/dev/null 2>&1 \
-		|| { echo "pombo: no Docker answers here; cloudbuild.yaml builds the images in the project" >&2; exit 1; }
+		|| { echo "pombo: Docker does not answer here; cloudbuild.yaml builds the images in the project" >&2; exit 1; }
 	@for service in $(ALL_SERVICES); do \
 		docker build --file services/$$service/Dockerfile --build-arg PYTHON_IMAGE="$$(cat services/base-image.txt)" \
 			--tag pombo/$$service . || exit 1; \
 	done
 
-pin-images: setup ## write the digests of the images that we build on and with
+pin-images: setup ## pin the digests of the images that the builds use
 	@$(BIN)/python -m infra.release.pin_images
 
-mirror-images: setup ## copy those images into the project's registry, and print the substitutions that take them: PROJECT=, REGION=
+mirror-images: setup ## copy those images into the project's registry, and print the substitutions that select them: PROJECT=, REGION=
 	$(somewhere)
 	@$(BIN)/python -m infra.release.mirror --project="$(PROJECT)" --region="$(REGION)"
 
@@ -150,20 +150,20 @@ chaos: setup ## inject faults while messages arrive, and account for each: STORE
 	@exec $(BIN)/pombo chaos $(call option,STORE,store) $(call option,MESSAGES,messages) \
 		$(call option,SECONDS,seconds) $(call option,SEED,seed)
 
-mutants: setup-dev ## plant small mistakes in the code and see which no test notices (hours): make mutants ARGS=--domain
+mutants: setup-dev ## plant small mistakes in the code and list those that no test notices (hours): make mutants ARGS=--domain
 	@exec nice -n 15 $(BIN)/python -m tests.mutation $(ARGS)
 
-deploy: ## from an empty project with billing to the running webhook, or what has changed: PROJECT=, REGION=, ENVIRONMENT=prod
+deploy: ## deploy to an empty project with billing, or deploy what has changed: PROJECT=, REGION=, ENVIRONMENT=prod
 	@test -n "$(PROJECT)" -a -n "$(REGION)" \
 		|| { echo "pombo: say where: make deploy PROJECT=my-project REGION=europe-west1" >&2; exit 2; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
-		|| { echo "pombo: $(PYTHON) is not Python 3.11 or newer; name one that is, like: make deploy PYTHON=python3.12" >&2; exit 1; }
+		|| { echo "pombo: $(PYTHON) is not Python 3.11 or newer; name one that is, for example: make deploy PYTHON=python3.12" >&2; exit 1; }
 	@exec $(PYTHON) -m infra.release.deploy --project="$(PROJECT)" --region="$(REGION)" $(call option,ENVIRONMENT,environment)
 
 rollback: ## serve the image from before the last promotion again: make rollback PROJECT=my-project REGION=europe-west1
 	$(call of-a-service,rollback)
 
-drop-candidate: ## take the image of a deployment that broke off out of the services again: PROJECT=, REGION=
+drop-candidate: ## remove the image of an interrupted deployment from the services: PROJECT=, REGION=
 	$(call of-a-service,drop)
 
 define somewhere
@@ -175,8 +175,8 @@ define of-a-service
 	@$(PYTHON) -m infra.release.candidate $(1) $(SERVICES) --project="$(PROJECT)" --region="$(REGION)"
 endef
 
-bench: setup-dev ## the webhook path and the cold start, against a baseline in the same run
+bench: setup-dev ## measure the webhook path and the cold start, against a baseline in the same run
 	@$(BIN)/python -m bench
 
-clean: ## remove what was made, the data of make run included
+clean: ## remove everything that make created, including the data of make run
 	@rm -rf $(VENV) .pombo .mypy_cache .ruff_cache .pytest_cache .hypothesis .cache

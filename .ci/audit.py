@@ -1,8 +1,9 @@
-"""python .ci/audit.py LOCK...: ask whether any pinned package has a known vulnerability, once a day.
+"""python .ci/audit.py LOCK...: check once a day whether any pinned package has a known vulnerability.
 
-pip-audit asks, of every package in the lock files, the advisories of OSV (AUDIT_URL). Exit 1 for a vulnerability, with
-the package, its version, the advisory and the version that mends it. Where nobody can be asked it says so, in one line,
-and exits 0: somebody else's outage must stop no fix. docs/decisions/0029-the-audit-of-dependencies.md has the reasons.
+pip-audit queries OSV's advisories (AUDIT_URL) for every package in the lock files. Exit 1 for a vulnerability, with the
+package, its version, the advisory and the version that fixes it. If the advisories cannot be reached, it prints that in
+one line and exits 0: another service's outage must stop no fix. docs/decisions/0029-the-audit-of-dependencies.md has
+the reasons.
 """
 
 import hashlib
@@ -22,15 +23,15 @@ CACHE = Path(os.environ.get("AUDIT_CACHE") or ".cache/audit")
 DAY = 24 * 3600
 PROBE_SECONDS, ANSWER_SECONDS, AUDIT_SECONDS = 3, 10, 300
 NETWORK = ("requests.exceptions.", "ConnectionError", "ServiceError", "HTTPError", "Timeout")
-"""What the last line of pip-audit's error holds where it could not ask: it has no exit code for that."""
+"""Parts of the last line of pip-audit's error if it could not query: it has no exit code for that."""
 
 
 class NotAsked(Exception):
-    """Nobody could be asked; the message is why."""
+    """The advisories could not be queried; the message says why."""
 
 
 class Broken(Exception):
-    """There is no answer, and it is our own fault."""
+    """The audit failed for a reason of our own."""
 
 
 def main(locks: Sequence[str]) -> int:
@@ -57,7 +58,7 @@ def main(locks: Sequence[str]) -> int:
 
 
 def probe() -> None:
-    """Whether the advisories answer at all: pip-audit takes long to find out, and says it by a traceback."""
+    """Whether the advisories answer at all: pip-audit takes long to find out, and reports it as a traceback."""
     query = json.dumps({"package": {"name": "pip", "ecosystem": "PyPI"}, "version": "26.0"}).encode()
     asked = urllib.request.Request(URL, query, {"Content-Type": "application/json"})  # noqa: S310 - http in tests alone
     try:
@@ -69,7 +70,7 @@ def probe() -> None:
 
 
 def audited(locks: Sequence[str]) -> dict[str, Any]:
-    """What pip-audit says of every package in the locks."""
+    """pip-audit's report on every package in the locks."""
     files = [option for lock in locks for option in ("-r", lock)]
     how = ("--require-hashes", "--disable-pip", "--vulnerability-service", "osv", "--osv-url", URL, "--format", "json")
     quiet = ("--progress-spinner", "off", "--desc", "off", "--timeout", str(ANSWER_SECONDS))
@@ -84,24 +85,24 @@ def audited(locks: Sequence[str]) -> dict[str, Any]:
     except ValueError as error:
         last = ended.stderr.strip().splitlines()[-1:] or [f"pip-audit ended with {ended.returncode}"]
         if any(word in last[0] for word in NETWORK):
-            raise NotAsked(f"{URL} answered not every question ({last[0].split(':')[0]}).") from error
+            raise NotAsked(f"{URL} did not answer every query ({last[0].split(':')[0]}).") from error
         raise Broken(last[0]) from error
 
 
 def vulnerable(answer: dict[str, Any]) -> Iterator[str]:
-    """One sentence for each vulnerability. Raises NotAsked, at the end, where a package was left out: that is no
-    all-clear, though pip-audit takes it for one.
+    """One sentence for each vulnerability. Raises NotAsked at the end if a package was skipped: then the rest is not an
+    all-clear, though pip-audit treats it as one.
     """
     found = answer["dependencies"]
     for package in found:
         for advisory in package.get("vulns", ()):
             names = ", ".join((advisory["id"], *sorted(advisory["aliases"])))
             mended = ", ".join(advisory["fix_versions"])
-            advice = f"mended in {mended}; raise it in pyproject.toml, then make lock" if mended else "not mended yet"
+            advice = f"fixed in {mended}; raise it in pyproject.toml, then make lock" if mended else "not fixed yet"
             yield f"{package['name']} {package['version']} has a known vulnerability: {names}, {advice}."
     left_out = [package["name"] for package in found if "skip_reason" in package]
     if left_out or not found:
-        raise NotAsked(f"{len(left_out)} of {len(found)} packages were left out, {', '.join(left_out[:3])} among them.")
+        raise NotAsked(f"{len(left_out)} of {len(found)} packages were skipped, {', '.join(left_out[:3])} among them.")
 
 
 if __name__ == "__main__":

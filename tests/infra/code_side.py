@@ -1,4 +1,4 @@
-"""The code's side: what the code says of its environment, for the rules that hold the infrastructure to it."""
+"""The code's side: the environment that the code requires, for the rules that compare the infrastructure with it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,18 +20,18 @@ CONDITIONAL: Mapping[str, str] = {
     "REDIS_URL": "STORE=firestore",
     "REDIS_CA_CERTS": "STORE=firestore",
 }
-"""Variables that are rightly not set where another one is."""
+"""Variables that must not be set if the other one is."""
 
 SECRETS: Mapping[str, str] = {
     "HANDLER_URL_SECRET": "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=",
     "REDIS_URL": "rediss://:a-password@10.0.0.3:6378",
 }
-"""Values for what the plan only refers to, where not any word will do."""
+"""Values for secrets that the plan only refers to, where the code accepts only a certain form."""
 
 
 @dataclass(frozen=True)
 class Code:
-    """What the code says. Replaced in part by tests of the rules themselves."""
+    """The code's tables. Tests of the rules replace parts of it."""
 
     settings: tuple[Setting, ...] = SETTINGS
     collections: tuple[Collection, ...] = COLLECTIONS
@@ -44,7 +44,7 @@ class Code:
         return {it.name for it in self.settings if it.secret}
 
     def variables(self, service: str, env: Mapping[str, str]) -> tuple[set[str], set[str]]:
-        """Those that a service must be given, and those that it may be, beside what it is given."""
+        """The variables that a service must be given, and those that it may be given, besides `env`."""
         given = {*env, *(f"{name}={value}" for name, value in env.items())}
         read = {
             it.name
@@ -54,19 +54,19 @@ class Code:
         return {name for name in read if CONDITIONAL.get(name) not in given}, read
 
     def config(self, service: str, env: Mapping[str, str], secrets: Mapping[str, Any]) -> Config:
-        """What the service would make of its environment. Raises ConfigError."""
+        """The configuration that the service would load from its environment. Raises ConfigError."""
         values = {name: SECRETS.get(name, f"some-{name.lower()}") for name in secrets}
         return load({**env, **values, "K_SERVICE": service, "PORT": "8080"}, service)
 
     def limits(self, service: str, env: Mapping[str, str], secrets: Mapping[str, Any]) -> Limits:
-        """What follows from an environment; where it is no good, and another rule says so, the limits without any."""
+        """The limits of an environment; the defaults if it is not valid, which another rule reports."""
         try:
             return self.config(service, env, secrets).limits
         except ConfigError:
             return Limits()
 
     def most(self, name: str) -> int:
-        """The largest whole number that a setting takes."""
+        """The largest whole number that a setting accepts."""
         (setting,) = [it for it in self.settings if it.name == name]
         return max(number for number in range(1, 2000) if _takes(setting, str(number)))
 
@@ -92,5 +92,5 @@ def _takes(setting: Setting, value: str) -> bool:
 
 
 def seconds(length: timedelta) -> str:
-    """As the API writes a duration."""
+    """A duration as the API writes it."""
     return f"{int(length.total_seconds())}s"

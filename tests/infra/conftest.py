@@ -1,4 +1,4 @@
-"""Terraform beside a stand-in for the google provider, and each plan made once for all tests that look at it."""
+"""Terraform with a stand-in for the google provider, and each plan made once for all tests that read it."""
 
 from collections.abc import Callable
 from functools import cache
@@ -17,7 +17,7 @@ CACHE = Path(__file__).parents[2] / ".cache" / "terraform"
 
 @pytest.fixture(scope="session")
 def toolchain() -> Toolchain:
-    """Set up once a machine; without it these tests skip, and fail in CI."""
+    """Set up once per machine; without it these tests skip, or fail in CI."""
     try:
         return set_up(CACHE, types_in(TERRAFORM))
     except Unavailable as error:
@@ -26,13 +26,13 @@ def toolchain() -> Toolchain:
 
 @pytest.fixture(scope="session")
 def make_workspace(toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Workspace]:
-    """Makes a copy of the Terraform files for a test that changes them, or their state."""
+    """Makes a copy of the Terraform files for a test that changes them or their state."""
     return lambda: Workspace(toolchain, tmp_path_factory.mktemp("terraform"))
 
 
 @pytest.fixture(scope="session")
 def workspace(make_workspace: Callable[[], Workspace]) -> Workspace:
-    """The copy that nobody changes."""
+    """The copy that no test changes."""
     return make_workspace()
 
 

@@ -1,5 +1,5 @@
-"""A copy of the repository in which a deployment runs: with the true terraform beside the stand-in for its provider, a
-project on a file in place of gcloud's, and a webhook on this machine.
+"""A copy of the repository in which a deployment runs: with the real terraform and the stand-in for its provider, a
+project on a file behind a fake gcloud, and a webhook on this machine.
 """
 
 import json
@@ -49,9 +49,9 @@ if words[0] == "output":
 os.environ["PATH"] = os.environ["TERRAFORM_PATH"]
 os.execv({terraform!r}, ["terraform", *words])
 """
-"""The true one, with its state in a file beside the project's in place of the bucket that it cannot reach. The address
-that it gives is the webhook's on this machine. Services whose secrets have no version are refused, as by Google. A line
-of the file .refusals makes one apply fail with it.
+"""The real terraform, with its state in a file next to the project's instead of in the bucket, which it cannot reach.
+Its output is the webhook's address on this machine. It refuses services whose secrets have no version, as Google does.
+Each line of the file .refusals makes one apply fail with it.
 """
 
 
@@ -104,22 +104,22 @@ class Deployment:
 
     @property
     def variables_used(self) -> str:
-        """All terraform.tfvars with which a root was made ready, one after the other."""
+        """Every terraform.tfvars with which a root was initialized, one after the other."""
         return Path(f"{self.state_file}.tfvars").read_text()
 
     def kept_state(self, root: str) -> dict[str, Any]:
-        """What Terraform knows of a root."""
+        """Terraform's state of a root."""
         state: dict[str, Any] = json.loads(Path(f"{self.state_file}.{root}.tfstate").read_text())
         return state
 
     def refuse(self, *sentences: str) -> None:
-        """The next applies fail, each with one of these."""
+        """Make the next applies fail, each with one of these."""
         Path(f"{self.state_file}.refusals").write_text("\n".join(sentences))
 
     def run(
         self, program: str, *options: str, timeout: float = 500, **environment: str
     ) -> subprocess.CompletedProcess[str]:
-        """One of infra/release, as a person runs it without a terminal."""
+        """Run one program of infra/release, as a user does without a terminal."""
         place = (f"--project={fake_project.PROJECT}", f"--region={fake_project.REGION}")
         return subprocess.run(
             [sys.executable, "-m", f"infra.release.{program}", *place, *options],
@@ -133,7 +133,7 @@ class Deployment:
 
 
 class Webhook:
-    """What the public service answers: to /health, to a handshake, and to a POST."""
+    """The public service's answers: to /health, to a handshake, and to a POST."""
 
     def __init__(self) -> None:
         self.health: tuple[int, Any] = (200, {"services": {"store": "connected", "queue": "connected"}})
@@ -145,7 +145,7 @@ class Webhook:
 
 @contextmanager
 def listening(webhook: Webhook) -> Iterator[str]:
-    """Its address, as Terraform says it."""
+    """Its address, as Terraform outputs it."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

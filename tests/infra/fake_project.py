@@ -1,7 +1,7 @@
-"""gcloud as far as a deployment from source uses it, on a file that stands for a project.
+"""A fake of gcloud, as far as a deployment from source uses it, on a file that stands for a project.
 
-python fake_project.py ARGUMENT...: the file of FAKE_PROJECT is read and changed, and holds every call. What a person
-does by hand first (log in, make the project, link billing) is state too, and so is what Google would refuse.
+python fake_project.py ARGUMENT...: reads and changes the file of FAKE_PROJECT, and records every call in it. What a
+user does by hand first (log in, create the project, link billing) is state too, and so is what Google would refuse.
 """
 
 import fcntl
@@ -21,7 +21,7 @@ SWITCHES = ("--quiet", "--to-latest", "--clear-tags", "--uniform-bucket-level-ac
 
 
 def new() -> dict[str, Any]:
-    """An empty project with billing, and somebody logged in."""
+    """An empty project with billing and a logged-in user."""
     return {
         "calls": [],
         "account": "jane@example.com",
@@ -45,7 +45,7 @@ def new() -> dict[str, Any]:
 
 
 def service_of(state: dict[str, Any], name: str) -> dict[str, Any]:
-    """A service as Terraform made it: a placeholder serves."""
+    """A service as Terraform created it: a placeholder serves."""
     first = {"revisions": [{"name": f"{name}-00001", "image": PLACEHOLDER}], "serves": 0, "follows": True}
     service: dict[str, Any] = state["services"].setdefault(name, first)
     return service
@@ -57,7 +57,7 @@ def image_served(state: dict[str, Any], name: str) -> str:
 
 
 def revise(state: dict[str, Any], name: str, image: str) -> None:
-    """Another revision, which gets the traffic if it is ready and nobody has pinned it."""
+    """Another revision. It gets the traffic if it is ready and the traffic is not pinned."""
     service = service_of(state, name)
     service["revisions"].append({"name": f"{name}-{len(service['revisions']) + 1:05}", "image": image})
     if name in state["unready"]:
@@ -173,7 +173,7 @@ def gcloud(state: dict[str, Any], words: list[str], flags: Mapping[str, str]) ->
 
 
 def _tags(state: dict[str, Any], image: str) -> str:
-    """As the registry names them; of an image that was never pushed it knows nothing."""
+    """The registry's answer; of an image that was never pushed it has no tags."""
     name = image.rpartition("/")[2]
     package = f"projects/{PROJECT}/locations/{REGION}/repositories/pombo/packages/{name}"
     found = [

@@ -1,7 +1,7 @@
-"""Log filters: the part of Cloud Logging's query language that we write, and what it makes of a line.
+"""Log filters: the part of Cloud Logging's query language that we write, evaluated on a line.
 
 https://cloud.google.com/logging/docs/view/logging-query-language. Only comparisons of a field with a value, or with
-several texts of which one must match, joined by AND. Whatever else the language can say is refused and not guessed at.
+several texts of which one must match, joined by AND. Any other syntax is refused instead of guessed at.
 """
 
 import re
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 Entry = Mapping[str, Any]
-"""A log entry, in the words of the API: resource, severity, labels, jsonPayload."""
+"""A log entry with the API's names: resource, severity, labels, jsonPayload."""
 
 SEVERITIES = ("DEFAULT", "DEBUG", "INFO", "NOTICE", "WARNING", "ERROR", "CRITICAL", "ALERT", "EMERGENCY")
-"""From the least, https://cloud.google.com/logging/docs/reference/v2/rest/v2/LogEntry#logseverity."""
+"""In ascending order, https://cloud.google.com/logging/docs/reference/v2/rest/v2/LogEntry#logseverity."""
 
 _TOKEN = re.compile(
     r"""\s*(?: (?P<path>[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*)
@@ -30,7 +30,7 @@ _EXTRACT = re.compile(r"EXTRACT\(([A-Za-z0-9_.]+)\)")
 
 
 class FilterInvalid(Exception):
-    """A filter says something that is not allowed here."""
+    """A filter uses syntax or values that are not supported here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Comparison:
     """With several texts, one of them must match."""
 
     def __call__(self, entry: Entry) -> bool:
-        """Whether the entry has the field, and it compares so. Raises FilterInvalid where the kinds do not meet."""
+        """Whether the entry has the field, and the comparison holds. Raises FilterInvalid if the types differ."""
         found = field_of(entry, self.path)
         if found is None:
             return False
@@ -51,7 +51,7 @@ class Comparison:
             return _compare(SEVERITIES.index(found), self.op, SEVERITIES.index(str(self.value)))
         if isinstance(found, str) and isinstance(self.value, str | tuple) and self.op == "=":
             texts = (self.value,) if isinstance(self.value, str) else self.value
-            return found.casefold() in {text.casefold() for text in texts}  # case counts in regular expressions alone
+            return found.casefold() in {text.casefold() for text in texts}  # only a regular expression minds the case
         if isinstance(found, int | float) and not isinstance(found, bool) and isinstance(self.value, float):
             return _compare(found, self.op, self.value)
         raise FilterInvalid(f"{'.'.join(self.path)} is {found!r} in a line; {self.op} {self.value!r} is another kind.")
@@ -59,12 +59,12 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """All of them."""
+    """A conjunction of comparisons."""
 
     comparisons: tuple[Comparison, ...]
 
     def __call__(self, entry: Entry) -> bool:
-        """Whether all hold. Each is asked, so that a wrong one is found whatever the others say."""
+        """Whether all hold. Each is evaluated, so that an invalid one is found whatever the others say."""
         answers = [comparison(entry) for comparison in self.comparisons]
         return all(answers)
 
@@ -119,7 +119,7 @@ def _comparison(tokens: list[tuple[str, str]], text: str) -> Comparison:
 
 
 def field_of(entry: Entry, path: tuple[str, ...]) -> Any:
-    """What is at a path; None where there is nothing."""
+    """The value at a path; None if there is none."""
     found: Any = entry
     for part in path:
         found = found.get(part) if isinstance(found, Mapping) else None
@@ -154,7 +154,7 @@ LIFTED = {
     "logging.googleapis.com/labels": "labels",
     "logging.googleapis.com/trace": "trace",
 }
-"""What Cloud Run's agent takes out of a line, https://cloud.google.com/logging/docs/structured-logging."""
+"""The fields that Cloud Run's agent takes out of a line, https://cloud.google.com/logging/docs/structured-logging."""
 
 
 def entry_of(line: Mapping[str, Any]) -> Entry:

@@ -1,4 +1,4 @@
-"""Two runs of the stack in which something of everything happens, for the lines that they leave."""
+"""Two runs of the stack in which every kind of event occurs, for their log lines."""
 
 import json
 import os
@@ -53,13 +53,13 @@ def lines_of_a_run(directory: Path) -> list[Line]:
     with Stack(directory / "data", settings=settings) as stack:
         _all_that_happens(stack)
         _another_credential(stack)
-    lines = stack.logs()  # with those of its end
+    lines = stack.logs()  # including those of the shutdown
     lines += _lines_of_a_backend_outage(directory)
     return [line for line in (*lines, *_lines_without_a_configuration()) if _is_a_services(line)]
 
 
 def _is_a_services(line: Line) -> bool:
-    """And not the local cloud's, which logs into the same file in words of its own."""
+    """Not the local cloud's, which logs into the same file in a different form."""
     return line.get("message") == EVENTS.get(line["event"], "")
 
 
@@ -92,7 +92,7 @@ def _all_that_happens(stack: Stack) -> None:
 
 
 def _strangers(stack: Stack) -> None:
-    """A receipt and a task of records that are not there, a task of a newer version, and a field that is not ours."""
+    """A receipt and a task of missing records, a task of a newer version, and a field that Pombo does not know."""
     echo = str(Echo("0" * 40, 0, "correlation-of-nobody"))
     receipt = {"id": "wamid.nobodys", "status": "sent", "timestamp": "1700000000", "biz_opaque_callback_data": echo}
     value = {"messaging_product": "whatsapp", "metadata": {"phone_number_id": SENDER}, "statuses": [receipt]}
@@ -141,7 +141,7 @@ def _sweep(stack: Stack) -> None:
 
 
 def _slow_and_failing_queue(stack: Stack) -> None:
-    """The queue stands still, for longer than a webhook waits, and then for less."""
+    """The queue freezes, first for longer than a webhook waits, then for less."""
     body = _message("15550000009", "wamid.slow")
     with _stopped(stack.pids()["tasks"]):
         assert stack.post(body).status_code == 500
@@ -176,7 +176,7 @@ def _webhook(field: str, value: Any) -> bytes:
 
 
 def _sweep_until_it_counts(stack: Stack, what: str) -> None:
-    """On a busy machine a mark may be between two probes for long."""
+    """Repeat: on a busy machine a mark may be between two probes for long."""
 
     def is_counted() -> bool:
         _sweep(stack)
@@ -224,7 +224,7 @@ def _marks(stack: Stack) -> Marks:
 
 
 def _mend(stack: Stack, at: int) -> None:
-    """WhatsApp's own news, that the account may send again. With the time of an earlier one it is a duplicate."""
+    """WhatsApp reports that the account may send again. An earlier report's timestamp would make it a duplicate."""
     news = {"event": "DISABLED_UPDATE", "ban_info": {"waba_ban_state": "REINSTATE"}}
     entry = {"id": "300000000000003", "time": at, "changes": [{"field": "account_update", "value": news}]}
     body = json.dumps({"object": "whatsapp_business_account", "entry": [entry]}).encode()
@@ -240,7 +240,7 @@ def _refused_credential(stack: Stack) -> None:
 
 
 def _lines_of_a_backend_outage(directory: Path) -> list[Line]:
-    """The handler is behind an address at which nothing listens at first; the queues give their tasks an identity."""
+    """The handler's URL refuses connections at first; the queues give their tasks an identity."""
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         port = holder.getsockname()[1]

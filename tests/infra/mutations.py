@@ -14,14 +14,14 @@ Change = Callable[[Values], None]
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """What is wrong, where, and words of the sentence that must say so."""
+    """What is wrong, where, and part of the sentence that must report it."""
 
     name: str
     type: str
     address: str
-    """A part of the resource's address; the first that holds it is meant."""
+    """Part of the resource's address; the first match is meant."""
     change: Change | None
-    """None takes the resource away."""
+    """None removes the resource."""
     fault: str
 
     def of(self, plan: Plan) -> Plan:
@@ -37,7 +37,7 @@ class Mutation:
 
 
 def put(value: Any, *path: str) -> Change:
-    """Set an argument, by the names of the blocks that lead to it."""
+    """Set an argument, by the path of its blocks."""
 
     def change(values: Values) -> None:
         for name in path[:-1]:
@@ -54,7 +54,7 @@ def _env(values: Values) -> list[Values]:
 
 
 def plain(name: str, value: str) -> Change:
-    """Set a variable of a service in plain sight."""
+    """Set a variable of a service to a plain value."""
 
     def change(values: Values) -> None:
         unset(name)(values)
@@ -64,7 +64,7 @@ def plain(name: str, value: str) -> Change:
 
 
 def secret(name: str, of: str, version: str) -> Change:
-    """Set a variable of a service by reference."""
+    """Set a variable of a service to a secret."""
 
     def change(values: Values) -> None:
         unset(name)(values)
@@ -75,7 +75,7 @@ def secret(name: str, of: str, version: str) -> Change:
 
 
 def unset(name: str) -> Change:
-    """Take a variable away from a service."""
+    """Remove a variable of a service."""
 
     def change(values: Values) -> None:
         _env(values)[:] = [it for it in _env(values) if it["name"] != name]
@@ -84,7 +84,7 @@ def unset(name: str) -> Change:
 
 
 def memory(amount: str) -> Change:
-    """Give a service other memory."""
+    """Give a service a different amount of memory."""
 
     def change(values: Values) -> None:
         values["template"][0]["containers"][0]["resources"][0]["limits"]["memory"] = amount
@@ -93,7 +93,7 @@ def memory(amount: str) -> Change:
 
 
 def member(**arguments: Any) -> Change:
-    """Change what a binding says."""
+    """Change a binding's arguments."""
 
     def change(values: Values) -> None:
         values.update(arguments)
@@ -102,7 +102,7 @@ def member(**arguments: Any) -> Change:
 
 
 def without_chart(title: str) -> Change:
-    """Take a chart off the dashboard."""
+    """Remove a chart from the dashboard."""
 
     def change(values: Values) -> None:
         document = json.loads(values["dashboard_json"])
@@ -129,7 +129,7 @@ def asked(old: str, new: str) -> Change:
 
 
 def without_label(name: str, where: str = "both") -> Change:
-    """Take a label away from a metric: from what is extracted, from the descriptor, or from both."""
+    """Remove a label of a metric: its extractor, its descriptor, or both."""
 
     def change(values: Values) -> None:
         if where in ("extractors", "both"):
@@ -472,13 +472,13 @@ OF_IDENTITIES = (
         "is for https://x",
     ),
 )
-"""Whose word counts."""
+"""Identities that the services believe."""
 
 RECORDS_OF = (("pomboRecords", "webhook"), ("pomboRecordsAndLists", "internal"))
 
 
 def _but(*permissions: str) -> Change:
-    """Take permissions out of a role."""
+    """Remove permissions from a role."""
 
     def change(values: Values) -> None:
         kept = [it for it in values["permissions"] if it not in permissions]
@@ -490,7 +490,7 @@ def _but(*permissions: str) -> Change:
 
 
 def _and(permission: str) -> Change:
-    """Put a permission into a role."""
+    """Add a permission to a role."""
 
     def change(values: Values) -> None:
         values["permissions"] = [*values["permissions"], permission]
@@ -576,10 +576,10 @@ OF_PERMISSIONS = (
         "a role that nobody has", ROLE, '"pomboRecords"', put("pomboOther", "role_id"), "Nobody has the role pomboOther"
     ),
 )
-"""What the accounts may do."""
+"""Permissions of the accounts."""
 
 MUTATIONS = (
-    # Who reaches what
+    # Access
     Mutation(
         "internal is open to the internet",
         SERVICE,
@@ -621,7 +621,7 @@ MUTATIONS = (
         "not as an account of its own",
     ),
     Mutation("an account is not made", "google_service_account", 'this["webhook"]', None, "which is not made"),
-    # What the services are given
+    # Environment variables
     Mutation("a token in plain sight", SERVICE, '["internal"]', plain("INTERNAL_TASK_TOKEN", "x1"), "in plain sight"),
     Mutation(
         "a secret's latest version",
@@ -717,7 +717,7 @@ MUTATIONS = (
     Mutation(
         "tokens for another address", SERVICE, '["internal"]', put([], "custom_audiences"), "does not take tokens"
     ),
-    # How much, and how long
+    # Limits and timeouts
     Mutation(
         "more requests than threads",
         SERVICE,
@@ -859,7 +859,7 @@ MUTATIONS = (
     Mutation("a sweep a day", JOB, "sweep", put("0 3 * * *", "schedule"), "too seldom"),
     Mutation("a sweep in too little time", JOB, "sweep", put("30s", "attempt_deadline"), "waits 30s"),
     Mutation("a paused sweep", JOB, "sweep", put(True, "paused"), "is paused"),
-    # What is kept
+    # Stored data
     Mutation(
         "receipts never expire", FIELD, 'expiring["receipts"]', None, "receipts.expire_at expires by shared/stores"
     ),
@@ -1010,7 +1010,7 @@ MUTATIONS = (
         member(member="serviceAccount:pombo-build@my-project-1.iam.gserviceaccount.com"),
         "build has iam.serviceAccountUser on account webhook",
     ),
-    # What tells of it
+    # Monitoring
     Mutation("a lost alert", POLICY, '["sweep_silent"]', None, "tells of sweep-silent (critical), and no alert does"),
     Mutation(
         "an alert of another severity", POLICY, '["needs_reauth"]', put("CRITICAL", "severity"), "no such section"

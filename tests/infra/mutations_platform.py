@@ -1,4 +1,4 @@
-"""Mutations of what the platform keeps, costs and is reached by: a plan with one thing wrong."""
+"""Mutations of the platform (storage, cost, network): a plan with one thing wrong."""
 
 from tests.infra.mutations import (
     ASKED,
@@ -62,7 +62,7 @@ OF_LOGS = (
         "not what we allow",
     ),
 )
-"""Of which log entries are kept."""
+"""Kept log entries."""
 
 UPTIME_CONDITION = ("conditions", "condition_threshold")
 UPTIME_SUM = (*UPTIME_CONDITION, "aggregations")
@@ -111,7 +111,7 @@ OF_METRICS = (
         "which no line of it has",
     ),
 )
-"""Of which field feeds which metric."""
+"""Fields that feed a metric."""
 
 OF_ALERTS = (
     Mutation(
@@ -227,7 +227,7 @@ OF_ALERTS = (
     Mutation("a check of any certificate", UPTIME, "webhook", put(False, "http_check", "validate_ssl"), "by TLS"),
     Mutation("a check every 15 minutes", UPTIME, "webhook", put("900s", "period"), "asks every 900s"),
 )
-"""Of the uptime alert's condition, of its check, and of the times of all alerts."""
+"""The uptime alert's condition, its check, and the times of all alerts."""
 
 PROBE = ("template", "containers")
 OF_THE_GROUND = (
@@ -336,7 +336,7 @@ OF_THE_GROUND = (
     Mutation("a service of other memory", SERVICE, '["webhook"]', memory("256Mi"), "has 256Mi"),
     Mutation("a sweep that hangs for half an hour", JOB, "sweep", put("1800s", "attempt_deadline"), "waits 1800 s"),
 )
-"""Of addresses, egress, Redis, first versions, probes and the scheduler."""
+"""Addresses, egress, Redis, first versions, probes and the scheduler."""
 
 SINK, LOGS, AUDIT = (
     "google_logging_project_sink",
@@ -472,7 +472,7 @@ OF_RESIDENCE = (
         "crowd out",
     ),
 )
-"""Of where logs are kept, backups, audits, the budget, channels and rates."""
+"""Log storage, backups, audits, the budget, channels and rates."""
 
 OF_KEYS = (
     Mutation(
@@ -488,7 +488,7 @@ OF_KEYS = (
         "kms_key is projects",
     ),
 )
-"""Of a plan with a key of the team's own."""
+"""A plan with a key of the team's own."""
 
 OF_NO_KEY = (
     Mutation(

@@ -1,4 +1,4 @@
-"""Plans: what Terraform says that it would make, read for the rules that it is held to."""
+"""Plans: what Terraform would create, parsed for the rules."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One resource as it would be. What is known only after the apply is None."""
+    """One resource as planned. A value that is known only after the apply is None."""
 
     address: str
     type: str
@@ -21,7 +21,7 @@ class Resource:
         return self.values.get(name)
 
     def block(self, *names: str) -> Mapping[str, Any]:
-        """The only block of this name, and the one of the next name within; empty where there is none."""
+        """The only block of this name, and within it that of the next name; empty if there is none."""
         found: Mapping[str, Any] = self.values
         for name in names:
             blocks = found.get(name) or []
@@ -35,7 +35,7 @@ class Service(Resource):
 
     @property
     def key(self) -> str:
-        """What it is called among ours."""
+        """Its short name."""
         return str(self["name"]).removeprefix("pombo-")
 
     @property
@@ -44,7 +44,7 @@ class Service(Resource):
 
     @property
     def env(self) -> dict[str, str | None]:
-        """The variables in plain sight."""
+        """The variables with plain values."""
         return {it["name"]: it.get("value") for it in self.container["env"] if not it["value_source"]}
 
     @property
@@ -62,7 +62,7 @@ class Service(Resource):
 
     @property
     def timeout(self) -> int:
-        """Of a request, in seconds."""
+        """The request timeout in seconds."""
         return int(str(self.block("template")["timeout"]).removesuffix("s"))
 
     @property
@@ -100,21 +100,21 @@ class Plan:
 
     @property
     def queues(self) -> dict[str, Resource]:
-        """By name."""
+        """The queues by name."""
         return {it["name"]: it for it in self.of("google_cloud_tasks_queue")}
 
     @property
     def members(self) -> Iterator[Resource]:
-        """Who was given a role."""
+        """The bindings: who was given a role."""
         return (it for it in self.resources if it.type.endswith("_iam_member"))
 
     @property
     def variables(self) -> Mapping[str, Any]:
-        """The root's variables that were given, or that have a default."""
+        """The root's variables that were set or have a default."""
         return {name: it.get("value") for name, it in self.document["variables"].items()}
 
     def given(self, name: str) -> Any:
-        """A variable's value; what came as text on a command line is read as Terraform reads it."""
+        """A variable's value; text from a command line is parsed as Terraform does."""
         value = self.variables.get(name)
         if not isinstance(value, str):
             return value

@@ -1,4 +1,4 @@
-"""Rules: what every plan of an environment is held to. Each yields a sentence for each fault."""
+"""Rules that every plan of an environment must satisfy. Each yields a sentence for each fault."""
 
 from collections.abc import Callable, Iterator
 
@@ -34,5 +34,5 @@ RULES: tuple[Rule, ...] = (
 
 
 def faults(plan: Plan, code: Code | None = None) -> list[str]:
-    """All that is wrong with a plan."""
+    """All faults of a plan."""
     return [fault for rule in RULES for fault in rule(plan, code or Code())]

@@ -1,4 +1,4 @@
-"""Rules for what feeds a metric and when an alert speaks: each number from its own field, each time in its bounds."""
+"""Rules for the metrics' inputs and the alerts' firing: each number from its own field, each time within its bounds."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,17 +18,17 @@ NAMED_OTHERWISE: Mapping[str, str] = {
     "evolution_connected": "connected",
     "message_latency_seconds": "latency_seconds",
 }
-"""Metrics that are not called as the field whose number they take."""
+"""Metrics whose name differs from that of their field."""
 
 FIRING_INTERVALS = (30, 60)
-"""Seconds between evaluations: Cloud Monitoring's least, and the time between two sweeps."""
+"""Seconds between evaluations: Cloud Monitoring's minimum, and the time between two sweeps."""
 
 LONGEST_OPEN = 86_400
-"""Seconds: an incident whose series has gone stays open for a day at most."""
+"""Seconds: an incident whose series has ended stays open for a day at most."""
 
 
 def field_meant(metric: str) -> str:
-    """The field of a log line whose number a metric takes, by the metric's name."""
+    """The field of a log line that a metric reads, by the metric's name."""
     name = metric.removeprefix("whatsapp_")
     return NAMED_OTHERWISE.get(name, name)
 
@@ -46,7 +46,7 @@ def each_metric_takes_its_own_field(plan: Plan, code: Code) -> Iterator[str]:
         taken = {"": metric["value_extractor"]} if metric.get("value_extractor") else {}
         for label, extractor in {**taken, **(metric.get("label_extractors") or {})}.items():
             wanted = label or field_meant(metric["name"])
-            with suppress(FilterInvalid):  # of which a rule of its own speaks
+            with suppress(FilterInvalid):  # another rule reports it
                 path = extracted_path(extractor)
                 if path != ("jsonPayload", wanted):
                     yield f"{metric['name']} takes {path[-1]} where {wanted} belongs."
@@ -54,17 +54,17 @@ def each_metric_takes_its_own_field(plan: Plan, code: Code) -> Iterator[str]:
                     yield f"{metric['name']} takes {wanted}, which no line of it has (shared/log_events.py)."
 
 
-# ---- the alert that is not PromQL
+# ---- the alert that does not use PromQL
 
 CHECK_PASSED = "monitoring.googleapis.com/uptime_check/check_passed"
 PLACES = ("usa-oregon", "usa-iowa", "usa-virginia", "eur-belgium", "apac-singapore", "sa-brazil-sao_paulo")
-"""From where an uptime check asks, https://cloud.google.com/monitoring/uptime-checks."""
+"""The locations of an uptime check, https://cloud.google.com/monitoring/uptime-checks."""
 
 END = 120
 
 
 def _asked(host: str, period: int, down: Mapping[str, range], metric: str = CHECK_PASSED) -> list[Series]:
-    """The answers to every place, each asking once a period; places that are `down` get none while they are."""
+    """Every location's results, one each period; locations that are `down` get none meanwhile."""
     return [
         Series(
             {
@@ -80,7 +80,7 @@ def _asked(host: str, period: int, down: Mapping[str, range], metric: str = CHEC
 
 
 def _expected(host: str, period: int) -> Iterator[tuple[str, Sequence[Series], dict[int, bool]]]:
-    """What goes on, and at which minutes the alert speaks or does not."""
+    """Courses of events, and at which minutes the alert fires or does not."""
     everywhere = dict.fromkeys(PLACES, range(30, 60))
     soon = 30 + period + 3
     yield "all is well", _asked(host, period, {}), dict.fromkeys(range(5, END), False)
@@ -109,7 +109,7 @@ def the_uptime_alert_speaks_when_the_webhook_is_down(plan: Plan, code: Code) -> 
     check = plan.one(UPTIME)
     host, period = check.block("monitored_resource")["labels"]["host"], str(check["period"])
     if not re.fullmatch(r"[0-9]+s", period):
-        return  # of which a rule of its own speaks
+        return  # another rule reports it
     policies = [it for it in plan.of(POLICY) if any(one["condition_threshold"] for one in it["conditions"])]
     if not policies:
         yield "No alert looks at the uptime check."
@@ -162,7 +162,7 @@ def alerts_are_looked_at_and_end_in_time(plan: Plan, code: Code) -> Iterator[str
 
 
 def _closes_after(policy: Resource) -> int:
-    """Seven days where nothing is said."""
+    """Seven days if nothing is set."""
     return _seconds(policy.block("alert_strategy").get("auto_close") or "604800s")
 
 

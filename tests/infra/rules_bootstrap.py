@@ -1,4 +1,4 @@
-"""Rules for bootstrap: what keeps images and the state, and which APIs are on for all that comes after it."""
+"""Rules for bootstrap: the storage of images and the state, and the APIs that everything after it needs."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,14 +21,14 @@ DAY = 86_400
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """An image that the repository holds."""
+    """An image in the repository."""
 
     age: int
     """In days."""
     newness: int
     """0 for the newest of its package."""
     tagged: bool = True
-    """With the number of its build, and not as what serves or served: of that rules_release.py speaks."""
+    """With its build's number as the tag, not as the serving or previous image: rules_release.py covers those."""
 
 
 def deletes(policies: Iterable[Mapping[str, Any]], version: Version) -> bool:
@@ -62,7 +62,7 @@ KEPT = (
     *(Version(age, newness, tagged) for age in (0, 1, 30, 89) for newness in (0, 50, 500) for tagged in (True, False)),
     *(Version(age, newness) for age in (91, 400) for newness in (0, 1, 9)),
 )
-"""What a rollback or an audit may want: everything of the last 89 days, and the ten newest however old they are."""
+"""Versions that a rollback or an audit may need: all of the last 89 days, and the ten newest at any age."""
 
 GONE = (Version(120, 400), Version(120, 400, tagged=False))
 
@@ -101,7 +101,7 @@ def _state(plan: Plan) -> Resource | None:
 
 
 def _spares(condition: Mapping[str, Any]) -> bool:
-    """Whether it is about noncurrent versions alone, and of those spares the newest ten or a month's."""
+    """Whether it concerns only noncurrent versions, and spares the newest ten or a month of those."""
     of_old = condition.get("with_state") == "ARCHIVED" or condition.get("num_newer_versions")
     return bool(of_old) and (
         (condition.get("num_newer_versions") or 0) >= 10 or (condition.get("days_since_noncurrent_time") or 0) >= 30
@@ -109,7 +109,7 @@ def _spares(condition: Mapping[str, Any]) -> bool:
 
 
 UPLOADED_DAYS = (1, 90)
-"""A deployment takes what was uploaded within hours; nobody reads it later."""
+"""A deployment reads an upload within hours, and nothing reads it later."""
 
 
 def what_is_uploaded_for_a_build_stays_until_it_ends(plan: Plan) -> Iterator[str]:
@@ -179,7 +179,7 @@ API_OF_COMMAND: Mapping[str, str] = {
     "tasks": "cloudtasks",
     "version": "",
 }
-"""Which API of the project a command of gcloud's calls, "" for none. The longest name counts."""
+"""The project's API that a gcloud command calls, "" for none. The longest name counts."""
 
 WITHOUT_A_COMMAND = {
     "artifactregistry",  # docker push, and Cloud Run's own agent
@@ -191,14 +191,14 @@ WITHOUT_A_COMMAND = {
     "run",
     "secretmanager",
 }
-"""What is called by the services, by the build, or by Google on their behalf."""
+"""Called by the services, by the build, or by Google on their behalf."""
 
 _OF_A_PROGRAM = re.compile(r"\bgcloud\(\s*((?:\"[a-z-]+\",\s*)+)")
 _PAGES = (ROOT / "README.md", ROOT / "infra/terraform/README.md", *(ROOT / "docs").glob("*.md"))
 
 
 def commands() -> Iterator[str]:
-    """The commands of gcloud's that the pages, the build and its programs carry out: their first words."""
+    """The gcloud commands of the pages, the build and its programs: their first words."""
     scripts = [shell_of_page(path.read_text()) for path in _PAGES]
     scripts += [step["script"] for step in yaml.safe_load((ROOT / "cloudbuild.yaml").read_text())["steps"]]
     scripts.append((ROOT / "Makefile").read_text())
@@ -211,13 +211,13 @@ def commands() -> Iterator[str]:
 
 
 def api_of(command: str) -> str | None:
-    """The API that a command calls, "" for none of the project's; None for a command that is not known here."""
+    """The API that a command calls, "" for none of the project's; None for an unknown command."""
     known = [name for name in API_OF_COMMAND if f"{command} ".startswith(f"{name} ")]
     return API_OF_COMMAND[max(known, key=len)] if known else None
 
 
 def apis_that_are_on(plan: Plan) -> set[str]:
-    """The short names of the APIs that a plan turns on."""
+    """The short names of the APIs that a plan enables."""
     return {str(it["service"]).removesuffix(".googleapis.com") for it in plan.of("google_project_service")}
 
 

@@ -1,4 +1,4 @@
-"""Rules for access: for each call in the picture of README.md the binding that it needs, and no other."""
+"""Rules for access: the binding that each call in README.md's picture needs, and no other."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -29,7 +29,7 @@ BUILD, DEPLOY = "build", "deploy"
 
 
 def edge_of(member: Resource) -> Edge:
-    """What a binding says. Roles of our own go by their names; rules_permissions.py has what is in them."""
+    """A binding as an edge. Custom roles go by their names; rules_permissions.py checks their contents."""
     who = str(member["member"]).removeprefix("serviceAccount:")
     who = RUN_AGENT if who.endswith(_AGENT) else who.split("@")[0].removeprefix("pombo-")
     role = str(member["role"]).rpartition("roles/")[2]
@@ -42,17 +42,17 @@ def edge_of(member: Resource) -> Edge:
 
 
 def edges_of(plan: Plan) -> set[Edge]:
-    """All that a plan's bindings say."""
+    """All bindings of a plan."""
     return {edge_of(member) for member in plan.members}
 
 
 def wanted(plan: Plan) -> set[Edge]:
-    """What an environment needs.
+    """The edges that an environment needs.
 
-    webhook stores and enqueues inbound; internal stores and enqueues both (the sweep); each reads its secrets and asks
-    for the state of both queues (/readyz); a queue gives its tasks the identity of tasks, the sweep's call carries that
-    of scheduler, and neither service acts as one of them; the deployment deploys each service, as which it must be
-    allowed to act, and the build none; Cloud Run's agent pulls images.
+    webhook stores and enqueues inbound; internal stores and enqueues both (the sweep); each reads its secrets and
+    checks the state of both queues (/readyz); a queue gives its tasks the identity of tasks, the sweep's call carries
+    that of scheduler, and neither service acts as one of them; the deployment deploys each service and must be allowed
+    to act as it, and the build deploys none; Cloud Run's agent pulls images.
     """
     inbound, outbound = (plan.service("internal").env[f"{kind}_TASK_QUEUE_NAME"] for kind in ("INBOUND", "OUTBOUND"))
     database = plan.one("google_firestore_database")

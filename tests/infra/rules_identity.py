@@ -1,4 +1,4 @@
-"""Rules for identities: what the services believe of a caller, and who stands in front of them."""
+"""Rules for identities: what the services believe about a caller, and who checks callers in front of them."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ TASKS_TF = "infra/terraform/modules/tasks/main.tf"
 
 
 def an_unsigned_identity_is_believed_exactly_behind_iam(plan: Plan, code: Code) -> Iterator[str]:
-    """Without IAM in front anybody could write such a token; with it, Cloud Run may send no other."""
+    """Without IAM in front anyone could write such a token; behind IAM, Cloud Run may send no other."""
     for service in plan.services:
         trusts = service.env.get("TRUST_CLOUD_RUN_IAM") == "true"
         if trusts and not _is_guarded(plan, service):
@@ -22,7 +22,7 @@ def an_unsigned_identity_is_believed_exactly_behind_iam(plan: Plan, code: Code) 
 
 
 def _is_guarded(plan: Plan, service: Service) -> bool:
-    """Whether IAM asks each caller of the service who he is."""
+    """Whether IAM authenticates each caller of the service."""
     everybody = {
         member["name"]
         for member in plan.of("google_cloud_run_v2_service_iam_member")
@@ -32,7 +32,7 @@ def _is_guarded(plan: Plan, service: Service) -> bool:
 
 
 def each_queue_says_where_its_tasks_go(plan: Plan, code: Code) -> Iterator[str]:
-    """Whatever a task says: to the one path that the queue serves, at the internal service."""
+    """Whatever a task says, it goes to the one path that the queue serves, at the internal service."""
     internal = plan.service("internal")
     url = internal.env.get("INTERNAL_TASK_BASE_URL")
     inbound = internal.env.get("INBOUND_TASK_QUEUE_NAME")

@@ -13,7 +13,7 @@ TOKEN = "a-verify-token-of-a-test"
 PARAMETER = "hub.verify_token"
 _PATTERN = re.compile(r'httpRequest\.requestUrl=~"([^"\\]+)"')
 _SAME_IN_RE2 = re.compile(r"(\(\?i\))?[A-Za-z0-9%._|()\[\]-]+")
-"""Only what Python's regular expressions and RE2, which Cloud Logging uses, read alike."""
+"""The subset that Python's regular expressions and RE2, which Cloud Logging uses, interpret alike."""
 
 
 def request_entry(url: str, method: str = "GET", of: str = "cloud_run_revision", status: int = 200) -> Entry:
@@ -27,7 +27,7 @@ def request_entry(url: str, method: str = "GET", of: str = "cloud_run_revision",
 
 
 def spellings(name: str) -> Iterator[str]:
-    """A parameter's name as a client may write it: as it is, percent-encoded whole, and each character by itself."""
+    """A parameter's name as a client may write it: literal, fully percent-encoded, or in one character."""
     codes = [f"%{ord(character):02x}" for character in name]
     yield from (name, "".join(codes), "".join(codes).upper())
     for at, code in enumerate(codes):
@@ -36,7 +36,7 @@ def spellings(name: str) -> Iterator[str]:
 
 
 def handshakes() -> Iterator[Entry]:
-    """Requests that bring a verify token, right or wrong, to any address of the webhook."""
+    """Requests that carry a verify token, right or wrong, to any address of the webhook."""
     for host in ("pombo-webhook-123456789012.europe-west1.run.app", "hooks.example.com"):
         for name in spellings(PARAMETER):
             url = f"https://{host}/webhooks/whatsapp?hub.mode=subscribe&{name}={TOKEN}&hub.challenge=1158201444"
@@ -96,12 +96,12 @@ REQUIRED = {
     for kind in ("cloudaudit", "externalaudit")
     for log in ("activity", "system_event", "access_transparency")
 }
-"""What the sink _Default leaves to _Required: audit logs that cannot be turned off.
+"""The entries that the sink _Default leaves to _Required: audit logs that cannot be turned off.
 https://cloud.google.com/logging/docs/routing/overview#sinks.
 """
 
 KEPT_DAYS = 30
-"""As the page of the deployment says, and as the bucket _Default does."""
+"""As docs/deploy.md says, and as in the bucket _Default."""
 
 
 def logs_are_kept_where_it_is_asked(plan: Plan, code: Code) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Rules for monitoring: metrics that are used, alerts that can speak, somebody who is told, a page for each."""
+"""Rules for monitoring: every metric is used, every alert can fire and notifies someone, and each has a page."""
 
 import json
 import re
@@ -30,7 +30,7 @@ MESSAGES: Mapping[str, Any] = {
     UPTIME: UptimeCheckConfig,
 }
 TERRAFORMS_OWN = {"project", "deletion_policy", "force_delete", "id", "timeouts", "uptime_check_id", "creation_record"}
-"""Arguments that are no part of what the API is sent."""
+"""Arguments that are not sent to the API."""
 
 UNKNOWN = "known after the apply"
 
@@ -40,7 +40,7 @@ THEIRS = {
     "run_googleapis_com:request_latencies": {"response_code_class"},
     "cloudtasks_googleapis_com:queue_depth": set[str](),
 }
-"""Metrics of Google's that we ask for, and their labels: https://cloud.google.com/monitoring/api/metrics_gcp."""
+"""Google's metrics that we query, and their labels: https://cloud.google.com/monitoring/api/metrics_gcp."""
 
 USES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "queue_depth_critical": (("number", "queue_depth_critical"),),
@@ -63,8 +63,8 @@ USES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "webhook_errors": (("number", "webhook_errors"),),
     "webhook_slow": (("number", "webhook_p95"), ("number", "webhook_p95_of_at_least")),
 }
-"""The thresholds of each alert, and where each is: a number in the query, minutes or days as seconds in it, the minutes
-of a window, or the minutes for which the query has to hold.
+"""Each alert's thresholds, and where each is: a number in the query, minutes or days as seconds in it, the minutes of a
+window, or the minutes for which the query must hold.
 """
 
 OF_RESOURCES = {"monitored_resource", "service_name", "queue_id", "le"}
@@ -72,7 +72,7 @@ SUFFIXES = ("_sum", "_count", "_bucket")
 
 
 def message_of(resource: Resource) -> Message:
-    """What the API would be sent. Raises json_format.ParseError for what it does not know."""
+    """The message that the API would receive. Raises json_format.ParseError for an unknown field or value."""
     if resource.type == DASHBOARD:
         return json_format.Parse(resource["dashboard_json"], Dashboard.pb(Dashboard()))
     made = MESSAGES[resource.type]
@@ -82,7 +82,7 @@ def message_of(resource: Resource) -> Message:
 
 
 def _unfolded(values: Mapping[str, Any], about: Descriptor) -> dict[str, Any]:
-    """Terraform's values as JSON for a message: a block that may be there once is a list of one in a plan."""
+    """Terraform's values as JSON for a message: in a plan, an optional single block is a list of one."""
     found = {}
     for name, value in values.items():
         field = about.fields_by_name.get(name)
@@ -116,12 +116,12 @@ def queries_of(plan: Plan) -> dict[str, str]:
 
 
 def selectors_of(query: str) -> Iterator[tuple[promql.VectorSelector, float | None]]:
-    """What a query asks for, and over how many seconds."""
+    """A query's selectors, and over how many seconds each looks."""
     yield from _selectors(promql.parse(query))
 
 
 def asked_of(plan: Plan) -> Iterator[tuple[str, promql.VectorSelector, float | None]]:
-    """The same of every query that can be read; of the others a rule of its own speaks."""
+    """The selectors of every query that parses; another rule reports the others."""
     for about, query in queries_of(plan).items():
         with suppress(ValueError):
             yield from ((about, *asked) for asked in selectors_of(query))
@@ -148,7 +148,7 @@ def _selectors(node: Any) -> Iterator[tuple[promql.VectorSelector, float | None]
 
 
 def grouped_by(node: Any) -> set[str]:
-    """All labels by which a query's sums are kept apart."""
+    """All labels that a query's sums are grouped by."""
     found: set[str] = set()
     for text in re.findall(r"\bby \(([^)]*)\)", str(node)):
         found |= {label.strip() for label in text.split(",")}
@@ -156,7 +156,7 @@ def grouped_by(node: Any) -> set[str]:
 
 
 def metric_of(name: str, plan: Plan) -> Resource | None:
-    """The metric of ours that a name in PromQL means."""
+    """Our metric that a PromQL name refers to."""
     base = name.removeprefix(OURS)
     for metric in plan.of(METRIC):
         is_distribution = metric.block("metric_descriptor")["value_type"] == "DISTRIBUTION"
@@ -167,7 +167,7 @@ def metric_of(name: str, plan: Plan) -> Resource | None:
 
 
 def alerts_of(plan: Plan) -> dict[str, Mapping[str, Any]]:
-    """The alerts that are PromQL, by name: query, duration."""
+    """The PromQL alerts by name: query, duration."""
     found: dict[str, Mapping[str, Any]] = {}
     for policy in plan.of(POLICY):
         name = re.search(r'\["(\w+)"\]$', policy.address)
@@ -189,7 +189,7 @@ def thresholds(markdown: str) -> dict[str, float]:
 
 
 def charts_of(plan: Plan) -> dict[str, set[str]]:
-    """The charts of the dashboard: title → the metrics in it, ours by their own names."""
+    """The dashboard's charts: title → its metrics, ours by their own names."""
     found = {}
     for tile in json.loads(plan.one(DASHBOARD)["dashboard_json"])["mosaicLayout"]["tiles"]:
         lines = tile["widget"].get("xyChart", {"dataSets": []})["dataSets"]
@@ -200,21 +200,21 @@ def charts_of(plan: Plan) -> dict[str, set[str]]:
 
 
 def _metrics_in(query: str, plan: Plan) -> Iterator[str]:
-    with suppress(ValueError):  # of which a rule of its own speaks
+    with suppress(ValueError):  # another rule reports it
         for selector, _ in selectors_of(query):
             metric = metric_of(str(selector.name), plan)
             yield metric["name"] if metric else str(selector.name).removesuffix("_bucket")
 
 
 def charts_told(markdown: str) -> dict[str, set[str]]:
-    """The same by the operator's page: a table of chart and metrics."""
+    """The charts on the operator's page: a table of chart and metrics."""
     section = re.search(r"^## The dashboard\n(.*?)(?=^## |\Z)", markdown, re.M | re.S)
     rows = re.findall(r"^\| ([^|`]+) \| (`[^|]+) \|", section[1] if section else "", re.M)
     return {title: set(re.findall(r"`([^`]+)`", metrics)) for title, metrics in rows}
 
 
 def _literals(node: Any) -> Iterator[float]:
-    """The numbers of a query that its values are compared with."""
+    """The numbers that a query compares values with."""
     match node:
         case promql.NumberLiteral():
             yield node.val
@@ -317,7 +317,7 @@ def alerts_use_their_thresholds(plan: Plan, code: Code) -> Iterator[str]:
             windows = [seconds for _, seconds in selectors_of(rule["query"])]
             numbers = list(_literals(promql.parse(rule["query"])))
         except ValueError:
-            continue  # of which a rule of its own speaks
+            continue  # another rule reports it
         for where, name in USES[alert]:
             value = wanted[name]
             is_used = {
@@ -370,7 +370,7 @@ def every_alert_tells_somebody(plan: Plan, code: Code) -> Iterator[str]:
 
 
 def _named(plan: Plan) -> set[str]:
-    """Channels that are there already."""
+    """Existing channels."""
     return {*(plan.given("critical_channels") or ()), *(plan.given("warning_channels") or ())}
 
 
@@ -387,7 +387,7 @@ def the_runbook_and_the_alerts_are_the_same(plan: Plan, code: Code) -> Iterator[
 
 
 def sections(markdown: str) -> Iterator[tuple[str, str]]:
-    """The alerts of the runbook: each second heading with a bold word beneath it, `**Critical, warning.**`."""
+    """The runbook's alerts: each second-level heading with a bold severity beneath it, `**Critical, warning.**`."""
     for title, words in re.findall(r"^## (.+)\n\n\*\*([A-Za-z, ]+)\.\*\*", markdown, re.M):
         for severity in words.lower().split(", "):
             yield title.lower().replace(" ", "-"), severity

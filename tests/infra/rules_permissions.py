@@ -1,4 +1,4 @@
-"""Rules for our own roles: each holds the permissions of the calls that the code makes, and no other."""
+"""Rules for custom roles: each holds exactly the permissions of the calls that the code makes."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ OF_QUEUES = {"enqueue": {MAKE_TASKS}, "look": {SEE_QUEUES}}
 
 
 def _permissions(plan: Plan, role: str) -> set[str]:
-    """What a role allows; nothing where it is none of our own."""
+    """A role's permissions; none if it is not a custom role."""
     return {
         permission
         for it in plan.of("google_project_iam_custom_role")

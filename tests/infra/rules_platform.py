@@ -1,4 +1,4 @@
-"""Rules for the ground under the services: addresses, egress, how a Redis is reached, the times of what calls them."""
+"""Rules for the platform under the services: addresses, egress, access to Redis, and timeouts of their callers."""
 
 from collections.abc import Iterator
 
@@ -6,20 +6,20 @@ from tests.infra.code_side import Code
 from tests.infra.plans import Plan, Resource
 
 ADDRESSES_EACH = 4
-"""Two an instance, and those of a revision that has ended are kept for up to 20 minutes:
+"""Two an instance; those of an ended revision are kept for up to 20 minutes:
 https://cloud.google.com/run/docs/configuring/vpc-direct-vpc#direct-vpc-ip-allocation.
 """
 
 RESERVED = 4
-"""Addresses of each subnet that Google keeps."""
+"""Addresses of each subnet that Google reserves."""
 
 LARGEST_PREFIX = 26
 SLOWEST_LIVENESS = 300
-"""Seconds beyond the longest request until an instance that answers nothing is ended."""
+"""Seconds beyond the longest request until an unresponsive instance is ended."""
 
 READY_WITHIN = (60, 240)
-"""Seconds that an instance may take to start: an import, a connection to the store and one to the queue on a slow
-day; and what Cloud Run allows.
+"""Seconds that an instance may take to start: at least an import, a connection to the store and one to the queue on a
+slow day; at most what Cloud Run allows.
 """
 
 
@@ -94,7 +94,7 @@ def probes_have_their_time(plan: Plan, code: Code) -> Iterator[str]:
 
 
 def one_call_that_hangs_does_not_silence_the_sweep(plan: Plan, code: Code) -> Iterator[str]:
-    """While one runs, Cloud Scheduler makes no other."""
+    """While one call runs, Cloud Scheduler makes no other."""
     deadline = float(str(plan.one("google_cloud_scheduler_job")["attempt_deadline"]).removesuffix("s"))
     silent = 60 * float((plan.variables.get("alert_thresholds") or {}).get("sweep_silent", 15))
     if deadline > silent / 2:

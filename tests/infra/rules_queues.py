@@ -10,7 +10,7 @@ from tests.infra.plans import Plan
 
 TASKS_TF = "infra/terraform/modules/tasks/main.tf"
 TENANT_AT_ONCE = 2
-"""MAX_CONCURRENCY_PER_TENANT: more would let one tenant slow the others."""
+"""MAX_CONCURRENCY_PER_TENANT: with more, one tenant could slow the others."""
 
 
 def each_queue_the_code_names_is_there_at_its_rate(plan: Plan, code: Code) -> Iterator[str]:
@@ -24,7 +24,7 @@ def each_queue_the_code_names_is_there_at_its_rate(plan: Plan, code: Code) -> It
             limits = queue.block("rate_limits")
             made = (limits["max_dispatches_per_second"], limits["max_concurrent_dispatches"])
             asked = plan.given("outbound_rate") if variable == "OUTBOUND_TASK_QUEUE_NAME" else rate[0]
-            # As many at once as half a second's messages: the share that the code's own rate has.
+            # As many at once as half a second's messages: the same ratio as in the code's own rate.
             wanted = rate if asked == rate[0] else (asked, max(5, math.ceil(asked * rate[1] / rate[0])))
             if made != wanted:
                 yield f"{name} is {made} in {TASKS_TF} and {wanted} for {variable} in local/queues.py."

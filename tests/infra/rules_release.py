@@ -1,5 +1,5 @@
-"""Rules for what bootstrap makes for releases: three accounts, each for its own work, and a registry that keeps what a
-rollback deploys.
+"""Rules for the release resources of bootstrap: three accounts, each for its own work, and a registry that keeps the
+images that a rollback deploys.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,18 +12,19 @@ from tests.infra.rules_edges import BUILD, DEPLOY, Edge, edges_of
 
 TOOLS = "tools"
 KEPT_TAGS = ("serving", "previous")
-"""Of infra/release/registry.py."""
+"""As in infra/release/registry.py."""
 
 PERMISSIONS: Mapping[str, frozenset[str]] = {
     "pomboDeploy": frozenset({"cloudbuild.builds.get", "monitoring.timeSeries.list"}),
     "pomboTagImages": frozenset({"artifactregistry.tags.create", "artifactregistry.tags.update"}),
 }
-"""What the deployment's commands call beside what its predefined roles allow: gcloud builds describe, the metrics, and
-gcloud artifacts tags create and update."""
+"""Permissions of the deployment's commands beyond its predefined roles: gcloud builds describe, the metrics, and gcloud
+artifacts tags create and update.
+"""
 
 
 def wanted(project: str, region: str) -> set[Edge]:
-    """What bootstrap gives each account. What a service's deployment needs besides is said in each environment."""
+    """The bindings that bootstrap gives each account. Each environment adds those for deploying its services."""
     source, repository, tools = f"bucket {project}-build-source", "repository pombo", "repository tools"
     return {
         Edge(BUILD, "artifactregistry.writer", repository),
@@ -63,13 +64,13 @@ def a_role_of_ours_allows_what_is_called_and_no_more(plan: Plan, code: Code) -> 
 
 
 def the_build_writes_no_image_that_another_account_runs(plan: Plan, code: Code) -> Iterator[str]:
-    """Its steps run in images of pombo-tools, and so do those of the deployment."""
+    """The build's steps and those of the deployment run in images of pombo-tools."""
     for edge in edges_of(plan):
         if edge.who != TOOLS and edge.what == "repository tools" and edge.role != "artifactregistry.reader":
             yield f"{edge.who} may change what runs as {DEPLOY}."
 
 
-# ---- what the registry keeps
+# ---- kept images
 
 DAY = 86400
 

@@ -1,4 +1,4 @@
-"""Rules for the services: what they are given, who reaches them, how long and how much at once."""
+"""Rules for the services: their environment, their callers, their timeouts and their concurrency."""
 
 import re
 from collections.abc import Iterator
@@ -13,10 +13,10 @@ SETTINGS_PY = "shared/config/settings.py"
 SERVICES_TF = "infra/terraform/modules/pombo/services.tf"
 SHARE_OF_INSTANCES = 0.8
 MEMORY = "512Mi"
-"""Of a service for which `memory` names no other."""
+"""Of a service that `memory` does not name."""
 
 LONGEST_START = 240
-"""Seconds: Cloud Run allows a startup probe no more, https://cloud.google.com/run/docs/configuring/healthchecks."""
+"""Seconds: Cloud Run's maximum for a startup probe, https://cloud.google.com/run/docs/configuring/healthchecks."""
 
 
 def _plain(service: Service) -> dict[str, str]:
@@ -78,7 +78,7 @@ def secrets_are_given_by_reference(plan: Plan, code: Code) -> Iterator[str]:
                 yield f"{name} is no secret ({SETTINGS_PY}), and {SERVICES_TF} gives it to {service.key} as one."
             if reference["secret"] != name:
                 yield f"{name} of {service.key} comes from the secret {reference['secret']}."
-            # The one that Terraform writes itself has no number before the first apply.
+            # The version that Terraform itself writes has no number before the first apply.
             by_terraform = "version" not in reference and _writes(plan, name)
             if not by_terraform and not str(reference.get("version")).isdigit():
                 yield f"{name} of {service.key} is version {reference['version']}: instances may differ."

@@ -1,4 +1,4 @@
-"""Rules for what keeps something: the database, secrets, Redis, buckets."""
+"""Rules for stored data: the database, secrets, Redis, buckets."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -65,7 +65,7 @@ def what_the_code_asks_for_is_indexed_and_nothing_else(plan: Plan, code: Code) -
 
 
 def a_collection_has_one_change_at_a_time(plan: Plan, code: Code) -> Iterator[str]:
-    """What one resource makes, it makes at once; test_changes.py has the order of the resources."""
+    """One resource's changes run at once; test_changes.py checks the order of the resources."""
     changes = Counter(
         (it.address.partition("[")[0], it["collection"])
         for it in plan.of("google_firestore_field", "google_firestore_index")
@@ -105,7 +105,7 @@ def buckets_are_private(plan: Plan, code: Code) -> Iterator[str]:
 
 
 PEOPLES_FILES_DAYS = Limits().outbound_retention.days
-"""A file goes with the longest record of a message."""
+"""A file is deleted with the longest record of a message."""
 
 
 def what_people_sent_goes_for_good(plan: Plan, code: Code) -> Iterator[str]:
@@ -157,7 +157,7 @@ KEYED = (
     ("google_redis_instance", ("customer_managed_key",)),
     ("google_artifact_registry_repository", ("kms_key_name",)),
 )
-"""What keeps data, and where its key is named. A secret's key is named with each place that it lies in."""
+"""The resources that keep data, and where each names its key. A secret names its key for each of its locations."""
 
 
 def keyed(plan: Plan) -> Iterator[tuple[Resource, tuple[str, ...]]]:

@@ -1,7 +1,7 @@
-"""Threshold conditions: what a condition that is no PromQL makes of made-up series.
+"""Threshold conditions: a condition without PromQL, evaluated on made-up series.
 
-The part of https://cloud.google.com/monitoring/alerts/concepts-indepth that the uptime alert uses. Whatever else a
-condition can say is refused and not guessed at.
+The part of https://cloud.google.com/monitoring/alerts/concepts-indepth that the uptime alert uses. Any other condition
+is refused instead of guessed at.
 """
 
 import re
@@ -17,12 +17,12 @@ _AS_COMPARED = {
 
 
 class ConditionInvalid(Exception):
-    """A condition says something that is not known here."""
+    """A condition uses something that is not supported here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One time series: what it is of, and its points by the minute."""
+    """One time series: its type and labels, and its points by the minute."""
 
     about: Mapping[str, str]
     """`metric.type`, `resource.type` and labels, by their paths."""
@@ -30,7 +30,7 @@ class Series:
 
 
 def speaks(condition: Mapping[str, Any], series: Iterable[Series], minute: int) -> bool:
-    """Whether a threshold condition holds at a minute, and has for its duration. Raises ConditionInvalid."""
+    """Whether a threshold condition holds at a minute, and has held for its duration. Raises ConditionInvalid."""
     wanted = dict(_comparisons(condition["filter"]))
     looked_at = [it for it in series if wanted.items() <= it.about.items()]
     minutes = _minutes(condition["duration"])
@@ -50,7 +50,7 @@ def _comparisons(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _groups(condition: Mapping[str, Any], series: Iterable[Series], minute: int) -> dict[tuple[str, ...], float]:
-    """Of each group of series the number that the bound is compared with."""
+    """For each group of series the number that is compared with the threshold."""
     (how,) = condition["aggregations"]
     if how["per_series_aligner"] != "ALIGN_NEXT_OLDER":
         raise ConditionInvalid(f"{how['per_series_aligner']} is not known here.")

@@ -1,4 +1,4 @@
-"""Variants: the roots, each with variables that a team might give it."""
+"""Variants: the roots, each with variables that a team might set."""
 
 import json
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ STAGING, PROD, BOOTSTRAP = "environments/staging", "environments/prod", "bootstr
 
 
 def given(variables: Mapping[str, Any]) -> tuple[str, ...]:
-    """Variables as options of a command; one that is None is left to its default."""
+    """Variables as options of a command; None leaves one at its default."""
     texts = {name: it if isinstance(it, str) else json.dumps(it) for name, it in variables.items() if it is not None}
     return tuple(f"-var={name}={text}" for name, text in texts.items())
 
@@ -19,7 +19,7 @@ BARE: Mapping[str, Any] = {
     "whatsapp_phone_number_id": "100000000000001",
     "handler": "handlers.echo:handle",
 }
-"""What has no default, and nothing else."""
+"""Only the variables without a default."""
 
 EVERYTHING: Mapping[str, Any] = {
     "project": "my-project-1",
@@ -58,7 +58,7 @@ EVERYTHING: Mapping[str, Any] = {
     "firestore_backups": {"daily": 7, "weekly": 98},
     "budget": {"billing_account": "012345-6789AB-CDEF01", "amount": 200},
 }
-"""Every variable, and every part that is optional."""
+"""Every variable, and every optional part."""
 
 KMS_KEY = "projects/my-keys/locations/{}/keyRings/pombo/cryptoKeys/pombo"
 
@@ -68,7 +68,7 @@ KEYED: Mapping[str, Any] = {
     "kms_key": KMS_KEY.format("us-central1"),
     "redis_auth": None,
 }
-"""The same with a key of the team's own, which wants the database in the region."""
+"""The same with a key of the team's own, which requires the database in the region."""
 
 BOOTSTRAPPED: Mapping[str, Any] = {
     "project": "my-project-1",

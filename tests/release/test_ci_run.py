@@ -37,7 +37,7 @@ def test_a_run_that_takes_too_long_is_ended_with_all_it_started(tmp_path: Path) 
     assert time.monotonic() - began < 30
     assert (ended.returncode, ended.stdout.splitlines()[0]) == (124, "begun")
     assert ended.stderr.endswith(
-        "pombo: make test was ended after 2s (CI_LIMIT): the last lines above say where it was\n"
+        "pombo: make test was stopped after 2s (CI_LIMIT): the last lines above show where it was\n"
     )
     child = (tmp_path / "child").read_text().strip()
     state = subprocess.run(["ps", "-o", "stat=", "-p", child], capture_output=True, text=True).stdout.strip()
@@ -82,5 +82,5 @@ def test_builder_image_installs_nothing_and_reports_what_it_lacks(tmp_path: Path
         timeout=60,
     )
     assert ended.returncode == 1
-    assert ended.stderr.startswith("pombo: this image lacks prometheus, and installs nothing (CI_INSTALLS)")
+    assert ended.stderr.startswith("pombo: this image lacks prometheus and must not install anything (CI_INSTALLS)")
     assert not (tmp_path / "installed").exists()

@@ -134,12 +134,12 @@ def test_a_python_that_did_not_make_the_virtual_environment_is_not_ignored(tree:
     (tree / "another").chmod(0o755)
 
     assert sentence_of(make(tree, "setup", "PYTHON=nope")) == (
-        "pombo: No nope runs here; .venv is there already, so leave PYTHON out"
+        "pombo: nope does not run here; .venv already exists, so omit PYTHON"
     )
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     assert sentence_of(make(tree, "setup", "PYTHON=./another")) == (
         f"pombo: .venv has Python {version} and ./another is Python 3.99: "
-        "leave PYTHON out, or remove .venv and run make again"
+        "omit PYTHON, or remove .venv and run make again"
     )
     assert make(tree, "setup", f"PYTHON={sys.executable}").returncode == 0
     assert make(tree, "setup", PYTHON="nope").returncode == 0, "the environment's is for whoever makes the first one"
@@ -147,7 +147,7 @@ def test_a_python_that_did_not_make_the_virtual_environment_is_not_ignored(tree:
 
 def test_a_python_that_is_not_there_is_one_sentence(bare: Path) -> None:
     assert sentence_of(make(bare, "setup", "PYTHON=python9")) == (
-        "pombo: There is no python9 here; name Python 3.11 or newer, like: make setup PYTHON=python3.12"
+        "pombo: python9 is not installed; name Python 3.11 or newer, for example: make setup PYTHON=python3.12"
     )
 
 
@@ -155,7 +155,7 @@ def test_a_python_that_is_too_old_is_one_sentence(bare: Path) -> None:
     (bare / "old").write_text("#!/bin/sh\nexit 1\n")
     (bare / "old").chmod(0o755)
     assert sentence_of(make(bare, "PYTHON=./old", "run")) == (
-        "pombo: ./old is not Python 3.11 or newer; name one that is, like: make run PYTHON=python3.12"
+        "pombo: ./old is not Python 3.11 or newer; name one that is, for example: make run PYTHON=python3.12"
     )
     assert not (bare / ".venv").exists()
 
@@ -170,7 +170,7 @@ def test_a_package_index_that_does_not_answer_is_one_sentence(bare: Path) -> Non
         PIP_CONFIG_FILE=os.devnull,
     )
     sentence = sentence_of(failed)
-    assert "The packages of requirements.lock could not be installed: check that the package index answers" in sentence
+    assert "Cannot install the packages of requirements.lock: check that the package index answers" in sentence
     assert "nothing-of-that-name" in (bare / ".venv" / "pip.log").read_text()
     assert time.monotonic() - began < 60
     assert (bare / ".venv" / "pip.log").read_text().count("Retrying") <= 2, (

@@ -115,8 +115,8 @@ def test_vulnerability_fails_the_audit_and_names_package_and_fix(
     ended = audit(advisories, tmp_path, lock)
     assert (ended.returncode, ended.stdout) == (1, "")
     assert sorted(ended.stderr.splitlines()) == [
-        "pombo: click 8.1.8 has a known vulnerability: CVE-2026-00000, GHSA-0000-0000-0000, not mended yet.",
-        "pombo: flask 3.1.0 has a known vulnerability: CVE-2026-00000, GHSA-0000-0000-0000, mended in 9.9.9; "
+        "pombo: click 8.1.8 has a known vulnerability: CVE-2026-00000, GHSA-0000-0000-0000, not fixed yet.",
+        "pombo: flask 3.1.0 has a known vulnerability: CVE-2026-00000, GHSA-0000-0000-0000, fixed in 9.9.9; "
         "raise it in pyproject.toml, then make lock.",
     ]
     assert list(tmp_path.glob("*.good")) == [], "that is no answer to be remembered"

@@ -1,3 +1,3 @@
-"""The google provider without a network: its true schema, from a package that was generated from it, behind a stand-in
-that speaks Terraform's plugin protocol. Terraform itself does the checking.
+"""The google provider without a network: its real schema, from a package that was generated from it, behind a stand-in
+that speaks Terraform's plugin protocol. Terraform itself does the checks.
 """

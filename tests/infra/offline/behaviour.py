@@ -1,6 +1,6 @@
 """Behaviour: what the stand-in does with a resource. Pure; values are as Terraform sends them.
 
-Terraform checks a configuration against the schema by itself. Added here is what only a provider knows: values that an
+Terraform itself checks a configuration against the schema. This adds what only a provider knows: the values that an
 argument may have, arguments that only the provider sets, what is known after a plan, and what a change replaces.
 """
 
@@ -17,7 +17,7 @@ _REPEATED = ("list", "set", "map")
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What is wrong with an argument."""
+    """A fault in an argument."""
 
     path: Path
     sentence: str
@@ -50,7 +50,7 @@ def planned(
     is_unknown: Callable[[Any], bool],
     defaults: Mapping[str, str],
 ) -> Any:
-    """What will be: what is configured, and of the rest what was there before or is known only after the apply."""
+    """The planned value: what is configured; the rest is the prior value, or known only after the apply."""
     if proposed is None or is_unknown(proposed):
         return proposed
     result = dict(proposed)
@@ -77,7 +77,7 @@ def settled(
     answers: Mapping[str, Any],
     fill: bool = False,
 ) -> Any:
-    """What an apply or a read makes of it: an invented value for what is unknown; with `fill`, for what is missing."""
+    """The value after an apply or a read: unknown values are invented; with `fill`, missing ones too."""
     if value is None:
         return None
     result = dict(value)
@@ -96,14 +96,14 @@ def settled(
 
 
 def imported(block: Block, identity: str, defaults: Mapping[str, str]) -> dict[str, Any]:
-    """What is known of a resource that is there: its id, the name at the end of it, where it is, and nothing else."""
+    """The imported state of an existing resource: only its id, the name at the end of it, and its location."""
     known = {"id": identity, "name": identity.rpartition("/")[2], "location": defaults.get("region"), **defaults}
     nothing = {name: [] if it["nesting"] in _REPEATED else None for name, it in block["blocks"].items()}
     return {**{name: known.get(name) for name in block["attributes"]}, **nothing}
 
 
 def replaced(immutable: frozenset[str], prior: Any, plan: Any, is_unknown: Callable[[Any], bool]) -> list[str]:
-    """The arguments whose change makes the resource anew. `immutable` are dotted, or "*" for all."""
+    """The arguments whose change replaces the resource. `immutable` are dotted, or "*" for all."""
     if prior is None or plan is None:
         return []
     paths = set(prior) if "*" in immutable else immutable
@@ -113,7 +113,7 @@ def replaced(immutable: frozenset[str], prior: Any, plan: Any, is_unknown: Calla
 
 
 def _at(value: Any, path: str) -> Any:
-    """What is at a dotted path; of blocks that are lists, that of each."""
+    """The value at a dotted path; for blocks that are lists, that of each."""
     for part in path.split("."):
         if isinstance(value, list):
             value = [element.get(part) if isinstance(element, dict) else None for element in value]

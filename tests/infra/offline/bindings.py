@@ -1,8 +1,8 @@
-"""Bindings: what the generated TypeScript of the google provider's cdktn bindings says of one resource.
+"""Bindings: what the generated TypeScript of the google provider's cdktn bindings says about a resource.
 
-The package holds, for each resource, a module whose inline source map carries the original TypeScript. There each
-argument stands twice: as an accessor under a comment with its flags, and in a table of how it is written in HCL. Both
-are read, so that they can be held against each other; a form that is not known is an error, never a guess.
+For each resource, the package holds a module whose inline source map carries the original TypeScript. There each
+argument occurs twice: as an accessor under a comment with its flags, and in a table of its HCL form. Both are read and
+compared; an unknown form is an error, never a guess.
 """
 
 import base64
@@ -41,7 +41,7 @@ _VALUES = re.compile(r'Possible values(?: are)?: \[((?:"[^"\]]*"(?:, )?)+)\]')
 
 
 class UnknownForm(Exception):
-    """The bindings hold something that is not understood."""
+    """The bindings contain a form that this parser does not know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Accessor:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An argument as it is written in HCL. `holds` names the class of a block, or a primitive type."""
+    """An argument in its HCL form. `holds` names the class of a block, or a primitive type."""
 
     is_block: bool
     kind: str
@@ -79,13 +79,13 @@ class Class:
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """All that one module of the bindings says."""
+    """Everything in one module of the bindings."""
 
     classes: Mapping[str, Class]
     tables: Mapping[str, Mapping[str, Entry]]
-    """How each block is written, by the name of its class with a small initial."""
+    """How each block is written, by the name of its class with a lower-case initial."""
     values: Mapping[str, Mapping[str, tuple[str, ...]]]
-    """The values that an argument may have, where its documentation lists them; by interface and argument."""
+    """The values that an argument may have, if its documentation lists them; by interface and argument."""
 
 
 def module_of(name: str) -> str:
@@ -97,7 +97,7 @@ def module_of(name: str) -> str:
 
 
 def read(wheel: Path, names: Collection[str]) -> tuple[str, dict[str, Module]]:
-    """The provider's version, and what the bindings say of each of `names`. Raises UnknownForm."""
+    """The provider's version, and the bindings of each of `names`. Raises UnknownForm."""
     wanted = {module_of(name): name for name in names}
     version, sources = None, dict[str, list[str]]()
     for path, content in _files(wheel, wanted):
@@ -113,7 +113,7 @@ def read(wheel: Path, names: Collection[str]) -> tuple[str, dict[str, Module]]:
 
 
 def parse(typescript: str) -> Module:
-    """What one module says."""
+    """Parse one module."""
     classes = {}
     for name, base, body in _CLASS.findall(typescript):
         accessors = {
@@ -147,7 +147,7 @@ def _values(body: str) -> dict[str, tuple[str, ...]]:
 
 
 def _files(wheel: Path, modules: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Of the package within the wheel: what it says of itself, and the code of these modules."""
+    """From the package in the wheel: its metadata, and the code of these modules."""
     with zipfile.ZipFile(wheel) as outer:
         inner = [name for name in outer.namelist() if name.endswith(".jsii.tgz")]
         if len(inner) != 1:
@@ -170,6 +170,6 @@ def _version(package: Mapping[str, Mapping[str, Mapping[str, str]]]) -> str:
 
 
 def _typescript(javascript: str) -> str:
-    """The original, from the source map: the compiled form has lost some of the comments."""
+    """The original, from the source map: the compiled form lacks some of the comments."""
     encoded = javascript.rsplit(_SOURCE_MAP, 1)[1]
     return "\n".join(json.loads(base64.b64decode(encoded))["sourcesContent"])

@@ -1,6 +1,6 @@
 """The stand-in for the google provider: Terraform starts it and speaks plugin protocol 6 with it.
 
-https://github.com/hashicorp/terraform/blob/main/docs/plugin-protocol/README.md. Terraform tells it where to listen by
+https://github.com/hashicorp/terraform/blob/main/docs/plugin-protocol/README.md. It tells Terraform where it listens by
 go-plugin's handshake: one line on standard output. It has no network and no credentials; an apply invents what an API
 would answer.
 """
@@ -29,7 +29,7 @@ _UNKNOWN = msgpack.ExtType(0, b"\x00")
 _NESTINGS = {"single": 1, "list": 2, "set": 3, "map": 4}
 _ERROR = 1
 _WRITE_ONLY = b"\x58\x01"
-"""Field 11 of an attribute, true: newer than the protocol that the package `tf` knows."""
+"""Field 11 of an attribute, true: newer than the protocol in the package `tf`."""
 
 
 def _is_unknown(value: Any) -> bool:
@@ -120,7 +120,7 @@ class _Provider(wire_rpc.ProviderServicer):  # type: ignore[misc]
         return wire.ReadResource.Response(new_state=request.current_state)
 
     def ImportResourceState(self, request: Any, context: Any) -> Any:
-        """As if somebody had made it with what its id says, in the provider's own project and region, and no more."""
+        """As if the resource had been created with only what its id says, in the provider's own project and region."""
         block = self._resources[request.type_name]
         imported = behaviour.imported(block, request.id, self._defaults)
         about = request.type_name.removeprefix("google_")
@@ -164,7 +164,7 @@ class _Provider(wire_rpc.ProviderServicer):  # type: ignore[misc]
 
 
 def main(schema: Path, immutable: Path) -> None:
-    """Serve until Terraform says that it is enough."""
+    """Serve until Terraform stops it."""
     if "TF_PLUGIN_MAGIC_COOKIE" not in os.environ:
         sys.exit("This is a provider: Terraform starts it.")
     ended = threading.Event()

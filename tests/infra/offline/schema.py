@@ -1,9 +1,9 @@
-"""Schema: the arguments of resources, as Terraform wants to know them from a provider.
+"""Schema: the arguments of resources, in the form that Terraform requires from a provider.
 
-A block is {"attributes": {name: {"type", "required"?, "optional"?, "computed"?, "write_only"?, "values"?}},
-"blocks": {name: {"nesting", "min"?, "max"?, "block"}}}. A type is written as Terraform's JSON form writes it.
+A block is {"attributes": {name: {"type", "required"?, "optional"?, "computed"?, "write_only"?, "values"?}}, "blocks":
+{name: {"nesting", "min"?, "max"?, "block"}}}. A type is written in Terraform's JSON form.
 
-What the bindings do not hold is not here: a maximum of items over one, regular expressions, arguments that exclude one
+The bindings lack, and so does this: a maximum of items over one, regular expressions, arguments that exclude one
 another, defaults, and what the API itself refuses.
 """
 
@@ -29,7 +29,7 @@ _LIST = re.compile(r"this\.get(Number)?ListAttribute\('\w+'\)")
 
 
 def schema_of(modules: Mapping[str, Module], version: str) -> dict[str, Any]:
-    """Of the resources, data sources and provider that the modules describe. Raises UnknownForm."""
+    """The schema of the resources, data sources and provider that the modules describe. Raises UnknownForm."""
     schema: dict[str, Any] = {"version": version, "provider": None, "resources": {}, "data": {}}
     for name, module in modules.items():
         try:
@@ -53,7 +53,7 @@ def _root(module: Module) -> tuple[str, str | None, Block]:
 
 
 class _Assembly:
-    """Puts one module's classes and tables together."""
+    """Combines one module's classes and tables."""
 
     def __init__(self, module: Module, root: Class) -> None:
         self._module = module
@@ -86,7 +86,7 @@ class _Assembly:
         if kind == "type":
             raise UnknownForm(f"{name} is a block here and a value there.")
         table = self._module.tables[held[0].lower() + held[1:]]
-        if self._of_provider:  # whose blocks have no class of accessors
+        if self._of_provider:  # its blocks have no class of accessors
             accessors: Mapping[str, Accessor] = {it: Accessor(False, True, False, "") for it in table}
         else:
             accessors = self._class(held).accessors
@@ -111,7 +111,7 @@ class _Assembly:
             type_ = held
             if entry is not None and entry.kind in ("list", "set", "map") and type_[0] != entry.kind:
                 raise UnknownForm(f"{name} is a {type_[0]} here and a {entry.kind} there.")
-        else:  # nested values that only the provider sets are lists, also of one
+        else:  # nested values that only the provider sets are lists, even if there is one
             type_ = ["list" if kind == "single" else kind, self._object(held)]
         attribute: dict[str, Any] = {"type": type_}
         flags = ("computed", accessor.computed), ("optional", accessor.optional), ("required", accessor.required)
@@ -136,8 +136,8 @@ class _Assembly:
             raise UnknownForm(f"there is no class for {name}.") from None
 
     def _held(self, name: str, accessor: Accessor, entry: Entry | None) -> tuple[str, Any]:
-        """("type", its type) of a value; (single, list, set or map, its class) of what has arguments of its own."""
-        if self._of_provider and entry is not None:  # whose accessors do not tell
+        """("type", its type) of a value; (single, list, set or map, its class) of a block with arguments."""
+        if self._of_provider and entry is not None:  # its accessors do not say
             if entry.is_block:
                 return "single", entry.holds.removesuffix("List")
             return "type", _HELD[entry.holds] if entry.kind == "simple" else [entry.kind, _HELD[entry.holds]]

@@ -1,8 +1,8 @@
-"""Toolchain: Terraform beside a stand-in for the google provider, set up once and kept in a folder that git ignores.
+"""Toolchain: Terraform with a stand-in for the google provider, set up once in a folder that git ignores.
 
-What is downloaded is pinned by hash (bindings.lock, provider.lock; `uv pip compile --no-deps --generate-hashes` writes
-them anew). It does not go into the project's own environment: the stand-in wants another protobuf than the services do.
-The schema is made on the spot and never committed: it derives from a package under another licence.
+Downloads are pinned by hash (bindings.lock, provider.lock; `uv pip compile --no-deps --generate-hashes` rewrites them).
+They do not go into the project's own environment, because the stand-in needs another protobuf than the services. The
+schema is generated here and never committed: it derives from a package under another licence.
 """
 
 import fcntl
@@ -25,28 +25,28 @@ from tests.infra.offline.schema import schema_of
 
 HERE = Path(__file__).resolve().parent
 _LONGEST_DOWNLOAD = 170
-"""Seconds: under the limit of a test."""
+"""Seconds: below the timeout of a test."""
 
 _TYPE = re.compile(r'^(resource|data) "(google_\w+)"', re.M)
 
 
 class Unavailable(Exception):
-    """The toolchain cannot be had here."""
+    """The toolchain cannot be set up here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Toolchain:
-    """The terraform command, and the configuration that leads it to the stand-in."""
+    """The terraform command, and the configuration that points it to the stand-in."""
 
     terraform: str
     config: Path
     version: str
 
     def environment(self) -> dict[str, str]:
-        """Of every call: nothing of the person's own configuration, and nothing from the network."""
+        """The environment of every call: without the user's own configuration, and without the network."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("TF_")}
         return kept | {
-            # What Terraform would run of its own: programs that ask Google. What is here in their place only notes it.
+            # Programs that Terraform would run to ask Google. These replacements only record the call.
             "PATH": os.pathsep.join([str(HERE / "bin"), kept.get("PATH", "")]),
             "TF_CLI_CONFIG_FILE": str(self.config),
             "TF_DISABLE_PLUGIN_TLS": "1",  # the stand-in has no certificate
@@ -56,7 +56,7 @@ class Toolchain:
 
 
 def types_in(folder: Path) -> list[str]:
-    """The resources and data sources that Terraform files under a folder name, as the bindings are asked for them."""
+    """The resources and data sources in the Terraform files under a folder, in the form that the bindings use."""
     found = {
         ("data." if kind == "data" else "") + name
         for path in folder.rglob("*.tf")
@@ -66,7 +66,7 @@ def types_in(folder: Path) -> list[str]:
 
 
 def set_up(cache: Path, types: Collection[str]) -> Toolchain:
-    """The toolchain for these types; made if it is not in the cache yet. Raises Unavailable."""
+    """The toolchain for these types; created if it is not in the cache yet. Raises Unavailable."""
     terraform = shutil.which("terraform")
     if terraform is None:
         raise Unavailable("terraform is not installed: https://developer.hashicorp.com/terraform/install")
@@ -81,7 +81,7 @@ def set_up(cache: Path, types: Collection[str]) -> Toolchain:
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """One process at a time."""
+    """Run one process at a time."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -111,7 +111,7 @@ def _packages(cache: Path) -> Path:
 
 
 def _pip(*command: str, into: Path, option: str) -> None:
-    """Raises Unavailable. What was broken off is not taken for whole."""
+    """Raises Unavailable. An interrupted installation does not count as complete."""
     unfinished = into.with_name(f"{into.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     words = [sys.executable, "-m", "pip", *command, option, str(unfinished), "--quiet", "--disable-pip-version-check"]
@@ -151,8 +151,8 @@ def _mirror(cache: Path, version: str, schema: Path, packages: Path) -> Path:
 
 
 def _put(path: Path, text: str, mode: int = 0o644) -> None:
-    """The whole text or the old one at every moment, and nothing beside it: Terraform may be reading the folder for the
-    tests of another process.
+    """Replace the text atomically, and leave no other file: Terraform may be reading the folder for another process's
+    tests.
     """
     if path.exists() and path.read_text() == text:
         return
@@ -163,7 +163,7 @@ def _put(path: Path, text: str, mode: int = 0o644) -> None:
 
 
 def _mirror_of(path: Path) -> Path:
-    """The folder of the mirror itself, in which Terraform reads no file but by its name."""
+    """The mirror's own folder, in which Terraform reads files only by name."""
     return next(folder for folder in path.parents if folder.name.startswith("mirror-"))
 
 

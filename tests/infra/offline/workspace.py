@@ -1,4 +1,4 @@
-"""Workspace: a copy of the Terraform files in which commands run, with its state in a file."""
+"""Workspace: a copy of the Terraform files in which commands run, with the state in a file."""
 
 import json
 import shutil
@@ -16,7 +16,7 @@ _LOCAL_STATE = 'terraform {\n  backend "local" {}\n}\n'
 
 
 class TerraformFailed(Exception):
-    """Terraform said no. `args[0]` is what it said."""
+    """Terraform failed. `args[0]` is its output."""
 
 
 class Workspace:
@@ -25,11 +25,11 @@ class Workspace:
     def __init__(self, toolchain: Toolchain, folder: Path, source: Path = TERRAFORM) -> None:
         self._toolchain = toolchain
         self.folder = folder
-        # Without the lock file: it names the true provider's hashes.
+        # Without the lock file: it holds the real provider's hashes.
         shutil.copytree(source, folder, ignore=_LEFT_OUT, dirs_exist_ok=True)
 
     def run(self, root: str, *words: str) -> str:
-        """What terraform prints. Raises TerraformFailed."""
+        """Terraform's output. Raises TerraformFailed."""
         done = subprocess.run(
             [self._toolchain.terraform, *words],
             cwd=self.folder / root,
@@ -43,11 +43,11 @@ class Workspace:
         return done.stdout
 
     def environment(self) -> dict[str, str]:
-        """In which its commands run."""
+        """The environment of its commands."""
         return self._toolchain.environment()
 
     def init(self, root: str) -> None:
-        """Make a root or module ready, its state in a file."""
+        """Initialize a root or module, with its state in a file."""
         if not (self.folder / root / ".terraform").exists():
             if "backend" in "".join(path.read_text() for path in (self.folder / root).glob("*.tf")):
                 (self.folder / root / "local_override.tf").write_text(_LOCAL_STATE)
@@ -59,13 +59,13 @@ class Workspace:
         self.run(root, "validate", "-no-color")
 
     def plan(self, root: str, *options: str) -> dict[str, Any]:
-        """What an apply would do, as `terraform show -json` tells it. Raises TerraformFailed."""
+        """What an apply would do, as `terraform show -json` prints it. Raises TerraformFailed."""
         self.init(root)
         self.run(root, "plan", "-input=false", "-no-color", "-lock=false", "-out=plan", *options)
         plan: dict[str, Any] = json.loads(self.run(root, "show", "-json", "plan"))
         return plan
 
     def apply(self, root: str, *options: str) -> None:
-        """Into the state in a file, with invented answers. Raises TerraformFailed."""
+        """Apply to the state in a file, with invented answers. Raises TerraformFailed."""
         self.init(root)
         self.run(root, "apply", "-input=false", "-no-color", "-lock=false", "-auto-approve", *options)

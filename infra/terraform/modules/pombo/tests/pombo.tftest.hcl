@@ -1,4 +1,4 @@
-# terraform test, in this module's folder. What Terraform itself refuses, and what the parts make of one another.
+# terraform test, in this module's folder. What Terraform itself refuses, and the values that the modules pass on.
 
 mock_provider "google" {
   override_data {
@@ -104,7 +104,7 @@ run "a_service_that_says_too_little_to_be_watched_is_refused" {
   expect_failures = [var.settings]
 }
 
-# Apart from those above: a check that looks at another variable is not made where that one is wrong.
+# Separate from those above: Terraform skips a check that uses another variable if that one is wrong.
 run "two_handlers_are_refused" {
   command = plan
   variables {

@@ -1,4 +1,4 @@
-# terraform test, in this module's folder. What is written into the secret is in no plan and no state.
+# terraform test, in this module's folder. The secret's value is in no plan and no state.
 
 mock_provider "google" {
   override_during = plan
