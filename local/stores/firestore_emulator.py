@@ -34,7 +34,7 @@ def _command(port: int, data_dir: Path) -> list[str]:  # noqa: ARG001 - it keeps
     gcloud, java = shutil.which("gcloud"), shutil.which("java")
     if gcloud is None:
         raise click.ClickException(
-            "--store firestore needs the emulator of gcloud, and gcloud is not here: install it as "
+            "--store firestore needs gcloud's emulator, and gcloud is not installed: install it as "
             f"https://cloud.google.com/sdk/docs/install says, {_OR}."
         )
     jar = Path(gcloud).resolve().parents[1] / JAR
@@ -45,7 +45,7 @@ def _command(port: int, data_dir: Path) -> list[str]:  # noqa: ARG001 - it keeps
         )
     if java is None:
         raise click.ClickException(
-            "--store firestore needs Java for Google's emulator, and it is not here: "
+            "--store firestore needs Java for Google's emulator, and Java is not installed: "
             f"apt-get install default-jre-headless, {_OR}."
         )
     return [java, *JVM, "-cp", str(jar), MAIN_CLASS, "--host", LOOPBACK, "--port", str(port)]

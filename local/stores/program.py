@@ -32,4 +32,4 @@ class Program:
 def last_line(said: str) -> str:
     """The last line that it wrote."""
     lines = said.strip().splitlines()
-    return lines[-1].strip() if lines else "it said nothing"
+    return lines[-1].strip() if lines else "it printed nothing"

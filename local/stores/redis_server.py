@@ -26,7 +26,7 @@ def _command(port: int, data_dir: Path) -> list[str]:
     """
     program = shutil.which("redis-server")
     if program is None:
-        raise click.ClickException(f"--store redis needs redis-server, which is not here: {_INSTALL}.")
+        raise click.ClickException(f"--store redis needs redis-server, which is not installed: {_INSTALL}.")
     _check_version(program)
     settings = {
         "--bind": LOOPBACK,
@@ -57,11 +57,11 @@ def _check_version(program: str) -> None:
         ).stdout
     except subprocess.TimeoutExpired as error:
         raise click.ClickException(
-            f"redis-server --version does not answer within {VERSION_SECONDS} s; try it by hand, or install another: "
+            f"redis-server --version does not answer within {VERSION_SECONDS} s; try it by hand, or install another version: "
             f"{_INSTALL}."
         ) from error
     except OSError as error:
-        raise click.ClickException(f"redis-server cannot be run here ({error.strerror}): {_INSTALL}.") from error
+        raise click.ClickException(f"Cannot run redis-server ({error.strerror}): {_INSTALL}.") from error
     version = re.search(r"\bv=(\d+)\.(\d+)", told)
     if version and int(version[1]) < LEAST_MAJOR:
         raise click.ClickException(

@@ -21,4 +21,4 @@ def place(page_token: str) -> str:
     try:
         return base64.b64decode(page_token, altchars=b"-_", validate=True).decode()
     except (binascii.Error, ValueError) as error:
-        raise invalid("The page token is not one that this service gave.") from error
+        raise invalid("The page token is invalid: this service did not issue it.") from error

@@ -34,7 +34,7 @@ def invalid(sentence: str) -> CallRefused:
 
 
 def not_imitated(what: str) -> CallRefused:
-    return CallRefused(grpc.StatusCode.UNIMPLEMENTED, f"The local Cloud Tasks does not imitate {what}.")
+    return CallRefused(grpc.StatusCode.UNIMPLEMENTED, f"The local Cloud Tasks does not support {what}.")
 
 
 def no_queue() -> CallRefused:

@@ -36,7 +36,7 @@ def start_server(methods: Methods, port: int) -> tuple[Server, str]:
     try:
         bound = server.add_insecure_port(f"127.0.0.1:{port}")
     except RuntimeError as error:
-        raise CannotListen(f"127.0.0.1:{port} cannot be listened on; is something else using it?") from error
+        raise CannotListen(f"Cannot listen on 127.0.0.1:{port}; is another program using it?") from error
     server.start()
     return server, f"127.0.0.1:{bound}"
 

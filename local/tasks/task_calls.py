@@ -62,7 +62,7 @@ class TaskCalls:
         size = paging.size(request.page_size, LARGEST_PAGE_WITH_BODIES if with_bodies else LARGEST_PAGE)
         after = paging.place(request.page_token) or "0"
         if not after.isdecimal():
-            raise invalid("The page token is not one that this service gave.")
+            raise invalid("The page token is invalid: this service did not issue it.")
         found = self.tasks.page(request.parent, int(after), size + 1)
         shown = [task_message(stored, request.response_view) for stored in found[:size]]
         response = v2.ListTasksResponse.pb()(tasks=shown)

@@ -79,7 +79,7 @@ class GraphPort:
 
 def down(fault: Fault) -> Response:
     """Meta's answer when it accepts nothing from any caller: as certain as a connection that never opens."""
-    error = GraphError(PROVIDER_DOWN, "The service is down for the moment.", 503)
+    error = GraphError(PROVIDER_DOWN, "The service is temporarily down.", 503)
     return replace(json_answer(error.http_status, error.document()), headers=_retry_after(fault))
 
 
@@ -89,7 +89,7 @@ def error_answer(fault: Fault) -> Response:
     """
     headers = _retry_after(fault)
     if fault.code is not None:
-        error = GraphError(fault.code, "A fault was asked for.", fault.status, fault.subcode, fault.transient)
+        error = GraphError(fault.code, "A fault was injected.", fault.status, fault.subcode, fault.transient)
         return replace(json_answer(error.http_status, error.document()), headers=headers)
     status = fault.status or 500
     if status < 500:

@@ -98,7 +98,7 @@ async def _read_request(reader: asyncio.StreamReader) -> Request:
     first, headers = _parse_head(await reader.readuntil(b"\r\n\r\n"))
     parts = first.split(" ")
     if len(parts) != 3 or parts[2] != "HTTP/1.1" or "transfer-encoding" in headers:
-        raise BadRequest("Only HTTP/1.1 with a Content-Length is understood here.\n")
+        raise BadRequest("Only HTTP/1.1 with a Content-Length is supported here.\n")
     length = headers.get("content-length", "0")
     if not length.isdecimal() or int(length) > BODY_LIMIT:
         raise BadRequest(f"The Content-Length is a number of at most {BODY_LIMIT}.\n")

@@ -249,7 +249,7 @@ def template(holder: Fields) -> None:
     name = string(content, "name", "template", TEMPLATE_NAME)
     code = string(part(content, "language", "template"), "code", "template.language")
     if not re.fullmatch(r"[a-z0-9_]+", name) or not re.fullmatch(LANGUAGE, code):
-        raise GraphError(NO_TEMPLATE, "There can be no template of this name in this language.")
+        raise GraphError(NO_TEMPLATE, "No template can have this name in this language.")
     if content.get("components"):
         _components(content, "template")
 

@@ -43,7 +43,7 @@ class SendApi:
         """Answer one request; None closes the connection."""
         path = graph_calls.MESSAGES.fullmatch(request.path)
         if path is None or request.method != "POST":
-            return _refusal(GraphError(UNKNOWN_PATH, "There is no such call here."))
+            return _refusal(GraphError(UNKNOWN_PATH, "This call does not exist here."))
         try:
             self._admit(request, path[1], path[2])
             call = parse_call(graph_calls.fields_of(request.body))
@@ -56,7 +56,7 @@ class SendApi:
 
     def _admit(self, request: Request, version: str, sender: str) -> None:
         if version != self.account.version:
-            raise GraphError(UNKNOWN_PATH, f"This simulator speaks {self.account.version} alone.")
+            raise GraphError(UNKNOWN_PATH, f"This simulator supports only {self.account.version}.")
         token = request.headers.get("authorization", "").encode()
         if not hmac.compare_digest(token, f"Bearer {self.account.access_token}".encode()):
             raise GraphError(TOKEN, "The access token is missing or not valid.")

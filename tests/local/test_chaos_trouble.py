@@ -190,7 +190,8 @@ def test_store_proxy_is_open_again_at_the_end(tmp_path: Path, process: Process) 
         )
 
         during(
-            made := trouble(tmp_path, process, *disruptions, proxy=proxy), lambda: (Action.CUT, "store") in made.injected
+            made := trouble(tmp_path, process, *disruptions, proxy=proxy),
+            lambda: (Action.CUT, "store") in made.injected,
         )
 
         assert proxy.is_open

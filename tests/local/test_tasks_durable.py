@@ -206,7 +206,7 @@ def test_a_second_emulator_on_the_same_data_refuses_to_start(emulator):
 def test_port_in_use_stops_the_start(emulator, tmp_path_factory):
     ended = run("--port", str(emulator.port), "--data-dir", str(tmp_path_factory.mktemp("other")))
     assert ended.returncode == 1
-    assert "cannot be listened on" in ended.stderr
+    assert "Cannot listen on" in ended.stderr
 
 
 def test_a_time_scale_outside_1_to_20_is_a_usage_error(tmp_path):

@@ -243,11 +243,11 @@ SILENT, KILLED = VERSION + "exit 3", VERSION + "kill -9 $$"
             "redis",
             (),
             {"redis_server": SILENT},
-            "redis-server stopped while starting, with exit code 3: it said nothing",
+            "redis-server stopped while starting, with exit code 3: it printed nothing",
         ),
-        ("redis", (), {"redis_server": KILLED}, "redis-server stopped while starting, by signal 9: it said nothing"),
+        ("redis", (), {"redis_server": KILLED}, "redis-server stopped while starting, by signal 9: it printed nothing"),
         ("redis", ("sleep",), {"redis_server": "exec sleep 60"}, "redis-server --version does not answer within 5 s"),
-        ("firestore", (), {}, "gcloud is not here"),
+        ("firestore", (), {}, "gcloud is not installed"),
         ("firestore", (), {"gcloud": ""}, "gcloud components install cloud-firestore-emulator"),
         ("firestore", ("gcloud",), {}, "needs Java"),
         ("firestore", ("gcloud",), {"java": OLD_JAVA}, "it needs Java 21 or newer, and this is Java 11"),
@@ -284,7 +284,7 @@ def test_silent_server_is_not_blamed_for_the_log_of_an_earlier_one(tmp_path: Pat
 
     line = refused("--data-dir", str(tmp_path), "--store", "redis", env=programs(tmp_path / "bin", redis_server=SILENT))
 
-    assert line == "pombo: redis-server stopped while starting, with exit code 3: it said nothing"
+    assert line == "pombo: redis-server stopped while starting, with exit code 3: it printed nothing"
 
 
 def test_redis_that_cannot_be_run_is_reported_in_one_line(tmp_path: Path) -> None:
@@ -293,7 +293,7 @@ def test_redis_that_cannot_be_run_is_reported_in_one_line(tmp_path: Path) -> Non
 
     line = refused("--data-dir", str(tmp_path), "--store", "redis", env=env)
 
-    assert "redis-server cannot be run here (Exec format error): apt-get install redis-server" in line
+    assert "Cannot run redis-server (Exec format error): apt-get install redis-server" in line
 
 
 # ---- ports, options, and the tour

@@ -23,4 +23,4 @@ def files_of(root: Path) -> list[Path]:
 def need_gcloud() -> None:
     """Skip the test if gcloud is not installed; in CI, fail it."""
     if shutil.which("gcloud") is None:
-        missing("gcloud is not here: its commands cannot be checked; install the Google Cloud CLI")
+        missing("gcloud is not installed: its commands cannot be checked; install the Google Cloud CLI")
