@@ -57,7 +57,7 @@ def _check_version(program: str) -> None:
         ).stdout
     except subprocess.TimeoutExpired as error:
         raise click.ClickException(
-            f"redis-server --version does not answer within {VERSION_SECONDS} s; try it by hand, or install another version: "
+            f"redis-server --version does not answer within {VERSION_SECONDS} s; run it by hand, or install another: "
             f"{_INSTALL}."
         ) from error
     except OSError as error:

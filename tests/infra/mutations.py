@@ -234,7 +234,7 @@ OF_OUTAGES_AND_RECEIPTS = (
             POLICY,
             f'["{name}"]',
             None,
-            f"tells of {name.rpartition('_')[0].replace('_', '-')} ({name.rpartition('_')[2]}), and no alert does",
+            f"describes {name.rpartition('_')[0].replace('_', '-')} ({name.rpartition('_')[2]}), but no alert exists",
         )
         for name in OUTAGES
     ),
@@ -259,7 +259,7 @@ OF_OUTAGES_AND_RECEIPTS = (
         for name in OUTAGES
     ),
     Mutation(
-        "an outage that nobody can look up",
+        "an outage without a runbook section",
         POLICY,
         '["provider_down_warning"]',
         put("Look.", "documentation", "content"),
@@ -270,7 +270,7 @@ OF_OUTAGES_AND_RECEIPTS = (
         POLICY,
         '["failed_receipts"]',
         None,
-        "tells of failed-receipts (warning), and no alert does",
+        "describes failed-receipts (warning), but no alert exists",
     ),
     Mutation(
         "another share of failed receipts",
@@ -319,11 +319,11 @@ OF_OUTAGES_AND_RECEIPTS = (
         "The chart 'Failed receipts not yet replayed' shows",
     ),
     Mutation(
-        "a chart that no page tells of",
+        "a chart that no page describes",
         DASHBOARD,
         "this",
         lambda values: values.update(dashboard_json=values["dashboard_json"].replace("Providers down", "Providers")),
-        "does not tell of it",
+        "does not describe it",
     ),
     *(
         Mutation(
@@ -359,38 +359,38 @@ OF_IDENTITIES = (
         SERVICE,
         '["webhook"]',
         plain("TRUST_CLOUD_RUN_IAM", "true"),
-        "webhook believes a token that nobody has verified",
+        "webhook believes an unverified token",
     ),
     Mutation(
         "unsigned tokens without IAM",
         SERVICE,
         '["internal"]',
         put(True, "invoker_iam_disabled"),
-        "internal believes a token that nobody has verified",
+        "internal believes an unverified token",
     ),
     Mutation(
         "unsigned tokens where nothing says whether IAM asks",
         SERVICE,
         '["internal"]',
         put(None, "invoker_iam_disabled"),
-        "internal believes a token that nobody has verified",
+        "internal believes an unverified token",
     ),
     Mutation(
         "unsigned tokens while IAM admits everybody",
         INVOKE,
         'invoke["tasks"]',
         member(member="allUsers"),
-        "internal believes a token that nobody has verified",
+        "internal believes an unverified token",
     ),
     Mutation(
         "unsigned tokens while IAM admits everybody with an account",
         INVOKE,
         'invoke["tasks"]',
         member(member="allAuthenticatedUsers"),
-        "internal believes a token that nobody has verified",
+        "internal believes an unverified token",
     ),
     Mutation(
-        "the webhook is told whose identity tasks carry",
+        "the webhook is given TASKS_SERVICE_ACCOUNT",
         SERVICE,
         '["webhook"]',
         plain("TASKS_SERVICE_ACCOUNT", "pombo-tasks@my-project-1.iam.gserviceaccount.com"),
@@ -458,7 +458,7 @@ OF_IDENTITIES = (
         "a queue without an identity", QUEUE, '["outbound"]', put([], "http_target", "oidc_token"), "carry no identity"
     ),
     Mutation(
-        "a queue calls as somebody else",
+        "a queue calls as another account",
         QUEUE,
         "outbound-clinic",
         put("a@b.c", "http_target", "oidc_token", "service_account_email"),
@@ -573,7 +573,11 @@ OF_PERMISSIONS = (
         "a role that is turned off", ROLE, '"pomboRecords"', put("DISABLED", "stage"), "may not datastore.entities"
     ),
     Mutation(
-        "a role that nobody has", ROLE, '"pomboRecords"', put("pomboOther", "role_id"), "Nobody has the role pomboOther"
+        "a role without an account",
+        ROLE,
+        '"pomboRecords"',
+        put("pomboOther", "role_id"),
+        "No account has the role pomboOther",
     ),
 )
 """Permissions of the accounts."""
@@ -587,22 +591,20 @@ MUTATIONS = (
         put("INGRESS_TRAFFIC_ALL", "ingress"),
         "own callers",
     ),
-    Mutation(
-        "internal asks nobody who he is", SERVICE, '["internal"]', put(True, "invoker_iam_disabled"), "own callers"
-    ),
+    Mutation("internal without IAM", SERVICE, '["internal"]', put(True, "invoker_iam_disabled"), "own callers"),
     Mutation(
         "webhook asks Meta for an account",
         SERVICE,
         '["webhook"]',
         put(False, "invoker_iam_disabled"),
-        "open to everybody",
+        "open to everyone",
     ),
     Mutation(
         "webhook is closed",
         SERVICE,
         '["webhook"]',
         put("INGRESS_TRAFFIC_INTERNAL_ONLY", "ingress"),
-        "open to everybody",
+        "open to everyone",
     ),
     Mutation("internal has no run.app address", SERVICE, '["internal"]', put(True, "default_uri_disabled"), "run.app"),
     Mutation("everybody may invoke internal", INVOKE, 'invoke["tasks"]', member(member="allUsers"), "allUsers"),
@@ -620,7 +622,9 @@ MUTATIONS = (
         put("pombo-internal@my-project-1.iam.gserviceaccount.com", "template", "service_account"),
         "not as an account of its own",
     ),
-    Mutation("an account is not made", "google_service_account", 'this["webhook"]', None, "which is not made"),
+    Mutation(
+        "an account is not made", "google_service_account", 'this["webhook"]', None, "which the plan does not create"
+    ),
     # Environment variables
     Mutation("a token in plain sight", SERVICE, '["internal"]', plain("INTERNAL_TASK_TOKEN", "x1"), "in plain sight"),
     Mutation(
@@ -637,7 +641,7 @@ MUTATIONS = (
         secret("META_APP_SECRET", "META_VERIFY_TOKEN", "1"),
         "comes from",
     ),
-    Mutation("a plain value as a secret", SERVICE, '["webhook"]', secret("STORE", "STORE", "1"), "is no secret"),
+    Mutation("a plain value as a secret", SERVICE, '["webhook"]', secret("STORE", "STORE", "1"), "is not a secret"),
     Mutation(
         "a missing variable",
         SERVICE,
@@ -646,7 +650,7 @@ MUTATIONS = (
         "SWEEP_AFTER is read by the internal service",
     ),
     Mutation(
-        "a variable nobody reads",
+        "an unused variable",
         SERVICE,
         '["webhook"]',
         plain("MAX_ATTEMPTS", "8"),
@@ -691,9 +695,9 @@ MUTATIONS = (
         SERVICE,
         '["webhook"]',
         plain("CLOUD_TASKS_LOCATION", "europe-west9"),
-        "where none is",
+        "where there are none",
     ),
-    Mutation("another project", SERVICE, '["webhook"]', plain("GOOGLE_CLOUD_PROJECT", "other"), "another project"),
+    Mutation("another project", SERVICE, '["webhook"]', plain("GOOGLE_CLOUD_PROJECT", "other"), "a project other"),
     Mutation(
         "another database",
         SERVICE,
@@ -706,7 +710,7 @@ MUTATIONS = (
     ),
     *(
         Mutation(
-            f"{whose} calls as somebody who may not",
+            f"{whose} calls as an account that may not",
             SERVICE,
             '["internal"]',
             plain(f"{whose}_SERVICE_ACCOUNT", "pombo-webhook@my-project-1.iam.gserviceaccount.com"),
@@ -805,9 +809,7 @@ MUTATIONS = (
         put(False, "template", "containers", "resources", "cpu_idle"),
         "all day",
     ),
-    Mutation(
-        "instances nobody asked for", SERVICE, '["internal"]', put(2, "scaling", "min_instance_count"), "other than 0"
-    ),
+    Mutation("unrequested instances", SERVICE, '["internal"]', put(2, "scaling", "min_instance_count"), "other than 0"),
     # Queues
     Mutation(
         "attempts below the code's", QUEUE, '["inbound"]', put(5, "retry_config", "max_attempts"), "MAX_ATTEMPTS may be"
@@ -832,7 +834,7 @@ MUTATIONS = (
     Mutation("a queue that may be deleted", QUEUE, '["inbound"]', put("DELETE", "deletion_policy"), "dead for 7 days"),
     # The sweep
     Mutation(
-        "a sweep by somebody else",
+        "a sweep by another account",
         JOB,
         "sweep",
         put("a@b.c", "http_target", "oidc_token", "service_account_email"),
@@ -853,7 +855,7 @@ MUTATIONS = (
         "lies in the state",
     ),
     Mutation(
-        "a sweep that nobody answers", JOB, "sweep", put("https://x/sweep", "http_target", "uri"), "the sweep is POST"
+        "a sweep to an unknown path", JOB, "sweep", put("https://x/sweep", "http_target", "uri"), "the sweep is POST"
     ),
     Mutation("a sweep by GET", JOB, "sweep", put("GET", "http_target", "http_method"), "the sweep is POST"),
     Mutation("a sweep a day", JOB, "sweep", put("0 3 * * *", "schedule"), "too seldom"),
@@ -901,7 +903,7 @@ MUTATIONS = (
         "changes records 2 times at once",
     ),
     Mutation("no index for the counts", INDEX, "state.tenant", None, "is indexed together by shared/stores"),
-    Mutation("indexes that nobody asks for", FIELD, 'exempt["records"]', None, "records.* is exempt by shared/stores"),
+    Mutation("unneeded indexes", FIELD, 'exempt["records"]', None, "records.* is exempt by shared/stores"),
     Mutation(
         "fields of another database", FIELD, 'exempt["records"]', put("(default)", "database"), "which is not ours"
     ),
@@ -1011,13 +1013,17 @@ MUTATIONS = (
         "build has iam.serviceAccountUser on account webhook",
     ),
     # Monitoring
-    Mutation("a lost alert", POLICY, '["sweep_silent"]', None, "tells of sweep-silent (critical), and no alert does"),
+    Mutation(
+        "a lost alert", POLICY, '["sweep_silent"]', None, "describes sweep-silent (critical), but no alert exists"
+    ),
     Mutation(
         "an alert of another severity", POLICY, '["needs_reauth"]', put("CRITICAL", "severity"), "no such section"
     ),
-    Mutation("an alert nobody has to read", POLICY, "webhook_down", put("", "documentation", "content"), "no section"),
+    Mutation(
+        "an alert without documentation", POLICY, "webhook_down", put("", "documentation", "content"), "no section"
+    ),
     Mutation("an alert that is off", POLICY, '["oldest_pending"]', put(False, "enabled"), "is turned off"),
-    Mutation("an alert that tells nobody", POLICY, "webhook_down", put([], "notification_channels"), "tells 0 of 3"),
+    Mutation("an alert without channels", POLICY, "webhook_down", put([], "notification_channels"), "notifies 0 of 3"),
     Mutation("an address without a channel", CHANNEL, "email", None, "have a channel"),
     Mutation(
         "an alert that waits for its metric",
@@ -1057,10 +1063,10 @@ MUTATIONS = (
         POLICY,
         '["sweep_silent"]',
         put("logging_googleapis_com:user_whatsapp_sweeps_total < 1", *ASKED, "query"),
-        "does not say of which resource",
+        "does not name the resource",
     ),
     Mutation(
-        "a query that breaks off", POLICY, '["webhook_slow"]', put("sum(rate(x[5m]) > 1", *ASKED, "query"), "no PromQL"
+        "a query that breaks off", POLICY, '["webhook_slow"]', put("sum(rate(x[5m]) > 1", *ASKED, "query"), "not PromQL"
     ),
     Mutation(
         "an alert that looks at less than two sweeps",
@@ -1081,7 +1087,7 @@ MUTATIONS = (
         METRIC,
         "sweeps_total",
         put('jsonPayload.event=~"swe.*"', "filter"),
-        "not what we allow",
+        "not supported here",
     ),
     Mutation(
         "a value by a pattern",
@@ -1094,9 +1100,13 @@ MUTATIONS = (
         "a depth that is a count", METRIC, "queue_depth", put("INT64", "metric_descriptor", "value_type"), "DELTA"
     ),
     Mutation("a label from nowhere", METRIC, "dead_lettered", put({}, "label_extractors"), "takes others out"),
-    Mutation("a metric nobody looks at", METRIC, "queue_depth", put("depth_of_queues", "name"), "on no chart"),
-    Mutation("a word that is none", POLICY, "webhook_down", put("URGENT", "severity"), "is no google_monitoring_alert"),
-    Mutation("a check that is none", UPTIME, "webhook", put("soon", "period"), "is no google_monitoring_uptime"),
+    Mutation("an unused metric", METRIC, "queue_depth", put("depth_of_queues", "name"), "on no chart"),
+    Mutation(
+        "an unknown severity", POLICY, "webhook_down", put("URGENT", "severity"), "is not a google_monitoring_alert"
+    ),
+    Mutation(
+        "an invalid period of the check", UPTIME, "webhook", put("soon", "period"), "is not a google_monitoring_uptime"
+    ),
     Mutation(
         "a dashboard that comes back otherwise",
         DASHBOARD,

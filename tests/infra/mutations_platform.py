@@ -55,11 +55,11 @@ OF_LOGS = (
         "loses POST",
     ),
     Mutation(
-        "an exclusion that nobody can read",
+        "an unreadable exclusion",
         EXCLUSION,
         "handshake",
         put('httpRequest.requestUrl=~"hub.*?token"', "filter"),
-        "not what we allow",
+        "not supported here",
     ),
 )
 """Kept log entries."""
@@ -115,16 +115,18 @@ OF_METRICS = (
 
 OF_ALERTS = (
     Mutation(
-        "down when it is well", POLICY, "webhook_down", put("COMPARISON_LT", *UPTIME_CONDITION, "comparison"), "speaks"
+        "down when it is well", POLICY, "webhook_down", put("COMPARISON_LT", *UPTIME_CONDITION, "comparison"), "fires"
     ),
     Mutation(
-        "down from seven places", POLICY, "webhook_down", put(6, *UPTIME_CONDITION, "threshold_value"), "is silent"
+        "down from seven places", POLICY, "webhook_down", put(6, *UPTIME_CONDITION, "threshold_value"), "does not fire"
     ),
     Mutation(
         "down from three places", POLICY, "webhook_down", put(2, *UPTIME_CONDITION, "threshold_value"), "two places"
     ),
     Mutation("down from one place", POLICY, "webhook_down", put(0, *UPTIME_CONDITION, "threshold_value"), "one place"),
-    Mutation("down after an hour", POLICY, "webhook_down", put("3600s", *UPTIME_CONDITION, "duration"), "is silent"),
+    Mutation(
+        "down after an hour", POLICY, "webhook_down", put("3600s", *UPTIME_CONDITION, "duration"), "does not fire"
+    ),
     Mutation(
         "down by another metric",
         POLICY,
@@ -132,7 +134,7 @@ OF_ALERTS = (
         lambda values: values["conditions"][0]["condition_threshold"][0].update(
             filter=values["conditions"][0]["condition_threshold"][0]["filter"].replace("check_passed", "time_until_ssl")
         ),
-        "is silent",
+        "does not fire",
     ),
     Mutation(
         "another host down",
@@ -143,7 +145,7 @@ OF_ALERTS = (
                 "pombo-webhook", "pombo-internal"
             )
         ),
-        "is silent",
+        "does not fire",
     ),
     Mutation(
         "any host down",
@@ -161,14 +163,14 @@ OF_ALERTS = (
         POLICY,
         "webhook_down",
         put("REDUCE_COUNT_TRUE", *UPTIME_SUM, "cross_series_reducer"),
-        "speaks",
+        "fires",
     ),
     Mutation(
         "each place by itself",
         POLICY,
         "webhook_down",
         put(["metric.label.checker_location"], *UPTIME_SUM, "group_by_fields"),
-        "is silent",
+        "does not fire",
     ),
     Mutation(
         "a mean of places",
@@ -182,7 +184,7 @@ OF_ALERTS = (
         POLICY,
         "webhook_down",
         put("60s", *UPTIME_SUM, "alignment_period"),
-        "is silent",
+        "does not fire",
     ),
     Mutation("no uptime alert", POLICY, "webhook_down", None, "No alert looks at the uptime check"),
     Mutation(
@@ -217,7 +219,7 @@ OF_ALERTS = (
         "closes 60 s after",
     ),
     Mutation(
-        "an alert that tells of its end alone",
+        "an alert that notifies only of its end",
         POLICY,
         "webhook_down",
         put(["CLOSED"], "alert_strategy", "notification_prompts"),
@@ -237,7 +239,7 @@ OF_THE_GROUND = (
     Mutation(
         "a subnet of 12", "google_compute_subnetwork", "this", put("10.80.0.0/28", "ip_cidr_range"), "and /26 at least"
     ),
-    Mutation("no subnet", "google_compute_subnetwork", "this", None, "which is not made"),
+    Mutation("no subnet", "google_compute_subnetwork", "this", None, "which the plan does not create"),
     Mutation(
         "a subnet without Google's APIs",
         "google_compute_subnetwork",
@@ -274,21 +276,21 @@ OF_THE_GROUND = (
         SERVICE,
         '["internal"]',
         secret("WHATSAPP_ACCESS_TOKEN", "WHATSAPP_ACCESS_TOKEN", "0"),
-        "is version 0, and 1 is",
+        "is version 0, but version 1 exists",
     ),
     Mutation(
         "a secret's second version first",
         SERVICE,
         '["internal"]',
         secret("INTERNAL_TASK_TOKEN", "INTERNAL_TASK_TOKEN", "2"),
-        "is version 2, and 1 is",
+        "is version 2, but version 1 exists",
     ),
     Mutation(
         "a version that was not asked for",
         SERVICE,
         '["webhook"]',
         secret("META_APP_SECRET", "META_APP_SECRET", "1"),
-        "is version 1, and 2 is",
+        "is version 1, but version 2 exists",
     ),
     Mutation(
         "ten seconds to start",
@@ -312,11 +314,11 @@ OF_THE_GROUND = (
         "60 s late",
     ),
     Mutation(
-        "a start that nobody looks at first",
+        "a startup probe that begins late",
         SERVICE,
         '["internal"]',
         put(100, *PROBE, "startup_probe", "initial_delay_seconds"),
-        "somebody waits for each start",
+        "requests wait for each start",
     ),
     Mutation(
         "dead for an hour",
@@ -411,7 +413,7 @@ OF_RESIDENCE = (
         BUDGET,
         "this",
         put("2000", "amount", "specified_amount", "units"),
-        "not the one that is asked",
+        "differs from the requested one",
     ),
     Mutation("a budget of every project", BUDGET, "this", put([], "budget_filter"), "of the whole billing account"),
     Mutation(
@@ -422,22 +424,22 @@ OF_RESIDENCE = (
         "of other projects",
     ),
     Mutation(
-        "a budget that is told too late",
+        "a budget that notifies too late",
         BUDGET,
         "this",
         lambda values: values.update(threshold_rules=values["threshold_rules"][:2]),
         "does not tell when",
     ),
     Mutation(
-        "a budget that is told of fifty times itself",
+        "a budget that notifies at fifty times its amount",
         BUDGET,
         "this",
         lambda values: values["threshold_rules"][0].update(threshold_percent=50),
         "when half of it is spent",
     ),
-    Mutation("a budget that tells nobody", BUDGET, "this", put([], "all_updates_rule"), "The budget tells 0 of 2"),
+    Mutation("a budget without channels", BUDGET, "this", put([], "all_updates_rule"), "The budget notifies 0 of 2"),
     Mutation(
-        "a critical alert that tells the warnings' channel",
+        "a critical alert that notifies the warnings' channel",
         POLICY,
         '["sweep_silent"]',
         put(
@@ -448,14 +450,14 @@ OF_RESIDENCE = (
             ],
             "notification_channels",
         ),
-        "tells others than the channels of its severity",
+        "notifies channels of another severity",
     ),
     Mutation(
-        "a warning that tells nobody but the e-mails",
+        "a warning that notifies only the e-mails",
         POLICY,
         '["oldest_pending"]',
         put([None], "notification_channels"),
-        "tells 1 of 2",
+        "notifies 1 of 2",
     ),
     Mutation(
         "a rate that was not asked for",

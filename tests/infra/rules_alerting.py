@@ -122,7 +122,7 @@ def the_uptime_alert_speaks_when_the_webhook_is_down(plan: Plan, code: Code) -> 
                 yield f"{policy.address} has a condition that is not known here: {error}"
                 break
             if wrong:
-                verb = "is silent" if looks[wrong[0]] else "speaks"
+                verb = "does not fire" if looks[wrong[0]] else "fires"
                 yield f"{policy.address} {verb} at minute {wrong[0]} while {what}."
 
 

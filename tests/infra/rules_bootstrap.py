@@ -118,7 +118,7 @@ def what_is_uploaded_for_a_build_stays_until_it_ends(plan: Plan) -> Iterator[str
             continue
         ages = [rule["condition"][0]["age"] for rule in bucket.get("lifecycle_rule") or []]
         if not ages or not all(UPLOADED_DAYS[0] <= age <= UPLOADED_DAYS[1] for age in ages):
-            yield f"{bucket['name']} deletes what was uploaded after {ages} days: a build reads it, and later nobody."
+            yield f"{bucket['name']} deletes what was uploaded after {ages} days: only the build reads it."
 
 
 def a_secret_s_version_can_be_brought_back_for_a_day(plan: Plan) -> Iterator[str]:

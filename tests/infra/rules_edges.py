@@ -82,7 +82,7 @@ def wanted(plan: Plan) -> set[Edge]:
 def each_call_has_its_binding_and_no_other_is_there(plan: Plan, code: Code) -> Iterator[str]:
     there, needed = edges_of(plan), wanted(plan)
     for edge in sorted(needed - there):
-        yield f"{edge.who} needs {edge.role} on {edge.what}, and has it not."
+        yield f"{edge.who} needs {edge.role} on {edge.what}, but does not have it."
     for edge in sorted(there - needed):
         yield f"{edge.who} has {edge.role} on {edge.what}, and nothing needs it."
 

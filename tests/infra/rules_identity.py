@@ -16,7 +16,7 @@ def an_unsigned_identity_is_believed_exactly_behind_iam(plan: Plan, code: Code) 
     for service in plan.services:
         trusts = service.env.get("TRUST_CLOUD_RUN_IAM") == "true"
         if trusts and not _is_guarded(plan, service):
-            yield f"{service.key} believes a token that nobody has verified: it trusts IAM without IAM ({RUN_TF})."
+            yield f"{service.key} believes an unverified token: it trusts IAM without IAM ({RUN_TF})."
         if _is_guarded(plan, service) and not trusts:
             yield f"{service.key} refuses what IAM has verified: {RUN_TF} does not set TRUST_CLOUD_RUN_IAM to true."
 

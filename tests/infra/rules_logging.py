@@ -77,7 +77,7 @@ def the_verify_token_is_in_no_log(plan: Plan, code: Code) -> Iterator[str]:
         kept = [entry for entry in handshakes() if not any(excludes(text, entry) for text in filters)]
         lost = [entry for entry in other_requests() if any(excludes(text, entry) for text in filters)]
     except FilterInvalid as error:
-        yield f"An exclusion of log entries is not what we allow: {error}"
+        yield f"An exclusion of log entries is not supported here: {error}"
         return
     for entry in kept[:1]:
         yield f"The request log keeps the verify token: {entry['httpRequest']['requestUrl']}."
@@ -149,7 +149,7 @@ def a_budget_tells_somebody(plan: Plan, code: Code) -> Iterator[str]:
             asked["billing_account"],
             str(asked["amount"]),
         ):
-            yield f"The budget is not the one that is asked for: {asked}."
+            yield f"The budget differs from the requested one: {asked}."
         number = re.search(r"-([0-9]+)\.", str(plan.outputs["internal_url"]))
         if it.block("budget_filter").get("projects") != [f"projects/{number[1] if number else ''}"]:
             yield "The budget is of other projects than this one, or of the whole billing account."
@@ -163,7 +163,7 @@ def a_budget_tells_somebody(plan: Plan, code: Code) -> Iterator[str]:
         told = it.block("all_updates_rule").get("monitoring_notification_channels") or []
         wanted = len(plan.given("alert_emails") or ()) + len(plan.given("warning_channels") or ())
         if len(told) != min(5, wanted):
-            yield f"The budget tells {len(told)} of {wanted}."
+            yield f"The budget notifies {len(told)} of {wanted}."
 
 
 RULES = (

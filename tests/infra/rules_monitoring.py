@@ -235,7 +235,7 @@ def the_api_knows_every_word(plan: Plan, code: Code) -> Iterator[str]:
         try:
             message = message_of(resource)
         except json_format.ParseError as error:
-            yield f"{resource.address} is no {resource.type} of the API: {error}"
+            yield f"{resource.address} is not a {resource.type} of the API: {error}"
             continue
         if resource.type == DASHBOARD:
             given, back = json.loads(resource["dashboard_json"]), json_format.MessageToDict(message)
@@ -251,7 +251,7 @@ def filters_say_only_what_is_known(plan: Plan, code: Code) -> Iterator[str]:
             for extractor in filter(None, extractors):
                 extracted_path(extractor)
         except FilterInvalid as error:
-            yield f"The filter of {metric['name']} is not what we allow: {error}"
+            yield f"The filter of {metric['name']} is not supported here: {error}"
 
 
 def metrics_are_what_they_can_be(plan: Plan, code: Code) -> Iterator[str]:
@@ -270,7 +270,7 @@ def queries_ask_for_what_is_there(plan: Plan, code: Code) -> Iterator[str]:
         try:
             asked = list(selectors_of(query))
         except ValueError as error:
-            yield f"{about} is no PromQL: {error}"
+            yield f"{about} is not PromQL: {error}"
             continue
         labels = set(grouped_by(promql.parse(query)))
         known: set[str] = set(OF_RESOURCES)
@@ -286,7 +286,7 @@ def queries_ask_for_what_is_there(plan: Plan, code: Code) -> Iterator[str]:
             )
             matchers = {it.name for it in selector.matchers.matchers}
             if "monitored_resource" not in matchers:
-                yield f"{about} does not say of which resource {name} is: the API refuses a metric of several."
+                yield f"{about} does not name the resource of {name}: the API refuses a metric of several."
             labels |= matchers
         if labels - known:
             yield f"{about} looks at {', '.join(sorted(labels - known))}, which no metric in it has."
@@ -302,9 +302,9 @@ def every_metric_is_looked_at(plan: Plan, code: Code) -> Iterator[str]:
 def the_dashboard_is_the_one_that_the_page_tells_of(plan: Plan, code: Code) -> Iterator[str]:
     there, told = charts_of(plan), charts_told(OPERATING.read_text())
     for title in sorted(told.keys() - there.keys()):
-        yield f"docs/operating.md tells of the chart {title!r}, which is not on the dashboard."
+        yield f"docs/operating.md describes the chart {title!r}, which is not on the dashboard."
     for title in sorted(there.keys() - told.keys()):
-        yield f"The chart {title!r} is on the dashboard, and docs/operating.md does not tell of it."
+        yield f"The chart {title!r} is on the dashboard, and docs/operating.md does not describe it."
     for title in sorted(there.keys() & told.keys()):
         if there[title] != told[title]:
             yield f"The chart {title!r} shows {sorted(there[title])}; docs/operating.md says {sorted(told[title])}."
@@ -360,13 +360,13 @@ def every_alert_tells_somebody(plan: Plan, code: Code) -> Iterator[str]:
         of_severity = plan.given(f"{str(policy['severity']).lower()}_channels") or []
         # A name that is known only after the apply is None here, and counts.
         if len(channels) != len(emails) + len(of_severity):
-            yield f"{policy.address} tells {len(channels)} of {len(emails) + len(of_severity)}."
+            yield f"{policy.address} notifies {len(channels)} of {len(emails) + len(of_severity)}."
         elif set(of_severity) != {name for name in channels if name} & _named(plan):
-            yield f"{policy.address} tells others than the channels of its severity: {sorted(filter(None, channels))}."
+            yield f"{policy.address} notifies channels of another severity: {sorted(filter(None, channels))}."
         if policy.get("enabled") is False:
             yield f"{policy.address} is turned off."
         if "OPENED" not in (policy.block("alert_strategy").get("notification_prompts") or ["OPENED"]):
-            yield f"{policy.address} does not tell anybody when it begins."
+            yield f"{policy.address} does not notify when it begins."
 
 
 def _named(plan: Plan) -> set[str]:
@@ -381,7 +381,7 @@ def the_runbook_and_the_alerts_are_the_same(plan: Plan, code: Code) -> Iterator[
         there.add((named[1] if named else f"no section ({policy.address})", str(policy["severity"]).lower()))
     told = set(sections(RUNBOOK.read_text()))
     for section, severity in sorted(told - there):
-        yield f"docs/runbook.md tells of {section} ({severity}), and no alert does."
+        yield f"docs/runbook.md describes {section} ({severity}), but no alert exists."
     for section, severity in sorted(there - told):
         yield f"An alert leads to {section} ({severity}), and docs/runbook.md has no such section."
 

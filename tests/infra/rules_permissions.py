@@ -45,7 +45,7 @@ def no_role_of_our_own_is_idle(plan: Plan, code: Code) -> Iterator[str]:
     used = {member["role"] for member in plan.members}
     for role in plan.of("google_project_iam_custom_role"):
         if f"projects/{role['project']}/roles/{role['role_id']}" not in used:
-            yield f"Nobody has the role {role['role_id']} ({IAM_TF})."
+            yield f"No account has the role {role['role_id']} ({IAM_TF})."
 
 
 RULES = (

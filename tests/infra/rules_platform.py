@@ -35,7 +35,7 @@ def every_instance_finds_an_address(plan: Plan, code: Code) -> Iterator[str]:
     for name, instances in wanted.items():
         subnet = _subnets(plan).get(name)
         if subnet is None:
-            yield f"The services are in the subnetwork {name}, which is not made."
+            yield f"The services are in the subnetwork {name}, which the plan does not create."
             continue
         prefix = int(subnet["ip_cidr_range"].partition("/")[2])
         addresses = 2 ** (32 - prefix) - RESERVED
@@ -74,7 +74,7 @@ def secrets_begin_with_their_first_version(plan: Plan, code: Code) -> Iterator[s
             wanted = str(named.get(name, 1))
             if reference.get("version") != wanted:
                 given = reference.get("version")
-                yield f"{name} of {service.key} is version {given}, and {wanted} is the one that is there."
+                yield f"{name} of {service.key} is version {given}, but version {wanted} exists."
 
 
 def probes_have_their_time(plan: Plan, code: Code) -> Iterator[str]:
@@ -84,7 +84,7 @@ def probes_have_their_time(plan: Plan, code: Code) -> Iterator[str]:
         if not READY_WITHIN[0] <= within <= READY_WITHIN[1]:
             yield f"{service.key} is given {within} s to start: from {READY_WITHIN[0]} to {READY_WITHIN[1]}."
         if start["period_seconds"] > 10 or (start.get("initial_delay_seconds") or 0) > 10:
-            yield f"{service.key} is found ready {start['period_seconds']} s late: somebody waits for each start."
+            yield f"{service.key} is found ready {start['period_seconds']} s late: requests wait for each start."
         if start["timeout_seconds"] < 1 or live["timeout_seconds"] < 5:
             yield f"A probe of {service.key} is given too little time for its answer."
         ended = live["period_seconds"] * live["failure_threshold"] + (live.get("initial_delay_seconds") or 0)
@@ -98,7 +98,7 @@ def one_call_that_hangs_does_not_silence_the_sweep(plan: Plan, code: Code) -> It
     deadline = float(str(plan.one("google_cloud_scheduler_job")["attempt_deadline"]).removesuffix("s"))
     silent = 60 * float((plan.variables.get("alert_thresholds") or {}).get("sweep_silent", 15))
     if deadline > silent / 2:
-        yield f"The scheduler waits {deadline:g} s for a sweep, and after {silent:g} without one an alert speaks."
+        yield f"The scheduler waits {deadline:g} s for a sweep, and after {silent:g} without one an alert fires."
 
 
 RULES = (

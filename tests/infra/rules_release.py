@@ -48,7 +48,7 @@ def wanted(project: str, region: str) -> set[Edge]:
 def each_account_of_a_release_does_its_own_work(plan: Plan, code: Code) -> Iterator[str]:
     there, needed = edges_of(plan), wanted(str(plan.variables["project"]), str(plan.variables["region"]))
     for edge in sorted(needed - there):
-        yield f"{edge.who} needs {edge.role} on {edge.what}, and has it not."
+        yield f"{edge.who} needs {edge.role} on {edge.what}, but does not have it."
     for edge in sorted(there - needed):
         yield f"{edge.who} has {edge.role} on {edge.what}, and nothing needs it."
 

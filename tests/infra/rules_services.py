@@ -75,7 +75,7 @@ def secrets_are_given_by_reference(plan: Plan, code: Code) -> Iterator[str]:
             yield f"{name} is a secret ({SETTINGS_PY}), and {SERVICES_TF} sets it for {service.key} in plain sight."
         for name, reference in service.secrets.items():
             if name not in code.secrets and name not in (plan.variables.get("handler_secrets") or ()):
-                yield f"{name} is no secret ({SETTINGS_PY}), and {SERVICES_TF} gives it to {service.key} as one."
+                yield f"{name} is not a secret ({SETTINGS_PY}), and {SERVICES_TF} gives it to {service.key} as one."
             if reference["secret"] != name:
                 yield f"{name} of {service.key} comes from the secret {reference['secret']}."
             # The version that Terraform itself writes has no number before the first apply.
@@ -95,9 +95,9 @@ def only_the_webhook_is_public(plan: Plan, code: Code) -> Iterator[str]:
     for service in plan.services:
         if service.key == "webhook":
             if service["ingress"] != "INGRESS_TRAFFIC_ALL" or not service["invoker_iam_disabled"]:
-                yield "The webhook service must be open to everybody: Meta has no account of ours."
+                yield "The webhook service must be open to everyone: Meta has no account here."
         elif service["ingress"] != "INGRESS_TRAFFIC_INTERNAL_ONLY" or service["invoker_iam_disabled"]:
-            yield f"The {service.key} service must be open to the project's own callers alone."
+            yield f"The {service.key} service must be open to the project's own callers only."
         if service["default_uri_disabled"]:
             yield f"The {service.key} service has no run.app address, by which alone Cloud Tasks reaches it."
     for member in plan.members:
@@ -112,7 +112,7 @@ def each_service_is_somebody_of_its_own(plan: Plan, code: Code) -> Iterator[str]
         if account != f"{service['name']}@{service['project']}.iam.gserviceaccount.com":
             yield f"The {service.key} service runs as {account}, not as an account of its own."
         elif account not in made:
-            yield f"The {service.key} service runs as {account}, which is not made."
+            yield f"The {service.key} service runs as {account}, which the plan does not create."
 
 
 def threads_serve_what_cloud_run_sends(plan: Plan, code: Code) -> Iterator[str]:
@@ -195,9 +195,9 @@ def addresses_are_those_cloud_run_will_give(plan: Plan, code: Code) -> Iterator[
         if service.env.get("INTERNAL_TASK_BASE_URL") != url:
             yield f"{service.key} sends tasks to another INTERNAL_TASK_BASE_URL than internal checks."
         if service.env.get("CLOUD_TASKS_LOCATION") not in {it["location"] for it in plan.queues.values()}:
-            yield f"{service.key} looks for the queues in {service.env.get('CLOUD_TASKS_LOCATION')}, where none is."
+            yield f"{service.key} looks for queues in {service.env.get('CLOUD_TASKS_LOCATION')}, where there are none."
         if service.env.get("GOOGLE_CLOUD_PROJECT") != service["project"]:
-            yield f"{service.key} is told another project than its own."
+            yield f"{service.key} is given a project other than its own."
     if url not in internal["custom_audiences"]:
         yield f"internal does not take tokens made for {url}."
     if plan.outputs["webhook_url"].removeprefix("https://").split("-")[:2] != ["pombo", "webhook"]:

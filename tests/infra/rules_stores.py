@@ -113,7 +113,7 @@ def what_people_sent_goes_for_good(plan: Plan, code: Code) -> Iterator[str]:
         if not str(it["name"]).endswith("-media"):
             continue
         if it.block("soft_delete_policy").get("retention_duration_seconds") != 0:
-            yield f"{it.address} keeps what was deleted: it is personal."
+            yield f"{it.address} keeps what was deleted, which is personal data."
         ages = [
             rule["condition"][0]["age"]
             for rule in it.get("lifecycle_rule") or []
@@ -128,11 +128,11 @@ def a_redis_keeps_what_it_is_given(plan: Plan, code: Code) -> Iterator[str]:
         if it["tier"] != "STANDARD_HA":
             yield "A Redis without a replica loses its data on maintenance."
         if (it.get("redis_configs") or {}).get("maxmemory-policy") != "noeviction":
-            yield "The store refuses a Redis that throws records away: maxmemory-policy must be noeviction."
+            yield "The store refuses a Redis that evicts records: maxmemory-policy must be noeviction."
         if it.get("auth_enabled") is not plan.given("redis_auth"):
             yield "The Redis asks for a password where redis_auth is false, or for none where it is true."
         if it.get("transit_encryption_mode") != "SERVER_AUTHENTICATION":
-            yield "What people wrote goes to the Redis unencrypted."
+            yield "Customers' messages go to the Redis unencrypted."
         if not it.get("persistence_config") or it.block("persistence_config")["persistence_mode"] != "RDB":
             yield "The Redis keeps nothing on a disk."
         elif it.block("persistence_config").get("rdb_snapshot_period") != "ONE_HOUR":

@@ -46,7 +46,9 @@ MUTATIONS = (
     Mutation("the build may not push", MEMBER, "build_pushes", None, "build needs artifactregistry.writer"),
     Mutation("the deployment may push", MEMBER, "deploy_pulls", member(role="roles/artifactregistry.writer"), "writer"),
     Mutation("the deployment may not tag", MEMBER, "deploy_tags", None, "deploy needs pomboTagImages"),
-    Mutation("the deployment reads no builds", PROJECT, "deploy_reads", None, "pomboDeploy on project, and has it not"),
+    Mutation(
+        "the deployment reads no builds", PROJECT, "deploy_reads", None, "pomboDeploy on project, but does not have it"
+    ),
     Mutation("the deployment says nothing", PROJECT, "deploy_logs", None, "deploy needs logging.logWriter"),
     Mutation(
         "the build writes what the deployment runs",

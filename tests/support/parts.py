@@ -50,7 +50,7 @@ def until(condition: Callable[[], Any], seconds: float = 30) -> Any:
     """The condition's first true value."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
-        assert time.monotonic() < deadline, "it did not come about"
+        assert time.monotonic() < deadline, "the condition did not become true in time"
         time.sleep(0.01)
     return value
 

@@ -20,7 +20,7 @@ def until(condition: Callable[[], Any], seconds: float = 20) -> Any:
     """The condition's first true value."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
-        assert time.monotonic() < deadline, "it did not come about"
+        assert time.monotonic() < deadline, "the condition did not become true in time"
         threading.Event().wait(0.01)
     return value
 

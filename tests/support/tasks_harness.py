@@ -28,7 +28,7 @@ def wait_until(condition: Callable[[], Any], seconds: float = 15.0) -> Any:
     """The condition's first true value; AssertionError if there is none in time."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
-        assert time.monotonic() < deadline, "nothing happened in time"
+        assert time.monotonic() < deadline, "the condition did not become true in time"
         time.sleep(0.01)
     return value
 

@@ -30,7 +30,7 @@ def until(condition: Callable[[], Any], what: str, seconds: float = 15.0) -> Any
     """The condition's first true value; fails after the deadline."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
-        assert time.monotonic() < deadline, f"{what} did not come about within {seconds} s"
+        assert time.monotonic() < deadline, f"{what} did not happen within {seconds} s"
         time.sleep(0.01)
     return value
 
