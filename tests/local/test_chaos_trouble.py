@@ -94,7 +94,7 @@ def during(trouble: FaultInjector, condition: Any, seconds: float = 30) -> Any:
     deadline = time.monotonic() + seconds
     try:
         while not (value := condition()):
-            assert time.monotonic() < deadline, "it did not come about"
+            assert time.monotonic() < deadline, "the condition did not become true in time"
             time.sleep(0.01)
         return value
     finally:
