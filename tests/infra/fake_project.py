@@ -91,14 +91,17 @@ def _run(state: dict[str, Any], words: list[str], flags: Mapping[str, str]) -> s
         case ["services", "update-traffic", name] if "--to-latest" in flags:
             service = service_of(state, name)
             service |= {"serves": len(service["revisions"]) - 1, "follows": True}
+            service.pop("shared", None)
             if "--clear-tags" in flags:
                 service.pop("tagged", None)
         case ["services", "describe", name]:
             service = service_of(state, name)
-            target = {"revisionName": service["revisions"][service["serves"]]["name"], "percent": 100}
+            old = service.get("shared", 0)  # percent of the traffic that the first revision has
+            target = {"revisionName": service["revisions"][service["serves"]]["name"], "percent": 100 - old}
             latest = {"latestRevision": True} if service["follows"] else {}
             tags = [{"revisionName": service["revisions"][0]["name"], "tag": it} for it in service.get("tagged", [])]
-            return json.dumps({"status": {"traffic": [*tags, {**target, **latest}]}})
+            rest = [{"revisionName": service["revisions"][0]["name"], "percent": old}] if old else []
+            return json.dumps({"status": {"traffic": [*tags, {**target, **latest}, *rest]}})
         case ["revisions", "list"]:
             return "\n".join(it["image"] for it in service_of(state, flags["--service"])["revisions"])
         case ["revisions", "describe", name]:

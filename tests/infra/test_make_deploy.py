@@ -197,15 +197,26 @@ def test_changed_handler_is_built_alone_and_its_reversal_needs_no_build(deployed
     assert [it["name"] for it in state["sources"][len(before["sources"]) :]] == ["pombo-internal"]
     assert image_served(state, "pombo-internal") != image_served(before, "pombo-internal")
 
-    state["services"]["pombo-internal"]["follows"] = False
-    deployment.state = state
     handler.write_text(text)
     done = deployment.run("deploy")
     assert done.returncode == 0
     after = deployment.state
     assert len(after["sources"]) == len(state["sources"]), "that image is in the registry"
     assert image_served(after, "pombo-internal") == image_served(before, "pombo-internal")
-    assert after["services"]["pombo-internal"]["follows"], "a pinning of the traffic is ended"
+
+
+@pytest.mark.parametrize("left", [{"follows": False}, {"shared": 40}], ids=["pinned", "shared with an old revision"])
+def test_traffic_that_is_pinned_or_shared_goes_to_the_latest_revision_again(deployed: Any, left: Any) -> None:
+    """A deployment of Cloud Build's that was cancelled may have left it so, though the source serves already."""
+    deployment, _ = deployed
+    before = deployment.state
+    services = deployment.state["services"]
+    services["pombo-internal"] |= left
+    deployment.change(services=services)
+    assert deployment.run("deploy").returncode == 0
+    after = deployment.state["services"]["pombo-internal"]
+    deployment.state = before
+    assert (after["follows"], after.get("shared")) == (True, None)
 
 
 def test_moved_tag_is_not_deployed(deployed: Any) -> None:
