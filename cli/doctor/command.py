@@ -48,7 +48,7 @@ def doctor(points: bool, all_settings: bool, as_json: bool, data_dir: Path) -> N
         raise click.ClickException(f"{wrong} of {len(found)} checks failed.")
 
 
-def as_text(found: Sequence[Check], all_settings: bool = True) -> str:
+def as_text(found: Sequence[Check], all_settings: bool) -> str:
     """A line for each check, with a mark. Correct settings share one line unless `all_settings`."""
     right = [] if all_settings else [check for check in found if check.check in settings.NAMES and check.ok]
     shown = [check for check in found if check not in right]

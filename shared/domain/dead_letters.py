@@ -222,10 +222,9 @@ class DeadLetterFilter:
         """The listings to search. Unknown senders only on request."""
         has_codes = any(isinstance(error, int) for error in self.errors)
         is_any = not self.errors or has_codes
-        reasons = {error for error in self.errors if isinstance(error, str)}
         found = {
-            Listing.DEAD: is_any or bool(reasons - {REFUSED, UNKNOWN_SENDER}),
-            Listing.REFUSED: (is_any or REFUSED in reasons) and self.kind is not Kind.INBOUND,
-            Listing.UNKNOWN_SENDER: UNKNOWN_SENDER in reasons and self.kind is not Kind.OUTBOUND,
+            Listing.DEAD: is_any or bool(self.errors - {REFUSED, UNKNOWN_SENDER}),
+            Listing.REFUSED: (is_any or REFUSED in self.errors) and self.kind is not Kind.INBOUND,
+            Listing.UNKNOWN_SENDER: UNKNOWN_SENDER in self.errors and self.kind is not Kind.OUTBOUND,
         }
         return tuple(listing for listing, is_looked_at in found.items() if is_looked_at)

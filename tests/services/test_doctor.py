@@ -90,7 +90,7 @@ def test_failed_checks_are_marked_and_exit_with_1(stack: Stack) -> None:
 
 
 def test_marks_have_colours_on_a_terminal() -> None:
-    text = as_text([Check("store", True, "Well."), Check("task", False, "Unwell.")])
+    text = as_text([Check("store", True, "Well."), Check("task", False, "Unwell.")], all_settings=True)
     assert "\x1b[" in text
     assert click.unstyle(text).splitlines() == ["ok  store  Well.", "NO  task   Unwell."]
 

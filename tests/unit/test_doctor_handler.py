@@ -194,6 +194,15 @@ def test_the_parts_come_first_and_settings_that_are_right_take_one_line(monkeypa
     assert len(as_text(found, all_settings=True).splitlines()) == len(found)
 
 
+@pytest.mark.parametrize(("right", "name"), [(1, "setting "), (2, "settings")])
+def test_one_correct_setting_is_called_a_setting(right: int, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    found = [Check(setting.name, True, "It is 5.") for setting in SETTINGS[:right]]
+    assert as_text(found, all_settings=False) == (
+        f"ok  {name.strip()}  {right} are correct; pombo doctor --settings shows each."
+    )
+
+
 def test_the_token_is_checked_by_a_body_that_the_service_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[Any] = []
 

@@ -9,7 +9,18 @@ import pytest
 from shared.domain.outbound.checks import check
 from shared.domain.outbound.limits import MESSAGE_BYTES
 from shared.domain.outbound.messages import OutboundMessage, from_json
-from tests.unit.test_outbound_messages import a_list, buttons, card, cta_url, interactive, reply, row, template, value
+from tests.unit.test_outbound_messages import (
+    a_list,
+    buttons,
+    card,
+    carousel,
+    cta_url,
+    interactive,
+    reply,
+    row,
+    template,
+    value,
+)
 
 PLACE = {"latitude": 0, "longitude": 0}
 
@@ -204,3 +215,75 @@ def test_a_footer_and_a_header_go_where_meta_reads_them() -> None:
     assert content["header"] == {"type": "text", "text": "Top"}
     assert content["footer"] == {"text": "End"}
     assert OutboundMessage.buttons("Choose", ["Yes"]).content.keys() == {"type", "body", "action"}
+
+
+# ---- shapes that a maker accepts, made when the test runs
+
+
+def test_largest_message_has_64_kibibytes() -> None:
+    assert MESSAGE_BYTES == 65_536
+
+
+ROWS = [{"id": "id", "title": "Title", "description": "More"}]
+
+
+@pytest.mark.parametrize("given", ["a mapping", "tuples", "Meta's objects"])
+def test_rows_without_sections_become_one_section_without_a_title(given: str) -> None:
+    rows: Any = {
+        "a mapping": {"id": "Title"},
+        "tuples": [("id", "Title", "More")],
+        "Meta's objects": ROWS,
+    }[given]
+    expected = [{"id": "id", "title": "Title"}] if given == "a mapping" else ROWS
+    assert OutboundMessage.list("Choose", "Open", rows).content["action"]["sections"] == [{"rows": expected}]
+
+
+@pytest.mark.parametrize("section", [None, "Section"], ids=["alone", "in a section"])
+def test_row_with_four_parts_is_refused_with_the_forms_there_are(section: str | None) -> None:
+    rows: Any = [("id", "Title", "More", "most")]
+    with pytest.raises(TypeError, match=r"^One of the rows is a title, \(id, title\) or \(id, title, description\)\.$"):
+        OutboundMessage.list("Choose", "Open", [{"title": section, "rows": rows}] if section else rows)
+
+
+def test_row_of_a_mapping_with_four_parts_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"^One of the rows is a title"):
+        OutboundMessage.list("Choose", "Open", [{"title": "Section", "rows": [("id", "Title", "More", "most")]}])
+
+
+def test_section_of_metas_form_keeps_its_title_and_gets_its_rows() -> None:
+    made = OutboundMessage.list("Choose", "Open", [{"title": "Section", "rows": [("id", "Title", "More")]}])
+    assert made.content["action"]["sections"] == [{"title": "Section", "rows": ROWS}]
+
+
+def test_template_parameter_of_metas_form_is_sent_unchanged() -> None:
+    currency = {"type": "currency", "currency": {"fallback_value": "EUR 5", "code": "EUR", "amount_1000": 5000}}
+    made = OutboundMessage.template("receipt", "en", [currency])
+    assert made.content["components"] == [{"type": "body", "parameters": [currency]}]
+
+
+def test_part_that_is_not_a_mapping_is_refused_with_its_type() -> None:
+    with pytest.raises(TypeError, match=r"^The language of the template is a mapping, not str\.$"):
+        check("template", {"name": "reminder", "language": "en"})
+
+
+def test_missing_list_is_refused_as_empty() -> None:
+    with pytest.raises(ValueError, match=r"^There are no [a-z ]+; WhatsApp needs at least one\.$"):
+        check("interactive", {"type": "button", "body": {"text": "Choose"}, "action": {}})
+
+
+# ---- components of a template
+
+
+def test_parameters_of_a_tap_target_are_checked() -> None:
+    with pytest.raises(ValueError, match="line break"):
+        check("template", template({"type": "tap_target_configuration", "parameters": [value("a\nb")]}))
+
+
+def test_carousel_inside_a_card_is_left_to_meta() -> None:
+    inner = carousel({"type": "body", "parameters": [value("a\nb")]})
+    check("template", template(carousel(inner)))
+
+
+@pytest.mark.parametrize("card", ["a card", 7, None, {"components": []}])
+def test_card_without_components_is_left_to_meta(card: Any) -> None:
+    check("template", template({"type": "carousel", "cards": [card]}))

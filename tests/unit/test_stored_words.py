@@ -115,7 +115,10 @@ def test_stored_value_is_stable(word: object, stays: object) -> None:
             "address_message call_permission_request carousel catalog_message flow location_request_message "
             "order_details order_status product product_list voice_call",
         ),
-        (templates.COMPONENTS, "header body footer button carousel limited_time_offer order_status"),
+        (
+            templates.COMPONENTS,
+            "header body footer button carousel limited_time_offer order_status tap_target_configuration",
+        ),
         (checks.HEADERS, "text image video document"),
         (checks.NAME_PARTS, "first_name last_name middle_name prefix suffix"),
     ],

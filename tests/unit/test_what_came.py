@@ -3,16 +3,19 @@
 import json
 from typing import Any
 
+import click
 import pytest
 
+from cli import trace
+from cli.dead import show
 from cli.trace import as_dict, as_text
 from shared import bootstrap
 from shared.domain.message_parts import ContactCard, Interactive, Location, Media, Reaction
 from shared.domain.messages import Message
-from shared.domain.record import Delivery, Kind
+from shared.domain.record import Delivery, Kind, Receipts
 from shared.handlers import message
 from shared.operations.timeline.build import Came, build
-from tests.support.builders import done
+from tests.support.builders import at, dead, done
 from tests.unit.test_meta_parse import text_message
 
 EVENT = done(Kind.INBOUND, plan_size=0)
@@ -96,3 +99,17 @@ def test_the_message_is_read_by_the_channel_of_its_provider() -> None:
 def test_an_event_that_cannot_be_read_shows_no_message(payload: dict[str, Any]) -> None:
     assert bootstrap.read_message(done(Kind.INBOUND, payload=payload, provider="meta")) is None
     assert bootstrap.read_message(done(Kind.INBOUND, provider="another")) is None
+
+
+def test_every_colour_of_the_timeline_is_one_that_a_terminal_has() -> None:
+    for colour in trace._COLOURS.values():
+        assert click.style("x", fg=colour) != "x"
+
+
+def test_dead_show_explains_the_code_of_a_failed_receipt() -> None:
+    record = dead(Kind.OUTBOUND, receipts={0: Receipts(sent=at(1), failed=at(2), failed_code=131026)})
+    sent, failed = show.as_dict(record, ())["receipts"]
+    assert (sent["kind"], sent["code"], sent["sentence"]) == ("sent", None, None)
+    assert (failed["kind"], failed["code"]) == ("failed", 131026)
+    assert failed["sentence"] == bootstrap.explain("meta", 131026, "failed")
+    assert failed["sentence"]

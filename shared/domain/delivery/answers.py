@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
+from enum import Enum, auto
 
 from shared.domain.guards import Elect
 from shared.domain.record import Delivery
@@ -13,14 +13,14 @@ LEASE_EXPIRED = "lease_expired"
 NOT_DEAD = "Only a dead letter can be discarded."
 
 
-class TaskResult(StrEnum):
+class TaskResult(Enum):
     """The result of a task, for its queue. The service maps it to an HTTP status."""
 
-    ACK = "ack"  # the task is finished: no retry
-    CONFLICT = "conflict"  # another attempt holds the record, or this one came too late: the queue retries
-    NACK = "nack"  # a dependency is down: the queue retries
-    REFUSED = "refused"  # the provider refused the message permanently: the queue retries once, and finds it final
-    REFUSED_ON_FAULT = "refused_on_fault"  # the same, but the provider answered as for a fault of its own
+    ACK = auto()  # the task is finished: no retry
+    CONFLICT = auto()  # another attempt holds the record, or this one came too late: the queue retries
+    NACK = auto()  # a dependency is down: the queue retries
+    REFUSED = auto()  # the provider refused the message permanently: the queue retries once, and finds it final
+    REFUSED_ON_FAULT = auto()  # the same, but the provider answered as for a fault of its own
 
 
 @dataclass(frozen=True, slots=True)
