@@ -48,7 +48,7 @@ def as_lines(shown: Sequence[Entry], total: int) -> Iterator[str]:
 def _row(entry: Entry) -> tuple[str, ...]:
     taps = [f"[{choice.id}]" for choice in simulator.choices(entry)]
     lost = [] if entry["answered"] else ["(response lost)"]
-    text = " ".join([*lost, simulator.words(entry), *taps]).strip()
+    text = " ".join([*lost, simulator.text_of(entry), *taps]).strip()
     at = str(entry["accepted_at"])[:19].replace("T", " ")
     to = str(entry["to"] or entry["recipient"])
     return at, terminal.plain(to), terminal.plain(str(entry["type"])), str(entry["key"] or "-"), terminal.plain(text)

@@ -39,7 +39,7 @@ def ledger(running: Running) -> Sequence[Entry]:
     return entries[::-1]
 
 
-def words(entry: Entry) -> str:
+def text_of(entry: Entry) -> str:
     """The text that a customer reads; for a message without text, what best identifies it."""
     body = _object(entry, "body")
     inner = body.get("body")

@@ -17,7 +17,7 @@ from shared import bootstrap
 from shared.domain.identity import message_event_id
 from shared.domain.record import Delivery
 from shared.logs import EVENTS
-from shared.operations.timeline.build import GONE, Came, Moment, Timeline, build, told_by_logs
+from shared.operations.timeline.build import GONE, Moment, ReceivedContent, Timeline, build, from_log_lines
 from shared.operations.timeline.logs import READ
 
 _COLOURS = {"dead": "red", "refused": "red", "handler_failed": "red", "receipt_failed": "red", "accepted": "green"}
@@ -84,7 +84,7 @@ def timeline_of(running: Running, records: Sequence[Delivery], log_lines: LogLin
 def from_logs(running: Running, id: str, log_lines: LogLines | None = None) -> Timeline | None:
     """The timeline of a message whose record has expired."""
     either = {id, *(message_event_id(sender.provider, sender.id, id) for sender in running.senders)}
-    return told_by_logs((log_lines or running.log_lines)(EVENTS.keys(), either), bootstrap.explain)
+    return from_log_lines((log_lines or running.log_lines)(EVENTS.keys(), either), bootstrap.explain)
 
 
 def as_dict(timeline: Timeline) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def as_text(timeline: Timeline) -> str:
     return "\n".join(lines)
 
 
-def _received(came: Came) -> str:
+def _received(came: ReceivedContent) -> str:
     """The received event, in the same form as the replies."""
     what = came.type if came.kind == "media" and came.type else came.kind
     of = f" of type {came.type}" if came.type and came.kind != "media" else ""

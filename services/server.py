@@ -63,8 +63,8 @@ class _Server(BaseApplication):
             "control_socket_disable": True,
             "forwarded_allow_ips": "",  # trust no client's header about the connection or the path
             "post_fork": _die_with_parent,
-            "post_worker_init": self._watch_for_the_end,
-            "worker_exit": self._say_goodbye,
+            "post_worker_init": self._handle_sigterm,
+            "worker_exit": self._log_stopping,
         }
         for name, value in settings.items():
             self.cfg.set(name, value)  # type: ignore[union-attr] # the base class makes it before it calls us
@@ -72,7 +72,7 @@ class _Server(BaseApplication):
     def load(self) -> flask.Flask:
         return self._make_app()
 
-    def _watch_for_the_end(self, worker: Any) -> None:
+    def _handle_sigterm(self, worker: Any) -> None:
         """On SIGTERM, first stop our own threads, then let gunicorn shut down."""
         then = signal.getsignal(signal.SIGTERM)
 
@@ -85,7 +85,7 @@ class _Server(BaseApplication):
         signal.siginterrupt(signal.SIGTERM, False)
         logs.event("started", stage=self._parts.config.service, pid=worker.pid)
 
-    def _say_goodbye(self, server: Any, worker: Any) -> None:  # noqa: ARG002 - gunicorn's signature
+    def _log_stopping(self, server: Any, worker: Any) -> None:  # noqa: ARG002 - gunicorn's signature
         logs.event("stopping", stage=self._parts.config.service, pid=worker.pid)
 
 

@@ -38,13 +38,13 @@ class Shutdown:
     """Whether this process is shutting down. The server's signal handler sets it once."""
 
     def __init__(self) -> None:
-        self._told = threading.Event()
+        self._begun = threading.Event()
 
     def begin(self) -> None:
-        self._told.set()
+        self._begun.set()
 
     def __call__(self) -> bool:
-        return self._told.is_set()
+        return self._begun.is_set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,19 +170,19 @@ def crash_points() -> tuple[str, ...]:
 
 def explain(provider: str, code: int, answer: str) -> str | None:
     """What a provider's error code means to an operator, given the verdict `answer`. None for an unknown code."""
-    channel = _to_read_by().get(provider)
+    channel = _reading_channels().get(provider)
     return channel.explain(code, answer) if channel else None
 
 
 def remark(record: Delivery) -> str | None:
     """What an operator must know of a stored event, as its provider's channel reads it; None if nothing."""
-    channel = _to_read_by().get(record.provider)
+    channel = _reading_channels().get(record.provider)
     return channel.remark(record) if channel else None
 
 
 def read_message(record: Delivery) -> Message | None:
     """The message in a stored event; None if the event is not a customer's message or cannot be read."""
-    channel = _to_read_by().get(record.provider)
+    channel = _reading_channels().get(record.provider)
     try:
         return channel.read(record) if channel else None
     except ItemUnparsable:
@@ -190,7 +190,7 @@ def read_message(record: Delivery) -> Message | None:
 
 
 @cache
-def _to_read_by() -> Channels:
+def _reading_channels() -> Channels:
     """All channels without secrets, for reading stored records."""
     return Channels.of(*(each.reading() for each in CHANNELS))
 

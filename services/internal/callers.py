@@ -45,7 +45,7 @@ class Callers:
         self._audience = config["INTERNAL_TASK_BASE_URL"]
         self._certificates = _Certificates(config["OIDC_CERTS_URL"])
         self._trusts_iam: bool = config["TRUST_CLOUD_RUN_IAM"]
-        self._told = _Once()
+        self._logged = _Once()
 
     def check_task(self, headers: Headers) -> None:
         """Raises Forbidden unless the caller is our queue, CertificatesUnavailable if that cannot be checked."""
@@ -80,7 +80,7 @@ class Callers:
         if not proven:
             raise Forbidden("another_identity")
         signature = "removed" if is_unsigned else "verified"
-        if self._told.first(caller, signature):
+        if self._logged.first(caller, signature):
             logs.event("caller_verified", caller=caller, signature=signature)
 
     def _signed_claims(self, token: str) -> Mapping[str, Any]:
@@ -128,13 +128,13 @@ class _Once:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._told: set[tuple[str, ...]] = set()
+        self._logged: set[tuple[str, ...]] = set()
 
     def first(self, *what: str) -> bool:
         """Whether this is the first time."""
         with self._lock:
-            is_first = what not in self._told
-            self._told.add(what)
+            is_first = what not in self._logged
+            self._logged.add(what)
             return is_first
 
 

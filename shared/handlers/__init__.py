@@ -45,7 +45,7 @@ class WrongKinds(ValueError):
     """@handles names an unknown kind of message. The sentence gives the wrong name and all kinds."""
 
 
-def _told(error: UnknownKind) -> str:
+def _sentence(error: UnknownKind) -> str:
     """The error's sentence. It repeats a wrong name as in the code; for another value it gives only the type."""
     wrong = ", ".join(
         json.dumps(name, ensure_ascii=False) if isinstance(name, str) else f"a {type(name).__name__}"
@@ -69,7 +69,7 @@ def handles(*kinds: str) -> Callable[[_Handle], _Handle]:
     try:
         named = kinds_named(kinds)
     except UnknownKind as error:
-        raise WrongKinds(_told(error)) from None
+        raise WrongKinds(_sentence(error)) from None
 
     def mark(handle: _Handle) -> _Handle:
         setattr(handle, KINDS_ATTRIBUTE, named)

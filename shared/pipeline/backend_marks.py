@@ -11,7 +11,7 @@ from shared.domain.record import Delivery
 from shared.domain.verdicts import BackendDown, HandlerFailed, HandlerVerdict
 from shared.pipeline.clock import Clock
 from shared.pipeline.ports import BackendUnavailable, DecideMarks, Store
-from shared.pipeline.sender_marks import log_outage, lost_at_worst
+from shared.pipeline.sender_marks import best_effort, log_outage
 
 CallOutcome = BackendAnswered | BackendFailed
 
@@ -56,7 +56,7 @@ class BackendMarks:
     def give_back(self, token: str) -> None:
         """Give the claim back, since the backend was not called."""
         now = self._clock.now()
-        with lost_at_worst():
+        with best_effort():
             self._change(lambda current: marks.given_back(current, token, now))
 
     def failed(
@@ -87,7 +87,7 @@ class BackendMarks:
 
     def change(self, decide: DecideMarks) -> None:
         """Update the mark after a call: a second write after the record's. If it is lost, the next call repeats it."""
-        with lost_at_worst():
+        with best_effort():
             self._change(decide)
 
     def _after(self, seen: Marks, outcome: CallOutcome, event: str, token: str, is_retry: bool = False) -> DecideMarks:

@@ -20,7 +20,7 @@ from shared.pipeline.ports import Channel, DecideMarks, Store
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
+class MarksUpdate:
     """What an attempt learned of its sender: its verdict, with the time until which others wait, and the change of the
     marks to write once the record is settled (None if they do not change).
     """
@@ -99,12 +99,12 @@ class SenderMarks:
         """
         now = self.clock.now()
         change = marks.answered_without_send if ended else marks.given_back
-        with lost_at_worst():
+        with best_effort():
             self._change(record, lambda current: change(current, token, now))
 
     def learned(
         self, record: Delivery, seen: Marks, verdict: SendVerdict, answered: bool, fingerprint: str, token: str
-    ) -> Learned:
+    ) -> MarksUpdate:
         """What an answer says of the sender, by the marks that the attempt saw. Writes nothing.
 
         The answer to a call (read, typing) proves nothing about sends: it closes no breaker and lifts no block.
@@ -120,9 +120,9 @@ class SenderMarks:
                 verdict = replace(verdict, until=after.down.until)
             case _:
                 pass
-        return Learned(verdict, None if after == seen else change)
+        return MarksUpdate(verdict, None if after == seen else change)
 
-    def keep(self, record: Delivery, learned: Learned) -> None:
+    def keep(self, record: Delivery, learned: MarksUpdate) -> None:
         """Write what was learned: a second write after the record's. If it is lost, the next answer repeats it."""
         match learned.verdict:
             case CredentialRefused(code):
@@ -134,7 +134,7 @@ class SenderMarks:
             case _:
                 pass
         if learned.change:
-            with lost_at_worst():
+            with best_effort():
                 self._change(record, learned.change)
 
     def _after_send(
@@ -161,7 +161,7 @@ def _id(record: Delivery) -> str:
 
 
 @contextmanager
-def lost_at_worst() -> Iterator[None]:
+def best_effort() -> Iterator[None]:
     """Guards a write of marks that follows a record's write. If the store is down, the next answer repeats it and a
     claim expires. The record's outcome is still logged and answered.
     """

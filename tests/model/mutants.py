@@ -485,8 +485,8 @@ OUTAGES = (
         "I5",
         "outage: provider down, racing sweep",
         SETTLE,
-        "waiting = schedule(reopen(put_off(record, verdict.label, code, now), State.PENDING), due_at, limits)",
-        "waiting = replace(reopen(put_off(record, verdict.label, code, now), State.PENDING), due_at=due_at)",
+        "waiting = schedule(reopen(postpone(record, verdict.label, code, now), State.PENDING), due_at, limits)",
+        "waiting = replace(reopen(postpone(record, verdict.label, code, now), State.PENDING), due_at=due_at)",
     ),
     _mutant(
         "no attempt is elected",

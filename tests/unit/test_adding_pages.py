@@ -156,7 +156,7 @@ def test_the_page_names_every_file_in_which_a_secret_of_a_provider_is_put_togeth
 def test_the_command_line_reads_with_every_channel_that_the_services_have(tmp_path: Path) -> None:
     given = {"SQLITE_PATH": str(tmp_path / "pombo.sqlite"), "HANDLER": "handlers.echo:handle"}
     internal, webhook = bootstrap.build_internal(given), bootstrap.build_webhook(given)
-    assert bootstrap._to_read_by().keys() == internal.process_outbound.channels.keys() == webhook.channels.keys()
+    assert bootstrap._reading_channels().keys() == internal.process_outbound.channels.keys() == webhook.channels.keys()
     assert {sender.provider for sender in internal.senders.tenants.senders()} == internal.senders.channels.keys()
 
 

@@ -78,7 +78,7 @@ def channels_of(tmp_path: Path) -> dict[str, Channels]:
         "outbound": internal.process_outbound.channels,
         "dispatch": internal.process_outbound.dispatch.channels,
         "senders": internal.senders.channels,
-        "read by": bootstrap._to_read_by(),
+        "read by": bootstrap._reading_channels(),
     }
 
 
@@ -89,10 +89,10 @@ def second(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def made(*_: object) -> AcmeChannel:
         return AcmeChannel("secret", "https://pombo.example.com", "http://127.0.0.1:9")
 
-    bootstrap._to_read_by.cache_clear()
+    bootstrap._reading_channels.cache_clear()
     monkeypatch.setattr(bootstrap, "CHANNELS", (*bootstrap.CHANNELS, bootstrap.ChannelMaker(made, made, made)))
     yield
-    bootstrap._to_read_by.cache_clear()
+    bootstrap._reading_channels.cache_clear()
 
 
 def test_both_services_and_the_command_line_have_the_channels_of_one_list(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_a_channel_has_no_more_secrets_than_its_user_needs(tmp_path: Path) -> No
     }
     of_webhook: Any = bootstrap.build_webhook(environment).channels["meta"]
     of_internal: Any = bootstrap.build_internal(environment).process_outbound.channels["meta"]
-    of_commands: Any = bootstrap._to_read_by()["meta"]
+    of_commands: Any = bootstrap._reading_channels()["meta"]
     assert [one._secrets for one in (of_webhook, of_internal, of_commands)] == [(b"app-secret",), (), ()]
     assert [one._verify_tokens for one in (of_webhook, of_internal, of_commands)] == [(b"verify-token",), (), ()]
     assert [list(one._credentials.values()) for one in (of_webhook, of_internal, of_commands)] == [

@@ -486,10 +486,10 @@ def test_event_waiting_a_day_for_its_backend_is_dead_without_an_attempt() -> Non
         if not isinstance(step.next, Run):
             break
         asked += 1
-        put_off = settle(step.next.record, MINE, BackendDown("503"), LIMITS, now, NO_JITTER).write
-        assert put_off is not None
-        assert put_off.due_at is not None
-        record, now = put_off, put_off.due_at
+        postpone = settle(step.next.record, MINE, BackendDown("503"), LIMITS, now, NO_JITTER).write
+        assert postpone is not None
+        assert postpone.due_at is not None
+        record, now = postpone, postpone.due_at
     assert step == Step(Answer(TaskResult.ACK, "dead"), step.write)
     assert step.write is not None
     assert (step.write.reason, step.write.attempt, asked > 250) == ("waited", 0, True)

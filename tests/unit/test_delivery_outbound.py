@@ -603,7 +603,7 @@ def given_back(word: str, code: int, moment: Any, throttled: bool = False) -> Ca
     }
 
 
-def put_off(before: Delivery, code: int | None, wait: float) -> Mapping[str, Any]:
+def postpone(before: Delivery, code: int | None, wait: float) -> Mapping[str, Any]:
     """By an outage: the same generation, no attempt spent."""
     return {
         **tried(before, "provider_down", code),
@@ -654,14 +654,14 @@ VERDICTS = (
         ProviderDown(2),
         ALL_MINE,
         Answer(TaskResult.NACK, "pending"),
-        lambda before: put_off(before, 2, 10 * 2**before.throttled),
+        lambda before: postpone(before, 2, 10 * 2**before.throttled),
     ),
     Settled(
         "ProviderDown, without a code",
         ProviderDown(),
         MINE_LAST,
         Answer(TaskResult.NACK, "pending"),
-        lambda b: put_off(b, None, 10),
+        lambda b: postpone(b, None, 10),
     ),
     Settled(
         "Retry, our backoff; attempts left",
@@ -773,14 +773,14 @@ CALL_VERDICTS = (
         Lost(outage=True),
         CALLED | CALLED_LAST,
         Answer(TaskResult.NACK, "pending"),
-        lambda before: put_off(before, None, 10 * 2**before.throttled),
+        lambda before: postpone(before, None, 10 * 2**before.throttled),
     ),
     Settled(
         "a call, an outage reported in a success: as ProviderDown",
         Lost(2, outage=True),
         CALLED,
         Answer(TaskResult.NACK, "pending"),
-        lambda before: put_off(before, 2, 10 * 2**before.throttled),
+        lambda before: postpone(before, 2, 10 * 2**before.throttled),
     ),
     Settled("a call, Lost; last attempt", Lost(1), CALLED_LAST, DEAD, dies("retry", 1, "attempts")),
     Settled(
@@ -925,7 +925,7 @@ def test_an_outage_is_waited_out_and_spends_no_attempt(
     """Due at the latest of: the breaker's end, 10 s doubling to 5 min (±20 %), Retry-After. The sweep follows."""
     before = leased(token=MINE, attempt=attempt, throttled=throttled)
     step = settle(before, MINE, verdict, LIMITS, NOW, jitter)
-    check(step, before, put_off(before, None, wait), nothing, Answer(TaskResult.NACK, "pending"))
+    check(step, before, postpone(before, None, wait), nothing, Answer(TaskResult.NACK, "pending"))
 
 
 def test_message_waiting_a_day_for_the_provider_is_dead_without_an_attempt() -> None:

@@ -233,7 +233,7 @@ def test_unknown_button_is_answered_with_the_existing_ones(sent: list[Options]) 
 )
 def test_message_shows_its_text_and_choices(body: Any, words: str) -> None:
     one = entry("wamid.1", body)
-    assert simulator.words(one) == words
+    assert simulator.text_of(one) == words
     if body is not BUTTONS:
         assert list(simulator.choices(one)) == []
 

@@ -15,7 +15,7 @@ from shared.domain.identity import DOCTOR_KEY, outbound_key
 from shared.domain.limits import Limits
 from shared.domain.record import Attempt, Delivery, Kind, Receipts, State
 from shared.domain.verdicts import HandlerVerdict, Released, SendVerdict
-from shared.operations.timeline.build import Timeline, build, shown, told_by_logs
+from shared.operations.timeline.build import Timeline, build, from_log_lines, shown
 from shared.operations.timeline.sentences import RECEIVED, waited
 from tests.support.builders import (
     DELIVERED,
@@ -1018,7 +1018,7 @@ def test_event_without_a_record_is_shown_from_the_logs() -> None:
         duplicate(20),
         waiting(30, None, event="outbound_failed", code=131047),
     ]
-    timeline = told_by_logs(lines, explain)
+    timeline = from_log_lines(lines, explain)
     assert timeline is not None
     assert (timeline.shown, timeline.correlation_id, timeline.replies) == ("gone", "correlation-1", ())
     assert [moment.sentence for moment in timeline.events] == [
@@ -1031,17 +1031,17 @@ def test_event_without_a_record_is_shown_from_the_logs() -> None:
 
 def test_a_code_in_the_log_is_explained_by_the_provider_that_the_line_names() -> None:
     lines = [waiting(30, None, event="outbound_failed", code=7, provider=name) for name in ("meta", "other")]
-    timeline = told_by_logs(lines[:1], lambda provider, code, _: f"{provider} said {code}.")
+    timeline = from_log_lines(lines[:1], lambda provider, code, _: f"{provider} said {code}.")
     assert timeline is not None
     assert timeline.events[0].sentence.endswith("it is a dead letter now. meta said 7. (code 7)")
-    timeline = told_by_logs(lines[1:], lambda provider, code, _: f"{provider} said {code}.")
+    timeline = from_log_lines(lines[1:], lambda provider, code, _: f"{provider} said {code}.")
     assert timeline is not None
     assert timeline.events[0].sentence.endswith("it is a dead letter now. other said 7. (code 7)")
 
 
 def test_code_is_explained_once_from_the_logs_alone() -> None:
     lines = [waiting(n, None, event=event, code=131047) for n, event in enumerate(("outbound_failed", "dead_lettered"))]
-    timeline = told_by_logs(lines, explain)
+    timeline = from_log_lines(lines, explain)
     assert timeline is not None
     meaning = explain("meta", 131047, "") or ""
     assert meaning
@@ -1050,7 +1050,7 @@ def test_code_is_explained_once_from_the_logs_alone() -> None:
 
 
 def test_empty_logs_without_a_record_give_no_timeline() -> None:
-    assert told_by_logs([]) is None
+    assert from_log_lines([]) is None
 
 
 def test_remark_follows_the_first_sentence_of_an_event_and_not_of_a_reply() -> None:

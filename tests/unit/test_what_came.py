@@ -14,14 +14,14 @@ from shared.domain.message_parts import ContactCard, Interactive, Location, Medi
 from shared.domain.messages import Message
 from shared.domain.record import Delivery, Kind, Receipts
 from shared.handlers import message
-from shared.operations.timeline.build import Came, build
+from shared.operations.timeline.build import ReceivedContent, build
 from tests.support.builders import at, dead, done
 from tests.unit.test_meta_parse import text_message
 
 EVENT = done(Kind.INBOUND, plan_size=0)
 
 
-def came(given: Message) -> Came | None:
+def came(given: Message) -> ReceivedContent | None:
     return build([EVENT], read=lambda _: given).came
 
 

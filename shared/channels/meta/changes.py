@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from shared.channels.meta.fields import identifier, mapping, moment, objects, phone, words
+from shared.channels.meta.fields import identifier, mapping, moment, objects, phone, text_value
 from shared.domain.events import (
     AccountBanned,
     AccountConnected,
@@ -114,14 +114,14 @@ def _account_update(account: str, value: Any) -> Iterator[StateChange]:
     if not isinstance(event, str):
         return
     if event in DISCONNECTING:
-        yield AccountDisconnected(account, event, words(mapping(value.get("disconnection_info")).get("reason")))
+        yield AccountDisconnected(account, event, text_value(mapping(value.get("disconnection_info")).get("reason")))
     elif event in CONNECTING:
         yield AccountConnected(account, event)
     elif event == "DISABLED_UPDATE":
         yield from _ban(account, objects(value.get("ban_info")))
     elif event == "ACCOUNT_RESTRICTION":
         for one in objects(value.get("restriction_info")):
-            if restriction := words(one.get("restriction_type")):
+            if restriction := text_value(one.get("restriction_type")):
                 yield AccountRestricted(account, restriction, _time(one.get("expiration")))
 
 
@@ -132,17 +132,17 @@ def _ban(account: str, infos: list[Mapping[str, Any]]) -> Iterator[StateChange]:
         if state == "REINSTATE":
             yield AccountReinstated(account)
         elif isinstance(state, str) and state in BAN_STATES:
-            yield AccountBanned(account, BAN_STATES[state], words(info.get("waba_ban_date")))
+            yield AccountBanned(account, BAN_STATES[state], text_value(info.get("waba_ban_date")))
 
 
 def _template_status(account: str, value: Any) -> Iterator[StateChange]:
     """The id of a template is a number here, unlike all other ids of Meta."""
     fields = mapping(value)
-    given, status = fields.get("message_template_id"), words(fields.get("event"))
+    given, status = fields.get("message_template_id"), text_value(fields.get("event"))
     template_id = str(given) if isinstance(given, int) and not isinstance(given, bool) else identifier(given)
     if template_id and status:
-        name, language = (words(fields.get(f"message_template_{part}")) for part in ("name", "language"))
-        reason = words(fields.get("reason"))
+        name, language = (text_value(fields.get(f"message_template_{part}")) for part in ("name", "language"))
+        reason = text_value(fields.get("reason"))
         yield TemplateStatusChanged(
             account, template_id, name, language, status, None if reason in (None, "NONE") else reason
         )
@@ -151,7 +151,7 @@ def _template_status(account: str, value: Any) -> Iterator[StateChange]:
 def _number_quality(account: str, value: Any) -> Iterator[StateChange]:
     """`max_daily_conversations_per_business` replaces `current_limit` since 2025."""
     fields = mapping(value)
-    event = words(fields.get("event"))
+    event = text_value(fields.get("event"))
     limit = fields.get("max_daily_conversations_per_business") or fields.get("current_limit")
     told = str(limit) if isinstance(limit, str | int) and not isinstance(limit, bool) else None
     if event or told:

@@ -32,7 +32,7 @@ def identifier(value: Any) -> str | None:
     return value if isinstance(value, str) and len(value) <= LONGEST_ID and value.strip() else None
 
 
-def words(value: Any) -> str | None:
+def text_value(value: Any) -> str | None:
     """A text; an empty one is absent."""
     return value if isinstance(value, str) and value else None
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from shared.channels.meta.codes import number
-from shared.channels.meta.fields import decimal, identifier, mapping, moment, objects, words
+from shared.channels.meta.fields import decimal, identifier, mapping, moment, objects, text_value
 from shared.domain.message_parts import (
     Button,
     ContactCard,
@@ -52,15 +52,15 @@ def _media(type_: str) -> Reader:
         media = Media(
             type_,
             id=identifier(file.get("id")),
-            mime_type=words(file.get("mime_type")),
-            sha256=words(file.get("sha256")),
-            filename=words(file.get("filename")),
+            mime_type=text_value(file.get("mime_type")),
+            sha256=text_value(file.get("sha256")),
+            filename=text_value(file.get("filename")),
             voice=file.get("voice") is True,
             animated=file.get("animated") is True,
-            url=words(file.get("url")),
+            url=text_value(file.get("url")),
         )
         there = media.id or media.url
-        return replace(bare, kind="media", text=words(file.get("caption")), media=media) if there else None
+        return replace(bare, kind="media", text=text_value(file.get("caption")), media=media) if there else None
 
     return read
 
@@ -80,7 +80,7 @@ def _location(bare: Message, item: Item) -> Message | None:
     latitude, longitude = decimal(place.get("latitude")), decimal(place.get("longitude"))
     if latitude is None or longitude is None:
         return None
-    rest = (words(place.get(name)) for name in ("name", "address", "url"))
+    rest = (text_value(place.get(name)) for name in ("name", "address", "url"))
     return replace(bare, kind="location", location=Location(latitude, longitude, *rest))
 
 
@@ -91,19 +91,19 @@ def _contacts(bare: Message, item: Item) -> Message | None:
 
 def _card(card: Item) -> ContactCard:
     name = mapping(card.get("name"))
-    parts = [part for key in ("first_name", "last_name") if (part := words(name.get(key)))]
+    parts = [part for key in ("first_name", "last_name") if (part := text_value(name.get(key)))]
     phones = [
-        Phone(words(one.get("phone")), words(one.get("wa_id")), words(one.get("type")))
+        Phone(text_value(one.get("phone")), text_value(one.get("wa_id")), text_value(one.get("type")))
         for one in objects(card.get("phones"))
     ]
     return ContactCard(
-        name=words(name.get("formatted_name")) or " ".join(parts) or None,
+        name=text_value(name.get("formatted_name")) or " ".join(parts) or None,
         phones=tuple(phones),
-        emails=tuple(email for one in objects(card.get("emails")) if (email := words(one.get("email")))),
-        company=words(mapping(card.get("org")).get("company")),
-        birthday=words(card.get("birthday")),
-        origin=words(card.get("origin")),
-        vcard=words(card.get("vcard")),
+        emails=tuple(email for one in objects(card.get("emails")) if (email := text_value(one.get("email")))),
+        company=text_value(mapping(card.get("org")).get("company")),
+        birthday=text_value(card.get("birthday")),
+        origin=text_value(card.get("origin")),
+        vcard=text_value(card.get("vcard")),
     )
 
 
@@ -118,26 +118,26 @@ def _interactive(bare: Message, item: Item) -> Message | None:
 
 
 def _choice(type_: str, answer: Item) -> Interactive | None:
-    id_, title = words(answer.get("id")), words(answer.get("title"))
-    chosen = Interactive(type_, id=id_, title=title, description=words(answer.get("description")))
+    id_, title = text_value(answer.get("id")), text_value(answer.get("title"))
+    chosen = Interactive(type_, id=id_, title=title, description=text_value(answer.get("description")))
     return chosen if id_ or title else None
 
 
 def _flow(type_: str, answer: Item) -> Interactive:
     """A completed form. Meta sends its object as a JSON string, which may be invalid through the flow's author."""
     given = answer.get("response_json")
-    text = bounded_json.dumps(given) if isinstance(given, dict) else words(given)
+    text = bounded_json.dumps(given) if isinstance(given, dict) else text_value(given)
     try:
         parsed = bounded_json.loads(text.encode()) if text else None
     except bounded_json.NotJson:
         parsed = None
     response = parsed if isinstance(parsed, dict) else None
-    return Interactive(type_, name=words(answer.get("name")), response_json=text, response=response)
+    return Interactive(type_, name=text_value(answer.get("name")), response_json=text, response=response)
 
 
 def _permission(type_: str, answer: Item) -> Interactive:
     expires_at = moment(answer.get("expiration_timestamp"))
-    return Interactive(type_, permission=words(answer.get("response")), expires_at=expires_at)
+    return Interactive(type_, permission=text_value(answer.get("response")), expires_at=expires_at)
 
 
 def _payment(type_: str, answer: Item) -> Interactive:
@@ -151,7 +151,7 @@ def _payment(type_: str, answer: Item) -> Interactive:
 
 def _button(bare: Message, item: Item) -> Message | None:
     button = mapping(item.get("button"))
-    payload, text = words(button.get("payload")), words(button.get("text"))
+    payload, text = text_value(button.get("payload")), text_value(button.get("text"))
     said = text or payload
     return replace(bare, kind="button", text=said, button=Button(payload, text)) if said else None
 
@@ -160,15 +160,19 @@ def _order(bare: Message, item: Item) -> Message | None:
     order = mapping(item.get("order"))
     items = tuple(
         OrderItem(
-            product_id=words(one.get("product_retailer_id")),
+            product_id=text_value(one.get("product_retailer_id")),
             quantity=decimal(one.get("quantity")),
             price=decimal(one.get("item_price")),
-            currency=words(one.get("currency")),
+            currency=text_value(one.get("currency")),
         )
         for one in objects(order.get("product_items"))
     )
-    catalog_id = words(order.get("catalog_id"))
-    return replace(bare, kind="order", text=words(order.get("text")), order=Order(catalog_id, items)) if items else None
+    catalog_id = text_value(order.get("catalog_id"))
+    return (
+        replace(bare, kind="order", text=text_value(order.get("text")), order=Order(catalog_id, items))
+        if items
+        else None
+    )
 
 
 def _reaction(bare: Message, item: Item) -> Message | None:
@@ -177,7 +181,7 @@ def _reaction(bare: Message, item: Item) -> Message | None:
     message_id = identifier(reaction.get("message_id"))
     if message_id is None:
         return None
-    return replace(bare, kind="reaction", reaction=Reaction(message_id, words(reaction.get("emoji"))))
+    return replace(bare, kind="reaction", reaction=Reaction(message_id, text_value(reaction.get("emoji"))))
 
 
 def _system(bare: Message, item: Item) -> Message | None:
@@ -185,12 +189,12 @@ def _system(bare: Message, item: Item) -> Message | None:
     if not system:
         return None
     told = System(
-        type=words(system.get("type")),
-        body=words(system.get("body")),
-        wa_id=words(system.get("wa_id")) or words(system.get("new_wa_id")),  # its name before 2022
-        user_id=words(system.get("user_id")),
-        previous_user_id=words(system.get("previous_user_id")),
-        parent_user_id=words(system.get("parent_user_id")),
+        type=text_value(system.get("type")),
+        body=text_value(system.get("body")),
+        wa_id=text_value(system.get("wa_id")) or text_value(system.get("new_wa_id")),  # its name before 2022
+        user_id=text_value(system.get("user_id")),
+        previous_user_id=text_value(system.get("previous_user_id")),
+        parent_user_id=text_value(system.get("parent_user_id")),
     )
     return replace(bare, kind="system", system=told)
 
@@ -206,7 +210,7 @@ def _edit(bare: Message, item: Item) -> Message | None:
     type_ = message.get("type")
     content = None
     if isinstance(type_, str) and type_ in EDITABLE:
-        caption = words(mapping(message.get(type_)).get("caption"))
+        caption = text_value(mapping(message.get(type_)).get("caption"))
         content = READERS[type_](bare, message) or replace(bare, text=caption)
     return replace(content or bare, kind="edit", original_id=original_id)
 
@@ -219,9 +223,9 @@ def _revoke(bare: Message, item: Item) -> Message | None:
 def _unsupported(bare: Message, type_: str, item: Item) -> Message:
     """Meta reports that it cannot pass it on (131051; 131060 beside the phone's app), or Pombo cannot read it."""
     error = next(iter(objects(item.get("errors"))), {})
-    of_meta = words(mapping(item.get(UNSUPPORTED)).get("type"))
+    of_meta = text_value(mapping(item.get(UNSUPPORTED)).get("type"))
     what = of_meta if type_ == UNSUPPORTED else type_
-    said = Unsupported(what, number(error.get("code")), words(error.get("title")))
+    said = Unsupported(what, number(error.get("code")), text_value(error.get("title")))
     return replace(bare, kind=UNSUPPORTED, unsupported=said)
 
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from shared.channels.meta.fields import LONGEST_ID, identifier, mapping, moment, phone, words
+from shared.channels.meta.fields import LONGEST_ID, identifier, mapping, moment, phone, text_value
 from shared.channels.meta.kinds import UNSUPPORTED, with_content
 from shared.domain.errors import ItemUnparsable
 from shared.domain.message_parts import Product, Referral, Unsupported
@@ -72,7 +72,7 @@ def _named(unsupported: Unsupported, item: Mapping[str, Any]) -> str:
     return f"type {' '.join(types) or 'unknown'}{code}"
 
 
-def person(item: Mapping[str, Any], contact: Mapping[str, Any]) -> Contact | None:
+def contact_of(item: Mapping[str, Any], contact: Mapping[str, Any]) -> Contact | None:
     """Who sent this item. `contact` is their entry in contacts[], or empty.
 
     A system message may name its customer only in the part that reports a change of ids.
@@ -88,14 +88,16 @@ def person(item: Mapping[str, Any], contact: Mapping[str, Any]) -> Contact | Non
     name = profile.get("name")
     if stable is None:
         return None
-    return Contact(stable, number, user_id, name if isinstance(name, str) else None, words(profile.get("username")))
+    return Contact(
+        stable, number, user_id, name if isinstance(name, str) else None, text_value(profile.get("username"))
+    )
 
 
 def _message(kept: Mapping[str, Any], record: Delivery) -> Message:
     item = mapping(kept.get("item"))
     sender = identifier(kept.get("phone_number_id"))
     message_id, type_ = identifier(item.get("id")), identifier(item.get("type"))
-    contact = person(item, mapping(kept.get("contact")))
+    contact = contact_of(item, mapping(kept.get("contact")))
     if not (sender and message_id and type_ and contact):
         raise ItemUnparsable
     context = mapping(item.get("context"))
@@ -121,14 +123,14 @@ def _message(kept: Mapping[str, Any], record: Delivery) -> Message:
 def _referral(referral: Mapping[str, Any]) -> Referral | None:
     if not referral:
         return None
-    welcome = words(mapping(referral.get("welcome_message")).get("text"))
-    return Referral(**{name: words(referral.get(name)) for name in REFERRAL}, welcome_text=welcome)
+    welcome = text_value(mapping(referral.get("welcome_message")).get("text"))
+    return Referral(**{name: text_value(referral.get(name)) for name in REFERRAL}, welcome_text=welcome)
 
 
 def _product(product: Mapping[str, Any]) -> Product | None:
     if not product:
         return None
-    return Product(words(product.get("catalog_id")), words(product.get("product_retailer_id")))
+    return Product(text_value(product.get("catalog_id")), text_value(product.get("product_retailer_id")))
 
 
 def _group(value: Any) -> str | None:

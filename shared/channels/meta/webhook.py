@@ -13,7 +13,7 @@ from typing import Any
 from shared.channels.meta.changes import ACCOUNT_FIELDS, OTHER_FIELDS, STATE_FIELDS, account_of
 from shared.channels.meta.codes import concerns_sender, number
 from shared.channels.meta.fields import identifier, mapping, moment, phone, without_variant
-from shared.channels.meta.messages import person
+from shared.channels.meta.messages import contact_of
 from shared.domain.events import Change, Event, MessageReceived, Parsed, ReceiptReceived, Unparsable
 from shared.domain.identity import canonical_json, parse_echo, stable_hash
 from shared.domain.record import ReceiptKind
@@ -165,9 +165,9 @@ class _Contacts:
         by_user_id = {key: c for c in contacts if (key := identifier(c.get("user_id")))}
         numbered = [(number, c) for c in contacts if (number := phone(c.get("wa_id")))]
         named = {phone(mapping(item).get("from")) for item in messages}
-        by_line = _what_all_say((without_variant(number), c) for number, c in numbered if number not in named)
+        by_line = _unambiguous((without_variant(number), c) for number, c in numbered if number not in named)
         only = contacts[0] if len(contacts) == len(messages) == 1 else {}
-        return cls(by_user_id, _what_all_say(numbered), by_line, only)
+        return cls(by_user_id, _unambiguous(numbered), by_line, only)
 
     def of_item(self, item: Mapping[str, Any]) -> Mapping[str, Any]:
         """The entry of the item's sender: one that shares an id with it. A guess could answer another customer. Only if
@@ -186,7 +186,7 @@ class _Contacts:
         return self.by_line.get(without_variant(number), {})
 
 
-def _what_all_say(contacts: Iterable[tuple[str, Mapping[str, Any]]]) -> Mapping[str, Mapping[str, Any]]:
+def _unambiguous(contacts: Iterable[tuple[str, Mapping[str, Any]]]) -> Mapping[str, Mapping[str, Any]]:
     """The entries by their keys. If several share a key, only the fields that agree: they may be two customers."""
     found: dict[str, Mapping[str, Any]] = {}
     for key, contact in contacts:
@@ -233,7 +233,7 @@ def _message(item: Any, around: _ValueContext) -> Event:
     payload = {"field": MESSAGES, "item": item, "contact": contact, "phone_number_id": around.sender}
     if around.own_number and without_variant(_digits(fields.get("from"))) == without_variant(around.own_number):
         payload["echo"] = True  # the business wrote it, so a handler would answer its own message
-    who = person(fields, contact)
+    who = contact_of(fields, contact)
     if around.sender and message_id and kind and who and bounded_json.size(payload) <= RAW_PAYLOAD_BYTES:
         return MessageReceived(PROVIDER, around.sender, message_id, who.id, payload)
     del payload["field"]

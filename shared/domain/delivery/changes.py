@@ -40,7 +40,7 @@ def give_back(record: Delivery, word: str, code: int | None, now: datetime, thro
     return replace(log_attempt(record, word, now, code=code), attempt=record.attempt - 1, throttled=throttled)
 
 
-def put_off(record: Delivery, word: str, code: int | None, now: datetime) -> Delivery:
+def postpone(record: Delivery, word: str, code: int | None, now: datetime) -> Delivery:
     """As `give_back`, and count it as one more in a row, so that the wait grows."""
     return give_back(record, word, code, now, throttled=record.throttled + 1)
 

@@ -20,7 +20,7 @@ from shared.domain.delivery.changes import (
     give_back,
     log_attempt,
     log_error,
-    put_off,
+    postpone,
     release,
     reopen,
     reschedule,
@@ -100,7 +100,7 @@ def _settle_inbound(record: Delivery, verdict: Verdict, limits: Limits, now: dat
                 return write(end(failed, State.DEAD, limits, now, reason="error"))
             return reschedule(failed, now + waits.before_retry(record.attempt, limits.waits, jitter), limits)
         case BackendDown(error, until, retry_after):
-            waiting = log_error(put_off(record, verdict.label, None, now), error, Origin())
+            waiting = log_error(postpone(record, verdict.label, None, now), error, Origin())
             return reschedule(
                 waiting, waits.after_outage(record.throttled, until, retry_after, limits.waits, now, jitter), limits
             )
@@ -191,7 +191,7 @@ def _settle_not_accepted(record: Delivery, verdict: Verdict, limits: Limits, now
             return release(record, State.IN_DOUBT if resend else State.PENDING)
         case ProviderDown(code, retry_after, until):
             due_at = waits.after_outage(record.throttled, until, retry_after, limits.waits, now, jitter)
-            waiting = schedule(reopen(put_off(record, verdict.label, code, now), State.PENDING), due_at, limits)
+            waiting = schedule(reopen(postpone(record, verdict.label, code, now), State.PENDING), due_at, limits)
             return Step(Answer(TaskResult.NACK, waiting.state), write=waiting)
         case Retry(code):
             tried = replace(log_attempt(record, verdict.label, now, code=code), throttled=0)
@@ -200,7 +200,7 @@ def _settle_not_accepted(record: Delivery, verdict: Verdict, limits: Limits, now
             wait = max(waits.before_retry(record.attempt, limits.waits, jitter), waits.asked_for(verdict, limits.waits))
             return reschedule(tried, now + wait, limits)
         case Limited(code=code):
-            waiting = put_off(record, verdict.label, code, now)
+            waiting = postpone(record, verdict.label, code, now)
             wait = waits.before_limited(verdict, waiting.throttled, limits.waits, jitter)
             return reschedule(waiting, now + wait, limits)
         case CredentialRefused(code):

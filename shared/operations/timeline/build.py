@@ -16,7 +16,7 @@ from shared.operations.timeline import sentences as say
 from shared.operations.timeline.records import Moment, Try
 from shared.operations.timeline.sentences import Explain, Remark
 
-__all__ = ["Came", "Moment", "Reply", "Timeline", "build", "shown", "told_by_logs", "tried"]
+__all__ = ["Moment", "ReceivedContent", "Reply", "Timeline", "build", "from_log_lines", "shown", "tried"]
 
 GONE = "gone"
 """Shown if the record no longer exists."""
@@ -34,7 +34,7 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class Came:
+class ReceivedContent:
     """What a customer sent. `type` is the provider's type if the kind has several, such as image for `media`."""
 
     kind: str
@@ -53,7 +53,7 @@ class Timeline:
     replies: tuple[Reply, ...]
     settled: bool
     """Whether Pombo will do nothing more on its own. Receipts may still arrive."""
-    came: Came | None = None
+    came: ReceivedContent | None = None
     has_event: bool = True
     """Whether there is an event that `replies` answer. Otherwise they answer none, or their event was deleted."""
 
@@ -117,7 +117,7 @@ def build(
             _reply(record, logs.waits_for(lines, record)) for record in records if record.kind is Kind.OUTBOUND
         ),
         settled=all(record.final for record in records),
-        came=_came(message) if message else None,
+        came=_received_content(message) if message else None,
         has_event=first.kind is Kind.INBOUND,
     )
 
@@ -128,7 +128,7 @@ def tried(record: Delivery, explain: Explain = _unexplained) -> Iterator[tuple[T
         yield one, timeline_records.sentence_of_try(record, one, explain)
 
 
-def told_by_logs(log_lines: Iterable[Mapping[str, Any]], explain: Explain = _unexplained) -> Timeline | None:
+def from_log_lines(log_lines: Iterable[Mapping[str, Any]], explain: Explain = _unexplained) -> Timeline | None:
     """The timeline from the logs alone, for a message whose record was deleted; None if they have nothing."""
     lines = logs.read(log_lines)
     if not lines:
@@ -183,9 +183,9 @@ def _reply(record: Delivery, waits_for: str) -> Reply:
     return Reply(record.key, str(record.payload.get("type", "")), _text(record.payload.get("content")), word, why)
 
 
-def _came(message: Message) -> Came:
+def _received_content(message: Message) -> ReceivedContent:
     part = message.media or message.interactive or message.system or message.unsupported
-    return Came(message.kind, part.type if part else None, _words(message))
+    return ReceivedContent(message.kind, part.type if part else None, _words(message))
 
 
 def _words(message: Message) -> str | None:
