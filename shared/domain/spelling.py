@@ -4,8 +4,6 @@
 def is_nearly(written: str, meant: str) -> bool:
     """Whether they are equal, or differ in one letter (wrong, missing or extra) or in two swapped letters."""
     shorter, longer = sorted((written, meant), key=len)
-    if len(longer) > len(shorter) + 1:
-        return False
     if len(longer) > len(shorter):
         return any(longer[:place] + longer[place + 1 :] == shorter for place in range(len(longer)))
     wrong = [place for place, letter in enumerate(written) if letter != meant[place]]

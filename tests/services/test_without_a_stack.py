@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from cli.commands import pombo
 from cli.doctor.command import NO_STACK
+from cli.ids import NOTHING_KNOWN
 from cli.running import describe, find
 from shared.domain.record import Delivery
 from tests.support.dead_desk import Desk, tried
@@ -53,6 +54,13 @@ def test_trace_reads_the_file_and_the_log(left: Left) -> None:
     events = json.loads(result.stdout)["events"]
     assert [one["what"] for one in events][-1] == "receipt_read"
     assert "(enqueued 1)" in " ".join(one["sentence"] for one in events), "which the log alone knows"
+
+
+@pytest.mark.parametrize("command", [["trace"], ["dead", "show"]], ids=" ".join)
+def test_unknown_id_is_refused_with_the_ids_there_are(left: Left, command: list[str]) -> None:
+    result = left.run(*command, "f" * 40)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.endswith(f": {NOTHING_KNOWN}\n")
 
 
 def test_dead_letters_are_listed_and_shown(left: Left) -> None:

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from shared.domain.delivery.lease import lease
 from shared.domain.delivery.settle import settle
-from shared.domain.errors import TaskInvalid, UnknownState
+from shared.domain.errors import TaskInvalid, TokenCheck, UnknownState
 from shared.domain.guards import Go
 from shared.domain.limits import Limits
 from shared.domain.record import Kind, Task
-from shared.domain.tasks import next_hop, own_task, parse_task, reply_task, task_body
+from shared.domain.tasks import CHECK_BODY, next_hop, own_task, parse_task, reply_task, task_body
 from shared.domain.verdicts import Replied
 from tests.support.builders import NOW, at, pending
 
@@ -199,3 +199,19 @@ def test_the_task_of_a_reply_is_the_own_task_of_its_record() -> None:
         own_task(one) for one in plan
     ]
     assert [time for _, time in map(own_task, plan)] == [NOW, at(0.3)]
+
+
+# ---- the check of the token
+
+
+def test_body_of_a_token_check_carries_a_version_and_no_task() -> None:
+    assert CHECK_BODY == {"v": 2, "check": True}
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_token_check_is_told_from_an_invalid_task(kind: Kind) -> None:
+    with pytest.raises(TokenCheck, match="carries no task"):
+        parse_task(kind, {"v": 2, "check": True})
+    with pytest.raises(TaskInvalid) as other:
+        parse_task(kind, {"v": 2, "check": False})
+    assert not isinstance(other.value, TokenCheck)

@@ -113,3 +113,7 @@ def test_dead_show_explains_the_code_of_a_failed_receipt() -> None:
     assert (failed["kind"], failed["code"]) == ("failed", 131026)
     assert failed["sentence"] == bootstrap.explain("meta", 131026, "failed")
     assert failed["sentence"]
+
+
+def test_times_of_a_timeline_are_utc_with_milliseconds() -> None:
+    assert trace.stamp(at(1.5)) == "2026-03-01T12:00:01.500Z"
