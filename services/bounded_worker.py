@@ -68,7 +68,7 @@ class BoundedWorker(ThreadWorker):
         return goes_on
 
     def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:  # noqa: ARG002 - gunicorn's
-        """Answer a request that never reached the app. gunicorn would repeat it in its response and its log."""
+        """Answer a request that never reached the app. gunicorn would copy it into its response and its log."""
         ours = isinstance(exc, InvalidResponseHeader | InvalidResponseHeaderName)
         if isinstance(exc, ParseException) and not ours:
             status = STATUS.get(type(exc), HTTPStatus.BAD_REQUEST)
@@ -116,7 +116,9 @@ class _BoundedSocket:
             raise BrokenPipeError(errno.EPIPE, "the client does not read the response") from None
 
     def hang_up(self) -> None:
-        """Close after the client has closed, or after 2 s: unread bytes from it would make it lose the response."""
+        """Wait for the client to close, at most 2 s, then close: with unread input, closing resets the connection and
+        the client could lose the response.
+        """
         util.close_graceful(self._sock)  # type: ignore[no-untyped-call]
 
     def setblocking(self, flag: bool) -> None:

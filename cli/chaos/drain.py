@@ -73,7 +73,7 @@ class DrainWatch:
         self._hurried = 0.0
 
     def look(self) -> OpenWork:
-        """Count what is open now. Failed webhooks are redelivered soon."""
+        """Count the open work. It also has the simulator redeliver failed webhooks, at most once per HURRY_EVERY."""
         if time.monotonic() - self._hurried > HURRY_EVERY:
             self.control.post("webhooks", {})
             self._hurried = time.monotonic()

@@ -17,7 +17,7 @@ KILLS, INTERRUPTED, IN_DOUBT, TWICE = 20, 200, 50, 100
 
 
 def is_short(messages: int) -> bool:
-    """Whether chance alone is not enough for a run of this length, but a run of this length can prove something."""
+    """Whether a run is long enough to prove something, but too short for random faults alone to be enough."""
     return LEAST <= messages < LONG
 
 
@@ -35,7 +35,7 @@ class Need:
 
 
 def share(number: int, messages: int) -> int:
-    """What a run of this many messages must reach if a whole run must reach `number`."""
+    """The part of a full run's target `number` that a run of this many messages must reach."""
     return math.ceil(number * min(1.0, messages / WHOLE))
 
 

@@ -46,11 +46,11 @@ class Disruption:
 @dataclass(frozen=True, slots=True)
 class FaultRates:
     """How often faults are injected. `kill_every`: the mean time between two kills of one process; `fault_every`
-    likewise. `lease`: the lease of an outbound message. `doubt`: how long a doubt lasts. `server`: the store has a
-    server, which keeps its data if `keeps`. `owed_every`: the time between two faults that the proof of a short run
-    needs, which chance might leave out; 0: chance alone decides. `loses_tasks`: the queue loses tasks, which only a
-    sweep repairs. `outage`: how long an outage of WhatsApp lasts; the first begins in the first half of `length`, the
-    length of the run; 0: no outage.
+    likewise. `lease`: the lease of an outbound message. `doubt`: how long a doubt lasts. `server`: the store runs as
+    a server; `keeps`: it keeps its data through a kill. `owed_every`: in a short run, chance may leave out a fault that
+    the run needs, so such faults are forced at this interval; 0: no forced faults. `loses_tasks`: the queue loses
+    tasks, which only a sweep repairs. `outage`: how long an outage of WhatsApp lasts; the first begins in the first
+    half of `length`, the length of the run; 0: no outage.
     """
 
     kill_every: float

@@ -97,7 +97,7 @@ def _directory(store: str, data_dir: Path | None) -> Path:
 
 
 def again(run_settings: RunSettings) -> str:
-    """The command that repeats the run."""
+    """The command line that reproduces this run."""
     order = run_settings.order
     words = (
         f"{invocation.program()} chaos",

@@ -133,8 +133,8 @@ def judge_reply(
 def is_by_policy(found: Sequence[LedgerEntry], record: Delivery, evidence: Evidence, rules: Rules) -> bool:
     """Whether the policy allowed the second send: one resend after a doubt that no receipt ended in time.
 
-    The record loses its doubt_until when the doubt ends, so the log has to tell when the doubt began. Its line is
-    written just after the record: the doubt ends a moment earlier than computed here, but never after the second send.
+    The record loses its doubt_until when the doubt ends, so the end is computed from the log line of its beginning.
+    That line is written just after the record, so the computed end is slightly late, but never after the second send.
     """
     if rules.policy is not DoubtPolicy.RESEND or len(found) != 2 or not record.doubts:
         return False

@@ -1,6 +1,7 @@
 """Replay the dead letters that the plan did not ask for, by the code of `pombo dead replay`.
 
-Only those of which no copy can have arrived. Messages in doubt are left to an operator, and planned ones stay dead.
+It replays only letters that cannot have reached the customer. It leaves messages in doubt to an operator, and letters
+that the plan expects stay dead.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""A pump: takes up one queue's due tasks as fast as the queue's limits allow, and has an attempt made of each.
+"""The dispatcher of one queue: it starts an attempt for each due task, as fast as the queue's limits allow.
 
 One thread per queue, so that no queue waits for another. The file is the only list of tasks: a pump asks its index for
 due tasks, so a tick costs what it delivers and not what is waiting, and nothing has to be loaded after a kill.

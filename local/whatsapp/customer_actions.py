@@ -1,4 +1,4 @@
-"""An inbound order: a test's request that a customer writes to the business. It says which messages, in which POSTs."""
+"""An inbound request: what a test asks the simulator to send as a customer: which messages, in which POSTs."""
 
 import time
 from collections.abc import Mapping

@@ -78,7 +78,7 @@ class GraphPort:
 
 
 def down(fault: Fault) -> Response:
-    """Meta's answer when it accepts nothing from any caller: as certain as a connection that never opens."""
+    """Meta's answer while it is down: like a refused connection, it proves that Meta did not accept the message."""
     error = GraphError(PROVIDER_DOWN, "The service is temporarily down.", 503)
     return replace(json_answer(error.http_status, error.document()), headers=_retry_after(fault))
 

@@ -23,8 +23,8 @@ class ReceiptStep:
 def plan(kind: str, delays: Sequence[float], take: Callable[[str, bool], Fault | None]) -> list[ReceiptStep]:
     """The receipts of one message of this kind; a reaction only gets `sent`.
 
-    `take(type, named)` takes a fault: first one that matches the message and changes all its receipts, then, for each
-    receipt, one whose match names that receipt as its type.
+    `take(type, named)` returns a matching fault and uses it up. It is called once for the message (that fault changes
+    all its receipts), then for each kind of receipt, for faults that name this kind as their type.
     """
     kinds = KINDS[:1] if kind == "reaction" else KINDS
     steps = _changed([ReceiptStep(name, delay) for name, delay in zip(kinds, delays, strict=False)], take(kind, False))

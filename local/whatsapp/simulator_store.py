@@ -65,7 +65,7 @@ class SimulatorStore:
             self._db.execute("INSERT INTO calls (entry) VALUES (?)", (json.dumps(call),))
 
     def remember(self, ids: Iterable[str]) -> None:
-        """These messages exist: they were received, or will be. Clearing the ledger keeps them."""
+        """Record these message ids as known. Clearing the ledger keeps them."""
         with self._db:
             self._remember(ids)
 

@@ -131,7 +131,7 @@ class _Once:
         self._logged: set[tuple[str, ...]] = set()
 
     def first(self, *what: str) -> bool:
-        """Whether this is the first time."""
+        """Whether these values have not been logged yet; from now on they have."""
         with self._lock:
             is_first = what not in self._logged
             self._logged.add(what)

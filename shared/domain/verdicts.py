@@ -203,7 +203,7 @@ class Unobtainable:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """Put back before the effect began: shutdown, or too late to begin. `resend`: the lease was taken out of doubt."""
+    """Put back before the effect began: shutdown, or too late to begin. `resend`: it was leased out of a doubt."""
 
     resend: bool = False
     label: ClassVar[str] = "released"

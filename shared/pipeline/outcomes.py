@@ -17,8 +17,8 @@ def outcome_of(call: Callable[..., R], *given: object) -> R | Exception:
 
 
 def faults_in(outcomes: Iterable[object]) -> list[Exception]:
-    """What went wrong. Raises an outage: nothing more begins. An outage takes precedence over an event's own fault,
-    since it may end by itself.
+    """The exceptions among the outcomes. Raises one that is retryable (an outage) instead: it may end by itself, so the
+    caller must retry.
     """
     faults = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
     for fault in faults:

@@ -25,7 +25,9 @@ class Created:
 
 @dataclass(frozen=True, slots=True)
 class Exists:
-    """The record exists already, perhaps from this same call: never a reason to drop an event. None: unknown state."""
+    """The record exists already, perhaps written by an earlier try of this same call: never a reason to drop an event.
+    None if this version cannot read it.
+    """
 
     record: Delivery | None
 

@@ -47,8 +47,8 @@ OwnerOf = Callable[[str, str, bool], str]
 
 
 def is_of_account(event: Delivery) -> bool:
-    """Whether an event has an account in place of its sender: news, or what should have been news. A message never
-    does, even if its channel stores an account with it.
+    """Whether the event's `sender` is an account: true for the changes of an account, readable or not; never for a
+    message, even if its channel stores an account with it.
     """
     if "item" in event.payload:
         return False

@@ -45,7 +45,7 @@ FENCE = (
         "\n",
     ),
     Mutant(
-        "the attempt number is the fence, and is given back",
+        "the attempt number, which a release decrements, is the fencing token",
         "I4",
         "reply: released, own write refused",
         (
@@ -59,7 +59,7 @@ FENCE = (
         ),
     ),
     _mutant(
-        "any live lease is taken for one's own",
+        "an attempt mistakes any live lease for its own",
         "I4",
         "reply: killed, answer lost",
         LEASE,
@@ -92,7 +92,7 @@ FENCE = (
 
 DURABLE = (
     _mutant(
-        "marker, then drop: what is stored already needs no task",
+        "a redelivered event never gets its missing task",
         "I1",
         "event: two webhooks at once, killed twice, own write refused",
         CREATE,
@@ -137,7 +137,7 @@ LOST = (
         "return step.answer",
     ),
     _mutant(
-        "an event that is done has its tasks, it is thought",
+        "a done event does not ensure its replies' tasks",
         "I2",
         "plan: two replies, killed",
         LEASE,
@@ -149,7 +149,7 @@ LOST = (
     if record.final:""",
     ),
     _mutant(
-        "a plan of one's own that was told refused is not followed up",
+        "a committed plan that was reported refused gets no tasks",
         "I2",
         "plan: killed, own write refused",
         SETTLE,
@@ -209,7 +209,7 @@ LOST = (
         "follows: Next = Hop(record, until)",
     ),
     _mutant(
-        "what waits is parked without a task",
+        "a waiting record gets no next task",
         "I2",
         "order: two replies, two workers",
         LEASE,
@@ -217,7 +217,7 @@ LOST = (
         'return Step(Answer(TaskResult.ACK, "waiting"))',
     ),
     _mutant(
-        "a provider that refused as a whole is answered 200",
+        "a task is answered 200 although the provider is down",
         "I2",
         "reply: our backoff, provider down, killed",
         SETTLE,
@@ -233,7 +233,7 @@ LOST = (
         "moved = replace(moved, due_at=now)",
     ),
     _mutant(
-        "a late refusal is put on the credential that is in use now",
+        "a late refusal of an old credential counts against the current one",
         "I2",
         "reply: credential refused and replaced, killed",
         OUTBOUND,
@@ -241,7 +241,7 @@ LOST = (
         "senders.learned(leased, seen, verdict, answered, senders.channel.fingerprint(record.sender), token)",
     ),
     _mutant(
-        "what is dead expires",
+        "a dead record expires",
         "I2",
         "replay: expired, discarded",
         CHANGES,
@@ -280,7 +280,7 @@ TWICE = (
         "\n",
     ),
     _mutant(
-        "hold resends too",
+        "the policy hold resends too",
         "I3",
         "reply: a slow answer is kept",
         LEASE,
@@ -302,7 +302,7 @@ TWICE = (
     _mutant(
         "a receipt settles nothing but a doubt",
         "I3",
-        "resend: put off once more",
+        "resend: rescheduled once more",
         LEASE,
         """
     if record.current_receipts.any:
@@ -333,7 +333,7 @@ THROWN_AWAY = (
             until =""",
     ),
     _mutant(
-        "settle is taken from leased alone",
+        "settle is accepted only from leased",
         "I2",
         "reply: a slow answer is kept",
         SETTLE,
@@ -341,9 +341,9 @@ THROWN_AWAY = (
         "if record.state is not State.LEASED:",
     ),
     _mutant(
-        "dead over a receipt of the round",
+        "a record dies although a receipt of its round exists",
         "I2",
-        "resend: refused for good over a receipt",
+        "resend: permanently refused after a receipt",
         CHANGES,
         """
     if record.current_receipts.any:
@@ -374,7 +374,7 @@ REPLAYS = (
         "return self.receipts.get(self.round) or self.receipts.get(0, Receipts())",
     ),
     _mutant(
-        "no replay asks for --may-double",
+        "replay never requires --may-double",
         "I3",
         "replay: resent, one copy failed",
         OPERATOR,
@@ -382,7 +382,7 @@ REPLAYS = (
         "if False:",
     ),
     _mutant(
-        "a replay asks for --may-double only where no receipt came",
+        "replay requires --may-double only without a receipt",
         "I3",
         "replay: resent, one copy failed",
         OPERATOR,
@@ -475,7 +475,7 @@ OUTAGES = (
     _mutant(
         "an outage spends an attempt",
         "I10",
-        "outage: provider down again and again",
+        "outage: provider down repeatedly",
         CHANGES,
         "return give_back(record, word, code, now, throttled=record.throttled + 1)",
         "return replace(log_attempt(record, word, now, code=code), throttled=record.throttled + 1)",
@@ -491,7 +491,7 @@ OUTAGES = (
     _mutant(
         "no attempt is elected",
         "guards",
-        "outage: provider down again and again",
+        "outage: provider down repeatedly",
         GUARDS,
         "return Elect(frozenset(name for name, _ in claims), claims[0][1], unclear) if claims else Go()",
         "return Go()",
@@ -539,7 +539,7 @@ OUTAGES = (
     _mutant(
         "a probe that fails leaves the claim",
         "O4",
-        "outage: provider down again and again",
+        "outage: provider down repeatedly",
         MARKS,
         "wait=wait, claim=None)",
         "wait=wait)",
@@ -561,15 +561,15 @@ OUTAGES = (
         "until = None",
     ),
     _mutant(
-        "a backend that takes nothing costs an attempt",
+        "a backend that refuses every call costs an attempt",
         "I10",
-        "backend: takes nothing again and again",
+        "backend: refuses every call, repeatedly",
         BACKEND,
         "if failure.took and current.down is None:",
         "if current.down is None:",
     ),
     _mutant(
-        "the mark of one event holds back all",
+        "the mark of one event delays all events",
         "O7",
         "backend: two events, one fails",
         MARKS,
@@ -587,7 +587,7 @@ OUTAGES = (
     _mutant(
         "an event is sent to a backend that is down",
         "guards",
-        "backend: takes nothing again and again",
+        "backend: refuses every call, repeatedly",
         INBOUND,
         "return self.backend.guard(seen, record)",
         "return Go()",

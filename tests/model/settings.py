@@ -89,8 +89,16 @@ QUICK: Sequence[Setting] = (
     _resend(
         "resend: receipts late, three answers lost", 1_481, {M.ANSWER_LOST: 3}, receipts=LATE, workers=1, attempts=3
     ),
-    _resend("resend: refused for good over a receipt", 470, {M.ANSWER_LOST: 1, M.REFUSED: 1}, receipts=LATE, workers=1),
-    _resend("resend: put off once more", 1_678, {M.ANSWER_LOST: 1, M.RETRY: 1}, receipts=LATE, workers=1, attempts=3),
+    _resend(
+        "resend: permanently refused after a receipt",
+        470,
+        {M.ANSWER_LOST: 1, M.REFUSED: 1},
+        receipts=LATE,
+        workers=1,
+    ),
+    _resend(
+        "resend: rescheduled once more", 1_678, {M.ANSWER_LOST: 1, M.RETRY: 1}, receipts=LATE, workers=1, attempts=3
+    ),
     _resend(
         "resend: a guard is false for now", 1_722, {M.ANSWER_LOST: 1, M.BLOCKED_ELSEWHERE: 1}, receipts=LATE, workers=1
     ),
@@ -144,7 +152,7 @@ QUICK: Sequence[Setting] = (
         receipts=LATE,
         workers=1,
     ),
-    _reply("outage: provider down again and again", 651, {M.PROVIDER_DOWN: 4}, workers=1, attempts=1),
+    _reply("outage: provider down repeatedly", 651, {M.PROVIDER_DOWN: 4}, workers=1, attempts=1),
     _reply("outage: two workers", 5_604, {M.PROVIDER_DOWN: 1}, attempts=1, receipts=NEVER, hops=0),
     _reply("outage: provider down, killed", 1_430, {M.PROVIDER_DOWN: 2, M.CRASH: 1}, workers=1),
     _reply(
@@ -209,7 +217,7 @@ QUICK: Sequence[Setting] = (
         blocking=True,
     ),
     _reply("credential: access denied, then granted, killed", 4_090, {M.ACCESS_DENIED: 2, M.CRASH: 1}, workers=1),
-    _event("backend: takes nothing again and again", 444, {M.BACKEND_DOWN: 3}, backend=BACKEND, workers=1, attempts=1),
+    _event("backend: refuses every call, repeatedly", 444, {M.BACKEND_DOWN: 3}, backend=BACKEND, workers=1, attempts=1),
     _event(
         "backend: does not answer, takes nothing, killed",
         3_617,
@@ -222,7 +230,7 @@ QUICK: Sequence[Setting] = (
         "backend: two events, one fails", 2_246, {M.BACKEND_DOWN: 2}, backend=BACKEND, events=2, workers=1, attempts=1
     ),
     _event(
-        "backend: takes nothing, give_up_at passes, replayed",
+        "backend: refuses every call, give_up_at passes, replayed",
         841,
         {M.BACKEND_DOWN: 2, M.GIVE_UP: 1, M.REPLAY: 1},
         backend=BACKEND,
@@ -239,7 +247,7 @@ QUICK: Sequence[Setting] = (
         hops=0,
     ),
     _event(
-        "backend: takes nothing, own write refused, shutdown",
+        "backend: refuses every call, own write refused, shutdown",
         3_494,
         {M.BACKEND_DOWN: 2, M.AMBIGUOUS: 1, M.SHUTDOWN: 1},
         backend=BACKEND,
@@ -501,7 +509,7 @@ SLOW: Sequence[Setting] = (
         most_tasks=3,
     ),
     _event(
-        "backend: takes nothing twice, two workers",
+        "backend: refuses every call twice, two workers",
         13_821,
         {M.BACKEND_DOWN: 2},
         backend=BACKEND,

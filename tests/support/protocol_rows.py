@@ -139,7 +139,7 @@ CONDITIONS: Mapping[str, Callable[[Situation], bool]] = {
     # of the record
     "my token": lambda it: it.there.token == MINE,
     "another token": lambda it: it.there.token != MINE,
-    "taken out of doubt": lambda it: it.there.doubt_until is not None,
+    "leased out of a doubt": lambda it: it.there.doubt_until is not None,
     "a message": lambda it: not _is_call(it.there),
     "a receipt of this round": lambda it: _any(_receipts(it.there)),
     "no attempts left": lambda it: it.there.attempt >= it.limits.max_attempts,
@@ -161,7 +161,7 @@ CONDITIONS: Mapping[str, Callable[[Situation], bool]] = {
     "a guard ends it: window closed": lambda it: it.guard == Never("window"),
     "the provider is not marked as down": lambda it: not getattr(it.guard, "unclear", False),
     # of the verdict
-    "the lease was taken out of doubt": lambda it: isinstance(it.verdict, Released) and it.verdict.resend,
+    "it was leased out of a doubt": lambda it: isinstance(it.verdict, Released) and it.verdict.resend,
     "the provider answered 5xx": lambda it: isinstance(it.verdict, Refused) and it.verdict.on_fault,
     "another provider id than is stored": lambda it: (
         getattr(it.verdict, "provider_id", None) not in (None, it.there.provider_id)

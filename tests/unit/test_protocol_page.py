@@ -470,7 +470,7 @@ ERRORS: dict[str, tuple[Exception, ...]] = {
     "the certificates that prove a caller cannot be fetched": (CertificatesUnavailable(),),
     "the signature, or the internal token, is missing or wrong": (SignatureInvalid(), Forbidden()),
     "the body is not a task": (TaskInvalid("The request is not a valid task."),),
-    "the record or the task is of a newer version, or no channel here is of the record's provider": (
+    "a newer version wrote the record or the task, or this process has no channel for the record's provider": (
         UnknownState(),
         _raised(lambda: Channels.of().require("a provider of another deployment")),
     ),

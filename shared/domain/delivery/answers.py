@@ -59,7 +59,7 @@ class Hop:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The lease is taken: do the work. `resend`: it was taken out of doubt."""
+    """The lease is taken: do the work. `resend`: it was leased out of a doubt."""
 
     record: Delivery
     resend: bool = False

@@ -108,7 +108,7 @@ def log_attempt(
 
 
 def log_error(record: Delivery, error: str, origin: Origin) -> Delivery:
-    """Store why the last attempt failed: in full until the next failure, shortened as long as the attempt is kept."""
+    """Store why the last attempt failed: in full in `last_error`, shortened in the attempt's entry of the log."""
     *earlier, last = record.attempts_log
     room = ERROR_KEPT - sum(len(part or "") for part in (origin.type, origin.place, origin.function))
     short = error if len(error) <= room else error[: max(0, room - 1)] + "…"

@@ -29,7 +29,7 @@ def create(
     """A new record: pending, or final from the start if `refused` is unparsable, unknown_sender or invalid; `error` is
     the sentence for it.
 
-    It expires MESSAGE_MAX_AGE after its first attempt is due, so a message scheduled for next week is not too old then.
+    It is given up MESSAGE_MAX_AGE after its first attempt is due, so that a message for next week is not too old then.
     """
     first_due = due_at or now
     record = Delivery(
