@@ -88,7 +88,7 @@ class ProcessInbound:
         if not isinstance(step.next, Run):
             if elected:
                 self.backend.give_back(token)
-            self._log_arrival(step, task)
+            self._log_arrival(step)
             return self.dispatch(step, task)
         return self._run(step.next.record, seen, elected, task, token, began)
 
@@ -204,11 +204,11 @@ class ProcessInbound:
         invalid = {index: reply.sentence for index, reply in enumerate(replies) if isinstance(reply, InvalidReply)}
         return Replied(payloads, message.contact.id, invalid)
 
-    def _log_arrival(self, step: Step, task: Task) -> None:
+    def _log_arrival(self, step: Step) -> None:
         """Log a task that found nothing to run: waiting leaves no other trace."""
         match step.answer.state:
             case "gone":
-                logs.event("task_gone", severity="WARNING", inbound_event_id=task.key)
+                logs.event("task_gone", severity="WARNING")
             case "waiting" if isinstance(step.next, Hop):
                 logs.event(
                     "inbound_waiting",

@@ -55,7 +55,10 @@ TARGETS = (
             "shared/tenants/*.py",
         ),
         ("tests/unit", *SERVICES_IN_PROCESS),
-        (("shared/bootstrap.py", STACK),),
+        (
+            ("shared/bootstrap.py", STACK),
+            ("shared/operations/dead_letters.py", ("tests/services/test_dead_letters_decided.py",)),
+        ),
     ),
     Target("stores and queues", ("shared/stores/**/*.py", "shared/queues/*.py"), ("tests/contract",)),
     Target(

@@ -5,8 +5,9 @@ from typing import Any
 
 import grpc
 import pytest
+from google.api_core.exceptions import DeadlineExceeded
 
-from shared.net.grpc_client import OPTIONS, GrpcClient
+from shared.net.grpc_client import FIRST_TRY, OPTIONS, GrpcClient
 
 
 class Made:
@@ -70,3 +71,30 @@ def test_a_connection_to_an_emulator_goes_past_a_proxy(monkeypatch: pytest.Monke
     GrpcClient(made.load, "127.0.0.1:9").get()
     assert made.options == [[*OPTIONS, ("grpc.enable_http_proxy", 0)]]
     assert made.clients == ["transport over 127.0.0.1:9"]
+
+
+# ---- the timeout of each try
+
+
+def test_first_call_of_a_process_has_all_of_the_patience() -> None:
+    given: list[float] = []
+    client: GrpcClient[object] = GrpcClient(Made().load, None)
+    client.call(lambda _, seconds: given.append(seconds), client.patience())
+    client.call(lambda _, seconds: given.append(seconds), client.patience())
+    assert given[0] > FIRST_TRY
+    assert given[1] == FIRST_TRY, "the service answers quickly"
+
+
+def test_second_try_after_a_timeout_has_the_rest_of_the_patience() -> None:
+    given: list[float] = []
+    client: GrpcClient[object] = GrpcClient(Made().load, None)
+    client.call(lambda _, seconds: given.append(seconds), client.patience())
+
+    def work(_: object, seconds: float) -> None:
+        given.append(seconds)
+        if len(given) == 2:
+            raise DeadlineExceeded("no answer")
+
+    client.call(work, client.patience())
+    assert given[1] == FIRST_TRY
+    assert given[2] > FIRST_TRY

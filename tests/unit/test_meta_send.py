@@ -290,6 +290,12 @@ def test_a_2xx_without_a_readable_error_is_accepted(
         assert meta.send(delivery(), ECHO) == message_id
 
 
+def test_300_is_not_an_acceptance(server: Server) -> None:
+    server.reply = answer(300, {"messages": [{"id": "wamid.a"}]})
+    with closing(channel(server.url)) as meta, pytest.raises(SendError):
+        meta.send(delivery(), ECHO)
+
+
 @pytest.mark.parametrize("status", [200, 202])
 @pytest.mark.parametrize(
     ("code", "error"),

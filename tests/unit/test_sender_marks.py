@@ -742,3 +742,20 @@ def test_worker_killed_before_marks_are_stored_has_settled_its_message(world: Wo
         world.process(record)
     after = world.read(record)
     assert (after.state, after.attempt, after.generation) == (State.PENDING, 0, 1)
+
+
+def test_duration_of_a_send_is_logged_in_milliseconds(world: World) -> None:
+    world.channel.during = lambda _: world.clock.go(2.5)
+    world.process(world.add("a"))
+    (line,) = world.lines("outbound_sent")
+    assert line["duration_ms"] == 2500.0
+
+
+def test_failed_probe_without_a_mark_left_waits_for_the_length_of_a_claim(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mark is gone: another attempt closed the breaker meanwhile."""
+    monkeypatch.setattr(SenderMarks, "_change", lambda *_: Marks())
+    _, guard = world.senders._probe_failed(world.add("a"), Marks(down=Outage(NOW)), ProviderDown(2), "token")
+    assert isinstance(guard, Wait)
+    assert guard.until == NOW + LIMITS.waits.claimed

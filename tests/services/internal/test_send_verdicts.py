@@ -285,6 +285,17 @@ def test_receipt_during_a_send_whose_answer_is_lost_settles_it(service: Service,
     assert len(provider.requests) == 1
 
 
+def test_send_of_a_message_that_a_receipt_settled_is_logged_as_sent(
+    service: Service, provider: parts.Provider, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Also without an id in the answer, when there is nothing left to write."""
+    record = service.put(a_reply())
+    provider.answers.append((200, b"{}"))
+    provider.during = lambda _: note(service, record)
+    assert service.arrive(record) == (200, {"state": "done"})
+    assert said(capfd, "outbound_sent")["status"] == "success"
+
+
 @pytest.mark.parametrize(
     "answer", [error(131026), error(999999, 400, is_transient=True)], ids=["refused", "the last attempt"]
 )
