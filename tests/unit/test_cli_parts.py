@@ -2,6 +2,7 @@
 
 import sys
 from datetime import timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +10,7 @@ import click
 import pytest
 
 from cli import ids
+from cli.dead import decision_context
 from cli.progress import EVERY_SECONDS, Counting
 from services.webhook import main
 from shared.config.parsers import spell
@@ -66,3 +68,9 @@ def test_counter_shows_nothing_before_its_first_interval(
 
 def test_rest_of_an_oversized_body_is_read_up_to_what_cloud_run_accepts() -> None:
     assert main.DRAINED_AT_MOST == 33_554_432
+
+
+def test_log_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    described: Any = SimpleNamespace(is_local=True, logs=tmp_path)
+    with pytest.raises(click.ClickException, match=rf"^Cannot write the log {tmp_path}: Is a directory\.$"):
+        decision_context._log_beside(described)
