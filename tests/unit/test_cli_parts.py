@@ -1,5 +1,6 @@
 """Small parts of the command line and of the settings, without a stack."""
 
+import re
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -8,8 +9,10 @@ from typing import Any
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from cli import ids
+from cli.commands import pombo
 from cli.dead import decision_context
 from cli.progress import EVERY_SECONDS, Counting
 from services.webhook import main
@@ -74,3 +77,8 @@ def test_log_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     described: Any = SimpleNamespace(is_local=True, logs=tmp_path)
     with pytest.raises(click.ClickException, match=rf"^Cannot write the log {tmp_path}: Is a directory\.$"):
         decision_context._log_beside(described)
+
+
+def test_help_of_the_filters_names_their_values() -> None:
+    shown = CliRunner().invoke(pombo, ["dead", "list", "--help"]).output
+    assert re.search(r"--error ERROR\b", shown)
