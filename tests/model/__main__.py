@@ -2,8 +2,8 @@
 
 python -m tests.model                                            what there is to explore, and to plant
 python -m tests.model "resend: receipts in time"                 explore it
-python -m tests.model --mutant "hold resends too"                plant a mistake, explore the setting that shows it
-python -m tests.model --mutant "hold resends too" "reply: killed, answer lost"
+python -m tests.model --mutant "the policy hold resends too"     plant a mistake, explore the setting that shows it
+python -m tests.model --mutant "the policy hold resends too" "reply: killed, answer lost"
 """
 
 import argparse

@@ -63,7 +63,7 @@ def test_program_reports_that_a_setting_holds() -> None:
 
 
 def test_program_reports_a_broken_invariant_step_by_step_with_the_final_state() -> None:
-    ended = program("--mutant", "hold resends too")
+    ended = program("--mutant", "the policy hold resends too")
     assert ended.returncode == 1
     first, *steps = ended.stdout.splitlines()
     assert "I3: reply 1 is leased out of a doubt that is not over" in first
