@@ -195,7 +195,7 @@ def test_messages_of_a_blocked_number_are_shown_as_waiting(
     make_stack: Callable[..., Stack], contacts: Callable[[], str]
 ) -> None:
     first, later = contacts(), contacts()
-    with make_stack() as stack:
+    with make_stack(TIME_SCALE="1") as stack:  # or the wait may be over before it is read
         stack.fault("send", "error", code=368, match={"to": first})
         refused = stack.say(first, "hello")
         said = wait_for(stack, refused, "blocked")
@@ -210,7 +210,7 @@ def test_messages_with_a_refused_token_are_shown_as_waiting(
     make_stack: Callable[..., Stack], contacts: Callable[[], str]
 ) -> None:
     first, later = contacts(), contacts()
-    with make_stack() as stack:
+    with make_stack(TIME_SCALE="1") as stack:  # or the wait may be over before it is read
         stack.fault("send", "error", code=190, match={"to": first})
         refused = stack.say(first, "hello")
         assert "reconnect the number" in wait_for(stack, refused, "credential_refused", "Next attempt at")
