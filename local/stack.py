@@ -211,7 +211,7 @@ class Stack:
             threading.Thread(target=self._sweep, name="pombo-scheduler", daemon=True).start()
 
     def _wait_store(self) -> None:
-        """Wait until the store's server can be used, whoever started it."""
+        """Wait until the store's server can be used, also one that the stack did not start."""
         if self._program is None:
             return
         what, setting = self._program.what, self._program.setting

@@ -43,7 +43,7 @@ SHOWN_ABOVE = "Its timeline is shown above."
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How a run ended. `tasks_left` None: unknown. `early`: when an operator stopped it, None if nobody did."""
+    """How a run ended. `tasks_left` None: unknown. `early`: when an operator stopped it, None if it ran to its end."""
 
     seconds: float
     sent: int

@@ -105,7 +105,8 @@ def deploy(service: SourceService) -> str:
         folder.mkdir()
         put_together(service, folder)
         tag = f"source-{hash_of(folder)}"
-        built, running = _built(service, tag), service.running()
+        running = service.running()
+        built = _built(service, running, tag)
         if built and built == running.image_of(running.serving) and running.follows_the_latest and not running.has_tags:
             return f"{service.name} serves this source already."
         if built:
@@ -121,7 +122,7 @@ def deploy(service: SourceService) -> str:
     return f"{service.name} serves {serves.partition('@')[2][:19] or serves}."
 
 
-def _built(service: SourceService, tag: str) -> str | None:
+def _built(service: SourceService, running: CloudRunService, tag: str) -> str | None:
     """The image of this very source, if the service has run it. (Where the registry does not say, it is built again.)
 
     pombo-build may push, and so move the tag to a foreign image: the tag alone is not trusted.
@@ -132,7 +133,7 @@ def _built(service: SourceService, tag: str) -> str | None:
         return None
     versions = [it["version"].rpartition("/")[2] for it in tags if it["tag"].rpartition("/")[2] == tag]
     image = f"{service.image}@{versions[0]}" if versions else ""
-    return image if image and service.running().has_run(image) else None
+    return image if image and running.has_run(image) else None
 
 
 def _build(service: SourceService, folder: Path) -> None:

@@ -25,7 +25,7 @@ from local.tasks.task_calls import TaskCalls
 from local.tasks.task_table import TaskTable
 
 PATIENCE = 1.0
-"""Seconds that calls and attempts under way have left to end when the emulator is told to stop."""
+"""Seconds that calls and attempts in flight may still take when the emulator is stopped."""
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -42,4 +42,4 @@ class Log:
                 self._stream.write(line)
                 self._stream.flush()
             except (OSError, ValueError):
-                return  # nobody reads the log any more; tasks are still delivered
+                return  # the reader of the log is gone; tasks are still delivered
