@@ -15,12 +15,13 @@ from local.faults import FaultBook
 from local.tasks.attempt import Attempts
 from local.tasks.database import CannotOpen, Database
 from local.tasks.dispatcher import Dispatcher
+from local.tasks.front import CannotListen
 from local.tasks.http_target import HttpTarget
 from local.tasks.log import Log
 from local.tasks.oidc import TokenMinter
 from local.tasks.queue_calls import QueueCalls
 from local.tasks.queue_table import QueueTable
-from local.tasks.server import CannotListen, Server, start_server
+from local.tasks.server import Server
 from local.tasks.task_calls import TaskCalls
 from local.tasks.task_table import TaskTable
 
@@ -40,9 +41,9 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(str(error))
     stop.wait()
     log.write("stopping")
-    calls_ended = server.stop(PATIENCE)
+    wait_for_calls = server.stop(PATIENCE)
     dispatcher.stop(PATIENCE)
-    calls_ended.wait()
+    wait_for_calls()
     # Attempts still under way may take half an hour. Their tasks are in the file and are delivered after a restart.
     os._exit(0)
 
@@ -59,8 +60,8 @@ def start(data_dir: Path, port: int, scale: float, log: Log) -> tuple[Server, Di
     dispatcher = Dispatcher(queues, tasks, attempts, time.time)
     queue_calls = QueueCalls(queues, tasks, dispatcher, log, time.time)
     task_calls = TaskCalls(queues, tasks, dispatcher, faults, time.time)
-    server, address = start_server({**queue_calls.methods(), **task_calls.methods()}, port)
-    log.write("started", address=address, interrupted=interrupted)
+    server = Server({**queue_calls.methods(), **task_calls.methods()}, port)
+    log.write("started", address=server.address, interrupted=interrupted)
     dispatcher.start()
     return server, dispatcher
 

@@ -1,7 +1,7 @@
 """The calls on queues, as in the CloudTasks reference: one method per call, request in, response out."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from google.cloud import tasks_v2 as v2
@@ -9,7 +9,7 @@ from google.cloud import tasks_v2 as v2
 from local.tasks import names, paging, queue_config
 from local.tasks.dispatcher import Dispatcher
 from local.tasks.log import Log
-from local.tasks.protobuf import Empty, ProtoMessage, Queue, set_moment
+from local.tasks.protobuf import Empty, Methods, ProtoMessage, Queue, set_moment
 from local.tasks.queue_table import QueueTable
 from local.tasks.refusals import CallRefused, invalid, not_imitated
 from local.tasks.task_table import TaskTable
@@ -27,7 +27,7 @@ class QueueCalls:
     clock: Callable[[], float]
     _changing: threading.Lock = field(default_factory=threading.Lock)  # a change reads the queue and writes it back
 
-    def methods(self) -> Mapping[str, tuple[ProtoMessage, Callable[[ProtoMessage], ProtoMessage]]]:
+    def methods(self) -> Methods:
         return {
             "CreateQueue": (v2.CreateQueueRequest.pb(), self.create),
             "GetQueue": (v2.GetQueueRequest.pb(), self.get),

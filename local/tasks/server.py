@@ -1,44 +1,72 @@
-"""The server: takes the calls of google.cloud.tasks.v2.CloudTasks over gRPC, on loopback only.
+"""The server: takes the calls of google.cloud.tasks.v2.CloudTasks over gRPC and REST, on one port of loopback only.
 
 google-cloud-tasks ships no servicer, so the methods are registered by name, with the message types of its own stubs.
 gRPC itself answers UNIMPLEMENTED for any other method.
 """
 
-from collections.abc import Callable, Mapping
+import secrets
+import sys
+import tempfile
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import grpc
 
-from local.tasks.protobuf import ProtoMessage
+from local.tasks.front import Front
+from local.tasks.protobuf import Methods, ProtoMessage
 from local.tasks.refusals import CallRefused
+from local.tasks.rest import RestApi
 
 SERVICE = "google.cloud.tasks.v2.CloudTasks"
 _grpc: Any = grpc  # has no types
-Server = Any
 
 CALLS_AT_ONCE = 16
 """Threads that answer calls. A call is a millisecond of work; more threads would only wait for the interpreter."""
 
-Methods = Mapping[str, tuple[ProtoMessage, Callable[[ProtoMessage], ProtoMessage]]]
+
+class Server:
+    """Both protocols on a port; port 0 takes a free one. Raises CannotListen."""
+
+    def __init__(self, methods: Methods, port: int) -> None:
+        self._front = Front(port)
+        self.address = self._front.address
+        self._grpc = _grpc.server(ThreadPoolExecutor(CALLS_AT_ONCE))
+        handlers = {name: _handler(request, answer) for name, (request, answer) in methods.items()}
+        self._grpc.add_generic_rpc_handlers((_grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        address, path = _private_address()
+        self._grpc.add_insecure_port(address)
+        self._grpc.start()
+        self._front.open(path, RestApi(methods).answer)
+
+    def stop(self, patience: float) -> Callable[[], None]:
+        """Refuse calls; returns what waits for those under way, for `patience` seconds from now at most."""
+        until = time.monotonic() + patience
+        self._front.stop()
+        ended = self._grpc.stop(patience)
+
+        def wait() -> None:
+            ended.wait()
+            self._front.wait(until)
+
+        return wait
 
 
-class CannotListen(Exception):
-    """The port is in use."""
+def _private_address() -> tuple[str, str]:
+    """Where gRPC's server listens, in its words and in the socket's.
 
-
-def start_server(methods: Methods, port: int) -> tuple[Server, str]:
-    """A running server and its address; port 0 takes a free one."""
-    # Without so_reuseport=0 a second emulator would share the port and get every other connection.
-    server = _grpc.server(ThreadPoolExecutor(CALLS_AT_ONCE), options=[("grpc.so_reuseport", 0)])
-    handlers = {name: _handler(request, answer) for name, (request, answer) in methods.items()}
-    server.add_generic_rpc_handlers((_grpc.method_handlers_generic_handler(SERVICE, handlers),))
-    try:
-        bound = server.add_insecure_port(f"127.0.0.1:{port}")
-    except RuntimeError as error:
-        raise CannotListen(f"Cannot listen on 127.0.0.1:{port}; is another program using it?") from error
-    server.start()
-    return server, f"127.0.0.1:{bound}"
+    On Linux it is an abstract name: no file stays after a kill, and no path is too long. A TCP port would be one that
+    another process of the stack may have chosen.
+    """
+    if sys.platform == "linux":
+        name = f"pombo-tasks-{secrets.token_hex(8)}"
+        address, path = f"unix-abstract:{name}", f"\0{name}"
+    else:
+        path = str(Path(tempfile.mkdtemp(prefix="pombo-tasks-")) / "grpc")
+        address = f"unix:{path}"
+    return address, path
 
 
 def _handler(request: ProtoMessage, answer: Callable[[ProtoMessage], ProtoMessage]) -> Any:

@@ -1,6 +1,6 @@
 """The calls on tasks, as in the CloudTasks reference: one method per call, request in, response out."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from google.cloud import tasks_v2 as v2
@@ -9,7 +9,7 @@ from local.faults import FaultBook
 from local.tasks import names, new_task, paging
 from local.tasks.attempt import take_fault
 from local.tasks.dispatcher import Dispatcher
-from local.tasks.protobuf import Empty, ProtoMessage, View, seconds, task_message
+from local.tasks.protobuf import Empty, Methods, ProtoMessage, View, seconds, task_message
 from local.tasks.queue_table import QueueTable
 from local.tasks.refusals import NameUsed, invalid
 from local.tasks.task_table import StoredTask, TaskTable
@@ -28,7 +28,7 @@ class TaskCalls:
     faults: FaultBook
     clock: Callable[[], float]
 
-    def methods(self) -> Mapping[str, tuple[ProtoMessage, Callable[[ProtoMessage], ProtoMessage]]]:
+    def methods(self) -> Methods:
         return {
             "CreateTask": (v2.CreateTaskRequest.pb(), self.create),
             "GetTask": (v2.GetTaskRequest.pb(), self.get),

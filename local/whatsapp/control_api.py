@@ -14,8 +14,8 @@
     GET    /control/oidc-certs  the certificates that the tasks emulator wrote
 
 An invalid request is answered 400 with one sentence. There is no password: it listens on loopback only, and refuses a
-web page's requests with 403 (origin_check.py). It is served on a separate port, which stays open, and on Graph's, which
-a fault may close.
+web page's requests with 403 (local/origin_check.py). It is served on a separate port, which stays open, and on Graph's,
+which a fault may close.
 """
 
 import json

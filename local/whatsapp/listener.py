@@ -6,8 +6,8 @@ While it is closed its number stays taken: neither a request for a free port nor
 import asyncio
 import socket
 
+from local.origin_check import refusal
 from local.whatsapp.http_transport import HEAD_LIMIT, Handle, Request, Response, converse, json_answer
-from local.whatsapp.origin_check import refusal
 
 LOOPBACK = "127.0.0.1"
 BACKLOG = 1024

@@ -2,13 +2,12 @@
 
 import http.client
 import json
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from local.whatsapp.origin_check import refusal
+from local.origin_check import refusal
 from tests.support.tasks_harness import Emulator
 from tests.support.whatsapp_harness import CUSTOMER, SENDER, TOKEN, Simulator, message, running
 
@@ -125,20 +124,18 @@ def test_a_browser_leaves_out_the_port_that_is_its_default() -> None:
 
 
 @pytest.mark.parametrize("host", ["attacker.example", "127.0.0.1:{port}"])
-def test_the_tasks_emulator_answers_no_http_that_a_page_could_speak(host: str, tmp_path: Path) -> None:
-    """A page speaks HTTP/1.1, or HTTP/2 with TLS; the emulator speaks neither."""
+@pytest.mark.parametrize("path", ["/v2/{queue}:purge", "/google.cloud.tasks.v2.CloudTasks/PurgeQueue"])
+def test_tasks_emulator_refuses_a_page_and_purges_nothing(host: str, path: str, tmp_path: Path) -> None:
+    """A page speaks HTTP/1.1, or HTTP/2 with TLS: never the HTTP/2 without TLS that gRPC uses here."""
     with Emulator(tmp_path) as emulator:
         queue = emulator.paused_queue()
-        body = b'{"queue":{"name":"%s"}}' % queue.encode()
-        head = (
-            f"POST /google.cloud.tasks.v2.CloudTasks/PurgeQueue HTTP/1.1\r\nHost: {host.format(port=emulator.port)}\r\n"
-        )
-        head += "Origin: http://attacker.example\r\nContent-Type: application/grpc\r\n"
         task = emulator.create(queue)
-        with socket.create_connection(("127.0.0.1", emulator.port), timeout=10) as page:
-            page.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-            answer = b""
-            while piece := page.recv(4096):
-                answer += piece
-        assert not answer.startswith(b"HTTP/1.1 2")
+        headers = {"Host": host.format(port=emulator.port), "Origin": "http://attacker.example"}
+        connection = http.client.HTTPConnection("127.0.0.1", emulator.port, timeout=10)
+        connection.request("POST", path.format(queue=queue), b"{}", {**headers, "Content-Type": "text/plain"})
+        answer = connection.getresponse()
+        error = json.loads(answer.read())["error"]
+        connection.close()
+        assert (answer.status, error["status"]) == (403, "PERMISSION_DENIED")
+        assert error["message"] in (FOREIGN_HOST.format(port=emulator.port), FOREIGN_ORIGIN)
         assert not emulator.is_gone(task.name)
