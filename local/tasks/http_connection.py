@@ -75,10 +75,10 @@ class HttpConnection:
         if not self._received:
             self._receive(time.monotonic() + IDLE_SECONDS)
         until = time.monotonic() + REQUEST_SECONDS
-        while (end := self._received.find(b"\r\n\r\n")) < 0:
-            if len(self._received) > HEAD_LIMIT:
-                raise Refused(431, f"The head of a request has at most {HEAD_LIMIT} bytes.")
+        while (end := self._received.find(b"\r\n\r\n")) < 0 and len(self._received) <= HEAD_LIMIT:
             self._receive(until)
+        if not 0 <= end <= HEAD_LIMIT:
+            raise Refused(431, f"The head of a request has at most {HEAD_LIMIT} bytes.")
         method, target, headers = _parse_head(bytes(self._received[:end]))
         start, length = end + 4, _length(headers)
         while len(self._received) < start + length:

@@ -524,6 +524,7 @@ def test_task_above_the_limit_of_cloud_tasks_is_400(emulator):
         (b"POST / HTTP/1.1\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n", 413),
         (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 411),
         (b"GET / HTTP/1.1\r\nX: " + b"x" * 200_000, 431),
+        (b"GET / HTTP/1.1\r\nX: " + b"x" * 65_536 + b"\r\n\r\n", 431),
     ],
     ids=lambda value: str(value)[:40],
 )
