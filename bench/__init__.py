@@ -1,1 +1,1 @@
-"""Benchmarks: ratios against a baseline in the same run, since machines are shared and noisy."""
+"""Benchmarks: Pombo's webhook service beside other servers, in the same run, since machines are shared and noisy."""
