@@ -129,6 +129,7 @@ lock: setup-dev ## regenerate the lock files from pyproject.toml
 	@for service in $(ALL_SERVICES); do \
 		$(UV_COMPILE) -c requirements.lock --group pyproject.toml:$$service -o services/$$service/requirements.txt; \
 	done
+	@$(UV_COMPILE) -c requirements.lock bench/baselines/requirements.in -o bench/baselines/requirements.txt
 
 images: ## build the images of all services with this machine's Docker
 	@docker version --format '{{.Server.Version}}' >/dev/null 2>&1 \
@@ -175,8 +176,8 @@ define of-a-service
 	@$(PYTHON) -m infra.release.candidate $(1) $(SERVICES) --project="$(PROJECT)" --region="$(REGION)"
 endef
 
-bench: setup-dev ## measure the webhook path and the cold start, against a baseline in the same run
-	@$(BIN)/python -m bench
+bench: setup-dev ## measure the webhook service beside other servers, in the same run: make bench ARGS="--rounds 1 --seconds 1"
+	@exec $(BIN)/python -m bench $(ARGS)
 
 clean: ## remove everything that make created, including the data of make run
 	@rm -rf $(VENV) .pombo .mypy_cache .ruff_cache .pytest_cache .hypothesis .cache

@@ -1,163 +1,188 @@
-"""python -m bench [--rounds N] [--posts N]: the cost of the webhook path and of the cold start, against a baseline.
+"""python -m bench: the webhook service beside other servers, against instant fakes of Firestore and Cloud Tasks.
 
-Rounds of both alternate, so that the machine's load affects both alike; quote the median and its ratio. Load is
-bounded: `--posts` requests a round from 8 threads, to this machine only.
+docs/performance.md says how it measures and how to read the table.
 """
 
-import argparse
-import hashlib
-import hmac
-import http.client
-import json
+import fcntl
 import os
+import signal
 import statistics
-import subprocess
 import sys
-import tempfile
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
-from urllib.parse import urlsplit
+from dataclasses import replace
+from types import FrameType
+from typing import Any
 
-from local.services import SERVICES
-from local.stack import Options, Stack
-from shared.config import LOCAL_SECRETS
+from bench import emulators, environments, results
+from bench.errors import BenchError
+from bench.figures import FIGURES, rotated, table
+from bench.measure import Harness, asks_for_token, cold_start, measure, running_fakes
+from bench.options import EMULATORS, FAKES, Options, parse
+from bench.processes import cores
+from bench.progress import Progress
+from bench.servers import PRODUCT, SERVERS, STOCK
 
-CLIENTS = 8
-SECRET = LOCAL_SECRETS["META_APP_SECRET"].encode()
-SENDER = "100000000000001"
+COLD_STARTS = 2
+"""Starts in each round, besides the one of the other rows: a start is short and varies much."""
 
+FULL = 0.85
+"""A core that is this busy is the limit."""
 
-def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--rounds", type=int, default=5)
-    options.add_argument("--posts", type=int, default=400)
-    given = options.parse_args()
-    with tempfile.TemporaryDirectory(prefix="pombo-bench-") as directory:
-        _cold_start(Path(directory), given.rounds)
-        _webhook(Path(directory), given.rounds, given.posts)
-
-
-def _cold_start(directory: Path, rounds: int) -> None:
-    """From exec to the first 200 of /livez."""
-    modules = (*(f"services.{name}" for name in SERVICES), "bench.baseline")
-    seconds = [[_start_seconds(module, directory) for module in modules] for _ in range(rounds)]
-    *ours, base = ([value * 1000 for value in column] for column in zip(*seconds, strict=True))
-    for name, column in zip(SERVICES, ours, strict=True):
-        _report(f"cold start, {name}", column, base, "ms")
+Samples = dict[str, dict[str, list[float]]]
 
 
-def _start_seconds(module: str, directory: Path) -> float:
-    started = time.monotonic()
-    with _process(module, directory, 18080):
-        return time.monotonic() - started
+def main() -> int:
+    options = parse()
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        with _alone():
+            _run(options)
+    except BenchError as error:
+        print(f"\nbench: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\nbench: stopped; every process was ended and no result was written.", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a signal's handler
+    raise KeyboardInterrupt
 
 
 @contextmanager
-def _process(module: str, directory: Path, port: int) -> Iterator[str]:
-    environment = {**os.environ, **LOCAL_SECRETS, "PORT": str(port), "SQLITE_PATH": str(directory / "bench.sqlite")}
-    process = subprocess.Popen([sys.executable, "-m", module], env=environment, stdout=subprocess.DEVNULL)
-    try:
-        _wait_for(port)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(15)
-
-
-def _wait_for(port: int) -> None:
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
+def _alone() -> Iterator[None]:
+    """Two runs at once would measure each other."""
+    environments.CACHE.mkdir(parents=True, exist_ok=True)
+    with (environments.CACHE / "lock").open("w") as lock:
         try:
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
-            connection.request("GET", "/livez")
-            if connection.getresponse().status == 200:
-                return
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            time.sleep(0.005)
-        finally:
-            connection.close()
-    raise SystemExit(f"nothing answers on port {port}")
+            raise BenchError("another run is going on in this clone; wait for its end.") from None
+        yield
 
 
-def _webhook(directory: Path, rounds: int, posts: int) -> None:
-    """Posts of one new message each, answered 200: Pombo stores it and creates its task, the baseline does neither."""
-    stack = Stack(Options(data_dir=directory / "stack", first_port=0, sweep=False), say=lambda _: None)
-    with _process("bench.baseline", directory, 18081) as base, stack.running():
-        ours = stack.describe()["webhook"]
-        rates: dict[str, list[float]] = {"ours": [], "base": []}
-        for round_ in range(rounds):
-            rates["base"].append(_rate(base, posts, f"b{round_}"))
-            rates["ours"].append(_rate(ours, posts, f"o{round_}"))
-    _report("webhook path", rates["ours"], rates["base"], "posts/s")
+def _run(options: Options) -> None:
+    progress = Progress(_steps(options))
+    built = environments.build(options.python, progress.say)
+    samples: Samples = {}
+    harness: dict[str, Any] = {}
+    stores: dict[str, Any] = {}
+    if FAKES in options.against:
+        samples, harness = _against_fakes(options, built, progress)
+    if EMULATORS in options.against:
+        stores = _against_emulators(options, built, progress)
+    progress.clear()
+    for line in _report(samples, harness, stores):
+        print(line)
+    path = options.json or results.default_path()
+    results.write(path, results.document(options, built, samples, harness, stores))
+    print(f"\nEvery sample is in {path}")
 
 
-def _rate(url: str, posts: int, name: str) -> float:
-    numbers = iter(range(posts))
-    lock = threading.Lock()
-    failures: list[int] = []
-
-    def work() -> None:
-        connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
-        while True:
-            with lock:
-                number = next(numbers, None)
-            if number is None:
-                break
-            body = _body(f"wamid.{name}.{number}", number)
-            signature = "sha256=" + hmac.new(SECRET, body, hashlib.sha256).hexdigest()
-            connection.request("POST", "/webhooks/whatsapp", body, {"X-Hub-Signature-256": signature})
-            answer = connection.getresponse()
-            answer.read()
-            if answer.status != 200:
-                failures.append(answer.status)
-        connection.close()
-
-    seconds = _timed(lambda: _in_threads(work))
-    if failures:
-        raise SystemExit(f"{len(failures)} of {posts} posts were not answered 200: {sorted(set(failures))}")
-    return posts / seconds
+def _steps(options: Options) -> int:
+    fakes = options.rounds * len(options.servers) if FAKES in options.against else 0
+    return fakes + (options.rounds * len(options.stores) if EMULATORS in options.against else 0)
 
 
-def _in_threads(work: Callable[[], None]) -> None:
-    threads = [threading.Thread(target=work) for _ in range(CLIENTS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+def _against_fakes(
+    options: Options, built: environments.Environments, progress: Progress
+) -> tuple[Samples, dict[str, Any]]:
+    everywhere = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+    server_core, load_core = cores()
+    if load_core is None:
+        progress.say(
+            "There are fewer than two cores to bind processes to, so the servers share theirs with the load: "
+            "only CPU and memory can be compared."
+        )
+    else:
+        os.sched_setaffinity(0, {load_core})
+    samples: Samples = {name: {} for name in options.servers}
+    busy: dict[str, list[dict[str, float]]] = {name: [] for name in options.servers}
+    try:
+        with running_fakes(built, load_core) as fakes:
+            harness = Harness(built, fakes, server_core, load_core, options.seconds, frozenset(options.rows))
+            if PRODUCT in options.servers:
+                harness = replace(harness, token=asks_for_token(SERVERS[PRODUCT], harness))
+            for round_ in range(options.rounds):
+                for name in rotated(options.servers, round_):
+                    progress.step(f"Round {round_ + 1} of {options.rounds}", name)
+                    _one(name, harness, samples[name], busy[name])
+    finally:
+        if load_core is not None:
+            os.sched_setaffinity(0, everywhere)
+    found = {name: _medians(its) for name, its in busy.items() if its}
+    return samples, {"pinned": load_core is not None, "token": harness.token, "busy": found}
 
 
-def _timed(work: Callable[[], None]) -> float:
-    started = time.monotonic()
-    work()
-    return time.monotonic() - started
+def _one(name: str, harness: Harness, samples: dict[str, list[float]], busy: list[dict[str, float]]) -> None:
+    """One server's part of a round."""
+    server = SERVERS[name]
+    if "cold" in harness.rows:
+        for _ in range(COLD_STARTS):
+            samples.setdefault("cold", []).append(cold_start(server, harness) * 1000)
+    if harness.rows - {"cold"}:
+        measured = measure(server, harness)
+        for key, value in measured.figures.items():
+            samples.setdefault(key, []).append(value)
+        busy.append(measured.busy)
 
 
-def _body(message_id: str, number: int) -> bytes:
-    message = {
-        "id": message_id,
-        "timestamp": "1790416800",
-        "type": "text",
-        "from": f"1555100{number % 10000:04d}",
-        "text": {"body": "hello"},
-    }
-    value = {
-        "messaging_product": "whatsapp",
-        "metadata": {"display_phone_number": "15550001111", "phone_number_id": SENDER},
-        "contacts": [{"profile": {"name": "Test User"}, "wa_id": message["from"]}],
-        "messages": [message],
-    }
-    entry = {"id": "1", "changes": [{"field": "messages", "value": value}]}
-    return json.dumps({"object": "whatsapp_business_account", "entry": [entry]}).encode()
+def _medians(samples: list[dict[str, float]]) -> dict[str, float]:
+    return {key: statistics.median(sample[key] for sample in samples if key in sample) for key in samples[0]}
 
 
-def _report(name: str, ours: list[float], base: list[float], unit: str) -> None:
-    one, other = statistics.median(ours), statistics.median(base)
-    spread = f"[{min(ours):.0f}-{max(ours):.0f}]"
-    print(f"{name:<22} {one:8.0f} {unit} {spread:<14} baseline {other:8.0f}   ratio {one / other:.2f}")
+def _against_emulators(
+    options: Options, built: environments.Environments, progress: Progress
+) -> dict[str, dict[str, list[emulators.Sample]]]:
+    found: dict[str, dict[str, list[emulators.Sample]]] = {}
+    missing: set[str] = set()
+    for round_ in range(options.rounds):
+        for store in rotated(options.stores, round_):
+            progress.step(f"Local stack, round {round_ + 1} of {options.rounds}", store)
+            if store in missing:
+                continue
+            try:
+                measured = emulators.measure_store(store, built, options.seconds)
+            except emulators.StoreMissing as error:
+                progress.say(f"{store} is left out: {error}")
+                missing.add(store)
+                continue
+            for condition, sample in measured.items():
+                found.setdefault(store, {}).setdefault(condition, []).append(sample)
+    return found
+
+
+def _report(samples: Samples, harness: Mapping[str, Any], stores: Mapping[str, Any]) -> Iterator[str]:
+    if samples:
+        yield from table(results.summaries_of(samples), FIGURES)
+        yield ""
+        yield from _notes(harness)
+    if stores:
+        yield from emulators.table(stores)
+
+
+def _notes(harness: Mapping[str, Any]) -> Iterator[str]:
+    """What limits the figures."""
+    yield "Durable work: each server's documents, tasks and writes were counted, and are what it answered 200 for."
+    if harness["token"]:
+        yield "Each server fetched a token from the fake metadata server before its first webhook, as the product does."
+    for name, busy in harness["busy"].items():
+        yield (
+            f"{name}: its core was {busy['server']:.0%} busy, that of the load and the fakes {busy['load']:.0%}; they "
+            f"could carry {busy['limit']:,.0f} of its requests a second (the fakes alone {busy['fakes']:,.0f})."
+            if busy["fakes"]
+            else f"{name}: its core was {busy['server']:.0%} busy, that of the load {busy['load']:.0%}; it could carry "
+            f"{busy['limit']:,.0f} of its requests a second."
+        )
+        if busy["load"] >= FULL and busy["server"] < FULL:
+            yield f"{name}: its requests/s are limited by the load and the fakes; 1 / CPU is what its core can do."
+        elif busy["server"] < FULL and harness["pinned"]:
+            yield f"{name}: neither core was full: other work of this machine limited its requests/s."
+    if STOCK not in harness["busy"]:
+        yield "Without the stock server in the run there are no ratios."
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

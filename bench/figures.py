@@ -22,6 +22,7 @@ FIGURES: tuple[Figure, ...] = (
     Figure("cpu_message_1", "cpu", "CPU per durable message, 1 connection", "µs"),
     Figure("cpu_receipt_16", "cpu", "CPU per receipt, 16 connections", "µs"),
     Figure("rate", "rate", "requests/s on one core, 16 connections", "1/s", more_is_better=True),
+    Figure("capacity", "rate", "messages/s that one core's CPU allows (1 / CPU)", "1/s", more_is_better=True),
     Figure("cold", "cold", "exec to the first processed webhook", "ms"),
     Figure("memory", "memory", "memory of the process tree after the load", "MiB", 1),
     Figure("p50", "latency", "latency at half load, p50", "ms", 2),

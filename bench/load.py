@@ -2,7 +2,8 @@
 
 Closed loop: each of N connections sends its next request once the last is answered. Open loop: requests are sent at
 times fixed beforehand, in gaps that are random with a fixed seed, and a latency counts from that time, so that a slow
-answer delays no later request unnoticed.
+answer delays no later request unnoticed. It opens a connection when no other is idle, as Cloud Run's front end does:
+a silent connection would occupy a thread of gunicorn.
 """
 
 import asyncio
@@ -53,6 +54,8 @@ class Result:
     """Of the answers that are not 200, and of missing ones."""
     seconds: float = 0.0
     own_cpu: float = 0.0
+    resent: int = 0
+    """Requests whose connection the server had closed as idle, sent again on another."""
     p50: float = 0.0
     p95: float = 0.0
     p99: float = 0.0
@@ -68,12 +71,14 @@ class Client(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._parser: Any = httptools.HttpResponseParser(self)
         self.due = 0.0
+        self.request = b""
+        self.answers = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
 
     def send(self, request: bytes, due: float) -> None:
-        self.due = due
+        self.due, self.request = due, request
         if self._transport is not None:
             self._transport.write(request)
 
@@ -81,6 +86,7 @@ class Client(asyncio.Protocol):
         self._parser.feed_data(data)
 
     def on_message_complete(self) -> None:
+        self.answers += 1
         status = self._parser.get_status_code()
         keeps = self._parser.should_keep_alive()
         self._parser = httptools.HttpResponseParser(self)
@@ -108,13 +114,23 @@ class Load:
         self._until = 0.0
         self._finished = asyncio.Event()
         self._sends_all = False
+        self._opening = 0
+        self._tasks: set[asyncio.Task[None]] = set()
         self.result = Result()
 
     async def connect(self) -> None:
+        """Open all connections of a closed loop; they are used at once."""
+        for _ in range(0 if self._spec.rate else self._spec.connections):
+            self._idle.append(await self._connected())
+
+    async def _connected(self) -> Client:
         loop = asyncio.get_running_loop()
-        for _ in range(self._spec.connections):
+        self._opening += 1
+        try:
             _, client = await loop.create_connection(lambda: Client(self), "127.0.0.1", self._spec.port)
-            self._idle.append(client)
+        finally:
+            self._opening -= 1
+        return client
 
     async def run(self) -> Result:
         began, cpu = time.perf_counter(), time.process_time()
@@ -145,33 +161,43 @@ class Load:
             self.result.ok += 1
         else:
             self.result.statuses[str(status)] += 1
-        if not keeps:
-            client.close()
-            asyncio.get_running_loop().create_task(self._replace())
-        else:
+        if keeps:
             self._next(client)
+        else:
+            client.close()
+            self._open_another()
 
     def lost(self, client: Client) -> None:
-        """The server closed the connection: with a request in flight that is a fault, otherwise connect again."""
+        """The server closed the connection. If it had answered on it before, it closed it as idle."""
         if client in self._idle:
             self._idle.remove(client)
-        if client in self._busy:
-            self._busy.discard(client)
+        if client not in self._busy:
+            return
+        self._busy.discard(client)
+        if client.answers:
+            self.result.resent += 1
+            self.result.sent -= 1
+            self._due.appendleft((client.due, client.request))
+            self._open_another()
+        else:
             self.result.statuses["connection lost"] += 1
             self._finish_if_done()
 
+    def _open_another(self) -> None:
+        task = asyncio.get_running_loop().create_task(self._replace())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
     async def _replace(self) -> None:
-        loop = asyncio.get_running_loop()
-        _, client = await loop.create_connection(lambda: Client(self), "127.0.0.1", self._spec.port)
-        self._next(client)
+        self._next(await self._connected())
 
     def _next(self, client: Client) -> None:
+        if self._due:
+            self._send(client, *self._due.popleft())
+            return
         if self._spec.rate:
-            if self._due:
-                self._send(client, *self._due.popleft())
-            else:
-                self._idle.append(client)
-                self._finish_if_done()
+            self._idle.append(client)
+            self._finish_if_done()
             return
         now = time.perf_counter()
         request = next(self._requests, None) if now < self._until else None
@@ -200,8 +226,10 @@ class Load:
             self._late.append(time.perf_counter() - due)
             if self._idle:
                 self._send(self._idle[-1], due, request)
-            else:
-                self._due.append((due, request))
+                continue
+            self._due.append((due, request))
+            if len(self._busy) + self._opening < self._spec.connections:
+                self._open_another()
 
     def _finish_if_done(self) -> None:
         sends_no_more = self._sends_all if self._spec.rate else True

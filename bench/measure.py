@@ -6,9 +6,9 @@ import json
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from bench.environments import CACHE, ROOT, Environments
 from bench.errors import BenchError
 from bench.processes import cpu_seconds, memory_bytes, started
 from bench.proof import Work, check_answers, check_work
-from bench.servers import Addresses, Server, variables
+from bench.servers import PRODUCT, Addresses, Server, variables
 
 CONNECTIONS = 16
 WARM_UP_SECONDS = 1.0
@@ -29,7 +29,7 @@ START_SECONDS = 30.0
 LARGE = 1_000
 LARGE_DELIVERIES = 20
 FEW_RECEIPTS = 200
-_tags = itertools.count(int(time.time()) % 1_000_000 * 1_000)
+_tag = itertools.count(int(time.time()) % 1_000_000 * 1_000)
 """Numbers that make every load's messages new, also to a store that keeps those of an earlier run."""
 
 
@@ -68,8 +68,8 @@ class Measured:
 
     figures: dict[str, float] = field(default_factory=dict)
     busy: dict[str, float] = field(default_factory=dict)
-    """Shares of a core during the load of 16 connections: `server`, `load` (with the fakes); and the rate that the load
-    and the fakes could reach on their core, `limit`.
+    """During the load of 16 connections: the shares of a core that `server` and `load` (with the fakes) took; the
+    requests per second that the load and the fakes could reach on their core, `limit`, and the fakes alone, `fakes`.
     """
 
 
@@ -138,7 +138,7 @@ class _Round:
         result = self._load("message", CONNECTIONS, self.harness.seconds)
         self.rate = result["rate"]
         if "rate" in self.harness.rows:
-            self.found.figures["rate"] = self.rate
+            self.found.figures |= {"rate": self.rate, "capacity": 1 / result["cpu"]}
         if "cpu" in self.harness.rows:
             self.found.figures["cpu_message_16"] = result["cpu"] * 1e6
         other = result["fakes_cpu"] + result["own_cpu"]
@@ -146,6 +146,7 @@ class _Round:
             "server": result["cpu"] * self.rate,
             "load": other * self.rate / result["ok"],
             "limit": result["ok"] / other,
+            "fakes": result["ok"] / result["fakes_cpu"] if self.server.durable else 0.0,
         }
 
     def single(self) -> None:
@@ -176,8 +177,10 @@ class _Round:
         fakes = self.harness.fakes
         fakes.reset()
         most = most or min(MOST_REQUESTS, int(max(self.rate, 1000) * 3 * seconds))
-        spec = {"port": self.port, "kind": kind, "tag": next(_tags), "connections": connections, "seconds": seconds}
-        result = run_load({**spec, "most": most, "rate": rate, "large": large}, self.harness, self.pid)
+        spec = {"port": self.port, "kind": kind, "tag": next_tag(), "connections": connections, "seconds": seconds}
+        spec |= {"most": most, "rate": rate, "large": large}
+        harness = self.harness
+        result = run_load(spec, harness.environments, harness.load_core, self.pid, fakes.pid)
         if large:
             if not result["ok"]:
                 raise BenchError(f"{self.server.name} did not take a POST of {large:,} in {most} deliveries.")
@@ -189,37 +192,48 @@ class _Round:
         return {**result, "cpu": result["server_cpu"] / result["ok"], "rate": result["ok"] / result["seconds"]}
 
 
-def run_load(spec: dict[str, Any], harness: Harness, pid: int) -> dict[str, Any]:
-    """The result of bench.load, with the processor time that the server and the fakes took meanwhile."""
-    command = [str(harness.environments.baselines_python), "-m", "bench.load"]
-    errors = CACHE / "load.log"
-    with started(command, {"PATH": "/usr/bin:/bin"}, ROOT, harness.load_core, errors, pipes=True) as load:
+def next_tag() -> int:
+    """A tag for payloads.requests that was never used before."""
+    return next(_tag)
+
+
+def run_load(
+    spec: Mapping[str, Any],
+    environments: Environments,
+    core: int | None = None,
+    server: int | None = None,
+    fakes: int | None = None,
+) -> dict[str, Any]:
+    """The result of bench.load, and the processor time that these two processes took meanwhile."""
+    command, errors = [str(environments.baselines_python), "-m", "bench.load"], CACHE / "load.log"
+    with started(command, {"PATH": "/usr/bin:/bin"}, ROOT, core, errors, pipes=True) as load:
         assert load.stdin is not None
         assert load.stdout is not None
         load.stdin.write(json.dumps(spec) + "\n")
         load.stdin.flush()
         if load.stdout.readline().strip() != "ready":
             raise BenchError(f"The load could not begin; {_seen(errors)}")
-        before, fakes_before = cpu_seconds(pid), cpu_seconds(harness.fakes.pid)
+        before = [cpu_seconds(pid) if pid else 0.0 for pid in (server, fakes)]
         load.stdin.write("go\n")
         load.stdin.flush()
         line = load.stdout.readline()
-        after, fakes_after = cpu_seconds(pid), cpu_seconds(harness.fakes.pid)
+        after = [cpu_seconds(pid) if pid else 0.0 for pid in (server, fakes)]
     if not line:
         raise BenchError(f"The load broke off; {_seen(errors)}")
+    taken = [end - begin for begin, end in zip(before, after, strict=True)]
     result: dict[str, Any] = json.loads(line)
-    return {**result, "server_cpu": after - before, "fakes_cpu": fakes_after - fakes_before}
+    return {**result, "server_cpu": taken[0], "fakes_cpu": taken[1]}
 
 
 @contextmanager
 def _running(server: Server, harness: Harness) -> Iterator[tuple["subprocess.Popen[str]", float, int]]:
     """The server, the seconds until its first 200, and its port."""
     port = free_port()
-    token = harness.token or server.name == "product"
+    token = harness.token or server.name == PRODUCT
     environment = variables(server, harness.environments, port, harness.fakes.at, token)
     errors = CACHE / f"{server.name}.log"
     command, directory = server.command(harness.environments, port), server.directory(harness.environments)
-    first = next(payloads.requests("message", next(_tags), 1))
+    first = next(payloads.requests("message", next_tag(), 1))
     began = time.perf_counter()
     with started(command, environment, directory, harness.server_core, errors) as process:
         status = _first_answer(process, port, first, began + START_SECONDS)
@@ -266,7 +280,3 @@ def _get(port: int, path: str) -> bytes:
 def _seen(errors: Path) -> str:
     lines = errors.read_text(errors="replace").strip().splitlines() if errors.exists() else []
     return f"it wrote: {lines[-1][:300]}" if lines else "it wrote nothing."
-
-
-def as_json(measured: Measured) -> dict[str, Any]:
-    return asdict(measured)

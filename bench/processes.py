@@ -53,7 +53,7 @@ def started(
         stderr=streams,
         text=True,
         start_new_session=True,
-        preexec_fn=lambda: _prepare(core),  # noqa: PLW1509 - this program starts processes from its only thread
+        preexec_fn=lambda: _prepare(core),
     )
     try:
         yield process

@@ -21,12 +21,12 @@ handled = {"messages": 0, "statuses": 0}
 
 
 @whatsapp.on_message
-def on_message(_: WhatsApp, message: types.Message) -> None:
+def on_message(_: WhatsApp, __: types.Message) -> None:
     handled["messages"] += 1
 
 
 @whatsapp.on_message_status
-def on_status(_: WhatsApp, status: types.MessageStatus) -> None:
+def on_status(_: WhatsApp, __: types.MessageStatus) -> None:
     handled["statuses"] += 1
 
 

@@ -45,8 +45,8 @@ class Http1:
         count(self._counts, method, path, code)
         status = HTTP_STATUS[code]
         self._transport.write(
-            b"HTTP/1.1 %d %b\r\nContent-Type: application/json\r\nMetadata-Flavor: Google\r\nContent-Length: %d\r\n\r\n%b"
-            % (status, REASONS[status], len(answer), answer)
+            b"HTTP/1.1 %d %b\r\nContent-Type: application/json\r\nMetadata-Flavor: Google\r\n"
+            b"Content-Length: %d\r\n\r\n%b" % (status, REASONS[status], len(answer), answer)
         )
 
 
