@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -64,6 +65,8 @@ def _alone() -> Iterator[None]:
 
 
 def _run(options: Options) -> None:
+    if not Path("/proc/self/smaps_rollup").exists():
+        raise BenchError("it reads processor time and memory from /proc, which this system lacks: run it on Linux.")
     progress = Progress(_steps(options))
     built = environments.build(options.python, progress.say)
     samples: Samples = {}
@@ -165,23 +168,28 @@ def _report(samples: Samples, harness: Mapping[str, Any], stores: Mapping[str, A
 
 def _notes(harness: Mapping[str, Any]) -> Iterator[str]:
     """What limits the figures."""
-    yield "Durable work: each server's documents, tasks and writes were counted, and are what it answered 200 for."
+    yield "Every document, task and write of a receipt was counted: each server did the work it answered 200 for."
     if harness["token"]:
-        yield "Each server fetched a token from the fake metadata server before its first webhook, as the product does."
+        yield "The product and the stock server fetched a token from the fake metadata server at their first webhook."
+    else:
+        yield "No server fetches a token: the product asks for none if it has emulators' addresses."
     for name, busy in harness["busy"].items():
-        yield (
-            f"{name}: its core was {busy['server']:.0%} busy, that of the load and the fakes {busy['load']:.0%}; they "
-            f"could carry {busy['limit']:,.0f} of its requests a second (the fakes alone {busy['fakes']:,.0f})."
-            if busy["fakes"]
-            else f"{name}: its core was {busy['server']:.0%} busy, that of the load {busy['load']:.0%}; it could carry "
-            f"{busy['limit']:,.0f} of its requests a second."
-        )
-        if busy["load"] >= FULL and busy["server"] < FULL:
-            yield f"{name}: its requests/s are limited by the load and the fakes; 1 / CPU is what its core can do."
+        yield f"{name}: {_busy(busy)}"
+        if busy["load"] >= FULL:
+            yield f"{name}: the load and the fakes limit its requests/s; 1 / CPU is what its core could do."
         elif busy["server"] < FULL and harness["pinned"]:
-            yield f"{name}: neither core was full: other work of this machine limited its requests/s."
+            yield f"{name}: neither core was full; other work on this machine limits its requests/s."
     if STOCK not in harness["busy"]:
-        yield "Without the stock server in the run there are no ratios."
+        yield "There are no ratios, because the stock server was not in the run."
+
+
+def _busy(busy: Mapping[str, float]) -> str:
+    alone = f", the fakes alone {busy['fakes']:,.0f}" if busy["fakes"] else ""
+    late = f"; the load sent {busy['late_p99_ms']:.1f} ms late at p99" if "late_p99_ms" in busy else ""
+    return (
+        f"its core {busy['server']:.0%} busy, that of load and fakes {busy['load']:.0%}, which can carry "
+        f"{busy['limit']:,.0f} requests/s{alone}{late}."
+    )
 
 
 if __name__ == "__main__":

@@ -55,12 +55,23 @@ def measure_store(store: str, environments: Environments, seconds: float) -> dic
 def table(stores: Mapping[str, Mapping[str, Sequence[Sample]]]) -> Iterator[str]:
     """One line per store and condition: medians."""
     yield f"{'latency at half load, ms':<28}{'p50':>9}{'p95':>9}{'p99':>9}{'requests/s':>12}"
+    for name, (p50, p95, p99, rate) in _medians(stores):
+        yield f"{name:<28}{p50:>9.2f}{p95:>9.2f}{p99:>9.2f}{rate:>12.0f}"
+
+
+def markdown(stores: Mapping[str, Mapping[str, Sequence[Sample]]]) -> Iterator[str]:
+    """The same for a page."""
+    yield "| local stack, latency at half load, ms | p50 | p95 | p99 | requests/s |"
+    yield "|---|---|---|---|---|"
+    for name, (p50, p95, p99, rate) in _medians(stores):
+        yield f"| {name} | {p50:.2f} | {p95:.2f} | {p99:.2f} | {rate:.0f} |"
+
+
+def _medians(stores: Mapping[str, Mapping[str, Sequence[Sample]]]) -> Iterator[tuple[str, list[float]]]:
     for store, conditions in stores.items():
         for condition, samples in conditions.items():
-            p50, p95, p99, rate = (
-                statistics.median(sample[name] for sample in samples) for name in ("p50", "p95", "p99", "rate")
-            )
-            yield f"{f'{store}, {condition}':<28}{p50:>9.2f}{p95:>9.2f}{p99:>9.2f}{rate:>12.0f}"
+            names = ("p50", "p95", "p99", "rate")
+            yield f"{store}, {condition}", [statistics.median(each[name] for each in samples) for name in names]
 
 
 def _warm_up(port: int, environments: Environments) -> None:

@@ -133,4 +133,8 @@ def _is_marked(python: str, venv: Path, lock: Path) -> bool:
 
 
 def _fingerprint(python: str, lock: Path) -> str:
-    return f"{python} {hashlib.sha256(lock.read_bytes()).hexdigest()}"
+    try:
+        found = _output([python, "-c", "import sys; print(sys.base_prefix, sys.version)"])
+    except (OSError, subprocess.SubprocessError) as error:
+        raise BenchError(f"{python} does not run here: {error}.") from error
+    return f"{found} {hashlib.sha256(lock.read_bytes()).hexdigest()}"

@@ -25,6 +25,8 @@ from bench import payloads
 
 ANSWER_SECONDS = 30.0
 """How long an answer may take before it counts as missing."""
+LARGE_SECONDS = 60.0
+"""After which a large POST is not delivered once more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +255,7 @@ async def send_large(spec: Spec) -> Result:
     request = payloads.large_request(spec.tag, spec.large)
     announce()
     result, began, cpu = Result(), time.perf_counter(), time.process_time()
-    while result.ok == 0 and result.sent < spec.most:
+    while result.ok == 0 and result.sent < spec.most and time.perf_counter() < began + LARGE_SECONDS:
         load = Load(Spec(spec.port, spec.kind, spec.tag, 1, ANSWER_SECONDS, 1), [request])
         await load.connect()
         one = await load.run()

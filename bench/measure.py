@@ -130,9 +130,10 @@ class _Round:
     rate: float = FIRST_RATE
 
     def warm_up(self) -> None:
-        self.rate = self._load("message", CONNECTIONS, WARM_UP_SECONDS)["rate"]
+        seconds = min(WARM_UP_SECONDS, self.harness.seconds)
+        self.rate = self._load("message", CONNECTIONS, seconds)["rate"]
         if "cpu" in self.harness.rows:
-            self._load("receipt", CONNECTIONS, WARM_UP_SECONDS, most=FEW_RECEIPTS)
+            self._load("receipt", CONNECTIONS, seconds, most=FEW_RECEIPTS)
 
     def messages(self) -> None:
         result = self._load("message", CONNECTIONS, self.harness.seconds)
@@ -183,7 +184,9 @@ class _Round:
         result = run_load(spec, harness.environments, harness.load_core, self.pid, fakes.pid)
         if large:
             if not result["ok"]:
-                raise BenchError(f"{self.server.name} did not take a POST of {large:,} in {most} deliveries.")
+                raise BenchError(
+                    f"{self.server.name} did not take a POST of {large:,} messages in {result['sent']} deliveries."
+                )
             work = Work(messages=large)
         else:
             check_answers(self.server.name, result["sent"], result["ok"], result["statuses"])

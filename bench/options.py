@@ -55,22 +55,29 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--rounds", type=_between(int, 1, MOST_ROUNDS), default=5, help="rounds, interleaved (5)")
     parser.add_argument(
-        "--seconds", type=_between(float, 0.2, MOST_SECONDS), default=3.0, help="seconds of each load (3)"
+        "--rounds", type=_between(int, 1, MOST_ROUNDS), default=5, help="rounds, interleaved; default 5"
     )
-    parser.add_argument("--rows", type=_some_of("row", ROWS), default=ROWS, help=f"of {','.join(ROWS)} (all)")
+    parser.add_argument(
+        "--seconds", type=_between(float, 0.2, MOST_SECONDS), default=3.0, help="seconds of each load; default 3"
+    )
+    parser.add_argument("--rows", type=_some_of("row", ROWS), default=ROWS, help=f"of {','.join(ROWS)}; default all")
     known = tuple(SERVERS)
-    parser.add_argument("--servers", type=_some_of("server", known), default=known, help=f"of {','.join(known)} (all)")
+    parser.add_argument(
+        "--servers", type=_some_of("server", known), default=known, help=f"of {','.join(known)}; default all"
+    )
     targets = (FAKES, EMULATORS)
     parser.add_argument(
-        "--against", type=_some_of("target", targets), default=(FAKES,), help=f"of {','.join(targets)} (fakes)"
+        "--against", type=_some_of("target", targets), default=(FAKES,), help=f"of {','.join(targets)}; default fakes"
     )
     parser.add_argument(
-        "--stores", type=_some_of("store", STORES), default=STORES, help=f"with emulators: of {','.join(STORES)} (all)"
+        "--stores",
+        type=_some_of("store", STORES),
+        default=STORES,
+        help=f"with emulators: of {','.join(STORES)}; default all",
     )
-    parser.add_argument("--json", type=Path, help="the file of the results (bench/results/DATE-COMMIT.json)")
-    parser.add_argument("--python", default=sys.executable, help="the Python that all servers run on (this one)")
+    parser.add_argument("--json", type=Path, help="the file of the results; default bench/results/<date>-<commit>.json")
+    parser.add_argument("--python", default=sys.executable, help="the Python that all servers run on; default this one")
     return Options(**vars(parser.parse_args(arguments)))
 
 

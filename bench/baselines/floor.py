@@ -54,7 +54,8 @@ class Pool:
 
     def __init__(self, address: str, path: str) -> None:
         self.host, _, self.port = address.partition(":")
-        self.head = f"POST {path} HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\nContent-Length: "
+        head = f"POST {path} HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\nContent-Length: "
+        self.head = head.encode()
         self.idle: list[Call] = []
         self.opened = 0
         self.waiting: deque[asyncio.Future[Call]] = deque()
@@ -62,7 +63,7 @@ class Pool:
     async def post(self, body: bytes) -> int:
         call = self.idle.pop() if self.idle else await self.another()
         call.answer = asyncio.get_running_loop().create_future()
-        call.transport.write(b"%b%d\r\n\r\n%b" % (self.head.encode(), len(body), body))
+        call.transport.write(b"%b%d\r\n\r\n%b" % (self.head, len(body), body))
         return await call.answer
 
     async def another(self) -> Call:

@@ -37,6 +37,7 @@ class CloudTasks:
         return UNIMPLEMENTED, []
 
     def rest(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+        path = path.partition("?")[0]
         if method == "POST" and path.endswith("/tasks"):
             name = orjson.loads(body)["task"].get("name", "")
             code = self._make(name)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "files.md"
-PACKAGES = ("pombo", "services", "shared", "cli", "local", "infra/release", "handlers")
+PACKAGES = ("pombo", "services", "shared", "cli", "local", "infra/release", "handlers", "bench")
 
 _HEAD = """# Files
 
