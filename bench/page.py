@@ -25,8 +25,9 @@ def part(path: Path) -> str:
 
 def lines(document: Mapping[str, Any], path: Path) -> Iterator[str]:
     machine, options = document["machine"], document["options"]
+    rounds = "1 round" if options["rounds"] == 1 else f"{options['rounds']} rounds"
     yield f"Run of {document['date']}, commit `{document['commit']}`: {machine['processor']}, {machine['cores']} cores,"
-    yield f"Python {machine['python']}, {options['rounds']} rounds, {options['seconds']:g} s for each load. All"
+    yield f"Python {machine['python']}, {rounds}, {options['seconds']:g} s for each load. All"
     yield f"samples: `{path.resolve().relative_to(ROOT).as_posix()}`."
     yield ""
     summaries = {

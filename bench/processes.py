@@ -1,10 +1,8 @@
 """A server under test: its process tree, its processor time and its memory, read from /proc."""
 
-import ctypes
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -15,7 +13,6 @@ from bench.errors import BenchError
 
 END_SECONDS = 10
 TICKS = os.sysconf("SC_CLK_TCK")
-PR_SET_PDEATHSIG = 1
 
 
 def cores() -> tuple[int | None, int | None]:
@@ -41,7 +38,7 @@ def started(
     errors: Path | None = None,
     pipes: bool = False,
 ) -> Iterator[subprocess.Popen[str]]:
-    """A process in its own group, on its core. However this ends, the whole group ends too."""
+    """A process in its own group, on its core. However this ends, even by `kill -9`, the whole group ends too."""
     streams: int | IO[str] = errors.open("w") if errors else subprocess.DEVNULL
     pipe = subprocess.PIPE if pipes else subprocess.DEVNULL
     process = subprocess.Popen(
@@ -53,24 +50,24 @@ def started(
         stderr=streams,
         text=True,
         start_new_session=True,
-        preexec_fn=lambda: _prepare(core),
+        preexec_fn=None if core is None else lambda: os.sched_setaffinity(0, {core}),
+    )
+    watcher = subprocess.Popen(
+        ["/bin/sh", "-c", 'read -r _; kill -KILL "-$0"', str(process.pid)],
+        stdin=subprocess.PIPE,  # it is closed when this program ends
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
     )
     try:
         yield process
     finally:
         _end(process)
+        watcher.kill()
+        watcher.communicate()
         for stream in (process.stdin, process.stdout, streams if errors else None):
             if stream is not None and not isinstance(stream, int):
                 with suppress(OSError):
                     stream.close()
-
-
-def _prepare(core: int | None) -> None:
-    """In the new process, before it becomes the program."""
-    if core is not None:
-        os.sched_setaffinity(0, {core})
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _end(process: subprocess.Popen[str]) -> None:
