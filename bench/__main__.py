@@ -162,6 +162,8 @@ def _report(samples: Samples, harness: Mapping[str, Any], stores: Mapping[str, A
         yield from table(results.summaries_of(samples), FIGURES)
         yield ""
         yield from _notes(harness)
+        if STOCK not in samples:
+            yield "There are no ratios, because the stock server was not in the run."
     if stores:
         yield from emulators.table(stores)
 
@@ -172,15 +174,13 @@ def _notes(harness: Mapping[str, Any]) -> Iterator[str]:
     if harness["token"]:
         yield "The product and the stock server fetched a token from the fake metadata server at their first webhook."
     else:
-        yield "No server fetches a token: the product asks for none if it has emulators' addresses."
+        yield "No server fetched a token: with emulators' addresses the product asks for none."
     for name, busy in harness["busy"].items():
         yield f"{name}: {_busy(busy)}"
         if busy["load"] >= FULL:
             yield f"{name}: the load and the fakes limit its requests/s; 1 / CPU is what its core could do."
         elif busy["server"] < FULL and harness["pinned"]:
             yield f"{name}: neither core was full; other work on this machine limits its requests/s."
-    if STOCK not in harness["busy"]:
-        yield "There are no ratios, because the stock server was not in the run."
 
 
 def _busy(busy: Mapping[str, float]) -> str:

@@ -17,7 +17,7 @@ MOST_ROUNDS, MOST_SECONDS = 50, 30.0
 
 EXAMPLES = """\
 examples:
-  make bench                                                   everything, about ten minutes
+  make bench                                                   everything, about nine minutes
   make bench ARGS="--rounds 1 --seconds 1"                     everything once, in about two minutes
   python -m bench --rows cpu,rate --servers product,stock      only these rows and servers
   python -m bench --against emulators --stores sqlite,redis    latency on the local stack, also in two outages

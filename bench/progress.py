@@ -10,12 +10,14 @@ class Progress:
     def __init__(self, steps: int) -> None:
         self._steps = steps
         self._done = 0
-        self._began = time.monotonic()
+        self._began: float | None = None
         self._is_terminal = sys.stderr.isatty()
         self._last_part = ""
 
     def step(self, part: str, what: str) -> None:
         """The next step begins. `part` changes seldom."""
+        if self._began is None:
+            self._began = time.monotonic()
         elapsed = time.monotonic() - self._began
         left = elapsed / self._done * (self._steps - self._done) if self._done else 0.0
         self._done += 1

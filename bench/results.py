@@ -45,7 +45,7 @@ def document(
             "processor": _processor(),
             "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
             "system": platform.system(),
-            "python": platform.python_version(),
+            "python": _python(environments.product_python),
         },
         "versions": {
             "product": _versions(environments.product_python),
@@ -92,6 +92,14 @@ def _processor() -> str:
     except OSError:
         return platform.machine()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
+
+
+def _python(python: Path) -> str:
+    """The version that the servers run on."""
+    code = "import platform; print(platform.python_version())"
+    return subprocess.run(
+        [str(python), "-c", code], capture_output=True, text=True, timeout=30, check=True
+    ).stdout.strip()
 
 
 def _versions(python: Path) -> dict[str, str]:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sys
+from functools import partial
 from typing import cast
 
 import uvloop
@@ -54,7 +55,7 @@ async def serve() -> None:
     loop = asyncio.get_running_loop()
     ports = {}
     for name, service in services.items():
-        server = await loop.create_server(lambda service=service: Connection(service, counts), "127.0.0.1", 0)
+        server = await loop.create_server(partial(Connection, service, counts), "127.0.0.1", 0)
         ports[name] = server.sockets[0].getsockname()[1]
     print(json.dumps(ports), flush=True)
     await loop.run_in_executor(None, sys.stdin.read)
