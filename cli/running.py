@@ -13,7 +13,8 @@ import click
 from local import invocation, terminal
 from local.stack_files import LAST_FILE, LOG_FILE, SQLITE_FILE, STACK_FILE, is_running
 from local.terminal import WrongSettings
-from shared import bootstrap, config
+from shared import config
+from shared.bootstrap.adapters import build_store, senders_of
 from shared.pipeline.ports import Sender, Store
 
 START = "make run"
@@ -54,7 +55,7 @@ class Running:
     @property
     def senders(self) -> Sequence[Sender]:
         """The senders that the environment names."""
-        return bootstrap.senders_of(self.phone_number_id)
+        return senders_of(self.phone_number_id)
 
     def log_lines(self, events: Collection[str], ids: Collection[str]) -> Iterator[Mapping[str, Any]]:
         """The log lines of these events about one of these ids: of deliveries, or of all of an event's."""
@@ -200,7 +201,7 @@ def find(data_dir: Path) -> Running:
         click.echo(f"No Pombo is running with its data in {data_dir}. Reading {what}.", err=True)
     try:
         settings = config.load(described.environ, config.CLI)
-        store = bootstrap.build_store(settings)
+        store = build_store(settings)
     except config.ConfigError as error:
         raise WrongSettings(error.faults) from error
     return Running(

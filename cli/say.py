@@ -14,7 +14,7 @@ from cli.running import Running, data_dir_option, find
 from cli.say_content import SayContent, content_options
 from cli.trace import as_text, replies_as_dicts, timeline_of
 from local import terminal
-from shared import bootstrap
+from shared.bootstrap.channels import explain
 from shared.domain.identity import message_event_id
 from shared.domain.record import Delivery, Kind
 from shared.operations.timeline.build import Timeline, tried
@@ -102,7 +102,7 @@ class FailedTries:
 
     def tell(self, records: Sequence[Delivery]) -> None:
         for record in records:
-            for one, sentence in tried(record, bootstrap.explain):
+            for one, sentence in tried(record, explain):
                 name = (record.key, one.attempt.at)
                 if one.attempt.answer in RETRIED and name not in self._said:
                     self._said.add(name)

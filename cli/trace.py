@@ -13,7 +13,7 @@ from cli import ids
 from cli.cloud_logs import CloudLogs
 from cli.running import Running, data_dir_option, find, progress
 from local import terminal
-from shared import bootstrap
+from shared.bootstrap.channels import explain, read_message, remark
 from shared.domain.identity import message_event_id
 from shared.domain.record import Delivery
 from shared.logs import EVENTS
@@ -75,16 +75,16 @@ def timeline_of(running: Running, records: Sequence[Delivery], log_lines: LogLin
     return build(
         records,
         (log_lines or running.log_lines)(READ, known),
-        bootstrap.explain,
-        bootstrap.remark,
-        bootstrap.read_message,
+        explain,
+        remark,
+        read_message,
     )
 
 
 def from_logs(running: Running, id: str, log_lines: LogLines | None = None) -> Timeline | None:
     """The timeline of a message whose record has expired."""
     either = {id, *(message_event_id(sender.provider, sender.id, id) for sender in running.senders)}
-    return from_log_lines((log_lines or running.log_lines)(EVENTS.keys(), either), bootstrap.explain)
+    return from_log_lines((log_lines or running.log_lines)(EVENTS.keys(), either), explain)
 
 
 def as_dict(timeline: Timeline) -> dict[str, Any]:

@@ -7,9 +7,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from shared.domain.errors import PomboError
-from shared.pipeline.ports import Queue
+from shared.pipeline.ports import Queue, Store
 from shared.pipeline.sender_health import Senders
-from shared.pipeline.webhook_store import WebhookStore
 
 Body = tuple[dict[str, Any], int]
 
@@ -21,7 +20,7 @@ def livez(exhausted: bool = False) -> Body:
     return ({"status": "exhausted"}, 503) if exhausted else ({"status": "ok"}, 200)
 
 
-def startz(store: WebhookStore) -> Body:
+def startz(store: Store) -> Body:
     """Whether this process may take requests; 503 if the store does not answer.
 
     The configuration is valid, or the process would not run. The queue is not checked: without it Pombo stores webhooks
@@ -30,7 +29,7 @@ def startz(store: WebhookStore) -> Body:
     return _report({"store": _word(store)})
 
 
-def readyz(store: WebhookStore, queue: Queue) -> Body:
+def readyz(store: Store, queue: Queue) -> Body:
     """Whether store and queue answer; 503 if one does not."""
     return _report({"store": _word(store), "queue": _word(queue)})
 
@@ -63,7 +62,7 @@ class CachedOutages:
             return {"provider_down": None, "backend_down": None}
 
 
-def _word(port: WebhookStore | Queue) -> str:
+def _word(port: Store | Queue) -> str:
     try:
         port.ping()
     except PomboError:

@@ -17,7 +17,8 @@ from gunicorn.app.base import BaseApplication
 
 from services.bounded_worker import BoundedWorker
 from shared import logs
-from shared.bootstrap import Internal, Webhook
+from shared.bootstrap.internal import Internal
+from shared.bootstrap.webhook import Webhook
 from shared.config import ConfigError
 
 GRACEFUL_SECONDS = 8

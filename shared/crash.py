@@ -8,15 +8,16 @@ import itertools
 import os
 import re
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from inspect import isawaitable
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Self, TypeVar, cast
 
 from shared.config import ConfigError
-from shared.pipeline import clock, ports
+from shared.pipeline import clock, intake, ports
 
 P = TypeVar("P")
 
@@ -25,13 +26,16 @@ _CRASH_AT = re.compile(r"(before|after):([a-z_]+)\.([a-z_]+)(?::([1-9][0-9]*))?"
 
 
 def methods() -> Mapping[str, tuple[str, ...]]:
-    """The methods of each port, by the port's name. `call` is the method of a callable port."""
-    return {
-        protocol.__name__.lower(): tuple(_word(name) for name, value in vars(protocol).items() if _is_call(name, value))
-        for module in (ports, clock)
-        for protocol in vars(module).values()
-        if _is_port(protocol, module)
-    }
+    """The methods of each port, by the port's name. `call` is the method of a callable port. The intake's ports are
+    parts of the others.
+    """
+    found: dict[str, dict[str, None]] = {}
+    for module in (ports, intake, clock):
+        for protocol in vars(module).values():
+            if _is_port(protocol, module):
+                calls = (_word(name) for name, value in vars(protocol).items() if _is_call(name, value))
+                found.setdefault(protocol.__name__.lower().removeprefix("intake"), {}).update(dict.fromkeys(calls))
+    return {port: tuple(calls) for port, calls in found.items()}
 
 
 def points() -> tuple[str, ...]:
@@ -126,13 +130,27 @@ class _Wrapped:
         def crashing(*args: Any, **named: Any) -> Any:
             if self._at.moment == "before":
                 self._crash.passed()
-            try:
                 return call(*args, **named)
-            finally:
-                if self._at.moment == "after":
-                    self._crash.passed()
+            return self._crashing_after(call, *args, **named)
 
         return crashing
+
+    def _crashing_after(self, call: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        """A call of the webhook's ports has returned once it was awaited."""
+        pending = False
+        try:
+            result = call(*args, **named)
+            pending = isawaitable(result)
+            return self._awaited(result) if pending else result
+        finally:
+            if not pending:
+                self._crash.passed()
+
+    async def _awaited(self, result: Awaitable[Any]) -> Any:
+        try:
+            return await result
+        finally:
+            self._crash.passed()
 
 
 def _is_port(thing: object, module: ModuleType) -> bool:

@@ -16,7 +16,8 @@ from local.faults import BOOK, FaultBook
 from local.faulty_proxy import FaultyProxy
 from local.ports import LOOPBACK
 from local.stack import Stack
-from shared import bootstrap, config
+from shared import config
+from shared.bootstrap.adapters import build_store
 from shared.domain.errors import StoreUnavailable
 from shared.domain.record import Delivery
 
@@ -63,7 +64,7 @@ class RunningStack:
             faults=FaultBook(run_settings.data_dir / BOOK),
             proxy=proxy,
         )
-        store = bootstrap.build_store(settings)
+        store = build_store(settings)
         running = Running(store, settings["WHATSAPP_PHONE_NUMBER_ID"], described["control"], stack.logs)
         return cls(running, control, environment, parts, run_settings.data_dir)
 

@@ -10,7 +10,8 @@ import click
 from cli.doctor.checks import token_is_refused
 from cli.running import Described, Running, describe, find
 from local.terminal import WrongSettings
-from shared import bootstrap, config, logs
+from shared import config, logs
+from shared.bootstrap.adapters import build_queue
 from shared.config import QUEUE_SETTINGS, STORE_SETTINGS, Config
 from shared.domain.limits import Limits
 from shared.operations.dead_letters import Discard, Replay
@@ -42,7 +43,7 @@ class Deciding:
                 f"Nothing was replayed: no Pombo is running here to retry it. Start one with {self.running.start}."
             )
         _check_tasks(self.settings)
-        queue = bootstrap.build_queue(self.settings)
+        queue = build_queue(self.settings)
         return Replay(self.running.store, queue, self.limits, SystemClock(), may_double)
 
     def discard(self, because: str) -> Discard:

@@ -12,7 +12,7 @@ from cli.dead.list import letter_as_dict
 from cli.running import Running, data_dir_option, find
 from cli.trace import moment_lines, stamp, timeline_of
 from local import terminal
-from shared import bootstrap
+from shared.bootstrap.channels import explain
 from shared.domain.dead_letters import UNKNOWN_SENDER, DeadLetter, Replays, dead_letter, why_never
 from shared.domain.record import Delivery, Kind, ReceiptKind
 from shared.operations.lookup import LookupResult
@@ -89,7 +89,7 @@ def as_dict(record: Delivery, events: Sequence[Moment]) -> dict[str, Any]:
                 "function": one.attempt.function,
                 "sentence": sentence,
             }
-            for one, sentence in tried(record, bootstrap.explain)
+            for one, sentence in tried(record, explain)
         ],
         "receipts": list(_receipts(record)),
         "events": [{"at": stamp(one.at), "what": one.what, "sentence": one.sentence} for one in events],
@@ -120,7 +120,7 @@ def _receipts(record: Delivery) -> Iterator[dict[str, Any]]:
             if at is None:
                 continue
             code = said.failed_code if kind is ReceiptKind.FAILED else None
-            sentence = bootstrap.explain(record.provider, code, "failed") if code is not None else None
+            sentence = explain(record.provider, code, "failed") if code is not None else None
             yield {"at": stamp(at), "round": round_, "kind": kind.value, "code": code, "sentence": sentence}
 
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import httpx
 
-from shared import bootstrap
+from shared.bootstrap.channels import CHANNELS
 from shared.config import Config
 from shared.domain.delivery.answers import Answer, Step, TaskResult
 from shared.domain.delivery.create import create
@@ -154,7 +154,7 @@ def _write(store: Store, limits: Limits, clock: Clock) -> Delivery:
     fresh = create(
         Kind.INBOUND,
         DOCTOR_KEY,
-        provider=bootstrap.CHANNELS[0].reading().provider,
+        provider=CHANNELS[0].reading().provider,
         tenant="default",
         sender=DOCTOR_KEY,
         contact="",

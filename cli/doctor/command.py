@@ -11,7 +11,8 @@ from cli.doctor import checks, handler_check, settings
 from cli.doctor.settings import CannotCheck, Check
 from cli.running import Described, data_dir_option, describe, progress
 from local import terminal
-from shared import bootstrap, config
+from shared import config
+from shared.bootstrap.adapters import build_queue, build_store, crash_points
 from shared.config import QUEUE_SETTINGS, STORE_SETTINGS
 from shared.pipeline.clock import SystemClock
 from shared.pipeline.ports import Store
@@ -38,7 +39,7 @@ def doctor(points: bool, all_settings: bool, as_json: bool, data_dir: Path) -> N
       pombo doctor --points
     """
     if points:
-        names = bootstrap.crash_points()
+        names = crash_points()
         click.echo(terminal.as_json(names) if as_json else "\n".join(names))
         return
     found = list(examine(describe(data_dir)))
@@ -81,10 +82,10 @@ def _parts(described: Described, wrong: Mapping[str, list[str]], patience: float
 
     @cache
     def store() -> Store:
-        return bootstrap.build_store(stored())
+        return build_store(stored())
 
     def task_check() -> str:
-        return checks.task(store(), bootstrap.build_queue(queued()), stored().limits, clock, patience)
+        return checks.task(store(), build_queue(queued()), stored().limits, clock, patience)
 
     yield _look("store", lambda: checks.store(store(), stored().limits, clock))
     if not described.runs:

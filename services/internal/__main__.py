@@ -3,15 +3,15 @@
 import flask
 
 from services.server import serve
-from shared import bootstrap
+from shared.bootstrap import internal as bootstrap
 
 
 def make_app() -> flask.Flask:
     """The app of this process."""
     from services.internal.main import create_app
 
-    return create_app(bootstrap.internal())
+    return create_app(bootstrap.parts())
 
 
 if __name__ == "__main__":
-    serve(bootstrap.internal, make_app, default_port=8081)
+    serve(bootstrap.parts, make_app, default_port=8081)

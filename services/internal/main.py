@@ -8,7 +8,8 @@ from flask import Flask, Response, g, jsonify, request
 
 from services import error_responses, health, task_responses
 from services.internal.callers import Callers
-from shared import bootstrap, logs
+from shared import logs
+from shared.bootstrap.internal import Internal
 from shared.domain.delivery.answers import Answer
 from shared.domain.errors import Forbidden
 from shared.domain.record import Kind, Task
@@ -19,7 +20,7 @@ LARGEST_TASK = 100 * 1024
 """Cloud Tasks takes no larger body; ours have 200 bytes."""
 
 
-def create_app(parts: bootstrap.Internal) -> Flask:
+def create_app(parts: Internal) -> Flask:
     """The Flask app for these parts. It makes no connection."""
     app = Flask("pombo-internal")
     app.config.update(MAX_CONTENT_LENGTH=LARGEST_TASK, PROVIDE_AUTOMATIC_OPTIONS=False)
@@ -86,7 +87,7 @@ def _document() -> Any:
         return None
 
 
-def _context(task: Task, parts: bootstrap.Internal) -> dict[str, Any]:
+def _context(task: Task, parts: Internal) -> dict[str, Any]:
     """The fields of every log line of this request. The queue's headers are only logged: anyone may send them."""
     trace = logs.trace_of(request.headers.get, parts.config["GOOGLE_CLOUD_PROJECT"])
     retries = request.headers.get("X-CloudTasks-TaskRetryCount", "")

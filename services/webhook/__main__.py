@@ -5,7 +5,7 @@ from pathlib import Path
 import flask
 
 from services.server import serve
-from shared import bootstrap
+from shared.bootstrap import webhook as bootstrap
 
 
 def make_app() -> flask.Flask:
@@ -21,4 +21,4 @@ def make_app() -> flask.Flask:
 
 
 if __name__ == "__main__":
-    serve(bootstrap.webhook, make_app, default_port=8080)
+    serve(bootstrap.parts, make_app, default_port=8080)

@@ -8,7 +8,9 @@ from flask import Request, Response, jsonify
 from werkzeug.exceptions import BadRequest
 
 from services import error_responses, health
-from shared import bootstrap, logs
+from shared import logs
+from shared.bootstrap import webhook as bootstrap
+from shared.bootstrap.webhook import Webhook
 from shared.domain.errors import Forbidden, SignatureInvalid
 from shared.pipeline.ports import Acknowledgement, Channel, Incoming
 
@@ -22,10 +24,10 @@ DRAINED_AT_MOST = 32 * 1024 * 1024
 @functions_framework.http
 def webhook(request: Request) -> Response:
     """The entry point: answers every request with the parts of this process."""
-    return answer(request, bootstrap.webhook())
+    return answer(request, bootstrap.parts())
 
 
-def answer(request: Request, parts: bootstrap.Webhook) -> Response:
+def answer(request: Request, parts: Webhook) -> Response:
     """Answer every request of this service."""
     trace = logs.trace_of(request.headers.get, parts.config["GOOGLE_CLOUD_PROJECT"])
     with logs.context(**({"logging.googleapis.com/trace": trace} if trace else {})):
@@ -35,7 +37,7 @@ def answer(request: Request, parts: bootstrap.Webhook) -> Response:
             return _streamed(_json(*error_responses.answer(error, unavailable=500)))
 
 
-def _route(request: Request, parts: bootstrap.Webhook) -> Response:
+def _route(request: Request, parts: Webhook) -> Response:
     match request.path, request.method:
         case "/livez", "GET":
             return _json(*health.livez())
@@ -58,7 +60,7 @@ def _route(request: Request, parts: bootstrap.Webhook) -> Response:
                 return (_post if method == "POST" else _handshake)(request, channel, parts)
 
 
-def _post(request: Request, channel: Channel, parts: bootstrap.Webhook) -> Response:
+def _post(request: Request, channel: Channel, parts: Webhook) -> Response:
     cap = parts.config["WEBHOOK_MAX_BYTES"]
     body = _read(request, cap + 1)
     if len(body) > cap:
@@ -88,7 +90,7 @@ def _drain(request: Request) -> None:
         drained += len(piece)
 
 
-def _handshake(request: Request, channel: Channel, _parts: bootstrap.Webhook) -> Response:
+def _handshake(request: Request, channel: Channel, _parts: Webhook) -> Response:
     try:
         return _acknowledged(channel.handshake(_incoming(request, channel, b"")))
     except Forbidden as error:

@@ -44,8 +44,7 @@ class AsyncHttp:
     """Calls to one server. Not safe for several threads or event loops."""
 
     def __init__(self, host: str, port: int, tls: ssl.SSLContext | None, most: int) -> None:
-        """`most`: how many connections may be open at once; further calls wait for one, in the order in which they came.
-        """
+        """`most`: how many connections may be open at once. Further calls wait for one, in order."""
         self._host, self._port, self._tls, self._most = host, port, tls, most
         self._idle: list[_Connection] = []
         self._waiting: deque[asyncio.Future[None]] = deque()

@@ -1,14 +1,17 @@
 """Group commit: while one call is in flight, the next one collects what came in meanwhile.
 
-It never waits on purpose: an item that finds no call in flight goes out at once. Under load one call carries many items,
-so a store's round trip, and the processor time of a call, are shared. https://en.wikipedia.org/wiki/Group_commit
+It never waits on purpose: an item that finds no call in flight goes out at once. Under load one call carries many
+items, which share its round trip and its processor time.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from shared.domain.deadline import Deadline
+from shared.domain.errors import PomboError
 
 I = TypeVar("I")  # noqa: E741 - an item
 R = TypeVar("R")
@@ -20,68 +23,144 @@ Write = Callable[[Sequence[I]], Awaitable[Sequence[R | Exception]]]
 """One call for several items: the result of each, in order. It raises only what concerns all of them."""
 
 
-@dataclass(slots=True)
-class _Waiting(Generic[I, R]):
-    item: I
-    size: int
-    result: asyncio.Future[R | Exception] = field(repr=False)
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """How much one call may carry."""
+
+    items: int
+    bytes: int
 
 
 class GroupCommit(Generic[I, R]):
-    """Items in, results out; at most `in_flight` calls at once, each with at most `most` items and `most_bytes`."""
+    """Items in, results out, with at most `in_flight` calls at once. Not safe for several event loops at a time."""
 
     def __init__(
         self,
         write: Write[I, R],
-        most: int,
-        most_bytes: int,
-        size_of: Callable[[I], int],
+        portion: Portion,
+        too_slow: Callable[[], PomboError],
+        size_of: Callable[[I], int] = lambda _: 0,
         in_flight: int = 1,
     ) -> None:
         self._write = write
-        self._most, self._most_bytes, self._size_of = most, most_bytes, size_of
+        self._portion = portion
+        self._too_slow = too_slow
+        self._size_of = size_of
         self._free = in_flight
         self._few: deque[_Waiting[I, R]] = deque()
         self._many: deque[_Waiting[I, R]] = deque()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._calls: set[asyncio.Task[None]] = set()
 
-    async def submit(self, items: Sequence[I]) -> list[R | Exception]:
-        """The result of each item. What concerned a whole call is the result of each of its items. A caller that is
-        cancelled gives its items up: they may or may not be written.
+    async def submit(self, items: Sequence[I], deadline: Deadline) -> list[R | Exception]:
+        """The result of each item, or what was raised. Raises nothing.
+
+        After an outage (a retryable PomboError) the items that wait get the same error: a call for them would end as
+        late as the caller's own retry. Items without a result at the deadline get `too_slow`: those that are in flight
+        may be written, and those that wait are not sent.
         """
-        loop = asyncio.get_running_loop()
-        waiting = [_Waiting(item, self._size_of(item), loop.create_future()) for item in items]
-        (self._few if len(items) <= FEW else self._many).extend(waiting)
+        if not items:
+            return []
+        caller: _Caller[R] = _Caller(len(items), deadline, self._too_slow)
+        queue = self._few if len(items) <= FEW else self._many
+        queue.extend(_Waiting(item, caller, place) for place, item in enumerate(items))
         self._begin()
-        return [await one.result for one in waiting]
+        return await caller.results()
 
     def _begin(self) -> None:
-        while self._free and (self._few or self._many):
+        while self._free and (portion := self._next()):
             self._free -= 1
-            task = asyncio.ensure_future(self._call(self._next()))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            call = asyncio.ensure_future(self._call(portion))
+            self._calls.add(call)  # the loop itself keeps only a weak reference
+            call.add_done_callback(self._calls.discard)
 
-    def _next(self) -> list[_Waiting[I, R]]:
-        """The items of the next call, those of small callers first: at least one, however large."""
+    def _next(self) -> "list[_Waiting[I, R]]":
+        """The items of the next call, those of small callers first: at least one, however large, if any waits."""
         portion: list[_Waiting[I, R]] = []
         size = 0
         for waiting in (self._few, self._many):
-            while waiting and len(portion) < self._most:
-                size += waiting[0].size
-                if portion and size > self._most_bytes:
+            while waiting and len(portion) < self._portion.items:
+                if waiting[0].caller.has_left:
+                    waiting.popleft()
+                    continue
+                size += self._size_of(waiting[0].item)
+                if portion and size > self._portion.bytes:
                     return portion
                 portion.append(waiting.popleft())
         return portion
 
-    async def _call(self, portion: list[_Waiting[I, R]]) -> None:
+    async def _call(self, portion: "list[_Waiting[I, R]]") -> None:
         results: Sequence[R | Exception]
         try:
             results = await self._write([one.item for one in portion])
-        except Exception as error:  # noqa: BLE001 - each caller gets it
+        except Exception as error:  # noqa: BLE001 - it is the result of each item
             results = [error] * len(portion)
         for one, result in zip(portion, results, strict=True):
-            if not one.result.done():
-                one.result.set_result(result)
+            one.caller.learn(one.place, result)
+        outage = next((result for result in results if _is_outage(result)), None)
+        if isinstance(outage, Exception):
+            self._refuse_waiting(outage)
         self._free += 1
         self._begin()
+
+    def _refuse_waiting(self, outage: Exception) -> None:
+        for waiting in (self._few, self._many):
+            while waiting:
+                one = waiting.popleft()
+                one.caller.learn(one.place, outage)
+
+
+@dataclass(slots=True)
+class _Waiting(Generic[I, R]):
+    item: I
+    caller: "_Caller[R]"
+    place: int
+
+
+class _Caller(Generic[R]):
+    """One caller's results. Until an item has one, its result is `too_slow`."""
+
+    def __init__(self, count: int, deadline: Deadline, too_slow: Callable[[], PomboError]) -> None:
+        self._results: list[R | Exception | None] = [None] * count
+        self._has_result = [False] * count
+        self._missing = count
+        self._deadline = deadline
+        self._too_slow = too_slow
+        self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._ends = self._end_after(deadline.left())
+
+    @property
+    def has_left(self) -> bool:
+        """Whether it no longer waits."""
+        return self._done.done()
+
+    async def results(self) -> list[R | Exception]:
+        try:
+            await self._done
+        finally:
+            self._ends.cancel()
+        missing = None if self._missing == 0 else self._too_slow()
+        pairs = zip(self._results, self._has_result, strict=True)
+        return [result if there else missing for result, there in pairs]  # type: ignore[misc] # not None if there
+
+    def learn(self, place: int, result: R | Exception) -> None:
+        """The result of one item. After an outage the deadline is the earlier one."""
+        if self.has_left:
+            return
+        self._results[place], self._has_result[place] = result, True
+        self._missing -= 1
+        if self._missing == 0:
+            self._end()
+        elif _is_outage(result):
+            self._ends.cancel()
+            self._ends = self._end_after(self._deadline.left(has_failed=True))
+
+    def _end_after(self, seconds: float) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(max(0.0, seconds), self._end)
+
+    def _end(self) -> None:
+        if not self._done.done():
+            self._done.set_result(None)
+
+
+def _is_outage(result: object) -> bool:
+    return isinstance(result, PomboError) and result.retryable

@@ -1,8 +1,8 @@
 """Accept: answers a webhook with 200 only when every event in it is stored and has its task.
 
-Nearly every POST has one event, which takes one call to the store and one to the queue. Several events take the plural
-calls, which carry many at once. New events get their tasks before events that an earlier delivery stored, so each
-redelivery of a large POST gets further than the last.
+A POST takes one call to the store for its records, one for its receipts and one to the queue, however many events it
+has. New events get their tasks before events that an earlier delivery stored, so each redelivery of a large POST gets
+further than the last.
 """
 
 import json
@@ -23,9 +23,10 @@ from shared.pipeline import log_fields, receipts
 from shared.pipeline.channels import Channels
 from shared.pipeline.clock import Clock
 from shared.pipeline.dispatch import log_dead
+from shared.pipeline.fairness import in_turns
+from shared.pipeline.intake import IntakeQueue, IntakeStore
 from shared.pipeline.outcomes import faults_in, outcome_of
-from shared.pipeline.ports import Created, Exists, Incoming, Queue, Tenants
-from shared.pipeline.webhook_store import WebhookStore
+from shared.pipeline.ports import Created, Exists, Incoming, Tenants
 
 _WRAPPING = 16
 """Bytes that wrap the beginning of a payload that is too large to keep whole."""
@@ -63,14 +64,14 @@ Arrival = MessageReceived | Change | Unparsable
 class Accept:
     """The webhook's work."""
 
-    store: WebhookStore
-    queue: Queue
+    store: IntakeStore
+    queue: IntakeQueue
     tenants: Tenants
     channels: Channels
     limits: Limits
     clock: Clock
 
-    def __call__(self, incoming: Incoming) -> None:
+    async def __call__(self, incoming: Incoming) -> None:
         """Store every event of one POST.
 
         Raises SignatureInvalid before anything is read. Raises StoreUnavailable, QueueUnavailable or
@@ -83,71 +84,58 @@ class Accept:
         parsed = channel.parse(incoming)
         for reason, count in parsed.ignored.items():
             logs.event("webhook_ignored", severity="WARNING", reason=reason, count=count)
-        self._accept_all(parsed.events, deadline)
+        await self._accept_all(parsed.events, deadline)
         logs.event(
             "webhook_received",
             count=len(parsed.events),
             duration_ms=round((self.clock.monotonic() - started) * 1000, 1),
         )
 
-    def mark_if_new(self, event: Arrival) -> Mark:
-        """Create the event's record, or report the existing one. "Exists" alone never means "drop it": the store may be
-        reporting this same call's write.
+    async def mark_all(self, events: Sequence[Arrival], deadline: Deadline) -> list[Mark | Exception]:
+        """Create the record of each event, or report the existing one. "Exists" alone never means "drop it": the store
+        may be reporting this same call's write. The events have distinct keys. Raises RegistryUnavailable.
         """
-        record = self._record(event)
-        return _mark(record, self.store.create(record))
-
-    def mark_all(self, events: Sequence[Arrival], deadline: Deadline) -> list[Mark | Exception]:
-        """As `mark_if_new`, for several events with distinct keys. Raises RegistryUnavailable."""
-        records = [outcome_of(self._record, event) for event in events]
+        records = [outcome_of(self._record, event) async for event in in_turns(events)]
         faults_in(records)
         storable = [record for record in records if isinstance(record, Delivery)]
-        made = iter(self.store.create_all(storable, deadline))
+        made = iter(await self.store.create_all(storable, deadline) if storable else ())
         return [_mark_or_fault(record, made) for record in records]
 
-    def _accept_all(self, events: Sequence[Event], deadline: Deadline) -> None:
+    async def _accept_all(self, events: Sequence[Event], deadline: Deadline) -> None:
         """Accept all events. A fault in one event does not stop the others; an outage of the store or queue does."""
         arrivals, repeats = _by_key(events)
-        if len(arrivals) == 1:
-            marks = [outcome_of(self.mark_if_new, arrivals[0])]
-        else:
-            marks = self.mark_all(arrivals, deadline) if arrivals else []
-        for event, mark in zip(arrivals, marks, strict=True):
+        marks = await self.mark_all(arrivals, deadline)
+        tenants: dict[str, str] = {}
+        async for event, mark in in_turns([*zip(arrivals, marks, strict=True)]):
             self._log(event, mark)
-        tenants = {
-            event.key: mark.record.tenant
-            for event, mark in zip(arrivals, marks, strict=True)
-            if not isinstance(mark, Exception)
-        }
+            if not isinstance(mark, Exception):
+                tenants[event.key] = mark.record.tenant
         for event in repeats:
             self._log_duplicate(event, tenants.get(event.key, ""))
-        faults = faults_in(marks) + receipts.note_all(events, self.store, deadline)
-        waiting = [mark for mark in marks if isinstance(mark, New) and not mark.record.final]
-        again = [mark for mark in marks if isinstance(mark, SeenUnqueued)]
-        faults += self._enqueue([mark.record for mark in waiting] + [mark.record for mark in again], deadline)
-        self._note_blocks(events, deadline)
+        faults = faults_in(marks) + await receipts.note_all(events, self.store, deadline)
+        waiting = [mark.record for mark in marks if isinstance(mark, New) and not mark.record.final]
+        again = [mark.record for mark in marks if isinstance(mark, SeenUnqueued)]
+        faults += await self._enqueue(waiting + again, deadline)
+        await self._note_blocks(events, deadline)
         for fault in faults:
             raise fault
 
-    def _note_blocks(self, events: Sequence[Event], deadline: Deadline) -> None:
+    async def _note_blocks(self, events: Sequence[Event], deadline: Deadline) -> None:
         """Note the blocks that failed receipts report. Last, when all else is durable and a redelivery is quick."""
         for id, block in receipts.blocks(events, self._is_ours).items():
             if deadline.has_passed:
                 raise StoreUnavailable("The store is too slow.")
-            self.store.note_receipt_block(id, block)
+            await self.store.note_receipt_block(id, block)
 
     def _is_ours(self, provider: str, sender: str) -> bool:
         return self.tenants.owner_of(provider, sender) is not None
 
-    def _enqueue(self, records: Sequence[Delivery], deadline: Deadline) -> list[Exception]:
+    async def _enqueue(self, records: Sequence[Delivery], deadline: Deadline) -> list[Exception]:
         """Make their tasks. Returns what went wrong; raises an outage."""
-        tasks = [own_task(record) for record in records]
-        made: Sequence[Exception | None] = []
-        if len(tasks) == 1:
-            made = [outcome_of(self.queue.ensure, *tasks[0])]
-        elif tasks:
-            made = self.queue.ensure_all(tasks, deadline)
-        for record, fault in zip(records, made, strict=True):
+        if not records:
+            return []
+        made = await self.queue.ensure_all([own_task(record) for record in records], deadline)
+        async for record, fault in in_turns([*zip(records, made, strict=True)]):
             if fault is None:
                 logs.event("inbound_enqueued", **self._about(record))
         return faults_in(made)

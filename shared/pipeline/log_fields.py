@@ -12,6 +12,7 @@ from shared.domain.identity import Echo, provider_id_hash
 from shared.domain.outbound.checks import TYPES
 from shared.domain.record import Delivery, Kind, Task
 from shared.domain.tasks import first_task
+from shared.pipeline.intake import IntakeQueue
 from shared.pipeline.ports import Channel, Queue
 
 Fields = Mapping[str, Any]
@@ -26,7 +27,7 @@ OTHER = "other"
 """The event type for an unknown name: a name from outside may hold private data."""
 
 
-def of_task(task: Task, queue: Queue) -> Fields:
+def of_task(task: Task, queue: Queue | IntakeQueue) -> Fields:
     """The task's name, its queue, and the record that it refers to."""
     return {
         KEY_NAME[task.kind]: task.key,
@@ -36,7 +37,7 @@ def of_task(task: Task, queue: Queue) -> Fields:
     }
 
 
-def in_queue(task: Task, queue: Queue) -> Fields:
+def in_queue(task: Task, queue: Queue | IntakeQueue) -> Fields:
     """The task's name and its queue."""
     return {
         "task_name": task.name,
@@ -66,7 +67,7 @@ def of_record(record: Delivery, channels: Mapping[str, Channel]) -> Fields:
     }
 
 
-def of_event(event: MessageReceived | Change | Unparsable, tenant: str, queue: Queue) -> Fields:
+def of_event(event: MessageReceived | Change | Unparsable, tenant: str, queue: Queue | IntakeQueue) -> Fields:
     """An event of a webhook, with or without a record: its key, its type, and the first task of its record."""
     event_type = MESSAGE if isinstance(event, MessageReceived) else event.field or OTHER
     return {**of_task(first_task(event.key, tenant), queue), "provider": event.provider, "event_type": event_type}

@@ -1,6 +1,6 @@
 """Receipts: the provider's reports on a message, one blind write each. A receipt never assigns state."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 
 from shared import logs
@@ -10,8 +10,9 @@ from shared.domain.identity import Echo, parse_echo
 from shared.domain.marks import ReceiptBlock, sender_id
 from shared.domain.record import ReceiptKind
 from shared.pipeline import log_fields
-from shared.pipeline.outcomes import faults_in, outcome_of
-from shared.pipeline.webhook_store import WebhookStore
+from shared.pipeline.fairness import in_turns
+from shared.pipeline.intake import IntakeStore
+from shared.pipeline.outcomes import faults_in
 
 IsOurs = Callable[[str, str], bool]
 """Whether a sender, by its provider and id, has a tenant."""
@@ -32,26 +33,18 @@ def blocks(events: Iterable[Event], is_ours: IsOurs = lambda *_: True) -> Mappin
     return found
 
 
-def note_all(events: Iterable[Event], store: WebhookStore, deadline: Deadline) -> list[Exception]:
+async def note_all(events: Iterable[Event], store: IntakeStore, deadline: Deadline) -> list[Exception]:
     """Store each receipt of a POST in the record that its echo names, or else by the provider's id. Returns what went
     wrong; raises an outage.
     """
     found = [(parse_echo(event.echo), event) for event in events if isinstance(event, ReceiptReceived)]
-    if len(found) == 1:
-        made: Sequence[bool | Exception] = [outcome_of(_note, *found[0], store)]
-    else:
-        made = store.note_receipts(found, deadline) if found else []
-    for (echo, receipt), there in zip(found, made, strict=True):
+    if not found:
+        return []
+    made = await store.note_receipts(found, deadline)
+    async for (echo, receipt), there in in_turns([*zip(found, made, strict=True)]):
         if not isinstance(there, Exception):
             _log_noted(receipt, echo, there)
     return faults_in(made)
-
-
-def _note(echo: Echo | None, receipt: ReceiptReceived, store: WebhookStore) -> bool:
-    if echo is not None:
-        return store.note_receipt(echo, receipt)
-    store.note_unechoed_receipt(receipt)
-    return True
 
 
 def _log_noted(receipt: ReceiptReceived, echo: Echo | None, there: bool) -> None:

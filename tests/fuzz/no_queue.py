@@ -5,15 +5,16 @@ from dataclasses import replace
 
 from services.server import serve
 from services.webhook.__main__ import make_app
-from shared import bootstrap
+from shared.bootstrap import webhook as bootstrap
+from shared.bootstrap.webhook import Webhook, build_webhook
 from tests.support import parts
 
 
-def build() -> bootstrap.Webhook:
-    built = bootstrap.build_webhook(os.environ)
+def build() -> Webhook:
+    built = build_webhook(os.environ)
     queue = parts.NoQueue()
     webhook = replace(built, queue=queue, accept=replace(built.accept, queue=queue))
-    bootstrap.webhook = lambda: webhook  # type: ignore[assignment]
+    bootstrap.parts = lambda: webhook  # type: ignore[assignment]
     return webhook
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from services import health
 from services.internal.main import create_app
-from shared import bootstrap
+from shared.bootstrap import webhook
+from shared.bootstrap.internal import build_internal
 from shared.config import SETTINGS
 from shared.domain.limits import Limits
 from shared.domain.record import Kind
@@ -158,7 +159,7 @@ def _path_of(url: str) -> str:
 
 def test_the_internal_service_answers_each_path_that_is_named(plan_of: Callable[[str], Plan], tmp_path: Path) -> None:
     environ = {"SQLITE_PATH": str(tmp_path / "pombo.sqlite"), "CLOUD_TASKS_EMULATOR_HOST": NOBODY}
-    app = create_app(bootstrap.build_internal(environ))
+    app = create_app(build_internal(environ))
     client, plan = app.test_client(), plan_of("bare")
     target = plan.one("google_cloud_scheduler_job").block("http_target")
     assert client.open(_path_of(target["uri"]), method=target["http_method"]).status_code == 403, "it asks who calls"
@@ -181,7 +182,7 @@ def test_the_webhook_service_answers_each_path_that_is_named(
 
     monkeypatch.setenv("SQLITE_PATH", str(tmp_path / "pombo.sqlite"))
     monkeypatch.setenv("CLOUD_TASKS_EMULATOR_HOST", NOBODY)
-    bootstrap.webhook.cache_clear()
+    webhook.parts.cache_clear()
     app: Any = functions_framework.create_app("webhook", str(ROOT / "services/webhook/main.py"))
     client, plan = app.test_client(), plan_of("bare")
     assert client.post(_path_of(plan.outputs["webhook_url"])).status_code == 403, "it asks for the signature"
@@ -195,4 +196,4 @@ def test_the_webhook_service_answers_each_path_that_is_named(
     well, _ = health.readyz(Answers(), Answers())
     assert (path, json.loads(match["content"])) == ("$.status", well["status"])
     assert said.get_json()["status"] != well["status"]
-    bootstrap.webhook.cache_clear()
+    webhook.parts.cache_clear()

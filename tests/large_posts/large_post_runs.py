@@ -24,7 +24,8 @@ import click
 import httpx
 
 from local.stores import PROGRAMS
-from shared import bootstrap, config
+from shared import config
+from shared.bootstrap.adapters import build_store
 from tests.support import parts
 from tests.support.machine import missing
 
@@ -81,7 +82,7 @@ class Webhook:
     @contextmanager
     def store(self) -> Iterator[Any]:
         """The store itself, at no distance."""
-        store = bootstrap.build_store(config.load(self.environ, config.WEBHOOK))
+        store = build_store(config.load(self.environ, config.WEBHOOK))
         try:
             yield store
         finally:

@@ -9,7 +9,7 @@ from typing import Any
 
 from services.server import serve
 from services.webhook.__main__ import make_app
-from shared import bootstrap
+from shared.bootstrap import webhook as bootstrap
 from shared.stores.sqlite.connection import SqliteFile
 
 
@@ -32,4 +32,4 @@ def slow_down(commit: float, read: float) -> None:
 
 if __name__ == "__main__":
     slow_down(float(sys.argv[1]), float(sys.argv[2]))
-    serve(bootstrap.webhook, make_app, default_port=9)
+    serve(bootstrap.parts, make_app, default_port=9)

@@ -12,7 +12,8 @@ import pytest
 from google.cloud import tasks_v2
 
 from services.internal.main import create_app
-from shared import bootstrap
+from shared.bootstrap.internal import build_internal
+from shared.bootstrap.webhook import build_webhook
 from shared.domain.identity import message_event_id
 from shared.domain.record import Kind, Task
 from shared.pipeline.ports import Incoming
@@ -56,7 +57,7 @@ def receive(environment: dict[str, str]) -> str:
     document = {"object": "whatsapp_business_account", "entry": [{"id": "300000000000003", "changes": [change]}]}
     body = json.dumps(document).encode()
     signature = "sha256=" + hmac.new(b"a-secret", body, hashlib.sha256).hexdigest()
-    bootstrap.build_webhook(environment).accept(
+    build_webhook(environment).accept(
         Incoming("meta", "POST", "/webhooks/whatsapp", {"x-hub-signature-256": signature}, body)
     )
     return message_event_id("meta", SENDER, "wamid.1")
@@ -72,7 +73,7 @@ def test_task_deadlines_of_both_services_cover_the_handler_timeout(
     """And each is sent where the settings say, with the first of the tokens."""
     environment = environment | settings
     key = receive(environment)
-    internal = bootstrap.build_internal(environment)
+    internal = build_internal(environment)
     record = internal.store.get(key)
     assert record is not None
     assert internal.process_inbound(Task.of(record)).state == "done"
@@ -84,7 +85,7 @@ def test_task_deadlines_of_both_services_cover_the_handler_timeout(
         assert not task.http_request.oidc_token.service_account_email
 
 
-@pytest.mark.parametrize("build", [bootstrap.build_webhook, bootstrap.build_internal], ids=["webhook", "internal"])
+@pytest.mark.parametrize("build", [build_webhook, build_internal], ids=["webhook", "internal"])
 def test_task_requests_no_identity(
     emulator: Emulator, environment: dict[str, str], build: Callable[[dict[str, str]], Any]
 ) -> None:
@@ -100,7 +101,7 @@ def test_task_requests_no_identity(
 
 @pytest.mark.parametrize(("token", "status"), [(FIRST, 400), (SECOND, 400), ("token-of-nobody", 403), ("", 403)])
 def test_each_of_several_tokens_is_accepted_and_no_other(environment: dict[str, str], token: str, status: int) -> None:
-    client = create_app(bootstrap.build_internal(environment)).test_client()
+    client = create_app(build_internal(environment)).test_client()
     for kind in Kind:
         answer = client.post(f"/internal/process_{kind}", json={}, headers={"X-Internal-Token": token})
         assert answer.status_code == status

@@ -56,7 +56,10 @@ TARGETS = (
         ),
         ("tests/unit", *SERVICES_IN_PROCESS),
         (
-            ("shared/bootstrap.py", STACK),
+            ("shared/bootstrap/adapters.py", STACK),
+            ("shared/bootstrap/channels.py", STACK),
+            ("shared/bootstrap/internal.py", STACK),
+            ("shared/bootstrap/webhook.py", STACK),
             ("shared/operations/dead_letters.py", ("tests/services/test_dead_letters_decided.py",)),
         ),
     ),

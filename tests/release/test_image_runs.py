@@ -28,8 +28,8 @@ CLOUD_RUN_SECONDS = 10
 LOOKS = """
 import importlib, json, os, sys
 service = importlib.import_module("services.{service}.__main__")
-from shared import bootstrap
-parts = bootstrap.{service}()
+from shared.bootstrap import {service} as bootstrap
+parts = bootstrap.parts()
 service.make_app()
 for port in (parts.queue, parts.store):
     try:

@@ -18,7 +18,9 @@ from cli.doctor import checks
 from cli.doctor.command import as_text, examine
 from cli.doctor.settings import Check, check_all, faults
 from cli.running import Described, describe
-from shared import bootstrap, config
+from shared import config
+from shared.bootstrap.adapters import build_queue, crash_points
+from shared.bootstrap.channels import CHANNELS
 from shared.channels.meta.channel import MetaChannel
 from shared.config import SETTINGS
 from shared.domain.delivery.answers import Answer, Step, TaskResult
@@ -319,8 +321,8 @@ def test_the_event_of_doctor_is_of_a_provider_that_the_services_have(
     class Other(MetaChannel):
         provider = "another"
 
-    makers = tuple(replace(maker, reading=Other) for maker in bootstrap.CHANNELS)
-    monkeypatch.setattr(bootstrap, "CHANNELS", makers)
+    makers = tuple(replace(maker, reading=Other) for maker in CHANNELS)
+    monkeypatch.setattr(checks, "CHANNELS", makers)
     checks.store(store, Limits(), SystemClock())
     record = store.get(DOCTOR_KEY)
     assert record is not None
@@ -507,7 +509,7 @@ def test_store_in_the_environment_goes_before_a_stack(
 def test_the_queue_of_either_services_settings_is_the_same(tmp_path: Path) -> None:
     environ = {"SQLITE_PATH": str(tmp_path / "pombo.sqlite")}
     for service in config.BOTH:
-        assert bootstrap.build_queue(config.load(environ, service)) is not None
+        assert build_queue(config.load(environ, service)) is not None
 
 
 def test_doctor_help_has_examples() -> None:
@@ -519,4 +521,4 @@ def test_doctor_help_has_examples() -> None:
 def test_points_are_listed_one_a_line() -> None:
     result = cli("doctor", "--points")
     assert result.returncode == 0
-    assert result.stdout.splitlines() == list(bootstrap.crash_points())
+    assert result.stdout.splitlines() == list(crash_points())

@@ -19,7 +19,9 @@ import pytest
 
 from local.services import SERVICES
 from services.internal.main import create_app
-from shared import bootstrap, config
+from shared import config
+from shared.bootstrap import webhook as bootstrap
+from shared.bootstrap.adapters import build_store
 from shared.domain.identity import Echo
 from shared.domain.record import Delivery, Kind, State, Task
 from shared.domain.tasks import task_body
@@ -273,7 +275,7 @@ def a_world(directory: Path, server: int | None, settings: Mapping[str, str]) ->
             for name, port in ports.items()
         }
         programs |= {"simulator": simulator, "emulator": emulator.program}
-        store = bootstrap.build_store(config.load(environ, config.INTERNAL))
+        store = build_store(config.load(environ, config.INTERNAL))
         yield World(directory, emulator, programs, urls, server, store, graph, client)
         for program in programs.values():
             program.process.kill()
@@ -489,7 +491,7 @@ def test_an_exception_that_quotes_everything_is_not_quoted_by_the_webhook_servic
     receipts: int,
 ) -> None:
     given = parts.webhook_parts(tmp_path, queue=parts.NoQueue(), META_APP_SECRET=CANARIES["app secret"])
-    monkeypatch.setattr(bootstrap, "webhook", lambda: given.parts)
+    monkeypatch.setattr(bootstrap, "parts", lambda: given.parts)
     app = functions_framework.create_app("webhook", str(ROOT / "services" / "webhook" / "main.py"))
     getattr(given, port).before = exploding(method)
     failed = tuple(failed_receipt(number, str(Echo("0" * 40, 0, "corr_0001"))) for number in range(receipts))

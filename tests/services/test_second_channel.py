@@ -22,7 +22,10 @@ from werkzeug.serving import make_server
 
 from services.internal.main import create_app
 from services.webhook import main as webhook_service
-from shared import bootstrap, config, logs
+from shared import config, logs
+from shared.bootstrap.adapters import Shutdown
+from shared.bootstrap.internal import Internal
+from shared.bootstrap.webhook import Webhook
 from shared.channels.meta.channel import MetaChannel
 from shared.domain.identity import message_event_id, outbound_key
 from shared.domain.limits import Backoff, Limits, Waits
@@ -180,7 +183,7 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[parts.Emulato
 def world(tmp_path: Path, emulator: parts.Emulator) -> Iterator[World]:
     with parts.logged(), an_acme() as acme, parts.a_provider() as meta:
         port = parts.free_port()
-        clock, shutdown = SystemClock(), bootstrap.Shutdown()
+        clock, shutdown = SystemClock(), Shutdown()
         store = SqliteStore(tmp_path / "pombo.sqlite", QUICKLY, clock.now)
         queue = CloudTasksQueue(
             QueueSettings(
@@ -200,14 +203,14 @@ def world(tmp_path: Path, emulator: parts.Emulator) -> Iterator[World]:
         tenants = EnvironmentTenants.of(("meta", parts.SENDER), ("acme", OURS))
         accept = Accept(store, queue, tenants, channels, QUICKLY, clock)
         settings = config.load(parts.environment(tmp_path), config.WEBHOOK)
-        public = bootstrap.Webhook(settings, accept, channels, store, queue, shutdown)
+        public = Webhook(settings, accept, channels, store, queue, shutdown)
         dispatch = TaskDispatch(queue, clock, QUICKLY, channels)
         handler = HandlerRunner(
             TeamFunction(say_it_back, QUICKLY.max_replies), timeout=timedelta(seconds=5), threads=2, stopping=shutdown
         )
         backend = BackendMarks(None, store, QUICKLY, clock)
         senders = Senders(tenants, store, channels, QUICKLY, clock)
-        private = bootstrap.Internal(
+        private = Internal(
             config=config.load(parts.environment(tmp_path), config.INTERNAL),
             process_inbound=ProcessInbound(
                 store, tenants, channels, handler, backend, dispatch, QUICKLY, clock, shutdown

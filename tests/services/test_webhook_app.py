@@ -16,7 +16,9 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
-from shared import bootstrap, config
+from shared import config
+from shared.bootstrap import webhook as bootstrap
+from shared.bootstrap.adapters import build_store
 from shared.domain.errors import QueueUnavailable, RegistryUnavailable, StoreUnavailable
 from shared.domain.record import State, Task
 from shared.stores.sqlite.store import SqliteStore
@@ -50,7 +52,7 @@ def shared_webhook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook
 
 @pytest.fixture
 def webhook(shared_webhook: WebhookParts, monkeypatch: pytest.MonkeyPatch) -> Iterator[WebhookParts]:
-    monkeypatch.setattr(bootstrap, "webhook", lambda: shared_webhook.parts)
+    monkeypatch.setattr(bootstrap, "parts", lambda: shared_webhook.parts)
     with parts.logged():
         yield shared_webhook
     for port in (shared_webhook.store, shared_webhook.queue):
@@ -229,7 +231,7 @@ def test_locked_store_is_answered_in_time(tmp_path: Path, app: Flask, client: Fl
     webhook = parts.webhook_parts(tmp_path, queue=parts.NoQueue())
     webhook.store.port.ping()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bootstrap, "webhook", lambda: webhook.parts)
+        patch.setattr(bootstrap, "parts", lambda: webhook.parts)
         holder = sqlite3.connect(tmp_path / "pombo.sqlite", isolation_level=None)
         holder.execute("BEGIN EXCLUSIVE")
         began = time.monotonic()
@@ -244,7 +246,7 @@ def test_locked_store_is_answered_in_time(tmp_path: Path, app: Flask, client: Fl
 def test_missing_queue_is_answered_in_time(tmp_path: Path, client: FlaskClient) -> None:
     webhook = parts.webhook_parts(tmp_path)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bootstrap, "webhook", lambda: webhook.parts)
+        patch.setattr(bootstrap, "parts", lambda: webhook.parts)
         began = time.monotonic()
         answer = deliver(client, post(*(text(f"wamid.{number}") for number in range(40))))
         assert time.monotonic() - began < WITHIN
@@ -386,7 +388,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         directory, CLOUD_TASKS_EMULATOR_HOST=emulator.address, PORT=str(port), WEBHOOK_MAX_BYTES=str(CAP)
     )
     program = parts.run(directory, "services.webhook", environ)
-    store = bootstrap.build_store(config.load(environ, config.WEBHOOK))
+    store = build_store(config.load(environ, config.WEBHOOK))
     yield Served(program, port, store, emulator)
     program.end()
     emulator.close()

@@ -23,7 +23,9 @@ import grpc
 from google.cloud import tasks_v2
 from google.cloud.tasks_v2.services.cloud_tasks.transports import CloudTasksGrpcTransport
 
-from shared import bootstrap, logs
+from shared import logs
+from shared.bootstrap.internal import Internal, build_internal
+from shared.bootstrap.webhook import Webhook, build_webhook
 from shared.domain.delivery.answers import Answer, Step, TaskResult
 from shared.domain.delivery.create import create
 from shared.domain.events import ReceiptReceived
@@ -346,7 +348,7 @@ def events(captured: str) -> list[str]:
 class WebhookParts:
     """The public service with its ports tapped."""
 
-    parts: bootstrap.Webhook
+    parts: Webhook
     store: Tapped
     queue: Tapped
     clock: Clock
@@ -357,7 +359,7 @@ class WebhookParts:
 
 def webhook_parts(directory: Path, queue: Any = None, **more: str) -> WebhookParts:
     """`queue`: a stand-in for the real one."""
-    built = bootstrap.build_webhook(environment(directory, **more))
+    built = build_webhook(environment(directory, **more))
     store, tapped, clock = Tapped(built.store), Tapped(queue or built.queue), Clock()
     accept = replace(built.accept, store=store, queue=tapped, clock=clock)
     return WebhookParts(replace(built, accept=accept, store=store, queue=tapped), store, tapped, clock)
@@ -367,7 +369,7 @@ def webhook_parts(directory: Path, queue: Any = None, **more: str) -> WebhookPar
 class InternalParts:
     """The private service with its ports tapped."""
 
-    parts: bootstrap.Internal
+    parts: Internal
     store: Tapped
     queue: Tapped
     clock: Clock
@@ -376,7 +378,7 @@ class InternalParts:
 def internal_parts(
     directory: Path, handle: Callable[..., Any] | None = None, queue: Any = None, **more: str
 ) -> InternalParts:
-    built = bootstrap.build_internal(environment(directory, **more))
+    built = build_internal(environment(directory, **more))
     store, tapped, clock = Tapped(built.store), Tapped(queue or built.queue), Clock()
     limits = built.config.limits
     dispatch = TaskDispatch(tapped, clock, limits, built.process_outbound.channels)

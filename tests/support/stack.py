@@ -24,7 +24,8 @@ from cli import running, trace
 from cli.chaos.logs import OF_PEOPLE, UNAVAILABLE
 from local import invocation, services
 from local.stores import PROGRAMS
-from shared import bootstrap, config
+from shared import config
+from shared.bootstrap.adapters import build_store
 from shared.domain.errors import StoreUnavailable
 from shared.domain.identity import message_event_id, outbound_key
 from shared.domain.marks import Marks, sender_id
@@ -366,7 +367,7 @@ class Stack:
     def store(self) -> Any:
         """Its records, read as a command reads them. (Any: a Store that can be closed.)"""
         if self._store is None:
-            self._store = bootstrap.build_store(config.load(self.environment, config.CLI))
+            self._store = build_store(config.load(self.environment, config.CLI))
         return self._store
 
     @property

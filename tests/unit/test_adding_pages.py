@@ -9,7 +9,9 @@ from typing import get_args
 import pytest
 
 from services import task_responses
-from shared import bootstrap
+from shared.bootstrap.channels import reading
+from shared.bootstrap.internal import build_internal
+from shared.bootstrap.webhook import build_webhook
 from shared.domain.delivery.answers import TaskResult
 from shared.domain.errors import (
     AccessDenied,
@@ -155,8 +157,8 @@ def test_the_page_names_every_file_in_which_a_secret_of_a_provider_is_put_togeth
 
 def test_the_command_line_reads_with_every_channel_that_the_services_have(tmp_path: Path) -> None:
     given = {"SQLITE_PATH": str(tmp_path / "pombo.sqlite"), "HANDLER": "handlers.echo:handle"}
-    internal, webhook = bootstrap.build_internal(given), bootstrap.build_webhook(given)
-    assert bootstrap._reading_channels().keys() == internal.process_outbound.channels.keys() == webhook.channels.keys()
+    internal, webhook = build_internal(given), build_webhook(given)
+    assert reading().keys() == internal.process_outbound.channels.keys() == webhook.channels.keys()
     assert {sender.provider for sender in internal.senders.tenants.senders()} == internal.senders.channels.keys()
 
 
@@ -183,8 +185,8 @@ def test_the_page_leads_to_a_whole_second_provider_and_to_the_outbound_language(
 
 
 def test_the_pages_name_the_files_that_register_an_adapter() -> None:
-    text = (ROOT / "shared" / "bootstrap.py").read_text()
-    assert "shared/bootstrap.py" in PROVIDER
+    text = (ROOT / "shared" / "bootstrap" / "channels.py").read_text()
+    assert "shared/bootstrap/channels.py" in PROVIDER
     assert "`build_store`" in STORE
     assert "def build_store(" in text
     assert "`BACKENDS`" in STORE

@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
-from shared import bootstrap
+from shared.bootstrap import channels
+from shared.bootstrap.channels import CHANNELS, ChannelMaker, explain, reading
+from shared.bootstrap.internal import Internal, build_internal
+from shared.bootstrap.webhook import build_webhook
 from shared.domain.limits import Limits, PostTimes
 from shared.domain.marks import backend_id
 from shared.domain.messages import DEFAULT_KINDS, KINDS
@@ -25,7 +28,7 @@ SECRET = "whsec_" + "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0"
 
 
 @pytest.fixture
-def internal(tmp_path: Path) -> bootstrap.Internal:
+def internal(tmp_path: Path) -> Internal:
     environment = {
         "SQLITE_PATH": str(tmp_path / "pombo.sqlite"),
         "HANDLER_URL": URL,
@@ -33,10 +36,10 @@ def internal(tmp_path: Path) -> bootstrap.Internal:
         "TIME_SCALE": "20",
         "MESSAGE_MAX_AGE": "2h",
     }
-    return bootstrap.build_internal(environment)
+    return build_internal(environment)
 
 
-def test_the_backend_of_the_configuration_has_marks_and_is_watched(internal: bootstrap.Internal) -> None:
+def test_the_backend_of_the_configuration_has_marks_and_is_watched(internal: Internal) -> None:
     assert internal.handler.backend == backend_id(URL)
     assert internal.senders.backend == backend_id(URL)
     assert internal.sweep.senders is internal.senders
@@ -44,9 +47,9 @@ def test_the_backend_of_the_configuration_has_marks_and_is_watched(internal: boo
     assert internal.process_inbound.backend._limits == internal.config.limits
 
 
-def behind_an_address(tmp_path: Path, **more: str) -> bootstrap.Internal:
+def behind_an_address(tmp_path: Path, **more: str) -> Internal:
     given = {"SQLITE_PATH": str(tmp_path / "pombo.sqlite"), "HANDLER_URL": URL, "HANDLER_URL_SECRET": SECRET}
-    return bootstrap.build_internal(given | more)
+    return build_internal(given | more)
 
 
 def test_the_backend_is_asked_for_the_kinds_of_the_configuration(tmp_path: Path) -> None:
@@ -59,18 +62,18 @@ def test_the_backend_is_asked_for_the_kinds_of_the_configuration(tmp_path: Path)
 
 
 def test_a_handler_in_the_process_has_no_backend(tmp_path: Path) -> None:
-    internal = bootstrap.build_internal({"SQLITE_PATH": str(tmp_path / "pombo.sqlite")})
+    internal = build_internal({"SQLITE_PATH": str(tmp_path / "pombo.sqlite")})
     assert (internal.senders.backend, internal.process_inbound.backend._id) == (None, None)
 
 
-def test_least_waits_of_meta_are_scaled_with_ours(internal: bootstrap.Internal) -> None:
+def test_least_waits_of_meta_are_scaled_with_ours(internal: Internal) -> None:
     assert internal.process_outbound.limits.waits.minute == timedelta(seconds=3)
 
 
 def channels_of(tmp_path: Path) -> dict[str, Channels]:
     """Those of each user: the two services and the command line."""
     environment = {"SQLITE_PATH": str(tmp_path / "pombo.sqlite")}
-    webhook, internal = bootstrap.build_webhook(environment), bootstrap.build_internal(environment)
+    webhook, internal = build_webhook(environment), build_internal(environment)
     return {
         "webhook": webhook.channels,
         "accept": webhook.accept.channels,
@@ -78,7 +81,7 @@ def channels_of(tmp_path: Path) -> dict[str, Channels]:
         "outbound": internal.process_outbound.channels,
         "dispatch": internal.process_outbound.dispatch.channels,
         "senders": internal.senders.channels,
-        "read by": bootstrap._reading_channels(),
+        "read by": reading(),
     }
 
 
@@ -89,10 +92,10 @@ def second(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def made(*_: object) -> AcmeChannel:
         return AcmeChannel("secret", "https://pombo.example.com", "http://127.0.0.1:9")
 
-    bootstrap._reading_channels.cache_clear()
-    monkeypatch.setattr(bootstrap, "CHANNELS", (*bootstrap.CHANNELS, bootstrap.ChannelMaker(made, made, made)))
+    reading.cache_clear()
+    monkeypatch.setattr(channels, "CHANNELS", (*CHANNELS, ChannelMaker(made, made, made)))
     yield
-    bootstrap._reading_channels.cache_clear()
+    reading.cache_clear()
 
 
 def test_both_services_and_the_command_line_have_the_channels_of_one_list(tmp_path: Path) -> None:
@@ -102,7 +105,7 @@ def test_both_services_and_the_command_line_have_the_channels_of_one_list(tmp_pa
 @pytest.mark.usefixtures("second")
 def test_a_provider_in_the_list_has_its_channel_everywhere(tmp_path: Path) -> None:
     assert [name for name, channels in channels_of(tmp_path).items() if list(channels) != ["meta", "acme"]] == []
-    assert bootstrap.explain("acme", 20503, "provider_down") == "Acme is down."
+    assert explain("acme", 20503, "provider_down") == "Acme is down."
 
 
 def test_a_channel_has_no_more_secrets_than_its_user_needs(tmp_path: Path) -> None:
@@ -112,9 +115,9 @@ def test_a_channel_has_no_more_secrets_than_its_user_needs(tmp_path: Path) -> No
         "META_VERIFY_TOKEN": "verify-token",
         "WHATSAPP_ACCESS_TOKEN": "access-token",
     }
-    of_webhook: Any = bootstrap.build_webhook(environment).channels["meta"]
-    of_internal: Any = bootstrap.build_internal(environment).process_outbound.channels["meta"]
-    of_commands: Any = bootstrap._reading_channels()["meta"]
+    of_webhook: Any = build_webhook(environment).channels["meta"]
+    of_internal: Any = build_internal(environment).process_outbound.channels["meta"]
+    of_commands: Any = reading()["meta"]
     assert [one._secrets for one in (of_webhook, of_internal, of_commands)] == [(b"app-secret",), (), ()]
     assert [one._verify_tokens for one in (of_webhook, of_internal, of_commands)] == [(b"verify-token",), (), ()]
     assert [list(one._credentials.values()) for one in (of_webhook, of_internal, of_commands)] == [
@@ -124,14 +127,14 @@ def test_a_channel_has_no_more_secrets_than_its_user_needs(tmp_path: Path) -> No
     ]
 
 
-def test_the_senders_watched_are_those_of_the_registry(internal: bootstrap.Internal) -> None:
+def test_the_senders_watched_are_those_of_the_registry(internal: Internal) -> None:
     (sender,) = internal.senders.tenants.senders()
     assert (sender.tenant, sender.provider, sender.id) == ("default", "meta", "100000000000001")
 
 
-def test_both_services_give_up_after_the_same_age(internal: bootstrap.Internal, tmp_path: Path) -> None:
+def test_both_services_give_up_after_the_same_age(internal: Internal, tmp_path: Path) -> None:
     environment = {"SQLITE_PATH": str(tmp_path / "webhook.sqlite"), "TIME_SCALE": "20", "MESSAGE_MAX_AGE": "2h"}
-    webhook = bootstrap.build_webhook(environment)
+    webhook = build_webhook(environment)
     assert webhook.accept.limits.message_max_age == internal.config.limits.message_max_age == timedelta(minutes=6)
 
 
@@ -146,12 +149,12 @@ def test_handler_is_configured_with_all_or_nothing(
     environment = {"SQLITE_PATH": str(tmp_path / "pombo.sqlite"), "HANDLER_URL_SECRET": SECRET, **CODE[code], **setting}
     if code == "in the process":
         del environment["HANDLER_URL_SECRET"]
-    assert bootstrap.build_internal(environment).handler._all_or_nothing is is_set
+    assert build_internal(environment).handler._all_or_nothing is is_set
 
 
 @pytest.mark.parametrize(("setting", "is_shown"), [({}, True), ({"HANDLER_TRACEBACK": "false"}, False)])
 def test_runner_is_configured_with_show_traceback(setting: dict[str, str], is_shown: bool, tmp_path: Path) -> None:
-    internal = bootstrap.build_internal({"SQLITE_PATH": str(tmp_path / "pombo.sqlite"), **setting})
+    internal = build_internal({"SQLITE_PATH": str(tmp_path / "pombo.sqlite"), **setting})
     assert internal.handler._show_traceback is is_shown
 
 
@@ -184,9 +187,9 @@ ENVIRONMENT = {
 
 BEHIND_URL = {"HANDLER_URL": URL, "HANDLER_URL_SECRET": f"{SECRET}, whsec_" + "b3RoZXItc2VjcmV0LW90aGVyLXNlY3JldA=="}
 BUILT = {
-    "webhook": (bootstrap.build_webhook, {}),
-    "internal": (bootstrap.build_internal, {}),
-    "internal, with HANDLER_URL": (bootstrap.build_internal, BEHIND_URL),
+    "webhook": (build_webhook, {}),
+    "internal": (build_internal, {}),
+    "internal, with HANDLER_URL": (build_internal, BEHIND_URL),
 }
 Build = Callable[[dict[str, str]], Any]
 
@@ -251,7 +254,7 @@ def test_every_part_is_made_once_and_shared(build: Build, more: dict[str, str], 
 
 
 def test_all_that_wait_in_the_internal_service_know_of_its_shutdown(tmp_path: Path) -> None:
-    parts = built(bootstrap.build_internal, tmp_path, {})
+    parts = built(build_internal, tmp_path, {})
     waiting = (parts.process_inbound.stopping, parts.process_outbound.stopping, parts.handler._stopping)
     assert [stopping() for stopping in waiting] == [False] * 3
     parts.shutdown.begin()
@@ -273,12 +276,12 @@ def test_the_queue_is_the_one_of_the_settings(build: Build, more: dict[str, str]
 
 
 def test_the_channel_of_the_webhook_verifies_with_every_secret_and_sends_nothing(tmp_path: Path) -> None:
-    channel = built(bootstrap.build_webhook, tmp_path, {}).accept.channels["meta"]
+    channel = built(build_webhook, tmp_path, {}).accept.channels["meta"]
     assert (channel._secrets, channel._credentials, channel._root) == ((b"new-secret", b"old-secret"), {}, "/")
 
 
 def test_internal_channel_sends_by_its_settings_and_cannot_verify(tmp_path: Path) -> None:
-    parts = built(bootstrap.build_internal, tmp_path, {})
+    parts = built(build_internal, tmp_path, {})
     channel = parts.process_outbound.channels["meta"]
     assert channel is parts.process_inbound.channels["meta"] is parts.senders.channels["meta"]
     assert (channel._secrets, channel._root) == ((), "http://127.0.0.1:9/graph/v26.0")
@@ -288,13 +291,13 @@ def test_internal_channel_sends_by_its_settings_and_cannot_verify(tmp_path: Path
 
 
 def test_in_process_handler_gets_its_timeout_threads_and_reply_limit(tmp_path: Path) -> None:
-    handler = built(bootstrap.build_internal, tmp_path, {}).handler
+    handler = built(build_internal, tmp_path, {}).handler
     assert (handler._timeout, handler._threads) == (30, 7)
     assert handler._code.max_replies == 30
 
 
 def test_url_handler_is_called_by_its_settings(tmp_path: Path) -> None:
-    handler = built(bootstrap.build_internal, tmp_path, BEHIND_URL).handler
+    handler = built(build_internal, tmp_path, BEHIND_URL).handler
     backend, seconds = handler._code, timedelta(seconds=1)
     assert (handler._timeout, handler._threads) == (30 + GRACE.total_seconds(), 7), "the socket's clock comes first"
     assert (backend._url, len(backend._secrets), backend._secrets[0]) == (URL, 2, SECRET)
@@ -360,7 +363,7 @@ def test_each_store_is_made_of_its_settings(
 
 
 def test_the_store_on_one_machine_is_the_file_of_the_settings(tmp_path: Path) -> None:
-    built(bootstrap.build_webhook, tmp_path, {})
+    built(build_webhook, tmp_path, {})
     assert (tmp_path / "pombo.sqlite").exists()
 
 
@@ -371,5 +374,5 @@ def test_each_service_uses_the_configured_queue_names(tmp_path: Path) -> None:
         "OUTBOUND_TASK_QUEUE_NAME": "messages-out",
     }
     tasks = [Task("0e" * 20, kind, "correlation-1", generation=0) for kind in (Kind.INBOUND, Kind.OUTBOUND)]
-    for parts in (bootstrap.build_webhook(environment), bootstrap.build_internal(environment)):
+    for parts in (build_webhook(environment), build_internal(environment)):
         assert [parts.queue.queue_of(task) for task in tasks] == ["events-in", "messages-out"]

@@ -16,7 +16,8 @@ import pytest
 
 from cli import commands
 from local.terminal import WrongSettings
-from shared import bootstrap
+from shared.bootstrap.internal import build_internal
+from shared.bootstrap.webhook import build_webhook
 from shared.config import (
     CLI,
     ENVIRONMENTS,
@@ -921,7 +922,7 @@ def test_a_store_of_another_layout_is_a_fault_of_the_configuration(tmp_path: Pat
 def test_no_secret_is_in_what_a_debugger_or_a_report_of_an_error_shows(tmp_path: Path) -> None:
     """A dataclass shows all its fields, and those of what it holds."""
     given = {"SQLITE_PATH": str(tmp_path / "pombo.sqlite")}
-    built = bootstrap.build_webhook(given), bootstrap.build_internal(given)
+    built = build_webhook(given), build_internal(given)
     shown = repr(built) + repr([vars(part) for parts in built for part in (parts.store, parts.queue)])
     assert "QueueSettings(" in shown
     assert "Config(" in shown

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from shared import bootstrap, crash
+from shared import crash
+from shared.bootstrap.internal import build_internal
+from shared.bootstrap.webhook import build_webhook
 from shared.config import ConfigError
 from shared.pipeline import clock, ports
 from shared.pipeline.channels import Channels
@@ -121,8 +123,8 @@ def test_a_wrapped_port_does_all_that_it_did(tmp_path: Path) -> None:
 
 SETTINGS = {"APP_ENV": "test", "HANDLER": "handlers.echo:handle"}
 BUILDERS: Mapping[str, Callable[[Mapping[str, str]], object]] = {
-    "webhook": bootstrap.build_webhook,
-    "internal": bootstrap.build_internal,
+    "webhook": build_webhook,
+    "internal": build_internal,
 }
 PARTS = {
     "webhook": {"store", "queue", "tenants", "channel", "clock"},

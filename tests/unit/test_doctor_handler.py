@@ -17,7 +17,8 @@ from cli.doctor.command import as_text, examine
 from cli.doctor.handler_check import NO_FAILURE, backend, last_call
 from cli.doctor.settings import Check
 from cli.running import Described
-from shared import bootstrap, config
+from shared import config
+from shared.bootstrap.adapters import build_store
 from shared.config import SETTINGS, STORE_SETTINGS
 from shared.domain.errors import QueueUnavailable
 from shared.domain.tasks import CHECK_BODY
@@ -235,4 +236,4 @@ def test_google_queue_error_comes_with_advice(cause: Exception, said: str) -> No
 
 def test_the_settings_of_the_store_are_all_that_redis_needs() -> None:
     given = {"STORE": "redis", "REDIS_URL": "redis://127.0.0.1:9"}
-    assert isinstance(bootstrap.build_store(config.load(given, config.CLI, only=STORE_SETTINGS)), RedisStore)
+    assert isinstance(build_store(config.load(given, config.CLI, only=STORE_SETTINGS)), RedisStore)

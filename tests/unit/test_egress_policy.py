@@ -12,7 +12,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from shared import bootstrap
+from shared.bootstrap.internal import build_internal
 from shared.domain.errors import ProviderUnavailable
 from shared.domain.identity import Echo
 from shared.domain.limits import PostTimes
@@ -249,7 +249,7 @@ def test_a_name_without_an_address_is_not_connected_to() -> None:
 def test_the_addresses_of_the_configuration_are_trusted_in_prod_too(server: Server) -> None:
     """Both clients are built so: each gets as far as to ask the server here for TLS, which it does not speak."""
     here = f"https://{NEAR}:{server.port}"
-    internal = bootstrap.build_internal(PROD | {"HANDLER_URL": here, "WHATSAPP_API_BASE_URL": here})
+    internal = build_internal(PROD | {"HANDLER_URL": here, "WHATSAPP_API_BASE_URL": here})
     person = Contact("15550002222", phone="15550002222")
     message = Message("text", "hello", "wamid.1", person, SENDER, "default", datetime.now(UTC))
     with pytest.raises(HandlerFault, match="its TLS, was not accepted"):

@@ -35,7 +35,9 @@ async def settle() -> None:
 
 
 def commits(store: Store, most: int = 100, most_bytes: int = 1000, in_flight: int = 1) -> GroupCommit[int, int]:
-    return GroupCommit(store.write, most, most_bytes, size_of=lambda item: 1 if item < 500 else item, in_flight=in_flight)
+    return GroupCommit(
+        store.write, most, most_bytes, size_of=lambda item: 1 if item < 500 else item, in_flight=in_flight
+    )
 
 
 async def submitted(group: GroupCommit[int, int], *callers: Sequence[int]) -> list[asyncio.Task[list[int | Exception]]]:

@@ -23,7 +23,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from pytest_mock import MockerFixture
 
-from shared import bootstrap, config
+from shared import config
+from shared.bootstrap.internal import build_internal
 from shared.domain.limits import PostTimes
 from shared.domain.marks import backend_id
 from shared.domain.messages import DEFAULT_KINDS, KINDS, Contact, Drop, Message, to_json
@@ -835,7 +836,7 @@ def test_the_service_asks_the_backend_within_its_scaled_timeout(server: Server, 
         "TIME_SCALE": "20",
         "SQLITE_PATH": str(tmp_path / "pombo.sqlite"),
     }
-    internal = bootstrap.build_internal(given)
+    internal = build_internal(given)
     server.reply = answer(200, {"replies": ["one"]})
     assert list(internal.process_inbound.handler(CALL)) == [OutboundMessage.text("one")]
     assert abs(int(header(server.heads[0], "webhook-timestamp")) - time.time()) < 60

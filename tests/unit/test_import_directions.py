@@ -24,7 +24,7 @@ class Rule:
     never: tuple[str, ...] = ()
 
 
-ADAPTER = Rule(may=("shared.domain", "shared.pipeline.ports", "shared.net", "shared.logs"))
+ADAPTER = Rule(may=("shared.domain", "shared.pipeline.ports", "shared.pipeline.intake", "shared.net", "shared.logs"))
 SERVICE = Rule(may=("shared.bootstrap", "shared.domain", "shared.pipeline", "shared.config", "shared.logs"))
 SERVICE_COMMON = ("services.task_responses", "services.error_responses", "services.health", "services.server")
 

@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from cli.dead.decision_context import NEEDED
-from shared import bootstrap, config
+from shared import config
+from shared.bootstrap.internal import build_internal
+from shared.bootstrap.webhook import build_webhook
 from shared.config import QUEUE_SETTINGS, environment, settings
 from shared.domain import deadline
 from shared.domain.errors import QueueUnavailable
@@ -35,8 +37,8 @@ def seconds(count: float) -> timedelta:
 def limits_of(service: str, directory: Path, **settings: str) -> Limits:
     environment = {"SQLITE_PATH": str(directory / "pombo.sqlite"), **settings}
     if service == config.WEBHOOK:
-        return bootstrap.build_webhook(environment).accept.limits
-    return bootstrap.build_internal(environment).process_inbound.limits
+        return build_webhook(environment).accept.limits
+    return build_internal(environment).process_inbound.limits
 
 
 @pytest.mark.parametrize("scale", ["1", "20"])
@@ -162,7 +164,7 @@ def test_webhook_reads_no_limit_that_only_the_internal_service_gets(
 ) -> None:
     """Else the two would compute different values from one setting."""
     monkeypatch.setattr(environment, "Limits", Read)
-    webhook = bootstrap.build_webhook({"SQLITE_PATH": str(tmp_path / "pombo.sqlite"), "META_APP_SECRET": "secret"})
+    webhook = build_webhook({"SQLITE_PATH": str(tmp_path / "pombo.sqlite"), "META_APP_SECRET": "secret"})
     monkeypatch.setattr(webhook.queue, "_client", Unreachable())
     Read.names.clear()
     for document in posts():

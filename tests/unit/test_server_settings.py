@@ -15,43 +15,47 @@ from services import server
 from services.bounded_worker import BoundedWorker
 from services.internal.main import _context, create_app
 from services.webhook.main import webhook
-from shared import bootstrap, config
+from shared import config
+from shared.bootstrap import webhook as bootstrap
+from shared.bootstrap.adapters import build_store
+from shared.bootstrap.internal import Internal, build_internal
+from shared.bootstrap.webhook import build_webhook
 from shared.domain.record import Kind, Task
 from shared.stores.sqlite.store import SqliteStore
 
 SETTINGS = {"THREADS": "7", "GOOGLE_CLOUD_PROJECT": "a-project"}
 
 
-def internal(directory: Path, **settings: str) -> bootstrap.Internal:
-    return bootstrap.build_internal({"SQLITE_PATH": str(directory / "pombo.sqlite"), **SETTINGS, **settings})
+def internal(directory: Path, **settings: str) -> Internal:
+    return build_internal({"SQLITE_PATH": str(directory / "pombo.sqlite"), **SETTINGS, **settings})
 
 
 @pytest.fixture
-def parts(tmp_path: Path) -> bootstrap.Internal:
+def parts(tmp_path: Path) -> Internal:
     return internal(tmp_path)
 
 
-def a_server(parts: bootstrap.Internal, bind: str = "127.0.0.1:0") -> Any:
+def a_server(parts: Internal, bind: str = "127.0.0.1:0") -> Any:
     return server._Server(lambda: flask.Flask("test"), parts, bind)  # type: ignore[no-untyped-call]
 
 
-def test_one_worker_serves_as_many_requests_as_cloud_run_sends(parts: bootstrap.Internal) -> None:
+def test_one_worker_serves_as_many_requests_as_cloud_run_sends(parts: Internal) -> None:
     cfg = a_server(parts).cfg
     assert (cfg.workers, cfg.threads, cfg.worker_class) == (1, 7, BoundedWorker)
 
 
-def test_a_request_ends_by_its_own_budget_and_a_service_before_cloud_run_kills_it(parts: bootstrap.Internal) -> None:
+def test_a_request_ends_by_its_own_budget_and_a_service_before_cloud_run_kills_it(parts: Internal) -> None:
     cfg = a_server(parts).cfg
     assert (cfg.timeout, cfg.graceful_timeout) == (0, server.GRACEFUL_SECONDS)
     assert server.GRACEFUL_SECONDS < 10
 
 
-def test_a_connection_outlives_the_front_ends_idle_time(parts: bootstrap.Internal) -> None:
+def test_a_connection_outlives_the_front_ends_idle_time(parts: Internal) -> None:
     """Google's front end keeps one for 60 s."""
     assert a_server(parts).cfg.keepalive == server.KEEPALIVE_SECONDS > 60
 
 
-def test_no_header_is_believed_and_nothing_else_listens_or_logs(parts: bootstrap.Internal) -> None:
+def test_no_header_is_believed_and_nothing_else_listens_or_logs(parts: Internal) -> None:
     cfg = a_server(parts, "127.0.0.1:1234").cfg
     assert (cfg.bind, cfg.forwarded_allow_ips, cfg.control_socket_disable) == (["127.0.0.1:1234"], [], True)
     assert (cfg.loglevel, cfg.accesslog) == ("error", None)
@@ -92,7 +96,7 @@ def handlers() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("handlers")
-def test_sigterm_stops_our_own_threads_before_gunicorn_winds_down(parts: bootstrap.Internal) -> None:
+def test_sigterm_stops_our_own_threads_before_gunicorn_winds_down(parts: Internal) -> None:
     told: list[bool] = []
     signal.signal(signal.SIGTERM, lambda *_: told.append(parts.shutdown()))
     running = a_server(parts)
@@ -123,7 +127,7 @@ def test_scheduler_without_internal_token_reaches_only_the_sweep(path: str, stat
     assert answer.status_code == status
 
 
-def test_a_log_line_names_its_trace_in_the_project_of_the_settings(parts: bootstrap.Internal) -> None:
+def test_a_log_line_names_its_trace_in_the_project_of_the_settings(parts: Internal) -> None:
     task = Task("1" * 40, Kind.INBOUND, "corr_0001", 0)
     trace = "4bf92f3577b34da6a3ce929d0e0e4736"
     with create_app(parts).test_request_context(headers={"traceparent": f"00-{trace}-00f067aa0ba902b7-01"}):
@@ -133,8 +137,8 @@ def test_a_log_line_names_its_trace_in_the_project_of_the_settings(parts: bootst
 def test_a_log_line_of_the_webhook_names_its_trace_there_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    parts = bootstrap.build_webhook({"SQLITE_PATH": str(tmp_path / "pombo.sqlite"), **SETTINGS})
-    monkeypatch.setattr(bootstrap, "webhook", lambda: parts)
+    parts = build_webhook({"SQLITE_PATH": str(tmp_path / "pombo.sqlite"), **SETTINGS})
+    monkeypatch.setattr(bootstrap, "parts", lambda: parts)
     trace = "4bf92f3577b34da6a3ce929d0e0e4736"
     headers = {"traceparent": f"00-{trace}-00f067aa0ba902b7-01"}
     with flask.Flask("test").test_request_context("/webhooks/whatsapp", method="POST", headers=headers):
@@ -145,7 +149,7 @@ def test_a_log_line_of_the_webhook_names_its_trace_there_too(
 # ---- bootstrap: what has no part of its own
 
 
-@pytest.mark.parametrize("build", [bootstrap.build_webhook, bootstrap.build_internal], ids=config.BOTH)
+@pytest.mark.parametrize("build", [build_webhook, build_internal], ids=config.BOTH)
 def test_each_service_logs_from_the_level_of_its_settings(
     build: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,19 +163,19 @@ def test_each_service_logs_from_the_level_of_its_settings(
 def test_a_file_that_is_damaged_stops_the_start(damage: str, tmp_path: Path) -> None:
     path = tmp_path / "pombo.sqlite"
     if damage == "a damaged page":
-        bootstrap.build_webhook({"SQLITE_PATH": str(path)}).store.close()  # type: ignore[attr-defined]
+        build_webhook({"SQLITE_PATH": str(path)}).store.close()  # type: ignore[attr-defined]
         whole = path.read_bytes()
         path.write_bytes(whole[:100] + b"\xff" * 3900 + whole[4000:])
     else:
         path.write_bytes(b"no database" * 1000)
     with pytest.raises(config.ConfigError, match="SQLITE_PATH names a file that is damaged"):
-        bootstrap.build_webhook({"SQLITE_PATH": str(path)})
+        build_webhook({"SQLITE_PATH": str(path)})
 
 
 def test_the_mark_of_a_crash_lies_beside_the_store(tmp_path: Path) -> None:
     """Else the crash would come again with every start."""
     crash_at = "before:store.ping"
     settings = config.load({"SQLITE_PATH": str(tmp_path / "p.sqlite"), "CRASH_AT": crash_at}, config.WEBHOOK)
-    assert not isinstance(bootstrap.build_store(settings), SqliteStore), "it would crash"
+    assert not isinstance(build_store(settings), SqliteStore), "it would crash"
     (tmp_path / f"crashed-{crash_at}").touch()
-    assert isinstance(bootstrap.build_store(settings), SqliteStore), "it has"
+    assert isinstance(build_store(settings), SqliteStore), "it has"

@@ -9,7 +9,7 @@ import pytest
 from cli import trace
 from cli.dead import show
 from cli.trace import as_dict, as_text
-from shared import bootstrap
+from shared.bootstrap.channels import explain, read_message
 from shared.domain.message_parts import ContactCard, Interactive, Location, Media, Reaction
 from shared.domain.messages import Message
 from shared.domain.record import Delivery, Kind, Receipts
@@ -90,15 +90,15 @@ def test_the_replies_to_an_event_are_called_replies() -> None:
 
 def test_the_message_is_read_by_the_channel_of_its_provider() -> None:
     kept = {"item": text_message("Bom dia"), "contact": {}, "phone_number_id": "200000000000001"}
-    read = bootstrap.read_message(done(Kind.INBOUND, payload=kept, provider="meta"))
+    read = read_message(done(Kind.INBOUND, payload=kept, provider="meta"))
     assert read is not None
     assert (read.kind, read.text) == ("text", "Bom dia")
 
 
 @pytest.mark.parametrize("payload", [{}, {"item": {}}, {"unparsable": {"a": 1}}, {"value": {}}])
 def test_an_event_that_cannot_be_read_shows_no_message(payload: dict[str, Any]) -> None:
-    assert bootstrap.read_message(done(Kind.INBOUND, payload=payload, provider="meta")) is None
-    assert bootstrap.read_message(done(Kind.INBOUND, provider="another")) is None
+    assert read_message(done(Kind.INBOUND, payload=payload, provider="meta")) is None
+    assert read_message(done(Kind.INBOUND, provider="another")) is None
 
 
 def test_every_colour_of_the_timeline_is_one_that_a_terminal_has() -> None:
@@ -111,7 +111,7 @@ def test_dead_show_explains_the_code_of_a_failed_receipt() -> None:
     sent, failed = show.as_dict(record, ())["receipts"]
     assert (sent["kind"], sent["code"], sent["sentence"]) == ("sent", None, None)
     assert (failed["kind"], failed["code"]) == ("failed", 131026)
-    assert failed["sentence"] == bootstrap.explain("meta", 131026, "failed")
+    assert failed["sentence"] == explain("meta", 131026, "failed")
     assert failed["sentence"]
 
 

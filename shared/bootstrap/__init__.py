@@ -1,0 +1,1 @@
+"""Bootstrap: builds every provider, store and queue. It is the only package that knows all adapters."""

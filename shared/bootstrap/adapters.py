@@ -1,0 +1,136 @@
+"""The adapters that both services and the command line use: the store, the queue, the clock, the crash points."""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from shared import config
+from shared.channels.meta.webhook import PROVIDER
+from shared.config import Config
+from shared.domain.errors import StoreUnavailable
+from shared.domain.limits import Limits
+from shared.domain.record import Kind
+from shared.pipeline.clock import Clock, SystemClock
+from shared.pipeline.ports import Queue, Sender, Store, Tenants
+from shared.queues.cloud_tasks import CloudTasksQueue, QueueSettings
+from shared.tenants.environment import EnvironmentTenants
+
+P = TypeVar("P")
+
+
+class Shutdown:
+    """Whether this process is shutting down. The server's signal handler sets it once."""
+
+    def __init__(self) -> None:
+        self._begun = threading.Event()
+
+    def begin(self) -> None:
+        self._begun.set()
+
+    def __call__(self) -> bool:
+        return self._begun.is_set()
+
+
+def crash_points() -> tuple[str, ...]:
+    """All values of CRASH_AT."""
+    from shared import crash
+
+    return crash.points()
+
+
+def build_store(settings: Config) -> Store:
+    """The store that STORE names."""
+    makers: Mapping[str, Callable[[Config], Store]] = {
+        "sqlite": sqlite_store,
+        "firestore": firestore_store,
+        "redis": redis_store,
+    }
+    return port(settings, "store", makers[settings["STORE"]](settings))
+
+
+def sqlite_store(settings: Config) -> Store:
+    """A store in one file. Raises ConfigError if the file is not one of this version's."""
+    from shared.stores.sqlite.schema import UnknownVersion
+    from shared.stores.sqlite.store import SqliteStore
+
+    store = SqliteStore(settings["SQLITE_PATH"], settings.limits, SystemClock().now)
+    try:
+        store.ping()
+    except UnknownVersion as error:
+        raise config.ConfigError([str(error)]) from error
+    except StoreUnavailable as error:
+        if getattr(error.__cause__, "sqlite_errorname", "") in ("SQLITE_NOTADB", "SQLITE_CORRUPT"):
+            raise config.ConfigError(
+                ["SQLITE_PATH names a file that is damaged or not a database; move it away."]
+            ) from error
+        # Perhaps it is only locked at this moment: /readyz reports it.
+    return store
+
+
+def firestore_store(settings: Config) -> Store:
+    """A store in a Firestore database."""
+    from shared.stores.firestore.store import FirestoreStore
+
+    return FirestoreStore(
+        settings["GOOGLE_CLOUD_PROJECT"],
+        settings["FIRESTORE_DATABASE"],
+        settings.limits,
+        SystemClock().now,
+        emulator=settings.get("FIRESTORE_EMULATOR_HOST"),
+    )
+
+
+def redis_store(settings: Config) -> Store:
+    """A store in a Redis database."""
+    from shared.stores.redis.store import RedisStore
+
+    return RedisStore(settings["REDIS_URL"], settings.limits, SystemClock().now, settings.get("REDIS_CA_CERTS"))
+
+
+def build_queue(settings: Config) -> Queue:
+    """The queues that the settings of either service name."""
+    return port(settings, "queue", CloudTasksQueue(queue_settings(settings)))
+
+
+def queue_settings(settings: Config) -> QueueSettings:
+    """Where the queues are, and what their tasks carry."""
+    limits: Limits = settings.limits
+    return QueueSettings(
+        project=settings["GOOGLE_CLOUD_PROJECT"],
+        location=settings["CLOUD_TASKS_LOCATION"],
+        queues={
+            Kind.INBOUND: settings["INBOUND_TASK_QUEUE_NAME"],
+            Kind.OUTBOUND: settings["OUTBOUND_TASK_QUEUE_NAME"],
+        },
+        base_url=settings["INTERNAL_TASK_BASE_URL"],
+        token=settings["INTERNAL_TASK_TOKEN"][0],
+        dispatch_deadline=limits.dispatch_deadline,
+        emulator=settings.get("CLOUD_TASKS_EMULATOR_HOST"),
+    )
+
+
+def senders_of(phone_number_id: str) -> Sequence[Sender]:
+    """The senders of an environment with this WHATSAPP_PHONE_NUMBER_ID."""
+    return EnvironmentTenants.of((PROVIDER, phone_number_id)).senders()
+
+
+def build_tenants(settings: Config) -> Tenants:
+    """The registry of tenants: one, and its sender."""
+    return port(settings, "tenants", EnvironmentTenants(tuple(senders_of(settings["WHATSAPP_PHONE_NUMBER_ID"]))))
+
+
+def build_clock(settings: Config) -> Clock:
+    """The machine's clock."""
+    return port(settings, "clock", SystemClock())
+
+
+def port(settings: Config, name: str, adapter: P) -> P:
+    """The adapter of the port `name`, with the crash that CRASH_AT asks for, if any. Raises ConfigError for an unknown
+    crash point.
+    """
+    crash_at = settings.get("CRASH_AT")
+    if crash_at is None:
+        return adapter
+    from shared import crash
+
+    return crash.wrap(name, adapter, crash_at, crash.mark_of(settings["SQLITE_PATH"].parent, crash_at))

@@ -1,0 +1,64 @@
+"""The intake port on a store whose calls block: each call runs in a thread, and carries what came in meanwhile."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, TypeVar
+
+from shared.domain.deadline import Deadline
+from shared.domain.marks import ReceiptBlock
+from shared.domain.record import Delivery
+from shared.net.group_commit import GroupCommit, Portion
+from shared.pipeline.ports import Created, Exists, NotedReceipt
+from shared.stores.records import too_slow
+
+R = TypeVar("R")
+
+PORTION = Portion(items=200, bytes=8 * 1024 * 1024)
+"""A store splits it further where its database needs that."""
+
+_THREADS = 4
+"""One for records, one for receipts, and two for what is rare."""
+
+
+class BlockingStore(Protocol):
+    """A part of shared.pipeline.ports.Store, which specifies each method."""
+
+    def create_all(self, records: Sequence[Delivery], deadline: Deadline) -> Sequence[Created | Exists | Exception]: ...
+    def note_receipts(self, receipts: Sequence[NotedReceipt], deadline: Deadline) -> Sequence[bool | Exception]: ...
+    def note_receipt_block(self, id: str, noted: ReceiptBlock) -> None: ...
+    def ping(self) -> None: ...
+
+
+class ThreadedIntake:
+    """The `IntakeStore` port. It starts its threads on first use."""
+
+    def __init__(self, store: BlockingStore) -> None:
+        self._store = store
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="pombo-store")
+        self._records: GroupCommit[Delivery, Created | Exists] = GroupCommit(self._create, PORTION, too_slow)
+        self._receipts: GroupCommit[NotedReceipt, bool] = GroupCommit(self._note, PORTION, too_slow)
+
+    async def create_all(
+        self, records: Sequence[Delivery], deadline: Deadline
+    ) -> Sequence[Created | Exists | Exception]:
+        return await self._records.submit(records, deadline)
+
+    async def note_receipts(self, receipts: Sequence[NotedReceipt], deadline: Deadline) -> Sequence[bool | Exception]:
+        return await self._receipts.submit(receipts, deadline)
+
+    async def note_receipt_block(self, id: str, noted: ReceiptBlock) -> None:
+        await self._in_thread(lambda: self._store.note_receipt_block(id, noted))
+
+    async def ping(self) -> None:
+        await self._in_thread(self._store.ping)
+
+    async def _create(self, records: Sequence[Delivery]) -> Sequence[Created | Exists | Exception]:
+        return await self._in_thread(lambda: self._store.create_all(records, Deadline.of_webhook(time.monotonic)))
+
+    async def _note(self, receipts: Sequence[NotedReceipt]) -> Sequence[bool | Exception]:
+        return await self._in_thread(lambda: self._store.note_receipts(receipts, Deadline.of_webhook(time.monotonic)))
+
+    async def _in_thread(self, call: Callable[[], R]) -> R:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
