@@ -91,7 +91,7 @@ class Accept:
             duration_ms=round((self.clock.monotonic() - started) * 1000, 1),
         )
 
-    async def mark_all(self, events: Sequence[Arrival], deadline: Deadline) -> list[Mark | Exception]:
+    async def mark_if_new(self, events: Sequence[Arrival], deadline: Deadline) -> list[Mark | Exception]:
         """Create the record of each event, or report the existing one. "Exists" alone never means "drop it": the store
         may be reporting this same call's write. The events have distinct keys. Raises RegistryUnavailable.
         """
@@ -104,7 +104,7 @@ class Accept:
     async def _accept_all(self, events: Sequence[Event], deadline: Deadline) -> None:
         """Accept all events. A fault in one event does not stop the others; an outage of the store or queue does."""
         arrivals, repeats = _by_key(events)
-        marks = await self.mark_all(arrivals, deadline)
+        marks = await self.mark_if_new(arrivals, deadline)
         tenants: dict[str, str] = {}
         async for event, mark in in_turns([*zip(arrivals, marks, strict=True)]):
             self._log(event, mark)

@@ -50,8 +50,9 @@ from tests.fuzz import corpus, mutation
 from tests.fuzz.hunt import Hunt
 from tests.services.test_callers import AUDIENCE, GOOGLE, TASKS
 from tests.services.test_callers import TOKEN as CALLERS_TOKEN
-from tests.support import parts
+from tests.support import event_loop, parts
 from tests.support.builders import leased
+from tests.support.event_loop import Asynchronous
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LIMITS = Limits()
@@ -165,14 +166,15 @@ META = MetaChannel(app_secrets=(), credentials={parts.SENDER: "token"}, base_url
 def check_records(body: bytes) -> None:
     kept: Any = Kept()
     unsigned: Any = Unsigned()
-    Accept(
-        store=kept,
-        queue=parts.NoQueue(),
+    accept = Accept(
+        store=Asynchronous(kept),
+        queue=Asynchronous(parts.NoQueue()),
         tenants=EnvironmentTenants.of(("meta", parts.SENDER)),
         channels=Channels({"meta": unsigned}),
         limits=LIMITS,
         clock=SystemClock(),
-    )(parts.incoming(body, ""))
+    )
+    event_loop.run(accept(parts.incoming(body, "")))
     for record in kept.records.values():
         check_stores_agree(record)
         check_reading(record)

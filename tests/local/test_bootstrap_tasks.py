@@ -17,6 +17,7 @@ from shared.bootstrap.webhook import build_webhook
 from shared.domain.identity import message_event_id
 from shared.domain.record import Kind, Task
 from shared.pipeline.ports import Incoming
+from tests.support import event_loop
 from tests.support.tasks_harness import LOCATION, Emulator
 
 SENDER = "100000000000001"
@@ -57,9 +58,8 @@ def receive(environment: dict[str, str]) -> str:
     document = {"object": "whatsapp_business_account", "entry": [{"id": "300000000000003", "changes": [change]}]}
     body = json.dumps(document).encode()
     signature = "sha256=" + hmac.new(b"a-secret", body, hashlib.sha256).hexdigest()
-    build_webhook(environment).accept(
-        Incoming("meta", "POST", "/webhooks/whatsapp", {"x-hub-signature-256": signature}, body)
-    )
+    incoming = Incoming("meta", "POST", "/webhooks/whatsapp", {"x-hub-signature-256": signature}, body)
+    event_loop.run(build_webhook(environment).accept(incoming))
     return message_event_id("meta", SENDER, "wamid.1")
 
 

@@ -35,6 +35,7 @@ from tests.model.ports import (
     ScriptedStore,
 )
 from tests.model.world import Ended, Worker
+from tests.support.event_loop import Asynchronous, complete
 
 WEBHOOK, RECEIPT, SWEEP = "webhook", "receipt", "sweep"
 OF_TASKS = frozenset({"inbound", "outbound"})
@@ -70,14 +71,15 @@ def run(worker: Worker, play: Play) -> Reached:
 
 
 def _webhook(script: Script) -> int:
-    Accept(
-        store=ScriptedStore(script),
-        queue=ScriptedQueue(script),
+    accept = Accept(
+        store=Asynchronous(ScriptedStore(script)),
+        queue=Asynchronous(ScriptedQueue(script)),
         tenants=OneTenant(),
         channels=_channels(script),
         limits=script.play.limits,
         clock=ScriptedClock(script),
-    )(Incoming("meta", "POST", "/webhooks/whatsapp", {}, b""))
+    )
+    complete(accept(Incoming("meta", "POST", "/webhooks/whatsapp", {}, b"")))
     return 200
 
 

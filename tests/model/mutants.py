@@ -104,8 +104,8 @@ DURABLE = (
         "I1",
         "event: two in one POST, store and queue away",
         ACCEPT,
-        "faults = faults_in(marks) + receipts.note_all(",
-        "faults: list[Exception] = receipts.note_all(",
+        "faults = faults_in(marks) + await receipts.note_all(",
+        "faults: list[Exception] = await receipts.note_all(",
     ),
 )
 
@@ -295,9 +295,11 @@ TWICE = (
         "I3",
         "resend: receipts in time",
         RECEIPTS,
-        "        return store.note_receipt(echo, receipt)",
-        "        found = store.get(echo.key)\n"
-        '        return bool(found and found.state == "in_doubt" and store.note_receipt(echo, receipt))',
+        "    made = await store.note_receipts(found, deadline)\n",
+        "    records = [await store.get(echo.key) for echo, _ in found if echo]\n"
+        '    if not any(record and record.state == "in_doubt" for record in records):\n'
+        "        return []\n"
+        "    made = await store.note_receipts(found, deadline)\n",
     ),
     _mutant(
         "a receipt settles nothing but a doubt",

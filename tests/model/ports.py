@@ -42,6 +42,7 @@ from shared.pipeline.ports import (
     HandlerCall,
     HandlerFault,
     Incoming,
+    NotedReceipt,
     Sender,
     Tenant,
 )
@@ -187,6 +188,15 @@ class ScriptedStore:
 
     def note_unechoed_receipt(self, receipt: ReceiptReceived) -> None:
         self.script.write("store.note_unechoed_receipt", receipt)
+
+    def note_receipts(self, receipts: Sequence[NotedReceipt], deadline: Deadline) -> Sequence[bool | Exception]:
+        return _until_away(self._note, receipts)
+
+    def _note(self, echo: Echo | None, receipt: ReceiptReceived) -> bool:
+        if echo is None:
+            self.note_unechoed_receipt(receipt)
+            return True
+        return self.note_receipt(echo, receipt)
 
     def overdue(self, before: datetime, limit: int) -> Sequence[str]:
         return list(self.script.ask("store.overdue"))

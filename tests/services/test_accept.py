@@ -14,15 +14,15 @@ import pytest
 
 from shared import logs
 from shared.domain.dead_letters import Listing
-from shared.domain.deadline import HEALTHY_SECONDS
+from shared.domain.deadline import HEALTHY_SECONDS, Deadline
 from shared.domain.delivery.answers import Answer, Step, TaskResult
 from shared.domain.errors import QueueUnavailable, RegistryUnavailable, SignatureInvalid, StoreUnavailable
 from shared.domain.identity import Echo, change_event_id
 from shared.domain.record import Delivery, State, Task
 from shared.domain.retention import UNKNOWN_SENDER_PAYLOAD_BYTES
-from shared.pipeline.accept import New, Seen, SeenUnqueued
+from shared.pipeline.accept import Mark, New, Seen, SeenUnqueued
 from shared.pipeline.ports import Tenant
-from tests.support import parts
+from tests.support import event_loop, parts
 from tests.support.parts import NOW, SENDER, STRANGER, WebhookParts, changes, key_of, post, receipt, text
 
 
@@ -40,7 +40,7 @@ def webhook(tmp_path: Path) -> Iterator[WebhookParts]:
 
 
 def accept(webhook: WebhookParts, body: bytes) -> None:
-    webhook.parts.accept(parts.incoming(body))
+    webhook.accept(parts.incoming(body))
 
 
 def record_of(webhook: WebhookParts, message_id: str, to: str = SENDER) -> Delivery:
@@ -55,9 +55,7 @@ def put(webhook: WebhookParts, record: Delivery) -> None:
 
 def ensured(webhook: WebhookParts) -> list[Task]:
     """All tasks that the queue was asked for, in order."""
-    one_by_one = [(task,) for name, task, *_ in webhook.queue.calls if name == "ensure"]
-    many = [tuple(task for task, _ in due) for name, due, *_ in webhook.queue.calls if name == "ensure_all"]
-    return [task for tasks in (*one_by_one, *many) for task in tasks]
+    return [task for due, _ in webhook.queue.asked("ensure_all") for task, _ in due]
 
 
 # ---- the table, row by row
@@ -78,8 +76,9 @@ def test_a_task_is_made_after_the_record_and_for_at_once(webhook: WebhookParts) 
     webhook.store.before = lambda name, *_: order.append(name)
     webhook.queue.before = lambda name, *_: order.append(name)
     accept(webhook, post(text("wamid.1")))
-    assert order == ["create", "ensure"]
-    assert webhook.queue.asked("ensure")[0][1] == NOW
+    assert order == ["create_all", "ensure_all"]
+    (((_, due_at),), _) = webhook.queue.asked("ensure_all")[0]
+    assert due_at == NOW
 
 
 @pytest.mark.parametrize("times", [2, 3])
@@ -94,15 +93,15 @@ def test_a_record_that_was_swept_gets_the_task_of_its_generation_when_it_is_due(
     swept = replace(record_of(webhook, "wamid.1"), generation=3, due_at=NOW + timedelta(seconds=7))
     put(webhook, swept)
     accept(webhook, post(text("wamid.1")))
-    assert webhook.queue.asked("ensure")[-1] == (Task.of(swept), swept.due_at)
+    assert webhook.queue.asked("ensure_all")[-1][0] == [(Task.of(swept), swept.due_at)]
 
 
 def test_a_create_that_reports_its_own_write_as_there_already_still_makes_the_task(webhook: WebhookParts) -> None:
     """A client library sends a commit again by itself, and finds what it has written."""
 
     def write_first(name: str, *given: Any) -> None:
-        if name == "create":
-            webhook.store.port.create(*given)
+        if name == "create_all":
+            webhook.store.port.create_all(*given)
 
     webhook.store.before = write_first
     accept(webhook, post(text("wamid.1")))
@@ -143,12 +142,18 @@ def test_a_record_of_a_state_that_a_newer_version_wrote_is_a_duplicate(webhook: 
 
 
 def test_marker_distinguishes_new_seen_and_seen_unqueued(webhook: WebhookParts) -> None:
-    (event,) = webhook.parts.channels["meta"].parse(parts.incoming(post(text("wamid.1")))).events
-    mark = webhook.parts.accept.mark_if_new(event)
-    assert isinstance(mark, New)
-    assert webhook.parts.accept.mark_if_new(event) == SeenUnqueued(record_of(webhook, "wamid.1"))
-    put(webhook, replace(mark.record, attempt=1))
-    assert webhook.parts.accept.mark_if_new(event) == Seen(record_of(webhook, "wamid.1"))
+    events = webhook.parts.channels["meta"].parse(parts.incoming(post(text("wamid.1")))).events
+
+    def mark() -> Mark | Exception:
+        deadline = Deadline.of_webhook(webhook.clock.monotonic)
+        (mark,) = event_loop.run(webhook.parts.accept.mark_if_new(events, deadline))
+        return mark
+
+    new = mark()
+    assert isinstance(new, New)
+    assert mark() == SeenUnqueued(record_of(webhook, "wamid.1"))
+    put(webhook, replace(new.record, attempt=1))
+    assert mark() == Seen(record_of(webhook, "wamid.1"))
 
 
 def test_message_for_an_unknown_sender_is_stored_and_dropped(webhook: WebhookParts) -> None:
@@ -196,7 +201,7 @@ def test_item_without_an_id_is_stored_once_by_its_content(webhook: WebhookParts)
     value = {"metadata": {"phone_number_id": SENDER}, "messages": [{"type": "text", "from": parts.PERSON}]}
     for _ in range(2):
         accept(webhook, changes(("messages", value)))
-    assert len({call[0].key for call in webhook.store.asked("create")}) == 1
+    assert len({record.key for records, _ in webhook.store.asked("create_all") for record in records}) == 1
 
 
 def test_an_account_change_is_a_record_with_a_task(webhook: WebhookParts) -> None:
@@ -233,7 +238,7 @@ def test_a_receipt_with_our_echo_is_one_write_into_the_record_it_names(webhook: 
     webhook.store.calls.clear()
     echo = str(Echo(record.key, 0, record.correlation_id))
     accept(webhook, post(statuses=(receipt("wamid.out", "failed", biz_opaque_callback_data=echo),)))
-    assert [name for name, *_ in webhook.store.calls] == ["note_receipt"]
+    assert [name for name, *_ in webhook.store.calls] == ["note_receipts"]
     assert len(ensured(webhook)) == 1
     after = record_of(webhook, "wamid.1")
     assert after.current_receipts.failed is not None
@@ -311,7 +316,7 @@ def test_messages_of_several_numbers_in_one_post_are_distinguished(webhook: Webh
 @pytest.mark.parametrize("signature", [None, "", "sha256=", "sha256=" + "0" * 64, "sha1=0", "x"])
 def test_without_a_signature_nothing_is_read(webhook: WebhookParts, signature: str | None) -> None:
     with pytest.raises(SignatureInvalid):
-        webhook.parts.accept(parts.incoming(b"not even json", signature or ""))
+        webhook.accept(parts.incoming(b"not even json", signature or ""))
     assert webhook.store.calls == webhook.queue.calls == []
 
 
@@ -368,7 +373,7 @@ class FailsInTheMiddle:
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(
     ("port", "method", "error"),
-    [("store", "create", StoreUnavailable()), ("queue", "ensure", QueueUnavailable())],
+    [("store", "create_all", StoreUnavailable()), ("queue", "ensure_all", QueueUnavailable())],
     ids=["store", "queue"],
 )
 def test_single_event_is_refused_in_an_outage_and_accepted_on_redelivery(

@@ -24,6 +24,7 @@ from google.cloud import tasks_v2
 from google.cloud.tasks_v2.services.cloud_tasks.transports import CloudTasksGrpcTransport
 
 from shared import logs
+from shared.bootstrap.adapters import build_store
 from shared.bootstrap.internal import Internal, build_internal
 from shared.bootstrap.webhook import Webhook, build_webhook
 from shared.domain.delivery.answers import Answer, Step, TaskResult
@@ -38,6 +39,8 @@ from shared.handlers.runner import HandlerRunner
 from shared.pipeline.backend_marks import BackendMarks
 from shared.pipeline.dispatch import TaskDispatch
 from shared.pipeline.ports import Incoming
+from tests.support import event_loop
+from tests.support.event_loop import Asynchronous
 
 ROOT = Path(__file__).parents[2]
 PLACE = "projects/pombo-local/locations/local"
@@ -353,6 +356,10 @@ class WebhookParts:
     queue: Tapped
     clock: Clock
 
+    def accept(self, incoming: Incoming) -> None:
+        """As the service does, on an event loop."""
+        event_loop.run(self.parts.accept(incoming))
+
     def close(self) -> None:
         self.store.port.close()
 
@@ -360,9 +367,10 @@ class WebhookParts:
 def webhook_parts(directory: Path, queue: Any = None, **more: str) -> WebhookParts:
     """`queue`: a stand-in for the real one."""
     built = build_webhook(environment(directory, **more))
-    store, tapped, clock = Tapped(built.store), Tapped(queue or built.queue), Clock()
-    accept = replace(built.accept, store=store, queue=tapped, clock=clock)
-    return WebhookParts(replace(built, accept=accept, store=store, queue=tapped), store, tapped, clock)
+    store, tapped, clock = Tapped(build_store(built.config)), Tapped(queue or built.queue), Clock()
+    intake, tasks = Asynchronous(store), Asynchronous(tapped)
+    accept = replace(built.accept, store=intake, queue=tasks, clock=clock)
+    return WebhookParts(replace(built, accept=accept, store=intake, queue=tasks), store, tapped, clock)
 
 
 @dataclass

@@ -24,6 +24,7 @@ from shared.net import grpc_client
 from shared.pipeline.ports import Incoming
 from shared.stores.redis import connection as redis_client
 from shared.stores.sqlite import connection
+from tests.support import event_loop
 from tests.support.outlasting import LONGEST_DEADLINE, outlasted
 
 TIMEOUTS = ("1s", "29s", "30s", "60s", "600s", "1700s")
@@ -171,7 +172,8 @@ def test_webhook_reads_no_limit_that_only_the_internal_service_gets(
         body = json.dumps(document).encode()
         signature = "sha256=" + hmac.new(b"secret", body, hashlib.sha256).hexdigest()
         with suppress(QueueUnavailable):
-            webhook.accept(Incoming("meta", "POST", "/webhooks/whatsapp", {"x-hub-signature-256": signature}, body))
+            incoming = Incoming("meta", "POST", "/webhooks/whatsapp", {"x-hub-signature-256": signature}, body)
+            event_loop.run(webhook.accept(incoming))
     assert {"message_max_age", "sweep_after", "inbound_retention"} <= Read.names, "what it does compute from"
     told = {setting.name for setting in config.SETTINGS if config.WEBHOOK in setting.services}
     not_told = {limit for name, (limit, _) in settings.LIMIT_OF_SETTING.items() if name not in told}

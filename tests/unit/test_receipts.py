@@ -34,6 +34,7 @@ from tests.support.builders import (
     at,
     pending,
 )
+from tests.support.event_loop import Asynchronous, complete
 from tests.support.pipelines import Channel, Clock, Queue, Store, lines_of
 
 BOUNDED = settings(max_examples=100, deadline=None, derandomize=True, database=None)
@@ -226,8 +227,9 @@ def test_the_receipts_of_one_post_write_one_mark_for_each_sender(tmp_path: Path,
         def parse(self, incoming: Incoming) -> Parsed:  # noqa: ARG002 - of the port
             return Parsed(tuple(events), {})
 
-    accept = Accept(store, Queue(), EnvironmentTenants.of(("meta", "1")), Channels({"meta": Posted()}), LIMITS, clock)  # type: ignore[arg-type]
-    accept(Incoming("meta", "POST", "/webhooks/whatsapp", {}, b""))
+    tenants, channels = EnvironmentTenants.of(("meta", "1")), Channels({"meta": Posted()})
+    accept = Accept(Asynchronous(store), Asynchronous(Queue()), tenants, channels, LIMITS, clock)  # type: ignore[arg-type]
+    complete(accept(Incoming("meta", "POST", "/webhooks/whatsapp", {}, b"")))
     concerns = 131042 in codes
     assert store.asked["note_receipt_block"] == concerns
     assert store.marks(sender_id("meta", "1")).receipt_block == (ReceiptBlock(368, at(2)) if concerns else None)
@@ -239,11 +241,6 @@ class Noted:
 
     is_known: bool
 
-    def note_receipt(self, echo: Echo, receipt: ReceiptReceived) -> bool:  # noqa: ARG002 - of the port
-        return self.is_known
-
-    def note_unechoed_receipt(self, receipt: ReceiptReceived) -> None: ...
-
     def note_receipts(self, receipts: Sequence[Any], _: Any) -> list[bool]:
         return [self.is_known or echo is None for echo, _ in receipts]
 
@@ -253,7 +250,7 @@ class Noted:
 def note(*receipts: ReceiptReceived, is_known: bool = True) -> None:
     """As in one POST; with nothing else in it, so that nothing asks for the time."""
     store: Any = Noted(is_known)
-    note_all(receipts, store, Deadline.of_webhook(lambda: 0.0))
+    complete(note_all(receipts, Asynchronous(store), Deadline.of_webhook(lambda: 0.0)))
 
 
 # ---- what a record says of itself

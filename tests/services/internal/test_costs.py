@@ -9,7 +9,7 @@ from tests.support import parts
 from tests.support.internal_service import Make, Service
 from tests.support.parts import key_of, post, text
 
-WEBHOOK = ["create"]
+WEBHOOK = ["create_all"]
 EVENT = ["change", "change"]
 """The lease, and the end with the reply."""
 
@@ -21,7 +21,7 @@ def answer_one(service: Service, directory: Path, number: int) -> tuple[list[str
     """An inbound message is received, handled and answered: the calls of the store in each of the three."""
     webhook = parts.webhook_parts(directory, queue=parts.NoQueue())
     body = post(text(f"wamid.{number}"))
-    webhook.parts.accept(parts.incoming(body))
+    webhook.accept(parts.incoming(body))
     webhook.close()
     received = [name for name, *_ in webhook.store.calls]
     event = service.internal.store.port.get(key_of(f"wamid.{number}"))
@@ -72,6 +72,6 @@ def test_receipts_of_a_post_cost_one_call_and_none_for_the_sender(tmp_path: Path
     items.append(parts.receipt("wamid.5", "failed", errors=[{"code": 131042}]))
     body = post(statuses=tuple(items))
     with parts.logged():
-        webhook.parts.accept(parts.incoming(body))
+        webhook.accept(parts.incoming(body))
     webhook.close()
     assert Counter(name for name, *_ in webhook.store.calls) == {"note_receipts": 1, "note_receipt_block": 1}
