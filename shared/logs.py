@@ -10,6 +10,7 @@ import os
 import re
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -41,19 +42,28 @@ PLACES_KEPT = 60
 
 LOGGER = "pombo"
 """The logger of every event."""
+
+_OURS, _ROOT = logging.getLogger(LOGGER), logging.getLogger()
+_JSON = json.JSONEncoder(ensure_ascii=False, default=str)
+_LEVELS: Mapping[str, int] = MappingProxyType(logging.getLevelNamesMapping())
 _context: ContextVar[Mapping[str, Any]] = ContextVar("pombo_log_context", default=MappingProxyType({}))
 
 
 def event(name: str, *, severity: str = "INFO", error: BaseException | None = None, **fields: Any) -> None:
     """Log one event. Fields that are None are left out."""
+    level, sentence = _LEVELS[severity], EVENTS[name]
+    if not _OURS.isEnabledFor(level):
+        return
     record = {"event": name, **_context.get(), **fields}
     sender = record.get("phone_number_id")
-    if not (isinstance(sender, PublicId) and _AN_ID.fullmatch(sender)):
-        record["phone_number_id"] = None
-    exc_info = (type(error), error, error.__traceback__) if error else None
-    logging.getLogger(LOGGER).log(
-        logging.getLevelNamesMapping()[severity], EVENTS[name], exc_info=exc_info, extra={"pombo": record}
-    )
+    if sender is not None and not (isinstance(sender, PublicId) and _AN_ID.fullmatch(sender)):
+        del record["phone_number_id"]
+    match _OURS.handlers or _ROOT.handlers:
+        case [_LineHandler() as only]:  # as in a service: in two thirds of the time that logging takes for a line
+            only.write(_line(time.time(), severity, sentence, record, error))
+        case _:
+            exc_info = (type(error), error, error.__traceback__) if error else None
+            _OURS.log(level, sentence, exc_info=exc_info, extra={"pombo": record})
 
 
 @contextmanager
@@ -73,19 +83,18 @@ def take_standard_output() -> None:
     kept = os.dup(1)
     os.dup2(2, 1)
     sys.stdout = sys.stderr
-    logging.getLogger().handlers[:] = [_LineHandler(kept)]
+    _ROOT.handlers[:] = [_LineHandler(kept)]
 
 
 def configure(level: str) -> None:
     """Send every log line of this process to standard output. Libraries log only errors and above."""
-    taken = [known.descriptor for known in logging.getLogger().handlers if isinstance(known, _LineHandler)]
+    taken = [known.descriptor for known in _ROOT.handlers if isinstance(known, _LineHandler)]
     handler = _LineHandler(*taken)
     handler.setFormatter(_JsonFormatter())
     handler.addFilter(_is_heard)
-    root = logging.getLogger()
-    root.handlers[:] = [handler]
-    root.setLevel(logging.ERROR)
-    logging.getLogger(LOGGER).setLevel(level)
+    _ROOT.handlers[:] = [handler]
+    _ROOT.setLevel(logging.ERROR)
+    _OURS.setLevel(level)
     sys.excepthook = _log_uncaught
     threading.excepthook = _log_uncaught_in_thread
 
@@ -94,10 +103,9 @@ def write_to(descriptor: int) -> None:
     """Send only the events of this process there: for a command, whose standard output is its answer."""
     handler = _LineHandler(descriptor)
     handler.setFormatter(_JsonFormatter())
-    ours = logging.getLogger(LOGGER)
-    ours.handlers[:] = [handler]
-    ours.setLevel("INFO")
-    ours.propagate = False
+    _OURS.handlers[:] = [handler]
+    _OURS.setLevel("INFO")
+    _OURS.propagate = False
 
 
 def trace_of(header: Callable[[str, str], str], project: str) -> str | None:
@@ -121,9 +129,12 @@ class _LineHandler(logging.Handler):
         self.descriptor = descriptor
 
     def emit(self, record: logging.LogRecord) -> None:
-        data = (self.format(record) + "\n").encode("utf-8", "replace")
+        self.write(self.format(record))
+
+    def write(self, line: str) -> None:
+        """Write one line, in one call."""
         with suppress(OSError):
-            os.write(self.descriptor, data)
+            os.write(self.descriptor, (line + "\n").encode("utf-8", "replace"))
 
 
 def _is_heard(record: logging.LogRecord) -> bool:
@@ -133,25 +144,26 @@ def _is_heard(record: logging.LogRecord) -> bool:
 
 class _JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        line: dict[str, Any] = {
-            "time": datetime.fromtimestamp(record.created, UTC)
-            .isoformat(timespec="microseconds")
-            .replace("+00:00", "Z"),
-            "severity": record.levelname,
-        }
+        error = record.exc_info[1] if record.exc_info else None
         fields = getattr(record, "pombo", None)
         if fields is None:
-            line |= {"message": "A library reports an error.", "event": "unexpected_error", "logger": record.name}
-        else:
-            line["message"] = record.getMessage()
-            line |= {name: value for name, value in fields.items() if value is not None}
-            labels = {name: str(line[name]) for name in _LABELLED if name in line}
-            if labels:
-                line["logging.googleapis.com/labels"] = labels
-        if record.exc_info and record.exc_info[1]:
-            line["error"] = type(record.exc_info[1]).__name__
-            line["stack_trace"] = places_of(record.exc_info[1])
-        return json.dumps(line, ensure_ascii=False, default=str)
+            of_library = {"event": "unexpected_error", "logger": record.name}
+            return _line(record.created, record.levelname, "A library reports an error.", of_library, error)
+        return _line(record.created, record.levelname, record.getMessage(), fields, error)
+
+
+def _line(at: float, severity: str, message: str, fields: Mapping[str, Any], error: BaseException | None) -> str:
+    """One line without its end. `at`: seconds since 1970."""
+    moment = datetime.fromtimestamp(at, UTC).isoformat(timespec="microseconds")
+    line: dict[str, Any] = {"time": moment.replace("+00:00", "Z"), "severity": severity, "message": message}
+    line.update((name, value) for name, value in fields.items() if value is not None)
+    labels = {name: str(line[name]) for name in _LABELLED if name in line}
+    if labels:
+        line["logging.googleapis.com/labels"] = labels
+    if error is not None:
+        line["error"] = type(error).__name__
+        line["stack_trace"] = places_of(error)
+    return _JSON.encode(line)
 
 
 def places_of(error: BaseException) -> str:

@@ -52,7 +52,7 @@ def size(value: Any) -> int:
 
 
 def dumps(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return _ENCODER.encode(value)
 
 
 def _may_be_too_deep(body: bytes) -> bool:
@@ -103,6 +103,7 @@ def _float(digits: str) -> float | str:
     return number if math.isfinite(number) else digits
 
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _DECODER = json.JSONDecoder(strict=False, parse_int=_integer, parse_float=_float, parse_constant=str)
 
 

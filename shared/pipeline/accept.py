@@ -105,13 +105,9 @@ class Accept:
         """Accept all events. A fault in one event does not stop the others; an outage of the store or queue does."""
         arrivals, repeats = _by_key(events)
         marks = await self.mark_if_new(arrivals, deadline)
-        tenants: dict[str, str] = {}
         async for event, mark in in_turns([*zip(arrivals, marks, strict=True)]):
             self._log(event, mark)
-            if not isinstance(mark, Exception):
-                tenants[event.key] = mark.record.tenant
-        for event in repeats:
-            self._log_duplicate(event, tenants.get(event.key, ""))
+        self._log_repeats(repeats, arrivals, marks)
         faults = faults_in(marks) + await receipts.note_all(events, self.store, deadline)
         waiting = [mark.record for mark in marks if isinstance(mark, New) and not mark.record.final]
         again = [mark.record for mark in marks if isinstance(mark, SeenUnqueued)]
@@ -148,6 +144,19 @@ class Accept:
                 self._log_duplicate(event, record.tenant)
             case _:
                 pass
+
+    def _log_repeats(
+        self, repeats: Sequence[Arrival], arrivals: Sequence[Arrival], marks: Sequence[Mark | Exception]
+    ) -> None:
+        if not repeats:
+            return
+        tenants = {
+            event.key: mark.record.tenant
+            for event, mark in zip(arrivals, marks, strict=True)
+            if not isinstance(mark, Exception)
+        }
+        for event in repeats:
+            self._log_duplicate(event, tenants.get(event.key, ""))
 
     def _log_duplicate(self, event: Arrival, tenant: str) -> None:
         logs.event("inbound_duplicate", **log_fields.of_event(event, tenant, self.queue))

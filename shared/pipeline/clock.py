@@ -1,8 +1,8 @@
 """The clock: time as a port, so that a test can control it."""
 
+import os
 import random
 import time
-import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
@@ -47,4 +47,4 @@ class SystemClock:
         return random.random()  # noqa: S311 - spreading retries needs no cryptography
 
     def token(self) -> str:
-        return uuid.uuid4().hex
+        return os.urandom(16).hex()

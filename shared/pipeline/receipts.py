@@ -20,12 +20,13 @@ IsOurs = Callable[[str, str], bool]
 
 def blocks(events: Iterable[Event], is_ours: IsOurs = lambda *_: True) -> Mapping[str, ReceiptBlock]:
     """The latest block of each of our senders from the failed receipts of one POST, by the id of the sender's marks."""
+    concerned = [event for event in events if isinstance(event, ReceiptReceived) and event.concerns_sender]
+    if not concerned:
+        return {}
     is_ours = cache(is_ours)
     found: dict[str, ReceiptBlock] = {}
-    for receipt in events:
-        if not (isinstance(receipt, ReceiptReceived) and receipt.concerns_sender and receipt.code is not None):
-            continue
-        if not is_ours(receipt.provider, receipt.sender):
+    for receipt in concerned:
+        if receipt.code is None or not is_ours(receipt.provider, receipt.sender):
             continue
         id, echo = sender_id(receipt.provider, receipt.sender), parse_echo(receipt.echo)
         if id not in found or found[id].at < receipt.at:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from shared.domain.delivery.changes import end, schedule
+from shared.domain.delivery.changes import end
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery, Kind, State
 
@@ -32,6 +32,7 @@ def create(
     It is given up MESSAGE_MAX_AGE after its first attempt is due, so that a message for next week is not too old then.
     """
     first_due = due_at or now
+    waits = refused is None
     record = Delivery(
         key=key,
         kind=kind,
@@ -42,6 +43,8 @@ def create(
         state=State.PENDING,
         received_at=now,
         payload=payload,
+        due_at=first_due if waits else None,
+        sweep_at=first_due + limits.sweep_after if waits else None,
         after=after,
         give_up_at=first_due + limits.message_max_age,
         last_error=error,
@@ -49,7 +52,7 @@ def create(
     )
     match refused:
         case None:
-            return schedule(record, first_due, limits)
+            return record
         case "unparsable" | "invalid":
             return end(record, State.DEAD, limits, now, reason=refused)
         case _:
