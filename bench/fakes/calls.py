@@ -36,6 +36,8 @@ class Counts:
     """Writes whose precondition did not hold, and tasks whose name was used."""
     tasks: int = 0
     tokens: int = 0
+    received: int = 0
+    """Bytes of all requests, with their headers: by REST only."""
     unknown: Counter[str] = field(default_factory=Counter)
     """Calls that no fake knows."""
 

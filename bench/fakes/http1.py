@@ -22,6 +22,7 @@ class Http1:
         self._body: list[bytes] = []
 
     def feed(self, data: bytes) -> None:
+        self._counts.received += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError:

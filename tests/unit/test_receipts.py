@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from shared.domain.deadline import Deadline
 from shared.domain.events import MessageReceived, Parsed, ReceiptReceived
-from shared.domain.identity import Echo
 from shared.domain.marks import ReceiptBlock, sender_id
 from shared.domain.record import Delivery, Kind, ReceiptKind, Receipts, State
 from shared.pipeline.accept import Accept
