@@ -6,7 +6,6 @@ client to hang up. A few such clients could block signed webhooks and /livez ind
 """
 
 import errno
-import json
 import selectors
 import socket
 import time
@@ -27,13 +26,8 @@ from gunicorn.http.errors import (
 )
 from gunicorn.workers.gthread import ThreadWorker
 
+from services.serving import ANSWER_SECONDS, ARRIVAL_SECONDS, refusal
 from shared import logs
-
-ARRIVAL_SECONDS = 10.0
-"""From the first byte of a request to its last. Meta sends 3 MB at most, and waits about as long for the response."""
-
-ANSWER_SECONDS = 5.0
-"""For the client to read a response. Every response fits into the socket's buffer, unless the client reads none."""
 
 STATUS = {
     LimitRequestLine: HTTPStatus.REQUEST_URI_TOO_LONG,
@@ -75,9 +69,7 @@ class BoundedWorker(ThreadWorker):
         else:
             logs.event("unexpected_error", severity="ERROR", error=exc)
             status = HTTPStatus.INTERNAL_SERVER_ERROR
-        body = json.dumps({"error": status.phrase.lower().replace(" ", "_").replace("-", "_")})
-        head = f"HTTP/1.1 {status} {status.phrase}\r\nConnection: close\r\nContent-Type: application/json\r\n"
-        client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
+        client.sendall(refusal(status))
 
     def _cap_keepalive(self, deadline: float) -> None:
         """When the service stops, silent connections do not delay it."""

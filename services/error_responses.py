@@ -1,13 +1,24 @@
 """Errors as HTTP: the one place that maps an error to a status and a body. No body holds private data."""
 
+from http import HTTPStatus
 from typing import Any
 
-from werkzeug.exceptions import HTTPException
-
+from services import serving
 from shared import logs
 from shared.domain.errors import Forbidden, PomboError, SignatureInvalid, TaskInvalid, TokenCheck, UnknownState
 
 Body = tuple[dict[str, Any], int]
+
+
+class HttpError(Exception):
+    """A request that a service refuses before its work begins."""
+
+    def __init__(self, status: HTTPStatus) -> None:
+        self.status = status
+
+
+class Busy(Exception):
+    """Too many other requests are in work."""
 
 
 def answer(error: Exception, unavailable: int) -> Body:
@@ -28,8 +39,10 @@ def answer(error: Exception, unavailable: int) -> Body:
             cause = type(error.__cause__).__name__ if error.__cause__ else None
             logs.event("unexpected_error", severity="WARNING", reason=error.code, cause=cause)
             return {"error": error.code}, unavailable
-        case HTTPException(code=int(code)):
-            return {"error": error.name.lower().replace(" ", "_")}, code
+        case Busy():
+            return {"error": "busy"}, unavailable
+        case HttpError(status=status):
+            return {"error": serving.code_of(status)}, status
         case _:
             logs.event("unexpected_error", severity="ERROR", error=error)
             return {"error": "unexpected"}, 500

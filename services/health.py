@@ -1,10 +1,11 @@
 """Health: whether this process is alive, and whether its store and queue are connected."""
 
+import asyncio
 import threading
 import time
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 from shared.domain.errors import PomboError
 from shared.pipeline.ports import Queue, Store
@@ -13,6 +14,15 @@ from shared.pipeline.sender_health import Senders
 Body = tuple[dict[str, Any], int]
 
 OUTAGES_SECONDS = 10.0
+CONNECTED, UNAVAILABLE = "connected", "unavailable"
+
+
+class AsyncPort(Protocol):
+    """A store or a queue on an event loop."""
+
+    async def ping(self) -> None:
+        """Raise PomboError unless it answers."""
+        ...
 
 
 def livez(exhausted: bool = False) -> Body:
@@ -29,13 +39,24 @@ def startz(store: Store) -> Body:
     return _report({"store": _word(store)})
 
 
+async def async_startz(store: AsyncPort) -> Body:
+    """As `startz`."""
+    return _report({"store": await _async_word(store)})
+
+
 def readyz(store: Store, queue: Queue) -> Body:
     """Whether store and queue answer; 503 if one does not."""
     return _report({"store": _word(store), "queue": _word(queue)})
 
 
+async def async_readyz(store: AsyncPort, queue: AsyncPort) -> Body:
+    """As `readyz`."""
+    words = await asyncio.gather(_async_word(store), _async_word(queue))
+    return _report(dict(zip(("store", "queue"), words, strict=True)))
+
+
 def _report(services: dict[str, str]) -> Body:
-    ok = all(word == "connected" for word in services.values())
+    ok = all(word == CONNECTED for word in services.values())
     timestamp = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return {"status": "ok" if ok else "degraded", "timestamp": timestamp, "services": services}, 200 if ok else 503
 
@@ -66,5 +87,13 @@ def _word(port: Store | Queue) -> str:
     try:
         port.ping()
     except PomboError:
-        return "unavailable"
-    return "connected"
+        return UNAVAILABLE
+    return CONNECTED
+
+
+async def _async_word(port: AsyncPort) -> str:
+    try:
+        await port.ping()
+    except PomboError:
+        return UNAVAILABLE
+    return CONNECTED

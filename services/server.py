@@ -1,11 +1,10 @@
-"""The server: gunicorn around one Flask app, with one set of settings for both services.
+"""The server of the private service: gunicorn around one Flask app.
 
 https://docs.gunicorn.org/en/stable/settings.html (27.0). One worker of many threads, because Cloud Run scales by
 instances; no worker timeout, because the request has its own budget; 8 s to end, because Cloud Run gives 10.
 """
 
 import ctypes
-import os
 import signal
 import sys
 from collections.abc import Callable
@@ -16,36 +15,21 @@ import flask
 from gunicorn.app.base import BaseApplication
 
 from services.bounded_worker import BoundedWorker
+from services.serving import GRACEFUL_SECONDS, KEEPALIVE_SECONDS, Parts, address, built
 from shared import logs
-from shared.bootstrap.internal import Internal
-from shared.bootstrap.webhook import Webhook
-from shared.config import ConfigError
-
-GRACEFUL_SECONDS = 8
-KEEPALIVE_SECONDS = 75
-"""Longer than the front end's idle time, so that the service never closes a connection in use."""
 
 PR_SET_PDEATHSIG = 1
 
 
-def serve(build: Callable[[], Webhook | Internal], make_app: Callable[[], flask.Flask], default_port: int) -> None:
+def serve(build: Callable[[], Parts], make_app: Callable[[], flask.Flask], default_port: int) -> None:
     """Serve until SIGTERM. With an invalid configuration, report every fault and exit 1 before listening."""
-    logs.take_standard_output()
-    try:
-        parts = build()
-    except ConfigError as error:
-        logs.configure("INFO")
-        for fault in error.faults:
-            logs.event("config_error", severity="CRITICAL", reason=fault)
-            print(f"pombo: {fault}", file=sys.stderr)  # noqa: T201 - a developer may have started it by hand
-        sys.exit(1)
-    host = "0.0.0.0" if os.environ.get("K_SERVICE") else "127.0.0.1"
-    port = parts.config.get("PORT") or default_port
+    parts = built(build)
+    host, port = address(parts, default_port)
     _Server(make_app, parts, f"{host}:{port}").run()  # type: ignore[no-untyped-call]
 
 
 class _Server(BaseApplication):
-    def __init__(self, make_app: Callable[[], flask.Flask], parts: Webhook | Internal, bind: str) -> None:
+    def __init__(self, make_app: Callable[[], flask.Flask], parts: Parts, bind: str) -> None:
         self._make_app = make_app
         self._parts = parts
         self._bind = bind

@@ -2,11 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import asdict
+from http import HTTPStatus
 from typing import Any
 
 from flask import Flask, Response, g, jsonify, request
+from werkzeug.exceptions import HTTPException
 
 from services import error_responses, health, task_responses
+from services.error_responses import HttpError
 from services.internal.callers import Callers
 from shared import logs
 from shared.bootstrap.internal import Internal
@@ -67,6 +70,11 @@ def create_app(parts: Internal) -> Flask:
     @app.get("/health")
     def whole_health() -> Response:
         return jsonify(health.readyz(parts.store, parts.queue)[0] | {"outages": outages()})
+
+    @app.errorhandler(HTTPException)
+    def refused(error: HTTPException) -> tuple[Response, int]:
+        body, status = error_responses.answer(HttpError(HTTPStatus(error.code or 500)), unavailable=503)
+        return jsonify(body), status
 
     @app.errorhandler(Exception)
     def failed(error: Exception) -> tuple[Response, int]:

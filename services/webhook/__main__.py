@@ -1,22 +1,30 @@
 """python -m services.webhook: serve the public service on PORT (8080)."""
 
-from pathlib import Path
+from collections.abc import Awaitable, Callable
+from typing import cast
 
-import flask
-
-from services.server import serve
+from services.async_server import serve
+from services.exchange import App, Receive, Scope, Send
 from shared.bootstrap import webhook as bootstrap
 
 
-def make_app() -> flask.Flask:
-    """The functions-framework app that serves the function."""
-    import functions_framework
+def make_app() -> App:
+    """The function as an ASGI app of its own.
 
-    source = str(Path(__file__).with_name("main.py"))
-    app: flask.Flask = functions_framework.create_app("webhook", source)  # type: ignore[no-untyped-call]
-    app.after_request_funcs.clear()  # it would read the rest of any request into memory, even to /robots.txt
-    for rule in app.url_map.iter_rules():
-        rule.strict_slashes = False  # a request without a path would be redirected to the address in its Host header
+    The app that functions-framework makes of it answers the same. But its routes would redirect a request without a
+    path to the address in its Host header, and with its middlewares they take more time than ours for a webhook.
+    """
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from services.webhook.main import webhook
+
+    function = cast(Callable[[Request], Awaitable[Response]], webhook)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        response = await function(Request(scope, receive, send))
+        await response(scope, receive, send)
+
     return app
 
 

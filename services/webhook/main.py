@@ -1,13 +1,22 @@
-"""The public service: every provider's webhooks, as a functions-framework function.
+"""The public service: every provider's webhooks, as a functions-framework function on an event loop.
 
 functions-framework --target webhook --source services/webhook/main.py     (or python -m services.webhook)
 """
 
-import functions_framework
-from flask import Request, Response, jsonify
-from werkzeug.exceptions import BadRequest
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from http import HTTPStatus
+from typing import Any
+
+import functions_framework.aio
+from starlette.requests import Request
+from starlette.responses import Response
 
 from services import error_responses, health
+from services.error_responses import Busy, HttpError
+from services.webhook import admission
 from shared import logs
 from shared.bootstrap import webhook as bootstrap
 from shared.bootstrap.webhook import Webhook
@@ -15,111 +24,187 @@ from shared.domain.errors import Forbidden, SignatureInvalid
 from shared.pipeline.ports import Acknowledgement, Channel, Incoming
 
 WEBHOOKS = "/webhooks/"
+TRACE = "logging.googleapis.com/trace"
 
 DRAINED_AT_MOST = 32 * 1024 * 1024
 """Cloud Run takes no larger HTTP/1 request. A body over our cap is read and discarded, so the client gets the answer.
 """
 
+Headers = Mapping[str, str]
 
-@functions_framework.http
-def webhook(request: Request) -> Response:
+
+@functions_framework.aio.http
+async def webhook(request: Request) -> Response:
     """The entry point: answers every request with the parts of this process."""
-    return answer(request, bootstrap.parts())
+    return await answer(request, bootstrap.parts())
 
 
-def answer(request: Request, parts: Webhook) -> Response:
+async def answer(request: Request, parts: Webhook) -> Response:
     """Answer every request of this service."""
-    trace = logs.trace_of(request.headers.get, parts.config["GOOGLE_CLOUD_PROJECT"])
-    with logs.context(**({"logging.googleapis.com/trace": trace} if trace else {})):
+    headers = _headers(request)
+    name = _name(request.scope["path"])
+    channel = parts.channels.at(name) if name else None
+    fields = {"provider": channel.provider} if channel and request.method in channel.webhooks[name] else {}
+    if trace := logs.trace_of(lambda header, default: headers.get(header.lower(), default), _project(parts)):
+        fields[TRACE] = trace
+    with logs.context(**fields):
         try:
-            return _streamed(_route(request, parts))
+            if channel is None:
+                return await _of_process(request, parts)
+            return await _of_channel(request, headers, name, channel, parts)
         except Exception as error:  # noqa: BLE001 - the one place that maps errors to HTTP
-            return _streamed(_json(*error_responses.answer(error, unavailable=500)))
+            return _json(*error_responses.answer(error, unavailable=500))
 
 
-def _route(request: Request, parts: Webhook) -> Response:
-    match request.path, request.method:
+async def _of_process(request: Request, parts: Webhook) -> Response:
+    match request.scope["path"], request.method:
         case "/livez", "GET":
             return _json(*health.livez())
         case "/startz", "GET":
-            return _json(*health.startz(parts.store))
+            return _json(*await health.async_startz(parts.store))
         case "/readyz", "GET":
-            return _json(*health.readyz(parts.store, parts.queue))
+            return _json(*await health.async_readyz(parts.store, parts.queue))
         case "/health", "GET":
-            return _json(health.readyz(parts.store, parts.queue)[0], 200)
+            return _json((await health.async_readyz(parts.store, parts.queue))[0], 200)
         case "/livez" | "/startz" | "/readyz" | "/health", _:
-            return Response(status=405, headers={"Allow": "GET"})
-        case path, method:
-            name = path.removeprefix(WEBHOOKS) if path.startswith(WEBHOOKS) else ""
-            channel = parts.channels.at(name)
-            if channel is None:
-                return _json({"error": "not_found"}, 404)
-            if method not in channel.webhooks[name]:
-                return Response(status=405, headers={"Allow": ", ".join(channel.webhooks[name])})
-            with logs.context(provider=channel.provider):
-                return (_post if method == "POST" else _handshake)(request, channel, parts)
+            return _not_allowed("GET")
+        case _:
+            raise HttpError(HTTPStatus.NOT_FOUND)
 
 
-def _post(request: Request, channel: Channel, parts: Webhook) -> Response:
-    cap = parts.config["WEBHOOK_MAX_BYTES"]
-    body = _read(request, cap + 1)
-    if len(body) > cap:
-        _drain(request)
-        logs.event("webhook_refused", severity="WARNING", reason="too_large")
-        return _json({"error": "too_large"}, 413)
-    incoming = _incoming(request, channel, body)
+async def _of_channel(request: Request, headers: Headers, name: str, channel: Channel, parts: Webhook) -> Response:
+    if request.method not in channel.webhooks[name]:
+        return _not_allowed(", ".join(channel.webhooks[name]))
+    if request.method == "POST":
+        return await _post(request, headers, channel, parts)
     try:
-        parts.accept(incoming)
-    except SignatureInvalid:
-        logs.event("webhook_refused", severity="WARNING", reason="signature")
-        raise
-    return _acknowledged(channel.acknowledge(incoming))
-
-
-def _read(request: Request, at_most: int) -> bytes:
-    """The next bytes of the body. Raises BadRequest if it breaks off or has invalid chunks."""
-    try:
-        return request.stream.read(at_most)
-    except Exception as error:  # each server raises a different one
-        raise BadRequest from error
-
-
-def _drain(request: Request) -> None:
-    drained = 0
-    while drained < DRAINED_AT_MOST and (piece := _read(request, 64 * 1024)):
-        drained += len(piece)
-
-
-def _handshake(request: Request, channel: Channel, _parts: Webhook) -> Response:
-    try:
-        return _acknowledged(channel.handshake(_incoming(request, channel, b"")))
+        return _acknowledged(channel.handshake(_incoming(request, headers, channel, b"")))
     except Forbidden as error:
         logs.event("webhook_refused", severity="WARNING", reason=error.cause)
         raise
 
 
-def _incoming(request: Request, channel: Channel, body: bytes) -> Incoming:
-    query = request.query_string.decode(errors="replace")
-    url = f"{request.path}?{query}" if query else request.path
-    headers = {name.lower(): value for name, value in request.headers}
-    return Incoming(channel.provider, request.method, url, headers, body)
+async def _post(request: Request, headers: Headers, channel: Channel, parts: Webhook) -> Response:
+    try:
+        body = await _beginning(request, parts.config["WEBHOOK_MAX_BYTES"])
+        if isinstance(body, bytes):
+            return await _accept(request, headers, channel, body, parts)
+        async with admission.LARGE:
+            return await _accept(request, headers, channel, await body.rest(request), parts)
+    except SignatureInvalid:
+        logs.event("webhook_refused", severity="WARNING", reason="signature")
+        raise
+    except _TooLarge as error:
+        await _drain(request, error)
+        logs.event("webhook_refused", severity="WARNING", reason="too_large")
+        return _json({"error": "too_large"}, 413)
+    except Busy:
+        logs.event("webhook_refused", severity="WARNING", reason="busy")
+        raise
 
 
+async def _accept(request: Request, headers: Headers, channel: Channel, body: bytes, parts: Webhook) -> Response:
+    async with admission.turns(admission.concurrency(parts.config)):
+        incoming = _incoming(request, headers, channel, body)
+        await parts.accept(incoming)
+        return _acknowledged(channel.acknowledge(incoming))
+
+
+class _TooLarge(Exception):
+    """The body is over the cap."""
+
+    def __init__(self, read: int, more: bool) -> None:
+        self.read = read
+        self.more = more
+
+
+@dataclass
+class _Large:
+    """The beginning of a large body. The rest may be read when it has its turn."""
+
+    pieces: list[bytes]
+    size: int
+    more: bool
+    cap: int
+
+    async def rest(self, request: Request) -> bytes:
+        """The whole body. Raises _TooLarge or HttpError."""
+        while self.more and self.size <= self.cap:
+            piece, self.more = await _piece(request)
+            self.pieces.append(piece)
+            self.size += len(piece)
+        if self.size > self.cap:
+            raise _TooLarge(self.size, self.more)
+        return b"".join(self.pieces)
+
+
+async def _beginning(request: Request, cap: int) -> bytes | _Large:
+    """The whole body if it is small. Raises _TooLarge or HttpError."""
+    piece, more = await _piece(request)
+    pieces, size = [piece], len(piece)
+    while more and size <= min(cap, admission.SMALL):
+        piece, more = await _piece(request)
+        pieces.append(piece)
+        size += len(piece)
+    if size > cap:
+        raise _TooLarge(size, more)
+    if size > admission.SMALL:
+        return _Large(pieces, size, more, cap)
+    return piece if len(pieces) == 1 else b"".join(pieces)
+
+
+async def _piece(request: Request) -> tuple[bytes, bool]:
+    """The next bytes of the body, and whether there are more. Raises HttpError if it breaks off."""
+    message = await request.receive()
+    if message["type"] != "http.request":
+        raise HttpError(HTTPStatus.BAD_REQUEST)
+    return message.get("body", b""), message.get("more_body", False)
+
+
+async def _drain(request: Request, error: _TooLarge) -> None:
+    """Discard the rest of the body."""
+    drained, more = error.read, error.more
+    while more and drained < DRAINED_AT_MOST:
+        piece, more = await _piece(request)
+        drained += len(piece)
+
+
+def _name(path: str) -> str:
+    return path.removeprefix(WEBHOOKS) if path.startswith(WEBHOOKS) else ""
+
+
+def _project(parts: Webhook) -> str:
+    project: str = parts.config["GOOGLE_CLOUD_PROJECT"]
+    return project
+
+
+def _headers(request: Request) -> Headers:
+    """By their names in lower case; one that came several times has all its values, as if in one line."""
+    given = request.scope["headers"]
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in given}
+    if len(headers) < len(given):
+        for name in headers:
+            headers[name] = ",".join(
+                value.decode("latin-1") for other, value in given if other.decode("latin-1") == name
+            )
+    return headers
+
+
+def _incoming(request: Request, headers: Headers, channel: Channel, body: bytes) -> Incoming:
+    path, query = request.scope["path"], request.scope["query_string"].decode(errors="replace")
+    return Incoming(channel.provider, request.method, f"{path}?{query}" if query else path, headers, body)
+
+
+@lru_cache(maxsize=16)
 def _acknowledged(answer: Acknowledgement) -> Response:
-    return Response(answer.body, 200, content_type=answer.content_type)
+    """A response holds no state, so one serves every POST."""
+    return Response(answer.body, 200, {"Content-Type": answer.content_type})
 
 
-def _json(body: object, status: int) -> Response:
-    response = jsonify(body)
-    response.status_code = status
-    return response
+def _not_allowed(methods: str) -> Response:
+    return Response(status_code=405, headers={"Allow": methods})
 
 
-def _streamed(response: Response) -> Response:
-    """The same response, as a stream. Before any other response, functions-framework reads the rest of the request into
-    memory, of any length and from any caller, and fails if the request broke off.
-    """
-    body = response.get_data()
-    response.response = iter((body,))
-    response.headers["Content-Length"] = str(len(body))
-    return response
+def _json(body: Any, status: int) -> Response:
+    text = json.dumps(body, separators=(",", ":"), sort_keys=True) + "\n"
+    return Response(text.encode(), status, {"Content-Type": "application/json"})

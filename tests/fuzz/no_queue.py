@@ -1,18 +1,19 @@
-"""python tests/fuzz/no_queue.py: the webhook under gunicorn, on a real store, with a queue that takes everything."""
+"""python tests/fuzz/no_queue.py: the webhook service on a real store, with a queue that takes everything."""
 
 import os
 from dataclasses import replace
 
-from services.server import serve
+from services.async_server import serve
 from services.webhook.__main__ import make_app
 from shared.bootstrap import webhook as bootstrap
 from shared.bootstrap.webhook import Webhook, build_webhook
 from tests.support import parts
+from tests.support.event_loop import Asynchronous
 
 
 def build() -> Webhook:
     built = build_webhook(os.environ)
-    queue = parts.NoQueue()
+    queue = Asynchronous(parts.NoQueue())
     webhook = replace(built, queue=queue, accept=replace(built.accept, queue=queue))
     bootstrap.parts = lambda: webhook  # type: ignore[assignment]
     return webhook

@@ -1,4 +1,4 @@
-"""Bytes on a socket that are no HTTP, or nearly: to the server, a real gunicorn; and from one, to our only client."""
+"""Bytes on a socket that are no HTTP, or nearly: to the server, a real process; and from one, to our only client."""
 
 import re
 import socket

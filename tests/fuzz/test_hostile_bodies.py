@@ -1,6 +1,6 @@
 """The most that a signed body can cost: it is answered in time, in the memory of one instance, and loses nothing.
 
-The process is the service itself under gunicorn; its memory is what the kernel says it had at most.
+The process is the service itself; its memory is what the kernel says it had at most.
 """
 
 import os
@@ -40,10 +40,8 @@ class Served:
         return self.client.post(url, content=body, headers={"X-Hub-Signature-256": signed(body)})
 
     def most_memory(self) -> int:
-        """Bytes that the worker has had at once, since it began."""
-        pid = self.process.pid
-        (worker,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        peak = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{worker}/status").read_text())
+        """Bytes that the service has had at once, since it began."""
+        peak = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{self.process.pid}/status").read_text())
         assert peak
         return int(peak[1]) * 1024
 

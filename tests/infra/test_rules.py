@@ -4,12 +4,12 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from services import health
 from services.internal.main import create_app
+from services.webhook.__main__ import make_app
 from shared.bootstrap import webhook
 from shared.bootstrap.internal import build_internal
 from shared.config import SETTINGS
@@ -24,6 +24,7 @@ from tests.infra.rules import RULES, Rule
 from tests.infra.rules_services import SERVICES_TF, times_outlast_one_another
 from tests.infra.rules_stores import RULES as STORE_RULES
 from tests.infra.variants import BARE, ENVIRONMENTS, STAGING, given
+from tests.support.asgi_client import AsgiClient
 
 ROOT = Path(__file__).parents[2]
 
@@ -178,13 +179,10 @@ class Answers:
 def test_the_webhook_service_answers_each_path_that_is_named(
     plan_of: Callable[[str], Plan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import functions_framework
-
     monkeypatch.setenv("SQLITE_PATH", str(tmp_path / "pombo.sqlite"))
     monkeypatch.setenv("CLOUD_TASKS_EMULATOR_HOST", NOBODY)
     webhook.parts.cache_clear()
-    app: Any = functions_framework.create_app("webhook", str(ROOT / "services/webhook/main.py"))
-    client, plan = app.test_client(), plan_of("bare")
+    client, plan = AsgiClient(make_app()), plan_of("bare")
     assert client.post(_path_of(plan.outputs["webhook_url"])).status_code == 403, "it asks for the signature"
     for probe in ("startup_probe", "liveness_probe"):
         path = plan.service("webhook").container[probe][0]["http_get"][0]["path"]
@@ -195,5 +193,5 @@ def test_the_webhook_service_answers_each_path_that_is_named(
     assert said.status_code == 200, "the queue is away, and that is told by the body"
     well, _ = health.readyz(Answers(), Answers())
     assert (path, json.loads(match["content"])) == ("$.status", well["status"])
-    assert said.get_json()["status"] != well["status"]
+    assert said.json["status"] != well["status"]
     webhook.parts.cache_clear()

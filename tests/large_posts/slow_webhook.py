@@ -7,7 +7,7 @@ import sys
 import time
 from typing import Any
 
-from services.server import serve
+from services.async_server import serve
 from services.webhook.__main__ import make_app
 from shared.bootstrap import webhook as bootstrap
 from shared.stores.sqlite.connection import SqliteFile

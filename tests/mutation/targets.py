@@ -39,6 +39,7 @@ SERVICES_IN_PROCESS = (
     "tests/services/test_webhook_app.py",
 )
 STACK = ("tests/services/test_stack_command_line.py", "tests/services/test_stack_health.py")
+CONNECTION = ("tests/services/test_bounded_protocol.py", "tests/services/test_bounded_worker.py")
 
 TARGETS = (
     Target("domain", ("shared/domain/**/*.py",), ("tests/unit",), is_whole=True),
@@ -78,6 +79,10 @@ TARGETS = (
             ("cli/cloud_logs.py", ("tests/services/test_trace_cloud.py",)),
             ("cli/[cmrsu]*.py", STACK),
             ("services/bounded_worker.py", ("tests/services/test_bounded_worker.py",)),
+            ("services/bounded_protocol.py", CONNECTION),
+            ("services/exchange.py", CONNECTION),
+            ("services/request_reader.py", CONNECTION),
+            ("services/webhook/admission.py", ("tests/services/test_webhook_load.py",)),
             ("services/*.py", STACK),
         ),
     ),

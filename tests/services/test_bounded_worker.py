@@ -1,4 +1,4 @@
-"""The worker under a real gunicorn: what a stranger's connection may cost the others, and what it is told."""
+"""Both servers, as processes: what a stranger's connection may cost the others, and what it is told."""
 
 import json
 import re
@@ -16,22 +16,23 @@ from services import bounded_worker
 from tests.support import parts
 from tests.support.parts import SENDER, Program, signed
 
+WEBHOOK, INTERNAL = "services.webhook", "services.internal"
+
 PATIENCE = 4.0
 """Seconds. Less than gunicorn itself gives a connection that says nothing, more than a busy machine needs to answer."""
 
 MEGABYTE = 1024 * 1024
-LOGGED = {"started", "stopping", "webhook_refused", "webhook_received", "webhook_ignored"}
+LOGGED = {"started", "stopping", "webhook_refused", "webhook_received", "webhook_ignored", "task_refused"}
 ALIVE = b"GET /livez HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n"
 
 
 class Served:
-    """`python -m services.webhook`; what is asked of it here needs no queue."""
+    """`python -m services.webhook` or `services.internal`; what is asked of it here needs no queue."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, service: str) -> None:
+        self.service = service
         self.port = parts.free_port()
-        self.program: Program = parts.run(
-            directory, "services.webhook", parts.environment(directory, PORT=str(self.port))
-        )
+        self.program: Program = parts.run(directory, service, parts.environment(directory, PORT=str(self.port)))
 
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
@@ -44,18 +45,18 @@ class Served:
             return b"".join(iter(lambda: connection.recv(65536), b""))
 
     def most_memory(self) -> int:
-        """Bytes that the worker has had at once."""
-        (worker,) = (
-            Path(f"/proc/{self.program.process.pid}/task/{self.program.process.pid}/children").read_text().split()
-        )
-        peak = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{worker}/status").read_text())
+        """Bytes that the serving process has had at once: gunicorn's worker, or the only one."""
+        pid = str(self.program.process.pid)
+        if self.service == INTERNAL:
+            (pid,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        peak = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
         assert peak
         return int(peak[1]) * 1024
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    served = Served(tmp_path_factory.mktemp("served"))
+@pytest.fixture(scope="module", params=[WEBHOOK, INTERNAL])
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    served = Served(tmp_path_factory.mktemp("served"), request.param)
     yield served
     assert served.program.end() == 0
     assert served.program.err.read_text() == "", "something was said beside the log"
@@ -113,8 +114,9 @@ def test_disconnected_socket_can_be_closed_again_without_an_error() -> None:
     sock.close()
 
 
-def test_silent_connection_does_not_delay_the_shutdown(tmp_path: Path) -> None:
-    served = Served(tmp_path)
+@pytest.mark.parametrize("service", [WEBHOOK, INTERNAL])
+def test_silent_connection_does_not_delay_the_shutdown(service: str, tmp_path: Path) -> None:
+    served = Served(tmp_path, service)
     with served.connect():
         assert served.ask(ALIVE)
         began = time.monotonic()
@@ -207,7 +209,8 @@ def test_host_in_the_request_target_is_not_followed_or_quoted(served: Served, ta
 
 def test_no_response_header_has_a_version(served: Served) -> None:
     refused = parts.post(parts.text("wamid.1"), to=SENDER)
-    head = b"POST /webhooks/whatsapp HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+    path = b"/webhooks/whatsapp" if served.service == WEBHOOK else b"/internal/sweep"
+    head = b"POST " + path + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
     unsigned = head + f"Content-Length: {len(refused)}\r\n\r\n".encode() + refused
     signature = f"X-Hub-Signature-256: {signed(b'{}')}\r\nContent-Length: 2\r\n\r\n{{}}"
     for asked, status in (
@@ -220,4 +223,5 @@ def test_no_response_header_has_a_version(served: Served) -> None:
         assert int(head_of.split()[1]) == status
         told = [line for line in head_of.split(b"\r\n")[1:] if not line.startswith((b"Date:", b"Content-Length:"))]
         assert not [line for line in told if re.search(rb"\d", line.replace(b"charset=utf-8", b""))]
-    assert b" 200 " in served.ask(head + signature.encode())
+    if served.service == WEBHOOK:
+        assert b" 200 " in served.ask(head + signature.encode())

@@ -18,8 +18,10 @@ from urllib.parse import parse_qsl, urlencode
 import flask
 import httpx
 import pytest
+from starlette.requests import Request
 from werkzeug.serving import make_server
 
+from services.exchange import App, Receive, Scope, Send
 from services.internal.main import create_app
 from services.webhook import main as webhook_service
 from shared import config, logs
@@ -51,6 +53,8 @@ from shared.queues.cloud_tasks import CloudTasksQueue, QueueSettings
 from shared.stores.sqlite.store import SqliteStore
 from shared.tenants.environment import EnvironmentTenants
 from tests.support import parts
+from tests.support.asgi_client import AsgiClient
+from tests.support.event_loop import Asynchronous
 from tests.support.second_channel import NOT_EXPRESSIBLE, AcmeChannel, signature
 
 SECRET, PUBLIC_URL, OURS = "acme-secret", "https://pombo.example.com", "+15550001111"
@@ -179,6 +183,29 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[parts.Emulato
     emulator.close()
 
 
+def answering(public: Webhook) -> App:
+    """The public service of these parts."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        response = await webhook_service.answer(Request(scope, receive, send), public)
+        await response(scope, receive, send)
+
+    return app
+
+
+def passed_on(client: AsgiClient) -> flask.Response:
+    """Its answer to the request that came over the wire."""
+    given = flask.request
+    answer = client.open(
+        given.path,
+        method=given.method,
+        data=given.get_data(),
+        headers=dict(given.headers),
+        query_string=given.query_string.decode(),
+    )
+    return flask.Response(answer.data, answer.status_code, dict(answer.headers))
+
+
 @pytest.fixture
 def world(tmp_path: Path, emulator: parts.Emulator) -> Iterator[World]:
     with parts.logged(), an_acme() as acme, parts.a_provider() as meta:
@@ -201,9 +228,10 @@ def world(tmp_path: Path, emulator: parts.Emulator) -> Iterator[World]:
         )
         channels = Channels.of(of_meta, AcmeChannel(SECRET, PUBLIC_URL, acme.url))
         tenants = EnvironmentTenants.of(("meta", parts.SENDER), ("acme", OURS))
-        accept = Accept(store, queue, tenants, channels, QUICKLY, clock)
+        intake, tasks = Asynchronous(store), Asynchronous(queue)
+        accept = Accept(intake, tasks, tenants, channels, QUICKLY, clock)
         settings = config.load(parts.environment(tmp_path), config.WEBHOOK)
-        public = Webhook(settings, accept, channels, store, queue, shutdown)
+        public = Webhook(settings, accept, channels, intake, tasks, shutdown)
         dispatch = TaskDispatch(queue, clock, QUICKLY, channels)
         handler = HandlerRunner(
             TeamFunction(say_it_back, QUICKLY.max_replies), timeout=timedelta(seconds=5), threads=2, stopping=shutdown
@@ -225,7 +253,7 @@ def world(tmp_path: Path, emulator: parts.Emulator) -> Iterator[World]:
         )
         front = flask.Flask("front")
         methods = ["GET", "POST", "PUT"]
-        front.add_url_rule("/<path:_>", "all", lambda _: webhook_service.answer(flask.request, public), methods=methods)
+        front.add_url_rule("/<path:_>", "all", lambda _: passed_on(AsgiClient(answering(public))), methods=methods)
         with serving(create_app(private), port), serving(front) as address:
             yield World(address, acme, meta, store, channels, say_it_back)
         of_meta.close()

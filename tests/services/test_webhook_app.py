@@ -1,4 +1,4 @@
-"""The public service over HTTP: as functions-framework serves it, and once as gunicorn does."""
+"""The public service over HTTP: in this process, by functions-framework, and as `python -m` serves it."""
 
 import json
 import socket
@@ -11,11 +11,10 @@ from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from typing import Any
 
-import functions_framework
+import functions_framework.aio
 import pytest
-from flask import Flask
-from flask.testing import FlaskClient
 
+from services.webhook.__main__ import make_app
 from shared import config
 from shared.bootstrap import webhook as bootstrap
 from shared.bootstrap.adapters import build_store
@@ -23,6 +22,7 @@ from shared.domain.errors import QueueUnavailable, RegistryUnavailable, StoreUna
 from shared.domain.record import State, Task
 from shared.stores.sqlite.store import SqliteStore
 from tests.support import parts
+from tests.support.asgi_client import AsgiClient
 from tests.support.parts import ROOT, WORD, WebhookParts, key_of, post, signed, text
 
 PATH = "/webhooks/whatsapp"
@@ -31,9 +31,13 @@ WITHIN = 5.0
 """Seconds in which an unavailable store or queue is answered."""
 
 
+def of_framework() -> Any:
+    return functions_framework.aio.create_asgi_app("webhook", str(ROOT / "services" / "webhook" / "main.py"))
+
+
 @pytest.fixture(scope="module")
-def app() -> Flask:
-    return functions_framework.create_app("webhook", str(ROOT / "services" / "webhook" / "main.py"))
+def app() -> AsgiClient:
+    return AsgiClient(make_app())
 
 
 @pytest.fixture(scope="module")
@@ -61,35 +65,35 @@ def webhook(shared_webhook: WebhookParts, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 @pytest.fixture
-def client(app: Flask, webhook: WebhookParts) -> FlaskClient:
-    return app.test_client()
+def client(app: AsgiClient, webhook: WebhookParts) -> AsgiClient:
+    return app
 
 
-def deliver(client: FlaskClient, body: bytes, **headers: str) -> Any:
+def deliver(client: AsgiClient, body: bytes, **headers: str) -> Any:
     return client.post(PATH, data=body, headers={"X-Hub-Signature-256": signed(body), **headers})
 
 
 # ---- the handshake
 
 
-def shake(client: FlaskClient, **changes: str) -> Any:
+def shake(client: AsgiClient, **changes: str) -> Any:
     query = {"hub.mode": "subscribe", "hub.verify_token": WORD, "hub.challenge": "1158201444"}
     query |= {f"hub.{name}": value for name, value in changes.items()}
     return client.get(PATH, query_string={name: value for name, value in query.items() if value != "absent"})
 
 
-def test_valid_verify_token_echoes_challenge(client: FlaskClient) -> None:
+def test_valid_verify_token_echoes_challenge(client: AsgiClient) -> None:
     answer = shake(client)
     assert (answer.status_code, answer.data) == (200, b"1158201444")
     assert answer.content_type == "text/plain; charset=utf-8"
 
 
-def test_older_verify_token_of_the_list_is_accepted(client: FlaskClient) -> None:
+def test_older_verify_token_of_the_list_is_accepted(client: AsgiClient) -> None:
     assert shake(client, verify_token="an-older-word").status_code == 200
 
 
 @pytest.mark.parametrize("challenge", ["0", "a b+c&d", "é\n🙂", "<script>", ""])
-def test_any_challenge_is_echoed_unchanged(client: FlaskClient, challenge: str) -> None:
+def test_any_challenge_is_echoed_unchanged(client: AsgiClient, challenge: str) -> None:
     answer = shake(client, challenge=challenge)
     assert (answer.status_code, answer.data.decode(), answer.mimetype) == (200, challenge, "text/plain")
 
@@ -108,35 +112,35 @@ def test_any_challenge_is_echoed_unchanged(client: FlaskClient, challenge: str) 
     ],
     ids=str,
 )
-def test_any_other_verify_token_or_mode_is_forbidden(client: FlaskClient, changes: dict[str, str]) -> None:
+def test_any_other_verify_token_or_mode_is_forbidden(client: AsgiClient, changes: dict[str, str]) -> None:
     answer = shake(client, **changes)
     assert (answer.status_code, answer.json) == (403, {"error": "forbidden"})
 
 
 @pytest.mark.parametrize("query", ["", "hub.verify_token=\xff\xfe", "%", "hub.verify_token=%ff%00", "a;b&&=&hub.mode"])
-def test_invalid_handshake_query_is_forbidden(client: FlaskClient, query: str) -> None:
-    assert client.get(PATH, environ_overrides={"QUERY_STRING": query}).status_code == 403
+def test_invalid_handshake_query_is_forbidden(client: AsgiClient, query: str) -> None:
+    assert client.get(PATH, query_string=query).status_code == 403
 
 
 # ---- a webhook
 
 
-def test_a_durable_webhook_is_answered_200(client: FlaskClient, webhook: WebhookParts) -> None:
+def test_a_durable_webhook_is_answered_200(client: AsgiClient, webhook: WebhookParts) -> None:
     answer = deliver(client, post(text("wamid.durable")))
     assert (answer.status_code, answer.data, answer.content_type) == (200, b'{"status":"ok"}\n', "application/json")
     record = webhook.store.port.get(key_of("wamid.durable"))
     assert record.state is State.PENDING
-    assert webhook.queue.asked("ensure") == [(Task.of(record), record.due_at)]
+    assert [tasks for tasks, _ in webhook.queue.asked("ensure_all")] == [[(Task.of(record), record.due_at)]]
 
 
 @pytest.mark.parametrize("secret", [parts.SECRET, "an-older-secret"])
-def test_every_secret_of_the_list_signs(client: FlaskClient, secret: str) -> None:
+def test_every_secret_of_the_list_signs(client: AsgiClient, secret: str) -> None:
     body = post(text(f"wamid.{secret}"))
     assert deliver(client, body, **{"X-Hub-Signature-256": signed(body, secret)}).status_code == 200
 
 
 @pytest.mark.parametrize("kind", ["application/json", "text/plain", "application/x-www-form-urlencoded", "odd", ""])
-def test_the_content_type_is_ignored(client: FlaskClient, webhook: WebhookParts, kind: str) -> None:
+def test_the_content_type_is_ignored(client: AsgiClient, webhook: WebhookParts, kind: str) -> None:
     body = post(text(f"wamid.type.{kind}"))
     assert deliver(client, body, **{"Content-Type": kind}).status_code == 200
     assert webhook.store.port.get(key_of(f"wamid.type.{kind}"))
@@ -159,7 +163,7 @@ def test_the_content_type_is_ignored(client: FlaskClient, webhook: WebhookParts,
     ],
 )
 def test_signed_body_without_events_is_accepted_counted_and_never_quoted(
-    client: FlaskClient, webhook: WebhookParts, body: bytes, capfd: pytest.CaptureFixture[str]
+    client: AsgiClient, webhook: WebhookParts, body: bytes, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert deliver(client, body).status_code == 200
     assert webhook.store.calls == []
@@ -185,7 +189,7 @@ SIGNATURES: dict[str, Callable[[bytes], str | None]] = {
 
 @pytest.mark.parametrize("name", SIGNATURES)
 def test_an_unsigned_or_wrongly_signed_webhook_is_forbidden_and_not_read(
-    client: FlaskClient, webhook: WebhookParts, name: str
+    client: AsgiClient, webhook: WebhookParts, name: str
 ) -> None:
     body = post(text("wamid.unsigned"))
     signature = SIGNATURES[name](body)
@@ -200,7 +204,7 @@ def padded(size: int, message_id: str) -> bytes:
     return body + b" " * (size - len(body))
 
 
-def test_body_at_the_cap_is_accepted_and_one_byte_more_is_refused(client: FlaskClient, webhook: WebhookParts) -> None:
+def test_body_at_the_cap_is_accepted_and_one_byte_more_is_refused(client: AsgiClient, webhook: WebhookParts) -> None:
     assert deliver(client, padded(CAP, "wamid.cap")).status_code == 200
     assert webhook.store.port.get(key_of("wamid.cap"))
     answer = deliver(client, padded(CAP + 1, "wamid.over"))
@@ -220,14 +224,14 @@ def test_body_at_the_cap_is_accepted_and_one_byte_more_is_refused(client: FlaskC
     ids=str,
 )
 def test_failed_store_or_queue_is_answered_500(
-    client: FlaskClient, webhook: WebhookParts, port: str, error: Exception, code: str
+    client: AsgiClient, webhook: WebhookParts, port: str, error: Exception, code: str
 ) -> None:
     getattr(webhook, port).before = lambda *_: error
     answer = deliver(client, post(text(f"wamid.{port}.{code}")))
     assert (answer.status_code, answer.json) == (500, {"error": code})
 
 
-def test_locked_store_is_answered_in_time(tmp_path: Path, app: Flask, client: FlaskClient) -> None:
+def test_locked_store_is_answered_in_time(tmp_path: Path, client: AsgiClient) -> None:
     webhook = parts.webhook_parts(tmp_path, queue=parts.NoQueue())
     webhook.store.port.ping()
     with pytest.MonkeyPatch.context() as patch:
@@ -243,7 +247,7 @@ def test_locked_store_is_answered_in_time(tmp_path: Path, app: Flask, client: Fl
     webhook.close()
 
 
-def test_missing_queue_is_answered_in_time(tmp_path: Path, client: FlaskClient) -> None:
+def test_missing_queue_is_answered_in_time(tmp_path: Path, client: AsgiClient) -> None:
     webhook = parts.webhook_parts(tmp_path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bootstrap, "parts", lambda: webhook.parts)
@@ -255,11 +259,23 @@ def test_missing_queue_is_answered_in_time(tmp_path: Path, client: FlaskClient) 
     webhook.close()
 
 
+# ---- by functions-framework
+
+
+@pytest.mark.usefixtures("webhook")
+def test_functions_framework_serves_the_function_alike() -> None:
+    client = AsgiClient(of_framework())
+    assert deliver(client, post(text("wamid.framework"))).data == b'{"status":"ok"}\n'
+    assert shake(client).data == b"1158201444"
+    assert client.post(PATH, data=b"{}").status_code == 403
+    assert client.get("/livez").json == {"status": "ok"}
+
+
 # ---- the other routes
 
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE", "OPTIONS", "HEAD", "TRACE", "BREW"])
-def test_other_methods_are_not_allowed(client: FlaskClient, method: str) -> None:
+def test_other_methods_are_not_allowed(client: AsgiClient, method: str) -> None:
     answer = client.open(PATH, method=method)
     assert (answer.status_code, answer.headers["Allow"]) == (405, "GET, POST")
     assert client.open("/livez", method=method).status_code == 405
@@ -272,12 +288,12 @@ def test_other_methods_are_not_allowed(client: FlaskClient, method: str) -> None
         *("/webhooks/meta", "/webhooks/twilio", "/webhooks/twilio/status", "/%ff", "/a%00b", "/a/../b"),
     ],
 )
-def test_any_other_path_is_not_found(client: FlaskClient, path: str) -> None:
+def test_any_other_path_is_not_found(client: AsgiClient, path: str) -> None:
     for method in ("GET", "POST"):
         assert client.open(path, method=method).status_code == 404
 
 
-def test_livez_answers_ok_without_store_or_queue(client: FlaskClient, webhook: WebhookParts) -> None:
+def test_livez_answers_ok_without_store_or_queue(client: AsgiClient, webhook: WebhookParts) -> None:
     answer = client.get("/livez")
     assert (answer.status_code, answer.json) == (200, {"status": "ok"})
     assert webhook.store.calls == webhook.queue.calls == []
@@ -293,7 +309,7 @@ READINESS = [
 
 @pytest.mark.parametrize(("gone", "status", "services", "code"), READINESS)
 def test_service_is_ready_while_store_and_queue_answer(
-    client: FlaskClient, webhook: WebhookParts, gone: tuple[str, ...], status: str, services: dict[str, str], code: int
+    client: AsgiClient, webhook: WebhookParts, gone: tuple[str, ...], status: str, services: dict[str, str], code: int
 ) -> None:
     for port in gone:
         getattr(webhook, port).before = lambda *_: StoreUnavailable()
@@ -310,7 +326,7 @@ def test_service_is_ready_while_store_and_queue_answer(
     [((), "connected", 200), (("queue",), "connected", 200), (("store",), "unavailable", 503)],
 )
 def test_service_starts_once_the_store_answers_with_any_queue_state(
-    client: FlaskClient, webhook: WebhookParts, gone: tuple[str, ...], store: str, code: int
+    client: AsgiClient, webhook: WebhookParts, gone: tuple[str, ...], store: str, code: int
 ) -> None:
     for port in gone:
         getattr(webhook, port).before = lambda *_: StoreUnavailable()
@@ -328,7 +344,7 @@ def test_service_starts_once_the_store_answers_with_any_queue_state(
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 
 
-def test_every_line_names_the_trace_of_its_request(client: FlaskClient, capfd: pytest.CaptureFixture[str]) -> None:
+def test_every_line_names_the_trace_of_its_request(client: AsgiClient, capfd: pytest.CaptureFixture[str]) -> None:
     deliver(client, post(text("wamid.traced")), traceparent=f"00-{TRACE}-b7ad6b7169203331-01")
     found = parts.lines(capfd.readouterr().out)
     assert [line["event"] for line in found] == ["inbound_new", "inbound_enqueued", "webhook_received"]
@@ -344,7 +360,7 @@ def test_every_line_names_the_trace_of_its_request(client: FlaskClient, capfd: p
     ],
 )
 def test_a_refusal_is_logged_by_its_reason_alone(
-    client: FlaskClient, capfd: pytest.CaptureFixture[str], reason: str, request_: dict[str, Any]
+    client: AsgiClient, capfd: pytest.CaptureFixture[str], reason: str, request_: dict[str, Any]
 ) -> None:
     client.open(PATH, **request_)
     (line,) = parts.lines(capfd.readouterr().out)
@@ -402,7 +418,7 @@ def send(connection: HTTPConnection, body: bytes, *, chunked: bool = False) -> H
     return connection.getresponse()
 
 
-def test_gunicorn_serves_the_handshake(served: Served) -> None:
+def test_server_serves_the_handshake(served: Served) -> None:
     connection = served.connect()
     connection.request("GET", f"{PATH}?hub.mode=subscribe&hub.verify_token={WORD}&hub.challenge=7")
     answer = connection.getresponse()
@@ -411,7 +427,7 @@ def test_gunicorn_serves_the_handshake(served: Served) -> None:
 
 
 @pytest.mark.parametrize("chunked", [False, True], ids=["with a length", "chunked"])
-def test_gunicorn_takes_a_webhook_to_the_store_and_to_the_queue(served: Served, chunked: bool) -> None:
+def test_server_takes_a_webhook_to_the_store_and_to_the_queue(served: Served, chunked: bool) -> None:
     message_id = f"wamid.served.{chunked}"
     connection = served.connect()
     answer = send(connection, padded(3000, message_id), chunked=chunked)
@@ -423,7 +439,7 @@ def test_gunicorn_takes_a_webhook_to_the_store_and_to_the_queue(served: Served, 
 
 
 @pytest.mark.parametrize("chunked", [False, True], ids=["with a length", "chunked"])
-def test_gunicorn_drains_a_body_over_the_cap_so_that_the_client_gets_413(served: Served, chunked: bool) -> None:
+def test_server_drains_a_body_over_the_cap_so_that_the_client_gets_413(served: Served, chunked: bool) -> None:
     """And the next request of the connection is read from its own beginning."""
     connection = served.connect()
     assert send(connection, padded(CAP, f"wamid.cap.{chunked}"), chunked=chunked).read() == b'{"status":"ok"}\n'
@@ -438,7 +454,7 @@ def request(*headers: bytes, line: bytes = b"POST /webhooks/whatsapp HTTP/1.1") 
     return b"\r\n".join([line, b"Host: x", b"Connection: close", *headers, b"", b""])
 
 
-def test_gunicorn_waits_for_a_body_that_comes_in_pieces(served: Served) -> None:
+def test_server_waits_for_a_body_that_comes_in_pieces(served: Served) -> None:
     body = post(text("wamid.pieces"))
     head = request(b"X-Hub-Signature-256: " + signed(body).encode(), b"Content-Length: " + str(len(body)).encode())
     answer = served.raw(head, *(body[start : start + 50] for start in range(0, len(body), 50)))
@@ -462,7 +478,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_gunicorn_answers_a_broken_request_as_the_clients_fault(served: Served, name: str) -> None:
+def test_server_answers_a_broken_request_as_the_clients_fault(served: Served, name: str) -> None:
     status = int(served.raw(BROKEN[name]).split(b" ")[1])
     assert 400 <= status < 500
 
@@ -479,7 +495,7 @@ def test_incomplete_webhook_is_not_stored(served: Served) -> None:
 
 
 def test_stalled_clients_delay_others_no_longer_than_the_request_timeout(served: Served) -> None:
-    """As many as there are threads, half of them in the head and half in the body: 10 s, and twice the time."""
+    """Half of them in the head and half in the body."""
     head = b"POST /webhooks/whatsapp HTTP/1.1\r\nHost: here\r\n"
     stalled = [socket.create_connection(("127.0.0.1", served.port)) for _ in range(16)]
     for number, connection in enumerate(stalled):
@@ -495,7 +511,7 @@ def test_stalled_clients_delay_others_no_longer_than_the_request_timeout(served:
     assert {answer[:12] for answer in answers} == {b"", b"HTTP/1.1 400"}
 
 
-def test_gunicorn_ends_on_sigterm_having_printed_only_log_lines(served: Served) -> None:
+def test_server_ends_on_sigterm_having_printed_only_log_lines(served: Served) -> None:
     """The last of these tests: there is no server after it."""
     assert served.program.end() == 0
     assert served.program.err.read_text() == ""

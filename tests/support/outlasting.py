@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from local.children import END_SECONDS
-from services.server import GRACEFUL_SECONDS
+from services.serving import GRACEFUL_SECONDS
 from shared.config import LEAST_DOUBT_WINDOW
 from shared.domain.limits import Limits
 from shared.handlers.url import GRACE

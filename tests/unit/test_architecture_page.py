@@ -128,7 +128,8 @@ def _defines(path: Path, name: str) -> bool:
     scope: list[ast.stmt] = ast.parse(path.read_text()).body
     for outer in classes:
         scope = next((node.body for node in scope if isinstance(node, ast.ClassDef) and node.name == outer), [])
-    return any(isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == last for node in scope)
+    kinds = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    return any(isinstance(node, kinds) and node.name == last for node in scope)
 
 
 def test_the_steps_are_numbered_without_a_gap() -> None:

@@ -26,7 +26,10 @@ class Rule:
 
 ADAPTER = Rule(may=("shared.domain", "shared.pipeline.ports", "shared.pipeline.intake", "shared.net", "shared.logs"))
 SERVICE = Rule(may=("shared.bootstrap", "shared.domain", "shared.pipeline", "shared.config", "shared.logs"))
-SERVICE_COMMON = ("services.task_responses", "services.error_responses", "services.health", "services.server")
+SERVICE_COMMON = (
+    *("services.task_responses", "services.error_responses", "services.health", "services.serving", "services.server"),
+    *("services.async_server", "services.exchange"),
+)
 
 RULES: Mapping[str, Rule] = {
     "shared.domain": Rule(third_party=False),

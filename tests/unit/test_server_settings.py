@@ -1,5 +1,6 @@
-"""The server around a service, and what its routes are wired to: each setting, where gunicorn and the apps take it."""
+"""The server around each service, and what its routes are wired to: each setting, where server and app take it."""
 
+import asyncio
 import json
 import os
 import signal
@@ -11,17 +12,21 @@ from typing import Any
 import flask
 import pytest
 
-from services import server
+from services import async_server, server, serving
+from services.bounded_protocol import BoundedProtocol
 from services.bounded_worker import BoundedWorker
+from services.exchange import Receive, Scope, Send
 from services.internal.main import _context, create_app
-from services.webhook.main import webhook
+from services.webhook import admission
+from services.webhook.__main__ import make_app
 from shared import config
 from shared.bootstrap import webhook as bootstrap
 from shared.bootstrap.adapters import build_store
 from shared.bootstrap.internal import Internal, build_internal
-from shared.bootstrap.webhook import build_webhook
+from shared.bootstrap.webhook import Webhook, build_webhook
 from shared.domain.record import Kind, Task
 from shared.stores.sqlite.store import SqliteStore
+from tests.support.asgi_client import AsgiClient
 
 SETTINGS = {"THREADS": "7", "GOOGLE_CLOUD_PROJECT": "a-project"}
 
@@ -46,13 +51,13 @@ def test_one_worker_serves_as_many_requests_as_cloud_run_sends(parts: Internal) 
 
 def test_a_request_ends_by_its_own_budget_and_a_service_before_cloud_run_kills_it(parts: Internal) -> None:
     cfg = a_server(parts).cfg
-    assert (cfg.timeout, cfg.graceful_timeout) == (0, server.GRACEFUL_SECONDS)
-    assert server.GRACEFUL_SECONDS < 10
+    assert (cfg.timeout, cfg.graceful_timeout) == (0, serving.GRACEFUL_SECONDS)
+    assert serving.GRACEFUL_SECONDS < 10
 
 
 def test_a_connection_outlives_the_front_ends_idle_time(parts: Internal) -> None:
     """Google's front end keeps one for 60 s."""
-    assert a_server(parts).cfg.keepalive == server.KEEPALIVE_SECONDS > 60
+    assert a_server(parts).cfg.keepalive == serving.KEEPALIVE_SECONDS > 60
 
 
 def test_no_header_is_believed_and_nothing_else_listens_or_logs(parts: Internal) -> None:
@@ -71,7 +76,7 @@ def test_no_header_is_believed_and_nothing_else_listens_or_logs(parts: Internal)
     ],
     ids=["on one machine", "at another port", "on Cloud Run"],
 )
-def test_it_listens_on_loopback_alone_except_on_cloud_run(
+def test_each_service_listens_on_loopback_alone_except_on_cloud_run(
     environ: dict[str, str],
     settings: dict[str, str],
     bind: str,
@@ -80,12 +85,14 @@ def test_it_listens_on_loopback_alone_except_on_cloud_run(
 ) -> None:
     served: list[Any] = []
     monkeypatch.setattr(server._Server, "run", lambda it: served.append(it.cfg.bind))
+    monkeypatch.setattr(async_server._Server, "run", lambda it: served.append([f"{it.config.host}:{it.config.port}"]))
     monkeypatch.setattr("shared.logs.take_standard_output", lambda: None)
     monkeypatch.delenv("K_SERVICE", raising=False)
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
     server.serve(lambda: internal(tmp_path, **settings), lambda: flask.Flask("test"), default_port=8081)
-    assert served == [[bind]]
+    async_server.serve(lambda: internal(tmp_path, **settings), lambda: no_app, default_port=8081)
+    assert served == [[bind], [bind]]
 
 
 @pytest.fixture
@@ -104,6 +111,79 @@ def test_sigterm_stops_our_own_threads_before_gunicorn_winds_down(parts: Interna
     assert (told, parts.shutdown()) == ([], False)
     os.kill(os.getpid(), signal.SIGTERM)
     assert told == [True]
+
+
+# ---- the server of the webhook service
+
+
+@pytest.fixture
+def webhook_parts(tmp_path: Path) -> Webhook:
+    return build_webhook({"SQLITE_PATH": str(tmp_path / "pombo.sqlite"), **SETTINGS})
+
+
+async def no_app(scope: Scope, receive: Receive, send: Send) -> None:
+    pass
+
+
+def an_async_server(parts: Webhook, port: int = 0) -> async_server._Server:
+    return async_server._Server(no_app, parts, "127.0.0.1", port)
+
+
+def test_one_process_serves_by_our_protocol(webhook_parts: Webhook) -> None:
+    served = an_async_server(webhook_parts).config
+    assert (served.workers, served.http, served.interface) == (1, BoundedProtocol, "asgi3")
+    assert (served.ws, served.lifespan, served.limit_max_requests) == ("none", "off", None)
+
+
+def test_webhook_service_runs_on_uvloop(webhook_parts: Webhook, monkeypatch: pytest.MonkeyPatch) -> None:
+    running: list[str] = []
+
+    async def serve(_: Any, __: Any) -> None:
+        running.append(type(asyncio.get_running_loop()).__module__)
+
+    monkeypatch.setattr(async_server._Server, "serve", serve)
+    an_async_server(webhook_parts).run()
+    assert running == ["uvloop"]
+
+
+@pytest.mark.parametrize("name", ["WEB_CONCURRENCY", "FORWARDED_ALLOW_IPS"])
+def test_no_variable_of_uvicorn_is_read(name: str, webhook_parts: Webhook, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "7")
+    served = an_async_server(webhook_parts).config
+    assert (served.workers, served.forwarded_allow_ips) == (1, "")
+
+
+def test_webhook_service_ends_before_cloud_run_kills_it(webhook_parts: Webhook) -> None:
+    graceful = an_async_server(webhook_parts).config.timeout_graceful_shutdown
+    assert graceful is not None
+    assert graceful < serving.GRACEFUL_SECONDS < 10
+
+
+def test_webhook_connection_outlives_the_front_ends_idle_time(webhook_parts: Webhook) -> None:
+    assert an_async_server(webhook_parts).config.timeout_keep_alive == serving.KEEPALIVE_SECONDS > 60
+
+
+def test_webhook_service_believes_no_header_and_the_library_logs_nothing(webhook_parts: Webhook) -> None:
+    served = an_async_server(webhook_parts, 1234).config
+    assert (served.host, served.port, served.backlog) == ("127.0.0.1", 1234, async_server.BACKLOG)
+    assert (served.proxy_headers, served.forwarded_allow_ips) == (False, "")
+    assert (served.server_header, served.date_header) == (False, False)
+    assert (served.log_config, served.log_level, served.access_log) == (None, None, False)
+
+
+@pytest.mark.usefixtures("handlers")
+def test_sigterm_stops_our_own_threads_before_uvicorn_winds_down(webhook_parts: Webhook) -> None:
+    running = an_async_server(webhook_parts)
+    with running.capture_signals():
+        assert (webhook_parts.shutdown(), running.should_exit) == (False, False)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert (webhook_parts.shutdown(), running.should_exit) == (True, True)
+
+
+@pytest.mark.parametrize(("set_to", "most"), [(None, admission.CONCURRENCY), (7, 7)], ids=["unset", "7"])
+def test_as_many_posts_are_in_work_as_the_setting_allows(set_to: int | None, most: int) -> None:
+    settings = {} if set_to is None else {"WEBHOOK_CONCURRENCY": set_to}
+    assert admission.concurrency(config.Config(config.WEBHOOK, settings)) == most
 
 
 # ---- routes
@@ -141,8 +221,7 @@ def test_a_log_line_of_the_webhook_names_its_trace_there_too(
     monkeypatch.setattr(bootstrap, "parts", lambda: parts)
     trace = "4bf92f3577b34da6a3ce929d0e0e4736"
     headers = {"traceparent": f"00-{trace}-00f067aa0ba902b7-01"}
-    with flask.Flask("test").test_request_context("/webhooks/whatsapp", method="POST", headers=headers):
-        assert webhook(flask.request).status_code == 403
+    assert AsgiClient(make_app()).post("/webhooks/whatsapp", headers=headers).status_code == 403
     assert f'"projects/a-project/traces/{trace}"' in capfd.readouterr().out
 
 
@@ -163,7 +242,9 @@ def test_each_service_logs_from_the_level_of_its_settings(
 def test_a_file_that_is_damaged_stops_the_start(damage: str, tmp_path: Path) -> None:
     path = tmp_path / "pombo.sqlite"
     if damage == "a damaged page":
-        build_webhook({"SQLITE_PATH": str(path)}).store.close()  # type: ignore[attr-defined]
+        store = build_store(config.load({"SQLITE_PATH": str(path)}, config.WEBHOOK))
+        store.ping()
+        store.close()
         whole = path.read_bytes()
         path.write_bytes(whole[:100] + b"\xff" * 3900 + whole[4000:])
     else:

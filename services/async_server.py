@@ -1,0 +1,95 @@
+"""The server of the public service: uvicorn around one ASGI app, in one process.
+
+https://uvicorn.dev/settings/ (0.54). One process, because Cloud Run scales by instances. It ends by SIGKILL at once,
+and by SIGTERM when its requests have their responses.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import uvicorn
+import uvloop
+
+from services.bounded_protocol import BoundedProtocol
+from services.exchange import App
+from services.serving import GRACEFUL_SECONDS, KEEPALIVE_SECONDS, Parts, address, built
+from shared import logs
+
+BACKLOG = 2048
+"""Connections that wait to be accepted: a burst of Meta's may open hundreds."""
+
+CHECK_SECONDS = 0.25
+"""Between two looks at the time limits of all connections."""
+
+
+def serve(build: Callable[[], Parts], make_app: Callable[[], App], default_port: int) -> None:
+    """Serve until SIGTERM. With an invalid configuration, report every fault and exit 1 before listening."""
+    parts = built(build)
+    host, port = address(parts, default_port)
+    _Server(make_app(), parts, host, port).run()
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, app: App, parts: Parts, host: str, port: int) -> None:
+        self._parts = parts
+        super().__init__(
+            uvicorn.Config(
+                app,
+                host=host,
+                port=port,
+                http=BoundedProtocol,  # type: ignore[arg-type] # uvicorn makes it and calls shutdown
+                loop="none",  # run takes it
+                interface="asgi3",
+                ws="none",
+                lifespan="off",
+                workers=1,
+                backlog=BACKLOG,
+                timeout_keep_alive=KEEPALIVE_SECONDS,
+                timeout_graceful_shutdown=GRACEFUL_SECONDS - 1,  # it looks ten times a second, and first waits for one
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,  # trust no client's header about the connection or the path
+                forwarded_allow_ips="",
+                server_header=False,
+                date_header=False,
+            )
+        )
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        uvloop.run(self.serve(sockets))
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._checks = asyncio.create_task(self._check_connections())
+        logs.event("started", stage=self._parts.config.service, pid=os.getpid())
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        self._checks.cancel()
+        logs.event("stopping", stage=self._parts.config.service, pid=os.getpid())
+
+    async def _check_connections(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            for connection in list(self.server_state.connections):
+                connection.check(loop.time())  # type: ignore[union-attr]
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """On SIGTERM, first stop our own threads, then shut down; uvicorn would then end by the signal, not by 0."""
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._parts.shutdown.begin()
+        super().handle_exit(sig, frame)

@@ -1,0 +1,324 @@
+"""Our protocol on an event loop in this process: what one connection may do, and when it is dropped."""
+
+import asyncio
+import socket
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any, TypeVar
+
+import pytest
+import uvloop
+from uvicorn.server import ServerState
+
+from services import bounded_protocol
+from services.bounded_protocol import MOST_PIPELINED, BoundedProtocol
+from services.exchange import HELD_AT_MOST, App, Receive, Scope, Send
+from services.request_reader import LONGEST_HEAD
+from tests.support import parts
+
+R = TypeVar("R")
+MEGABYTE = 1024 * 1024
+SECONDS = 10.0
+GET = b"GET /%d HTTP/1.1\r\nHost: x\r\n\r\n"
+LAST = b"GET /last HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+POST = b"POST /post HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+
+
+async def echo(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answers the path and the body."""
+    body, more = b"", True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            body, more = b"broken off", False
+        else:
+            body, more = body + message["body"], message["more_body"]
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"x-y", b"1")]})
+    await send({"type": "http.response.body", "body": scope["path"].encode() + b" " + body})
+
+
+class Listening:
+    """A server on this event loop."""
+
+    def __init__(self, state: ServerState, port: int) -> None:
+        self.state = state
+        self.port = port
+
+    async def ask(self, *pieces: bytes, ends: bool = False) -> bytes:
+        """All that it says to these. `ends`: the client sends no more, and says so."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+        if ends:
+            writer.write_eof()
+        said = await asyncio.wait_for(reader.read(), SECONDS)
+        writer.close()
+        return said
+
+    async def until(self, condition: Callable[[], Any]) -> None:
+        """Check the connections, as the server does, until the condition is true."""
+        loop = asyncio.get_running_loop()
+        end = time.monotonic() + SECONDS
+        while not condition():
+            assert time.monotonic() < end, "the condition did not become true in time"
+            for connection in list(self.state.connections):
+                connection.check(loop.time())  # type: ignore[union-attr]
+            await asyncio.sleep(0.01)
+
+
+def serving(app: App, test: Callable[[Listening], Awaitable[R]]) -> R:
+    """Run the test beside a server of this app."""
+
+    async def run() -> R:
+        loop, state = asyncio.get_running_loop(), ServerState()
+        config: Any = SimpleNamespace(loaded_app=app)
+        server = await loop.create_server(lambda: BoundedProtocol(config, state, {}), "127.0.0.1", 0)
+        result = await test(Listening(state, server.sockets[0].getsockname()[1]))
+        for connection in list(state.connections):
+            connection.shutdown()
+        server.close()
+        return result
+
+    return uvloop.run(run())
+
+
+@contextmanager
+def silent(port: int) -> Iterator[socket.socket]:
+    """A client that reads nothing."""
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.setblocking(False)
+        yield connection
+
+
+# ---- time
+
+
+def test_deaf_client_is_dropped_after_its_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded_protocol, "ANSWER_SECONDS", 0.2)
+
+    async def large(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": bytes(64 * MEGABYTE)})
+
+    async def test(listening: Listening) -> None:
+        with silent(listening.port) as connection:
+            connection.send(LAST)
+            await listening.until(lambda: listening.state.connections)
+            began = time.monotonic()
+            await listening.until(lambda: not listening.state.connections)
+            assert time.monotonic() - began > 0.1
+
+    serving(large, test)
+
+
+def test_late_head_is_dropped_and_late_body_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded_protocol, "ARRIVAL_SECONDS", 0.2)
+
+    async def test(listening: Listening) -> tuple[bytes, bytes]:
+        head, body = (asyncio.ensure_future(listening.ask(sent)) for sent in (POST[:20], POST % 5 + b"abc"))
+        await listening.until(lambda: head.done() and body.done())
+        return await head, await body
+
+    head, body = serving(echo, test)
+    assert head == b""
+    assert body.endswith(b"/post broken off")
+
+
+def test_client_that_waits_for_us_is_not_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded_protocol, "ARRIVAL_SECONDS", 0.2)
+
+    async def patient(scope: Scope, receive: Receive, send: Send) -> None:
+        await asyncio.sleep(0.6)
+        await echo(scope, receive, send)
+
+    async def test(listening: Listening) -> bytes:
+        asked = asyncio.ensure_future(listening.ask(POST % MEGABYTE, bytes(MEGABYTE)))
+        await listening.until(asked.done)
+        return await asked
+
+    assert len(serving(patient, test)) > MEGABYTE
+
+
+def test_idle_connection_is_closed_after_its_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded_protocol, "KEEPALIVE_SECONDS", 0.2)
+
+    async def test(listening: Listening) -> bytes:
+        asked = asyncio.ensure_future(listening.ask(GET % 1))
+        await listening.until(asked.done)
+        return await asked
+
+    assert serving(echo, test).endswith(b"/1 ")
+
+
+# ---- memory
+
+
+def test_body_that_the_app_does_not_ask_for_is_not_read() -> None:
+    held: list[int] = []
+
+    async def waits(scope: Scope, receive: Receive, send: Send) -> None:
+        await asyncio.sleep(0.3)
+        held.append(len((await receive())["body"]))
+        await echo(scope, receive, send)
+
+    async def test(listening: Listening) -> bytes:
+        return await listening.ask(POST % (8 * MEGABYTE), bytes(8 * MEGABYTE))
+
+    serving(waits, test)
+    assert held[0] <= HELD_AT_MOST + len(bounded_protocol._READ)
+
+
+@pytest.mark.parametrize(
+    ("endless", "status"),
+    [
+        (b"GET /livez HTTP/1.1\r\nX: ", b"431"),
+        (b"GET /", b"414"),
+        (b"\r\n", b"431"),
+        (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1;x=", b"200"),
+        (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\nX: ", b"200"),
+    ],
+    ids=["header", "line", "blank lines", "extension of a chunk", "trailer"],
+)
+def test_endless_part_of_a_request_is_refused(endless: bytes, status: bytes) -> None:
+    filling = b"\r\n" if endless == b"\r\n" else b"x"
+
+    async def test(listening: Listening) -> bytes:
+        return await listening.ask(endless, filling * (2 * LONGEST_HEAD))
+
+    said = serving(echo, test)
+    assert said.startswith(b"HTTP/1.1 " + status)
+    assert status != b"200" or said.endswith(b"broken off")
+
+
+# ---- requests
+
+
+def test_pipelined_requests_are_answered_in_order() -> None:
+    async def test(listening: Listening) -> bytes:
+        return await listening.ask(GET % 1 + GET % 2 + GET % 3 + LAST)
+
+    said = serving(echo, test)
+    places = [said.index(path) for path in (b"/1 ", b"/2 ", b"/3 ", b"/last ")]
+    assert places == sorted(places)
+    assert said.count(b"HTTP/1.1 200 OK") == 4
+
+
+def test_too_many_pipelined_requests_are_refused_after_the_answers() -> None:
+    async def test(listening: Listening) -> bytes:
+        return await listening.ask(b"".join(GET % number for number in range(100)))
+
+    said = serving(echo, test)
+    assert said.count(b"HTTP/1.1 200 OK") == MOST_PIPELINED + 1
+    assert said.endswith(b'{"error": "bad_request"}')
+
+
+def test_client_that_sends_no_more_gets_its_answers() -> None:
+    async def test(listening: Listening) -> tuple[bytes, bytes]:
+        return await listening.ask(GET % 1 + GET % 2, ends=True), await listening.ask(POST % 5 + b"abc", ends=True)
+
+    whole, broken = serving(echo, test)
+    assert whole.count(b"HTTP/1.1 200 OK") == 2
+    assert broken.endswith(b"/post broken off")
+
+
+def test_client_that_sends_no_more_gets_the_answers_to_pipelined_requests() -> None:
+    async def waits(scope: Scope, receive: Receive, send: Send) -> None:
+        await asyncio.sleep(0.05)
+        await echo(scope, receive, send)
+
+    async def test(listening: Listening) -> bytes:
+        return await listening.ask(GET % 1 + GET % 2 + GET % 3, ends=True)
+
+    assert serving(waits, test).count(b"HTTP/1.1 200 OK") == 3
+
+
+def test_response_that_cannot_be_written_is_answered_500(capfd: pytest.CaptureFixture[str]) -> None:
+    async def odd(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 999, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def test(listening: Listening) -> bytes:
+        return await listening.ask(GET % 1)
+
+    with parts.logged():
+        assert serving(odd, test).startswith(b"HTTP/1.1 500 ")
+    assert parts.events(capfd.readouterr().out) == ["unexpected_error"]
+
+
+def test_client_that_expects_it_is_told_to_continue_once() -> None:
+    async def test(listening: Listening) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", listening.port)
+        writer.write((POST % 5).replace(b"Host", b"Expect: 100-Continue\r\nHost"))
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        writer.write(b"ab")
+        await asyncio.sleep(0.05)
+        writer.write(b"cde")
+        said = await reader.read()
+        writer.close()
+        return said
+
+    said = serving(echo, test)
+    assert said.startswith(b"HTTP/1.1 200 OK")
+    assert said.endswith(b"/post abcde")
+
+
+def test_trailer_is_no_header() -> None:
+    async def headers(scope: Scope, receive: Receive, send: Send) -> None:
+        while (await receive())["more_body"]:
+            pass
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": repr(scope["headers"]).encode()})
+
+    request = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n1\r\na\r\n0\r\nX-T: 1\r\n\r\n"
+
+    async def test(listening: Listening) -> bytes:
+        return await listening.ask(request)
+
+    said = serving(headers, test)
+    assert b"transfer-encoding" in said
+    assert b"x-t" not in said
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"POST / HTTP/1.1\r\nUpgrade: h2c\r\nConnection: Upgrade\r\nContent-Length: 3\r\n\r\nabc",
+        b"CONNECT x:443 HTTP/1.1\r\nHost: x\r\n\r\nabc",
+    ],
+    ids=["upgrade", "tunnel"],
+)
+def test_other_protocol_is_not_spoken(request_: bytes) -> None:
+    async def test(listening: Listening) -> bytes:
+        return await listening.ask(request_)
+
+    said = serving(echo, test)
+    assert said.startswith(b"HTTP/1.1 200 OK")
+    assert b"\r\nConnection: close\r\n" in said
+
+
+def test_answer_to_head_has_no_body() -> None:
+    async def test(listening: Listening) -> bytes:
+        return await listening.ask(LAST.replace(b"GET", b"HEAD"))
+
+    head, _, body = serving(echo, test).partition(b"\r\n\r\n")
+    assert b"Content-Length: 6\r\n" in head
+    assert body == b""
+
+
+def test_error_of_the_app_is_answered_and_logged_without_its_words(capfd: pytest.CaptureFixture[str]) -> None:
+    async def fails(scope: Scope, receive: Receive, send: Send) -> None:
+        raise ValueError("c4n4ry")
+
+    async def test(listening: Listening) -> bytes:
+        return await listening.ask(GET % 1)
+
+    with parts.logged():
+        said = serving(fails, test)
+    assert said.startswith(b"HTTP/1.1 500 ")
+    assert b"\r\nConnection: close\r\n" in said
+    logged = capfd.readouterr().out
+    assert parts.events(logged) == ["unexpected_error"]
+    assert "c4n4ry" not in logged

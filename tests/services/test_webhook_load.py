@@ -1,0 +1,211 @@
+"""Many clients of the webhook service at once: who waits for whom, how much is in memory, and how it ends."""
+
+import asyncio
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.webhook import admission
+from services.webhook.__main__ import make_app
+from shared import config
+from shared.bootstrap import webhook as bootstrap
+from shared.bootstrap.webhook import Webhook, build_webhook
+from shared.pipeline.ports import Incoming
+from tests.services.test_bounded_worker import ALIVE, MEGABYTE, PATIENCE, WEBHOOK, Served
+from tests.support import event_loop, parts
+from tests.support.asgi_client import AsgiClient
+from tests.support.outlasting import SHUTDOWN
+from tests.support.parts import signed
+
+PATH = "/webhooks/whatsapp"
+LARGE = 3 * MEGABYTE
+GRACE = 8.0
+
+
+def head_of(length: int, signature: str = "", *headers: str) -> bytes:
+    lines = (f"POST {PATH} HTTP/1.1", "Host: x", f"X-Hub-Signature-256: {signature}", f"Content-Length: {length}")
+    return "\r\n".join((*lines, *headers, "", "")).encode()
+
+
+SMALL = head_of(2, signed(b"{}"), "Connection: close") + b"{}"
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    served = Served(tmp_path_factory.mktemp("served"), WEBHOOK)
+    yield served
+    assert served.program.end() == 0
+    assert served.program.err.read_text() == "", "something was said beside the log"
+    said = served.program.out.read_text()
+    assert set(parts.events(said)) <= {"started", "stopping", "webhook_refused", "webhook_received", "webhook_ignored"}
+
+
+# ---- time
+
+
+def test_slow_bodies_of_many_large_posts_do_not_delay_a_small_one(served: Served) -> None:
+    with ExitStack() as slow:
+        for _ in range(150):
+            connection = slow.enter_context(served.connect())
+            connection.sendall(head_of(LARGE) + bytes(2 * admission.SMALL))
+        began = time.monotonic()
+        assert served.ask(SMALL).startswith(b"HTTP/1.1 200 ")
+        assert served.ask(ALIVE).startswith(b"HTTP/1.1 200 ")
+        assert time.monotonic() - began < PATIENCE
+
+
+def test_slow_bodies_of_many_small_posts_do_not_delay_another(served: Served) -> None:
+    with ExitStack() as slow:
+        for _ in range(2 * admission.CONCURRENCY):
+            connection = slow.enter_context(served.connect())
+            connection.sendall(head_of(1000) + b"{")
+        began = time.monotonic()
+        assert served.ask(SMALL).startswith(b"HTTP/1.1 200 ")
+        assert time.monotonic() - began < PATIENCE
+
+
+# ---- memory
+
+
+def test_large_bodies_of_many_clients_take_bounded_memory(served: Served) -> None:
+    assert served.ask(SMALL).startswith(b"HTTP/1.1 200 ")
+    before, answers = served.most_memory(), []
+
+    def post() -> None:
+        with socket.create_connection(("127.0.0.1", served.port), timeout=60) as connection:
+            connection.sendall(head_of(LARGE, "", "Connection: close"))
+            connection.sendall(bytes(LARGE))
+            answers.append(connection.recv(12))
+
+    clients = [threading.Thread(target=post) for _ in range(60)]
+    for client in clients:
+        client.start()
+    for client in clients:
+        client.join()
+    assert answers == [b"HTTP/1.1 403"] * len(clients)
+    assert served.most_memory() - before < 64 * MEGABYTE
+
+
+# ---- turns
+
+
+class Counted:
+    """Stands for the work on a POST, and counts how many are in work."""
+
+    def __init__(self) -> None:
+        self.now = self.most = 0
+        self.bodies: list[bytes] = []
+
+    async def __call__(self, incoming: Incoming) -> None:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        self.bodies.append(incoming.body[:2])
+        await asyncio.sleep(0.01)
+        self.now -= 1
+
+
+@pytest.fixture
+def counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Counted]:
+    counted, built = Counted(), build_webhook(parts.environment(tmp_path))
+    settings = config.Config(config.WEBHOOK, {**built.config.values, "WEBHOOK_CONCURRENCY": 5})
+    webhook: Webhook = replace(built, accept=counted, config=settings)  # type: ignore[arg-type]
+    monkeypatch.setattr(bootstrap, "parts", lambda: webhook)
+    with parts.logged():
+        yield counted
+
+
+def post_all(bodies: list[bytes]) -> list[int]:
+    """At once, in this order."""
+    client = AsgiClient(make_app())
+
+    async def post() -> list[Any]:
+        return await asyncio.gather(*(client.ask(PATH, method="POST", data=body) for body in bodies))
+
+    return [answer.status_code for answer in event_loop.run(post())]
+
+
+def test_at_most_so_many_posts_are_in_work_at_once(counted: Counted) -> None:
+    assert post_all([b"{}"] * 23) == [200] * 23
+    assert counted.most == 5
+    assert counted.now == 0
+
+
+def test_large_bodies_have_their_turn_in_order(counted: Counted) -> None:
+    bodies = [b"%02d" % number + bytes(admission.SMALL) for number in range(20)]
+    assert post_all(bodies) == [200] * 20
+    assert counted.most == admission.LARGE_AT_ONCE
+    assert counted.bodies == [b"%02d" % number for number in range(20)]
+
+
+def test_large_post_without_a_turn_in_time_is_answered_500(
+    counted: Counted, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(admission, "TURN_SECONDS", 0.0)
+    statuses = post_all([bytes(2 * admission.SMALL)] * 6)
+    assert sorted(statuses) == [200] * admission.LARGE_AT_ONCE + [500] * 2
+    assert [line["reason"] for line in parts.lines(capfd.readouterr().out)] == ["busy"] * 2
+    assert post_all([bytes(2 * admission.SMALL)]) == [200]
+
+
+# ---- how it ends
+
+
+def test_client_that_hangs_up_in_the_middle_leaves_no_traceback(served: Served) -> None:
+    """Within the head, within the body, and before it has its answer; with a reset or without."""
+    for sent in (SMALL[:30], SMALL[:-1], SMALL, head_of(LARGE) + bytes(MEGABYTE)):
+        for linger in (b"", struct.pack("ii", 1, 0)):
+            connection = served.connect()
+            connection.sendall(sent)
+            if linger:
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            connection.close()
+    assert served.ask(SMALL).startswith(b"HTTP/1.1 200 ")
+
+
+def slow(directory: Path, seconds: float) -> tuple[parts.Program, int]:
+    """The service, where a POST takes so long."""
+    port = parts.free_port()
+    environ = parts.environment(directory, PORT=str(port))
+    return parts.run(directory, "tests.support.slow_accept", environ, str(seconds)), port
+
+
+def test_post_in_flight_at_sigterm_gets_its_answer_and_the_exit_code_is_0(tmp_path: Path) -> None:
+    program, port = slow(tmp_path, 1.0)
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as connection:
+        connection.sendall(SMALL)
+        time.sleep(0.3)  # it is in work
+        began = time.monotonic()
+        program.process.terminate()
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert program.process.wait(GRACE) == 0
+    assert time.monotonic() - began < GRACE
+    assert program.err.read_text() == ""
+    assert parts.events(program.out.read_text()) == ["started", "stopping"]
+
+
+def test_post_that_takes_too_long_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    program, port = slow(tmp_path, 60)
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        connection.sendall(SMALL)
+        time.sleep(0.3)  # it is in work
+        began = time.monotonic()
+        assert program.end() == 0
+        assert time.monotonic() - began < SHUTDOWN.total_seconds()
+        assert connection.recv(12) in (b"HTTP/1.1 500", b"")
+
+
+def test_service_dies_at_once_by_sigkill(tmp_path: Path) -> None:
+    served = Served(tmp_path, WEBHOOK)
+    served.program.process.kill()
+    assert served.program.process.wait(PATIENCE) == -9
+    with pytest.raises(ConnectionRefusedError):
+        served.connect()

@@ -1,0 +1,25 @@
+"""python -m tests.support.slow_accept SECONDS: the webhook service, whose work on a POST takes so long."""
+
+import asyncio
+import os
+import sys
+from dataclasses import replace
+from typing import Any
+
+from services.async_server import serve
+from services.webhook.__main__ import make_app
+from shared.bootstrap import webhook as bootstrap
+from shared.bootstrap.webhook import Webhook, build_webhook
+
+
+def build() -> Webhook:
+    async def accept(_: Any) -> None:
+        await asyncio.sleep(float(sys.argv[1]))
+
+    webhook = replace(build_webhook(os.environ), accept=accept)  # type: ignore[arg-type]
+    bootstrap.parts = lambda: webhook  # type: ignore[assignment]
+    return webhook
+
+
+if __name__ == "__main__":
+    serve(build, make_app, default_port=8080)
