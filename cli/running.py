@@ -14,8 +14,10 @@ from local import invocation, terminal
 from local.stack_files import LAST_FILE, LOG_FILE, SQLITE_FILE, STACK_FILE, is_running
 from local.terminal import WrongSettings
 from shared import config
-from shared.bootstrap.adapters import build_store, senders_of
-from shared.pipeline.ports import Sender, Store
+from shared.bootstrap.adapters import senders_of
+from shared.bootstrap.backends import build_store
+from shared.pipeline.intake import Sender
+from shared.pipeline.ports import Store
 
 START = "make run"
 _ADDRESSES = {

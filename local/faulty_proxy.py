@@ -30,10 +30,14 @@ class _Swallow:
 
 
 class FaultyProxy:
-    """A proxy to a server, on a port that it keeps through every fault. It runs until it is closed."""
+    """A proxy to a server, on a port that it keeps through every fault. It runs until it is closed.
 
-    def __init__(self, host: str, port: int) -> None:
+    `names_target`: requests that name the proxy's address name the server's instead. A server may check HTTP's Host.
+    """
+
+    def __init__(self, host: str, port: int, names_target: bool = False) -> None:
         self._target = (host, port)
+        self._names_target = names_target
         self._lock = threading.Lock()
         self._connections: set[_Connection] = set()
         self._swallows: list[_Swallow] = []
@@ -117,6 +121,13 @@ class FaultyProxy:
             self._swallows.clear()
 
     # ---- called by its connections
+
+    def renamed(self, request: bytes) -> bytes:
+        """The request as the server gets it."""
+        if not self._names_target:
+            return request
+        host, port = self._target
+        return request.replace(self.address.encode(), f"{host}:{port}".encode())
 
     def taken(self, request: bytes) -> _Swallow | None:
         """Whether the answer to this request is to be swallowed; true once per request for it."""
@@ -202,6 +213,7 @@ class _Connection:
                 self.spoiled = True
                 continue
             self._swallow = self._swallow or self._proxy.taken(data)
+            data = self._proxy.renamed(data)
             while data:
                 with suppress(TimeoutError):
                     data = data[self._server.send(data) :]

@@ -1,20 +1,22 @@
 """Health: whether this process is alive, and whether its store and queue are connected."""
 
 import asyncio
-import threading
-import time
-from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from shared.domain.errors import PomboError
-from shared.pipeline.ports import Queue, Store
-from shared.pipeline.sender_health import Senders
 
 Body = tuple[dict[str, Any], int]
 
-OUTAGES_SECONDS = 10.0
 CONNECTED, UNAVAILABLE = "connected", "unavailable"
+
+
+class Port(Protocol):
+    """A store or a queue."""
+
+    def ping(self) -> None:
+        """Raise PomboError unless it answers."""
+        ...
 
 
 class AsyncPort(Protocol):
@@ -30,7 +32,7 @@ def livez(exhausted: bool = False) -> Body:
     return ({"status": "exhausted"}, 503) if exhausted else ({"status": "ok"}, 200)
 
 
-def startz(store: Store) -> Body:
+def startz(store: Port) -> Body:
     """Whether this process may take requests; 503 if the store does not answer.
 
     The configuration is valid, or the process would not run. The queue is not checked: without it Pombo stores webhooks
@@ -44,7 +46,7 @@ async def async_startz(store: AsyncPort) -> Body:
     return _report({"store": await _async_word(store)})
 
 
-def readyz(store: Store, queue: Queue) -> Body:
+def readyz(store: Port, queue: Port) -> Body:
     """Whether store and queue answer; 503 if one does not."""
     return _report({"store": _word(store), "queue": _word(queue)})
 
@@ -61,29 +63,7 @@ def _report(services: dict[str, str]) -> Body:
     return {"status": "ok" if ok else "degraded", "timestamp": timestamp, "services": services}, 200 if ok else 503
 
 
-class CachedOutages:
-    """How many providers and backends are down, cached for 10 s; None if the store cannot be read."""
-
-    def __init__(self, senders: Senders) -> None:
-        self._senders = senders
-        self._lock = threading.Lock()
-        self._known: dict[str, int | None] = {}
-        self._read_at = 0.0
-
-    def __call__(self) -> dict[str, int | None]:
-        with self._lock:
-            if not self._known or time.monotonic() - self._read_at > OUTAGES_SECONDS:
-                self._known, self._read_at = self._read(), time.monotonic()
-            return self._known
-
-    def _read(self) -> dict[str, int | None]:
-        try:
-            return asdict(self._senders.outages())
-        except PomboError:
-            return {"provider_down": None, "backend_down": None}
-
-
-def _word(port: Store | Queue) -> str:
+def _word(port: Port) -> str:
     try:
         port.ping()
     except PomboError:

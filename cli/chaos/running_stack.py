@@ -17,7 +17,7 @@ from local.faulty_proxy import FaultyProxy
 from local.ports import LOOPBACK
 from local.stack import Stack
 from shared import config
-from shared.bootstrap.adapters import build_store
+from shared.bootstrap.backends import build_store
 from shared.domain.errors import StoreUnavailable
 from shared.domain.record import Delivery
 

@@ -11,7 +11,7 @@ from cli.doctor.checks import token_is_refused
 from cli.running import Described, Running, describe, find
 from local.terminal import WrongSettings
 from shared import config, logs
-from shared.bootstrap.adapters import build_queue
+from shared.bootstrap.backends import build_queue
 from shared.config import QUEUE_SETTINGS, STORE_SETTINGS, Config
 from shared.domain.limits import Limits
 from shared.operations.dead_letters import Discard, Replay

@@ -9,7 +9,8 @@ import click
 
 from cli.dead.filters import Counts, counts_as_dicts, counts_as_text
 from local import terminal
-from shared.domain.dead_letters import REFUSED, UNKNOWN_SENDER, DeadLetter, Replays
+from shared.domain.dead_letters import REFUSED, DeadLetter, Replays
+from shared.domain.listings import UNKNOWN_SENDER
 
 CONFIRMED = "would become done: a receipt confirms that WhatsApp has them"
 LEFT_IN_DOUBT = "would be skipped: a copy may have arrived, and --may-double was not given"

@@ -13,7 +13,8 @@ from cli.running import Running, data_dir_option, find
 from cli.trace import moment_lines, stamp, timeline_of
 from local import terminal
 from shared.bootstrap.channels import explain
-from shared.domain.dead_letters import UNKNOWN_SENDER, DeadLetter, Replays, dead_letter, why_never
+from shared.domain.dead_letters import DeadLetter, Replays, dead_letter, why_never
+from shared.domain.listings import UNKNOWN_SENDER
 from shared.domain.record import Delivery, Kind, ReceiptKind
 from shared.operations.lookup import LookupResult
 from shared.operations.timeline.build import Moment, tried

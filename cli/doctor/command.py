@@ -12,7 +12,8 @@ from cli.doctor.settings import CannotCheck, Check
 from cli.running import Described, data_dir_option, describe, progress
 from local import terminal
 from shared import config
-from shared.bootstrap.adapters import build_queue, build_store, crash_points
+from shared.bootstrap.adapters import crash_points
+from shared.bootstrap.backends import build_queue, build_store
 from shared.config import QUEUE_SETTINGS, STORE_SETTINGS
 from shared.pipeline.clock import SystemClock
 from shared.pipeline.ports import Store

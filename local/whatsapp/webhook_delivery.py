@@ -21,8 +21,9 @@ WAITS = (1.0, 2.0, 5.0, 15.0, 60.0, 300.0, 1800.0, 7200.0, 21600.0)
 
 GIVEN_UP_AFTER = 7 * 86400.0
 
-AT_ONCE = 16
-"""As many as the webhook service has threads (THREADS): more would queue there and look like its latency."""
+AT_ONCE = 80
+"""As many as the webhook service works on at once (WEBHOOK_CONCURRENCY), and so as many as Cloud Run sends an instance:
+more would wait there and look like its latency."""
 
 
 @dataclass

@@ -11,6 +11,7 @@ from werkzeug.exceptions import HTTPException
 from services import error_responses, health, task_responses
 from services.error_responses import HttpError
 from services.internal.callers import Callers
+from services.internal.outages import CachedOutages
 from shared import logs
 from shared.bootstrap.internal import Internal
 from shared.domain.delivery.answers import Answer
@@ -29,7 +30,7 @@ def create_app(parts: Internal) -> Flask:
     app.config.update(MAX_CONTENT_LENGTH=LARGEST_TASK, PROVIDE_AUTOMATIC_OPTIONS=False)
     app.url_map.merge_slashes = False  # no redirect from //livez, which would go to the address in the Host header
     callers = Callers(parts.config)
-    outages = health.CachedOutages(parts.senders)
+    outages = CachedOutages(parts.senders)
 
     def _process(kind: Kind, process: Callable[[Task], Answer]) -> Response:
         task = parse_task(kind, _document())

@@ -5,10 +5,6 @@ from collections import deque
 from functools import cache
 
 from services.error_responses import Busy
-from shared.config import Config
-
-CONCURRENCY = 80
-"""POSTs in work unless the settings have a number."""
 
 SMALL = 64 * 1024
 """Bytes of a body that are read before its turn. A POST with a thousand events is larger."""
@@ -18,11 +14,6 @@ LARGE_AT_ONCE = 4
 
 TURN_SECONDS = 10.0
 """For a turn. Then the provider's redelivery is the better chance."""
-
-
-def concurrency(config: Config) -> int:
-    """How many POSTs are in work at once."""
-    return int(config.get("WEBHOOK_CONCURRENCY") or CONCURRENCY)
 
 
 class Turns:

@@ -21,7 +21,7 @@ from shared import logs
 from shared.bootstrap import webhook as bootstrap
 from shared.bootstrap.webhook import Webhook
 from shared.domain.errors import Forbidden, SignatureInvalid
-from shared.pipeline.ports import Acknowledgement, Channel, Incoming
+from shared.pipeline.intake import Acknowledgement, Incoming, IntakeChannel
 
 WEBHOOKS = "/webhooks/"
 TRACE = "logging.googleapis.com/trace"
@@ -72,7 +72,9 @@ async def _of_process(request: Request, parts: Webhook) -> Response:
             raise HttpError(HTTPStatus.NOT_FOUND)
 
 
-async def _of_channel(request: Request, headers: Headers, name: str, channel: Channel, parts: Webhook) -> Response:
+async def _of_channel(
+    request: Request, headers: Headers, name: str, channel: IntakeChannel, parts: Webhook
+) -> Response:
     if request.method not in channel.webhooks[name]:
         return _not_allowed(", ".join(channel.webhooks[name]))
     if request.method == "POST":
@@ -84,7 +86,7 @@ async def _of_channel(request: Request, headers: Headers, name: str, channel: Ch
         raise
 
 
-async def _post(request: Request, headers: Headers, channel: Channel, parts: Webhook) -> Response:
+async def _post(request: Request, headers: Headers, channel: IntakeChannel, parts: Webhook) -> Response:
     try:
         body = await _beginning(request, parts.config["WEBHOOK_MAX_BYTES"])
         if isinstance(body, bytes):
@@ -103,8 +105,8 @@ async def _post(request: Request, headers: Headers, channel: Channel, parts: Web
         raise
 
 
-async def _accept(request: Request, headers: Headers, channel: Channel, body: bytes, parts: Webhook) -> Response:
-    async with admission.turns(admission.concurrency(parts.config)):
+async def _accept(request: Request, headers: Headers, channel: IntakeChannel, body: bytes, parts: Webhook) -> Response:
+    async with admission.turns(parts.config["WEBHOOK_CONCURRENCY"]):
         incoming = _incoming(request, headers, channel, body)
         await parts.accept(incoming)
         return _acknowledged(channel.acknowledge(incoming))
@@ -190,7 +192,7 @@ def _headers(request: Request) -> Headers:
     return headers
 
 
-def _incoming(request: Request, headers: Headers, channel: Channel, body: bytes) -> Incoming:
+def _incoming(request: Request, headers: Headers, channel: IntakeChannel, body: bytes) -> Incoming:
     path, query = request.scope["path"], request.scope["query_string"].decode(errors="replace")
     return Incoming(channel.provider, request.method, f"{path}?{query}" if query else path, headers, body)
 

@@ -1,8 +1,8 @@
-"""The adapters that both services and the command line use: the store, the queue, the clock, the crash points."""
+"""What both services and the command line use: the registry, the clock, the queues' settings, the crash points."""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from shared import config
 from shared.channels.meta.webhook import PROVIDER
@@ -11,11 +11,15 @@ from shared.domain.errors import StoreUnavailable
 from shared.domain.limits import Limits
 from shared.domain.record import Kind
 from shared.pipeline.clock import Clock, SystemClock
-from shared.pipeline.ports import Queue, Sender, Store, Tenants
-from shared.queues.cloud_tasks import CloudTasksQueue, QueueSettings
+from shared.pipeline.intake import Sender, Tenants
+from shared.queues.task_content import QueueSettings
 from shared.tenants.environment import EnvironmentTenants
 
+if TYPE_CHECKING:
+    from shared.stores.sqlite.intake import SqliteIntake
+
 P = TypeVar("P")
+S = TypeVar("S", bound="SqliteIntake")
 
 
 class Shutdown:
@@ -38,22 +42,10 @@ def crash_points() -> tuple[str, ...]:
     return crash.points()
 
 
-def build_store(settings: Config) -> Store:
-    """The store that STORE names."""
-    makers: Mapping[str, Callable[[Config], Store]] = {
-        "sqlite": sqlite_store,
-        "firestore": firestore_store,
-        "redis": redis_store,
-    }
-    return port(settings, "store", makers[settings["STORE"]](settings))
-
-
-def sqlite_store(settings: Config) -> Store:
-    """A store in one file. Raises ConfigError if the file is not one of this version's."""
+def with_readable_file(store: S) -> S:
+    """The same SQLite store. Raises ConfigError if its file is not one of this version's."""
     from shared.stores.sqlite.schema import UnknownVersion
-    from shared.stores.sqlite.store import SqliteStore
 
-    store = SqliteStore(settings["SQLITE_PATH"], settings.limits, SystemClock().now)
     try:
         store.ping()
     except UnknownVersion as error:
@@ -65,31 +57,6 @@ def sqlite_store(settings: Config) -> Store:
             ) from error
         # Perhaps it is only locked at this moment: /readyz reports it.
     return store
-
-
-def firestore_store(settings: Config) -> Store:
-    """A store in a Firestore database."""
-    from shared.stores.firestore.store import FirestoreStore
-
-    return FirestoreStore(
-        settings["GOOGLE_CLOUD_PROJECT"],
-        settings["FIRESTORE_DATABASE"],
-        settings.limits,
-        SystemClock().now,
-        emulator=settings.get("FIRESTORE_EMULATOR_HOST"),
-    )
-
-
-def redis_store(settings: Config) -> Store:
-    """A store in a Redis database."""
-    from shared.stores.redis.store import RedisStore
-
-    return RedisStore(settings["REDIS_URL"], settings.limits, SystemClock().now, settings.get("REDIS_CA_CERTS"))
-
-
-def build_queue(settings: Config) -> Queue:
-    """The queues that the settings of either service name."""
-    return port(settings, "queue", CloudTasksQueue(queue_settings(settings)))
 
 
 def queue_settings(settings: Config) -> QueueSettings:

@@ -1,4 +1,7 @@
-"""The channels of all providers, and what the command line reads with them."""
+"""The channels of all providers for the internal service and the command line, and what that reads with them.
+
+The webhook service has only their receiving halves: receiving.py.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,16 +22,10 @@ from shared.pipeline.ports import Channel
 class ChannelMaker:
     """How to create a provider's channel, each time with only the secrets that its user needs."""
 
-    receiving: Callable[[Config], Channel]
-    """For the webhook service."""
     sending: Callable[[Config], Channel]
     """For the internal service, which also reads what is stored."""
     reading: Callable[[], Channel]
     """Without a secret, for a command that reads what is stored."""
-
-
-def _meta_receiving(settings: Config) -> Channel:
-    return MetaChannel(app_secrets=settings["META_APP_SECRET"], verify_tokens=settings["META_VERIFY_TOKEN"])
 
 
 def _meta_sending(settings: Config) -> Channel:
@@ -41,16 +38,11 @@ def _meta_sending(settings: Config) -> Channel:
     )
 
 
-CHANNELS: Sequence[ChannelMaker] = (ChannelMaker(_meta_receiving, _meta_sending, MetaChannel),)
-"""The makers of all providers. Both services and the command line use this list, so that none lacks a provider."""
+CHANNELS: Sequence[ChannelMaker] = (ChannelMaker(_meta_sending, MetaChannel),)
+"""The makers of all providers. `RECEIVERS` in receiving.py has the receiving half of each."""
 
 
-def receiving(settings: Config) -> Channels:
-    """The channels of the webhook service."""
-    return Channels.of(*(port(settings, "channel", each.receiving(settings)) for each in CHANNELS))
-
-
-def sending(settings: Config) -> Channels:
+def sending(settings: Config) -> Channels[Channel]:
     """The channels of the internal service."""
     return Channels.of(*(port(settings, "channel", each.sending(settings)) for each in CHANNELS))
 
@@ -77,6 +69,6 @@ def read_message(record: Delivery) -> Message | None:
 
 
 @cache
-def reading() -> Channels:
+def reading() -> Channels[Channel]:
     """All channels without secrets, for reading stored records."""
     return Channels.of(*(each.reading() for each in CHANNELS))

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from shared import config, logs
-from shared.bootstrap.adapters import Shutdown, build_clock, build_queue, build_store, build_tenants, port
+from shared.bootstrap.adapters import Shutdown, build_clock, build_tenants, port
+from shared.bootstrap.backends import build_queue, build_store
 from shared.bootstrap.channels import sending
 from shared.config import Config
 from shared.handlers.loader import HandlerNotFound, TeamFunction, load_handler

@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from functools import cache
 
 from shared import config, logs
-from shared.bootstrap.adapters import Shutdown, build_clock, build_queue, build_store, build_tenants
-from shared.bootstrap.channels import receiving
+from shared.bootstrap.adapters import Shutdown, build_clock, build_tenants, port, queue_settings
+from shared.bootstrap.intake_store import build_intake_store
+from shared.bootstrap.receiving import receiving
 from shared.config import Config
+from shared.net.google_token import GoogleToken
 from shared.pipeline.accept import Accept
 from shared.pipeline.channels import Channels
-from shared.pipeline.intake import IntakeQueue, IntakeStore
-from shared.queues.threaded_intake import ThreadedQueue
-from shared.stores.threaded_intake import ThreadedIntake
+from shared.pipeline.intake import IntakeChannel, IntakeQueue, IntakeStore
+from shared.queues.cloud_tasks_intake import CloudTasksIntake
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +23,16 @@ class Webhook:
 
     config: Config
     accept: Accept
-    channels: Channels
+    channels: Channels[IntakeChannel]
     store: IntakeStore
     queue: IntakeQueue
+    token: GoogleToken
     shutdown: Shutdown
+
+    def begin(self) -> None:
+        """Get the access token in the background, so that the first POST does not wait for it. Emulators take none."""
+        if not self.config.get("CLOUD_TASKS_EMULATOR_HOST"):
+            self.token.begin()
 
 
 @cache
@@ -38,12 +45,9 @@ def build_webhook(environ: Mapping[str, str]) -> Webhook:
     """Raises ConfigError."""
     settings = config.load(environ, config.WEBHOOK)
     logs.configure(settings["LOG_LEVEL"])
-    store, queue, clock = (
-        ThreadedIntake(build_store(settings)),
-        ThreadedQueue(build_queue(settings)),
-        build_clock(settings),
-    )
-    channels = receiving(settings)
+    token, clock, channels = GoogleToken(), build_clock(settings), receiving(settings)
+    store = build_intake_store(settings, token)
+    queue: IntakeQueue = port(settings, "queue", CloudTasksIntake(queue_settings(settings), token))
     accept = Accept(
         store=store,
         queue=queue,
@@ -52,4 +56,4 @@ def build_webhook(environ: Mapping[str, str]) -> Webhook:
         limits=settings.limits,
         clock=clock,
     )
-    return Webhook(settings, accept, channels, store, queue, Shutdown())
+    return Webhook(settings, accept, channels, store, queue, token, Shutdown())

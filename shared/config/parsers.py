@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from urllib.parse import urlsplit
 
-from shared.domain.messages import UnknownKind, kinds_named
+from shared.domain.message_kinds import UnknownKind, kinds_named
 
 DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([smhd]?)")
 UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}

@@ -99,10 +99,18 @@ SETTINGS: tuple[Setting, ...] = (
         optional=True,
     ),
     Setting(
-        "THREADS",
-        BOTH,
+        "WEBHOOK_CONCURRENCY",
+        (WEBHOOK,),
         whole(1, 1000),
-        "how many requests a process handles concurrently; set Cloud Run's concurrency to the same number",
+        "how many requests the webhook service works on at once; set its Cloud Run concurrency to the same number",
+        always="80",
+    ),
+    Setting(
+        "THREADS",
+        (INTERNAL,),
+        whole(1, 1000),
+        "how many requests the internal service works on at once, each in a thread; set its Cloud Run concurrency to "
+        "the same number",
         always="16",
     ),
     Setting(

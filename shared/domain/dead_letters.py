@@ -9,12 +9,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from shared.domain.record import Delivery, Kind, State
-from shared.domain.verdicts import Dropped
+from shared.domain.listings import UNKNOWN_SENDER, Listing, is_dropped_by_handler, is_of_unknown_sender
+from shared.domain.record import INVALID, Delivery, Kind, State, is_invalid
 
 REFUSED = "refused"
-UNKNOWN_SENDER = "unknown_sender"
-INVALID = "invalid"
 ERRORS = (
     "unparsable",
     "attempts",
@@ -43,48 +41,14 @@ HANDLER_SAID = "handler_said"
 """The metadata field with the handler's text. Never logged."""
 
 
-class Listing(StrEnum):
-    """What a store can list. All but the first are marks, set by the write that brought the record there."""
-
-    DEAD = "dead"  # by its state
-    REFUSED = "refused"  # a failed receipt came; the record tells whether it still counts
-    UNKNOWN_SENDER = "unknown_sender"  # dropped, and replayable until it expires
-    REPLAYED = "replayed"  # and without an attempt since
-
-
-def mark_of(record: Delivery) -> Listing | None:
-    """The listing that a record belongs to besides its state."""
-    if is_untried(record):
-        return Listing.REPLAYED
-    if is_of_unknown_sender(record):
-        return Listing.UNKNOWN_SENDER
-    return Listing.REFUSED if record.current_receipts.failed else None
-
-
-def is_dropped_by_handler(record: Delivery) -> bool:
-    """Decided by its last attempt, because a record of an earlier version has the handler's text as its reason."""
-    last = record.attempts_log[-1] if record.attempts_log else None
-    return record.state is State.DROPPED and last is not None and last.answer == Dropped.label
-
-
 def handler_said(record: Delivery) -> str | None:
     """The handler's reason for dropping it."""
     return record.metadata.get(HANDLER_SAID, record.reason) if is_dropped_by_handler(record) else None
 
 
-def is_of_unknown_sender(record: Delivery) -> bool:
-    """Whether it was dropped because no tenant owns its sender, and not by a handler that gives that reason."""
-    return record.state is State.DROPPED and record.reason == UNKNOWN_SENDER and not is_dropped_by_handler(record)
-
-
 def is_discarded(record: Delivery) -> bool:
     """Whether an operator discarded it, and not a handler dropped it with that reason."""
     return record.state is State.DROPPED and record.reason == DISCARDED and not is_dropped_by_handler(record)
-
-
-def is_untried(record: Delivery) -> bool:
-    """Whether it was replayed without an attempt since: the command may have been killed before it made the task."""
-    return record.state is State.PENDING and record.round > 0 and record.attempt == 0
 
 
 def is_refused_later(record: Delivery) -> bool:
@@ -94,11 +58,6 @@ def is_refused_later(record: Delivery) -> bool:
         and record.current_receipts.failed is not None
         and not record.current_receipts.reached
     )
-
-
-def is_invalid(record: Delivery) -> bool:
-    """Whether it is dead because the handler returned an invalid message, which can never be sent."""
-    return record.state is State.DEAD and record.reason == INVALID
 
 
 def why_never(record: Delivery) -> str:

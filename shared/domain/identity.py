@@ -63,6 +63,16 @@ def provider_id_hash(provider: str, provider_id: str) -> str:
     return stable_hash(provider, provider_id)
 
 
+def sender_id(provider: str, sender: str) -> str:
+    """The id of a sender and of its marks. It is a hash, because the provider's id may be a phone number."""
+    return stable_hash("sender", provider, sender)
+
+
+def backend_id(url: str) -> str:
+    """The id of a backend's marks."""
+    return stable_hash("backend", url)
+
+
 def is_correlation_id(text: str) -> bool:
     return _CORRELATION_ID.fullmatch(text) is not None
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Protocol, TypeVar
 
-from shared.domain.identity import stable_hash
+from shared.domain.events import ReceiptBlock
 from shared.domain.limits import Limits
 from shared.domain.verdicts import (
     Accepted,
@@ -29,16 +29,6 @@ M = TypeVar("M", "Outage", "Block", "RefusedCredential")
 
 DOWN, BLOCK, REFUSED = "down", "block", "refused"
 """The names of the marks that one attempt can be elected to probe."""
-
-
-def sender_id(provider: str, sender: str) -> str:
-    """The id of a sender and of its marks. It is a hash, because the provider's id may be a phone number."""
-    return stable_hash("sender", provider, sender)
-
-
-def backend_id(url: str) -> str:
-    """The id of a backend's marks."""
-    return stable_hash("backend", url)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +79,6 @@ class Credential:
     fingerprint: str
     since: datetime
     previous: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ReceiptBlock:
-    """A failed receipt about the sender: its code, its time, and the key of the message that failed."""
-
-    code: int
-    at: datetime
-    key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,12 @@ ERROR_KEPT = 200
 """How many characters each attempt keeps of its failure, including the type and the place: 50 attempts of that fit into
 any record. `last_error` keeps more of the last failure."""
 
+INVALID = "invalid"
+"""The reason of a reply that is dead because the handler returned an invalid message."""
+
+DROPPED_BY_HANDLER = "dropped"
+"""The answer of an attempt in which the handler dropped the event."""
+
 
 class Kind(StrEnum):
     """Which half of the pipeline a record belongs to."""
@@ -210,3 +216,8 @@ class Task:
     def of(cls, record: Delivery) -> "Task":
         """The record's own task: its generation, hop 0."""
         return cls(record.key, record.kind, record.correlation_id, record.generation, tenant=record.tenant)
+
+
+def is_invalid(record: Delivery) -> bool:
+    """Whether it is dead because the handler returned an invalid message, which can never be sent."""
+    return record.state is State.DEAD and record.reason == INVALID

@@ -6,6 +6,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, ClassVar
 
+from shared.domain.record import DROPPED_BY_HANDLER
+
 # ---- of the handler
 
 
@@ -38,7 +40,7 @@ class Dropped:
     """The handler dropped the event. `said` is its reason, which is stored and never logged."""
 
     said: str
-    label: ClassVar[str] = "dropped"
+    label: ClassVar[str] = DROPPED_BY_HANDLER
 
 
 @dataclass(frozen=True, slots=True)

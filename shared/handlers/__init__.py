@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from shared.domain.message_kinds import DEFAULT_KINDS, UnknownKind, kinds_named
 from shared.domain.message_parts import (
     Button,
     ContactCard,
@@ -16,7 +17,7 @@ from shared.domain.message_parts import (
     Reaction,
     Referral,
 )
-from shared.domain.messages import DEFAULT_KINDS, Contact, Drop, Message, UnknownKind, kinds_named
+from shared.domain.messages import Contact, Drop, Message
 from shared.domain.outbound.messages import OutboundMessage
 from shared.handlers.samples import message
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from shared.domain.messages import DEFAULT_KINDS, Message
+from shared.domain.message_kinds import DEFAULT_KINDS
+from shared.domain.messages import Message
 from shared.domain.outbound.messages import InvalidReply, OutboundMessage, PlanItem
 from shared.domain.verdicts import Origin
 from shared.handlers import KINDS_ATTRIBUTE, WrongKinds, origin

@@ -10,7 +10,8 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Protocol, TypeVar
 
-from shared.domain.messages import Drop, includes
+from shared.domain.message_kinds import includes
+from shared.domain.messages import Drop
 from shared.domain.outbound.messages import InvalidReply, PlanItem
 from shared.domain.verdicts import Origin
 from shared.pipeline.ports import BackendUnavailable, HandlerCall, HandlerFault, HandlerInterrupted

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from shared.domain.messages import KINDS, Contact, Message
+from shared.domain.message_kinds import KINDS
+from shared.domain.messages import Contact, Message
 
 PERSON = "15550002222"
 """A fictitious number."""

@@ -13,9 +13,10 @@ from typing import Any
 
 import httpcore
 
+from shared.domain.identity import backend_id
 from shared.domain.limits import PostTimes
-from shared.domain.marks import backend_id
-from shared.domain.messages import DEFAULT_KINDS, Drop, to_json
+from shared.domain.message_kinds import DEFAULT_KINDS
+from shared.domain.messages import Drop, to_json
 from shared.domain.outbound.messages import InvalidReply, PlanItem, from_json
 from shared.domain.verdicts import Origin
 from shared.handlers import origin

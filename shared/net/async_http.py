@@ -9,13 +9,17 @@ another's answer.
 import asyncio
 import ssl
 from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
+from weakref import WeakSet
 
 import httptools
 
 ANSWER_BYTES = 16 * 1024 * 1024
-"""The largest answer that is read. Firestore's and Cloud Tasks' are far smaller."""
+"""The largest answer that is read, with its headers. Firestore's and Cloud Tasks' are far smaller."""
 
 HTTPS, HTTP = 443, 80
 
@@ -40,33 +44,49 @@ class Answer:
     body: bytes
 
 
-class AsyncHttp:
-    """Calls to one server. Not safe for several threads or event loops."""
+@cache
+def public_authorities() -> ssl.SSLContext:
+    """TLS to a public server, which must have a valid certificate. Loading the authorities takes 10 ms or more."""
+    return ssl.create_default_context()
 
-    def __init__(self, host: str, port: int, tls: ssl.SSLContext | None, most: int) -> None:
-        """`most`: how many connections may be open at once. Further calls wait for one, in order."""
-        self._host, self._port, self._tls, self._most = host, port, tls, most
+
+class AsyncHttp:
+    """Calls to one server. Not safe for several threads, nor for several event loops at a time. On a new event loop it
+    starts without connections.
+    """
+
+    def __init__(self, host: str, port: int, most: int, tls: Callable[[], ssl.SSLContext] | None) -> None:
+        """`most`: how many connections may be open at once. Further calls wait for one, in order. `tls` makes the
+        context of the first connection; None for HTTP without TLS.
+        """
+        self._host, self._port, self._most, self._tls = host, port, most, tls
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._idle: list[_Connection] = []
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._all: WeakSet[_Connection] = WeakSet()
+        self._waiting: deque[asyncio.Future[_Connection | None]] = deque()
         self._open = 0
-        authority = host if port in (HTTPS if tls else HTTP,) else f"{host}:{port}"
+        authority = host if port == (HTTPS if tls else HTTP) else f"{host}:{port}"
         self._host_header = f" HTTP/1.1\r\nHost: {authority}\r\n".encode()
 
-    def request(self, method: bytes, path: bytes, headers: bytes, body: bytes = b"") -> bytes:
-        """A request as bytes. `headers`: complete lines, each with its line end."""
-        return b"%b %b%b%bContent-Length: %d\r\n\r\n%b" % (method, path, self._host_header, headers, len(body), body)
+    def start(self, method: bytes, path: bytes, headers: bytes = b"") -> bytes:
+        """The start of a request, which more headers and an empty line may follow. `headers`: complete lines, each with
+        its line end.
+        """
+        return b"%b %b%b%b" % (method, path, self._host_header, headers)
 
     async def call(self, request: bytes, seconds: float) -> Answer:
-        """The answer to a request. `seconds` counts from now, with the time to wait for a connection and to open one.
-        Raises CallFailed.
+        """The answer to a complete request. `seconds` counts from now, with the time to wait for a connection and to
+        open one. Raises CallFailed.
         """
         loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._move_to(loop)
         ends = loop.time() + seconds
-        connection = await self._connection(ends)
+        connection = self._idle_connection() or await self._next_connection(ends)
         try:
-            return await connection.call(request, ends - loop.time())
+            return await connection.call(request, loop, ends)
         finally:
-            self._give_back(connection)
+            self._pass_on(None if connection.is_closed else connection)
 
     def leave_idle(self) -> None:
         """Close the connections that are not in use: they may be dead without notice."""
@@ -75,65 +95,76 @@ class AsyncHttp:
             self._open -= 1
 
     def close(self) -> None:
-        """No other call may follow."""
-        self.leave_idle()
+        """End all connections: the calls on them fail. No other call may follow."""
+        for connection in [*self._all]:
+            connection.fail(CallFailed("The client is closed."))
 
-    async def _connection(self, ends: float) -> "_Connection":
-        while True:
-            while self._idle:
-                connection = self._idle.pop()
-                if not connection.is_closed:
-                    return connection
-                self._open -= 1
-            if self._open < self._most:
-                return await self._connect(ends)
-            await self._turn(ends)
+    def _move_to(self, loop: asyncio.AbstractEventLoop) -> None:
+        for connection in [*self._all]:
+            with suppress(RuntimeError):  # its event loop is closed
+                connection.close()
+        self._loop, self._idle, self._waiting, self._open = loop, [], deque(), 0
 
-    async def _turn(self, ends: float) -> None:
-        loop = asyncio.get_running_loop()
-        turn = loop.create_future()
+    def _idle_connection(self) -> "_Connection | None":
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.is_closed:
+                return connection
+            self._open -= 1
+        return None
+
+    async def _next_connection(self, ends: float) -> "_Connection":
+        if self._open < self._most:
+            self._open += 1
+            return await self._connect(ends)
+        connection = await self._turn(ends)
+        if connection is None or connection.is_closed:
+            return await self._connect(ends)
+        return connection
+
+    async def _turn(self, ends: float) -> "_Connection | None":
+        """A connection that another call has given back, or None for the place of a closed one."""
+        turn: asyncio.Future[_Connection | None] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         try:
             async with asyncio.timeout_at(ends):
-                await turn
-        except TimeoutError:
-            raise TimedOut("All connections are in use.") from None
-        finally:
-            if not turn.done() or turn.cancelled():
+                return await turn
+        except BaseException as error:
+            if turn.done() and not turn.cancelled():
+                self._pass_on(turn.result())
+            else:
                 self._waiting.remove(turn)
-
-    async def _connect(self, ends: float) -> "_Connection":
-        self._open += 1
-        try:
-            async with asyncio.timeout_at(ends):
-                _, connection = await asyncio.get_running_loop().create_connection(
-                    _Connection, self._host, self._port, ssl=self._tls
-                )
-            return connection
-        except (OSError, TimeoutError) as error:
-            self._closed_one()
-            raise NotConnected(f"{type(error).__name__}") from error
-        except BaseException:
-            self._closed_one()
+            if isinstance(error, TimeoutError):
+                raise TimedOut("All connections are in use.") from None
             raise
 
-    def _give_back(self, connection: "_Connection") -> None:
-        if connection.is_closed:
-            self._closed_one()
-            return
-        self._idle.append(connection)
-        self._wake_next()
+    async def _connect(self, ends: float) -> "_Connection":
+        """A new connection. Its place is counted already."""
+        try:
+            async with asyncio.timeout_at(ends):
+                tls = self._tls() if self._tls else None
+                loop = asyncio.get_running_loop()
+                _, connection = await loop.create_connection(_Connection, self._host, self._port, ssl=tls)
+                self._all.add(connection)
+                return connection
+        except (OSError, TimeoutError) as error:
+            self._pass_on(None)
+            raise NotConnected(f"No connection ({type(error).__name__}).") from error
+        except BaseException:
+            self._pass_on(None)
+            raise
 
-    def _closed_one(self) -> None:
-        self._open -= 1
-        self._wake_next()
-
-    def _wake_next(self) -> None:
+    def _pass_on(self, connection: "_Connection | None") -> None:
+        """Give a connection, or with None the place of one, to the call that waits longest."""
         while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():
-                turn.set_result(None)
+                turn.set_result(connection)
                 return
+        if connection is None:
+            self._open -= 1
+        else:
+            self._idle.append(connection)
 
 
 class _Connection(asyncio.Protocol):
@@ -147,12 +178,11 @@ class _Connection(asyncio.Protocol):
         self._pieces: list[bytes] = []
         self._size = 0
 
-    async def call(self, request: bytes, seconds: float) -> Answer:
-        if self.is_closed or seconds <= 0:
-            raise NotConnected("The connection is closed.")
-        loop = asyncio.get_running_loop()
-        self._answer = answer = loop.create_future()
-        ends = loop.call_later(seconds, self._time_out)
+    async def call(self, request: bytes, loop: asyncio.AbstractEventLoop, ends: float) -> Answer:
+        answer: asyncio.Future[Answer] = loop.create_future()
+        self._answer = answer
+        self._size = 0
+        timer = loop.call_at(ends, self._time_out)
         self._transport.write(request)
         try:
             return await answer
@@ -160,7 +190,7 @@ class _Connection(asyncio.Protocol):
             self.close()
             raise
         finally:
-            ends.cancel()
+            timer.cancel()
             self._answer = None
 
     def close(self) -> None:
@@ -169,12 +199,17 @@ class _Connection(asyncio.Protocol):
             self._transport.abort()
 
     def _time_out(self) -> None:
-        self._fail(TimedOut("No answer came in time."))
+        self.fail(TimedOut("No answer came in time."))
 
-    def _fail(self, error: CallFailed) -> None:
+    def fail(self, error: CallFailed) -> None:
+        """Close it; the call on it raises this."""
         self.close()
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(error)
+        if self._is_expected:
+            self._answer.set_exception(error)  # type: ignore[union-attr] # not None if expected
+
+    @property
+    def _is_expected(self) -> bool:
+        return self._answer is not None and not self._answer.done()
 
     # ---- asyncio
 
@@ -182,28 +217,29 @@ class _Connection(asyncio.Protocol):
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
+        self._size += len(data)
         if self._answer is None:
-            self.close()  # what nobody asked for
-            return
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserError as error:
-            self._fail(CallFailed(f"The answer is not HTTP ({type(error).__name__})."))
+            self.close()  # the server answers without a request
+        elif self._size > ANSWER_BYTES:
+            self.fail(CallFailed("The answer is too large."))
+        else:
+            try:
+                self._parser.feed_data(data)
+            except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+                self.fail(CallFailed(f"The answer is not HTTP ({type(error).__name__})."))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._fail(CallFailed(f"The connection broke ({type(exc).__name__})." if exc else "The server hung up."))
+        self.fail(CallFailed(f"The connection broke ({type(exc).__name__})." if exc else "The server hung up."))
 
     # ---- httptools
 
     def on_message_begin(self) -> None:
-        self._pieces, self._size = [], 0
+        self._pieces = []
+        if not self._is_expected:
+            self.close()  # a second answer
 
     def on_body(self, piece: bytes) -> None:
-        self._size += len(piece)
-        if self._size > ANSWER_BYTES:
-            self._fail(CallFailed("The answer is too large."))
-        else:
-            self._pieces.append(piece)
+        self._pieces.append(piece)
 
     def on_message_complete(self) -> None:
         status = self._parser.get_status_code()
@@ -211,5 +247,7 @@ class _Connection(asyncio.Protocol):
             return
         if not self._parser.should_keep_alive():
             self.close()
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_result(Answer(status, b"".join(self._pieces)))
+        answer = self._answer
+        if answer is not None and not answer.done():
+            pieces = self._pieces
+            answer.set_result(Answer(status, pieces[0] if len(pieces) == 1 else b"".join(pieces)))

@@ -17,7 +17,9 @@ I = TypeVar("I")  # noqa: E741 - an item
 R = TypeVar("R")
 
 FEW = 10
-"""A caller with at most so many items goes before one with more, so that a large POST does not delay a small one."""
+"""A caller with at most so many items goes before one with more, so that a large POST does not delay a small one.
+Callers with more take turns, each with so many items.
+"""
 
 Write = Callable[[Sequence[I]], Awaitable[Sequence[R | Exception]]]
 """One call for several items: the result of each, in order. It raises only what concerns all of them."""
@@ -48,7 +50,8 @@ class GroupCommit(Generic[I, R]):
         self._size_of = size_of
         self._free = in_flight
         self._few: deque[_Waiting[I, R]] = deque()
-        self._many: deque[_Waiting[I, R]] = deque()
+        self._many: deque[deque[_Waiting[I, R]]] = deque()
+        self._taken = 0
         self._calls: set[asyncio.Task[None]] = set()
 
     async def submit(self, items: Sequence[I], deadline: Deadline) -> list[R | Exception]:
@@ -60,9 +63,14 @@ class GroupCommit(Generic[I, R]):
         """
         if not items:
             return []
+        if deadline.has_passed:
+            return [self._too_slow() for _ in items]
         caller: _Caller[R] = _Caller(len(items), deadline, self._too_slow)
-        queue = self._few if len(items) <= FEW else self._many
-        queue.extend(_Waiting(item, caller, place) for place, item in enumerate(items))
+        waiting = [_Waiting(item, caller, place) for place, item in enumerate(items)]
+        if len(items) <= FEW:
+            self._few.extend(waiting)
+        else:
+            self._many.append(deque(waiting))
         self._begin()
         return await caller.results()
 
@@ -74,19 +82,31 @@ class GroupCommit(Generic[I, R]):
             call.add_done_callback(self._calls.discard)
 
     def _next(self) -> "list[_Waiting[I, R]]":
-        """The items of the next call, those of small callers first: at least one, however large, if any waits."""
+        """The items of the next call: at least one, however large, if any waits."""
         portion: list[_Waiting[I, R]] = []
         size = 0
-        for waiting in (self._few, self._many):
-            while waiting and len(portion) < self._portion.items:
-                if waiting[0].caller.has_left:
-                    waiting.popleft()
-                    continue
-                size += self._size_of(waiting[0].item)
-                if portion and size > self._portion.bytes:
-                    return portion
-                portion.append(waiting.popleft())
+        while len(portion) < self._portion.items and (queue := self._foremost()):
+            if queue[0].caller.has_left:
+                queue.popleft()
+                continue
+            size += self._size_of(queue[0].item)
+            if portion and size > self._portion.bytes:
+                break
+            portion.append(queue.popleft())
+            self._taken += queue is not self._few
         return portion
+
+    def _foremost(self) -> "deque[_Waiting[I, R]] | None":
+        """The queue that the next item is taken from."""
+        if self._few:
+            return self._few
+        while self._many and not self._many[0]:
+            self._many.popleft()
+            self._taken = 0
+        if self._taken >= FEW:
+            self._many.rotate(-1)
+            self._taken = 0
+        return self._many[0] if self._many else None
 
     async def _call(self, portion: "list[_Waiting[I, R]]") -> None:
         results: Sequence[R | Exception]
@@ -103,7 +123,7 @@ class GroupCommit(Generic[I, R]):
         self._begin()
 
     def _refuse_waiting(self, outage: Exception) -> None:
-        for waiting in (self._few, self._many):
+        for waiting in (self._few, *self._many):
             while waiting:
                 one = waiting.popleft()
                 one.caller.learn(one.place, outage)

@@ -1,29 +1,18 @@
-"""A Google client over gRPC, shared by all threads of a process, with timeouts and retries.
+"""A Google client over gRPC, shared by all threads of a process, with timeouts and retries (shared.net.patience).
 
-A connection may be dead without notice: the instance slept for an hour, or a firewall or a failover dropped it. gRPC's
-keepalive takes most of a minute to notice. So a call that should take milliseconds first gets a short timeout, and then
-the rest of its patience on a new connection. If the service itself is slow, it misses the short timeout. From then on
-each call gets all of the patience, until the service answers quickly again.
+gRPC's keepalive takes most of a minute to notice a dead connection, so the timeouts do.
 """
 
 import os
-import random
 import threading
 import time
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from shared.net.patience import PATIENCE, Patience, ServicePace
+
 C = TypeVar("C")
 T = TypeVar("T")
-
-PATIENCE = 2.0
-"""Seconds after which a service counts as unreachable, if it answered no operation of the process meanwhile. A healthy
-call takes tens of milliseconds. One call to the store and one to the queue stay under the 5 s within which the webhook
-has to answer.
-"""
-
-FIRST_TRY = 0.7
-"""Timeout in seconds of a quick call's first try, if the last answer came as quickly."""
 
 OPTIONS = (
     # A server that was down is often back within a second, so reconnect that soon.
@@ -34,39 +23,6 @@ OPTIONS = (
     # A new client gets a new connection, not the old one.
     ("grpc.use_local_subchannel_pool", 1),
 )
-
-_PAUSE = 0.01
-_LONGEST_PAUSE = 0.5
-_LEAST = 0.05
-"""Seconds. With less time left, no try begins."""
-
-
-class OutOfPatience(Exception):
-    """An operation's patience is over. The cause is its last failure."""
-
-
-class Patience:
-    """How long one operation is retried: until no answer came for PATIENCE seconds, and at most `longest` seconds."""
-
-    def __init__(self, last_answer: Callable[[], float], longest: float = PATIENCE) -> None:
-        self._began = time.monotonic()
-        self._last_answer = last_answer
-        self._longest = longest
-        self._pauses = 0
-
-    @property
-    def left(self) -> float:
-        """The seconds left; zero or negative when it is over."""
-        last_sign = max(self._began, self._last_answer())
-        return min(self._began + self._longest, last_sign + PATIENCE) - time.monotonic()
-
-    def pause(self, cause: Exception) -> None:
-        """Wait before the next try: exponential backoff with jitter. Raises OutOfPatience at the end."""
-        pause = random.uniform(0.2, 1) * min(_LONGEST_PAUSE, _PAUSE * 2**self._pauses)  # noqa: S311 — not a secret
-        self._pauses += 1
-        if self.left <= pause + _LEAST:
-            raise OutOfPatience from cause
-        time.sleep(pause)
 
 
 class GrpcClient(Generic[C]):
@@ -82,8 +38,7 @@ class GrpcClient(Generic[C]):
         self._lock = threading.Lock()
         self._client: C | None = None
         self._pid = 0
-        self._answered = 0.0
-        self._is_quick = False
+        self._pace = ServicePace()
 
     def get(self) -> C:
         """The client of this process. Raises GoogleAuthError or OSError if it finds no credential."""
@@ -94,13 +49,13 @@ class GrpcClient(Generic[C]):
                 if client is None or self._pid != os.getpid():
                     client = self._client = self._connect()
                     if self._pid != os.getpid():
-                        self._answered, self._is_quick, self._pid = 0.0, False, os.getpid()
+                        self._pace, self._pid = ServicePace(), os.getpid()
         return client
 
     def patience(self, longest: float = PATIENCE) -> Patience:
         """The patience of an operation that begins now. The time to connect does not count."""
         self.get()
-        return Patience(lambda: self._answered, longest)
+        return self._pace.patience(longest)
 
     def call(self, work: Callable[[C, float], T], patience: Patience, quick: bool = True) -> T:
         """The result of `work`, which gets the client and its timeout in seconds. Retries after an outage.
@@ -122,20 +77,18 @@ class GrpcClient(Generic[C]):
             began = time.monotonic()
             client = self.get()
             try:
-                result = work(client, self._seconds(patience, quick))
-                self._heard(began)
+                result = work(client, self._pace.timeout(patience, quick))
+                self._pace.heard(began)
                 return result
             except exceptions.Aborted as error:
-                self._heard(began)
+                self._pace.heard(began)
                 patience.pause(error)
             except passing as error:
-                if isinstance(error, exceptions.DeadlineExceeded):
-                    self._is_quick = False
-                    if self._answered < began:
-                        self._leave(client)
+                if isinstance(error, exceptions.DeadlineExceeded) and self._pace.timed_out(began):
+                    self._leave(client)
                 patience.pause(error)
             except exceptions.GoogleAPICallError:
-                self._heard(began)
+                self._pace.heard(began)
                 raise
 
     def close(self) -> None:
@@ -144,14 +97,6 @@ class GrpcClient(Generic[C]):
         self._client = None
         if client is not None and self._pid == os.getpid():
             client.transport.close()
-
-    def _seconds(self, patience: Patience, quick: bool) -> float:
-        """The timeout of the next try. A process's first call includes connecting, and so does a second try."""
-        return min(FIRST_TRY, patience.left) if quick and self._is_quick else patience.left
-
-    def _heard(self, began: float) -> None:
-        self._answered = time.monotonic()
-        self._is_quick = self._answered - began < FIRST_TRY
 
     def _leave(self, client: C) -> None:
         """Stop using this client: its connection is open but gets no answers. It is not closed, because other threads

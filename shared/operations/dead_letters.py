@@ -10,11 +10,12 @@ from enum import StrEnum
 from typing import TypeVar
 
 from shared import logs
-from shared.domain.dead_letters import DeadLetter, DeadLetterFilter, Listing, dead_letter, is_untried
+from shared.domain.dead_letters import DeadLetter, DeadLetterFilter, dead_letter
 from shared.domain.delivery.answers import Ensure, NotAllowed, Step
 from shared.domain.delivery.operator import discard, replay
 from shared.domain.errors import PomboError, UnknownState
 from shared.domain.limits import Limits
+from shared.domain.listings import Listing, is_untried
 from shared.domain.record import Delivery
 from shared.domain.tasks import own_task
 from shared.pipeline.clock import Clock

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
 
-from shared.domain.dead_letters import Listing
 from shared.domain.errors import UnknownState
 from shared.domain.identity import is_id_prefix, message_event_id
+from shared.domain.listings import Listing
 from shared.domain.record import Delivery, Kind
 from shared.operations.dead_letters import pages
-from shared.pipeline.ports import Sender, Store
+from shared.pipeline.intake import Sender
+from shared.pipeline.ports import Store
 
 MATCHES = 10
 """Matches shown for an ambiguous id: more would not help, since the id needs more characters."""

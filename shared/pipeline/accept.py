@@ -22,11 +22,10 @@ from shared.domain.tasks import own_task
 from shared.pipeline import log_fields, receipts
 from shared.pipeline.channels import Channels
 from shared.pipeline.clock import Clock
-from shared.pipeline.dispatch import log_dead
 from shared.pipeline.fairness import in_turns
-from shared.pipeline.intake import IntakeQueue, IntakeStore
+from shared.pipeline.intake import Created, Exists, Incoming, IntakeChannel, IntakeQueue, IntakeStore, Tenants
+from shared.pipeline.log_fields import log_dead
 from shared.pipeline.outcomes import faults_in, outcome_of
-from shared.pipeline.ports import Created, Exists, Incoming, Tenants
 
 _WRAPPING = 16
 """Bytes that wrap the beginning of a payload that is too large to keep whole."""
@@ -67,7 +66,7 @@ class Accept:
     store: IntakeStore
     queue: IntakeQueue
     tenants: Tenants
-    channels: Channels
+    channels: Channels[IntakeChannel]
     limits: Limits
     clock: Clock
 

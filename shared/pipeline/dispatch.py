@@ -1,6 +1,6 @@
 """Dispatch: creates the tasks that a step asks for, after its record is written."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -23,15 +23,15 @@ class TaskDispatch:
     queue: Queue
     clock: Clock
     limits: Limits
-    channels: Channels
+    channels: Channels[Channel]
 
     def __call__(self, step: Step, task: Task) -> Answer:
         """Make the step's tasks and return the answer."""
         if step.write is not None and step.write.state is State.DEAD:
-            log_dead(step.write, self.channels)
+            log_fields.log_dead(step.write, self.channels)
         for number, reply in enumerate(step.create, start=1):
             if reply.state is State.DEAD:
-                log_dead(reply, self.channels, number)
+                log_fields.log_dead(reply, self.channels, number)
         try:
             match step.next:
                 case Ensure(record):
@@ -79,19 +79,3 @@ class TaskDispatch:
         if failure:
             raise failure
         return made
-
-
-def log_dead(record: Delivery, channels: Mapping[str, Channel], reply: int | None = None) -> None:
-    """Log the error line that a monitor counts. `reply` is its number in its plan, from 1."""
-    last = record.attempts_log[-1] if record.attempts_log else None
-    logs.event(
-        "dead_lettered",
-        severity="ERROR",
-        **{**log_fields.of_record(record, channels), "delivery": record.key},
-        reply=reply,
-        reason=record.reason,
-        status="failed",
-        attempt=record.attempt,
-        code=last.code if last else None,
-        **log_fields.of_failure(record),
-    )

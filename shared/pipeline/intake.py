@@ -5,14 +5,33 @@ calls need with the role that Terraform gives the account (tests/contract/test_p
 needs a new permission there.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from shared.domain.deadline import Deadline
-from shared.domain.marks import ReceiptBlock
+from shared.domain.events import Parsed, ReceiptBlock, ReceiptReceived
+from shared.domain.identity import Echo
 from shared.domain.record import Delivery, Task
 from shared.domain.tasks import DueTask
-from shared.pipeline.ports import Created, Exists, NotedReceipt
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """The record is new and stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exists:
+    """The record exists already, perhaps written by an earlier try of this same call: never a reason to drop an event.
+    None if this version cannot read it.
+    """
+
+    record: Delivery | None
+
+
+NotedReceipt = tuple[Echo | None, ReceiptReceived]
+"""A receipt and the record that its echo names; None if it has no echo of ours."""
 
 
 class IntakeStore(Protocol):
@@ -58,4 +77,97 @@ class IntakeQueue(Protocol):
 
     async def ping(self) -> None:
         """Raise QueueUnavailable unless the queue answers."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """The owner of a sender."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """A number of ours, by the provider's id, and its tenant."""
+
+    tenant: str
+    provider: str
+    id: str
+
+
+class Tenants(Protocol):
+    """The registry: who owns a sender, by the provider's own id."""
+
+    def owner_of(self, provider: str, sender: str) -> Tenant | None:
+        """The tenant of a sender; None if the registry answered that there is none. Raises RegistryUnavailable."""
+        ...
+
+    def owner_of_account(self, provider: str, account: str) -> Tenant | None:
+        """The tenant of an account, for news that names no sender. Raises RegistryUnavailable."""
+        ...
+
+    def senders(self, tenant: str | None = None) -> Sequence[Sender]:
+        """The senders of a tenant, or of all. Raises RegistryUnavailable."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """One HTTP request for a channel, as received. Do not trust anything in it before `IntakeChannel.verify`.
+
+    `url` is the path and the query, without scheme and host, because the caller chooses the Host header. If a provider
+    signs the whole address, its channel checks it against its configured base address.
+    """
+
+    provider: str
+    method: str
+    url: str
+    headers: Mapping[str, str]
+    """By name in lower case."""
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledgement:
+    """The body and content type that a provider expects in a 200."""
+
+    body: bytes
+    content_type: str
+
+
+class IntakeChannel(Protocol):
+    """The receiving half of one provider's adapter. The other half is in `shared.pipeline.ports.Channel`."""
+
+    @property
+    def provider(self) -> str:
+        """The provider's name, as stored with every record."""
+        ...
+
+    @property
+    def webhooks(self) -> Mapping[str, Sequence[str]]:
+        """The paths below /webhooks/ that the provider calls, and the HTTP methods: POST brings events, any other is a
+        handshake.
+        """
+        ...
+
+    @property
+    def has_public_sender_ids(self) -> bool:
+        """Whether the provider's id of a sender may be logged: not if it is a phone number."""
+        ...
+
+    def handshake(self, incoming: Incoming) -> Acknowledgement:
+        """Answer a provider that asks whether it may send webhooks here. Raises Forbidden."""
+        ...
+
+    def verify(self, incoming: Incoming) -> None:
+        """Raises SignatureInvalid unless the provider signed this request."""
+        ...
+
+    def parse(self, incoming: Incoming) -> Parsed:
+        """The events of one webhook. Pure; raises nothing for any bytes."""
+        ...
+
+    def acknowledge(self, incoming: Incoming) -> Acknowledgement:
+        """The answer to a webhook once all of it is durable. Pure."""
         ...

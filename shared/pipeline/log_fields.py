@@ -3,17 +3,15 @@ that every line can be found by its ids and none holds private data.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from shared import logs
-from shared.domain.dead_letters import is_invalid
 from shared.domain.events import Change, MessageReceived, ReceiptReceived, Unparsable
 from shared.domain.identity import Echo, provider_id_hash
-from shared.domain.outbound.checks import TYPES
-from shared.domain.record import Delivery, Kind, Task
+from shared.domain.outbound.types import TYPES
+from shared.domain.record import Delivery, Kind, Task, is_invalid
 from shared.domain.tasks import first_task
-from shared.pipeline.intake import IntakeQueue
-from shared.pipeline.ports import Channel, Queue
+from shared.pipeline.intake import IntakeChannel
 
 Fields = Mapping[str, Any]
 
@@ -27,7 +25,13 @@ OTHER = "other"
 """The event type for an unknown name: a name from outside may hold private data."""
 
 
-def of_task(task: Task, queue: Queue | IntakeQueue) -> Fields:
+class QueueNames(Protocol):
+    """The part of either queue port that a log line needs."""
+
+    def queue_of(self, task: Task) -> str: ...
+
+
+def of_task(task: Task, queue: QueueNames) -> Fields:
     """The task's name, its queue, and the record that it refers to."""
     return {
         KEY_NAME[task.kind]: task.key,
@@ -37,7 +41,7 @@ def of_task(task: Task, queue: Queue | IntakeQueue) -> Fields:
     }
 
 
-def in_queue(task: Task, queue: Queue | IntakeQueue) -> Fields:
+def in_queue(task: Task, queue: QueueNames) -> Fields:
     """The task's name and its queue."""
     return {
         "task_name": task.name,
@@ -47,12 +51,12 @@ def in_queue(task: Task, queue: Queue | IntakeQueue) -> Fields:
     }
 
 
-def sender_id(channel: Channel | None, sender: str) -> logs.PublicId | None:
+def sender_id(channel: IntakeChannel | None, sender: str) -> logs.PublicId | None:
     """A sender by its provider's id, if the channel allows logging it."""
     return logs.PublicId(sender) if channel is not None and channel.has_public_sender_ids else None
 
 
-def of_record(record: Delivery, channels: Mapping[str, Channel]) -> Fields:
+def of_record(record: Delivery, channels: Mapping[str, IntakeChannel]) -> Fields:
     """A record's tenant, sender and type. The sender of an account's news is not a phone number id."""
     event_type = type_of(record)
     is_number = record.kind is Kind.OUTBOUND or event_type == MESSAGE
@@ -67,7 +71,7 @@ def of_record(record: Delivery, channels: Mapping[str, Channel]) -> Fields:
     }
 
 
-def of_event(event: MessageReceived | Change | Unparsable, tenant: str, queue: Queue | IntakeQueue) -> Fields:
+def of_event(event: MessageReceived | Change | Unparsable, tenant: str, queue: QueueNames) -> Fields:
     """An event of a webhook, with or without a record: its key, its type, and the first task of its record."""
     event_type = MESSAGE if isinstance(event, MessageReceived) else event.field or OTHER
     return {**of_task(first_task(event.key, tenant), queue), "provider": event.provider, "event_type": event_type}
@@ -119,3 +123,19 @@ def type_of(record: Delivery) -> str:
 
 def _known(type: Any) -> str:
     return type if isinstance(type, str) and type in TYPES else OTHER
+
+
+def log_dead(record: Delivery, channels: Mapping[str, IntakeChannel], reply: int | None = None) -> None:
+    """Log the error line that a monitor counts. `reply` is its number in its plan, from 1."""
+    last = record.attempts_log[-1] if record.attempts_log else None
+    logs.event(
+        "dead_lettered",
+        severity="ERROR",
+        **{**of_record(record, channels), "delivery": record.key},
+        reply=reply,
+        reason=record.reason,
+        status="failed",
+        attempt=record.attempt,
+        code=last.code if last else None,
+        **of_failure(record),
+    )

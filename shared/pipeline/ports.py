@@ -5,31 +5,17 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from shared.domain.dead_letters import Listing
-from shared.domain.deadline import Deadline
 from shared.domain.delivery.answers import Step
-from shared.domain.events import Parsed, ReceiptReceived, StateChange
+from shared.domain.events import ReceiptBlock, ReceiptReceived
 from shared.domain.identity import Echo
-from shared.domain.marks import Marks, ReceiptBlock
+from shared.domain.listings import Listing
+from shared.domain.marks import Marks
 from shared.domain.messages import Message
 from shared.domain.outbound.messages import PlanItem
 from shared.domain.record import Delivery, State, Task
-from shared.domain.tasks import DueTask
+from shared.domain.state_changes import StateChange
 from shared.domain.verdicts import Origin
-
-
-@dataclass(frozen=True, slots=True)
-class Created:
-    """The record is new and stored."""
-
-
-@dataclass(frozen=True, slots=True)
-class Exists:
-    """The record exists already, perhaps written by an earlier try of this same call: never a reason to drop an event.
-    None if this version cannot read it.
-    """
-
-    record: Delivery | None
+from shared.pipeline.intake import Created, Exists, IntakeChannel
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +44,6 @@ class Page:
     """Where the next page begins; None if this is the last."""
 
 
-NotedReceipt = tuple[Echo | None, ReceiptReceived]
-"""A receipt and the record that its echo names; None if it has no echo of ours."""
-
 Decide = Callable[[Delivery | None], Step]
 DecideMarks = Callable[[Marks], Marks]
 
@@ -70,12 +53,6 @@ class Store(Protocol):
 
     def create(self, record: Delivery) -> Created | Exists:
         """Store a new record, exactly once, even if several callers try."""
-        ...
-
-    def create_all(self, records: Sequence[Delivery], deadline: Deadline) -> Sequence[Created | Exists | Exception]:
-        """As `create`, for many records at a time, each independent, with distinct keys. Returns each outcome in order:
-        StoreUnavailable if it is unknown, another exception if the store cannot hold the record. Raises nothing.
-        """
         ...
 
     def get(self, key: str) -> Delivery | None:
@@ -96,13 +73,6 @@ class Store(Protocol):
 
     def note_unechoed_receipt(self, receipt: ReceiptReceived) -> None:
         """Keep a receipt without an echo of ours, by the provider's id."""
-        ...
-
-    def note_receipts(self, receipts: Sequence[NotedReceipt], deadline: Deadline) -> Sequence[bool | Exception]:
-        """As `note_receipt` or, without an echo, `note_unechoed_receipt`, for many receipts at a time, each alone.
-        Returns each outcome in order: whether the record exists (True without an echo), or StoreUnavailable. Raises
-        nothing.
-        """
         ...
 
     def overdue(self, before: datetime, limit: int) -> Sequence[str]:
@@ -173,12 +143,6 @@ class Queue(Protocol):
         """
         ...
 
-    def ensure_all(self, tasks: Sequence[DueTask], deadline: Deadline) -> Sequence[Exception | None]:
-        """As `ensure`, many at a time and in this order. Returns each outcome: None if made, otherwise
-        QueueUnavailable. Raises nothing.
-        """
-        ...
-
     def queue_of(self, task: Task) -> str:
         """The configured name of the queue that the task goes to. Makes no call."""
         ...
@@ -188,97 +152,8 @@ class Queue(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Tenant:
-    """The owner of a sender."""
-
-    id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Sender:
-    """A number of ours, by the provider's id, and its tenant."""
-
-    tenant: str
-    provider: str
-    id: str
-
-
-class Tenants(Protocol):
-    """The registry: who owns a sender, by the provider's own id."""
-
-    def owner_of(self, provider: str, sender: str) -> Tenant | None:
-        """The tenant of a sender; None if the registry answered that there is none. Raises RegistryUnavailable."""
-        ...
-
-    def owner_of_account(self, provider: str, account: str) -> Tenant | None:
-        """The tenant of an account, for news that names no sender. Raises RegistryUnavailable."""
-        ...
-
-    def senders(self, tenant: str | None = None) -> Sequence[Sender]:
-        """The senders of a tenant, or of all. Raises RegistryUnavailable."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Incoming:
-    """One HTTP request for a channel, as received. Do not trust anything in it before `Channel.verify`.
-
-    `url` is the path and the query, without scheme and host, because the caller chooses the Host header. If a provider
-    signs the whole address, its channel checks it against its configured base address.
-    """
-
-    provider: str
-    method: str
-    url: str
-    headers: Mapping[str, str]
-    """By name in lower case."""
-    body: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Acknowledgement:
-    """The body and content type that a provider expects in a 200."""
-
-    body: bytes
-    content_type: str
-
-
-class Channel(Protocol):
+class Channel(IntakeChannel, Protocol):
     """The adapter of one provider, in both directions. Everything specific to the provider is behind it."""
-
-    @property
-    def provider(self) -> str:
-        """The provider's name, as stored with every record."""
-        ...
-
-    @property
-    def webhooks(self) -> Mapping[str, Sequence[str]]:
-        """The paths below /webhooks/ that the provider calls, and the HTTP methods: POST brings events, any other is a
-        handshake.
-        """
-        ...
-
-    @property
-    def has_public_sender_ids(self) -> bool:
-        """Whether the provider's id of a sender may be logged: not if it is a phone number."""
-        ...
-
-    def handshake(self, incoming: Incoming) -> Acknowledgement:
-        """Answer a provider that asks whether it may send webhooks here. Raises Forbidden."""
-        ...
-
-    def verify(self, incoming: Incoming) -> None:
-        """Raises SignatureInvalid unless the provider signed this request."""
-        ...
-
-    def parse(self, incoming: Incoming) -> Parsed:
-        """The events of one webhook. Pure; raises nothing for any bytes."""
-        ...
-
-    def acknowledge(self, incoming: Incoming) -> Acknowledgement:
-        """The answer to a webhook once all of it is durable. Pure."""
-        ...
 
     def read(self, record: Delivery) -> Message | None:
         """The message in a stored event, or None if the event is not a message. Raises ItemUnparsable."""

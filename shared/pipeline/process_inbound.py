@@ -5,17 +5,18 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from shared import logs
-from shared.domain.dead_letters import INVALID
 from shared.domain.delivery.answers import Answer, Hop, Run, Step, TaskResult
 from shared.domain.delivery.lease import lease
 from shared.domain.errors import ItemUnparsable
-from shared.domain.events import OF_ACCOUNT, AccountConnected, AccountReinstated
+from shared.domain.events import OF_ACCOUNT
 from shared.domain.guards import Elect, Go, Guard
+from shared.domain.identity import sender_id
 from shared.domain.limits import Limits
-from shared.domain.marks import Marks, sender_id, unblocked
+from shared.domain.marks import Marks, unblocked
 from shared.domain.messages import Drop, Message
 from shared.domain.outbound.messages import InvalidReply, PlanItem
-from shared.domain.record import Delivery, State, Task
+from shared.domain.record import INVALID, Delivery, State, Task
+from shared.domain.state_changes import AccountConnected, AccountReinstated
 from shared.domain.verdicts import (
     BackendDown,
     Dropped,
@@ -31,15 +32,16 @@ from shared.pipeline.backend_marks import BackendMarks
 from shared.pipeline.channels import Channels
 from shared.pipeline.clock import Clock
 from shared.pipeline.dispatch import TaskDispatch
+from shared.pipeline.intake import Tenants
 from shared.pipeline.ports import (
     BackendUnavailable,
+    Channel,
     DecideMarks,
     Handler,
     HandlerCall,
     HandlerFault,
     HandlerInterrupted,
     Store,
-    Tenants,
 )
 from shared.pipeline.settle_with_retry import settle_with_retry
 
@@ -61,7 +63,7 @@ class ProcessInbound:
 
     store: Store
     tenants: Tenants
-    channels: Channels
+    channels: Channels[Channel]
     handler: Handler
     backend: BackendMarks
     dispatch: TaskDispatch

@@ -7,18 +7,18 @@ from shared import logs
 from shared.domain.calls import is_call
 from shared.domain.delivery.answers import Answer, Hop, Run, Step, TaskResult
 from shared.domain.delivery.lease import lease
-from shared.domain.errors import SendError
 from shared.domain.guards import Elect, Go, Guard, outbound_guard, predecessor_finished
 from shared.domain.identity import Echo
 from shared.domain.limits import Limits
 from shared.domain.marks import Marks
 from shared.domain.record import Delivery, State, Task
+from shared.domain.send_errors import SendError
 from shared.domain.verdicts import Accepted, Lost, Released, SendVerdict
 from shared.pipeline import log_fields
 from shared.pipeline.channels import Channels
 from shared.pipeline.clock import Clock
 from shared.pipeline.dispatch import TaskDispatch
-from shared.pipeline.ports import Store
+from shared.pipeline.ports import Channel, Store
 from shared.pipeline.sender_marks import SenderMarks
 from shared.pipeline.settle_with_retry import settle_with_retry
 
@@ -28,7 +28,7 @@ class ProcessOutbound:
     """The outbound half of the internal service."""
 
     store: Store
-    channels: Channels
+    channels: Channels[Channel]
     dispatch: TaskDispatch
     limits: Limits
     clock: Clock

@@ -5,9 +5,8 @@ from functools import cache
 
 from shared import logs
 from shared.domain.deadline import Deadline
-from shared.domain.events import Event, ReceiptReceived
-from shared.domain.identity import Echo, parse_echo
-from shared.domain.marks import ReceiptBlock, sender_id
+from shared.domain.events import Event, ReceiptBlock, ReceiptReceived
+from shared.domain.identity import Echo, parse_echo, sender_id
 from shared.domain.record import ReceiptKind
 from shared.pipeline import log_fields
 from shared.pipeline.fairness import in_turns

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from shared import logs
 from shared.domain.errors import UnknownState
 from shared.domain.guards import disconnected, is_down
+from shared.domain.identity import sender_id
 from shared.domain.limits import Limits
-from shared.domain.marks import Marks, sender_id
+from shared.domain.marks import Marks
 from shared.pipeline import log_fields
 from shared.pipeline.channels import Channels
 from shared.pipeline.clock import Clock
-from shared.pipeline.ports import Store, Tenants
+from shared.pipeline.intake import Tenants
+from shared.pipeline.ports import Channel, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,7 @@ class Senders:
 
     tenants: Tenants
     store: Store
-    channels: Channels
+    channels: Channels[Channel]
     limits: Limits
     clock: Clock
     backend: str | None = None

@@ -8,11 +8,13 @@ from datetime import datetime
 from shared import logs
 from shared.domain import marks
 from shared.domain.calls import is_call
-from shared.domain.errors import SendError, StoreUnavailable, UnknownState
+from shared.domain.errors import StoreUnavailable, UnknownState
 from shared.domain.guards import PROVIDER_DOWN, Elect, Go, Guard, Wait
+from shared.domain.identity import sender_id
 from shared.domain.limits import Limits
 from shared.domain.marks import Marks, holds
 from shared.domain.record import Delivery
+from shared.domain.send_errors import SendError
 from shared.domain.verdicts import Accepted, Blocked, CredentialRefused, ProviderDown, Released, SendVerdict
 from shared.pipeline import log_fields
 from shared.pipeline.clock import Clock
@@ -157,7 +159,7 @@ class SenderMarks:
 
 
 def _id(record: Delivery) -> str:
-    return marks.sender_id(record.provider, record.sender)
+    return sender_id(record.provider, record.sender)
 
 
 @contextmanager

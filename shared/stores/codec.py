@@ -8,12 +8,14 @@ The codec leaves out the version and the receipts: each store keeps those in its
 import json
 from collections.abc import Mapping
 from dataclasses import fields
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Any
 
 from shared.domain.errors import UnknownState
 from shared.domain.record import Attempt, Delivery, Kind, State
+
+Plain = dict[str, Any]
 
 _KEPT_APART = frozenset({"receipts", "version"})
 FIELDS = tuple(field.name for field in fields(Delivery) if field.name not in _KEPT_APART)
@@ -32,7 +34,9 @@ MOMENTS = frozenset(
         "expire_at",
     }
 )
+MICROSECOND = timedelta(microseconds=1)
 _ATTEMPT_FIELDS = tuple(field.name for field in fields(Attempt))
+_TO_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
 def encode(record: Delivery, over: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -50,9 +54,15 @@ def decode(plain: Mapping[str, Any], version: int | None = None) -> Delivery:
         raise UnknownState from error
 
 
+def encode_mark(mark: Any) -> Plain:
+    """The fields of a mark, without those that are None: times as text, waits in microseconds."""
+    values = {field.name: getattr(mark, field.name) for field in fields(mark)}
+    return {name: _plain(value) for name, value in values.items() if value is not None}
+
+
 def to_json(plain: Any) -> str:
     """Compact JSON. Raises TypeError or ValueError for what JSON or UTF-8 cannot hold."""
-    return storable(json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
+    return storable(_TO_JSON(plain))
 
 
 def storable(text: str) -> str:
@@ -86,14 +96,21 @@ def as_moment(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
+def plain_attempts(attempts: tuple[Attempt, ...]) -> list[dict[str, Any]]:
+    """The log of attempts as plain values."""
+    return [{name: _plain(getattr(attempt, name)) for name in _ATTEMPT_FIELDS} for attempt in attempts]
+
+
 def _plain(value: Any) -> Any:
     match value:
         case datetime():
             return moment(value)
+        case timedelta():
+            return value // MICROSECOND
         case Enum():
             return value.value
         case tuple():
-            return [{name: _plain(getattr(attempt, name)) for name in _ATTEMPT_FIELDS} for attempt in value]
+            return plain_attempts(value)
         case Mapping():
             return dict(value)
         case _:

@@ -6,15 +6,13 @@ when the mark is written.
 """
 
 from collections.abc import Mapping
-from dataclasses import fields
 from datetime import datetime, timedelta
 from typing import Any, get_type_hints
 
 from shared.domain.errors import UnknownState
-from shared.domain.marks import Block, Credential, Marks, Outage, ReceiptBlock, RefusedCredential
-from shared.stores.codec import as_moment, moment
-
-Plain = dict[str, Any]
+from shared.domain.events import ReceiptBlock
+from shared.domain.marks import Block, Credential, Marks, Outage, RefusedCredential
+from shared.stores.codec import MICROSECOND, Plain, as_moment, encode_mark
 
 KINDS: Mapping[str, type] = {
     "down": Outage,
@@ -26,37 +24,20 @@ KINDS: Mapping[str, type] = {
 """The class of each mark, by its name in `Marks`."""
 
 _TYPES = {name: get_type_hints(kind) for name, kind in KINDS.items()}
-_MICROSECOND = timedelta(microseconds=1)
-
-
-def encode(mark: Any) -> Plain:
-    """The fields of a mark, without those that are None: times as text, waits in microseconds."""
-    values = {field.name: getattr(mark, field.name) for field in fields(mark)}
-    return {name: _plain(value) for name, value in values.items() if value is not None}
 
 
 def changes(before: Marks, after: Marks) -> dict[str, Plain | None]:
     """The marks that differ, by name; None for a removed mark."""
     pairs = {name: (getattr(before, name), getattr(after, name)) for name in KINDS}
-    return {name: None if new is None else encode(new) for name, (old, new) in pairs.items() if old != new}
+    return {name: None if new is None else encode_mark(new) for name, (old, new) in pairs.items() if old != new}
 
 
 def decode(plain: Mapping[str, Any], version: int | None) -> Marks:
-    """The marks, from the `encode` form of each. Raises UnknownState."""
+    """The marks, from the `encode_mark` form of each. Raises UnknownState."""
     try:
         return Marks(**{name: _mark(name, plain[name]) for name in KINDS if name in plain}, version=version)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise UnknownState from error
-
-
-def _plain(value: Any) -> Any:
-    match value:
-        case datetime():
-            return moment(value)
-        case timedelta():
-            return value // _MICROSECOND
-        case _:
-            return value
 
 
 def _mark(name: str, plain: Mapping[str, Any]) -> Any:
@@ -69,7 +50,7 @@ def _typed(wanted: Any, value: Any) -> Any:
     if wanted in (datetime, datetime | None):
         value = as_moment(value)
     elif wanted is timedelta:
-        value = value * _MICROSECOND
+        value = value * MICROSECOND
     if not isinstance(value, wanted):
         raise TypeError
     return value

@@ -1,4 +1,4 @@
-"""What all stores do to the records that they return: add receipts, sort, and set the version just written."""
+"""What all stores do to records: add receipts, sort, and go through many in portions."""
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from shared.domain.deadline import Deadline
-from shared.domain.delivery.answers import Ensure, EnsureReplies, Run, Step
 from shared.domain.errors import StoreUnavailable
 from shared.domain.events import ReceiptReceived
 from shared.domain.identity import outbound_key, provider_id_hash
@@ -96,17 +95,6 @@ def each_storable(
 def new_version() -> int:
     """A random version, so that a record that was deleted and recreated never matches an earlier version of itself."""
     return secrets.randbits(62)
-
-
-def written(step: Step, version: int | None) -> Step:
-    """The step once its record is stored. Its record may be the `seen` of the next change."""
-    if step.write is None:
-        return step
-    record = replace(step.write, version=version)
-    follows = step.next
-    if isinstance(follows, Ensure | EnsureReplies | Run) and follows.record.key == record.key:
-        follows = replace(follows, record=record)
-    return replace(step, write=record, next=follows)
 
 
 def without_content(record: Delivery) -> Delivery:

@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
 from shared.domain.deadline import Deadline
-from shared.domain.marks import ReceiptBlock
+from shared.domain.events import ReceiptBlock
 from shared.domain.record import Delivery
 from shared.net.group_commit import GroupCommit, Portion
-from shared.pipeline.ports import Created, Exists, NotedReceipt
+from shared.pipeline.intake import Created, Exists, NotedReceipt
 from shared.stores.records import too_slow
 
 R = TypeVar("R")
@@ -23,7 +23,7 @@ _THREADS = 4
 
 
 class BlockingStore(Protocol):
-    """A part of shared.pipeline.ports.Store, which specifies each method."""
+    """What a store needs for it, beside the methods of shared.pipeline.ports.Store. IntakeStore specifies them."""
 
     def create_all(self, records: Sequence[Delivery], deadline: Deadline) -> Sequence[Created | Exists | Exception]: ...
     def note_receipts(self, receipts: Sequence[NotedReceipt], deadline: Deadline) -> Sequence[bool | Exception]: ...
@@ -53,6 +53,10 @@ class ThreadedIntake:
 
     async def ping(self) -> None:
         await self._in_thread(self._store.ping)
+
+    def close(self) -> None:
+        """End the threads once their calls are over. The store stays open."""
+        self._pool.shutdown(wait=False)
 
     async def _create(self, records: Sequence[Delivery]) -> Sequence[Created | Exists | Exception]:
         return await self._in_thread(lambda: self._store.create_all(records, Deadline.of_webhook(time.monotonic)))

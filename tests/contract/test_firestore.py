@@ -5,7 +5,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,28 +13,26 @@ from typing import Any
 
 import grpc
 import pytest
-from google.cloud.firestore_v1.types import BatchWriteResponse
 
 from local.faulty_proxy import FaultyProxy
-from shared.domain.dead_letters import Listing
-from shared.domain.deadline import Deadline
 from shared.domain.delivery.answers import Answer, EnsureReplies, Run, Step, TaskResult
 from shared.domain.delivery.create import create
 from shared.domain.delivery.lease import lease
 from shared.domain.delivery.operator import discard, replay
 from shared.domain.delivery.settle import settle
 from shared.domain.errors import StoreUnavailable, UnknownState
-from shared.domain.events import ReceiptReceived
+from shared.domain.events import ReceiptBlock, ReceiptReceived
 from shared.domain.guards import Go
 from shared.domain.identity import Echo, provider_id_hash
 from shared.domain.limits import Limits
-from shared.domain.marks import DOWN, Credential, Marks, Outage, ReceiptBlock, claimed, is_elected
+from shared.domain.listings import Listing
+from shared.domain.marks import DOWN, Credential, Marks, Outage, claimed, is_elected
 from shared.domain.record import Delivery, Kind, ReceiptKind, State, Task
 from shared.domain.verdicts import Accepted, Replied
-from shared.net.grpc_client import FIRST_TRY, PATIENCE, Patience
-from shared.pipeline.ports import Created, Exists, Store
-from shared.stores.firestore.batches import NotStored
-from shared.stores.firestore.connection import CONTENTION
+from shared.net.patience import FIRST_TRY, PATIENCE, Patience
+from shared.pipeline.intake import Created, Exists
+from shared.pipeline.ports import Store
+from shared.stores.firestore.errors import CONTENTION
 from shared.stores.firestore.records import fields_of
 from shared.stores.firestore.schema import COLLECTIONS, RECORDS
 from shared.stores.firestore.store import FirestoreStore
@@ -146,14 +144,10 @@ def calls_of(store: FirestoreStore, record: Delivery) -> dict[str, Callable[[], 
     """A call of each method of the port, on a record with a provider's id."""
     return {
         "create": lambda: store.create(record),
-        "create_all": lambda: raised(store.create_all([record, replace(record, key="f" * 40)], a_deadline())),
         "get": lambda: store.get(record.key),
         "change": lambda: store.change(record.key, adding),
         "note_receipt": lambda: store.note_receipt(echo_of(record), receipt()),
         "note_unechoed_receipt": lambda: store.note_unechoed_receipt(receipt()),
-        "note_receipts": lambda: raised(
-            store.note_receipts([(echo_of(record), receipt()), (None, receipt())], a_deadline())
-        ),
         "overdue": lambda: store.overdue(NOW, 10),
         "backlog": store.backlog,
         "listed": lambda: store.listed(Listing.REFUSED, None, None, 10),
@@ -166,18 +160,6 @@ def calls_of(store: FirestoreStore, record: Delivery) -> dict[str, Callable[[], 
         "ping": store.ping,
         "time": store.time,
     }
-
-
-def raised(results: Sequence[Any]) -> Sequence[Any]:
-    """The results, where none of them is an error."""
-    for result in results:
-        if isinstance(result, Exception):
-            raise result
-    return results
-
-
-def a_deadline(seconds: float = 30) -> Deadline:
-    return Deadline(time.monotonic, time.monotonic() + seconds, time.monotonic() + seconds)
 
 
 METHODS = [name for name in vars(Store) if not name.startswith("_") and name != "purge"]
@@ -365,7 +347,7 @@ def test_missing_credentials_make_the_store_unavailable(project, monkeypatch):
 @pytest.mark.parametrize("method", METHODS)
 def test_briefly_failing_call_is_retried(watched, middleman, a_record, code, method):
     record = a_record(provider_id="wamid.1")
-    if method not in ("create", "create_all"):
+    if method != "create":
         watched.create(record)
     middleman.calls.clear()
     middleman.errors += [code, code]
@@ -377,7 +359,7 @@ def test_briefly_failing_call_is_retried(watched, middleman, a_record, code, met
 def test_library_makes_no_retries_itself(watched, middleman, a_record, mocker, method):
     """Each pause between two tries is ours."""
     record = a_record(provider_id="wamid.1")
-    if method not in ("create", "create_all"):
+    if method != "create":
         watched.create(record)
     pauses = mocker.spy(Patience, "pause")
     middleman.errors += [CODES.UNAVAILABLE, CODES.UNAVAILABLE]
@@ -389,7 +371,6 @@ REFUSALS = [
     (code, method)
     for code in (CODES.INVALID_ARGUMENT, CODES.PERMISSION_DENIED, CODES.UNAUTHENTICATED, CODES.UNIMPLEMENTED)
     for method in METHODS
-    if code is not CODES.INVALID_ARGUMENT or method not in ("create_all", "note_receipts")  # made one by one: see below
 ]
 
 
@@ -438,99 +419,23 @@ def test_a_write_that_is_refused_for_a_database_that_is_not_ours_is_unavailable(
     unavailable(lambda: watched.create(a_record()))
 
 
-# ---- batches: each write by itself
+# ---- deadlines
 
 
-def codes_of(watched: Any, middleman: Any, *codes: CODES) -> None:
-    """Answer the writes of the next batch with these codes; what is not OK was not made."""
-
-    def answer(given: bytes) -> bytes:
-        middleman.answer = lambda answer: answer
-        response = BatchWriteResponse.deserialize(given)
-        statuses = [{"code": code.value[0]} for code in codes]
-        return BatchWriteResponse.serialize(BatchWriteResponse(write_results=response.write_results, status=statuses))
-
-    middleman.answer = answer
-
-
-@pytest.mark.parametrize("code", [CODES.UNAVAILABLE, CODES.ABORTED, CODES.RESOURCE_EXHAUSTED, CODES.INTERNAL])
-def test_writes_of_a_batch_that_met_an_outage_are_made_again_alone(watched, middleman, a_record, code):
-    """What was made and reported as failed is found; the others are not written again."""
-    records = [a_record() for _ in range(5)]
-    codes_of(watched, middleman, CODES.OK, code, CODES.OK, CODES.OK, code)
-    made = watched.create_all(records, a_deadline())
-    assert made == [Created(), Exists(records[1]), Created(), Created(), Exists(records[4])]
-    assert [(call.method, call.writes or call.reads) for call in middleman.calls] == [
-        ("BatchWrite", 5),
-        ("BatchWrite", 2),
-        ("BatchGetDocuments", 2),
-    ]
-
-
-def test_permanently_refused_write_stops_no_other(watched, middleman, a_record):
-    codes_of(watched, middleman, CODES.OK, CODES.PERMISSION_DENIED, CODES.OK)
-    made = watched.create_all([a_record() for _ in range(3)], a_deadline())
-    assert [type(one) for one in made] == [Created, NotStored, Created]
-
-
-def test_writes_of_a_batch_that_never_succeed_are_unavailable(watched, middleman, a_record):
-    middleman.always = CODES.UNAVAILABLE
-    made = watched.create_all([a_record() for _ in range(3)], a_deadline())
-    assert {type(one) for one in made} == {StoreUnavailable}
-
-
-def test_one_write_that_firestore_cannot_take_stops_none_of_its_batch(store, a_record):
-    """The emulator refuses the whole batch, and may have made some of it."""
-    records = [a_record() for _ in range(20)]
-    poisonous = a_record(payload={"text": "x" * 1_100_000})
-    made = store.create_all([*records[:10], poisonous, *records[10:]], a_deadline())
-    assert isinstance(made[10], NotStored)
-    assert all(isinstance(one, Created | Exists) for one in [*made[:10], *made[11:]])
-    assert [store.get(record.key) for record in records] == records
-
-
-def test_large_records_are_parted_so_that_no_request_is_too_large(watched, middleman, a_record):
-    records = [a_record(payload={"text": "x" * 250_000}) for _ in range(30)]
-    assert raised(watched.create_all(records, a_deadline())) == [Created()] * 30
-    assert max(len(call.request) for call in middleman.calls) < 4 * 1024 * 1024
-    assert sum(call.writes for call in middleman.calls) == 30
-
-
-def test_a_large_post_costs_a_call_for_100_events(watched, middleman, a_record):
-    records = [a_record() for _ in range(450)]
-    watched.create_all(records, a_deadline())
-    assert sorted(call.writes for call in middleman.calls) == [50, 100, 100, 100, 100]
-    middleman.calls.clear()
-    watched.create_all(records, a_deadline())
-    assert sorted(call.reads for call in middleman.calls if call.reads) == [50, 100, 100, 100, 100]
-    assert len(middleman.calls) == 10
-    middleman.calls.clear()
-    notes = [(echo_of(record), receipt(kind)) for record in records for kind in (ReceiptKind.SENT, ReceiptKind.READ)]
-    assert raised(watched.note_receipts(notes, a_deadline())) == [True] * 900
-    assert sorted(call.writes for call in middleman.calls) == [50, 100, 100, 100, 100]
-
-
-def test_batch_gets_the_full_patience_and_few_writes_a_short_first_attempt(watched, middleman, a_record):
+def test_few_documents_get_a_short_first_attempt_and_a_query_the_full_patience(watched, middleman, a_record):
     watched.ping()
     middleman.calls.clear()
     watched.create(a_record())
     assert 0 < middleman.calls[-1].seconds <= FIRST_TRY + 0.1
-    watched.create_all([a_record(), a_record()], a_deadline())
-    assert 0 < middleman.calls[-1].seconds <= FIRST_TRY + 0.1
-    watched.create_all([a_record() for _ in range(11)], a_deadline())
-    assert FIRST_TRY + 0.5 < middleman.calls[-1].seconds <= PATIENCE + 0.1
     watched.backlog()
     assert FIRST_TRY + 0.5 < middleman.calls[-1].seconds <= PATIENCE + 0.1
-
-
-# ---- deadlines
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_no_call_goes_out_without_our_deadline(watched, middleman, a_record, method):
     """The library's own are 60 to 300 s."""
     record = a_record(provider_id="wamid.1")
-    if method not in ("create", "create_all"):
+    if method != "create":
         watched.create(record)
     middleman.calls.clear()
     calls_of(watched, record)[method]()

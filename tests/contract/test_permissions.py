@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from shared.pipeline.webhook_store import WebhookStore
 
-from shared.domain.dead_letters import Listing
 from shared.domain.deadline import Deadline
 from shared.domain.delivery.answers import Answer, Step
 from shared.domain.delivery.create import create
-from shared.domain.events import ReceiptReceived
+from shared.domain.events import ReceiptBlock, ReceiptReceived
 from shared.domain.identity import Echo
 from shared.domain.limits import Limits
-from shared.domain.marks import Credential, Marks, ReceiptBlock
+from shared.domain.listings import Listing
+from shared.domain.marks import Credential, Marks
 from shared.domain.record import Delivery, Kind, ReceiptKind
 from shared.pipeline.ports import Store
-from shared.pipeline.webhook_store import WebhookStore
 from shared.stores.firestore.store import FirestoreStore
 from tests.support.firestore_backend import DATABASE, fresh_project, shared_emulator
 from tests.support.permissions import CALLS, METHODS, STORE, calls_of

@@ -24,20 +24,20 @@ from cryptography.x509.oid import NameOID
 from redis.exceptions import RedisError, ResponseError
 
 from local.faulty_proxy import FaultyProxy
-from shared.domain.dead_letters import Listing
 from shared.domain.deadline import Deadline
 from shared.domain.delivery.answers import Answer, Ensure, Run, Step, TaskResult
 from shared.domain.delivery.lease import lease
 from shared.domain.delivery.settle import settle
 from shared.domain.errors import StoreUnavailable, UnknownState
-from shared.domain.events import ReceiptReceived
+from shared.domain.events import ReceiptBlock, ReceiptReceived
 from shared.domain.guards import Go
 from shared.domain.identity import Echo, provider_id_hash
 from shared.domain.limits import Limits
-from shared.domain.marks import Credential, Marks, Outage, ReceiptBlock
+from shared.domain.listings import Listing
+from shared.domain.marks import Credential, Marks, Outage
 from shared.domain.record import Delivery, Kind, ReceiptKind, State, Task
 from shared.domain.verdicts import Accepted, Replied
-from shared.pipeline.ports import Created
+from shared.pipeline.intake import Created
 from shared.stores.redis.connection import FIRST_TRY, PATIENCE
 from shared.stores.redis.records import LEAST_LIFE
 from shared.stores.redis.store import RedisStore

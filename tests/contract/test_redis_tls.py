@@ -15,7 +15,7 @@ from cryptography.x509.oid import NameOID
 
 from shared.domain.errors import StoreUnavailable
 from shared.domain.limits import Limits
-from shared.pipeline.ports import Created
+from shared.pipeline.intake import Created
 from shared.stores.redis.store import RedisStore
 from tests.support.real_servers import free_port
 from tests.support.redis_backend import RedisServer

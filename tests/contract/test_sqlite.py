@@ -15,17 +15,17 @@ from typing import Any
 
 import pytest
 
-from shared.domain.dead_letters import Listing
 from shared.domain.delivery.answers import Answer, Step, TaskResult
 from shared.domain.errors import StoreUnavailable, UnknownState
-from shared.domain.events import ReceiptReceived
+from shared.domain.events import ReceiptBlock, ReceiptReceived
 from shared.domain.identity import Echo
 from shared.domain.limits import Limits
-from shared.domain.marks import Credential, Marks, Outage, ReceiptBlock
+from shared.domain.listings import Listing
+from shared.domain.marks import Credential, Marks, Outage
 from shared.domain.record import Attempt, Delivery, Kind, ReceiptKind, State
-from shared.pipeline.ports import Created
+from shared.pipeline.intake import Created
 from shared.stores import marks_codec
-from shared.stores.codec import decode, encode, from_json
+from shared.stores.codec import decode, encode, encode_mark, from_json
 from shared.stores.sqlite import listings
 from shared.stores.sqlite.fair_lock import FairLock
 from shared.stores.sqlite.schema import VERSION, UnknownVersion
@@ -720,7 +720,7 @@ def test_unreadable_mark_is_an_unknown_state(name, mark):
 
 def test_mark_is_plain_and_without_what_is_none():
     mark = Outage(NOW.astimezone(timezone(timedelta(hours=5, minutes=30))), timedelta(seconds=1.5), by="e")
-    assert marks_codec.encode(mark) == {"until": "2026-03-01T12:00:00.000000+00:00", "wait": 1_500_000, "by": "e"}
+    assert encode_mark(mark) == {"until": "2026-03-01T12:00:00.000000+00:00", "wait": 1_500_000, "by": "e"}
 
 
 def test_changes_of_marks_are_those_that_differ():

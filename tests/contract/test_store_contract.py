@@ -12,7 +12,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shared.domain.dead_letters import Listing
 from shared.domain.deadline import Deadline
 from shared.domain.delivery.answers import Answer, Ensure, EnsureReplies, Run, Step, TaskResult
 from shared.domain.delivery.create import create
@@ -21,24 +20,16 @@ from shared.domain.delivery.operator import replay
 from shared.domain.delivery.settle import settle
 from shared.domain.delivery.sweep import sweep
 from shared.domain.errors import StoreUnavailable, UnknownState
-from shared.domain.events import ReceiptReceived
+from shared.domain.events import ReceiptBlock, ReceiptReceived
 from shared.domain.guards import Go
 from shared.domain.identity import Echo, outbound_key, provider_id_hash
 from shared.domain.limits import Limits
-from shared.domain.marks import (
-    DOWN,
-    Block,
-    Credential,
-    Marks,
-    Outage,
-    ReceiptBlock,
-    RefusedCredential,
-    claimed,
-    is_elected,
-)
+from shared.domain.listings import Listing
+from shared.domain.marks import DOWN, Block, Credential, Marks, Outage, RefusedCredential, claimed, is_elected
 from shared.domain.record import FINAL_STATES, Attempt, Delivery, Kind, ReceiptKind, Receipts, State, Task
 from shared.domain.verdicts import Accepted, Limited, LimitScope, Refused, Released, Replied
-from shared.pipeline.ports import Created, DecideMarks, Exists
+from shared.pipeline.intake import Created, Exists
+from shared.pipeline.ports import DecideMarks
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LIMITS = Limits()

@@ -24,13 +24,14 @@ from shared.channels.meta import webhook
 from shared.channels.meta.channel import MetaChannel
 from shared.channels.meta.requests import request_body
 from shared.domain.deadline import Deadline
-from shared.domain.errors import Forbidden, ItemUnparsable, SendError, TaskInvalid, UnknownState
+from shared.domain.errors import Forbidden, ItemUnparsable, TaskInvalid, UnknownState
 from shared.domain.events import Parsed, ReceiptReceived
 from shared.domain.identity import Echo, parse_echo
 from shared.domain.limits import Limits, PostTimes
 from shared.domain.messages import Contact, Drop, Message, to_json
 from shared.domain.outbound.messages import InvalidReply, OutboundMessage, PlanItem
 from shared.domain.record import Delivery, Kind, Task
+from shared.domain.send_errors import SendError
 from shared.domain.tasks import VERSION, parse_task, task_body
 from shared.handlers.url import Backend
 from shared.net import bounded_json
@@ -39,7 +40,8 @@ from shared.net.retry_after import LONGEST
 from shared.pipeline.accept import Accept
 from shared.pipeline.channels import Channels
 from shared.pipeline.clock import SystemClock
-from shared.pipeline.ports import Created, Exists, HandlerCall, HandlerFault, Incoming, NotedReceipt
+from shared.pipeline.intake import Created, Exists, Incoming, NotedReceipt
+from shared.pipeline.ports import HandlerCall, HandlerFault
 from shared.stores.codec import decode, encode, from_json
 from shared.stores.codec import to_json as stored_text
 from shared.stores.firestore import records as documents

@@ -26,12 +26,13 @@ from services.internal.main import create_app
 from services.webhook.__main__ import make_app
 from shared.bootstrap import webhook as bootstrap
 from shared.channels.meta import webhook as meta_webhook
-from shared.channels.meta.changes import OTHER_FIELDS
+from shared.channels.meta.other_fields import OTHER_FIELDS
 from shared.domain.events import ReceiptReceived
 from shared.domain.identity import is_correlation_id, outbound_key
 from shared.domain.marks import unblocked
-from shared.domain.messages import KINDS, Message, to_json
-from shared.domain.outbound.checks import TYPES as MESSAGE_TYPES
+from shared.domain.message_kinds import KINDS
+from shared.domain.messages import Message, to_json
+from shared.domain.outbound.types import TYPES as MESSAGE_TYPES
 from shared.domain.record import Delivery, Kind, ReceiptKind, State, Task
 from shared.domain.tasks import task_body
 from shared.handlers import OutboundMessage, handles

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from shared.domain.delivery.answers import Answer, Step, TaskResult
-from shared.domain.identity import Echo
-from shared.domain.marks import Marks, sender_id
+from shared.domain.identity import Echo, sender_id
+from shared.domain.marks import Marks
 from shared.domain.record import Delivery, Kind, State, Task
 from shared.domain.tasks import task_body
 from shared.logs import EVENTS

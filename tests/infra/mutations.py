@@ -727,7 +727,21 @@ MUTATIONS = (
         SERVICE,
         '["internal"]',
         put(80, "template", "max_instance_request_concurrency"),
-        "wait unseen",
+        "internal is sent 80 requests at once for THREADS",
+    ),
+    Mutation(
+        "fewer requests than the webhook service works on",
+        SERVICE,
+        '["webhook"]',
+        put(16, "template", "max_instance_request_concurrency"),
+        "webhook is sent 16 requests at once for WEBHOOK_CONCURRENCY",
+    ),
+    Mutation(
+        "another concurrency than the webhook service is sent",
+        SERVICE,
+        '["webhook"]',
+        plain("WEBHOOK_CONCURRENCY", "16"),
+        "requests at once for WEBHOOK_CONCURRENCY=16",
     ),
     Mutation(
         "fewer instances than tasks",

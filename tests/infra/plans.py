@@ -57,7 +57,8 @@ class Service(Resource):
         }
 
     @property
-    def threads(self) -> int:
+    def concurrency(self) -> int:
+        """How many requests Cloud Run sends an instance at once."""
         return int(self.block("template")["max_instance_request_concurrency"])
 
     @property

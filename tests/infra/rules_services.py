@@ -15,6 +15,9 @@ SHARE_OF_INSTANCES = 0.8
 MEMORY = "512Mi"
 """Of a service that `memory` does not name."""
 
+AT_ONCE = {"webhook": "WEBHOOK_CONCURRENCY", "internal": "THREADS"}
+"""The setting of how many requests a service works on at once."""
+
 LONGEST_START = 240
 """Seconds: Cloud Run's maximum for a startup probe, https://cloud.google.com/run/docs/configuring/healthchecks."""
 
@@ -115,16 +118,17 @@ def each_service_is_somebody_of_its_own(plan: Plan, code: Code) -> Iterator[str]
             yield f"The {service.key} service runs as {account}, which the plan does not create."
 
 
-def threads_serve_what_cloud_run_sends(plan: Plan, code: Code) -> Iterator[str]:
+def services_work_on_what_cloud_run_sends(plan: Plan, code: Code) -> Iterator[str]:
     for service in plan.services:
-        threads = service.env.get("THREADS")
-        if str(service.threads) != threads:
-            yield f"{service.key} is sent {service.threads} requests at once for THREADS={threads}: some wait unseen."
-    at_once = sum(it.block("rate_limits")["max_concurrent_dispatches"] for it in plan.queues.values())
+        name = AT_ONCE[service.key]
+        at_once, sent = service.env.get(name), service.concurrency
+        if str(sent) != at_once:
+            yield f"{service.key} is sent {sent} requests at once for {name}={at_once}: Cloud Run counts them wrongly."
+    tasks = sum(it.block("rate_limits")["max_concurrent_dispatches"] for it in plan.queues.values())
     internal = plan.service("internal")
-    room = SHARE_OF_INSTANCES * internal.max_instances * internal.threads
-    if at_once > room:
-        yield f"The queues run {at_once} tasks at once, internal has room for {room:g}: 429 slows the whole queue down."
+    room = SHARE_OF_INSTANCES * internal.max_instances * internal.concurrency
+    if tasks > room:
+        yield f"The queues run {tasks} tasks at once, internal has room for {room:g}: 429 slows the whole queue down."
 
 
 def times_outlast_one_another(plan: Plan, code: Code) -> Iterator[str]:
@@ -173,7 +177,7 @@ def a_cpu_is_paid_for_while_it_works(plan: Plan, code: Code) -> Iterator[str]:
             yield f"{service.key} pays for its CPU all day: cpu_idle must be true beside limits."
         if resources["startup_cpu_boost"] is not True:
             yield f"{service.key} starts without the boost."
-        if float(resources["limits"]["cpu"]) < 1 and service.threads > 1:
+        if float(resources["limits"]["cpu"]) < 1 and service.concurrency > 1:
             yield f"{service.key} has less than a CPU and more than a request at once."
         memory = (plan.given("memory") or {}).get(service.key, MEMORY)
         if resources["limits"]["memory"] != memory:
@@ -212,7 +216,7 @@ RULES = (
     secrets_are_given_by_reference,
     only_the_webhook_is_public,
     each_service_is_somebody_of_its_own,
-    threads_serve_what_cloud_run_sends,
+    services_work_on_what_cloud_run_sends,
     times_outlast_one_another,
     probes_ask_what_the_services_answer,
     the_port_is_the_one_cloud_run_tells,

@@ -12,7 +12,7 @@ from tests.infra.offline.toolchain import Toolchain
 from tests.infra.offline.workspace import TERRAFORM, TerraformFailed, Workspace
 from tests.infra.plans import Plan
 from tests.infra.rules_edges import DEPLOY, Edge, edges_of
-from tests.infra.rules_services import threads_serve_what_cloud_run_sends
+from tests.infra.rules_services import services_work_on_what_cloud_run_sends
 from tests.infra.variants import BARE, BOOTSTRAP, EVERYTHING, KMS_KEY, PROD, STAGING, given
 
 ROOTS = (BOOTSTRAP, STAGING, PROD)
@@ -203,6 +203,16 @@ REFUSED = [
         "in_doubt_seconds must be from 120 to 86400.",
     ),
     ("more threads than there are", {**BARE, "settings": {"threads": 1001}}, "threads must be from 1 to 1000."),
+    (
+        "more requests than Cloud Run sends",
+        {**BARE, "settings": {"webhook_concurrency": 1001}},
+        "webhook_concurrency must be from 1 to 1000.",
+    ),
+    (
+        "a part of a request",
+        {**BARE, "settings": {"webhook_concurrency": "1.5"}},
+        "webhook_concurrency and webhook_max_bytes must be whole numbers.",
+    ),
     ("more tasks than instances", {**BARE, "max_instances": {"internal": 5}}, "raise max_instances of internal"),
     (
         "more tenants than the instances that were asked for",
@@ -306,7 +316,7 @@ def test_there_are_as_many_instances_as_the_queues_need(
     plan = Plan(workspace.plan(STAGING, *given({**BARE, "tenants": names, "settings": {"threads": threads}})))
     assert plan.service("internal").max_instances == instances
     assert plan.service("webhook").max_instances == 10
-    assert list(threads_serve_what_cloud_run_sends(plan, Code())) == []
+    assert list(services_work_on_what_cloud_run_sends(plan, Code())) == []
 
 
 def test_requested_version_of_redis_url_wins_over_terraforms_own(workspace: Workspace) -> None:
@@ -316,14 +326,15 @@ def test_requested_version_of_redis_url_wins_over_terraforms_own(workspace: Work
 
 
 API = """    api = {
-      public   = true
-      timeout  = 60
-      env      = {}
-      secrets  = ["INTERNAL_TASK_TOKEN"]
-      enqueues = ["outbound"]
-      looks_at = ["inbound", "outbound"]
-      lists    = false
-      invokers = []
+      public      = true
+      timeout     = 60
+      concurrency = 80
+      env         = {}
+      secrets     = ["INTERNAL_TASK_TOKEN"]
+      enqueues    = ["outbound"]
+      looks_at    = ["inbound", "outbound"]
+      lists       = false
+      invokers    = []
     }
     webhook = {"""
 

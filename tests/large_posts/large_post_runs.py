@@ -25,7 +25,7 @@ import httpx
 
 from local.stores import PROGRAMS
 from shared import config
-from shared.bootstrap.adapters import build_store
+from shared.bootstrap.backends import build_store
 from tests.support import parts
 from tests.support.machine import missing
 
@@ -96,7 +96,7 @@ def running(store: str, latency: Latency, directory: Path) -> Iterator[Webhook]:
         stack.callback(emulator.close)
         tasks_port = int(emulator.address.rpartition(":")[2])
         port = parts.free_port()
-        environ = parts.environment(directory, PORT=str(port), STORE=store, THREADS="16")
+        environ = parts.environment(directory, PORT=str(port), STORE=store)
         near = environ | {"CLOUD_TASKS_EMULATOR_HOST": emulator.address}
         far = environ | {"CLOUD_TASKS_EMULATOR_HOST": stack.enter_context(_proxy(tasks_port, latency.task))}
         if store in PROGRAMS:

@@ -16,7 +16,7 @@ from shared.bootstrap.internal import build_internal
 from shared.bootstrap.webhook import build_webhook
 from shared.domain.identity import message_event_id
 from shared.domain.record import Kind, Task
-from shared.pipeline.ports import Incoming
+from shared.pipeline.intake import Incoming
 from tests.support import event_loop
 from tests.support.tasks_harness import LOCATION, Emulator
 

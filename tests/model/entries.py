@@ -16,7 +16,7 @@ from shared.pipeline.accept import Accept
 from shared.pipeline.backend_marks import BackendMarks
 from shared.pipeline.channels import Channels
 from shared.pipeline.dispatch import TaskDispatch
-from shared.pipeline.ports import Incoming
+from shared.pipeline.intake import Incoming
 from shared.pipeline.process_inbound import ProcessInbound
 from shared.pipeline.process_outbound import ProcessOutbound
 from shared.pipeline.sender_health import Senders

@@ -8,8 +8,9 @@ from typing import Any
 
 from shared.domain.delivery.answers import Run, Step
 from shared.domain.guards import predecessor_finished
+from shared.domain.identity import sender_id
 from shared.domain.limits import DoubtPolicy
-from shared.domain.marks import Marks, sender_id
+from shared.domain.marks import Marks
 from shared.domain.record import Delivery, Kind, State, Task
 from tests.model.entries import WEBHOOK, Reached
 from tests.model.ports import AWAY, NOT_SENT, WRITTEN, Call, fingerprint

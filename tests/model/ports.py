@@ -9,43 +9,29 @@ from typing import Any, ClassVar, NamedTuple
 
 from shared.domain.deadline import Deadline
 from shared.domain.delivery.answers import Ensure, EnsureReplies, Run, Step
-from shared.domain.errors import (
+from shared.domain.errors import PomboError, QueueUnavailable, StoreUnavailable
+from shared.domain.events import Event, Parsed, ReceiptBlock, ReceiptReceived
+from shared.domain.identity import Echo
+from shared.domain.limits import Limits
+from shared.domain.marks import Marks
+from shared.domain.messages import Contact, Drop, Message
+from shared.domain.outbound.messages import OutboundMessage
+from shared.domain.record import Delivery, Task
+from shared.domain.send_errors import (
     AccessDenied,
     AnswerLost,
     CredentialInvalid,
     LimitReached,
-    PomboError,
     ProviderUnavailable,
-    QueueUnavailable,
     SenderBlocked,
     SendError,
     SendRefused,
-    StoreUnavailable,
     TryLater,
 )
-from shared.domain.events import Event, Parsed, ReceiptReceived
-from shared.domain.identity import Echo
-from shared.domain.limits import Limits
-from shared.domain.marks import Marks, ReceiptBlock
-from shared.domain.messages import Contact, Drop, Message
-from shared.domain.outbound.messages import OutboundMessage
-from shared.domain.record import Delivery, Task
 from shared.domain.tasks import DueTask
 from shared.domain.verdicts import LimitScope
-from shared.pipeline.ports import (
-    BackendUnavailable,
-    Backlog,
-    Created,
-    Decide,
-    DecideMarks,
-    Exists,
-    HandlerCall,
-    HandlerFault,
-    Incoming,
-    NotedReceipt,
-    Sender,
-    Tenant,
-)
+from shared.pipeline.intake import Created, Exists, Incoming, NotedReceipt, Sender, Tenant
+from shared.pipeline.ports import BackendUnavailable, Backlog, Decide, DecideMarks, HandlerCall, HandlerFault
 from tests.model.world import CORRELATION, NOW, SENDER, TENANT, Row, Shelf, Worker, at_times_of, normal_marks
 
 READS = frozenset({"store.get", "store.marks", "store.overdue", "channel.fingerprint"})

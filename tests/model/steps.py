@@ -6,8 +6,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from shared.domain.delivery.answers import Run, Step
+from shared.domain.events import ReceiptBlock
 from shared.domain.identity import Echo
-from shared.domain.marks import Marks, ReceiptBlock
+from shared.domain.marks import Marks
 from shared.domain.record import OPEN_STATES, Delivery, ReceiptKind, State, Task
 from tests.model import invariants
 from tests.model.entries import REPLAY_MAY_DOUBLE, Reached

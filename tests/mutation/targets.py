@@ -58,8 +58,11 @@ TARGETS = (
         ("tests/unit", *SERVICES_IN_PROCESS),
         (
             ("shared/bootstrap/adapters.py", STACK),
+            ("shared/bootstrap/backends.py", STACK),
             ("shared/bootstrap/channels.py", STACK),
+            ("shared/bootstrap/intake_store.py", STACK),
             ("shared/bootstrap/internal.py", STACK),
+            ("shared/bootstrap/receiving.py", STACK),
             ("shared/bootstrap/webhook.py", STACK),
             ("shared/operations/dead_letters.py", ("tests/services/test_dead_letters_decided.py",)),
         ),

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 from shared import logs
-from shared.domain.dead_letters import Listing
 from shared.domain.deadline import HEALTHY_SECONDS, Deadline
 from shared.domain.delivery.answers import Answer, Step, TaskResult
 from shared.domain.errors import QueueUnavailable, RegistryUnavailable, SignatureInvalid, StoreUnavailable
 from shared.domain.identity import Echo, change_event_id
+from shared.domain.listings import Listing
 from shared.domain.record import Delivery, State, Task
 from shared.domain.retention import UNKNOWN_SENDER_PAYLOAD_BYTES
 from shared.pipeline.accept import Mark, New, Seen, SeenUnqueued
-from shared.pipeline.ports import Tenant
+from shared.pipeline.intake import Tenant
 from tests.support import event_loop, parts
 from tests.support.parts import NOW, SENDER, STRANGER, WebhookParts, changes, key_of, post, receipt, text
 

@@ -19,7 +19,8 @@ from cli.doctor.command import as_text, examine
 from cli.doctor.settings import Check, check_all, faults
 from cli.running import Described, describe
 from shared import config
-from shared.bootstrap.adapters import build_queue, crash_points
+from shared.bootstrap.adapters import crash_points
+from shared.bootstrap.backends import build_queue
 from shared.bootstrap.channels import CHANNELS
 from shared.channels.meta.channel import MetaChannel
 from shared.config import SETTINGS

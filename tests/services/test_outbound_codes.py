@@ -11,7 +11,8 @@ from local.whatsapp.errors import status_of
 from services.task_responses import STATUS
 from shared.channels.meta.codes import Meaning, table
 from shared.domain.delivery.answers import Answer
-from shared.domain.errors import (
+from shared.domain.record import Delivery, State, Task
+from shared.domain.send_errors import (
     AccessDenied,
     AnswerLost,
     CredentialInvalid,
@@ -21,7 +22,6 @@ from shared.domain.errors import (
     SendRefused,
     TryLater,
 )
-from shared.domain.record import Delivery, State, Task
 from tests.support import parts
 from tests.support.parts import NOW, InternalParts, Provider, a_reply, error
 

@@ -21,7 +21,7 @@ from services.internal.main import create_app
 from services.webhook.__main__ import make_app
 from shared import config
 from shared.bootstrap import webhook as bootstrap
-from shared.bootstrap.adapters import build_store
+from shared.bootstrap.backends import build_store
 from shared.domain.identity import Echo
 from shared.domain.record import Delivery, Kind, State, Task
 from shared.domain.tasks import task_body

@@ -29,9 +29,8 @@ from shared.bootstrap.adapters import Shutdown
 from shared.bootstrap.internal import Internal
 from shared.bootstrap.webhook import Webhook
 from shared.channels.meta.channel import MetaChannel
-from shared.domain.identity import message_event_id, outbound_key
+from shared.domain.identity import message_event_id, outbound_key, sender_id
 from shared.domain.limits import Backoff, Limits, Waits
-from shared.domain.marks import sender_id
 from shared.domain.messages import Message
 from shared.domain.outbound.messages import OutboundMessage
 from shared.domain.record import Delivery, Kind, State
@@ -49,7 +48,8 @@ from shared.pipeline.process_inbound import ProcessInbound
 from shared.pipeline.process_outbound import ProcessOutbound
 from shared.pipeline.sender_health import Senders
 from shared.pipeline.sweep import Sweep
-from shared.queues.cloud_tasks import CloudTasksQueue, QueueSettings
+from shared.queues.cloud_tasks import CloudTasksQueue
+from shared.queues.task_content import QueueSettings
 from shared.stores.sqlite.store import SqliteStore
 from shared.tenants.environment import EnvironmentTenants
 from tests.support import parts

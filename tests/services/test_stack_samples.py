@@ -15,13 +15,15 @@ from typing import Any, get_args
 import pytest
 
 from local.whatsapp.webhook_payloads import to_wire
-from shared.channels.meta.changes import OTHER_FIELDS, changes_in
+from shared.channels.meta.changes import changes_in
 from shared.channels.meta.kinds import ANSWERS, READERS
 from shared.channels.meta.messages import read
+from shared.channels.meta.other_fields import OTHER_FIELDS
 from shared.channels.meta.webhook import RECEIPTS, parse
-from shared.domain.events import Change, ContactChanged, MessageReceived, ReceiptReceived, StateChange
+from shared.domain.events import Change, MessageReceived, ReceiptReceived
 from shared.domain.marks import Block
-from shared.domain.messages import KINDS
+from shared.domain.message_kinds import KINDS
+from shared.domain.state_changes import ContactChanged, StateChange
 from shared.pipeline.clock import SystemClock
 from tests.support.stack import ROOT, SECRET, Stack, clean_environment
 

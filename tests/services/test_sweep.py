@@ -13,8 +13,9 @@ from flask.testing import FlaskClient
 
 from services.internal.main import create_app
 from shared.domain.errors import QueueUnavailable, StoreUnavailable
-from shared.domain.identity import Echo, stable_hash
-from shared.domain.marks import Block, Outage, ReceiptBlock, RefusedCredential, sender_id
+from shared.domain.events import ReceiptBlock
+from shared.domain.identity import Echo, sender_id, stable_hash
+from shared.domain.marks import Block, Outage, RefusedCredential
 from shared.domain.record import Delivery, ReceiptKind, State, Task
 from shared.pipeline.sweep import MISSED_AT_MOST, PAGE
 from tests.support import parts

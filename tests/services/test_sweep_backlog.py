@@ -18,11 +18,11 @@ from typing import Any, ClassVar
 import pytest
 
 from shared.domain.delivery.answers import Answer, Step, TaskResult
-from shared.domain.errors import AnswerLost, LimitReached
 from shared.domain.identity import Echo
 from shared.domain.limits import Limits
 from shared.domain.marks import Block
 from shared.domain.record import Delivery, Kind, ReceiptKind, State, Task
+from shared.domain.send_errors import AnswerLost, LimitReached
 from shared.domain.verdicts import LimitScope
 from shared.pipeline import process_inbound, sweep
 from shared.pipeline.channels import Channels

@@ -17,7 +17,7 @@ import pytest
 from services.webhook.__main__ import make_app
 from shared import config
 from shared.bootstrap import webhook as bootstrap
-from shared.bootstrap.adapters import build_store
+from shared.bootstrap.backends import build_store
 from shared.domain.errors import QueueUnavailable, RegistryUnavailable, StoreUnavailable
 from shared.domain.record import State, Task
 from shared.stores.sqlite.store import SqliteStore

@@ -18,7 +18,7 @@ from services.webhook.__main__ import make_app
 from shared import config
 from shared.bootstrap import webhook as bootstrap
 from shared.bootstrap.webhook import Webhook, build_webhook
-from shared.pipeline.ports import Incoming
+from shared.pipeline.intake import Incoming
 from tests.services.test_bounded_worker import ALIVE, MEGABYTE, PATIENCE, WEBHOOK, Served
 from tests.support import event_loop, parts
 from tests.support.asgi_client import AsgiClient
@@ -28,6 +28,7 @@ from tests.support.parts import signed
 PATH = "/webhooks/whatsapp"
 LARGE = 3 * MEGABYTE
 GRACE = 8.0
+CONCURRENCY: int = config.load({}, config.WEBHOOK)["WEBHOOK_CONCURRENCY"]
 
 
 def head_of(length: int, signature: str = "", *headers: str) -> bytes:
@@ -64,7 +65,7 @@ def test_slow_bodies_of_many_large_posts_do_not_delay_a_small_one(served: Served
 
 def test_slow_bodies_of_many_small_posts_do_not_delay_another(served: Served) -> None:
     with ExitStack() as slow:
-        for _ in range(2 * admission.CONCURRENCY):
+        for _ in range(2 * CONCURRENCY):
             connection = slow.enter_context(served.connect())
             connection.sendall(head_of(1000) + b"{")
         began = time.monotonic()

@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from shared.stores.threaded_intake import ThreadedIntake
+from tests.support.blocking import WithIntake
+
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
@@ -24,15 +27,20 @@ class Backend:
     """One store backend with empty data. `client` makes another client of it, as another process would have."""
 
     make: Callable[[Clock], Any]
+    """Makes a store."""
     unreachable: Callable[[], AbstractContextManager[None]]
     """While it lasts, at least writes must fail."""
     expire: Callable[[Any, datetime], None]
     """`expire(client, then)` deletes what has expired by then, in the backend's own way; a day late is soon enough."""
     clock: Clock = field(default_factory=Clock)
+    intake: Callable[[Any, Clock], Any] = lambda store, _: ThreadedIntake(store)
+    """Makes an intake on the same data, given a store that may serve it."""
     counts_unechoed: bool = True
     """Whether the backlog counts a message whose only report is a failed receipt without an echo."""
     clients: list[Any] = field(default_factory=list)
 
     def client(self) -> Any:
-        self.clients.append(self.make(self.clock))
+        """A store with the plural methods of an intake."""
+        store = self.make(self.clock)
+        self.clients.append(WithIntake(store, self.intake(store, self.clock)))
         return self.clients[-1]

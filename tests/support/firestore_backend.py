@@ -21,6 +21,7 @@ from google.cloud.firestore_v1.services.firestore.transports import FirestoreGrp
 from local.faulty_proxy import FaultyProxy
 from local.stores.firestore_emulator import FIRESTORE_EMULATOR
 from shared.domain.limits import Limits
+from shared.stores.firestore.intake import FirestoreIntake
 from shared.stores.firestore.schema import COLLECTIONS
 from shared.stores.firestore.store import FirestoreStore
 from tests.support.backends import Backend
@@ -113,6 +114,7 @@ def backend(tmp_path: Path) -> Backend:
         lambda clock: FirestoreStore(project, DATABASE, Limits(), clock, emulator=proxy.address),
         proxy.silent,
         expire,
+        intake=lambda _, clock: FirestoreIntake(project, DATABASE, Limits(), clock, emulator=proxy.address),
         counts_unechoed=False,
     )
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
-from google.cloud.firestore_v1.types import BatchGetDocumentsRequest, BatchWriteRequest, CommitRequest
+from google.cloud.firestore_v1.types import BatchGetDocumentsRequest, CommitRequest
 
-UNARY = frozenset({"Commit", "BatchWrite"})
+UNARY = frozenset({"Commit"})
 _SERVICE = "/google.firestore.v1.Firestore/"
 PRIVATE = "15550002222"
 """Text that an error of the server may contain."""
@@ -28,8 +28,7 @@ class Call:
 
     @property
     def writes(self) -> int:
-        kinds = {"Commit": CommitRequest, "BatchWrite": BatchWriteRequest}
-        return len(kinds[self.method].deserialize(self.request).writes) if self.method in kinds else 0
+        return len(CommitRequest.deserialize(self.request).writes) if self.method in UNARY else 0
 
     @property
     def reads(self) -> int:

@@ -24,21 +24,21 @@ from google.cloud import tasks_v2
 from google.cloud.tasks_v2.services.cloud_tasks.transports import CloudTasksGrpcTransport
 
 from shared import logs
-from shared.bootstrap.adapters import build_store
+from shared.bootstrap.backends import build_store
 from shared.bootstrap.internal import Internal, build_internal
 from shared.bootstrap.webhook import Webhook, build_webhook
 from shared.domain.delivery.answers import Answer, Step, TaskResult
 from shared.domain.delivery.create import create
 from shared.domain.events import ReceiptReceived
-from shared.domain.identity import message_event_id, outbound_key
+from shared.domain.identity import message_event_id, outbound_key, sender_id
 from shared.domain.limits import Limits
-from shared.domain.marks import Marks, sender_id
+from shared.domain.marks import Marks
 from shared.domain.record import Delivery, Kind, ReceiptKind, State, Task
 from shared.handlers.loader import TeamFunction
 from shared.handlers.runner import HandlerRunner
 from shared.pipeline.backend_marks import BackendMarks
 from shared.pipeline.dispatch import TaskDispatch
-from shared.pipeline.ports import Incoming
+from shared.pipeline.intake import Incoming
 from tests.support import event_loop
 from tests.support.event_loop import Asynchronous
 

@@ -13,11 +13,12 @@ from typing import Any, ClassVar
 
 import pytest
 
-from shared.domain.errors import ItemUnparsable, SendError
-from shared.domain.events import StateChange
+from shared.domain.errors import ItemUnparsable
 from shared.domain.identity import Echo
 from shared.domain.messages import Contact, Message
 from shared.domain.record import Delivery, Task
+from shared.domain.send_errors import SendError
+from shared.domain.state_changes import StateChange
 from shared.stores.sqlite.store import SqliteStore
 from tests.support.builders import LIMITS, NO_JITTER, NOW
 

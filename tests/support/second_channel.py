@@ -14,28 +14,21 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from shared.domain.calls import is_call
-from shared.domain.errors import (
-    AnswerLost,
-    Forbidden,
-    ItemUnparsable,
-    LimitReached,
-    ProviderUnavailable,
-    SenderBlocked,
-    SendRefused,
-    SignatureInvalid,
-)
-from shared.domain.events import MessageReceived, Parsed, ReceiptReceived, StateChange, Unparsable
+from shared.domain.errors import Forbidden, ItemUnparsable, SignatureInvalid
+from shared.domain.events import MessageReceived, Parsed, ReceiptReceived, Unparsable
 from shared.domain.identity import Echo, stable_hash
 from shared.domain.limits import PostTimes
 from shared.domain.marks import is_outage
 from shared.domain.messages import Contact, Message
 from shared.domain.record import Delivery, ReceiptKind
 from shared.domain.retention import RAW_PAYLOAD_BYTES
+from shared.domain.send_errors import AnswerLost, LimitReached, ProviderUnavailable, SenderBlocked, SendRefused
+from shared.domain.state_changes import StateChange
 from shared.domain.verdicts import LimitScope
 from shared.net import bounded_json
 from shared.net.bounded_http import NoAnswer, NotSent, Poster
 from shared.net.egress_policy import ANYWHERE
-from shared.pipeline.ports import Acknowledgement, Incoming
+from shared.pipeline.intake import Acknowledgement, Incoming
 
 RECEIPTS: Mapping[str, ReceiptKind] = {
     "sent": ReceiptKind.SENT,
@@ -67,16 +60,15 @@ def signature(secret: str, url: str, fields: Mapping[str, str]) -> str:
     return hmac.new(secret.encode(), text.encode(), hashlib.sha1).hexdigest()
 
 
-class AcmeChannel:
-    """Sends texts by Acme's API, which calls this service at `public_url`."""
+class AcmeReceiver:
+    """Takes webhooks from Acme's API, which calls this service at `public_url`."""
 
     provider = "acme"
     webhooks: Mapping[str, Sequence[str]] = {"acme": ("POST",), "acme/status": ("POST",)}
     has_public_sender_ids = False
 
-    def __init__(self, secret: str, public_url: str, api_url: str) -> None:
-        self._secret, self._public_url, self._api_url = secret, public_url, api_url
-        self._poster: Poster | None = None
+    def __init__(self, secret: str, public_url: str) -> None:
+        self._secret, self._public_url = secret, public_url
 
     def handshake(self, incoming: Incoming) -> Acknowledgement:
         raise Forbidden("no_handshake")
@@ -111,6 +103,15 @@ class AcmeChannel:
 
     def acknowledge(self, incoming: Incoming) -> Acknowledgement:
         return Acknowledgement(b"<Response/>", "text/xml")
+
+
+class AcmeChannel(AcmeReceiver):
+    """Sends texts by Acme's API."""
+
+    def __init__(self, secret: str, public_url: str, api_url: str) -> None:
+        super().__init__(secret, public_url)
+        self._api_url = api_url
+        self._poster: Poster | None = None
 
     def read(self, record: Delivery) -> Message | None:
         form = record.payload.get("item")

@@ -25,10 +25,10 @@ from cli.chaos.logs import OF_PEOPLE, UNAVAILABLE
 from local import invocation, services
 from local.stores import PROGRAMS
 from shared import config
-from shared.bootstrap.adapters import build_store
+from shared.bootstrap.backends import build_store
 from shared.domain.errors import StoreUnavailable
-from shared.domain.identity import message_event_id, outbound_key
-from shared.domain.marks import Marks, sender_id
+from shared.domain.identity import message_event_id, outbound_key, sender_id
+from shared.domain.marks import Marks
 from shared.domain.record import Delivery
 from shared.logs import EVENTS
 from tests.support import log_table

@@ -45,7 +45,7 @@ OF_LIBRARIES = frozenset(
         "WEB_CONCURRENCY",
     }
 )
-"""Read by gunicorn, functions-framework, Flask, click, argparse, gRPC and Google's clients."""
+"""Read by gunicorn, uvicorn, functions-framework, Flask, click, argparse, gRPC and Google's clients."""
 
 CLEARED = frozenset(setting.name for setting in config.SETTINGS) | OF_CLOUD_RUN | OF_PROGRAMS | OF_LIBRARIES
 

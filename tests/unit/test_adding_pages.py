@@ -13,7 +13,10 @@ from shared.bootstrap.channels import reading
 from shared.bootstrap.internal import build_internal
 from shared.bootstrap.webhook import build_webhook
 from shared.domain.delivery.answers import TaskResult
-from shared.domain.errors import (
+from shared.domain.limits import Backoff, Waits
+from shared.domain.marks import is_outage
+from shared.domain.record import Kind
+from shared.domain.send_errors import (
     AccessDenied,
     AnswerLost,
     LimitReached,
@@ -23,11 +26,8 @@ from shared.domain.errors import (
     SendRefused,
     TryLater,
 )
-from shared.domain.limits import Backoff, Waits
-from shared.domain.marks import is_outage
-from shared.domain.record import Kind
 from shared.domain.verdicts import BlockScope, LimitScope, Refused, Released, SendVerdict
-from shared.pipeline import log_fields, ports
+from shared.pipeline import intake, log_fields, ports
 from tests.support.builders import pending
 
 ROOT = Path(__file__).parents[2]
@@ -42,8 +42,10 @@ def methods_of(port: type) -> set[str]:
 def test_every_method_of_a_channel_is_on_the_page_of_providers() -> None:
     section = PROVIDER.split("\n## Methods\n")[1].split("\n## ")[0]
     named = re.findall(r"^\| `(\w+)` \|", section, re.M)
-    assert methods_of(ports.Channel) == set(named)
-    properties = {name for name, value in vars(ports.Channel).items() if isinstance(value, property)}
+    receiving = methods_of(intake.IntakeChannel)
+    assert methods_of(ports.Channel) | receiving == set(named)
+    assert set(named[: len(receiving)]) == receiving
+    properties = {name for name, value in vars(intake.IntakeChannel).items() if isinstance(value, property)}
     assert properties == set(re.findall(r"`(\w+)`,", PROVIDER.split("Three properties")[1].split("\n\n")[0]))
     assert len(named) == len(set(named))
 
@@ -131,9 +133,10 @@ def test_every_call_that_the_page_of_stores_promises_is_one_of_the_port() -> Non
 PLACES = re.findall(
     r"^\| `([^`]+/[^`]+)` \| (.*) \|$", PROVIDER.split("\n## Registration\n")[1].split("\n## ")[0], re.M
 )
-SECRET = "WHATSAPP_ACCESS_TOKEN"
+SETTINGS_OF_META = ("META_APP_SECRET", "WHATSAPP_ACCESS_TOKEN", "WHATSAPP_PHONE_NUMBER_ID")
+"""To verify, to send, and its sender."""
 NOT_WIRING = {"infra/release/deploy.py", "examples/requests/send.py"}
-"""They name a secret of the first provider in their help, or use it themselves."""
+"""They name a setting of the first provider in their help, or use it themselves."""
 
 
 @pytest.mark.parametrize(("place", "what"), PLACES)
@@ -143,7 +146,7 @@ def test_each_place_that_wires_a_provider_has_the_names_on_the_page(place: str, 
     assert [name for name in names if not re.search(rf"\b{name}\b", text)] == []
 
 
-def test_the_page_names_every_file_in_which_a_secret_of_a_provider_is_put_together() -> None:
+def test_the_page_names_every_file_that_has_a_setting_of_a_provider() -> None:
     """What Meta's needs, the next one's needs too."""
     files = [
         path
@@ -151,11 +154,13 @@ def test_the_page_names_every_file_in_which_a_secret_of_a_provider_is_put_togeth
         for path in (ROOT / folder).rglob("*")
         if path.suffix in (".py", ".tf", ".env") and ".terraform" not in path.parts
     ]
-    found = {str(path.relative_to(ROOT)) for path in files if SECRET in path.read_text()}
+    found = {
+        str(path.relative_to(ROOT)) for path in files if any(name in path.read_text() for name in SETTINGS_OF_META)
+    }
     assert found - NOT_WIRING == {place for place, _ in PLACES}
 
 
-def test_the_command_line_reads_with_every_channel_that_the_services_have(tmp_path: Path) -> None:
+def test_command_line_and_both_services_have_the_same_providers(tmp_path: Path) -> None:
     given = {"SQLITE_PATH": str(tmp_path / "pombo.sqlite"), "HANDLER": "handlers.echo:handle"}
     internal, webhook = build_internal(given), build_webhook(given)
     assert reading().keys() == internal.process_outbound.channels.keys() == webhook.channels.keys()
@@ -185,9 +190,8 @@ def test_the_page_leads_to_a_whole_second_provider_and_to_the_outbound_language(
 
 
 def test_the_pages_name_the_files_that_register_an_adapter() -> None:
-    text = (ROOT / "shared" / "bootstrap" / "channels.py").read_text()
-    assert "shared/bootstrap/channels.py" in PROVIDER
-    assert "`build_store`" in STORE
-    assert "def build_store(" in text
+    for builder, place in (("build_store", "backends.py"), ("build_intake_store", "intake_store.py")):
+        assert f"`{builder}` of `shared/bootstrap/{place}`" in " ".join(STORE.split())
+        assert f"def {builder}(" in (ROOT / "shared" / "bootstrap" / place).read_text()
     assert "`BACKENDS`" in STORE
     assert "BACKENDS:" in (ROOT / "tests" / "contract" / "conftest.py").read_text()

@@ -11,13 +11,15 @@ import pytest
 from shared.domain.delivery.answers import Answer, TaskResult
 from shared.domain.delivery.lease import lease
 from shared.domain.errors import StoreUnavailable
-from shared.domain.events import AccountBanned, AccountConnected, AccountReinstated, StateChange
+from shared.domain.events import ReceiptBlock
 from shared.domain.guards import Elect, Go, Wait
+from shared.domain.identity import sender_id
 from shared.domain.limits import Limits
-from shared.domain.marks import Block, Marks, Outage, ReceiptBlock, sender_id
+from shared.domain.marks import Block, Marks, Outage
 from shared.domain.messages import Drop
 from shared.domain.outbound.messages import OutboundMessage
 from shared.domain.record import Attempt, Delivery, Kind, State, Task
+from shared.domain.state_changes import AccountBanned, AccountConnected, AccountReinstated, StateChange
 from shared.domain.verdicts import BackendDown, HandlerFailed
 from shared.pipeline.backend_marks import BackendMarks
 from shared.pipeline.channels import Channels

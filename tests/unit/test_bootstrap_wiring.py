@@ -8,20 +8,21 @@ from typing import Any
 
 import pytest
 
-from shared.bootstrap import channels
+from shared.bootstrap import channels, receiving
 from shared.bootstrap.channels import CHANNELS, ChannelMaker, explain, reading
 from shared.bootstrap.internal import Internal, build_internal
+from shared.bootstrap.receiving import RECEIVERS
 from shared.bootstrap.webhook import build_webhook
+from shared.domain.identity import backend_id
 from shared.domain.limits import Limits, PostTimes
-from shared.domain.marks import backend_id
-from shared.domain.messages import DEFAULT_KINDS, KINDS
+from shared.domain.message_kinds import DEFAULT_KINDS, KINDS
 from shared.domain.record import Kind, Task
 from shared.handlers.url import GRACE
 from shared.net.egress_policy import ANYWHERE
 from shared.pipeline.channels import Channels
-from shared.queues.cloud_tasks import QueueSettings
+from shared.queues.task_content import QueueSettings
 from shared.tenants.environment import EnvironmentTenants
-from tests.support.second_channel import AcmeChannel
+from tests.support.second_channel import AcmeChannel, AcmeReceiver
 
 URL = "http://127.0.0.1:9/handle"
 SECRET = "whsec_" + "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0"
@@ -70,7 +71,7 @@ def test_least_waits_of_meta_are_scaled_with_ours(internal: Internal) -> None:
     assert internal.process_outbound.limits.waits.minute == timedelta(seconds=3)
 
 
-def channels_of(tmp_path: Path) -> dict[str, Channels]:
+def channels_of(tmp_path: Path) -> dict[str, Channels[Any]]:
     """Those of each user: the two services and the command line."""
     environment = {"SQLITE_PATH": str(tmp_path / "pombo.sqlite")}
     webhook, internal = build_webhook(environment), build_internal(environment)
@@ -87,23 +88,27 @@ def channels_of(tmp_path: Path) -> dict[str, Channels]:
 
 @pytest.fixture
 def second(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A second provider, which its place in the list alone makes known."""
+    """A second provider, which its places in the two lists alone make known."""
 
     def made(*_: object) -> AcmeChannel:
         return AcmeChannel("secret", "https://pombo.example.com", "http://127.0.0.1:9")
 
+    def receiver(_: object) -> AcmeReceiver:
+        return AcmeReceiver("secret", "https://pombo.example.com")
+
     reading.cache_clear()
-    monkeypatch.setattr(channels, "CHANNELS", (*CHANNELS, ChannelMaker(made, made, made)))
+    monkeypatch.setattr(channels, "CHANNELS", (*CHANNELS, ChannelMaker(made, made)))
+    monkeypatch.setattr(receiving, "RECEIVERS", (*RECEIVERS, receiver))
     yield
     reading.cache_clear()
 
 
-def test_both_services_and_the_command_line_have_the_channels_of_one_list(tmp_path: Path) -> None:
+def test_both_services_and_the_command_line_have_the_same_providers(tmp_path: Path) -> None:
     assert [name for name, channels in channels_of(tmp_path).items() if list(channels) != ["meta"]] == []
 
 
 @pytest.mark.usefixtures("second")
-def test_a_provider_in_the_list_has_its_channel_everywhere(tmp_path: Path) -> None:
+def test_a_provider_in_both_lists_has_its_channel_everywhere(tmp_path: Path) -> None:
     assert [name for name, channels in channels_of(tmp_path).items() if list(channels) != ["meta", "acme"]] == []
     assert explain("acme", 20503, "provider_down") == "Acme is down."
 
@@ -120,11 +125,8 @@ def test_a_channel_has_no_more_secrets_than_its_user_needs(tmp_path: Path) -> No
     of_commands: Any = reading()["meta"]
     assert [one._secrets for one in (of_webhook, of_internal, of_commands)] == [(b"app-secret",), (), ()]
     assert [one._verify_tokens for one in (of_webhook, of_internal, of_commands)] == [(b"verify-token",), (), ()]
-    assert [list(one._credentials.values()) for one in (of_webhook, of_internal, of_commands)] == [
-        [],
-        ["access-token"],
-        [],
-    ]
+    assert [list(one._credentials.values()) for one in (of_internal, of_commands)] == [["access-token"], []]
+    assert not hasattr(of_webhook, "_credentials")
 
 
 def test_the_senders_watched_are_those_of_the_registry(internal: Internal) -> None:
@@ -241,16 +243,19 @@ def test_every_part_is_made_once_and_shared(build: Build, more: dict[str, str], 
     found: dict[str, set[int]] = {}
     for _, it in objects(built(build, tmp_path, more)):
         found.setdefault(type(it).__name__, set()).add(id(it))
-    assert {name for name, those in found.items() if len(those) > 1} <= {"Limits", "PostTimes"}
-    assert {
-        "Shutdown",
-        "SqliteStore",
-        "CloudTasksQueue",
-        "Channels",
-        "MetaChannel",
-        "EnvironmentTenants",
-        "SystemClock",
-    } <= set(found)
+    assert {name for name, those in found.items() if len(those) > 1} <= {
+        "Limits",
+        "PostTimes",
+        "GroupCommit",
+        "Portion",
+    }
+    is_webhook = build is build_webhook
+    halves = (
+        {"SqliteIntake", "MetaReceiver", "CloudTasksIntake"}
+        if is_webhook
+        else {"SqliteStore", "MetaChannel", "CloudTasksQueue"}
+    )
+    assert {"Shutdown", "Channels", "EnvironmentTenants", "SystemClock", *halves} <= set(found)
 
 
 def test_all_that_wait_in_the_internal_service_know_of_its_shutdown(tmp_path: Path) -> None:
@@ -277,7 +282,8 @@ def test_the_queue_is_the_one_of_the_settings(build: Build, more: dict[str, str]
 
 def test_the_channel_of_the_webhook_verifies_with_every_secret_and_sends_nothing(tmp_path: Path) -> None:
     channel = built(build_webhook, tmp_path, {}).accept.channels["meta"]
-    assert (channel._secrets, channel._credentials, channel._root) == ((b"new-secret", b"old-secret"), {}, "/")
+    assert channel._secrets == (b"new-secret", b"old-secret")
+    assert not hasattr(channel, "send")
 
 
 def test_internal_channel_sends_by_its_settings_and_cannot_verify(tmp_path: Path) -> None:
@@ -319,7 +325,7 @@ CA_CERTS = (Path(__file__).parents[1] / "data" / "redis-ca.pem").read_text()
 STORES: dict[str, tuple[dict[str, str], Callable[[Any], tuple[Any, ...]], tuple[Any, ...]]] = {
     "firestore": (
         {"STORE": "firestore", "FIRESTORE_DATABASE": "a-database", "FIRESTORE_EMULATOR_HOST": "127.0.0.1:9"},
-        lambda kept: kept[:2] + kept[4:],
+        lambda kept: (*kept[:2], kept[-1]),
         ("a-project", "a-database", "127.0.0.1:9"),
     ),
     "redis": (
@@ -353,7 +359,9 @@ def test_each_store_is_made_of_its_settings(
         return object()
 
     monkeypatch.setattr("shared.stores.firestore.store.FirestoreStore", store)
+    monkeypatch.setattr("shared.stores.firestore.intake.FirestoreIntake", store)
     monkeypatch.setattr("shared.stores.redis.store.RedisStore", store)
+    monkeypatch.setattr("shared.stores.redis.intake.RedisIntake", store)
     parts = built(build, tmp_path, {**more, **settings})
     (kept,) = made
     assert shown(kept) == expected

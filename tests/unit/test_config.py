@@ -31,7 +31,7 @@ from shared.config import (
     misspelt,
 )
 from shared.domain.limits import DoubtPolicy, Limits
-from shared.domain.messages import DEFAULT_KINDS, KINDS
+from shared.domain.message_kinds import DEFAULT_KINDS, KINDS
 from tests.unit import config_page
 
 ROOT = Path(__file__).parents[2]
@@ -40,7 +40,6 @@ SERVICES = (WEBHOOK, INTERNAL, CLI)
 BOTH_LOCAL: Mapping[str, Any] = {
     "APP_ENV": "local",
     "LOG_LEVEL": "INFO",
-    "THREADS": 16,
     "WHATSAPP_PHONE_NUMBER_ID": "100000000000001",
     "STORE": "sqlite",
     "SQLITE_PATH": Path(".pombo/pombo.sqlite"),
@@ -61,12 +60,14 @@ BOTH_LOCAL: Mapping[str, Any] = {
 LOCAL: Mapping[str, Mapping[str, Any]] = {
     WEBHOOK: {
         **BOTH_LOCAL,
+        "WEBHOOK_CONCURRENCY": 80,
         "META_APP_SECRET": ("local-app-secret",),
         "META_VERIFY_TOKEN": ("local-verify-token",),
         "WEBHOOK_MAX_BYTES": 3 * 1024 * 1024 + 64 * 1024,
     },
     INTERNAL: {
         **BOTH_LOCAL,
+        "THREADS": 16,
         "WHATSAPP_ACCESS_TOKEN": "local-access-token",
         "WHATSAPP_API_BASE_URL": "http://127.0.0.1:8082",
         "WHATSAPP_API_VERSION": "v25.0",
@@ -317,9 +318,10 @@ BAD: tuple[tuple[str, str, str], ...] = (
     (WEBHOOK, "PORT", "0"),
     (WEBHOOK, "PORT", "65536"),
     (WEBHOOK, "PORT", "-1"),
-    (WEBHOOK, "THREADS", "0"),
-    (WEBHOOK, "THREADS", "1.5"),
-    (WEBHOOK, "THREADS", "9" * 5000),
+    (WEBHOOK, "WEBHOOK_CONCURRENCY", "0"),
+    (WEBHOOK, "WEBHOOK_CONCURRENCY", "1.5"),
+    (WEBHOOK, "WEBHOOK_CONCURRENCY", "9" * 5000),
+    (INTERNAL, "THREADS", "0"),
     (WEBHOOK, "META_APP_SECRET", ","),
     (WEBHOOK, "META_VERIFY_TOKEN", " , , "),
     (WEBHOOK, "WEBHOOK_MAX_BYTES", "1023"),
@@ -611,6 +613,7 @@ def test_value_as_google_and_meta_write_it_is_unchanged(name: str, value: str) -
 
 RANGES: Mapping[str, tuple[str, str, str, str]] = {
     "PORT": ("0", "1", "65535", "65536"),
+    "WEBHOOK_CONCURRENCY": ("0", "1", "1000", "1001"),
     "THREADS": ("0", "1", "1000", "1001"),
     "WEBHOOK_MAX_BYTES": ("1023", "1024", "67108864", "67108865"),
     "HANDLER_TIMEOUT": ("0.9s", "1s", "1700s", "1700.1s"),
@@ -661,11 +664,13 @@ def test_secret_settings_are_marked_secret() -> None:
 def test_in_a_project_the_tuning_has_the_defaults_of_the_protocol(app_env: str, service: str) -> None:
     settings = load({**GIVEN, "APP_ENV": app_env}, service)
     assert settings.limits == Limits(), "with a sweep after 600 s, which is 30 s on one machine"
-    assert (settings["THREADS"], settings["LOG_LEVEL"], settings["FIRESTORE_DATABASE"]) == (16, "INFO", "(default)")
+    assert (settings["LOG_LEVEL"], settings["FIRESTORE_DATABASE"]) == ("INFO", "(default)")
+    at_once = {WEBHOOK: {"WEBHOOK_CONCURRENCY": 80}, INTERNAL: {"THREADS": 16}}[service]
+    assert {name: settings.get(name) for name in ("WEBHOOK_CONCURRENCY", "THREADS") if settings.get(name)} == at_once
 
 
 def test_only_faults_of_the_settings_a_command_needs_are_reported() -> None:
-    environ = {"THREADS": "none", "DEDUPE_TTL_DAYS": "0", "LOG_LEVEL": "LOUD"}
+    environ = {"WEBHOOK_CONCURRENCY": "none", "DEDUPE_TTL_DAYS": "0", "LOG_LEVEL": "LOUD"}
     with pytest.raises(ConfigError) as caught:
         load(environ, WEBHOOK, only={"DEDUPE_TTL_DAYS", "LOG_LEVEL", "STORE"})
     assert named(caught.value.faults) == {"DEDUPE_TTL_DAYS", "LOG_LEVEL"}

@@ -12,7 +12,7 @@ from shared import crash
 from shared.bootstrap.internal import build_internal
 from shared.bootstrap.webhook import build_webhook
 from shared.config import ConfigError
-from shared.pipeline import clock, ports
+from shared.pipeline import clock, intake, ports
 from shared.pipeline.channels import Channels
 from tests.support.crashing_port import Port
 
@@ -46,16 +46,17 @@ def in_a_process(body: str, mark: Path, crash_at: str) -> subprocess.CompletedPr
 
 def test_the_points_are_before_and_after_every_method_of_every_port() -> None:
     protocols = {
-        "store": ports.Store,
-        "queue": ports.Queue,
-        "tenants": ports.Tenants,
-        "channel": ports.Channel,
-        "handler": ports.Handler,
-        "clock": clock.Clock,
+        "store": (ports.Store, intake.IntakeStore),
+        "queue": (ports.Queue, intake.IntakeQueue),
+        "tenants": (intake.Tenants,),
+        "channel": (ports.Channel, intake.IntakeChannel),
+        "handler": (ports.Handler,),
+        "clock": (clock.Clock,),
     }
     methods = {
         f"{name}.{'call' if method == '__call__' else method}"
-        for name, protocol in protocols.items()
+        for name, halves in protocols.items()
+        for protocol in halves
         for method, value in vars(protocol).items()
         if callable(value) and (method == "__call__" or not method.startswith("_"))
     }

@@ -11,9 +11,10 @@ from cli.dead import show
 from cli.dead.list import as_lines, letter_as_dict
 from cli.dead.preview import Preview
 from cli.dead.show import replay_sentence
-from shared.domain.dead_letters import ERRORS, DeadLetter, DeadLetterFilter, Listing, Replays, dead_letter, mark_of
+from shared.domain.dead_letters import ERRORS, DeadLetter, DeadLetterFilter, Replays, dead_letter
 from shared.domain.delivery.answers import NotAllowed
 from shared.domain.delivery.operator import replay
+from shared.domain.listings import Listing, mark_of
 from shared.domain.record import Attempt, Delivery, Kind, Receipts, State
 from tests.support.builders import DELIVERED, FAILED, LIMITS, NOW, SENT, STATES, at, dead, done, dropped, pending
 

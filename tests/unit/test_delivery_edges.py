@@ -9,11 +9,14 @@ from shared.domain.delivery.answers import Answer, Run, Step, TaskResult
 from shared.domain.delivery.lease import lease
 from shared.domain.delivery.settle import settle
 from shared.domain.delivery.sweep import sweep
-from shared.domain.errors import (
+from shared.domain.errors import Forbidden
+from shared.domain.guards import DOWN, Elect, Go, Wait, inbound_guard
+from shared.domain.marks import Outage
+from shared.domain.record import Attempt, Delivery, Kind
+from shared.domain.send_errors import (
     AccessDenied,
     AnswerLost,
     CredentialInvalid,
-    Forbidden,
     LimitReached,
     OutageInSuccess,
     ProviderUnavailable,
@@ -22,9 +25,6 @@ from shared.domain.errors import (
     SendRefused,
     TryLater,
 )
-from shared.domain.guards import DOWN, Elect, Go, Wait, inbound_guard
-from shared.domain.marks import Outage
-from shared.domain.record import Attempt, Delivery, Kind
 from shared.domain.verdicts import (
     Accepted,
     Blocked,

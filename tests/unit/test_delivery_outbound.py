@@ -12,7 +12,10 @@ from services.task_responses import STATUS
 from shared.domain.delivery.answers import Answer, Ensure, Hop, Next, Run, TaskResult
 from shared.domain.delivery.lease import lease
 from shared.domain.delivery.settle import settle
-from shared.domain.errors import (
+from shared.domain.guards import Elect, Go, Guard, Never, Wait
+from shared.domain.limits import Backoff, DoubtPolicy, Limits
+from shared.domain.record import Attempt, Delivery, Kind, State
+from shared.domain.send_errors import (
     AccessDenied,
     AnswerLost,
     CredentialInvalid,
@@ -24,9 +27,6 @@ from shared.domain.errors import (
     SendRefused,
     TryLater,
 )
-from shared.domain.guards import Elect, Go, Guard, Never, Wait
-from shared.domain.limits import Backoff, DoubtPolicy, Limits
-from shared.domain.record import Attempt, Delivery, Kind, State
 from shared.domain.verdicts import (
     Accepted,
     BackendDown,

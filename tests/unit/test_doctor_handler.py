@@ -18,7 +18,7 @@ from cli.doctor.handler_check import NO_FAILURE, backend, last_call
 from cli.doctor.settings import Check
 from cli.running import Described
 from shared import config
-from shared.bootstrap.adapters import build_store
+from shared.bootstrap.backends import build_store
 from shared.config import SETTINGS, STORE_SETTINGS
 from shared.domain.errors import QueueUnavailable
 from shared.domain.tasks import CHECK_BODY

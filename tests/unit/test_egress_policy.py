@@ -13,10 +13,10 @@ from ipaddress import ip_address
 import pytest
 
 from shared.bootstrap.internal import build_internal
-from shared.domain.errors import ProviderUnavailable
 from shared.domain.identity import Echo
 from shared.domain.limits import PostTimes
 from shared.domain.messages import Contact, Message
+from shared.domain.send_errors import ProviderUnavailable
 from shared.net import egress_policy
 from shared.net.bounded_http import HttpResponse, NotSent, Poster
 from shared.net.egress_policy import ANYWHERE, PUBLIC, EgressPolicy, NotPublic, is_public

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shared.domain.verdicts import LimitScope
-from shared.pipeline.ports import Acknowledgement, Incoming
+from shared.pipeline.intake import Acknowledgement, Incoming
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "glossary.md").read_text()

@@ -1,11 +1,17 @@
 """Group commit: what comes in during a call goes out with the next one."""
 
 import asyncio
+import time
 from collections.abc import Sequence
 
 import pytest
 
-from shared.net.group_commit import FEW, GroupCommit
+from shared.domain.deadline import Deadline
+from shared.domain.errors import StoreUnavailable
+from shared.net.group_commit import FEW, GroupCommit, Portion
+
+AWAY = StoreUnavailable("away")
+TOO_SLOW = StoreUnavailable("too slow")
 
 
 class Store:
@@ -14,19 +20,21 @@ class Store:
     def __init__(self) -> None:
         self.calls: list[list[int]] = []
         self.gates: list[asyncio.Event] = []
-        self.fails: set[int] = set()
+        self.errors: dict[int, Exception] = {}
+        """What a call raises, by its number."""
 
     async def write(self, items: Sequence[int]) -> list[int | Exception]:
         self.calls.append([*items])
+        number = len(self.calls)
         gate = asyncio.Event()
         self.gates.append(gate)
         await gate.wait()
-        if len(self.calls) in self.fails:
-            raise OSError("away")
-        return [ValueError(str(item)) if item < 0 else item * 10 for item in items]
+        if error := self.errors.get(number):
+            raise error
+        return [ValueError(str(item)) if item < 0 else AWAY if item == 99 else item * 10 for item in items]
 
-    def end(self) -> None:
-        self.gates[-1].set()
+    def end(self, number: int = -1) -> None:
+        self.gates[number].set()
 
 
 async def settle() -> None:
@@ -36,14 +44,37 @@ async def settle() -> None:
 
 def commits(store: Store, most: int = 100, most_bytes: int = 1000, in_flight: int = 1) -> GroupCommit[int, int]:
     return GroupCommit(
-        store.write, most, most_bytes, size_of=lambda item: 1 if item < 500 else item, in_flight=in_flight
+        store.write,
+        Portion(most, most_bytes),
+        lambda: TOO_SLOW,
+        size_of=lambda item: 1 if item < 500 else item,
+        in_flight=in_flight,
     )
 
 
-async def submitted(group: GroupCommit[int, int], *callers: Sequence[int]) -> list[asyncio.Task[list[int | Exception]]]:
-    tasks = [asyncio.ensure_future(group.submit(items)) for items in callers]
+def soon(healthy: float = 30.0, failing: float = 30.0) -> Deadline:
+    now = time.monotonic()
+    return Deadline(time.monotonic, now + healthy, now + failing)
+
+
+Results = list[int | Exception]
+
+
+async def submitted(
+    group: GroupCommit[int, int], *callers: Sequence[int], deadline: Deadline | None = None
+) -> list[asyncio.Task[Results]]:
+    tasks = [asyncio.ensure_future(group.submit(items, deadline or soon())) for items in callers]
     await settle()
     return tasks
+
+
+async def ended(store: Store) -> None:
+    """End calls until no further one begins."""
+    count = 0
+    while count < len(store.calls):
+        count = len(store.calls)
+        store.end()
+        await settle()
 
 
 def test_first_item_goes_out_at_once_and_the_rest_with_the_next_call() -> None:
@@ -61,14 +92,18 @@ def test_first_item_goes_out_at_once_and_the_rest_with_the_next_call() -> None:
     asyncio.run(run())
 
 
+def test_nothing_is_submitted_without_a_call() -> None:
+    store = Store()
+    assert asyncio.run(commits(store).submit([], soon())) == []
+    assert store.calls == []
+
+
 def test_call_has_at_most_so_many_items_and_bytes() -> None:
     async def run() -> None:
         store = Store()
         group = commits(store, most=3)
         tasks = await submitted(group, [1], [2, 3, 4, 5], [600, 601, 5000])
-        for _ in range(6):
-            store.end()
-            await settle()
+        await ended(store)
         assert store.calls == [[1], [2, 3, 4], [5, 600], [601], [5000]]
         assert all(task.done() for task in tasks)
 
@@ -89,6 +124,20 @@ def test_small_caller_goes_before_a_large_one() -> None:
     asyncio.run(run())
 
 
+def test_large_callers_take_turns() -> None:
+    async def run() -> None:
+        store = Store()
+        group = commits(store, most=5)
+        first, second = [*range(100, 124)], [*range(200, 212)]
+        tasks = await submitted(group, first, second)
+        await ended(store)
+        sent = [item for call in store.calls for item in call]
+        assert sent == [*first[:10], *second[:10], *first[10:20], *second[10:], *first[20:]]
+        assert await asyncio.gather(*tasks) == [[item * 10 for item in items] for items in (first, second)]
+
+    asyncio.run(run())
+
+
 def test_several_calls_may_be_in_flight() -> None:
     async def run() -> None:
         store = Store()
@@ -101,7 +150,7 @@ def test_several_calls_may_be_in_flight() -> None:
 def test_error_of_an_item_is_its_own_and_that_of_a_call_each_items() -> None:
     async def run() -> None:
         store = Store()
-        store.fails = {2}
+        store.errors = {2: OSError("broken")}
         group = commits(store)
         tasks = await submitted(group, [-1, 1])
         (more,) = await submitted(group, [2, 3])
@@ -119,7 +168,7 @@ def test_error_of_an_item_is_its_own_and_that_of_a_call_each_items() -> None:
 def test_next_call_goes_out_after_one_that_failed() -> None:
     async def run() -> None:
         store = Store()
-        store.fails = {1}
+        store.errors = {1: OSError("broken")}
         group = commits(store)
         await submitted(group, [1], [2])
         store.end()
@@ -141,5 +190,122 @@ def test_cancelled_caller_does_not_stop_the_call_of_the_others() -> None:
         assert await stays == [20]
         with pytest.raises(asyncio.CancelledError):
             await gone
+
+    asyncio.run(run())
+
+
+# ---- an outage
+
+
+def test_outage_refuses_what_waits_and_nothing_of_it_is_sent() -> None:
+    async def run() -> None:
+        store = Store()
+        store.errors = {1: AWAY}
+        group = commits(store)
+        tasks = await submitted(group, [1], [2], [*range(100, 120)])
+        store.end()
+        assert await asyncio.gather(*tasks) == [[AWAY], [AWAY], [AWAY] * 20]
+        assert store.calls == [[1]]
+
+    asyncio.run(run())
+
+
+def test_outage_of_one_item_refuses_what_waits() -> None:
+    async def run() -> None:
+        store = Store()
+        group = commits(store)
+        tasks = await submitted(group, [1, 99], [2])
+        store.end()
+        assert await asyncio.gather(*tasks) == [[10, AWAY], [AWAY]]
+
+    asyncio.run(run())
+
+
+def test_fault_of_an_item_refuses_nothing_else() -> None:
+    async def run() -> None:
+        store = Store()
+        tasks = await submitted(commits(store), [-1], [2])
+        await ended(store)
+        assert await tasks[1] == [20]
+
+    asyncio.run(run())
+
+
+def test_caller_that_comes_after_an_outage_gets_a_call() -> None:
+    async def run() -> None:
+        store = Store()
+        store.errors = {1: AWAY}
+        group = commits(store)
+        await submitted(group, [1])
+        store.end()
+        await settle()
+        (later,) = await submitted(group, [2])
+        store.end()
+        assert await later == [20]
+
+    asyncio.run(run())
+
+
+def test_after_an_outage_calls_in_flight_are_awaited_until_the_earlier_deadline() -> None:
+    async def run() -> None:
+        store = Store()
+        store.errors = {1: AWAY}
+        group = commits(store, most=1, in_flight=2)
+        (task,) = await submitted(group, [1, 2, 3], deadline=soon(failing=0.05))
+        store.end(0)
+        began = time.monotonic()
+        assert await task == [AWAY, TOO_SLOW, AWAY]
+        assert time.monotonic() - began < 5
+        store.end(1)
+        await settle()
+
+    asyncio.run(run())
+
+
+# ---- the deadline
+
+
+def test_items_without_a_result_at_the_deadline_are_too_slow() -> None:
+    async def run() -> None:
+        store = Store()
+        group = commits(store, most=2)
+        (task,) = await submitted(group, [1, 2, 3, 4, 5, 6], deadline=soon(healthy=0.1))
+        store.end()
+        assert await task == [10, 20, *[TOO_SLOW] * 4]
+
+    asyncio.run(run())
+
+
+def test_items_that_wait_at_the_deadline_are_not_sent() -> None:
+    async def run() -> None:
+        store = Store()
+        group = commits(store)
+        await submitted(group, [1])
+        (slow,) = await submitted(group, [2], deadline=soon(healthy=0.01))
+        (large,) = await submitted(group, [*range(100, 120)], deadline=soon(healthy=0.01))
+        assert await slow == [TOO_SLOW]
+        assert await large == [TOO_SLOW] * 20
+        await submitted(group, [3])
+        await ended(store)
+        assert store.calls == [[1], [3]]
+
+    asyncio.run(run())
+
+
+def test_nothing_is_sent_after_the_deadline() -> None:
+    store = Store()
+    assert asyncio.run(commits(store).submit([1, 2], soon(healthy=0))) == [TOO_SLOW] * 2
+    assert store.calls == []
+
+
+def test_items_of_a_cancelled_caller_are_not_sent() -> None:
+    async def run() -> None:
+        store = Store()
+        group = commits(store)
+        _, gone = await submitted(group, [1], [2])
+        gone.cancel()
+        await settle()
+        await ended(store)
+        assert store.calls == [[1]]
 
     asyncio.run(run())

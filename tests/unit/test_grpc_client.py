@@ -7,7 +7,8 @@ import grpc
 import pytest
 from google.api_core.exceptions import DeadlineExceeded
 
-from shared.net.grpc_client import FIRST_TRY, OPTIONS, GrpcClient
+from shared.net.grpc_client import OPTIONS, GrpcClient
+from shared.net.patience import FIRST_TRY
 
 
 class Made:

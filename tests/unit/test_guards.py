@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from shared.domain.events import ReceiptBlock
 from shared.domain.guards import (
     Elect,
     Go,
@@ -16,7 +17,7 @@ from shared.domain.guards import (
     outbound_guard,
     predecessor_finished,
 )
-from shared.domain.marks import Block, Marks, Outage, ReceiptBlock, RefusedCredential
+from shared.domain.marks import Block, Marks, Outage, RefusedCredential
 from shared.domain.record import Attempt, Delivery, Kind
 from tests.support.builders import (
     EVERY_RECEIPT,

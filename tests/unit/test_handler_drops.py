@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from shared.domain.dead_letters import ERRORS, DeadLetterFilter, Listing, dead_letter, is_letter, mark_of
+from shared.domain.dead_letters import ERRORS, DeadLetterFilter, dead_letter, is_letter
 from shared.domain.delivery.answers import NotAllowed
 from shared.domain.delivery.operator import discard, replay
 from shared.domain.delivery.settle import settle
+from shared.domain.listings import Listing, mark_of
 from shared.domain.record import Attempt, Delivery, Kind, State
 from shared.domain.verdicts import Dropped
 from shared.operations.dead_letters import find

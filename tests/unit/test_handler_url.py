@@ -25,9 +25,10 @@ from pytest_mock import MockerFixture
 
 from shared import config
 from shared.bootstrap.internal import build_internal
+from shared.domain.identity import backend_id
 from shared.domain.limits import PostTimes
-from shared.domain.marks import backend_id
-from shared.domain.messages import DEFAULT_KINDS, KINDS, Contact, Drop, Message, to_json
+from shared.domain.message_kinds import DEFAULT_KINDS, KINDS
+from shared.domain.messages import Contact, Drop, Message, to_json
 from shared.domain.outbound.limits import MESSAGE_BYTES
 from shared.domain.outbound.messages import InvalidReply, OutboundMessage
 from shared.handlers.runner import HandlerRunner

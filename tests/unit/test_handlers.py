@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from handlers import echo
-from shared.domain.messages import KINDS
+from shared.domain.message_kinds import KINDS
 from shared.domain.outbound.messages import InvalidReply
 from shared.handlers import DEFAULT_KINDS, Contact, Drop, Message, OutboundMessage, handles
 from shared.handlers.loader import HandlerNotFound, TeamFunction, load_handler

@@ -3,7 +3,7 @@
 import pytest
 from pytest_mock import MockerFixture, MockType
 
-from services import health
+from services.internal import outages as outages_of_internal
 from shared.domain.errors import RegistryUnavailable, StoreUnavailable
 from shared.pipeline.sender_health import Outages, Senders
 
@@ -11,7 +11,7 @@ from shared.pipeline.sender_health import Outages, Senders
 @pytest.fixture
 def now(mocker: MockerFixture) -> MockType:
     """Its return_value is the time."""
-    monotonic: MockType = mocker.patch.object(health, "time").monotonic
+    monotonic: MockType = mocker.patch.object(outages_of_internal, "time").monotonic
     monotonic.return_value = 5.0
     return monotonic
 
@@ -24,7 +24,7 @@ def senders(mocker: MockerFixture) -> MockType:
 
 def test_outages_are_at_most_ten_seconds_old(now: MockType, senders: MockType) -> None:
     senders.outages.return_value = Outages(0, 0)
-    outages = health.CachedOutages(senders)
+    outages = outages_of_internal.CachedOutages(senders)
     assert outages() == {"provider_down": 0, "backend_down": 0}
     senders.outages.return_value = Outages(2, 1)
     now.return_value += 9.9
@@ -40,7 +40,7 @@ def test_outages_that_cannot_be_read_are_unknown_and_not_asked_for_at_every_look
     now: MockType, senders: MockType, error: type[Exception]
 ) -> None:
     senders.outages.side_effect = error()
-    outages = health.CachedOutages(senders)
+    outages = outages_of_internal.CachedOutages(senders)
     for _ in range(3):
         assert outages() == {"provider_down": None, "backend_down": None}
     assert senders.outages.call_count == 1

@@ -24,6 +24,9 @@ BUILT_ON = {
 }
 """What the project is built on, whatever else comes and goes."""
 
+BY_NAME: Mapping[str, str] = {"uvloop": "services/async_server.py"}
+"""Libraries that a file names to another library, which imports them."""
+
 OURS_AND_PYTHONS = {*sys.stdlib_module_names, *PROJECT, "infra"}
 
 TABLE: Mapping[str, list[str]] = {
@@ -40,6 +43,8 @@ def imported_in(path: Path) -> frozenset[str]:
 
 
 def imports(path: Path, library: str) -> bool:
+    if BY_NAME.get(library) == str(path.relative_to(ROOT)) and f'"{library}"' in path.read_text():
+        return True
     return any(name == library or name.startswith(f"{library}.") for name in imported_in(path))
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from shared.domain.events import Change, MessageReceived, ReceiptReceived, Unparsable
 from shared.domain.identity import Echo, message_event_id, provider_id_hash, task_name
-from shared.domain.outbound.checks import TYPES
+from shared.domain.outbound.types import TYPES
 from shared.domain.record import Attempt, Kind, ReceiptKind, Task
 from shared.pipeline import log_fields
 from tests.support.builders import NOW, pending

@@ -11,7 +11,7 @@ from shared.domain.identity import is_id_prefix, message_event_id
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery, Kind
 from shared.operations.lookup import MATCHES, Ambiguous, LookupResult, Match, find
-from shared.pipeline.ports import Sender
+from shared.pipeline.intake import Sender
 from shared.stores.sqlite.store import SqliteStore
 from tests.support.builders import NOW, at, done, dropped, pending
 

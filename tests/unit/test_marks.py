@@ -10,19 +10,10 @@ from typing import Any
 import pytest
 
 from shared.domain import marks
+from shared.domain.events import ReceiptBlock
+from shared.domain.identity import backend_id, sender_id
 from shared.domain.limits import Limits
-from shared.domain.marks import (
-    BackendAnswered,
-    BackendFailed,
-    Block,
-    Credential,
-    Marks,
-    Outage,
-    ReceiptBlock,
-    RefusedCredential,
-    backend_id,
-    sender_id,
-)
+from shared.domain.marks import BackendAnswered, BackendFailed, Block, Credential, Marks, Outage, RefusedCredential
 from shared.domain.verdicts import (
     Accepted,
     Blocked,

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from shared.domain import errors
-from shared.domain.messages import DEFAULT_KINDS, Contact, Drop, Message
+from shared.domain import errors, send_errors
+from shared.domain.message_kinds import DEFAULT_KINDS
+from shared.domain.messages import Contact, Drop, Message
 from shared.domain.outbound.messages import OutboundMessage
 from tests.support.builders import NOW
 
@@ -93,13 +94,13 @@ def every_error(error: type[errors.PomboError] = errors.PomboError) -> list[type
     return [error, *(deeper for child in error.__subclasses__() for deeper in every_error(child))]
 
 
-OURS = [error for error in every_error() if error.__module__ == errors.__name__]
+OURS = [error for error in every_error() if error.__module__ in (errors.__name__, send_errors.__name__)]
 
 
 @pytest.mark.parametrize("error", OURS, ids=lambda error: error.__name__)
 def test_every_error_has_a_sentence_and_a_scope(error: type[errors.PomboError]) -> None:
     assert error().sentence.endswith(".")
-    assert error("Something else.").sentence if not issubclass(error, errors.SendError) else True
+    assert error("Something else.").sentence if not issubclass(error, send_errors.SendError) else True
     assert error.scope in SCOPES
 
 

@@ -9,30 +9,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.channels.meta.changes import (
-    ACCOUNT_FIELDS,
-    CONNECTING,
-    DISCONNECTING,
-    OTHER_FIELDS,
-    changes_in,
-    contact_change,
-    state_changes,
-)
+from shared.channels.meta.changes import _READERS, CONNECTING, DISCONNECTING, changes_in, contact_change, state_changes
+from shared.channels.meta.other_fields import ACCOUNT_FIELDS, OTHER_FIELDS, STATE_FIELDS
 from shared.channels.meta.webhook import parse
-from shared.domain.events import (
+from shared.domain.events import Change, Event, Unparsable
+from shared.domain.state_changes import (
     AccountBanned,
     AccountConnected,
     AccountDisconnected,
     AccountReinstated,
     AccountRestricted,
-    Change,
     ContactChanged,
-    Event,
     MarketingPreferenceChanged,
     NumberLimitChanged,
     StateChange,
     TemplateStatusChanged,
-    Unparsable,
 )
 from tests.unit.test_meta_kinds import received
 from tests.unit.test_meta_parse import RECORDED, envelope, stored
@@ -46,6 +37,10 @@ def account_update(**value: Any) -> tuple[StateChange, ...]:
 
 def events_of(name: str) -> tuple[Event, ...]:
     return parse(json.dumps(RECORDED[name]["body"]).encode()).events
+
+
+def test_each_state_field_has_a_reader() -> None:
+    assert _READERS.keys() == STATE_FIELDS
 
 
 # ---- over all that was recorded

@@ -6,9 +6,11 @@ import pytest
 
 from shared.channels.meta import codes as meta_codes
 from shared.channels.meta.codes import UNKNOWN as UNKNOWN_MEANINGS
-from shared.channels.meta.codes import Meaning, concerns_sender, meaning_of, sentence_for
+from shared.channels.meta.codes import Meaning, meaning_of, sentence_for
 from shared.channels.meta.errors import GraphError, error_for, error_in_success
-from shared.domain.errors import (
+from shared.channels.meta.fields import code_number
+from shared.channels.meta.sender_codes import SENDER_CODES, concerns_sender
+from shared.domain.send_errors import (
     AccessDenied,
     AnswerLost,
     CredentialInvalid,
@@ -82,7 +84,7 @@ def test_requested_wait_counts_for_a_bare_429_but_not_a_lost_answer() -> None:
 def test_a_code_is_a_number_or_one_in_a_string_and_never_as_long_as_a_phone_number(
     value: object, code: int | None
 ) -> None:
-    assert meta_codes.number(value) == code
+    assert code_number(value) == code
 
 
 def test_every_code_of_the_table_is_tested() -> None:
@@ -153,6 +155,23 @@ def test_the_codes_of_blocks_and_of_access_concern_the_sender_and_no_others() ->
     for kind, codes in MEANING.items():
         assert {concerns_sender(code) for code in codes} == {kind in speaking}
     assert not any(concerns_sender(code) for code in (*UNKNOWN, 131052, 131060))
+
+
+def test_sender_codes_are_those_of_the_table() -> None:
+    listed = [code for name, _ in meta_codes.table() for code in _range_of(name)]
+    of_table = {code for code in listed if issubclass(_class_of(code), SenderBlocked | CredentialInvalid)}
+    assert of_table == SENDER_CODES
+
+
+def _range_of(name: str) -> range:
+    first, _, last = name.partition("-")
+    return range(int(first), int(last or first) + 1)
+
+
+def _class_of(code: int) -> type[SendError]:
+    meaning = meaning_of(code)
+    assert meaning is not None
+    return meaning.error
 
 
 # ---- least waits of Meta's own

@@ -15,6 +15,7 @@ from shared.channels.meta.kinds import ANSWERS, MEDIA_TYPES, READERS
 from shared.channels.meta.messages import remark
 from shared.channels.meta.webhook import parse
 from shared.domain.events import MessageReceived
+from shared.domain.message_kinds import DEFAULT_KINDS, KINDS
 from shared.domain.message_parts import (
     Button,
     ContactCard,
@@ -30,7 +31,7 @@ from shared.domain.message_parts import (
     System,
     Unsupported,
 )
-from shared.domain.messages import DEFAULT_KINDS, KINDS, Message, to_json
+from shared.domain.messages import Message, to_json
 from shared.handlers import handles
 from shared.handlers.loader import TeamFunction
 from shared.pipeline.ports import HandlerCall

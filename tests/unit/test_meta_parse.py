@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.channels.meta import webhook
-from shared.channels.meta.changes import OTHER_FIELDS, STATE_FIELDS
 from shared.channels.meta.messages import read
+from shared.channels.meta.other_fields import OTHER_FIELDS, STATE_FIELDS
 from shared.channels.meta.webhook import parse
 from shared.domain.errors import ItemUnparsable
 from shared.domain.events import Change, Event, MessageReceived, Parsed, ReceiptReceived, Unparsable

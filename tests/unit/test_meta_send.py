@@ -16,7 +16,11 @@ from typing import Any, BinaryIO
 import pytest
 
 from shared.channels.meta.channel import MetaChannel
-from shared.domain.errors import (
+from shared.domain.identity import Echo
+from shared.domain.limits import PostTimes
+from shared.domain.messages import Contact, Message
+from shared.domain.record import Delivery, Kind, State
+from shared.domain.send_errors import (
     AccessDenied,
     AnswerLost,
     CredentialInvalid,
@@ -28,10 +32,6 @@ from shared.domain.errors import (
     SendRefused,
     TryLater,
 )
-from shared.domain.identity import Echo
-from shared.domain.limits import PostTimes
-from shared.domain.messages import Contact, Message
-from shared.domain.record import Delivery, Kind, State
 from shared.domain.verdicts import CredentialRefused, Lost, ProviderDown
 from shared.net.egress_policy import ANYWHERE
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from shared.channels.meta.channel import MetaChannel
 from shared.domain.errors import Forbidden, SignatureInvalid
 from shared.domain.limits import PostTimes
-from shared.pipeline.ports import Incoming
+from shared.pipeline.intake import Incoming
 
 BODY = b'{"object":"whatsapp_business_account","entry":[]}'
 VECTORS = [  # made with openssl dgst -sha256 -hmac test_app_secret

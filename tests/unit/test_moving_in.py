@@ -7,8 +7,8 @@ from typing import get_args
 from services import health
 from shared import config
 from shared.pipeline import accept
-from shared.queues import cloud_tasks
-from shared.stores.firestore import store
+from shared.queues import cloud_tasks_intake
+from shared.stores.firestore import intake
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "moving-in.md").read_text()
@@ -35,10 +35,11 @@ def test_project_uses_no_sql_library_no_redis_stream_and_no_hiredis() -> None:
 
 def test_the_pool_of_the_webhook_has_the_bounds_of_the_code() -> None:
     said = section("One bounded pool in the webhook")
-    assert f"makes up to {cloud_tasks.IN_FLIGHT} at a time" in said
-    assert f"up to {store.IN_FLIGHT} batches" in said
-    (threads,) = (setting for setting in config.SETTINGS if setting.name == "THREADS")
-    assert f"`THREADS` ({threads.always})" in said
+    assert f"makes up to {cloud_tasks_intake.IN_FLIGHT} at a time" in said
+    assert f"up to {intake.IN_FLIGHT} batches" in said
+    for name in ("WEBHOOK_CONCURRENCY", "THREADS"):
+        (setting,) = (setting for setting in config.SETTINGS if setting.name == name)
+        assert f"`{name}` ({setting.always})" in said
 
 
 def test_page_has_the_status_values_of_the_health_routes() -> None:

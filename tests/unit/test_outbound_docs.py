@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from shared.channels.meta import codes as meta_codes
-from shared.domain.errors import (
+from shared.domain.outbound.limits import LIMITS
+from shared.domain.outbound.messages import OutboundMessage
+from shared.domain.send_errors import (
     AccessDenied,
     AnswerLost,
     CredentialInvalid,
@@ -18,8 +20,6 @@ from shared.domain.errors import (
     SendRefused,
     TryLater,
 )
-from shared.domain.outbound.limits import LIMITS
-from shared.domain.outbound.messages import OutboundMessage
 
 PAGE = (Path(__file__).parents[2] / "docs" / "outbound.md").read_text()
 

@@ -14,9 +14,10 @@ from local.whatsapp.messages import ReadCall, parse_call
 from local.whatsapp.messages import SentMessage as SimulatedMessage
 from shared.channels.meta.requests import request_body
 from shared.domain.identity import Echo
-from shared.domain.outbound.checks import KEYS, TYPES
+from shared.domain.outbound.checks import _CHECKS, KEYS
 from shared.domain.outbound.limits import LIMITS, MESSAGE_BYTES
 from shared.domain.outbound.messages import OutboundMessage, from_json
+from shared.domain.outbound.types import TYPES
 
 ECHO = Echo("0123456789abcdef0123456789abcdef01234567", 0, "corr_0001")
 LINK = "https://example.com/a.png"
@@ -199,6 +200,10 @@ def test_made_message_survives_json(message: OutboundMessage) -> None:
 
 def test_every_type_has_a_maker() -> None:
     assert {type for _, type, _ in MADE.values()} == TYPES
+
+
+def test_every_type_has_a_check() -> None:
+    assert _CHECKS.keys() == TYPES
 
 
 def simulate(type: str, content: Any, reply_to: str | None = None) -> SimulatedMessage | ReadCall:

@@ -21,7 +21,7 @@ from shared.domain import deadline
 from shared.domain.errors import QueueUnavailable
 from shared.domain.limits import Limits, PostTimes
 from shared.net import grpc_client
-from shared.pipeline.ports import Incoming
+from shared.pipeline.intake import Incoming
 from shared.stores.redis import connection as redis_client
 from shared.stores.sqlite import connection
 from tests.support import event_loop

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.domain.deadline import Deadline
-from shared.domain.events import MessageReceived, Parsed, ReceiptReceived
-from shared.domain.marks import ReceiptBlock, sender_id
+from shared.domain.events import MessageReceived, Parsed, ReceiptBlock, ReceiptReceived
+from shared.domain.identity import sender_id
 from shared.domain.record import Delivery, Kind, ReceiptKind, Receipts, State
 from shared.pipeline.accept import Accept
 from shared.pipeline.channels import Channels
-from shared.pipeline.ports import Incoming
+from shared.pipeline.intake import Incoming
 from shared.pipeline.receipts import blocks, note_all
 from shared.tenants.environment import EnvironmentTenants
 from tests.support.builders import (

@@ -18,7 +18,8 @@ from shared.operations.dead_letters import find
 from shared.pipeline.backend_marks import BackendMarks
 from shared.pipeline.channels import Channels
 from shared.pipeline.dispatch import TaskDispatch
-from shared.pipeline.ports import BackendUnavailable, HandlerCall, HandlerFault, HandlerInterrupted, Tenant
+from shared.pipeline.intake import Tenant
+from shared.pipeline.ports import BackendUnavailable, HandlerCall, HandlerFault, HandlerInterrupted
 from shared.pipeline.process_inbound import ProcessInbound
 from tests.support.builders import LAST, LIMITS, expired, pending, task_for
 from tests.support.pipelines import ADDRESS, SENDER, Channel, Clock, Lines, Queue, Store, lines_of

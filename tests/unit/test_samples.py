@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from shared.domain.message_kinds import KINDS
 from shared.domain.message_parts import Product, System, Unsupported
-from shared.domain.messages import KINDS
 from shared.handlers import (
     Button,
     Contact,

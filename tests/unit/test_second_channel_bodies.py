@@ -8,12 +8,13 @@ from urllib.parse import urlencode
 
 import pytest
 
-from shared.domain.errors import AnswerLost, ItemUnparsable
+from shared.domain.errors import ItemUnparsable
 from shared.domain.events import MessageReceived, Parsed, ReceiptReceived, Unparsable
 from shared.domain.identity import Echo
 from shared.domain.record import Kind, ReceiptKind
 from shared.domain.retention import RAW_PAYLOAD_BYTES
-from shared.pipeline.ports import Incoming
+from shared.domain.send_errors import AnswerLost
+from shared.pipeline.intake import Incoming
 from tests.support.builders import pending
 from tests.support.second_channel import TIME_UNKNOWN, AcmeChannel
 

@@ -10,7 +10,14 @@ import pytest
 
 from shared.domain.delivery.answers import Answer, TaskResult
 from shared.domain.delivery.lease import lease
-from shared.domain.errors import (
+from shared.domain.errors import StoreUnavailable, UnknownState
+from shared.domain.events import ReceiptBlock
+from shared.domain.guards import Elect, Go, Wait
+from shared.domain.identity import sender_id
+from shared.domain.limits import DoubtPolicy
+from shared.domain.marks import Block, Credential, Marks, Outage, RefusedCredential
+from shared.domain.record import Delivery, State, Task
+from shared.domain.send_errors import (
     AccessDenied,
     AnswerLost,
     CredentialInvalid,
@@ -19,14 +26,8 @@ from shared.domain.errors import (
     SenderBlocked,
     SendError,
     SendRefused,
-    StoreUnavailable,
     TryLater,
-    UnknownState,
 )
-from shared.domain.guards import Elect, Go, Wait
-from shared.domain.limits import DoubtPolicy
-from shared.domain.marks import Block, Credential, Marks, Outage, ReceiptBlock, RefusedCredential, sender_id
-from shared.domain.record import Delivery, State, Task
 from shared.domain.verdicts import Accepted, Blocked, BlockScope, CredentialRefused, ProviderDown
 from shared.logs import EVENTS
 from shared.pipeline.channels import Channels

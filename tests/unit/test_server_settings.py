@@ -17,11 +17,10 @@ from services.bounded_protocol import BoundedProtocol
 from services.bounded_worker import BoundedWorker
 from services.exchange import Receive, Scope, Send
 from services.internal.main import _context, create_app
-from services.webhook import admission
 from services.webhook.__main__ import make_app
 from shared import config
 from shared.bootstrap import webhook as bootstrap
-from shared.bootstrap.adapters import build_store
+from shared.bootstrap.backends import build_store
 from shared.bootstrap.internal import Internal, build_internal
 from shared.bootstrap.webhook import Webhook, build_webhook
 from shared.domain.record import Kind, Task
@@ -178,12 +177,6 @@ def test_sigterm_stops_our_own_threads_before_uvicorn_winds_down(webhook_parts: 
         assert (webhook_parts.shutdown(), running.should_exit) == (False, False)
         os.kill(os.getpid(), signal.SIGTERM)
         assert (webhook_parts.shutdown(), running.should_exit) == (True, True)
-
-
-@pytest.mark.parametrize(("set_to", "most"), [(None, admission.CONCURRENCY), (7, 7)], ids=["unset", "7"])
-def test_as_many_posts_are_in_work_as_the_setting_allows(set_to: int | None, most: int) -> None:
-    settings = {} if set_to is None else {"WEBHOOK_CONCURRENCY": set_to}
-    assert admission.concurrency(config.Config(config.WEBHOOK, settings)) == most
 
 
 # ---- routes

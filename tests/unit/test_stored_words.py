@@ -21,15 +21,17 @@ from shared.domain import (
     guards,
     identity,
     limits,
+    listings,
     marks,
-    messages,
+    message_kinds,
     record,
     retention,
+    send_errors,
     tasks,
     verdicts,
 )
 from shared.domain.limits import Backoff, Limits, PostTimes, Waits
-from shared.domain.outbound import checks, templates
+from shared.domain.outbound import checks, templates, types
 from tests.support.builders import NOW, at, dead, pending, task_for
 
 ENUMS: Mapping[type[StrEnum], Mapping[str, str]] = {
@@ -49,7 +51,7 @@ ENUMS: Mapping[type[StrEnum], Mapping[str, str]] = {
         "PLAYED": "played",
         "FAILED": "failed",
     },
-    dead_letters.Listing: {
+    listings.Listing: {
         "DEAD": "dead",
         "REFUSED": "refused",
         "UNKNOWN_SENDER": "unknown_sender",
@@ -85,8 +87,8 @@ def test_values_of_an_enum_are_stable(words: type[StrEnum]) -> None:
         (retention.RAW_PAYLOAD_BYTES, 262_144),
         (record.ATTEMPTS_KEPT, 50),
         (identity.DOCTOR_KEY, "doctor"),
-        (marks.sender_id("meta", "1"), "09f3954d0395338ffabf326bd7a4c5c9c6b1353a"),
-        (marks.backend_id("https://example.com"), "44873a3aa7a9ef3397b65007caf758d506dad751"),
+        (identity.sender_id("meta", "1"), "09f3954d0395338ffabf326bd7a4c5c9c6b1353a"),
+        (identity.backend_id("https://example.com"), "44873a3aa7a9ef3397b65007caf758d506dad751"),
     ],
 )
 def test_stored_value_is_stable(word: object, stays: object) -> None:
@@ -100,13 +102,13 @@ def test_stored_value_is_stable(word: object, stays: object) -> None:
             dead_letters.ERRORS,
             "unparsable attempts error permanent in_doubt waited window refused unknown_sender",
         ),
-        (messages.DEFAULT_KINDS, "button text contacts order location media interactive"),
+        (message_kinds.DEFAULT_KINDS, "button text contacts order location media interactive"),
         (
-            messages.KINDS,
+            message_kinds.KINDS,
             "button text contacts order location media interactive revoke reaction edit unsupported system",
         ),
         (
-            checks.TYPES,
+            types.TYPES,
             "text image video audio document sticker location contacts interactive template reaction read typing",
         ),
         (calls.CALLS, "read typing"),
@@ -166,15 +168,15 @@ def test_verdict_label_in_the_attempts_is_stable(verdict: Any, word: str) -> Non
         (errors.TaskInvalid, "task_invalid", False, "us", False),
         (errors.SignatureInvalid, "signature_invalid", False, "us", False),
         (errors.ItemUnparsable, "unparsable", False, "message", True),
-        (errors.AnswerLost, "answer_lost", False, "message", False),
-        (errors.OutageInSuccess, "outage_in_success", False, "message", False),
-        (errors.ProviderUnavailable, "provider_unavailable", True, "provider", False),
-        (errors.TryLater, "try_later", True, "message", False),
-        (errors.LimitReached, "limited", True, "sender", False),
-        (errors.CredentialInvalid, "credential_refused", True, "tenant", True),
-        (errors.AccessDenied, "access_denied", True, "tenant", True),
-        (errors.SenderBlocked, "sender_blocked", True, "sender", True),
-        (errors.SendRefused, "refused", False, "message", True),
+        (send_errors.AnswerLost, "answer_lost", False, "message", False),
+        (send_errors.OutageInSuccess, "outage_in_success", False, "message", False),
+        (send_errors.ProviderUnavailable, "provider_unavailable", True, "provider", False),
+        (send_errors.TryLater, "try_later", True, "message", False),
+        (send_errors.LimitReached, "limited", True, "sender", False),
+        (send_errors.CredentialInvalid, "credential_refused", True, "tenant", True),
+        (send_errors.AccessDenied, "access_denied", True, "tenant", True),
+        (send_errors.SenderBlocked, "sender_blocked", True, "sender", True),
+        (send_errors.SendRefused, "refused", False, "message", True),
     ],
 )
 def test_fields_of_an_error_are_stable(error: Any, code: str, retryable: bool, scope: str, alert: bool) -> None:

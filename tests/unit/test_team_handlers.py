@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from handlers import appointments, echo, menu
+from shared.domain.message_kinds import DEFAULT_KINDS
 from shared.domain.message_parts import Button, ContactCard, Interactive, Location, Media, Order, OrderItem
-from shared.domain.messages import DEFAULT_KINDS, Contact, Drop, Message
+from shared.domain.messages import Contact, Drop, Message
 from shared.domain.outbound.messages import OutboundMessage
 from shared.handlers import message as a_message
 from shared.handlers.loader import TeamFunction

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from shared import logs
-from shared.channels.meta import changes
+from shared.channels.meta import changes, other_fields
 from shared.channels.meta.codes import UNKNOWN
 from shared.config import CLI, INTERNAL, WEBHOOK, ConfigError, load
 from shared.net.grpc_client import OPTIONS
@@ -26,8 +26,8 @@ history messaging_handovers smb_app_state_sync smb_message_echoes standby user_i
 
 
 def test_every_field_of_metas_webhooks_is_known() -> None:
-    assert set(OF_ACCOUNTS.split()) == changes.ACCOUNT_FIELDS
-    assert set(OF_NUMBERS.split()) == changes.SENDER_FIELDS
+    assert set(OF_ACCOUNTS.split()) == other_fields.ACCOUNT_FIELDS
+    assert set(OF_NUMBERS.split()) == other_fields.SENDER_FIELDS
 
 
 def test_every_event_that_connects_or_disconnects_an_account_is_known() -> None:

@@ -1,15 +1,16 @@
-"""The other fields of Meta's webhooks: the list, the owner of each, and what each changes in our own state."""
+"""What the other fields of Meta's webhooks change in our own state."""
 
 # https://developers.facebook.com/documentation/business-messaging/whatsapp/webhooks/reference (each field has its
-# page; seen November 2026; `user_id_update` left it on 2026-08-11 and is still seen). Fields that change nothing of
-# ours are stored as received.
+# page; seen November 2026). other_fields.py lists the fields; those that change nothing of ours are stored as received.
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from shared.channels.meta.fields import identifier, mapping, moment, objects, phone, text_value
-from shared.domain.events import (
+from shared.domain.messages import Message
+from shared.domain.record import Delivery
+from shared.domain.state_changes import (
     AccountBanned,
     AccountConnected,
     AccountDisconnected,
@@ -21,67 +22,11 @@ from shared.domain.events import (
     StateChange,
     TemplateStatusChanged,
 )
-from shared.domain.messages import Message
-from shared.domain.record import Delivery
-
-ACCOUNT_FIELDS = frozenset(
-    {
-        "account_alerts",
-        "account_review_update",
-        "account_settings_update",
-        "account_update",
-        "business_capability_update",
-        "business_username_update",  # in the JSON of Meta's page; the other name is its heading
-        "business_username_updates",
-        "flows",
-        "message_template_components_update",
-        "message_template_quality_update",
-        "message_template_status_update",
-        "partner_solutions",
-        "payment_configuration_update",
-        "phone_number_name_update",
-        "phone_number_quality_update",
-        "security",
-        "template_category_update",
-        "template_correct_category_detection",
-    }
-)
-"""Fields of an account. They carry entry.time, which distinguishes two equal changes."""
-
-SENDER_FIELDS = frozenset(
-    {
-        "automatic_events",
-        "calls",
-        "group_lifecycle_update",
-        "group_participants_update",
-        "group_settings_update",
-        "group_status_update",
-        "history",
-        "messaging_handovers",
-        "smb_app_state_sync",
-        "smb_message_echoes",
-        "standby",
-        "user_id_update",
-        "user_preferences",
-    }
-)
-"""Fields of a number or a customer. None is a message to us; they include what the business wrote itself (echoes),
-earlier messages (history) and what another partner answers (standby)."""
-
-OTHER_FIELDS = ACCOUNT_FIELDS | SENDER_FIELDS
 
 DISCONNECTING = frozenset({"PARTNER_REMOVED", "PARTNER_APP_UNINSTALLED", "ACCOUNT_OFFBOARDED", "ACCOUNT_DELETED"})
 CONNECTING = frozenset({"PARTNER_ADDED", "PARTNER_APP_INSTALLED", "ACCOUNT_RECONNECTED"})
 BAN_STATES: Mapping[str, bool] = {"SCHEDULE_FOR_DISABLE": True, "DISABLE": False}
 PREFERENCES: Mapping[str, bool] = {"stop": False, "resume": True, "signup": True}
-
-
-def account_of(entry: Mapping[str, Any], field: str, value: Any) -> str | None:
-    """The account that the news is about. If a partner is added or removed, entry.id is a business portfolio, and the
-    value names the account (page of account_update).
-    """
-    named = mapping(mapping(value).get("waba_info")).get("waba_id") if field == "account_update" else None
-    return identifier(named) or identifier(entry.get("id"))
 
 
 def changes_in(record: Delivery) -> tuple[StateChange, ...]:
@@ -184,6 +129,3 @@ _READERS: Mapping[str, Callable[[str, Any], Iterator[StateChange]]] = {
     "phone_number_quality_update": _number_quality,
     "user_preferences": _preferences,
 }
-
-STATE_FIELDS = frozenset(_READERS)
-"""Fields that affect our own state. If such a value is too large to keep whole, it needs an operator."""

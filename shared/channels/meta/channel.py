@@ -1,67 +1,48 @@
-"""The Meta channel: verifies, parses and reads the webhooks of WhatsApp's Cloud API, and sends to it."""
+"""The Meta channel: reads what WhatsApp's Cloud API sent, and sends to it. receiver.py has its receiving half."""
 
 # https://developers.facebook.com/documentation/business-messaging/whatsapp (seen November 2026)
-# webhook.py splits webhooks, messages.py reads one message, requests.py writes a send's request, errors.py reads a
-# refusal, and codes.py has its codes. The first send imports bounded_http.py, so the webhook service, which never
-# sends, does not need it.
+# messages.py reads one message, requests.py writes a send's request, errors.py reads a refusal, and codes.py has its
+# codes. The webhook service uses only the receiving half, and imports nothing of these. The first send imports
+# bounded_http.py, so a command that reads what is stored does not need it.
 
-import hashlib
-import hmac
 import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, quote
+from urllib.parse import quote
 
-from shared.channels.meta import changes, messages, webhook
+from shared.channels.meta import changes, messages
 from shared.channels.meta.codes import sentence_for
 from shared.channels.meta.errors import error_for, error_in_success, graph_error
+from shared.channels.meta.receiver import MetaReceiver
 from shared.channels.meta.requests import message_id, probe_body, request_body
-from shared.channels.meta.webhook import PROVIDER
-from shared.domain.errors import (
-    AnswerLost,
-    CredentialInvalid,
-    Forbidden,
-    ProviderUnavailable,
-    SendError,
-    SignatureInvalid,
-)
-from shared.domain.events import Parsed, StateChange
 from shared.domain.identity import Echo, stable_hash
 from shared.domain.limits import PostTimes
 from shared.domain.marks import is_outage
 from shared.domain.messages import Message
 from shared.domain.record import Delivery
+from shared.domain.send_errors import AnswerLost, CredentialInvalid, ProviderUnavailable, SendError
+from shared.domain.state_changes import StateChange
 from shared.net.egress_policy import PUBLIC, EgressPolicy
 from shared.net.retry_after import retry_after
-from shared.pipeline.ports import Acknowledgement, Incoming
 
 if TYPE_CHECKING:
     from shared.net.bounded_http import HttpResponse, Poster
 
-PATH = "whatsapp"
-"""The path that Meta calls, below /webhooks/. It was published before there were other providers."""
-
-_SIGNATURE = re.compile(r"sha256=([0-9a-f]{64})")
-"""Meta writes lower case, so another form is not from Meta."""
-
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 """Valid characters of a header. A token that ends in a line break, for example, is not usable."""
 
-
 NO_CREDENTIALS: Mapping[str, str] = MappingProxyType({})
 USUAL_TIMES = PostTimes()
-DURABLE = Acknowledgement(b'{"status":"ok"}\n', "application/json")
 
 
-class MetaChannel:
+class MetaChannel(MetaReceiver):
     """One Meta app and the numbers that it sends for. A service passes only the secrets that it needs.
 
-    All `app_secrets` and all `verify_tokens` are accepted (rotation). Without one, every signature or every handshake
-    is refused. `credentials` maps a phone_number_id to its access token. `reach` is where `base_url` may lead. It
-    connects on the first send, so it may be created before a fork.
+    `credentials` maps a phone_number_id to its access token. `reach` is where `base_url` may lead. It connects on the
+    first send, so it may be created before a fork.
     """
 
     def __init__(
@@ -76,8 +57,7 @@ class MetaChannel:
         monotonic: Callable[[], float] = time.monotonic,
         reach: EgressPolicy = PUBLIC,
     ) -> None:
-        self._secrets = tuple(secret.encode("utf-8", "surrogateescape") for secret in app_secrets if secret)
-        self._verify_tokens = tuple(token.encode("utf-8", "surrogateescape") for token in verify_tokens if token)
+        super().__init__(app_secrets=app_secrets, verify_tokens=verify_tokens)
         self._credentials = credentials
         self._root = f"{base_url.rstrip('/')}/{version}"
         self._times = post
@@ -85,43 +65,6 @@ class MetaChannel:
         self._reach = reach
         self._lock = threading.Lock()
         self._poster: Poster | None = None
-
-    provider = PROVIDER
-    webhooks: Mapping[str, Sequence[str]] = MappingProxyType({PATH: ("GET", "POST")})
-    has_public_sender_ids = True  # a phone_number_id is Meta's id, not the phone number
-
-    def handshake(self, incoming: Incoming) -> Acknowledgement:
-        """Echo the challenge unchanged to a caller with the verify token. Raises Forbidden.
-
-        https://developers.facebook.com/docs/graph-api/webhooks/getting-started
-        """
-        query = dict(parse_qsl(incoming.url.partition("?")[2], keep_blank_values=True))
-        given = query.get("hub.verify_token", "").encode()
-        known = [hmac.compare_digest(given, token) for token in self._verify_tokens]
-        if query.get("hub.mode") != "subscribe" or not any(known):
-            raise Forbidden("verify_token")
-        return Acknowledgement(query.get("hub.challenge", "").encode(), "text/plain; charset=utf-8")
-
-    def acknowledge(self, incoming: Incoming) -> Acknowledgement:  # noqa: ARG002 - Meta reads only the status
-        return DURABLE
-
-    def verify(self, incoming: Incoming) -> None:
-        """HMAC-SHA256 over the bytes as received, in constant time. Raises SignatureInvalid.
-
-        Meta signs the escaped form that it sends (\\u00e9, \\/), so JSON that was parsed and rewritten never verifies.
-        Source: create-webhook-endpoint, seen November 2026.
-        """
-        match = _SIGNATURE.fullmatch(incoming.headers.get("x-hub-signature-256", ""))
-        if match is None:
-            raise SignatureInvalid
-        given = match[1].encode()
-        digests = [hmac.new(secret, incoming.body, hashlib.sha256).hexdigest().encode() for secret in self._secrets]
-        if not any(hmac.compare_digest(digest, given) for digest in digests):
-            raise SignatureInvalid
-
-    def parse(self, incoming: Incoming) -> Parsed:
-        """The events of one POST. Raises nothing."""
-        return webhook.parse(incoming.body)
 
     def read(self, record: Delivery) -> Message | None:
         """The message in a stored event, or None if it is not a message. Raises ItemUnparsable."""

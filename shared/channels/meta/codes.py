@@ -8,13 +8,12 @@ applies. A code means the same in an answer and in a receipt.
 # It includes codes of calls that Pombo does not make (registering numbers, editing templates): a receipt, a webhook or
 # a proxy may bring any of them. "reported": users report the code, but that page does not have it.
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Literal
 
-from shared.domain.errors import (
+from shared.domain.send_errors import (
     AccessDenied,
     AnswerLost,
     CredentialInvalid,
@@ -239,20 +238,12 @@ UNKNOWN: Mapping[type[SendError], Meaning] = {
 
 _UNKNOWN_ANSWERS = {"retry": UNKNOWN[TryLater], "refused": UNKNOWN[SendRefused], "lost": UNKNOWN[AnswerLost]}
 
-_CODE_TEXT = re.compile(r"-?[0-9]{1,9}")
-
 
 def meaning_of(code: int, subcode: int | None = None) -> Meaning | None:
     """What a code means; None for one that is in no table."""
     if code == INVALID_PARAMETER and subcode == OBJECT_GONE:
         return _CODES[OBJECT_GONE]
     return _CODES.get(code) or next((meaning for codes, meaning in _RANGES if code in codes), None)
-
-
-def concerns_sender(code: int) -> bool:
-    """Whether a code in a failed receipt is about the sender or its account, so that further sends would fail too."""
-    meaning = meaning_of(code)
-    return meaning is not None and issubclass(meaning.error, SenderBlocked | CredentialInvalid)
 
 
 def sentence_for(code: int, answer: str = "") -> str | None:
@@ -270,11 +261,3 @@ def table() -> tuple[tuple[str, Meaning], ...]:
     families = [(codes[0], f"{codes[0]}-{codes[-1]}", meaning) for codes, meaning in _RANGES]
     single = [(code, str(code), meaning) for code, meaning in _CODES.items()]
     return tuple((name, meaning) for _, name, meaning in sorted([*families, *single], key=lambda row: row[0]))
-
-
-def number(value: Any) -> int | None:
-    """A code as Meta may write it: a number, or a number in a string. It is logged, so a number as long as a phone
-    number is not accepted.
-    """
-    text = value if isinstance(value, str) else str(value) if type(value) is int else ""
-    return int(text) if _CODE_TEXT.fullmatch(text) else None

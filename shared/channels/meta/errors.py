@@ -5,15 +5,9 @@
 from dataclasses import dataclass
 from datetime import timedelta
 
-from shared.channels.meta.codes import UNKNOWN, Meaning, meaning_of, number
-from shared.domain.errors import (
-    AnswerLost,
-    OutageInSuccess,
-    ProviderUnavailable,
-    SendError,
-    SendRefused,
-    TryLater,
-)
+from shared.channels.meta.codes import UNKNOWN, Meaning, meaning_of
+from shared.channels.meta.fields import code_number
+from shared.domain.send_errors import AnswerLost, OutageInSuccess, ProviderUnavailable, SendError, SendRefused, TryLater
 from shared.net import bounded_json
 
 
@@ -33,10 +27,10 @@ def graph_error(body: bytes | None) -> GraphError | None:
     except bounded_json.NotJson:
         return None
     error = answer.get("error") if isinstance(answer, dict) else None
-    code = number(error.get("code")) if isinstance(error, dict) else None
+    code = code_number(error.get("code")) if isinstance(error, dict) else None
     if not isinstance(error, dict) or code is None:
         return None
-    return GraphError(code, number(error.get("error_subcode")), error.get("is_transient") is True)
+    return GraphError(code, code_number(error.get("error_subcode")), error.get("is_transient") is True)
 
 
 def error_for(status: int, error: GraphError | None, retry_after: timedelta | None) -> SendError:

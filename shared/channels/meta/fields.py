@@ -13,6 +13,7 @@ _LONGEST_NUMBER = 64
 _PHONE = re.compile(r"\+?([0-9]{1,20})")
 _VARIANT = re.compile(r"(52)1([0-9]{10})|(54)9([0-9]{10})|(55[0-9]{2})9([6-9][0-9]{7})")
 _SECONDS = re.compile(r"[0-9]{1,11}")
+_CODE_TEXT = re.compile(r"-?[0-9]{1,9}")
 _LAST_SECOND = 253_402_300_799  # the end of the year 9999, where datetime ends
 
 
@@ -65,6 +66,14 @@ def decimal(value: Any) -> float | None:
     return value if math.isfinite(value) else None
 
 
+def code_number(value: Any) -> int | None:
+    """An error code as Meta may write it: a number, or a number in a string. It is logged, so a number as long as a
+    phone number is not accepted.
+    """
+    text = value if isinstance(value, str) else str(value) if type(value) is int else ""
+    return int(text) if _CODE_TEXT.fullmatch(text) else None
+
+
 def moment(value: Any) -> datetime | None:
     """A time in seconds since 1970, which Meta writes as a string or as a number."""
     if isinstance(value, str) and _SECONDS.fullmatch(value):
@@ -72,3 +81,17 @@ def moment(value: Any) -> datetime | None:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= _LAST_SECOND:
         return None
     return datetime.fromtimestamp(value, UTC)
+
+
+def customer_ids(item: Mapping[str, Any], contact: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """The user id and the phone number of an item's sender. `contact` is their entry in contacts[], or empty.
+
+    A system message may name its customer only in the part that reports a change of ids.
+    """
+    system = mapping(item.get("system")) if item.get("type") == "system" else {}
+    user_id = identifier(item.get("from_user_id")) or identifier(contact.get("user_id"))
+    number = phone(item.get("from")) or phone(contact.get("wa_id"))
+    if user_id is None and number is None:
+        user_id = identifier(system.get("previous_user_id")) or identifier(system.get("user_id"))
+        number = phone(system.get("wa_id"))
+    return user_id, number

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from shared.channels.meta.codes import number
-from shared.channels.meta.fields import decimal, identifier, mapping, moment, objects, text_value
+from shared.channels.meta.fields import code_number, decimal, identifier, mapping, moment, objects, text_value
 from shared.domain.message_parts import (
     Button,
     ContactCard,
@@ -225,7 +224,7 @@ def _unsupported(bare: Message, type_: str, item: Item) -> Message:
     error = next(iter(objects(item.get("errors"))), {})
     of_meta = text_value(mapping(item.get(UNSUPPORTED)).get("type"))
     what = of_meta if type_ == UNSUPPORTED else type_
-    said = Unsupported(what, number(error.get("code")), text_value(error.get("title")))
+    said = Unsupported(what, code_number(error.get("code")), text_value(error.get("title")))
     return replace(bare, kind=UNSUPPORTED, unsupported=said)
 
 

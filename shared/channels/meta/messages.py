@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from shared.channels.meta.fields import LONGEST_ID, identifier, mapping, moment, phone, text_value
+from shared.channels.meta.fields import LONGEST_ID, customer_ids, identifier, mapping, moment, text_value
 from shared.channels.meta.kinds import UNSUPPORTED, with_content
 from shared.domain.errors import ItemUnparsable
 from shared.domain.message_parts import Product, Referral, Unsupported
@@ -73,16 +73,8 @@ def _named(unsupported: Unsupported, item: Mapping[str, Any]) -> str:
 
 
 def contact_of(item: Mapping[str, Any], contact: Mapping[str, Any]) -> Contact | None:
-    """Who sent this item. `contact` is their entry in contacts[], or empty.
-
-    A system message may name its customer only in the part that reports a change of ids.
-    """
-    system = mapping(item.get("system")) if item.get("type") == "system" else {}
-    user_id = identifier(item.get("from_user_id")) or identifier(contact.get("user_id"))
-    number = phone(item.get("from")) or phone(contact.get("wa_id"))
-    if user_id is None and number is None:
-        user_id = identifier(system.get("previous_user_id")) or identifier(system.get("user_id"))
-        number = phone(system.get("wa_id"))
+    """Who sent this item. `contact` is their entry in contacts[], or empty."""
+    user_id, number = customer_ids(item, contact)
     stable = user_id or number
     profile = mapping(contact.get("profile"))
     name = profile.get("name")

@@ -8,8 +8,8 @@ from typing import Any
 
 from shared.channels.meta.fields import identifier, mapping
 from shared.domain.calls import is_call
-from shared.domain.errors import TryLater
 from shared.domain.identity import Echo
+from shared.domain.send_errors import TryLater
 from shared.net import bounded_json
 
 PROBED = "wamid.pombo-probe"

@@ -10,10 +10,9 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
-from shared.channels.meta.changes import ACCOUNT_FIELDS, OTHER_FIELDS, STATE_FIELDS, account_of
-from shared.channels.meta.codes import concerns_sender, number
-from shared.channels.meta.fields import identifier, mapping, moment, phone, without_variant
-from shared.channels.meta.messages import contact_of
+from shared.channels.meta.fields import code_number, customer_ids, identifier, mapping, moment, phone, without_variant
+from shared.channels.meta.other_fields import ACCOUNT_FIELDS, OTHER_FIELDS, STATE_FIELDS, account_of
+from shared.channels.meta.sender_codes import concerns_sender
 from shared.domain.events import Change, Event, MessageReceived, Parsed, ReceiptReceived, Unparsable
 from shared.domain.identity import canonical_json, parse_echo, stable_hash
 from shared.domain.record import ReceiptKind
@@ -233,9 +232,10 @@ def _message(item: Any, around: _ValueContext) -> Event:
     payload = {"field": MESSAGES, "item": item, "contact": contact, "phone_number_id": around.sender}
     if around.own_number and without_variant(_digits(fields.get("from"))) == without_variant(around.own_number):
         payload["echo"] = True  # the business wrote it, so a handler would answer its own message
-    who = contact_of(fields, contact)
+    user_id, number = customer_ids(fields, contact)
+    who = user_id or number
     if around.sender and message_id and kind and who and bounded_json.size(payload) <= RAW_PAYLOAD_BYTES:
-        return MessageReceived(PROVIDER, around.sender, message_id, who.id, payload)
+        return MessageReceived(PROVIDER, around.sender, message_id, who, payload)
     del payload["field"]
     return around.unparsable(_bounded(payload), message_id)
 
@@ -264,7 +264,7 @@ def _receipt(item: Any, around: _ValueContext, ignored: Counter[str]) -> Iterato
 
 
 def _first_code(errors: Any) -> int | None:
-    return number(mapping(errors[0]).get("code")) if isinstance(errors, list) and errors else None
+    return code_number(mapping(errors[0]).get("code")) if isinstance(errors, list) and errors else None
 
 
 def _bounded(raw: Any) -> Any:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from shared.domain.delivery.changes import end
+from shared.domain.delivery.lifecycle import end
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery, Kind, State
 

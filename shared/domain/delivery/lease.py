@@ -17,7 +17,8 @@ from shared.domain.delivery.answers import (
     TaskResult,
     Token,
 )
-from shared.domain.delivery.changes import begin_doubt, end, is_older, is_too_old, write
+from shared.domain.delivery.changes import is_older, is_too_old, write
+from shared.domain.delivery.lifecycle import begin_doubt, end
 from shared.domain.guards import Elect, Go, Guard, Never, Wait
 from shared.domain.limits import DoubtPolicy, Limits
 from shared.domain.record import Delivery, Kind, State, Task

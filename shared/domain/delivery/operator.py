@@ -8,15 +8,15 @@ from shared.domain.dead_letters import (
     DISCARDED_BECAUSE,
     is_confirmed,
     is_discarded,
-    is_invalid,
     is_letter,
     is_refused_later,
     why_never,
 )
 from shared.domain.delivery.answers import NOT_DEAD, Answer, Ensure, NotAllowed, Step, TaskResult
-from shared.domain.delivery.changes import end, reopen, schedule, write
+from shared.domain.delivery.changes import write
+from shared.domain.delivery.lifecycle import end, reopen, schedule
 from shared.domain.limits import Limits
-from shared.domain.record import OPEN_STATES, Delivery, State
+from shared.domain.record import OPEN_STATES, Delivery, State, is_invalid
 
 
 def replay(record: Delivery, limits: Limits, now: datetime, may_double: bool = False) -> Step:

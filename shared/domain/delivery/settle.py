@@ -7,30 +7,23 @@ from typing import Any
 
 from shared.domain import waits
 from shared.domain.calls import is_call
-from shared.domain.dead_letters import (
-    HANDLER,
-    HANDLER_SAID,
-    INVALID,
-)
+from shared.domain.dead_letters import HANDLER, HANDLER_SAID
 from shared.domain.delivery.answers import Answer, EnsureReplies, Step, TaskResult, Token
 from shared.domain.delivery.changes import (
-    begin_doubt,
-    end,
     end_dead,
     give_back,
     log_attempt,
     log_error,
     postpone,
     release,
-    reopen,
     reschedule,
-    schedule,
     write,
 )
 from shared.domain.delivery.create import create
+from shared.domain.delivery.lifecycle import begin_doubt, end, reopen, schedule
 from shared.domain.identity import outbound_key
 from shared.domain.limits import Limits
-from shared.domain.record import Delivery, Kind, State
+from shared.domain.record import INVALID, Delivery, Kind, State
 from shared.domain.verdicts import (
     Accepted,
     BackendDown,

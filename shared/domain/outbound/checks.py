@@ -27,8 +27,8 @@ from shared.domain.outbound.fields import (
     text,
 )
 from shared.domain.outbound.templates import template
+from shared.domain.outbound.types import MEDIA
 
-MEDIA = ("image", "video", "audio", "document", "sticker")
 CAPTIONED = frozenset({"image", "video", "document"})
 WITHOUT_REPLY_TO = CALLS | {"reaction"}
 
@@ -278,5 +278,3 @@ _CHECKS: Mapping[str, Callable[[Any], None]] = {
     "reaction": _reaction,
     **dict.fromkeys(sorted(CALLS), _call),
 }
-TYPES = frozenset(_CHECKS)
-"""The checked types."""

@@ -5,18 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from shared.domain.calls import is_call
-from shared.domain.dead_letters import (
-    DISCARDED_BECAUSE,
-    INVALID,
-    handler_said,
-    is_discarded,
-    is_dropped_by_handler,
-    is_invalid,
-    is_of_unknown_sender,
-    is_refused_later,
-)
+from shared.domain.dead_letters import DISCARDED_BECAUSE, handler_said, is_discarded, is_refused_later
 from shared.domain.identity import DOCTOR_KEY
-from shared.domain.record import ATTEMPTS_KEPT, Attempt, Delivery, Kind, State
+from shared.domain.listings import is_dropped_by_handler, is_of_unknown_sender
+from shared.domain.record import ATTEMPTS_KEPT, INVALID, Attempt, Delivery, Kind, State, is_invalid
 from shared.operations.timeline import sentences as say
 from shared.operations.timeline.sentences import Explain, clock, with_details
 

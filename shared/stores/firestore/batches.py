@@ -1,23 +1,18 @@
 """Batches of independent writes: one call makes or refuses each of them separately.
 
 BatchWrite takes at most 500 writes, one per document, in any order (https://cloud.google.com/firestore/docs/reference
-/rpc/google.firestore.v1#batchwriterequest, 2026-11). It answers with a status for each. If one write is malformed,
-Firestore refuses the whole batch; its writes are then made one by one.
+/rest/v1/projects.databases.documents/batchWrite, 2026-11). It answers with a status for each. If one write is
+malformed, Firestore refuses the whole batch; its writes are then made one by one.
 """
 
+import asyncio
 from collections.abc import Sequence
 from enum import Enum, auto
 
 from shared.domain.errors import StoreUnavailable
-from shared.net.grpc_client import Patience
-from shared.stores.firestore.connection import FirestoreRpc, InvalidWrite, LostRace, pause
-from shared.stores.firestore.records import Write
-
-PORTION = 100
-"""Writes in one call: a fifth of what Firestore takes, so that several calls share the work of a large POST."""
-
-PORTION_BYTES = 3 * 1024 * 1024
-"""A request may have 10 MiB; the emulator's server takes 4."""
+from shared.stores.firestore.errors import CONTENTION, InvalidWrite, LostRace
+from shared.stores.firestore.rest import FirestoreRest
+from shared.stores.firestore.rest_json import JsonWrite
 
 
 class Made(Enum):
@@ -25,48 +20,56 @@ class Made(Enum):
 
     WRITTEN = auto()
     REFUSED = auto()  # its precondition does not hold: the document exists already, or does not exist
+    TRY_AGAIN = auto()  # it failed transiently
 
 
 _OK, _NOT_FOUND, _ALREADY_EXISTS, _FAILED_PRECONDITION = 0, 5, 6, 9
-_CODES = {_OK: Made.WRITTEN, **dict.fromkeys((_NOT_FOUND, _ALREADY_EXISTS, _FAILED_PRECONDITION), Made.REFUSED)}
-_PASSING = frozenset({1, 2, 4, 8, 10, 13, 14})
-"""Retried: CANCELLED, UNKNOWN, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, ABORTED, INTERNAL, UNAVAILABLE.
+_TRANSIENT = (1, 2, 4, 8, 10, 13, 14)
+"""CANCELLED, UNKNOWN, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, ABORTED, INTERNAL, UNAVAILABLE.
 https://grpc.io/docs/guides/status-codes/
 """
+_CODES = {
+    _OK: Made.WRITTEN,
+    **dict.fromkeys((_NOT_FOUND, _ALREADY_EXISTS, _FAILED_PRECONDITION), Made.REFUSED),
+    **dict.fromkeys(_TRANSIENT, Made.TRY_AGAIN),
+}
 
 
 class NotStored(ValueError):
     """The database refuses this write permanently."""
 
 
-class _Passing(Exception):
-    """Some writes of a batch failed transiently."""
-
-
-def write_each(rpc: FirestoreRpc, writes: Sequence[Write], patience: Patience) -> list[Made | Exception]:
-    """The result of each write: NotStored if refused, StoreUnavailable if unknown. Raises StoreUnavailable if all are
-    unknown.
+async def write_each(rest: FirestoreRest, writes: Sequence[JsonWrite]) -> list[Made | Exception]:
+    """The result of each write, which may be of the same document: NotStored if refused, StoreUnavailable if unknown.
+    Raises StoreUnavailable if all are unknown.
     """
-    made: dict[int, Made | Exception] = {}
-    while places := [place for place in range(len(writes)) if place not in made]:
-        try:
-            codes = rpc.batch([writes[place] for place in places], patience)
-        except InvalidWrite:
-            made |= {place: _alone(rpc, writes[place], patience) for place in places}
-            break
-        made |= {place: _of(code) for place, code in zip(places, codes, strict=True) if code not in _PASSING}
-        if len(made) < len(writes):
-            pause(patience, _Passing())
-    return [made[place] for place in range(len(writes))]
+    if len({write.name for write in writes}) == len(writes):
+        return await _batch(rest, writes)
+    results: dict[int, Made | Exception] = {}
+    while places := _first_of_each_document(writes, results):
+        results |= zip(places, await _batch(rest, [writes[place] for place in places]), strict=True)
+    return [results[place] for place in range(len(writes))]
 
 
-def _of(code: int) -> Made | Exception:
-    return _CODES.get(code) or NotStored(f"Firestore refused a write (gRPC status {code}).")
+def _first_of_each_document(writes: Sequence[JsonWrite], without: dict[int, Made | Exception]) -> list[int]:
+    by_name: dict[str, int] = {}
+    for place, write in enumerate(writes):
+        if place not in without:
+            by_name.setdefault(write.name, place)
+    return [*by_name.values()]
 
 
-def _alone(rpc: FirestoreRpc, write: Write, patience: Patience) -> Made | Exception:
+async def _batch(rest: FirestoreRest, writes: Sequence[JsonWrite]) -> list[Made | Exception]:
     try:
-        rpc.commit([write], patience)
+        codes = await rest.batch(writes, rest.patience(CONTENTION))
+    except InvalidWrite:
+        return await asyncio.gather(*(_alone(rest, write) for write in writes))
+    return [_CODES.get(code) or NotStored(f"Firestore refused a write (gRPC status {code}).") for code in codes]
+
+
+async def _alone(rest: FirestoreRest, write: JsonWrite) -> Made | Exception:
+    try:
+        await rest.commit([write], rest.patience(CONTENTION))
     except LostRace:
         return Made.REFUSED
     except InvalidWrite:

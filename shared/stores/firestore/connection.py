@@ -11,33 +11,15 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shared.domain.errors import StoreUnavailable
-from shared.net.grpc_client import GrpcClient, OutOfPatience, Patience
+from shared.net.grpc_client import GrpcClient
+from shared.net.patience import OutOfPatience, Patience
+from shared.stores.firestore.errors import CONTENTION, QUICK, InvalidWrite, LostRace, unavailable
 from shared.stores.firestore.records import Write, time_of, version_of
 
 if TYPE_CHECKING:
     from google.cloud.firestore_v1.services.firestore import FirestoreClient
 
 T = TypeVar("T")
-
-CONTENTION = 10.0
-"""Seconds that one operation may take while the database answers, even if each answer is a lost race."""
-
-
-QUICK = 10
-"""A call with up to this many documents takes only milliseconds."""
-
-
-class LostRace(Exception):
-    """A write's precondition failed: another write came first, or this same write was applied before."""
-
-
-class InvalidWrite(StoreUnavailable):
-    """The store refuses a write as invalid."""
-
-
-def unavailable(cause: BaseException | None) -> StoreUnavailable:
-    """Names only the error's class: a library's message may hold a document's name or content."""
-    return StoreUnavailable(f"The store cannot be reached: {type(cause).__name__}.")
 
 
 def pause(patience: Patience, cause: Exception) -> None:
@@ -55,8 +37,6 @@ class FirestoreRpc:
         self._database = f"projects/{project}/databases/{database}"
         self._root = f"{self._database}/documents"
         self._client = GrpcClient(_load, emulator)
-        # The emulator takes BatchWrite only from an administrator; the real service knows the caller by its credential.
-        self._administrator = [("authorization", "Bearer owner")] if emulator else []
         self._closed = False
 
     def patience(self) -> Patience:
@@ -79,27 +59,6 @@ class FirestoreRpc:
         except exceptions.GoogleAPICallError as error:
             raise unavailable(error) from error
         return [version_of(result.update_time) for result in type(response).pb(response).write_results]
-
-    def batch(self, writes: Sequence[Write], patience: Patience) -> list[int]:
-        """Make each write separately, at most 500 and one per document. Returns the gRPC status code of each. Raises
-        InvalidWrite if one write makes Firestore refuse the batch; others may have been made (the emulator, 2026-11).
-        """
-        from google.api_core import exceptions
-
-        request = {"database": self._database, "writes": [self._absolute(write) for write in writes]}
-        try:
-            response = self._call(
-                lambda client, timeout: client.batch_write(
-                    request=request, retry=None, timeout=timeout, metadata=self._administrator
-                ),
-                patience,
-                quick=len(writes) <= QUICK,
-            )
-        except exceptions.InvalidArgument as error:
-            raise InvalidWrite from error
-        except exceptions.GoogleAPICallError as error:
-            raise unavailable(error) from error
-        return [status.code for status in type(response).pb(response).status]
 
     def read(self, names: Collection[str], patience: Patience) -> dict[str, Any]:
         """The documents that exist, by name."""

@@ -7,9 +7,9 @@ if the message is not ours, it leads to none.
 from collections.abc import Sequence
 from typing import Any
 
-from shared.domain.dead_letters import Listing
 from shared.domain.identity import BEYOND_IDS
-from shared.net.grpc_client import Patience
+from shared.domain.listings import Listing
+from shared.net.patience import Patience
 from shared.pipeline.ports import Cursor
 from shared.stores.firestore.connection import FirestoreRpc
 from shared.stores.firestore.queries import (

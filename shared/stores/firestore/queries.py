@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from shared.domain.dead_letters import Listing
+from shared.domain.listings import Listing
 from shared.domain.record import State
 from shared.stores.codec import FIELDS
 from shared.stores.firestore.records import value_of

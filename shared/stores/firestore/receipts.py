@@ -1,11 +1,14 @@
-"""Notes: the receipts of one webhook as writes, one write for all receipts of a message."""
+"""Notes: the receipts of one webhook as writes, one for all receipts of a message, one for a block of a sender."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from shared.pipeline.ports import NotedReceipt
-from shared.stores.firestore.records import Write, name_of, noting, noting_together, noting_unechoed
+from shared.domain.events import ReceiptBlock
+from shared.pipeline.intake import NotedReceipt
+from shared.stores.codec import Plain, encode_mark
+from shared.stores.firestore.records import Write, name_of, noting, noting_together, noting_unechoed, value_of
+from shared.stores.firestore.schema import MARKS
 from shared.stores.records import id_hash_of
 
 TOGETHER = 100
@@ -42,3 +45,18 @@ def _write(noted: NotedReceipt, expire_at: datetime) -> Write:
     if echo is None:
         return noting_unechoed(receipt.kind, receipt.at, receipt.code, id_hash_of(receipt), expire_at)
     return noting(echo.key, echo.round, receipt.kind, receipt.at, receipt.code, id_hash_of(receipt))
+
+
+def marks_name(id: str) -> str:
+    return f"{MARKS.name}/{id}"
+
+
+def noting_block(id: str, noted: ReceiptBlock) -> Write:
+    """The blind write of what a failed receipt says."""
+    return writing_marks(id, {"receipt_block": encode_mark(noted)})
+
+
+def writing_marks(id: str, marks: dict[str, Plain | None]) -> Write:
+    """A write of these marks alone; None removes one."""
+    fields = {name: value_of(mark) for name, mark in marks.items() if mark is not None}
+    return {"update": {"name": marks_name(id), "fields": fields}, "update_mask": {"field_paths": [*marks]}}

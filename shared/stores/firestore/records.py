@@ -4,15 +4,16 @@ A record's fields are fields of its document and times are timestamps, so that q
 console can use them. Payload, metadata and the log of attempts are JSON text: Firestore has no arrays in arrays, no
 integers over 64 bits and at most 20 levels (https://cloud.google.com/firestore/quotas, 2026-09). None is an absent
 field, because an index would hold a null. Requests are plain dicts in the form of google.firestore.v1; this module does
-not need the library.
+not need the library. The webhook service sends them as JSON (shared.stores.firestore.rest_json).
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from shared.domain.dead_letters import Listing, mark_of
 from shared.domain.identity import provider_id_hash
+from shared.domain.listings import Listing, mark_of
 from shared.domain.record import Delivery, ReceiptKind, Receipts, State
 from shared.stores.codec import FIELDS, MOMENTS, as_moment, decode, encode, from_json, moment, storable, to_json
 from shared.stores.firestore.schema import RECEIPTS, RECORDS
@@ -21,12 +22,20 @@ from shared.stores.records import receipts_of, without_content
 Fields = Mapping[str, Any]
 Write = dict[str, Any]
 
-_TEXTS = frozenset({"payload", "metadata", "attempts_log"})
-_OTHER_BYTES = 2048
-"""Bytes of a record's document without its texts; most have half as many."""
+TEXTS = frozenset({"payload", "metadata", "attempts_log"})
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A document as it was read, with plain values. None stands for a kind of value that this version never writes."""
+
+    name: str
+    fields: Fields
+    version: int
+    """When it was last changed, in nanoseconds. A document that is deleted and recreated has a later time."""
 
 
 # ---- names
@@ -49,7 +58,7 @@ def fields_of(record: Delivery) -> dict[str, Any]:
     del plain["key"]
     for name in MOMENTS:
         plain[name] = plain[name] and as_moment(plain[name])
-    for name in _TEXTS:
+    for name in TEXTS:
         plain[name] = to_json(plain[name])
     plain["id_hash"] = id_hash_of(record)
     plain["pending_since"] = plain["received_at"] if record.state is State.PENDING else None
@@ -58,22 +67,27 @@ def fields_of(record: Delivery) -> dict[str, Any]:
     return {name: value_of(value) for name, value in plain.items() if value is not None}
 
 
-def record_of(document: Any) -> Delivery:
+def record_of(document: Document) -> Delivery:
     """The record in a document, without its receipts. Raises UnknownState."""
-    stored = {name: plain_of(value) for name, value in document.fields.items() if name in FIELDS}
-    for name in _TEXTS & stored.keys():
+    stored = {name: value for name, value in document.fields.items() if name in FIELDS}
+    for name in TEXTS & stored.keys():
         stored[name] = from_json(stored[name])
     for name, value in stored.items():
         if name in MOMENTS and isinstance(value, datetime):
             stored[name] = moment(value)
     stored["key"] = document.name.rpartition("/")[2]
-    return decode(stored, version=version_of(document.update_time))
+    return decode(stored, version=document.version)
 
 
-def lean_record_of(document: Any) -> Delivery:
+def lean_record_of(document: Document) -> Delivery:
     """The record in a document that was read without payload and metadata. Raises UnknownState."""
-    document.fields["payload"].string_value = "{}"
-    return without_content(record_of(document))
+    return without_content(record_of(replace(document, fields={**document.fields, "payload": "{}"})))
+
+
+def document_of(message: Any) -> Document:
+    """A document as the gRPC library has it."""
+    fields = {name: plain_of(value) for name, value in message.fields.items()}
+    return Document(message.name, fields, version_of(message.update_time))
 
 
 def id_hash_of(record: Delivery) -> str | None:
@@ -82,19 +96,13 @@ def id_hash_of(record: Delivery) -> str | None:
 
 
 def version_of(update_time: Any) -> int:
-    """When a document was last changed, in nanoseconds. A document that is deleted and recreated has a later time."""
+    """A timestamp of the gRPC library in nanoseconds."""
     return int(update_time.seconds) * 1_000_000_000 + int(update_time.nanos)
 
 
 def name_of(write: Write) -> str:
     name: str = write["update"]["name"]
     return name
-
-
-def size_of(write: Write) -> int:
-    """The approximate bytes of a record's write. Only its texts may be long."""
-    texts = (write["update"]["fields"].get(name, {}).get("string_value", "") for name in _TEXTS)
-    return _OTHER_BYTES + sum(len(text.encode()) for text in texts)
 
 
 def creating(record: Delivery) -> Write:
@@ -172,16 +180,16 @@ def _marked(kind: ReceiptKind) -> Fields:
     return {"mark": value_of(Listing.REFUSED)} if kind is ReceiptKind.FAILED else {}
 
 
-def echoed_in(document: Any) -> Iterator[tuple[int, Receipts]]:
+def echoed_in(document: Document) -> Iterator[tuple[int, Receipts]]:
     """The receipts in a record's document, each with its round."""
-    for round_, entries in document.fields["receipts"].map_value.fields.items():
+    for round_, entries in (document.fields.get("receipts") or {}).items():
         for receipts in _receipts_in(entries):
             yield int(round_), receipts
 
 
-def unechoed_in(document: Any) -> Iterator[Receipts]:
+def unechoed_in(document: Document) -> Iterator[Receipts]:
     """The receipts in a document of those without an echo."""
-    return _receipts_in(document.fields["receipts"])
+    return _receipts_in(document.fields.get("receipts"))
 
 
 def _entry(kind: ReceiptKind, code: int | None, id_hash: str) -> str:
@@ -189,9 +197,9 @@ def _entry(kind: ReceiptKind, code: int | None, id_hash: str) -> str:
     return f"{kind}.{id_hash}" + (f".{code}" if kind is ReceiptKind.FAILED and code is not None else "")
 
 
-def _receipts_in(entries: Any) -> Iterator[Receipts]:
-    for entry, value in entries.map_value.fields.items():
-        at = _EPOCH + value.integer_value * _MICROSECOND
+def _receipts_in(entries: Mapping[str, int] | None) -> Iterator[Receipts]:
+    for entry, micros in (entries or {}).items():
+        at = _EPOCH + micros * _MICROSECOND
         match entry.split("."):
             case [kind, id_hash]:
                 yield receipts_of(kind, at, None, id_hash)

@@ -10,28 +10,29 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
 
-from shared.domain.dead_letters import Listing
-from shared.domain.deadline import Deadline
 from shared.domain.delivery.answers import Step
 from shared.domain.errors import StoreUnavailable, UnknownState
-from shared.domain.events import ReceiptReceived
+from shared.domain.events import ReceiptBlock, ReceiptReceived
 from shared.domain.identity import Echo, provider_id_hash
 from shared.domain.limits import Limits
-from shared.domain.marks import Marks, ReceiptBlock
+from shared.domain.listings import Listing
+from shared.domain.marks import Marks
 from shared.domain.record import OPEN_STATES, Delivery, State
-from shared.net.grpc_client import Patience
-from shared.net.in_flight import CallsInFlight
-from shared.pipeline.ports import Backlog, Created, Cursor, Decide, DecideMarks, Exists, NotedReceipt, Page
-from shared.stores.firestore.batches import PORTION, PORTION_BYTES, Made, write_each
-from shared.stores.firestore.connection import FirestoreRpc, LostRace, pause
+from shared.net.patience import Patience
+from shared.pipeline.intake import Created, Exists
+from shared.pipeline.ports import Backlog, Cursor, Decide, DecideMarks, Page
+from shared.stores.firestore.connection import FirestoreRpc, pause
+from shared.stores.firestore.errors import LostRace
 from shared.stores.firestore.listings import correlation_ids_with_prefix, documents_of_page, keys_with_prefix
-from shared.stores.firestore.marks import changing_marks, marks_name, marks_of, noting_block
+from shared.stores.firestore.marks import changing_marks, marks_of
 from shared.stores.firestore.queries import equal, oldest_of, overdue_page
-from shared.stores.firestore.receipts import Note, notes_of
+from shared.stores.firestore.receipts import marks_name, noting_block
 from shared.stores.firestore.records import (
+    Document,
     Write,
     changing,
     creating,
+    document_of,
     echoed_in,
     lean_record_of,
     name_of,
@@ -40,36 +41,21 @@ from shared.stores.firestore.records import (
     receipts_name,
     record_name,
     record_of,
-    size_of,
     time_of,
     unechoed_in,
 )
 from shared.stores.firestore.records import id_hash_of as record_id_hash
-from shared.stores.records import (
-    each_storable,
-    id_hash_of,
-    in_order,
-    portions,
-    too_slow,
-    with_receipts,
-    written,
-)
+from shared.stores.records import id_hash_of, in_order, with_receipts
 from shared.stores.sqlite.fair_lock import FairLock
+from shared.stores.steps import written
 
 T = TypeVar("T")
-R = TypeVar("R")
 
 _PROBE = record_name("ping")
 """A document that never exists: asking for it costs one read."""
 
 _TURNS = 64
 """Keys share these locks by hash. There are more locks than threads, so two keys seldom wait for each other."""
-
-
-IN_FLIGHT = 4
-"""Batches at once of all large POSTs of a process: at 120 ms each, 2,000 events take 0.6 s. With 16 the emulator
-answered refused writes only after seconds (measured 2026-11-28).
-"""
 
 
 class FirestoreStore:
@@ -86,14 +72,12 @@ class FirestoreStore:
         emulator: str | None = None,
     ) -> None:
         self._rpc = FirestoreRpc(project, database, emulator)
-        self._in_flight = CallsInFlight(IN_FLIGHT, "pombo-firestore")
         self._limits = limits
         self._clock = clock
         self._turns = tuple(FairLock() for _ in range(_TURNS))
 
     def close(self) -> None:
         """Close the connection; no other call may follow."""
-        self._in_flight.close()
         self._rpc.close()
 
     def create(self, record: Delivery) -> Created | Exists:
@@ -108,15 +92,6 @@ class FirestoreStore:
             for document in self._rpc.read([name_of(write)], patience).values():
                 return self._exists(document, patience)
             pause(patience, cause)
-
-    def create_all(self, records: Sequence[Delivery], deadline: Deadline) -> Sequence[Created | Exists | Exception]:
-        """One BatchWrite for each portion, several in flight."""
-
-        def write(writes: list[Write]) -> list[Created | Exists | Exception]:
-            parts = portions(writes, PORTION, size_of, PORTION_BYTES)
-            return self._each(self._create_portion, parts, deadline)
-
-        return each_storable(records, creating, write)
 
     def get(self, key: str) -> Delivery | None:
         return self._find(key, self._rpc.patience())
@@ -153,16 +128,6 @@ class FirestoreStore:
         expire_at = self._clock() + self._limits.receipt_retention
         self._write(noting_unechoed(receipt.kind, receipt.at, receipt.code, id_hash_of(receipt), expire_at))
 
-    def note_receipts(self, receipts: Sequence[NotedReceipt], deadline: Deadline) -> Sequence[bool | Exception]:
-        """As `create_all`; the receipts of one message are one write."""
-        notes = notes_of(receipts, self._clock() + self._limits.receipt_retention)
-        parts = [part for layer in notes for part in portions(layer, PORTION)]
-        made = self._each(self._note_portion, parts, deadline)
-        results: dict[int, bool | Exception] = {}
-        for note, one in zip((note for layer in notes for note in layer), made, strict=True):
-            results |= dict.fromkeys(note.places, one)
-        return [results[place] for place in range(len(receipts))]
-
     def overdue(self, before: datetime, limit: int) -> Sequence[str]:
         """Skips records in states of a newer version, and reads on until it has `limit` records."""
         patience, keys, last = self._rpc.patience(), list[str](), None
@@ -190,8 +155,8 @@ class FirestoreStore:
     def listed(self, listing: Listing, tenant: str | None, after: Cursor | None, limit: int) -> Page:
         patience = self._rpc.patience()
         documents, ends_at = documents_of_page(self._rpc, listing, tenant, after, limit, patience)
-        read: list[tuple[Delivery, Any]] = []
-        for document in documents:
+        read: list[tuple[Delivery, Document]] = []
+        for document in map(document_of, documents):
             with suppress(UnknownState):
                 read.append((lean_record_of(document), document))
         return Page(self._with_receipts(read, patience), len(documents) - len(read), ends_at)
@@ -247,9 +212,10 @@ class FirestoreStore:
         return self._joined(self._rpc.query(query, patience), patience)
 
     def _joined(self, documents: Iterable[Any], patience: Patience) -> list[Delivery]:
-        return self._with_receipts([(record_of(document), document) for document in documents], patience)
+        found = [(record_of(document), document) for document in map(document_of, documents)]
+        return self._with_receipts(found, patience)
 
-    def _with_receipts(self, found: Sequence[tuple[Delivery, Any]], patience: Patience) -> list[Delivery]:
+    def _with_receipts(self, found: Sequence[tuple[Delivery, Document]], patience: Patience) -> list[Delivery]:
         """The records with all their receipts. Receipts without an echo are read if the record has a provider's id."""
         hashes = {record_id_hash(record) for record, _ in found} - {None}
         names = [receipts_name(id_hash) for id_hash in hashes if id_hash]
@@ -258,40 +224,11 @@ class FirestoreStore:
             with_receipts(record, echoed_in(document), _unechoed_of(record, unechoed)) for record, document in found
         ]
 
-    def _each(
-        self, work: Callable[[list[T]], list[R]], parts: Sequence[list[T]], deadline: Deadline
-    ) -> list[R | Exception]:
-        """The results of `work` for the items of each part, several parts at a time."""
-        results: list[R | Exception] = []
-        for part, made in zip(parts, self._in_flight.each(work, parts, deadline, too_slow()), strict=True):
-            results += [made] * len(part) if isinstance(made, Exception) else made
-        return results
-
-    def _create_portion(self, writes: list[Write]) -> list[Created | Exists | Exception]:
-        """Raises StoreUnavailable."""
-        patience = self._rpc.patience()
-        results: dict[int, Created | Exists | Exception] = {}
-        while places := [place for place in range(len(writes)) if place not in results]:
-            for place, made in zip(places, write_each(self._rpc, [writes[i] for i in places], patience), strict=True):
-                if made is not Made.REFUSED:
-                    results[place] = Created() if made is Made.WRITTEN else made
-            names = {name_of(writes[place]): place for place in places if place not in results}
-            found = self._rpc.read(names, patience) if names else {}
-            results |= {names[name]: self._exists(document, patience) for name, document in found.items()}
-            if len(found) < len(names):  # deleted since their writes were refused
-                pause(patience, LostRace())
-        return [results[place] for place in range(len(writes))]
-
     def _exists(self, document: Any, patience: Patience) -> Exists:
         try:
             return Exists(self._joined([document], patience)[0])
         except UnknownState:
             return Exists(None)
-
-    def _note_portion(self, notes: list[Note]) -> list[bool | Exception]:
-        """Raises StoreUnavailable."""
-        made = write_each(self._rpc, [note.write for note in notes], self._rpc.patience())
-        return [one if isinstance(one, Exception) else one is Made.WRITTEN for one in made]
 
     def _existing(self, records: Sequence[Delivery], patience: Patience) -> Collection[str]:
         return self._rpc.read([record_name(record.key) for record in records], patience) if records else ()
@@ -368,7 +305,7 @@ def _writes(key: str, found: Delivery | None, step: Step, existing: Collection[s
 def _unechoed_of(record: Delivery, unechoed: Mapping[str, Any]) -> Iterable[Any]:
     id_hash = record_id_hash(record)
     document = unechoed.get(receipts_name(id_hash)) if id_hash else None
-    return unechoed_in(document) if document is not None else ()
+    return unechoed_in(document_of(document)) if document is not None else ()
 
 
 def _key_and_state(document: Any) -> tuple[str, str]:

@@ -2,16 +2,12 @@
 
 from collections.abc import Mapping
 
-from shared.domain.marks import Marks, ReceiptBlock
+from shared.domain.marks import Marks
 from shared.stores.codec import from_json, to_json
-from shared.stores.marks_codec import KINDS, changes, decode, encode
-from shared.stores.records import new_version
+from shared.stores.marks_codec import KINDS, changes, decode
+from shared.stores.redis.records import marks_name
 
 Value = str | int
-
-
-def marks_name(id: str) -> str:
-    return f"pombo:marks:{id}"
 
 
 def as_marks(fields: Mapping[str, str]) -> Marks:
@@ -26,8 +22,3 @@ def changed(id: str, before: Marks, after: Marks, version: int) -> list[Value]:
     pairs = [(name, "" if mark is None else to_json(mark)) for name, mark in changes(before, after).items()]
     expected = "" if before.version is None else before.version
     return [marks_name(id), expected, version, *(value for pair in pairs for value in pair)]
-
-
-def noted_block(id: str, noted: ReceiptBlock) -> list[Value]:
-    """The command that writes what a failed receipt says, and a new version beside it."""
-    return ["HSET", marks_name(id), "version", new_version(), "receipt_block", to_json(encode(noted))]

@@ -2,41 +2,34 @@
 
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
-from shared.domain.dead_letters import Listing
-from shared.domain.deadline import Deadline
 from shared.domain.delivery.answers import Step
-from shared.domain.errors import StoreUnavailable, UnknownState
+from shared.domain.errors import StoreUnavailable
 from shared.domain.events import ReceiptReceived
 from shared.domain.identity import Echo, provider_id_hash
-from shared.domain.limits import Limits
-from shared.domain.marks import Marks, ReceiptBlock
+from shared.domain.listings import Listing
+from shared.domain.marks import Marks
 from shared.domain.record import Delivery
-from shared.pipeline.ports import Backlog, Created, Cursor, Decide, DecideMarks, Exists, NotedReceipt, Page
-from shared.stores.records import each_storable, id_hash_of, in_order, new_version, one_after_another
-from shared.stores.redis.connection import RedisClient
-from shared.stores.redis.marks import as_marks, changed, marks_name, noted_block
+from shared.pipeline.intake import Created, Exists
+from shared.pipeline.ports import Backlog, Cursor, Decide, DecideMarks, Page
+from shared.stores.records import id_hash_of, in_order, new_version
+from shared.stores.redis.intake import RedisIntake, created
+from shared.stores.redis.listings import as_page, asking_for, ids_in
+from shared.stores.redis.marks import as_marks, changed
 from shared.stores.redis.records import (
     COUNTED,
     StoredRecord,
-    Value,
-    as_page,
     as_stored,
     as_time,
-    asking_for,
-    commit,
     creation,
-    handed_on,
-    ids_in,
+    marks_name,
     microseconds,
     noted,
     noted_unechoed,
     pairs,
-    seen_before,
 )
 from shared.stores.redis.scripts import (
     BACKLOG,
@@ -49,12 +42,10 @@ from shared.stores.redis.scripts import (
     NOTE_UNECHOED,
     OVERDUE,
 )
+from shared.stores.redis.steps import commit, handed_on, seen_before
 
 CONTENTION = 10.0
 """Seconds that a change may keep losing races."""
-
-PORTION = 250
-"""Scripts in one round trip. They occupy the server for some 20 ms, while other clients wait."""
 
 SEARCH_SECONDS = 10.0
 """Seconds that a search by a part of an id may take: enough for some ten million names."""
@@ -65,34 +56,11 @@ SEARCH_NAMES = 1000
 _LONGEST_PAUSE = 0.05
 
 
-class RedisStore:
-    """The `Store` port on one Redis server, at a redis:// or rediss:// URL. It connects on first use.
-
-    A call is one round trip and ends within about 2 s. A 200 is only as durable as the server: docs/stores.md.
-    """
-
-    def __init__(self, url: str, limits: Limits, clock: Callable[[], datetime], ca_certs: str | None = None) -> None:
-        self._client = RedisClient(url, ca_certs)
-        self._limits = limits
-        self._clock = clock
-
-    def close(self) -> None:
-        """Close every connection; no other call may follow."""
-        self._client.close()
+class RedisStore(RedisIntake):
+    """The `Store` port on one Redis server."""
 
     def create(self, record: Delivery) -> Created | Exists:
-        return _created(self._client.run(COMMIT, *creation(record, new_version(), self._clock())))
-
-    def create_all(self, records: Sequence[Delivery], deadline: Deadline) -> Sequence[Created | Exists | Exception]:
-        """One round trip for each portion."""
-
-        def arguments(record: Delivery) -> Sequence[Value]:
-            return creation(record, new_version(), self._clock())
-
-        def write(calls: list[Sequence[Value]]) -> list[Created | Exists]:
-            return [_created(answer) for answer in self._client.run_each(COMMIT, calls)] if calls else []
-
-        return one_after_another(records, PORTION, lambda part: each_storable(part, arguments, write), deadline)
+        return created(self._client.run(COMMIT, *creation(record, new_version(), self._clock())))
 
     def get(self, key: str) -> Delivery | None:
         found = self._find(key)
@@ -118,28 +86,6 @@ class RedisStore:
     def note_unechoed_receipt(self, receipt: ReceiptReceived) -> None:
         """All receipts of a message expire together with the last one."""
         self._client.run(NOTE_UNECHOED, *noted_unechoed(receipt, id_hash_of(receipt), self._limits.receipt_retention))
-
-    def note_receipts(self, receipts: Sequence[NotedReceipt], deadline: Deadline) -> Sequence[bool | Exception]:
-        """As `create_all`. Receipts with an echo go first, because one round trip runs one script."""
-        echoed = [(place, echo, receipt) for place, (echo, receipt) in enumerate(receipts) if echo]
-        unechoed = [(place, receipt) for place, (echo, receipt) in enumerate(receipts) if not echo]
-
-        def note(part: list[tuple[int, Echo, ReceiptReceived]]) -> list[bool | Exception]:
-            calls = [noted(echo, receipt, id_hash_of(receipt)) for _, echo, receipt in part]
-            return [bool(there) for there in self._client.run_each(NOTE, calls)]
-
-        def note_unechoed(part: list[tuple[int, ReceiptReceived]]) -> list[bool | Exception]:
-            life = self._limits.receipt_retention
-            calls = [noted_unechoed(receipt, id_hash_of(receipt), life) for _, receipt in part]
-            self._client.run_each(NOTE_UNECHOED, calls)
-            return [True] * len(part)
-
-        made = [
-            *one_after_another(echoed, PORTION, note, deadline),
-            *one_after_another(unechoed, PORTION, note_unechoed, deadline),
-        ]
-        by_place = dict(zip([place for place, *_ in (*echoed, *unechoed)], made, strict=True))
-        return [by_place[place] for place in range(len(receipts))]
 
     def overdue(self, before: datetime, limit: int) -> Sequence[str]:
         keys: list[str] = self._client.run(OVERDUE, microseconds(before), limit)
@@ -194,13 +140,6 @@ class RedisStore:
             before = as_marks(pairs(found))
         raise StoreUnavailable("The store is busy.")
 
-    def note_receipt_block(self, id: str, noted: ReceiptBlock) -> None:
-        self._client.command(*noted_block(id, noted))
-
-    def ping(self) -> None:
-        """Writes, since a read-only server can take no message, and checks that the server does not evict records."""
-        self._client.check()
-
     def time(self) -> datetime:
         seconds, rest = self._client.command("TIME")
         return as_time(seconds * 1_000_000 + rest)
@@ -211,17 +150,6 @@ class RedisStore:
     def _all(self, index: str) -> list[Delivery]:
         found = [as_stored(each) for each in self._client.run(FIND_ALL, index)]
         return [stored.record for stored in found if stored]
-
-
-def _created(done_and_found: Sequence[Any]) -> Created | Exists:
-    done, found = done_and_found
-    if done:
-        return Created()
-    try:
-        stored = as_stored(found)
-    except UnknownState:
-        return Exists(None)
-    return Exists(stored.record if stored else None)
 
 
 def _tries() -> Iterator[None]:

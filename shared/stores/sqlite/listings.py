@@ -3,12 +3,13 @@
 import sqlite3
 from collections.abc import Mapping, Sequence
 
-from shared.domain.dead_letters import UNKNOWN_SENDER, Listing
 from shared.domain.errors import UnknownState
+from shared.domain.listings import UNKNOWN_SENDER, Listing
 from shared.domain.record import Delivery, ReceiptKind, State
 from shared.pipeline.ports import Cursor, Page
+from shared.stores.codec import decode, from_json
 from shared.stores.records import without_content
-from shared.stores.sqlite.records import find_lean
+from shared.stores.sqlite.records import joined
 
 _OF_STATE: Mapping[Listing, str] = {
     Listing.DEAD: f"state = '{State.DEAD}'",
@@ -41,6 +42,8 @@ SELECT count(*) FROM (
 )
 """  # noqa: S608
 
+_LEAN = "SELECT iif(json_valid(body), json_remove(body, '$.payload'), NULL) FROM records WHERE key = ?"
+
 
 def count_refused(db: sqlite3.Connection) -> int:
     """How many records Listing.REFUSED holds."""
@@ -55,13 +58,21 @@ def page(db: sqlite3.Connection, listing: Listing, tenant: str | None, after: Cu
     unread = 0
     for *_, key in ends:
         try:
-            found = find_lean(db, key)
+            found = _find_lean(db, key)
         except UnknownState:
             unread += 1
             continue
         if found is not None and tenant in (None, found.tenant) and _is_of(listing, found):
             records.append(without_content(found))
     return Page(records, unread, tuple(map(str, ends[-1])) if len(ends) == limit else None)
+
+
+def _find_lean(db: sqlite3.Connection, key: str) -> Delivery | None:
+    """The record without its payload, which may be 256 KiB. Raises UnknownState."""
+    row = db.execute(_LEAN, (key,)).fetchone()
+    if row is None:
+        return None
+    return joined(db, decode({**from_json(row[0]), "payload": {}}))
 
 
 def _is_of(listing: Listing, record: Delivery) -> bool:

@@ -9,17 +9,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shared.domain.errors import UnknownState
-from shared.domain.marks import Marks, ReceiptBlock
+from shared.domain.marks import Marks
 from shared.stores.codec import from_json, to_json
-from shared.stores.marks_codec import changes, decode, encode
+from shared.stores.marks_codec import changes, decode
 from shared.stores.records import new_version
 
 _FIND = "SELECT version, body, receipt_block FROM marks WHERE id = ?"
 _WRITE = "REPLACE INTO marks (id, version, body, receipt_block) VALUES (?, ?, ?, ?)"
-_NOTE = """
-INSERT INTO marks (id, version, body, receipt_block) VALUES (?, ?, '{}', ?)
-ON CONFLICT (id) DO UPDATE SET version = excluded.version, receipt_block = excluded.receipt_block
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +48,3 @@ def commit_marks(db: sqlite3.Connection, id: str, found: StoredMarks, after: Mar
     body = {name: mark for name, mark in plain.items() if mark is not None}
     db.execute(_WRITE, (id, version, to_json(body), None if receipt_block is None else to_json(receipt_block)))
     return replace(after, version=version)
-
-
-def note_receipt_block(db: sqlite3.Connection, id: str, noted: ReceiptBlock) -> None:
-    db.execute(_NOTE, (id, new_version(), to_json(encode(noted))))

@@ -1,12 +1,14 @@
-"""Receipts in the SQLite file: into the round of a record, or by the provider's id; in the caller's transaction."""
+"""Receipts in the SQLite file: into the round of a record, or by the provider's id, and what they say about a sender;
+in the caller's transaction.
+"""
 
 import sqlite3
 from datetime import datetime
 
-from shared.domain.events import ReceiptReceived
+from shared.domain.events import ReceiptBlock, ReceiptReceived
 from shared.domain.identity import Echo
-from shared.stores.codec import moment
-from shared.stores.records import id_hash_of
+from shared.stores.codec import encode_mark, moment, to_json
+from shared.stores.records import id_hash_of, new_version
 
 _EARLIER = """
 DO UPDATE SET at = excluded.at, code = excluded.code
@@ -20,6 +22,10 @@ _NOTE_UNECHOED = f"""
 INSERT INTO unechoed (id_hash, kind, at, code, expire_at) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (id_hash, kind) {_EARLIER}
 """  # noqa: S608
+_NOTE_BLOCK = """
+INSERT INTO marks (id, version, body, receipt_block) VALUES (?, ?, '{}', ?)
+ON CONFLICT (id) DO UPDATE SET version = excluded.version, receipt_block = excluded.receipt_block
+"""
 
 
 def note(db: sqlite3.Connection, echo: Echo, receipt: ReceiptReceived) -> bool:
@@ -36,3 +42,7 @@ def note_unechoed(db: sqlite3.Connection, receipt: ReceiptReceived, expire_at: d
     row = (id_hash_of(receipt), receipt.kind.value, moment(receipt.at), receipt.code, moment(expire_at))
     db.execute(_NOTE_UNECHOED, row)
     return True
+
+
+def note_receipt_block(db: sqlite3.Connection, id: str, noted: ReceiptBlock) -> None:
+    db.execute(_NOTE_BLOCK, (id, new_version(), to_json(encode_mark(noted))))

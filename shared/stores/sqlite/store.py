@@ -1,31 +1,25 @@
 """The SQLite store: the records of one machine in one file, shared by all its processes."""
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from pathlib import Path
 
-from shared.domain.dead_letters import Listing
-from shared.domain.deadline import Deadline
 from shared.domain.delivery.answers import Step
-from shared.domain.errors import UnknownState
 from shared.domain.events import ReceiptReceived
 from shared.domain.identity import BEYOND_IDS, Echo, provider_id_hash
-from shared.domain.limits import Limits
-from shared.domain.marks import Marks, ReceiptBlock
+from shared.domain.listings import Listing
+from shared.domain.marks import Marks
 from shared.domain.record import OPEN_STATES, Delivery, State
-from shared.pipeline.ports import Backlog, Created, Cursor, Decide, DecideMarks, Exists, NotedReceipt, Page
+from shared.pipeline.intake import Created, Exists
+from shared.pipeline.ports import Backlog, Cursor, Decide, DecideMarks, Page
 from shared.stores.codec import as_moment, moment
-from shared.stores.records import each_storable, in_order, one_after_another
-from shared.stores.sqlite.connection import SqliteFile
+from shared.stores.records import in_order
+from shared.stores.sqlite.intake import SqliteIntake, created
 from shared.stores.sqlite.listings import count_refused, page
-from shared.stores.sqlite.marks import commit_marks, find_marks, note_receipt_block
+from shared.stores.sqlite.marks import commit_marks, find_marks
 from shared.stores.sqlite.receipts import note, note_unechoed
-from shared.stores.sqlite.records import Row, commit, find, insert, new_row
-from shared.stores.sqlite.schema import VERSION
-
-PORTION = 200
-"""Records or receipts in one transaction. It takes some 10 ms, while others wait for their turn."""
+from shared.stores.sqlite.records import find, new_row
+from shared.stores.sqlite.steps import commit
 
 _OPEN = ", ".join(f"'{state}'" for state in sorted(OPEN_STATES))
 _OVERDUE = f"""
@@ -49,31 +43,12 @@ DELETE FROM unechoed WHERE (id_hash, kind) IN (SELECT id_hash, kind FROM unechoe
 """
 
 
-class SqliteStore:
-    """The `Store` port on one file, which is created on first use. Raises UnknownVersion on a file of another layout;
-    `ping` does so at the start. Every call ends within about 2 s, a write in a moving queue within 10.
-    """
-
-    def __init__(self, path: Path, limits: Limits, clock: Callable[[], datetime]) -> None:
-        self._file = SqliteFile(path)
-        self._limits = limits
-        self._clock = clock
-
-    def close(self) -> None:
-        """Close every connection; no other call may follow."""
-        self._file.close()
+class SqliteStore(SqliteIntake):
+    """The `Store` port on one file."""
 
     def create(self, record: Delivery) -> Created | Exists:
         row = new_row(record)
-        return self._file.write(lambda db: _created(db, row))
-
-    def create_all(self, records: Sequence[Delivery], deadline: Deadline) -> Sequence[Created | Exists | Exception]:
-        """A transaction for each portion, so that a single message does not wait long for its turn."""
-
-        def write(rows: list[Row]) -> list[Created | Exists]:
-            return self._file.write(lambda db: [_created(db, row) for row in rows])
-
-        return one_after_another(records, PORTION, lambda portion: each_storable(portion, new_row, write), deadline)
+        return self._file.write(lambda db: created(db, row))
 
     def get(self, key: str) -> Delivery | None:
         found = self._file.read(lambda db: find(db, key))
@@ -101,21 +76,6 @@ class SqliteStore:
     def note_unechoed_receipt(self, receipt: ReceiptReceived) -> None:
         expire_at = self._unechoed_expire_at()
         self._file.write(lambda db: note_unechoed(db, receipt, expire_at))
-
-    def note_receipts(self, receipts: Sequence[NotedReceipt], deadline: Deadline) -> Sequence[bool | Exception]:
-        """As `create_all`."""
-        expire_at = self._unechoed_expire_at()
-
-        def note_one(db: sqlite3.Connection, echo: Echo | None, receipt: ReceiptReceived) -> bool:
-            return note(db, echo, receipt) if echo else note_unechoed(db, receipt, expire_at)
-
-        def write(portion: list[NotedReceipt]) -> list[bool | Exception]:
-            return self._file.write(lambda db: [note_one(db, *each) for each in portion])
-
-        return one_after_another(receipts, PORTION, write, deadline)
-
-    def _unechoed_expire_at(self) -> datetime:
-        return self._clock() + self._limits.receipt_retention
 
     def overdue(self, before: datetime, limit: int) -> Sequence[str]:
         rows = self._file.read(lambda db: db.execute(_OVERDUE, (moment(before), limit)).fetchall())
@@ -167,13 +127,6 @@ class SqliteStore:
 
         return self._file.write(work)
 
-    def note_receipt_block(self, id: str, noted: ReceiptBlock) -> None:
-        self._file.write(lambda db: note_receipt_block(db, id, noted))
-
-    def ping(self) -> None:
-        """Writes, since a read-only store can take no message (a full disk, a locked file)."""
-        self._file.write(lambda db: db.execute(f"PRAGMA user_version = {VERSION}"))
-
     def time(self) -> datetime:
         """This machine's clock: a file has no other."""
         now = self._file.read(lambda db: db.execute("SELECT strftime('%Y-%m-%dT%H:%M:%f+00:00')").fetchone()[0])
@@ -186,16 +139,6 @@ class SqliteStore:
             return [stored.record for stored in found if stored]
 
         return self._file.read(work)
-
-
-def _created(db: sqlite3.Connection, row: Row) -> Created | Exists:
-    if insert(db, row):
-        return Created()
-    try:
-        found = find(db, row["key"])
-    except UnknownState:
-        return Exists(None)
-    return Exists(found.record if found else None)
 
 
 def _writes_nothing(step: Step) -> bool:

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from shared.domain.dead_letters import Listing
-from shared.domain.identity import Echo
-from shared.domain.marks import Block, ReceiptBlock, sender_id
+from shared.domain.events import ReceiptBlock
+from shared.domain.identity import Echo, sender_id
+from shared.domain.listings import Listing
+from shared.domain.marks import Block
 from shared.domain.record import Delivery, State, Task
 from tests.support import parts
 from tests.support.internal_service import Make, Service, at_once, meet, told

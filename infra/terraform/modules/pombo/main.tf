@@ -69,7 +69,7 @@ module "run" {
   deploy_account     = local.accounts["deploy"]
   env                = merge(local.common_env, local.store_env, each.value.env)
   secrets            = { for secret in each.value.secrets : secret => lookup(local.secret_versions, secret, "1") }
-  threads            = local.threads
+  concurrency        = each.value.concurrency
   timeout            = each.value.timeout
   memory             = lookup(var.memory, each.key, "512Mi")
   min_instances      = lookup(var.min_instances, each.key, 0)

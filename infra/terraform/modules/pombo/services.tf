@@ -9,7 +9,8 @@ locals {
   # works only with a handler_url.
   defaults = {
     log_level             = "INFO"
-    threads               = "16"
+    threads               = "16" # requests at once of an instance of internal
+    webhook_concurrency   = "80" # of webhook, which waits in one thread for the store and the queue
     webhook_max_bytes     = "3211264"
     whatsapp_api_base_url = "https://graph.facebook.com"
     whatsapp_api_version  = "v25.0"
@@ -30,12 +31,13 @@ locals {
   # The code's own bounds: otherwise the service refuses to start, after the apply. (handler_timeout is bounded because
   # a task may be dispatched for 1800 s at most.)
   ranges = {
-    dedupe_ttl_days   = [1, 365]
-    handler_timeout   = [1, 1700]
-    in_doubt_seconds  = [120, 86400]
-    max_attempts      = [1, 50]
-    threads           = [1, 1000]
-    webhook_max_bytes = [1024, 67108864]
+    dedupe_ttl_days     = [1, 365]
+    handler_timeout     = [1, 1700]
+    in_doubt_seconds    = [120, 86400]
+    max_attempts        = [1, 50]
+    threads             = [1, 1000]
+    webhook_concurrency = [1, 1000]
+    webhook_max_bytes   = [1024, 67108864]
   }
 
   # Every variable of shared/config/settings.py: the handler's own names must not be among them.
@@ -78,6 +80,7 @@ locals {
     "THREADS",
     "TIME_SCALE",
     "TRUST_CLOUD_RUN_IAM",
+    "WEBHOOK_CONCURRENCY",
     "WEBHOOK_MAX_BYTES",
     "WHATSAPP_ACCESS_TOKEN",
     "WHATSAPP_API_BASE_URL",
@@ -115,7 +118,6 @@ locals {
   common_env = {
     APP_ENV                  = var.environment
     LOG_LEVEL                = local.tuning["log_level"]
-    THREADS                  = local.tuning["threads"]
     WHATSAPP_PHONE_NUMBER_ID = var.whatsapp_phone_number_id
     STORE                    = var.store
     GOOGLE_CLOUD_PROJECT     = var.project
@@ -150,10 +152,12 @@ locals {
 
   services = {
     webhook = {
-      public  = true
-      timeout = 60 # a body arrives within 10 s and is answered within 10 more
+      public      = true
+      timeout     = 60 # a body arrives within 10 s and is answered within 10 more
+      concurrency = tonumber(local.tuning["webhook_concurrency"])
       env = {
-        WEBHOOK_MAX_BYTES = local.tuning["webhook_max_bytes"]
+        WEBHOOK_CONCURRENCY = local.tuning["webhook_concurrency"]
+        WEBHOOK_MAX_BYTES   = local.tuning["webhook_max_bytes"]
       }
       secrets  = concat(["META_APP_SECRET", "META_VERIFY_TOKEN", "INTERNAL_TASK_TOKEN"], local.store_secrets)
       enqueues = ["inbound"]
@@ -163,10 +167,12 @@ locals {
       invokers = []
     }
     internal = {
-      public  = false
-      timeout = local.internal_timeout
+      public      = false
+      timeout     = local.internal_timeout
+      concurrency = local.threads
       # The team's own variables first: they never replace one of ours.
       env = merge(var.handler_variables, local.handler_env, {
+        THREADS                   = local.tuning["threads"]
         WHATSAPP_API_BASE_URL     = local.tuning["whatsapp_api_base_url"]
         WHATSAPP_API_VERSION      = local.tuning["whatsapp_api_version"]
         TASKS_SERVICE_ACCOUNT     = local.callers["tasks"]

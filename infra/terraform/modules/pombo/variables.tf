@@ -94,10 +94,10 @@ variable "settings" {
   }
   validation {
     condition = alltrue([
-      for name in ["handler_timeout", "in_doubt_seconds", "threads", "dedupe_ttl_days", "max_attempts", "webhook_max_bytes"] :
+      for name in ["handler_timeout", "in_doubt_seconds", "threads", "dedupe_ttl_days", "max_attempts", "webhook_concurrency", "webhook_max_bytes"] :
       can(regex("^[0-9]{1,9}$", lookup(var.settings, name, "1")))
     ])
-    error_message = "handler_timeout and in_doubt_seconds must be whole seconds; threads, dedupe_ttl_days, max_attempts and webhook_max_bytes must be whole numbers."
+    error_message = "handler_timeout and in_doubt_seconds must be whole seconds; threads, dedupe_ttl_days, max_attempts, webhook_concurrency and webhook_max_bytes must be whole numbers."
   }
   validation {
     condition = alltrue([

@@ -31,7 +31,7 @@ resource "google_cloud_run_v2_service" "this" {
   template {
     service_account                  = var.service_account
     timeout                          = "${var.timeout}s"
-    max_instance_request_concurrency = var.threads
+    max_instance_request_concurrency = var.concurrency
 
     scaling {
       max_instance_count = var.max_instances
@@ -126,8 +126,8 @@ resource "google_cloud_run_v2_service" "this" {
     ]
     # A 429 for lack of an instance slows the whole queue down: leave a fifth to spare.
     precondition {
-      condition     = var.dispatches_at_once <= 0.8 * var.max_instances * var.threads
-      error_message = "The queues run ${var.dispatches_at_once} tasks at once, more than four fifths of ${var.max_instances} instances with ${var.threads} threads: raise max_instances of ${var.name}."
+      condition     = var.dispatches_at_once <= 0.8 * var.max_instances * var.concurrency
+      error_message = "The queues run ${var.dispatches_at_once} tasks at once, more than four fifths of ${var.max_instances} instances with ${var.concurrency} requests each: raise max_instances of ${var.name}."
     }
   }
 }

@@ -50,8 +50,8 @@ variable "secrets" {
   type        = map(string)
 }
 
-variable "threads" {
-  description = "The maximum number of concurrent requests in one instance."
+variable "concurrency" {
+  description = "How many requests Cloud Run sends one instance at once: as many as it works on."
   type        = number
 }
 

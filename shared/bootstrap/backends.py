@@ -1,0 +1,52 @@
+"""The whole store and the queue, for the internal service and the command line. intake_store.py has the webhook's."""
+
+from collections.abc import Callable, Mapping
+
+from shared.bootstrap.adapters import port, queue_settings, with_readable_file
+from shared.config import Config
+from shared.pipeline.clock import SystemClock
+from shared.pipeline.ports import Queue, Store
+
+
+def build_store(settings: Config) -> Store:
+    """The store that STORE names."""
+    makers: Mapping[str, Callable[[Config], Store]] = {
+        "sqlite": sqlite_store,
+        "firestore": firestore_store,
+        "redis": redis_store,
+    }
+    return port(settings, "store", makers[settings["STORE"]](settings))
+
+
+def sqlite_store(settings: Config) -> Store:
+    """A store in one file. Raises ConfigError."""
+    from shared.stores.sqlite.store import SqliteStore
+
+    return with_readable_file(SqliteStore(settings["SQLITE_PATH"], settings.limits, SystemClock().now))
+
+
+def firestore_store(settings: Config) -> Store:
+    """A store in a Firestore database."""
+    from shared.stores.firestore.store import FirestoreStore
+
+    return FirestoreStore(
+        settings["GOOGLE_CLOUD_PROJECT"],
+        settings["FIRESTORE_DATABASE"],
+        settings.limits,
+        SystemClock().now,
+        emulator=settings.get("FIRESTORE_EMULATOR_HOST"),
+    )
+
+
+def redis_store(settings: Config) -> Store:
+    """A store in a Redis database."""
+    from shared.stores.redis.store import RedisStore
+
+    return RedisStore(settings["REDIS_URL"], settings.limits, SystemClock().now, settings.get("REDIS_CA_CERTS"))
+
+
+def build_queue(settings: Config) -> Queue:
+    """The queues that the settings name."""
+    from shared.queues.cloud_tasks import CloudTasksQueue
+
+    return port(settings, "queue", CloudTasksQueue(queue_settings(settings)))

@@ -1,0 +1,196 @@
+"""The intake port on Firestore, over REST: what comes in during a call goes out with the next one.
+
+The rules of the documents are those of `FirestoreStore`, which the other services use on the same database.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
+from typing import TypeVar
+
+from shared.domain.deadline import Deadline
+from shared.domain.errors import StoreUnavailable, UnknownState
+from shared.domain.events import ReceiptBlock
+from shared.domain.limits import Limits
+from shared.domain.record import Delivery
+from shared.net.group_commit import GroupCommit, Portion
+from shared.net.patience import Patience
+from shared.net.rest_client import NoToken, Token
+from shared.pipeline.intake import Created, Exists, NotedReceipt
+from shared.stores.firestore import rest_json
+from shared.stores.firestore.batches import Made, write_each
+from shared.stores.firestore.errors import LostRace
+from shared.stores.firestore.receipts import notes_of, noting_block
+from shared.stores.firestore.records import (
+    Document,
+    echoed_in,
+    id_hash_of,
+    receipts_name,
+    record_name,
+    record_of,
+    unechoed_in,
+)
+from shared.stores.firestore.rest import FirestoreRest
+from shared.stores.firestore.rest_json import JsonWrite
+from shared.stores.records import portions, too_slow, with_receipts
+
+R = TypeVar("R")
+
+PORTION = Portion(items=500, bytes=3 * 1024 * 1024)
+"""What Firestore takes at most; a request may have 10 MiB, but the emulator takes 4."""
+
+IN_FLIGHT = 2
+"""Batches at once. More of them carry fewer writes each, and so cost more processor time."""
+
+READ_TOGETHER = 100
+"""Documents in one read of what exists already."""
+
+_CREATED: Created | Exists = Created()
+_PROBE = record_name("ping")
+"""A document that never exists: asking for it costs one read."""
+
+
+class FirestoreIntake:
+    """The `IntakeStore` port on one Firestore database. It connects on first use."""
+
+    def __init__(
+        self,
+        project: str,
+        database: str,
+        limits: Limits,
+        clock: Callable[[], datetime],
+        token: Token | None = None,
+        emulator: str | None = None,
+    ) -> None:
+        self._rest = FirestoreRest(project, database, emulator, token or NoToken())
+        self._limits = limits
+        self._clock = clock
+        self._writes: GroupCommit[JsonWrite, Made] = GroupCommit(
+            self._write, PORTION, too_slow, size_of=lambda write: write.size, in_flight=IN_FLIGHT
+        )
+
+    async def create_all(
+        self, records: Sequence[Delivery], deadline: Deadline
+    ) -> Sequence[Created | Exists | Exception]:
+        """Exists may refer to this same call, if a write whose answer was lost was retried."""
+        results: dict[int, Created | Exists | Exception] = {}
+        writes: dict[int, JsonWrite] = {}
+        for place, record in enumerate(records):
+            try:
+                writes[place] = rest_json.creating(record, self._rest.root)
+            except (TypeError, ValueError) as error:
+                results[place] = error
+        await self._settle(writes, results, _CREATED, self._existing, deadline)
+        return [results[place] for place in range(len(records))]
+
+    async def note_receipts(self, receipts: Sequence[NotedReceipt], deadline: Deadline) -> Sequence[bool | Exception]:
+        """The receipts of one message are one write."""
+        layers = notes_of(receipts, self._clock() + self._limits.receipt_retention)
+        notes = [note for layer in layers for note in layer]
+        results: dict[int, bool | Exception] = {}
+        writes = {place: rest_json.write_of(note.write, self._rest.root) for place, note in enumerate(notes)}
+        await self._settle(writes, results, True, _unknown, deadline)
+        by_receipt = {receipt: results[place] for place, note in enumerate(notes) for receipt in note.places}
+        return [by_receipt[place] for place in range(len(receipts))]
+
+    async def note_receipt_block(self, id: str, noted: ReceiptBlock) -> None:
+        """A blind write, which may be made twice."""
+        write, patience = rest_json.write_of(noting_block(id, noted), self._rest.root), self._rest.patience()
+        while True:
+            try:
+                await self._rest.commit([write], patience)
+                return
+            except LostRace as lost:
+                await self._rest.pause(patience, lost)
+
+    async def ping(self) -> None:
+        await self._rest.read([_PROBE], self._rest.patience())
+
+    def close(self) -> None:
+        """No other call may follow."""
+        self._rest.close()
+
+    async def _write(self, writes: Sequence[JsonWrite]) -> Sequence[Made | Exception]:
+        return await write_each(self._rest, writes)
+
+    async def _settle(
+        self,
+        writes: dict[int, JsonWrite],
+        results: dict[int, R | Exception],
+        written: R,
+        of_refused: Callable[[Sequence[str], Patience, Deadline], Awaitable[Mapping[str, R | Exception]]],
+        deadline: Deadline,
+    ) -> None:
+        """Make the writes, and note the result of each by its place. `of_refused` gets the names of the refused ones
+        and returns the results that it knows; the others are written again.
+        """
+        patience: Patience | None = None
+        while writes:
+            refused: list[str] = []
+            made = await self._writes.submit([*writes.values()], deadline)
+            for (place, write), one in zip([*writes.items()], made, strict=True):
+                if one is Made.REFUSED:
+                    refused.append(write.name)
+                elif one is not Made.TRY_AGAIN:
+                    results[place] = written if one is Made.WRITTEN else one
+                    del writes[place]
+            if not writes:
+                return
+            patience = patience or self._rest.patience()
+            known = await of_refused(refused, patience, deadline) if refused else {}
+            for place, write in [*writes.items()]:
+                if write.name in known:
+                    results[place] = known[write.name]
+                    del writes[place]
+            if writes:
+                try:
+                    await self._rest.pause(patience, _NotWrittenYet())
+                except StoreUnavailable as error:
+                    results |= dict.fromkeys(writes, error)
+                    return
+
+    async def _existing(
+        self, names: Sequence[str], patience: Patience, deadline: Deadline
+    ) -> Mapping[str, Created | Exists | Exception]:
+        """What exists of these; one that was deleted meanwhile is missing."""
+        try:
+            async with asyncio.timeout(max(0.0, deadline.left())):
+                return await self._read_existing(names, patience)
+        except TimeoutError:
+            return dict.fromkeys(names, too_slow())
+        except StoreUnavailable as error:
+            return dict.fromkeys(names, error)
+
+    async def _read_existing(self, names: Sequence[str], patience: Patience) -> Mapping[str, Exists]:
+        documents = await self._read(names, patience)
+        records: dict[str, Delivery | None] = {}
+        for name, document in documents.items():
+            try:
+                records[name] = record_of(document)
+            except UnknownState:
+                records[name] = None
+        hashes = {id_hash_of(record) for record in records.values() if record}
+        unechoed = await self._read([receipts_name(id_hash) for id_hash in hashes if id_hash], patience)
+        return {name: Exists(record and _joined(record, documents[name], unechoed)) for name, record in records.items()}
+
+    async def _read(self, names: Sequence[str], patience: Patience) -> dict[str, Document]:
+        if not names:
+            return {}
+        parts = await asyncio.gather(*(self._rest.read(part, patience) for part in portions(names, READ_TOGETHER)))
+        return {name: document for part in parts for name, document in part.items()}
+
+
+class _NotWrittenYet(Exception):
+    """Some writes of a batch failed transiently."""
+
+
+def _joined(record: Delivery, document: Document, unechoed: Mapping[str, Document]) -> Delivery:
+    """The record with its receipts. Those without an echo are found by the provider's id."""
+    id_hash = id_hash_of(record)
+    apart = unechoed.get(receipts_name(id_hash)) if id_hash else None
+    return with_receipts(record, echoed_in(document), unechoed_in(apart) if apart else ())
+
+
+async def _unknown(names: Sequence[str], _: Patience, __: Deadline) -> Mapping[str, bool | Exception]:
+    """A receipt is refused only if its record does not exist."""
+    return dict.fromkeys(names, False)

@@ -1,0 +1,88 @@
+"""The part of the Redis store that the webhook service needs."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+from shared.domain.deadline import Deadline
+from shared.domain.errors import UnknownState
+from shared.domain.events import ReceiptBlock, ReceiptReceived
+from shared.domain.identity import Echo
+from shared.domain.limits import Limits
+from shared.domain.record import Delivery
+from shared.pipeline.intake import Created, Exists, NotedReceipt
+from shared.stores.records import each_storable, id_hash_of, new_version, one_after_another
+from shared.stores.redis.connection import RedisClient
+from shared.stores.redis.records import Value, as_stored, creation, noted, noted_block, noted_unechoed
+from shared.stores.redis.scripts import COMMIT, NOTE, NOTE_UNECHOED
+
+PORTION = 250
+"""Scripts in one round trip. They occupy the server for some 20 ms, while other clients wait."""
+
+
+class RedisIntake:
+    """The calls of the `IntakeStore` port, blocking, on one Redis server, at a redis:// or rediss:// URL. It connects
+    on first use.
+
+    A call is one round trip and ends within about 2 s. A 200 is only as durable as the server: docs/stores.md.
+    """
+
+    def __init__(self, url: str, limits: Limits, clock: Callable[[], datetime], ca_certs: str | None = None) -> None:
+        self._client = RedisClient(url, ca_certs)
+        self._limits = limits
+        self._clock = clock
+
+    def close(self) -> None:
+        """Close every connection; no other call may follow."""
+        self._client.close()
+
+    def create_all(self, records: Sequence[Delivery], deadline: Deadline) -> Sequence[Created | Exists | Exception]:
+        """One round trip for each portion."""
+
+        def arguments(record: Delivery) -> Sequence[Value]:
+            return creation(record, new_version(), self._clock())
+
+        def write(calls: list[Sequence[Value]]) -> list[Created | Exists]:
+            return [created(answer) for answer in self._client.run_each(COMMIT, calls)] if calls else []
+
+        return one_after_another(records, PORTION, lambda part: each_storable(part, arguments, write), deadline)
+
+    def note_receipts(self, receipts: Sequence[NotedReceipt], deadline: Deadline) -> Sequence[bool | Exception]:
+        """As `create_all`. Receipts with an echo go first, because one round trip runs one script."""
+        echoed = [(place, echo, receipt) for place, (echo, receipt) in enumerate(receipts) if echo]
+        unechoed = [(place, receipt) for place, (echo, receipt) in enumerate(receipts) if not echo]
+
+        def note(part: list[tuple[int, Echo, ReceiptReceived]]) -> list[bool | Exception]:
+            calls = [noted(echo, receipt, id_hash_of(receipt)) for _, echo, receipt in part]
+            return [bool(there) for there in self._client.run_each(NOTE, calls)]
+
+        def note_unechoed(part: list[tuple[int, ReceiptReceived]]) -> list[bool | Exception]:
+            life = self._limits.receipt_retention
+            calls = [noted_unechoed(receipt, id_hash_of(receipt), life) for _, receipt in part]
+            self._client.run_each(NOTE_UNECHOED, calls)
+            return [True] * len(part)
+
+        made = [
+            *one_after_another(echoed, PORTION, note, deadline),
+            *one_after_another(unechoed, PORTION, note_unechoed, deadline),
+        ]
+        by_place = dict(zip([place for place, *_ in (*echoed, *unechoed)], made, strict=True))
+        return [by_place[place] for place in range(len(receipts))]
+
+    def note_receipt_block(self, id: str, noted: ReceiptBlock) -> None:
+        self._client.command(*noted_block(id, noted))
+
+    def ping(self) -> None:
+        """Writes, since a read-only server can take no message, and checks that the server does not evict records."""
+        self._client.check()
+
+
+def created(done_and_found: Sequence[Any]) -> Created | Exists:
+    done, found = done_and_found
+    if done:
+        return Created()
+    try:
+        stored = as_stored(found)
+    except UnknownState:
+        return Exists(None)
+    return Exists(stored.record if stored else None)

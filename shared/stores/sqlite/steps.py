@@ -1,0 +1,26 @@
+"""Steps in the SQLite file: a record is written with all that it creates, in the caller's transaction."""
+
+import sqlite3
+
+from shared.domain.delivery.answers import Step
+from shared.stores.records import new_version
+from shared.stores.sqlite.records import COLUMNS, StoredRow, insert, new_row, row_of
+from shared.stores.steps import written
+
+_UPDATE = f"UPDATE records SET {', '.join(f'{name} = :{name}' for name in COLUMNS[1:])} WHERE key = :key"  # noqa: S608
+
+
+def commit(db: sqlite3.Connection, key: str, found: StoredRow | None, step: Step) -> Step:
+    """The step, stored. `found` is what is stored now."""
+    for record in step.create:
+        insert(db, new_row(record))
+    if step.write is None:
+        return step
+    if step.write.key != key:
+        raise ValueError("A change writes the record that it was asked to change.")
+    version = new_version()
+    if found is None:
+        insert(db, row_of(step.write, version))
+    else:
+        db.execute(_UPDATE, row_of(step.write, version, over=found.plain))
+    return written(step, version)

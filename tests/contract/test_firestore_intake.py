@@ -1,0 +1,462 @@
+"""What only the webhook's Firestore client promises: lost answers, timeouts, exact errors, batches, costs."""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from local.faulty_proxy import FaultyProxy
+from shared.domain.deadline import Deadline
+from shared.domain.errors import StoreUnavailable
+from shared.domain.events import ReceiptBlock, ReceiptReceived
+from shared.domain.identity import Echo, provider_id_hash
+from shared.domain.limits import Limits
+from shared.domain.marks import Marks
+from shared.domain.record import Delivery, ReceiptKind
+from shared.net.google_token import GoogleToken
+from shared.net.patience import PATIENCE
+from shared.pipeline.intake import Created, Exists, IntakeStore
+from shared.stores.firestore.batches import NotStored
+from shared.stores.firestore.intake import FirestoreIntake
+from shared.stores.firestore.store import FirestoreStore
+from tests.support.blocking import Blocking
+from tests.support.firestore_backend import DATABASE, Emulator, fresh_project, shared_emulator
+from tests.support.rest_middleman import PRIVATE, Middleman
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+LIMITS = Limits()
+ID = "a" * 40
+"""Of marks."""
+NOTED = ReceiptBlock(131031, NOW)
+WITHIN = 5.0
+"""Seconds that a call to a store that is away may take: all that a webhook has."""
+
+
+@pytest.fixture
+def project() -> str:
+    return fresh_project()
+
+
+@pytest.fixture
+def emulator() -> Emulator:
+    return shared_emulator()[0]
+
+
+@pytest.fixture
+def opened(project: str) -> Iterator[Callable[[str], Blocking]]:
+    """Opens clients of the test's project, and closes them in the end."""
+    intakes: list[Blocking] = []
+
+    def open_one(address: str) -> Blocking:
+        intakes.append(Blocking(FirestoreIntake(project, DATABASE, LIMITS, lambda: NOW, emulator=address)))
+        return intakes[-1]
+
+    yield open_one
+    for intake in intakes:
+        intake.close()
+
+
+@pytest.fixture
+def intake(opened: Callable[[str], Blocking], emulator: Emulator) -> Blocking:
+    return opened(emulator.address)
+
+
+@pytest.fixture
+def store(emulator: Emulator, project: str) -> Iterator[FirestoreStore]:
+    """The other services' client of the same database."""
+    store = FirestoreStore(project, DATABASE, LIMITS, lambda: NOW, emulator=emulator.address)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def proxy(emulator: Emulator) -> Iterator[FaultyProxy]:
+    with FaultyProxy("127.0.0.1", emulator.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def far(opened: Callable[[str], Blocking], proxy: FaultyProxy) -> Blocking:
+    """The intake through the proxy, and connected."""
+    far = opened(proxy.address)
+    far.ping()
+    return far
+
+
+@pytest.fixture
+def middleman(emulator: Emulator) -> Iterator[Middleman]:
+    with Middleman(emulator.address) as middleman:
+        yield middleman
+
+
+@pytest.fixture
+def watched(opened: Callable[[str], Blocking], middleman: Middleman) -> Blocking:
+    """The intake through the middleman, and connected."""
+    watched = opened(middleman.address)
+    watched.ping()
+    middleman.calls.clear()
+    return watched
+
+
+def receipt(kind: ReceiptKind = ReceiptKind.SENT, provider_id: str = "wamid.1") -> ReceiptReceived:
+    code = 131026 if kind is ReceiptKind.FAILED else None
+    return ReceiptReceived("meta", "100000000000001", provider_id, kind, NOW, code)
+
+
+def echo_of(record: Delivery) -> Echo:
+    return Echo(record.key, 0, record.correlation_id)
+
+
+def a_deadline(seconds: float = 30) -> Deadline:
+    return Deadline(time.monotonic, time.monotonic() + seconds, time.monotonic() + seconds)
+
+
+def raised(results: Sequence[Any]) -> Sequence[Any]:
+    """The results, where none of them is an error."""
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
+    return results
+
+
+def calls_of(intake: Any, record: Delivery) -> dict[str, Callable[[], Any]]:
+    """A call of each method of the port."""
+    return {
+        "create_all": lambda: raised(intake.create_all([record, replace(record, key="f" * 40)], a_deadline())),
+        "note_receipts": lambda: raised(
+            intake.note_receipts([(echo_of(record), receipt()), (None, receipt())], a_deadline())
+        ),
+        "note_receipt_block": lambda: intake.note_receipt_block(ID, NOTED),
+        "ping": intake.ping,
+    }
+
+
+METHODS = [name for name in vars(IntakeStore) if not name.startswith("_")]
+
+
+def unavailable(call: Callable[[], Any]) -> StoreUnavailable:
+    """What the call raises, and it does so in time."""
+    began = time.monotonic()
+    with pytest.raises(StoreUnavailable) as caught:
+        call()
+    assert time.monotonic() - began < WITHIN
+    return caught.value
+
+
+def test_every_intake_method_is_tested(intake, a_record):
+    assert set(METHODS) == set(calls_of(intake, a_record()))
+
+
+def test_other_services_read_what_it_wrote(intake, store, a_record):
+    record = a_record(provider_id="wamid.1", payload={"text": "größer 🙂", "number": 1e300, "list": [None, True]})
+    assert intake.create_all([record], a_deadline()) == [Created()]
+    assert store.get(record.key) == record
+    assert intake.note_receipts([(echo_of(record), receipt()), (None, receipt(ReceiptKind.READ))], a_deadline()) == [
+        True,
+        True,
+    ]
+    found = store.get(record.key)
+    assert (found.current_receipts.sent, found.current_receipts.read) == (NOW, NOW)
+    assert intake.create_all([record], a_deadline()) == [Exists(found)]
+    intake.note_receipt_block(ID, NOTED)
+    assert store.marks(ID) == Marks(receipt_block=NOTED)
+
+
+def test_version_of_what_exists_is_its_update_time(intake, store, a_record):
+    record = a_record()
+    store.create(record)
+    (there,) = intake.create_all([record], a_deadline())
+    assert there.record.version == store.get(record.key).version
+
+
+def test_same_record_in_two_posts_at_once_is_created_once(intake, a_record):
+    """A batch may hold each document once."""
+    record = a_record()
+
+    async def both() -> list[Any]:
+        calls = (intake.intake.create_all([record, a_record()], a_deadline()) for _ in range(9))
+        return await asyncio.gather(*calls)
+
+    made = intake._loop.run(both())
+    assert sorted(type(first).__name__ for first, _ in made) == ["Created", *["Exists"] * 8]
+    assert {second for _, second in made} == {Created()}
+
+
+def test_one_client_works_on_several_event_loops_one_after_another(emulator, project, a_record):
+    intake = FirestoreIntake(project, DATABASE, LIMITS, lambda: NOW, emulator=emulator.address)
+
+    async def create() -> Any:
+        made = await intake.create_all([a_record()], a_deadline())
+        intake._rest._client._http.leave_idle()
+        await asyncio.sleep(0.01)
+        return made
+
+    for _ in range(2):
+        assert asyncio.run(create()) == [Created()]
+
+
+# ---- the answer is lost
+
+
+def test_create_whose_answer_was_lost_is_sent_again_and_finds_its_own_record(proxy, far, a_record):
+    record = a_record()
+    proxy.swallow_next_answer(holding=record.key.encode())
+    assert far.create_all([record], a_deadline()) == [Exists(record)]
+    assert proxy.swallowed == 1
+
+
+def test_blind_write_can_be_sent_twice(proxy, far, store, a_record):
+    record = a_record(provider_id="wamid.1")
+    far.create_all([record], a_deadline())
+    calls: dict[str, Callable[[], Any]] = {
+        record.key: lambda: far.note_receipts([(echo_of(record), receipt())], a_deadline()),
+        provider_id_hash("meta", "wamid.1"): lambda: far.note_receipts(
+            [(None, receipt(ReceiptKind.READ))], a_deadline()
+        ),
+        ID: lambda: far.note_receipt_block(ID, NOTED),
+    }
+    for mark, call in calls.items():
+        proxy.swallow_next_answer(holding=mark.encode())
+        call()
+    assert proxy.swallowed == len(calls)
+    found = store.get(record.key)
+    assert (found.current_receipts.sent, found.current_receipts.read) == (NOW, NOW)
+
+
+@pytest.mark.parametrize("silenced", ["the answer", "the connection"])
+def test_silent_connection_costs_under_a_second(proxy, far, a_record, silenced):
+    """As after an idle hour. What was sent and not answered is sent again on a new connection."""
+    record = a_record()
+    for call, mark in (
+        (lambda: far.create_all([record], a_deadline()), record.key),
+        (lambda: far.note_receipts([(echo_of(record), receipt())], a_deadline()), record.key),
+        (lambda: far.note_receipt_block(ID, NOTED), ID),
+        (far.ping, "ping"),
+    ):
+        if silenced == "the answer":
+            proxy.swallow_next_answer(hang_up=False, holding=mark.encode())
+        else:
+            proxy.silence()
+        began = time.monotonic()
+        call()
+        assert 0.6 < time.monotonic() - began < 1.6
+
+
+def test_connection_that_the_server_closed_meanwhile_costs_nothing(proxy, far):
+    for _ in range(3):
+        proxy.cut()
+        proxy.restore()
+        began = time.monotonic()
+        far.ping()
+        assert time.monotonic() - began < 0.6
+
+
+# ---- away
+
+
+def test_cut_connection_is_unavailable_until_restored(proxy, far, a_record):
+    record = a_record()
+    proxy.cut()
+    unavailable(lambda: raised(far.create_all([record], a_deadline())))
+    proxy.restore()
+    assert far.create_all([record], a_deadline())[0] in (Created(), Exists(record))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_call_to_a_store_that_does_not_answer_is_unavailable_in_time(proxy, far, a_record, method):
+    proxy.blackhole()
+    unavailable(calls_of(far, a_record(provider_id="wamid.1"))[method])
+    proxy.restore()
+    far.ping()
+
+
+def test_outage_refuses_the_posts_that_wait(proxy, far, a_record):
+    proxy.blackhole()
+
+    async def posts() -> Any:
+        return await asyncio.gather(*(far.intake.create_all([a_record()], a_deadline()) for _ in range(50)))
+
+    began = time.monotonic()
+    made = far._loop.run(posts())
+    assert time.monotonic() - began < WITHIN
+    assert {type(one) for (one,) in made} == {StoreUnavailable}
+
+
+def test_closed_intake_is_unavailable(emulator, project):
+    intake = FirestoreIntake(project, DATABASE, LIMITS, lambda: NOW, emulator=emulator.address)
+    intake.close()
+    refused = unavailable(lambda: asyncio.run(intake.ping()))
+    assert refused.sentence == "The store cannot be reached: The client is closed."
+
+
+def test_missing_credentials_make_the_store_unavailable(project, monkeypatch):
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere/to/be/found.json")
+    token = GoogleToken()
+    intake = FirestoreIntake(project, DATABASE, LIMITS, lambda: NOW, token)
+    refused = unavailable(lambda: asyncio.run(intake.ping()))
+    token.close()
+    assert refused.sentence == "The store cannot be reached: No access token (DefaultCredentialsError)."
+    assert refused.__cause__ is not None
+
+
+# ---- errors, by their exact code
+
+
+@pytest.mark.parametrize("code", ["UNAVAILABLE", "DEADLINE_EXCEEDED", "INTERNAL", "ABORTED", "RESOURCE_EXHAUSTED"])
+@pytest.mark.parametrize("method", METHODS)
+def test_briefly_failing_call_is_retried(watched, middleman, a_record, code, method):
+    record = a_record(provider_id="wamid.1")
+    if method != "create_all":
+        watched.create_all([record], a_deadline())
+    middleman.calls.clear()
+    middleman.errors += [code, code]
+    calls_of(watched, record)[method]()
+    assert [call.path for call in middleman.calls[:2]] == [middleman.calls[2].path] * 2
+
+
+REFUSALS = [
+    (code, method)
+    for code in ("INVALID_ARGUMENT", "PERMISSION_DENIED", "UNAUTHENTICATED", "UNIMPLEMENTED")
+    for method in METHODS
+    if code != "INVALID_ARGUMENT" or method not in ("create_all", "note_receipts")  # made one by one: see below
+]
+
+
+@pytest.mark.parametrize(("code", "method"), REFUSALS)
+def test_refused_call_is_unavailable_at_once_and_reveals_nothing_private(watched, middleman, a_record, code, method):
+    middleman.always = code
+    refused = unavailable(calls_of(watched, a_record(provider_id="wamid.1"))[method])
+    assert len(middleman.calls) == 1
+    assert refused.__cause__ is not None
+    assert "c4n4ry" not in refused.sentence
+    assert PRIVATE not in refused.sentence
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"", b"no JSON", b"{}", b"[{}]", b'{"status":[{}]}', b'{"status":7}', b'[{"found":{}}]']
+)
+def test_unreadable_answer_is_unavailable(watched, middleman, a_record, garbage):
+    middleman.answer = lambda _: garbage
+    for method in ("create_all", "note_receipts"):
+        unavailable(calls_of(watched, a_record())[method])
+
+
+def test_store_that_is_unavailable_ends_long_before_one_that_is_contended(watched, middleman, a_record):
+    middleman.always = "UNAVAILABLE"
+    began = time.monotonic()
+    unavailable(lambda: raised(watched.create_all([a_record()], a_deadline())))
+    assert time.monotonic() - began < PATIENCE + 1
+    assert len(middleman.calls) > 3
+
+
+def test_missing_database_is_not_an_unknown_receipt(watched, middleman, a_record):
+    middleman.always = "NOT_FOUND"
+    unavailable(lambda: raised(watched.note_receipts([(echo_of(a_record()), receipt())], a_deadline())))
+
+
+def test_only_an_administrator_may_write_batches_of_the_emulator(watched, middleman, a_record):
+    watched.create_all([a_record()], a_deadline())
+    assert {call.authorization for call in middleman.calls} == {"Bearer owner"}
+
+
+# ---- batches: each write by itself
+
+
+def codes_of(middleman: Middleman, *codes: int) -> None:
+    """Answer the writes of the next batch with these gRPC codes."""
+
+    def answer(given: bytes) -> bytes:
+        middleman.answer = lambda answer: answer
+        return json.dumps(json.loads(given) | {"status": [{"code": code} if code else {} for code in codes]}).encode()
+
+    middleman.answer = answer
+
+
+@pytest.mark.parametrize("code", [14, 10, 8, 13])
+def test_writes_of_a_batch_that_failed_transiently_are_made_again_alone(watched, middleman, a_record, code):
+    """What was made and reported as failed is found; the others are not written again."""
+    records = [a_record() for _ in range(5)]
+    codes_of(middleman, 0, code, 0, 0, code)
+    made = watched.create_all(records, a_deadline())
+    assert made == [Created(), Exists(records[1]), Created(), Created(), Exists(records[4])]
+    assert [(call.method, call.writes or call.reads) for call in middleman.calls] == [
+        ("batchWrite", 5),
+        ("batchWrite", 2),
+        ("batchGet", 2),
+    ]
+
+
+def test_writes_that_always_fail_transiently_are_too_slow_at_the_deadline(watched, middleman, a_record):
+    middleman.answer = lambda given: json.dumps(json.loads(given) | {"status": [{"code": 10}]}).encode()
+    began = time.monotonic()
+    (made,) = watched.create_all([a_record()], a_deadline(0.5))
+    assert isinstance(made, StoreUnavailable)
+    assert time.monotonic() - began < 1.5
+
+
+def test_permanently_refused_write_stops_no_other(watched, middleman, a_record):
+    codes_of(middleman, 0, 7, 0)
+    made = watched.create_all([a_record() for _ in range(3)], a_deadline())
+    assert [type(one) for one in made] == [Created, NotStored, Created]
+
+
+def test_one_write_that_firestore_cannot_take_stops_none_of_its_batch(intake, store, a_record):
+    """The emulator refuses the whole batch, and may have made some of it."""
+    records = [a_record() for _ in range(20)]
+    poisonous = a_record(payload={"text": "x" * 1_100_000})
+    made = intake.create_all([*records[:10], poisonous, *records[10:]], a_deadline())
+    assert isinstance(made[10], NotStored)
+    assert all(isinstance(one, Created | Exists) for one in [*made[:10], *made[11:]])
+    assert [store.get(record.key) for record in records] == records
+
+
+def test_large_records_are_parted_so_that_no_request_is_too_large(watched, middleman, a_record):
+    records = [a_record(payload={"text": "x" * 250_000}) for _ in range(30)]
+    assert raised(watched.create_all(records, a_deadline())) == [Created()] * 30
+    assert max(len(call.body) for call in middleman.calls) < 3.3 * 1024 * 1024
+    assert sum(call.writes for call in middleman.calls) == 30
+
+
+def test_large_post_costs_a_call_for_500_events(watched, middleman, a_record):
+    records = [a_record() for _ in range(1100)]
+    assert raised(watched.create_all(records, a_deadline()))
+    assert sorted(call.writes for call in middleman.calls) == [100, 500, 500]
+    middleman.calls.clear()
+    watched.create_all(records[:250], a_deadline())
+    assert sorted(call.reads for call in middleman.calls if call.reads) == [50, 100, 100]
+    assert len(middleman.calls) == 4
+    middleman.calls.clear()
+    notes = [(echo_of(record), receipt(kind)) for record in records for kind in (ReceiptKind.SENT, ReceiptKind.READ)]
+    assert raised(watched.note_receipts(notes, a_deadline())) == [True] * 2200
+    assert sorted(call.writes for call in middleman.calls) == [100, 500, 500]
+
+
+def test_new_event_costs_one_write_and_its_duplicate_one_refused_write_and_one_read(watched, middleman, a_record):
+    record = a_record()
+    for _ in range(2):
+        watched.create_all([record], a_deadline())
+    assert [call.method for call in middleman.calls] == ["batchWrite", "batchWrite", "batchGet"]
+
+
+def test_posts_that_come_in_during_a_call_share_the_next_one(watched, middleman, a_record):
+    middleman.seconds = 0.1
+
+    async def posts() -> Any:
+        return await asyncio.gather(*(watched.intake.create_all([a_record()], a_deadline()) for _ in range(40)))
+
+    assert watched._loop.run(posts()) == [[Created()]] * 40
+    assert [call.writes for call in middleman.calls][:2] == [1, 1]
+    assert len(middleman.calls) == 3
+
+
+def test_read_that_outlasts_the_deadline_is_too_slow(watched, middleman, a_record):
+    record = a_record()
+    watched.create_all([record], a_deadline())
+    middleman.seconds = 0.4
+    (made,) = watched.create_all([record], a_deadline(0.6))
+    assert str(made) == "The store is too slow."
