@@ -64,6 +64,7 @@ class GoogleToken:
         self._wanted = threading.Event()
         self._thread: threading.Thread | None = None
         self._is_closed = False
+        self._is_fetching = False
         self._header: bytes | None = None
         self._ends = 0.0
         self._next: Future[bytes] = Future()
@@ -90,7 +91,8 @@ class GoogleToken:
             if current is not None and current != used:
                 return current
             coming = self._next
-        self._wanted.set()
+            if not self._is_fetching:
+                self._wanted.set()
         try:
             async with asyncio.timeout(max(0.0, seconds)):
                 return await asyncio.shield(asyncio.wrap_future(coming))
@@ -105,7 +107,9 @@ class GoogleToken:
     def _renew_always(self) -> None:
         failures = 0
         while not self._is_closed:
-            self._wanted.clear()
+            with self._lock:
+                self._is_fetching = True
+                self._wanted.clear()
             try:
                 fetch = self._fetch = self._fetch or default_fetch(os.environ)
                 token = fetch()
@@ -122,7 +126,7 @@ class GoogleToken:
         """Use this token. Returns the seconds until the next one is needed."""
         with self._lock:
             self._header, self._ends = f"Authorization: Bearer {token.text}\r\n".encode(), token.ends
-            self._failure = None
+            self._failure, self._is_fetching = None, False
             told, self._next = self._next, Future()
         told.set_result(self._header)
         return max(_AGAIN, token.ends - self._early - time.time())
@@ -131,7 +135,7 @@ class GoogleToken:
         """Fail the calls that wait. A token that is still valid stays."""
         error.__cause__ = cause
         with self._lock:
-            self._failure = error
+            self._failure, self._is_fetching = error, False
             told, self._next = self._next, Future()
         told.set_exception(error)
 

@@ -199,7 +199,7 @@ def check_stores_agree(record: Delivery) -> None:
     update = documents.creating(record)["update"]
     document = types.Document.pb(types.Document(update | {"update_time": Timestamp(seconds=1)}))
     assert document.ByteSize() < DOCUMENT_BYTES
-    assert documents.record_of(document) == record
+    assert documents.record_of(documents.document_of(document)) == record
 
 
 def check_receipt(receipt: ReceiptReceived, echo: Echo | None) -> None:

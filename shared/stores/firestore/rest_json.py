@@ -43,11 +43,14 @@ def creating(record: Delivery, root: str) -> JsonWrite:
     """The write that creates a record, refused if it exists. Equal to `shared.stores.firestore.records.creating`.
     Raises TypeError or ValueError for what cannot be stored.
     """
-    fields = {
-        name: _VALUES[type(value)](value)
-        for name, value in zip(_NAMES, _values(record), strict=True)
-        if value is not None
-    }
+    try:
+        fields = {
+            name: _VALUES[type(value)](value)
+            for name, value in zip(_NAMES, _values(record), strict=True)
+            if value is not None
+        }
+    except KeyError as error:
+        raise TypeError("A value of this type cannot be stored.") from error
     fields["payload"] = {"stringValue": to_json(dict(record.payload))}
     fields["metadata"] = {"stringValue": to_json(dict(record.metadata)) if record.metadata else "{}"}
     fields["attempts_log"] = {"stringValue": _attempts(record.attempts_log) if record.attempts_log else "[]"}
