@@ -1,4 +1,4 @@
-"""The budget of the webhook: what a POST costs in calls, documents, tasks, lines and bytes, counted in a real process."""
+"""The budget of the webhook: what a POST costs in calls, documents, tasks, lines and bytes, in a real process."""
 
 import http.client
 import json
