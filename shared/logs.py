@@ -19,6 +19,8 @@ from datetime import UTC, datetime
 from types import MappingProxyType, TracebackType
 from typing import Any
 
+import orjson
+
 from shared import log_events
 
 EVENTS: Mapping[str, str] = {name: event.sentence for name, event in log_events.EVENTS.items()}
@@ -44,7 +46,7 @@ LOGGER = "pombo"
 """The logger of every event."""
 
 _OURS, _ROOT = logging.getLogger(LOGGER), logging.getLogger()
-_JSON = json.JSONEncoder(ensure_ascii=False, default=str)
+_PLAIN = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
 _LEVELS: Mapping[str, int] = MappingProxyType(logging.getLevelNamesMapping())
 _context: ContextVar[Mapping[str, Any]] = ContextVar("pombo_log_context", default=MappingProxyType({}))
 
@@ -129,12 +131,12 @@ class _LineHandler(logging.Handler):
         self.descriptor = descriptor
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.write(self.format(record))
+        self.write(self.format(record).encode())
 
-    def write(self, line: str) -> None:
+    def write(self, line: bytes) -> None:
         """Write one line, in one call."""
         with suppress(OSError):
-            os.write(self.descriptor, (line + "\n").encode("utf-8", "replace"))
+            os.write(self.descriptor, line + b"\n")
 
 
 def _is_heard(record: logging.LogRecord) -> bool:
@@ -148,11 +150,13 @@ class _JsonFormatter(logging.Formatter):
         fields = getattr(record, "pombo", None)
         if fields is None:
             of_library = {"event": "unexpected_error", "logger": record.name}
-            return _line(record.created, record.levelname, "A library reports an error.", of_library, error)
-        return _line(record.created, record.levelname, record.getMessage(), fields, error)
+            line = _line(record.created, record.levelname, "A library reports an error.", of_library, error)
+        else:
+            line = _line(record.created, record.levelname, record.getMessage(), fields, error)
+        return line.decode()
 
 
-def _line(at: float, severity: str, message: str, fields: Mapping[str, Any], error: BaseException | None) -> str:
+def _line(at: float, severity: str, message: str, fields: Mapping[str, Any], error: BaseException | None) -> bytes:
     """One line without its end. `at`: seconds since 1970."""
     moment = datetime.fromtimestamp(at, UTC).isoformat(timespec="microseconds")
     line: dict[str, Any] = {"time": moment.replace("+00:00", "Z"), "severity": severity, "message": message}
@@ -163,7 +167,10 @@ def _line(at: float, severity: str, message: str, fields: Mapping[str, Any], err
     if error is not None:
         line["error"] = type(error).__name__
         line["stack_trace"] = places_of(error)
-    return _JSON.encode(line)
+    try:
+        return orjson.dumps(line, default=str, option=_PLAIN)
+    except TypeError:  # such as half of a surrogate pair, a key that is no text, or a number beyond 64 bits
+        return json.dumps(line, ensure_ascii=False, default=str).encode("utf-8", "replace")
 
 
 def places_of(error: BaseException) -> str:

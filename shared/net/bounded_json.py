@@ -5,6 +5,8 @@ import math
 import re
 from typing import Any
 
+import orjson
+
 DEEPEST = 64
 """Meta nests about 15 levels; the C scanner of json gives up near 1,000, and a store may give up before that."""
 
@@ -48,7 +50,7 @@ def loads(body: bytes) -> Any:
 
 def size(value: Any) -> int:
     """Bytes of a value from `loads` as compact JSON in UTF-8."""
-    return len(dumps(value).encode())
+    return len(orjson.dumps(value))
 
 
 def dumps(value: Any) -> str:

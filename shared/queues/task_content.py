@@ -4,10 +4,11 @@ A task carries no identity. In a project its queue adds one and overrides the ta
 (infra/terraform/modules/tasks), so the service that makes tasks needs no permission to act as another account.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+
+import orjson
 
 from shared.domain.record import Kind, Task
 from shared.domain.tasks import task_body, task_path
@@ -59,7 +60,7 @@ def headers(settings: QueueSettings, correlation_id: str) -> dict[str, str]:
 
 def body(task: Task) -> bytes:
     """The body of a task's call."""
-    return json.dumps(task_body(task)).encode()
+    return orjson.dumps(task_body(task))
 
 
 def schedule(at: datetime | None) -> datetime | None:

@@ -35,7 +35,7 @@ RULES: Mapping[str, Rule] = {
     "shared.domain": Rule(third_party=False),
     "shared.pipeline": Rule(may=("shared.domain", "shared.logs"), third_party=False),
     "shared.operations": Rule(may=("shared.domain", "shared.pipeline", "shared.logs"), third_party=False),
-    "shared.logs": Rule(may=("shared.log_events",), third_party=False),
+    "shared.logs": Rule(may=("shared.log_events",)),
     "shared.log_events": Rule(third_party=False),
     "shared.config": Rule(may=("shared.domain", "shared.logs"), third_party=False),
     "shared.crash": Rule(may=("shared.pipeline", "shared.config"), third_party=False),
