@@ -17,7 +17,7 @@ from services.bounded_protocol import BoundedProtocol
 from services.bounded_worker import BoundedWorker
 from services.exchange import Receive, Scope, Send
 from services.internal.main import _context, create_app
-from services.webhook.__main__ import make_app
+from services.webhook.__main__ import build, make_app
 from shared import config
 from shared.bootstrap import webhook as bootstrap
 from shared.bootstrap.backends import build_store
@@ -168,6 +168,17 @@ def test_webhook_service_believes_no_header_and_the_library_logs_nothing(webhook
     assert (served.proxy_headers, served.forwarded_allow_ips) == (False, "")
     assert (served.server_header, served.date_header) == (False, False)
     assert (served.log_config, served.log_level, served.access_log) == (None, None, False)
+
+
+def test_webhook_service_begins_to_get_its_token_before_it_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[Webhook] = []
+    parts = build_webhook({"SQLITE_PATH": str(tmp_path / "pombo.sqlite"), **SETTINGS})
+    monkeypatch.setattr(bootstrap, "parts", lambda: parts)
+    monkeypatch.setattr(Webhook, "begin", lambda parts: begun.append(parts))
+    assert build() is parts
+    assert begun == [parts]
 
 
 @pytest.mark.usefixtures("handlers")
