@@ -56,19 +56,19 @@ PASSINGS = (
     Passing("clock.token", "webhook", scenarios.a_message),
     Passing("tenants.owner_of", "webhook", scenarios.a_message),
     Passing("tenants.owner_of_account", "webhook", scenarios.account_news),
-    Passing("store.create", "webhook", scenarios.a_message),
-    Passing("store.create", "webhook", scenarios.a_message_that_comes_twice, (2,)),
+    Passing("store.create_all", "webhook", scenarios.a_message),
+    Passing("store.create_all", "webhook", scenarios.a_message_that_comes_twice, (2,)),
     Passing("channel.handshake", "webhook", scenarios.a_handshake),
     Passing("channel.acknowledge", "webhook", scenarios.a_message),
     Passing("store.create_all", "webhook", scenarios.three_messages_in_one_post),
-    Passing("store.create", "webhook", scenarios.a_message_to_an_unknown_number),
-    Passing("store.create", "webhook", scenarios.account_news),
-    Passing("queue.ensure", "webhook", scenarios.a_message),
+    Passing("store.create_all", "webhook", scenarios.a_message_to_an_unknown_number),
+    Passing("store.create_all", "webhook", scenarios.account_news),
+    Passing("queue.ensure_all", "webhook", scenarios.a_message),
     Passing("queue.ensure_all", "webhook", scenarios.three_messages_in_one_post),
-    Passing("queue.ensure", "webhook", scenarios.account_news),
+    Passing("queue.ensure_all", "webhook", scenarios.account_news),
     Passing("queue.queue_of", "webhook", scenarios.a_message),
-    Passing("store.note_receipt", "webhook", scenarios.receipts),
-    Passing("store.note_unechoed_receipt", "webhook", scenarios.a_receipt_without_our_echo),
+    Passing("store.note_receipts", "webhook", scenarios.receipts),
+    Passing("store.note_receipts", "webhook", scenarios.a_receipt_without_our_echo),
     Passing("store.note_receipts", "webhook", scenarios.receipts_in_one_post),
     Passing("store.note_receipt_block", "webhook", scenarios.a_failed_receipt_that_blocks),
     Passing("store.ping", "webhook", scenarios.a_question_about_readiness),
@@ -135,7 +135,7 @@ NO_SERVICE_CALLS = {
 }
 """The command line reads by these, and a crash of it writes nothing. That no service does is a test of its own."""
 
-WRITING = {"store.create", "store.change", "queue.ensure", "handler.call", "channel.send"}
+WRITING = {"store.create_all", "store.change", "queue.ensure_all", "queue.ensure", "handler.call", "channel.send"}
 """The effects on the way of a message. After each of them is a gap between two writes, and no gap is without one."""
 
 
@@ -282,7 +282,7 @@ def test_service_crashes_once_at_the_crash_at_of_pombo_up(make_stack: Callable[.
 
 
 def test_only_one_service_dies_at_a_crash_point_of_both(make_stack: Callable[..., Stack], contact: str) -> None:
-    with make_stack(CRASH_AT="before:queue.ensure") as stack:
+    with make_stack(CRASH_AT="before:queue.queue_of") as stack:
         before = stack.pids()
 
         stack.say(contact, "!list 2")
