@@ -37,8 +37,12 @@ class Webhook:
 
 @cache
 def parts() -> Webhook:
-    """This process's webhook service. It opens no connection except SQLite's, to check that the file is ours."""
-    return build_webhook(os.environ)
+    """This process's webhook service. It opens no connection except SQLite's, to check that the file is ours, and one
+    for the access token.
+    """
+    webhook = build_webhook(os.environ)
+    webhook.begin()
+    return webhook
 
 
 def build_webhook(environ: Mapping[str, str]) -> Webhook:

@@ -63,9 +63,10 @@ class GroupCommit(Generic[I, R]):
         """
         if not items:
             return []
-        if deadline.has_passed:
+        left = deadline.left()
+        if left <= 0:
             return [self._too_slow() for _ in items]
-        caller: _Caller[R] = _Caller(len(items), deadline, self._too_slow)
+        caller: _Caller[R] = _Caller(len(items), deadline, left, self._too_slow)
         waiting = [_Waiting(item, caller, place) for place, item in enumerate(items)]
         if len(items) <= FEW:
             self._few.extend(waiting)
@@ -77,7 +78,7 @@ class GroupCommit(Generic[I, R]):
     def _begin(self) -> None:
         while self._free and (portion := self._next()):
             self._free -= 1
-            call = asyncio.ensure_future(self._call(portion))
+            call = asyncio.get_running_loop().create_task(self._call(portion))
             self._calls.add(call)  # the loop itself keeps only a weak reference
             call.add_done_callback(self._calls.discard)
 
@@ -139,14 +140,14 @@ class _Waiting(Generic[I, R]):
 class _Caller(Generic[R]):
     """One caller's results. Until an item has one, its result is `too_slow`."""
 
-    def __init__(self, count: int, deadline: Deadline, too_slow: Callable[[], PomboError]) -> None:
+    def __init__(self, count: int, deadline: Deadline, left: float, too_slow: Callable[[], PomboError]) -> None:
         self._results: list[R | Exception | None] = [None] * count
         self._has_result = [False] * count
         self._missing = count
         self._deadline = deadline
         self._too_slow = too_slow
         self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._ends = self._end_after(deadline.left())
+        self._ends = self._end_after(left)
 
     @property
     def has_left(self) -> bool:
@@ -158,9 +159,11 @@ class _Caller(Generic[R]):
             await self._done
         finally:
             self._ends.cancel()
-        missing = None if self._missing == 0 else self._too_slow()
+        if self._missing == 0:
+            return self._results  # type: ignore[return-value] # not None if there
+        missing = self._too_slow()
         pairs = zip(self._results, self._has_result, strict=True)
-        return [result if there else missing for result, there in pairs]  # type: ignore[misc] # not None if there
+        return [result if there else missing for result, there in pairs]  # type: ignore[misc] # as above
 
     def learn(self, place: int, result: R | Exception) -> None:
         """The result of one item. After an outage the deadline is the earlier one."""

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shared.pipeline.webhook_store import WebhookStore
 
 from shared.domain.deadline import Deadline
 from shared.domain.delivery.answers import Answer, Step
@@ -24,10 +23,14 @@ from shared.domain.limits import Limits
 from shared.domain.listings import Listing
 from shared.domain.marks import Credential, Marks
 from shared.domain.record import Delivery, Kind, ReceiptKind
+from shared.pipeline.intake import IntakeStore
 from shared.pipeline.ports import Store
+from shared.stores.firestore.intake import FirestoreIntake
 from shared.stores.firestore.store import FirestoreStore
+from tests.support.blocking import Blocking
 from tests.support.firestore_backend import DATABASE, fresh_project, shared_emulator
 from tests.support.permissions import CALLS, METHODS, STORE, calls_of
+from tests.support.rest_middleman import Middleman
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -53,21 +56,30 @@ class Noted:
 
 @dataclass
 class Scene:
-    """A store with some records in it, and what has been asked of Google since."""
+    """A store and an intake of one database with some records in it, and what has been asked of Google since."""
 
     store: FirestoreStore
+    intake: Blocking
+    middleman: Middleman
     calls: set[str] = field(default_factory=set)
+
+    def calls_of_the_intake(self) -> set[str]:
+        return {name for call in self.middleman.calls for name in calls_of(REST[call.method], as_grpc(call.json))}
 
 
 @pytest.fixture
 def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     emulator, _ = shared_emulator()
-    store = FirestoreStore(fresh_project(), DATABASE, LIMITS, lambda: NOW, emulator=emulator.address)
+    project = fresh_project()
+    store = FirestoreStore(project, DATABASE, LIMITS, lambda: NOW, emulator=emulator.address)
     store.create(a_record("a"))
     store.note_receipt(Echo(key("a"), 0, "corr_0001"), a_receipt(ReceiptKind.FAILED, "wamid.a"))
-    scene, connect = Scene(store), store._rpc._client.get
-    monkeypatch.setattr(store._rpc._client, "get", lambda: Noted(connect(), scene.calls))
-    yield scene
+    with Middleman(emulator.address) as middleman:
+        intake = Blocking(FirestoreIntake(project, DATABASE, LIMITS, lambda: NOW, emulator=middleman.address))
+        scene, connect = Scene(store, intake, middleman), store._rpc._client.get
+        monkeypatch.setattr(store._rpc._client, "get", lambda: Noted(connect(), scene.calls))
+        yield scene
+        intake.close()
     store.close()
 
 
@@ -126,14 +138,10 @@ def mark_one(store: FirestoreStore) -> None:
 
 SCENES: Mapping[str, Callable[[FirestoreStore], Any]] = {
     "create": lambda it: [it.create(a_record(letter)) for letter in "ab"],
-    "create_all": lambda it: it.create_all([a_record(letter) for letter in "abc"], deadline()),
     "get": lambda it: it.get(key("a")),
     "change": change_one,
     "note_receipt": lambda it: [it.note_receipt(echo(letter), a_receipt()) for letter in "az"],
     "note_unechoed_receipt": lambda it: it.note_unechoed_receipt(a_receipt()),
-    "note_receipts": lambda it: it.note_receipts(
-        [(echo("a"), a_receipt()), (echo("z"), a_receipt()), (None, a_receipt(ReceiptKind.FAILED))], deadline()
-    ),
     "overdue": lambda it: it.overdue(NOW + timedelta(days=1), 10),
     "backlog": lambda it: it.backlog(),
     "listed": lambda it: [it.listed(listing, None, None, 10) for listing in Listing],
@@ -147,9 +155,29 @@ SCENES: Mapping[str, Callable[[FirestoreStore], Any]] = {
     "ping": lambda it: it.ping(),
     "time": lambda it: it.time(),
 }
-"""Each method of the port, in each way that leads to other calls."""
+"""Each method of the store's port, in each way that leads to other calls."""
 
-PORTS = {"webhook": WebhookStore, "internal": Store}
+INTAKE_SCENES: Mapping[str, Callable[[Blocking], Any]] = {
+    "create_all": lambda it: it.create_all([a_record(letter) for letter in "abc"], deadline()),
+    "note_receipts": lambda it: it.note_receipts(
+        [(echo("a"), a_receipt()), (echo("z"), a_receipt()), (None, a_receipt(ReceiptKind.FAILED))], deadline()
+    ),
+    "note_receipt_block": lambda it: it.note_receipt_block(key("e"), NOTED),
+    "ping": lambda it: it.ping(),
+}
+"""The same for the intake's port."""
+
+REST = {"batchGet": "batch_get_documents", "batchWrite": "batch_write", "commit": "commit"}
+"""The REST methods by their names in gRPC."""
+
+
+def as_grpc(request: Mapping[str, Any]) -> dict[str, Any]:
+    """What `calls_of` reads of a request, from its JSON."""
+    writes = request.get("writes", ())
+    return {
+        "transaction": request.get("transaction"),
+        "writes": [{**write, "current_document": write.get("currentDocument", {})} for write in writes],
+    }
 
 
 def methods_of(port: type) -> set[str]:
@@ -158,26 +186,29 @@ def methods_of(port: type) -> set[str]:
 
 def test_every_store_method_is_tested() -> None:
     assert methods_of(Store) == set(SCENES)
-    assert methods_of(WebhookStore) <= set(SCENES)
+    assert methods_of(IntakeStore) == set(INTAKE_SCENES)
 
 
-@pytest.mark.parametrize("service", STORE)
-def test_service_account_makes_exactly_its_allowed_calls(service: str, scene: Scene) -> None:
-    for name in sorted(methods_of(PORTS[service])):
+def test_internal_services_account_makes_exactly_its_allowed_calls(scene: Scene) -> None:
+    for name in sorted(methods_of(Store)):
         SCENES[name](scene.store)
-    assert frozenset().union(*(CALLS[call] for call in scene.calls)) == STORE[service]
+    assert frozenset().union(*(CALLS[call] for call in scene.calls)) == STORE["internal"]
 
 
-def test_the_webhook_lists_nothing(scene: Scene) -> None:
-    for name in sorted(methods_of(WebhookStore)):
-        SCENES[name](scene.store)
-    assert {call.partition(":")[0] for call in scene.calls} == {"batch_get_documents", "batch_write", "commit"}
+def test_webhooks_account_makes_exactly_its_allowed_calls_and_lists_nothing(scene: Scene) -> None:
+    for name in sorted(methods_of(IntakeStore)):
+        INTAKE_SCENES[name](scene.intake)
+    made = scene.calls_of_the_intake()
+    assert frozenset().union(*(CALLS[call] for call in made)) == STORE["webhook"]
+    assert {call.partition(":")[0] for call in made} == {"batch_get_documents", "batch_write", "commit"}
 
 
 def test_the_code_makes_no_call_that_the_table_does_not_know() -> None:
     """In the text: also those that no test happens to make."""
     adapters = ("stores/firestore/connection.py", "queues/cloud_tasks.py")
     made = {name for it in adapters for name in re.findall(r"\bclient\.(\w+)\(", (ROOT / "shared" / it).read_text())}
+    rest = (ROOT / "shared/stores/firestore/rest.py").read_text()
+    made |= {REST[name] for name in re.findall(r'"(batch\w+|commit)"', rest)}
     assert made - {"call", "patience", "close", "get"} == METHODS
     others = [
         str(path.relative_to(ROOT))

@@ -1,7 +1,7 @@
 """Bootstrap: what each part is given, which no test of the parts alone can see."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from shared.domain.message_kinds import DEFAULT_KINDS, KINDS
 from shared.domain.record import Kind, Task
 from shared.handlers.url import GRACE
 from shared.net.egress_policy import ANYWHERE
+from shared.net.google_token import GoogleToken
 from shared.pipeline.channels import Channels
 from shared.queues.task_content import QueueSettings
 from shared.tenants.environment import EnvironmentTenants
@@ -243,18 +244,10 @@ def test_every_part_is_made_once_and_shared(build: Build, more: dict[str, str], 
     found: dict[str, set[int]] = {}
     for _, it in objects(built(build, tmp_path, more)):
         found.setdefault(type(it).__name__, set()).add(id(it))
-    assert {name for name, those in found.items() if len(those) > 1} <= {
-        "Limits",
-        "PostTimes",
-        "GroupCommit",
-        "Portion",
-    }
-    is_webhook = build is build_webhook
-    halves = (
-        {"SqliteIntake", "MetaReceiver", "CloudTasksIntake"}
-        if is_webhook
-        else {"SqliteStore", "MetaChannel", "CloudTasksQueue"}
-    )
+    several = {"Limits", "PostTimes", "GroupCommit", "Portion"}
+    assert {name for name, those in found.items() if len(those) > 1} <= several
+    of_webhook = {"SqliteIntake", "MetaReceiver", "CloudTasksIntake", "GoogleToken"}
+    halves = of_webhook if build is build_webhook else {"SqliteStore", "MetaChannel", "CloudTasksQueue"}
     assert {"Shutdown", "Channels", "EnvironmentTenants", "SystemClock", *halves} <= set(found)
 
 
@@ -368,6 +361,18 @@ def test_each_store_is_made_of_its_settings(
     assert parts.config.limits in kept
     now = next(it for it in kept if callable(it))
     assert abs(now() - datetime.now(UTC)) < timedelta(minutes=1)
+
+
+def test_token_of_the_webhook_is_fetched_at_the_start_unless_an_emulator_needs_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[object] = []
+    monkeypatch.setattr(GoogleToken, "begin", lambda token: begun.append(token))
+    webhook = built(build_webhook, tmp_path, {})
+    webhook.begin()
+    assert begun == []
+    replace(webhook, config={}).begin()
+    assert begun == [webhook.token]
 
 
 def test_the_store_on_one_machine_is_the_file_of_the_settings(tmp_path: Path) -> None:
