@@ -37,6 +37,7 @@ from shared.domain.record import Delivery, Kind, State
 from shared.handlers.loader import TeamFunction
 from shared.handlers.runner import HandlerRunner
 from shared.net.egress_policy import ANYWHERE
+from shared.net.google_token import GoogleToken
 from shared.operations.timeline.build import build
 from shared.pipeline.accept import Accept
 from shared.pipeline.backend_marks import BackendMarks
@@ -49,6 +50,7 @@ from shared.pipeline.process_outbound import ProcessOutbound
 from shared.pipeline.sender_health import Senders
 from shared.pipeline.sweep import Sweep
 from shared.queues.cloud_tasks import CloudTasksQueue
+from shared.queues.cloud_tasks_intake import CloudTasksIntake
 from shared.queues.task_content import QueueSettings
 from shared.stores.sqlite.store import SqliteStore
 from shared.tenants.environment import EnvironmentTenants
@@ -212,26 +214,25 @@ def world(tmp_path: Path, emulator: parts.Emulator) -> Iterator[World]:
         port = parts.free_port()
         clock, shutdown = SystemClock(), Shutdown()
         store = SqliteStore(tmp_path / "pombo.sqlite", QUICKLY, clock.now)
-        queue = CloudTasksQueue(
-            QueueSettings(
-                project="pombo-local",
-                location="local",
-                queues={Kind.INBOUND: "inbound", Kind.OUTBOUND: "outbound"},
-                base_url=f"http://127.0.0.1:{port}",
-                token=parts.TOKEN,
-                dispatch_deadline=timedelta(seconds=60),
-                emulator=emulator.address,
-            )
+        queues = QueueSettings(
+            project="pombo-local",
+            location="local",
+            queues={Kind.INBOUND: "inbound", Kind.OUTBOUND: "outbound"},
+            base_url=f"http://127.0.0.1:{port}",
+            token=parts.TOKEN,
+            dispatch_deadline=timedelta(seconds=60),
+            emulator=emulator.address,
         )
+        queue, token = CloudTasksQueue(queues), GoogleToken()
         of_meta = MetaChannel(
             app_secrets=[parts.SECRET], credentials={parts.SENDER: "token"}, base_url=meta.url, reach=ANYWHERE
         )
         channels = Channels.of(of_meta, AcmeChannel(SECRET, PUBLIC_URL, acme.url))
         tenants = EnvironmentTenants.of(("meta", parts.SENDER), ("acme", OURS))
-        intake, tasks = Asynchronous(store), Asynchronous(queue)
+        intake, tasks = Asynchronous(store), CloudTasksIntake(queues, token)
         accept = Accept(intake, tasks, tenants, channels, QUICKLY, clock)
         settings = config.load(parts.environment(tmp_path), config.WEBHOOK)
-        public = Webhook(settings, accept, channels, intake, tasks, shutdown)
+        public = Webhook(settings, accept, channels, intake, tasks, token, shutdown)
         dispatch = TaskDispatch(queue, clock, QUICKLY, channels)
         handler = HandlerRunner(
             TeamFunction(say_it_back, QUICKLY.max_replies), timeout=timedelta(seconds=5), threads=2, stopping=shutdown
