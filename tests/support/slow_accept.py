@@ -22,4 +22,4 @@ def build() -> Webhook:
 
 
 if __name__ == "__main__":
-    serve(build, make_app, default_port=8080)
+    serve(build, make_app, default_port=9)

@@ -17,8 +17,7 @@ from shared.domain.identity import Echo
 from shared.domain.marks import ReceiptBlock
 from shared.domain.record import Attempt, Delivery, Kind, ReceiptKind, State
 from shared.stores.firestore import records, rest_json
-from shared.stores.firestore.marks import noting_block
-from shared.stores.firestore.receipts import notes_of
+from shared.stores.firestore.receipts import notes_of, noting_block
 
 ROOT = "projects/a-project/databases/pombo/documents"
 NOW = datetime(2026, 3, 1, 12, 30, 15, 123456, tzinfo=UTC)
