@@ -49,7 +49,7 @@ def loads(body: bytes) -> Any:
 
 
 def size(value: Any) -> int:
-    """Bytes of a value from `loads` as compact JSON in UTF-8; `dumps` may write a float a few bytes shorter or longer."""
+    """Bytes of a value from `loads` as compact JSON in UTF-8, but for the form of a float."""
     return len(orjson.dumps(value))
 
 

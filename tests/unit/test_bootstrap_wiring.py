@@ -363,7 +363,7 @@ def test_each_store_is_made_of_its_settings(
     assert abs(now() - datetime.now(UTC)) < timedelta(minutes=1)
 
 
-def test_token_of_the_webhook_is_fetched_at_the_start_unless_an_emulator_needs_none(
+def test_webhook_gets_its_token_at_the_start_unless_an_emulator_needs_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[object] = []

@@ -12,9 +12,8 @@ from google.protobuf import json_format
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.events import ReceiptReceived
+from shared.domain.events import ReceiptBlock, ReceiptReceived
 from shared.domain.identity import Echo
-from shared.domain.marks import ReceiptBlock
 from shared.domain.record import Attempt, Delivery, Kind, ReceiptKind, State
 from shared.stores.firestore import records, rest_json
 from shared.stores.firestore.receipts import notes_of, noting_block
