@@ -27,6 +27,7 @@ EVENTS: Mapping[str, str] = {name: event.sentence for name, event in log_events.
 """All events and their sentences."""
 
 _LABELLED = ("correlation_id", "inbound_event_id", "delivery", "tenant", "stage")
+_TRACE_ID = re.compile(r"[0-9a-f]{32}")
 _AN_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 """The form of a phone_number_id, which comes from outside: any other form may be private, and is left out."""
 
@@ -117,8 +118,7 @@ def trace_of(header: Callable[[str, str], str], project: str) -> str | None:
     """
     parts = header("traceparent", "").split("-")
     trace_id = parts[1] if len(parts) == 4 else header("X-Cloud-Trace-Context", "").split("/")[0]
-    is_id = len(trace_id) == 32 and all(c in "0123456789abcdef" for c in trace_id)
-    return f"projects/{project}/traces/{trace_id}" if is_id else None
+    return f"projects/{project}/traces/{trace_id}" if _TRACE_ID.fullmatch(trace_id) else None
 
 
 class _LineHandler(logging.Handler):

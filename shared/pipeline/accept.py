@@ -5,6 +5,7 @@ has. New events get their tasks before events that an earlier delivery stored, s
 further than the last.
 """
 
+import asyncio
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from shared import logs
 from shared.domain.deadline import Deadline
 from shared.domain.delivery.create import create, seen_again
 from shared.domain.errors import StoreUnavailable
-from shared.domain.events import OF_ACCOUNT, Change, Event, MessageReceived, ReceiptReceived, Unparsable
+from shared.domain.events import OF_ACCOUNT, Change, Event, MessageReceived, Parsed, ReceiptReceived, Unparsable
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery, Kind, State, Task
 from shared.domain.retention import UNKNOWN_SENDER_PAYLOAD_BYTES
@@ -26,6 +27,9 @@ from shared.pipeline.fairness import in_turns
 from shared.pipeline.intake import Created, Exists, Incoming, IntakeChannel, IntakeQueue, IntakeStore, Tenants
 from shared.pipeline.log_fields import log_dead
 from shared.pipeline.outcomes import faults_in, outcome_of
+
+_LARGE = 64 * 1024
+"""Bytes of a body that take a millisecond or more to parse."""
 
 _WRAPPING = 16
 """Bytes that wrap the beginning of a payload that is too large to keep whole."""
@@ -78,9 +82,7 @@ class Accept:
         """
         deadline = Deadline.of_webhook(self.clock.monotonic)
         started = self.clock.monotonic()
-        channel = self.channels[incoming.provider]
-        channel.verify(incoming)
-        parsed = channel.parse(incoming)
+        parsed = await _read(self.channels[incoming.provider], incoming)
         for reason, count in parsed.ignored.items():
             logs.event("webhook_ignored", severity="WARNING", reason=reason, count=count)
         await self._accept_all(parsed.events, deadline)
@@ -201,6 +203,16 @@ class Accept:
         logs.event("inbound_new", **self._about(record), state=record.state, reason=record.reason)
         if record.state is State.DEAD:
             log_dead(record, self.channels)
+
+
+async def _read(channel: IntakeChannel, incoming: Incoming) -> Parsed:
+    """Verify and parse. A large body takes a thread meanwhile, so that other requests do not wait for it."""
+
+    def read() -> Parsed:
+        channel.verify(incoming)
+        return channel.parse(incoming)
+
+    return await asyncio.to_thread(read) if len(incoming.body) > _LARGE else read()
 
 
 def _by_key(events: Iterable[Event]) -> tuple[list[Arrival], list[Arrival]]:

@@ -16,12 +16,13 @@ from shared import logs
 from shared.domain.deadline import HEALTHY_SECONDS, Deadline
 from shared.domain.delivery.answers import Answer, Step, TaskResult
 from shared.domain.errors import QueueUnavailable, RegistryUnavailable, SignatureInvalid, StoreUnavailable
+from shared.domain.events import Parsed
 from shared.domain.identity import Echo, change_event_id
 from shared.domain.listings import Listing
 from shared.domain.record import Delivery, State, Task
 from shared.domain.retention import UNKNOWN_SENDER_PAYLOAD_BYTES
 from shared.pipeline.accept import Mark, New, Seen, SeenUnqueued
-from shared.pipeline.intake import Tenant
+from shared.pipeline.intake import Incoming, Tenant
 from tests.support import event_loop, parts
 from tests.support.parts import NOW, SENDER, STRANGER, WebhookParts, changes, key_of, post, receipt, text
 
@@ -223,6 +224,30 @@ def test_unknown_field_creates_no_event_and_is_counted(
     assert webhook.store.calls == []
     (line,) = [line for line in parts.lines(capfd.readouterr().out) if line["event"] == "webhook_ignored"]
     assert (line["reason"], line["count"]) == ("unknown_field", 2)
+
+
+@pytest.mark.parametrize(("text_bytes", "beside"), [(10, False), (100_000, True)], ids=["small", "large"])
+def test_large_body_is_parsed_beside_the_event_loop(webhook: WebhookParts, text_bytes: int, beside: bool) -> None:
+    """A body of 3 MB takes long enough to delay the others."""
+    real, parsed_in = webhook.parts.channels["meta"], list[threading.Thread]()
+
+    class Watched:
+        provider, has_public_sender_ids = real.provider, True
+
+        def verify(self, incoming: Incoming) -> None:
+            real.verify(incoming)
+
+        def parse(self, incoming: Incoming) -> Parsed:
+            parsed_in.append(threading.current_thread())
+            return real.parse(incoming)
+
+    webhook.parts.channels["meta"] = Watched()  # type: ignore[assignment]
+    accept(webhook, post(text("wamid.1", "x" * text_bytes)))
+    (thread,) = parsed_in
+    assert (thread.name != event_loop.THREAD) is beside
+    with pytest.raises(SignatureInvalid):
+        webhook.accept(parts.incoming(post(text("wamid.2", "x" * text_bytes)), "sha256=" + "0" * 64))
+    assert len(parsed_in) == 1
 
 
 # ---- receipts

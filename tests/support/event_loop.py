@@ -10,6 +10,9 @@ from typing import Any, TypeVar
 R = TypeVar("R")
 
 
+THREAD = "tests-event-loop"
+
+
 class Asynchronous:
     """A port of blocking calls as one of the intake. Its calls never wait."""
 
@@ -42,7 +45,7 @@ def complete(call: Coroutine[Any, Any, R]) -> R:
 @cache
 def _loop() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, name="tests-event-loop", daemon=True).start()
+    threading.Thread(target=loop.run_forever, name=THREAD, daemon=True).start()
     return loop
 
 
