@@ -6,19 +6,23 @@ import os
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support import parts
+from shared.bootstrap.webhook import build_webhook
+from shared.domain.record import Task
+from shared.pipeline.intake import Created
+from tests.support import event_loop, parts
 from tests.support.counting_fakes import CountingFakes, counting_fakes
 from tests.support.parts import ROOT, Program
 
 BUDGET: Mapping[str, Mapping[str, int]] = tomllib.loads((ROOT / "tests/data/webhook_budget.toml").read_text())
-START = "the start"
+START, ACCEPTED = "the start", "the accept step of a message"
 AT_MOST = {"sent_bytes", "log_bytes", "modules", "calls"}
 """These differ a little between runs or versions of Python. All others are exact."""
 
@@ -118,7 +122,7 @@ def check(cost: Mapping[str, int], budget: Mapping[str, int]) -> None:
 
 
 def test_budget_names_what_is_counted() -> None:
-    assert BUDGET.keys() == {*POSTS, START}
+    assert BUDGET.keys() == {*POSTS, START, ACCEPTED}
 
 
 @pytest.mark.parametrize("name", POSTS)
@@ -127,6 +131,35 @@ def test_a_post_costs_its_budget(webhook: Webhook, name: str) -> None:
     if came_before:
         webhook.post(body)
     check(webhook.cost_of(body), BUDGET[name])
+
+
+class Instant:
+    """A store and a queue that have done everything at once."""
+
+    async def create_all(self, records: Sequence[Any], _: Any) -> list[Created]:
+        return [Created()] * len(records)
+
+    async def ensure_all(self, tasks: Sequence[Any], _: Any) -> list[None]:
+        return [None] * len(tasks)
+
+    def queue_of(self, task: Task) -> str:
+        return task.kind
+
+
+def test_a_message_takes_no_more_function_calls_than_its_budget(tmp_path: Path) -> None:
+    """Ours and the standard library's, without those in C: the nearest to a count of instructions that is stable."""
+    with parts.logged():
+        webhook = build_webhook(parts.environment(tmp_path))
+        instant: Any = Instant()
+        accept = replace(webhook.accept, store=instant, queue=instant)
+        event_loop.complete(accept(parts.incoming(messages("warm", 1))))
+        incoming, calls = parts.incoming(messages("counted", 1)), Counter[str]()
+        sys.setprofile(lambda _frame, event, _arg: calls.update((event,)))
+        try:
+            event_loop.complete(accept(incoming))
+        finally:
+            sys.setprofile(None)
+    check({"calls": calls["call"]}, BUDGET[ACCEPTED])
 
 
 COUNT = """
