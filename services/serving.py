@@ -2,10 +2,11 @@
 
 import json
 import os
+import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from http import HTTPStatus
-from typing import Protocol, TypeVar
+from typing import NoReturn, Protocol, TypeVar
 
 from shared import logs
 from shared.bootstrap.adapters import Shutdown
@@ -49,16 +50,29 @@ def built(build: Callable[[], P]) -> P:
         return build()
     except ConfigError as error:
         logs.configure("INFO")
-        for fault in error.faults:
-            logs.event("config_error", severity="CRITICAL", reason=fault)
-            print(f"pombo: {fault}", file=sys.stderr)  # noqa: T201 - a developer may have started it by hand
-        sys.exit(1)
+        _refuse_to_start(error.faults)
 
 
 def address(parts: Parts, default_port: int) -> tuple[str, int]:
-    """Where to listen: on every interface on Cloud Run, elsewhere on this machine only."""
+    """Where to listen: on every interface on Cloud Run, elsewhere on this machine only. Exits 1 if it is taken."""
     host = "0.0.0.0" if os.environ.get("K_SERVICE") else "127.0.0.1"
-    return host, parts.config.get("PORT") or default_port
+    port = parts.config.get("PORT") or default_port
+    try:
+        socket.create_server((host, port)).close()
+    except OSError as error:
+        _refuse_to_start(
+            [
+                f"PORT {port} cannot be opened ({os.strerror(error.errno or 0)}): stop the program that uses it, or set another PORT."
+            ]
+        )
+    return host, port
+
+
+def _refuse_to_start(faults: Iterable[str]) -> NoReturn:
+    for fault in faults:
+        logs.event("config_error", severity="CRITICAL", reason=fault)
+        print(f"pombo: {fault}", file=sys.stderr)  # noqa: T201 - a developer may have started it by hand
+    sys.exit(1)
 
 
 def code_of(status: HTTPStatus) -> str:

@@ -61,6 +61,8 @@ class WithIntake:
 
 
 async def _rest() -> None:
-    """Give closed connections the turns of the loop that they need to end."""
+    """End the calls that are still in flight, and give closed connections the turns of the loop that they need."""
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
     for _ in range(3):
         await asyncio.sleep(0)

@@ -4,8 +4,9 @@ import asyncio
 import json
 import os
 import signal
+import socket
 from base64 import urlsafe_b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from shared.bootstrap.internal import Internal, build_internal
 from shared.bootstrap.webhook import Webhook, build_webhook
 from shared.domain.record import Kind, Task
 from shared.stores.sqlite.store import SqliteStore
+from tests.support import parts as tests_parts
 from tests.support.asgi_client import AsgiClient
 
 SETTINGS = {"THREADS": "7", "GOOGLE_CLOUD_PROJECT": "a-project"}
@@ -102,6 +104,22 @@ def handlers() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("handlers")
+@pytest.mark.parametrize("make", [build_webhook, build_internal], ids=config.BOTH)
+def test_port_that_is_in_use_stops_the_start_with_one_sentence(
+    make: Callable[[dict[str, str]], Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as holder, tests_parts.logged():
+        port = holder.getsockname()[1]
+        service = make({"SQLITE_PATH": str(tmp_path / "pombo.sqlite"), "PORT": str(port)})
+        with pytest.raises(SystemExit) as ended:
+            serving.address(service, 9)
+    out, err = capfd.readouterr()
+    sentence = f"PORT {port} cannot be opened (Address already in use): stop the program that uses it, or set another"
+    assert (ended.value.code, err) == (1, f"pombo: {sentence} PORT.\n")
+    (line,) = tests_parts.lines(out)
+    assert (line["event"], line["severity"], line["reason"]) == ("config_error", "CRITICAL", f"{sentence} PORT.")
+
+
 def test_sigterm_stops_our_own_threads_before_gunicorn_winds_down(parts: Internal) -> None:
     told: list[bool] = []
     signal.signal(signal.SIGTERM, lambda *_: told.append(parts.shutdown()))
