@@ -168,7 +168,7 @@ def test_update_time_is_read_to_the_nanosecond(text: str, nanos: int) -> None:
         {"received_at": NOW.replace(tzinfo=None)},
         {"reason": 1.5},
     ],
-    ids=str,
+    ids=["an object", "half of a pair", "not a number", "half of a pair in a text", "no zone", "a float"],
 )
 def test_what_cannot_be_stored_raises_as_with_grpc(changes: Any) -> None:
     given: dict[str, Any] = {
