@@ -60,10 +60,9 @@ def address(parts: Parts, default_port: int) -> tuple[str, int]:
     try:
         socket.create_server((host, port)).close()
     except OSError as error:
+        reason = os.strerror(error.errno or 0)
         _refuse_to_start(
-            [
-                f"PORT {port} cannot be opened ({os.strerror(error.errno or 0)}): stop the program that uses it, or set another PORT."
-            ]
+            [f"PORT {port} cannot be opened ({reason}): stop the program that uses it, or set another PORT."]
         )
     return host, port
 
