@@ -47,6 +47,7 @@ TARGETS = (
         "pipeline and adapters",
         (
             "shared/*.py",
+            "shared/bootstrap/*.py",
             "shared/config/*.py",
             "shared/pipeline/*.py",
             "shared/operations/**/*.py",
@@ -57,13 +58,7 @@ TARGETS = (
         ),
         ("tests/unit", *SERVICES_IN_PROCESS),
         (
-            ("shared/bootstrap/adapters.py", STACK),
-            ("shared/bootstrap/backends.py", STACK),
-            ("shared/bootstrap/channels.py", STACK),
-            ("shared/bootstrap/intake_store.py", STACK),
-            ("shared/bootstrap/internal.py", STACK),
-            ("shared/bootstrap/receiving.py", STACK),
-            ("shared/bootstrap/webhook.py", STACK),
+            ("shared/bootstrap/*.py", STACK),
             ("shared/operations/dead_letters.py", ("tests/services/test_dead_letters_decided.py",)),
         ),
     ),
