@@ -39,7 +39,7 @@ def methods() -> Mapping[str, tuple[str, ...]]:
 
 
 def points() -> tuple[str, ...]:
-    """Every point that CRASH_AT may name, like before:store.create, in order."""
+    """Every point that CRASH_AT may name, like before:store.change, in order."""
     found = (f"{moment}:{port}.{name}" for moment in MOMENTS for port, names in methods().items() for name in names)
     return tuple(sorted(found))
 

@@ -370,7 +370,7 @@ SETTINGS: tuple[Setting, ...] = (
         BOTH,
         shaped(
             r"(before|after):[a-z_]+\.[a-z_]+(:[1-9][0-9]{0,5})?",
-            "must be a crash point like after:store.create:2 (pombo doctor --points lists them)",
+            "must be a crash point like after:store.change:2 (pombo doctor --points lists them)",
         ),
         "a point at which the process kills itself, once; pombo doctor --points lists them",
         optional=True,

@@ -707,7 +707,7 @@ def test_all_faults_are_reported_at_once() -> None:
         (
             "CRASH_AT",
             "x",
-            'CRASH_AT must be a crash point like after:store.create:2 (pombo doctor --points lists them); it is "x".',
+            'CRASH_AT must be a crash point like after:store.change:2 (pombo doctor --points lists them); it is "x".',
         ),
     ],
 )
