@@ -32,8 +32,6 @@ def firestore_store(settings: Config) -> Store:
     return FirestoreStore(
         settings["GOOGLE_CLOUD_PROJECT"],
         settings["FIRESTORE_DATABASE"],
-        settings.limits,
-        SystemClock().now,
         emulator=settings.get("FIRESTORE_EMULATOR_HOST"),
     )
 

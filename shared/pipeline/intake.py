@@ -54,7 +54,9 @@ class IntakeStore(Protocol):
         ...
 
     async def note_receipt_block(self, id: str, noted: ReceiptBlock) -> None:
-        """Store what a failed receipt says about a sender. Raises StoreUnavailable."""
+        """Store the block that a failed receipt reports of a sender, beside its other marks. A blind write: the last
+        one stays until a change removes it. Raises StoreUnavailable.
+        """
         ...
 
     async def ping(self) -> None:

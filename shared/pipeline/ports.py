@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from shared.domain.delivery.answers import Step
-from shared.domain.events import ReceiptBlock, ReceiptReceived
 from shared.domain.identity import Echo
 from shared.domain.listings import Listing
 from shared.domain.marks import Marks
@@ -67,14 +66,6 @@ class Store(Protocol):
         """
         ...
 
-    def note_receipt(self, echo: Echo, receipt: ReceiptReceived) -> bool:
-        """Write a receipt into its round of the record, in any state. False if the record does not exist."""
-        ...
-
-    def note_unechoed_receipt(self, receipt: ReceiptReceived) -> None:
-        """Keep a receipt without an echo of ours, by the provider's id."""
-        ...
-
     def overdue(self, before: datetime, limit: int) -> Sequence[str]:
         """Keys of open records whose sweep_at has passed, longest overdue first."""
         ...
@@ -116,12 +107,6 @@ class Store(Protocol):
         """Read, decide, write. If another write came between, start again from the new marks. `decide` is pure and may
         run several times; unchanged marks are not written. `seen` is the marks as last read or written, which saves the
         first read. Returns the marks before and after.
-        """
-        ...
-
-    def note_receipt_block(self, id: str, noted: ReceiptBlock) -> None:
-        """Store the block that a failed receipt reports of a sender, beside its other marks. A blind write: the last
-        one stays until a change removes it.
         """
         ...
 

@@ -33,11 +33,14 @@ from shared.net.patience import FIRST_TRY, PATIENCE, Patience
 from shared.pipeline.intake import Created, Exists
 from shared.pipeline.ports import Store
 from shared.stores.firestore.errors import CONTENTION
+from shared.stores.firestore.intake import FirestoreIntake
 from shared.stores.firestore.records import fields_of
 from shared.stores.firestore.schema import COLLECTIONS, RECORDS
 from shared.stores.firestore.store import FirestoreStore
+from tests.support.blocking import Blocking
 from tests.support.firestore_backend import DATABASE, Emulator, Raw, fresh_project, raw, shared_emulator
 from tests.support.firestore_middleman import PRIVATE, Middleman
+from tests.support.receipts import note_receipt
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -67,7 +70,7 @@ def opened(project: str) -> Iterator[Callable[[str], FirestoreStore]]:
     stores: list[FirestoreStore] = []
 
     def open_one(address: str) -> FirestoreStore:
-        stores.append(FirestoreStore(project, DATABASE, LIMITS, lambda: NOW, emulator=address))
+        stores.append(FirestoreStore(project, DATABASE, emulator=address))
         return stores[-1]
 
     yield open_one
@@ -78,6 +81,14 @@ def opened(project: str) -> Iterator[Callable[[str], FirestoreStore]]:
 @pytest.fixture
 def store(opened: Callable[[str], FirestoreStore], emulator: Emulator) -> FirestoreStore:
     return opened(emulator.address)
+
+
+@pytest.fixture
+def intake(emulator: Emulator, project: str) -> Iterator[Blocking]:
+    """The webhook service's client of the same database."""
+    intake = Blocking(FirestoreIntake(project, DATABASE, LIMITS, lambda: NOW, emulator=emulator.address))
+    yield intake
+    intake.close()
 
 
 @pytest.fixture
@@ -146,8 +157,6 @@ def calls_of(store: FirestoreStore, record: Delivery) -> dict[str, Callable[[], 
         "create": lambda: store.create(record),
         "get": lambda: store.get(record.key),
         "change": lambda: store.change(record.key, adding),
-        "note_receipt": lambda: store.note_receipt(echo_of(record), receipt()),
-        "note_unechoed_receipt": lambda: store.note_unechoed_receipt(receipt()),
         "overdue": lambda: store.overdue(NOW, 10),
         "backlog": store.backlog,
         "listed": lambda: store.listed(Listing.REFUSED, None, None, 10),
@@ -156,7 +165,6 @@ def calls_of(store: FirestoreStore, record: Delivery) -> dict[str, Callable[[], 
         "by_provider_id": lambda: store.by_provider_id("meta", "wamid.1"),
         "marks": lambda: store.marks(ID),
         "change_marks": lambda: store.change_marks(ID, failing),
-        "note_receipt_block": lambda: store.note_receipt_block(ID, NOTED),
         "ping": store.ping,
         "time": store.time,
     }
@@ -228,7 +236,7 @@ def test_claim_whose_answer_was_lost_is_elected_once(proxy, far):
     assert found == [seen, after], "its own write, refused when it was sent again"
 
 
-def test_operator_decision_with_a_lost_answer_is_recognised(proxy, far, a_record):
+def test_operator_decision_with_a_lost_answer_is_recognised(proxy, far, intake, a_record):
     """A replay, one that finds it confirmed, and a discard: each recognises its own write."""
     again, confirmed, given_up = (a_record(state=State.DEAD, reason="attempts") for _ in range(3))
     decisions = [
@@ -239,29 +247,13 @@ def test_operator_decision_with_a_lost_answer_is_recognised(proxy, far, a_record
     for record, decide, state in decisions:
         far.create(record)
         if record is confirmed:
-            far.note_receipt(echo_of(record), receipt(ReceiptKind.SENT))
+            note_receipt(intake, echo_of(record), receipt(ReceiptKind.SENT))
         seen = far.get(record.key)
         proxy.swallow_next_answer(holding=record.key.encode())
         step = far.change(record.key, decide, seen)
         assert step.answer == Answer(TaskResult.ACK, state)
         assert (far.get(record.key).state, far.get(record.key).round) == (state, int(record is again))
     assert proxy.swallowed == 3
-
-
-def test_blind_write_can_be_sent_twice(proxy, far, a_record):
-    record = a_record(provider_id="wamid.1")
-    far.create(record)
-    calls: dict[str, Callable[[], Any]] = {
-        record.key: lambda: far.note_receipt(echo_of(record), receipt()),
-        provider_id_hash("meta", "wamid.1"): lambda: far.note_unechoed_receipt(receipt(ReceiptKind.READ)),
-        ID: lambda: far.note_receipt_block(ID, NOTED),
-    }
-    for mark, call in calls.items():
-        proxy.swallow_next_answer(holding=mark.encode())
-        call()
-    assert proxy.swallowed == len(calls)
-    assert (far.get(record.key).current_receipts.sent, far.get(record.key).current_receipts.read) == (NOW, NOW)
-    assert far.marks(ID) == Marks(receipt_block=NOTED)
 
 
 @pytest.mark.parametrize("silenced", ["the answer", "the connection"])
@@ -273,7 +265,6 @@ def test_silent_connection_costs_under_a_second_and_repeats_no_write(proxy, far,
         lambda: far.create(record),
         lambda: far.get(record.key),
         lambda: far.change(record.key, lease_with("mine")),
-        lambda: far.note_receipt(echo_of(record), receipt()),
     ):
         if silenced == "the answer":
             proxy.swallow_next_answer(hang_up=False, holding=record.key.encode())
@@ -283,7 +274,7 @@ def test_silent_connection_costs_under_a_second_and_repeats_no_write(proxy, far,
         call()
         assert 0.6 < time.monotonic() - began < 1.6
     found = far.get(record.key)
-    assert (found.attempt, found.token, found.current_receipts.sent) == (1, "mine", NOW)
+    assert (found.attempt, found.token) == (1, "mine")
 
 
 # ---- away
@@ -332,7 +323,7 @@ def test_closed_store_raises_unavailable(store):
 
 def test_missing_credentials_make_the_store_unavailable(project, monkeypatch):
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere/to/be/found.json")
-    store = FirestoreStore(project, DATABASE, LIMITS, lambda: NOW)
+    store = FirestoreStore(project, DATABASE)
     refused = unavailable(store.ping)
     assert refused.sentence == "The store cannot be reached: DefaultCredentialsError."
     assert refused.__cause__ is not None
@@ -407,11 +398,6 @@ def test_call_aborted_forever_ends_after_ten_seconds(watched, middleman, a_recor
     assert PATIENCE < time.monotonic() - began < CONTENTION + 2
 
 
-def test_missing_database_is_not_an_unknown_receipt(watched, middleman, a_record):
-    middleman.always = CODES.NOT_FOUND
-    unavailable(lambda: watched.note_receipt(echo_of(a_record()), receipt()))
-
-
 def test_a_write_that_is_refused_for_a_database_that_is_not_ours_is_unavailable(watched, middleman, a_record):
     """Datastore mode refuses with the very code of a lost race."""
     middleman.errors += [CODES.FAILED_PRECONDITION]
@@ -476,17 +462,15 @@ def test_message_and_reply_cost_6_writes_5_commits_2_reads_and_the_marks(watched
     assert [call.reads for call in reads] == [1, 1, 1]
 
 
-def test_a_receipt_costs_one_write_and_a_duplicate_one_refused_write_and_one_read(watched, middleman, a_record):
+def test_a_duplicate_costs_one_refused_write_and_one_read(watched, middleman, a_record):
     record = a_record()
     watched.create(record)
-    for kind in (ReceiptKind.SENT, ReceiptKind.FAILED):
-        for note in (lambda one: watched.note_receipt(echo_of(record), one), watched.note_unechoed_receipt):
-            middleman.calls.clear()
-            note(receipt(kind))
-            assert [(call.method, call.writes) for call in middleman.calls] == [("Commit", 1)]
     middleman.calls.clear()
     watched.create(record)
-    assert [call.method for call in middleman.calls] == ["Commit", "BatchGetDocuments"]
+    assert [(call.method, call.writes, call.reads) for call in middleman.calls] == [
+        ("Commit", 1, 0),
+        ("BatchGetDocuments", 0, 1),
+    ]
 
 
 def test_a_replay_and_the_lease_after_it_cost_one_write_each(watched, middleman, a_record):
@@ -514,7 +498,6 @@ def test_marks_cost_a_read_and_a_write_and_nothing_where_nothing_changes(watched
     assert asked(lambda: watched.change_marks(ID, lambda marks: marks)) == [read]
     assert asked(lambda: watched.change_marks(ID, failing, seen)) == [write]
     assert asked(lambda: watched.change_marks(ID, failing, seen)) == [write, read, write], "a lost race"
-    assert asked(lambda: watched.note_receipt_block(ID, NOTED)) == [write]
 
 
 def test_backlog_is_seven_queries(watched, middleman):
@@ -597,16 +580,16 @@ def test_an_ended_record_is_in_no_index_of_open_ones(store, database, a_record):
     assert stored["expire_at"].timestamp_value == NOW + LIMITS.outbound_retention
 
 
-def test_only_records_that_wait_for_an_operator_are_marked(store, database, a_record):
+def test_only_records_that_wait_for_an_operator_are_marked(store, intake, database, a_record):
     record = a_record()
     store.create(record)
     store.change(record.key, lease_with("mine"))
     store.change(record.key, settle_with("mine", Accepted("wamid.1")))
-    store.note_receipt(echo_of(record), receipt(ReceiptKind.DELIVERED))
-    store.note_unechoed_receipt(receipt(ReceiptKind.DELIVERED))
+    note_receipt(intake, echo_of(record), receipt(ReceiptKind.DELIVERED))
+    note_receipt(intake, None, receipt(ReceiptKind.DELIVERED))
     assert "mark" not in database.get(f"records/{record.key}").fields
     assert "mark" not in database.get(f"receipts/{provider_id_hash('meta', 'wamid.1')}").fields
-    store.note_receipt(echo_of(record), receipt(ReceiptKind.FAILED))
+    note_receipt(intake, echo_of(record), receipt(ReceiptKind.FAILED))
     assert database.get(f"records/{record.key}").fields["mark"].string_value == "refused"
 
 
@@ -629,7 +612,7 @@ def test_fields_of_a_newer_version_are_preserved(store, database, a_record):
     assert database.get(f"records/{record.key}").fields["novelty"].string_value == "kept"
 
 
-def test_unknown_marks_and_fields_of_a_newer_version_are_ignored_and_preserved(store, database):
+def test_unknown_marks_and_fields_of_a_newer_version_are_ignored_and_preserved(store, intake, database):
     credential = Credential("f1", NOW)
     store.change_marks(ID, lambda marks: replace(marks, credential=credential))
     stored = database.get(f"marks/{ID}").fields["credential"].map_value.fields
@@ -638,7 +621,7 @@ def test_unknown_marks_and_fields_of_a_newer_version_are_ignored_and_preserved(s
     database.put(f"marks/{ID}", {"credential": added, "novelty": {"string_value": "kept"}})
     assert store.marks(ID) == Marks(credential=credential)
     store.change_marks(ID, failing)
-    store.note_receipt_block(ID, NOTED)
+    intake.note_receipt_block(ID, NOTED)
     fields = database.get(f"marks/{ID}").fields
     assert fields["novelty"].string_value == "kept"
     assert fields["credential"].map_value.fields["novelty"].integer_value == 1
@@ -672,12 +655,12 @@ def test_invalid_field_is_an_unknown_state(store, database, a_record, broken):
     assert store.create(record) == Exists(None)
 
 
-def test_a_receipt_is_seen_by_a_change_that_is_on_its_way(store, a_record):
+def test_a_receipt_is_seen_by_a_change_that_is_on_its_way(store, intake, a_record):
     """Its write is one to the record's own document, which a precondition is on."""
     record = a_record()
     store.create(record)
     seen = store.get(record.key)
-    store.note_receipt(echo_of(record), receipt())
+    note_receipt(intake, echo_of(record), receipt())
     words = []
     store.change(record.key, lambda found: words.append(found.current_receipts.sent) or adding(found), seen)
     assert words == [None, NOW]
@@ -717,7 +700,7 @@ from shared.domain.record import Delivery, Kind, State
 from shared.stores.firestore.store import FirestoreStore
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
-store = FirestoreStore(sys.argv[1], "(default)", Limits(), lambda: NOW, emulator=sys.argv[2])
+store = FirestoreStore(sys.argv[1], "(default)", emulator=sys.argv[2])
 
 def record(key):
     fields = dict(kind=Kind.OUTBOUND, provider="meta", tenant="t", sender="s", contact="c")

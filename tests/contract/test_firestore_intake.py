@@ -26,6 +26,7 @@ from shared.stores.firestore.intake import FirestoreIntake
 from shared.stores.firestore.store import FirestoreStore
 from tests.support.blocking import Blocking
 from tests.support.firestore_backend import DATABASE, Emulator, fresh_project, shared_emulator
+from tests.support.receipts import note_receipt
 from tests.support.rest_middleman import PRIVATE, Middleman
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -69,7 +70,7 @@ def intake(opened: Callable[[str], Blocking], emulator: Emulator) -> Blocking:
 @pytest.fixture
 def store(emulator: Emulator, project: str) -> Iterator[FirestoreStore]:
     """The other services' client of the same database."""
-    store = FirestoreStore(project, DATABASE, LIMITS, lambda: NOW, emulator=emulator.address)
+    store = FirestoreStore(project, DATABASE, emulator=emulator.address)
     yield store
     store.close()
 
@@ -226,6 +227,7 @@ def test_blind_write_can_be_sent_twice(proxy, far, store, a_record):
     assert proxy.swallowed == len(calls)
     found = store.get(record.key)
     assert (found.current_receipts.sent, found.current_receipts.read) == (NOW, NOW)
+    assert store.marks(ID) == Marks(receipt_block=NOTED)
 
 
 @pytest.mark.parametrize("silenced", ["the answer", "the connection"])
@@ -441,6 +443,26 @@ def test_new_event_costs_one_write_and_its_duplicate_one_refused_write_and_one_r
     for _ in range(2):
         watched.create_all([record], a_deadline())
     assert [call.method for call in middleman.calls] == ["batchWrite", "batchWrite", "batchGet"]
+
+
+@pytest.mark.parametrize("kind", [ReceiptKind.SENT, ReceiptKind.FAILED])
+def test_receipt_and_a_block_of_a_sender_cost_one_write_each(watched, middleman, a_record, kind):
+    record = a_record()
+    watched.create_all([record], a_deadline())
+    middleman.calls.clear()
+    assert note_receipt(watched, echo_of(record), receipt(kind))
+    assert note_receipt(watched, None, receipt(kind))
+    watched.note_receipt_block(ID, NOTED)
+    assert [(call.method, call.writes) for call in middleman.calls] == [
+        ("batchWrite", 1),
+        ("batchWrite", 1),
+        ("commit", 1),
+    ]
+
+
+def test_receipt_of_an_unknown_record_costs_one_refused_write(watched, middleman, a_record):
+    assert note_receipt(watched, echo_of(a_record()), receipt()) is False
+    assert [(call.method, call.writes) for call in middleman.calls] == [("batchWrite", 1)]
 
 
 def test_posts_that_come_in_during_a_call_share_the_next_one(watched, middleman, a_record):

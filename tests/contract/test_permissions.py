@@ -30,6 +30,7 @@ from shared.stores.firestore.store import FirestoreStore
 from tests.support.blocking import Blocking
 from tests.support.firestore_backend import DATABASE, fresh_project, shared_emulator
 from tests.support.permissions import CALLS, METHODS, STORE, calls_of
+from tests.support.receipts import note_receipt
 from tests.support.rest_middleman import Middleman
 
 ROOT = Path(__file__).parents[2]
@@ -71,11 +72,12 @@ class Scene:
 def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     emulator, _ = shared_emulator()
     project = fresh_project()
-    store = FirestoreStore(project, DATABASE, LIMITS, lambda: NOW, emulator=emulator.address)
+    store = FirestoreStore(project, DATABASE, emulator=emulator.address)
     store.create(a_record("a"))
-    store.note_receipt(Echo(key("a"), 0, "corr_0001"), a_receipt(ReceiptKind.FAILED, "wamid.a"))
     with Middleman(emulator.address) as middleman:
         intake = Blocking(FirestoreIntake(project, DATABASE, LIMITS, lambda: NOW, emulator=middleman.address))
+        note_receipt(intake, echo("a"), a_receipt(ReceiptKind.FAILED, "wamid.a"))
+        middleman.calls.clear()
         scene, connect = Scene(store, intake, middleman), store._rpc._client.get
         monkeypatch.setattr(store._rpc._client, "get", lambda: Noted(connect(), scene.calls))
         yield scene
@@ -140,8 +142,6 @@ SCENES: Mapping[str, Callable[[FirestoreStore], Any]] = {
     "create": lambda it: [it.create(a_record(letter)) for letter in "ab"],
     "get": lambda it: it.get(key("a")),
     "change": change_one,
-    "note_receipt": lambda it: [it.note_receipt(echo(letter), a_receipt()) for letter in "az"],
-    "note_unechoed_receipt": lambda it: it.note_unechoed_receipt(a_receipt()),
     "overdue": lambda it: it.overdue(NOW + timedelta(days=1), 10),
     "backlog": lambda it: it.backlog(),
     "listed": lambda it: [it.listed(listing, None, None, 10) for listing in Listing],
@@ -151,7 +151,6 @@ SCENES: Mapping[str, Callable[[FirestoreStore], Any]] = {
     "ids_with_prefix": lambda it: it.ids_with_prefix("aaaaaaaa", 10),
     "marks": lambda it: it.marks(key("e")),
     "change_marks": mark_one,
-    "note_receipt_block": lambda it: it.note_receipt_block(key("e"), NOTED),
     "ping": lambda it: it.ping(),
     "time": lambda it: it.time(),
 }

@@ -42,6 +42,7 @@ from shared.stores.redis.connection import FIRST_TRY, PATIENCE
 from shared.stores.redis.records import LEAST_LIFE
 from shared.stores.redis.store import RedisStore
 from tests.support.real_servers import free_port, until
+from tests.support.receipts import note_receipt
 from tests.support.redis_backend import RedisServer
 
 ROOT = Path(__file__).parents[2]
@@ -94,8 +95,8 @@ def far(opened: Callable[..., RedisStore], proxy: FaultyProxy, a_record: Callabl
     known = a_record()
     far.create(known)
     far.get(known.key)
-    far.note_receipt(echo_of(known), receipt())
-    far.note_unechoed_receipt(receipt(provider_id="another"))
+    note_receipt(far, echo_of(known), receipt())
+    note_receipt(far, None, receipt(provider_id="another"))
     far.change_marks("b" * 40, failing)
     return far
 
@@ -265,8 +266,8 @@ def test_blind_write_can_be_sent_twice(proxy, far, a_record):
     record = a_record(provider_id="SM1")
     far.create(record)
     calls: list[Callable[[], Any]] = [
-        lambda: far.note_receipt(echo_of(record), receipt(ReceiptKind.SENT)),
-        lambda: far.note_unechoed_receipt(receipt(ReceiptKind.READ, 1, "SM1")),
+        lambda: note_receipt(far, echo_of(record), receipt(ReceiptKind.SENT)),
+        lambda: note_receipt(far, None, receipt(ReceiptKind.READ, 1, "SM1")),
         lambda: far.note_receipt_block(ID, NOTED),
     ]
     for call in calls:
@@ -288,7 +289,7 @@ def test_silent_connection_costs_under_a_second_and_repeats_no_write(proxy, far,
         lambda: far.create(record),
         lambda: far.get(record.key),
         lambda: far.change(record.key, lease_with("mine")),
-        lambda: far.note_receipt(echo_of(record), receipt()),
+        lambda: note_receipt(far, echo_of(record), receipt()),
         lambda: far.change_marks(ID, failing),
     ):
         proxy.swallow_next_answer(hang_up=False)
@@ -390,8 +391,8 @@ def test_a_frozen_server_is_unavailable_in_time_and_works_again(server, store, o
         lambda: store.create(a_record()),
         lambda: store.get(record.key),
         lambda: store.change(record.key, lease_with("mine"), store_seen),
-        lambda: store.note_receipt(echo_of(record), receipt()),
-        lambda: store.note_unechoed_receipt(receipt()),
+        lambda: note_receipt(store, echo_of(record), receipt()),
+        lambda: note_receipt(store, None, receipt()),
         lambda: store.overdue(NOW, 10),
         store.backlog,
         *(lambda listing=listing: store.listed(listing, None, None, 10) for listing in Listing),
@@ -453,7 +454,7 @@ def plan(record: Delivery, replies: list[Delivery]) -> Callable[[Delivery | None
 def test_a_full_server_is_unavailable_and_nothing_is_half_written(server, store, a_record):
     event, replies = a_record(), [a_record(payload={"body": "x" * 50_000}) for _ in range(30)]
     store.create(event)
-    store.note_receipt(echo_of(event), receipt())
+    note_receipt(store, echo_of(event), receipt())
     marks = store.change_marks(ID, failing)[1]
     before = store.get(event.key)
     keys = server.raw.dbsize()
@@ -461,8 +462,8 @@ def test_a_full_server_is_unavailable_and_nothing_is_half_written(server, store,
     full = [
         lambda: store.change(event.key, plan(event, replies)),
         lambda: store.create(replies[0]),
-        lambda: store.note_receipt(echo_of(event), receipt(ReceiptKind.READ)),
-        lambda: store.note_unechoed_receipt(receipt(ReceiptKind.READ)),
+        lambda: note_receipt(store, echo_of(event), receipt(ReceiptKind.READ)),
+        lambda: note_receipt(store, None, receipt(ReceiptKind.READ)),
         lambda: store.change_marks(ID, lambda _: Marks(credential=Credential("f1", NOW))),
         lambda: store.change_marks(ID, lambda _: Marks(), marks),
         lambda: store.note_receipt_block(ID, NOTED),
@@ -574,8 +575,8 @@ def test_invalid_address_is_reported_without_it(url):
 def test_no_key_and_no_index_holds_a_number_or_a_provider_id(server, store, a_record):
     record = a_record(contact="15550002222", payload={"body": "a secret"}, provider_id="wamid.HBgLMTU1NTAwMDIyMjI")
     store.create(record)
-    store.note_receipt(echo_of(record), receipt(provider_id="wamid.HBgLMTU1NTAwMDIyMjI"))
-    store.note_unechoed_receipt(receipt(provider_id="wamid.HBgLMTU1NTAwMDIyMjI"))
+    note_receipt(store, echo_of(record), receipt(provider_id="wamid.HBgLMTU1NTAwMDIyMjI"))
+    note_receipt(store, None, receipt(provider_id="wamid.HBgLMTU1NTAwMDIyMjI"))
     names = " ".join(server.raw.scan_iter())
     assert provider_id_hash("meta", "wamid.HBgLMTU1NTAwMDIyMjI") in names
     for private in ("15550002222", "secret", "wamid"):
@@ -633,7 +634,7 @@ def test_final_record_expires_with_its_receipts_and_index_entries(server, store,
     assert lives(server)[f"pombo:record:{event.key}"] == LIMITS.inbound_retention
     assert lives(server)["pombo:correlation:correlation-x"] is None, "a pending record is found by it"
     store.change(reply.key, lease_with("t"))
-    store.note_receipt(echo_of(reply), receipt())
+    note_receipt(store, echo_of(reply), receipt())
     store.change(reply.key, lambda found: settle(found, "t", Accepted("wamid.1"), LIMITS, NOW, 0.5))
     assert lives(server) == {
         f"pombo:record:{event.key}": LIMITS.inbound_retention,
@@ -652,7 +653,7 @@ def test_a_mark_lives_as_long_as_the_last_record_that_has_it(server, store, a_re
     records = [a_record(state=State.DONE, expire_at=NOW + timedelta(days=days)) for days in (1, 3)]
     for record in records:
         store.create(record)
-        store.note_receipt(echo_of(record), receipt(ReceiptKind.FAILED))
+        note_receipt(store, echo_of(record), receipt(ReceiptKind.FAILED))
     life = lives(server)["pombo:listed:refused"]
     assert timedelta(days=3) - timedelta(minutes=1) < life <= timedelta(days=3)
     server.raw.delete(f"pombo:record:{records[0].key}")
@@ -664,7 +665,7 @@ def test_backlog_does_not_count_failed_receipts_of_what_has_expired(server, stor
     for expire_at in (None, NOW + timedelta(days=1)):
         record = a_record(state=State.DONE, expire_at=expire_at)
         store.create(record)
-        store.note_receipt(echo_of(record), receipt(ReceiptKind.FAILED))
+        note_receipt(store, echo_of(record), receipt(ReceiptKind.FAILED))
     server.raw.zadd("pombo:listed:refused", {"gone": (time.time() - 1) * 1000})
     assert store.backlog().receipts_failed == 2
 
@@ -698,10 +699,10 @@ def test_an_event_leads_no_longer_to_what_has_expired(server, store, a_record):
 
 
 def test_receipts_without_an_echo_live_as_long_as_the_last_of_them(server, store):
-    store.note_unechoed_receipt(receipt(ReceiptKind.SENT))
+    note_receipt(store, None, receipt(ReceiptKind.SENT))
     (name,) = lives(server)
     server.raw.pexpire(name, 1_000_000)
-    store.note_unechoed_receipt(receipt(ReceiptKind.READ))
+    note_receipt(store, None, receipt(ReceiptKind.READ))
     assert lives(server) == {name: LIMITS.receipt_retention}
 
 
@@ -801,8 +802,8 @@ def test_every_call_is_one_round_trip(server, store, a_record):
         lambda: store.get(record.key),
         lambda: store.change(record.key, lambda found: Step(OK, next=Ensure(found))),
         lambda: store.change(record.key, adding, seen),
-        lambda: store.note_receipt(echo_of(record), receipt()),
-        lambda: store.note_unechoed_receipt(receipt()),
+        lambda: note_receipt(store, echo_of(record), receipt()),
+        lambda: note_receipt(store, None, receipt()),
         lambda: store.overdue(NOW, 10),
         store.backlog,
         *(lambda listing=listing: store.listed(listing, None, None, 10) for listing in Listing),
@@ -865,7 +866,7 @@ def test_receipt_kind_of_a_newer_version_is_skipped(server, store, a_record):
     id_hash = provider_id_hash("meta", "SM1")
     server.raw.hset(f"pombo:record:{record.key}", f"receipt:0:forwarded:{id_hash}", "1:")
     server.raw.hset(f"pombo:unechoed:{id_hash}", "forwarded", "1:")
-    store.note_receipt(echo_of(record), receipt(ReceiptKind.SENT))
+    note_receipt(store, echo_of(record), receipt(ReceiptKind.SENT))
     assert store.get(record.key).current_receipts.sent == NOW
 
 

@@ -30,6 +30,7 @@ from shared.stores.sqlite import listings
 from shared.stores.sqlite.fair_lock import FairLock
 from shared.stores.sqlite.schema import VERSION, UnknownVersion
 from shared.stores.sqlite.store import SqliteStore
+from tests.support.receipts import note_receipt
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -307,7 +308,7 @@ def test_file_of_an_older_layout_is_migrated_and_preserves_its_records(path, sto
     record = a_record(state=State.DONE)
     store.create(record)
     failed = ReceiptReceived("meta", "1", "wamid.1", ReceiptKind.FAILED, NOW)
-    store.note_receipt(Echo(record.key, 0, record.correlation_id), failed)
+    note_receipt(store, Echo(record.key, 0, record.correlation_id), failed)
     store.close()
     fresh = schema(path)
     as_layout(version, path)
@@ -510,9 +511,9 @@ def test_each_kind_of_receipt_without_an_echo_has_its_own_retention(path, a_reco
     store = SqliteStore(path, Limits(), lambda: now[0])
     record = a_record(provider_id="SM1")
     store.create(record)
-    store.note_unechoed_receipt(ReceiptReceived("meta", "s", "SM1", ReceiptKind.SENT, NOW))
+    note_receipt(store, None, ReceiptReceived("meta", "s", "SM1", ReceiptKind.SENT, NOW))
     now[0] = NOW + timedelta(seconds=60)
-    store.note_unechoed_receipt(ReceiptReceived("meta", "s", "SM1", ReceiptKind.READ, NOW))
+    note_receipt(store, None, ReceiptReceived("meta", "s", "SM1", ReceiptKind.READ, NOW))
     over = NOW + Limits().receipt_retention
     assert store.purge(over - timedelta(seconds=1), limit=10) == 0
     assert store.purge(over, limit=10) == 1
@@ -543,7 +544,7 @@ def test_a_receipt_elsewhere_does_not_make_a_change_decide_twice(store, a_record
     def decide(found: Delivery | None) -> Step:
         calls.append(found)
         echo = Echo(other.key, 0, other.correlation_id)
-        store.note_receipt(echo, ReceiptReceived("meta", "s", "wamid.1", ReceiptKind.SENT, NOW))
+        note_receipt(store, echo, ReceiptReceived("meta", "s", "wamid.1", ReceiptKind.SENT, NOW))
         return adding(found)
 
     store.change(record.key, decide)
@@ -586,7 +587,7 @@ def test_backlog_counts_failed_receipts_beside_invalid_bodies(path, store, a_rec
     for record in (good, bad, older):
         store.create(record)
         failed = ReceiptReceived("meta", "1", "wamid.1", ReceiptKind.FAILED, NOW)
-        store.note_receipt(Echo(record.key, 0, record.correlation_id), failed)
+        note_receipt(store, Echo(record.key, 0, record.correlation_id), failed)
     with sql(path) as db:
         db.execute("UPDATE records SET body = 'no JSON' WHERE key = ?", (bad.key,))
         db.execute("UPDATE records SET body = json_remove(body, '$.round') WHERE key = ?", (older.key,))

@@ -30,6 +30,7 @@ from shared.domain.record import FINAL_STATES, Attempt, Delivery, Kind, ReceiptK
 from shared.domain.verdicts import Accepted, Limited, LimitScope, Refused, Released, Replied
 from shared.pipeline.intake import Created, Exists
 from shared.pipeline.ports import DecideMarks
+from tests.support.receipts import note_receipt
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LIMITS = Limits()
@@ -140,7 +141,7 @@ def test_a_second_client_sees_everything_at_once(backend, store, a_record):
     record = a_record()
     store.create(record)
     other.change(record.key, writing(attempt=3))
-    other.note_receipt(echo_of(record), receipt(ReceiptKind.SENT))
+    note_receipt(other, echo_of(record), receipt(ReceiptKind.SENT))
     other.note_receipt_block(ID, NOTED)
     assert store.get(record.key).attempt == 3
     assert store.get(record.key).current_receipts.sent == NOW
@@ -550,9 +551,9 @@ def test_receipts_commute_and_can_repeat(store, a_record, data, noted):
     store.create(one)
     store.create(other)
     for each in noted:
-        assert store.note_receipt(echo_of(one), each)
+        assert note_receipt(store, echo_of(one), each)
     for each in data.draw(st.permutations(noted + data.draw(st.lists(st.sampled_from(noted), max_size=3)))):
-        assert store.note_receipt(echo_of(other), each)
+        assert note_receipt(store, echo_of(other), each)
     assert store.get(one.key).current_receipts == store.get(other.key).current_receipts == merged(noted)
 
 
@@ -562,7 +563,7 @@ def test_receipts_without_an_echo_commute_and_can_repeat(store, a_record, data, 
     number = next(keys)
     noted = [replace(each, provider_id=number) for each in noted]
     for each in data.draw(st.permutations(noted + data.draw(st.lists(st.sampled_from(noted), max_size=3)))):
-        store.note_unechoed_receipt(each)
+        note_receipt(store, None, each)
     record = a_record(key=number, provider_id=number)
     store.create(record)
     assert store.get(record.key).current_receipts == merged(noted)
@@ -575,8 +576,8 @@ def test_lowest_code_of_simultaneous_failures_stays_in_any_order(store, a_record
     store.create(other)
     failures = [receipt(ReceiptKind.FAILED, 0, "SM1", code) for code in codes]
     for failure in failures:
-        store.note_receipt(echo_of(record), failure)
-        store.note_unechoed_receipt(failure)
+        note_receipt(store, echo_of(record), failure)
+        note_receipt(store, None, failure)
     least = min(codes, key=lambda code: -1 if code is None else code)
     assert store.get(record.key).current_receipts == store.get(other.key).current_receipts == merged(failures)
     assert store.get(record.key).current_receipts.failed_code == least
@@ -584,7 +585,7 @@ def test_lowest_code_of_simultaneous_failures_stays_in_any_order(store, a_record
 
 def test_receipt_without_a_record_is_reported_and_not_stored(store, a_record):
     record = a_record()
-    assert store.note_receipt(echo_of(record), receipt(ReceiptKind.SENT)) is False
+    assert note_receipt(store, echo_of(record), receipt(ReceiptKind.SENT)) is False
     store.create(record)
     assert store.get(record.key).receipts == {}
 
@@ -593,7 +594,7 @@ def test_receipt_without_a_record_is_reported_and_not_stored(store, a_record):
 def test_receipt_is_stored_in_any_state_and_changes_none(store, a_record, state):
     record = a_record(state=state)
     store.create(record)
-    assert store.note_receipt(echo_of(record), receipt(ReceiptKind.READ, 5))
+    assert note_receipt(store, echo_of(record), receipt(ReceiptKind.READ, 5))
     stored = store.get(record.key)
     assert stored.state is state
     assert stored.current_receipts.read == at(5)
@@ -603,7 +604,7 @@ def test_receipt_is_stored_in_any_state_and_changes_none(store, a_record, state)
 def test_receipt_is_stored_even_for_an_unknown_state(store, a_record):
     record = a_record()
     store.create(of_unknown_state(record))
-    assert store.note_receipt(echo_of(record), receipt(ReceiptKind.READ))
+    assert note_receipt(store, echo_of(record), receipt(ReceiptKind.READ))
 
 
 def test_receipts_do_not_disturb_a_settle_in_flight(store, a_record):
@@ -613,12 +614,12 @@ def test_receipts_do_not_disturb_a_settle_in_flight(store, a_record):
     noted = [receipt(kind, n) for n, kind in enumerate(ReceiptKind) if kind is not ReceiptKind.FAILED]
     between, *before = noted
     for each in before:
-        store.note_receipt(echo_of(record), each)
+        note_receipt(store, echo_of(record), each)
     comes_between = iter([between])
 
     def decide(found: Delivery | None) -> Step:
         for each in comes_between:
-            store.note_receipt(echo_of(record), each)
+            note_receipt(store, echo_of(record), each)
         return settle(found, "mine", Accepted("wamid.1"), LIMITS, NOW, 0.5)
 
     assert store.change(record.key, decide, seen).answer == Answer(TaskResult.ACK, "done")
@@ -631,7 +632,7 @@ def test_receipt_during_the_post_makes_a_refusal_done_instead_of_dead(store, a_r
     record = a_record()
     store.create(record)
     seen = store.change(record.key, lease_with("mine")).write
-    store.note_receipt(echo_of(record), receipt(ReceiptKind.SENT))
+    note_receipt(store, echo_of(record), receipt(ReceiptKind.SENT))
     step = store.change(record.key, lambda found: settle(found, "mine", Refused(131026), LIMITS, NOW, 0.5), seen)
     assert step.write.state is store.get(record.key).state is State.DONE
 
@@ -643,7 +644,7 @@ def test_64_receipts_and_a_settle_at_once_are_all_there(store, a_record):
     noted = [
         receipt(kind, n) for n in range(16) for kind in (ReceiptKind.SENT, ReceiptKind.DELIVERED, ReceiptKind.READ)
     ]
-    calls = [lambda each=each: store.note_receipt(echo_of(record), each) for each in noted]
+    calls = [lambda each=each: note_receipt(store, echo_of(record), each) for each in noted]
     calls.append(lambda: store.change(record.key, lambda r: settle(r, "mine", Accepted("w"), LIMITS, NOW, 0.5)))
     results = together(calls)
     assert results.count(True) == len(noted)
@@ -655,8 +656,8 @@ def test_64_receipts_and_a_settle_at_once_are_all_there(store, a_record):
 def test_receipts_of_an_earlier_round_are_stored_and_do_not_count(store, a_record):
     record = a_record(state=State.DEAD, round=1)
     store.create(record)
-    store.note_receipt(echo_of(record, 0), receipt(ReceiptKind.DELIVERED, 1))
-    store.note_receipt(echo_of(record, 1), receipt(ReceiptKind.FAILED, 2, code=131026))
+    note_receipt(store, echo_of(record, 0), receipt(ReceiptKind.DELIVERED, 1))
+    note_receipt(store, echo_of(record, 1), receipt(ReceiptKind.FAILED, 2, code=131026))
     stored = store.get(record.key)
     assert not stored.current_receipts.positive
     assert (stored.current_receipts.failed, stored.current_receipts.failed_code) == (at(2), 131026)
@@ -666,7 +667,7 @@ def test_receipts_of_an_earlier_round_are_stored_and_do_not_count(store, a_recor
 def test_receipts_survive_every_change(store, a_record):
     record = a_record()
     store.create(record)
-    store.note_receipt(echo_of(record), receipt(ReceiptKind.SENT, 1))
+    note_receipt(store, echo_of(record), receipt(ReceiptKind.SENT, 1))
     store.change(record.key, writing(receipts={}, attempt=1))
     assert store.get(record.key).current_receipts.sent == at(1)
 
@@ -674,7 +675,7 @@ def test_receipts_survive_every_change(store, a_record):
 def test_a_receipt_without_an_echo_counts_once_the_record_has_that_id(store, a_record):
     record = a_record()
     store.create(record)
-    store.note_unechoed_receipt(receipt(ReceiptKind.DELIVERED, 3, "SM1"))
+    note_receipt(store, None, receipt(ReceiptKind.DELIVERED, 3, "SM1"))
     assert store.get(record.key).receipts == {}
     store.change(record.key, writing(provider_id="SM1"))
     expected = Receipts(delivered=at(3), provider_ids=frozenset({provider_id_hash("meta", "SM1")}))
@@ -690,7 +691,7 @@ def test_concurrent_receipt_without_an_echo_is_part_of_the_decision(store, a_rec
     record = a_record(provider_id="SM1")
     store.create(record)
     seen = store.get(record.key)
-    store.note_unechoed_receipt(receipt(ReceiptKind.SENT, 0, "SM1"))
+    note_receipt(store, None, receipt(ReceiptKind.SENT, 0, "SM1"))
     words = []
 
     def decide(found: Delivery | None) -> Step:
@@ -705,7 +706,7 @@ def test_receipts_waiting_for_an_id_are_part_of_the_decision_once_it_is_set(stor
     """The record that a step hands on cannot know them yet."""
     record = a_record()
     store.create(record)
-    store.note_unechoed_receipt(receipt(ReceiptKind.SENT, 0, "SM1"))
+    note_receipt(store, None, receipt(ReceiptKind.SENT, 0, "SM1"))
     step = store.change(record.key, writing(provider_id="SM1"))
     words = []
 
@@ -720,15 +721,15 @@ def test_receipts_waiting_for_an_id_are_part_of_the_decision_once_it_is_set(stor
 def test_a_receipt_without_an_echo_is_of_its_provider_alone(store, a_record):
     record = a_record(provider="twilio", provider_id="SM1")
     store.create(record)
-    store.note_unechoed_receipt(receipt(ReceiptKind.DELIVERED, 3, "SM1"))
+    note_receipt(store, None, receipt(ReceiptKind.DELIVERED, 3, "SM1"))
     assert store.get(record.key).receipts == {}
 
 
 def test_a_receipt_without_an_echo_joins_those_with_one(store, a_record):
     record = a_record(provider_id="wamid.1", round=2)
     store.create(record)
-    store.note_receipt(echo_of(record, 2), receipt(ReceiptKind.SENT, 1))
-    store.note_unechoed_receipt(receipt(ReceiptKind.READ, 2))
+    note_receipt(store, echo_of(record, 2), receipt(ReceiptKind.SENT, 1))
+    note_receipt(store, None, receipt(ReceiptKind.READ, 2))
     assert store.get(record.key).current_receipts == merged(
         [receipt(ReceiptKind.SENT, 1), receipt(ReceiptKind.READ, 2)]
     )
@@ -737,7 +738,7 @@ def test_a_receipt_without_an_echo_joins_those_with_one(store, a_record):
 def test_a_replayed_message_leaves_the_receipts_of_its_old_id_behind(store, a_record):
     record = a_record(state=State.DONE, provider_id="SM1", expire_at=at(100))
     store.create(record)
-    store.note_unechoed_receipt(receipt(ReceiptKind.FAILED, 3, "SM1", 131026))
+    note_receipt(store, None, receipt(ReceiptKind.FAILED, 3, "SM1", 131026))
     store.change(record.key, lambda found: replay(found, LIMITS, NOW))
     stored = store.get(record.key)
     assert stored.state is State.PENDING
@@ -866,7 +867,7 @@ def test_an_event_of_many_records_hides_no_other(store, a_record):
 
 def test_receipts_and_marks_are_not_ids_of_records(store, a_record):
     store.note_receipt_block(ID, ReceiptBlock(368, NOW))
-    store.note_unechoed_receipt(receipt(ReceiptKind.SENT))
+    note_receipt(store, None, receipt(ReceiptKind.SENT))
     record = a_record(provider_id="wamid.1")
     store.create(record)
     id_hash = provider_id_hash("meta", "wamid.1")
@@ -907,18 +908,18 @@ def test_backlog_counts_each_message_with_a_failed_receipt_once_until_its_replay
     assert store.backlog().receipts_failed == 0
     delivered = a_record(state=State.DONE, provider_id="SM0")
     store.create(delivered)
-    store.note_receipt(echo_of(delivered), receipt(ReceiptKind.DELIVERED))
-    store.note_unechoed_receipt(receipt(ReceiptKind.READ, 1, "SM0"))
-    store.note_unechoed_receipt(failed("foreign"))
+    note_receipt(store, echo_of(delivered), receipt(ReceiptKind.DELIVERED))
+    note_receipt(store, None, receipt(ReceiptKind.READ, 1, "SM0"))
+    note_receipt(store, None, failed("foreign"))
     assert store.backlog().receipts_failed == 0
     twice = a_refused(store, a_record)
     a_refused(store, a_record, provider_id="SM1", tenant="another")
-    store.note_receipt(echo_of(twice), failed("wamid.2"))
-    store.note_unechoed_receipt(failed("SM1"))
+    note_receipt(store, echo_of(twice), failed("wamid.2"))
+    note_receipt(store, None, failed("SM1"))
     assert store.backlog().receipts_failed == 2
     unechoed = a_record(state=State.DONE, provider_id="SM2")
     store.create(unechoed)
-    store.note_unechoed_receipt(failed("SM2"))
+    note_receipt(store, None, failed("SM2"))
     assert store.backlog().receipts_failed == 2 + backend.counts_unechoed
     store.change(twice.key, lambda found: replay(found, LIMITS, NOW))
     assert store.backlog().receipts_failed == 1 + backend.counts_unechoed
@@ -929,14 +930,14 @@ def test_backlog_counts_each_message_with_a_failed_receipt_once_until_its_replay
 def test_backlog_counts_a_late_failure_of_an_earlier_round_only_if_it_is_listed(store, a_record):
     record = a_record(state=State.DONE, round=1)
     store.create(record)
-    store.note_receipt(echo_of(record, 0), receipt(ReceiptKind.FAILED, 1, code=131026))
+    note_receipt(store, echo_of(record, 0), receipt(ReceiptKind.FAILED, 1, code=131026))
     assert store.backlog().receipts_failed == len(all_of(store, Listing.REFUSED))
 
 
 def test_backlog_counts_a_failure_of_a_later_round(store, a_record):
     record = a_record(state=State.DONE, round=2)
     store.create(record)
-    store.note_receipt(echo_of(record, 2), receipt(ReceiptKind.FAILED, 1, code=131026))
+    note_receipt(store, echo_of(record, 2), receipt(ReceiptKind.FAILED, 1, code=131026))
     assert store.backlog().receipts_failed == 1
 
 
@@ -1006,7 +1007,7 @@ def a_replayed(a_record: Callable[..., Delivery], **changes: Any) -> Delivery:
 def a_refused(store: Any, a_record: Callable[..., Delivery], **changes: Any) -> Delivery:
     record = a_record(**{"state": State.DONE, "expire_at": at(9 * A_DAY)} | changes)
     store.create(record)
-    store.note_receipt(echo_of(record, record.round), receipt(ReceiptKind.FAILED, 1, code=131026))
+    note_receipt(store, echo_of(record, record.round), receipt(ReceiptKind.FAILED, 1, code=131026))
     return record
 
 
@@ -1077,7 +1078,7 @@ def test_listed_record_has_every_field_but_its_content(store, a_record):
     attempts = (Attempt(NOW, 1, "refused", 131026), Attempt(NOW, 2, "handler_failed", error="E: x", error_type="E"))
     record = a_record(state=State.DEAD, reason="permanent", attempts_log=attempts, metadata={"a": "b"}, doubts=1)
     store.create(record)
-    store.note_receipt(echo_of(record), receipt(ReceiptKind.SENT, 1))
+    note_receipt(store, echo_of(record), receipt(ReceiptKind.SENT, 1))
     (listed,) = all_of(store, Listing.DEAD)
     assert listed == replace(store.get(record.key), payload={}, metadata={})
     assert listed.version is None
@@ -1104,7 +1105,7 @@ def test_unreadable_record_is_counted_and_hides_no_other(store, a_record):
 def test_failed_receipt_is_listed_in_any_order_until_its_replay(store, a_record):
     record = a_record(state=State.LEASED, token="mine", attempt=1)
     store.create(record)
-    store.note_receipt(echo_of(record), receipt(ReceiptKind.FAILED, 1, code=131026))
+    note_receipt(store, echo_of(record), receipt(ReceiptKind.FAILED, 1, code=131026))
     store.change(record.key, lambda found: settle(found, "mine", Accepted("wamid.1"), LIMITS, NOW, 0.5))
     (listed,) = all_of(store, Listing.REFUSED)
     assert (listed.state, listed.current_receipts.failed_code) == (State.DONE, 131026)
@@ -1130,7 +1131,7 @@ def test_a_late_receipt_of_the_round_before_does_not_hide_a_replayed_record(stor
     """It may be the only thing that still knows that its task was never made."""
     record = a_replayed(a_record)
     store.create(record)
-    store.note_receipt(echo_of(record, 0), receipt(ReceiptKind.FAILED, 1, code=131026))
+    note_receipt(store, echo_of(record, 0), receipt(ReceiptKind.FAILED, 1, code=131026))
     assert record.key in keys_of(all_of(store, Listing.REPLAYED) + all_of(store, Listing.REFUSED))
 
 
@@ -1139,15 +1140,15 @@ def test_a_failed_receipt_without_an_echo_is_listed_once_its_record_has_that_id(
     record = a_record(state=State.LEASED, token="mine", attempt=1)
     store.create(record)
     calls = {
-        "the receipt": lambda: store.note_unechoed_receipt(receipt(ReceiptKind.FAILED, 1, "SM1", 131026)),
+        "the receipt": lambda: note_receipt(store, None, receipt(ReceiptKind.FAILED, 1, "SM1", 131026)),
         "the id": lambda: store.change(
             record.key, lambda found: settle(found, "mine", Accepted("SM1"), LIMITS, NOW, 0.5)
         ),
     }
     for name in sorted(calls, key=lambda name: name != first):
         calls[name]()
-    store.note_unechoed_receipt(receipt(ReceiptKind.FAILED, 1, "SM2", 131026))
-    store.note_unechoed_receipt(receipt(ReceiptKind.DELIVERED, 1, "SM1"))
+    note_receipt(store, None, receipt(ReceiptKind.FAILED, 1, "SM2", 131026))
+    note_receipt(store, None, receipt(ReceiptKind.DELIVERED, 1, "SM1"))
     (listed,) = all_of(store, Listing.REFUSED, "default")
     assert (listed.key, listed.current_receipts.failed_code, listed.current_receipts.delivered) == (
         record.key,
@@ -1161,16 +1162,16 @@ def test_a_failed_receipt_without_an_echo_is_listed_once_its_record_has_that_id(
 
 def test_refused_with_an_echo_and_without_is_listed_once(store, a_record):
     record = a_refused(store, a_record, provider_id="SM1")
-    store.note_unechoed_receipt(receipt(ReceiptKind.FAILED, 1, "SM1", 131026))
+    note_receipt(store, None, receipt(ReceiptKind.FAILED, 1, "SM1", 131026))
     assert [listed.key for listed in all_of(store, Listing.REFUSED, limit=1)] == [record.key]
 
 
 def test_failed_receipts_of_foreign_messages_hide_none_of_ours(store, a_record):
     for n in range(70):
-        store.note_unechoed_receipt(receipt(ReceiptKind.FAILED, 1, f"foreign.{n}", 131026))
+        note_receipt(store, None, receipt(ReceiptKind.FAILED, 1, f"foreign.{n}", 131026))
     record = a_record(state=State.DONE, provider_id="SM1", expire_at=at(9 * A_DAY))
     store.create(record)
-    store.note_unechoed_receipt(receipt(ReceiptKind.FAILED, 1, "SM1", 131026))
+    note_receipt(store, None, receipt(ReceiptKind.FAILED, 1, "SM1", 131026))
     assert keys_of(all_of(store, Listing.REFUSED, limit=10)) == {record.key}
 
 
@@ -1514,7 +1515,7 @@ def test_only_expired_records_are_deleted(backend, store, a_record):
 def test_record_that_no_longer_expires_is_preserved(backend, store, a_record):
     record = a_record(state=State.DONE, expire_at=NOW)
     store.create(record)
-    store.note_receipt(echo_of(record), receipt(ReceiptKind.SENT))
+    note_receipt(store, echo_of(record), receipt(ReceiptKind.SENT))
     store.change(record.key, writing(state=State.PENDING, expire_at=None, provider_id="wamid.1"))
     before = store.get(record.key)
     backend.expire(store, at(A_DAY))
@@ -1560,7 +1561,7 @@ def test_remaining_reply_of_an_expired_event_is_found_by_correlation(backend, st
 def test_receipts_of_a_deleted_record_are_deleted_with_it(backend, store, a_record):
     record = a_record(state=State.DONE, expire_at=NOW)
     store.create(record)
-    store.note_receipt(echo_of(record), receipt(ReceiptKind.SENT))
+    note_receipt(store, echo_of(record), receipt(ReceiptKind.SENT))
     backend.expire(store, at(A_DAY))
     store.create(record)
     assert store.get(record.key).receipts == {}
@@ -1570,7 +1571,7 @@ def test_receipt_of_a_deleted_record_is_unknown_and_restores_nothing(backend, st
     record = a_record(state=State.DONE, expire_at=NOW)
     store.create(record)
     backend.expire(store, at(A_DAY))
-    assert store.note_receipt(echo_of(record), receipt(ReceiptKind.FAILED, code=131026)) is False
+    assert note_receipt(store, echo_of(record), receipt(ReceiptKind.FAILED, code=131026)) is False
     assert store.get(record.key) is None
     assert all_of(store, Listing.REFUSED) == []
 
@@ -1578,7 +1579,7 @@ def test_receipt_of_a_deleted_record_is_unknown_and_restores_nothing(backend, st
 def test_receipts_without_an_echo_are_deleted_after_their_retention(backend, store, a_record):
     record = a_record(provider_id="SM1")
     store.create(record)
-    store.note_unechoed_receipt(receipt(ReceiptKind.SENT, 0, "SM1"))
+    note_receipt(store, None, receipt(ReceiptKind.SENT, 0, "SM1"))
     over = NOW + LIMITS.receipt_retention
     backend.expire(store, over - timedelta(seconds=A_DAY))
     assert store.get(record.key).current_receipts.sent == NOW
@@ -1600,8 +1601,8 @@ def test_unreachable_store_is_unavailable_in_time_and_recovers(backend, store, a
         lambda: store.create(other),
         lambda: store.change(record.key, writing(attempt=1)),
         lambda: store.change(record.key, writing(attempt=1), record),
-        lambda: store.note_receipt(echo_of(record), receipt(ReceiptKind.SENT)),
-        lambda: store.note_unechoed_receipt(receipt(ReceiptKind.SENT)),
+        lambda: note_receipt(store, echo_of(record), receipt(ReceiptKind.SENT)),
+        lambda: note_receipt(store, None, receipt(ReceiptKind.SENT)),
         lambda: store.change_marks(ID, setting(down=Outage(NOW))),
         lambda: store.change_marks(ID, setting(down=Outage(NOW)), Marks()),
         lambda: store.note_receipt_block(ID, NOTED),

@@ -135,17 +135,10 @@ class Kept:
     def note_receipts(self, receipts: Sequence[NotedReceipt], _: Deadline) -> list[bool]:
         for echo, receipt in receipts:
             if echo:
-                self.note_receipt(echo, receipt)
+                self.echoed.append((echo, receipt))
             else:
-                self.note_unechoed_receipt(receipt)
+                self.unechoed.append(receipt)
         return [True] * len(receipts)
-
-    def note_receipt(self, echo: Echo, receipt: ReceiptReceived) -> bool:
-        self.echoed.append((echo, receipt))
-        return True
-
-    def note_unechoed_receipt(self, receipt: ReceiptReceived) -> None:
-        self.unechoed.append(receipt)
 
 
 @dataclass(frozen=True)

@@ -169,20 +169,14 @@ class ScriptedStore:
         self.script.times = "lease" if isinstance(follows, Run) else ""
         return replace(step, write=record, next=follows)
 
-    def note_receipt(self, echo: Echo, receipt: ReceiptReceived) -> bool:
-        return bool(self.script.write("store.note_receipt", echo, receipt))
-
-    def note_unechoed_receipt(self, receipt: ReceiptReceived) -> None:
-        self.script.write("store.note_unechoed_receipt", receipt)
-
     def note_receipts(self, receipts: Sequence[NotedReceipt], deadline: Deadline) -> Sequence[bool | Exception]:
         return _until_away(self._note, receipts)
 
     def _note(self, echo: Echo | None, receipt: ReceiptReceived) -> bool:
         if echo is None:
-            self.note_unechoed_receipt(receipt)
+            self.script.write("store.note_unechoed_receipt", receipt)
             return True
-        return self.note_receipt(echo, receipt)
+        return bool(self.script.write("store.note_receipt", echo, receipt))
 
     def overdue(self, before: datetime, limit: int) -> Sequence[str]:
         return list(self.script.ask("store.overdue"))

@@ -15,6 +15,7 @@ from shared.operations.dead_letters import PAGE, PATIENCE_SECONDS, Decision, Dis
 from shared.stores.sqlite.store import SqliteStore
 from tests.support import parts
 from tests.support.parts import LIMITS, NOW, Clock, NoQueue, Tapped, a_receipt, a_reply, an_event, ended
+from tests.support.receipts import note_receipt
 
 
 @dataclass
@@ -35,7 +36,7 @@ class Desk:
         self.store.port.create(record)
         echo = Echo(record.key, record.round, record.correlation_id)
         for kind in receipts:
-            self.store.port.note_receipt(echo, a_receipt("wamid.out", kind))
+            note_receipt(self.store.port, echo, a_receipt("wamid.out", kind))
         return record
 
     def get(self, record: Delivery) -> Delivery:
@@ -249,7 +250,7 @@ def test_delivered_or_replayed_message_is_not_a_dead_letter(desk: Desk) -> None:
     done = ended(State.DONE, provider_id="wamid.out")
     desk.put(a_reply(1, **done), ReceiptKind.FAILED, ReceiptKind.DELIVERED)
     again = desk.put(a_reply(2, **done, round=1))
-    desk.store.port.note_receipt(Echo(again.key, 0, "correlation-2"), a_receipt("wamid.out", ReceiptKind.FAILED))
+    note_receipt(desk.store.port, Echo(again.key, 0, "correlation-2"), a_receipt("wamid.out", ReceiptKind.FAILED))
     refused = desk.put(a_reply(3, **done), ReceiptKind.FAILED)
     desk.put(replace(a_letter(4), receipts={}), ReceiptKind.FAILED)
     found = [letter for page in find(desk.store.port, DeadLetterFilter()) for letter in page.letters]

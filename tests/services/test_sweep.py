@@ -20,6 +20,7 @@ from shared.domain.record import Delivery, ReceiptKind, State, Task
 from shared.pipeline.sweep import MISSED_AT_MOST, PAGE
 from tests.support import parts
 from tests.support.parts import NOW, TOKEN, InternalParts, a_reply, an_event, doubtful, ended, held, put_marks
+from tests.support.receipts import note_receipt
 
 PAST, FUTURE = NOW - timedelta(seconds=1), NOW + timedelta(seconds=1)
 
@@ -305,7 +306,7 @@ def test_report_counts_open_records_and_the_age_of_the_oldest(
     }
     failed = a_reply(4)
     echo = Echo(failed.key, 0, failed.correlation_id)
-    internal.store.port.note_receipt(echo, parts.a_receipt("wamid.4", ReceiptKind.FAILED))
+    note_receipt(internal.store.port, echo, parts.a_receipt("wamid.4", ReceiptKind.FAILED))
     down = Outage(NOW + timedelta(seconds=10), timedelta(seconds=10))
     put_marks(internal.store.port, down=down)
     assert sweep(client) == (200, expected)

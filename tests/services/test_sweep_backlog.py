@@ -28,6 +28,7 @@ from shared.pipeline import process_inbound, sweep
 from shared.pipeline.channels import Channels
 from tests.support import parts
 from tests.support.parts import NOW, InternalParts, a_receipt, a_reply, an_event, doubtful
+from tests.support.receipts import note_receipt
 
 MEMORY = Path("/dev/shm")
 SWEEP_EVERY = 60
@@ -94,7 +95,7 @@ class Taker:
             raise LimitReached(131056, limit=LimitScope.CONTACT)
         self.taken.append(record.key)
         if trouble == "lost" and self.internal:
-            self.internal.store.port.note_receipt(echo, a_receipt(f"wamid.{record.key}", ReceiptKind.SENT))
+            note_receipt(self.internal.store.port, echo, a_receipt(f"wamid.{record.key}", ReceiptKind.SENT))
             raise AnswerLost
         return f"wamid.{record.key}"
 

@@ -40,7 +40,7 @@ class Backend:
     clients: list[Any] = field(default_factory=list)
 
     def client(self) -> Any:
-        """A store with the plural methods of an intake."""
+        """A store with the methods of an intake."""
         store = self.make(self.clock)
         self.clients.append(WithIntake(store, self.intake(store, self.clock)))
         return self.clients[-1]

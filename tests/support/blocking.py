@@ -44,16 +44,16 @@ class Blocking:
 
 
 class WithIntake:
-    """A store with the plural methods of an intake on the same data."""
+    """A store with the methods of an intake on the same data. `ping` is the store's."""
 
-    PLURAL = frozenset({"create_all", "note_receipts"})
+    INTAKE = frozenset({"create_all", "note_receipts", "note_receipt_block"})
 
     def __init__(self, store: Any, intake: Any) -> None:
         self.store = store
         self.intake = Blocking(intake)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.intake if name in self.PLURAL else self.store, name)
+        return getattr(self.intake if name in self.INTAKE else self.store, name)
 
     def close(self) -> None:
         self.intake.close()

@@ -111,7 +111,7 @@ def backend(tmp_path: Path) -> Backend:
                         database.delete(document)
 
     return Backend(
-        lambda clock: FirestoreStore(project, DATABASE, Limits(), clock, emulator=proxy.address),
+        lambda _: FirestoreStore(project, DATABASE, emulator=proxy.address),
         proxy.silent,
         expire,
         intake=lambda _, clock: FirestoreIntake(project, DATABASE, Limits(), clock, emulator=proxy.address),

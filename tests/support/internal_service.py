@@ -20,6 +20,7 @@ from shared.domain.tasks import task_body
 from shared.handlers import Message
 from tests.support import parts
 from tests.support.parts import NOW, TOKEN, InternalParts
+from tests.support.receipts import note_receipt
 
 T = TypeVar("T")
 PLUS = timedelta(seconds=1)
@@ -170,4 +171,4 @@ def said(capfd: pytest.CaptureFixture[str], event: str) -> dict[str, Any]:
 
 def note(service: Service, record: Delivery, kind: ReceiptKind = ReceiptKind.DELIVERED) -> None:
     receipt = parts.a_receipt("wamid.receipt", kind)
-    assert service.internal.store.port.note_receipt(Echo(record.key, record.round, record.correlation_id), receipt)
+    assert note_receipt(service.internal.store.port, Echo(record.key, record.round, record.correlation_id), receipt)

@@ -12,9 +12,7 @@ from typing import Any, TypeVar
 
 from shared.domain.delivery.answers import Step
 from shared.domain.errors import StoreUnavailable, UnknownState
-from shared.domain.events import ReceiptBlock, ReceiptReceived
-from shared.domain.identity import Echo, provider_id_hash
-from shared.domain.limits import Limits
+from shared.domain.identity import provider_id_hash
 from shared.domain.listings import Listing
 from shared.domain.marks import Marks
 from shared.domain.record import OPEN_STATES, Delivery, State
@@ -26,7 +24,7 @@ from shared.stores.firestore.errors import LostRace
 from shared.stores.firestore.listings import correlation_ids_with_prefix, documents_of_page, keys_with_prefix
 from shared.stores.firestore.marks import changing_marks, marks_of
 from shared.stores.firestore.queries import equal, oldest_of, overdue_page
-from shared.stores.firestore.receipts import marks_name, noting_block
+from shared.stores.firestore.receipts import marks_name
 from shared.stores.firestore.records import (
     Document,
     Write,
@@ -34,18 +32,16 @@ from shared.stores.firestore.records import (
     creating,
     document_of,
     echoed_in,
+    id_hash_of,
     lean_record_of,
     name_of,
-    noting,
-    noting_unechoed,
     receipts_name,
     record_name,
     record_of,
     time_of,
     unechoed_in,
 )
-from shared.stores.firestore.records import id_hash_of as record_id_hash
-from shared.stores.records import id_hash_of, in_order, with_receipts
+from shared.stores.records import in_order, with_receipts
 from shared.stores.sqlite.fair_lock import FairLock
 from shared.stores.steps import written
 
@@ -63,17 +59,8 @@ class FirestoreStore:
     10 s if it keeps losing races. It connects on first use, so it may be created before a fork.
     """
 
-    def __init__(
-        self,
-        project: str,
-        database: str,
-        limits: Limits,
-        clock: Callable[[], datetime],
-        emulator: str | None = None,
-    ) -> None:
+    def __init__(self, project: str, database: str, emulator: str | None = None) -> None:
         self._rpc = FirestoreRpc(project, database, emulator)
-        self._limits = limits
-        self._clock = clock
         self._turns = tuple(FairLock() for _ in range(_TURNS))
 
     def close(self) -> None:
@@ -111,22 +98,6 @@ class FirestoreStore:
             return self._apply(key, now, step, self._existing(step.create, patience), patience)
 
         return self._until_won(key, again, patience)
-
-    def note_receipt(self, echo: Echo, receipt: ReceiptReceived) -> bool:
-        patience = self._rpc.patience()
-        write = noting(echo.key, echo.round, receipt.kind, receipt.at, receipt.code, id_hash_of(receipt))
-        while True:
-            try:
-                self._rpc.commit([write], patience)
-                return True
-            except LostRace as lost:  # a database that does not exist answers the same, so read
-                if not self._rpc.read([record_name(echo.key)], patience):
-                    return False
-                pause(patience, lost)
-
-    def note_unechoed_receipt(self, receipt: ReceiptReceived) -> None:
-        expire_at = self._clock() + self._limits.receipt_retention
-        self._write(noting_unechoed(receipt.kind, receipt.at, receipt.code, id_hash_of(receipt), expire_at))
 
     def overdue(self, before: datetime, limit: int) -> Sequence[str]:
         """Skips records in states of a newer version, and reads on until it has `limit` records."""
@@ -192,9 +163,6 @@ class FirestoreStore:
 
         return self._until_won(id, again, patience)
 
-    def note_receipt_block(self, id: str, noted: ReceiptBlock) -> None:
-        self._write(noting_block(id, noted))
-
     def ping(self) -> None:
         self.time()
 
@@ -217,7 +185,7 @@ class FirestoreStore:
 
     def _with_receipts(self, found: Sequence[tuple[Delivery, Document]], patience: Patience) -> list[Delivery]:
         """The records with all their receipts. Receipts without an echo are read if the record has a provider's id."""
-        hashes = {record_id_hash(record) for record, _ in found} - {None}
+        hashes = {id_hash_of(record) for record, _ in found} - {None}
         names = [receipts_name(id_hash) for id_hash in hashes if id_hash]
         unechoed = self._rpc.read(names, patience) if names else {}
         return [
@@ -261,16 +229,6 @@ class FirestoreStore:
                 except LostRace as lost:
                     pause(patience, lost)
 
-    def _write(self, write: Write) -> None:
-        """A blind write, which may be made twice."""
-        patience = self._rpc.patience()
-        while True:
-            try:
-                self._rpc.commit([write], patience)
-                return
-            except LostRace as lost:
-                pause(patience, lost)
-
     @contextmanager
     def _in_turn(self, key: str, patience: Patience) -> Iterator[None]:
         turn = self._turns[hash(key) % len(self._turns)]
@@ -303,7 +261,7 @@ def _writes(key: str, found: Delivery | None, step: Step, existing: Collection[s
 
 
 def _unechoed_of(record: Delivery, unechoed: Mapping[str, Any]) -> Iterable[Any]:
-    id_hash = record_id_hash(record)
+    id_hash = id_hash_of(record)
     document = unechoed.get(receipts_name(id_hash)) if id_hash else None
     return unechoed_in(document_of(document)) if document is not None else ()
 

@@ -67,6 +67,7 @@ def noted_block(id: str, noted: ReceiptBlock) -> list[Value]:
 
 
 def noted_unechoed(receipt: ReceiptReceived, id_hash: str, retention: timedelta) -> list[Value]:
+    """All receipts of a message expire together with the last one."""
     return [id_hash, receipt.kind.value, _receipt(receipt), new_version(), _milliseconds(retention)]
 
 

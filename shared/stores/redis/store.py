@@ -8,14 +8,13 @@ from datetime import datetime
 
 from shared.domain.delivery.answers import Step
 from shared.domain.errors import StoreUnavailable
-from shared.domain.events import ReceiptReceived
-from shared.domain.identity import Echo, provider_id_hash
+from shared.domain.identity import provider_id_hash
 from shared.domain.listings import Listing
 from shared.domain.marks import Marks
 from shared.domain.record import Delivery
 from shared.pipeline.intake import Created, Exists
 from shared.pipeline.ports import Backlog, Cursor, Decide, DecideMarks, Page
-from shared.stores.records import id_hash_of, in_order, new_version
+from shared.stores.records import in_order, new_version
 from shared.stores.redis.intake import RedisIntake, created
 from shared.stores.redis.listings import as_page, asking_for, ids_in
 from shared.stores.redis.marks import as_marks, changed
@@ -27,8 +26,6 @@ from shared.stores.redis.records import (
     creation,
     marks_name,
     microseconds,
-    noted,
-    noted_unechoed,
     pairs,
 )
 from shared.stores.redis.scripts import (
@@ -38,8 +35,6 @@ from shared.stores.redis.scripts import (
     FIND,
     FIND_ALL,
     LISTED,
-    NOTE,
-    NOTE_UNECHOED,
     OVERDUE,
 )
 from shared.stores.redis.steps import commit, handed_on, seen_before
@@ -79,13 +74,6 @@ class RedisStore(RedisIntake):
                 return handed_on(step, before, version, joins=bool(answer))
             before = as_stored(answer)
         raise StoreUnavailable("The store is busy.")
-
-    def note_receipt(self, echo: Echo, receipt: ReceiptReceived) -> bool:
-        return bool(self._client.run(NOTE, *noted(echo, receipt, id_hash_of(receipt))))
-
-    def note_unechoed_receipt(self, receipt: ReceiptReceived) -> None:
-        """All receipts of a message expire together with the last one."""
-        self._client.run(NOTE_UNECHOED, *noted_unechoed(receipt, id_hash_of(receipt), self._limits.receipt_retention))
 
     def overdue(self, before: datetime, limit: int) -> Sequence[str]:
         keys: list[str] = self._client.run(OVERDUE, microseconds(before), limit)

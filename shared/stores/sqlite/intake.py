@@ -47,7 +47,7 @@ class SqliteIntake:
 
     def note_receipts(self, receipts: Sequence[NotedReceipt], deadline: Deadline) -> Sequence[bool | Exception]:
         """As `create_all`."""
-        expire_at = self._unechoed_expire_at()
+        expire_at = self._clock() + self._limits.receipt_retention
 
         def note_one(db: sqlite3.Connection, echo: Echo | None, receipt: ReceiptReceived) -> bool:
             return note(db, echo, receipt) if echo else note_unechoed(db, receipt, expire_at)
@@ -56,9 +56,6 @@ class SqliteIntake:
             return self._file.write(lambda db: [note_one(db, *each) for each in portion])
 
         return one_after_another(receipts, PORTION, write, deadline)
-
-    def _unechoed_expire_at(self) -> datetime:
-        return self._clock() + self._limits.receipt_retention
 
     def note_receipt_block(self, id: str, noted: ReceiptBlock) -> None:
         self._file.write(lambda db: note_receipt_block(db, id, noted))

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from shared.domain.delivery.answers import Step
-from shared.domain.events import ReceiptReceived
-from shared.domain.identity import BEYOND_IDS, Echo, provider_id_hash
+from shared.domain.identity import BEYOND_IDS, provider_id_hash
 from shared.domain.listings import Listing
 from shared.domain.marks import Marks
 from shared.domain.record import OPEN_STATES, Delivery, State
@@ -17,7 +16,6 @@ from shared.stores.records import in_order
 from shared.stores.sqlite.intake import SqliteIntake, created
 from shared.stores.sqlite.listings import count_refused, page
 from shared.stores.sqlite.marks import commit_marks, find_marks
-from shared.stores.sqlite.receipts import note, note_unechoed
 from shared.stores.sqlite.records import find, new_row
 from shared.stores.sqlite.steps import commit
 
@@ -69,13 +67,6 @@ class SqliteStore(SqliteIntake):
             return commit(db, key, found, step if _same(before, now) else decide(now))
 
         return self._file.write(work)
-
-    def note_receipt(self, echo: Echo, receipt: ReceiptReceived) -> bool:
-        return self._file.write(lambda db: note(db, echo, receipt))
-
-    def note_unechoed_receipt(self, receipt: ReceiptReceived) -> None:
-        expire_at = self._unechoed_expire_at()
-        self._file.write(lambda db: note_unechoed(db, receipt, expire_at))
 
     def overdue(self, before: datetime, limit: int) -> Sequence[str]:
         rows = self._file.read(lambda db: db.execute(_OVERDUE, (moment(before), limit)).fetchall())

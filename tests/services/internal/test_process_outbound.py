@@ -17,6 +17,7 @@ from shared.operations.timeline.build import shown
 from tests.support import parts
 from tests.support.internal_service import FINAL, LAST, OLDER, PLUS, T0, Make, Service, note, said
 from tests.support.parts import NOW, a_reply, doubtful, ended, error, held, put_marks
+from tests.support.receipts import note_receipt
 
 # ---- process_outbound: what a task finds
 
@@ -286,7 +287,7 @@ def test_receipt_after_dead_state_changes_the_display_but_not_the_state(
 def test_receipt_of_the_round_before_does_not_stop_a_replay(service: Service, provider: parts.Provider) -> None:
     record = service.put(a_reply(round=1))
     late = Echo(record.key, 0, record.correlation_id)
-    assert service.internal.store.port.note_receipt(late, parts.a_receipt("wamid.old", ReceiptKind.DELIVERED))
+    assert note_receipt(service.internal.store.port, late, parts.a_receipt("wamid.old", ReceiptKind.DELIVERED))
     assert service.arrive(record) == (200, {"state": "done"})
     assert [request["biz_opaque_callback_data"] for request in provider.requests] == [
         str(Echo(record.key, 1, record.correlation_id))
@@ -300,7 +301,7 @@ def test_a_failed_receipt_settles_a_doubt_and_is_shown_with_its_reason(
     record = service.put(a_reply(**doubtful(100)))
     echo = Echo(record.key, 0, record.correlation_id)
     failed = replace(parts.a_receipt("wamid.1", ReceiptKind.FAILED), code=131026)
-    assert service.internal.store.port.note_receipt(echo, failed)
+    assert note_receipt(service.internal.store.port, echo, failed)
     assert service.arrive(record) == (200, {"state": "done"})
     after = service.get(record)
     assert (shown(after), after.current_receipts.failed_code, provider.requests) == (("failed", None), 131026, [])
