@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import json
+import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -14,6 +15,7 @@ from google.cloud import tasks_v2
 from services.internal.main import create_app
 from shared.bootstrap.internal import build_internal
 from shared.bootstrap.webhook import build_webhook
+from shared.domain.deadline import Deadline
 from shared.domain.identity import message_event_id
 from shared.domain.record import Kind, Task
 from shared.pipeline.intake import Incoming
@@ -90,9 +92,12 @@ def test_task_requests_no_identity(
     emulator: Emulator, environment: dict[str, str], build: Callable[[dict[str, str]], Any]
 ) -> None:
     """Its queue gives it one, so neither service needs to be allowed to act as the account."""
-    build(environment | {"TASKS_SERVICE_ACCOUNT": "tasks@a-project.iam.gserviceaccount.com"}).queue.ensure(
-        Task("1" * 40, Kind.INBOUND, "corr_0001", 0), None
-    )
+    queue = build(environment | {"TASKS_SERVICE_ACCOUNT": "tasks@a-project.iam.gserviceaccount.com"}).queue
+    task = Task("1" * 40, Kind.INBOUND, "corr_0001", 0)
+    if build is build_webhook:
+        assert event_loop.run(queue.ensure_all([(task, None)], Deadline.of_webhook(time.monotonic))) == [None]
+    else:
+        queue.ensure(task, None)
     (task,) = tasks(emulator, environment["INBOUND_TASK_QUEUE_NAME"])
     assert "oidc_token" not in task.http_request
     assert "oauth_token" not in task.http_request
