@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from tests.model.planting import Patch
 
 CHANGES, CREATE = "shared/domain/delivery/changes.py", "shared/domain/delivery/create.py"
+LIFECYCLE = "shared/domain/delivery/lifecycle.py"
 LEASE, SETTLE = "shared/domain/delivery/lease.py", "shared/domain/delivery/settle.py"
 SWEEP, OPERATOR = "shared/domain/delivery/sweep.py", "shared/domain/delivery/operator.py"
 RECORD = "shared/domain/record.py"
@@ -244,7 +245,7 @@ LOST = (
         "a dead record expires",
         "I2",
         "replay: expired, discarded",
-        CHANGES,
+        LIFECYCLE,
         "expire_at = None if state is State.DEAD else now + retention(record.kind, limits)",
         "expire_at = now + retention(record.kind, limits)",
     ),
