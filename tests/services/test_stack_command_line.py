@@ -326,7 +326,7 @@ def test_a_killed_process_is_back_at_once_and_takes_its_workers_along(plain: Sta
         wait_until(lambda of=name, old=killed: plain.pids()[of] != old[of], f"pids.json names another {name}", 4)
         wait_until(lambda old=workers: not any(map(is_running, old)), f"the workers of {name} are gone", 4)
         plain.wait_back(killed)
-        assert bool(workers) == (name in SERVICES)
+        assert bool(workers) == (name == "internal"), "gunicorn's worker; the webhook service is one process"
     assert plain.cli("say", "hello", "--wait").returncode == 0
 
 
@@ -360,7 +360,7 @@ def test_up_that_is_killed_leaves_no_process(tmp_path: Path) -> None:
     stack = Stack(tmp_path / "data")
     stack.start()
     stack.http.close()
-    assert len(processes_of(stack.data_dir)) >= 6
+    assert len(processes_of(stack.data_dir)) >= 5
 
     assert stack.end(signal.SIGKILL) == -signal.SIGKILL
 

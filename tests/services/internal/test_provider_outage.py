@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from services import health
 from shared.domain.marks import Outage
 from shared.domain.record import Delivery, State, Task
 from tests.support import parts
@@ -235,7 +234,7 @@ def test_lost_answer_is_followed_by_a_probe_and_its_end_is_reported(
     service: Service, provider: parts.Provider, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One lost answer is no outage yet; a probe that is lost as well is one."""
-    monkeypatch.setattr(health, "time", SimpleNamespace(monotonic=service.internal.clock.monotonic))
+    monkeypatch.setattr("services.internal.outages.time", SimpleNamespace(monotonic=service.internal.clock.monotonic))
 
     def outages() -> Any:
         return service.client.get("/health").json["outages"]
