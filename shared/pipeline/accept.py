@@ -31,6 +31,9 @@ from shared.pipeline.outcomes import faults_in, outcome_of
 _LARGE = 64 * 1024
 """Bytes of a body that take a millisecond or more to parse."""
 
+_BLOCK_SECONDS = 2.0
+"""That the write of a block may take: as long as a store is waited for that does not answer."""
+
 _WRAPPING = 16
 """Bytes that wrap the beginning of a payload that is too large to keep whole."""
 
@@ -74,13 +77,13 @@ class Accept:
     limits: Limits
     clock: Clock
 
-    async def __call__(self, incoming: Incoming) -> None:
-        """Store every event of one POST.
+    async def __call__(self, incoming: Incoming, deadline: Deadline | None = None) -> None:
+        """Store every event of one POST. Without a deadline, its time begins now.
 
         Raises SignatureInvalid before anything is read. Raises StoreUnavailable, QueueUnavailable or
         RegistryUnavailable if any event could not be made durable: the provider will redeliver the whole POST.
         """
-        deadline = Deadline.of_webhook(self.clock.monotonic)
+        deadline = deadline or Deadline.of_webhook(self.clock.monotonic)
         started = self.clock.monotonic()
         parsed = await _read(self.channels[incoming.provider], incoming)
         for reason, count in parsed.ignored.items():
@@ -120,7 +123,7 @@ class Accept:
     async def _note_blocks(self, events: Sequence[Event], deadline: Deadline) -> None:
         """Note the blocks that failed receipts report. Last, when all else is durable and a redelivery is quick."""
         for id, block in receipts.blocks(events, self._is_ours).items():
-            if deadline.has_passed:
+            if deadline.left() <= _BLOCK_SECONDS:
                 raise StoreUnavailable("The store is too slow.")
             await self.store.note_receipt_block(id, block)
 

@@ -484,6 +484,19 @@ def test_receipts_that_cannot_be_written_refuse_the_post(webhook: WebhookParts, 
         accept(webhook, post(statuses=tuple(receipt(f"wamid.out.{number}") for number in range(3))))
 
 
+def test_receipt_that_the_store_cannot_hold_refuses_the_post_after_the_rest(webhook: WebhookParts) -> None:
+    """Answered 200, it would be lost: the POST comes again, and the log names the error."""
+    note_receipts = webhook.store.port.note_receipts
+
+    def refuse_the_first(receipts: Any, deadline: Any) -> Any:
+        return [ValueError("c4n4ry"), *note_receipts(receipts[1:], deadline)]
+
+    webhook.store.port.note_receipts = refuse_the_first
+    with pytest.raises(ValueError, match="c4n4ry"):
+        accept(webhook, post(text("wamid.1"), statuses=(receipt("wamid.a"), receipt("wamid.b"))))
+    assert ensured(webhook) == [Task.of(record_of(webhook, "wamid.1"))]
+
+
 def test_receipts_are_stored_even_when_the_queue_is_unavailable(webhook: WebhookParts) -> None:
     record = an_outbound_record(webhook)
     webhook.queue.before = lambda *_: QueueUnavailable()
@@ -506,7 +519,7 @@ def test_sender_blocks_from_receipts_are_noted_for_our_senders_in_time(
     accept(webhook, body)
     assert len(webhook.store.asked("note_receipt_block")) == 1
     webhook.queue.before = webhook.store.before = lambda *_: None
-    webhook.store.after = lambda name, *_: webhook.clock.go(HEALTHY_SECONDS) if name == "note_receipts" else None
+    webhook.store.after = lambda name, *_: webhook.clock.go(HEALTHY_SECONDS - 1.9) if name == "note_receipts" else None
     with pytest.raises(StoreUnavailable, match="too slow"):
         accept(webhook, body)
     assert len(webhook.store.asked("note_receipt_block")) == 1

@@ -87,8 +87,8 @@ resource "google_cloud_run_v2_service" "this" {
         timeout_seconds   = 2
         failure_threshold = 60
       }
-      # A probe waits for a thread like any request. Every thread may be busy for a whole request timeout, which is not
-      # a reason to end the instance.
+      # In the internal service a probe waits for a thread like any request. Every thread may be busy for a whole request
+      # timeout, which is not a reason to end the instance.
       liveness_probe {
         http_get {
           path = "/livez"
