@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from shared.pipeline.fairness import in_turns
 
 
@@ -29,10 +31,6 @@ def test_few_items_take_no_turn() -> None:
     async def few() -> list[int]:
         return [item async for item in in_turns([1, 2, 3])]
 
-    call = few()
-    try:
-        call.send(None)
-    except StopIteration as end:
-        assert end.value == [1, 2, 3]
-    else:
-        raise AssertionError("it waited")
+    with pytest.raises(StopIteration) as ended:
+        few().send(None)
+    assert ended.value.value == [1, 2, 3]
