@@ -160,9 +160,10 @@ def _line(at: float, severity: str, message: str, fields: Mapping[str, Any], err
     """One line without its end. `at`: seconds since 1970."""
     moment = datetime.fromtimestamp(at, UTC).isoformat(timespec="microseconds")
     line: dict[str, Any] = {"time": moment.replace("+00:00", "Z"), "severity": severity, "message": message}
-    line.update((name, value) for name, value in fields.items() if value is not None)
-    labels = {name: str(line[name]) for name in _LABELLED if name in line}
-    if labels:
+    for name, value in fields.items():
+        if value is not None:
+            line[name] = value
+    if labels := {name: str(line[name]) for name in _LABELLED if name in line}:
         line["logging.googleapis.com/labels"] = labels
     if error is not None:
         line["error"] = type(error).__name__

@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from json.encoder import encode_basestring as _in_json
 from typing import Any
 
@@ -18,6 +19,9 @@ of four thousand.
 
 BEYOND_IDS = "~"
 """Sorts after every character of an id: ids that begin with `prefix` lie between `prefix` and `prefix~`."""
+
+_ASKED_AGAIN = 4096
+"""Ids that are kept: each is asked for a few times within one request, which has 2,000 events at most."""
 
 _CORRELATION_ID = re.compile(r"[A-Za-z0-9_-]{8,64}")
 _ECHO = re.compile(r"pombo1\.([0-9a-f]{40})\.(0|[1-9][0-9]{0,8})\.([A-Za-z0-9_-]{8,64})")
@@ -35,6 +39,7 @@ def canonical_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
 
+@lru_cache(maxsize=_ASKED_AGAIN)
 def message_event_id(provider: str, sender: str, message_id: str) -> str:
     """The key of an inbound message: a hash, because the message id holds the customer's number."""
     return stable_hash(provider, sender, "message", message_id)
@@ -53,6 +58,7 @@ def outbound_key(event_id: str, index: int) -> str:
     return stable_hash("out", event_id, index)
 
 
+@lru_cache(maxsize=_ASKED_AGAIN)
 def task_name(key: str, generation: int, hop: int) -> str:
     """The name of a record's task. It makes task creation idempotent."""
     return stable_hash("task", key, generation, hop)

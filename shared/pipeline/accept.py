@@ -109,13 +109,14 @@ class Accept:
         """Accept all events. A fault in one event does not stop the others; an outage of the store or queue does."""
         arrivals, repeats = _by_key(events)
         marks = await self.mark_if_new(arrivals, deadline)
+        about: dict[str, Mapping[str, Any]] = {}
         async for event, mark in in_turns([*zip(arrivals, marks, strict=True)]):
-            self._log(event, mark)
+            self._log(event, mark, about)
         self._log_repeats(repeats, arrivals, marks)
         faults = faults_in(marks) + await receipts.note_all(events, self.store, deadline)
         waiting = [mark.record for mark in marks if isinstance(mark, New) and not mark.record.final]
         again = [mark.record for mark in marks if isinstance(mark, SeenUnqueued)]
-        faults += await self._enqueue(waiting + again, deadline)
+        faults += await self._enqueue(waiting + again, about, deadline)
         await self._note_blocks(events, deadline)
         for fault in faults:
             raise fault
@@ -130,20 +131,23 @@ class Accept:
     def _is_ours(self, provider: str, sender: str) -> bool:
         return self.tenants.owner_of(provider, sender) is not None
 
-    async def _enqueue(self, records: Sequence[Delivery], deadline: Deadline) -> list[Exception]:
-        """Make their tasks. Returns what went wrong; raises an outage."""
+    async def _enqueue(
+        self, records: Sequence[Delivery], about: Mapping[str, Mapping[str, Any]], deadline: Deadline
+    ) -> list[Exception]:
+        """Make their tasks. `about` has the log fields of the new ones. Returns what went wrong; raises an outage."""
         if not records:
             return []
         made = await self.queue.ensure_all([own_task(record) for record in records], deadline)
         async for record, fault in in_turns([*zip(records, made, strict=True)]):
             if fault is None:
-                logs.event("inbound_enqueued", **self._about(record))
+                logs.event("inbound_enqueued", **(about.get(record.key) or self._about(record)))
         return faults_in(made)
 
-    def _log(self, event: Arrival, mark: Mark | Exception) -> None:
+    def _log(self, event: Arrival, mark: Mark | Exception, about: dict[str, Mapping[str, Any]]) -> None:
+        """Log what became of the event, and keep the log fields of a new one."""
         match mark:
             case New(record):
-                self._log_new(record)
+                about[record.key] = self._log_new(record)
             case Seen(record):
                 self._log_duplicate(event, record.tenant)
             case _:
@@ -202,10 +206,12 @@ class Accept:
             refused=refused,
         )
 
-    def _log_new(self, record: Delivery) -> None:
-        logs.event("inbound_new", **self._about(record), state=record.state, reason=record.reason)
+    def _log_new(self, record: Delivery) -> Mapping[str, Any]:
+        about = self._about(record)
+        logs.event("inbound_new", **about, state=record.state, reason=record.reason)
         if record.state is State.DEAD:
             log_dead(record, self.channels)
+        return about
 
 
 async def _read(channel: IntakeChannel, incoming: Incoming) -> Parsed:
