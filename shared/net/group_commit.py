@@ -21,8 +21,15 @@ FEW = 10
 Callers with more take turns, each with so many items.
 """
 
+SMALL_IN_A_ROW = 4
+"""After so many items of small callers, one of a large caller goes, if both wait: small POSTs without a gap must not
+stop a large one.
+"""
+
 Write = Callable[[Sequence[I]], Awaitable[Sequence[R | Exception]]]
-"""One call for several items: the result of each, in order. It raises only what concerns all of them."""
+"""One call for several items: the result of each, in order. It raises only what concerns all of them. A cancelled call
+counts as an outage.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +37,14 @@ class Portion:
     """How much one call may carry."""
 
     items: int
-    bytes: int
+    bytes: int | None = None
+    """As `size_of` counts them; None for any number."""
 
 
 class GroupCommit(Generic[I, R]):
-    """Items in, results out, with at most `in_flight` calls at once. Not safe for several event loops at a time."""
+    """Items in, results out, with at most `in_flight` calls at once. Not safe for several event loops at a time. On a
+    new event loop it starts without calls.
+    """
 
     def __init__(
         self,
@@ -48,10 +58,17 @@ class GroupCommit(Generic[I, R]):
         self._portion = portion
         self._too_slow = too_slow
         self._size_of = size_of
-        self._free = in_flight
+        self._in_flight = in_flight
+        self._start_on(None)
+
+    def _start_on(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        self._loop = loop
+        self._free = self._in_flight
         self._few: deque[_Waiting[I, R]] = deque()
         self._many: deque[deque[_Waiting[I, R]]] = deque()
+        self._few_in_a_row = 0
         self._taken = 0
+        """From the foremost large caller in its turn."""
         self._calls: set[asyncio.Task[None]] = set()
 
     async def submit(self, items: Sequence[I], deadline: Deadline) -> list[R | Exception]:
@@ -66,6 +83,8 @@ class GroupCommit(Generic[I, R]):
         left = deadline.left()
         if left <= 0:
             return [self._too_slow() for _ in items]
+        if (loop := asyncio.get_running_loop()) is not self._loop:
+            self._start_on(loop)
         caller: _Caller[R] = _Caller(len(items), deadline, left, self._too_slow)
         waiting = [_Waiting(item, caller, place) for place, item in enumerate(items)]
         if len(items) <= FEW:
@@ -91,16 +110,27 @@ class GroupCommit(Generic[I, R]):
                 queue.popleft()
                 continue
             size += self._size_of(queue[0].item)
-            if portion and size > self._portion.bytes:
+            if portion and self._portion.bytes is not None and size > self._portion.bytes:
                 break
             portion.append(queue.popleft())
-            self._taken += queue is not self._few
+            self._count(is_few=queue is self._few)
         return portion
+
+    def _count(self, is_few: bool) -> None:
+        if is_few:
+            self._few_in_a_row += 1
+        else:
+            self._few_in_a_row = 0
+            self._taken += 1
 
     def _foremost(self) -> "deque[_Waiting[I, R]] | None":
         """The queue that the next item is taken from."""
-        if self._few:
+        large = self._foremost_large()
+        if self._few and (large is None or self._few_in_a_row < SMALL_IN_A_ROW):
             return self._few
+        return large
+
+    def _foremost_large(self) -> "deque[_Waiting[I, R]] | None":
         while self._many and not self._many[0]:
             self._many.popleft()
             self._taken = 0
@@ -110,11 +140,17 @@ class GroupCommit(Generic[I, R]):
         return self._many[0] if self._many else None
 
     async def _call(self, portion: "list[_Waiting[I, R]]") -> None:
-        results: Sequence[R | Exception]
+        loop = asyncio.get_running_loop()
+        results: Sequence[R | Exception] = [self._too_slow()] * len(portion)
         try:
-            results = await self._write([one.item for one in portion])
+            results = _complete(await self._write([one.item for one in portion]), len(portion))
         except Exception as error:  # noqa: BLE001 - it is the result of each item
             results = [error] * len(portion)
+        finally:
+            if loop is self._loop and not loop.is_closed():
+                self._end(portion, results)
+
+    def _end(self, portion: "list[_Waiting[I, R]]", results: Sequence[R | Exception]) -> None:
         for one, result in zip(portion, results, strict=True):
             one.caller.learn(one.place, result)
         outage = next((result for result in results if _is_outage(result)), None)
@@ -187,3 +223,9 @@ class _Caller(Generic[R]):
 
 def _is_outage(result: object) -> bool:
     return isinstance(result, PomboError) and result.retryable
+
+
+def _complete(results: Sequence[R], count: int) -> Sequence[R]:
+    if len(results) != count:
+        raise RuntimeError(f"A call for {count} items returned {len(results)} results.")
+    return results

@@ -42,7 +42,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def commits(store: Store, most: int = 100, most_bytes: int = 1000, in_flight: int = 1) -> GroupCommit[int, int]:
+def commits(store: Store, most: int = 100, most_bytes: int | None = 1000, in_flight: int = 1) -> GroupCommit[int, int]:
     return GroupCommit(
         store.write,
         Portion(most, most_bytes),
@@ -110,6 +110,15 @@ def test_call_has_at_most_so_many_items_and_bytes() -> None:
     asyncio.run(run())
 
 
+def test_call_without_a_limit_of_bytes_takes_any_size() -> None:
+    async def run() -> None:
+        store = Store()
+        await submitted(commits(store, most_bytes=None), [600, 5000, 70_000])
+        assert store.calls == [[600, 5000, 70_000]]
+
+    asyncio.run(run())
+
+
 def test_small_caller_goes_before_a_large_one() -> None:
     async def run() -> None:
         store = Store()
@@ -134,6 +143,35 @@ def test_large_callers_take_turns() -> None:
         sent = [item for call in store.calls for item in call]
         assert sent == [*first[:10], *second[:10], *first[10:20], *second[10:], *first[20:]]
         assert await asyncio.gather(*tasks) == [[item * 10 for item in items] for items in (first, second)]
+
+    asyncio.run(run())
+
+
+def test_after_four_items_of_small_callers_one_of_a_large_caller_goes() -> None:
+    async def run() -> None:
+        store = Store()
+        group = commits(store, most=1)
+        large = [*range(100, 112)]
+        await submitted(group, [0], large, *([number] for number in range(1, 9)))
+        await ended(store)
+        sent = [item for call in store.calls for item in call]
+        assert sent == [0, 1, 2, 3, 100, 4, 5, 6, 7, 101, 8, *large[2:]]
+
+    asyncio.run(run())
+
+
+def test_small_callers_without_a_gap_do_not_stop_a_large_one() -> None:
+    async def run() -> None:
+        store = Store()
+        group = commits(store, most=1)
+        await submitted(group, [0])
+        (large,) = await submitted(group, [*range(100, 112)])
+        for number in range(1, 100):
+            await submitted(group, [number])
+            store.end()
+            await settle()
+        assert large.done()
+        await ended(store)
 
     asyncio.run(run())
 
@@ -192,6 +230,67 @@ def test_cancelled_caller_does_not_stop_the_call_of_the_others() -> None:
             await gone
 
     asyncio.run(run())
+
+
+def test_wrong_number_of_results_is_an_error_of_each_item_and_frees_the_call() -> None:
+    async def write(items: Sequence[int]) -> list[int | Exception]:
+        return [1] * (len(items) if len(items) == 1 else 3)
+
+    async def run() -> None:
+        group: GroupCommit[int, int] = GroupCommit(write, Portion(10), lambda: TOO_SLOW)
+        assert [type(it) for it in await group.submit([1, 2], soon())] == [RuntimeError] * 2
+        assert await group.submit([1], soon()) == [1]
+
+    asyncio.run(run())
+
+
+def test_cancelled_call_is_too_slow_and_frees_the_call() -> None:
+    async def run() -> None:
+        store = Store()
+        group = commits(store)
+        tasks = await submitted(group, [1], [2])
+        (call,) = group._calls
+        call.cancel()
+        assert await asyncio.gather(*tasks) == [[TOO_SLOW], [TOO_SLOW]]
+        (later,) = await submitted(group, [3])
+        store.end()
+        assert await later == [30]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("is_cancelled", [True, False])
+def test_new_event_loop_does_not_wait_for_the_calls_of_the_last_one(is_cancelled: bool) -> None:
+    """asyncio.run cancels them at its end; another way to run a loop may not."""
+    store = Store()
+    group = commits(store)
+
+    async def leave() -> list[asyncio.Task[Results]]:
+        return await submitted(group, [1], [2], [*range(100, 120)])
+
+    async def run() -> None:
+        (task,) = await submitted(group, [3])
+        store.end()
+        assert await task == [30]
+
+    old = asyncio.new_event_loop()
+    left = old.run_until_complete(leave())
+    calls = [*group._calls]
+    if is_cancelled:
+        for task in [*left, *calls]:
+            task.cancel()
+        old.run_until_complete(asyncio.gather(*left, *calls, return_exceptions=True))
+        old.close()
+    asyncio.run(run())
+    assert store.calls == [[1], [3]]
+    if not is_cancelled:
+        store.end(0)
+        old.run_until_complete(asyncio.gather(*calls))
+        assert group._free == 1, "an old call frees no place of the new loop"
+        for task in left:
+            task.cancel()
+        old.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        old.close()
 
 
 # ---- an outage
