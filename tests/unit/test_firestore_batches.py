@@ -1,7 +1,7 @@
 """A batch with an invalid write or with one document twice, and what a closed connection raises: without Firestore."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,61 +9,96 @@ import pytest
 
 from shared.domain.errors import StoreUnavailable
 from shared.domain.record import ReceiptKind
-from shared.stores.firestore.batches import Made, NotStored, write_each
+from shared.stores.firestore.batches import HALVES_AT_ONCE, Made, NotStored, write_each
 from shared.stores.firestore.connection import FirestoreRpc
-from shared.stores.firestore.errors import InvalidWrite, LostRace
+from shared.stores.firestore.errors import InvalidWrite
 from shared.stores.firestore.records import noting
 from shared.stores.firestore.rest_json import JsonWrite
 
 
 class Rest:
-    """Answers batches with these codes, or refuses them, and then each write as it is told."""
+    """Answers batches with these codes or errors. Without any it refuses a batch that has one of the invalid documents
+    and makes the writes of any other.
+    """
 
-    def __init__(self, *alone: Exception | None, codes: Sequence[Sequence[int]] = ()) -> None:
-        self.alone = list(alone)
-        self.codes = list(codes)
+    def __init__(self, *answers: Sequence[int] | Exception, invalid: Collection[str] = ()) -> None:
+        self.answers = list(answers)
+        self.invalid = frozenset(invalid)
         self.batches: list[list[str]] = []
+        self.patiences = 0
+        self.open = self.most = 0
 
-    def patience(self, _: float) -> None: ...
+    def patience(self, _: float) -> None:
+        self.patiences += 1
 
     async def batch(self, writes: Sequence[JsonWrite], _: Any) -> Sequence[int]:
-        self.batches.append([write.name for write in writes])
-        if not self.codes:
-            raise InvalidWrite
-        return self.codes.pop(0)
-
-    async def commit(self, *_: Any) -> None:
-        error = self.alone.pop(0)
-        if error:
-            raise error
+        names = [write.name for write in writes]
+        self.batches.append(names)
+        self.open += 1
+        self.most = max(self.most, self.open)
+        await asyncio.sleep(0)
+        self.open -= 1
+        if self.invalid:
+            if self.invalid & {*names}:
+                raise InvalidWrite
+            return [0] * len(names)
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
 
 def written(rest: Any, *names: str) -> list[Made | Exception]:
     return asyncio.run(write_each(rest, [JsonWrite(name, b"{}") for name in names]))
 
 
-def test_writes_of_a_refused_batch_are_made_one_by_one() -> None:
+def test_batch_with_one_invalid_write_is_bisected() -> None:
+    names = [str(number) for number in range(500)]
+    rest = Rest(invalid=["7"])
+    made = written(rest, *names)
+    assert isinstance(made[7], NotStored)
+    assert [*made[:7], *made[8:]] == [Made.WRITTEN] * 499
+    assert len(rest.batches) <= 19
+    assert rest.patiences == 1
+
+
+def test_many_invalid_writes_take_a_few_connections_at_a_time() -> None:
+    names = [str(number) for number in range(100)]
+    rest = Rest(invalid=names[::2])
+    made = written(rest, *names)
+    assert [isinstance(one, NotStored) for one in made] == [True, False] * 50
+    assert made[1::2] == [Made.WRITTEN] * 50
+    assert rest.most == HALVES_AT_ONCE
+
+
+def test_parts_of_a_refused_batch_keep_their_own_results() -> None:
     away = StoreUnavailable()
-    refused, invalid, one, unknown = written(Rest(LostRace(), InvalidWrite(), None, away), *"abcd")
-    assert (refused, one) == (Made.REFUSED, Made.WRITTEN)
-    assert isinstance(invalid, NotStored)
-    assert unknown is away
+    made = written(Rest(InvalidWrite(), away, InvalidWrite(), [6], InvalidWrite()), *"abcd")
+    assert made[:3] == [away, away, Made.REFUSED]
+    assert isinstance(made[3], NotStored)
 
 
 def test_no_batch_has_one_document_twice() -> None:
-    rest = Rest(codes=[[0, 0], [6, 14], [5]])
+    rest = Rest([0, 0], [6, 14], [5])
     assert written(rest, *"abaab") == [Made.WRITTEN, Made.WRITTEN, Made.REFUSED, Made.REFUSED, Made.TRY_AGAIN]
     assert rest.batches == [["a", "b"], ["a", "b"], ["a"]]
 
 
+def test_outage_of_a_later_round_keeps_the_results_of_the_earlier_ones() -> None:
+    away = StoreUnavailable()
+    rest = Rest([0, 14], away)
+    assert written(rest, *"abaab") == [Made.WRITTEN, Made.TRY_AGAIN, away, away, away]
+    assert len(rest.batches) == 2
+
+
 @pytest.mark.parametrize("code", [1, 2, 4, 8, 10, 13, 14])
 def test_transient_code_means_that_the_write_is_tried_again(code: int) -> None:
-    assert written(Rest(codes=[[code]]), "a") == [Made.TRY_AGAIN]
+    assert written(Rest([code]), "a") == [Made.TRY_AGAIN]
 
 
 @pytest.mark.parametrize("code", [3, 7, 11, 12, 15, 16, 99])
 def test_any_other_code_is_a_permanent_refusal(code: int) -> None:
-    (found,) = written(Rest(codes=[[code]]), "a")
+    (found,) = written(Rest([code]), "a")
     assert isinstance(found, NotStored)
 
 

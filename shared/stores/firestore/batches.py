@@ -2,7 +2,7 @@
 
 BatchWrite takes at most 500 writes, one per document, in any order (https://cloud.google.com/firestore/docs/reference
 /rest/v1/projects.databases.documents/batchWrite, 2026-11). It answers with a status for each. If one write is
-malformed, Firestore refuses the whole batch; its writes are then made one by one.
+malformed, Firestore refuses the whole batch, which is then bisected: one malformed write of 500 costs 19 calls.
 """
 
 import asyncio
@@ -10,9 +10,13 @@ from collections.abc import Sequence
 from enum import Enum, auto
 
 from shared.domain.errors import StoreUnavailable
-from shared.stores.firestore.errors import CONTENTION, InvalidWrite, LostRace
+from shared.net.patience import Patience
+from shared.stores.firestore.errors import CONTENTION, InvalidWrite
 from shared.stores.firestore.rest import FirestoreRest
 from shared.stores.firestore.rest_json import JsonWrite
+
+HALVES_AT_ONCE = 4
+"""Parts of a bisected batch in flight: the other half of the connections stays free for other batches."""
 
 
 class Made(Enum):
@@ -41,13 +45,15 @@ class NotStored(ValueError):
 
 async def write_each(rest: FirestoreRest, writes: Sequence[JsonWrite]) -> list[Made | Exception]:
     """The result of each write, which may be of the same document: NotStored if refused, StoreUnavailable if unknown.
-    Raises StoreUnavailable if all are unknown.
+    Raises nothing. After an outage, what was not sent yet is not sent.
     """
-    if len({write.name for write in writes}) == len(writes):
-        return await _batch(rest, writes)
     results: dict[int, Made | Exception] = {}
     while places := _first_of_each_document(writes, results):
-        results |= zip(places, await _batch(rest, [writes[place] for place in places]), strict=True)
+        made = await _batch(rest, [writes[place] for place in places])
+        results |= zip(places, made, strict=True)
+        outage = next((one for one in made if isinstance(one, StoreUnavailable)), None)
+        if outage:
+            return [results.get(place, outage) for place in range(len(writes))]
     return [results[place] for place in range(len(writes))]
 
 
@@ -60,20 +66,23 @@ def _first_of_each_document(writes: Sequence[JsonWrite], without: dict[int, Made
 
 
 async def _batch(rest: FirestoreRest, writes: Sequence[JsonWrite]) -> list[Made | Exception]:
-    try:
-        codes = await rest.batch(writes, rest.patience(CONTENTION))
-    except InvalidWrite:
-        return await asyncio.gather(*(_alone(rest, write) for write in writes))
-    return [_CODES.get(code) or NotStored(f"Firestore refused a write (gRPC status {code}).") for code in codes]
+    return await _bisected(rest, writes, rest.patience(CONTENTION), asyncio.Semaphore(HALVES_AT_ONCE))
 
 
-async def _alone(rest: FirestoreRest, write: JsonWrite) -> Made | Exception:
+async def _bisected(
+    rest: FirestoreRest, writes: Sequence[JsonWrite], patience: Patience, free: asyncio.Semaphore
+) -> list[Made | Exception]:
+    """The result of each write. All parts share one patience, so a batch with many invalid writes ends with it."""
     try:
-        await rest.commit([write], rest.patience(CONTENTION))
-    except LostRace:
-        return Made.REFUSED
+        async with free:
+            codes = await rest.batch(writes, patience)
     except InvalidWrite:
-        return NotStored("Firestore refused a write as invalid.")
+        if len(writes) == 1:
+            return [NotStored("Firestore refused a write as invalid.")]
+        middle = len(writes) // 2
+        halves = [_bisected(rest, half, patience, free) for half in (writes[:middle], writes[middle:])]
+        first, second = await asyncio.gather(*halves)
+        return first + second
     except StoreUnavailable as error:
-        return error
-    return Made.WRITTEN
+        return [error] * len(writes)
+    return [_CODES.get(code) or NotStored(f"Firestore refused a write (gRPC status {code}).") for code in codes]

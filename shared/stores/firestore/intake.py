@@ -19,7 +19,6 @@ from shared.net.rest_client import NoToken, Token
 from shared.pipeline.intake import Created, Exists, NotedReceipt
 from shared.stores.firestore import rest_json
 from shared.stores.firestore.batches import Made, write_each
-from shared.stores.firestore.errors import LostRace
 from shared.stores.firestore.receipts import notes_of, noting_block
 from shared.stores.firestore.records import (
     Document,
@@ -95,13 +94,7 @@ class FirestoreIntake:
 
     async def note_receipt_block(self, id: str, noted: ReceiptBlock) -> None:
         """A blind write, which may be made twice."""
-        write, patience = rest_json.write_of(noting_block(id, noted), self._rest.root), self._rest.patience()
-        while True:
-            try:
-                await self._rest.commit([write], patience)
-                return
-            except LostRace as lost:
-                await self._rest.pause(patience, lost)
+        await self._rest.commit(rest_json.write_of(noting_block(id, noted), self._rest.root), self._rest.patience())
 
     async def ping(self) -> None:
         await self._rest.read([_PROBE], self._rest.patience())

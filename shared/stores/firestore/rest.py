@@ -1,7 +1,7 @@
 """The webhook service's calls to Firestore, over REST: they cost a fifth of the gRPC library's processor time.
 
-https://cloud.google.com/firestore/docs/reference/rest (2026-11). A commit whose answer was lost may have been applied,
-and its retry is then refused.
+https://cloud.google.com/firestore/docs/reference/rest (2026-11). A batch whose answer was lost may have been
+applied, and the writes of its retry are then refused.
 """
 
 from collections.abc import Collection, Sequence
@@ -13,7 +13,7 @@ from shared.domain.errors import StoreUnavailable
 from shared.net.async_http import CallFailed
 from shared.net.patience import OutOfPatience, Patience
 from shared.net.rest_client import NoToken, Refused, RestClient, Token
-from shared.stores.firestore.errors import CONTENTION, QUICK, InvalidWrite, LostRace
+from shared.stores.firestore.errors import CONTENTION, QUICK, InvalidWrite
 from shared.stores.firestore.records import Document
 from shared.stores.firestore.rest_json import JsonWrite, document_of
 
@@ -24,8 +24,6 @@ CONNECTIONS = 8
 
 OWNER = NoToken(b"Authorization: Bearer owner\r\n")
 """The emulator takes BatchWrite only from an administrator."""
-
-_PRECONDITIONS = frozenset({"ALREADY_EXISTS", "FAILED_PRECONDITION", "NOT_FOUND"})
 
 
 class FirestoreRest:
@@ -61,14 +59,12 @@ class FirestoreRest:
             raise unreadable()
         return codes
 
-    async def commit(self, writes: Sequence[JsonWrite], patience: Patience) -> None:
-        """Commit all writes or none. Raises LostRace and InvalidWrite."""
+    async def commit(self, write: JsonWrite, patience: Patience) -> None:
+        """Commit a blind write: it has no precondition that could fail."""
         try:
-            await self._call(self._commit, _writes(writes), patience)
+            await self._call(self._commit, _writes([write]), patience)
         except Refused as refused:
-            if refused.code in _PRECONDITIONS:
-                raise LostRace from refused
-            raise InvalidWrite from refused if refused.code == "INVALID_ARGUMENT" else unavailable(refused)
+            raise unavailable(refused) from refused
 
     async def read(self, names: Collection[str], patience: Patience) -> dict[str, Document]:
         """The documents that exist, by name."""
