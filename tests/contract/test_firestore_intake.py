@@ -113,8 +113,9 @@ def echo_of(record: Delivery) -> Echo:
     return Echo(record.key, 0, record.correlation_id)
 
 
-def a_deadline(seconds: float = 30) -> Deadline:
-    return Deadline(time.monotonic, time.monotonic() + seconds, time.monotonic() + seconds)
+def a_deadline(seconds: float = 30, failing: float | None = None) -> Deadline:
+    now = time.monotonic()
+    return Deadline(time.monotonic, now + seconds, now + (seconds if failing is None else failing))
 
 
 def raised(results: Sequence[Any]) -> Sequence[Any]:
@@ -247,6 +248,29 @@ def test_silent_connection_costs_under_a_second(proxy, far, a_record, silenced):
         began = time.monotonic()
         call()
         assert 0.6 < time.monotonic() - began < 1.6
+
+
+def test_slow_answer_to_a_large_batch_is_awaited(watched, middleman, a_record):
+    """More than a few writes may take long on a sound connection: the first try has no short timeout."""
+    watched.create_all([a_record()], a_deadline())
+    middleman.calls.clear()
+    middleman.seconds = 0.9
+    assert raised(watched.create_all([a_record() for _ in range(11)], a_deadline())) == [Created()] * 11
+    assert [call.writes for call in middleman.calls] == [11]
+
+
+def test_slow_answer_to_a_large_read_is_awaited(watched, middleman, a_record):
+    records = [a_record() for _ in range(11)]
+    watched.create_all(records, a_deadline())
+    middleman.calls.clear()
+
+    def slow_from_now(answer: bytes) -> bytes:
+        middleman.seconds = 0.9
+        return answer
+
+    middleman.answer = slow_from_now
+    assert watched.create_all(records, a_deadline()) == [Exists(record) for record in records]
+    assert [call.method for call in middleman.calls] == ["batchWrite", "batchGet"]
 
 
 def test_connection_that_the_server_closed_meanwhile_costs_nothing(proxy, far):
@@ -402,6 +426,58 @@ def test_writes_that_always_fail_transiently_are_too_slow_at_the_deadline(watche
     (made,) = watched.create_all([a_record()], a_deadline(0.5))
     assert isinstance(made, StoreUnavailable)
     assert time.monotonic() - began < 1.5
+
+
+def test_writes_that_fail_transiently_without_progress_end_at_the_earlier_deadline(watched, middleman, a_record):
+    """Firestore answers 200, with UNAVAILABLE for each write: an outage all the same."""
+    middleman.answer = lambda given: json.dumps(json.loads(given) | {"status": [{"code": 14}]}).encode()
+    began = time.monotonic()
+    (made,) = watched.create_all([a_record()], a_deadline(30, failing=0.5))
+    assert isinstance(made, StoreUnavailable)
+    assert time.monotonic() - began < 1.5
+    assert len(middleman.calls) > 2
+
+
+def test_writes_that_make_progress_have_until_the_later_deadline(watched, middleman, a_record):
+    """Each answer takes a write more, long after the earlier deadline."""
+
+    def answer(given: bytes) -> bytes:
+        count = len(json.loads(given)["status"])
+        return json.dumps({"status": [{}, *[{"code": 14}] * (count - 1)]}).encode()
+
+    middleman.answer, middleman.seconds = answer, 0.1
+    records = [a_record() for _ in range(5)]
+    assert watched.create_all(records, a_deadline(30, failing=0.1)) == [Created()] * 5
+    assert len(middleman.calls) == 5
+
+
+def test_large_posts_let_other_requests_have_their_turn(intake, a_record):
+    """While they encode what they write; the longest time without a turn is a fraction of the whole."""
+    records = [a_record() for _ in range(500)]
+    notes = [(echo_of(record), receipt()) for record in records]
+
+    async def turns_before_the_first_call(work: Any) -> int:
+        turns = 0
+        called = intake.intake._writes.submit
+
+        async def submit(*given: Any) -> Any:
+            seen.append(turns)
+            return await called(*given)
+
+        seen: list[int] = []
+        intake.intake._writes.submit = submit
+        task = asyncio.ensure_future(work)
+        while not task.done():
+            await asyncio.sleep(0)
+            turns += 1
+        intake.intake._writes.submit = called
+        return seen[0]
+
+    for work in (
+        intake.intake.create_all(records, a_deadline()),
+        intake.intake.note_receipts(notes, a_deadline()),
+    ):
+        assert intake._loop.run(turns_before_the_first_call(work)) >= 9
 
 
 def test_permanently_refused_write_stops_no_other(watched, middleman, a_record):

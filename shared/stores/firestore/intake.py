@@ -5,6 +5,7 @@ The rules of the documents are those of `FirestoreStore`, which the other servic
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
 
@@ -44,6 +45,9 @@ IN_FLIGHT = 2
 READ_TOGETHER = 100
 """Documents in one read of what exists already."""
 
+AT_A_TIME = 50
+"""Items that are encoded before other requests get their turn: some milliseconds."""
+
 _CREATED: Created | Exists = Created()
 _PROBE = record_name("ping")
 """A document that never exists: asking for it costs one read."""
@@ -75,6 +79,7 @@ class FirestoreIntake:
         results: dict[int, Created | Exists | Exception] = {}
         writes: dict[int, JsonWrite] = {}
         for place, record in enumerate(records):
+            await _let_others_in(place)
             try:
                 writes[place] = rest_json.creating(record, self._rest.root)
             except (TypeError, ValueError) as error:
@@ -87,7 +92,10 @@ class FirestoreIntake:
         layers = notes_of(receipts, self._clock() + self._limits.receipt_retention)
         notes = [note for layer in layers for note in layer]
         results: dict[int, bool | Exception] = {}
-        writes = {place: rest_json.write_of(note.write, self._rest.root) for place, note in enumerate(notes)}
+        writes: dict[int, JsonWrite] = {}
+        for place, note in enumerate(notes):
+            await _let_others_in(place)
+            writes[place] = rest_json.write_of(note.write, self._rest.root)
         await self._settle(writes, results, True, _unknown, deadline)
         by_receipt = {receipt: results[place] for place, note in enumerate(notes) for receipt in note.places}
         return [by_receipt[place] for place in range(len(receipts))]
@@ -115,32 +123,51 @@ class FirestoreIntake:
         deadline: Deadline,
     ) -> None:
         """Make the writes, and note the result of each by its place. `of_refused` gets the names of the refused ones
-        and returns the results that it knows; the others are written again.
+        and returns the results that it knows; the others are written again. A round without any result counts as a
+        failure, after which the earlier deadline holds until there is one.
         """
         patience: Patience | None = None
+        within = deadline
         while writes:
-            refused: list[str] = []
-            made = await self._writes.submit([*writes.values()], deadline)
-            for (place, write), one in zip([*writes.items()], made, strict=True):
-                if one is Made.REFUSED:
-                    refused.append(write.name)
-                elif one is not Made.TRY_AGAIN:
-                    results[place] = written if one is Made.WRITTEN else one
-                    del writes[place]
+            before = len(writes)
+            refused = await self._write_round(writes, results, written, within)
             if not writes:
                 return
             patience = patience or self._rest.patience()
-            known = await of_refused(refused, patience, deadline) if refused else {}
+            known = await of_refused(refused, patience, within) if refused else {}
             for place, write in [*writes.items()]:
                 if write.name in known:
                     results[place] = known[write.name]
                     del writes[place]
-            if writes:
-                try:
-                    await self._rest.pause(patience, _NotWrittenYet())
-                except StoreUnavailable as error:
-                    results |= dict.fromkeys(writes, error)
-                    return
+            within = deadline if len(writes) < before else replace(deadline, healthy=deadline.failing)
+            if writes and (error := await self._pause(patience, within)):
+                results |= dict.fromkeys(writes, error)
+                return
+
+    async def _write_round(
+        self, writes: dict[int, JsonWrite], results: dict[int, R | Exception], written: R, deadline: Deadline
+    ) -> list[str]:
+        """Make each write once. Moves those with a result to `results`, and returns the names of the refused ones."""
+        refused: list[str] = []
+        made = await self._writes.submit([*writes.values()], deadline)
+        for (place, write), one in zip([*writes.items()], made, strict=True):
+            if one is Made.REFUSED:
+                refused.append(write.name)
+            elif one is not Made.TRY_AGAIN:
+                results[place] = written if one is Made.WRITTEN else one
+                del writes[place]
+        return refused
+
+    async def _pause(self, patience: Patience, deadline: Deadline) -> StoreUnavailable | None:
+        """Wait before the next round. Returns an error if there is no time for one."""
+        try:
+            async with asyncio.timeout(max(0.0, deadline.left())):
+                await self._rest.pause(patience, _NotWrittenYet())
+        except TimeoutError:
+            return too_slow()
+        except StoreUnavailable as error:
+            return error
+        return None
 
     async def _existing(
         self, names: Sequence[str], patience: Patience, deadline: Deadline
@@ -171,6 +198,12 @@ class FirestoreIntake:
             return {}
         parts = await asyncio.gather(*(self._rest.read(part, patience) for part in portions(names, READ_TOGETHER)))
         return {name: document for part in parts for name, document in part.items()}
+
+
+async def _let_others_in(place: int) -> None:
+    """A turn for other requests before every 50th item of a large POST."""
+    if place and place % AT_A_TIME == 0:
+        await asyncio.sleep(0)
 
 
 class _NotWrittenYet(Exception):
