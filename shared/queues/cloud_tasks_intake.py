@@ -38,7 +38,17 @@ same process, it then continues where it stopped. In another process, or later, 
 which is harmless.
 """
 
-_ONE = Portion(items=1, bytes=0)
+_ONE = Portion(items=1)
+
+_INVALID = frozenset({400, 413})
+"""HTTP statuses that concern the task alone: invalid, too large."""
+
+
+class TaskRefused(QueueUnavailable):
+    """The task queue refused the task as invalid."""
+
+    code = "queue_refused_task"
+    retryable = False  # no outage: it concerns no other task
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +84,9 @@ class CloudTasksIntake:
         self._made = _Remembered(REMEMBERED, REMEMBERED_SECONDS)
 
     async def ensure_all(self, tasks: Sequence[DueTask], deadline: Deadline) -> Sequence[Exception | None]:
-        """At most 64 calls of the process are in flight. Large POSTs take turns, and small ones go before them."""
+        """At most 64 calls of the process are in flight. Large POSTs take turns, and small ones go before them. A task
+        that is refused as invalid gets TaskRefused, which stops no other.
+        """
         quick = len(tasks) <= QUICK
         wanted = [_Wanted(task, task.name, at, quick) for task, at in tasks]
         missing = [one for one in wanted if one.name not in self._made]
@@ -104,14 +116,16 @@ class CloudTasksIntake:
         self._client.close()
 
     async def _ensure_one(self, portion: Sequence[_Wanted]) -> Sequence[None]:
-        """Raises QueueUnavailable, without a sentence, because what a client says may name anything."""
+        """Raises QueueUnavailable, without a sentence of the client's, which may name anything; TaskRefused if only
+        this task is concerned.
+        """
         (wanted,) = portion
         route = self._route(wanted.task)
         try:
             await self._client.call(route.start, _body(route, wanted), self._client.patience(), wanted.quick)
         except Refused as error:
             if error.code != "ALREADY_EXISTS":
-                raise QueueUnavailable from _cause(error)
+                raise _refusal(error) from error
         except (OutOfPatience, CallFailed) as error:
             raise QueueUnavailable from _cause(error)
         return (None,)
@@ -141,6 +155,12 @@ class CloudTasksIntake:
 def too_slow() -> QueueUnavailable:
     """The error for the remaining tasks once a deadline has passed."""
     return QueueUnavailable("The task queue is too slow.")
+
+
+def _refusal(error: Refused) -> QueueUnavailable:
+    """FAILED_PRECONDITION, a 400 too, concerns the queue."""
+    is_tasks_own = error.status in _INVALID and error.code != "FAILED_PRECONDITION"
+    return TaskRefused() if is_tasks_own else QueueUnavailable()
 
 
 def _cause(error: Exception) -> BaseException | None:

@@ -13,9 +13,11 @@ from pytest_mock import MockerFixture
 from local.faulty_proxy import FaultyProxy
 from shared.domain.errors import QueueUnavailable
 from shared.domain.record import Kind
+from shared.pipeline.outcomes import faults_in
+from shared.queues.cloud_tasks_intake import TaskRefused
 from shared.queues.task_content import QueueSettings
 from tests.support.real_servers import until
-from tests.support.rest_middleman import Middleman
+from tests.support.rest_middleman import STATUSES, Middleman
 from tests.support.tasks_backend import PLACE, TARGET, TOKEN, Emulator, Intake, Queue, a_deadline, a_task, some_tasks
 
 Opened = Callable[..., Intake]
@@ -101,6 +103,35 @@ def test_unavailable_queue_fails_all_tasks_after_few_attempts(opened: Opened, fa
     assert len(fake.calls) <= 64
 
 
+@pytest.mark.parametrize("count", [2, 200], ids=["small", "large"])
+def test_refusal_of_one_task_stops_no_other(opened: Opened, fake: Middleman, count: int) -> None:
+    fake.errors.append("INVALID_ARGUMENT")
+    made = opened(fake.address).ensure_all(some_tasks(count), a_deadline())
+    assert made.count(None) == count - 1
+    (refused,) = faults_in(made)
+    assert isinstance(refused, TaskRefused)
+    assert not refused.retryable
+    assert len(fake.calls) == count
+
+
+def test_refused_task_of_a_large_post_is_requested_again(opened: Opened, fake: Middleman) -> None:
+    intake, tasks = opened(fake.address), some_tasks(30)
+    fake.errors.append("INVALID_ARGUMENT")
+    intake.ensure_all(tasks, a_deadline())
+    assert intake.ensure_all(tasks, a_deadline()) == [None] * 30
+    assert len(fake.calls) == 31
+
+
+@pytest.mark.parametrize("code", ["NOT_FOUND", "PERMISSION_DENIED", "UNAUTHENTICATED", "FAILED_PRECONDITION"])
+def test_refusal_that_concerns_all_tasks_is_an_outage(opened: Opened, fake: Middleman, code: str) -> None:
+    fake.always = code
+    made = opened(fake.address).ensure_all(some_tasks(200), a_deadline())
+    with pytest.raises(QueueUnavailable) as caught:
+        faults_in(made)
+    assert caught.value.retryable
+    assert len(fake.calls) <= 64
+
+
 def test_redelivery_to_the_same_process_requests_only_the_missing_tasks(
     opened: Opened, fake: Middleman, mocker: MockerFixture
 ) -> None:
@@ -181,6 +212,16 @@ def test_few_tasks_on_silent_connections_cost_less_than_a_second(
         assert 0.6 < time.monotonic() - began < 1.6
 
 
+def test_slow_answers_to_a_large_post_are_awaited(opened: Opened, fake: Middleman) -> None:
+    """More than a few tasks may take long on sound connections: the first try has no short timeout."""
+    intake = opened(fake.address)
+    intake.ensure(a_task(), None)
+    fake.calls.clear()
+    fake.seconds = 0.9
+    assert intake.ensure_all(some_tasks(11), a_deadline()) == [None] * 11
+    assert len(fake.calls) == 11
+
+
 def test_slow_service_is_awaited_on_every_call(opened: Opened, fake: Middleman) -> None:
     """It is no silent connection: after one try that was too short each call has all of the patience."""
     intake = opened(fake.address)
@@ -225,6 +266,15 @@ def test_conflict_other_than_a_used_name_is_not_a_success(opened: Opened, fake: 
     with pytest.raises(QueueUnavailable):
         opened(fake.address).ensure(a_task(), None)
     assert len(fake.calls) > 1
+
+
+def test_conflict_that_ends_at_once_is_not_a_success(opened: Opened, fake: Middleman, mocker: MockerFixture) -> None:
+    """The code counts, not the status: 409 has several."""
+    mocker.patch.dict(STATUSES, {"OUT_OF_RANGE": 409})
+    fake.always = "OUT_OF_RANGE"
+    with pytest.raises(QueueUnavailable):
+        opened(fake.address).ensure(a_task(), None)
+    assert len(fake.calls) == 1
 
 
 def test_request_is_googles(opened: Opened, fake: Middleman) -> None:
