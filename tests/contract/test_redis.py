@@ -315,6 +315,30 @@ def test_a_few_records_and_receipts_on_a_silent_connection_cost_less_than_a_seco
         assert time.monotonic() - began < 1.6
 
 
+def test_receipt_that_cannot_be_stored_stops_no_other(store, a_record):
+    record = a_record()
+    store.create(record)
+    echo = Echo(record.key, 0, record.correlation_id)
+    receipts = [
+        (echo, receipt(provider_id="\ud800")),
+        (echo, receipt()),
+        (None, replace(receipt(), at=NOW.replace(tzinfo=None))),
+        (None, receipt(ReceiptKind.READ)),
+    ]
+    refused, noted, refused_too, kept = store.note_receipts(receipts, Deadline.of_webhook(time.monotonic))
+    assert (noted, kept) == (True, True)
+    assert isinstance(refused, UnicodeEncodeError)
+    assert isinstance(refused_too, TypeError)
+    assert store.get(record.key).current_receipts.sent == NOW
+
+
+def test_receipts_that_all_cannot_be_stored_are_errors(store, a_record):
+    echo = Echo(a_record().key, 0, "c")
+    given = [(None, receipt(provider_id="\ud800")), (echo, receipt(provider_id="\ud800"))]
+    made = store.note_receipts(given, Deadline.of_webhook(time.monotonic))
+    assert [type(one) for one in made] == [UnicodeEncodeError] * 2
+
+
 def test_slow_server_is_awaited_on_every_call(server, store, a_record):
     record = a_record()
     store.create(record)

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from shared.domain.deadline import Deadline
 from shared.domain.delivery.answers import Answer, Step, TaskResult
 from shared.domain.errors import StoreUnavailable, UnknownState
 from shared.domain.events import ReceiptBlock, ReceiptReceived
@@ -88,6 +89,10 @@ def opened(path: Path) -> Iterator[Callable[[], SqliteStore]]:
 @pytest.fixture
 def store(opened: Callable[[], SqliteStore]) -> SqliteStore:
     return opened()
+
+
+def receipt(kind: ReceiptKind = ReceiptKind.SENT, provider_id: str = "wamid.1") -> ReceiptReceived:
+    return ReceiptReceived("meta", "s", provider_id, kind, NOW)
 
 
 def process(path: Path, program: str) -> "subprocess.Popen[str]":
@@ -504,6 +509,23 @@ def test_only_what_has_expired_is_deleted_and_no_more_than_asked(store, a_record
     assert store.purge(NOW, limit=2) == 0
     assert [store.get(record.key) for record in expired] == [None] * 3
     assert [store.get(record.key) for record in kept] == kept
+
+
+def test_receipt_that_cannot_be_stored_stops_no_other(store, a_record):
+    record = a_record()
+    store.create(record)
+    echo = Echo(record.key, 0, record.correlation_id)
+    receipts = [
+        (echo, replace(receipt(), code=2**70)),
+        (echo, receipt()),
+        (None, receipt(provider_id="\ud800")),
+        (None, receipt(ReceiptKind.READ)),
+    ]
+    refused, noted, refused_too, kept = store.note_receipts(receipts, Deadline.of_webhook(time.monotonic))
+    assert (noted, kept) == (True, True)
+    assert isinstance(refused, OverflowError)
+    assert isinstance(refused_too, UnicodeEncodeError)
+    assert store.get(record.key).current_receipts.sent == NOW
 
 
 def test_each_kind_of_receipt_without_an_echo_has_its_own_retention(path, a_record):

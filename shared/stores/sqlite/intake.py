@@ -46,11 +46,14 @@ class SqliteIntake:
         return one_after_another(records, PORTION, lambda portion: each_storable(portion, new_row, write), deadline)
 
     def note_receipts(self, receipts: Sequence[NotedReceipt], deadline: Deadline) -> Sequence[bool | Exception]:
-        """As `create_all`."""
+        """As `create_all`. A receipt that SQLite cannot hold stops none of the others in its transaction."""
         expire_at = self._clock() + self._limits.receipt_retention
 
-        def note_one(db: sqlite3.Connection, echo: Echo | None, receipt: ReceiptReceived) -> bool:
-            return note(db, echo, receipt) if echo else note_unechoed(db, receipt, expire_at)
+        def note_one(db: sqlite3.Connection, echo: Echo | None, receipt: ReceiptReceived) -> bool | Exception:
+            try:
+                return note(db, echo, receipt) if echo else note_unechoed(db, receipt, expire_at)
+            except (TypeError, ValueError, OverflowError) as error:  # its one INSERT did not run
+                return error
 
         def write(portion: list[NotedReceipt]) -> list[bool | Exception]:
             return self._file.write(lambda db: [note_one(db, *each) for each in portion])
