@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
-from shared.domain.deadline import Deadline
+from shared.domain.deadline import FAILURE_SECONDS, Deadline
 from shared.domain.events import ReceiptBlock
 from shared.domain.record import Delivery
 from shared.net.group_commit import GroupCommit, Portion
@@ -15,11 +15,17 @@ from shared.stores.records import too_slow
 
 R = TypeVar("R")
 
-PORTION = Portion(items=200, bytes=8 * 1024 * 1024)
-"""A store splits it further where its database needs that."""
+PORTION = Portion(items=200)
+"""Records or receipts in one call: one portion of SqliteIntake and of RedisIntake."""
 
-_THREADS = 4
-"""One for records, one for receipts, and two for what is rare."""
+_THREADS = 2
+"""One for records and one for receipts: each has one call in flight."""
+
+_RARE_THREADS = 2
+"""For pings and blocks of senders. Their calls may wait for each other, and no POST for a ping."""
+
+RARE_SECONDS = FAILURE_SECONDS
+"""How long a ping or a block waits for a thread and the store, so that a POST is answered in time."""
 
 
 class BlockingStore(Protocol):
@@ -37,6 +43,7 @@ class ThreadedIntake:
     def __init__(self, store: BlockingStore) -> None:
         self._store = store
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="pombo-store")
+        self._rare = ThreadPoolExecutor(_RARE_THREADS, thread_name_prefix="pombo-store-rare")
         self._records: GroupCommit[Delivery, Created | Exists] = GroupCommit(self._create, PORTION, too_slow)
         self._receipts: GroupCommit[NotedReceipt, bool] = GroupCommit(self._note, PORTION, too_slow)
 
@@ -49,14 +56,15 @@ class ThreadedIntake:
         return await self._receipts.submit(receipts, deadline)
 
     async def note_receipt_block(self, id: str, noted: ReceiptBlock) -> None:
-        await self._in_thread(lambda: self._store.note_receipt_block(id, noted))
+        await self._rarely(lambda: self._store.note_receipt_block(id, noted))
 
     async def ping(self) -> None:
-        await self._in_thread(self._store.ping)
+        await self._rarely(self._store.ping)
 
     def close(self) -> None:
         """End the threads once their calls are over. The store stays open."""
-        self._pool.shutdown(wait=False)
+        for pool in (self._pool, self._rare):
+            pool.shutdown(wait=False)
 
     async def _create(self, records: Sequence[Delivery]) -> Sequence[Created | Exists | Exception]:
         return await self._in_thread(lambda: self._store.create_all(records, Deadline.of_webhook(time.monotonic)))
@@ -66,3 +74,11 @@ class ThreadedIntake:
 
     async def _in_thread(self, call: Callable[[], R]) -> R:
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+
+    async def _rarely(self, call: Callable[[], None]) -> None:
+        """Raises StoreUnavailable after RARE_SECONDS. A call that has begun goes on; one that waits never begins."""
+        try:
+            async with asyncio.timeout(RARE_SECONDS):
+                await asyncio.get_running_loop().run_in_executor(self._rare, call)
+        except TimeoutError:
+            raise too_slow() from None
