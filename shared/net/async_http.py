@@ -132,7 +132,7 @@ class AsyncHttp:
         except BaseException as error:
             if turn.done() and not turn.cancelled():
                 self._pass_on(turn.result())
-            else:
+            elif turn in self._waiting:  # unless another call gave its connection back in this same tick
                 self._waiting.remove(turn)
             if isinstance(error, TimeoutError):
                 raise TimedOut("All connections are in use.") from None

@@ -425,6 +425,28 @@ def test_call_cancelled_just_when_its_turn_came_passes_it_on() -> None:
     with_server(server, test, most=1)
 
 
+@pytest.mark.parametrize("how", ["cancelled", "timed out"])
+def test_wait_that_ends_in_the_tick_of_its_turn_leaves_it_to_the_next(how: str) -> None:
+    async def test(http: AsyncHttp) -> None:
+        loop, seconds = asyncio.get_running_loop(), 0.05 if how == "timed out" else SOON
+        busy = asyncio.ensure_future(http.call(get(http), SOON))
+        await settle()
+        began = loop.time()
+        waiting, third = (asyncio.ensure_future(http.call(get(http), it)) for it in (seconds, SOON))
+        await settle()
+        if how == "timed out":
+            loop.call_at(began + seconds, busy.cancel)
+            time.sleep(seconds + 0.01)  # both times pass within one tick
+        else:
+            busy.cancel()
+            waiting.cancel()
+        ended, answered = await asyncio.gather(waiting, third, return_exceptions=True)
+        assert type(ended) is (TimedOut if how == "timed out" else asyncio.CancelledError)
+        assert answered == Answer(200, b"")
+
+    with_server(answering(answer(b""), seconds=0.1), test, most=1)
+
+
 def test_failed_connections_give_their_places_to_those_that_wait() -> None:
     async def test() -> None:
         async with answering(b"") as server:
