@@ -32,6 +32,10 @@ class NotConnected(CallFailed):
     """The connection could not be opened, so the request was not sent."""
 
 
+class NoFreeConnection(CallFailed):
+    """All connections were in use by other calls until the time was over, so the request was not sent."""
+
+
 class TimedOut(CallFailed):
     """No answer came in time. The connection was open, so it may be dead without notice."""
 
@@ -135,7 +139,7 @@ class AsyncHttp:
             elif turn in self._waiting:  # unless another call gave its connection back in this same tick
                 self._waiting.remove(turn)
             if isinstance(error, TimeoutError):
-                raise TimedOut("All connections are in use.") from None
+                raise NoFreeConnection("All connections are in use.") from None
             raise
 
     async def _connect(self, ends: float) -> "_Connection":

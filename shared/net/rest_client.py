@@ -10,7 +10,16 @@ from typing import Any, Protocol
 
 import orjson
 
-from shared.net.async_http import HTTPS, Answer, AsyncHttp, CallFailed, NotConnected, TimedOut, public_authorities
+from shared.net.async_http import (
+    HTTPS,
+    Answer,
+    AsyncHttp,
+    CallFailed,
+    NoFreeConnection,
+    NotConnected,
+    TimedOut,
+    public_authorities,
+)
 from shared.net.patience import PATIENCE, Patience, ServicePace
 
 PASSING = frozenset({408, 429, 499, 500, 502, 503, 504})
@@ -151,7 +160,7 @@ class RestClient:
         if isinstance(error, TimedOut):
             if self._pace.timed_out(began):
                 self._http.leave_idle()
-        elif not isinstance(error, NotConnected):
+        elif not isinstance(error, NotConnected | NoFreeConnection):
             self._http.leave_idle()
 
 

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from shared.net import async_http
-from shared.net.async_http import Answer, AsyncHttp, CallFailed, NotConnected, TimedOut
+from shared.net.async_http import Answer, AsyncHttp, CallFailed, NoFreeConnection, NotConnected, TimedOut
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 SOON = 5.0
@@ -385,7 +385,7 @@ def test_wait_for_a_connection_counts_and_times_out() -> None:
         busy = asyncio.ensure_future(http.call(get(http), SOON))
         await settle()
         began = time.monotonic()
-        with pytest.raises(TimedOut, match="in use"):
+        with pytest.raises(NoFreeConnection, match="in use"):
             await http.call(get(http), 0.1)
         assert time.monotonic() - began < 0.25
         await busy
@@ -441,7 +441,7 @@ def test_wait_that_ends_in_the_tick_of_its_turn_leaves_it_to_the_next(how: str) 
             busy.cancel()
             waiting.cancel()
         ended, answered = await asyncio.gather(waiting, third, return_exceptions=True)
-        assert type(ended) is (TimedOut if how == "timed out" else asyncio.CancelledError)
+        assert type(ended) is (NoFreeConnection if how == "timed out" else asyncio.CancelledError)
         assert answered == Answer(200, b"")
 
     with_server(answering(answer(b""), seconds=0.1), test, most=1)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shared.net.async_http import Answer, AsyncHttp, CallFailed, NotConnected, TimedOut
+from shared.net.async_http import Answer, AsyncHttp, CallFailed, NoFreeConnection, NotConnected, TimedOut
 from shared.net.google_token import TokenUnavailable
 from shared.net.patience import FIRST_TRY, PATIENCE, OutOfPatience
 from shared.net.rest_client import NoToken, Refused, RestClient, code_of
@@ -165,6 +165,13 @@ def test_connection_that_could_not_be_opened_leaves_the_others(monkeypatch: pyte
     http = Http(monkeypatch, NotConnected("No connection."))
     called()
     assert (len(http.timeouts), http.left) == (2, 0)
+
+
+def test_wait_for_a_connection_says_nothing_about_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    http = Http(monkeypatch, None, NoFreeConnection("All connections are in use."))
+    called(2)
+    assert http.timeouts[1:] == [FIRST_TRY, FIRST_TRY], "it still counts as quick"
+    assert http.left == 0
 
 
 # ---- the token
