@@ -69,7 +69,8 @@ class AsyncHttp:
         self._all: WeakSet[_Connection] = WeakSet()
         self._waiting: deque[asyncio.Future[_Connection | None]] = deque()
         self._open = 0
-        authority = host if port == (HTTPS if tls else HTTP) else f"{host}:{port}"
+        name = f"[{host}]" if ":" in host else host  # an IPv6 address
+        authority = name if port == (HTTPS if tls else HTTP) else f"{name}:{port}"
         self._host_header = f" HTTP/1.1\r\nHost: {authority}\r\n".encode()
 
     def start(self, method: bytes, path: bytes, headers: bytes = b"") -> bytes:

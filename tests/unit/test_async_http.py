@@ -115,10 +115,20 @@ def test_request_is_sent_whole_and_its_answer_returned() -> None:
     with_server(server, test)
 
 
-@pytest.mark.parametrize(("port", "tls", "host"), [(443, True, b"a"), (80, False, b"a"), (80, True, b"a:80")])
-def test_host_header_has_the_port_unless_it_is_the_default(port: int, tls: bool, host: bytes) -> None:
-    http = AsyncHttp("a", port, 1, async_http.public_authorities if tls else None)
-    assert http.start(b"GET", b"/", b"A: b\r\n") == b"GET / HTTP/1.1\r\nHost: %b\r\nA: b\r\n" % host
+@pytest.mark.parametrize(
+    ("host", "port", "tls", "header"),
+    [
+        ("a", 443, True, b"a"),
+        ("a", 80, False, b"a"),
+        ("a", 80, True, b"a:80"),
+        ("::1", 443, True, b"[::1]"),
+        ("::1", 80, False, b"[::1]"),
+        ("::1", 8083, False, b"[::1]:8083"),
+    ],
+)
+def test_host_header_has_the_port_unless_it_is_the_default(host: str, port: int, tls: bool, header: bytes) -> None:
+    http = AsyncHttp(host, port, 1, async_http.public_authorities if tls else None)
+    assert http.start(b"GET", b"/", b"A: b\r\n") == b"GET / HTTP/1.1\r\nHost: %b\r\nA: b\r\n" % header
 
 
 def test_calls_one_after_another_share_a_connection() -> None:
