@@ -69,6 +69,7 @@ class AsyncHttp:
         self._all: WeakSet[_Connection] = WeakSet()
         self._waiting: deque[asyncio.Future[_Connection | None]] = deque()
         self._open = 0
+        self._is_closed = False
         name = f"[{host}]" if ":" in host else host  # an IPv6 address
         authority = name if port == (HTTPS if tls else HTTP) else f"{name}:{port}"
         self._host_header = f" HTTP/1.1\r\nHost: {authority}\r\n".encode()
@@ -100,7 +101,8 @@ class AsyncHttp:
             self._open -= 1
 
     def close(self) -> None:
-        """End all connections: the calls on them fail. No other call may follow."""
+        """End all connections. The calls on them fail, and so do those that wait for one and those that follow."""
+        self._is_closed = True
         for connection in [*self._all]:
             connection.fail(CallFailed("The client is closed."))
 
@@ -147,9 +149,13 @@ class AsyncHttp:
         """A new connection. Its place is counted already."""
         try:
             async with asyncio.timeout_at(ends):
+                self._check_open()
                 tls = self._tls() if self._tls else None
                 loop = asyncio.get_running_loop()
                 _, connection = await loop.create_connection(_Connection, self._host, self._port, ssl=tls)
+                if self._is_closed:
+                    connection.close()
+                self._check_open()
                 self._all.add(connection)
                 return connection
         except (OSError, TimeoutError) as error:
@@ -158,6 +164,10 @@ class AsyncHttp:
         except BaseException:
             self._pass_on(None)
             raise
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise CallFailed("The client is closed.")
 
     def _pass_on(self, connection: "_Connection | None") -> None:
         """Give a connection, or with None the place of one, to the call that waits longest."""

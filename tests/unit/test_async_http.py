@@ -353,6 +353,44 @@ def test_closed_client_fails_the_calls_in_flight() -> None:
     with_server(answering(answer(b""), seconds=1), test)
 
 
+def test_closed_client_fails_the_calls_that_wait_and_those_that_follow() -> None:
+    server = answering(answer(b""), seconds=1)
+
+    async def test(http: AsyncHttp) -> None:
+        calls = [asyncio.ensure_future(http.call(get(http), SOON)) for _ in range(4)]
+        await asyncio.sleep(0.05)
+        http.close()
+        for call in (*calls, http.call(get(http), SOON)):
+            with pytest.raises(CallFailed, match="closed"):
+                await call
+        assert (server.connections, len(server.requests)) == (1, 1)
+
+    with_server(server, test, most=1)
+
+
+def test_connection_that_opens_after_the_client_was_closed_is_closed_too() -> None:
+    received: list[bytes] = []
+    is_closed = asyncio.Event()
+
+    async def talk(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        try:
+            received.append(await reader.read())
+        finally:
+            is_closed.set()
+
+    async def test(http: AsyncHttp) -> None:
+        calls = [asyncio.ensure_future(http.call(get(http), SOON)) for _ in range(2)]
+        await asyncio.sleep(0)
+        http.close()
+        for call in calls:
+            with pytest.raises(CallFailed, match="closed"):
+                await call
+        await asyncio.wait_for(is_closed.wait(), SOON)
+        assert b"".join(received) == b""
+
+    with_server(Server(talk), test, most=1)
+
+
 # ---- waiting for a connection
 
 
