@@ -38,6 +38,12 @@ _AGAIN = 10.0
 """Seconds after which a token that is about to end is asked for again, if the answer was the same token."""
 
 
+_LEAST_INTERVAL = 1.0
+"""Seconds from a fetch that a call requested to the next one: the metadata server may answer with the same token again,
+and every call whose token is refused requests a new one.
+"""
+
+
 class TokenUnavailable(NotConnected):
     """There is no valid token, so the request was not sent. It names only the class of the cause."""
 
@@ -69,6 +75,7 @@ class GoogleToken:
         self._ends = 0.0
         self._next: Future[bytes] = Future()
         self._failure: TokenUnavailable | None = None
+        self._rests_until = 0.0
 
     def begin(self) -> None:
         """Get the first token in the background."""
@@ -84,11 +91,13 @@ class GoogleToken:
         return self._header if time.time() < self._ends else None
 
     async def renewed(self, used: bytes | None, seconds: float) -> bytes:
-        """The header of a newer token than `used`, or of any if None. Raises TokenUnavailable if none comes in time."""
+        """The header of a newer token than `used`, or of any if None. It may be `used` again: the newest that can be
+        had. Raises TokenUnavailable if none comes in time.
+        """
         self.begin()
         with self._lock:
             current = self.header
-            if current is not None and current != used:
+            if current is not None and (current != used or time.monotonic() < self._rests_until):
                 return current
             coming = self._next
             if not self._is_fetching:
@@ -105,7 +114,7 @@ class GoogleToken:
         self._wanted.set()
 
     def _renew_always(self) -> None:
-        failures = 0
+        failures, is_requested = 0, False
         while not self._is_closed:
             with self._lock:
                 self._is_fetching = True
@@ -119,14 +128,17 @@ class GoogleToken:
                 failures += 1
                 self._sleep(min(_LONGEST_PAUSE, _LEAST_PAUSE * 2.0**failures) * random.uniform(0.5, 1))  # noqa: S311
                 continue
-            pause = self._take(token)
-            self._wanted.wait(pause)
+            pause = self._take(token, is_requested)
+            is_requested = self._wanted.wait(pause)
+            self._sleep(self._rests_until - time.monotonic())
 
-    def _take(self, token: AccessToken) -> float:
-        """Use this token. Returns the seconds until the next one is needed."""
+    def _take(self, token: AccessToken, is_requested: bool) -> float:
+        """Use this token, which a call requested or its time did. Returns the seconds until the next one is needed."""
         with self._lock:
             self._header, self._ends = f"Authorization: Bearer {token.text}\r\n".encode(), token.ends
             self._failure, self._is_fetching = None, False
+            if is_requested:
+                self._rests_until = time.monotonic() + _LEAST_INTERVAL
             told, self._next = self._next, Future()
         told.set_result(self._header)
         return max(_AGAIN, token.ends - self._early - time.time())

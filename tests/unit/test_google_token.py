@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -170,6 +171,45 @@ def test_refused_token_is_renewed_at_once(token: GoogleToken, issuer: Issuer) ->
     assert renewed(token, first) == line("token-2")
     assert renewed(token, first) == line("token-2"), "another call has renewed it"
     assert issuer.issued == 2
+
+
+def test_refused_tokens_request_one_a_second_while_the_server_has_no_newer_one() -> None:
+    """A metadata server gives out the same token until it is about to end."""
+    texts = ["same", "same", "newer"]
+    fetched: list[float] = []
+
+    def fetch() -> AccessToken:
+        fetched.append(time.monotonic())
+        return AccessToken(texts[len(fetched) - 1], time.time() + 3600)
+
+    token = GoogleToken(fetch)
+    same = renewed(token)
+    for _ in range(20):
+        assert renewed(token, same) == same
+    assert len(fetched) == 2
+    until(lambda: renewed(token, same) == line("newer"))
+    assert renewed(token, same) == line("newer"), "another call has renewed it"
+    assert len(fetched) == 3
+    assert 0.9 < fetched[2] - fetched[1] < 3
+    token.close()
+
+
+def test_tokens_that_have_ended_already_are_not_requested_all_the_time() -> None:
+    """The clock of the instance may be wrong."""
+    fetched: list[float] = []
+
+    def fetch() -> AccessToken:
+        fetched.append(time.monotonic())
+        return AccessToken("ended", time.time() - 1)
+
+    token = GoogleToken(fetch)
+    renewed(token)
+    began = time.monotonic()
+    while time.monotonic() < began + 0.5:
+        with suppress(TokenUnavailable):
+            assert renewed(token, seconds=0.1) == line("ended")
+    assert len(fetched) in (2, 3)
+    token.close()
 
 
 def test_failing_renewal_keeps_the_token_that_is_still_valid(
