@@ -6,14 +6,6 @@ from typing import cast
 from services.async_server import serve
 from services.exchange import App, Receive, Scope, Send
 from shared.bootstrap import webhook as bootstrap
-from shared.bootstrap.webhook import Webhook
-
-
-def build() -> Webhook:
-    """The parts of this process, which has begun to get its access token."""
-    parts = bootstrap.parts()
-    parts.begin()
-    return parts
 
 
 def make_app() -> App:
@@ -37,4 +29,4 @@ def make_app() -> App:
 
 
 if __name__ == "__main__":
-    serve(build, make_app, default_port=8080)
+    serve(bootstrap.parts, make_app, default_port=8080)

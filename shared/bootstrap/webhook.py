@@ -37,8 +37,8 @@ class Webhook:
 
 @cache
 def parts() -> Webhook:
-    """This process's webhook service. It opens no connection except SQLite's, to check that the file is ours, and one
-    for the access token.
+    """This process's webhook service, which has begun to get its access token. Beside that it opens no connection
+    except SQLite's, to check that the file is ours.
     """
     webhook = build_webhook(os.environ)
     webhook.begin()

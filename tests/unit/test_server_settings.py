@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import runpy
 import signal
 import socket
 from base64 import urlsafe_b64encode
@@ -18,7 +19,7 @@ from services.bounded_protocol import BoundedProtocol
 from services.bounded_worker import BoundedWorker
 from services.exchange import Receive, Scope, Send
 from services.internal.main import _context, create_app
-from services.webhook.__main__ import build, make_app
+from services.webhook.__main__ import make_app
 from shared import config
 from shared.bootstrap import webhook as bootstrap
 from shared.bootstrap.backends import build_store
@@ -188,15 +189,22 @@ def test_webhook_service_believes_no_header_and_the_library_logs_nothing(webhook
     assert (served.log_config, served.log_level, served.access_log) == (None, None, False)
 
 
-def test_webhook_service_begins_to_get_its_token_before_it_serves(
+def test_webhook_service_begins_to_get_its_token_once_before_it_serves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[Webhook] = []
-    parts = build_webhook({"SQLITE_PATH": str(tmp_path / "pombo.sqlite"), **SETTINGS})
-    monkeypatch.setattr(bootstrap, "parts", lambda: parts)
+    served: list[Any] = []
+    for name, value in {"SQLITE_PATH": str(tmp_path / "pombo.sqlite"), **SETTINGS}.items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setattr(Webhook, "begin", lambda parts: begun.append(parts))
-    assert build() is parts
-    assert begun == [parts]
+    monkeypatch.setattr(async_server, "serve", lambda build, *_, **__: served.extend((build(), build())))
+    bootstrap.parts.cache_clear()
+    try:
+        runpy.run_path(make_app.__code__.co_filename, run_name="__main__")
+    finally:
+        bootstrap.parts.cache_clear()
+    assert served == [begun[0]] * 2
+    assert len(begun) == 1
 
 
 @pytest.mark.usefixtures("handlers")
