@@ -205,6 +205,18 @@ def test_too_large_answer_fails_the_call(where: str, monkeypatch: pytest.MonkeyP
     with_server(answering(large), test)
 
 
+@pytest.mark.parametrize(("mebibytes", "is_read"), [(15, True), (17, False)])
+def test_answer_may_have_16_mebibytes(mebibytes: int, is_read: bool) -> None:
+    async def test(http: AsyncHttp) -> None:
+        if is_read:
+            assert len((await http.call(get(http), SOON)).body) == mebibytes * 1024 * 1024
+        else:
+            with pytest.raises(CallFailed, match="too large"):
+                await http.call(get(http), SOON)
+
+    with_server(answering(answer(bytes(mebibytes * 1024 * 1024))), test)
+
+
 def test_several_answers_below_the_limit_are_not_too_large_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(async_http, "ANSWER_BYTES", 10_000)
     server = answering(answer(b"x" * 9000))

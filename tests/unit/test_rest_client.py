@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import ssl
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -89,6 +90,24 @@ def test_host_header_names_the_address_of_the_emulator(address: str) -> None:
     assert client.get("/v1/x") == b"GET /v1/x HTTP/1.1\r\nHost: %b\r\n" % address.encode()
 
 
+def test_real_host_is_called_over_tls_that_checks_its_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[tuple[str, int, ssl.SSLContext]] = []
+
+    async def refused(_: object, host: str, port: int, *, ssl: ssl.SSLContext) -> None:
+        opened.append((host, port, ssl))
+        raise ConnectionRefusedError
+
+    async def call() -> None:
+        monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", refused)
+        client = RestClient("a.example", None, NoToken(), 4)
+        with pytest.raises(OutOfPatience):
+            await client.call(client.get("/"), b"", client.patience(0.1))
+
+    asyncio.run(call())
+    host, port, context = opened[0]
+    assert (host, port, context.check_hostname, context.verify_mode) == ("a.example", 443, True, ssl.CERT_REQUIRED)
+
+
 def test_port_without_a_server_is_out_of_patience() -> None:
     async def call() -> None:
         client = RestClient("unused.example", f"127.0.0.1:{free_port()}", NoToken(), 4)
@@ -113,19 +132,20 @@ def test_code_of_a_streaming_call_is_in_a_list() -> None:
 class Http:
     """Stands for the connections: notes the timeouts, and answers, or fails, as told."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *failures: Exception | None) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *results: Exception | int) -> None:
+        """`results`: what the first calls raise, or the status of their answers. The others are answered with 200."""
         self.timeouts: list[float] = []
         self.left = 0
-        self._failures = [*failures]
+        self._results = [*results]
         monkeypatch.setattr(AsyncHttp, "call", self._call)
         monkeypatch.setattr(AsyncHttp, "leave_idle", self._leave_idle)
 
     async def _call(self, _: bytes, seconds: float) -> Answer:
         self.timeouts.append(seconds)
-        failure = self._failures.pop(0) if self._failures else None
-        if failure:
-            raise failure
-        return Answer(200, b"")
+        result = self._results.pop(0) if self._results else 200
+        if isinstance(result, Exception):
+            raise result
+        return Answer(result, b"")
 
     def _leave_idle(self) -> None:
         self.left += 1
@@ -138,6 +158,21 @@ def called(count: int = 1, quick: bool = True) -> None:
             await client.call(b"", b"", client.patience(), quick)
 
     asyncio.run(call())
+
+
+@pytest.mark.parametrize("status", [408, 429, 499, 500, 502, 503, 504])
+def test_status_that_may_pass_is_retried_without_a_code_of_google(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    http = Http(monkeypatch, status)
+    called()
+    assert len(http.timeouts) == 2
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 501])
+def test_other_status_without_a_code_of_google_is_a_refusal(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    http = Http(monkeypatch, status)
+    with pytest.raises(Refused, match=f"HTTP {status}"):
+        called()
+    assert len(http.timeouts) == 1
 
 
 def test_first_call_has_all_of_the_patience_and_a_later_quick_one_a_short_try(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,11 +189,35 @@ def test_call_that_is_not_quick_has_all_of_the_patience(monkeypatch: pytest.Monk
 
 
 def test_try_after_a_timeout_has_the_rest_and_new_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    http = Http(monkeypatch, None, TimedOut())
+    http = Http(monkeypatch, 200, TimedOut())
     called(2)
     assert http.timeouts[1] == FIRST_TRY
     assert http.timeouts[2] > FIRST_TRY
     assert http.left == 1
+
+
+def test_timeout_keeps_the_idle_connections_if_another_call_was_answered_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    http, answered = Http(monkeypatch), asyncio.Event()
+
+    async def late_then_quick(_http: AsyncHttp, request: bytes, _seconds: float) -> Answer:
+        if request.startswith(b"late") and not answered.is_set():
+            await answered.wait()
+            raise TimedOut
+        return Answer(200, b"")
+
+    async def call() -> None:
+        client = RestClient("a.example", None, NoToken(), 2)
+        late = asyncio.ensure_future(client.call(b"late", b"", client.patience()))
+        await asyncio.sleep(0.01)
+        await client.call(b"quick", b"", client.patience())
+        answered.set()
+        assert await late == b""
+
+    monkeypatch.setattr(AsyncHttp, "call", late_then_quick)
+    asyncio.run(call())
+    assert http.left == 0
 
 
 def test_connection_that_broke_leaves_the_other_idle_ones_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,7 +233,7 @@ def test_connection_that_could_not_be_opened_leaves_the_others(monkeypatch: pyte
 
 
 def test_wait_for_a_connection_says_nothing_about_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
-    http = Http(monkeypatch, None, NoFreeConnection("All connections are in use."))
+    http = Http(monkeypatch, 200, NoFreeConnection("All connections are in use."))
     called(2)
     assert http.timeouts[1:] == [FIRST_TRY, FIRST_TRY], "it still counts as quick"
     assert http.left == 0
