@@ -21,6 +21,7 @@ from shared.domain.record import Kind, Task
 from shared.handlers.url import GRACE
 from shared.net.egress_policy import ANYWHERE
 from shared.net.google_token import GoogleToken
+from shared.net.rest_client import NoToken
 from shared.pipeline.channels import Channels
 from shared.queues.task_content import QueueSettings
 from shared.tenants.environment import EnvironmentTenants
@@ -380,6 +381,35 @@ def test_webhook_gets_its_token_at_the_start_unless_an_emulator_needs_none(
     assert begun == []
     replace(webhook, config={}).begin()
     assert begun == [webhook.token]
+
+
+DEPLOYED = {
+    "APP_ENV": "prod",
+    "STORE": "firestore",
+    "WHATSAPP_PHONE_NUMBER_ID": "200000000000002",
+    "GOOGLE_CLOUD_PROJECT": "a-project",
+    "CLOUD_TASKS_LOCATION": "europe-west1",
+    "INBOUND_TASK_QUEUE_NAME": "in",
+    "OUTBOUND_TASK_QUEUE_NAME": "out",
+    "INTERNAL_TASK_BASE_URL": "https://internal.example.com",
+    "INTERNAL_TASK_TOKEN": "a-token-of-our-own",
+    "META_APP_SECRET": "a-secret-of-our-own",
+    "META_VERIFY_TOKEN": "a-word-of-our-own",
+}
+
+
+def test_deployed_webhook_calls_the_queue_and_firestore_with_one_token() -> None:
+    parts: Any = build_webhook(DEPLOYED)
+    assert isinstance(parts.token, GoogleToken)
+    assert parts.queue._client._token is parts.token
+    assert parts.store._rest._client._token is parts.token
+
+
+def test_webhook_calls_no_emulator_with_its_token(tmp_path: Path) -> None:
+    emulators = {"FIRESTORE_EMULATOR_HOST": "127.0.0.1:9", "CLOUD_TASKS_EMULATOR_HOST": "127.0.0.1:9"}
+    parts: Any = build_webhook({"STORE": "firestore", "SQLITE_PATH": str(tmp_path / "pombo.sqlite"), **emulators})
+    for client in (parts.queue._client, parts.store._rest._client):
+        assert isinstance(client._token, NoToken)
 
 
 def test_the_store_on_one_machine_is_the_file_of_the_settings(tmp_path: Path) -> None:

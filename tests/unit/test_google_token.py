@@ -2,24 +2,28 @@
 
 import asyncio
 import json
+import ssl
 import subprocess
 import sys
 import threading
 import time
+from base64 import urlsafe_b64decode
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+from urllib.parse import parse_qs
 
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+from google.auth.exceptions import TransportError
 
 from shared.net import google_token
 from shared.net.async_http import NotConnected
-from shared.net.google_token import SCOPE, AccessToken, GoogleToken, TokenUnavailable, default_fetch
+from shared.net.google_token import AccessToken, GoogleToken, TokenUnavailable, default_fetch
 from tests.support.real_servers import until
 
 ROOT = Path(__file__).parents[2]
@@ -102,7 +106,8 @@ def test_metadata_server_is_asked_as_an_instance_asks_it(token: GoogleToken, iss
     assert renewed(token) == line("token-1")
     ((verb, path, headers, _),) = issuer.asked
     assert (verb, headers["Metadata-Flavor"]) == ("GET", "Google")
-    assert path == f"/computeMetadata/v1/instance/service-accounts/default/token?scopes={SCOPE}"
+    scope = "https://www.googleapis.com/auth/cloud-platform"
+    assert path == f"/computeMetadata/v1/instance/service-accounts/default/token?scopes={scope}"
 
 
 def test_first_call_waits_and_the_next_finds_the_token(token: GoogleToken, issuer: Issuer) -> None:
@@ -153,6 +158,23 @@ def test_token_is_renewed_in_the_background_before_it_ends(issuer: Issuer, monke
     until(lambda: issuer.issued >= 3)
     assert token.header is not None
     token.close()
+
+
+def test_token_of_an_hour_is_renewed_225_seconds_before_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From 4 minutes before its end on the metadata server gives out a new one."""
+    waits: list[float] = []
+    token = GoogleToken(lambda: AccessToken("one", time.time() + 3599))
+    wait = token._wanted.wait
+
+    def noted(seconds: float) -> bool:
+        waits.append(seconds)
+        return wait(seconds)
+
+    monkeypatch.setattr(token._wanted, "wait", noted)
+    token.begin()
+    until(lambda: waits)
+    token.close()
+    assert 3370 < waits[0] <= 3374
 
 
 def test_token_that_ended_is_none_and_the_call_gets_a_new_one(issuer: Issuer) -> None:
@@ -276,6 +298,33 @@ def test_failures_are_retried_with_growing_pauses() -> None:
     assert tries[3] - tries[0] > 0.6
 
 
+class Unreachable:
+    """Stands for http.client's connections: notes each address with its timeout, and fails."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.opened: list[tuple[str, float]] = []
+        for name in ("HTTPConnection", "HTTPSConnection"):
+            monkeypatch.setattr(google_token.http.client, name, self._open)
+
+    def _open(self, address: str, timeout: float, **_: ssl.SSLContext) -> NoReturn:
+        self.opened.append((address, timeout))
+        raise OSError
+
+
+def test_request_for_a_token_takes_5_seconds_at_most(
+    issuer: Issuer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = service_account(issuer) | {"token_uri": "https://a.example/token"}
+    environ = key_file(tmp_path, content)
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", environ["GOOGLE_APPLICATION_CREDENTIALS"])
+    unreachable = Unreachable(monkeypatch)
+    with pytest.raises(OSError):
+        default_fetch({"K_SERVICE": "webhook"})()
+    with pytest.raises(TransportError):
+        default_fetch(environ)()
+    assert {*unreachable.opened} == {("metadata.google.internal", 5.0), ("a.example", 5.0)}
+
+
 # ---- other credentials
 
 
@@ -323,6 +372,10 @@ def test_credential_of_a_file_gets_a_token(
         assert found.text == f"token-{number}"
         assert 3500 < found.ends - time.time() < 3700
     assert {path for _, path, *_ in issuer.asked} == {"/token"}
+    if kind is service_account:
+        assertion = parse_qs(issuer.asked[0][3].decode())["assertion"][0].split(".")[1]
+        claims = json.loads(urlsafe_b64decode(assertion + "=="))
+        assert claims["scope"] == "https://www.googleapis.com/auth/cloud-platform"
 
 
 def test_credential_that_impersonates_an_account_gets_its_token(
