@@ -1,4 +1,8 @@
-"""Health: whether this process is alive, and whether its store and queue are connected."""
+"""Health: whether this process is alive, and whether its store and queue are connected.
+
+Anyone may ask the webhook service, so requests at the same time share one ping: many of them cost the store and the
+queue no more than one, and do not queue before the webhooks. No result is kept: the next request pings again.
+"""
 
 import asyncio
 from datetime import UTC, datetime
@@ -71,7 +75,20 @@ def _word(port: Port) -> str:
     return CONNECTED
 
 
+_in_flight: dict[int, asyncio.Task[str]] = {}
+"""The ping in flight of each port, by the identity of the port."""
+
+
 async def _async_word(port: AsyncPort) -> str:
+    """The result of the ping in flight, or of a new one. A caller that is cancelled leaves it to the others."""
+    key = id(port)
+    if key not in _in_flight:
+        ping = _in_flight[key] = asyncio.create_task(_pinged(port))
+        ping.add_done_callback(lambda _: _in_flight.pop(key))
+    return await asyncio.shield(_in_flight[key])
+
+
+async def _pinged(port: AsyncPort) -> str:
     try:
         await port.ping()
     except PomboError:

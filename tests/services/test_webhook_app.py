@@ -1,5 +1,6 @@
 """The public service over HTTP: in this process, by functions-framework, and as `python -m` serves it."""
 
+import asyncio
 import json
 import socket
 import sqlite3
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import functions_framework.aio
@@ -21,7 +23,7 @@ from shared.bootstrap.backends import build_store
 from shared.domain.errors import QueueUnavailable, RegistryUnavailable, StoreUnavailable
 from shared.domain.record import State, Task
 from shared.stores.sqlite.store import SqliteStore
-from tests.support import parts
+from tests.support import event_loop, parts
 from tests.support.asgi_client import AsgiClient
 from tests.support.parts import ROOT, WORD, WebhookParts, key_of, post, signed, text
 
@@ -319,6 +321,25 @@ def test_service_is_ready_while_store_and_queue_answer(
         body = answer.json
         assert datetime.fromisoformat(body.pop("timestamp")).utcoffset().total_seconds() == 0
         assert body == {"status": status, "services": services}
+
+
+def test_concurrent_health_requests_share_one_ping(client: AsgiClient, webhook: WebhookParts) -> None:
+    """Anyone may send them, and they must not queue before the webhooks. The next one pings again."""
+
+    async def ping() -> None:
+        pings.append(0)
+        await asyncio.sleep(0.1)
+
+    async def ask_all() -> list[Any]:
+        return await asyncio.gather(*(client.ask(path) for path in ("/readyz", "/startz", "/health") * 100))
+
+    pings: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(webhook.store, "port", SimpleNamespace(ping=ping))
+        assert {answer.status_code for answer in event_loop.run(ask_all())} == {200}
+        assert len(pings) == 1
+        assert client.get("/readyz").status_code == 200
+        assert len(pings) == 2
 
 
 @pytest.mark.parametrize(
