@@ -2,9 +2,12 @@
 
 import asyncio
 from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import cache
 
 from services.error_responses import Busy
+from shared.domain.deadline import Deadline
 
 SMALL = 64 * 1024
 """Bytes of a body that are read before its turn. A POST with a thousand events is larger."""
@@ -12,35 +15,47 @@ SMALL = 64 * 1024
 LARGE_AT_ONCE = 4
 """Larger bodies in memory, each with what is parsed of it: several times its length."""
 
-TURN_SECONDS = 10.0
-"""For a turn. Then the provider's redelivery is the better chance."""
-
 
 class Turns:
-    """`async with` waits for one of the places, in order. Raises Busy."""
+    """Places for POSTs. Those that find none wait in order."""
 
     def __init__(self, most: int) -> None:
         self._free = most
         self._waiting: deque[asyncio.Future[None]] = deque()
 
-    async def __aenter__(self) -> None:
+    @asynccontextmanager
+    async def turn(self, deadline: Deadline) -> AsyncIterator[None]:
+        """Hold a place. Raises Busy if none is free before the deadline or before an outage: then the provider's
+        redelivery is the better chance.
+        """
         if self._free:
             self._free -= 1
-            return
+        else:
+            await self._wait(deadline)
+        try:
+            yield
+        finally:
+            self._give_back()
+
+    def refuse_waiting(self) -> None:
+        """Raise Busy in all that wait now."""
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_exception(Busy())
+
+    async def _wait(self, deadline: Deadline) -> None:
         turn = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         try:
-            async with asyncio.timeout(TURN_SECONDS):
+            async with asyncio.timeout(deadline.left()):
                 await turn
         except BaseException as error:
-            if turn.done() and not turn.cancelled():
+            if turn.done() and not turn.cancelled() and turn.exception() is None:
                 self._give_back()  # it came at the same moment
             if isinstance(error, TimeoutError):
                 raise Busy from None
             raise
-
-    async def __aexit__(self, *_: object) -> None:
-        self._give_back()
 
     def _give_back(self) -> None:
         while self._waiting:

@@ -20,7 +20,14 @@ from services.webhook import admission
 from shared import logs
 from shared.bootstrap import webhook as bootstrap
 from shared.bootstrap.webhook import Webhook
-from shared.domain.errors import Forbidden, SignatureInvalid
+from shared.domain.deadline import Deadline
+from shared.domain.errors import (
+    Forbidden,
+    QueueUnavailable,
+    RegistryUnavailable,
+    SignatureInvalid,
+    StoreUnavailable,
+)
 from shared.pipeline.intake import Acknowledgement, Incoming, IntakeChannel
 
 WEBHOOKS = "/webhooks/"
@@ -87,12 +94,15 @@ async def _of_channel(
 
 
 async def _post(request: Request, headers: Headers, channel: IntakeChannel, parts: Webhook) -> Response:
+    """The deadline counts from the head: the provider waits while the body arrives and the POST waits for its turn."""
+    deadline = Deadline.of_webhook(parts.accept.clock.monotonic)
     try:
         body = await _beginning(request, parts.config["WEBHOOK_MAX_BYTES"])
         if isinstance(body, bytes):
-            return await _accept(request, headers, channel, body, parts)
-        async with admission.LARGE:
-            return await _accept(request, headers, channel, await body.rest(request), parts)
+            return await _in_turn(_incoming(request, headers, channel, body), channel, parts, deadline)
+        async with admission.LARGE.turn(deadline):
+            incoming = _incoming(request, headers, channel, await body.rest(request))
+            return await _in_turn(incoming, channel, parts, deadline)
     except SignatureInvalid:
         logs.event("webhook_refused", severity="WARNING", reason="signature")
         raise
@@ -105,10 +115,19 @@ async def _post(request: Request, headers: Headers, channel: IntakeChannel, part
         raise
 
 
-async def _accept(request: Request, headers: Headers, channel: IntakeChannel, body: bytes, parts: Webhook) -> Response:
-    async with admission.turns(parts.config["WEBHOOK_CONCURRENCY"]):
-        incoming = _incoming(request, headers, channel, body)
-        await parts.accept(incoming)
+async def _in_turn(incoming: Incoming, channel: IntakeChannel, parts: Webhook, deadline: Deadline) -> Response:
+    """Accept one POST. If the store or the queue is away, those that wait for a turn are refused at once: they would
+    only wait for the same failure, longer than the 5 s in which an outage is answered.
+    """
+    turns = admission.turns(parts.config["WEBHOOK_CONCURRENCY"])
+    async with turns.turn(deadline):
+        try:
+            await parts.accept(incoming, deadline)
+        except (StoreUnavailable, QueueUnavailable, RegistryUnavailable):
+            if not deadline.has_passed:  # else this POST was too much for its time, which says nothing of the others
+                admission.LARGE.refuse_waiting()
+                turns.refuse_waiting()
+            raise
         return _acknowledged(channel.acknowledge(incoming))
 
 

@@ -78,7 +78,7 @@ class Accept:
     clock: Clock
 
     async def __call__(self, incoming: Incoming, deadline: Deadline | None = None) -> None:
-        """Store every event of one POST. Without a deadline, its time begins now.
+        """Store every event of one POST.
 
         Raises SignatureInvalid before anything is read. Raises StoreUnavailable, QueueUnavailable or
         RegistryUnavailable if any event could not be made durable: the provider will redeliver the whole POST.

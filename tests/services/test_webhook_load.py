@@ -5,6 +5,7 @@ import socket
 import struct
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -18,6 +19,10 @@ from services.webhook.__main__ import make_app
 from shared import config
 from shared.bootstrap import webhook as bootstrap
 from shared.bootstrap.webhook import Webhook, build_webhook
+from shared.domain import deadline
+from shared.domain.deadline import Deadline
+from shared.domain.errors import StoreUnavailable
+from shared.pipeline.clock import SystemClock
 from shared.pipeline.intake import Incoming
 from tests.services.test_bounded_worker import ALIVE, MEGABYTE, PATIENCE, WEBHOOK, Served
 from tests.support import event_loop, parts
@@ -102,15 +107,21 @@ class Counted:
     """Stands for the work on a POST, and counts how many are in work."""
 
     def __init__(self) -> None:
+        self.clock = SystemClock()
+        self.seconds, self.is_away = 0.01, False
+        self.deadlines: list[Deadline] = []
         self.now = self.most = 0
         self.bodies: list[bytes] = []
 
-    async def __call__(self, incoming: Incoming) -> None:
+    async def __call__(self, incoming: Incoming, deadline: Deadline) -> None:
         self.now += 1
         self.most = max(self.most, self.now)
         self.bodies.append(incoming.body[:2])
-        await asyncio.sleep(0.01)
+        self.deadlines.append(deadline)
+        await asyncio.sleep(self.seconds)
         self.now -= 1
+        if self.is_away:
+            raise StoreUnavailable
 
 
 @pytest.fixture
@@ -149,11 +160,46 @@ def test_large_bodies_have_their_turn_in_order(counted: Counted) -> None:
 def test_large_post_without_a_turn_in_time_is_answered_500(
     counted: Counted, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(admission, "TURN_SECONDS", 0.0)
+    monkeypatch.setattr(deadline, "HEALTHY_SECONDS", 0.0)
     statuses = post_all([bytes(2 * admission.SMALL)] * 6)
     assert sorted(statuses) == [200] * admission.LARGE_AT_ONCE + [500] * 2
     assert [line["reason"] for line in parts.lines(capfd.readouterr().out)] == ["busy"] * 2
     assert post_all([bytes(2 * admission.SMALL)]) == [200]
+
+
+def test_deadline_counts_from_the_head_and_bounds_both_turns(counted: Counted) -> None:
+    """The third round of large bodies has waited 0.6 s, and the work gets what is left of its 9.5 s."""
+    counted.seconds = 0.3
+    began = time.monotonic()
+    assert post_all([bytes(admission.SMALL + 1)] * 9) == [200] * 9
+    ends = [each.healthy - began for each in counted.deadlines]
+    assert 9.5 <= min(ends) <= max(ends) < 9.8
+
+
+@pytest.mark.parametrize(("count", "size"), [(14, 70_000), (23, 2)], ids=["large", "small"])
+def test_outage_refuses_those_that_wait_for_a_turn(
+    counted: Counted, count: int, size: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The store takes 2 s to fail. One after the other, the last would be answered after 8 or 10 s."""
+    counted.seconds, counted.is_away = 2.0, True
+    began = time.monotonic()
+    assert post_all([bytes(size)] * count) == [500] * count
+    assert time.monotonic() - began < 4.0
+    in_work = admission.LARGE_AT_ONCE if size > admission.SMALL else 5
+    reasons = Counter(line["reason"] for line in parts.lines(capfd.readouterr().out))
+    assert reasons == {"store_unavailable": in_work, "busy": count - in_work}
+    counted.seconds, counted.is_away = 0.01, False
+    assert post_all([bytes(size)] * count) == [200] * count
+
+
+def test_post_that_took_all_its_time_refuses_no_other(
+    counted: Counted, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It had too many events for its time: that says nothing of the store."""
+    counted.is_away = True
+    monkeypatch.setattr(Deadline, "has_passed", True)
+    assert post_all([b"{}"] * 10) == [500] * 10
+    assert {line["reason"] for line in parts.lines(capfd.readouterr().out)} == {"store_unavailable"}
 
 
 # ---- how it ends

@@ -3,20 +3,24 @@
 import asyncio
 import os
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from services.async_server import serve
 from services.webhook.__main__ import make_app
 from shared.bootstrap import webhook as bootstrap
 from shared.bootstrap.webhook import Webhook, build_webhook
+from shared.pipeline.accept import Accept
 
 
 def build() -> Webhook:
-    async def accept(_: Any) -> None:
-        await asyncio.sleep(float(sys.argv[1]))
+    class Slow(Accept):
+        async def __call__(self, *_: Any) -> None:
+            await asyncio.sleep(float(sys.argv[1]))
 
-    webhook = replace(build_webhook(os.environ), accept=accept)  # type: ignore[arg-type]
+    built = build_webhook(os.environ)
+    slow = Slow(**{field.name: getattr(built.accept, field.name) for field in fields(Accept)})
+    webhook = replace(built, accept=slow)
     bootstrap.parts = lambda: webhook  # type: ignore[assignment]
     return webhook
 
