@@ -76,8 +76,6 @@ class BoundedProtocol(asyncio.BufferedProtocol):
     def buffer_updated(self, count: int) -> None:
         if self._discards:
             return
-        if not self._arrives_by:
-            self._arrives_by = self._loop.time() + ARRIVAL_SECONDS
         try:
             if not self._reader.feed(_READ[:count]):
                 self._end_with_request()
@@ -102,10 +100,14 @@ class BoundedProtocol(asyncio.BufferedProtocol):
             self._go_on()
 
     def shutdown(self) -> None:
-        """The server ends: close, or do so after the response."""
+        """The server ends: close, or do so after the response. A client that is reading its response may finish."""
         self._stopping = True
-        if self._current is None:
+        if self._current is None and not self._hung_up_at:
             self._transport.close()
+
+    def abort(self) -> None:
+        """Drop the client."""
+        self._transport.abort()
 
     def check(self, now: float) -> None:
         """Drop the client if its time is over."""
@@ -143,17 +145,17 @@ class BoundedProtocol(asyncio.BufferedProtocol):
             self._end_with_request()
 
     def _end_with_request(self) -> None:
-        """No request is taken after those that have arrived."""
+        """No request is taken after those that have arrived: the connection closes after the last of them."""
         self._discards = True
-        if self._arriving is not None:
-            self._arriving.keep_alive = False
+        last = self._arriving or (self._pipelined[-1] if self._pipelined else self._current)
+        if last is not None:
+            last.keep_alive = False
 
     # ---- requests
 
     def begin(self) -> None:
         self._arriving = None
-        if not self._arrives_by:
-            self._arrives_by = self._loop.time() + ARRIVAL_SECONDS
+        self._arrives_by = self._loop.time() + ARRIVAL_SECONDS
 
     def take_head(self, scope: dict[str, Any], keep_alive: bool, expects: bool) -> None:
         exchange = Exchange(self, self._app, scope, keep_alive, expects)
@@ -244,7 +246,7 @@ class BoundedProtocol(asyncio.BufferedProtocol):
         self._discards = True
         self._arrives_by = 0.0
         self._pipelined.clear()
-        if self._at_end or self._stopping:
+        if self._at_end:
             self._transport.close()
         elif not self._transport.is_closing():
             self._hung_up_at = self._loop.time()

@@ -76,11 +76,12 @@ def serving(app: App, test: Callable[[Listening], Awaitable[R]]) -> R:
         loop, state = asyncio.get_running_loop(), ServerState()
         config: Any = SimpleNamespace(loaded_app=app)
         server = await loop.create_server(lambda: BoundedProtocol(config, state, {}), "127.0.0.1", 0)
-        result = await test(Listening(state, server.sockets[0].getsockname()[1]))
-        for connection in list(state.connections):
-            connection.shutdown()
-        server.close()
-        return result
+        try:
+            return await test(Listening(state, server.sockets[0].getsockname()[1]))
+        finally:
+            for connection in list(state.connections):
+                connection.abort()  # type: ignore[union-attr] # ours
+            server.close()
 
     return uvloop.run(run())
 
@@ -151,6 +152,109 @@ def test_idle_connection_is_closed_after_its_seconds(monkeypatch: pytest.MonkeyP
         return await asked
 
     assert serving(echo, test).endswith(b"/1 ")
+
+
+async def stays_open(listening: Listening, reader: asyncio.StreamReader, seconds: float) -> bool:
+    """Whether the connection is open after so many seconds of checks."""
+    end = time.monotonic() + seconds
+    await listening.until(lambda: reader.at_eof() or reader.exception() or time.monotonic() > end)
+    return not reader.at_eof() and reader.exception() is None
+
+
+@pytest.mark.parametrize("between", [b"", b"\r\n"], ids=["nothing", "a blank line"])
+def test_idle_connection_outlives_the_arrival_of_a_request(between: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after a blank line, which begins no request."""
+    monkeypatch.setattr(bounded_protocol, "ARRIVAL_SECONDS", 0.2)
+
+    async def test(listening: Listening) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", listening.port)
+        writer.write(GET % 1)
+        assert (await reader.readuntil(b"/1 ")).startswith(b"HTTP/1.1 200 ")
+        writer.write(between)
+        assert await stays_open(listening, reader, 0.6)
+        writer.write(LAST)
+        said = await reader.read()
+        writer.close()
+        return said
+
+    assert serving(echo, test).endswith(b"/last ")
+
+
+@pytest.mark.parametrize("pieces", [[b"G"], [b"\r\nGET /", *[b"x"] * 8]], ids=["stops", "drips"])
+def test_head_that_has_begun_must_arrive_in_time(pieces: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded_protocol, "ARRIVAL_SECONDS", 0.2)
+
+    async def test(listening: Listening) -> bool:
+        reader, writer = await asyncio.open_connection("127.0.0.1", listening.port)
+        is_open = True
+        for piece in pieces:
+            if is_open:
+                writer.write(piece)
+                is_open = await stays_open(listening, reader, 0.1)
+        is_open = is_open and await stays_open(listening, reader, 0.3)
+        writer.close()
+        return is_open
+
+    assert not serving(echo, test)
+
+
+def test_half_a_pipelined_head_ends_the_connection_after_the_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would stay open, and silently discard all that the client sends."""
+    monkeypatch.setattr(bounded_protocol, "ARRIVAL_SECONDS", 0.2)
+
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        await asyncio.sleep(0.6)
+        await echo(scope, receive, send)
+
+    async def test(listening: Listening) -> bytes:
+        asked = asyncio.ensure_future(listening.ask(GET % 1 + b"GET /two HT"))
+        await listening.until(asked.done)
+        return await asked
+
+    said = serving(slow, test)
+    assert said.count(b"HTTP/1.1 200 OK") == 1
+    assert b"\r\nConnection: close\r\n" in said
+
+
+# ---- how it ends
+
+
+def test_client_in_mid_upload_gets_its_answer_although_the_server_ends() -> None:
+    """With unread input, closing at once would reset the connection."""
+
+    async def refuses(scope: Scope, receive: Receive, send: Send) -> None:
+        await asyncio.sleep(0.2)
+        await send({"type": "http.response.start", "status": 413, "headers": []})
+        await send({"type": "http.response.body", "body": b"no"})
+
+    async def test(listening: Listening) -> bytes:
+        asked = asyncio.ensure_future(listening.ask(POST % (3 * MEGABYTE), bytes(2 * MEGABYTE)))
+        await listening.until(lambda: listening.state.tasks)
+        for _ in range(2):  # the second while the client may still be reading
+            for connection in list(listening.state.connections):
+                connection.shutdown()
+            await asyncio.sleep(0.3)
+        return await asked
+
+    said = serving(refuses, test)
+    assert said.startswith(b"HTTP/1.1 413 ")
+    assert said.endswith(b"no")
+
+
+def test_client_that_does_not_close_is_dropped_after_2_s_when_the_server_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded_protocol, "HANG_UP_SECONDS", 0.2)
+
+    async def test(listening: Listening) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", listening.port)
+        writer.write(LAST)
+        await reader.read()
+        for connection in list(listening.state.connections):
+            connection.shutdown()
+        assert listening.state.connections
+        await listening.until(lambda: not listening.state.connections)
+        writer.close()
+
+    serving(echo, test)
 
 
 # ---- memory
