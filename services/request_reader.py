@@ -21,6 +21,8 @@ LONGEST_HEAD = 64 * 1024
 _SINGLE = {b"host", b"content-type", b"content-length", b"transfer-encoding"}
 """Headers that make a request ambiguous if they come twice."""
 
+_FRAMING = {b"content-length", b"transfer-encoding"}
+
 _ASGI = {"version": "3.0", "spec_version": "2.3"}
 
 
@@ -54,22 +56,21 @@ class RequestReader:
 
     def __init__(self, requests: Requests) -> None:
         self._requests = requests
-        self._parser = httptools.HttpRequestParser(self)
-        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)  # what follows the last request is ignored
+        self._parser = self._new_parser()
         self._target = b""
         self._headers: list[tuple[bytes, bytes]] = []
         self._seen: set[bytes] = set()
         self._expects = False
         self._in_head = False
+        self._framing = b""  # the header that says how long the body is
+        self._repeats_head = False  # the parser reads the framing of the same request again
         self._unframed = 0  # bytes since the parser last made something of them
 
     def feed(self, data: memoryview) -> bool:
         """Parse these bytes. Returns whether more may follow. Raises Refused."""
         self._unframed += len(data)
         try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            return False  # another protocol, which is not spoken here
+            goes_on = self._parse(data)
         except httptools.HttpParserCallbackError as error:
             if isinstance(error.__context__, Refused):
                 raise error.__context__ from None
@@ -78,9 +79,39 @@ class RequestReader:
             raise Refused(HTTPStatus.BAD_REQUEST) from None
         if self._unframed > LONGEST_HEAD:
             raise Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
-        return True
+        return goes_on
+
+    def _parse(self, data: memoryview) -> bool:
+        """Returns False after a CONNECT. An Upgrade is ignored, as RFC 9110 (7.8) allows."""
+        while True:
+            try:
+                self._parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                if self._parser.get_method() == b"CONNECT":
+                    return False  # a tunnel, which is not made here
+                data = data[upgrade.args[0] :]
+                self._go_on_without_upgrade()
+            else:
+                return True
+
+    def _go_on_without_upgrade(self) -> None:
+        """The parser takes what follows the head for another protocol. A new one, which reads no Upgrade, finds the
+        body there.
+        """
+        if self._framing:
+            self._repeats_head = True
+            self._parser = self._new_parser()
+            self._parser.feed_data(b"POST / HTTP/1.1\r\n" + self._framing + b"\r\n\r\n")
+
+    def _new_parser(self) -> httptools.HttpRequestParser:
+        parser = httptools.HttpRequestParser(self)
+        parser.set_dangerous_leniencies(lenient_data_after_close=True)  # what follows the last request is ignored
+        return parser
 
     def on_message_begin(self) -> None:
+        if self._repeats_head:
+            return
+        self._framing = b""
         self._target = b""
         self._headers = []
         self._seen.clear()
@@ -89,6 +120,8 @@ class RequestReader:
         self._requests.begin()
 
     def on_url(self, piece: bytes) -> None:
+        if self._repeats_head:
+            return
         self._target += piece
         if len(self._target) > LONGEST_LINE:
             raise Refused(HTTPStatus.REQUEST_URI_TOO_LONG)
@@ -104,6 +137,8 @@ class RequestReader:
             if name in self._seen or is_coding:
                 raise Refused(HTTPStatus.BAD_REQUEST)
             self._seen.add(name)
+            if name in _FRAMING:
+                self._framing = name + b": " + value
         elif name == b"expect":
             if value.lower() != b"100-continue":
                 raise Refused(HTTPStatus.EXPECTATION_FAILED)
@@ -111,11 +146,16 @@ class RequestReader:
         self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
+        if self._repeats_head:
+            self._repeats_head = False
+            return
         version, method = self._parser.get_http_version(), self._parser.get_method()
         if version != "1.1" and (version != "1.0" or b"transfer-encoding" in self._seen):
             raise Refused(HTTPStatus.BAD_REQUEST)
         if len(method) + len(self._target) + len(" HTTP/1.1 ") > LONGEST_LINE:
             raise Refused(HTTPStatus.REQUEST_URI_TOO_LONG)
+        if method == b"CONNECT":
+            self._framing = b""  # its length says nothing (RFC 9110, 9.3.6)
         path, query = _split(self._target)
         scope = {
             "type": "http",
@@ -140,6 +180,8 @@ class RequestReader:
 
     def on_message_complete(self) -> None:
         self._unframed = 0
+        if self._framing and self._parser.should_upgrade():
+            return  # the body follows
         self._requests.end()
 
 

@@ -386,17 +386,45 @@ def test_trailer_is_no_header() -> None:
     assert b"x-t" not in said
 
 
+UPGRADE = b"Host: x\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQ\r\n"
+
+
 @pytest.mark.parametrize(
-    "request_",
+    ("rest", "body"),
     [
-        b"POST / HTTP/1.1\r\nUpgrade: h2c\r\nConnection: Upgrade\r\nContent-Length: 3\r\n\r\nabc",
-        b"CONNECT x:443 HTTP/1.1\r\nHost: x\r\n\r\nabc",
+        (b"Content-Length: 3\r\n\r\nabc", b"abc"),
+        (b"Content-Length: 0\r\n\r\n", b""),
+        (b"Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n2\r\nbc\r\n0\r\n\r\n", b"abc"),
+        (b"\r\n", b""),
     ],
-    ids=["upgrade", "tunnel"],
+    ids=["with a length", "empty", "chunked", "no body"],
 )
-def test_other_protocol_is_not_spoken(request_: bytes) -> None:
+@pytest.mark.parametrize("in_pieces", [False, True], ids=["at once", "in pieces"])
+def test_upgrade_is_ignored_and_the_body_is_read(rest: bytes, body: bytes, in_pieces: bool) -> None:
+    """As `curl --http2` sends it. The connection goes on."""
+    request = b"POST /post HTTP/1.1\r\n" + UPGRADE + rest + LAST
+
     async def test(listening: Listening) -> bytes:
-        return await listening.ask(request_)
+        if not in_pieces:
+            return await listening.ask(request)
+        reader, writer = await asyncio.open_connection("127.0.0.1", listening.port)
+        for start in range(0, len(request), 5):
+            writer.write(request[start : start + 5])
+            await asyncio.sleep(0.001)
+        said = await reader.read()
+        writer.close()
+        return said
+
+    first, _, second = serving(echo, test).partition(b"/post " + body)
+    assert first.startswith(b"HTTP/1.1 200 OK")
+    assert second.startswith(b"HTTP/1.1 200 OK")
+    assert second.endswith(b"/last ")
+
+
+@pytest.mark.parametrize("length", [b"", b"Content-Length: 3\r\n"], ids=["without a length", "with a length"])
+def test_tunnel_is_not_made(length: bytes) -> None:
+    async def test(listening: Listening) -> bytes:
+        return await listening.ask(b"CONNECT x:443 HTTP/1.1\r\nHost: x\r\n" + length + b"\r\nabc")
 
     said = serving(echo, test)
     assert said.startswith(b"HTTP/1.1 200 OK")
