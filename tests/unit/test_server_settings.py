@@ -177,6 +177,63 @@ def test_webhook_service_ends_before_cloud_run_kills_it(webhook_parts: Webhook) 
     assert graceful < serving.GRACEFUL_SECONDS < 10
 
 
+def test_bounds_of_a_connection_are_those_of_the_documentation() -> None:
+    """docs/decisions/0012: 10 s to arrive, 5 s to be read, 2 s to hang up. Cloud Run gives 10 s to end."""
+    assert (serving.ARRIVAL_SECONDS, serving.ANSWER_SECONDS, serving.HANG_UP_SECONDS) == (10, 5, 2)
+    assert (serving.GRACEFUL_SECONDS, serving.KEEPALIVE_SECONDS) == (8, 75)
+
+
+def test_failed_check_drops_its_connection_and_the_others_keep_their_limits(
+    webhook_parts: Webhook, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(async_server, "CHECK_SECONDS", 0.0)
+
+    class Connection:
+        def __init__(self, fails: bool) -> None:
+            self.fails, self.checked, self.aborted = fails, 0, 0
+
+        def check(self, _: float) -> None:
+            self.checked += 1
+            if self.fails:
+                raise ValueError("c4n4ry")
+
+        def abort(self) -> None:
+            self.aborted += 1
+            running.server_state.connections.discard(self)  # type: ignore[arg-type] # as connection_lost does
+
+    async def check(connections: list[Connection]) -> None:
+        running.server_state.connections.update(connections)  # type: ignore[arg-type]
+        checks = asyncio.create_task(running._check_connections())
+        async with asyncio.timeout(5):
+            while min(connection.checked for connection in connections if not connection.fails) < 3:
+                await asyncio.sleep(0)
+        checks.cancel()
+
+    running, connections = an_async_server(webhook_parts), [Connection(fails) for fails in (False, True, False)]
+    with tests_parts.logged():
+        asyncio.run(check(connections))
+    assert [connection.aborted for connection in connections] == [0, 1, 0]
+    (line,) = tests_parts.lines(capfd.readouterr().out)
+    assert (line["event"], line["severity"]) == ("unexpected_error", "ERROR")
+    assert "c4n4ry" not in json.dumps(line)
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["function", "coroutine"])
+def test_parts_are_closed_at_the_end_of_the_shutdown(is_async: bool) -> None:
+    closed: list[str] = []
+
+    class Closable:
+        def close(self) -> Any:
+            return self._closed() if is_async else closed.append("at once")
+
+        async def _closed(self) -> None:
+            closed.append("awaited")
+
+    asyncio.run(async_server._close(Closable()))  # type: ignore[arg-type]
+    asyncio.run(async_server._close(object()))  # type: ignore[arg-type]
+    assert closed == (["awaited"] if is_async else ["at once"])
+
+
 def test_webhook_connection_outlives_the_front_ends_idle_time(webhook_parts: Webhook) -> None:
     assert an_async_server(webhook_parts).config.timeout_keep_alive == serving.KEEPALIVE_SECONDS > 60
 
