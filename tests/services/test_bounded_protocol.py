@@ -13,9 +13,8 @@ import uvloop
 from uvicorn.server import ServerState
 
 from services import bounded_protocol
-from services.bounded_protocol import MOST_PIPELINED, BoundedProtocol
-from services.exchange import HELD_AT_MOST, App, Receive, Scope, Send
-from services.request_reader import LONGEST_HEAD
+from services.bounded_protocol import BoundedProtocol
+from services.exchange import App, Receive, Scope, Send
 from tests.support import parts
 
 R = TypeVar("R")
@@ -272,7 +271,7 @@ def test_body_that_the_app_does_not_ask_for_is_not_read() -> None:
         return await listening.ask(POST % (8 * MEGABYTE), bytes(8 * MEGABYTE))
 
     serving(waits, test)
-    assert held[0] <= HELD_AT_MOST + len(bounded_protocol._READ)
+    assert held[0] <= (16 + 32) * 1024
 
 
 @pytest.mark.parametrize(
@@ -290,11 +289,22 @@ def test_endless_part_of_a_request_is_refused(endless: bytes, status: bytes) -> 
     filling = b"\r\n" if endless == b"\r\n" else b"x"
 
     async def test(listening: Listening) -> bytes:
-        return await listening.ask(endless, filling * (2 * LONGEST_HEAD))
+        return await listening.ask(endless, filling * 128 * 1024)
 
     said = serving(echo, test)
     assert said.startswith(b"HTTP/1.1 " + status)
     assert status != b"200" or said.endswith(b"broken off")
+
+
+@pytest.mark.parametrize(("length", "status"), [(600, b"200"), (1200, b"431")], ids=["60 KB", "120 KB"])
+def test_head_may_have_64_kb(length: int, status: bytes) -> None:
+    """Up to 32 KB more, if the end comes with the same read."""
+    lines = b"".join(b"X-%02d: %s\r\n" % (number, b"x" * length) for number in range(98))
+
+    async def test(listening: Listening) -> bytes:
+        return await listening.ask(LAST[:-2] + lines + b"\r\n")
+
+    assert serving(echo, test).startswith(b"HTTP/1.1 " + status)
 
 
 # ---- requests
@@ -315,7 +325,7 @@ def test_too_many_pipelined_requests_are_refused_after_the_answers() -> None:
         return await listening.ask(b"".join(GET % number for number in range(100)))
 
     said = serving(echo, test)
-    assert said.count(b"HTTP/1.1 200 OK") == MOST_PIPELINED + 1
+    assert said.count(b"HTTP/1.1 200 OK") == 8 + 1
     assert said.endswith(b'{"error": "bad_request"}')
 
 
@@ -367,6 +377,22 @@ def test_client_that_expects_it_is_told_to_continue_once() -> None:
     said = serving(echo, test)
     assert said.startswith(b"HTTP/1.1 200 OK")
     assert said.endswith(b"/post abcde")
+
+
+def test_client_of_http_1_0_is_not_told_to_continue() -> None:
+    """It would take 100 for the answer (RFC 9110, 10.1.1)."""
+    request = (POST % 5).replace(b"HTTP/1.1", b"HTTP/1.0").replace(b"Host", b"Expect: 100-continue\r\nHost")
+
+    async def test(listening: Listening) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", listening.port)
+        writer.write(request)
+        await asyncio.sleep(0.05)
+        writer.write(b"abcde")
+        said = await reader.read()
+        writer.close()
+        return said
+
+    assert serving(echo, test).startswith(b"HTTP/1.1 200 OK")
 
 
 def test_trailer_is_no_header() -> None:

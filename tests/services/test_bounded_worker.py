@@ -191,6 +191,13 @@ def test_non_http_request_is_a_client_error_and_not_quoted(served: Served, name:
     assert CANARY not in answer
 
 
+@pytest.mark.parametrize(("count", "status"), [(100, b"200"), (101, b"431")])
+def test_request_may_have_100_headers(served: Served, count: int, status: bytes) -> None:
+    given = ALIVE.count(b"\r\n") - 2
+    more = b"".join(b"X-%d: 1\r\n" % number for number in range(count - given))
+    assert served.ask(ALIVE[:-2] + more + b"\r\n").startswith(b"HTTP/1.1 " + status)
+
+
 @pytest.mark.parametrize(
     "header", ["SCRIPT_NAME: /c4n4ry", "PATH_INFO: /c4n4ry", "X-Forwarded-Proto: https\r\nX-Forwarded-Ssl: off"]
 )

@@ -239,6 +239,20 @@ def test_post_in_flight_at_sigterm_gets_its_answer_and_the_exit_code_is_0(tmp_pa
     assert parts.events(program.out.read_text()) == ["started", "stopping"]
 
 
+def test_post_that_takes_all_its_time_at_sigterm_gets_its_answer_too(tmp_path: Path) -> None:
+    """An outage is answered within 5 s, so one that has just begun ends before the service does."""
+    program, port = slow(tmp_path, 5.5)
+    with socket.create_connection(("127.0.0.1", port), timeout=8) as connection:
+        connection.sendall(SMALL)
+        time.sleep(0.3)  # it is in work
+        began = time.monotonic()
+        program.process.terminate()
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert program.process.wait(8) == 0
+    assert time.monotonic() - began < 8
+
+
 def test_post_that_takes_too_long_does_not_hold_up_the_end(tmp_path: Path) -> None:
     program, port = slow(tmp_path, 60)
     with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
