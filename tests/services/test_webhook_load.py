@@ -190,6 +190,7 @@ def test_outage_refuses_those_that_wait_for_a_turn(
     assert reasons == {"store_unavailable": in_work, "busy": count - in_work}
     counted.seconds, counted.is_away = 0.01, False
     assert post_all([bytes(size)] * count) == [200] * count
+    assert counted.most == in_work, "a refused POST gave back a place that it never had"
 
 
 def test_post_that_took_all_its_time_refuses_no_other(

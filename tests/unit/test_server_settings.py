@@ -13,6 +13,7 @@ from typing import Any
 
 import flask
 import pytest
+import uvicorn
 
 from services import async_server, server, serving
 from services.bounded_protocol import BoundedProtocol
@@ -219,19 +220,32 @@ def test_failed_check_drops_its_connection_and_the_others_keep_their_limits(
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["function", "coroutine"])
-def test_parts_are_closed_at_the_end_of_the_shutdown(is_async: bool) -> None:
-    closed: list[str] = []
+def test_parts_are_closed_at_the_end_of_the_shutdown(
+    is_async: bool, webhook_parts: Webhook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
 
     class Closable:
+        config = webhook_parts.config
+        shutdown = webhook_parts.shutdown
+
         def close(self) -> Any:
-            return self._closed() if is_async else closed.append("at once")
+            return self._close() if is_async else done.append("closed")
 
-        async def _closed(self) -> None:
-            closed.append("awaited")
+        async def _close(self) -> None:
+            done.append("closed")
 
-    asyncio.run(async_server._close(Closable()))  # type: ignore[arg-type]
-    asyncio.run(async_server._close(object()))  # type: ignore[arg-type]
-    assert closed == (["awaited"] if is_async else ["at once"])
+    async def end(*_: Any) -> None:
+        done.append("all requests have ended")
+
+    async def shut_down() -> None:
+        running._checks = asyncio.create_task(asyncio.sleep(60))
+        await running.shutdown()
+
+    monkeypatch.setattr(uvicorn.Server, "shutdown", end)
+    running = async_server._Server(no_app, Closable(), "127.0.0.1", 0)
+    asyncio.run(shut_down())
+    assert done == ["all requests have ended", "closed"]
 
 
 def test_webhook_connection_outlives_the_front_ends_idle_time(webhook_parts: Webhook) -> None:
