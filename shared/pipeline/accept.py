@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, assert_never
 
 from shared import logs
-from shared.domain.deadline import Deadline
+from shared.domain.deadline import FAILURE_SECONDS, Deadline
 from shared.domain.delivery.create import create, seen_again
 from shared.domain.errors import StoreUnavailable
 from shared.domain.events import OF_ACCOUNT, Change, Event, MessageReceived, Parsed, ReceiptReceived, Unparsable
@@ -30,9 +30,6 @@ from shared.pipeline.outcomes import faults_in, outcome_of
 
 _LARGE = 64 * 1024
 """Bytes of a body that take a millisecond or more to parse."""
-
-_BLOCK_SECONDS = 2.0
-"""That the write of a block may take: as long as a store is waited for that does not answer."""
 
 _WRAPPING = 16
 """Bytes that wrap the beginning of a payload that is too large to keep whole."""
@@ -78,7 +75,7 @@ class Accept:
     clock: Clock
 
     async def __call__(self, incoming: Incoming, deadline: Deadline | None = None) -> None:
-        """Store every event of one POST.
+        """Store every event of one POST. Without a deadline, its time begins now.
 
         Raises SignatureInvalid before anything is read. Raises StoreUnavailable, QueueUnavailable or
         RegistryUnavailable if any event could not be made durable: the provider will redeliver the whole POST.
@@ -124,7 +121,7 @@ class Accept:
     async def _note_blocks(self, events: Sequence[Event], deadline: Deadline) -> None:
         """Note the blocks that failed receipts report. Last, when all else is durable and a redelivery is quick."""
         for id, block in receipts.blocks(events, self._is_ours).items():
-            if deadline.left() <= _BLOCK_SECONDS:
+            if deadline.left() <= FAILURE_SECONDS:
                 raise StoreUnavailable("The store is too slow.")
             await self.store.note_receipt_block(id, block)
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from shared import logs
-from shared.domain.deadline import HEALTHY_SECONDS, Deadline
+from shared.domain.deadline import FAILURE_SECONDS, HEALTHY_SECONDS, Deadline
 from shared.domain.delivery.answers import Answer, Step, TaskResult
 from shared.domain.errors import QueueUnavailable, RegistryUnavailable, SignatureInvalid, StoreUnavailable
 from shared.domain.events import Parsed
@@ -519,7 +519,9 @@ def test_sender_blocks_from_receipts_are_noted_for_our_senders_in_time(
     accept(webhook, body)
     assert len(webhook.store.asked("note_receipt_block")) == 1
     webhook.queue.before = webhook.store.before = lambda *_: None
-    webhook.store.after = lambda name, *_: webhook.clock.go(HEALTHY_SECONDS - 1.9) if name == "note_receipts" else None
+    webhook.store.after = lambda name, *_: (
+        webhook.clock.go(HEALTHY_SECONDS - FAILURE_SECONDS) if name == "note_receipts" else None
+    )
     with pytest.raises(StoreUnavailable, match="too slow"):
         accept(webhook, body)
     assert len(webhook.store.asked("note_receipt_block")) == 1

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
 
-from shared.domain.deadline import Deadline
+from shared.domain.deadline import FAILURE_SECONDS, Deadline
 from shared.domain.errors import StoreUnavailable, UnknownState
 from shared.domain.events import ReceiptBlock
 from shared.domain.limits import Limits
@@ -102,7 +102,8 @@ class FirestoreIntake:
 
     async def note_receipt_block(self, id: str, noted: ReceiptBlock) -> None:
         """A blind write, which may be made twice."""
-        await self._rest.commit(rest_json.write_of(noting_block(id, noted), self._rest.root), self._rest.patience())
+        write = rest_json.write_of(noting_block(id, noted), self._rest.root)
+        await self._rest.commit(write, self._rest.patience(FAILURE_SECONDS))
 
     async def ping(self) -> None:
         await self._rest.read([_PROBE], self._rest.patience())
