@@ -4,6 +4,7 @@ import json
 import os
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from typing import NoReturn, Protocol, TypeVar
@@ -28,6 +29,10 @@ GRACEFUL_SECONDS = 8
 
 KEEPALIVE_SECONDS = 75
 """Longer than the front end's idle time, so that the service never closes a connection in use."""
+
+
+PORT_SECONDS = 4.0
+"""For a port that is in use: a process that ends, or a connection of another program, may hold it for a moment."""
 
 
 class Parts(Protocol):
@@ -57,14 +62,22 @@ def address(parts: Parts, default_port: int) -> tuple[str, int]:
     """Where to listen: on every interface on Cloud Run, elsewhere on this machine only. Exits 1 if it is taken."""
     host = "0.0.0.0" if os.environ.get("K_SERVICE") else "127.0.0.1"
     port = parts.config.get("PORT") or default_port
+    ends = time.monotonic() + PORT_SECONDS
+    while reason := _why_closed(host, port):
+        if time.monotonic() > ends:
+            fault = f"PORT {port} cannot be opened ({reason}): stop the program that uses it, or set another PORT."
+            _refuse_to_start([fault])
+        time.sleep(0.1)
+    return host, port
+
+
+def _why_closed(host: str, port: int) -> str | None:
+    """Why the port cannot be opened now; None if it can."""
     try:
         socket.create_server((host, port)).close()
     except OSError as error:
-        reason = os.strerror(error.errno or 0)
-        _refuse_to_start(
-            [f"PORT {port} cannot be opened ({reason}): stop the program that uses it, or set another PORT."]
-        )
-    return host, port
+        return os.strerror(error.errno or 0)
+    return None
 
 
 def _refuse_to_start(faults: Iterable[str]) -> NoReturn:

@@ -126,8 +126,8 @@ def test_a_failed_task_waits_for_its_backoff(emulator, target):
     )
     wait_until(lambda: emulator.is_gone(task.name))
     first, second, third = (request.at for request in target.received)
-    assert 0.2 <= second - first < 0.35
-    assert 0.4 <= third - second < 0.6
+    assert 0.2 <= second - first < 1.0
+    assert 0.4 <= third - second < 1.4
 
 
 def test_retry_after_delays_only_its_own_task(emulator, target):
@@ -141,7 +141,7 @@ def test_retry_after_delays_only_its_own_task(emulator, target):
     wait_until(lambda: emulator.is_gone(busy.name))
     assert [request.path for request in target.received] == ["/busy", "/other", "/busy"]
     first, _, second = (request.at for request in target.received)
-    assert 1 <= second - first < 1.5
+    assert 1 <= second - first < 2
 
 
 def failed_once(emulator, target, status: int, **retry):
@@ -277,7 +277,7 @@ def test_a_time_scale_hastens_retries_and_rates_and_leaves_schedule_times_alone(
         wait_until(lambda: emulator.is_gone(task.name))
         first, second = (request.at for request in target.received)
         assert first >= at.timestamp()
-        assert 0.2 <= second - first < 0.4
+        assert 0.2 <= second - first < 1.0
         shown = emulator.client.get_queue(name=queue)
         assert shown.retry_config.min_backoff.total_seconds() == 4
         assert shown.rate_limits.max_dispatches_per_second == 5

@@ -416,7 +416,8 @@ class Stack:
     def logs(self, event: str | None = None, **fields: Any) -> list[dict[str, Any]]:
         """Log lines of one event that have these fields."""
         found = []
-        for text in (self.data_dir / "logs.jsonl").read_text().splitlines():
+        *complete, _beginning = (self.data_dir / "logs.jsonl").read_text().split("\n")  # the last is being written
+        for text in complete:
             line = json.loads(text)
             if event in (None, line.get("event")) and fields.items() <= line.items():
                 found.append(line)

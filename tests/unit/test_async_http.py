@@ -123,7 +123,7 @@ def test_request_is_sent_whole_and_its_answer_returned() -> None:
         ("a", 80, True, b"a:80"),
         ("::1", 443, True, b"[::1]"),
         ("::1", 80, False, b"[::1]"),
-        ("::1", 8083, False, b"[::1]:8083"),
+        ("::1", 9083, False, b"[::1]:9083"),
     ],
 )
 def test_host_header_has_the_port_unless_it_is_the_default(host: str, port: int, tls: bool, header: bytes) -> None:

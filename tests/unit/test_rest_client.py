@@ -84,7 +84,7 @@ def test_aborted_calls_are_retried_for_longer_because_the_service_answers(server
     assert PATIENCE + 0.2 < time.monotonic() - began < 3.5
 
 
-@pytest.mark.parametrize("address", ["[::1]:8083", "127.0.0.1:8083", "localhost:8083"])
+@pytest.mark.parametrize("address", ["[::1]:9083", "127.0.0.1:9083", "localhost:9083"])
 def test_host_header_names_the_address_of_the_emulator(address: str) -> None:
     client = RestClient("unused.example", address, NoToken(), 4)
     assert client.get("/v1/x") == b"GET /v1/x HTTP/1.1\r\nHost: %b\r\n" % address.encode()

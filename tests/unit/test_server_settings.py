@@ -6,6 +6,7 @@ import os
 import runpy
 import signal
 import socket
+import threading
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -108,8 +109,12 @@ def handlers() -> Iterator[None]:
 @pytest.mark.usefixtures("handlers")
 @pytest.mark.parametrize("make", [build_webhook, build_internal], ids=config.BOTH)
 def test_port_that_is_in_use_stops_the_start_with_one_sentence(
-    make: Callable[[dict[str, str]], Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    make: Callable[[dict[str, str]], Any],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(serving, "PORT_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as holder, tests_parts.logged():
         port = holder.getsockname()[1]
         service = make({"SQLITE_PATH": str(tmp_path / "pombo.sqlite"), "PORT": str(port)})
@@ -120,6 +125,14 @@ def test_port_that_is_in_use_stops_the_start_with_one_sentence(
     assert (ended.value.code, err) == (1, f"pombo: {sentence} PORT.\n")
     (line,) = tests_parts.lines(out)
     assert (line["event"], line["severity"], line["reason"]) == ("config_error", "CRITICAL", f"{sentence} PORT.")
+
+
+def test_port_that_is_free_a_moment_later_is_taken(tmp_path: Path) -> None:
+    assert serving.PORT_SECONDS == 4.0
+    holder = socket.create_server(("127.0.0.1", 0))
+    port = holder.getsockname()[1]
+    threading.Timer(0.3, holder.close).start()
+    assert serving.address(internal(tmp_path, PORT=str(port)), 9) == ("127.0.0.1", port)
 
 
 def test_sigterm_stops_our_own_threads_before_gunicorn_winds_down(parts: Internal) -> None:
