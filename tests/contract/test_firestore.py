@@ -21,9 +21,9 @@ from shared.domain.delivery.lease import lease
 from shared.domain.delivery.operator import discard, replay
 from shared.domain.delivery.settle import settle
 from shared.domain.errors import StoreUnavailable, UnknownState
-from shared.domain.events import ReceiptBlock, ReceiptReceived
+from shared.domain.events import ReceiptBlock
 from shared.domain.guards import Go
-from shared.domain.identity import Echo, provider_id_hash
+from shared.domain.identity import provider_id_hash
 from shared.domain.limits import Limits
 from shared.domain.listings import Listing
 from shared.domain.marks import DOWN, Credential, Marks, Outage, claimed, is_elected
@@ -40,7 +40,7 @@ from shared.stores.firestore.store import FirestoreStore
 from tests.support.blocking import Blocking
 from tests.support.firestore_backend import DATABASE, Emulator, Raw, fresh_project, raw, shared_emulator
 from tests.support.firestore_middleman import PRIVATE, Middleman
-from tests.support.receipts import note_receipt
+from tests.support.receipts import echo_of, note_receipt, receipt
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -124,15 +124,6 @@ def watched(opened: Callable[[str], FirestoreStore], middleman: Middleman) -> Fi
     watched.ping()
     middleman.calls.clear()
     return watched
-
-
-def receipt(kind: ReceiptKind = ReceiptKind.SENT, provider_id: str = "wamid.1") -> ReceiptReceived:
-    code = 131026 if kind is ReceiptKind.FAILED else None
-    return ReceiptReceived("meta", "100000000000001", provider_id, kind, NOW, code)
-
-
-def echo_of(record: Delivery) -> Echo:
-    return Echo(record.key, 0, record.correlation_id)
 
 
 def adding(found: Delivery | None) -> Step:

@@ -13,8 +13,8 @@ import pytest
 from local.faulty_proxy import FaultyProxy
 from shared.domain.deadline import Deadline
 from shared.domain.errors import StoreUnavailable
-from shared.domain.events import ReceiptBlock, ReceiptReceived
-from shared.domain.identity import Echo, provider_id_hash
+from shared.domain.events import ReceiptBlock
+from shared.domain.identity import provider_id_hash
 from shared.domain.limits import Limits
 from shared.domain.marks import Marks
 from shared.domain.record import Delivery, ReceiptKind
@@ -26,7 +26,7 @@ from shared.stores.firestore.intake import FirestoreIntake
 from shared.stores.firestore.store import FirestoreStore
 from tests.support.blocking import Blocking
 from tests.support.firestore_backend import DATABASE, Emulator, fresh_project, shared_emulator
-from tests.support.receipts import note_receipt
+from tests.support.receipts import echo_of, note_receipt, receipt
 from tests.support.rest_middleman import PRIVATE, Middleman
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -102,15 +102,6 @@ def watched(opened: Callable[[str], Blocking], middleman: Middleman) -> Blocking
     watched.ping()
     middleman.calls.clear()
     return watched
-
-
-def receipt(kind: ReceiptKind = ReceiptKind.SENT, provider_id: str = "wamid.1") -> ReceiptReceived:
-    code = 131026 if kind is ReceiptKind.FAILED else None
-    return ReceiptReceived("meta", "100000000000001", provider_id, kind, NOW, code)
-
-
-def echo_of(record: Delivery) -> Echo:
-    return Echo(record.key, 0, record.correlation_id)
 
 
 def a_deadline(seconds: float = 30, failing: float | None = None) -> Deadline:

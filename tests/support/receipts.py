@@ -1,4 +1,4 @@
-"""One receipt at a time, on a store whose port takes many in one call."""
+"""Receipts of the contract tests, and one at a time on a store whose port takes many in one call."""
 
 import time
 from typing import Any
@@ -6,9 +6,20 @@ from typing import Any
 from shared.domain.deadline import Deadline
 from shared.domain.events import ReceiptReceived
 from shared.domain.identity import Echo
+from shared.domain.record import Delivery, ReceiptKind
+from tests.support.backends import NOW
 
 SECONDS = 30.0
 """A store that waits for other writers ends within 10."""
+
+
+def receipt(kind: ReceiptKind = ReceiptKind.SENT, provider_id: str = "wamid.1") -> ReceiptReceived:
+    code = 131026 if kind is ReceiptKind.FAILED else None
+    return ReceiptReceived("meta", "100000000000001", provider_id, kind, NOW, code)
+
+
+def echo_of(record: Delivery) -> Echo:
+    return Echo(record.key, 0, record.correlation_id)
 
 
 def note_receipt(store: Any, echo: Echo | None, receipt: ReceiptReceived) -> bool:
