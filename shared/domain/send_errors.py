@@ -41,7 +41,7 @@ class SendError(PomboError):
 
     @property
     def verdict(self) -> SendVerdict:
-        """What this means for the message. By default the provider may have it."""
+        """The verdict on the message. By default the provider may have accepted it."""
         return Lost(self.provider_code)
 
     @property

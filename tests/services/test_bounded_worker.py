@@ -1,4 +1,4 @@
-"""Both servers, as processes: what a stranger's connection may cost the others, and what it is told."""
+"""Both servers as processes: how much one connection may delay the others, and how a bad request is answered."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Fairness: whoever works on many items of one POST lets other requests have their turn."""
+"""Fairness: work on many items of one POST gives other requests their turn."""
 
 import asyncio
 

@@ -32,7 +32,7 @@ PRIVATE = "c4n4ry"
 
 @dataclass
 class Issuer:
-    """A server that gives out tokens: to whoever asks as an instance does, and for a grant."""
+    """A server that issues tokens: to a caller of the metadata path, and in exchange for a grant."""
 
     address: str = ""
     seconds: float = 3600
