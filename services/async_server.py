@@ -11,7 +11,6 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from inspect import isawaitable
-from types import FrameType
 from typing import cast
 
 import uvicorn
@@ -92,13 +91,6 @@ class _Server(uvicorn.Server):
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Tell the parts, whichever ask, and shut down. No part of the webhook service asks: it has no work that goes
-        on beside its requests.
-        """
-        self._parts.shutdown.begin()
-        super().handle_exit(sig, frame)
 
 
 async def _close(parts: Parts) -> None:

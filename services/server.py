@@ -9,16 +9,25 @@ import signal
 import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 import flask
 from gunicorn.app.base import BaseApplication
 
+from services import serving
 from services.bounded_worker import BoundedWorker
-from services.serving import GRACEFUL_SECONDS, KEEPALIVE_SECONDS, Parts, address, built
+from services.serving import GRACEFUL_SECONDS, KEEPALIVE_SECONDS, address, built
 from shared import logs
+from shared.bootstrap.adapters import Shutdown
 
 PR_SET_PDEATHSIG = 1
+
+
+class Parts(serving.Parts, Protocol):
+    """What this server needs of its service."""
+
+    @property
+    def shutdown(self) -> Shutdown: ...
 
 
 def serve(build: Callable[[], Parts], make_app: Callable[[], flask.Flask], default_port: int) -> None:

@@ -10,7 +10,6 @@ from http import HTTPStatus
 from typing import NoReturn, Protocol, TypeVar
 
 from shared import logs
-from shared.bootstrap.adapters import Shutdown
 from shared.config import Config, ConfigError
 
 ARRIVAL_SECONDS = 10.0
@@ -36,13 +35,10 @@ PORT_SECONDS = 4.0
 
 
 class Parts(Protocol):
-    """What a server needs of its service."""
+    """What both servers need of their service."""
 
     @property
     def config(self) -> Config: ...
-
-    @property
-    def shutdown(self) -> Shutdown: ...
 
 
 P = TypeVar("P", bound=Parts)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from shared import config, logs
-from shared.bootstrap.adapters import Shutdown, build_clock, build_tenants, port, queue_settings
+from shared.bootstrap.adapters import build_clock, build_tenants, port, queue_settings
 from shared.bootstrap.intake_store import build_intake_store
 from shared.bootstrap.receiving import receiving
 from shared.config import Config
@@ -27,7 +27,6 @@ class Webhook:
     store: IntakeStore
     queue: IntakeQueue
     token: GoogleToken
-    shutdown: Shutdown
 
     def begin(self) -> None:
         """Get the access token in the background, so that the first POST does not wait for it. Emulators take none."""
@@ -60,4 +59,4 @@ def build_webhook(environ: Mapping[str, str]) -> Webhook:
         limits=settings.limits,
         clock=clock,
     )
-    return Webhook(settings, accept, channels, store, queue, token, Shutdown())
+    return Webhook(settings, accept, channels, store, queue, token)

@@ -232,7 +232,7 @@ def world(tmp_path: Path, emulator: parts.Emulator) -> Iterator[World]:
         intake, tasks = Asynchronous(store), CloudTasksIntake(queues, token)
         accept = Accept(intake, tasks, tenants, channels, QUICKLY, clock)
         settings = config.load(parts.environment(tmp_path), config.WEBHOOK)
-        public = Webhook(settings, accept, channels, intake, tasks, token, shutdown)
+        public = Webhook(settings, accept, channels, intake, tasks, token)
         dispatch = TaskDispatch(queue, clock, QUICKLY, channels)
         handler = HandlerRunner(
             TeamFunction(say_it_back, QUICKLY.max_replies), timeout=timedelta(seconds=5), threads=2, stopping=shutdown

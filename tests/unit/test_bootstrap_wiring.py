@@ -249,8 +249,10 @@ def test_every_part_is_made_once_and_shared(build: Build, more: dict[str, str], 
     several = {"Limits", "PostTimes", "GroupCommit", "Portion"}
     assert {name for name, those in found.items() if len(those) > 1} <= several
     of_webhook = {"SqliteIntake", "MetaReceiver", "CloudTasksIntake", "GoogleToken"}
-    halves = of_webhook if build is build_webhook else {"SqliteStore", "MetaChannel", "CloudTasksQueue"}
-    assert {"Shutdown", "Channels", "EnvironmentTenants", "SystemClock", *halves} <= set(found)
+    of_internal = {"SqliteStore", "MetaChannel", "CloudTasksQueue", "Shutdown"}
+    halves = of_webhook if build is build_webhook else of_internal
+    assert {"Channels", "EnvironmentTenants", "SystemClock", *halves} <= set(found)
+    assert ("Shutdown" in found) is (build is build_internal), "only there does work go on beside the requests"
 
 
 def test_all_that_wait_in_the_internal_service_know_of_its_shutdown(tmp_path: Path) -> None:
