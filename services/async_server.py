@@ -10,15 +10,15 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from inspect import isawaitable
-from typing import cast
+from typing import Protocol, cast
 
 import uvicorn
 import uvloop
 
+from services import serving
 from services.bounded_protocol import BoundedProtocol
 from services.exchange import App
-from services.serving import GRACEFUL_SECONDS, KEEPALIVE_SECONDS, Parts, address, built
+from services.serving import GRACEFUL_SECONDS, KEEPALIVE_SECONDS, address, built
 from shared import logs
 
 BACKLOG = 2048
@@ -26,6 +26,14 @@ BACKLOG = 2048
 
 CHECK_SECONDS = 0.25
 """Between two looks at the time limits of all connections."""
+
+
+class Parts(serving.Parts, Protocol):
+    """What this server needs of its service."""
+
+    def close(self) -> None:
+        """End the connections to the store and the queue. Called once, on the event loop, after the last request."""
+        ...
 
 
 def serve(build: Callable[[], Parts], make_app: Callable[[], App], default_port: int) -> None:
@@ -72,7 +80,7 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
         self._checks.cancel()
-        await _close(self._parts)
+        self._parts.close()
         logs.event("stopping", stage=self._parts.config.service, pid=os.getpid())
 
     async def _check_connections(self) -> None:
@@ -91,13 +99,6 @@ class _Server(uvicorn.Server):
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-
-async def _close(parts: Parts) -> None:
-    """Close what the parts keep open, if they have anything to close."""
-    close = getattr(parts, "close", None)
-    if close is not None and isawaitable(closing := close()):
-        await closing
 
 
 def _check(connection: BoundedProtocol, now: float) -> None:

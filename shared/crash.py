@@ -158,7 +158,8 @@ def _is_port(thing: object, module: ModuleType) -> bool:
 
 
 def _is_call(name: str, value: object) -> bool:
-    return callable(value) and (name == "__call__" or not name.startswith("_"))
+    """A process closes its ports when its work is over: a crash then loses nothing."""
+    return callable(value) and name != "close" and (name == "__call__" or not name.startswith("_"))
 
 
 def _word(method: str) -> str:

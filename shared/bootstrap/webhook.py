@@ -33,6 +33,12 @@ class Webhook:
         if not self.config.get("CLOUD_TASKS_EMULATOR_HOST"):
             self.token.begin()
 
+    def close(self) -> None:
+        """End the connections and the renewal of the access token, on the event loop that served the requests."""
+        self.store.close()
+        self.queue.close()
+        self.token.close()
+
 
 @cache
 def parts() -> Webhook:

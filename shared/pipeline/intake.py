@@ -63,6 +63,10 @@ class IntakeStore(Protocol):
         """Raise StoreUnavailable unless the store answers."""
         ...
 
+    def close(self) -> None:
+        """End the connections, on the event loop of the calls. Those in flight may fail, and no other may follow."""
+        ...
+
 
 class IntakeQueue(Protocol):
     """Where the webhook service makes tasks."""
@@ -79,6 +83,10 @@ class IntakeQueue(Protocol):
 
     async def ping(self) -> None:
         """Raise QueueUnavailable unless the queue answers."""
+        ...
+
+    def close(self) -> None:
+        """As `IntakeStore.close`."""
         ...
 
 

@@ -35,6 +35,7 @@ class BlockingStore(Protocol):
     def note_receipts(self, receipts: Sequence[NotedReceipt], deadline: Deadline) -> Sequence[bool | Exception]: ...
     def note_receipt_block(self, id: str, noted: ReceiptBlock) -> None: ...
     def ping(self) -> None: ...
+    def close(self) -> None: ...
 
 
 class ThreadedIntake:
@@ -62,9 +63,10 @@ class ThreadedIntake:
         await self._rarely(self._store.ping)
 
     def close(self) -> None:
-        """End the threads once their calls are over. The store stays open."""
+        """Also end the threads, once their calls are over."""
         for pool in (self._pool, self._rare):
             pool.shutdown(wait=False)
+        self._store.close()
 
     async def _create(self, records: Sequence[Delivery]) -> Sequence[Created | Exists | Exception]:
         return await self._in_thread(lambda: self._store.create_all(records, Deadline.of_webhook(time.monotonic)))

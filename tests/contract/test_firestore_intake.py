@@ -129,7 +129,7 @@ def calls_of(intake: Any, record: Delivery) -> dict[str, Callable[[], Any]]:
     }
 
 
-METHODS = [name for name in vars(IntakeStore) if not name.startswith("_")]
+METHODS = [name for name in vars(IntakeStore) if not name.startswith("_") and name != "close"]
 
 
 def unavailable(call: Callable[[], Any]) -> StoreUnavailable:

@@ -180,7 +180,8 @@ def as_grpc(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def methods_of(port: type) -> set[str]:
-    return {name for name in vars(port) if not name.startswith("_")}
+    """`close` asks Google for nothing."""
+    return {name for name in vars(port) if not name.startswith("_")} - {"close"}
 
 
 def test_every_store_method_is_tested() -> None:

@@ -27,6 +27,7 @@ from shared.pipeline.intake import Incoming
 from tests.services.test_bounded_worker import ALIVE, MEGABYTE, PATIENCE, WEBHOOK, Served
 from tests.support import event_loop, parts
 from tests.support.asgi_client import AsgiClient
+from tests.support.counting_fakes import counting_fakes
 from tests.support.outlasting import SHUTDOWN
 from tests.support.parts import signed
 
@@ -263,6 +264,29 @@ def test_post_that_takes_too_long_does_not_hold_up_the_end(tmp_path: Path) -> No
         assert program.end() == 0
         assert time.monotonic() - began < SHUTDOWN.total_seconds()
         assert connection.recv(12) in (b"HTTP/1.1 500", b"")
+
+
+def test_service_closes_its_connections_at_sigterm_before_it_ends(tmp_path: Path) -> None:
+    """One to the store and one to the queue."""
+    port, may_end = parts.free_port(), tmp_path / "may_end"
+    with counting_fakes() as fakes:
+        firestore = {"STORE": "firestore", "FIRESTORE_EMULATOR_HOST": fakes.firestore}
+        environ = parts.environment(tmp_path, PORT=str(port), CLOUD_TASKS_EMULATOR_HOST=fakes.cloud_tasks, **firestore)
+        program = parts.run(tmp_path, "tests.support.lingering_webhook", environ, str(may_end))
+        try:
+            body = parts.post(parts.text("wamid.1"))
+            with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as connection:
+                connection.sendall(head_of(len(body), signed(body), "Connection: close") + body)
+                assert connection.recv(12) == b"HTTP/1.1 200"
+            assert len(fakes.open) == 2
+            program.process.terminate()
+            parts.until(lambda: not fakes.open, GRACE)
+            assert program.process.poll() is None, "it is the process that closed them, not its end"
+        finally:
+            may_end.touch()
+            code = program.end()
+    assert (code, fakes.broken, program.err.read_text()) == (0, [], "")
+    assert parts.events(program.out.read_text())[-1] == "stopping"
 
 
 def test_service_dies_at_once_by_sigkill(tmp_path: Path) -> None:

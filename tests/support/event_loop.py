@@ -23,6 +23,9 @@ class Asynchronous:
         queue: str = self.port.queue_of(task)
         return queue
 
+    def close(self) -> None:
+        self.port.close()
+
     def __getattr__(self, name: str) -> Callable[..., Any]:
         async def call(*given: Any, **named: Any) -> Any:
             result = getattr(self.port, name)(*given, **named)

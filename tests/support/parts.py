@@ -182,6 +182,9 @@ class NoQueue:
     def ping(self) -> None:
         pass
 
+    def close(self) -> None:
+        pass
+
 
 # ---- programs next to ours
 

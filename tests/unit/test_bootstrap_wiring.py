@@ -5,6 +5,7 @@ from dataclasses import fields, is_dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -383,6 +384,17 @@ def test_webhook_gets_its_token_at_the_start_unless_an_emulator_needs_none(
     assert begun == []
     replace(webhook, config={}).begin()
     assert begun == [webhook.token]
+
+
+def test_closed_webhook_has_closed_its_store_its_queue_and_its_token(tmp_path: Path) -> None:
+    closed: list[str] = []
+
+    def closing(name: str) -> Any:
+        return SimpleNamespace(close=lambda: closed.append(name))
+
+    webhook = built(build_webhook, tmp_path, {})
+    replace(webhook, store=closing("store"), queue=closing("queue"), token=closing("token")).close()
+    assert closed == ["store", "queue", "token"]
 
 
 DEPLOYED = {

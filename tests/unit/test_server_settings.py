@@ -39,6 +39,10 @@ def internal(directory: Path, **settings: str) -> Internal:
     return build_internal({"SQLITE_PATH": str(directory / "pombo.sqlite"), **SETTINGS, **settings})
 
 
+def webhook(directory: Path, **settings: str) -> Webhook:
+    return build_webhook({"SQLITE_PATH": str(directory / "pombo.sqlite"), **SETTINGS, **settings})
+
+
 @pytest.fixture
 def parts(tmp_path: Path) -> Internal:
     return internal(tmp_path)
@@ -95,7 +99,7 @@ def test_each_service_listens_on_loopback_alone_except_on_cloud_run(
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
     server.serve(lambda: internal(tmp_path, **settings), lambda: flask.Flask("test"), default_port=8081)
-    async_server.serve(lambda: internal(tmp_path, **settings), lambda: no_app, default_port=8081)
+    async_server.serve(lambda: webhook(tmp_path, **settings), lambda: no_app, default_port=8081)
     assert served == [[bind], [bind]]
 
 
@@ -150,7 +154,7 @@ def test_sigterm_stops_our_own_threads_before_gunicorn_winds_down(parts: Interna
 
 @pytest.fixture
 def webhook_parts(tmp_path: Path) -> Webhook:
-    return build_webhook({"SQLITE_PATH": str(tmp_path / "pombo.sqlite"), **SETTINGS})
+    return webhook(tmp_path)
 
 
 async def no_app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -232,20 +236,9 @@ def test_failed_check_drops_its_connection_and_the_others_keep_their_limits(
     assert "c4n4ry" not in json.dumps(line)
 
 
-@pytest.mark.parametrize("is_async", [False, True], ids=["function", "coroutine"])
-def test_parts_are_closed_at_the_end_of_the_shutdown(
-    is_async: bool, webhook_parts: Webhook, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parts_are_closed_at_the_end_of_the_shutdown(webhook_parts: Webhook, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
-
-    class Closable:
-        config = webhook_parts.config
-
-        def close(self) -> Any:
-            return self._close() if is_async else done.append("closed")
-
-        async def _close(self) -> None:
-            done.append("closed")
+    monkeypatch.setattr(Webhook, "close", lambda _: done.append("closed"))
 
     async def end(*_: Any) -> None:
         done.append("all requests have ended")
@@ -255,7 +248,7 @@ def test_parts_are_closed_at_the_end_of_the_shutdown(
         await running.shutdown()
 
     monkeypatch.setattr(uvicorn.Server, "shutdown", end)
-    running = async_server._Server(no_app, Closable(), "127.0.0.1", 0)
+    running = an_async_server(webhook_parts)
     asyncio.run(shut_down())
     assert done == ["all requests have ended", "closed"]
 

@@ -44,6 +44,9 @@ class Store:
     def ping(self) -> None:
         self._call("ping")
 
+    def close(self) -> None:
+        self.begun.append("close")
+
     def _call(self, name: str) -> None:
         self.begun.append(name)
         self.gate.wait(20)
@@ -132,6 +135,20 @@ def test_block_behind_calls_that_hang_is_unavailable_in_time(
 
     asyncio.run(run())
     assert "block" not in store.begun, "what still waited does not begin later"
+
+
+def test_close_ends_the_threads_and_closes_the_store(store: Store, intake: ThreadedIntake) -> None:
+    async def run() -> None:
+        ping = asyncio.ensure_future(intake.ping())
+        await until(lambda: store.begun == ["ping"])
+        intake.close()
+        store.gate.set()
+        await ping
+        with pytest.raises(RuntimeError, match="after shutdown"):
+            await intake.ping()
+
+    asyncio.run(run())
+    assert store.begun == ["ping", "close"]
 
 
 def test_rare_calls_end_within_the_five_seconds_of_a_post() -> None:
