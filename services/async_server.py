@@ -10,7 +10,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol, cast
+from typing import Protocol, TypeVar, cast
 
 import uvicorn
 import uvloop
@@ -36,11 +36,14 @@ class Parts(serving.Parts, Protocol):
         ...
 
 
-def serve(build: Callable[[], Parts], make_app: Callable[[], App], default_port: int) -> None:
+P = TypeVar("P", bound=Parts)
+
+
+def serve(build: Callable[[], P], make_app: Callable[[P], App], default_port: int) -> None:
     """Serve until SIGTERM. With an invalid configuration, report every fault and exit 1 before listening."""
     parts = built(build)
     host, port = address(parts, default_port)
-    _Server(make_app(), parts, host, port).run()
+    _Server(make_app(parts), parts, host, port).run()
 
 
 class _Server(uvicorn.Server):

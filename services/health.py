@@ -45,20 +45,25 @@ def startz(store: Port) -> Body:
     return _report({"store": _word(store)})
 
 
-async def async_startz(store: AsyncPort) -> Body:
-    """As `startz`."""
-    return _report({"store": await _async_word(store)})
-
-
 def readyz(store: Port, queue: Port) -> Body:
     """Whether store and queue answer; 503 if one does not."""
     return _report({"store": _word(store), "queue": _word(queue)})
 
 
-async def async_readyz(store: AsyncPort, queue: AsyncPort) -> Body:
-    """As `readyz`."""
-    words = await asyncio.gather(_async_word(store), _async_word(queue))
-    return _report(dict(zip(("store", "queue"), words, strict=True)))
+class AsyncHealth:
+    """The same on an event loop, for one store and one queue."""
+
+    def __init__(self, store: AsyncPort, queue: AsyncPort) -> None:
+        self._store, self._queue = _SharedPing(store), _SharedPing(queue)
+
+    async def startz(self) -> Body:
+        """As `startz` above."""
+        return _report({"store": await self._store.word()})
+
+    async def readyz(self) -> Body:
+        """As `readyz` above."""
+        store, queue = await asyncio.gather(self._store.word(), self._queue.word())
+        return _report({"store": store, "queue": queue})
 
 
 def _report(services: dict[str, str]) -> Body:
@@ -75,22 +80,22 @@ def _word(port: Port) -> str:
     return CONNECTED
 
 
-_in_flight: dict[int, asyncio.Task[str]] = {}
-"""The ping in flight of each port, by the identity of the port."""
+class _SharedPing:
+    """The pings of one port, of which at most one is in flight."""
 
+    def __init__(self, port: AsyncPort) -> None:
+        self._port = port
+        self._in_flight: asyncio.Task[str] | None = None
 
-async def _async_word(port: AsyncPort) -> str:
-    """The result of the ping in flight, or of a new one. A caller that is cancelled leaves it to the others."""
-    key = id(port)
-    if key not in _in_flight:
-        ping = _in_flight[key] = asyncio.create_task(_pinged(port))
-        ping.add_done_callback(lambda _: _in_flight.pop(key))
-    return await asyncio.shield(_in_flight[key])
+    async def word(self) -> str:
+        """The result of the ping in flight, or of a new one. A caller that is cancelled leaves it to the others."""
+        if self._in_flight is None or self._in_flight.done():
+            self._in_flight = asyncio.create_task(self._pinged())
+        return await asyncio.shield(self._in_flight)
 
-
-async def _pinged(port: AsyncPort) -> str:
-    try:
-        await port.ping()
-    except PomboError:
-        return UNAVAILABLE
-    return CONNECTED
+    async def _pinged(self) -> str:
+        try:
+            await self._port.ping()
+        except PomboError:
+            return UNAVAILABLE
+        return CONNECTED

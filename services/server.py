@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import flask
 from gunicorn.app.base import BaseApplication
@@ -30,11 +30,14 @@ class Parts(serving.Parts, Protocol):
     def shutdown(self) -> Shutdown: ...
 
 
-def serve(build: Callable[[], Parts], make_app: Callable[[], flask.Flask], default_port: int) -> None:
+P = TypeVar("P", bound=Parts)
+
+
+def serve(build: Callable[[], P], make_app: Callable[[P], flask.Flask], default_port: int) -> None:
     """Serve until SIGTERM. With an invalid configuration, report every fault and exit 1 before listening."""
     parts = built(build)
     host, port = address(parts, default_port)
-    _Server(make_app, parts, f"{host}:{port}").run()  # type: ignore[no-untyped-call]
+    _Server(lambda: make_app(parts), parts, f"{host}:{port}").run()  # type: ignore[no-untyped-call]
 
 
 class _Server(BaseApplication):

@@ -4,13 +4,14 @@ import flask
 
 from services.server import serve
 from shared.bootstrap import internal as bootstrap
+from shared.bootstrap.internal import Internal
 
 
-def make_app() -> flask.Flask:
-    """The app of this process."""
+def make_app(parts: Internal) -> flask.Flask:
+    """The app for these parts."""
     from services.internal.main import create_app
 
-    return create_app(bootstrap.parts())
+    return create_app(parts)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import cache
+from dataclasses import dataclass
 
 from services.error_responses import Busy
 from shared.domain.deadline import Deadline
@@ -66,10 +66,21 @@ class Turns:
         self._free += 1
 
 
-LARGE = Turns(LARGE_AT_ONCE)
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """The places of one webhook service."""
 
+    posts: Turns
+    """For POSTs in work."""
+    large: Turns
+    """For large bodies in memory."""
 
-@cache
-def turns(most: int) -> Turns:
-    """The places of this process for POSTs in work."""
-    return Turns(most)
+    @classmethod
+    def of(cls, most: int) -> "Admission":
+        """With places for so many POSTs in work."""
+        return cls(Turns(most), Turns(LARGE_AT_ONCE))
+
+    def refuse_waiting(self) -> None:
+        """Raise Busy in all that wait now."""
+        self.large.refuse_waiting()
+        self.posts.refuse_waiting()

@@ -6,7 +6,7 @@ functions-framework --target webhook --source services/webhook/main.py     (or p
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from http import HTTPStatus
 from typing import Any
 
@@ -17,9 +17,9 @@ from starlette.responses import Response
 from services import error_responses, health
 from services.error_responses import Busy, HttpError
 from services.webhook import admission
+from services.webhook.service import Service
 from shared import logs
 from shared.bootstrap import webhook as bootstrap
-from shared.bootstrap.webhook import Webhook
 from shared.domain.deadline import Deadline
 from shared.domain.errors import (
     Forbidden,
@@ -43,36 +43,42 @@ Headers = Mapping[str, str]
 @functions_framework.aio.http
 async def webhook(request: Request) -> Response:
     """The entry point: answers every request with the parts of this process."""
-    return await answer(request, bootstrap.parts())
+    return await answer(request, _service())
 
 
-async def answer(request: Request, parts: Webhook) -> Response:
+@cache
+def _service() -> Service:
+    """Of this process, made with its first request."""
+    return Service.of(bootstrap.parts())
+
+
+async def answer(request: Request, service: Service) -> Response:
     """Answer every request of this service."""
     headers = _headers(request)
     name = _name(request.scope["path"])
-    channel = parts.channels.at(name) if name else None
+    channel = service.parts.channels.at(name) if name else None
     fields = {"provider": channel.provider} if channel and request.method in channel.webhooks[name] else {}
-    if trace := logs.trace_of(lambda header, default: headers.get(header.lower(), default), _project(parts)):
+    if trace := logs.trace_of(lambda header, default: headers.get(header.lower(), default), _project(service)):
         fields[TRACE] = trace
     with logs.context(**fields):
         try:
             if channel is None:
-                return await _of_process(request, parts)
-            return await _of_channel(request, headers, name, channel, parts)
+                return await _of_process(request, service)
+            return await _of_channel(request, headers, name, channel, service)
         except Exception as error:  # noqa: BLE001 - the one place that maps errors to HTTP
             return _json(*error_responses.answer(error, unavailable=500))
 
 
-async def _of_process(request: Request, parts: Webhook) -> Response:
+async def _of_process(request: Request, service: Service) -> Response:
     match request.scope["path"], request.method:
         case "/livez", "GET":
             return _json(*health.livez())
         case "/startz", "GET":
-            return _json(*await health.async_startz(parts.store))
+            return _json(*await service.health.startz())
         case "/readyz", "GET":
-            return _json(*await health.async_readyz(parts.store, parts.queue))
+            return _json(*await service.health.readyz())
         case "/health", "GET":
-            return _json((await health.async_readyz(parts.store, parts.queue))[0], 200)
+            return _json((await service.health.readyz())[0], 200)
         case "/livez" | "/startz" | "/readyz" | "/health", _:
             return _not_allowed("GET")
         case _:
@@ -80,12 +86,12 @@ async def _of_process(request: Request, parts: Webhook) -> Response:
 
 
 async def _of_channel(
-    request: Request, headers: Headers, name: str, channel: IntakeChannel, parts: Webhook
+    request: Request, headers: Headers, name: str, channel: IntakeChannel, service: Service
 ) -> Response:
     if request.method not in channel.webhooks[name]:
         return _not_allowed(", ".join(channel.webhooks[name]))
     if request.method == "POST":
-        return await _post(request, headers, channel, parts)
+        return await _post(request, headers, channel, service)
     try:
         return _acknowledged(channel.handshake(_incoming(request, headers, channel, b"")))
     except Forbidden as error:
@@ -93,16 +99,16 @@ async def _of_channel(
         raise
 
 
-async def _post(request: Request, headers: Headers, channel: IntakeChannel, parts: Webhook) -> Response:
+async def _post(request: Request, headers: Headers, channel: IntakeChannel, service: Service) -> Response:
     """The deadline counts from the head: the provider waits while the body arrives and the POST waits for its turn."""
-    deadline = Deadline.of_webhook(parts.accept.clock.monotonic)
+    deadline = Deadline.of_webhook(service.parts.accept.clock.monotonic)
     try:
-        body = await _beginning(request, parts.config["WEBHOOK_MAX_BYTES"])
+        body = await _beginning(request, service.parts.config["WEBHOOK_MAX_BYTES"])
         if isinstance(body, bytes):
-            return await _in_turn(_incoming(request, headers, channel, body), channel, parts, deadline)
-        async with admission.LARGE.turn(deadline):
+            return await _in_turn(_incoming(request, headers, channel, body), channel, service, deadline)
+        async with service.admission.large.turn(deadline):
             incoming = _incoming(request, headers, channel, await body.rest(request))
-            return await _in_turn(incoming, channel, parts, deadline)
+            return await _in_turn(incoming, channel, service, deadline)
     except SignatureInvalid:
         logs.event("webhook_refused", severity="WARNING", reason="signature")
         raise
@@ -115,18 +121,16 @@ async def _post(request: Request, headers: Headers, channel: IntakeChannel, part
         raise
 
 
-async def _in_turn(incoming: Incoming, channel: IntakeChannel, parts: Webhook, deadline: Deadline) -> Response:
+async def _in_turn(incoming: Incoming, channel: IntakeChannel, service: Service, deadline: Deadline) -> Response:
     """Accept one POST. If the store or the queue is away, those that wait for a turn are refused at once: they would
     only wait for the same failure, longer than the 5 s in which an outage is answered.
     """
-    turns = admission.turns(parts.config["WEBHOOK_CONCURRENCY"])
-    async with turns.turn(deadline):
+    async with service.admission.posts.turn(deadline):
         try:
-            await parts.accept(incoming, deadline)
+            await service.parts.accept(incoming, deadline)
         except (StoreUnavailable, QueueUnavailable, RegistryUnavailable):
             if not deadline.has_passed:  # else this POST was too much for its time, which says nothing of the others
-                admission.LARGE.refuse_waiting()
-                turns.refuse_waiting()
+                service.admission.refuse_waiting()
             raise
         return _acknowledged(channel.acknowledge(incoming))
 
@@ -194,8 +198,8 @@ def _name(path: str) -> str:
     return path.removeprefix(WEBHOOKS) if path.startswith(WEBHOOKS) else ""
 
 
-def _project(parts: Webhook) -> str:
-    project: str = parts.config["GOOGLE_CLOUD_PROJECT"]
+def _project(service: Service) -> str:
+    project: str = service.parts.config["GOOGLE_CLOUD_PROJECT"]
     return project
 
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from services.async_server import serve
 from services.webhook.__main__ import make_app
-from shared.bootstrap import webhook as bootstrap
 from shared.bootstrap.webhook import Webhook, build_webhook
 from tests.support import parts
 from tests.support.event_loop import Asynchronous
@@ -14,9 +13,7 @@ from tests.support.event_loop import Asynchronous
 def build() -> Webhook:
     built = build_webhook(os.environ)
     queue = Asynchronous(parts.NoQueue())
-    webhook = replace(built, queue=queue, accept=replace(built.accept, queue=queue))
-    bootstrap.parts = lambda: webhook  # type: ignore[assignment]
-    return webhook
+    return replace(built, queue=queue, accept=replace(built.accept, queue=queue))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,6 @@ from werkzeug.test import create_environ, run_wsgi_app
 
 from services.internal.main import create_app
 from services.webhook.__main__ import make_app
-from shared.bootstrap import webhook as bootstrap
 from shared.channels.meta import webhook as meta_webhook
 from shared.channels.meta.other_fields import OTHER_FIELDS
 from shared.domain.events import ReceiptReceived
@@ -130,12 +129,11 @@ def pombo(quick_directory: Path) -> Iterator[Pombo]:
         webhook = parts.webhook_parts(directory, queue=parts.NoQueue(), WEBHOOK_MAX_BYTES=str(CAP))
         internal, provider = parts.internal_parts(directory, handle=answer, queue=parts.NoQueue()), Provider()
         patch.setattr(internal.parts.process_outbound.channels["meta"], "_poster", provider)
-        patch.setattr(bootstrap, "parts", lambda: webhook.parts)
         patch.setattr(logging.getLogger().handlers[0], "descriptor", log)
         patch.setattr(logging.getLogger("pombo"), "handlers", logging.getLogger().handlers[:])
         patch.setattr(logging.getLogger("pombo"), "propagate", False)  # pytest would keep every line of a long hunt
         tasks = create_app(internal.parts).test_client()
-        yield Pombo(webhook, internal, provider, AsgiClient(make_app()), tasks, log)
+        yield Pombo(webhook, internal, provider, AsgiClient(make_app(webhook.parts)), tasks, log)
         webhook.close()
     os.close(log)
 

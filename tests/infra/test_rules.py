@@ -10,8 +10,8 @@ import pytest
 from services import health
 from services.internal.main import create_app
 from services.webhook.__main__ import make_app
-from shared.bootstrap import webhook
 from shared.bootstrap.internal import build_internal
+from shared.bootstrap.webhook import build_webhook
 from shared.config import SETTINGS
 from shared.domain.limits import Limits
 from shared.domain.record import Kind
@@ -176,13 +176,9 @@ class Answers:
         pass
 
 
-def test_the_webhook_service_answers_each_path_that_is_named(
-    plan_of: Callable[[str], Plan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SQLITE_PATH", str(tmp_path / "pombo.sqlite"))
-    monkeypatch.setenv("CLOUD_TASKS_EMULATOR_HOST", NOBODY)
-    webhook.parts.cache_clear()
-    client, plan = AsgiClient(make_app()), plan_of("bare")
+def test_the_webhook_service_answers_each_path_that_is_named(plan_of: Callable[[str], Plan], tmp_path: Path) -> None:
+    settings = {"SQLITE_PATH": str(tmp_path / "pombo.sqlite"), "CLOUD_TASKS_EMULATOR_HOST": NOBODY}
+    client, plan = AsgiClient(make_app(build_webhook(settings))), plan_of("bare")
     assert client.post(_path_of(plan.outputs["webhook_url"])).status_code == 403, "it asks for the signature"
     for probe in ("startup_probe", "liveness_probe"):
         path = plan.service("webhook").container[probe][0]["http_get"][0]["path"]
@@ -194,4 +190,3 @@ def test_the_webhook_service_answers_each_path_that_is_named(
     well, _ = health.readyz(Answers(), Answers())
     assert (path, json.loads(match["content"])) == ("$.status", well["status"])
     assert said.json["status"] != well["status"]
-    webhook.parts.cache_clear()

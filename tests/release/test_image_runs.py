@@ -30,7 +30,7 @@ import asyncio, importlib, json, os, sys
 service = importlib.import_module("services.{service}.__main__")
 from shared.bootstrap import {service} as bootstrap
 parts = bootstrap.parts()
-service.make_app()
+service.make_app(parts)
 async def ping():
     for port in (parts.queue, parts.store):
         try:

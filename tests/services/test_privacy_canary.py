@@ -20,7 +20,6 @@ from local.services import SERVICES
 from services.internal.main import create_app
 from services.webhook.__main__ import make_app
 from shared import config
-from shared.bootstrap import webhook as bootstrap
 from shared.bootstrap.backends import build_store
 from shared.domain.identity import Echo
 from shared.domain.record import Delivery, Kind, State, Task
@@ -480,21 +479,14 @@ def heard(capfd: pytest.CaptureFixture[str]) -> Iterator[Callable[[], str]]:
     ],
 )
 def test_an_exception_that_quotes_everything_is_not_quoted_by_the_webhook_service(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    heard: Callable[[], str],
-    port: str,
-    method: str,
-    messages: int,
-    receipts: int,
+    tmp_path: Path, heard: Callable[[], str], port: str, method: str, messages: int, receipts: int
 ) -> None:
     given = parts.webhook_parts(tmp_path, queue=parts.NoQueue(), META_APP_SECRET=CANARIES["app secret"])
-    monkeypatch.setattr(bootstrap, "parts", lambda: given.parts)
     getattr(given, port).before = exploding(method)
     failed = tuple(failed_receipt(number, str(Echo("0" * 40, 0, "corr_0001"))) for number in range(receipts))
     body = webhook(*(item(number) for number in range(messages)), statuses=failed)
     headers = {"X-Hub-Signature-256": signed(body, CANARIES["app secret"])}
-    answer = AsgiClient(make_app()).post("/webhooks/whatsapp", data=body, headers=headers)
+    answer = AsgiClient(make_app(given.parts)).post("/webhooks/whatsapp", data=body, headers=headers)
     given.close()
     said = heard()
     assert answer.status_code == 500

@@ -18,12 +18,10 @@ from urllib.parse import parse_qsl, urlencode
 import flask
 import httpx
 import pytest
-from starlette.requests import Request
 from werkzeug.serving import make_server
 
-from services.exchange import App, Receive, Scope, Send
 from services.internal.main import create_app
-from services.webhook import main as webhook_service
+from services.webhook.__main__ import make_app
 from shared import config, logs
 from shared.bootstrap.adapters import Shutdown
 from shared.bootstrap.internal import Internal
@@ -185,16 +183,6 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[parts.Emulato
     emulator.close()
 
 
-def answering(public: Webhook) -> App:
-    """The public service of these parts."""
-
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        response = await webhook_service.answer(Request(scope, receive, send), public)
-        await response(scope, receive, send)
-
-    return app
-
-
 def passed_on(client: AsgiClient) -> flask.Response:
     """Its answer to the request that came over the wire."""
     given = flask.request
@@ -254,7 +242,8 @@ def world(tmp_path: Path, emulator: parts.Emulator) -> Iterator[World]:
         )
         front = flask.Flask("front")
         methods = ["GET", "POST", "PUT"]
-        front.add_url_rule("/<path:_>", "all", lambda _: passed_on(AsgiClient(answering(public))), methods=methods)
+        client = AsgiClient(make_app(public))
+        front.add_url_rule("/<path:_>", "all", lambda _: passed_on(client), methods=methods)
         with serving(create_app(private), port), serving(front) as address:
             yield World(address, acme, meta, store, channels, say_it_back)
         of_meta.close()

@@ -38,11 +38,6 @@ def of_framework() -> Any:
 
 
 @pytest.fixture(scope="module")
-def app() -> AsgiClient:
-    return AsgiClient(make_app())
-
-
-@pytest.fixture(scope="module")
 def shared_webhook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebhookParts]:
     with parts.logged():
         webhook = parts.webhook_parts(
@@ -56,9 +51,13 @@ def shared_webhook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook
     webhook.close()
 
 
+@pytest.fixture(scope="module")
+def app(shared_webhook: WebhookParts) -> AsgiClient:
+    return AsgiClient(make_app(shared_webhook.parts))
+
+
 @pytest.fixture
-def webhook(shared_webhook: WebhookParts, monkeypatch: pytest.MonkeyPatch) -> Iterator[WebhookParts]:
-    monkeypatch.setattr(bootstrap, "parts", lambda: shared_webhook.parts)
+def webhook(shared_webhook: WebhookParts) -> Iterator[WebhookParts]:
     with parts.logged():
         yield shared_webhook
     for port in (shared_webhook.store, shared_webhook.queue):
@@ -68,6 +67,7 @@ def webhook(shared_webhook: WebhookParts, monkeypatch: pytest.MonkeyPatch) -> It
 
 @pytest.fixture
 def client(app: AsgiClient, webhook: WebhookParts) -> AsgiClient:
+    """Of the webhook service of this test, on clean ports."""
     return app
 
 
@@ -233,11 +233,11 @@ def test_failed_store_or_queue_is_answered_500(
     assert (answer.status_code, answer.json) == (500, {"error": code})
 
 
-def test_locked_store_is_answered_in_time(tmp_path: Path, client: AsgiClient) -> None:
-    webhook = parts.webhook_parts(tmp_path, queue=parts.NoQueue())
-    webhook.store.port.ping()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bootstrap, "parts", lambda: webhook.parts)
+def test_locked_store_is_answered_in_time(tmp_path: Path) -> None:
+    with parts.logged():
+        webhook = parts.webhook_parts(tmp_path, queue=parts.NoQueue())
+        client = AsgiClient(make_app(webhook.parts))
+        webhook.store.port.ping()
         holder = sqlite3.connect(tmp_path / "pombo.sqlite", isolation_level=None)
         holder.execute("BEGIN EXCLUSIVE")
         began = time.monotonic()
@@ -249,12 +249,11 @@ def test_locked_store_is_answered_in_time(tmp_path: Path, client: AsgiClient) ->
     webhook.close()
 
 
-def test_missing_queue_is_answered_in_time(tmp_path: Path, client: AsgiClient) -> None:
-    webhook = parts.webhook_parts(tmp_path)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bootstrap, "parts", lambda: webhook.parts)
+def test_missing_queue_is_answered_in_time(tmp_path: Path) -> None:
+    with parts.logged():
+        webhook = parts.webhook_parts(tmp_path)
         began = time.monotonic()
-        answer = deliver(client, post(*(text(f"wamid.{number}") for number in range(40))))
+        answer = deliver(AsgiClient(make_app(webhook.parts)), post(*(text(f"wamid.{n}") for n in range(40))))
         assert time.monotonic() - began < WITHIN
         assert (answer.status_code, answer.json) == (500, {"error": "queue_unavailable"})
         assert webhook.store.port.get(key_of("wamid.0")).state is State.PENDING
@@ -264,8 +263,8 @@ def test_missing_queue_is_answered_in_time(tmp_path: Path, client: AsgiClient) -
 # ---- by functions-framework
 
 
-@pytest.mark.usefixtures("webhook")
-def test_functions_framework_serves_the_function_alike() -> None:
+def test_functions_framework_serves_the_function_alike(webhook: WebhookParts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bootstrap, "parts", lambda: webhook.parts)
     client = AsgiClient(of_framework())
     assert deliver(client, post(text("wamid.framework"))).data == b'{"status":"ok"}\n'
     assert shake(client).data == b"1158201444"
@@ -340,6 +339,15 @@ def test_concurrent_health_requests_share_one_ping(client: AsgiClient, webhook: 
         assert len(pings) == 1
         assert client.get("/readyz").status_code == 200
         assert len(pings) == 2
+
+
+def test_two_services_in_one_process_share_no_ping(webhook: WebhookParts) -> None:
+    async def ask_both() -> list[Any]:
+        clients = [AsgiClient(make_app(webhook.parts)) for _ in range(2)]
+        return await asyncio.gather(*(client.ask("/readyz") for client in clients * 3))
+
+    assert {answer.status_code for answer in event_loop.run(ask_both())} == {200}
+    assert len(webhook.store.asked("ping")) == len(webhook.queue.asked("ping")) == 2
 
 
 @pytest.mark.parametrize(

@@ -166,8 +166,7 @@ COUNT = """
 import json, sys
 from services.webhook.__main__ import make_app
 from shared.bootstrap import webhook
-webhook.parts()
-make_app()
+make_app(webhook.parts())
 print(json.dumps({"modules": len(sys.modules)}))
 """
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
+from services.exchange import App
 from services.webhook import admission
 from services.webhook.__main__ import make_app
 from shared import config
-from shared.bootstrap import webhook as bootstrap
 from shared.bootstrap.webhook import Webhook, build_webhook
 from shared.domain import deadline
 from shared.domain.deadline import Deadline
@@ -107,12 +107,14 @@ def test_large_bodies_of_many_clients_take_bounded_memory(served: Served) -> Non
 class Counted:
     """Stands for the work on a POST, and counts how many are in work."""
 
-    def __init__(self) -> None:
+    def __init__(self, built: Webhook) -> None:
+        self.built = built
         self.clock = SystemClock()
         self.seconds, self.is_away = 0.01, False
         self.deadlines: list[Deadline] = []
         self.now = self.most = 0
         self.bodies: list[bytes] = []
+        self.client = AsgiClient(self.app())
 
     async def __call__(self, incoming: Incoming, deadline: Deadline) -> None:
         self.now += 1
@@ -124,55 +126,73 @@ class Counted:
         if self.is_away:
             raise StoreUnavailable
 
+    def app(self) -> App:
+        """A webhook service whose POSTs it counts."""
+        settings = config.Config(config.WEBHOOK, {**self.built.config.values, "WEBHOOK_CONCURRENCY": 5})
+        return make_app(replace(self.built, accept=self, config=settings))  # type: ignore[arg-type]
+
+    def post_all(self, bodies: list[bytes]) -> list[int]:
+        """At once, in this order."""
+        return [answer.status_code for answer in event_loop.run(post(self.client, bodies))]
+
 
 @pytest.fixture
-def counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Counted]:
-    counted, built = Counted(), build_webhook(parts.environment(tmp_path))
-    settings = config.Config(config.WEBHOOK, {**built.config.values, "WEBHOOK_CONCURRENCY": 5})
-    webhook: Webhook = replace(built, accept=counted, config=settings)  # type: ignore[arg-type]
-    monkeypatch.setattr(bootstrap, "parts", lambda: webhook)
+def counted(tmp_path: Path) -> Iterator[Counted]:
     with parts.logged():
-        yield counted
+        yield Counted(build_webhook(parts.environment(tmp_path)))
 
 
-def post_all(bodies: list[bytes]) -> list[int]:
-    """At once, in this order."""
-    client = AsgiClient(make_app())
-
-    async def post() -> list[Any]:
-        return await asyncio.gather(*(client.ask(PATH, method="POST", data=body) for body in bodies))
-
-    return [answer.status_code for answer in event_loop.run(post())]
+async def post(client: AsgiClient, bodies: list[bytes]) -> list[Any]:
+    return await asyncio.gather(*(client.ask(PATH, method="POST", data=body) for body in bodies))
 
 
 def test_at_most_so_many_posts_are_in_work_at_once(counted: Counted) -> None:
-    assert post_all([b"{}"] * 23) == [200] * 23
+    assert counted.post_all([b"{}"] * 23) == [200] * 23
     assert counted.most == 5
     assert counted.now == 0
 
 
 def test_large_bodies_have_their_turn_in_order(counted: Counted) -> None:
     bodies = [b"%02d" % number + bytes(admission.SMALL) for number in range(20)]
-    assert post_all(bodies) == [200] * 20
+    assert counted.post_all(bodies) == [200] * 20
     assert counted.most == admission.LARGE_AT_ONCE
     assert counted.bodies == [b"%02d" % number for number in range(20)]
+
+
+@pytest.mark.parametrize("size", [2, 2 * admission.SMALL], ids=["small", "large"])
+def test_two_services_in_one_process_share_no_turns(counted: Counted, size: int) -> None:
+    """While all places of the first are taken, the second answers."""
+
+    async def both() -> None:
+        first = asyncio.create_task(post(counted.client, [bytes(size)] * 5))
+        async with asyncio.timeout(10):
+            while counted.now < in_work:
+                await asyncio.sleep(0)
+        counted.seconds = 0.0
+        await post(AsgiClient(counted.app()), [bytes(size)])
+        assert not first.done()
+        await first
+
+    in_work = admission.LARGE_AT_ONCE if size > admission.SMALL else 5
+    counted.seconds = 1.0
+    event_loop.run(both())
 
 
 def test_large_post_without_a_turn_in_time_is_answered_500(
     counted: Counted, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(deadline, "HEALTHY_SECONDS", 0.0)
-    statuses = post_all([bytes(2 * admission.SMALL)] * 6)
+    statuses = counted.post_all([bytes(2 * admission.SMALL)] * 6)
     assert sorted(statuses) == [200] * admission.LARGE_AT_ONCE + [500] * 2
     assert [line["reason"] for line in parts.lines(capfd.readouterr().out)] == ["busy"] * 2
-    assert post_all([bytes(2 * admission.SMALL)]) == [200]
+    assert counted.post_all([bytes(2 * admission.SMALL)]) == [200]
 
 
 def test_deadline_counts_from_the_head_and_bounds_both_turns(counted: Counted) -> None:
     """The third round of large bodies has waited 0.6 s, and the work gets what is left of its 9.5 s."""
     counted.seconds = 0.3
     began = time.monotonic()
-    assert post_all([bytes(admission.SMALL + 1)] * 9) == [200] * 9
+    assert counted.post_all([bytes(admission.SMALL + 1)] * 9) == [200] * 9
     ends = [each.healthy - began for each in counted.deadlines]
     assert 9.5 <= min(ends) <= max(ends) < 9.8
 
@@ -184,13 +204,13 @@ def test_outage_refuses_those_that_wait_for_a_turn(
     """The store takes 2 s to fail. One after the other, the last would be answered after 8 or 10 s."""
     counted.seconds, counted.is_away = 2.0, True
     began = time.monotonic()
-    assert post_all([bytes(size)] * count) == [500] * count
+    assert counted.post_all([bytes(size)] * count) == [500] * count
     assert time.monotonic() - began < 4.0
     in_work = admission.LARGE_AT_ONCE if size > admission.SMALL else 5
     reasons = Counter(line["reason"] for line in parts.lines(capfd.readouterr().out))
     assert reasons == {"store_unavailable": in_work, "busy": count - in_work}
     counted.seconds, counted.is_away = 0.01, False
-    assert post_all([bytes(size)] * count) == [200] * count
+    assert counted.post_all([bytes(size)] * count) == [200] * count
     assert counted.most == in_work, "a refused POST gave back a place that it never had"
 
 
@@ -200,7 +220,7 @@ def test_post_that_took_all_its_time_refuses_no_other(
     """It had too many events for its time: that says nothing of the store."""
     counted.is_away = True
     monkeypatch.setattr(Deadline, "has_passed", True)
-    assert post_all([b"{}"] * 10) == [500] * 10
+    assert counted.post_all([b"{}"] * 10) == [500] * 10
     assert {line["reason"] for line in parts.lines(capfd.readouterr().out)} == {"store_unavailable"}
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from services.async_server import serve
 from services.webhook.__main__ import make_app
-from shared.bootstrap import webhook as bootstrap
 from shared.bootstrap.webhook import Webhook, build_webhook
 from shared.pipeline.accept import Accept
 
@@ -20,9 +19,7 @@ def build() -> Webhook:
 
     built = build_webhook(os.environ)
     slow = Slow(**{field.name: getattr(built.accept, field.name) for field in fields(Accept)})
-    webhook = replace(built, accept=slow)
-    bootstrap.parts = lambda: webhook  # type: ignore[assignment]
-    return webhook
+    return replace(built, accept=slow)
 
 
 if __name__ == "__main__":

@@ -98,8 +98,8 @@ def test_each_service_listens_on_loopback_alone_except_on_cloud_run(
     monkeypatch.delenv("K_SERVICE", raising=False)
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    server.serve(lambda: internal(tmp_path, **settings), lambda: flask.Flask("test"), default_port=8081)
-    async_server.serve(lambda: webhook(tmp_path, **settings), lambda: no_app, default_port=8081)
+    server.serve(lambda: internal(tmp_path, **settings), lambda _: flask.Flask("test"), default_port=8081)
+    async_server.serve(lambda: webhook(tmp_path, **settings), lambda _: no_app, default_port=8081)
     assert served == [[bind], [bind]]
 
 
@@ -320,14 +320,11 @@ def test_a_log_line_names_its_trace_in_the_project_of_the_settings(parts: Intern
         assert _context(task, parts)["logging.googleapis.com/trace"] == f"projects/a-project/traces/{trace}"
 
 
-def test_a_log_line_of_the_webhook_names_its_trace_there_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    parts = build_webhook({"SQLITE_PATH": str(tmp_path / "pombo.sqlite"), **SETTINGS})
-    monkeypatch.setattr(bootstrap, "parts", lambda: parts)
+def test_a_log_line_of_the_webhook_names_its_trace_there_too(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    parts = webhook(tmp_path)
     trace = "4bf92f3577b34da6a3ce929d0e0e4736"
     headers = {"traceparent": f"00-{trace}-00f067aa0ba902b7-01"}
-    assert AsgiClient(make_app()).post("/webhooks/whatsapp", headers=headers).status_code == 403
+    assert AsgiClient(make_app(parts)).post("/webhooks/whatsapp", headers=headers).status_code == 403
     assert f'"projects/a-project/traces/{trace}"' in capfd.readouterr().out
 
 
