@@ -24,6 +24,7 @@ from shared.pipeline.intake import Created, Exists, IntakeStore
 from shared.stores.firestore.batches import NotStored
 from shared.stores.firestore.intake import FirestoreIntake
 from shared.stores.firestore.store import FirestoreStore
+from tests.support import event_loop
 from tests.support.blocking import Blocking
 from tests.support.firestore_backend import DATABASE, Emulator, fresh_project, shared_emulator
 from tests.support.receipts import echo_of, note_receipt, receipt
@@ -175,7 +176,7 @@ def test_same_record_in_two_posts_at_once_is_created_once(intake, a_record):
         calls = (intake.intake.create_all([record, a_record()], a_deadline()) for _ in range(9))
         return await asyncio.gather(*calls)
 
-    made = intake._loop.run(both())
+    made = event_loop.run(both())
     assert sorted(type(first).__name__ for first, _ in made) == ["Created", *["Exists"] * 8]
     assert {second for _, second in made} == {Created()}
 
@@ -299,7 +300,7 @@ def test_outage_refuses_the_posts_that_wait(proxy, far, a_record):
         return await asyncio.gather(*(far.intake.create_all([a_record()], a_deadline()) for _ in range(50)))
 
     began = time.monotonic()
-    made = far._loop.run(posts())
+    made = event_loop.run(posts())
     assert time.monotonic() - began < WITHIN
     assert {type(one) for (one,) in made} == {StoreUnavailable}
 
@@ -468,7 +469,7 @@ def test_large_posts_let_other_requests_have_their_turn(intake, a_record):
         intake.intake.create_all(records, a_deadline()),
         intake.intake.note_receipts(notes, a_deadline()),
     ):
-        assert intake._loop.run(turns_before_the_first_call(work)) >= 9
+        assert event_loop.run(turns_before_the_first_call(work)) >= 9
 
 
 def test_permanently_refused_write_stops_no_other(watched, middleman, a_record):
@@ -541,7 +542,7 @@ def test_posts_that_come_in_during_a_call_share_the_next_one(watched, middleman,
     async def posts() -> Any:
         return await asyncio.gather(*(watched.intake.create_all([a_record()], a_deadline()) for _ in range(40)))
 
-    assert watched._loop.run(posts()) == [[Created()]] * 40
+    assert event_loop.run(posts()) == [[Created()]] * 40
     assert [call.writes for call in middleman.calls][:2] == [1, 1]
     assert len(middleman.calls) == 3
 

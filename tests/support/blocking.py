@@ -1,27 +1,9 @@
-"""An intake, called like a store or a queue that blocks: its calls run on an event loop in a thread of their own."""
+"""An intake, called like a store or a queue that blocks: its calls run on the event loop of the tests."""
 
 import asyncio
-import threading
-from collections.abc import Coroutine
 from typing import Any
 
-
-class Loop:
-    """An event loop in a thread."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-
-    def run(self, call: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(call, self._loop).result(60)
-
-    def close(self) -> None:
-        self.run(_rest())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+from tests.support import event_loop
 
 
 class Blocking:
@@ -29,18 +11,18 @@ class Blocking:
 
     def __init__(self, intake: Any) -> None:
         self.intake = intake
-        self._loop = Loop()
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self.intake, name)
-        return (lambda *given: self._loop.run(method(*given))) if asyncio.iscoroutinefunction(method) else method
+        return (lambda *given: event_loop.run(method(*given))) if asyncio.iscoroutinefunction(method) else method
 
     def close(self) -> None:
+        """On the event loop, as the server closes its parts."""
+
         async def close() -> None:
             self.intake.close()
 
-        self._loop.run(close())
-        self._loop.close()
+        event_loop.run(close())
 
 
 class WithIntake:
@@ -58,11 +40,3 @@ class WithIntake:
     def close(self) -> None:
         self.intake.close()
         self.store.close()
-
-
-async def _rest() -> None:
-    """End the calls that are still in flight, and give closed connections the turns of the loop that they need."""
-    for task in asyncio.all_tasks() - {asyncio.current_task()}:
-        task.cancel()
-    for _ in range(3):
-        await asyncio.sleep(0)
