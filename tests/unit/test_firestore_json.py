@@ -16,7 +16,7 @@ from shared.domain.events import ReceiptBlock, ReceiptReceived
 from shared.domain.identity import Echo
 from shared.domain.record import Attempt, Delivery, Kind, ReceiptKind, State
 from shared.stores.firestore import records, rest_json
-from shared.stores.firestore.receipts import notes_of, noting_block
+from shared.stores.firestore.receipts import Notes, noting_block
 
 ROOT = "projects/a-project/databases/pombo/documents"
 NOW = datetime(2026, 3, 1, 12, 30, 15, 123456, tzinfo=UTC)
@@ -105,7 +105,10 @@ def test_new_record_in_json_equals_the_grpc_write(record: Delivery) -> None:
 
 @given(receipts=st.lists(noted, max_size=6))
 def test_receipts_in_json_equal_the_grpc_writes(receipts: Any) -> None:
-    for layer in notes_of(receipts, NOW):
+    notes = Notes(NOW)
+    for place, receipt in enumerate(receipts):
+        notes.add(place, receipt)
+    for layer in notes.layers():
         for note in layer:
             assert as_understood(rest_json.write_of(note.write, ROOT)) == as_sent_by_grpc(note.write)
 

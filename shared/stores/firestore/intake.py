@@ -20,7 +20,7 @@ from shared.net.rest_client import NoToken, Token
 from shared.pipeline.intake import Created, Exists, NotedReceipt
 from shared.stores.firestore import rest_json
 from shared.stores.firestore.batches import Made, write_each
-from shared.stores.firestore.receipts import notes_of, noting_block
+from shared.stores.firestore.receipts import Notes, noting_block
 from shared.stores.firestore.records import (
     Document,
     echoed_in,
@@ -79,7 +79,8 @@ class FirestoreIntake:
         results: dict[int, Created | Exists | Exception] = {}
         writes: dict[int, JsonWrite] = {}
         for place, record in enumerate(records):
-            await _let_others_in(place)
+            if _is_others_turn(place):
+                await asyncio.sleep(0)
             try:
                 writes[place] = rest_json.creating(record, self._rest.root)
             except (TypeError, ValueError) as error:
@@ -89,12 +90,17 @@ class FirestoreIntake:
 
     async def note_receipts(self, receipts: Sequence[NotedReceipt], deadline: Deadline) -> Sequence[bool | Exception]:
         """The receipts of one message are one write."""
-        layers = notes_of(receipts, self._clock() + self._limits.receipt_retention)
-        notes = [note for layer in layers for note in layer]
+        merged = Notes(self._clock() + self._limits.receipt_retention)
+        for place, noted in enumerate(receipts):
+            if _is_others_turn(place):
+                await asyncio.sleep(0)
+            merged.add(place, noted)
+        notes = [note for layer in merged.layers() for note in layer]
         results: dict[int, bool | Exception] = {}
         writes: dict[int, JsonWrite] = {}
         for place, note in enumerate(notes):
-            await _let_others_in(place)
+            if _is_others_turn(place):
+                await asyncio.sleep(0)
             writes[place] = rest_json.write_of(note.write, self._rest.root)
         await self._settle(writes, results, True, _unknown, deadline)
         by_receipt = {receipt: results[place] for place, note in enumerate(notes) for receipt in note.places}
@@ -201,10 +207,9 @@ class FirestoreIntake:
         return {name: document for part in parts for name, document in part.items()}
 
 
-async def _let_others_in(place: int) -> None:
-    """A turn for other requests before every 50th item of a large POST."""
-    if place and place % AT_A_TIME == 0:
-        await asyncio.sleep(0)
+def _is_others_turn(place: int) -> bool:
+    """Whether other requests have their turn before this item of a POST."""
+    return place > 0 and place % AT_A_TIME == 0
 
 
 class _NotWrittenYet(Exception):

@@ -1,6 +1,5 @@
 """Notes: the receipts of one webhook as writes, one for all receipts of a message, one for a block of a sender."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -24,20 +23,30 @@ class Note:
     places: tuple[int, ...]
 
 
-def notes_of(receipts: Sequence[NotedReceipt], expire_at: datetime) -> list[list[Note]]:
-    """The receipts as writes, in layers. Within a layer no document is written twice. `expire_at` is for receipts
-    without an echo.
+class Notes:
+    """The receipts of one webhook as writes. It takes one receipt after the other, so that the caller can let other
+    requests have their turn.
     """
-    by_name: dict[str, list[Note]] = {}
-    for place, receipt in enumerate(receipts):
-        write = _write(receipt, expire_at)
-        notes = by_name.setdefault(name_of(write), [])
+
+    def __init__(self, expire_at: datetime) -> None:
+        """`expire_at` is for receipts without an echo."""
+        self._expire_at = expire_at
+        self._by_name: dict[str, list[Note]] = {}
+
+    def add(self, place: int, receipt: NotedReceipt) -> None:
+        """One more receipt, and its position in the input."""
+        write = _write(receipt, self._expire_at)
+        notes = self._by_name.setdefault(name_of(write), [])
         if notes and len(notes[-1].places) < TOGETHER:
             notes[-1] = Note(noting_together(notes[-1].write, write), (*notes[-1].places, place))
         else:
             notes.append(Note(write, (place,)))
-    depth = max((len(notes) for notes in by_name.values()), default=0)
-    return [[notes[layer] for notes in by_name.values() if len(notes) > layer] for layer in range(depth)]
+
+    def layers(self) -> list[list[Note]]:
+        """All of them, in layers. Within a layer no document is written twice."""
+        by_name = self._by_name.values()
+        depth = max((len(notes) for notes in by_name), default=0)
+        return [[notes[layer] for notes in by_name if len(notes) > layer] for layer in range(depth)]
 
 
 def _write(noted: NotedReceipt, expire_at: datetime) -> Write:
