@@ -21,8 +21,9 @@ from shared.domain.record import Delivery, ReceiptKind
 from shared.net.google_token import GoogleToken
 from shared.net.patience import PATIENCE
 from shared.pipeline.intake import Created, Exists, IntakeStore
+from shared.stores.firestore import batches
 from shared.stores.firestore.batches import NotStored
-from shared.stores.firestore.intake import FirestoreIntake
+from shared.stores.firestore.intake import IN_FLIGHT, FirestoreIntake
 from shared.stores.firestore.store import FirestoreStore
 from tests.support import event_loop
 from tests.support.blocking import Blocking
@@ -373,6 +374,24 @@ def test_store_that_is_unavailable_ends_long_before_one_that_is_contended(watche
     unavailable(lambda: raised(watched.create_all([a_record()], a_deadline())))
     assert time.monotonic() - began < PATIENCE + 1
     assert len(middleman.calls) > 3
+
+
+def test_batches_that_are_always_aborted_give_their_places_back_in_time(watched, middleman, a_record, monkeypatch):
+    """Firestore answers each call, so the patience with a lost race would hold."""
+    assert batches.BATCH_SECONDS < WITHIN
+    monkeypatch.setattr(batches, "BATCH_SECONDS", 1.0)
+    middleman.always = "ABORTED"
+
+    async def posts() -> Any:
+        calls = [watched.intake.create_all([a_record()], a_deadline()) for _ in range(2 * IN_FLIGHT)]
+        return await asyncio.gather(*calls)
+
+    began = time.monotonic()
+    made = event_loop.run(posts())
+    assert 0.3 < time.monotonic() - began < 1.5
+    assert {type(one) for (one,) in made} == {StoreUnavailable}
+    middleman.always = None
+    assert event_loop.run(posts()) == [[Created()]] * 2 * IN_FLIGHT
 
 
 def test_missing_database_is_not_an_unknown_receipt(watched, middleman, a_record):

@@ -82,6 +82,7 @@ def test_no_batch_has_one_document_twice() -> None:
     rest = Rest([0, 0], [6, 14], [5])
     assert written(rest, *"abaab") == [Made.WRITTEN, Made.WRITTEN, Made.REFUSED, Made.REFUSED, Made.TRY_AGAIN]
     assert rest.batches == [["a", "b"], ["a", "b"], ["a"]]
+    assert rest.patiences == 1, "their place is taken until the last of them has its answer"
 
 
 def test_outage_of_a_later_round_keeps_the_results_of_the_earlier_ones() -> None:

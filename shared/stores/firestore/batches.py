@@ -9,11 +9,17 @@ import asyncio
 from collections.abc import Sequence
 from enum import Enum, auto
 
+from shared.domain.deadline import FAILURE_SECONDS
 from shared.domain.errors import StoreUnavailable
 from shared.net.patience import Patience
-from shared.stores.firestore.errors import CONTENTION, InvalidWrite
+from shared.stores.firestore.errors import InvalidWrite
 from shared.stores.firestore.rest import FirestoreRest
 from shared.stores.firestore.rest_json import JsonWrite
+
+BATCH_SECONDS = FAILURE_SECONDS
+"""How long the calls of one `write_each` may take together, even if Firestore answers each of them with ABORTED: few
+batches are in flight at once, and a POST that waits for the place of one must be answered in time.
+"""
 
 HALVES_AT_ONCE = 4
 """Parts of a bisected batch in flight: the other half of the connections stays free for other batches."""
@@ -48,8 +54,9 @@ async def write_each(rest: FirestoreRest, writes: Sequence[JsonWrite]) -> list[M
     Raises nothing. After an outage, what was not sent yet is not sent.
     """
     results: dict[int, Made | Exception] = {}
+    patience, free = rest.patience(BATCH_SECONDS), asyncio.Semaphore(HALVES_AT_ONCE)
     while places := _first_of_each_document(writes, results):
-        made = await _batch(rest, [writes[place] for place in places])
+        made = await _bisected(rest, [writes[place] for place in places], patience, free)
         results |= zip(places, made, strict=True)
         outage = next((one for one in made if isinstance(one, StoreUnavailable)), None)
         if outage:
@@ -63,10 +70,6 @@ def _first_of_each_document(writes: Sequence[JsonWrite], without: dict[int, Made
         if place not in without:
             by_name.setdefault(write.name, place)
     return [*by_name.values()]
-
-
-async def _batch(rest: FirestoreRest, writes: Sequence[JsonWrite]) -> list[Made | Exception]:
-    return await _bisected(rest, writes, rest.patience(CONTENTION), asyncio.Semaphore(HALVES_AT_ONCE))
 
 
 async def _bisected(
