@@ -60,8 +60,8 @@ def too_slow() -> StoreUnavailable:
 def one_after_another(
     items: Sequence[T], most: int, work: Callable[[list[T]], list[R | Exception]], deadline: Deadline
 ) -> list[R | Exception]:
-    """The result of `work` for each item, portion by portion. After an outage or past the deadline it does not begin
-    the remaining portions.
+    """The result of `work` for each item, portion by portion. After an outage, of the portion or of one of its items,
+    or past the deadline it does not begin the remaining portions.
     """
     results: list[R | Exception] = []
     outage: StoreUnavailable | None = None
@@ -70,10 +70,13 @@ def one_after_another(
             outage = too_slow()
         if outage is None:
             try:
-                results += work(portion)
-                continue
+                made = work(portion)
             except StoreUnavailable as error:
                 outage = error
+            else:
+                results += made
+                outage = next((one for one in made if isinstance(one, StoreUnavailable)), None)
+                continue
         results += [outage] * len(portion)
     return results
 

@@ -38,7 +38,9 @@ from shared.domain.marks import Credential, Marks, Outage
 from shared.domain.record import Delivery, Kind, ReceiptKind, State, Task
 from shared.domain.verdicts import Accepted, Replied
 from shared.pipeline.intake import Created
-from shared.stores.redis.connection import FIRST_TRY, PATIENCE
+from shared.stores.redis import intake
+from shared.stores.redis import records as records_of_redis
+from shared.stores.redis.connection import FIRST_TRY, PATIENCE, NotStored
 from shared.stores.redis.records import LEAST_LIFE
 from shared.stores.redis.store import RedisStore
 from tests.support.real_servers import free_port, until
@@ -337,6 +339,52 @@ def test_receipts_that_all_cannot_be_stored_are_errors(store, a_record):
     given = [(None, receipt(provider_id="\ud800")), (echo, receipt(provider_id="\ud800"))]
     made = store.note_receipts(given, Deadline.of_webhook(time.monotonic))
     assert [type(one) for one in made] == [UnicodeEncodeError] * 2
+
+
+def soon() -> Deadline:
+    return Deadline.of_webhook(time.monotonic)
+
+
+def test_key_of_another_type_stops_no_other_record_and_no_other_receipt(server, store, a_record):
+    records = [a_record() for _ in range(3)]
+    server.raw.set(f"pombo:record:{records[1].key}", "no hash")
+    server.raw.set(f"pombo:unechoed:{provider_id_hash('meta', 'wamid.2')}", "no hash")
+    unechoed = [(None, receipt(provider_id=f"wamid.{number}")) for number in (1, 2, 3)]
+    for made, well in (
+        (store.create_all(records, soon()), Created()),
+        (store.note_receipts([(echo_of(record), receipt()) for record in records], soon()), True),
+        (store.note_receipts(unechoed, soon()), True),
+    ):
+        refused = made.pop(1)
+        assert made == [well] * 2
+        assert isinstance(refused, NotStored)
+        assert str(refused) == "Redis refused: WRONGTYPE."
+        assert isinstance(refused.__cause__, ResponseError)
+
+
+def test_script_that_fails_on_one_record_stops_no_other(server, store, a_record):
+    records = [a_record() for _ in range(3)]
+    store.create_all(records, soon())
+    of_sent = records_of_redis.noted(echo_of(records[1]), receipt(), provider_id_hash("meta", "wamid.1"))[1]
+    server.raw.hset(f"pombo:record:{records[1].key}", of_sent, "no receipt")
+    first, failed, last = store.note_receipts([(echo_of(record), receipt()) for record in records], soon())
+    assert (first, last) == (True, True)
+    assert isinstance(failed, NotStored)
+
+
+def test_full_server_answers_each_receipt_and_gets_no_further_portion(server, store, a_record, monkeypatch):
+    """It finds that a record does not exist, and refuses what it would have to write."""
+    record = a_record()
+    store.create(record)
+    there, unknown = (echo_of(record), receipt()), (echo_of(a_record()), receipt())
+    assert store.note_receipts([unknown], soon()) == [False]
+    monkeypatch.setattr(intake, "PORTION", 2)
+    server.raw.config_set("maxmemory", 1024)
+    server.raw.config_resetstat()
+    first, *others = store.note_receipts([unknown, there, unknown, unknown], soon())
+    assert first is False
+    assert {(type(other), other.sentence) for other in others} == {(StoreUnavailable, "Redis is out of memory.")}
+    assert server.raw.info("commandstats")["cmdstat_evalsha"]["calls"] == 2
 
 
 def test_slow_server_is_awaited_on_every_call(server, store, a_record):

@@ -37,6 +37,10 @@ of them.
 """
 
 
+class NotStored(ValueError):
+    """The server refuses this call permanently."""
+
+
 class RedisClient:
     """The server at `url`, for all threads of a process. It connects on first use, and again in a forked process: a
     child never touches the connections or the locks of its parent. `ca_certs` is, in PEM, an authority that signs only
@@ -65,16 +69,18 @@ class RedisClient:
         return self._quickly(work)
 
     def run_each(self, script: str, calls: Sequence[Sequence[Value]]) -> list[Any]:
-        """What the script returns for each list of arguments, in one round trip. Raises StoreUnavailable."""
+        """What the script returns for each list of arguments, in one round trip: the error in its place if the server
+        refuses one, which stops no other. Raises StoreUnavailable if there is no answer.
+        """
 
         def work(redis: "Redis") -> list[Any]:
-            from redis.exceptions import NoScriptError
+            from redis.exceptions import NoScriptError, RedisError
 
-            try:
-                return _piped(redis, script, calls)
-            except NoScriptError:  # none ran: the first call already answers this
+            answers = _piped(redis, script, calls)
+            if any(isinstance(answer, NoScriptError) for answer in answers):  # the server was restarted: none ran
                 redis.script_load(script)
-                return _piped(redis, script, calls)
+                answers = _piped(redis, script, calls)
+            return [_refusal(answer) if isinstance(answer, RedisError) else answer for answer in answers]
 
         return self._quickly(work) if len(calls) <= QUICK else self._call(work, PATIENCE)
 
@@ -173,11 +179,23 @@ class RedisClient:
 
 
 def _piped(redis: "Redis", script: str, calls: Sequence[Sequence[Value]]) -> list[Any]:
-    """Raises the first error among the answers."""
+    """The answers, the server's errors among them."""
     with redis.pipeline(transaction=False) as pipeline:
         for arguments in calls:
             pipeline.evalsha(_sha(script), 0, *arguments)
-        return pipeline.execute()
+        return pipeline.execute(raise_on_error=False)
+
+
+def _refusal(error: Exception) -> Exception:
+    """The server's answer to one of several calls as an error of ours. An error of a script, or of a key with a value
+    of another type (WRONGTYPE), concerns this call alone; any other (OOM, READONLY, MISCONF) the server.
+    """
+    from redis.exceptions import ResponseError
+
+    is_its_own = type(error) is ResponseError and _word(error) in (None, "WRONGTYPE")
+    refusal: Exception = (NotStored if is_its_own else StoreUnavailable)(_sentence(error))
+    refusal.__cause__ = error
+    return refusal
 
 
 def _sha(script: str) -> str:
@@ -218,5 +236,10 @@ def _sentence(error: Exception) -> str:
             return "Redis did not answer in time."
         case exceptions.ConnectionError() | OSError():
             return "Redis cannot be reached."
-    word = re.match(r"[A-Z]+\b", str(error))  # MISCONF, BUSY, NOREPLICAS, ...
-    return f"Redis refused: {word[0] if word else type(error).__name__}."
+    return f"Redis refused: {_word(error) or type(error).__name__}."
+
+
+def _word(error: Exception) -> str | None:
+    """Redis's error code (MISCONF, BUSY, NOREPLICAS, ...); None for ERR, which redis-py removes."""
+    word = re.match(r"[A-Z]+\b", str(error))
+    return word[0] if word else None

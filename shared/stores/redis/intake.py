@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from shared.domain.deadline import Deadline
 from shared.domain.errors import UnknownState
@@ -15,6 +15,8 @@ from shared.stores.records import each_storable, id_hash_of, new_version, one_af
 from shared.stores.redis.connection import RedisClient
 from shared.stores.redis.records import Value, as_stored, creation, noted, noted_block, noted_unechoed
 from shared.stores.redis.scripts import COMMIT, NOTE, NOTE_UNECHOED
+
+R = TypeVar("R")
 
 PORTION = 200
 """Scripts in one round trip, as many as ThreadedIntake gives at once. They occupy the server for some 16 ms, while
@@ -44,8 +46,8 @@ class RedisIntake:
         def arguments(record: Delivery) -> Sequence[Value]:
             return creation(record, new_version(), self._clock())
 
-        def write(calls: list[Sequence[Value]]) -> list[Created | Exists]:
-            return [created(answer) for answer in self._client.run_each(COMMIT, calls)] if calls else []
+        def write(calls: list[Sequence[Value]]) -> list[Created | Exists | Exception]:
+            return self._each(COMMIT, calls, created)
 
         return one_after_another(records, PORTION, lambda part: each_storable(part, arguments, write), deadline)
 
@@ -64,11 +66,11 @@ class RedisIntake:
             _, receipt = noted_
             return noted_unechoed(receipt, id_hash_of(receipt), life)
 
-        def note(calls: list[Sequence[Value]]) -> list[bool]:
-            return [bool(there) for there in self._client.run_each(NOTE, calls)] if calls else []
+        def note(calls: list[Sequence[Value]]) -> list[bool | Exception]:
+            return self._each(NOTE, calls, bool)
 
-        def note_unechoed(calls: list[Sequence[Value]]) -> list[bool]:
-            return [True for _ in self._client.run_each(NOTE_UNECHOED, calls)] if calls else []
+        def note_unechoed(calls: list[Sequence[Value]]) -> list[bool | Exception]:
+            return self._each(NOTE_UNECHOED, calls, lambda _: True)
 
         made = [
             *one_after_another(echoed, PORTION, lambda part: each_storable(part, of_echoed, note), deadline),
@@ -85,6 +87,11 @@ class RedisIntake:
     def ping(self) -> None:
         """Writes, since a read-only server can take no message, and checks that the server does not evict records."""
         self._client.check()
+
+    def _each(self, script: str, calls: Sequence[Sequence[Value]], read: Callable[[Any], R]) -> list[R | Exception]:
+        """What `read` makes of each answer of the script; NotStored or StoreUnavailable if Redis refused that call."""
+        answers = self._client.run_each(script, calls) if calls else ()
+        return [answer if isinstance(answer, Exception) else read(answer) for answer in answers]
 
 
 def created(done_and_found: Sequence[Any]) -> Created | Exists:
