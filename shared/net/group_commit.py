@@ -5,6 +5,7 @@ items, which share its round trip and its processor time.
 """
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -41,10 +42,22 @@ class Portion:
     """As `size_of` counts them; None for any number."""
 
 
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """How many calls there may be at once."""
+
+    most: int = 1
+    prompt: int | None = None
+    """Of these, the calls that are not late: one that takes long does not hold up the others. None for all."""
+    late: float = 0.1
+    """Seconds after which a call is late."""
+
+
+ONE_IN_FLIGHT = InFlight()
+
+
 class GroupCommit(Generic[I, R]):
-    """Items in, results out, with at most `in_flight` calls at once. Not safe for several event loops at a time. On a
-    new event loop it starts without calls.
-    """
+    """Items in, results out. It serves one event loop at a time, and on a new one it starts without calls."""
 
     def __init__(
         self,
@@ -52,18 +65,27 @@ class GroupCommit(Generic[I, R]):
         portion: Portion,
         too_slow: Callable[[], PomboError],
         size_of: Callable[[I], int] = lambda _: 0,
-        in_flight: int = 1,
+        in_flight: InFlight = ONE_IN_FLIGHT,
+        longest: float = math.inf,
     ) -> None:
+        """`longest`: seconds within which `write` ends by itself. A caller with one item and at least so much time
+        makes its call itself if it finds no other item: the task and the timer that it saves cost as much processor
+        time as the call.
+        """
         self._write = write
         self._portion = portion
         self._too_slow = too_slow
         self._size_of = size_of
         self._in_flight = in_flight
+        self._longest = longest
         self._start_on(None)
 
     def _start_on(self, loop: asyncio.AbstractEventLoop | None) -> None:
         self._loop = loop
-        self._free = self._in_flight
+        self._free = self._in_flight.most
+        self._prompt: dict[int, asyncio.TimerHandle] = {}
+        """The calls that are not late, each by its number, with the timer that makes it late."""
+        self._last = 0
         self._few: deque[_Waiting[I, R]] = deque()
         self._many: deque[deque[_Waiting[I, R]]] = deque()
         self._few_in_a_row = 0
@@ -71,7 +93,7 @@ class GroupCommit(Generic[I, R]):
         """From the foremost large caller in its turn."""
         self._calls: set[asyncio.Task[None]] = set()
 
-    async def submit(self, items: Sequence[I], deadline: Deadline) -> list[R | Exception]:
+    async def submit(self, items: Sequence[I], deadline: Deadline) -> Sequence[R | Exception]:
         """The result of each item, or what was raised. Raises nothing.
 
         After an outage (a retryable PomboError) the items that wait get the same error: a call for them would end as
@@ -85,6 +107,8 @@ class GroupCommit(Generic[I, R]):
             return [self._too_slow() for _ in items]
         if (loop := asyncio.get_running_loop()) is not self._loop:
             self._start_on(loop)
+        if left >= self._longest and len(items) == 1 and self._may_begin and not (self._few or self._many):
+            return await self._made(items, self._take_place())
         caller: _Caller[R] = _Caller(len(items), deadline, left, self._too_slow)
         waiting = [_Waiting(item, caller, place) for place, item in enumerate(items)]
         if len(items) <= FEW:
@@ -94,10 +118,27 @@ class GroupCommit(Generic[I, R]):
         self._begin()
         return await caller.results()
 
+    @property
+    def _may_begin(self) -> bool:
+        prompt = self._in_flight.prompt
+        return self._free > 0 and (prompt is None or len(self._prompt) < prompt)
+
+    def _take_place(self) -> int:
+        """The number of a call that begins now."""
+        self._free -= 1
+        self._last += 1
+        if self._in_flight.prompt is not None:
+            timer = asyncio.get_running_loop().call_later(self._in_flight.late, self._become_late, self._last)
+            self._prompt[self._last] = timer
+        return self._last
+
+    def _become_late(self, number: int) -> None:
+        del self._prompt[number]
+        self._begin()
+
     def _begin(self) -> None:
-        while self._free and (portion := self._next()):
-            self._free -= 1
-            call = asyncio.get_running_loop().create_task(self._call(portion))
+        while self._may_begin and (portion := self._next()):
+            call = asyncio.get_running_loop().create_task(self._call(portion, self._take_place()))
             self._calls.add(call)  # the loop itself keeps only a weak reference
             call.add_done_callback(self._calls.discard)
 
@@ -125,7 +166,7 @@ class GroupCommit(Generic[I, R]):
 
     def _foremost(self) -> "deque[_Waiting[I, R]] | None":
         """The queue that the next item is taken from."""
-        large = self._foremost_large()
+        large = self._foremost_large() if self._many else None
         if self._few and (large is None or self._few_in_a_row < SMALL_IN_A_ROW):
             return self._few
         return large
@@ -139,24 +180,33 @@ class GroupCommit(Generic[I, R]):
             self._taken = 0
         return self._many[0] if self._many else None
 
-    async def _call(self, portion: "list[_Waiting[I, R]]") -> None:
-        loop = asyncio.get_running_loop()
-        results: Sequence[R | Exception] = [self._too_slow()] * len(portion)
+    async def _call(self, portion: "list[_Waiting[I, R]]", number: int) -> None:
+        results: Sequence[R | Exception] | None = None
         try:
-            results = _complete(await self._write([one.item for one in portion]), len(portion))
+            results = await self._made([one.item for one in portion], number)
+        finally:
+            for one, result in zip(portion, results or [self._too_slow()] * len(portion), strict=True):
+                one.caller.learn(one.place, result)
+
+    async def _made(self, items: Sequence[I], number: int) -> Sequence[R | Exception]:
+        """The results of one call. When it has ended, the next ones begin."""
+        loop = asyncio.get_running_loop()
+        results: Sequence[R | Exception] | None = None
+        try:
+            results = _complete(await self._write(items), len(items))
         except Exception as error:  # noqa: BLE001 - it is the result of each item
-            results = [error] * len(portion)
+            results = [error] * len(items)
         finally:
             if loop is self._loop and not loop.is_closed():
-                self._end(portion, results)
+                self._end(number, self._too_slow() if results is None else _outage_in(results))
+        return results
 
-    def _end(self, portion: "list[_Waiting[I, R]]", results: Sequence[R | Exception]) -> None:
-        for one, result in zip(portion, results, strict=True):
-            one.caller.learn(one.place, result)
-        outage = next((result for result in results if _is_outage(result)), None)
-        if isinstance(outage, Exception):
+    def _end(self, number: int, outage: Exception | None) -> None:
+        if outage is not None:
             self._refuse_waiting(outage)
         self._free += 1
+        if number in self._prompt:
+            self._prompt.pop(number).cancel()
         self._begin()
 
     def _refuse_waiting(self, outage: Exception) -> None:
@@ -223,6 +273,13 @@ class _Caller(Generic[R]):
 
 def _is_outage(result: object) -> bool:
     return isinstance(result, PomboError) and result.retryable
+
+
+def _outage_in(results: Sequence[object]) -> Exception | None:
+    for result in results:
+        if isinstance(result, Exception) and _is_outage(result):
+            return result
+    return None
 
 
 def _complete(results: Sequence[R], count: int) -> Sequence[R]:

@@ -8,7 +8,6 @@ service answers quickly again.
 
 import random
 import time
-from collections.abc import Callable
 
 PATIENCE = 2.0
 """Seconds after which a service counts as unreachable, if it answered no operation of the process meanwhile. A healthy
@@ -32,18 +31,18 @@ class OutOfPatience(Exception):
 class Patience:
     """How long one operation is retried: until no answer came for PATIENCE seconds, and at most `longest` seconds."""
 
-    __slots__ = ("_began", "_last_answer", "_longest", "_pauses")
+    __slots__ = ("_began", "_longest", "_pace", "_pauses")
 
-    def __init__(self, last_answer: Callable[[], float], longest: float = PATIENCE) -> None:
+    def __init__(self, pace: "ServicePace", longest: float = PATIENCE) -> None:
         self._began = time.monotonic()
-        self._last_answer = last_answer
+        self._pace = pace
         self._longest = longest
         self._pauses = 0
 
     @property
     def left(self) -> float:
         """The seconds left; zero or negative when it is over."""
-        last_sign = max(self._began, self._last_answer())
+        last_sign = max(self._began, self._pace.answered)
         return min(self._began + self._longest, last_sign + PATIENCE) - time.monotonic()
 
     def next_pause(self, cause: Exception) -> float:
@@ -70,7 +69,7 @@ class ServicePace:
 
     def patience(self, longest: float = PATIENCE) -> Patience:
         """The patience of an operation that begins now."""
-        return Patience(lambda: self.answered, longest)
+        return Patience(self, longest)
 
     def timeout(self, patience: Patience, quick: bool) -> float:
         """The seconds of the next try. A process's first call includes connecting, and so does a second try."""

@@ -20,7 +20,7 @@ from shared.net.async_http import (
     TimedOut,
     public_authorities,
 )
-from shared.net.patience import PATIENCE, Patience, ServicePace
+from shared.net.patience import Patience, ServicePace
 
 PASSING = frozenset({408, 429, 499, 500, 502, 503, 504})
 """HTTP statuses after which a call is retried. https://google.aip.dev/193, https://google.aip.dev/194"""
@@ -90,11 +90,9 @@ class RestClient:
             self._http = AsyncHttp(host, HTTPS, most, public_authorities)
         self._token = token
         self._pace = ServicePace()
+        self.patience = self._pace.patience
+        """The patience of an operation that begins now, for so many seconds at most."""
         self.is_closed = False
-
-    def patience(self, longest: float = PATIENCE) -> Patience:
-        """The patience of an operation that begins now."""
-        return self._pace.patience(longest)
 
     def post(self, path: str) -> bytes:
         """The start of a request with a JSON body, for `call`."""

@@ -17,8 +17,8 @@ from shared.domain.errors import QueueUnavailable
 from shared.domain.record import Kind, Task
 from shared.domain.tasks import DueTask
 from shared.net.async_http import CallFailed
-from shared.net.group_commit import GroupCommit, Portion
-from shared.net.patience import OutOfPatience
+from shared.net.group_commit import GroupCommit, InFlight, Portion
+from shared.net.patience import PATIENCE, OutOfPatience
 from shared.net.rest_client import NoToken, Refused, RestClient, Token
 from shared.queues import task_content
 from shared.queues.task_content import QueueSettings
@@ -79,7 +79,9 @@ class CloudTasksIntake:
         self._settings = settings
         credential = NoToken() if settings.emulator or token is None else token
         self._client = RestClient(HOST, settings.emulator, credential, IN_FLIGHT)
-        self._calls: GroupCommit[_Wanted, None] = GroupCommit(self._ensure_one, _ONE, too_slow, in_flight=IN_FLIGHT)
+        self._calls: GroupCommit[_Wanted, None] = GroupCommit(
+            self._ensure_one, _ONE, too_slow, in_flight=InFlight(IN_FLIGHT), longest=PATIENCE
+        )
         self._routes: dict[tuple[str, Kind], _Route] = {}
         self._made = _Remembered(REMEMBERED, REMEMBERED_SECONDS)
 
@@ -193,7 +195,8 @@ class _Remembered:
         self._until: dict[str, float] = {}
 
     def __contains__(self, name: str) -> bool:
-        return self._until.get(name, 0.0) > time.monotonic()
+        until = self._until.get(name)
+        return until is not None and until > time.monotonic()
 
     def add(self, names: Sequence[str]) -> None:
         until = time.monotonic() + self._seconds

@@ -383,7 +383,7 @@ def test_batches_that_are_always_aborted_give_their_places_back_in_time(watched,
     middleman.always = "ABORTED"
 
     async def posts() -> Any:
-        calls = [watched.intake.create_all([a_record()], a_deadline()) for _ in range(2 * IN_FLIGHT)]
+        calls = [watched.intake.create_all([a_record()], a_deadline()) for _ in range(2 * IN_FLIGHT.most)]
         return await asyncio.gather(*calls)
 
     began = time.monotonic()
@@ -391,7 +391,7 @@ def test_batches_that_are_always_aborted_give_their_places_back_in_time(watched,
     assert 0.3 < time.monotonic() - began < 1.5
     assert {type(one) for (one,) in made} == {StoreUnavailable}
     middleman.always = None
-    assert event_loop.run(posts()) == [[Created()]] * 2 * IN_FLIGHT
+    assert event_loop.run(posts()) == [[Created()]] * 2 * IN_FLIGHT.most
 
 
 def test_missing_database_is_not_an_unknown_receipt(watched, middleman, a_record):
@@ -556,14 +556,13 @@ def test_receipt_of_an_unknown_record_costs_one_refused_write(watched, middleman
 
 
 def test_posts_that_come_in_during_a_call_share_the_next_one(watched, middleman, a_record):
-    middleman.seconds = 0.1
+    middleman.seconds = 0.05
 
     async def posts() -> Any:
         return await asyncio.gather(*(watched.intake.create_all([a_record()], a_deadline()) for _ in range(40)))
 
     assert event_loop.run(posts()) == [[Created()]] * 40
-    assert [call.writes for call in middleman.calls][:2] == [1, 1]
-    assert len(middleman.calls) == 3
+    assert [call.writes for call in middleman.calls] == [1, 39]
 
 
 def test_read_that_outlasts_the_deadline_is_too_slow(watched, middleman, a_record):

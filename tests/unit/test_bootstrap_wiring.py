@@ -247,7 +247,7 @@ def test_every_part_is_made_once_and_shared(build: Build, more: dict[str, str], 
     found: dict[str, set[int]] = {}
     for _, it in objects(built(build, tmp_path, more)):
         found.setdefault(type(it).__name__, set()).add(id(it))
-    several = {"Limits", "PostTimes", "GroupCommit", "Portion"}
+    several = {"Limits", "PostTimes", "GroupCommit", "InFlight", "Portion"}
     assert {name for name, those in found.items() if len(those) > 1} <= several
     of_webhook = {"SqliteIntake", "MetaReceiver", "CloudTasksIntake", "GoogleToken"}
     of_internal = {"SqliteStore", "MetaChannel", "CloudTasksQueue", "Shutdown"}

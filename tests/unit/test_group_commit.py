@@ -1,6 +1,7 @@
 """Group commit: what comes in during a call goes out with the next one."""
 
 import asyncio
+import math
 import time
 from collections.abc import Sequence
 
@@ -8,7 +9,7 @@ import pytest
 
 from shared.domain.deadline import Deadline
 from shared.domain.errors import StoreUnavailable
-from shared.net.group_commit import FEW, GroupCommit, Portion
+from shared.net.group_commit import FEW, GroupCommit, InFlight, Portion
 
 AWAY = StoreUnavailable("away")
 TOO_SLOW = StoreUnavailable("too slow")
@@ -42,13 +43,20 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def commits(store: Store, most: int = 100, most_bytes: int | None = 1000, in_flight: int = 1) -> GroupCommit[int, int]:
+def commits(
+    store: Store,
+    most: int = 100,
+    most_bytes: int | None = 1000,
+    in_flight: int | InFlight = 1,
+    longest: float = math.inf,
+) -> GroupCommit[int, int]:
     return GroupCommit(
         store.write,
         Portion(most, most_bytes),
         lambda: TOO_SLOW,
         size_of=lambda item: 1 if item < 500 else item,
-        in_flight=in_flight,
+        in_flight=InFlight(in_flight) if isinstance(in_flight, int) else in_flight,
+        longest=longest,
     )
 
 
@@ -291,6 +299,166 @@ def test_new_event_loop_does_not_wait_for_the_calls_of_the_last_one(is_cancelled
             task.cancel()
         old.run_until_complete(asyncio.gather(*left, return_exceptions=True))
         old.close()
+
+
+# ---- calls that are late
+
+
+LATE = InFlight(most=3, prompt=1, late=0.02)
+
+
+async def late() -> None:
+    """Long enough that all calls in flight are late, and those that begin meanwhile."""
+    await asyncio.sleep(LATE.late * 5)
+    await settle()
+
+
+def test_next_call_does_not_wait_for_a_late_one() -> None:
+    async def run() -> None:
+        store = Store()
+        group = commits(store, in_flight=LATE)
+        tasks = await submitted(group, [1], [2], [3])
+        assert store.calls == [[1]]
+        await late()
+        assert store.calls == [[1], [2, 3]]
+        store.end(1)
+        assert await asyncio.gather(*tasks[1:]) == [[20], [30]]
+        store.end(0)
+        assert await tasks[0] == [10]
+
+    asyncio.run(run())
+
+
+def test_late_calls_count_among_those_in_flight() -> None:
+    async def run() -> None:
+        store = Store()
+        group = commits(store, most=1, in_flight=LATE)
+        tasks = await submitted(group, [1], [2], [3], [4])
+        assert store.calls == [[1]]
+        await late()
+        assert store.calls == [[1], [2], [3]]
+        store.end(0)
+        await settle()
+        assert store.calls == [[1], [2], [3], [4]]
+        for number in (1, 2, 3):
+            store.end(number)
+        assert await asyncio.gather(*tasks) == [[10], [20], [30], [40]]
+
+    asyncio.run(run())
+
+
+def test_after_late_calls_one_call_is_in_flight_again() -> None:
+    async def run() -> None:
+        store = Store()
+        group = commits(store, most=1, in_flight=LATE)
+        await submitted(group, [1], [2], [3])
+        await late()
+        assert len(store.calls) == 3
+        for number in (0, 1, 2):
+            store.end(number)
+        await settle()
+        tasks = await submitted(group, [4], [5])
+        assert store.calls[3:] == [[4]], "a place that a late call gave back was given back again"
+        await late()
+        assert store.calls[3:] == [[4], [5]], "a place for a late call is missing"
+        store.end(3)
+        store.end(4)
+        await asyncio.gather(*tasks)
+
+    asyncio.run(run())
+
+
+def test_call_that_ends_in_time_is_never_late() -> None:
+    async def run() -> None:
+        store = Store()
+        group = commits(store, in_flight=LATE)
+        await submitted(group, [1])
+        store.end()
+        await late()
+        await submitted(group, [2], [3])
+        assert store.calls == [[1], [2]]
+        await ended(store)
+
+    asyncio.run(run())
+
+
+# ---- a caller that makes its call itself
+
+
+def test_lone_item_takes_no_task_if_its_call_ends_in_time() -> None:
+    async def run() -> None:
+        store = Store()
+        group = commits(store, longest=1)
+        tasks = await submitted(group, [1])
+        assert (store.calls, len(group._calls)) == ([[1]], 0)
+        more = await submitted(group, [2], [3])
+        assert store.calls == [[1]], "a call is in flight"
+        store.end()
+        await settle()
+        assert (store.calls, len(group._calls)) == ([[1], [2, 3]], 1)
+        store.end()
+        assert await asyncio.gather(*tasks, *more) == [[10], [20], [30]]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("items", "healthy"), [([1, 2], 30), ([1], 0.9)], ids=["several items", "a deadline before the end of the call"]
+)
+def test_caller_that_cannot_wait_for_its_call_takes_a_task(items: list[int], healthy: float) -> None:
+    async def run() -> None:
+        store = Store()
+        group = commits(store, longest=1)
+        (task,) = await submitted(group, items, deadline=soon(healthy=healthy))
+        assert len(group._calls) == 1
+        store.end()
+        assert await task == [item * 10 for item in items]
+
+    asyncio.run(run())
+
+
+def test_lone_item_does_not_pass_those_that_wait() -> None:
+    async def run() -> None:
+        store = Store()
+        group = commits(store, most=1, longest=1)
+        tasks = await submitted(group, [1], [2], [3])
+        store.end()
+        tasks += await submitted(group, [4])
+        await ended(store)
+        assert store.calls == [[1], [2], [3], [4]]
+        await asyncio.gather(*tasks)
+
+    asyncio.run(run())
+
+
+def test_fault_of_a_lone_item_is_its_result_and_frees_the_call() -> None:
+    async def run() -> None:
+        store = Store()
+        store.errors = {1: AWAY, 2: ValueError()}
+        group = commits(store, longest=1)
+        for expected in (AWAY, store.errors[2], 30):
+            (task,) = await submitted(group, [3])
+            waits = await submitted(group, [4]) if expected is AWAY else []
+            store.end()
+            assert await task == [expected]
+            assert [await one for one in waits] == [[AWAY]] * len(waits)
+        assert len(store.calls) == 3
+
+    asyncio.run(run())
+
+
+def test_cancelled_caller_frees_the_call_it_made_itself() -> None:
+    async def run() -> None:
+        store = Store()
+        group = commits(store, longest=1)
+        tasks = await submitted(group, [1], [2])
+        tasks[0].cancel()
+        assert await tasks[1] == [TOO_SLOW], "a cancelled call counts as an outage"
+        (later,) = await submitted(group, [3])
+        store.end()
+        assert await later == [30]
+
+    asyncio.run(run())
 
 
 # ---- an outage

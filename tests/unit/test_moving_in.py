@@ -36,7 +36,9 @@ def test_project_uses_no_sql_library_no_redis_stream_and_no_hiredis() -> None:
 def test_the_pool_of_the_webhook_has_the_bounds_of_the_code() -> None:
     said = section("One bounded pool in the webhook")
     assert f"makes up to {cloud_tasks_intake.IN_FLIGHT} at a time" in said
-    assert f"up to {intake.IN_FLIGHT} batches" in said
+    assert intake.IN_FLIGHT.prompt == 1
+    late = f"up to {intake.IN_FLIGHT.most} if some take longer than {intake.IN_FLIGHT.late} s"
+    assert f"one batch of records at a time, {late}" in said
     for name in ("WEBHOOK_CONCURRENCY", "THREADS"):
         (setting,) = (setting for setting in config.SETTINGS if setting.name == name)
         assert f"`{name}` ({setting.always})" in said

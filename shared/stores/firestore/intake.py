@@ -14,12 +14,12 @@ from shared.domain.errors import StoreUnavailable, UnknownState
 from shared.domain.events import ReceiptBlock
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery
-from shared.net.group_commit import GroupCommit, Portion
+from shared.net.group_commit import GroupCommit, InFlight, Portion
 from shared.net.patience import Patience
 from shared.net.rest_client import NoToken, Token
 from shared.pipeline.intake import Created, Exists, NotedReceipt
 from shared.stores.firestore import rest_json
-from shared.stores.firestore.batches import Made, write_each
+from shared.stores.firestore.batches import BATCH_SECONDS, Made, write_each
 from shared.stores.firestore.receipts import Notes, noting_block
 from shared.stores.firestore.records import (
     Document,
@@ -39,8 +39,8 @@ R = TypeVar("R")
 PORTION = Portion(items=500, bytes=3 * 1024 * 1024)
 """What Firestore takes at most; a request may have 10 MiB, but the emulator takes 4."""
 
-IN_FLIGHT = 2
-"""Batches at once. More of them carry fewer writes each, and so cost more processor time."""
+IN_FLIGHT = InFlight(most=4, prompt=1)
+"""Batches at once. With more of them each carries fewer writes, which costs more processor time."""
 
 READ_TOGETHER = 100
 """Documents in one read of what exists already."""
@@ -69,7 +69,7 @@ class FirestoreIntake:
         self._limits = limits
         self._clock = clock
         self._writes: GroupCommit[JsonWrite, Made] = GroupCommit(
-            self._write, PORTION, too_slow, size_of=lambda write: write.size, in_flight=IN_FLIGHT
+            self._write, PORTION, too_slow, size_of=lambda write: write.size, in_flight=IN_FLIGHT, longest=BATCH_SECONDS
         )
 
     async def create_all(
@@ -137,7 +137,8 @@ class FirestoreIntake:
         within = deadline
         while writes:
             before = len(writes)
-            refused = await self._write_round(writes, results, written, within)
+            made = await self._writes.submit([*writes.values()], within)
+            refused = _settled(writes, results, written, made)
             if not writes:
                 return
             patience = patience or self._rest.patience()
@@ -150,20 +151,6 @@ class FirestoreIntake:
             if writes and (error := await self._pause(patience, within)):
                 results |= dict.fromkeys(writes, error)
                 return
-
-    async def _write_round(
-        self, writes: dict[int, JsonWrite], results: dict[int, R | Exception], written: R, deadline: Deadline
-    ) -> list[str]:
-        """Make each write once. Moves those with a result to `results`, and returns the names of the refused ones."""
-        refused: list[str] = []
-        made = await self._writes.submit([*writes.values()], deadline)
-        for (place, write), one in zip([*writes.items()], made, strict=True):
-            if one is Made.REFUSED:
-                refused.append(write.name)
-            elif one is not Made.TRY_AGAIN:
-                results[place] = written if one is Made.WRITTEN else one
-                del writes[place]
-        return refused
 
     async def _pause(self, patience: Patience, deadline: Deadline) -> StoreUnavailable | None:
         """Wait before the next round. Returns an error if there is no time for one."""
@@ -210,6 +197,20 @@ class FirestoreIntake:
 def _is_others_turn(place: int) -> bool:
     """Whether other requests have their turn before this item of a POST."""
     return place > 0 and place % AT_A_TIME == 0
+
+
+def _settled(
+    writes: dict[int, JsonWrite], results: dict[int, R | Exception], written: R, made: Sequence[Made | Exception]
+) -> list[str]:
+    """Moves the writes with a result to `results`, and returns the names of the refused ones."""
+    refused: list[str] = []
+    for (place, write), one in zip([*writes.items()], made, strict=True):
+        if one is Made.REFUSED:
+            refused.append(write.name)
+        elif one is not Made.TRY_AGAIN:
+            results[place] = written if one is Made.WRITTEN else one
+            del writes[place]
+    return refused
 
 
 class _NotWrittenYet(Exception):
