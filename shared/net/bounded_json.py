@@ -21,6 +21,12 @@ _STRING = r'"(?:[^"\\]++|\\.)*+"?'
 _STRINGS = re.compile(_STRING.encode(), re.DOTALL)
 _TOKEN = re.compile(_STRING + r"|[\[{]++|[\]}]++", re.DOTALL)
 
+_DIGITS_AS_ZEROS = bytes.maketrans(b"123456789", b"000000000")
+_LONG_NUMBER = b"0" * 19
+"""So many digits in a row are in every number beyond 64 bits, and in every number of more than LONGEST_NUMBER
+characters: it has a whole part, a fraction and an exponent at most.
+"""
+
 _AS_SQUARE = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -38,8 +44,18 @@ def loads(body: bytes) -> Any:
     number beyond a float and NaN become their text; NUL, lone surrogates and invalid UTF-8 become U+FFFD. It accepts
     raw control characters in strings and a byte order mark. The last value of a repeated key counts.
     """
+    is_too_deep = _may_be_too_deep(body)
+    if not is_too_deep and _LONG_NUMBER not in body.translate(_DIGITS_AS_ZEROS) and b"\\u0000" not in body:
+        try:
+            return orjson.loads(body)
+        except orjson.JSONDecodeError:
+            pass  # it takes no invalid UTF-8, lone surrogate, control character, byte order mark, or huge float
+    return _lenient(body, is_too_deep)
+
+
+def _lenient(body: bytes, is_too_deep: bool) -> Any:
     text = body.decode("utf-8", "replace").removeprefix("\ufeff")
-    if _may_be_too_deep(body):
+    if is_too_deep:
         text = _cut(text)
     try:
         value = _DECODER.decode(text)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.net.bounded_json import DEEPEST, NotJson, dumps, loads, size
+from shared.net.bounded_json import DEEPEST, NotJson, _lenient, dumps, loads, size
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12)
@@ -30,6 +30,17 @@ def test_storable_json_is_read_unchanged(value: Any, escaped: bool) -> None:
     assert loads(json.dumps(value, ensure_ascii=escaped).encode()) == value
 
 
+NUMBER = st.from_regex(r"-?(0|[1-9][0-9]{0,40})(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,5})?", fullmatch=True)
+WRITTEN = st.one_of(NUMBER, st.text(max_size=12).map(json.dumps), st.sampled_from(['"\\u0000"', '"\x7f"', "NaN", "-0"]))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(WRITTEN, max_size=4))
+def test_quick_reader_reads_what_the_lenient_one_reads(texts: list[str]) -> None:
+    body = f"[{','.join(texts)}]".encode()
+    assert repr(loads(body)) == repr(_lenient(body, is_too_deep=False))
+
+
 @pytest.mark.parametrize(
     ("body", "value"),
     [
@@ -38,6 +49,8 @@ def test_storable_json_is_read_unchanged(value: Any, escaped: bool) -> None:
         (b"-9223372036854775808", -(2**63)),
         (b"-9223372036854775809", "-9223372036854775809"),
         (b"1" * 5000, "1" * 5000),
+        (b"0." + b"1" * 70, "0." + "1" * 70),
+        (b"1e" + b"0" * 70, "1e" + "0" * 70),
         (b"1e999", "1e999"),
         (b"-1e999", "-1e999"),
         (b"1e-999", 0.0),
