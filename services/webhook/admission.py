@@ -2,8 +2,6 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from services.error_responses import Busy
@@ -23,19 +21,23 @@ class Turns:
         self._free = most
         self._waiting: deque[asyncio.Future[None]] = deque()
 
-    @asynccontextmanager
-    async def turn(self, deadline: Deadline) -> AsyncIterator[None]:
-        """Hold a place. Raises Busy if none is free before the deadline or before an outage: then the provider's
-        redelivery is the better chance.
+    async def take(self, deadline: Deadline) -> None:
+        """Take a place, for `give_back`. Raises Busy if none is free before the deadline or before an outage: then the
+        provider's redelivery is the better chance.
         """
         if self._free:
             self._free -= 1
         else:
             await self._wait(deadline)
-        try:
-            yield
-        finally:
-            self._give_back()
+
+    def give_back(self) -> None:
+        """Give the place to the POST that waits longest."""
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1
 
     def refuse_waiting(self) -> None:
         """Raise Busy in all that wait now."""
@@ -52,18 +54,10 @@ class Turns:
                 await turn
         except BaseException as error:
             if turn.done() and not turn.cancelled() and turn.exception() is None:
-                self._give_back()  # it came at the same moment
+                self.give_back()  # it came at the same moment
             if isinstance(error, TimeoutError):
                 raise Busy from None
             raise
-
-    def _give_back(self) -> None:
-        while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                return
-        self._free += 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,8 +57,8 @@ async def answer(request: Request, service: Service) -> Response:
     headers = _headers(request)
     name = _name(request.scope["path"])
     channel = service.parts.channels.at(name) if name else None
-    fields = {"provider": channel.provider} if channel and request.method in channel.webhooks[name] else {}
-    if trace := logs.trace_of(lambda header, default: headers.get(header.lower(), default), _project(service)):
+    fields = {"provider": channel.provider} if channel and request.scope["method"] in channel.webhooks[name] else {}
+    if trace := logs.trace_of(headers.get, service.parts.config["GOOGLE_CLOUD_PROJECT"]):
         fields[TRACE] = trace
     with logs.context(**fields):
         try:
@@ -70,7 +70,7 @@ async def answer(request: Request, service: Service) -> Response:
 
 
 async def _of_process(request: Request, service: Service) -> Response:
-    match request.scope["path"], request.method:
+    match request.scope["path"], request.scope["method"]:
         case "/livez", "GET":
             return _json(*health.livez())
         case "/startz", "GET":
@@ -88,9 +88,9 @@ async def _of_process(request: Request, service: Service) -> Response:
 async def _of_channel(
     request: Request, headers: Headers, name: str, channel: IntakeChannel, service: Service
 ) -> Response:
-    if request.method not in channel.webhooks[name]:
+    if request.scope["method"] not in channel.webhooks[name]:
         return _not_allowed(", ".join(channel.webhooks[name]))
-    if request.method == "POST":
+    if request.scope["method"] == "POST":
         return await _post(request, headers, channel, service)
     try:
         return _acknowledged(channel.handshake(_incoming(request, headers, channel, b"")))
@@ -106,9 +106,12 @@ async def _post(request: Request, headers: Headers, channel: IntakeChannel, serv
         body = await _beginning(request, service.parts.config["WEBHOOK_MAX_BYTES"])
         if isinstance(body, bytes):
             return await _in_turn(_incoming(request, headers, channel, body), channel, service, deadline)
-        async with service.admission.large.turn(deadline):
+        await service.admission.large.take(deadline)
+        try:
             incoming = _incoming(request, headers, channel, await body.rest(request))
             return await _in_turn(incoming, channel, service, deadline)
+        finally:
+            service.admission.large.give_back()
     except SignatureInvalid:
         logs.event("webhook_refused", severity="WARNING", reason="signature")
         raise
@@ -125,14 +128,16 @@ async def _in_turn(incoming: Incoming, channel: IntakeChannel, service: Service,
     """Accept one POST. If the store or the queue is away, those that wait for a turn are refused at once: they would
     only wait for the same failure, longer than the 5 s in which an outage is answered.
     """
-    async with service.admission.posts.turn(deadline):
-        try:
-            await service.parts.accept(incoming, deadline)
-        except (StoreUnavailable, QueueUnavailable, RegistryUnavailable):
-            if not deadline.has_passed:  # else this POST was too much for its time, which says nothing of the others
-                service.admission.refuse_waiting()
-            raise
-        return _acknowledged(channel.acknowledge(incoming))
+    await service.admission.posts.take(deadline)
+    try:
+        await service.parts.accept(incoming, deadline)
+    except (StoreUnavailable, QueueUnavailable, RegistryUnavailable):
+        if not deadline.has_passed:  # else this POST was too much for its time, which says nothing of the others
+            service.admission.refuse_waiting()
+        raise
+    finally:
+        service.admission.posts.give_back()
+    return _acknowledged(channel.acknowledge(incoming))
 
 
 class _TooLarge(Exception):
@@ -198,11 +203,6 @@ def _name(path: str) -> str:
     return path.removeprefix(WEBHOOKS) if path.startswith(WEBHOOKS) else ""
 
 
-def _project(service: Service) -> str:
-    project: str = service.parts.config["GOOGLE_CLOUD_PROJECT"]
-    return project
-
-
 def _headers(request: Request) -> Headers:
     """By their names in lower case; one that came several times has all its values, as if in one line."""
     given = request.scope["headers"]
@@ -217,7 +217,7 @@ def _headers(request: Request) -> Headers:
 
 def _incoming(request: Request, headers: Headers, channel: IntakeChannel, body: bytes) -> Incoming:
     path, query = request.scope["path"], request.scope["query_string"].decode(errors="replace")
-    return Incoming(channel.provider, request.method, f"{path}?{query}" if query else path, headers, body)
+    return Incoming(channel.provider, request.scope["method"], f"{path}?{query}" if query else path, headers, body)
 
 
 @lru_cache(maxsize=16)

@@ -401,7 +401,7 @@ def test_any_body_is_a_valid_task_or_none(hunt: Hunt) -> None:
 def check_words(text: str) -> None:
     echo = parse_echo(text)
     assert echo is None or str(echo) == text
-    for name in ("traceparent", "X-Cloud-Trace-Context"):
+    for name in ("traceparent", "x-cloud-trace-context"):
         given = {name: text}
         trace = logs.trace_of(lambda header, default, given=given: given.get(header, default), "p")
         assert trace is None or re.fullmatch(r"projects/p/traces/[0-9a-f]{32}", trace)
