@@ -73,22 +73,25 @@ class Exchange:
             return False
         self._pieces.append(piece)
         self._held += len(piece)
-        self._wake()
+        if self._waiter is not None:
+            self._wake(self._waiter)
         return self._held > HELD_AT_MOST
 
     def end(self) -> None:
         """The body has arrived."""
         self.more_body = False
-        self._wake()
+        if self._waiter is not None:
+            self._wake(self._waiter)
 
     def break_off(self) -> None:
         """The rest of the body will not come."""
         self.broken = self.more_body
-        self._wake()
+        if self._waiter is not None:
+            self._wake(self._waiter)
 
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+    def _wake(self, waiter: asyncio.Future[None]) -> None:
+        if not waiter.done():
+            waiter.set_result(None)
 
     # ---- the app's side
 

@@ -82,7 +82,10 @@ class Accept:
         """
         deadline = deadline or Deadline.of_webhook(self.clock.monotonic)
         started = self.clock.monotonic()
-        parsed = await _read(self.channels[incoming.provider], incoming)
+        channel = self.channels[incoming.provider]
+        # A large body takes a thread meanwhile, so that other requests do not wait for it.
+        is_large = len(incoming.body) > _LARGE
+        parsed = await asyncio.to_thread(_read, channel, incoming) if is_large else _read(channel, incoming)
         for reason, count in parsed.ignored.items():
             logs.event("webhook_ignored", severity="WARNING", reason=reason, count=count)
         await self._accept_all(parsed.events, deadline)
@@ -96,7 +99,7 @@ class Accept:
         """Create the record of each event, or report the existing one. "Exists" alone never means "drop it": the store
         may be reporting this same call's write. The events have distinct keys. Raises RegistryUnavailable.
         """
-        records = [outcome_of(self._record, event) async for event in in_turns(events)]
+        records = await in_turns(lambda event: outcome_of(self._record, event), events)
         faults_in(records)
         storable = [record for record in records if isinstance(record, Delivery)]
         made = iter(await self.store.create_all(storable, deadline) if storable else ())
@@ -107,20 +110,23 @@ class Accept:
         arrivals, repeats = _by_key(events)
         marks = await self.mark_if_new(arrivals, deadline)
         about: dict[str, Mapping[str, Any]] = {}
-        async for event, mark in in_turns([*zip(arrivals, marks, strict=True)]):
-            self._log(event, mark, about)
+        await in_turns(lambda one: self._log(*one, about), zip(arrivals, marks, strict=True))
         self._log_repeats(repeats, arrivals, marks)
-        faults = faults_in(marks) + await receipts.note_all(events, self.store, deadline)
+        faults = faults_in(marks)
+        reports = [event for event in events if isinstance(event, ReceiptReceived)]
+        if reports:
+            faults += await receipts.note_all(reports, self.store, deadline)
         waiting = [mark.record for mark in marks if isinstance(mark, New) and not mark.record.final]
         again = [mark.record for mark in marks if isinstance(mark, SeenUnqueued)]
         faults += await self._enqueue(waiting + again, about, deadline)
-        await self._note_blocks(events, deadline)
+        if reports:
+            await self._note_blocks(reports, deadline)
         for fault in faults:
             raise fault
 
-    async def _note_blocks(self, events: Sequence[Event], deadline: Deadline) -> None:
+    async def _note_blocks(self, reports: Sequence[ReceiptReceived], deadline: Deadline) -> None:
         """Note the blocks that failed receipts report. Last, when all else is durable and a redelivery is quick."""
-        for id, block in receipts.blocks(events, self._is_ours).items():
+        for id, block in receipts.blocks(reports, self._is_ours).items():
             if deadline.left() <= FAILURE_SECONDS:
                 raise StoreUnavailable("The store is too slow.")
             await self.store.note_receipt_block(id, block)
@@ -135,10 +141,12 @@ class Accept:
         if not records:
             return []
         made = await self.queue.ensure_all([own_task(record) for record in records], deadline)
-        async for record, fault in in_turns([*zip(records, made, strict=True)]):
-            if fault is None:
-                logs.event("inbound_enqueued", **(about.get(record.key) or self._about(record)))
+        queued = [record for record, fault in zip(records, made, strict=True) if fault is None]
+        await in_turns(lambda record: self._log_queued(record, about.get(record.key)), queued)
         return faults_in(made)
+
+    def _log_queued(self, record: Delivery, about: Mapping[str, Any] | None) -> None:
+        logs.event("inbound_enqueued", **(about or self._about(record)))
 
     def _log(self, event: Arrival, mark: Mark | Exception, about: dict[str, Mapping[str, Any]]) -> None:
         """Log what became of the event, and keep the log fields of a new one."""
@@ -211,14 +219,9 @@ class Accept:
         return about
 
 
-async def _read(channel: IntakeChannel, incoming: Incoming) -> Parsed:
-    """Verify and parse. A large body takes a thread meanwhile, so that other requests do not wait for it."""
-
-    def read() -> Parsed:
-        channel.verify(incoming)
-        return channel.parse(incoming)
-
-    return await asyncio.to_thread(read) if len(incoming.body) > _LARGE else read()
+def _read(channel: IntakeChannel, incoming: Incoming) -> Parsed:
+    channel.verify(incoming)
+    return channel.parse(incoming)
 
 
 def _by_key(events: Iterable[Event]) -> tuple[list[Arrival], list[Arrival]]:

@@ -20,8 +20,10 @@ def faults_in(outcomes: Iterable[object]) -> list[Exception]:
     """The exceptions among the outcomes. Raises one that is retryable (an outage) instead: it may end by itself, so the
     caller must retry.
     """
-    faults = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
-    for fault in faults:
-        if isinstance(fault, PomboError) and fault.retryable:
-            raise fault
+    faults: list[Exception] = []
+    for outcome in outcomes:
+        if isinstance(outcome, Exception):
+            if isinstance(outcome, PomboError) and outcome.retryable:
+                raise outcome
+            faults.append(outcome)
     return faults

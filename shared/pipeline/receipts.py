@@ -5,27 +5,24 @@ from functools import cache
 
 from shared import logs
 from shared.domain.deadline import Deadline
-from shared.domain.events import Event, ReceiptBlock, ReceiptReceived
-from shared.domain.identity import Echo, parse_echo, sender_id
+from shared.domain.events import ReceiptBlock, ReceiptReceived
+from shared.domain.identity import parse_echo, sender_id
 from shared.domain.record import ReceiptKind
 from shared.pipeline import log_fields
 from shared.pipeline.fairness import in_turns
-from shared.pipeline.intake import IntakeStore
+from shared.pipeline.intake import IntakeStore, NotedReceipt
 from shared.pipeline.outcomes import faults_in
 
 IsOurs = Callable[[str, str], bool]
 """Whether a sender, by its provider and id, has a tenant."""
 
 
-def blocks(events: Iterable[Event], is_ours: IsOurs = lambda *_: True) -> Mapping[str, ReceiptBlock]:
-    """The latest block of each of our senders from the failed receipts of one POST, by the id of the sender's marks."""
-    concerned = [event for event in events if isinstance(event, ReceiptReceived) and event.concerns_sender]
-    if not concerned:
-        return {}
+def blocks(receipts: Iterable[ReceiptReceived], is_ours: IsOurs = lambda *_: True) -> Mapping[str, ReceiptBlock]:
+    """The latest block of each of our senders from the receipts of one POST, by the id of the sender's marks."""
     is_ours = cache(is_ours)
     found: dict[str, ReceiptBlock] = {}
-    for receipt in concerned:
-        if receipt.code is None or not is_ours(receipt.provider, receipt.sender):
+    for receipt in receipts:
+        if not receipt.concerns_sender or receipt.code is None or not is_ours(receipt.provider, receipt.sender):
             continue
         id, echo = sender_id(receipt.provider, receipt.sender), parse_echo(receipt.echo)
         if id not in found or found[id].at < receipt.at:
@@ -33,22 +30,21 @@ def blocks(events: Iterable[Event], is_ours: IsOurs = lambda *_: True) -> Mappin
     return found
 
 
-async def note_all(events: Iterable[Event], store: IntakeStore, deadline: Deadline) -> list[Exception]:
+async def note_all(receipts: Iterable[ReceiptReceived], store: IntakeStore, deadline: Deadline) -> list[Exception]:
     """Store each receipt of a POST in the record that its echo names, or else by the provider's id. Returns what went
     wrong; raises an outage.
     """
-    found = [(parse_echo(event.echo), event) for event in events if isinstance(event, ReceiptReceived)]
-    if not found:
-        return []
+    found = [(parse_echo(receipt.echo), receipt) for receipt in receipts]
     made = await store.note_receipts(found, deadline)
-    async for (echo, receipt), there in in_turns([*zip(found, made, strict=True)]):
-        if not isinstance(there, Exception):
-            _log_noted(receipt, echo, there)
+    await in_turns(_log_noted, zip(found, made, strict=True))
     return faults_in(made)
 
 
-def _log_noted(receipt: ReceiptReceived, echo: Echo | None, there: bool) -> None:
+def _log_noted(noted: tuple[NotedReceipt, bool | Exception]) -> None:
     """A failed receipt has a separate log event, which metrics count as a failed message."""
+    (echo, receipt), there = noted
+    if isinstance(there, Exception):
+        return
     about = log_fields.of_receipt(receipt, echo)
     if not there:
         logs.event("receipt_unknown", severity="WARNING", **about)

@@ -22,8 +22,7 @@ def test_another_request_has_its_turn_after_each_fifty_items() -> None:
     done: list[str] = []
 
     async def large() -> None:
-        async for item in in_turns(range(101)):
-            done.append(str(item))
+        await in_turns(lambda item: done.append(str(item)), range(101))
 
     async def small() -> None:
         done.append("small")
@@ -40,7 +39,7 @@ def test_another_request_has_its_turn_after_each_fifty_items() -> None:
 
 def test_few_items_take_no_turn() -> None:
     async def few() -> list[int]:
-        return [item async for item in in_turns([1, 2, 3])]
+        return await in_turns(lambda item: item, [1, 2, 3])
 
     with pytest.raises(StopIteration) as ended:
         few().send(None)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.domain.deadline import Deadline
-from shared.domain.events import MessageReceived, Parsed, ReceiptBlock, ReceiptReceived
+from shared.domain.events import Parsed, ReceiptBlock, ReceiptReceived
 from shared.domain.identity import sender_id
 from shared.domain.record import Delivery, Kind, ReceiptKind, Receipts, State
 from shared.pipeline.accept import Accept
@@ -155,7 +155,6 @@ def test_latest_block_of_each_sender_in_a_post_counts() -> None:
     others = (
         replace(receipt(131047), sender="3"),
         replace(receipt(None), sender="3"),
-        MessageReceived("meta", "1", "m", "c", {}),
     )
     posted = [
         receipt(368, 5),

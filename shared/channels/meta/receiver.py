@@ -2,7 +2,6 @@
 
 # https://developers.facebook.com/documentation/business-messaging/whatsapp (seen November 2026)
 
-import hashlib
 import hmac
 import re
 from collections.abc import Mapping, Sequence
@@ -61,9 +60,9 @@ class MetaReceiver:
         match = _SIGNATURE.fullmatch(incoming.headers.get("x-hub-signature-256", ""))
         if match is None:
             raise SignatureInvalid
-        given = match[1].encode()
-        digests = [hmac.new(secret, incoming.body, hashlib.sha256).hexdigest().encode() for secret in self._secrets]
-        if not any(hmac.compare_digest(digest, given) for digest in digests):
+        given = bytes.fromhex(match[1])
+        digests = [hmac.digest(secret, incoming.body, "sha256") for secret in self._secrets]
+        if True not in [hmac.compare_digest(digest, given) for digest in digests]:
             raise SignatureInvalid
 
     def parse(self, incoming: Incoming) -> Parsed:

@@ -3,7 +3,8 @@
 # https://developers.facebook.com/documentation/business-messaging/whatsapp/webhooks/overview (seen November 2026):
 # up to 1,000 updates and 3 MB in one POST, of several accounts and numbers; everything below `value` may be missing.
 
-from collections import Counter
+import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -47,13 +48,18 @@ Meta's entries have about 300."""
 _WRAPPING = 1024
 """Bytes reserved for the fields around a raw form."""
 
+Ignored = defaultdict[str, int]
+"""How many items were ignored, by reason."""
+
+_NO_DIGITS = re.compile("[^0-9]+")
+
 TIME_UNKNOWN = datetime.fromtimestamp(0, UTC)
 """The time of a receipt with an unreadable time: the receipt still counts, and a repeat writes the same."""
 
 
 def parse(body: bytes) -> Parsed:
     """The events of one POST in order, and the ignored items by reason. Raises nothing for any bytes."""
-    ignored: Counter[str] = Counter()
+    ignored: Ignored = defaultdict(int)
     try:
         document = bounded_json.loads(body)
     except bounded_json.NotJson:
@@ -66,7 +72,7 @@ def parse(body: bytes) -> Parsed:
     return Parsed(tuple(events), dict(ignored))
 
 
-def _events(document: Any, ignored: Counter[str]) -> Iterator[Event]:
+def _events(document: Any, ignored: Ignored) -> Iterator[Event]:
     if mapping(document).get("object") != OBJECT:
         ignored["unknown_object"] += 1
         return
@@ -83,7 +89,7 @@ def _events(document: Any, ignored: Counter[str]) -> Iterator[Event]:
             yield from _change(entry, change, ignored)
 
 
-def _change(entry: Mapping[str, Any], change: Any, ignored: Counter[str]) -> Iterator[Event]:
+def _change(entry: Mapping[str, Any], change: Any, ignored: Ignored) -> Iterator[Event]:
     value = mapping(change).get("value")
     field = _field(mapping(change)) or _field(mapping(value))
     if field is None:
@@ -115,7 +121,7 @@ def _other(entry: Mapping[str, Any], field: str, value: Any) -> Event:
     return Change(PROVIDER, account, field, value, time if timed else None)
 
 
-def _messages(account: str, value: Any, ignored: Counter[str]) -> Iterator[Event]:
+def _messages(account: str, value: Any, ignored: Ignored) -> Iterator[Event]:
     """The field `messages`: messages, receipts, or neither and an error of the number."""
     if not isinstance(value, dict):
         yield Unparsable(PROVIDER, account, MESSAGES, _bounded(value), of_account=True)
@@ -132,7 +138,7 @@ def _messages(account: str, value: Any, ignored: Counter[str]) -> Iterator[Event
             yield from _receipt(item, around, ignored)
         else:
             yield _other({"id": account}, MESSAGES, {"metadata": metadata, "statuses": [item]})
-    if any(value.get(name) for name in NEWS):
+    if [name for name in NEWS if value.get(name)]:
         beside = {name: part for name, part in value.items() if name not in ("messages", "statuses")}
         yield _other({"id": account}, MESSAGES, beside)
     elif not (messages or statuses):
@@ -203,7 +209,7 @@ def _brief(contact: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _digits(value: Any) -> str:
     """The digits of a number in any notation; empty if it is not a number."""
-    return "".join(character for character in value if character in "0123456789") if isinstance(value, str) else ""
+    return _NO_DIGITS.sub("", value) if isinstance(value, str) else ""
 
 
 def _differ(one: str | None, other: str | None) -> bool:
@@ -245,7 +251,7 @@ def _is_of_message(item: Any) -> bool:
     return mapping(item).get("type") in (None, "message")
 
 
-def _receipt(item: Any, around: _ValueContext, ignored: Counter[str]) -> Iterator[Event]:
+def _receipt(item: Any, around: _ValueContext, ignored: Ignored) -> Iterator[Event]:
     """The provider's report on a message of ours, matched by the echo or the id, not by the recipient."""
     fields = mapping(item)
     provider_id, word = identifier(fields.get("id")), fields.get("status")

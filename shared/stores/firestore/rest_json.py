@@ -4,7 +4,7 @@ https://protobuf.dev/programming-guides/json (2026-11): names in lowerCamelCase,
 in RFC 3339. A new record is written without the gRPC form between, because that is most of what the webhook stores.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
@@ -45,7 +45,7 @@ def creating(record: Delivery, root: str) -> JsonWrite:
     """
     try:
         fields = {
-            name: _VALUES[type(value)](value)
+            name: {_KINDS[type(value)]: value} if type(value) is not datetime else _moment(value)
             for name, value in zip(_NAMES, _values(record), strict=True)
             if value is not None
         }
@@ -98,18 +98,14 @@ def _moment(at: datetime) -> dict[str, datetime]:
     return {"timestampValue": at}
 
 
-def _text(text: str) -> dict[str, str]:
-    return {"stringValue": text}
-
-
-_VALUES: Mapping[type, Callable[[Any], dict[str, Any]]] = {
-    str: _text,
-    Kind: _text,
-    State: _text,
-    bool: lambda value: {"booleanValue": value},
-    int: lambda value: {"integerValue": str(value)},
-    datetime: _moment,
+_KINDS: Mapping[type, str] = {
+    str: "stringValue",
+    Kind: "stringValue",
+    State: "stringValue",
+    bool: "booleanValue",
+    int: "integerValue",
 }
+"""The kinds of values that orjson writes as they are. An integer may be a number in place of a string."""
 
 
 def _fields(fields: Mapping[str, Any]) -> dict[str, Any]:
