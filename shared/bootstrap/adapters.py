@@ -11,7 +11,7 @@ from shared.domain.errors import StoreUnavailable
 from shared.domain.limits import Limits
 from shared.domain.record import Kind
 from shared.pipeline.clock import Clock, SystemClock
-from shared.pipeline.intake import Sender, Tenants
+from shared.pipeline.intake import Sender
 from shared.queues.task_content import QueueSettings
 from shared.tenants.environment import EnvironmentTenants
 
@@ -81,7 +81,7 @@ def senders_of(phone_number_id: str) -> Sequence[Sender]:
     return EnvironmentTenants.of((PROVIDER, phone_number_id)).senders()
 
 
-def build_tenants(settings: Config) -> Tenants:
+def build_tenants(settings: Config) -> EnvironmentTenants:
     """The registry of tenants: one, and its sender."""
     return port(settings, "tenants", EnvironmentTenants(tuple(senders_of(settings["WHATSAPP_PHONE_NUMBER_ID"]))))
 

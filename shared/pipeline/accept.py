@@ -16,6 +16,7 @@ from shared.domain.deadline import FAILURE_SECONDS, Deadline
 from shared.domain.delivery.create import create, seen_again
 from shared.domain.errors import StoreUnavailable
 from shared.domain.events import OF_ACCOUNT, Change, Event, MessageReceived, Parsed, ReceiptReceived, Unparsable
+from shared.domain.identity import sender_id
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery, Kind, State, Task
 from shared.domain.retention import UNKNOWN_SENDER_PAYLOAD_BYTES
@@ -24,7 +25,17 @@ from shared.pipeline import log_fields, receipts
 from shared.pipeline.channels import Channels
 from shared.pipeline.clock import Clock
 from shared.pipeline.fairness import in_turns
-from shared.pipeline.intake import Created, Exists, Incoming, IntakeChannel, IntakeQueue, IntakeStore, Tenants
+from shared.pipeline.intake import (
+    Addressee,
+    Created,
+    Exists,
+    Incoming,
+    IntakeChannel,
+    IntakeQueue,
+    IntakeStore,
+    IntakeTenants,
+    Tenant,
+)
 from shared.pipeline.log_fields import log_dead
 from shared.pipeline.outcomes import faults_in, outcome_of
 
@@ -69,7 +80,7 @@ class Accept:
 
     store: IntakeStore
     queue: IntakeQueue
-    tenants: Tenants
+    tenants: IntakeTenants
     channels: Channels[IntakeChannel]
     limits: Limits
     clock: Clock
@@ -99,8 +110,9 @@ class Accept:
         """Create the record of each event, or report the existing one. "Exists" alone never means "drop it": the store
         may be reporting this same call's write. The events have distinct keys. Raises RegistryUnavailable.
         """
-        records = await in_turns(lambda event: outcome_of(self._record, event), events)
-        faults_in(records)
+        owners = await self.tenants.owners_of([_addressee(event) for event in events]) if events else ()
+        faults_in(owners)
+        records = await in_turns(lambda one: outcome_of(self._record, *one), zip(events, owners, strict=True))
         storable = [record for record in records if isinstance(record, Delivery)]
         made = iter(await self.store.create_all(storable, deadline) if storable else ())
         return [_mark_or_fault(record, made) for record in records]
@@ -125,14 +137,21 @@ class Accept:
             raise fault
 
     async def _note_blocks(self, reports: Sequence[ReceiptReceived], deadline: Deadline) -> None:
-        """Note the blocks that failed receipts report. Last, when all else is durable and a redelivery is quick."""
-        for id, block in receipts.blocks(reports, self._is_ours).items():
+        """Note the blocks of our senders that failed receipts report. Last, when all else is durable and a redelivery
+        is quick.
+        """
+        found = receipts.blocks(reports)
+        if not found:
+            return
+        owners = await self.tenants.owners_of([Addressee(provider, sender) for provider, sender in found])
+        for fault in faults_in(owners):
+            raise fault
+        for ((provider, sender), block), owner in zip(found.items(), owners, strict=True):
+            if owner is None:
+                continue
             if deadline.left() <= FAILURE_SECONDS:
                 raise StoreUnavailable("The store is too slow.")
-            await self.store.note_receipt_block(id, block)
-
-    def _is_ours(self, provider: str, sender: str) -> bool:
-        return self.tenants.owner_of(provider, sender) is not None
+            await self.store.note_receipt_block(sender_id(provider, sender), block)
 
     async def _enqueue(
         self, records: Sequence[Delivery], about: Mapping[str, Mapping[str, Any]], deadline: Deadline
@@ -177,18 +196,16 @@ class Accept:
     def _about(self, record: Delivery) -> Mapping[str, Any]:
         return {**log_fields.of_record(record, self.channels), **log_fields.in_queue(Task.of(record), self.queue)}
 
-    def _record(self, event: Arrival) -> Delivery:
+    def _record(self, event: Arrival, owner: Tenant | Exception | None) -> Delivery:
+        if isinstance(owner, Exception):
+            raise owner
         match event:
             case MessageReceived():
-                owner = self.tenants.owner_of(event.provider, event.sender)
                 sender, contact, payload = event.sender, event.contact, event.payload
             case Change():
-                owner = self.tenants.owner_of_account(event.provider, event.account)
                 sender, contact = event.account, ""
                 payload = {"field": event.field, "value": event.value}
             case Unparsable():
-                look = self.tenants.owner_of_account if event.of_account else self.tenants.owner_of
-                owner = look(event.provider, event.account)
                 sender, contact = event.account, ""
                 payload = {"field": event.field, "unparsable": event.raw}
                 payload |= {OF_ACCOUNT: True} if event.of_account else {}
@@ -222,6 +239,16 @@ class Accept:
 def _read(channel: IntakeChannel, incoming: Incoming) -> Parsed:
     channel.verify(incoming)
     return channel.parse(incoming)
+
+
+def _addressee(event: Arrival) -> Addressee:
+    match event:
+        case MessageReceived():
+            return Addressee(event.provider, event.sender)
+        case Change():
+            return Addressee(event.provider, event.account, is_account=True)
+        case Unparsable():
+            return Addressee(event.provider, event.account, is_account=event.of_account)
 
 
 def _by_key(events: Iterable[Event]) -> tuple[list[Arrival], list[Arrival]]:

@@ -7,7 +7,7 @@ needs a new permission there.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from shared.domain.deadline import Deadline
 from shared.domain.events import Parsed, ReceiptBlock, ReceiptReceived
@@ -106,19 +106,22 @@ class Sender:
     id: str
 
 
-class Tenants(Protocol):
-    """The registry: who owns a sender, by the provider's own id."""
+class Addressee(NamedTuple):
+    """To whom an event of a webhook is addressed, by the provider's own id."""
 
-    def owner_of(self, provider: str, sender: str) -> Tenant | None:
-        """The tenant of a sender; None if the registry answered that there is none. Raises RegistryUnavailable."""
-        ...
+    provider: str
+    id: str
+    is_account: bool = False
+    """Whether the id is an account's: news of an account names no sender."""
 
-    def owner_of_account(self, provider: str, account: str) -> Tenant | None:
-        """The tenant of an account, for news that names no sender. Raises RegistryUnavailable."""
-        ...
 
-    def senders(self, tenant: str | None = None) -> Sequence[Sender]:
-        """The senders of a tenant, or of all. Raises RegistryUnavailable."""
+class IntakeTenants(Protocol):
+    """The registry, as the webhook service asks it: once for all events of a POST."""
+
+    async def owners_of(self, addressees: Sequence[Addressee]) -> Sequence[Tenant | Exception | None]:
+        """The tenant of each, in order; None if the registry answered that there is none; RegistryUnavailable if it did
+        not answer. The same addressee may come many times. Raises nothing.
+        """
         ...
 
 

@@ -14,7 +14,7 @@ from shared.domain.outbound.messages import PlanItem
 from shared.domain.record import Delivery, State, Task
 from shared.domain.state_changes import StateChange
 from shared.domain.verdicts import Origin
-from shared.pipeline.intake import Created, Exists, IntakeChannel
+from shared.pipeline.intake import Addressee, Created, Exists, IntakeChannel, Sender, Tenant
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +116,20 @@ class Store(Protocol):
 
     def time(self) -> datetime:
         """The store's clock, in UTC. `pombo doctor` compares ours with it."""
+        ...
+
+
+class Tenants(Protocol):
+    """The registry of tenants and senders."""
+
+    def owner_of(self, addressee: Addressee) -> Tenant | None:
+        """The tenant of a sender or an account; None if the registry answered that there is none. Raises
+        RegistryUnavailable.
+        """
+        ...
+
+    def senders(self, tenant: str | None = None) -> Sequence[Sender]:
+        """The senders of a tenant, or of all. Raises RegistryUnavailable."""
         ...
 
 

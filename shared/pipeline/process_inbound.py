@@ -32,7 +32,7 @@ from shared.pipeline.backend_marks import BackendMarks
 from shared.pipeline.channels import Channels
 from shared.pipeline.clock import Clock
 from shared.pipeline.dispatch import TaskDispatch
-from shared.pipeline.intake import Tenants
+from shared.pipeline.intake import Addressee
 from shared.pipeline.ports import (
     BackendUnavailable,
     Channel,
@@ -42,10 +42,11 @@ from shared.pipeline.ports import (
     HandlerFault,
     HandlerInterrupted,
     Store,
+    Tenants,
 )
 from shared.pipeline.settle_with_retry import settle_with_retry
 
-OwnerOf = Callable[[str, str, bool], str]
+OwnerOf = Callable[[Addressee], str]
 
 
 def is_of_account(event: Delivery) -> bool:
@@ -107,16 +108,15 @@ class ProcessInbound:
             if now is not None and not now.final:
                 self.channels.require(now.provider)  # before the lease: an unreadable record spends no attempt
             if now is not None and not now.tenant:
-                now = replace(now, tenant=owner_of(now.provider, now.sender, is_of_account(now)))
+                now = replace(now, tenant=owner_of(Addressee(now.provider, now.sender, is_of_account(now))))
             found = now
             return lease(now, task, token, guards(now) if now else Go(), self.limits, self.clock.now())
 
         return self.store.change(task.key, decide), found
 
-    def _owner_of(self, provider: str, sender: str, is_account: bool) -> str:
-        """The tenant's id, or "". News of an account has the account in place of its sender."""
-        look = self.tenants.owner_of_account if is_account else self.tenants.owner_of
-        owner = look(provider, sender)
+    def _owner_of(self, addressee: Addressee) -> str:
+        """The tenant's id, or ""."""
+        owner = self.tenants.owner_of(addressee)
         return owner.id if owner else ""
 
     def _guard(self, seen: Marks, record: Delivery) -> Guard:

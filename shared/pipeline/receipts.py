@@ -1,32 +1,27 @@
 """Receipts: the provider's reports on a message, one blind write each. A receipt never assigns state."""
 
-from collections.abc import Callable, Iterable, Mapping
-from functools import cache
+from collections.abc import Iterable, Mapping
 
 from shared import logs
 from shared.domain.deadline import Deadline
 from shared.domain.events import ReceiptBlock, ReceiptReceived
-from shared.domain.identity import parse_echo, sender_id
+from shared.domain.identity import parse_echo
 from shared.domain.record import ReceiptKind
 from shared.pipeline import log_fields
 from shared.pipeline.fairness import in_turns
 from shared.pipeline.intake import IntakeStore, NotedReceipt
 from shared.pipeline.outcomes import faults_in
 
-IsOurs = Callable[[str, str], bool]
-"""Whether a sender, by its provider and id, has a tenant."""
 
-
-def blocks(receipts: Iterable[ReceiptReceived], is_ours: IsOurs = lambda *_: True) -> Mapping[str, ReceiptBlock]:
-    """The latest block of each of our senders from the receipts of one POST, by the id of the sender's marks."""
-    is_ours = cache(is_ours)
-    found: dict[str, ReceiptBlock] = {}
+def blocks(receipts: Iterable[ReceiptReceived]) -> Mapping[tuple[str, str], ReceiptBlock]:
+    """The latest block of each sender from the receipts of one POST, by the sender's provider and its id there."""
+    found: dict[tuple[str, str], ReceiptBlock] = {}
     for receipt in receipts:
-        if not receipt.concerns_sender or receipt.code is None or not is_ours(receipt.provider, receipt.sender):
+        if not receipt.concerns_sender or receipt.code is None:
             continue
-        id, echo = sender_id(receipt.provider, receipt.sender), parse_echo(receipt.echo)
-        if id not in found or found[id].at < receipt.at:
-            found[id] = ReceiptBlock(receipt.code, receipt.at, echo.key if echo else None)
+        sender, echo = (receipt.provider, receipt.sender), parse_echo(receipt.echo)
+        if sender not in found or found[sender].at < receipt.at:
+            found[sender] = ReceiptBlock(receipt.code, receipt.at, echo.key if echo else None)
     return found
 
 

@@ -11,8 +11,7 @@ from shared.domain.marks import Marks
 from shared.pipeline import log_fields
 from shared.pipeline.channels import Channels
 from shared.pipeline.clock import Clock
-from shared.pipeline.intake import Tenants
-from shared.pipeline.ports import Channel, Store
+from shared.pipeline.ports import Channel, Store, Tenants
 
 
 @dataclass(frozen=True, slots=True)

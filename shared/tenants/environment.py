@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Self
 
-from shared.pipeline.intake import Sender, Tenant
+from shared.pipeline.intake import Addressee, Sender, Tenant
 
 DEFAULT = Tenant("default")
 
@@ -23,11 +23,14 @@ class EnvironmentTenants:
         """From pairs of provider and the provider's id."""
         return cls(tuple(Sender(DEFAULT.id, provider, id) for provider, id in senders))
 
-    def owner_of(self, provider: str, sender: str) -> Tenant | None:
-        return DEFAULT if (provider, sender) in self._senders else None
+    async def owners_of(self, addressees: Sequence[Addressee]) -> Sequence[Tenant | None]:
+        """Each from memory."""
+        return [self.owner_of(addressee) for addressee in addressees]
 
-    def owner_of_account(self, provider: str, account: str) -> Tenant | None:  # noqa: ARG002 - see the class
-        return DEFAULT if provider in self._providers else None
+    def owner_of(self, addressee: Addressee) -> Tenant | None:
+        provider, id, is_account = addressee
+        is_ours = provider in self._providers if is_account else (provider, id) in self._senders
+        return DEFAULT if is_ours else None
 
     def senders(self, tenant: str | None = None) -> Sequence[Sender]:
         return self._known if tenant in (None, DEFAULT.id) else ()

@@ -27,7 +27,7 @@ from services.webhook.__main__ import make_app
 from shared.channels.meta import webhook as meta_webhook
 from shared.channels.meta.other_fields import OTHER_FIELDS
 from shared.domain.events import ReceiptReceived
-from shared.domain.identity import is_correlation_id, outbound_key
+from shared.domain.identity import is_correlation_id, outbound_key, sender_id
 from shared.domain.marks import unblocked
 from shared.domain.message_kinds import KINDS
 from shared.domain.messages import Message, to_json
@@ -261,10 +261,9 @@ def check_webhook(pombo: Pombo, given: Webhook) -> None:
     stored = pombo.records()
     assert pombo.post(webhook.body) == 200
     assert pombo.records() == stored, "the same again was stored twice"
-    for id in receipts.blocks(
-        event for event in parsed.events if isinstance(event, ReceiptReceived)
-    ):  # a receipt may block the number, and the replies would wait
-        pombo.webhook.store.port.change_marks(id, unblocked)
+    reports = [event for event in parsed.events if isinstance(event, ReceiptReceived)]
+    for blocked in receipts.blocks(reports):  # a receipt may block the number, and the replies would wait
+        pombo.webhook.store.port.change_marks(sender_id(*blocked), unblocked)
     for key in keys[:FOLLOWED]:
         follow(pombo, key)
     check_log(pombo.logged())

@@ -30,7 +30,7 @@ from shared.domain.send_errors import (
 )
 from shared.domain.tasks import DueTask
 from shared.domain.verdicts import LimitScope
-from shared.pipeline.intake import Created, Exists, Incoming, NotedReceipt, Sender, Tenant
+from shared.pipeline.intake import Addressee, Created, Exists, Incoming, NotedReceipt, Sender, Tenant
 from shared.pipeline.ports import BackendUnavailable, Backlog, Decide, DecideMarks, HandlerCall, HandlerFault
 from tests.model.world import CORRELATION, NOW, SENDER, TENANT, Row, Shelf, Worker, at_times_of, normal_marks
 
@@ -311,10 +311,10 @@ class ScriptedClock:
 
 
 class OneTenant:
-    def owner_of(self, provider: str, sender: str) -> Tenant:
-        return Tenant(TENANT)
+    async def owners_of(self, addressees: Sequence[Addressee]) -> Sequence[Tenant]:
+        return [Tenant(TENANT)] * len(addressees)
 
-    def owner_of_account(self, provider: str, account: str) -> Tenant:
+    def owner_of(self, addressee: Addressee) -> Tenant:
         return Tenant(TENANT)
 
     def senders(self, tenant: str | None = None) -> Sequence[Sender]:

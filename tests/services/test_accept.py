@@ -4,7 +4,7 @@ import itertools
 import json
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -22,7 +22,7 @@ from shared.domain.listings import Listing
 from shared.domain.record import Delivery, State, Task
 from shared.domain.retention import UNKNOWN_SENDER_PAYLOAD_BYTES
 from shared.pipeline.accept import Mark, New, Seen, SeenUnqueued
-from shared.pipeline.intake import Incoming, Tenant
+from shared.pipeline.intake import Addressee, Incoming, Tenant
 from tests.support import event_loop, parts
 from tests.support.parts import NOW, SENDER, STRANGER, WebhookParts, changes, key_of, post, receipt, text
 
@@ -529,11 +529,8 @@ def test_sender_blocks_from_receipts_are_noted_for_our_senders_in_time(
 
 def test_unreadable_item_belongs_to_the_owner_of_its_account_or_number(webhook: WebhookParts) -> None:
     class Registry:
-        def owner_of(self, *_: str) -> Tenant:
-            return Tenant("of-the-number")
-
-        def owner_of_account(self, *_: str) -> Tenant:
-            return Tenant("of-the-account")
+        async def owners_of(self, addressees: Sequence[Addressee]) -> Sequence[Tenant]:
+            return [Tenant("of-the-account" if one.is_account else "of-the-number") for one in addressees]
 
     webhook.parts = replace(webhook.parts, accept=replace(webhook.parts.accept, tenants=Registry()))
     accept(webhook, changes(("messages", [])))
@@ -546,10 +543,8 @@ def test_unreadable_item_belongs_to_the_owner_of_its_account_or_number(webhook: 
 @pytest.mark.parametrize("count", [1, 5])
 def test_unavailable_registry_refuses_the_post_and_stores_nothing(webhook: WebhookParts, count: int) -> None:
     class Away:
-        def owner_of(self, *_: str) -> None:
-            raise RegistryUnavailable
-
-        owner_of_account = owner_of
+        async def owners_of(self, addressees: Sequence[Addressee]) -> Sequence[Exception]:
+            return [RegistryUnavailable()] * len(addressees)
 
     webhook.parts = replace(webhook.parts, accept=replace(webhook.parts.accept, tenants=Away()))
     for body in (many(count), changes(*(("account_update", {"a": number}) for number in range(count)))):
@@ -575,10 +570,10 @@ def test_an_event_that_cannot_be_made_a_record_does_not_stop_the_others(webhook:
     tenants = webhook.parts.accept.tenants
 
     class Faulty:
-        def owner_of(self, provider: str, sender: str) -> Any:
-            if sender == STRANGER:
-                raise ValueError("c4n4ry")
-            return tenants.owner_of(provider, sender)
+        async def owners_of(self, addressees: Sequence[Addressee]) -> Sequence[Tenant | Exception | None]:
+            known = await tenants.owners_of(addressees)
+            canary = ValueError("c4n4ry")
+            return [canary if one.id == STRANGER else owner for one, owner in zip(addressees, known, strict=True)]
 
     webhook.parts = replace(webhook.parts, accept=replace(webhook.parts.accept, tenants=Faulty()))
     both = json.loads(many(3))

@@ -12,7 +12,7 @@ from shared.domain.marks import Block
 from shared.domain.record import Delivery
 from tests.support.crashing import SERVICES, Rig
 from tests.support.payloads import envelope, of_texts, receipt, text, value, wire
-from tests.support.stack import SENDER
+from tests.support.stack import SENDER, TASK_TOKEN, clean_environment, cli
 
 STRANGER = "200000000000008"
 ANOTHER_TOKEN = "test_access_token_of_after"
@@ -89,6 +89,22 @@ def a_message_to_an_unknown_number(rig: Rig) -> Outcome:
         return kept is not None and (kept.state, kept.reason) == ("dropped", "unknown_sender")
 
     return lambda: is_kept() and rig.stack.texts(person.number) == []
+
+
+def a_stranger_that_is_replayed(rig: Rig) -> Outcome:
+    """An operator replays what came for a number before it was ours. It still is not."""
+    person = Person(rig)
+    rig.deliver(wire(envelope(value([text(person.number, person.message_id, "hello")], sender=STRANGER))))
+    key = message_event_id("meta", STRANGER, person.message_id)
+    environment = clean_environment(INTERNAL_TASK_TOKEN=TASK_TOKEN)
+    replay = cli("dead", "replay", key, "--data-dir", str(rig.stack.data_dir), env=environment)
+    assert replay.returncode == 0, replay.stderr
+
+    def is_handled() -> bool:
+        event = rig.stack.store.get(key)
+        return event is not None and event.final and event.round == 1
+
+    return is_handled
 
 
 def receipts(rig: Rig) -> Outcome:

@@ -24,6 +24,7 @@ from shared.net.egress_policy import ANYWHERE
 from shared.net.google_token import GoogleToken
 from shared.net.rest_client import NoToken
 from shared.pipeline.channels import Channels
+from shared.pipeline.intake import Addressee
 from shared.queues.task_content import QueueSettings
 from shared.tenants.environment import EnvironmentTenants
 from tests.support.second_channel import AcmeChannel, AcmeReceiver
@@ -314,8 +315,8 @@ def test_url_handler_is_called_by_its_settings(tmp_path: Path) -> None:
 @each_service
 def test_the_tenant_is_the_one_of_the_number(build: Build, more: dict[str, str], tmp_path: Path) -> None:
     (tenants,) = {it for _, it in objects(built(build, tmp_path, more)) if isinstance(it, EnvironmentTenants)}
-    assert tenants.owner_of("meta", "200000000000002") is not None
-    assert tenants.owner_of("meta", "100000000000001") is None
+    assert tenants.owner_of(Addressee("meta", "200000000000002")) is not None
+    assert tenants.owner_of(Addressee("meta", "100000000000001")) is None
 
 
 CA_CERTS = (Path(__file__).parents[1] / "data" / "redis-ca.pem").read_text()

@@ -48,7 +48,7 @@ def test_the_points_are_before_and_after_every_method_of_every_port() -> None:
     protocols = {
         "store": (ports.Store, intake.IntakeStore),
         "queue": (ports.Queue, intake.IntakeQueue),
-        "tenants": (intake.Tenants,),
+        "tenants": (ports.Tenants, intake.IntakeTenants),
         "channel": (ports.Channel, intake.IntakeChannel),
         "handler": (ports.Handler,),
         "clock": (clock.Clock,),

@@ -167,9 +167,9 @@ def test_latest_block_of_each_sender_in_a_post_counts() -> None:
     ]
     for order in (posted, posted[::-1]):
         assert blocks(order) == {
-            sender_id("meta", "1"): ReceiptBlock(131042, at(9), None),
-            sender_id("meta", "2"): ReceiptBlock(368, at(1), KEY),
-            sender_id("twilio", "1"): ReceiptBlock(368, at(2), KEY),
+            ("meta", "1"): ReceiptBlock(131042, at(9), None),
+            ("meta", "2"): ReceiptBlock(368, at(1), KEY),
+            ("twilio", "1"): ReceiptBlock(368, at(2), KEY),
         }
     assert blocks([]) == {}
 

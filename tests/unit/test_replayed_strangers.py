@@ -18,7 +18,7 @@ from shared.operations.dead_letters import find
 from shared.pipeline.backend_marks import BackendMarks
 from shared.pipeline.channels import Channels
 from shared.pipeline.dispatch import TaskDispatch
-from shared.pipeline.intake import Tenant
+from shared.pipeline.intake import Addressee, Tenant
 from shared.pipeline.ports import BackendUnavailable, HandlerCall, HandlerFault, HandlerInterrupted
 from shared.pipeline.process_inbound import ProcessInbound
 from tests.support.builders import LAST, LIMITS, expired, pending, task_for
@@ -34,15 +34,11 @@ class Registry:
     fails: bool = False
     asked: list[str] = field(default_factory=list)
 
-    def owner_of(self, provider: str, sender: str) -> Tenant | None:
-        self.asked.append(sender)
+    def owner_of(self, addressee: Addressee) -> Tenant | None:
+        self.asked.append(addressee.id)
         if self.fails:
             raise RegistryUnavailable
-        return Tenant("late") if sender == SENDER else None
-
-    def owner_of_account(self, provider: str, account: str) -> Tenant | None:
-        self.asked.append(account)
-        return Tenant("late") if account == ACCOUNT else None
+        return Tenant("late") if addressee.id == (ACCOUNT if addressee.is_account else SENDER) else None
 
     def senders(self, tenant: str | None = None) -> tuple[Any, ...]:
         return ()
@@ -229,8 +225,8 @@ def test_the_registry_is_asked_once_though_the_decision_is_made_again(world: Wor
     record = world.add()
     owner_of = world.registry.owner_of
 
-    def while_it_is_asked(provider: str, sender: str) -> Tenant | None:
-        owner = owner_of(provider, sender)
+    def while_it_is_asked(addressee: Addressee) -> Tenant | None:
+        owner = owner_of(addressee)
         if len(world.registry.asked) == 1:
             world.store._file.write(lambda db: db.execute("UPDATE records SET version = version + 1"))
         return owner
