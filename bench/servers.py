@@ -68,9 +68,15 @@ SERVERS: Mapping[str, Server] = {
 
 def variables(server: Server, environments: Environments, port: int, at: Addresses, token: bool) -> dict[str, str]:
     """The environment variables of a server. `token`: it fetches a token from the metadata server at its start."""
-    mine = {
-        "PATH": "/usr/bin:/bin",
-        "PORT": str(port),
+    mine = {"PATH": "/usr/bin:/bin", "PORT": str(port), **settings(at)}
+    if token:
+        mine |= {"GCE_METADATA_HOST": f"127.0.0.1:{at.metadata}", "GCE_METADATA_IP": f"127.0.0.1:{at.metadata}"}
+    return {**mine, **(environments.product_variables if server.name == PRODUCT else {})}
+
+
+def settings(at: Addresses) -> dict[str, str]:
+    """What Pombo's webhook service and the stock server are told."""
+    return {
         "META_APP_SECRET": payloads.SECRET,
         "META_VERIFY_TOKEN": payloads.VERIFY_TOKEN,
         "WHATSAPP_PHONE_NUMBER_ID": payloads.SENDER,
@@ -82,6 +88,3 @@ def variables(server: Server, environments: Environments, port: int, at: Address
         "FIRESTORE_EMULATOR_HOST": f"127.0.0.1:{at.firestore}",
         "CLOUD_TASKS_EMULATOR_HOST": f"127.0.0.1:{at.tasks}",
     }
-    if token:
-        mine |= {"GCE_METADATA_HOST": f"127.0.0.1:{at.metadata}", "GCE_METADATA_IP": f"127.0.0.1:{at.metadata}"}
-    return {**mine, **(environments.product_variables if server.name == PRODUCT else {})}

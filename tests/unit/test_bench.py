@@ -5,6 +5,8 @@ import hmac
 import json
 import random
 import re
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,13 +15,16 @@ from xml.etree import ElementTree
 import pytest
 
 from bench import emulators, environments, page, payloads, results
+from bench.environments import ROOT
 from bench.errors import BenchError
 from bench.figures import FIGURES, ROWS, Figure, Summary, markdown, rotated, summarise, table
 from bench.options import Options, parse
 from bench.plot import draw
 from bench.processes import cpu_seconds, memory_bytes, tree
+from bench.profile import AREAS, area_of
 from bench.proof import Work, check_answers, check_work
 from bench.servers import SERVERS
+from shared.channels.meta import fields
 
 CPU = next(figure for figure in FIGURES if figure.key == "cpu_message_16")
 SAMPLES: Mapping[str, Mapping[str, list[float]]] = {
@@ -329,3 +334,46 @@ def test_options_are_what_a_run_needs() -> None:
         json=Path("/tmp/x.json"),
         python=parse([]).python,
     )
+
+
+# ---- the profile
+
+
+def profile(*options: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "bench.profile", *options]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+
+
+def test_profile_shares_the_time_of_a_message_among_the_areas() -> None:
+    ended = profile("--rounds", "2", "--messages", "300")
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+    first, second, _, *areas = ended.stdout.splitlines()
+    assert first == "16 connections, 300 messages, 2 rounds"
+    middle = int(re.fullmatch(r"(\d+) µs of processor time for each message \[\d+-\d+\]", second)[1])  # type: ignore[index]
+    shares = [re.fullmatch(r" *([\d.]+)% +([\d.]+) µs  (.+)", line) for line in areas]
+    assert sum(float(share[1]) for share in shares if share) == pytest.approx(100, abs=1)
+    assert sum(float(share[2]) for share in shares if share) == pytest.approx(middle, rel=0.05)
+    assert {share[3] for share in shares if share} <= {area for _, area in AREAS} | {"event loop"}
+    assert len(shares) >= 5
+
+
+@pytest.mark.parametrize("option", ["--rounds", "--messages", "--connections"])
+def test_profile_refuses_a_number_below_one(option: str) -> None:
+    ended = profile(option, "0")
+
+    assert ended.returncode == 2
+    assert ended.stderr.splitlines()[-1] == "python -m bench.profile: error: each number must be at least 1"
+
+
+def test_profile_counts_time_for_the_innermost_part_of_ours() -> None:
+    assert area_of(None) == "event loop"
+    assert area_of(sys._getframe()) == "event loop"  # a test is no part of the service
+    found: list[str] = []
+
+    class Told(dict[str, Any]):
+        def get(self, *_: Any) -> None:
+            found.append(area_of(sys._getframe()))
+
+    fields.customer_ids(Told(), {})
+    assert set(found) == {"signature and parse"}
