@@ -1,5 +1,7 @@
 """Terraform with a stand-in for the google provider, and each plan made once for all tests that read it."""
 
+import fcntl
+import json
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -37,12 +39,27 @@ def workspace(make_workspace: Callable[[], Workspace]) -> Workspace:
 
 
 @pytest.fixture(scope="session")
-def plan_of(workspace: Workspace) -> Callable[[str], Plan]:
+def plans(tmp_path_factory: pytest.TempPathFactory, testrun_uid: str) -> Path:
+    """A folder that the processes of one run of pytest share."""
+    folder = tmp_path_factory.getbasetemp().parent / f"plans-{testrun_uid}"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def plan_of(workspace: Workspace, plans: Path) -> Callable[[str], Plan]:
     """The plan of a variant (variants.py), from an empty project."""
 
     @cache
     def plan(name: str) -> Plan:
-        root, options = VARIANTS[name]
-        return Plan(workspace.plan(root, *options))
+        with (plans / f"{name}.json").open("a+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.seek(0)
+            if made := file.read():
+                return Plan(json.loads(made))
+            root, options = VARIANTS[name]
+            document = workspace.plan(root, *options)
+            json.dump(document, file)
+            return Plan(document)
 
     return plan

@@ -25,14 +25,15 @@ class Mutation:
     fault: str
 
     def of(self, plan: Plan) -> Plan:
-        document = copy.deepcopy(dict(plan.document))
-        for it in document["resource_changes"]:
+        resources = list(plan.document["resource_changes"])
+        for index, it in enumerate(resources):
             if it["type"] == self.type and self.address in it["address"]:
-                if self.change is None:
-                    it["change"]["after"] = None
-                else:
-                    self.change(it["change"]["after"])
-                return Plan(document)
+                after = None
+                if self.change is not None:
+                    after = copy.deepcopy(it["change"]["after"])
+                    self.change(after)
+                resources[index] = {**it, "change": {**it["change"], "after": after}}
+                return Plan({**plan.document, "resource_changes": resources})
         raise LookupError(f"{self.name}: no {self.type} of {self.address}")
 
 

@@ -22,15 +22,24 @@ def deployed(make_workspace: Callable[[], Workspace]) -> Workspace:
     return workspace
 
 
+@pytest.fixture(scope="module")
+def planned_again(deployed: Workspace) -> dict[str, Any]:
+    """The plan with the same variables, after the apply."""
+    return deployed.plan(PROD, *given(EVERYTHING))
+
+
 def _changed(workspace: Workspace, **variables: Any) -> dict[str, list[str]]:
     """What an apply would do with other variables: resource → actions."""
-    plan = workspace.plan(PROD, *given({**EVERYTHING, **variables}))
+    return _changes_of(workspace.plan(PROD, *given({**EVERYTHING, **variables})))
+
+
+def _changes_of(plan: dict[str, Any]) -> dict[str, list[str]]:
     actions = {it["address"]: it["change"]["actions"] for it in plan["resource_changes"]}
     return {address: done for address, done in actions.items() if done not in (["no-op"], ["read"])}
 
 
-def test_a_second_apply_changes_nothing(deployed: Workspace) -> None:
-    assert _changed(deployed) == {}
+def test_a_second_apply_changes_nothing(planned_again: dict[str, Any]) -> None:
+    assert _changes_of(planned_again) == {}
 
 
 GCLOUD_LEAVES = {
@@ -54,11 +63,12 @@ GCLOUD_LEAVES = {
 """Of a service that `gcloud run deploy --source` has deployed, as the provider reads it from the API."""
 
 
-def test_changes_that_gcloud_leaves_on_a_service_change_no_plan(make_workspace: Callable[[], Workspace]) -> None:
+def test_changes_that_gcloud_leaves_on_a_service_change_no_plan(
+    deployed: Workspace, make_workspace: Callable[[], Workspace]
+) -> None:
     workspace = make_workspace()
-    workspace.apply(PROD, *given(EVERYTHING))
     path = workspace.folder / PROD / "terraform.tfstate"
-    state = json.loads(path.read_text())
+    state = json.loads((deployed.folder / PROD / "terraform.tfstate").read_text())
     services = [it for it in state["resources"] if it["type"] == "google_cloud_run_v2_service"]
     for instance in (it for service in services for it in service["instances"]):
         assert set(GCLOUD_LEAVES) <= set(instance["attributes"])
@@ -210,21 +220,24 @@ def test_no_secret_value_lies_in_the_state(deployed: Workspace) -> None:
 
 
 @pytest.mark.parametrize("auth", [True, False])
-def test_a_redis_asks_for_a_password_unless_redis_auth_is_false(auth: bool, workspace: Workspace) -> None:
-    plan = Plan(workspace.plan(PROD, *given({**EVERYTHING, "redis_auth": auth})))
+def test_a_redis_asks_for_a_password_unless_redis_auth_is_false(
+    auth: bool, workspace: Workspace, plan_of: Callable[[str], Plan]
+) -> None:
+    assert EVERYTHING["redis_auth"]
+    plan = plan_of("everything") if auth else Plan(workspace.plan(PROD, *given({**EVERYTHING, "redis_auth": False})))
     assert plan.one("google_redis_instance")["auth_enabled"] is auth
     assert list(a_redis_keeps_what_it_is_given(plan, Code())) == []
 
 
-def test_the_services_read_the_address_of_redis_that_terraform_wrote(deployed: Workspace) -> None:
-    plan = Plan(deployed.plan(PROD, *given(EVERYTHING)))
+def test_the_services_read_the_address_of_redis_that_terraform_wrote(planned_again: dict[str, Any]) -> None:
+    plan = Plan(planned_again)
     written = plan.one("google_secret_manager_secret_version")["version"]
     assert written
     assert {it.secrets["REDIS_URL"]["version"] for it in plan.services} == {written}
 
 
-def test_services_get_the_certificate_authority_of_the_redis(deployed: Workspace) -> None:
-    plan = Plan(deployed.plan(PROD, *given(EVERYTHING)))
+def test_services_get_the_certificate_authority_of_the_redis(planned_again: dict[str, Any]) -> None:
+    plan = Plan(planned_again)
     told = {it.env["REDIS_CA_CERTS"] for it in plan.services}
     assert told == {"\n".join(it["cert"] for it in plan.one("google_redis_instance")["server_ca_certs"])}
 
@@ -276,9 +289,14 @@ BOOTSTRAP_ORDER = ("google_storage_bucket", "google_secret_manager_secret", "goo
 
 
 @pytest.mark.parametrize("later", [*BOOTSTRAP_ORDER, "google_service_account", "google_project_iam_custom_role"])
-def test_bootstrap_turns_its_apis_on_first(later: str, workspace: Workspace) -> None:
+def test_bootstrap_turns_its_apis_on_first(later: str, graph_of_bootstrap: dict[str, set[str]]) -> None:
+    _is_behind(later, "google_project_service", graph_of_bootstrap)
+
+
+@pytest.fixture(scope="module")
+def graph_of_bootstrap(workspace: Workspace) -> dict[str, set[str]]:
     workspace.init(BOOTSTRAP)
-    _is_behind(later, "google_project_service", _edges(workspace.run(BOOTSTRAP, "graph")))
+    return _edges(workspace.run(BOOTSTRAP, "graph"))
 
 
 @pytest.fixture(scope="module")

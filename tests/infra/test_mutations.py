@@ -1,8 +1,9 @@
 """The rules catch what they are there for: a plan, or the code, with one thing wrong."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
+from functools import cache
 
 import pytest
 from google.cloud.tasks_v2 import RetryConfig
@@ -18,6 +19,19 @@ from tests.infra.rules import RULES, faults
 
 MUTATIONS = (*OF_THE_SERVICES, *mutations_platform.MUTATIONS)
 
+Reported = Mapping[str, list[str]]
+"""What each rule says of a plan, by the rule's name."""
+
+
+def report(plan: Plan, code: Code) -> Reported:
+    return {rule.__name__: list(rule(plan, code)) for rule in RULES}
+
+
+@pytest.fixture(scope="module")
+def report_of(plan_of: Callable[[str], Plan]) -> Callable[[Mutation], Reported]:
+    """The report of the mutated plan, made once for all tests that read it."""
+    return cache(lambda mutation: report(mutation.of(plan_of("everything")), Code()))
+
 
 @pytest.mark.parametrize("mutation", mutations_platform.OF_KEYS, ids=lambda it: it.name.replace(" ", "-"))
 def test_wrong_key_plan_is_reported(mutation: Mutation, plan_of: Callable[[str], Plan]) -> None:
@@ -25,8 +39,8 @@ def test_wrong_key_plan_is_reported(mutation: Mutation, plan_of: Callable[[str],
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda it: it.name.replace(" ", "-"))
-def test_wrong_plan_is_reported(mutation: Mutation, plan_of: Callable[[str], Plan]) -> None:
-    assert any(mutation.fault in fault for fault in faults(mutation.of(plan_of("everything"))))
+def test_wrong_plan_is_reported(mutation: Mutation, report_of: Callable[[Mutation], Reported]) -> None:
+    assert any(mutation.fault in fault for found in report_of(mutation).values() for fault in found)
 
 
 def _setting(name: str, *services: str, **more: bool) -> Setting:
@@ -107,9 +121,11 @@ def test_change_of_the_code_alone_is_reported_with_both_sides(
     assert any(all(word in fault for word in words) for fault in faults(plan_of("bare"), code))
 
 
-def test_every_rule_notices_something(plan_of: Callable[[str], Plan]) -> None:
+def test_every_rule_notices_something(
+    plan_of: Callable[[str], Plan], report_of: Callable[[Mutation], Reported]
+) -> None:
     """A rule that no mutation brings to speak may be one that cannot."""
-    wrong = [(mutation.of(plan_of("everything")), Code()) for mutation in MUTATIONS]
-    wrong += [(plan_of("bare"), code) for _, code, _ in CHANGES_OF_THE_CODE]
-    spoke = {rule.__name__ for rule in RULES for plan, code in wrong if list(rule(plan, code))}
+    reports = [report_of(mutation) for mutation in MUTATIONS]
+    reports += [report(plan_of("bare"), code) for _, code, _ in CHANGES_OF_THE_CODE]
+    spoke = {name for reported in reports for name, found in reported.items() if found}
     assert {rule.__name__ for rule in RULES} == spoke
