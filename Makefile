@@ -14,6 +14,8 @@ DATA ?=
 ARGS ?=
 # Parallel test processes: they mostly wait. The contract suites, with their 64 threads, run separately.
 WORKERS ?= 4
+# The tests start hundreds of Python processes, and each would compile all modules if the environment forbade a cache.
+quick test test-all: export PYTHONDONTWRITEBYTECODE :=
 # Programs started here name make's variables in their errors (local/invocation.py).
 run demo try chaos: export POMBO_CALLED_BY := make
 # The pombo option for a variable that has a value, or is set but empty: then pombo reports which values it takes.

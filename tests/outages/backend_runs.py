@@ -179,8 +179,8 @@ def faults_of(outage: Outage, account: Account) -> list[str]:
     return found
 
 
-def delays(stack: Stack, backend: Backend, events: int, every: float = 1.0) -> list[float]:
-    """Seconds (of the machine) from a person's writing to the call of the backend, for one event a second."""
+def delays(stack: Stack, backend: Backend, events: int, every: float = 0.5) -> list[float]:
+    """Seconds (of the machine) from a person's writing to the call of the backend, for two events a second."""
     found = []
     for number in range(events):
         began = time.time()
