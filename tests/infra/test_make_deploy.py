@@ -205,18 +205,33 @@ def test_changed_handler_is_built_alone_and_its_reversal_needs_no_build(deployed
     assert image_served(after, "pombo-internal") == image_served(before, "pombo-internal")
 
 
-@pytest.mark.parametrize("left", [{"follows": False}, {"shared": 40}], ids=["pinned", "shared with an old revision"])
-def test_traffic_that_is_pinned_or_shared_goes_to_the_latest_revision_again(deployed: Any, left: Any) -> None:
-    """A deployment of Cloud Build's that was cancelled may have left it so, though the source serves already."""
+@pytest.fixture(scope="module")
+def left_by_cloud_build(deployed: Any) -> dict[str, Any]:
+    """The services after a run that finds them as a cancelled deployment of Cloud Build's may have left them, though
+    their source serves already.
+    """
     deployment, _ = deployed
     before = deployment.state
     services = deployment.state["services"]
-    services["pombo-internal"] |= left
+    services["pombo-internal"] |= {"follows": False}
+    services["pombo-webhook"] |= {"shared": 40, "tagged": ["candidate"]}
     deployment.change(services=services)
     assert deployment.run("deploy").returncode == 0
-    after = deployment.state["services"]["pombo-internal"]
+    after: dict[str, Any] = deployment.state["services"]
     deployment.state = before
+    return after
+
+
+@pytest.mark.parametrize("service", ["pombo-internal", "pombo-webhook"], ids=["pinned", "shared with an old revision"])
+def test_traffic_that_is_pinned_or_shared_goes_to_the_latest_revision_again(
+    left_by_cloud_build: dict[str, Any], service: str
+) -> None:
+    after = left_by_cloud_build[service]
     assert (after["follows"], after.get("shared")) == (True, None)
+
+
+def test_tag_of_an_old_revision_is_removed(left_by_cloud_build: dict[str, Any]) -> None:
+    assert "tagged" not in left_by_cloud_build["pombo-webhook"]
 
 
 def test_moved_tag_is_not_deployed(deployed: Any) -> None:
@@ -233,16 +248,6 @@ def test_moved_tag_is_not_deployed(deployed: Any) -> None:
     deployment.state = before
     assert stolen not in [it["image"] for it in after["services"]["pombo-internal"]["revisions"]]
     assert [it["name"] for it in after["sources"][len(before["sources"]) :]] == ["pombo-internal"]
-
-
-def test_tag_of_an_old_revision_is_removed(deployed: Any) -> None:
-    """A deployment of Cloud Build's that was cancelled may have left one, though its source serves already."""
-    deployment, _ = deployed
-    services = deployment.state["services"]
-    services["pombo-webhook"]["tagged"] = ["candidate"]
-    deployment.change(services=services)
-    assert deployment.run("deploy").returncode == 0
-    assert "tagged" not in deployment.state["services"]["pombo-webhook"]
 
 
 def test_a_revision_that_does_not_start_stops_it_before_the_webhook(deployed: Any) -> None:

@@ -62,16 +62,30 @@ def hadolint() -> str:
     return str(path)
 
 
+States = list[dict[str, Any]]
+
+
 @pytest.fixture(scope="session")
-def history(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What the cloud was like after the first apply, after one release, and after another."""
+def past(tmp_path_factory: pytest.TempPathFactory) -> tuple[States, States]:
+    """What the cloud was like after the first apply and after each of two releases; and each time after the build of
+    the next release.
+    """
     with answering(Candidate()) as says:
         project = a_project(tmp_path_factory.mktemp("history"), fake_cloud.new(says.url))
-        states = [project.state]
-        for number in (1, 2):
-            assert project.release(number) is None, project.said
-            states.append(project.state)
-    return states
+        released, built = [project.state], []
+        for number in (1, 2, 3):
+            assert project.build(number) is None, project.said
+            built.append(project.state)
+            if number < 3:
+                assert project.deploy(number) is None, project.said
+                released.append(project.state)
+    return released, built
+
+
+@pytest.fixture(scope="session")
+def history(past: tuple[States, States]) -> States:
+    """What the cloud was like after the first apply, after one release, and after another."""
+    return past[0]
 
 
 @pytest.fixture
@@ -81,11 +95,13 @@ def answers() -> Iterator[Candidate]:
 
 
 @pytest.fixture
-def project_after(history: list[dict[str, Any]], answers: Candidate, tmp_path: Path) -> Callable[[int], Project]:
-    """A project after so many releases. Cloud Monitoring answers what its state says."""
+def project_after(past: tuple[States, States], answers: Candidate, tmp_path: Path) -> Callable[..., Project]:
+    """A project after so many releases, and after the next one's build if `built`. Cloud Monitoring answers what its
+    state says.
+    """
 
-    def made(releases: int) -> Project:
-        project = after(history, releases, tmp_path, answers.url)
+    def made(releases: int, built: bool = False) -> Project:
+        project = after(past[built], releases, tmp_path, answers.url)
         answers.metrics = lambda query: (200, fake_cloud.time_series(project.state, query))
         return project
 

@@ -19,7 +19,7 @@ from tests.support.tree import ROOT, need_gcloud
 DEPLOYED = ("release", "deploy")
 """The steps after which a deployment that was cancelled leaves most behind."""
 
-ProjectAfter = Callable[[int], Project]
+ProjectAfter = Callable[..., Project]
 
 
 def test_a_release_deploys_what_its_build_pushed_by_digest_and_gives_it_the_traffic(
@@ -73,7 +73,7 @@ def test_a_candidate_that_answers_wrongly_gets_no_traffic(
 ) -> None:
     for name, value in wrong.items():
         setattr(answers, name, value)
-    project = project_after(1)
+    project = project_after(1, built=True)
     assert project.release(2, (*DEPLOYED, "check")) == "check"
     assert project.serves() == both(1)
 
@@ -165,7 +165,7 @@ def test_failed_rollback_leaves_the_traffic_and_can_be_retried(
 def test_interrupted_action_continues_between_image_and_traffic(
     action: str, serves: int, project_after: ProjectAfter
 ) -> None:
-    project = project_after(2)
+    project = project_after(2, built=True)
     assert project.release(3, DEPLOYED) is None
     project.change(lambda state: state.update(away=[["update-traffic", "pombo-webhook"]]))
     assert "UNAVAILABLE" in project.run(action, "webhook").stderr
@@ -199,7 +199,7 @@ def applied(project: Project) -> bool:
 def test_failed_release_leaves_nothing_behind(
     fault: dict[str, Any], stops_at: str, project_after: ProjectAfter, answers: Candidate
 ) -> None:
-    project = project_after(2)
+    project = project_after(2, built=stops_at != "scan")
     answers.unsigned = 200
     project.change(lambda state: state.update(fault))
     assert project.release(3) == stops_at
@@ -210,7 +210,7 @@ def test_failed_release_leaves_nothing_behind(
 
 
 def test_a_service_that_cannot_be_dropped_does_not_keep_the_other_from_it(project_after: ProjectAfter) -> None:
-    project = project_after(2)
+    project = project_after(2, built=True)
     assert project.release(3, DEPLOYED) is None
     project.change(lambda state: state.update(away=[["describe", "pombo-internal"]]))
     done = project.run("drop", "internal", "webhook")
@@ -235,8 +235,7 @@ def test_a_role_that_is_missing_stops_a_deployment_before_it_changes_anything(
     denied: str, project_after: ProjectAfter
 ) -> None:
     """Of the service, or of its revisions alone."""
-    project = project_after(2)
-    assert project.build(3) is None
+    project = project_after(2, built=True)
     project.change(lambda state: state.update(denied=[denied]))
     before = project.state["services"]
     assert project.deploy(3) == "release"
@@ -247,7 +246,7 @@ def test_a_role_that_is_missing_stops_a_deployment_before_it_changes_anything(
 def test_a_first_release_that_goes_wrong_leaves_the_placeholder(
     project_after: ProjectAfter, answers: Candidate
 ) -> None:
-    project = project_after(0)
+    project = project_after(0, built=True)
     answers.unsigned = 200
     assert project.release(1) == "check"
     assert project.serves() == (PLACEHOLDER, PLACEHOLDER)
@@ -255,7 +254,7 @@ def test_a_first_release_that_goes_wrong_leaves_the_placeholder(
 
 
 def test_a_deployment_that_was_cancelled_can_be_dropped_by_one_command_of_make(project_after: ProjectAfter) -> None:
-    project = project_after(2)
+    project = project_after(2, built=True)
     assert project.release(3, DEPLOYED) is None
     done = make(project, "drop-candidate", "REGION=europe-west1")
     assert (done.returncode, done.stderr) == (0, "")
@@ -266,7 +265,7 @@ def test_a_deployment_that_was_cancelled_can_be_dropped_by_one_command_of_make(p
 def test_release_after_a_rollback_gets_the_traffic_and_can_be_rolled_back(
     project_after: ProjectAfter,
 ) -> None:
-    project = project_after(2)
+    project = project_after(2, built=True)
     assert project.run("rollback", "webhook", "internal").returncode == 0
     assert project.release(3) is None
     assert project.serves() == both(3)
@@ -292,7 +291,7 @@ def test_promoting_again_changes_nothing(project_after: ProjectAfter) -> None:
 
 
 def test_unchecked_revision_is_not_promoted(project_after: ProjectAfter) -> None:
-    project = project_after(1)
+    project = project_after(1, built=True)
     assert project.release(2, DEPLOYED) is None
     project.change(lambda state: fake_cloud.add_revision(state, "pombo-webhook", "as terraform set it"))
     done = project.run("promote", "webhook")
@@ -361,7 +360,7 @@ def test_no_revision_has_its_own_address_after_an_action(
     history: list[dict[str, Any]], project_after: ProjectAfter
 ) -> None:
     """Through which an old image would go on answering, with the secrets of its day."""
-    project = project_after(2)
+    project = project_after(2, built=True)
     assert project.addresses() == []
     assert project.release(3, DEPLOYED) is None
     assert len(project.addresses()) == 2, "for as long as it is checked"
@@ -382,7 +381,7 @@ def test_leftover_address_is_removed(action: str, project_after: ProjectAfter) -
 
 
 def test_deployment_resumes_where_one_was_cancelled_in_a_step(project_after: ProjectAfter) -> None:
-    project = project_after(2)
+    project = project_after(2, built=True)
     assert project.release(3, DEPLOYED) is None
     shares = "--to-revisions=pombo-webhook-00004=25,pombo-webhook-00003=75"
     project.gcloud("run", "services", "update-traffic", "pombo-webhook", shares)
@@ -406,8 +405,7 @@ def test_registry_tags_the_serving_and_the_previous_image(history: list[dict[str
 
 def test_a_rollback_deploys_no_image_that_the_service_has_never_run(project_after: ProjectAfter) -> None:
     """Whoever may push may move the tag."""
-    project = project_after(2)
-    assert project.build(3) is None
+    project = project_after(2, built=True)
     digest = image("webhook", 3).partition("@")[2]
     project.change(lambda state: state["tags"][f"{fake_cloud.REPOSITORY}/webhook"].update(previous=digest))
     done = project.run("rollback", "webhook")
@@ -440,8 +438,7 @@ def test_a_tag_is_never_deleted_to_be_moved(history: list[dict[str, Any]]) -> No
 def test_nothing_is_deployed_but_what_a_build_of_ours_has_pushed(
     change: dict[str, Any], sentence: str, project_after: ProjectAfter
 ) -> None:
-    project = project_after(1)
-    assert project.build(2) is None
+    project = project_after(1, built=True)
     project.change(lambda state: state["builds"][build_id(2)].update(change))
     assert project.deploy(2) == "release"
     assert sentence in project.said[-1]
@@ -456,8 +453,7 @@ def test_deployment_requires_a_build_id(given: str, project_after: ProjectAfter)
 
 
 def test_moved_tag_does_not_change_the_deployed_image(project_after: ProjectAfter) -> None:
-    project = project_after(1)
-    assert project.build(2) is None
+    project = project_after(1, built=True)
     digest = image("webhook", 1).partition("@")[2]
     tags = {build_id(2): digest}
     project.change(lambda state: state["tags"][f"{fake_cloud.REPOSITORY}/webhook"].update(tags))
@@ -485,7 +481,7 @@ def moves(project: Project) -> list[str]:
 
 def test_the_private_service_has_all_traffic_before_the_public_one_has_any(project_after: ProjectAfter) -> None:
     """A newer private service understands what an older webhook writes; not the other way round."""
-    project = project_after(1)
+    project = project_after(1, built=True)
     before = len(moves(project))
     assert project.release(2) is None
     steps = [f"{service} {share}" for service in ("internal", "webhook") for share in ("5", "25", "all")]
@@ -496,7 +492,7 @@ def test_the_private_service_has_all_traffic_before_the_public_one_has_any(proje
 def test_worse_private_service_goes_back_before_the_public_one_gets_traffic(
     worse: list[float], project_after: ProjectAfter
 ) -> None:
-    project = project_after(2)
+    project = project_after(2, built=True)
     metrics = {"pombo-internal-00003": WELL, "pombo-internal-00004": worse}
     project.change(lambda state: state.update(metrics=metrics))
     before = len(moves(project))
@@ -509,7 +505,7 @@ def test_worse_private_service_goes_back_before_the_public_one_gets_traffic(
 
 
 def test_worse_public_service_goes_back_alone(project_after: ProjectAfter) -> None:
-    project = project_after(2)
+    project = project_after(2, built=True)
     metrics = {"pombo-webhook-00003": WELL, "pombo-webhook-00004": WORSE, "pombo-internal-00004": WELL}
     project.change(lambda state: state.update(metrics=metrics))
     assert project.release(3) == "promote"
@@ -518,7 +514,7 @@ def test_worse_public_service_goes_back_alone(project_after: ProjectAfter) -> No
 
 
 def test_unjudgeable_candidate_goes_back(project_after: ProjectAfter, answers: Candidate) -> None:
-    project = project_after(2)
+    project = project_after(2, built=True)
     answers.metrics = lambda _: (403, {})
     assert project.release(3) == "promote"
     assert "Cloud Monitoring answers 403" in project.said[-1]
@@ -526,7 +522,7 @@ def test_unjudgeable_candidate_goes_back(project_after: ProjectAfter, answers: C
 
 
 def test_too_few_requests_are_reported_and_do_not_stop_the_rollout(project_after: ProjectAfter) -> None:
-    project = project_after(2)
+    project = project_after(2, built=True)
     metrics = {"pombo-webhook-00003": WELL, "pombo-webhook-00004": [19, 19, 9000.0]}
     project.change(lambda state: state.update(metrics=metrics))
     assert project.release(3) is None
@@ -535,7 +531,7 @@ def test_too_few_requests_are_reported_and_do_not_stop_the_rollout(project_after
 
 
 def test_placeholder_is_not_compared_with(project_after: ProjectAfter) -> None:
-    project = project_after(0)
+    project = project_after(0, built=True)
     metrics = {f"pombo-{kind}-00001": [1000, 0, 1.0] for kind in ("webhook", "internal")}
     worse = {f"pombo-{kind}-00002": [1000, 0, 50.0] for kind in ("webhook", "internal")}
     project.change(lambda state: state.update(metrics=metrics | worse))
@@ -546,7 +542,7 @@ def test_placeholder_is_not_compared_with(project_after: ProjectAfter) -> None:
 def test_image_of_make_deploy_is_compared_with_and_not_seen_as_placeholder(
     project_after: ProjectAfter,
 ) -> None:
-    project = project_after(0)
+    project = project_after(0, built=True)
     made = [f"{fake_cloud.REPOSITORY}/pombo-{kind}@sha256:{'5' * 64}" for kind in ("internal", "webhook")]
 
     def from_source(state: dict[str, Any]) -> None:

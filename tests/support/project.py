@@ -143,8 +143,9 @@ class Project:
         return self.run_steps(deployment, steps, mapped)
 
     def release(self, number: int, steps: Sequence[str] = (), **given: str) -> str | None:
-        """Build, and deploy by these steps of the deployment; return the step that failed."""
-        return self.build(number) or self.deploy(number, steps, **given)
+        """Build it if it is not built yet, and deploy by these steps of the deployment; return the step that failed."""
+        is_built = self.state["builds"].get(build_id(number), {}).get("status") == "SUCCESS"
+        return (None if is_built else self.build(number)) or self.deploy(number, steps, **given)
 
     def run_steps(self, config: Mapping[str, Any], steps: Sequence[str], given: Mapping[str, str]) -> str | None:
         """Run steps as Cloud Build would, one after another in one work tree. A step that hangs has failed."""
