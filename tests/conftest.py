@@ -2,6 +2,7 @@
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,35 @@ pytest.register_assert_rewrite("tests.support")
 from tests.support.user_environment import clear  # noqa: E402 - after its asserts are rewritten
 
 pytest_plugins = ["tests.support.watchdog", "tests.support.kept_logging"]
+
+
+LONGEST_FIRST = (
+    "services/test_stack_crash_points.py",
+    "services/test_end_to_end.py",
+    "release/test_deployment.py",
+    "infra/test_make_deploy.py",
+    "outages/test_provider_outages.py",
+    "services/test_stack_command_line.py",
+    "services/test_dead_letters.py",
+    "services/test_bench_run.py",
+    "release/test_image_runs.py",
+    "infra/test_terraform.py",
+    "infra/test_changes.py",
+    "infra/test_check_project.py",
+    "large_posts/test_large_posts.py",
+    "release/test_cloudbuild.py",
+    "services/test_stack_store_faults.py",
+    "services/test_stack_outages.py",
+    "outages/test_backend_outages.py",
+)
+"""A process takes a file as a whole. Those that take more than a minute start before the others, so that no process is
+left alone with one at the end.
+"""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    order = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: order.get(item.path, len(order)))
 
 
 def pytest_configure() -> None:

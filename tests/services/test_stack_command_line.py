@@ -1,5 +1,6 @@
 """The pombo command against a stack with nothing but defaults."""
 
+import io
 import json
 import os
 import signal
@@ -7,11 +8,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cli.commands import run
 from local.services import SERVICES
 from tests.support.stack import ROOT, Stack, clean_environment, cli, command, fails, processes_of, wait_until
 
@@ -23,6 +26,29 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """As `pombo up` is without a setting: real time, the echo handler, the sweep."""
     with Stack(tmp_path_factory.mktemp("plain") / "data", options=()) as stack:
         yield stack
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs a command in this process. Other tests start one for it; what an argument leads to needs none."""
+
+    def cli_here(*arguments: str) -> subprocess.CompletedProcess[str]:
+        monkeypatch.setattr(sys, "argv", ["pombo", *arguments])
+        said, errors = (io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in range(2))
+        code = 0
+        with redirect_stdout(said), redirect_stderr(errors):
+            try:
+                run()
+            except SystemExit as end:
+                code = int(end.code or 0)
+        texts = []
+        for stream in (said, errors):
+            stream.flush()
+            stream.seek(0)
+            texts.append(stream.read())
+        return subprocess.CompletedProcess(arguments, code, *texts)
+
+    return cli_here
 
 
 # ---- up
@@ -179,8 +205,8 @@ def test_trace_finds_a_message_by_every_id_it_has(plain: Stack) -> None:
 
 
 @pytest.mark.parametrize("given", ["unknown", "0" * 40, "wamid.unknown", "x" * 5000, "%", "é", "' OR 1=1 --"])
-def test_unknown_id_is_reported_in_one_line(plain: Stack, given: str) -> None:
-    assert "No record has this id" in fails(plain.cli("trace", given))
+def test_unknown_id_is_reported_in_one_line(plain: Stack, here: Any, given: str) -> None:
+    assert "No record has this id" in fails(here("trace", given, "--data-dir", str(plain.data_dir)))
 
 
 @pytest.mark.parametrize("arguments", [("trace",), ("say",), ("say", "hello", "--from"), ("say", "hello", "--user-id")])
@@ -212,21 +238,21 @@ def test_invalid_utf8_argument_is_reported_in_one_line(tmp_path: Path, arguments
         "15550002222\n",
     ],
 )
-def test_say_from_an_invalid_number_is_refused_in_one_line(tmp_path: Path, number: str) -> None:
-    line = fails(cli("say", "hello", "--from", number, "--data-dir", str(tmp_path)), code=2)
+def test_say_from_an_invalid_number_is_refused_in_one_line(tmp_path: Path, here: Any, number: str) -> None:
+    line = fails(here("say", "hello", "--from", number, "--data-dir", str(tmp_path)), code=2)
     assert "--from" in line
     assert "give a phone number: 5 to 15 digits, with or without a leading +." in line
     assert len(number) < 4 or number not in line
 
 
 @pytest.mark.parametrize("number", ["15550002222", "+15550002222", "12345", "1" * 15])
-def test_say_from_a_valid_number_looks_for_a_stack(tmp_path: Path, number: str) -> None:
-    assert "No Pombo is running" in fails(cli("say", "hello", "--from", number, "--data-dir", str(tmp_path)))
+def test_say_from_a_valid_number_looks_for_a_stack(tmp_path: Path, here: Any, number: str) -> None:
+    assert "No Pombo is running" in fails(here("say", "hello", "--from", number, "--data-dir", str(tmp_path)))
 
 
 @pytest.mark.parametrize("user_id", ["", " "])
-def test_say_with_an_empty_user_id_is_refused_in_one_line(tmp_path: Path, user_id: str) -> None:
-    line = fails(cli("say", "hello", "--user-id", user_id, "--data-dir", str(tmp_path)), code=2)
+def test_say_with_an_empty_user_id_is_refused_in_one_line(tmp_path: Path, here: Any, user_id: str) -> None:
+    line = fails(here("say", "hello", "--user-id", user_id, "--data-dir", str(tmp_path)), code=2)
     assert "the user id is empty; omit the option for a customer with a phone number." in line
 
 
@@ -257,13 +283,13 @@ def test_command_without_a_stack_reports_it_in_one_line(tmp_path: Path, argument
         ("--fly",),
     ],
 )
-def test_wrong_call_is_reported_in_one_line_with_exit_code_2(arguments: tuple[str, ...]) -> None:
-    fails(cli(*arguments), code=2)
+def test_wrong_call_is_reported_in_one_line_with_exit_code_2(here: Any, arguments: tuple[str, ...]) -> None:
+    fails(here(*arguments), code=2)
 
 
 @pytest.mark.parametrize("arguments", [(), ("up",), ("say",), ("ledger",), ("trace",)])
-def test_every_command_has_help_with_examples(arguments: tuple[str, ...]) -> None:
-    result = cli(*arguments, "--help")
+def test_every_command_has_help_with_examples(here: Any, arguments: tuple[str, ...]) -> None:
+    result = here(*arguments, "--help")
 
     assert (result.returncode, result.stderr) == (0, "")
     assert "Examples:" in result.stdout
@@ -310,10 +336,10 @@ def test_up_without_a_writable_directory_reports_it_in_one_line(tmp_path: Path) 
     fails(cli("up", "--json", "--ports", "0", "--data-dir", str(tmp_path / "file" / "below")))
 
 
-def test_broken_stack_description_is_reported_in_one_line(tmp_path: Path) -> None:
+def test_broken_stack_description_is_reported_in_one_line(tmp_path: Path, here: Any) -> None:
     for text in ("", "{", "[]", "{}", "\x00", '{"environment": 5}', '{"environment": {}}'):
         (tmp_path / "stack.json").write_text(text)
-        fails(cli("trace", "x", "--data-dir", str(tmp_path)))
+        fails(here("trace", "x", "--data-dir", str(tmp_path)))
 
 
 # ---- its processes
