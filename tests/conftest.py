@@ -42,10 +42,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: order.get(item.path, len(order)))
 
 
+MEMORY = Path("/dev/shm")
+NEEDED = 4 << 30
+"""Bytes. All tests at once write about 0.5 GB."""
+
+
+def keep_files_in_memory() -> None:
+    """Let the tests' own directories be in memory, where a commit takes 0.01 ms and not 7 while others use the disk.
+
+    What a test kills is a process, which loses nothing that it has written to either.
+    """
+    if not MEMORY.is_dir():
+        return
+    about = os.statvfs(MEMORY)
+    if about.f_bavail * about.f_frsize >= NEEDED and not about.f_flag & os.ST_NOEXEC:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
 def pytest_configure() -> None:
     """No test sees the settings of a stack that runs beside it. And Ctrl-C means something to the programs that tests
     start: a shell in the background has its children ignore it, and who is started so hands that on.
     """
     clear(os.environ)
+    keep_files_in_memory()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

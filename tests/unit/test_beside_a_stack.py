@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 PROGRAMS = ("shared", "services", "cli", "local", "pombo", "handlers", "bench", "examples", ".ci", "infra", "tests")
 GIVEN = {"TF_PLUGIN_MAGIC_COOKIE", "CHAOS_TRIES"}
 """Read by a program that a program of ours starts with its own value, whatever the user's is."""
-WANTED = {"CI", "HOME", "PATH", "PYTEST_TIMEOUT"}
+WANTED = {"CI", "HOME", "PATH", "PYTEST_DEBUG_TEMPROOT", "PYTEST_TIMEOUT"}
 """What a test wants of the user's shell."""
 
 ONLY_READ = {
