@@ -17,22 +17,29 @@ LONGEST_FIRST = (
     "services/test_stack_crash_points.py",
     "services/test_end_to_end.py",
     "release/test_deployment.py",
+    "services/test_up_stores.py",
     "infra/test_make_deploy.py",
-    "outages/test_provider_outages.py",
     "services/test_stack_command_line.py",
+    "outages/test_provider_outages.py",
+    "services/test_stack_sends.py",
     "services/test_dead_letters.py",
-    "services/test_bench_run.py",
     "release/test_image_runs.py",
-    "infra/test_terraform.py",
-    "infra/test_changes.py",
-    "infra/test_check_project.py",
-    "large_posts/test_large_posts.py",
+    "services/test_bench_run.py",
     "release/test_cloudbuild.py",
-    "services/test_stack_store_faults.py",
+    "large_posts/test_large_posts.py",
+    "model/test_model.py",
+    "services/test_terminals.py",
     "services/test_stack_outages.py",
+    "services/test_stack_store_faults.py",
+    "infra/test_terraform.py",
+    "infra/test_check_project.py",
+    "infra/test_changes.py",
+    "services/test_privacy_canary.py",
+    "services/test_stack_handlers.py",
     "outages/test_backend_outages.py",
+    "unit/test_watchdog.py",
 )
-"""A process takes a file as a whole. Those that take more than a minute start before the others, so that no process is
+"""A process takes a file as a whole. Those that take longest start before the others, so that no process is
 left alone with one at the end.
 """
 

@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.conftest import LONGEST_FIRST
+
 TESTS = Path(__file__).parents[1]
 PAGE = (TESTS / "README.md").read_text()
 FILES = sorted(str(path.relative_to(TESTS)) for path in TESTS.rglob("test_*.py"))
@@ -24,6 +26,10 @@ def listed() -> Iterator[str]:
 
 def test_every_test_file_is_in_a_table_of_its_folder_once() -> None:
     assert sorted(listed()) == FILES
+
+
+def test_every_file_that_starts_early_exists() -> None:
+    assert set(LONGEST_FIRST) <= set(FILES)
 
 
 def test_every_folder_with_tests_has_a_row_with_its_time() -> None:
