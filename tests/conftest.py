@@ -39,9 +39,7 @@ LONGEST_FIRST = (
     "outages/test_backend_outages.py",
     "unit/test_watchdog.py",
 )
-"""A process takes a file as a whole. Those that take longest start before the others, so that no process is
-left alone with one at the end.
-"""
+"""A process runs a file as a whole. These take longest, so they start first and no process is left alone with one."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -51,13 +49,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 MEMORY = Path("/dev/shm")
 NEEDED = 4 << 30
-"""Bytes. All tests at once write about 0.5 GB."""
+"""Bytes of free space. A run writes about 0.5 GB."""
 
 
 def keep_files_in_memory() -> None:
-    """Let the tests' own directories be in memory, where a commit takes 0.01 ms and not 7 while others use the disk.
+    """Put the tests' own directories in memory, where a commit takes 0.01 ms; on a busy disk it takes 7 ms.
 
-    What a test kills is a process, which loses nothing that it has written to either.
+    The tests kill processes, never the machine, so the disk would prove nothing more.
     """
     if not MEMORY.is_dir():
         return

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("infra", "services", "shared", "handlers", "pombo")
 NUMBER = "100000000000001"
 
-TERRAFORM = """#!{python}
+TERRAFORM = """#!{python} -IS
 import json, os, sys
 words = [it for it in sys.argv[1:] if not it.startswith("-backend-config=")]
 project, root = os.environ["FAKE_PROJECT"], os.path.basename(os.getcwd())
@@ -66,7 +66,7 @@ class Deployment:
         shutil.copy(ROOT / ".dockerignore", self.folder)
         self.bin = folder / "bin"
         self.bin.mkdir()
-        self._program("gcloud", f'#!/bin/sh\nexec {sys.executable} {Path(fake_project.__file__)} "$@"\n')
+        self._program("gcloud", f'#!/bin/sh\nexec {sys.executable} -IS {Path(fake_project.__file__)} "$@"\n')
         self._program("terraform", TERRAFORM.format(python=sys.executable, terraform=toolchain.terraform))
         inner = toolchain.environment()
         self.environment = inner | {

@@ -175,8 +175,8 @@ CASES = [
     for call in passing.calls
     if store in passing.stores
 ]
-"""CI runs every point on SQLite, at its first call in each situation and in every gap between two writes. What is left,
-and the other stores, are slow.
+"""CI runs every point on SQLite, at its first call in each situation and in every gap between two writes. The other
+calls and the other stores are slow.
 """
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,12 @@ TERMINALS: Mapping[str, tuple[Mapping[str, str], str]] = {
 }
 """What the environment says, and how the output is encoded then. (In the locale C Python chooses UTF-8 by itself.)"""
 
+LIKE_LATIN = ("cp437", "cp1252")
+"""Encodings of 256 characters, as latin-1 is."""
+
+each_terminal = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LIKE_LATIN else []) for name in TERMINALS]
+)
 TEXT = "é 😀 日本"
 SEEN = {
     "latin-1": "é ? ??",
@@ -81,7 +88,7 @@ def test_a_character_that_the_terminal_lacks_is_replaced(plain: Stack, message_i
     assert err == ""
 
 
-@pytest.mark.parametrize("name", TERMINALS)
+@each_terminal
 def test_json_is_escaped_where_the_terminal_is_not_utf_8(plain: Stack, message_id: str, name: str) -> None:
     terminal, encoding = TERMINALS[name]
     out, err = shown(terminal, encoding, "trace", message_id, "--json", *of_stack(plain))
@@ -90,7 +97,7 @@ def test_json_is_escaped_where_the_terminal_is_not_utf_8(plain: Stack, message_i
     assert err == ""
 
 
-@pytest.mark.parametrize("name", TERMINALS)
+@each_terminal
 def test_text_can_be_sent_from_any_terminal(plain: Stack, name: str) -> None:
     terminal, encoding = TERMINALS[name]
     out, _ = shown(terminal, encoding, "say", TEXT, "--from", "15550003333", "--wait", "--json", *of_stack(plain))
@@ -99,9 +106,16 @@ def test_text_can_be_sent_from_any_terminal(plain: Stack, name: str) -> None:
     assert out.splitlines()[-1] == f"  Reply 1 is sent: {SEEN[encoding]}"
 
 
-@pytest.mark.parametrize("more", [(), ("--json",)], ids=["text", "json"])
 @pytest.mark.parametrize("words", [("doctor",), ("doctor", "--points"), ("dead", "list"), ("--help",)], ids=" ".join)
-@pytest.mark.parametrize("terminal", [LATIN, POSIX], ids=["latin-1", "POSIX"])
+@pytest.mark.parametrize(
+    ("terminal", "more"),
+    [
+        pytest.param(LATIN, (), id="latin-1, text"),
+        pytest.param(POSIX, ("--json",), id="POSIX, json"),
+        pytest.param(LATIN, ("--json",), id="latin-1, json", marks=pytest.mark.slow),
+        pytest.param(POSIX, (), id="POSIX, text", marks=pytest.mark.slow),
+    ],
+)
 def test_every_command_runs_on_a_terminal_without_utf_8(
     plain: Stack, words: tuple[str, ...], more: tuple[str, ...], terminal: Mapping[str, str]
 ) -> None:
@@ -190,7 +204,7 @@ def test_a_sentence_about_an_error_is_shown_on_a_terminal_without_utf_8(
     ],
     ids=" ".join,
 )
-@pytest.mark.parametrize("terminal", [{}, POSIX], ids=["as it is", "POSIX"])
+@pytest.mark.parametrize("terminal", [{}, pytest.param(POSIX, marks=pytest.mark.slow)], ids=["as it is", "POSIX"])
 def test_invalid_utf8_argument_is_refused_by_every_command(words: tuple[str, ...], terminal: Mapping[str, str]) -> None:
     out, err = shown(terminal, "ascii", *words, NOT_TEXT, code=2)
     assert (out, err) == ("", "pombo: An argument is not valid UTF-8.\n")
@@ -296,10 +310,9 @@ PROGRAMS = [path for tree in ("shared", "cli", "local", "infra") for path in (RO
 TERMINAL = ROOT / "local" / "terminal.py"
 
 
-def _calls(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Call):
-            yield ast.unparse(node)
+@cache
+def _calls(path: Path) -> list[str]:
+    return [ast.unparse(node) for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
 
 
 def test_colours_come_from_the_one_place_that_knows_if_they_are_wanted() -> None:
