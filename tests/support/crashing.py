@@ -19,6 +19,8 @@ from tests.support.stack import SECONDS, TASK_TOKEN, Stack
 
 T = TypeVar("T")
 READY_SECONDS = 60.0
+PAUSE = 0.1
+"""Seconds between two looks. Several stacks wait at once, and each look asks several processes."""
 
 
 @dataclass
@@ -37,6 +39,7 @@ class Rig:
         self.stack.start()
         self._environments = {service: self._environment(service) for service in SERVICES}
         self._queues = grpc.insecure_channel(self.stack.described["tasks"])
+        self._tasks = CloudTasksClient(transport=CloudTasksGrpcTransport(channel=self._queues))
         self._own: dict[str, Child] = {}
         self._armed: Child | None = None
 
@@ -123,7 +126,7 @@ class Rig:
                 self._armed.start()
             return condition()
 
-        return self.stack.wait_until(looked, what, seconds)
+        return self.stack.wait_until(looked, what, seconds, PAUSE)
 
     def has_crashed(self) -> bool:
         return bool(self.deaths)
@@ -135,7 +138,6 @@ class Rig:
 
     def is_quiet(self) -> bool:
         """No webhook and no task is left."""
-        client = CloudTasksClient(transport=CloudTasksGrpcTransport(channel=self._queues))
-        parents = [client.queue_path("pombo-local", "local", name) for name in ("inbound", "outbound")]
+        parents = [self._tasks.queue_path("pombo-local", "local", name) for name in ("inbound", "outbound")]
         is_delivered = self.stack.control("GET", "webhooks")["pending"] == 0
-        return is_delivered and not any(list(client.list_tasks(parent=parent)) for parent in parents)
+        return is_delivered and not any(list(self._tasks.list_tasks(parent=parent)) for parent in parents)

@@ -80,13 +80,21 @@ def need_server_of(store: str) -> None:
         missing(error.message)
 
 
-def wait_until(condition: Callable[[], T], what: str, seconds: float = SECONDS, more: Callable[[], str] = str) -> T:
-    """The condition's first true value. Fails after the deadline, with the text of `more`."""
+def wait_until(
+    condition: Callable[[], T],
+    what: str,
+    seconds: float = SECONDS,
+    more: Callable[[], str] = str,
+    pause: float = 0.03,
+) -> T:
+    """The condition's first true value; `pause` seconds lie between two looks. Fails after the deadline, with the text
+    of `more`.
+    """
     deadline = time.monotonic() + seconds
     while not (value := _tried(condition)):
         if time.monotonic() > deadline:
             raise AssertionError(f"Not within {seconds:g} s: {what}.\n{more()}")
-        time.sleep(0.03)
+        time.sleep(pause)
     return value
 
 
@@ -429,8 +437,8 @@ class Stack:
         """The result of `logs`, once there is any: a line may be written a moment after what it reports."""
         return self.wait_until(lambda: self.logs(event, **fields), f"{event} is logged, of {fields}")
 
-    def wait_until(self, condition: Callable[[], T], what: str, seconds: float = SECONDS) -> T:
-        return wait_until(condition, what, seconds, self.explain)
+    def wait_until(self, condition: Callable[[], T], what: str, seconds: float = SECONDS, pause: float = 0.03) -> T:
+        return wait_until(condition, what, seconds, self.explain, pause)
 
     def wait_settled(self, message_ids: Sequence[str], seconds: float = SECONDS) -> None:
         """Wait until the events and all their replies are final."""
