@@ -15,11 +15,11 @@ pytest_plugins = ["tests.support.watchdog", "tests.support.kept_logging"]
 
 LONGEST_FIRST = (
     "services/test_stack_crash_points.py",
-    "services/test_end_to_end.py",
     "release/test_deployment.py",
-    "services/test_up_stores.py",
     "infra/test_make_deploy.py",
     "services/test_stack_command_line.py",
+    "services/test_end_to_end.py",
+    "services/test_up_stores.py",
     "outages/test_provider_outages.py",
     "services/test_stack_sends.py",
     "services/test_dead_letters.py",
@@ -28,6 +28,7 @@ LONGEST_FIRST = (
     "release/test_cloudbuild.py",
     "large_posts/test_large_posts.py",
     "model/test_model.py",
+    "chaos/test_short_run.py",
     "services/test_terminals.py",
     "services/test_stack_outages.py",
     "services/test_stack_store_faults.py",

@@ -130,7 +130,15 @@ def test_a_bare_deployment_scales_to_nothing(plan_of: Callable[[str], Plan]) -> 
 
 
 @pytest.mark.parametrize(
-    ("handler", "request_timeout"), [(1, 120), (30, 120), (60, 120), (61, 121), (600, 660), (1700, 1760)]
+    ("handler", "request_timeout"),
+    [
+        (1, 120),
+        pytest.param(30, 120, marks=pytest.mark.slow),
+        (60, 120),
+        (61, 121),
+        pytest.param(600, 660, marks=pytest.mark.slow),
+        (1700, 1760),
+    ],
 )
 def test_every_time_outlasts_the_ones_inside_it_with_any_handler_timeout(
     handler: int, request_timeout: int, workspace: Workspace

@@ -352,7 +352,14 @@ def test_incompatible_bootstrap_variables_are_refused(
 
 
 @pytest.mark.parametrize(
-    ("tenants", "threads", "instances"), [(0, 16, 10), (19, 16, 10), (20, 16, 11), (100, 16, 23), (0, 4, 29)]
+    ("tenants", "threads", "instances"),
+    [
+        (0, 16, 10),
+        pytest.param(19, 16, 10, marks=pytest.mark.slow),
+        (20, 16, 11),
+        pytest.param(100, 16, 23, marks=pytest.mark.slow),
+        (0, 4, 29),
+    ],
 )
 def test_there_are_as_many_instances_as_the_queues_need(
     workspace: Workspace, tenants: int, threads: int, instances: int
