@@ -29,6 +29,7 @@ def test_a_release_deploys_what_its_build_pushed_by_digest_and_gives_it_the_traf
     assert served == [(PLACEHOLDER, PLACEHOLDER), both(1), both(2)]
 
 
+@pytest.mark.timeout(600)  # on a busy machine gcloud takes minutes to read all that it knows
 def test_gcloud_accepts_every_command_of_a_release_and_a_rollback(project_after: ProjectAfter) -> None:
     need_gcloud()
     project = project_after(2)
