@@ -78,6 +78,7 @@ class GroupCommit(Generic[I, R]):
         self._size_of = size_of
         self._in_flight = in_flight
         self._longest = longest
+        self._last = 0
         self._start_on(None)
 
     def _start_on(self, loop: asyncio.AbstractEventLoop | None) -> None:
@@ -85,7 +86,6 @@ class GroupCommit(Generic[I, R]):
         self._free = self._in_flight.most
         self._prompt: dict[int, asyncio.TimerHandle] = {}
         """The calls that are not late, each by its number, with the timer that makes it late."""
-        self._last = 0
         self._few: deque[_Waiting[I, R]] = deque()
         self._many: deque[deque[_Waiting[I, R]]] = deque()
         self._few_in_a_row = 0
@@ -133,8 +133,8 @@ class GroupCommit(Generic[I, R]):
         return self._last
 
     def _become_late(self, number: int) -> None:
-        del self._prompt[number]
-        self._begin()
+        if self._prompt.pop(number, None) is not None:  # else it is of an earlier event loop
+            self._begin()
 
     def _begin(self) -> None:
         while self._may_begin and (portion := self._next()):

@@ -382,6 +382,22 @@ def test_call_that_ends_in_time_is_never_late() -> None:
     asyncio.run(run())
 
 
+def test_timer_of_an_old_event_loop_makes_no_call_of_a_new_one_late() -> None:
+    store = Store()
+    group = commits(store, in_flight=LATE)
+    old, new = asyncio.new_event_loop(), asyncio.new_event_loop()
+    for loop, callers in ((old, [[1]]), (new, [[2], [3]])):
+        loop.run_until_complete(submitted(group, *callers))
+    old.run_until_complete(asyncio.sleep(LATE.late * 3))
+    assert store.calls == [[1], [2]]
+    for loop in (old, new):
+        tasks = asyncio.all_tasks(loop)
+        for task in tasks:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        loop.close()
+
+
 # ---- a caller that makes its call itself
 
 
