@@ -5,6 +5,7 @@ and by SIGTERM when its requests have their responses.
 """
 
 import asyncio
+import logging
 import os
 import signal
 import socket
@@ -81,7 +82,11 @@ class _Server(uvicorn.Server):
         logs.event("started", stage=self._parts.config.service, pid=os.getpid())
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().shutdown(sockets)
+        """A request that is still in work, or has not arrived, when the time to end is over gets a 500."""
+        with _silent("uvicorn.error"):  # it would report that as an error, without saying where
+            await super().shutdown(sockets)
+        for _ in self.server_state.tasks:
+            logs.event("webhook_refused", severity="WARNING", reason="stopping")
         self._checks.cancel()
         self._parts.close()
         logs.event("stopping", stage=self._parts.config.service, pid=os.getpid())
@@ -102,6 +107,17 @@ class _Server(uvicorn.Server):
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+@contextmanager
+def _silent(name: str) -> Iterator[None]:
+    """Without the lines of this logger."""
+    logger = logging.getLogger(name)
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 def _check(connection: BoundedProtocol, now: float) -> None:

@@ -253,6 +253,31 @@ def test_parts_are_closed_at_the_end_of_the_shutdown(webhook_parts: Webhook, mon
     assert done == ["all requests have ended", "closed"]
 
 
+def test_requests_that_the_end_cuts_off_are_logged_as_refused_and_as_no_error(
+    webhook_parts: Webhook, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Any client can stall in the middle of a body: an error without a place would be taken for a bug of Pombo."""
+
+    async def shut_down() -> None:
+        running.config.load()
+        running.lifespan = running.config.lifespan_class(running.config)
+        running.servers = []
+        running._checks = asyncio.create_task(asyncio.sleep(60))
+        running.server_state.tasks |= {asyncio.create_task(asyncio.sleep(60)) for _ in range(2)}
+        await running.shutdown()
+
+    running = an_async_server(webhook_parts)
+    running.config.timeout_graceful_shutdown = 0
+    with tests_parts.logged():
+        asyncio.run(shut_down())
+    said = tests_parts.lines(capfd.readouterr().out)
+    assert [(line["event"], line["severity"], line.get("reason")) for line in said] == [
+        ("webhook_refused", "WARNING", "stopping"),
+        ("webhook_refused", "WARNING", "stopping"),
+        ("stopping", "INFO", None),
+    ]
+
+
 def test_webhook_connection_outlives_the_front_ends_idle_time(webhook_parts: Webhook) -> None:
     assert an_async_server(webhook_parts).config.timeout_keep_alive == serving.KEEPALIVE_SECONDS > 60
 
