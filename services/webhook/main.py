@@ -3,8 +3,10 @@
 functions-framework --target webhook --source services/webhook/main.py     (or python -m services.webhook)
 """
 
+import asyncio
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from http import HTTPStatus
@@ -17,6 +19,7 @@ from starlette.responses import Response
 from services import error_responses, health
 from services.error_responses import Busy, HttpError
 from services.webhook import admission
+from services.webhook.admission import Turns
 from services.webhook.service import Service
 from shared import logs
 from shared.bootstrap import webhook as bootstrap
@@ -106,12 +109,16 @@ async def _post(request: Request, headers: Headers, channel: IntakeChannel, serv
         body = await _beginning(request, service.parts.config["WEBHOOK_MAX_BYTES"])
         if isinstance(body, bytes):
             return await _in_turn(_incoming(request, headers, channel, body), channel, service, deadline)
-        await service.admission.large.take(deadline)
+        await service.admission.arriving.take(deadline)
         try:
-            incoming = _incoming(request, headers, channel, await body.rest(request))
-            return await _in_turn(incoming, channel, service, deadline)
+            incoming = _incoming(request, headers, channel, await body.rest(request, service.admission.arriving))
+            await service.admission.large.take(deadline)
+            try:
+                return await _in_turn(incoming, channel, service, deadline)
+            finally:
+                service.admission.large.give_back()
         finally:
-            service.admission.large.give_back()
+            service.admission.arriving.give_back()
     except SignatureInvalid:
         logs.event("webhook_refused", severity="WARNING", reason="signature")
         raise
@@ -157,15 +164,24 @@ class _Large:
     more: bool
     cap: int
 
-    async def rest(self, request: Request) -> bytes:
-        """The whole body. Raises _TooLarge or HttpError."""
+    async def rest(self, request: Request, places: Turns) -> bytes:
+        """The whole body. Raises _TooLarge, or HttpError if it breaks off or stalls while others wait for its place."""
+        while self.more and self.size <= self.cap:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(admission.ARRIVAL_SECONDS):
+                    await self._read(request)
+                break
+            if places.are_awaited:
+                raise HttpError(HTTPStatus.BAD_REQUEST)
+        if self.size > self.cap:
+            raise _TooLarge(self.size, self.more)
+        return b"".join(self.pieces)
+
+    async def _read(self, request: Request) -> None:
         while self.more and self.size <= self.cap:
             piece, self.more = await _piece(request)
             self.pieces.append(piece)
             self.size += len(piece)
-        if self.size > self.cap:
-            raise _TooLarge(self.size, self.more)
-        return b"".join(self.pieces)
 
 
 async def _beginning(request: Request, cap: int) -> bytes | _Large:

@@ -79,6 +79,44 @@ def test_slow_bodies_of_many_small_posts_do_not_delay_another(served: Served) ->
         assert time.monotonic() - began < PATIENCE
 
 
+LARGE_BODY = b"{}" + b" " * (2 * admission.SMALL)
+LARGE_POST = head_of(len(LARGE_BODY), signed(LARGE_BODY), "Connection: close") + LARGE_BODY
+
+
+def stalled(served: Served, stack: ExitStack, count: int) -> list[socket.socket]:
+    """Clients that stop in the middle of a large body."""
+    connections = [stack.enter_context(served.connect()) for _ in range(count)]
+    for connection in connections:
+        connection.sendall(head_of(LARGE) + bytes(2 * admission.SMALL))
+    return connections
+
+
+def test_fewer_stalled_large_bodies_than_places_delay_no_large_post(served: Served) -> None:
+    with ExitStack() as stack:
+        stalled(served, stack, admission.ARRIVING_AT_ONCE - 1)
+        began = time.monotonic()
+        assert served.ask(LARGE_POST).startswith(b"HTTP/1.1 200 ")
+        assert time.monotonic() - began < PATIENCE
+
+
+def test_stalled_large_bodies_lose_their_places_to_those_that_wait(served: Served) -> None:
+    with ExitStack() as stack:
+        stalled(served, stack, admission.ARRIVING_AT_ONCE)
+        served.ask(SMALL)  # they have their places
+        began = time.monotonic()
+        assert served.ask(LARGE_POST).startswith(b"HTTP/1.1 200 ")
+        assert time.monotonic() - began < 2 * admission.ARRIVAL_SECONDS
+
+
+def test_slow_large_body_keeps_its_place_if_nobody_waits(served: Served) -> None:
+    with ExitStack() as stack:
+        connection = stack.enter_context(served.connect())
+        connection.sendall(LARGE_POST[:-10])
+        time.sleep(admission.ARRIVAL_SECONDS * 1.5)
+        connection.sendall(LARGE_POST[-10:])
+        assert connection.recv(12) == b"HTTP/1.1 200"
+
+
 # ---- memory
 
 
@@ -186,6 +224,19 @@ def test_large_post_without_a_turn_in_time_is_answered_500(
     assert sorted(statuses) == [200] * admission.LARGE_AT_ONCE + [500] * 2
     assert [line["reason"] for line in parts.lines(capfd.readouterr().out)] == ["busy"] * 2
     assert counted.post_all([bytes(2 * admission.SMALL)]) == [200]
+
+
+def test_turn_that_comes_too_late_is_refused_as_busy(
+    counted: Counted, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Else the store would be called slow, because it got only the rest of the POST's time."""
+    monkeypatch.setattr(deadline, "HEALTHY_SECONDS", 2.0 + admission.LEAST_SECONDS / 2)
+    counted.seconds = 2.0
+    assert sorted(counted.post_all([b"{}"] * 6)) == [200] * 5 + [500]
+    assert [line["reason"] for line in parts.lines(capfd.readouterr().out)] == ["busy"]
+    assert len(counted.deadlines) == 5
+    counted.seconds = 0.01
+    assert counted.post_all([b"{}"] * 10) == [200] * 10
 
 
 def test_deadline_counts_from_the_head_and_bounds_both_turns(counted: Counted) -> None:
