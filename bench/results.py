@@ -68,7 +68,7 @@ def write(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def default_path() -> Path:
-    return ROOT / "bench" / "results" / f"{datetime.now(UTC):%Y-%m-%d}-{commit()}.json"
+    return ROOT / "bench" / "results" / f"{datetime.now(UTC):%Y-%m-%d-%H%M%S}-{commit()}.json"
 
 
 def commit() -> str:
