@@ -186,10 +186,11 @@ def test_tasks_are_not_begun_once_the_deadline_has_passed(opened: Opened, fake: 
     assert fake.calls == []
 
 
-def test_tasks_that_are_not_answered_by_the_deadline_are_too_slow(opened: Opened, fake: Middleman) -> None:
+@pytest.mark.parametrize("count", [1, 200])
+def test_tasks_that_are_not_answered_by_the_deadline_are_too_slow(opened: Opened, fake: Middleman, count: int) -> None:
     fake.seconds = 1
     began = time.monotonic()
-    made = opened(fake.address).ensure_all(some_tasks(200), a_deadline(seconds=0.5))
+    made = opened(fake.address).ensure_all(some_tasks(count), a_deadline(seconds=0.5))
     assert time.monotonic() - began < 2
     assert {str(one) for one in made} == {"The task queue is too slow."}
     assert len(fake.calls) <= 64

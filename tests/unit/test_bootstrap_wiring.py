@@ -15,6 +15,7 @@ from shared.bootstrap.channels import CHANNELS, ChannelMaker, explain, reading
 from shared.bootstrap.internal import Internal, build_internal
 from shared.bootstrap.receiving import RECEIVERS
 from shared.bootstrap.webhook import build_webhook
+from shared.domain.deadline import HEALTHY_SECONDS
 from shared.domain.identity import backend_id
 from shared.domain.limits import Limits, PostTimes
 from shared.domain.message_kinds import DEFAULT_KINDS, KINDS
@@ -22,10 +23,12 @@ from shared.domain.record import Kind, Task
 from shared.handlers.url import GRACE
 from shared.net.egress_policy import ANYWHERE
 from shared.net.google_token import GoogleToken
+from shared.net.patience import PATIENCE
 from shared.net.rest_client import NoToken
 from shared.pipeline.channels import Channels
 from shared.pipeline.intake import Addressee
 from shared.queues.task_content import QueueSettings
+from shared.stores.firestore.batches import BATCH_SECONDS
 from shared.tenants.environment import EnvironmentTenants
 from tests.support.second_channel import AcmeChannel, AcmeReceiver
 
@@ -418,6 +421,13 @@ def test_deployed_webhook_calls_the_queue_and_firestore_with_one_token() -> None
     assert isinstance(parts.token, GoogleToken)
     assert parts.queue._client._token is parts.token
     assert parts.store._rest._client._token is parts.token
+
+
+def test_lone_call_of_the_webhook_needs_no_task_unless_it_may_outlast_its_post() -> None:
+    parts: Any = build_webhook(DEPLOYED)
+    longest = (parts.store._writes._longest, parts.queue._calls._longest)
+    assert longest == (BATCH_SECONDS, PATIENCE), "the seconds after which the calls end by themselves"
+    assert max(longest) < HEALTHY_SECONDS
 
 
 def test_webhook_calls_no_emulator_with_its_token(tmp_path: Path) -> None:

@@ -1,19 +1,27 @@
-"""A batch with an invalid write or with one document twice, and what a closed connection raises: without Firestore."""
+"""Batches: an invalid write, one document twice, and several in flight; what a closed connection raises: without
+Firestore.
+"""
 
 import asyncio
+import time
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from shared.domain.deadline import Deadline
 from shared.domain.errors import StoreUnavailable
+from shared.domain.limits import Limits
 from shared.domain.record import ReceiptKind
+from shared.pipeline.intake import Created
 from shared.stores.firestore.batches import HALVES_AT_ONCE, Made, NotStored, write_each
 from shared.stores.firestore.connection import FirestoreRpc
 from shared.stores.firestore.errors import InvalidWrite
+from shared.stores.firestore.intake import FirestoreIntake
 from shared.stores.firestore.records import noting
 from shared.stores.firestore.rest_json import JsonWrite
+from tests.support.builders import NOW, pending
 
 
 class Rest:
@@ -101,6 +109,54 @@ def test_transient_code_means_that_the_write_is_tried_again(code: int) -> None:
 def test_any_other_code_is_a_permanent_refusal(code: int) -> None:
     (found,) = written(Rest([code]), "a")
     assert isinstance(found, NotStored)
+
+
+# ---- batches of several POSTs
+
+
+class Gate:
+    """Batches that end when it opens."""
+
+    def __init__(self) -> None:
+        self.intake = FirestoreIntake("a-project", "pombo", Limits(), lambda: NOW, emulator="127.0.0.1:1")
+        self.intake._rest.batch = self.batch  # type: ignore[method-assign]
+        self.opened = asyncio.Event()
+        self.batches = 0
+
+    async def batch(self, writes: Sequence[JsonWrite], _: Any) -> list[int]:
+        self.batches += 1
+        await self.opened.wait()
+        return [0] * len(writes)
+
+    async def create(self, number: int, seconds: float = 30) -> Any:
+        ends = time.monotonic() + seconds
+        return await self.intake.create_all([pending(key=f"{number:040}")], Deadline(time.monotonic, ends, ends))
+
+
+def test_slow_batches_hold_up_no_other_until_four_are_in_flight() -> None:
+    async def run() -> None:
+        gate, posts = Gate(), []
+        for in_flight in (1, 2, 3, 4, 4, 4):
+            posts.append(asyncio.ensure_future(gate.create(len(posts))))
+            await asyncio.sleep(0.15)  # it is late after 0.1 s
+            assert gate.batches == in_flight
+        gate.opened.set()
+        assert await asyncio.gather(*posts) == [[Created()]] * 6
+        assert gate.batches == 5
+
+    asyncio.run(run())
+
+
+def test_post_whose_batch_outlasts_its_deadline_is_too_slow() -> None:
+    async def run() -> None:
+        async with asyncio.timeout(5):
+            (made,) = await Gate().create(1, seconds=0.1)
+        assert str(made) == "The store is too slow."
+
+    asyncio.run(run())
+
+
+# ---- what a closed connection raises, and paths
 
 
 @pytest.mark.parametrize("is_closed", [False, True])
