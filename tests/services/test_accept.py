@@ -23,6 +23,7 @@ from shared.domain.record import Delivery, State, Task
 from shared.domain.retention import UNKNOWN_SENDER_PAYLOAD_BYTES
 from shared.pipeline.accept import Mark, New, Seen, SeenUnqueued
 from shared.pipeline.intake import Addressee, Incoming, Tenant
+from shared.queues.cloud_tasks_intake import TaskRefused
 from tests.support import event_loop, parts
 from tests.support.parts import NOW, SENDER, STRANGER, WebhookParts, changes, key_of, post, receipt, text
 
@@ -589,6 +590,25 @@ def test_outage_is_reported_even_beside_an_invalid_event(webhook: WebhookParts) 
     webhook.queue.port = FailsInTheMiddle(webhook.queue.port, 1, QueueUnavailable())
     with pytest.raises(QueueUnavailable):
         accept(webhook, many())
+
+
+def test_outage_is_reported_even_beside_a_refused_task(webhook: WebhookParts) -> None:
+    class Refuses(FailsInTheMiddle):
+        def _cut(self, *_: Any) -> list[Any]:
+            return [TaskRefused(), self._error]
+
+    webhook.queue.port = Refuses(webhook.queue.port, 0, QueueUnavailable())
+    with pytest.raises(QueueUnavailable) as raised:
+        accept(webhook, many(2))
+    assert raised.value.retryable
+
+
+def test_refused_task_stops_no_block_of_a_sender(webhook: WebhookParts) -> None:
+    webhook.queue.port = FailsInTheMiddle(webhook.queue.port, 0, TaskRefused())
+    blocked = receipt("wamid.out", "failed", errors=[{"code": 131042}])
+    with pytest.raises(TaskRefused):
+        accept(webhook, post(text("wamid.1"), statuses=(blocked,)))
+    assert len(webhook.store.asked("note_receipt_block")) == 1
 
 
 def test_slow_post_is_refused_in_time_and_continues_on_redelivery(webhook: WebhookParts) -> None:

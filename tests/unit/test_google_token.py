@@ -298,6 +298,31 @@ def test_failures_are_retried_with_growing_pauses() -> None:
     assert tries[3] - tries[0] > 0.6
 
 
+def test_pause_between_failures_is_two_seconds_at_most() -> None:
+    pauses: list[float] = []
+
+    class Failing(GoogleToken):
+        def _sleep(self, seconds: float) -> None:
+            pauses.append(seconds)
+            if len(pauses) == 20:
+                self.close()
+
+    def fetch() -> AccessToken:
+        raise OSError
+
+    Failing(fetch)._renew_always()
+    assert len(pauses) == 20
+    assert max(pauses) <= 2
+
+
+def test_close_ends_the_thread_that_waits_for_the_next_renewal(token: GoogleToken) -> None:
+    renewed(token)
+    assert token._thread is not None
+    token.close()
+    token._thread.join(5)
+    assert not token._thread.is_alive()
+
+
 class Unreachable:
     """Stands for http.client's connections: notes each address with its timeout, and fails."""
 
