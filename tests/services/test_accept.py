@@ -670,7 +670,34 @@ def test_every_line_of_a_post_belongs_to_its_request(webhook: WebhookParts, capf
     assert {line.get("logging.googleapis.com/trace") for line in found} == {"projects/p/traces/t"}
 
 
-def test_a_post_is_logged_with_its_number_of_events(webhook: WebhookParts, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_post_is_logged_with_its_number_of_events_and_its_time(
+    webhook: WebhookParts, capfd: pytest.CaptureFixture[str]
+) -> None:
+    webhook.store.after = lambda *_: webhook.clock.go(0.25)
     accept(webhook, post(text("wamid.1"), text("wamid.2")))
     (line,) = [line for line in parts.lines(capfd.readouterr().out) if line["event"] == "webhook_received"]
-    assert line["count"] == 2
+    assert (line["count"], line["duration_ms"]) == (2, 250.0)
+
+
+def test_receipt_without_our_echo_is_logged_as_such(webhook: WebhookParts, capfd: pytest.CaptureFixture[str]) -> None:
+    record = an_outbound_record(webhook)
+    ours = {"biz_opaque_callback_data": str(Echo(record.key, 0, record.correlation_id))}
+    failed = {"errors": [{"code": 131026}]}
+    accept(
+        webhook,
+        post(
+            statuses=(
+                receipt("wamid.out", **ours),
+                receipt("wamid.out", "failed", **ours, **failed),
+                receipt("wamid.other"),
+                receipt("wamid.other", "failed", **failed),
+            )
+        ),
+    )
+    found = [line for line in parts.lines(capfd.readouterr().out) if line["event"].startswith("receipt_")]
+    assert [(line["event"], line.get("reason")) for line in found] == [
+        ("receipt_applied", None),
+        ("receipt_failed", None),
+        ("receipt_applied", "no_echo"),
+        ("receipt_failed", "no_echo"),
+    ]

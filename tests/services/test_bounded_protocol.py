@@ -363,6 +363,18 @@ def test_response_that_cannot_be_written_is_answered_500(capfd: pytest.CaptureFi
     assert parts.events(capfd.readouterr().out) == ["unexpected_error"]
 
 
+def test_date_of_a_response_is_the_second_of_the_response(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = iter([0.9, 1.0, 1.9, 3600.0])
+    monkeypatch.setattr(bounded_protocol, "time", SimpleNamespace(time=lambda: next(seconds)))
+
+    async def test(listening: Listening) -> bytes:
+        return await listening.ask(GET % 1 + GET % 2 + GET % 3 + LAST)
+
+    said = serving(echo, test)
+    dates = [line.removeprefix(b"Date: ") for line in said.split(b"\r\n") if line.startswith(b"Date: ")]
+    assert dates == [b"Thu, 01 Jan 1970 0%b GMT" % at for at in (b"0:00:00", b"0:00:01", b"0:00:01", b"1:00:00")]
+
+
 def test_client_that_expects_it_is_told_to_continue_once() -> None:
     async def test(listening: Listening) -> bytes:
         reader, writer = await asyncio.open_connection("127.0.0.1", listening.port)

@@ -1,5 +1,6 @@
 """The benchmark: statistics, ratios, the table, the proof of durable work, the options, the page and the plot."""
 
+import asyncio
 import hashlib
 import hmac
 import json
@@ -14,9 +15,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bench import emulators, environments, page, payloads, results
+from bench import emulators, environments, load, page, payloads, results
 from bench.environments import ROOT
 from bench.errors import BenchError
+from bench.fakes.calls import ALREADY_EXISTS, INVALID, OK, Counts
+from bench.fakes.cloud_tasks import CloudTasks
+from bench.fakes.firestore import Firestore
 from bench.figures import FIGURES, ROWS, Figure, Summary, markdown, rotated, summarise, table
 from bench.options import Options, parse
 from bench.plot import draw
@@ -158,6 +162,31 @@ def pinned(lock: Path) -> dict[str, str]:
     return dict(re.findall(r"^([\w.-]+)==([\w.]+)", lock.read_text(), re.M))
 
 
+# ---- the fakes
+
+
+def test_fake_queue_counts_each_named_task_once() -> None:
+    counted = Counts()
+    queue, path = CloudTasks(counted), "/v2/projects/p/locations/l/queues/inbound/tasks"
+
+    codes = [queue.rest("POST", path, json.dumps({"task": {"name": name}}).encode())[0] for name in ("a", "b", "a", "")]
+
+    assert codes == [OK, OK, ALREADY_EXISTS, INVALID]
+    assert (counted.tasks, counted.refused) == (2, 1)
+
+
+def test_fake_store_counts_a_new_document_once_and_all_other_writes_apart() -> None:
+    counted = Counts()
+    new = {"update": {"name": "a", "fields": {}}, "currentDocument": {"exists": False}}
+    receipt = {"update": {"name": "b", "fields": {}}, "currentDocument": {"exists": True}}
+    writes = json.dumps({"writes": [new, new, receipt]}).encode()
+
+    code, answer = Firestore(counted).rest("POST", "/v1/projects/p/databases/d/documents:batchWrite", writes)
+
+    assert (code, [status.get("code", OK) for status in json.loads(answer)["status"]]) == (OK, [OK, ALREADY_EXISTS, OK])
+    assert (counted.created, counted.changed, counted.refused) == (1, 1, 1)
+
+
 # ---- options
 
 
@@ -225,6 +254,36 @@ def test_a_large_request_has_as_many_different_messages() -> None:
     body = json.loads(payloads.large_request(7, 50).partition(b"\r\n\r\n")[2])
 
     assert len({message["id"] for message in body["entry"][0]["changes"][0]["value"]["messages"]}) == 50
+
+
+def test_only_a_200_counts_as_an_answer_and_a_missing_one_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first connection gets no answer, and the other three."""
+    monkeypatch.setattr(load, "ANSWER_SECONDS", 0.0)
+    answers, open_, all_closed = iter([[], [200, 202, 500]]), [1, 2], asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for status in next(answers):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 %d X\r\nContent-Length: 0\r\n\r\n" % status)
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        open_.pop()
+        if not open_:
+            all_closed.set()
+
+    async def run() -> tuple[int, int, dict[str, int]]:
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            spec = load.Spec(port, "message", tag=1, connections=2, seconds=2.0, most=4)
+            client = load.Load(spec, [b"POST / HTTP/1.1\r\n\r\n"] * 4)
+            await client.connect()
+            result = await client.run()
+            found = (result.sent, result.ok, dict(result.statuses))
+            await all_closed.wait()
+            return found
+
+    assert asyncio.run(run()) == (4, 1, {"202": 1, "500": 1, "no answer": 1})
 
 
 def test_processor_time_and_memory_of_this_process_are_read() -> None:
