@@ -308,6 +308,37 @@ def test_head_may_have_64_kb(length: int, status: bytes) -> None:
     assert serving(echo, test).startswith(b"HTTP/1.1 " + status)
 
 
+@pytest.mark.parametrize("over", [0, 1], ids=["at the limit", "over it"])
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (lambda over: LAST.replace(b"/last", b"/" * (4081 + over)), b"414"),
+        (lambda over: LAST[:-2] + b"X: %b\r\n\r\n" % bytes(8185 + over).replace(b"\0", b"x"), b"431"),
+        (lambda over: LAST[:-2] + b"X: 1\r\n" * (98 + over) + b"\r\n", b"431"),
+    ],
+    ids=["a line of 4,094 bytes", "a header of 8,190 bytes", "100 headers"],
+)
+def test_request_may_have_what_gunicorn_takes(request_: Callable[[int], bytes], status: bytes, over: int) -> None:
+    async def test(listening: Listening) -> bytes:
+        return await listening.ask(request_(over))
+
+    assert serving(echo, test).startswith(b"HTTP/1.1 " + (status if over else b"200"))
+
+
+def test_refusal_is_a_whole_response_that_closes_the_connection() -> None:
+    async def test(listening: Listening) -> bytes:
+        return await listening.ask(b"no request\r\n\r\n")
+
+    head, _, body = serving(echo, test).partition(b"\r\n\r\n")
+    assert body == b'{"error": "bad_request"}'
+    assert head.split(b"\r\n") == [
+        b"HTTP/1.1 400 Bad Request",
+        b"Connection: close",
+        b"Content-Type: application/json",
+        b"Content-Length: 24",
+    ]
+
+
 # ---- requests
 
 

@@ -201,6 +201,14 @@ def test_an_unsigned_or_wrongly_signed_webhook_is_forbidden_and_not_read(
     assert webhook.store.calls == []
 
 
+def test_signature_that_comes_in_two_headers_is_forbidden(client: AsgiClient) -> None:
+    body = post(text("wamid.twice"))
+    twice = {"X-Hub-Signature-256": signed(body), "x-hub-signature-256": signed(body)}
+    assert client.post(PATH, data=body, headers=twice).status_code == 403
+    other = {"X-Hub-Signature-256": signed(body), "X-Other": "1", "x-other": "2"}
+    assert client.post(PATH, data=body, headers=other).status_code == 200
+
+
 def padded(size: int, message_id: str) -> bytes:
     body = post(text(message_id))
     return body + b" " * (size - len(body))
@@ -339,6 +347,26 @@ def test_concurrent_health_requests_share_one_ping(client: AsgiClient, webhook: 
         assert len(pings) == 1
         assert client.get("/readyz").status_code == 200
         assert len(pings) == 2
+
+
+def test_cancelled_health_request_leaves_the_ping_to_the_others(client: AsgiClient, webhook: WebhookParts) -> None:
+    async def ask_twice() -> int:
+        begun, may_end = asyncio.Event(), asyncio.Event()
+
+        async def ping() -> None:
+            begun.set()
+            await may_end.wait()
+
+        patch.setattr(webhook.store, "port", SimpleNamespace(ping=ping))
+        first, second = (asyncio.create_task(client.ask("/startz")) for _ in range(2))
+        await begun.wait()
+        first.cancel()
+        await asyncio.wait([first])
+        may_end.set()
+        return (await second).status_code
+
+    with pytest.MonkeyPatch.context() as patch:
+        assert event_loop.run(ask_twice()) == 200
 
 
 def test_two_services_in_one_process_share_no_ping(webhook: WebhookParts) -> None:

@@ -199,6 +199,7 @@ def test_bounds_of_a_connection_are_those_of_the_documentation() -> None:
     """docs/decisions/0012: 10 s to arrive, 5 s to be read, 2 s to hang up. Cloud Run gives 10 s to end."""
     assert (serving.ARRIVAL_SECONDS, serving.ANSWER_SECONDS, serving.HANG_UP_SECONDS) == (10, 5, 2)
     assert (serving.GRACEFUL_SECONDS, serving.KEEPALIVE_SECONDS) == (8, 75)
+    assert async_server.CHECK_SECONDS <= 0.5, "else a bound means little"
 
 
 def test_failed_check_drops_its_connection_and_the_others_keep_their_limits(
@@ -285,6 +286,7 @@ def test_webhook_connection_outlives_the_front_ends_idle_time(webhook_parts: Web
 def test_webhook_service_believes_no_header_and_the_library_logs_nothing(webhook_parts: Webhook) -> None:
     served = an_async_server(webhook_parts, 1234).config
     assert (served.host, served.port, served.backlog) == ("127.0.0.1", 1234, async_server.BACKLOG)
+    assert served.backlog >= 1000, "a burst opens hundreds of connections"
     assert (served.proxy_headers, served.forwarded_allow_ips) == (False, "")
     assert (served.server_header, served.date_header) == (False, False)
     assert (served.log_config, served.log_level, served.access_log) == (None, None, False)
