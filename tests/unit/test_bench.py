@@ -8,14 +8,16 @@ import random
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
-from bench import emulators, environments, load, page, payloads, results
+from bench import emulators, environments, load, measure, page, payloads, results
 from bench.environments import ROOT
 from bench.errors import BenchError
 from bench.fakes.calls import ALREADY_EXISTS, INVALID, OK, Counts
@@ -160,6 +162,55 @@ def test_product_and_baselines_run_the_same_versions_of_shared_packages() -> Non
 
 def pinned(lock: Path) -> dict[str, str]:
     return dict(re.findall(r"^([\w.-]+)==([\w.]+)", lock.read_text(), re.M))
+
+
+class Round:
+    """A round of the product whose load and fakes say what the test wants."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, counted: Mapping[str, Any], sent: int = 5, ok: int = 5) -> None:
+        self.done: list[str] = []
+        result = {"sent": sent, "ok": ok, "statuses": {}, "seconds": 1.0, "own_cpu": 0.1, "fakes_cpu": 0.1}
+        monkeypatch.setattr(measure, "run_load", lambda *_: self.note("load", result | {"server_cpu": 0.1}))
+        monkeypatch.setattr(measure, "_running", lambda *_: nullcontext((None, 0.1, 1)))
+        fakes: Any = SimpleNamespace(
+            pid=1, reset=lambda: self.note("reset", None), counts=lambda: self.note("counts", counted)
+        )
+        given: Any = SimpleNamespace()
+        self.harness = measure.Harness(given, fakes, None, None, seconds=1.0, rows=frozenset())
+        self.server = SERVERS["product"]
+        self.round = measure._Round(self.server, self.harness, 1, 1, measure.Measured())
+
+    def note(self, what: str, result: Any) -> Any:
+        self.done.append(what)
+        return result
+
+
+@pytest.mark.parametrize(
+    ("load_of", "wanted"),
+    [
+        (lambda it: it.round.messages(), counts(created=5, tasks=5)),
+        (lambda it: it.round.single(), counts(created=5, tasks=5)),
+        (lambda it: it.round.receipts(), counts(changed=5)),
+        (lambda it: it.round.large(), counts(created=measure.LARGE, tasks=measure.LARGE)),
+        (lambda it: measure.cold_start(it.server, it.harness), counts(created=1, tasks=1)),
+    ],
+    ids=["messages", "single", "receipts", "large", "cold start"],
+)
+def test_each_load_is_proved_by_the_counts_since_its_own_reset(
+    load_of: Callable[[Round], Any], wanted: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proved = Round(monkeypatch, wanted)
+    load_of(proved)
+    assert [what for what in proved.done if what != "load"] == ["reset", "counts"]
+    for what in ("created", "tasks", "changed"):
+        for off in (-1, 1):
+            with pytest.raises(BenchError, match=r"skipped work|did more than its work"):
+                load_of(Round(monkeypatch, wanted | {what: wanted[what] + off}))
+
+
+def test_load_with_a_request_that_was_not_answered_200_is_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(BenchError, match="answered 4 of 5 requests with 200"):
+        Round(monkeypatch, counts(created=4, tasks=4), ok=4).round.messages()
 
 
 # ---- the fakes
