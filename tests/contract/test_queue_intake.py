@@ -250,6 +250,13 @@ def test_briefly_failing_call_is_retried(opened: Opened, fake: Middleman, code: 
     assert len(fake.calls) == 2
 
 
+def test_task_that_is_too_large_is_no_outage(opened: Opened, fake: Middleman, mocker: MockerFixture) -> None:
+    mocker.patch.dict(STATUSES, {"OUT_OF_RANGE": 413})
+    fake.errors.append("OUT_OF_RANGE")
+    refused, made = opened(fake.address).ensure_all(some_tasks(2), a_deadline())
+    assert {type(refused), type(made)} == {TaskRefused, type(None)}
+
+
 @pytest.mark.parametrize("code", ["INVALID_ARGUMENT", "NOT_FOUND", "PERMISSION_DENIED", "UNAUTHENTICATED"])
 def test_refused_call_is_not_retried(opened: Opened, fake: Middleman, code: str) -> None:
     fake.always = code

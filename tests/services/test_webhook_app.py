@@ -222,6 +222,24 @@ def test_body_at_the_cap_is_accepted_and_one_byte_more_is_refused(client: AsgiCl
     assert webhook.store.port.get(key_of("wamid.over")) is None
 
 
+def test_no_more_of_an_endless_body_is_read_than_cloud_run_takes(webhook: WebhookParts) -> None:
+    megabyte, sent = 1024 * 1024, []
+    read = 0
+
+    async def receive() -> Any:
+        nonlocal read
+        read += megabyte
+        assert read <= 64 * megabyte
+        return {"type": "http.request", "body": bytes(megabyte), "more_body": True}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": PATH, "query_string": b"", "headers": []}
+    event_loop.run(make_app(webhook.parts)(scope, receive, send))
+    assert (sent[0]["status"], read) == (413, 32 * megabyte)
+
+
 @pytest.mark.parametrize(
     ("port", "error", "code"),
     [

@@ -21,7 +21,7 @@ from shared import config
 from shared.bootstrap.webhook import Webhook, build_webhook
 from shared.domain import deadline
 from shared.domain.deadline import Deadline
-from shared.domain.errors import StoreUnavailable
+from shared.domain.errors import PomboError, QueueUnavailable, RegistryUnavailable, StoreUnavailable
 from shared.pipeline.clock import SystemClock
 from shared.pipeline.intake import Incoming
 from tests.services.test_bounded_worker import ALIVE, MEGABYTE, PATIENCE, WEBHOOK, Served
@@ -149,6 +149,7 @@ class Counted:
         self.built = built
         self.clock = SystemClock()
         self.seconds, self.is_away = 0.01, False
+        self.away: PomboError | None = None
         self.deadlines: list[Deadline] = []
         self.now = self.most = 0
         self.bodies: list[bytes] = []
@@ -163,6 +164,8 @@ class Counted:
         self.now -= 1
         if self.is_away:
             raise StoreUnavailable
+        if self.away:
+            raise self.away
 
     def app(self) -> App:
         """A webhook service whose POSTs it counts."""
@@ -265,6 +268,19 @@ def test_outage_refuses_those_that_wait_for_a_turn(
     assert counted.most == in_work, "a refused POST gave back a place that it never had"
 
 
+@pytest.mark.parametrize(
+    "away", [StoreUnavailable(), QueueUnavailable(), RegistryUnavailable()], ids=lambda it: it.code
+)
+def test_each_outage_refuses_those_that_wait_and_is_logged_as_a_warning(
+    counted: Counted, away: PomboError, capfd: pytest.CaptureFixture[str]
+) -> None:
+    counted.seconds, counted.away = 0.2, away
+    assert counted.post_all([b"{}"] * 8) == [500] * 8
+    found = parts.lines(capfd.readouterr().out)
+    assert Counter(line["reason"] for line in found) == {away.code: 5, "busy": 3}
+    assert {line["severity"] for line in found} == {"WARNING"}
+
+
 def test_post_that_took_all_its_time_refuses_no_other(
     counted: Counted, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -309,7 +325,11 @@ def test_post_in_flight_at_sigterm_gets_its_answer_and_the_exit_code_is_0(tmp_pa
     assert program.process.wait(GRACE) == 0
     assert time.monotonic() - began < GRACE
     assert program.err.read_text() == ""
-    assert parts.events(program.out.read_text()) == ["started", "stopping"]
+    said = parts.lines(program.out.read_text())
+    assert [(line["event"], line["stage"], line["pid"]) for line in said] == [
+        ("started", "webhook", program.process.pid),
+        ("stopping", "webhook", program.process.pid),
+    ]
 
 
 def test_post_that_takes_all_its_time_at_sigterm_gets_its_answer_too(tmp_path: Path) -> None:

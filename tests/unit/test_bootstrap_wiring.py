@@ -28,7 +28,7 @@ from shared.net.rest_client import NoToken
 from shared.pipeline.channels import Channels
 from shared.pipeline.intake import Addressee
 from shared.queues.task_content import QueueSettings
-from shared.stores.firestore.batches import BATCH_SECONDS
+from shared.stores.firestore.batches import BATCH_SECONDS, HALVES_AT_ONCE
 from shared.tenants.environment import EnvironmentTenants
 from tests.support.second_channel import AcmeChannel, AcmeReceiver
 
@@ -428,6 +428,14 @@ def test_lone_call_of_the_webhook_needs_no_task_unless_it_may_outlast_its_post()
     longest = (parts.store._writes._longest, parts.queue._calls._longest)
     assert longest == (BATCH_SECONDS, PATIENCE), "the seconds after which the calls end by themselves"
     assert max(longest) < HEALTHY_SECONDS
+
+
+def test_each_call_in_flight_of_the_webhook_has_a_connection() -> None:
+    """Half of a bisected batch leaves as many for others, and the reads of what exists have some too."""
+    parts: Any = build_webhook(DEPLOYED)
+    store, queue = (client._client._http._most for client in (parts.store._rest, parts.queue))
+    assert store >= max(2 * HALVES_AT_ONCE, 2 * parts.store._writes._in_flight.most)
+    assert queue == parts.queue._calls._in_flight.most == 64
 
 
 def test_webhook_calls_no_emulator_with_its_token(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from shared.net.async_http import Answer, AsyncHttp, CallFailed, NoFreeConnection, NotConnected, TimedOut
 from shared.net.google_token import TokenUnavailable
-from shared.net.patience import FIRST_TRY, PATIENCE, OutOfPatience
+from shared.net.patience import FIRST_TRY, PATIENCE, OutOfPatience, ServicePace
 from shared.net.rest_client import NoToken, Refused, RestClient, code_of
 from tests.support.real_servers import free_port
 from tests.support.rest_middleman import PRIVATE, STATUSES, Middleman
@@ -45,6 +45,45 @@ def test_answer_is_returned(server: Middleman) -> None:
     assert calls(server) == [b"{}"]
     (call,) = server.calls
     assert (call.verb, call.path, call.body) == ("POST", "/v1/x", b"{}")
+
+
+def test_request_names_its_json_and_its_length() -> None:
+    sent: list[bytes] = []
+    body = b'{"a":"b"}'
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        sent.append(await reader.readuntil(b"\r\n\r\n"))
+        await reader.readexactly(len(body))
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
+
+    async def call() -> None:
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+            address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            client = RestClient("unused.example", address, NoToken(b"Authorization: Bearer t\r\n"), 1)
+            await client.call(client.post("/v1/x"), body, client.patience())
+            client.close()
+            await asyncio.sleep(0.05)
+            assert sent[0].decode().split("\r\n") == [
+                "POST /v1/x HTTP/1.1",
+                f"Host: {address}",
+                "Content-Type: application/json",
+                "Authorization: Bearer t",
+                "Content-Length: 9",
+                "",
+                "",
+            ]
+
+    asyncio.run(call())
+
+
+@pytest.mark.parametrize("failures", [1, 7, 100])
+def test_pause_between_two_tries_is_half_a_second_at_most(failures: int) -> None:
+    patience = ServicePace().patience(1000.0)
+    patience._pauses = failures
+    assert 0 < patience.next_pause(ValueError()) <= 0.5
 
 
 PASSING = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "INTERNAL", "ABORTED", "RESOURCE_EXHAUSTED")
