@@ -240,6 +240,25 @@ def test_client_in_mid_upload_gets_its_answer_although_the_server_ends() -> None
     assert said.endswith(b"no")
 
 
+def test_last_response_of_a_server_that_ends_closes_its_connection() -> None:
+    begun, may_answer = asyncio.Event(), asyncio.Event()
+
+    async def waits(scope: Scope, receive: Receive, send: Send) -> None:
+        begun.set()
+        await may_answer.wait()
+        await echo(scope, receive, send)
+
+    async def test(listening: Listening) -> bytes:
+        asked = asyncio.ensure_future(listening.ask(GET % 1))
+        await begun.wait()
+        for connection in list(listening.state.connections):
+            connection.shutdown()
+        may_answer.set()
+        return await asked
+
+    assert b"\r\nConnection: close\r\n" in serving(waits, test)
+
+
 def test_client_that_does_not_close_is_dropped_after_2_s_when_the_server_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounded_protocol, "HANG_UP_SECONDS", 0.2)
 
