@@ -546,6 +546,14 @@ def test_each_kind_of_receipt_without_an_echo_has_its_own_retention(path, a_reco
     store.close()
 
 
+def test_ping_writes_because_a_full_disk_takes_no_message(path, store):
+    store.ping()
+    with sql(path) as other:
+        before = other.execute("PRAGMA data_version").fetchone()
+        store.ping()
+        assert other.execute("PRAGMA data_version").fetchone() != before
+
+
 def test_purge_of_a_locked_file_is_unavailable(path, store, a_record):
     store.create(a_record())
     with sql(path) as db:

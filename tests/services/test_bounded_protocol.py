@@ -539,6 +539,7 @@ def test_error_of_the_app_is_answered_and_logged_without_its_words(capfd: pytest
     with parts.logged():
         said = serving(fails, test)
     assert said.startswith(b"HTTP/1.1 500 ")
+    assert b"\r\nContent-Type: application/json\r\n" in said
     assert b"\r\nConnection: close\r\n" in said
     logged = capfd.readouterr().out
     assert parts.events(logged) == ["unexpected_error"]

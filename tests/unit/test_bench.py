@@ -169,14 +169,21 @@ class Round:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, counted: Mapping[str, Any], sent: int = 5, ok: int = 5) -> None:
         self.done: list[str] = []
-        result = {"sent": sent, "ok": ok, "statuses": {}, "seconds": 1.0, "own_cpu": 0.1, "fakes_cpu": 0.1}
-        monkeypatch.setattr(measure, "run_load", lambda *_: self.note("load", result | {"server_cpu": 0.1}))
+        self.specs: list[Mapping[str, Any]] = []
+        result = {"sent": sent, "ok": ok, "statuses": {}, "seconds": 2.0, "p50": 0.001, "p95": 0.002, "p99": 0.003}
+        result |= {"server_cpu": 0.1, "own_cpu": 0.1, "fakes_cpu": 0.1, "late_p99": 0.0}
+
+        def run_load(spec: Mapping[str, Any], *_: Any) -> Mapping[str, Any]:
+            self.specs.append(spec)
+            return result
+
+        monkeypatch.setattr(measure, "run_load", run_load)
         monkeypatch.setattr(measure, "_running", lambda *_: nullcontext((None, 0.1, 1)))
         fakes: Any = SimpleNamespace(
             pid=1, reset=lambda: self.note("reset", None), counts=lambda: self.note("counts", counted)
         )
         given: Any = SimpleNamespace()
-        self.harness = measure.Harness(given, fakes, None, None, seconds=1.0, rows=frozenset())
+        self.harness = measure.Harness(given, fakes, None, None, seconds=1.0, rows=frozenset(ROWS))
         self.server = SERVERS["product"]
         self.round = measure._Round(self.server, self.harness, 1, 1, measure.Measured())
 
@@ -201,11 +208,31 @@ def test_each_load_is_proved_by_the_counts_since_its_own_reset(
 ) -> None:
     proved = Round(monkeypatch, wanted)
     load_of(proved)
-    assert [what for what in proved.done if what != "load"] == ["reset", "counts"]
+    assert proved.done == ["reset", "counts"]
     for what in ("created", "tasks", "changed"):
         for off in (-1, 1):
             with pytest.raises(BenchError, match=r"skipped work|did more than its work"):
                 load_of(Round(monkeypatch, wanted | {what: wanted[what] + off}))
+
+
+def test_figures_of_a_round_are_in_their_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five requests took 2 s, and a tenth of a second of the server's processor."""
+    of_messages = Round(monkeypatch, counts(created=5, tasks=5))
+    of_messages.round.messages()
+    of_messages.round.latency()
+    assert of_messages.round.found.figures == pytest.approx(
+        {"rate": 2.5, "capacity": 50.0, "cpu_message_16": 20_000.0, "p50": 1.0, "p95": 2.0, "p99": 3.0}
+    )
+    assert [spec["rate"] for spec in of_messages.specs] == [0.0, 1.25], "latency is measured at half load"
+    of_large = Round(monkeypatch, counts(created=1000, tasks=1000), sent=3, ok=1)
+    of_large.round.large()
+    assert of_large.round.found.figures == {"large_seconds": 2.0, "large_deliveries": 3, "large_cpu": 100.0}
+
+
+def test_percentile_is_the_smallest_value_that_its_share_does_not_exceed() -> None:
+    hundred = [float(number) for number in range(1, 101)]
+    assert [load.percentile(hundred, share) for share in (0.5, 0.95, 0.99)] == [50.0, 95.0, 99.0]
+    assert [load.percentile([7.0], share) for share in (0.5, 0.95, 0.99)] == [7.0] * 3
 
 
 def test_load_with_a_request_that_was_not_answered_200_is_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -330,6 +357,7 @@ def test_only_a_200_counts_as_an_answer_and_a_missing_one_is_named(monkeypatch: 
             client = load.Load(spec, [b"POST / HTTP/1.1\r\n\r\n"] * 4)
             await client.connect()
             result = await client.run()
+            assert 0 < result.p50 <= result.p99
             found = (result.sent, result.ok, dict(result.statuses))
             await all_closed.wait()
             return found
