@@ -442,6 +442,13 @@ def test_client_that_expects_it_is_told_to_continue_once() -> None:
     assert said.endswith(b"/post abcde")
 
 
+def test_client_that_expects_anything_else_is_refused() -> None:
+    async def test(listening: Listening) -> bytes:
+        return await listening.ask(POST[:-2] % 3 + b"Expect: 200-ok\r\n\r\nabc")
+
+    assert serving(echo, test).startswith(b"HTTP/1.1 417 ")
+
+
 def test_client_of_http_1_0_is_not_told_to_continue() -> None:
     """It would take 100 for the answer (RFC 9110, 10.1.1)."""
     request = (POST % 5).replace(b"HTTP/1.1", b"HTTP/1.0").replace(b"Host", b"Expect: 100-continue\r\nHost")

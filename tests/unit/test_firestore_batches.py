@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
-from shared.domain.deadline import Deadline
+from shared.domain.deadline import FAILURE_SECONDS, Deadline
 from shared.domain.errors import StoreUnavailable
+from shared.domain.events import ReceiptBlock
 from shared.domain.limits import Limits
 from shared.domain.record import ReceiptKind
+from shared.net.patience import Patience
 from shared.pipeline.intake import Created
 from shared.stores.firestore.batches import HALVES_AT_ONCE, Made, NotStored, write_each
 from shared.stores.firestore.connection import FirestoreRpc
@@ -154,6 +156,20 @@ def test_post_whose_batch_outlasts_its_deadline_is_too_slow() -> None:
         assert str(made) == "The store is too slow."
 
     asyncio.run(run())
+
+
+def test_block_of_a_sender_ends_in_time_although_firestore_answers_each_try() -> None:
+    """A POST waits for it: the patience with a lost race, 10 s, would be too long."""
+    left: list[float] = []
+
+    async def commit(_: JsonWrite, patience: Patience) -> None:
+        patience._pace.answered = time.monotonic() + 60
+        left.append(patience.left)
+
+    intake = Gate().intake
+    intake._rest.commit = commit  # type: ignore[method-assign]
+    asyncio.run(intake.note_receipt_block("a" * 40, ReceiptBlock(131031, NOW)))
+    assert 0 < left[0] <= FAILURE_SECONDS
 
 
 # ---- what a closed connection raises, and paths

@@ -319,6 +319,13 @@ def test_sigterm_shuts_the_webhook_service_down_and_leaves_the_process(webhook_p
         assert running.should_exit is True
 
 
+def test_ctrl_c_shuts_the_webhook_service_down_too(webhook_parts: Webhook) -> None:
+    running, before = an_async_server(webhook_parts), signal.getsignal(signal.SIGINT)
+    with running.capture_signals():
+        assert signal.getsignal(signal.SIGINT) == running.handle_exit
+    assert signal.getsignal(signal.SIGINT) is before
+
+
 # ---- routes
 
 
