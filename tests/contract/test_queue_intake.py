@@ -285,6 +285,15 @@ def test_conflict_that_ends_at_once_is_not_a_success(opened: Opened, fake: Middl
     assert len(fake.calls) == 1
 
 
+def test_ping_reads_both_queues_and_lists_no_tasks(opened: Opened, fake: Middleman) -> None:
+    """The account may do no more."""
+    opened(fake.address).ping()
+    assert [(call.verb, call.path) for call in fake.calls] == [
+        ("GET", f"/v2/{PLACE}/queues/inbound"),
+        ("GET", f"/v2/{PLACE}/queues/outbound"),
+    ]
+
+
 def test_request_is_googles(opened: Opened, fake: Middleman) -> None:
     """https://cloud.google.com/tasks/docs/reference/rest/v2/projects.locations.queues.tasks/create"""
     task = a_task()

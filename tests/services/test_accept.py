@@ -679,6 +679,15 @@ def test_a_post_is_logged_with_its_number_of_events_and_its_time(
     assert (line["count"], line["duration_ms"]) == (2, 250.0)
 
 
+def test_new_event_is_logged_with_its_state_and_reason(
+    webhook: WebhookParts, capfd: pytest.CaptureFixture[str]
+) -> None:
+    accept(webhook, post(text("wamid.1")))
+    accept(webhook, post(text("wamid.2"), to=STRANGER))
+    found = [line for line in parts.lines(capfd.readouterr().out) if line["event"] == "inbound_new"]
+    assert [(line["state"], line.get("reason")) for line in found] == [("pending", None), ("dropped", "unknown_sender")]
+
+
 def test_receipt_without_our_echo_is_logged_as_such(webhook: WebhookParts, capfd: pytest.CaptureFixture[str]) -> None:
     record = an_outbound_record(webhook)
     ours = {"biz_opaque_callback_data": str(Echo(record.key, 0, record.correlation_id))}
