@@ -14,7 +14,7 @@ from local.faulty_proxy import FaultyProxy
 from shared.domain.errors import QueueUnavailable
 from shared.domain.record import Kind
 from shared.pipeline.outcomes import faults_in
-from shared.queues.cloud_tasks_intake import TaskRefused
+from shared.queues.cloud_tasks_intake import REMEMBERED_SECONDS, TaskRefused, _Remembered
 from shared.queues.task_content import QueueSettings
 from tests.support.real_servers import until
 from tests.support.rest_middleman import STATUSES, Middleman
@@ -178,6 +178,17 @@ def test_only_so_many_tasks_are_remembered(opened: Opened, fake: Middleman, mock
     assert len(fake.calls) == 0
     intake.ensure_all(tasks[:11], a_deadline())
     assert len(fake.calls) == 10
+
+
+def test_task_is_remembered_for_15_minutes(mocker: MockerFixture) -> None:
+    clock = mocker.patch("shared.queues.cloud_tasks_intake.time").monotonic
+    clock.return_value = 5.0
+    remembered = _Remembered(10, REMEMBERED_SECONDS)
+    remembered.add(["a"])
+    clock.return_value = 904.9
+    assert "a" in remembered
+    clock.return_value = 905.1
+    assert "a" not in remembered
 
 
 def test_tasks_are_not_begun_once_the_deadline_has_passed(opened: Opened, fake: Middleman) -> None:

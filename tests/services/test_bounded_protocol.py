@@ -442,6 +442,31 @@ def test_client_that_expects_it_is_told_to_continue_once() -> None:
     assert said.endswith(b"/post abcde")
 
 
+@pytest.mark.parametrize("name", [b"Host", b"Content-Type", b"Content-Length"])
+def test_header_that_makes_a_request_ambiguous_may_come_once(name: bytes) -> None:
+    head, values = b"POST /post HTTP/1.1\r\nConnection: close\r\n", [b"x", b"x", b"3"]
+    lines = [b"%b: %b\r\n" % line for line in zip((b"Host", b"Content-Type", b"Content-Length"), values, strict=True)]
+    again = next(line for line in lines if line.startswith(name))
+
+    async def test(listening: Listening) -> list[bytes]:
+        return [await listening.ask(head + b"".join(given) + b"\r\nabc") for given in (lines, [*lines, again])]
+
+    once, twice = serving(echo, test)
+    assert once.endswith(b"/post abc")
+    assert twice.startswith(b"HTTP/1.1 400 ")
+
+
+def test_response_has_one_content_length_although_the_app_gives_one_too() -> None:
+    async def measured(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    async def test(listening: Listening) -> bytes:
+        return await listening.ask(LAST)
+
+    assert serving(measured, test).count(b"Content-Length: 2\r\n") == 1
+
+
 def test_client_that_expects_anything_else_is_refused() -> None:
     async def test(listening: Listening) -> bytes:
         return await listening.ask(POST[:-2] % 3 + b"Expect: 200-ok\r\n\r\nabc")
