@@ -426,6 +426,19 @@ def test_every_line_names_the_trace_of_its_request(client: AsgiClient, capfd: py
     assert {line["logging.googleapis.com/trace"] for line in found} == {f"projects/pombo-local/traces/{TRACE}"}
 
 
+def test_outage_is_logged_by_its_code_and_the_class_of_its_cause(
+    client: AsgiClient, webhook: WebhookParts, capfd: pytest.CaptureFixture[str]
+) -> None:
+    away = StoreUnavailable("c4n4ry")
+    away.__cause__ = TimeoutError("c4n4ry")
+    webhook.store.before = lambda *_: away
+    deliver(client, post(text("wamid.away")))
+    (line,) = parts.lines(capfd.readouterr().out)
+    assert (line["event"], line["severity"]) == ("unexpected_error", "WARNING")
+    assert (line["reason"], line["cause"], line["provider"]) == ("store_unavailable", "TimeoutError", "meta")
+    assert "c4n4ry" not in json.dumps(line)
+
+
 @pytest.mark.parametrize(
     ("reason", "request_"),
     [
