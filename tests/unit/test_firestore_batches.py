@@ -12,7 +12,8 @@ import pytest
 
 from shared.domain.deadline import FAILURE_SECONDS, Deadline
 from shared.domain.errors import StoreUnavailable
-from shared.domain.events import ReceiptBlock
+from shared.domain.events import ReceiptBlock, ReceiptReceived
+from shared.domain.identity import Echo
 from shared.domain.limits import Limits
 from shared.domain.record import ReceiptKind
 from shared.net.patience import Patience
@@ -21,6 +22,7 @@ from shared.stores.firestore.batches import HALVES_AT_ONCE, Made, NotStored, wri
 from shared.stores.firestore.connection import FirestoreRpc
 from shared.stores.firestore.errors import InvalidWrite
 from shared.stores.firestore.intake import FirestoreIntake
+from shared.stores.firestore.receipts import Notes
 from shared.stores.firestore.records import noting
 from shared.stores.firestore.rest_json import JsonWrite
 from tests.support.builders import NOW, pending
@@ -111,6 +113,15 @@ def test_transient_code_means_that_the_write_is_tried_again(code: int) -> None:
 def test_any_other_code_is_a_permanent_refusal(code: int) -> None:
     (found,) = written(Rest([code]), "a")
     assert isinstance(found, NotStored)
+
+
+def test_write_of_many_receipts_has_no_more_transforms_than_firestore_takes() -> None:
+    notes, echo = Notes(NOW), Echo("a" * 40, 0, "corr_0001")
+    for place in range(1200):
+        notes.add(place, (echo, ReceiptReceived("meta", "s", f"wamid.{place}", ReceiptKind.SENT, NOW)))
+    written = [note for layer in notes.layers() for note in layer]
+    assert max(len(note.write["update_transforms"]) for note in written) <= 500
+    assert [place for note in written for place in note.places] == [*range(1200)]
 
 
 # ---- batches of several POSTs
