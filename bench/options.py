@@ -76,7 +76,9 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
         default=STORES,
         help=f"with emulators: of {','.join(STORES)}; default all",
     )
-    parser.add_argument("--json", type=Path, help="the file of the results; default bench/results/<date>-<time>-<commit>.json")
+    parser.add_argument(
+        "--json", type=Path, help="the file of the results; default bench/results/<date>-<time>-<commit>.json"
+    )
     parser.add_argument("--python", default=sys.executable, help="the Python that all servers run on; default this one")
     return Options(**vars(parser.parse_args(arguments)))
 
