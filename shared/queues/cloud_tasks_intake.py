@@ -130,7 +130,7 @@ class CloudTasksIntake:
                 raise _refusal(error) from error
         except (OutOfPatience, CallFailed) as error:
             raise QueueUnavailable from _cause(error)
-        return (None,)
+        return [None]
 
     def _route(self, task: Task) -> _Route:
         key = (self.queue_of(task), task.kind)
