@@ -38,6 +38,12 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body", "body": scope["path"].encode() + b" " + body})
 
 
+async def late_echo(scope: Scope, receive: Receive, send: Send) -> None:
+    """The same, later than a request may take to arrive."""
+    await asyncio.sleep(0.6)
+    await echo(scope, receive, send)
+
+
 class Listening:
     """A server on this event loop."""
 
@@ -130,16 +136,12 @@ def test_late_head_is_dropped_and_late_body_is_answered(monkeypatch: pytest.Monk
 def test_client_that_waits_for_us_is_not_late(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounded_protocol, "ARRIVAL_SECONDS", 0.2)
 
-    async def patient(scope: Scope, receive: Receive, send: Send) -> None:
-        await asyncio.sleep(0.6)
-        await echo(scope, receive, send)
-
     async def test(listening: Listening) -> bytes:
         asked = asyncio.ensure_future(listening.ask(POST % MEGABYTE, bytes(MEGABYTE)))
         await listening.until(asked.done)
         return await asked
 
-    assert len(serving(patient, test)) > MEGABYTE
+    assert len(serving(late_echo, test)) > MEGABYTE
 
 
 def test_idle_connection_is_closed_after_its_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,16 +203,12 @@ def test_half_a_pipelined_head_ends_the_connection_after_the_answers(monkeypatch
     """Else it would stay open, and silently discard all that the client sends."""
     monkeypatch.setattr(bounded_protocol, "ARRIVAL_SECONDS", 0.2)
 
-    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
-        await asyncio.sleep(0.6)
-        await echo(scope, receive, send)
-
     async def test(listening: Listening) -> bytes:
         asked = asyncio.ensure_future(listening.ask(GET % 1 + b"GET /two HT"))
         await listening.until(asked.done)
         return await asked
 
-    said = serving(slow, test)
+    said = serving(late_echo, test)
     assert said.count(b"HTTP/1.1 200 OK") == 1
     assert b"\r\nConnection: close\r\n" in said
 

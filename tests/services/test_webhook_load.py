@@ -7,7 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -313,17 +313,30 @@ def slow(directory: Path, seconds: float) -> tuple[parts.Program, int]:
     return parts.run(directory, "tests.support.slow_accept", environ, str(seconds)), port
 
 
-def test_post_in_flight_at_sigterm_gets_its_answer_and_the_exit_code_is_0(tmp_path: Path) -> None:
-    program, port = slow(tmp_path, 1.0)
-    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as connection:
+@contextmanager
+def in_work(port: int, timeout: float) -> Iterator[socket.socket]:
+    """The connection of a POST in work."""
+    with socket.create_connection(("127.0.0.1", port), timeout=timeout) as connection:
         connection.sendall(SMALL)
-        time.sleep(0.3)  # it is in work
+        time.sleep(0.3)
+        yield connection
+
+
+def ends_after_its_answer(directory: Path, seconds: float, patience: float, grace: float) -> parts.Program:
+    """A service that gets SIGTERM while a POST that takes so long is in work."""
+    program, port = slow(directory, seconds)
+    with in_work(port, patience) as connection:
         began = time.monotonic()
         program.process.terminate()
         answer = b"".join(iter(lambda: connection.recv(65536), b""))
     assert answer.startswith(b"HTTP/1.1 200 ")
-    assert program.process.wait(GRACE) == 0
-    assert time.monotonic() - began < GRACE
+    assert program.process.wait(grace) == 0
+    assert time.monotonic() - began < grace
+    return program
+
+
+def test_post_in_flight_at_sigterm_gets_its_answer_and_the_exit_code_is_0(tmp_path: Path) -> None:
+    program = ends_after_its_answer(tmp_path, 1.0, PATIENCE, GRACE)
     assert program.err.read_text() == ""
     said = parts.lines(program.out.read_text())
     assert [(line["event"], line["stage"], line["pid"]) for line in said] == [
@@ -334,23 +347,12 @@ def test_post_in_flight_at_sigterm_gets_its_answer_and_the_exit_code_is_0(tmp_pa
 
 def test_post_that_takes_all_its_time_at_sigterm_gets_its_answer_too(tmp_path: Path) -> None:
     """An outage is answered within 5 s, so one that has just begun ends before the service does."""
-    program, port = slow(tmp_path, 5.5)
-    with socket.create_connection(("127.0.0.1", port), timeout=8) as connection:
-        connection.sendall(SMALL)
-        time.sleep(0.3)  # it is in work
-        began = time.monotonic()
-        program.process.terminate()
-        answer = b"".join(iter(lambda: connection.recv(65536), b""))
-    assert answer.startswith(b"HTTP/1.1 200 ")
-    assert program.process.wait(8) == 0
-    assert time.monotonic() - began < 8
+    ends_after_its_answer(tmp_path, 5.5, 8, 8)
 
 
 def test_post_that_takes_too_long_does_not_hold_up_the_end(tmp_path: Path) -> None:
     program, port = slow(tmp_path, 60)
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
-        connection.sendall(SMALL)
-        time.sleep(0.3)  # it is in work
+    with in_work(port, 20) as connection:
         began = time.monotonic()
         assert program.end() == 0
         assert time.monotonic() - began < SHUTDOWN.total_seconds()
