@@ -73,25 +73,22 @@ class Exchange:
             return False
         self._pieces.append(piece)
         self._held += len(piece)
-        if self._waiter is not None:
-            self._wake(self._waiter)
+        self._wake()
         return self._held > HELD_AT_MOST
 
     def end(self) -> None:
         """The body has arrived."""
         self.more_body = False
-        if self._waiter is not None:
-            self._wake(self._waiter)
+        self._wake()
 
     def break_off(self) -> None:
         """The rest of the body will not come."""
         self.broken = self.more_body
-        if self._waiter is not None:
-            self._wake(self._waiter)
+        self._wake()
 
-    def _wake(self, waiter: asyncio.Future[None]) -> None:
-        if not waiter.done():
-            waiter.set_result(None)
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     # ---- the app's side
 

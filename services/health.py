@@ -81,7 +81,7 @@ def _word(port: Port) -> str:
 
 
 class _SharedPing:
-    """The pings of one port, of which at most one is in flight."""
+    """Pings one port. Callers at the same time share one ping."""
 
     def __init__(self, port: AsyncPort) -> None:
         self._port = port

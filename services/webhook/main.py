@@ -166,7 +166,7 @@ class _Large:
 
     async def rest(self, request: Request, places: Turns) -> bytes:
         """The whole body. Raises _TooLarge, or HttpError if it breaks off or stalls while others wait for its place."""
-        while self.more and self.size <= self.cap:
+        while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(admission.ARRIVAL_SECONDS):
                     await self._read(request)

@@ -9,7 +9,7 @@ import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, TypeGuard, TypeVar
 
 from shared.domain.deadline import Deadline
 from shared.domain.errors import PomboError
@@ -271,15 +271,12 @@ class _Caller(Generic[R]):
             self._done.set_result(None)
 
 
-def _is_outage(result: object) -> bool:
+def _is_outage(result: object) -> TypeGuard[PomboError]:
     return isinstance(result, PomboError) and result.retryable
 
 
-def _outage_in(results: Sequence[object]) -> Exception | None:
-    for result in results:
-        if isinstance(result, Exception) and _is_outage(result):
-            return result
-    return None
+def _outage_in(results: Sequence[object]) -> PomboError | None:
+    return next((result for result in results if _is_outage(result)), None)
 
 
 def _complete(results: Sequence[R], count: int) -> Sequence[R]:
