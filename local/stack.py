@@ -425,15 +425,19 @@ def _serve(stack: Stack) -> None:
 
 
 class StopRequested:
-    """Whether a signal asked the stack to end."""
+    """Whether a signal asked the stack to end. Any that follow change nothing."""
+
+    NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def __init__(self) -> None:
         self._told = False
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in self.NUMBERS:
             signal.signal(number, self._tell)
 
     def _tell(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signature of a signal handler
         self._told = True
+        for each in self.NUMBERS:  # one that came while the interpreter ends would be the exit code
+            signal.signal(each, signal.SIG_IGN)
 
     def __call__(self) -> bool:
         return self._told

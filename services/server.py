@@ -62,6 +62,7 @@ class _Server(BaseApplication):
             "post_fork": _die_with_parent,
             "post_worker_init": self._handle_sigterm,
             "worker_exit": self._log_stopping,
+            "on_exit": _ignore_signals,
         }
         for name, value in settings.items():
             self.cfg.set(name, value)  # type: ignore[union-attr] # the base class makes it before it calls us
@@ -84,6 +85,12 @@ class _Server(BaseApplication):
 
     def _log_stopping(self, server: Any, worker: Any) -> None:  # noqa: ARG002 - gunicorn's signature
         logs.event("stopping", stage=self._parts.config.service, pid=worker.pid)
+
+
+def _ignore_signals(server: Any) -> None:  # noqa: ARG001 - gunicorn's signature
+    """What follows the first signal does not end the master, which is about to exit with 0."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _die_with_parent(server: Any, worker: Any) -> None:  # noqa: ARG001 - gunicorn's signature

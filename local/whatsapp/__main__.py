@@ -33,6 +33,9 @@ from local.whatsapp.webhook_delivery import WebhookDeliveries
 RECEIPT_DELAYS = (0.05, 0.2, 0.5)
 """Seconds until sent, delivered and read: short, in order for a fast webhook, and after most responses."""
 
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+"""What ends it. Any that follow change nothing."""
+
 CONTROL_AFTER = 5
 """The control port's default offset from Graph's: 8087 for 8082."""
 
@@ -117,8 +120,9 @@ async def run(settings: Settings) -> None:
     control.handle = ControlApi(store, deliveries, faults, port, settings.account.phone_number_id, certs).handle
     graph.handle = either(control.handle, GraphApi(faults, store, sends.handle).handle)
     stop = asyncio.Event()
-    for name in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(name, stop.set)
+    loop = asyncio.get_running_loop()
+    for number in SIGNALS:  # not with the loop's own method, whose end would let a further signal kill the process
+        signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop.set))
     deliveries.resume()
     await control.open()
     await port.settle()
@@ -126,6 +130,8 @@ async def run(settings: Settings) -> None:
     async with asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(deliveries.run()), tasks.create_task(port.run())]
         await stop.wait()
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
         for task in running:
             task.cancel()
     await graph.close()

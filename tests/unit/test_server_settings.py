@@ -105,9 +105,10 @@ def test_each_service_listens_on_loopback_alone_except_on_cloud_run(
 
 @pytest.fixture
 def handlers() -> Iterator[None]:
-    before = signal.getsignal(signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     yield
-    signal.signal(signal.SIGTERM, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.mark.usefixtures("handlers")
@@ -319,11 +320,21 @@ def test_sigterm_shuts_the_webhook_service_down_and_leaves_the_process(webhook_p
         assert running.should_exit is True
 
 
+@pytest.mark.usefixtures("handlers")
 def test_ctrl_c_shuts_the_webhook_service_down_too(webhook_parts: Webhook) -> None:
-    running, before = an_async_server(webhook_parts), signal.getsignal(signal.SIGINT)
+    running = an_async_server(webhook_parts)
     with running.capture_signals():
         assert signal.getsignal(signal.SIGINT) == running.handle_exit
-    assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.usefixtures("handlers")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_further_signal_does_not_end_the_webhook_service_that_is_ending(
+    webhook_parts: Webhook, number: signal.Signals
+) -> None:
+    with an_async_server(webhook_parts).capture_signals():
+        pass
+    assert signal.getsignal(number) is signal.SIG_IGN
 
 
 # ---- routes
