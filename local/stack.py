@@ -32,6 +32,7 @@ from local.stores.program import last_line
 from local.terminal import WrongSettings, shout, step
 from shared import config, crash
 from shared.config import LOCAL_SECRETS, STORE_SETTINGS
+from shared.signals import ignore_further
 
 T = TypeVar("T")
 
@@ -436,8 +437,7 @@ class StopRequested:
 
     def _tell(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signature of a signal handler
         self._told = True
-        for each in self.NUMBERS:  # one that came while the interpreter ends would be the exit code
-            signal.signal(each, signal.SIG_IGN)
+        ignore_further(self.NUMBERS)
 
     def __call__(self) -> bool:
         return self._told

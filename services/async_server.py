@@ -21,6 +21,7 @@ from services.bounded_protocol import BoundedProtocol
 from services.exchange import App
 from services.serving import GRACEFUL_SECONDS, KEEPALIVE_SECONDS, address, built
 from shared import logs
+from shared.signals import ENDING, ignore_further
 
 BACKLOG = 2048
 """Connections that wait to be accepted: a burst of Meta's may open hundreds."""
@@ -101,13 +102,12 @@ class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """On SIGTERM, shut down and end with 0, whatever signals follow. uvicorn would then end by the signal."""
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in ENDING:
             signal.signal(number, self.handle_exit)
         try:
             yield
         finally:
-            for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, signal.SIG_IGN)
+            ignore_further()
 
 
 @contextmanager

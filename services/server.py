@@ -19,6 +19,7 @@ from services.bounded_worker import BoundedWorker
 from services.serving import GRACEFUL_SECONDS, KEEPALIVE_SECONDS, address, built
 from shared import logs
 from shared.bootstrap.adapters import Shutdown
+from shared.signals import ignore_further
 
 PR_SET_PDEATHSIG = 1
 
@@ -89,8 +90,7 @@ class _Server(BaseApplication):
 
 def _ignore_signals(server: Any) -> None:  # noqa: ARG001 - gunicorn's signature
     """What follows the first signal does not end the master, which is about to exit with 0."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)
+    ignore_further()
 
 
 def _die_with_parent(server: Any, worker: Any) -> None:  # noqa: ARG001 - gunicorn's signature

@@ -127,9 +127,10 @@ class Root:
                     shown=lambda line: bool(_SHOWN.search(line)),
                 )
                 return
-            except Failed:
+            except Failed as failed:
                 if attempt == TIMES:
                     raise
+                print(f"    Google does not remove all of it yet ({failed}). Again in {pause:.0f} s.", flush=True)
                 time.sleep(pause)
 
     def output(self, name: str) -> str:

@@ -29,12 +29,10 @@ from local.whatsapp.log import log
 from local.whatsapp.send_api import Account, SendApi
 from local.whatsapp.simulator_store import SimulatorStore
 from local.whatsapp.webhook_delivery import WebhookDeliveries
+from shared.signals import ENDING, ignore_further
 
 RECEIPT_DELAYS = (0.05, 0.2, 0.5)
 """Seconds until sent, delivered and read: short, in order for a fast webhook, and after most responses."""
-
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
-"""What ends it. Any that follow change nothing."""
 
 CONTROL_AFTER = 5
 """The control port's default offset from Graph's: 8087 for 8082."""
@@ -121,7 +119,7 @@ async def run(settings: Settings) -> None:
     graph.handle = either(control.handle, GraphApi(faults, store, sends.handle).handle)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in SIGNALS:  # not with the loop's own method, whose end would let a further signal kill the process
+    for number in ENDING:  # not with the loop's own method, whose end would let a further signal kill the process
         signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop.set))
     deliveries.resume()
     await control.open()
@@ -130,8 +128,7 @@ async def run(settings: Settings) -> None:
     async with asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(deliveries.run()), tasks.create_task(port.run())]
         await stop.wait()
-        for number in SIGNALS:
-            signal.signal(number, signal.SIG_IGN)
+        ignore_further()
         for task in running:
             task.cancel()
     await graph.close()

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from infra.release import first_secrets, source_images, variables, webhook_checks
+from infra.release import first_secrets, roots, source_images, variables, webhook_checks
 from infra.release.place import Place
 from infra.release.roots import Root
-from infra.release.tools import Refused, complaint
+from infra.release.tools import Failed, Refused, complaint
 from shared.config import SETTINGS
 from tests.infra import fake_project
 from tests.infra.deployment import NUMBER, ROOT, Deployment, Webhook, listening
@@ -314,6 +314,25 @@ def test_lasting_refusal_by_google_ends_the_apply(
     tfvars.write_text(text)
     assert str(refused.value) == f"terraform apply -input=false -no-color failed: {sentences[0]}"
     assert len(applies(deployment)) - before == attempts
+
+
+def test_failed_destroy_is_reported_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failures = iter([Failed(("terraform", "destroy"), "Error: Error 409: contention"), None])
+
+    def follow(*command: str, **_: object) -> None:
+        if failure := next(failures):
+            raise failure
+
+    monkeypatch.setattr(roots, "terraform", lambda *_: "")
+    monkeypatch.setattr(roots, "follow", follow)
+    Root(tmp_path, "a-bucket", {}).destroy(pause=0)
+    assert list(failures) == []
+    assert capsys.readouterr().out == (
+        "    Google does not remove all of it yet (terraform destroy failed: Error: Error 409: contention). "
+        "Again in 0 s.\n"
+    )
 
 
 def test_an_apply_that_would_destroy_a_service_is_not_made(deployed: Any, staging: Root) -> None:
