@@ -182,6 +182,8 @@ class Stack:
     options: Sequence[str] = ("--no-sweep",)
     settings: Mapping[str, str] = field(default_factory=dict)
     store_name: str = "sqlite"
+    root: Path = ROOT
+    """The checkout whose Pombo runs."""
 
     def __post_init__(self) -> None:
         self.http = httpx.Client(trust_env=False, timeout=30)
@@ -229,7 +231,7 @@ class Stack:
             command(
                 "up", "--json", "--ports", "0", "--data-dir", str(self.data_dir), *self._store_option(), *self.options
             ),
-            cwd=ROOT,
+            cwd=self.root,
             env=clean_environment(**self.settings),
             stdout=subprocess.PIPE,
             stderr=self.errors,
