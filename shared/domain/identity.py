@@ -74,9 +74,26 @@ def sender_id(provider: str, sender: str) -> str:
     return stable_hash("sender", provider, sender)
 
 
-def backend_id(url: str) -> str:
-    """The id of a backend's marks."""
-    return stable_hash("backend", url)
+def pace_id(provider: str, sender: str) -> str:
+    """The id of the marks that count a sender's pace: apart from its other marks, which each send would change."""
+    return stable_hash("pace", provider, sender)
+
+
+def account_id(provider: str, account: str) -> str:
+    """The id of an account in the registry."""
+    return stable_hash("account", provider, account)
+
+
+def credential_fingerprint(token: str) -> str:
+    """What identifies an access token in marks and listings, and reveals nothing else of it."""
+    return stable_hash("credential", token)
+
+
+def backend_id(url: str, tenant: str = "") -> str:
+    """The id of a backend's marks. A tenant's own backend has its own, even if another tenant names the same address:
+    what fails for one of them may answer the other. `tenant` is "" for the deployment's backend.
+    """
+    return stable_hash("backend", url, tenant) if tenant else stable_hash("backend", url)
 
 
 def is_correlation_id(text: str) -> bool:

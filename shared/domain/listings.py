@@ -8,12 +8,17 @@ UNKNOWN_SENDER = "unknown_sender"
 
 
 class Listing(StrEnum):
-    """What a store can list. All but the first are marks, set by the write that brought the record there."""
+    """What a store can list. All but the first two are marks, set by the write that brought the record there."""
 
     DEAD = "dead"  # by its state
+    PENDING = "pending"  # by its state: events and messages
     REFUSED = "refused"  # a failed receipt came; the record tells whether it still counts
     UNKNOWN_SENDER = "unknown_sender"  # dropped, and replayable until it expires
     REPLAYED = "replayed"  # and without an attempt since
+
+
+BY_STATE = frozenset({Listing.DEAD, Listing.PENDING})
+"""The listings of all records in a state, which has their name."""
 
 
 def mark_of(record: Delivery) -> Listing | None:

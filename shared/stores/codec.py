@@ -35,6 +35,10 @@ MOMENTS = frozenset(
     }
 )
 MICROSECOND = timedelta(microseconds=1)
+
+TROUBLES = ("refused", "block", "receipt_block", "disconnected")
+"""The marks that make a sender troubled, by name: those of `shared.domain.marks.is_troubled`."""
+
 _ATTEMPT_FIELDS = tuple(field.name for field in fields(Attempt))
 _TO_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 

@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 
 from shared.domain.errors import UnknownState
 from shared.domain.events import ReceiptBlock
-from shared.domain.marks import Block, Credential, Marks, Outage, RefusedCredential
+from shared.domain.marks import Block, Bucket, Credential, Disconnected, Marks, Outage, RefusedCredential
 from shared.stores.codec import MICROSECOND, Plain, as_moment, encode_mark
 
 KINDS: Mapping[str, type] = {
@@ -20,6 +20,8 @@ KINDS: Mapping[str, type] = {
     "refused": RefusedCredential,
     "credential": Credential,
     "receipt_block": ReceiptBlock,
+    "disconnected": Disconnected,
+    "bucket": Bucket,
 }
 """The class of each mark, by its name in `Marks`."""
 

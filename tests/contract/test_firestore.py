@@ -27,16 +27,17 @@ from shared.domain.guards import Go
 from shared.domain.identity import provider_id_hash
 from shared.domain.limits import Limits
 from shared.domain.listings import Listing
-from shared.domain.marks import DOWN, Credential, Marks, Outage, claimed, is_elected
+from shared.domain.marks import DOWN, Block, Credential, Marks, Outage, claimed, is_elected
 from shared.domain.record import Delivery, Kind, ReceiptKind, State, Task
 from shared.domain.verdicts import Accepted, Replied
 from shared.net.patience import FIRST_TRY, PATIENCE, Patience
 from shared.pipeline.intake import Created, Exists
 from shared.pipeline.ports import Store
+from shared.pipeline.registry import EntryKind, EntryName, EntryWrite, Registry
 from shared.stores.firestore.errors import CONTENTION
 from shared.stores.firestore.intake import FirestoreIntake
 from shared.stores.firestore.records import fields_of
-from shared.stores.firestore.schema import COLLECTIONS, RECORDS
+from shared.stores.firestore.schema import COLLECTIONS, ENTRIES, MARKS, RECORDS
 from shared.stores.firestore.store import FirestoreStore
 from tests.support.blocking import Blocking
 from tests.support.firestore_backend import DATABASE, Emulator, Raw, fresh_project, raw, shared_emulator
@@ -50,7 +51,9 @@ OK = Answer(TaskResult.ACK, "ok")
 CODES = grpc.StatusCode
 ID = "a" * 40
 """Of marks."""
+A_BLOCK = Block(NOW, timedelta(minutes=10), 368)
 NOTED = ReceiptBlock(131031, NOW)
+ENTRY, OTHER = EntryName(EntryKind.TENANT, "acme"), EntryName(EntryKind.SENDER, "s1")
 WITHIN = 5.0
 """Seconds that a call to a store that is away may take: twice what is promised, and all that a webhook has."""
 
@@ -157,12 +160,16 @@ def calls_of(store: FirestoreStore, record: Delivery) -> dict[str, Callable[[], 
         "by_provider_id": lambda: store.by_provider_id("meta", "wamid.1"),
         "marks": lambda: store.marks(ID),
         "change_marks": lambda: store.change_marks(ID, failing),
+        "troubled": lambda: store.troubled(None, 10),
         "ping": store.ping,
         "time": store.time,
+        "entries": lambda: store.entries([ENTRY]),
+        "entry_page": lambda: store.entry_page(ENTRY.kind, "acme", None, 10),
+        "commit_entries": lambda: store.commit_entries([EntryWrite(ENTRY, "acme", {}, None)]),
     }
 
 
-METHODS = [name for name in vars(Store) if not name.startswith("_") and name != "purge"]
+METHODS = [name for port in (Store, Registry) for name in vars(port) if not name.startswith("_") and name != "purge"]
 
 
 def unavailable(call: Callable[[], Any]) -> StoreUnavailable:
@@ -540,7 +547,105 @@ def test_a_change_does_not_send_the_payload_again(watched, middleman, a_record):
     assert watched.get(record.key).payload == record.payload
 
 
+def test_registry_costs_one_call_for_each_read_commit_and_page(watched, middleman):
+    def asked(call: Callable[[], Any]) -> list[tuple[str, int, int]]:
+        middleman.calls.clear()
+        call()
+        return [(call.method, call.reads, call.writes) for call in middleman.calls]
+
+    writes = [EntryWrite(ENTRY, "acme", {"n": 1}, None), EntryWrite(OTHER, "acme", {}, None)]
+    assert asked(lambda: watched.commit_entries(writes)) == [("Commit", 0, 2)]
+    assert asked(lambda: watched.commit_entries(writes)) == [("Commit", 0, 2)], "a refusal is not read back"
+    assert asked(lambda: watched.entries([ENTRY, OTHER, ENTRY])) == [("BatchGetDocuments", 2, 0)]
+    for tenant in (None, "acme"):
+        assert asked(lambda tenant=tenant: watched.entry_page(ENTRY.kind, tenant, None, 10)) == [("RunQuery", 0, 0)]
+
+
+def test_page_of_a_tenant_brings_no_other_tenants_documents(watched, middleman):
+    def bytes_of_a_page() -> int:
+        middleman.answered = 0
+        assert len(watched.entry_page(EntryKind.SENDER, "acme", None, 100)) == 2
+        return middleman.answered
+
+    for n in range(2):
+        watched.commit_entries([EntryWrite(EntryName(EntryKind.SENDER, f"s{n}"), "acme", {}, None)])
+    alone = bytes_of_a_page()
+    names = [EntryName(EntryKind.SENDER, f"other-{n}") for n in range(20)]
+    watched.commit_entries([EntryWrite(name, f"t{name.id}", {"text": "x" * 5000}, None) for name in names])
+    assert bytes_of_a_page() < alone + 200
+
+
+def test_a_page_of_troubled_marks_is_one_query_and_brings_no_healthy_ones(watched, middleman):
+    for n in range(20):
+        watched.change_marks(f"{n:040x}", lambda _, n=n: Marks(down=Outage(NOW), block=A_BLOCK if n == 7 else None))
+    middleman.calls.clear()
+    middleman.answered = 0
+    assert watched.troubled(None, 10) == [f"{7:040x}"]
+    assert [call.method for call in middleman.calls] == ["RunQuery"]
+    assert middleman.answered < 1000
+
+
 # ---- what is stored
+
+
+def test_healthy_marks_have_no_field_that_is_indexed(store, intake, database):
+    assert MARKS.indexed == ("troubled",)
+    store.change_marks(ID, failing)
+    assert set(database.get(f"marks/{ID}").fields) == {"down"}
+    intake.note_receipt_block(ID, NOTED)
+    assert database.get(f"marks/{ID}").fields["troubled"].boolean_value is True
+    store.change_marks(ID, lambda _: Marks(block=A_BLOCK))
+    assert database.get(f"marks/{ID}").fields["troubled"].boolean_value is True
+    store.change_marks(ID, failing)
+    store.change_marks(ID, lambda _: Marks(credential=Credential("f1", NOW)))
+    assert set(database.get(f"marks/{ID}").fields) == {"credential"}
+
+
+def test_marks_that_an_older_version_healed_are_not_listed_and_hide_no_others(store, database):
+    """It leaves the field `troubled` as it is."""
+    for n in range(8):
+        store.change_marks(f"{n:040x}", lambda _: Marks(block=A_BLOCK))
+    for n in (0, 1, 2, 3, 5):
+        database.delete(database.get(f"marks/{n:040x}"))
+        database.put(f"marks/{n:040x}", {"troubled": {"boolean_value": True}})
+    assert store.troubled(None, 2) == [f"{n:040x}" for n in (4, 6)]
+    assert store.troubled(None, 10) == [f"{n:040x}" for n in (4, 6, 7)]
+    assert store.troubled(f"{4:040x}", 10) == [f"{n:040x}" for n in (6, 7)]
+
+
+def test_marks_that_an_older_version_left_troubled_are_listed_from_the_next_write(store, database):
+    store.change_marks(ID, lambda _: Marks(block=A_BLOCK))
+    block = database.get(f"marks/{ID}").fields["block"]
+    database.delete(database.get(f"marks/{ID}"))
+    database.put(f"marks/{ID}", {"block": block})
+    assert store.troubled(None, 10) == []
+    store.change_marks(ID, failing)
+    assert store.troubled(None, 10) == [ID]
+
+
+def test_entry_is_a_document_of_its_kind_with_its_owner_and_json_text(store, database):
+    for kind in EntryKind:
+        assert store.commit_entries([EntryWrite(EntryName(kind, "a-1"), "acme", {"n": [1]}, None)])
+        stored = database.get(f"registry_{kind}/a-1").fields
+        assert ENTRIES[kind].name == f"registry_{kind}"
+        assert set(ENTRIES[kind].indexed) == {"tenant"} < set(stored) == {"tenant", "fields", "write_id"}
+        assert (stored["tenant"].string_value, json.loads(stored["fields"].string_value)) == ("acme", {"n": [1]})
+
+
+def test_field_of_a_newer_version_beside_an_entry_is_preserved(store, database):
+    store.commit_entries([EntryWrite(ENTRY, "acme", {"n": 1}, None)])
+    database.put("registry_tenants/acme", {"novelty": {"string_value": "kept"}})
+    (found,) = store.entries([ENTRY])
+    assert store.commit_entries([EntryWrite(ENTRY, "acme", {"n": 2}, found.version)])
+    assert database.get("registry_tenants/acme").fields["novelty"].string_value == "kept"
+
+
+def test_document_that_is_no_entry_is_an_unknown_state(store, database):
+    for fields in ({"tenant": {"string_value": "acme"}}, {"fields": {"string_value": "{}"}}):
+        database.put("registry_tenants/acme", fields)
+        with pytest.raises(UnknownState):
+            store.entries([ENTRY])
+        database.delete(database.get("registry_tenants/acme"))
 
 
 def test_largest_payload_and_unsupported_values_survive_a_round_trip(store, a_record):
@@ -621,7 +726,7 @@ def test_unknown_marks_and_fields_of_a_newer_version_are_ignored_and_preserved(s
     fields = database.get(f"marks/{ID}").fields
     assert fields["novelty"].string_value == "kept"
     assert fields["credential"].map_value.fields["novelty"].integer_value == 1
-    assert set(fields) == {"novelty", "credential", "down", "receipt_block"}
+    assert set(fields) == {"novelty", "credential", "down", "receipt_block", "troubled"}
 
 
 def test_receipt_kind_of_a_newer_version_does_not_count(store, database, a_record):

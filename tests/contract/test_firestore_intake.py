@@ -12,7 +12,7 @@ import pytest
 
 from local.faulty_proxy import FaultyProxy
 from shared.domain.deadline import Deadline
-from shared.domain.errors import StoreUnavailable
+from shared.domain.errors import StoreUnavailable, UnknownState
 from shared.domain.events import ReceiptBlock
 from shared.domain.identity import provider_id_hash
 from shared.domain.limits import Limits
@@ -21,13 +21,14 @@ from shared.domain.record import Delivery, ReceiptKind
 from shared.net.google_token import GoogleToken
 from shared.net.patience import PATIENCE
 from shared.pipeline.intake import Created, Exists, IntakeStore
+from shared.pipeline.registry import EntryKind, EntryName, EntryWrite, IntakeRegistry
 from shared.stores.firestore import batches
 from shared.stores.firestore.batches import NotStored
 from shared.stores.firestore.intake import IN_FLIGHT, FirestoreIntake
 from shared.stores.firestore.store import FirestoreStore
 from tests.support import event_loop
 from tests.support.blocking import Blocking
-from tests.support.firestore_backend import DATABASE, Emulator, fresh_project, shared_emulator
+from tests.support.firestore_backend import DATABASE, Emulator, fresh_project, raw, shared_emulator
 from tests.support.receipts import echo_of, note_receipt, receipt
 from tests.support.rest_middleman import PRIVATE, Middleman
 
@@ -36,6 +37,7 @@ LIMITS = Limits()
 ID = "a" * 40
 """Of marks."""
 NOTED = ReceiptBlock(131031, NOW)
+ENTRY, OTHER = EntryName(EntryKind.TENANT, "acme"), EntryName(EntryKind.SENDER, "s1")
 WITHIN = 5.0
 """Seconds that a call to a store that is away may take: all that a webhook has."""
 
@@ -128,10 +130,16 @@ def calls_of(intake: Any, record: Delivery) -> dict[str, Callable[[], Any]]:
         ),
         "note_receipt_block": lambda: intake.note_receipt_block(ID, NOTED),
         "ping": intake.ping,
+        "entries": lambda: intake.entries([ENTRY, OTHER], a_deadline()),
     }
 
 
-METHODS = [name for name in vars(IntakeStore) if not name.startswith("_") and name != "close"]
+METHODS = [
+    name
+    for port in (IntakeStore, IntakeRegistry)
+    for name in vars(port)
+    if not name.startswith("_") and name != "close"
+]
 
 
 def unavailable(call: Callable[[], Any]) -> StoreUnavailable:
@@ -563,6 +571,62 @@ def test_posts_that_come_in_during_a_call_share_the_next_one(watched, middleman,
 
     assert event_loop.run(posts()) == [[Created()]] * 40
     assert [call.writes for call in middleman.calls] == [1, 39]
+
+
+def test_two_entries_cost_one_read_and_the_same_one_twice_is_read_once(watched, middleman, store):
+    store.commit_entries([EntryWrite(ENTRY, "acme", {}, None), EntryWrite(OTHER, "acme", {}, None)])
+    assert None not in watched.entries([ENTRY, OTHER, ENTRY], a_deadline())
+    assert [(call.method, call.reads) for call in middleman.calls] == [("batchGet", 2)]
+
+
+def test_posts_that_ask_for_entries_during_a_read_share_the_next_one(watched, middleman, store):
+    store.commit_entries([EntryWrite(ENTRY, "acme", {}, None), EntryWrite(OTHER, "acme", {}, None)])
+    middleman.seconds = 0.05
+
+    async def posts() -> Any:
+        return await asyncio.gather(*(watched.intake.entries([ENTRY, OTHER], a_deadline()) for _ in range(30)))
+
+    found = event_loop.run(posts())
+    assert all(list(one) == list(store.entries([ENTRY, OTHER])) for one in found)
+    assert [(call.method, call.reads) for call in middleman.calls] == [("batchGet", 2)] * 2
+
+
+def test_many_entries_cost_a_read_for_each_hundred(watched, middleman, store):
+    names = [EntryName(EntryKind.SENDER, f"s{n}") for n in range(250)]
+    assert list(watched.entries(names, a_deadline())) == [None] * 250
+    assert sorted(call.reads for call in middleman.calls) == [50, 100, 100]
+
+
+def test_entries_that_outlast_the_deadline_are_too_slow(watched, middleman):
+    middleman.seconds = 0.4
+    began = time.monotonic()
+    with pytest.raises(StoreUnavailable, match="too slow"):
+        watched.entries([ENTRY], a_deadline(0.2))
+    assert time.monotonic() - began < 0.35
+
+
+def test_outage_ends_a_read_of_entries_before_a_webhooks_deadline(watched, middleman):
+    middleman.always = "ABORTED"
+    began = time.monotonic()
+    with pytest.raises(StoreUnavailable):
+        watched.entries([ENTRY], a_deadline())
+    assert PATIENCE < time.monotonic() - began < WITHIN
+
+
+def test_invalid_entry_of_one_post_is_none_of_another(watched, store, middleman, project, emulator):
+    store.commit_entries([EntryWrite(ENTRY, "acme", {}, None), EntryWrite(OTHER, "acme", {}, None)])
+    with raw(emulator, project) as database:
+        database.put("registry_tenants/acme", {"fields": {"string_value": "{"}})
+    middleman.seconds = 0.05
+
+    async def posts() -> Any:
+        asked = [[ENTRY], [ENTRY], [OTHER]]
+        reads = (watched.intake.entries(names, a_deadline()) for names in asked)
+        return await asyncio.gather(*reads, return_exceptions=True)
+
+    *broken, found = event_loop.run(posts())
+    assert [type(one) for one in broken] == [UnknownState, UnknownState]
+    assert list(found) == list(store.entries([OTHER]))
 
 
 def test_read_that_outlasts_the_deadline_is_too_slow(watched, middleman, a_record):

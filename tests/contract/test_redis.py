@@ -34,10 +34,12 @@ from shared.domain.guards import Go
 from shared.domain.identity import Echo, provider_id_hash
 from shared.domain.limits import Limits
 from shared.domain.listings import Listing
-from shared.domain.marks import Credential, Marks, Outage
+from shared.domain.marks import Block, Credential, Marks, Outage
 from shared.domain.record import Delivery, Kind, ReceiptKind, State, Task
 from shared.domain.verdicts import Accepted, Replied
 from shared.pipeline.intake import Created
+from shared.pipeline.registry import EntryKind, EntryName, EntryWrite
+from shared.stores.codec import encode_mark, to_json
 from shared.stores.redis import intake
 from shared.stores.redis import records as records_of_redis
 from shared.stores.redis.connection import FIRST_TRY, PATIENCE, NotStored
@@ -53,7 +55,9 @@ LIMITS = Limits()
 OK = Answer(TaskResult.ACK, "ok")
 ID = "a" * 40
 """Of marks."""
+A_BLOCK = Block(NOW, timedelta(minutes=10), 368)
 NOTED = ReceiptBlock(131031, NOW)
+ENTRY, OTHER = EntryName(EntryKind.TENANT, "acme"), EntryName(EntryKind.SENDER, "s1")
 WITHIN = 5.0
 """Seconds that a call to a server that is away may take: twice what is promised."""
 
@@ -882,6 +886,12 @@ def test_every_call_is_one_round_trip(server, store, a_record):
         lambda: store.by_correlation(record.correlation_id),
         lambda: store.by_provider_id("meta", "SM1"),
         lambda: store.change_marks(ID, failing, store.marks(ID)),
+        lambda: store.note_receipt_block(ID, NOTED),
+        lambda: store.troubled(None, 10),
+        lambda: store.entries([ENTRY, OTHER]),
+        lambda: store.entry_page(ENTRY.kind, None, None, 10),
+        lambda: store.entry_page(ENTRY.kind, "acme", None, 10),
+        lambda: store.commit_entries([EntryWrite(ENTRY, "acme", {}, None), EntryWrite(OTHER, "acme", {}, None)]),
     ]
 
     def asked() -> int:
@@ -893,6 +903,103 @@ def test_every_call_is_one_round_trip(server, store, a_record):
         call()
         after = asked()
         assert after - before == (2 if call is calls[3] else 1), "a change that lost a race is decided once more"
+
+
+# ---- the registry and troubled senders
+
+
+def test_commit_sent_again_is_recognised_though_its_entry_has_changed_since(server, store, monkeypatch):
+    """As after a lost answer, if another process was quick."""
+    write = EntryWrite(ENTRY, "acme", {"n": 1}, None)
+    monkeypatch.setattr("shared.stores.redis.registry.new_version", lambda: 77)
+    assert store.commit_entries([write]) is True
+    monkeypatch.setattr("shared.stores.redis.registry.new_version", lambda: 78)
+    (found,) = store.entries([ENTRY])
+    assert store.commit_entries([EntryWrite(ENTRY, "acme", {"n": 2}, found.version)])
+    monkeypatch.setattr("shared.stores.redis.registry.new_version", lambda: 77)
+    assert store.commit_entries([write]) is True
+    assert store.entries([ENTRY])[0].fields == {"n": 2}
+
+
+def test_commit_is_remembered_longer_than_it_may_be_sent_and_not_for_ever(server, store):
+    store.commit_entries([EntryWrite(ENTRY, "acme", {"n": 1}, None)])
+    (name,) = server.raw.keys("pombo:committed:*")
+    assert 2 * PATIENCE < server.raw.pttl(name) / 1000 <= 60
+    store.commit_entries([EntryWrite(ENTRY, "acme", {"n": 1}, None)])
+    assert server.raw.keys("pombo:committed:*") == [name], "a refused one leaves nothing"
+
+
+def test_deleted_entry_leaves_nothing_in_the_server(server, store):
+    store.commit_entries([EntryWrite(ENTRY, "acme", {}, None), EntryWrite(OTHER, "acme", {}, None)])
+    before = {name for name in server.raw.keys("pombo:entr*") if "tenants" in name}
+    assert before == {"pombo:entry:tenants:acme", "pombo:entries:tenants", "pombo:entries:tenants:acme"}
+    (found,) = store.entries([ENTRY])
+    store.commit_entries([EntryWrite(ENTRY, "acme", None, found.version)])
+    assert not [name for name in server.raw.keys("pombo:entr*") if "tenants" in name]
+    assert store.entries([OTHER]) != [None]
+
+
+def test_entries_and_marks_that_an_operator_deleted_shorten_no_page(server, store):
+    for n in range(6):
+        store.commit_entries([EntryWrite(EntryName(EntryKind.TENANT, f"t{n}"), "acme", {}, None)])
+        store.note_receipt_block(f"{n:040x}", NOTED)
+    server.raw.delete(*(f"pombo:entry:tenants:t{n}" for n in (0, 1, 3)))
+    server.raw.delete(*(f"pombo:marks:{n:040x}" for n in (0, 1, 3)))
+    for _ in range(2):
+        for tenant in (None, "acme"):
+            page = store.entry_page(EntryKind.TENANT, tenant, None, 2)
+            assert [entry.name.id for entry in page] == ["t2", "t4"]
+        assert store.troubled(None, 2) == [f"{n:040x}" for n in (2, 4)]
+    assert server.raw.zcard("pombo:entries:tenants") == server.raw.zcard("pombo:troubled") == 3, (
+        "the others are forgotten"
+    )
+
+
+def test_entry_without_its_parts_is_an_unknown_state(server, store):
+    store.commit_entries([EntryWrite(ENTRY, "acme", {}, None)])
+    for part, broken in (("fields", None), ("version", "new")):
+        kept = server.raw.hget("pombo:entry:tenants:acme", part)
+        server.raw.hdel("pombo:entry:tenants:acme", part)
+        if broken:
+            server.raw.hset("pombo:entry:tenants:acme", part, broken)
+        with pytest.raises(UnknownState):
+            store.entries([ENTRY])
+        server.raw.hset("pombo:entry:tenants:acme", part, kept)
+
+
+def test_full_server_takes_no_part_of_a_commit_of_entries(server, store):
+    store.commit_entries([EntryWrite(ENTRY, "acme", {"n": 1}, None)])
+    (found,) = store.entries([ENTRY])
+    keys = server.raw.dbsize()
+    server.raw.config_set("maxmemory", 1024)
+    for write in (
+        EntryWrite(ENTRY, "acme", {"n": 2}, found.version),
+        EntryWrite(ENTRY, "acme", None, found.version),
+    ):
+        with pytest.raises(StoreUnavailable, match="out of memory"):
+            store.commit_entries([write, EntryWrite(OTHER, "acme", {"text": "x" * 10_000}, None)])
+    assert list(store.entries([ENTRY, OTHER])) == [found, None]
+    assert server.raw.dbsize() == keys
+
+
+def test_healed_sender_leaves_the_sorted_set_with_the_write_that_heals_it(server, store):
+    store.change_marks(ID, lambda _: Marks(block=A_BLOCK))
+    store.note_receipt_block("b" * 40, NOTED)
+    assert server.raw.zrange("pombo:troubled", 0, -1) == [ID, "b" * 40]
+    store.change_marks(ID, failing)
+    store.change_marks(ID, lambda _: Marks())
+    assert server.raw.zrange("pombo:troubled", 0, -1) == ["b" * 40]
+
+
+def test_troubled_marks_of_an_older_version_are_listed_from_their_next_write(server, store):
+    """It wrote marks without listing them, and removes them in the same way."""
+    server.raw.hset(f"pombo:marks:{ID}", mapping={"version": 7, "block": to_json(encode_mark(A_BLOCK))})
+    assert store.troubled(None, 10) == []
+    store.change_marks(ID, failing)
+    assert store.troubled(None, 10) == [ID]
+    server.raw.hdel(f"pombo:marks:{ID}", "block")
+    assert store.troubled(None, 10) == []
+    assert server.raw.exists("pombo:troubled") == 0
 
 
 # ---- versions

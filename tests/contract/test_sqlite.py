@@ -1,5 +1,6 @@
 """What only the SQLite store promises: several processes, kills, forks, full disks and files of other versions."""
 
+import itertools
 import signal
 import sqlite3
 import subprocess
@@ -22,11 +23,12 @@ from shared.domain.events import ReceiptBlock, ReceiptReceived
 from shared.domain.identity import Echo
 from shared.domain.limits import Limits
 from shared.domain.listings import Listing
-from shared.domain.marks import Credential, Marks, Outage
+from shared.domain.marks import Block, Credential, Marks, Outage
 from shared.domain.record import Attempt, Delivery, Kind, ReceiptKind, State
 from shared.pipeline.intake import Created
+from shared.pipeline.registry import EntryKind, EntryName, EntryWrite
 from shared.stores import marks_codec
-from shared.stores.codec import decode, encode, encode_mark, from_json
+from shared.stores.codec import decode, encode, encode_mark, from_json, to_json
 from shared.stores.sqlite import listings
 from shared.stores.sqlite.fair_lock import FairLock
 from shared.stores.sqlite.schema import VERSION, UnknownVersion
@@ -38,7 +40,9 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 OK = Answer(TaskResult.ACK, "ok")
 ID = "a" * 40
 """Of marks."""
+A_BLOCK = Block(NOW, timedelta(minutes=10), 368)
 NOTED = ReceiptBlock(131031, NOW)
+ENTRY, OTHER = EntryName(EntryKind.TENANT, "acme"), EntryName(EntryKind.SENDER, "s1")
 
 PREAMBLE = """
 import os, resource, signal, sys
@@ -297,6 +301,10 @@ def schema(path: Path) -> dict[str, str]:
 def as_layout(version: int, path: Path) -> None:
     """Make the file one that an older Pombo left behind."""
     with sql(path) as db:
+        db.execute("DROP TABLE registry")
+        db.execute("DROP INDEX marks_troubled")
+        if version == 3:
+            return
         db.execute("DROP TABLE marks")
         db.execute("CREATE TABLE credentials (tenant TEXT PRIMARY KEY, fingerprint TEXT NOT NULL) WITHOUT ROWID")
         db.execute("CREATE TABLE blocks (tenant TEXT, sender TEXT, PRIMARY KEY (tenant, sender)) WITHOUT ROWID")
@@ -326,11 +334,100 @@ def test_file_of_an_older_layout_is_migrated_and_preserves_its_records(path, sto
         assert db.execute("PRAGMA user_version").fetchone() == (VERSION,)
 
 
+def test_file_without_registry_and_its_index_gets_them_and_preserves_its_marks(path, store, opened):
+    store.change_marks(ID, lambda _: Marks(block=A_BLOCK))
+    store.change_marks("b" * 40, failing)
+    store.note_receipt_block("c" * 40, NOTED)
+    marks = store.marks(ID)
+    store.close()
+    fresh = schema(path)
+    as_layout(3, path)
+    again = opened()
+    assert again.troubled(None, 10) == [ID, "c" * 40]
+    assert again.marks(ID) == marks
+    assert again.commit_entries([EntryWrite(ENTRY, "acme", {}, None)])
+    assert schema(path) == fresh
+
+
+def test_older_pombo_beside_this_one_can_use_the_file_and_its_marks_are_listed(path, store, opened):
+    """With the statements of layout 3: it opens the file, says that it works, writes marks and heals them."""
+    store.commit_entries([EntryWrite(ENTRY, "acme", {"n": 1}, None)])
+    store.change_marks(ID, lambda _: Marks(block=A_BLOCK))
+    with sql(path) as older:
+        assert older.execute("PRAGMA user_version").fetchone()[0] in (0, 1, 2, 3), "it refuses any other"
+        older.execute("PRAGMA user_version = 3")
+        body, noted = to_json({"refused": {"fingerprint": "f1"}}), to_json(encode_mark(NOTED))
+        write = "REPLACE INTO marks (id, version, body, receipt_block) VALUES (?, ?, ?, ?)"
+        older.execute(write, ("b" * 40, 7, body, None))
+        older.execute("INSERT INTO marks (id, version, body, receipt_block) VALUES (?, 8, '{}', ?)", ("c" * 40, noted))
+        older.execute(write, ("d" * 40, 9, "no JSON", None))
+        assert store.troubled(None, 10) == [ID, "b" * 40, "c" * 40]
+        older.execute(write, (ID, 10, "{}", None))
+        assert store.troubled(None, 10) == opened().troubled(None, 10) == ["b" * 40, "c" * 40]
+    assert opened().entries([ENTRY])[0].fields == {"n": 1}
+
+
+def test_registry_and_troubled_marks_are_found_by_an_index_however_many_there_are(path, store):
+    store.ping()
+    names = [EntryName(EntryKind.SENDER, "s"), ENTRY]
+    plans = {
+        "entries": lambda: store.entries(names),
+        "page": lambda: store.entry_page(EntryKind.SENDER, None, "s", 10),
+        "page of a tenant": lambda: store.entry_page(EntryKind.SENDER, "acme", "s", 10),
+        "troubled": lambda: store.troubled("a", 10),
+    }
+    asked: list[str] = []
+    store._file.read(lambda db: db.set_trace_callback(asked.append))
+    for call in plans.values():
+        call()
+    with sql(path) as db:
+        steps = [[step for *_, step in db.execute(f"EXPLAIN QUERY PLAN {query}")] for query in asked]
+    assert steps == [
+        ["SEARCH registry USING PRIMARY KEY (kind=? AND id=?)"],
+        ["SEARCH registry USING PRIMARY KEY (kind=? AND id=?)"],
+        ["SEARCH registry USING PRIMARY KEY (kind=? AND id>?)"],
+        ["SEARCH registry USING INDEX registry_by_tenant (kind=? AND tenant=? AND id>?)"],
+        ["SEARCH marks USING INDEX marks_troubled (id>?)"],
+    ]
+
+
+def test_ten_thousand_tenants_and_healthy_senders_cost_no_read_more(path, store):
+    """In steps of SQLite's virtual machine."""
+    store.commit_entries([EntryWrite(ENTRY, "acme", {}, None), EntryWrite(OTHER, "acme", {}, None)])
+    store.change_marks(ID, lambda _: Marks(block=A_BLOCK))
+
+    def steps() -> list[int]:
+        def counted(call: Callable[[], object]) -> int:
+            count = itertools.count()
+            store._file.read(lambda db: db.set_progress_handler(lambda: next(count) and None, 1))
+            assert call()
+            return next(count)
+
+        return [
+            counted(lambda: store.entries([ENTRY, OTHER])),
+            counted(lambda: store.entry_page(ENTRY.kind, "acme", None, 10)),
+            counted(lambda: store.entry_page(ENTRY.kind, None, None, 1)),
+            counted(lambda: store.troubled(None, 10)),
+        ]
+
+    few = steps()
+    with sql(path) as db:
+        rows = [(f"b{n}", f"t{n}", n, "{}") for n in range(10_000)]
+        db.execute("BEGIN")
+        db.executemany("INSERT INTO registry (kind, id, tenant, version, fields) VALUES ('tenants', ?, ?, ?, ?)", rows)
+        db.executemany("INSERT INTO registry (kind, id, tenant, version, fields) VALUES ('senders', ?, ?, ?, ?)", rows)
+        healthy = to_json(marks_codec.changes(Marks(), failing(Marks())))
+        marks = [(f"b{n}", n, healthy) for n in range(10_000)]
+        db.executemany("INSERT INTO marks (id, version, body) VALUES (?, ?, ?)", marks)
+        db.execute("COMMIT")
+    assert all(now <= before + 3 for now, before in zip(steps(), few, strict=True)), "the end of an index costs less"
+
+
 def test_empty_file_gets_the_tables(path, store):
     path.touch()
     store.note_receipt_block(ID, NOTED)
     assert store.marks(ID) == Marks(receipt_block=NOTED)
-    assert "marks" in schema(path)
+    assert {"marks", "registry"} < schema(path).keys()
     assert not {"credentials", "blocks"} & schema(path).keys()
 
 
@@ -737,6 +834,10 @@ def test_the_codec_gives_plain_values_only(a_record):
         ("block", {"until": NOW.isoformat(), "wait": 1}),
         ("block", {"until": NOW.isoformat(), "wait": 1, "code": 1, "by_receipt": "yes"}),
         ("receipt_block", {"code": None, "at": NOW.isoformat()}),
+        ("disconnected", {"event": "PARTNER_REMOVED"}),
+        ("disconnected", {"event": 7, "since": NOW.isoformat()}),
+        ("bucket", {}),
+        ("bucket", {"next": 7}),
         ("credential", ["fingerprint", "since"]),
         ("credential", "fingerprint"),
         ("credential", 7),

@@ -25,11 +25,24 @@ from shared.domain.guards import Go
 from shared.domain.identity import Echo, outbound_key, provider_id_hash
 from shared.domain.limits import Limits
 from shared.domain.listings import Listing
-from shared.domain.marks import DOWN, Block, Credential, Marks, Outage, RefusedCredential, claimed, is_elected
+from shared.domain.marks import (
+    DOWN,
+    Block,
+    Bucket,
+    Credential,
+    Disconnected,
+    Marks,
+    Outage,
+    RefusedCredential,
+    claimed,
+    is_elected,
+    is_troubled,
+)
 from shared.domain.record import FINAL_STATES, Attempt, Delivery, Kind, ReceiptKind, Receipts, State, Task
 from shared.domain.verdicts import Accepted, Limited, LimitScope, Refused, Released, Replied
 from shared.pipeline.intake import Created, Exists
 from shared.pipeline.ports import DecideMarks
+from shared.stores.codec import TROUBLES
 from tests.support.receipts import note_receipt
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -1026,6 +1039,7 @@ def test_each_listing_holds_what_is_its_own_and_nothing_else(store, a_record):
         listing: keys_of(all_of(store, listing, "default")) for listing in Listing if listing != stranger.reason
     } == {
         Listing.DEAD: {dead.key},
+        Listing.PENDING: {replayed.key, tried.key},
         Listing.REFUSED: {refused.key},
         Listing.REPLAYED: {replayed.key},
     }
@@ -1041,6 +1055,7 @@ def test_a_listing_comes_whole_in_pages_each_record_once(store, a_record, listin
     tenants = ["one"] * 10 + ["two"] * 3
     made = {
         Listing.DEAD: lambda tenant: a_record(state=State.DEAD, tenant=tenant),
+        Listing.PENDING: lambda tenant: a_record(tenant=tenant),
         Listing.UNKNOWN_SENDER: lambda tenant: replace(a_stranger(a_record), tenant=tenant),
         Listing.REPLAYED: lambda tenant: a_replayed(a_record, tenant=tenant),
     }
@@ -1211,6 +1226,8 @@ MARKS: dict[str, tuple[Any, Any]] = {
     ),
     "credential": (Credential("f1", at(4)), Credential("f2", at(4.000004), "f1")),
     "receipt_block": (ReceiptBlock(131031, at(5)), NOTED),
+    "disconnected": (Disconnected("", at(6)), Disconnected("PARTNER_REMOVED", at(6.000006))),
+    "bucket": (Bucket(at(7)), Bucket(at(7.000007))),
 }
 """Of each mark one with its required fields alone, and one with every field."""
 
@@ -1260,6 +1277,8 @@ all_marks = st.builds(
     st.none() | st.builds(RefusedCredential, words, codes, moments, st.none() | moments, words_or_none),
     st.none() | st.builds(Credential, words, moments, words_or_none),
     st.none() | st.builds(ReceiptBlock, codes, moments, words_or_none),
+    st.none() | st.builds(Disconnected, words, moments),
+    st.none() | st.builds(Bucket, moments),
 )
 
 
@@ -1468,6 +1487,7 @@ def test_decision_on_marks_that_raises_changes_nothing_and_propagates(store):
 @pytest.mark.parametrize("name", MARKS)
 def test_marks_that_cannot_be_stored_leave_no_trace(store, name):
     times = {"down": "until", "block": "until", "refused": "since", "credential": "since", "receipt_block": "at"}
+    times |= {"disconnected": "since", "bucket": "next"}
     without_zone = replace(MARKS[name][0], **{times[name]: NOW.replace(tzinfo=None)})
     with pytest.raises(ValueError):
         store.change_marks(ID, setting(**{name: without_zone}))
@@ -1489,6 +1509,65 @@ def test_invalid_mark_is_an_unknown_state(store, mark):
     store.note_receipt_block(ID, NOTED)
     with pytest.raises(UnknownState):
         store.marks(ID)
+
+
+# ---- troubled senders
+
+
+TROUBLED = ["block", "disconnected", "receipt_block", "refused"]
+
+
+def ids_of(count: int) -> list[str]:
+    return [f"{number:040x}" for number in range(1, count + 1)]
+
+
+def test_troubles_are_the_marks_that_make_a_sender_troubled():
+    marks = {name: Marks(**{name: full}) for name, (_, full) in MARKS.items()}
+    assert sorted(TROUBLES) == TROUBLED == sorted(name for name, alone in marks.items() if is_troubled(alone))
+
+
+@pytest.mark.parametrize("name", MARKS)
+def test_marks_are_listed_only_while_they_are_troubled(store, name):
+    for mark in MARKS[name]:
+        store.change_marks(ID, lambda _, mark=mark: Marks(down=Outage(NOW), **{name: mark} if name != "down" else {}))
+        assert list(store.troubled(None, 10)) == ([ID] if name in TROUBLED else [])
+    store.change_marks(ID, setting(**{name: None}))
+    assert list(store.troubled(None, 10)) == []
+
+
+def test_marks_with_two_troubles_are_listed_until_both_are_over(store):
+    store.change_marks(ID, setting(block=MARKS["block"][0], refused=MARKS["refused"][0]))
+    store.change_marks(ID, setting(block=None))
+    assert list(store.troubled(None, 10)) == [ID]
+    store.change_marks(ID, setting(refused=None))
+    assert list(store.troubled(None, 10)) == []
+
+
+@pytest.mark.parametrize("is_stored", [False, True], ids=["no marks before", "healthy marks before"])
+def test_noted_receipt_makes_marks_troubled_until_a_change_removes_it(store, is_stored):
+    if is_stored:
+        store.change_marks(ID, setting(credential=Credential("f1", NOW)))
+    store.note_receipt_block(ID, NOTED)
+    assert list(store.troubled(None, 10)) == [ID]
+    store.change_marks(ID, setting(down=Outage(NOW)))
+    assert list(store.troubled(None, 10)) == [ID]
+    store.change_marks(ID, setting(receipt_block=None))
+    assert list(store.troubled(None, 10)) == []
+
+
+@pytest.mark.parametrize("limit", [1, 3, 20])
+def test_troubled_marks_come_in_pages_in_the_order_of_their_ids(store, limit):
+    ids = ids_of(8)
+    for id in reversed(ids):
+        store.change_marks(id, setting(block=MARKS["block"][0]))
+    store.change_marks(ids[2], setting(block=None))
+    found: list[str] = []
+    while page := store.troubled(found[-1] if found else None, limit):
+        assert len(page) <= limit
+        found += page
+    assert found == [id for id in ids if id != ids[2]]
+    assert list(store.troubled(ids[2], 1)) == [ids[3]], "after an id that is not troubled itself"
+    assert list(store.troubled(ids[-1], 1)) == []
 
 
 def test_marks_never_expire(backend, store):

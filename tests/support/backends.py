@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from local.faulty_proxy import FaultyProxy
+from shared.pipeline.registry import EntryName
 from shared.stores.threaded_intake import ThreadedIntake
 from tests.support.blocking import WithIntake
 
@@ -32,11 +34,15 @@ class Backend:
     """While it lasts, at least writes must fail."""
     expire: Callable[[Any, datetime], None]
     """`expire(client, then)` deletes what has expired by then, in the backend's own way; a day late is soon enough."""
+    spoil: Callable[[EntryName, str], None]
+    """Replaces the stored text of an entry's fields, without Pombo's code."""
     clock: Clock = field(default_factory=Clock)
     intake: Callable[[Any, Clock], Any] = lambda store, _: ThreadedIntake(store)
     """Makes an intake on the same data, given a store that may serve it."""
     counts_unechoed: bool = True
     """Whether the backlog counts a message whose only report is a failed receipt without an echo."""
+    proxy: FaultyProxy | None = None
+    """What is between its clients and the server; None if there is no server."""
     clients: list[Any] = field(default_factory=list)
 
     def client(self) -> Any:

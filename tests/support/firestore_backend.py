@@ -21,6 +21,8 @@ from google.cloud.firestore_v1.services.firestore.transports import FirestoreGrp
 from local.faulty_proxy import FaultyProxy
 from local.stores.firestore_emulator import FIRESTORE_EMULATOR
 from shared.domain.limits import Limits
+from shared.pipeline.registry import EntryName
+from shared.stores.firestore.entries import entry_name
 from shared.stores.firestore.intake import FirestoreIntake
 from shared.stores.firestore.schema import COLLECTIONS
 from shared.stores.firestore.store import FirestoreStore
@@ -110,12 +112,18 @@ def backend(tmp_path: Path) -> Backend:
                     if collection.ttl in document.fields and document.fields[collection.ttl].timestamp_value <= then:
                         database.delete(document)
 
+    def spoil(name: EntryName, text: str) -> None:
+        with raw(emulator, project) as database:
+            database.put(entry_name(name), {"fields": {"string_value": text}})
+
     return Backend(
         lambda _: FirestoreStore(project, DATABASE, emulator=proxy.address),
         proxy.silent,
         expire,
+        spoil,
         intake=lambda _, clock: FirestoreIntake(project, DATABASE, Limits(), clock, emulator=proxy.address),
         counts_unechoed=False,
+        proxy=proxy,
     )
 
 

@@ -16,6 +16,7 @@ from redis.exceptions import ConnectionError
 
 from local.faulty_proxy import FaultyProxy
 from shared.domain.limits import Limits
+from shared.pipeline.registry import EntryName
 from shared.stores.redis.store import RedisStore
 from tests.support.backends import Backend, Clock
 from tests.support.machine import missing
@@ -98,9 +99,12 @@ def backend(tmp_path: Path) -> Backend:
             if 0 <= server.raw.pttl(name) <= life:
                 server.raw.pexpire(name, 0)
 
+    def spoil(name: EntryName, text: str) -> None:
+        server.raw.hset(f"pombo:entry:{name.kind}:{name.id}", "fields", text)
+
     clock = Clock()
     url = f"redis://127.0.0.1:{proxy.port}/0"
-    return Backend(lambda clock: RedisStore(url, Limits(), clock), proxy.silent, expire, clock)
+    return Backend(lambda clock: RedisStore(url, Limits(), clock), proxy.silent, expire, spoil, clock, proxy=proxy)
 
 
 @cache

@@ -50,9 +50,9 @@ class Emulator:
         self._process.kill()
         self._process.communicate()
 
-    def queue(self, paused: bool = True, target: tasks_v2.HttpTarget | None = None) -> str:
+    def queue(self, paused: bool = True, target: tasks_v2.HttpTarget | None = None, name: str = "") -> str:
         """The short name of a new queue."""
-        name = f"q-{uuid.uuid4().hex[:12]}"
+        name = name or f"q-{uuid.uuid4().hex[:12]}"
         self.client.create_queue(parent=PLACE, queue=tasks_v2.Queue(name=f"{PLACE}/queues/{name}", http_target=target))
         if paused:
             self.client.pause_queue(name=f"{PLACE}/queues/{name}")
@@ -103,8 +103,10 @@ class Queue:
         return self.emulator.tasks(self.names[kind])
 
 
-def a_task(kind: Kind = Kind.INBOUND, generation: int = 0, hop: int = 0, tenant: str = "default") -> Task:
-    return Task(uuid.uuid4().hex + "00000000", kind, CORRELATION, generation, hop, tenant)
+def a_task(
+    kind: Kind = Kind.INBOUND, generation: int = 0, hop: int = 0, tenant: str = "default", pair: int | None = None
+) -> Task:
+    return Task(uuid.uuid4().hex + "00000000", kind, CORRELATION, generation, hop, tenant, pair)
 
 
 def a_deadline(seconds: float = 30) -> Deadline:

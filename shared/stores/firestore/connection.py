@@ -48,12 +48,17 @@ class FirestoreRpc:
         from google.api_core import exceptions
 
         request = {"database": self._database, "writes": [self._absolute(write) for write in writes]}
+        sent = 0
+
+        def send(client: "FirestoreClient", timeout: float) -> Any:
+            nonlocal sent
+            sent += 1
+            return client.commit(request=request, retry=None, timeout=timeout)
+
         try:
-            response = self._call(
-                lambda client, timeout: client.commit(request=request, retry=None, timeout=timeout), patience
-            )
+            response = self._call(send, patience)
         except (exceptions.AlreadyExists, exceptions.FailedPrecondition, exceptions.NotFound) as error:
-            raise LostRace from error
+            raise LostRace(is_repeated=sent > 1) from error
         except exceptions.InvalidArgument as error:
             raise InvalidWrite from error
         except exceptions.GoogleAPICallError as error:
@@ -146,6 +151,8 @@ class FirestoreRpc:
             raise unavailable(error) from error
 
     def _absolute(self, write: Write) -> Write:
+        if "delete" in write:
+            return write | {"delete": f"{self._root}/{write['delete']}"}
         return write | {"update": write["update"] | {"name": f"{self._root}/{write['update']['name']}"}}
 
 

@@ -10,7 +10,13 @@ QUICK = 10
 
 
 class LostRace(Exception):
-    """A write's precondition failed: another write came first, or this same write was applied before."""
+    """A write's precondition failed: another write came first, or this same write was applied before. The latter only
+    if it was sent again (`is_repeated`).
+    """
+
+    def __init__(self, is_repeated: bool = True) -> None:
+        super().__init__()
+        self.is_repeated = is_repeated
 
 
 class InvalidWrite(StoreUnavailable):

@@ -18,8 +18,11 @@ from shared.net.group_commit import GroupCommit, InFlight, Portion
 from shared.net.patience import Patience
 from shared.net.rest_client import NoToken, Token
 from shared.pipeline.intake import Created, Exists, NotedReceipt
+from shared.pipeline.registry import Entry, EntryName
+from shared.stores.entries import is_storable
 from shared.stores.firestore import rest_json
 from shared.stores.firestore.batches import BATCH_SECONDS, Made, write_each
+from shared.stores.firestore.entries import entry_in, entry_name
 from shared.stores.firestore.receipts import Notes, noting_block
 from shared.stores.firestore.records import (
     Document,
@@ -45,6 +48,9 @@ IN_FLIGHT = InFlight(most=4, prompt=1)
 READ_TOGETHER = 100
 """Documents in one read of what exists already."""
 
+ENTRIES_TOGETHER = Portion(items=READ_TOGETHER)
+"""Entries of the registry in one read."""
+
 AT_A_TIME = 50
 """Items that are encoded before other requests get their turn: some milliseconds."""
 
@@ -54,7 +60,7 @@ _PROBE = record_name("ping")
 
 
 class FirestoreIntake:
-    """The `IntakeStore` port on one Firestore database. It connects on first use."""
+    """The ports `IntakeStore` and `IntakeRegistry` on one Firestore database. It connects on first use."""
 
     def __init__(
         self,
@@ -70,6 +76,9 @@ class FirestoreIntake:
         self._clock = clock
         self._writes: GroupCommit[JsonWrite, Made] = GroupCommit(
             self._write, PORTION, too_slow, size_of=lambda write: write.size, in_flight=IN_FLIGHT, longest=BATCH_SECONDS
+        )
+        self._entries: GroupCommit[str, Document | None] = GroupCommit(
+            self._read_entries, ENTRIES_TOGETHER, too_slow, in_flight=IN_FLIGHT, longest=FAILURE_SECONDS
         )
 
     async def create_all(
@@ -111,6 +120,17 @@ class FirestoreIntake:
         write = rest_json.write_of(noting_block(id, noted), self._rest.root)
         await self._rest.commit(write, self._rest.patience(FAILURE_SECONDS))
 
+    async def entries(self, names: Sequence[EntryName], deadline: Deadline) -> Sequence[Entry | None]:
+        """One call, which those who ask meanwhile share."""
+        asked = {name: entry_name(name) for name in names if is_storable(name)}
+        found: dict[EntryName, Entry] = {}
+        for name, document in zip(asked, await self._entries.submit([*asked.values()], deadline), strict=True):
+            if isinstance(document, Exception):
+                raise document
+            if document is not None:
+                found[name] = entry_in(name, document)
+        return [found.get(name) for name in names]
+
     async def ping(self) -> None:
         await self._rest.read([_PROBE], self._rest.patience())
 
@@ -120,6 +140,10 @@ class FirestoreIntake:
 
     async def _write(self, writes: Sequence[JsonWrite]) -> Sequence[Made | Exception]:
         return await write_each(self._rest, writes)
+
+    async def _read_entries(self, names: Sequence[str]) -> Sequence[Document | None]:
+        found = await self._rest.read([*dict.fromkeys(names)], self._rest.patience(FAILURE_SECONDS))
+        return [found.get(name) for name in names]
 
     async def _settle(
         self,

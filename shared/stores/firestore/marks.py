@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from shared.domain.marks import Marks
+from shared.domain.marks import Marks, is_troubled
 from shared.stores.firestore.receipts import writing_marks
 from shared.stores.firestore.records import Write, plain_of, unless_changed, version_of
 from shared.stores.marks_codec import KINDS, changes, decode
@@ -16,4 +16,5 @@ def marks_of(document: Any) -> Marks:
 
 def changing_marks(id: str, before: Marks, after: Marks) -> Write:
     """The write of the marks that differ. Firestore refuses it unless the stored marks are `before`."""
-    return writing_marks(id, changes(before, after)) | {"current_document": unless_changed(before.version)}
+    write = writing_marks(id, changes(before, after), is_troubled(after))
+    return write | {"current_document": unless_changed(before.version)}

@@ -4,11 +4,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from shared.domain.listings import Listing
-from shared.domain.record import State
-from shared.stores.codec import FIELDS
+from shared.domain.listings import BY_STATE, Listing
+from shared.stores.codec import FIELDS, TROUBLES
 from shared.stores.firestore.records import value_of
-from shared.stores.firestore.schema import RECEIPTS, RECORDS
+from shared.stores.firestore.schema import MARKS, RECEIPTS, RECORDS
 
 MOST_IN = 30
 """Values of one IN. https://cloud.google.com/firestore/docs/query-data/queries, 2026-09."""
@@ -43,7 +42,7 @@ def overdue_page(before: datetime, limit: int, last: Any | None) -> dict[str, An
 
 def listed_page(listing: Listing, tenant: str | None, limit: int, last: tuple[str, str] | None) -> dict[str, Any]:
     """The next records of a listing, without their content. `last`: tenant and name of the last document before."""
-    by = ("state", State.DEAD.value) if listing is Listing.DEAD else ("mark", listing.value)
+    by = ("state" if listing in BY_STATE else "mark", listing.value)
     equal_to = dict([by] if tenant is None else [by, ("tenant", tenant)])
     query = {
         "from_": _FROM,
@@ -67,6 +66,30 @@ def refused_unechoed_page(limit: int, last: str | None) -> dict[str, Any]:
         "limit": limit,
     }
     return query if last is None else _behind(query, [{"reference_value": last}])
+
+
+def troubled_page(after: Any | None, limit: int) -> dict[str, Any]:
+    """The next documents of troubled marks after this reference, with only what makes them so."""
+    query = {
+        "from_": [{"collection_id": MARKS.name}],
+        "select": {"fields": [{"field_path": name} for name in TROUBLES]},
+        "where": _where("troubled", True),
+        "order_by": [_ascending("__name__")],
+        "limit": limit,
+    }
+    return query if after is None else _behind(query, [after])
+
+
+def entry_page(collection: str, tenant: str | None, after: Any | None, limit: int) -> dict[str, Any]:
+    """The next entries of a kind after this reference, of one tenant or of all."""
+    query: dict[str, Any] = {
+        "from_": [{"collection_id": collection}],
+        "order_by": [_ascending("__name__")],
+        "limit": limit,
+    }
+    if tenant is not None:
+        query["where"] = _where("tenant", tenant)
+    return query if after is None else _behind(query, [after])
 
 
 def of_provider_ids(hashes: Sequence[str]) -> dict[str, Any]:

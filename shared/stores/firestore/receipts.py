@@ -62,10 +62,11 @@ def marks_name(id: str) -> str:
 
 def noting_block(id: str, noted: ReceiptBlock) -> Write:
     """The blind write of what a failed receipt says."""
-    return writing_marks(id, {"receipt_block": encode_mark(noted)})
+    return writing_marks(id, {"receipt_block": encode_mark(noted)}, troubled=True)
 
 
-def writing_marks(id: str, marks: dict[str, Plain | None]) -> Write:
-    """A write of these marks alone; None removes one."""
-    fields = {name: value_of(mark) for name, mark in marks.items() if mark is not None}
-    return {"update": {"name": marks_name(id), "fields": fields}, "update_mask": {"field_paths": [*marks]}}
+def writing_marks(id: str, marks: dict[str, Plain | None], troubled: bool) -> Write:
+    """A write of these marks alone; None removes one. `troubled`: whether all marks are, once it is made."""
+    written = {**marks, "troubled": True if troubled else None}
+    fields = {name: value_of(mark) for name, mark in written.items() if mark is not None}
+    return {"update": {"name": marks_name(id), "fields": fields}, "update_mask": {"field_paths": [*written]}}

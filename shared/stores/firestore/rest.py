@@ -19,8 +19,8 @@ from shared.stores.firestore.rest_json import JsonWrite, document_of
 
 HOST = "firestore.googleapis.com"
 
-CONNECTIONS = 8
-"""Batches are few: this leaves room for reads of what exists already."""
+CONNECTIONS = 12
+"""Batches are few: this leaves room for reads of what exists already, and of the registry."""
 
 OWNER = NoToken(b"Authorization: Bearer owner\r\n")
 """The emulator takes BatchWrite only from an administrator."""

@@ -5,7 +5,10 @@ writes a second (https://cloud.google.com/firestore/docs/best-practices, 2026-09
 indexed, and the times exist only while a record is open or dead. A test compares the deployment with this table.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from shared.pipeline.registry import EntryKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,12 @@ RECORDS = Collection(
 RECEIPTS = Collection("receipts", indexed=("mark",), ttl="expire_at")
 """Receipts without an echo: one document per provider id, named by its hash. Those with a failed one have a `mark`."""
 
-MARKS = Collection("marks")
-"""The marks: one document per sender or backend, by its id."""
+MARKS = Collection("marks", indexed=("troubled",))
+"""The marks: one document per sender or backend, by its id. Those of a troubled sender have `troubled`."""
 
-COLLECTIONS = (RECORDS, RECEIPTS, MARKS)
+ENTRIES: Mapping[EntryKind, Collection] = {
+    kind: Collection(f"registry_{kind}", indexed=("tenant",)) for kind in EntryKind
+}
+"""The registry: one document per entry, by its id. Not just `tenants`: an early version kept marks by that name."""
+
+COLLECTIONS = (RECORDS, RECEIPTS, MARKS, *ENTRIES.values())

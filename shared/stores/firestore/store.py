@@ -23,7 +23,7 @@ from shared.stores.firestore.connection import FirestoreRpc, pause
 from shared.stores.firestore.errors import LostRace
 from shared.stores.firestore.listings import correlation_ids_with_prefix, documents_of_page, keys_with_prefix
 from shared.stores.firestore.marks import changing_marks, marks_of
-from shared.stores.firestore.queries import equal, oldest_of, overdue_page
+from shared.stores.firestore.queries import equal, oldest_of, overdue_page, troubled_page
 from shared.stores.firestore.receipts import marks_name
 from shared.stores.firestore.records import (
     Document,
@@ -41,6 +41,7 @@ from shared.stores.firestore.records import (
     time_of,
     unechoed_in,
 )
+from shared.stores.firestore.registry import FirestoreRegistry
 from shared.stores.records import in_order, with_receipts
 from shared.stores.sqlite.fair_lock import FairLock
 from shared.stores.steps import written
@@ -54,9 +55,9 @@ _TURNS = 64
 """Keys share these locks by hash. There are more locks than threads, so two keys seldom wait for each other."""
 
 
-class FirestoreStore:
-    """The `Store` port on one Firestore database. A call ends within about 2 s if the database does not answer, within
-    10 s if it keeps losing races. It connects on first use, so it may be created before a fork.
+class FirestoreStore(FirestoreRegistry):
+    """The ports `Store` and `Registry` on one Firestore database. A call ends within about 2 s if the database does not
+    answer, within 10 s if it keeps losing races. It connects on first use, so it may be created before a fork.
     """
 
     def __init__(self, project: str, database: str, emulator: str | None = None) -> None:
@@ -162,6 +163,20 @@ class FirestoreStore:
             return self._apply_marks(id, now, decide(now), patience)
 
         return self._until_won(id, again, patience)
+
+    def troubled(self, after: str | None, limit: int) -> Sequence[str]:
+        """By the field `troubled`, which each write of marks sets or removes. Marks that an earlier version of Pombo
+        left troubled have it from their next write on; those that it healed are skipped.
+        """
+        patience, ids = self._rpc.patience(), list[str]()
+        last = self._rpc.reference(marks_name(after)) if after else None
+        while len(ids) < limit:
+            page = self._rpc.query(troubled_page(last, limit), patience)
+            ids += [document.name.rpartition("/")[2] for document in page if document.fields]
+            if len(page) < limit:
+                break
+            last = {"reference_value": page[-1].name}
+        return ids[:limit]
 
     def ping(self) -> None:
         self.time()

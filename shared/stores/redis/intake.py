@@ -11,10 +11,13 @@ from shared.domain.identity import Echo
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery
 from shared.pipeline.intake import Created, Exists, NotedReceipt
+from shared.pipeline.registry import EntryName
+from shared.stores.entries import StoredEntry
 from shared.stores.records import each_storable, id_hash_of, new_version, one_after_another
 from shared.stores.redis.connection import RedisClient
 from shared.stores.redis.records import Value, as_stored, creation, noted, noted_block, noted_unechoed
-from shared.stores.redis.scripts import COMMIT, NOTE, NOTE_UNECHOED
+from shared.stores.redis.registry import find_entries
+from shared.stores.redis.scripts import COMMIT, NOTE, NOTE_BLOCK, NOTE_UNECHOED
 
 R = TypeVar("R")
 
@@ -82,7 +85,11 @@ class RedisIntake:
         return [by_place[place] for place in range(len(receipts))]
 
     def note_receipt_block(self, id: str, noted: ReceiptBlock) -> None:
-        self._client.command(*noted_block(id, noted))
+        self._client.run(NOTE_BLOCK, *noted_block(id, noted))
+
+    def stored_entries(self, names: Sequence[EntryName]) -> Sequence[StoredEntry | None]:
+        """All of one moment."""
+        return find_entries(self._client, names)
 
     def ping(self) -> None:
         """Writes, since a read-only server can take no message, and checks that the server does not evict records."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shared.domain.errors import UnknownState
-from shared.domain.listings import Listing
+from shared.domain.listings import BY_STATE, Listing
 from shared.domain.record import Delivery
 from shared.pipeline.ports import Cursor, Page
 from shared.stores.records import without_content
@@ -13,7 +13,7 @@ from shared.stores.redis.records import Value, as_stored
 
 def asking_for(listing: Listing, after: Cursor | None, limit: int) -> list[Value]:
     """The arguments of a page of a listing."""
-    name = f"pombo:state:{listing}" if listing is Listing.DEAD else f"pombo:listed:{listing}"
+    name = f"pombo:state:{listing}" if listing in BY_STATE else f"pombo:listed:{listing}"
     score, key = after or ("", "")
     return [name, score, key, limit]
 

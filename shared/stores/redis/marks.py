@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from shared.domain.marks import Marks
 from shared.stores.codec import from_json, to_json
 from shared.stores.marks_codec import KINDS, changes, decode
-from shared.stores.redis.records import marks_name
 
 Value = str | int
 
@@ -21,4 +20,4 @@ def changed(id: str, before: Marks, after: Marks, version: int) -> list[Value]:
     """The arguments of a change of marks."""
     pairs = [(name, "" if mark is None else to_json(mark)) for name, mark in changes(before, after).items()]
     expected = "" if before.version is None else before.version
-    return [marks_name(id), expected, version, *(value for pair in pairs for value in pair)]
+    return [id, expected, version, *(value for pair in pairs for value in pair)]

@@ -62,8 +62,8 @@ def marks_name(id: str) -> str:
 
 
 def noted_block(id: str, noted: ReceiptBlock) -> list[Value]:
-    """The command that writes what a failed receipt says, and a new version beside it."""
-    return ["HSET", marks_name(id), "version", new_version(), "receipt_block", to_json(encode_mark(noted))]
+    """The arguments of the write of what a failed receipt says, with a new version beside it."""
+    return [id, new_version(), to_json(encode_mark(noted))]
 
 
 def noted_unechoed(receipt: ReceiptReceived, id_hash: str, retention: timedelta) -> list[Value]:

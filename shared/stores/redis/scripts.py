@@ -8,6 +8,7 @@
     pombo:id:<id hash>            zset  the same, by the hash of the provider's id
     pombo:listed:<mark>           zset  keys of the records with this mark, by the moment they expire (or never)
     pombo:marks:<id>              hash  version, and the marks of one sender or backend, a field for each
+    pombo:troubled                zset  ids of troubled marks, all with score 0, so that they are in order
 
 Redis runs one script at a time, so a script needs no lock and has no race. Redis does not roll back, so a script makes
 all its checks before its first write. That write is an HSET, which Redis refuses if it is out of memory, a replica, or
@@ -17,6 +18,8 @@ A score is a double and holds whole numbers up to 2^53 exactly: microseconds fro
 random number, new with every write and with every receipt that adds something, also without an echo. So the version
 alone tells whether a decision is still valid. The keys are computed, not declared: no Redis Cluster.
 """
+
+from shared.stores.codec import TROUBLES
 
 _SHARED = """
 local function name(key)
@@ -255,8 +258,22 @@ return {pending, dead, counts, redis.call('ZCOUNT', 'pombo:listed:refused', '(' 
 failed receipt marked}.
 """
 
-CHANGE_MARKS = """
-local marks, expected, version = unpack(ARGV, 1, 3)
+_IS_TROUBLED = f"""
+local function is_troubled(id)
+  for _, mark in ipairs(redis.call('HMGET', 'pombo:marks:' .. id, {", ".join(f"'{name}'" for name in TROUBLES)})) do
+    if mark then
+      return true
+    end
+  end
+  return false
+end
+"""
+
+CHANGE_MARKS = (
+    _IS_TROUBLED
+    + """
+local id, expected, version = unpack(ARGV, 1, 3)
+local marks = 'pombo:marks:' .. id
 local stored = redis.call('HGET', marks, 'version') or ''
 -- Its own version: this same change was sent before, and its answer was lost.
 if stored ~= version then
@@ -271,12 +288,46 @@ if stored ~= version then
       redis.call('HDEL', marks, ARGV[at])
     end
   end
+  if is_troubled(id) then
+    redis.call('ZADD', 'pombo:troubled', 0, id)
+  else
+    redis.call('ZREM', 'pombo:troubled', id)
+  end
 end
 return {1, {}}
 """
-"""ARGV: the hash, the version it must have ('': it must not exist), the new version; then the marks that differ, each
+)
+"""ARGV: the id, the version it must have ('': it must not exist), the new version; then the marks that differ, each
 by name and text ('' if removed). {1, nothing} or {0, what is stored}.
 """
+
+NOTE_BLOCK = """
+local id, version, block = unpack(ARGV)
+redis.call('HSET', 'pombo:marks:' .. id, 'version', version, 'receipt_block', block)
+redis.call('ZADD', 'pombo:troubled', 0, id)
+"""
+
+TROUBLED = (
+    _IS_TROUBLED
+    + """
+local after, limit = ARGV[1], tonumber(ARGV[2])
+local found = {}
+repeat
+  local ids = redis.call('ZRANGEBYLEX', 'pombo:troubled', after == '' and '-' or '(' .. after, '+',
+                         'LIMIT', 0, limit - #found)
+  for _, id in ipairs(ids) do
+    if is_troubled(id) then
+      found[#found + 1] = id
+    else  -- an older Pombo changed them, or an operator deleted them (DEL)
+      redis.call('ZREM', 'pombo:troubled', id)
+    end
+    after = id
+  end
+until #ids == 0 or #found == limit
+return found
+"""
+)
+"""ARGV: the last id of the page before ('' none), how many."""
 
 LISTED = (
     _SHARED

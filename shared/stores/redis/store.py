@@ -28,6 +28,7 @@ from shared.stores.redis.records import (
     microseconds,
     pairs,
 )
+from shared.stores.redis.registry import RedisRegistry
 from shared.stores.redis.scripts import (
     BACKLOG,
     CHANGE_MARKS,
@@ -36,6 +37,7 @@ from shared.stores.redis.scripts import (
     FIND_ALL,
     LISTED,
     OVERDUE,
+    TROUBLED,
 )
 from shared.stores.redis.steps import commit, handed_on, seen_before
 
@@ -51,8 +53,8 @@ SEARCH_NAMES = 1000
 _LONGEST_PAUSE = 0.05
 
 
-class RedisStore(RedisIntake):
-    """The `Store` port on one Redis server."""
+class RedisStore(RedisIntake, RedisRegistry):
+    """The ports `Store` and `Registry` on one Redis server."""
 
     def create(self, record: Delivery) -> Created | Exists:
         return created(self._client.run(COMMIT, *creation(record, new_version(), self._clock())))
@@ -127,6 +129,13 @@ class RedisStore(RedisIntake):
                 return before, replace(after, version=version)
             before = as_marks(pairs(found))
         raise StoreUnavailable("The store is busy.")
+
+    def troubled(self, after: str | None, limit: int) -> Sequence[str]:
+        """From a sorted set that each write of marks keeps. Marks that an earlier version of Pombo left troubled are in
+        it from their next write on.
+        """
+        ids: list[str] = self._client.run(TROUBLED, after or "", limit)
+        return ids
 
     def time(self) -> datetime:
         seconds, rest = self._client.command("TIME")

@@ -12,10 +12,13 @@ from shared.domain.identity import Echo
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery
 from shared.pipeline.intake import Created, Exists, NotedReceipt
+from shared.pipeline.registry import EntryName
+from shared.stores.entries import StoredEntry
 from shared.stores.records import each_storable, one_after_another
 from shared.stores.sqlite.connection import SqliteFile
 from shared.stores.sqlite.receipts import note, note_receipt_block, note_unechoed
 from shared.stores.sqlite.records import Row, find, insert, new_row
+from shared.stores.sqlite.registry import find_entries
 from shared.stores.sqlite.schema import VERSION
 
 PORTION = 200
@@ -62,6 +65,10 @@ class SqliteIntake:
 
     def note_receipt_block(self, id: str, noted: ReceiptBlock) -> None:
         self._file.write(lambda db: note_receipt_block(db, id, noted))
+
+    def stored_entries(self, names: Sequence[EntryName]) -> Sequence[StoredEntry | None]:
+        """All of one moment."""
+        return find_entries(self._file, names)
 
     def ping(self) -> None:
         """Writes, since a read-only store can take no message (a full disk, a locked file)."""

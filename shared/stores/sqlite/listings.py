@@ -13,6 +13,7 @@ from shared.stores.sqlite.records import joined
 
 _OF_STATE: Mapping[Listing, str] = {
     Listing.DEAD: f"state = '{State.DEAD}'",
+    Listing.PENDING: f"state = '{State.PENDING}'",
     Listing.UNKNOWN_SENDER: f"state = '{State.DROPPED}' "
     f"AND iif(json_valid(body), json_extract(body, '$.reason') = '{UNKNOWN_SENDER}', 0)",
     Listing.REPLAYED: f"state = '{State.PENDING}' "

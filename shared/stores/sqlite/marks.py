@@ -4,7 +4,7 @@ The block from a failed receipt has a separate column, so that it can be written
 """
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,8 +13,12 @@ from shared.domain.marks import Marks
 from shared.stores.codec import from_json, to_json
 from shared.stores.marks_codec import changes, decode
 from shared.stores.records import new_version
+from shared.stores.sqlite.schema import TROUBLED
 
 _FIND = "SELECT version, body, receipt_block FROM marks WHERE id = ?"
+_TROUBLED = f"""
+SELECT id FROM marks INDEXED BY marks_troubled WHERE {TROUBLED} AND id > ? ORDER BY id LIMIT ?
+"""  # noqa: S608 — our own words
 _WRITE = "REPLACE INTO marks (id, version, body, receipt_block) VALUES (?, ?, ?, ?)"
 
 
@@ -48,3 +52,8 @@ def commit_marks(db: sqlite3.Connection, id: str, found: StoredMarks, after: Mar
     body = {name: mark for name, mark in plain.items() if mark is not None}
     db.execute(_WRITE, (id, version, to_json(body), None if receipt_block is None else to_json(receipt_block)))
     return replace(after, version=version)
+
+
+def troubled_ids(db: sqlite3.Connection, after: str, limit: int) -> Sequence[str]:
+    """The first ids of troubled marks after this one."""
+    return [id for (id,) in db.execute(_TROUBLED, (after, limit)).fetchall()]

@@ -4,6 +4,10 @@ import sqlite3
 from collections.abc import Mapping
 
 VERSION = 3
+"""The number in the file: of the last layout that dropped or changed something. A Pombo refuses a file with a number
+that it does not know. So a layout that only adds (`_ADDED`) leaves the number, and an older Pombo can use the file too,
+beside this one or after a rollback.
+"""
 
 _SINCE_2 = (
     "CREATE INDEX IF NOT EXISTS receipts_failed ON receipts (key) WHERE kind = 'failed'",
@@ -24,6 +28,29 @@ _SINCE_3 = (
 """Adds what files of layouts 1 and 2 lack and drops what layout 3 does not use; their old marks are lost. IF (NOT)
 EXISTS: an older Pombo that still runs on the file may set its layout number again.
 """
+
+TROUBLED = """
+(receipt_block IS NOT NULL OR iif(json_valid(body), json_extract(body, '$.refused') IS NOT NULL
+    OR json_extract(body, '$.block') IS NOT NULL OR json_extract(body, '$.disconnected') IS NOT NULL, 0))
+"""
+"""Whether marks are troubled. An index over an expression is right whichever Pombo wrote the row."""
+
+_ADDED: Mapping[str, str] = {
+    "registry": """
+    CREATE TABLE IF NOT EXISTS registry (
+        kind TEXT NOT NULL,        -- of an entry
+        id TEXT NOT NULL,          -- within the kind
+        tenant TEXT NOT NULL,      -- its owner, '' for none
+        version INTEGER NOT NULL,  -- random, new with every write
+        fields TEXT NOT NULL,      -- JSON
+        PRIMARY KEY (kind, id)
+    ) WITHOUT ROWID
+    """,
+    "registry_by_tenant": "CREATE INDEX IF NOT EXISTS registry_by_tenant ON registry (kind, tenant, id)",
+    "marks_troubled": f"CREATE INDEX IF NOT EXISTS marks_troubled ON marks (id) WHERE {TROUBLED}",
+}
+"""Adds what files of layout 3 may lack (layout 4), by name."""
+_COUNT_ADDED = f"SELECT count(*) FROM sqlite_master WHERE name IN ({', '.join(map(repr, _ADDED))})"  # noqa: S608 — ours
 _NUMBER = f"PRAGMA user_version = {VERSION}"
 
 _SCHEMA = (
@@ -97,12 +124,12 @@ def prepare(db: sqlite3.Connection) -> None:
     # FULL: a commit is on the disk before it returns and survives a power cut. It costs one fsync a commit: 0.3 ms
     # instead of 0.1 ms on a quiet disk, 3.4 ms instead of 0.2 ms on a busy one.
     db.execute("PRAGMA synchronous = FULL")
-    if _version(db) == VERSION:
+    if _version(db) == VERSION and _has_added(db):
         return
     db.execute("PRAGMA journal_mode = WAL")  # stays with the file; readers and the writer do not wait for each other
     db.execute("BEGIN IMMEDIATE")
     try:
-        for statement in _FROM[_version(db)]:  # another process may have been quicker
+        for statement in (*_FROM[_version(db)], *_ADDED.values()):  # another process may have been quicker
             db.execute(statement)
         db.execute("COMMIT")
     except BaseException:
@@ -116,3 +143,8 @@ def _version(db: sqlite3.Connection) -> int:
     if version not in _FROM:
         raise UnknownVersion(version)
     return version
+
+
+def _has_added(db: sqlite3.Connection) -> bool:
+    count: int = db.execute(_COUNT_ADDED).fetchone()[0]
+    return count == len(_ADDED)

@@ -15,8 +15,9 @@ from shared.stores.codec import as_moment, moment
 from shared.stores.records import in_order
 from shared.stores.sqlite.intake import SqliteIntake, created
 from shared.stores.sqlite.listings import count_refused, page
-from shared.stores.sqlite.marks import commit_marks, find_marks
+from shared.stores.sqlite.marks import commit_marks, find_marks, troubled_ids
 from shared.stores.sqlite.records import find, new_row
+from shared.stores.sqlite.registry import SqliteRegistry
 from shared.stores.sqlite.steps import commit
 
 _OPEN = ", ".join(f"'{state}'" for state in sorted(OPEN_STATES))
@@ -41,8 +42,8 @@ DELETE FROM unechoed WHERE (id_hash, kind) IN (SELECT id_hash, kind FROM unechoe
 """
 
 
-class SqliteStore(SqliteIntake):
-    """The `Store` port on one file."""
+class SqliteStore(SqliteIntake, SqliteRegistry):
+    """The ports `Store` and `Registry` on one file."""
 
     def create(self, record: Delivery) -> Created | Exists:
         row = new_row(record)
@@ -117,6 +118,10 @@ class SqliteStore(SqliteIntake):
             return now, now if wanted == now else commit_marks(db, id, found, wanted)
 
         return self._file.write(work)
+
+    def troubled(self, after: str | None, limit: int) -> Sequence[str]:
+        """By an index of the troubled ones alone, which holds also what an older Pombo wrote."""
+        return self._file.read(lambda db: troubled_ids(db, after or "", limit))
 
     def time(self) -> datetime:
         """This machine's clock: a file has no other."""

@@ -14,7 +14,32 @@ locals {
       ttl       = "expire_at"
     }
     marks = {
-      indexed   = []
+      indexed   = ["troubled"]
+      composite = []
+      ttl       = null
+    }
+    registry_tenants = {
+      indexed   = ["tenant"]
+      composite = []
+      ttl       = null
+    }
+    registry_senders = {
+      indexed   = ["tenant"]
+      composite = []
+      ttl       = null
+    }
+    registry_accounts = {
+      indexed   = ["tenant"]
+      composite = []
+      ttl       = null
+    }
+    registry_api_keys = {
+      indexed   = ["tenant"]
+      composite = []
+      ttl       = null
+    }
+    registry_queue_use = {
+      indexed   = ["tenant"]
       composite = []
       ttl       = null
     }
