@@ -5,9 +5,9 @@
 Graph listens on --port. The control address listens there too, and on --control-port (8087 for 8082), which stays open
 while a fault closes Graph's port.
 
-From the environment: META_APP_SECRET (a list; the first signs), WHATSAPP_ACCESS_TOKEN, WHATSAPP_PHONE_NUMBER_ID,
-WHATSAPP_API_VERSION. It prints one JSON line when it listens. SIGTERM and SIGINT end it with exit 0; a SIGKILL loses
-neither the ledger nor a waiting webhook. The control address is described in control_api.py.
+From the environment: META_APP_SECRET (a list; the first signs), META_APP_ID, WHATSAPP_ACCESS_TOKEN,
+WHATSAPP_PHONE_NUMBER_ID, WHATSAPP_API_VERSION. It prints one JSON line when it listens. SIGTERM and SIGINT end it with
+exit 0; a SIGKILL loses neither the ledger nor a waiting webhook. The control address is described in control_api.py.
 """
 
 import argparse
@@ -21,14 +21,18 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from local.faults import BOOK, FaultBook
+from local.whatsapp import graph_calls
+from local.whatsapp.accounts import APP_ID, FILE, Accounts
 from local.whatsapp.control_api import ControlApi
 from local.whatsapp.graph_api import GraphApi, GraphPort
 from local.whatsapp.http_transport import Handle, Request, Response, WebhookPoster
 from local.whatsapp.listener import Listener
 from local.whatsapp.log import log
+from local.whatsapp.management_api import ManagementApi
 from local.whatsapp.send_api import Account, SendApi
 from local.whatsapp.simulator_store import SimulatorStore
 from local.whatsapp.webhook_delivery import WebhookDeliveries
+from local.whatsapp.webhook_payloads import BusinessNumber
 from shared.signals import ENDING, ignore_further
 
 RECEIPT_DELAYS = (0.05, 0.2, 0.5)
@@ -45,7 +49,7 @@ class Settings:
     data_dir: Path
     webhook_url: str
     time_scale: float
-    app_secret: str
+    app_secrets: tuple[str, ...]
     account: Account
 
 
@@ -76,12 +80,13 @@ def settings_from(arguments: list[str], environment: Mapping[str, str]) -> Setti
         environment["WHATSAPP_ACCESS_TOKEN"],
         environment.get("WHATSAPP_API_VERSION") or "v25.0",
         given.receipt_delays,
+        environment.get("META_APP_ID") or APP_ID,
     )
-    secret = environment["META_APP_SECRET"].split(",")[0].strip()
+    secrets = tuple(secret.strip() for secret in environment["META_APP_SECRET"].split(","))
     control_port = given.control_port
     if control_port is None:
         control_port = given.port and given.port + CONTROL_AFTER
-    return Settings(given.port, control_port, given.data_dir, given.webhook_url, given.time_scale, secret, account)
+    return Settings(given.port, control_port, given.data_dir, given.webhook_url, given.time_scale, secrets, account)
 
 
 def _http_url(text: str) -> str:
@@ -110,13 +115,17 @@ async def run(settings: Settings) -> None:
     store = SimulatorStore(settings.data_dir / "whatsapp.sqlite")
     faults = FaultBook(settings.data_dir / BOOK)
     poster = WebhookPoster(settings.webhook_url)
-    deliveries = WebhookDeliveries(store, poster, faults, settings.app_secret, settings.time_scale)
-    sends = SendApi(settings.account, store, deliveries, faults)
+    deliveries = WebhookDeliveries(store, poster, faults, settings.app_secrets[0], settings.time_scale)
+    account = settings.account
+    own = BusinessNumber(account.phone_number_id)
+    accounts = Accounts(settings.data_dir / FILE, account.app_id, own, account.access_token)
+    sends = SendApi(account, accounts, store, deliveries, faults)
+    management = ManagementApi(accounts, store, account.version, settings.app_secrets)
     graph, control = Listener(settings.port), Listener(settings.control_port)
     port = GraphPort(graph, faults)
     certs = settings.data_dir / "oidc-certs.json"
-    control.handle = ControlApi(store, deliveries, faults, port, settings.account.phone_number_id, certs).handle
-    graph.handle = either(control.handle, GraphApi(faults, store, sends.handle).handle)
+    control.handle = ControlApi(store, deliveries, faults, port, own.id, accounts, certs).handle
+    graph.handle = either(control.handle, GraphApi(faults, store, either_call(sends, management)).handle)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in ENDING:  # not with the loop's own method, whose end would let a further signal kill the process
@@ -134,6 +143,7 @@ async def run(settings: Settings) -> None:
     await graph.close()
     await control.close()
     store.close()
+    accounts.close()
     faults.close()
     log("stopping", "The WhatsApp simulator is stopping. Waiting webhooks are delivered after the next start.")
 
@@ -143,6 +153,16 @@ def either(control: Handle, provider: Handle) -> Handle:
 
     async def handle(request: Request) -> Response | None:
         return await (control if request.path.startswith("/control/") else provider)(request)
+
+    return handle
+
+
+def either_call(sends: SendApi, management: ManagementApi) -> Handle:
+    """Serve sends, and all other calls of Graph."""
+
+    async def handle(request: Request) -> Response | None:
+        is_send = request.method == "POST" and graph_calls.MESSAGES.fullmatch(request.path)
+        return await (sends.handle if is_send else management.handle)(request)
 
     return handle
 

@@ -4,13 +4,20 @@
                                 […], "id"?, "times"?, "rebatch"?, "fields"?, "phone_number_id"?} → {"message_ids": […]}
     GET    /control/ledger      every accepted message, oldest first; DELETE clears it, and the calls
     GET    /control/calls       every API call: {"at", "call", "type", "status", "code"}; status null: dropped; call is
-                                message, read, typing, refused, or other: an invalid call that a provider fault hit
+                                message, read, typing, management (type: "get debug_token" …), refused, or other: an
+                                invalid call that a provider fault hit
     POST   /control/faults      one fault (local/faults.py); GET lists those with uses left, DELETE ends them all
     GET    /control/faults/made how many faults were made so far: {"send error": 3}; clearing keeps it
     GET    /control/webhooks    {"pending", "delivered", "attempts", "given_up"}; DELETE drops the pending
     POST   /control/webhooks    redeliver now every webhook that failed and waits → {"hurried"}
     POST   /control/webhook     sign the raw body and deliver it once, now → {"status", "body"}; status
                                 null: no answer
+    POST   /control/senders     a number: {"phone_number_id", "waba", "token", "display"?, "subscribed"?}; GET lists
+                                all, DELETE {"phone_number_id"} removes one, without a body all that were added
+    POST   /control/tokens      an access token: {"token", "state"?: valid|expired|revoked, "replace"?: its successor,
+                                "accounts"?, "scopes"?, "app_id"?, "target_ids"?, "expires_at"?,
+                                "data_access_expires_at"?}
+    POST   /control/account_update  news of an account: {"waba", "event", "fields"?}, as a signed webhook
     GET    /control/oidc-certs  the certificates that the tasks emulator wrote
 
 An invalid request is answered 400 with one sentence. There is no password: it listens on loopback only, and refuses a
@@ -24,6 +31,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from local.faults import FaultBook, fault_from
+from local.whatsapp import account_orders
+from local.whatsapp.accounts import Accounts
 from local.whatsapp.customer_actions import order_from
 from local.whatsapp.graph_api import GraphPort
 from local.whatsapp.http_transport import Request, Response, json_answer
@@ -39,6 +48,7 @@ class ControlApi:
     faults: FaultBook
     port: GraphPort
     sender: str
+    accounts: Accounts
     certs: Path
 
     async def handle(self, request: Request) -> Response:
@@ -55,6 +65,11 @@ class ControlApi:
             ("DELETE", "/control/webhooks"): self._forget_webhooks,
             ("POST", "/control/webhooks"): self._hurry_webhooks,
             ("POST", "/control/webhook"): self._webhook,
+            ("POST", "/control/senders"): self._add_sender,
+            ("GET", "/control/senders"): self._senders,
+            ("DELETE", "/control/senders"): self._remove_senders,
+            ("POST", "/control/tokens"): self._change_token,
+            ("POST", "/control/account_update"): self._account_update,
             ("GET", "/control/oidc-certs"): self._certs,
         }
         route = routes.get((request.method, request.path))
@@ -69,8 +84,29 @@ class ControlApi:
         order = order_from(_document(request), self.sender)
         ids = order.message_ids()
         self.store.remember(ids)
-        self.deliveries.add(order.webhooks(ids))
+        number = self.accounts.addressee(order.sender)
+        if self.accounts.is_subscribed(number.account):
+            self.deliveries.add(order.webhooks(ids, number))
         return json_answer(200, {"message_ids": ids})
+
+    async def _add_sender(self, request: Request) -> Response:
+        account_orders.add_sender(self.accounts, _document(request))
+        return json_answer(200, {})
+
+    async def _senders(self, _: Request) -> Response:
+        return json_answer(200, account_orders.shown_senders(self.accounts))
+
+    async def _remove_senders(self, request: Request) -> Response:
+        self.accounts.remove(account_orders.sender_to_remove(_document(request) if request.body else {}))
+        return json_answer(200, {})
+
+    async def _change_token(self, request: Request) -> Response:
+        account_orders.change_token(self.accounts, _document(request))
+        return json_answer(200, {})
+
+    async def _account_update(self, request: Request) -> Response:
+        self.deliveries.add([account_orders.account_update(_document(request))])
+        return json_answer(200, {})
 
     async def _ledger(self, _: Request) -> Response:
         return json_answer(200, self.store.ledger())

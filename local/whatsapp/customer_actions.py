@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from local.whatsapp.simulator_store import QueuedWebhook
-from local.whatsapp.webhook_payloads import SimulatedContact, cut, message, messages_value, new_wamid, webhook_body
+from local.whatsapp.webhook_payloads import (
+    BusinessNumber,
+    SimulatedContact,
+    cut,
+    message,
+    messages_value,
+    new_wamid,
+    webhook_body,
+)
 
 BATCH_LIMIT = 1000
 """Meta's maximum of updates in one webhook (its page "Create a webhook endpoint", a copy of 2026)."""
@@ -46,13 +54,14 @@ class InboundRequest:
             return [new_wamid(address, outbound=False) for _ in range(self.batch)]
         return [self.id] if self.batch == 1 else [f"{self.id}.{place}" for place in range(1, self.batch + 1)]
 
-    def webhooks(self, ids: list[str]) -> list[QueuedWebhook]:
+    def webhooks(self, ids: list[str], number: BusinessNumber) -> list[QueuedWebhook]:
+        """The POSTs. `number` is the one that `sender` names."""
         now = time.time()
         messages = [
             message(self.contact, self.type, content, wamid, now, self.fields)
             for wamid, content in zip(ids, self.contents, strict=True)
         ]
-        body = webhook_body(messages_value(self.sender, self.contact, messages))
+        body = webhook_body(messages_value(number, self.contact, messages), number.account)
         address = self.contact.wa_id or self.contact.user_id or ""
         facts = {"to": address, "type": self.type, "phone_number_id": self.sender}
         return [

@@ -13,6 +13,8 @@ PROVIDER_DOWN = 2
 INVALID_REQUEST = 100
 OBJECT_GONE = 33  # the subcode of 100 for an unknown phone number id
 TOKEN = 190
+APP_PERMISSION = 10
+PERMISSION = 200
 UNKNOWN_PATH = 2500
 MISSING = 131008
 INVALID = 131009
@@ -75,13 +77,16 @@ def title_of(code: int) -> str:
 
 @dataclass(eq=False)
 class GraphError(Exception):
-    """Meta refused the request; `details` names a field or a rule and never repeats a value."""
+    """Meta refused the request; `details` names a field or a rule and never repeats a value. `message` replaces the
+    code's usual one.
+    """
 
     code: int
     details: str
     status: int | None = None
     subcode: int | None = None
     transient: bool = False
+    message: str | None = None
 
     @property
     def http_status(self) -> int:
@@ -89,10 +94,10 @@ class GraphError(Exception):
 
     def document(self) -> dict[str, object]:
         error: dict[str, object] = {
-            "message": f"(#{self.code}) {title_of(self.code)}",
+            "message": self.message or f"(#{self.code}) {title_of(self.code)}",
             "type": "OAuthException",
             "code": self.code,
-            "error_data": {"messaging_product": "whatsapp", "details": self.details},
+            **({"error_data": {"messaging_product": "whatsapp", "details": self.details}} if self.details else {}),
             "fbtrace_id": "A" + secrets.token_urlsafe(16),
         }
         if self.subcode is not None:

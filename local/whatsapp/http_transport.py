@@ -35,6 +35,7 @@ class Request:
     body: bytes
     is_abandoned: Callable[[], bool]
     """Whether the client has disconnected."""
+    query: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,8 @@ async def _read_request(reader: asyncio.StreamReader) -> Request:
     if not length.isdecimal() or int(length) > BODY_LIMIT:
         raise BadRequest(f"The Content-Length is a number of at most {BODY_LIMIT}.\n")
     body = await reader.readexactly(int(length))
-    return Request(parts[0], urlsplit(parts[1]).path, headers, body, reader.at_eof)
+    target = urlsplit(parts[1])
+    return Request(parts[0], target.path, headers, body, reader.at_eof, target.query)
 
 
 def _parse_head(head: bytes) -> tuple[str, dict[str, str]]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from local.faults import Fault
 from local.whatsapp.messages import SentMessage
 from local.whatsapp.simulator_store import QueuedWebhook
-from local.whatsapp.webhook_payloads import SimulatedContact, receipt_value, webhook_body
+from local.whatsapp.webhook_payloads import BusinessNumber, SimulatedContact, receipt_value, webhook_body
 
 KINDS = ("sent", "delivered", "read")
 
@@ -51,16 +51,17 @@ def _changed(steps: list[ReceiptStep], fault: Fault | None) -> list[ReceiptStep]
 
 
 def webhooks(
-    sender: str, message: SentMessage, wamid: str, steps: list[ReceiptStep], now: float
+    sender: BusinessNumber, message: SentMessage, wamid: str, steps: list[ReceiptStep], now: float
 ) -> list[QueuedWebhook]:
     """Each receipt as a separate webhook: Meta may batch them, and documents no rule."""
     contact = SimulatedContact.of(message.wa_id, message.recipient)
     return [
         QueuedWebhook(
             body=webhook_body(
-                receipt_value(sender, contact, wamid, step.kind, now + step.delay, message.echo, step.code)
+                receipt_value(sender, contact, wamid, step.kind, now + step.delay, message.echo, step.code),
+                sender.account,
             ),
-            facts={"to": message.given, "type": step.kind, "phone_number_id": sender},
+            facts={"to": message.given, "type": step.kind, "phone_number_id": sender.id},
             due_at=now + step.delay,
         )
         for step in steps

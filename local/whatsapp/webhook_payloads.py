@@ -24,6 +24,12 @@ USERNAME = "ana.exemplo"
 
 Document = dict[str, Any]
 
+NAMED_BY_PORTFOLIO = "PARTNER_"
+"""Such account updates name the business portfolio in entry.id, and the account in the value."""
+
+PORTFOLIO_ID = "400000000000004"
+"""The business portfolio that owns every account: what people confuse with an account's id."""
+
 ESCAPES: Mapping[str, str] = {"/": "\\/", "<": "\\u003C", "@": "\\u0040", "%": "\\u0025"}
 """What Meta escapes besides non-ASCII (reports by users, 2023 to 2026): code that signs its own re-encoding fails here.
 """
@@ -53,6 +59,15 @@ class SimulatedContact:
         return {name: value for name, value in ((number, self.wa_id), (user_id, self.user_id)) if value}
 
 
+@dataclass(frozen=True, slots=True)
+class BusinessNumber:
+    """A number of a business: its phone_number_id, its account (WABA), and the number itself."""
+
+    id: str
+    account: str = ACCOUNT_ID
+    display: str = DISPLAY_PHONE_NUMBER
+
+
 def user_id_of(wa_id: str) -> str:
     """A business-scoped user id, always the same for the same number."""
     return f"US.{int(hashlib.sha256(wa_id.encode()).hexdigest()[:16], 16):020d}"
@@ -79,7 +94,7 @@ def message(contact: SimulatedContact, kind: str, content: object, wamid: str, n
     return item | ({} if content is None else {kind: content}) | extra
 
 
-def messages_value(sender: str, contact: SimulatedContact, messages: list[Document]) -> Document:
+def messages_value(sender: BusinessNumber, contact: SimulatedContact, messages: list[Document]) -> Document:
     """The messages of one contact. A contact without a number has a username.
 
     Only `system` messages come without contacts (Meta's page on them, 11 August 2026).
@@ -97,7 +112,13 @@ def name_of(contact: SimulatedContact) -> str:
 
 
 def receipt_value(
-    sender: str, contact: SimulatedContact, wamid: str, kind: str, at: float, echo: str | None, code: int | None
+    sender: BusinessNumber,
+    contact: SimulatedContact,
+    wamid: str,
+    kind: str,
+    at: float,
+    echo: str | None,
+    code: int | None,
 ) -> Document:
     """One receipt. A failed one to a number names neither contacts nor a user id; a `sent` one contains the price."""
     failed = kind == "failed"
@@ -114,10 +135,19 @@ def receipt_value(
     return _value(sender) | contacts | {"statuses": [item]}
 
 
-def webhook_body(value: Document) -> bytes:
+def webhook_body(value: Document, account: str) -> bytes:
     """The bytes on the wire, which are signed unchanged."""
     change = {"field": "messages", "value": value}
-    return to_wire({"object": "whatsapp_business_account", "entry": [{"id": ACCOUNT_ID, "changes": [change]}]})
+    return to_wire({"object": "whatsapp_business_account", "entry": [{"id": account, "changes": [change]}]})
+
+
+def account_update_body(account: str, event: str, extra: Document, now: float) -> bytes:
+    """The webhook about an account. `extra` is added to its value."""
+    is_by_portfolio = event.startswith(NAMED_BY_PORTFOLIO)
+    of_account = {"waba_info": {"waba_id": account, "owner_business_id": PORTFOLIO_ID}} if is_by_portfolio else {}
+    change = {"field": "account_update", "value": {"event": event, **of_account, **extra}}
+    entry = {"id": PORTFOLIO_ID if is_by_portfolio else account, "time": int(now), "changes": [change]}
+    return to_wire({"object": "whatsapp_business_account", "entry": [entry]})
 
 
 def to_wire(document: Document) -> bytes:
@@ -129,10 +159,12 @@ def to_wire(document: Document) -> bytes:
 
 def cut(body: bytes, place: int) -> list[bytes]:
     """The same messages in two other POSTs, the later messages first."""
-    document = json.loads(body)
-    value = document["entry"][0]["changes"][0]["value"]
+    entry = json.loads(body)["entry"][0]
+    value = entry["changes"][0]["value"]
     messages = value["messages"]
-    return [webhook_body(value | {"messages": some}) for some in (messages[place:], messages[:place]) if some]
+    return [
+        webhook_body(value | {"messages": some}, entry["id"]) for some in (messages[place:], messages[:place]) if some
+    ]
 
 
 def count_messages(body: bytes) -> int:
@@ -164,8 +196,8 @@ def _objects(holder: object, name: str) -> list[Document]:
     return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
 
 
-def _value(sender: str) -> Document:
-    metadata = {"display_phone_number": DISPLAY_PHONE_NUMBER, "phone_number_id": sender}
+def _value(sender: BusinessNumber) -> Document:
+    metadata = {"display_phone_number": sender.display, "phone_number_id": sender.id}
     return {"messaging_product": "whatsapp", "metadata": metadata}
 
 

@@ -1,4 +1,4 @@
-"""Bounded HTTP: one POST with a bound on its total time, which knows whether any byte was sent."""
+"""Bounded HTTP: one request with a bound on its total time, which knows whether any byte was sent."""
 
 # httpx offers neither: its read timeout restarts with every byte received, and its exceptions do not tell whether any
 # of the request was sent. Both are known only where the bytes are written. So this uses httpcore, the transport of
@@ -95,11 +95,18 @@ class Poster:
         """Post and read the answer, within PostTimes.total. Resolving a name is not bounded, but nothing has been sent
         by then. Raises NotSent or NoAnswer; once it has a status it raises nothing.
         """
+        return self._exchange("POST", url, headers, body)
+
+    def get(self, url: str, headers: Mapping[str, str]) -> HttpResponse:
+        """The same, without a body."""
+        return self._exchange("GET", url, headers, None)
+
+    def _exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> HttpResponse:
         self._call.begin(self._total)
         extensions = {"timeout": self._timeouts}
         sent = [(name.encode("ascii"), value.encode("ascii")) for name, value in headers.items()]
         try:
-            with self._pool.stream("POST", url, headers=sent, content=body, extensions=extensions) as answer:
+            with self._pool.stream(method, url, headers=sent, content=body, extensions=extensions) as answer:
                 return HttpResponse(answer.status, _texts(answer.headers), *_read(answer))
         except _FAILURES as error:
             raise (NoAnswer if self._call.left else NotSent)(type(error).__name__) from error
@@ -129,7 +136,7 @@ def _texts(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 class _Call(threading.local):
-    """The POST that this thread is making."""
+    """The request that this thread is making."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic

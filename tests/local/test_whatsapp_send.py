@@ -317,7 +317,8 @@ def test_a_message_without_a_type_is_a_text(simulator: Simulator) -> None:
 def test_the_ledger_reads_the_key_from_our_echo(simulator: Simulator, echo: str | None, key: str | None) -> None:
     simulator.send(biz_opaque_callback_data=echo)
     (entry,) = simulator.ledger()
-    assert set(entry) == {"key", "echo", "to", "recipient", "type", "body", "wamid", "accepted_at", "answered"}
+    fields = {"key", "echo", "to", "recipient", "type", "body", "wamid", "accepted_at", "answered"}
+    assert set(entry) == {*fields, "phone_number_id"}
     assert (entry["key"], entry["echo"]) == (key, echo)
     assert entry["accepted_at"] <= entry["answered"]
     assert entry["accepted_at"].endswith("Z")

@@ -32,6 +32,10 @@ locals {
       title       = "Pombo: sees that a queue is there"
       permissions = ["cloudtasks.queues.get"]
     }
+    pomboSecretReader = {
+      title       = "Pombo: reads the newest enabled version of a secret"
+      permissions = ["secretmanager.versions.access", "secretmanager.versions.list"]
+    }
   }
   # From the role's own argument, like the emails.
   role_names = {
@@ -40,8 +44,19 @@ locals {
   secrets = merge([for service, it in var.services : {
     for secret in it.secrets : "${service}.${secret}" => { service = service, secret = secret }
   }]...)
+  # Secret Manager names its resources by the project's number.
+  secret_conditions = { for service, it in var.services : service => join(" || ", [
+    for prefix in sort(it.prefixes) : "resource.name.startsWith(\"projects/${var.project_number}/secrets/${prefix}\")"
+  ]) if length(it.prefixes) > 0 }
   enqueues = merge([for service, it in var.services : {
     for queue in it.enqueues : "${service}.${queue}" => { service = service, queue = queue }
+  }]...)
+  # A service that creates tasks in a shared queue does so in the numbered queues beside it.
+  makers = {
+    for kind in keys(var.numbered) : kind => sort([for service, it in var.services : service if contains(it.enqueues, kind)])
+  }
+  numbered = merge([for kind, names in var.numbered : {
+    for key, name in names : key => { kind = kind, name = name }
   }]...)
   looks_at = merge([for service, it in var.services : {
     for queue in it.looks_at : "${service}.${queue}" => { service = service, queue = queue }
@@ -92,7 +107,22 @@ resource "google_secret_manager_secret_iam_member" "read" {
   member    = "serviceAccount:${local.emails[each.value.service]}"
 }
 
-resource "google_cloud_tasks_queue_iam_member" "enqueue" {
+# Tenants' secrets, which come and go without an apply: only those whose names begin with one of these prefixes. Only
+# operators add, change and delete them.
+resource "google_project_iam_member" "tenant_secrets" {
+  for_each = local.secret_conditions
+
+  project = var.project
+  role    = local.role_names["pomboSecretReader"]
+  member  = "serviceAccount:${local.emails[each.key]}"
+
+  condition {
+    title      = "tenant-secrets"
+    expression = each.value
+  }
+}
+
+resource "google_cloud_tasks_queue_iam_member" "enqueue_shared" {
   for_each = local.enqueues
 
   project  = var.project
@@ -102,7 +132,43 @@ resource "google_cloud_tasks_queue_iam_member" "enqueue" {
   member   = "serviceAccount:${local.emails[each.value.service]}"
 }
 
-# /readyz checks that both queues exist.
+# All accounts that create tasks in a numbered queue in one resource, because there may be 960 such queues. It is the
+# only grant of this role there, so nothing else can be lost to it. A condition on the queues' names at the project is not
+# possible: Cloud Tasks has no resource attributes (https://cloud.google.com/iam/docs/conditions-resource-attributes).
+resource "google_cloud_tasks_queue_iam_binding" "enqueue_numbered" {
+  for_each = local.numbered
+
+  project  = var.project
+  location = var.region
+  name     = each.value.name
+  role     = local.role_names["pomboTaskMaker"]
+  members  = [for service in local.makers[each.value.kind] : "serviceAccount:${local.emails[service]}"]
+}
+
+# An earlier version had `enqueue`, also for the queues that modules/tasks gives up: a grant stays with its queue.
+moved {
+  from = google_cloud_tasks_queue_iam_member.enqueue["webhook.inbound"]
+  to   = google_cloud_tasks_queue_iam_member.enqueue_shared["webhook.inbound"]
+}
+
+moved {
+  from = google_cloud_tasks_queue_iam_member.enqueue["internal.inbound"]
+  to   = google_cloud_tasks_queue_iam_member.enqueue_shared["internal.inbound"]
+}
+
+moved {
+  from = google_cloud_tasks_queue_iam_member.enqueue["internal.outbound"]
+  to   = google_cloud_tasks_queue_iam_member.enqueue_shared["internal.outbound"]
+}
+
+removed {
+  from = google_cloud_tasks_queue_iam_member.enqueue
+  lifecycle {
+    destroy = false
+  }
+}
+
+# /readyz checks that both shared queues exist.
 resource "google_cloud_tasks_queue_iam_member" "look" {
   for_each = local.looks_at
 

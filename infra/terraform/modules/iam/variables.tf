@@ -2,14 +2,19 @@ variable "project" {
   type = string
 }
 
+variable "project_number" {
+  type = string
+}
+
 variable "region" {
   type = string
 }
 
 variable "services" {
-  description = "Each service: the secrets that it reads, the queues that it creates tasks in, the queues that it checks, whether it lists records."
+  description = "Each service: the secrets that it reads, the prefixes of those of tenants, the queues that it creates tasks in, the queues that it checks, whether it lists records."
   type = map(object({
     secrets  = set(string)
+    prefixes = optional(set(string), [])
     enqueues = set(string)
     looks_at = set(string)
     lists    = bool
@@ -17,8 +22,13 @@ variable "services" {
 }
 
 variable "queues" {
-  description = "The name of each queue."
+  description = "The name of each shared queue."
   type        = map(string)
+}
+
+variable "numbered" {
+  description = "The names of the numbered queues, by the shared queue that each stands beside."
+  type        = map(map(string))
 }
 
 variable "database" {

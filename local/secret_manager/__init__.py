@@ -1,0 +1,1 @@
+"""Secret Manager on one machine: the calls of the service that Pombo makes, over gRPC."""
