@@ -2,13 +2,13 @@
 nothing private.
 
 A record's own task runs when the record is due; if that time has passed, the queue runs it at once. The four functions
-here make all tasks.
+here make all tasks of records. `pair` is the number of the tenant's pair of queues; None: the shared queues.
 """
 
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, TypeGuard
 
 from shared.domain.errors import TaskInvalid, TokenCheck, UnknownState
@@ -30,29 +30,30 @@ _TENANT = re.compile(r"[A-Za-z0-9._-]{0,64}")
 # ---- making
 
 
-def own_task(record: Delivery) -> DueTask:
+def own_task(record: Delivery, pair: int | None) -> DueTask:
     """The record's own task: its generation, hop 0, when it is due."""
-    return Task.of(record), record.due_at
+    return Task.of(record, pair), record.due_at
 
 
-def next_hop(record: Delivery, task: Task, until: datetime) -> DueTask:
+def next_hop(record: Delivery, task: Task, until: datetime, pair: int | None, slot: datetime | None = None) -> DueTask:
     """The task that the running one makes if its record has to wait. The tenant is the record's: a task of version 1
-    has none, and the sender's owner may have become known since the task was made.
+    has none, and the sender's owner may have become known since the task was made. `slot` is the task's own: one that
+    waits for another reason than its pace has lost its slot.
     """
-    return replace(task, hop=task.hop + 1, tenant=record.tenant), until
+    return replace(task, hop=task.hop + 1, tenant=record.tenant, pair=pair, slot=slot), until
 
 
-def first_task(key: str, tenant: str) -> Task:
+def first_task(key: str, tenant: str, pair: int | None) -> Task:
     """The first task of an event's record, to get its name without reading the record. It lacks the correlation id,
     which only the record has.
     """
-    return Task(key, Kind.INBOUND, correlation_id="", generation=0, tenant=tenant)
+    return Task(key, Kind.INBOUND, correlation_id="", generation=0, tenant=tenant, pair=pair)
 
 
-def reply_task(event: Delivery, index: int, due_at: datetime | None) -> DueTask:
+def reply_task(event: Delivery, index: int, due_at: datetime | None, pair: int | None) -> DueTask:
     """The own task of reply `index` (from 0) to an event as it was created, without reading the reply's record."""
     key = outbound_key(event.key, index)
-    return Task(key, Kind.OUTBOUND, event.correlation_id, generation=0, tenant=event.tenant), due_at
+    return Task(key, Kind.OUTBOUND, event.correlation_id, generation=0, tenant=event.tenant, pair=pair), due_at
 
 
 # ---- the body
@@ -68,7 +69,8 @@ CHECK_BODY: Mapping[str, int | bool] = {"v": VERSION, "check": True}
 
 
 def task_body(task: Task) -> dict[str, str | int]:
-    """The JSON body of a task."""
+    """The JSON body of a task. It has a slot only if the sender's pace gave it one."""
+    slot = {"slot": task.slot.astimezone(UTC).isoformat()} if task.slot else {}
     return {
         "v": VERSION,
         KEY_FIELD[task.kind]: task.key,
@@ -76,6 +78,7 @@ def task_body(task: Task) -> dict[str, str | int]:
         "correlation_id": task.correlation_id,
         "generation": task.generation,
         "hop": task.hop,
+        **slot,
     }
 
 
@@ -88,7 +91,7 @@ def parse_task(kind: Kind, body: Any) -> Task:
     if body == CHECK_BODY:
         raise TokenCheck("The call only checks the token; it carries no task.")
     version = body.get("v")
-    if not _is_count(version):
+    if not is_count(version):
         raise TaskInvalid("The task needs a version in the field v.")
     if version not in READABLE:
         raise UnknownState("A newer version of Pombo created this task.")
@@ -101,10 +104,23 @@ def parse_task(kind: Kind, body: Any) -> Task:
     if not (isinstance(tenant, str) and _TENANT.fullmatch(tenant)):
         raise TaskInvalid("The task needs a tenant.")
     generation, hop = body.get("generation"), body.get("hop")
-    if not (_is_count(generation) and _is_count(hop)):
+    if not (is_count(generation) and is_count(hop)):
         raise TaskInvalid("The task needs a generation and a hop, whole numbers from 0.")
-    return Task(key, kind, correlation_id, generation, hop, tenant)
+    return Task(key, kind, correlation_id, generation, hop, tenant, slot=moment_in(body.get("slot"), "slot"))
 
 
-def _is_count(value: Any) -> TypeGuard[int]:
+def moment_in(value: Any, name: str) -> datetime | None:
+    """A moment in a body, as RFC 3339 text with its offset; None if absent. Raises TaskInvalid."""
+    if value is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(value)
+        if moment.tzinfo is not None:
+            return moment.astimezone(UTC)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise TaskInvalid(f"The task's {name} must be a time with its offset, like 2026-11-29T12:00:00+00:00.")
+
+
+def is_count(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31

@@ -6,24 +6,28 @@ from datetime import datetime
 
 from shared import logs
 from shared.domain.delivery.answers import Answer, Ensure, EnsureReplies, Hop, Step, TaskResult
-from shared.domain.errors import QueueUnavailable
+from shared.domain.drains import DrainTask
+from shared.domain.errors import QueueUnavailable, RegistryUnavailable
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery, State, Task
 from shared.domain.tasks import next_hop, own_task, reply_task
 from shared.pipeline import log_fields
 from shared.pipeline.channels import Channels
 from shared.pipeline.clock import Clock
-from shared.pipeline.ports import Channel, Queue
+from shared.pipeline.ports import Channel, Queue, Tenants
 
 
 @dataclass(frozen=True, slots=True)
 class TaskDispatch:
-    """Makes the tasks that a step asks for. If the queue is down, the current task is retried."""
+    """Makes the tasks that a step asks for, each in its tenant's queue. If the queue or the registry is down, the
+    current task is retried.
+    """
 
     queue: Queue
     clock: Clock
     limits: Limits
     channels: Channels[Channel]
+    tenants: Tenants
 
     def __call__(self, step: Step, task: Task) -> Answer:
         """Make the step's tasks and return the answer."""
@@ -38,29 +42,39 @@ class TaskDispatch:
                     self.ensure(record)
                 case EnsureReplies(record, due_at):
                     self.ensure_replies(record, due_at)
-                case Hop(record, until):
-                    self.queue.ensure(*next_hop(record, task, until))
+                case Hop(record, until, slot):
+                    self.queue.ensure(*next_hop(record, task, until, pair_of(record, self.tenants), slot))
                 case _:
                     pass
-        except QueueUnavailable as error:
+        except (QueueUnavailable, RegistryUnavailable) as error:
             logs.event("unexpected_error", severity="WARNING", delivery=task.key, reason=error.code, stage="enqueue")
             return Answer(TaskResult.NACK, step.answer.state)
         return step.answer
 
     def ensure(self, record: Delivery) -> None:
-        """Make the record's task, for when it is due."""
-        self.queue.ensure(*own_task(record))
+        """Make the record's task, for when it is due. Raises QueueUnavailable and RegistryUnavailable."""
+        self.queue.ensure(*own_task(record, pair_of(record, self.tenants)))
+
+    def start_drain(self, sender: str) -> None:
+        """Wake the waiting messages of a sender (`Sender.id`) that is connected again. It only hurries: each message
+        also hops by itself, so a queue that is down is only logged.
+        """
+        try:
+            self.queue.ensure_drain(DrainTask(sender, self.clock.now(), self.clock.token()))
+        except QueueUnavailable as error:
+            logs.event("unexpected_error", severity="WARNING", reason=error.code, stage="drain")
 
     def ensure_replies(self, record: Delivery, due_at: Sequence[datetime | None] = ()) -> int:
         """Make the first task of each reply of a plan, for when it is due; without times, each a little after the one
         before. A failure does not stop the others. The event does not know which replies are invalid: their tasks find
-        a final record and do nothing.
+        a final record and do nothing. Raises QueueUnavailable and RegistryUnavailable.
         """
         failure: QueueUnavailable | None = None
         made = 0
         now, spacing = self.clock.now(), self.limits.waits.reply_spacing
         times = due_at or [now + spacing * index for index in range(record.plan_size or 0)]
-        tasks = [reply_task(record, index, at) for index, at in enumerate(times)]
+        pair = pair_of(record, self.tenants)
+        tasks = [reply_task(record, index, at, pair) for index, at in enumerate(times)]
         for task in tasks:
             try:
                 self.queue.ensure(*task)
@@ -79,3 +93,11 @@ class TaskDispatch:
         if failure:
             raise failure
         return made
+
+
+def pair_of(record: Delivery, tenants: Tenants) -> int | None:
+    """The number of the pair of queues of the record's tenant; None for the shared queues. Raises
+    RegistryUnavailable.
+    """
+    tenant = tenants.tenant(record.tenant) if record.tenant else None
+    return tenant.queue if tenant else None

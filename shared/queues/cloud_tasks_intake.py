@@ -2,6 +2,7 @@
 
 https://cloud.google.com/tasks/docs/reference/rest/v2/projects.locations.queues.tasks/create (2026-11): only because our
 tasks are named may a call be retried. ALREADY_EXISTS, for a live or a used name, means that the task was made.
+A task whose numbered queue is missing goes to the shared one (shared.queues.missing_queues).
 """
 
 import time
@@ -18,9 +19,10 @@ from shared.domain.record import Kind, Task
 from shared.domain.tasks import DueTask
 from shared.net.async_http import CallFailed
 from shared.net.group_commit import GroupCommit, InFlight, Portion
-from shared.net.patience import PATIENCE, OutOfPatience
+from shared.net.patience import PATIENCE, OutOfPatience, Patience
 from shared.net.rest_client import NoToken, Refused, RestClient, Token
 from shared.queues import task_content
+from shared.queues.missing_queues import REFUSALS, MissingQueues
 from shared.queues.task_content import QueueSettings
 
 HOST = "cloudtasks.googleapis.com"
@@ -84,6 +86,7 @@ class CloudTasksIntake:
         )
         self._routes: dict[tuple[str, Kind], _Route] = {}
         self._made = _Remembered(REMEMBERED, REMEMBERED_SECONDS)
+        self._missing = MissingQueues()
 
     async def ensure_all(self, tasks: Sequence[DueTask], deadline: Deadline) -> Sequence[Exception | None]:
         """At most 64 calls of the process are in flight. Large POSTs take turns, and small ones go before them. A task
@@ -101,8 +104,9 @@ class CloudTasksIntake:
         return [faults.get(one.name) for one in wanted]
 
     def queue_of(self, task: Task) -> str:
-        """The configured name of the queue that the task goes to."""
-        return self._settings.name_of(task)
+        """The name of the queue that the task goes to."""
+        name = self._settings.name_of(task)
+        return self._settings.queues[task.kind] if name in self._missing else name
 
     async def ping(self) -> None:
         """Raise QueueUnavailable unless both shared queues answer."""
@@ -122,21 +126,37 @@ class CloudTasksIntake:
         this task is concerned.
         """
         (wanted,) = portion
-        route = self._route(wanted.task)
+        queue, shared = self.queue_of(wanted.task), self._settings.queues[wanted.task.kind]
+        patience = self._client.patience()
         try:
-            await self._client.call(route.start, _body(route, wanted), self._client.patience(), wanted.quick)
+            code = await self._create(queue, wanted, patience)
+            if code is not None:
+                self._missing.add(queue, code, shared)
+                await self._create(shared, wanted, patience)
         except Refused as error:
-            if error.code != "ALREADY_EXISTS":
-                raise _refusal(error) from error
+            raise _refusal(error) from error
         except (OutOfPatience, CallFailed) as error:
             raise QueueUnavailable from _cause(error)
         return [None]
 
-    def _route(self, task: Task) -> _Route:
-        key = (self.queue_of(task), task.kind)
-        route = self._routes.get(key)
+    async def _create(self, queue: str, wanted: _Wanted, patience: Patience) -> str | None:
+        """None if the task is made; Google's name of the error if the queue is a numbered one that is missing. Raises
+        as RestClient does.
+        """
+        route = self._route(queue, wanted.task.kind)
+        try:
+            await self._client.call(route.start, _body(route, wanted), patience, wanted.quick)
+        except Refused as error:
+            if error.code in REFUSALS and queue != self._settings.queues[wanted.task.kind]:
+                return error.code
+            if error.code != "ALREADY_EXISTS":
+                raise
+        return None
+
+    def _route(self, queue: str, kind: Kind) -> _Route:
+        route = self._routes.get((queue, kind))
         if route is None:
-            route = self._routes[key] = self._new_route(*key)
+            route = self._routes[queue, kind] = self._new_route(queue, kind)
         return route
 
     def _new_route(self, queue: str, kind: Kind) -> _Route:

@@ -28,12 +28,18 @@ class QueueSettings:
     token: str = field(repr=False)
     dispatch_deadline: timedelta
     emulator: str | None = None
-    tenant_queues: Mapping[tuple[Kind, str], str] = field(default_factory=dict)
-    """The queues of tenants that have separate ones. All other tasks, also those without a tenant, go to `queues`."""
+    drain: str = ""
+    """The queue of drains."""
+    pairs: int = 0
+    """How many numbered pairs of queues there are."""
+    patterns: Mapping[Kind, str] = field(default_factory=dict)
+    """The names of the numbered queues, with {n} for the number."""
 
     def name_of(self, task: Task) -> str:
-        """The queue that a task goes to."""
-        return self.tenant_queues.get((task.kind, task.tenant)) or self.queues[task.kind]
+        """The queue that a task goes to: its tenant's, or the shared one if the tenant has none."""
+        if task.pair is None or not 0 <= task.pair < self.pairs:
+            return self.queues[task.kind]
+        return self.patterns[task.kind].format(n=task.pair)
 
     def path(self, queue: str) -> str:
         """The full name of a queue."""

@@ -6,10 +6,11 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -24,10 +25,13 @@ from local.faulty_proxy import FaultyProxy
 from local.queues import target_of
 from services.internal.callers import Callers
 from shared import config
+from shared.domain.drains import DrainTask, parse_drain
 from shared.domain.errors import Forbidden, QueueUnavailable
 from shared.domain.record import Kind, Task
+from shared.domain.tasks import task_path
 from shared.net.google_token import GoogleToken
 from shared.queues.task_content import LEAST_DEADLINE, QueueSettings
+from tests.support.pipelines import lines_of
 from tests.support.real_servers import until
 from tests.support.tasks_backend import CORRELATION, PLACE, TARGET, TOKEN, Emulator, Intake, Queue, a_task
 
@@ -64,6 +68,23 @@ def each_client(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 @pytest.fixture
 def queue(emulator: Emulator) -> Queue:
     return Queue(emulator)
+
+
+@dataclass
+class Numbered:
+    """A client of two shared queues and two numbered pairs, all new and paused."""
+
+    emulator: Emulator
+    pairs: int = 2
+    names: dict[Kind, list[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        patterns = {}
+        for kind in Kind:
+            prefix = f"{kind}-{uuid.uuid4().hex[:8]}-t"
+            self.names[kind] = [self.emulator.queue(name=f"{prefix}{number:03d}") for number in range(2)]
+            patterns[kind] = prefix + "{n:03d}"
+        self.queue = Queue(self.emulator, {"pairs": self.pairs, "patterns": patterns})
 
 
 # ---- what a task is
@@ -105,17 +126,93 @@ def test_each_kind_has_its_queue(queue: Queue) -> None:
 
 
 @pytest.mark.usefixtures("each_client")
-def test_tasks_of_a_tenant_with_its_own_queues_go_there_and_others_do_not(emulator: Emulator) -> None:
-    own = emulator.queue()
-    queue = Queue(emulator, {"tenant_queues": {(Kind.OUTBOUND, "acme"): own}})
-    for tenant in ("acme", "default", ""):
-        for kind in Kind:
-            task = a_task(kind, tenant=tenant)
-            queue.port.ensure(task, None)
-            expected = own if (kind, tenant) == (Kind.OUTBOUND, "acme") else queue.names[kind]
-            assert queue.port.queue_of(task) == expected
-            assert task.name in {made.name.rpartition("/")[2] for made in emulator.tasks(expected)}
-    assert len(emulator.tasks(own)) == 1
+@pytest.mark.parametrize("kind", list(Kind))
+def test_a_task_goes_to_the_numbered_queue_of_its_pair(emulator: Emulator, kind: Kind) -> None:
+    numbered = Numbered(emulator)
+    queue = numbered.queue
+    for pair, expected in ((0, numbered.names[kind][0]), (1, numbered.names[kind][1]), (None, queue.names[kind])):
+        task = a_task(kind, pair=pair)
+        queue.port.ensure(task, None)
+        assert queue.port.queue_of(task) == expected
+        assert [made.name for made in emulator.tasks(expected)] == [f"{PLACE}/queues/{expected}/tasks/{task.name}"]
+
+
+@pytest.mark.usefixtures("each_client")
+def test_a_pair_beyond_the_last_uses_the_shared_queues(emulator: Emulator) -> None:
+    """As after a smaller TENANT_QUEUES, though the queue is still there."""
+    numbered = Numbered(emulator, pairs=1)
+    task = a_task(pair=1)
+    numbered.queue.port.ensure(task, None)
+    assert numbered.queue.port.queue_of(task) == numbered.queue.names[Kind.INBOUND]
+    assert len(numbered.queue.made()) == 1
+
+
+@pytest.mark.usefixtures("each_client")
+@pytest.mark.parametrize("kind", list(Kind))
+def test_shared_queue_takes_the_tasks_of_a_missing_numbered_one(
+    emulator: Emulator, kind: Kind, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines = lines_of(caplog)
+    numbered = Numbered(emulator)
+    queue, missing = numbered.queue, numbered.names[kind][1]
+    emulator.client.delete_queue(name=f"{PLACE}/queues/{missing}")
+    first, second = a_task(kind, pair=1), a_task(kind, pair=1)
+    later = datetime.now(UTC) + timedelta(hours=1)
+    queue.port.ensure(first, later)
+    for task in (first, second, second):
+        queue.port.ensure(task, None)
+    made = {made.name: made for made in queue.made(kind)}
+    assert made.keys() == {f"{PLACE}/queues/{queue.names[kind]}/tasks/{task.name}" for task in (first, second)}
+    due = made[f"{PLACE}/queues/{queue.names[kind]}/tasks/{first.name}"].schedule_time
+    assert abs(due - later) < timedelta(seconds=1)
+    assert queue.port.queue_of(second) == queue.names[kind], "where it is"
+    (line,) = lines("queue_missing")
+    assert (line["queue"], line["instead"]) == (missing, queue.names[kind])
+
+
+@pytest.mark.usefixtures("each_client")
+def test_a_missing_queue_leaves_the_other_numbered_ones_in_use(emulator: Emulator) -> None:
+    numbered = Numbered(emulator)
+    emulator.client.delete_queue(name=f"{PLACE}/queues/{numbered.names[Kind.INBOUND][1]}")
+    numbered.queue.port.ensure(a_task(pair=1), None)
+    for kind, pair in ((Kind.INBOUND, 0), (Kind.OUTBOUND, 1)):
+        numbered.queue.port.ensure(a_task(kind, pair=pair), None)
+        assert len(emulator.tasks(numbered.names[kind][pair])) == 1
+
+
+@pytest.mark.usefixtures("each_client")
+def test_a_missing_shared_queue_behind_a_missing_one_is_unavailable(emulator: Emulator) -> None:
+    """Nothing else is left."""
+    nowhere = dict.fromkeys(Kind, "no-such-queue")
+    queue = Queue(emulator, {"queues": nowhere, "pairs": 1, "patterns": dict.fromkeys(Kind, "neither-{n}")})
+    with pytest.raises(QueueUnavailable):
+        queue.port.ensure(a_task(pair=0), None)
+
+
+@pytest.mark.usefixtures("each_client")
+def test_a_missing_numbered_queue_fails_no_ping(emulator: Emulator) -> None:
+    Queue(emulator, {"pairs": 1, "patterns": dict.fromkeys(Kind, "missing-{n}")}).port.ping()
+
+
+DRAIN = DrainTask("0e" * 20, datetime(2026, 3, 1, 12, tzinfo=UTC), CORRELATION, "a cursor", 3)
+
+
+def test_a_drain_is_made_once_in_its_own_queue(emulator: Emulator) -> None:
+    name = emulator.queue()
+    queue = Queue(emulator, {"drain": name})
+    for drain in (DRAIN, DRAIN, replace(DRAIN, page=4)):
+        queue.port.ensure_drain(drain)
+    made = {task.name.rpartition("/")[2]: task for task in emulator.tasks(name)}
+    assert made.keys() == {DRAIN.name, replace(DRAIN, page=4).name}
+    request = made[DRAIN.name].http_request
+    assert (request.url, request.http_method) == (f"{TARGET}/internal/drain", tasks_v2.HttpMethod.POST)
+    assert parse_drain(json.loads(request.body)) == DRAIN
+    assert (request.headers["X-Internal-Token"], request.headers["X-Correlation-Id"]) == (TOKEN, CORRELATION)
+
+
+def test_a_drain_without_its_queue_is_unavailable(emulator: Emulator) -> None:
+    with pytest.raises(QueueUnavailable):
+        Queue(emulator, {"drain": "no-such-queue"}).port.ensure_drain(DRAIN)
 
 
 @pytest.mark.usefixtures("each_client")
@@ -400,6 +497,33 @@ def test_briefly_failing_call_is_retried(
         assert moody.calls == 2
 
 
+NUMBERED = {"pairs": 1, "patterns": dict.fromkeys(Kind, "numbered-{n}")}
+
+
+@pytest.mark.parametrize("code", [CODES.NOT_FOUND, CODES.FAILED_PRECONDITION, CODES.PERMISSION_DENIED])
+@pytest.mark.parametrize("then", [(), (CODES.ALREADY_EXISTS,)], ids=["made now", "was made"])
+def test_a_refused_numbered_queue_costs_one_call_more_a_minute(
+    emulator: Emulator, code: grpc.StatusCode, then: tuple[grpc.StatusCode, ...]
+) -> None:
+    """Cloud Tasks says FAILED_PRECONDITION where there is no queue, and IAM PERMISSION_DENIED."""
+    with a_moody_queue(code, *then) as moody:
+        queue = Queue(emulator, {"emulator": moody.address, **NUMBERED})
+        queue.port.ensure(a_task(pair=0), None)
+        assert moody.calls == 2
+        queue.port.ensure(a_task(pair=0), None)
+        assert moody.calls == 3
+
+
+@pytest.mark.parametrize("code", [CODES.INVALID_ARGUMENT, CODES.UNAUTHENTICATED])
+def test_a_task_that_a_numbered_queue_refuses_otherwise_goes_nowhere_else(
+    emulator: Emulator, code: grpc.StatusCode
+) -> None:
+    with a_moody_queue(code) as moody:
+        with pytest.raises(QueueUnavailable):
+            Queue(emulator, {"emulator": moody.address, **NUMBERED}).port.ensure(a_task(pair=0), None)
+        assert moody.calls == 1
+
+
 @pytest.mark.parametrize(
     "code", [CODES.INVALID_ARGUMENT, CODES.NOT_FOUND, CODES.PERMISSION_DENIED, CODES.UNAUTHENTICATED]
 )
@@ -434,6 +558,7 @@ FORK = """
 import os, sys, threading, warnings
 from datetime import timedelta
 from shared.domain.record import Kind, Task
+from shared.domain.tasks import task_path
 from shared.queues.cloud_tasks import CloudTasksQueue
 from shared.queues.task_content import QueueSettings
 
@@ -521,7 +646,7 @@ def callers(certificates: Site, **environ: str) -> Callers:
 def sent(emulator: Emulator) -> Headers:
     """The headers of a task, as the service is sent them by the queue."""
     with a_site() as service:
-        running = {kind: emulator.queue(False, target_of(service.url, kind, ACCOUNT)) for kind in Kind}
+        running = {kind: emulator.queue(False, target_of(service.url, task_path(kind), ACCOUNT)) for kind in Kind}
         queue = Queue(emulator, {"base_url": "https://elsewhere.example.com", "queues": running})
         queue.port.ensure(a_task(), None)
         until(lambda: service.seen)

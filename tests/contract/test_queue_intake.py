@@ -15,6 +15,7 @@ from shared.domain.errors import QueueUnavailable
 from shared.domain.record import Kind
 from shared.pipeline.outcomes import faults_in
 from shared.queues.cloud_tasks_intake import REMEMBERED_SECONDS, TaskRefused, _Remembered
+from shared.queues.missing_queues import MissingQueues
 from shared.queues.task_content import QueueSettings
 from tests.support.real_servers import until
 from tests.support.rest_middleman import STATUSES, Middleman
@@ -294,6 +295,46 @@ def test_conflict_that_ends_at_once_is_not_a_success(opened: Opened, fake: Middl
     with pytest.raises(QueueUnavailable):
         opened(fake.address).ensure(a_task(), None)
     assert len(fake.calls) == 1
+
+
+NUMBERED = {"pairs": 2, "patterns": {Kind.INBOUND: "inbound-t{n:03d}", Kind.OUTBOUND: "outbound-t{n:03d}"}}
+
+
+@pytest.mark.parametrize("code", ["NOT_FOUND", "FAILED_PRECONDITION", "PERMISSION_DENIED"])
+@pytest.mark.parametrize("then", [[], ["ALREADY_EXISTS"]], ids=["made now", "was made"])
+def test_a_refused_numbered_queue_costs_one_call_more_a_minute(
+    opened: Opened, fake: Middleman, code: str, then: list[str]
+) -> None:
+    times = [1000.0]
+    intake = opened(fake.address, **NUMBERED)
+    intake.intake._missing = MissingQueues(lambda: times[-1])
+    fake.errors += [code, *then]
+    first, second, third = (a_task(pair=1) for _ in range(3))
+    intake.ensure(first, None)
+    intake.ensure(second, None)
+    times.append(1061.0)
+    intake.ensure(third, None)
+    asked = [json.loads(call.body)["task"]["name"].removeprefix(f"{PLACE}/queues/") for call in fake.calls]
+    assert asked == [
+        f"inbound-t001/tasks/{first.name}",
+        f"inbound/tasks/{first.name}",
+        f"inbound/tasks/{second.name}",
+        f"inbound-t001/tasks/{third.name}",
+    ]
+
+
+def test_a_task_that_a_numbered_queue_refuses_otherwise_goes_nowhere_else(opened: Opened, fake: Middleman) -> None:
+    fake.always = "INVALID_ARGUMENT"
+    with pytest.raises(TaskRefused):
+        opened(fake.address, **NUMBERED).ensure(a_task(pair=1), None)
+    assert len(fake.calls) == 1
+
+
+def test_tasks_of_one_post_go_to_the_queues_of_several_tenants(opened: Opened, fake: Middleman) -> None:
+    tasks = [(a_task(pair=pair), None) for pair in (None, 0, 1, 2)]
+    assert opened(fake.address, **NUMBERED).ensure_all(tasks, a_deadline()) == [None] * 4
+    queues = {call.path.removeprefix(f"/v2/{PLACE}/queues/").removesuffix("/tasks") for call in fake.calls}
+    assert (queues, len(fake.calls)) == ({"inbound", "inbound-t000", "inbound-t001"}, 4)
 
 
 def test_ping_reads_both_queues_and_lists_no_tasks(opened: Opened, fake: Middleman) -> None:

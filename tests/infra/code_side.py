@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from local.queues import RATES, RETRY
+from local.queues import PATHS, RATES, RETRY, TENANT_RATES
 from shared.config import INTERNAL, SETTINGS, WEBHOOK, Config, ConfigError, Setting, load
 from shared.domain.limits import Limits
 from shared.stores.firestore.schema import COLLECTIONS, Collection
@@ -37,6 +37,8 @@ class Code:
     collections: tuple[Collection, ...] = COLLECTIONS
     services: tuple[str, ...] = (WEBHOOK, INTERNAL)
     rates: Mapping[str, tuple[float, int]] = field(default_factory=lambda: RATES)
+    tenant_rates: Mapping[str, tuple[float, int]] = field(default_factory=lambda: TENANT_RATES)
+    paths: Mapping[str, str] = field(default_factory=lambda: PATHS)
     retry: Any = field(default_factory=lambda: RETRY)
 
     @property
@@ -69,6 +71,13 @@ class Code:
         """The largest whole number that a setting accepts."""
         (setting,) = [it for it in self.settings if it.name == name]
         return max(number for number in range(1, 2000) if _takes(setting, str(number)))
+
+    def queue_names(self, variable: str, env: Mapping[str, str | None]) -> list[str]:
+        """The queues that a service names by this variable of its environment."""
+        name = env.get(variable) or ""
+        if variable not in self.tenant_rates:
+            return [name]
+        return [name.format(n=number) for number in range(int(env.get("TENANT_QUEUES") or 0))]
 
     @property
     def expiring(self) -> set[tuple[str, str]]:

@@ -14,12 +14,21 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import grpc
+from google.cloud.tasks_v2 import CloudTasksClient
+from google.cloud.tasks_v2.services.cloud_tasks.transports import CloudTasksGrpcTransport
+
+from shared.config import LOCAL_SECRETS
 from shared.domain.delivery.answers import Answer, Step, TaskResult
 from shared.domain.identity import Echo, sender_id
 from shared.domain.marks import Marks
 from shared.domain.record import Delivery, Kind, State, Task
 from shared.domain.tasks import task_body
+from shared.domain.tenants import Sender, Tenant
 from shared.logs import EVENTS
+from shared.operations.registry import add_tenant
+from shared.operations.senders import add_sender
+from shared.pipeline.clock import SystemClock
 from tests.support.stack import ROOT, SECRET, SENDER, TASK_TOKEN, TEAM, Stack, clean_environment, cli
 
 Line = Mapping[str, Any]
@@ -53,6 +62,7 @@ def lines_of_a_run(directory: Path) -> list[Line]:
     with Stack(directory / "data", settings=settings) as stack:
         _all_that_happens(stack)
         _another_credential(stack)
+        _missing_queue(stack)
     lines = stack.logs()  # including those of the shutdown
     lines += _lines_of_a_backend_outage(directory)
     return [line for line in (*lines, *_lines_without_a_configuration()) if _is_a_services(line)]
@@ -89,6 +99,21 @@ def _all_that_happens(stack: Stack) -> None:
     _late_attempt(stack)
     _decided_dead_letters(stack)
     _refused_credential(stack)
+
+
+def _missing_queue(stack: Stack) -> None:
+    """The numbered queue of a tenant's events is gone: the shared queue takes its tasks."""
+    number, account, token = "200000000000004", "300000000000004", LOCAL_SECRETS["WHATSAPP_ACCESS_TOKEN"]
+    stack.control("POST", "senders", {"phone_number_id": number, "waba": account, "token": token})
+    added = add_tenant(stack.store, SystemClock(), Tenant("bakery"), 20)
+    add_sender(stack.store, SystemClock(), (), Sender("bakery", "meta", number, account))
+    environment = stack.environment
+    parent = f"projects/{environment['GOOGLE_CLOUD_PROJECT']}/locations/{environment['CLOUD_TASKS_LOCATION']}"
+    with grpc.insecure_channel(stack.described["tasks"], options=[("grpc.enable_http_proxy", 0)]) as channel:  # type: ignore[no-untyped-call]
+        client = CloudTasksClient(transport=CloudTasksGrpcTransport(channel=channel))
+        client.delete_queue(name=f"{parent}/queues/inbound-t{added.queue:03d}", timeout=5, retry=None)
+    assert stack.post(_message("15550000020", "wamid.of.the.bakery", sender=number)).status_code == 200
+    stack.wait_logs("queue_missing")
 
 
 def _strangers(stack: Stack) -> None:

@@ -164,6 +164,8 @@ METRIC, POLICY, DASHBOARD = "google_logging_metric", "google_monitoring_alert_po
 CHANNEL, UPTIME = "google_monitoring_notification_channel", "google_monitoring_uptime_check_config"
 REDIS, BUCKET = "google_redis_instance", "google_storage_bucket"
 INVOKE, ENQUEUE = "google_cloud_run_v2_service_iam_member", "google_cloud_tasks_queue_iam_member"
+BOTH = ("internal", "webhook")
+MAKERS = "google_cloud_tasks_queue_iam_binding"
 ACT_AS, READ = "google_service_account_iam_member", "google_secret_manager_secret_iam_member"
 ROLE = "google_project_iam_custom_role"
 PROJECT, PULL = "google_project_iam_member", "google_artifact_registry_repository_iam_member"
@@ -423,9 +425,9 @@ OF_IDENTITIES = (
     Mutation(
         "a tenant's queue leads to another path",
         QUEUE,
-        "outbound-shop",
+        "outbound-t001",
         put("/internal/process_inbound", "http_target", "uri_override", "path_override", "path"),
-        "outbound-shop-2 leads to",
+        "outbound-t001-2 leads to",
     ),
     Mutation(
         "any path that a task says",
@@ -461,9 +463,9 @@ OF_IDENTITIES = (
     Mutation(
         "a queue calls as another account",
         QUEUE,
-        "outbound-clinic",
+        "outbound-t002",
         put("a@b.c", "http_target", "oidc_token", "service_account_email"),
-        "outbound-clinic-2 calls as a@b.c",
+        "outbound-t002-2 calls as a@b.c",
     ),
     Mutation(
         "a queue's token is for another address",
@@ -569,6 +571,52 @@ OF_PERMISSIONS = (
         _and("cloudtasks.queues.purge"),
         "queues.purge",
     ),
+    *(
+        Mutation(
+            f"who reads tenants' secrets may {word}",
+            ROLE,
+            '"pomboSecretReader"',
+            _and(f"secretmanager.{word}"),
+            f"internal, on tenants' secrets, may secretmanager.{word}",
+        )
+        for word in ("versions.add", "secrets.delete", "secrets.setIamPolicy")
+    ),
+    Mutation(
+        "who reads tenants' secrets may not list versions",
+        ROLE,
+        '"pomboSecretReader"',
+        _but("secretmanager.versions.list"),
+        "internal, on tenants' secrets, may not secretmanager.versions.list",
+    ),
+    Mutation(
+        "all secrets of the project are tenants' secrets",
+        PROJECT,
+        'tenant_secrets["internal"]',
+        member(condition=[]),
+        "internal may read secrets of any name",
+    ),
+    Mutation(
+        "tenants' secrets begin with less",
+        PROJECT,
+        'tenant_secrets["internal"]',
+        put('resource.name.startsWith("projects/123456789012/secrets/pombo-")', "condition", "expression"),
+        "internal may read secrets if resource.name.startsWith",
+    ),
+    Mutation(
+        "tenants' secrets by a role of Google's",
+        PROJECT,
+        'tenant_secrets["internal"]',
+        member(role="roles/secretmanager.secretAccessor"),
+        "internal, on tenants' secrets, may not secretmanager.versions.access",
+    ),
+    Mutation(
+        "the webhook reads tenants' secrets",
+        PROJECT,
+        'tenant_secrets["internal"]',
+        member(member="serviceAccount:pombo-webhook@my-project-1.iam.gserviceaccount.com"),
+        "webhook may read secrets if",
+    ),
+    Mutation("nobody reads tenants' secrets", PROJECT, "tenant_secrets", None, "internal needs pomboSecretReader"),
     Mutation("a role that is not made", ROLE, '"pomboQueueReader"', None, "may not cloudtasks.queues.get"),
     Mutation(
         "a role that is turned off", ROLE, '"pomboRecords"', put("DISABLED", "stage"), "may not datastore.entities"
@@ -843,9 +891,31 @@ MUTATIONS = (
         "local/queues.py",
     ),
     Mutation(
-        "a greedy tenant", QUEUE, "outbound-shop", put(50, "rate_limits", "max_concurrent_dispatches"), "crowd out"
+        "a greedy tenant", QUEUE, "outbound-t001", put(50, "rate_limits", "max_concurrent_dispatches"), "was asked for"
     ),
-    Mutation("a tenant without a queue", QUEUE, "outbound-shop", None, "Tenants should have the queues"),
+    Mutation("a tenant without a queue", QUEUE, "outbound-t002", None, "TENANT_QUEUE_PATTERN of internal names"),
+    Mutation(
+        "a tenant without an inbound queue", QUEUE, "inbound-t000", None, "INBOUND_TENANT_QUEUE_PATTERN of webhook"
+    ),
+    Mutation(
+        "a tenant whose handler holds all",
+        QUEUE,
+        "inbound-t001",
+        put(80, "rate_limits", "max_concurrent_dispatches"),
+        "was asked for",
+    ),
+    Mutation(
+        "a fast drain", QUEUE, '["drain"]', put(5, "rate_limits", "max_dispatches_per_second"), "DRAIN_TASK_QUEUE_NAME"
+    ),
+    Mutation("more pairs than queues", SERVICE, '["internal"]', plain("TENANT_QUEUES", "4"), "names outbound-t003-2"),
+    Mutation("fewer pairs than queues", SERVICE, '["webhook"]', plain("TENANT_QUEUES", "2"), "webhook puts tasks in"),
+    Mutation(
+        "names without the suffix",
+        SERVICE,
+        '["webhook"]',
+        plain("INBOUND_TENANT_QUEUE_PATTERN", "inbound-t{n:03d}"),
+        "INBOUND_TENANT_QUEUE_PATTERN of webhook names inbound-t000;",
+    ),
     Mutation("a queue that may be deleted", QUEUE, '["inbound"]', put("DELETE", "deletion_policy"), "dead for 7 days"),
     # The sweep
     Mutation(
@@ -968,8 +1038,26 @@ MUTATIONS = (
         "has its value in the state",
     ),
     # Bindings
-    Mutation("webhook may not enqueue", ENQUEUE, 'enqueue["webhook.inbound"]', None, "webhook needs pomboTaskMaker"),
-    Mutation("internal may not enqueue for a tenant", ENQUEUE, "outbound-shop", None, "on queue outbound-shop-2"),
+    Mutation("webhook may not enqueue", ENQUEUE, '_shared["webhook.inbound"]', None, "webhook needs pomboTaskMaker"),
+    Mutation("internal may not drain", ENQUEUE, '_shared["internal.drain"]', None, "on queue drain-2"),
+    Mutation("internal may not enqueue for a tenant", MAKERS, "outbound-t001", None, "on queue outbound-t001-2"),
+    Mutation(
+        "webhook may not enqueue for a tenant",
+        MAKERS,
+        "inbound-t001",
+        put(["serviceAccount:pombo-internal@my-project-1.iam.gserviceaccount.com"], "members"),
+        "webhook needs pomboTaskMaker on queue inbound-t001-2",
+    ),
+    Mutation(
+        "webhook may enqueue a tenant's messages",
+        MAKERS,
+        "outbound-t001",
+        put(
+            [f"serviceAccount:pombo-{name}@my-project-1.iam.gserviceaccount.com" for name in ("internal", "webhook")],
+            "members",
+        ),
+        "webhook has pomboTaskMaker on queue outbound-t001-2",
+    ),
     Mutation("webhook is never ready", ENQUEUE, 'look["webhook.outbound"]', None, "webhook needs pomboQueueReader"),
     Mutation(
         "webhook may act as tasks",

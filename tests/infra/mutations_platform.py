@@ -469,9 +469,9 @@ OF_RESIDENCE = (
     Mutation(
         "a tenant's rate that was not asked for",
         "google_cloud_tasks_queue",
-        "outbound-clinic",
+        "outbound-t002",
         put(20, "rate_limits", "max_dispatches_per_second"),
-        "crowd out",
+        "was asked for",
     ),
 )
 """Log storage, backups, audits, the budget, channels and rates."""

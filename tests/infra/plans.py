@@ -106,13 +106,24 @@ class Plan:
 
     @property
     def members(self) -> Iterator[Resource]:
-        """The bindings: who was given a role."""
-        return (it for it in self.resources if it.type.endswith("_iam_member"))
+        """The bindings: who was given a role. One of several accounts counts as one of each."""
+        for it in self.resources:
+            if it.type.endswith("_iam_member"):
+                yield it
+            elif it.type.endswith("_iam_binding"):
+                for member in it["members"]:
+                    yield Resource(it.address, it.type, {**it.values, "member": member})
 
     @property
     def variables(self) -> Mapping[str, Any]:
         """The root's variables that were set or have a default."""
         return {name: it.get("value") for name, it in self.document["variables"].items()}
+
+    @property
+    def root_variables(self) -> Mapping[str, Mapping[str, Any]]:
+        """The root's variables as declared."""
+        declared: Mapping[str, Mapping[str, Any]] = self.document["configuration"]["root_module"]["variables"]
+        return declared
 
     def given(self, name: str) -> Any:
         """A variable's value; text from a command line is parsed as Terraform does."""

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from tests.infra.code_side import Code
 from tests.infra.plans import Plan, Resource
+from tests.infra.rules_permissions import secrets_condition
 
 
 class Edge(NamedTuple):
@@ -18,6 +19,7 @@ class Edge(NamedTuple):
 _OBJECTS = {
     "google_artifact_registry_repository_iam_member": ("repository", "repository"),
     "google_cloud_run_v2_service_iam_member": ("service", "name"),
+    "google_cloud_tasks_queue_iam_binding": ("queue", "name"),
     "google_cloud_tasks_queue_iam_member": ("queue", "name"),
     "google_secret_manager_secret_iam_member": ("secret", "secret_id"),
     "google_service_account_iam_member": ("account", "service_account_id"),
@@ -49,10 +51,11 @@ def edges_of(plan: Plan) -> set[Edge]:
 def wanted(plan: Plan) -> set[Edge]:
     """The edges that an environment needs.
 
-    webhook stores and enqueues inbound; internal stores and enqueues both (the sweep); each reads its secrets and
-    checks the state of both queues (/readyz); a queue gives its tasks the identity of tasks, the sweep's call carries
-    that of scheduler, and neither service acts as one of them; the deployment deploys each service and must be allowed
-    to act as it, and the build deploys none; Cloud Run's agent pulls images.
+    webhook stores and enqueues in every inbound queue; internal stores and enqueues in every queue (the sweep), and
+    reads tenants' secrets; each reads its own secrets and checks the state of both shared queues (/readyz); a queue
+    gives its tasks the identity of tasks, the sweep's call carries that of scheduler, and neither service acts as one
+    of them; the deployment deploys each service and must be allowed to act as it, and the build deploys none; Cloud
+    Run's agent pulls images.
     """
     inbound, outbound = (plan.service("internal").env[f"{kind}_TASK_QUEUE_NAME"] for kind in ("INBOUND", "OUTBOUND"))
     database = plan.one("google_firestore_database")
@@ -60,8 +63,9 @@ def wanted(plan: Plan) -> set[Edge]:
     edges = {
         Edge("tasks", "run.invoker", "service internal"),
         Edge("scheduler", "run.invoker", "service internal"),
-        Edge("webhook", "pomboTaskMaker", f"queue {inbound}"),
+        *(Edge("webhook", "pomboTaskMaker", f"queue {name}") for name in plan.queues if name.startswith("inbound")),
         *(Edge("internal", "pomboTaskMaker", f"queue {name}") for name in plan.queues),
+        Edge("internal", "pomboSecretReader", f"project if {secrets_condition('internal')}"),
         Edge(RUN_AGENT, "artifactregistry.reader", "repository pombo"),
     }
     for service in plan.services:

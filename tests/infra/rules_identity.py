@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator
 
-from shared.domain.record import Kind
-from shared.domain.tasks import task_path
 from tests.infra.code_side import Code
 from tests.infra.plans import Plan, Service
 
@@ -35,9 +33,9 @@ def each_queue_says_where_its_tasks_go(plan: Plan, code: Code) -> Iterator[str]:
     """Whatever a task says, it goes to the one path that the queue serves, at the internal service."""
     internal = plan.service("internal")
     url = internal.env.get("INTERNAL_TASK_BASE_URL")
-    inbound = internal.env.get("INBOUND_TASK_QUEUE_NAME")
+    paths = {name: path for variable, path in code.paths.items() for name in code.queue_names(variable, internal.env)}
     for name, queue in plan.queues.items():
-        path = task_path(Kind.INBOUND if name == inbound else Kind.OUTBOUND)
+        path = paths.get(name)
         uri = queue.block("http_target", "uri_override")
         led = (f"{str(uri.get('scheme')).lower()}://{uri.get('host')}", queue.block(*_PATH).get("path"))
         if led != (url, path):

@@ -3,11 +3,13 @@
 from collections.abc import Iterator
 
 from tests.infra.code_side import Code
+from tests.infra.offline.behaviour import PROJECT_NUMBER
 from tests.infra.plans import Plan
-from tests.support.permissions import MAKE_TASKS, SEE_QUEUES, STORE
+from tests.support.permissions import MAKE_TASKS, SECRET_CALLS, SEE_QUEUES, STORE, TENANT_SECRETS
 
 IAM_TF = "infra/terraform/modules/iam/main.tf"
-OF_QUEUES = {"enqueue": {MAKE_TASKS}, "look": {SEE_QUEUES}}
+OF_SECRETS = "secretmanager."
+OF_QUEUES = {"enqueue_shared": {MAKE_TASKS}, "enqueue_numbered": {MAKE_TASKS}, "look": {SEE_QUEUES}}
 
 
 def _permissions(plan: Plan, role: str) -> set[str]:
@@ -23,15 +25,39 @@ def _permissions(plan: Plan, role: str) -> set[str]:
 def each_account_may_do_with_records_what_its_service_does(plan: Plan, code: Code) -> Iterator[str]:
     for member in plan.of("google_project_iam_member"):
         who = str(member["member"]).removeprefix("serviceAccount:pombo-").split("@")[0]
-        if who in STORE:
+        if who in STORE and not _is_of_secrets(plan, member["role"]):
             yield from _differences(f"{who}, on records,", _permissions(plan, member["role"]), set(STORE[who]))
 
 
 def each_account_may_do_with_queues_what_its_service_does(plan: Plan, code: Code) -> Iterator[str]:
-    for member in plan.of("google_cloud_tasks_queue_iam_member"):
+    for member in plan.of("google_cloud_tasks_queue_iam_member", "google_cloud_tasks_queue_iam_binding"):
         for kind, needed in OF_QUEUES.items():
             if f".{kind}[" in member.address:
                 yield from _differences(member.address, _permissions(plan, member["role"]), needed)
+
+
+def each_account_reads_only_the_tenants_secrets_that_its_service_reads(plan: Plan, code: Code) -> Iterator[str]:
+    for member in plan.of("google_project_iam_member"):
+        if not _is_of_secrets(plan, member["role"]):
+            continue
+        who = str(member["member"]).removeprefix("serviceAccount:pombo-").split("@")[0]
+        permissions = {permission for needed in SECRET_CALLS.values() for permission in needed}
+        yield from _differences(f"{who}, on tenants' secrets,", _permissions(plan, member["role"]), permissions)
+        allowed = member.block("condition").get("expression", "")
+        if allowed != secrets_condition(who):
+            yield f"{who} may read secrets {f'if {allowed}' if allowed else 'of any name'} ({IAM_TF})."
+
+
+def secrets_condition(who: str) -> str:
+    """The condition of the secrets that a service may read; a condition that nothing meets for another account."""
+    named = f"projects/{PROJECT_NUMBER}/secrets/"
+    starts = [f'resource.name.startsWith("{named}{prefix}")' for prefix in TENANT_SECRETS.get(who, ())]
+    return " || ".join(starts) or "false"
+
+
+def _is_of_secrets(plan: Plan, role: str) -> bool:
+    names = _permissions(plan, role) or {str(role).removeprefix("roles/")}
+    return any(name.startswith(OF_SECRETS) for name in names)
 
 
 def _differences(who: str, allowed: set[str], needed: set[str]) -> Iterator[str]:
@@ -51,5 +77,6 @@ def no_role_of_our_own_is_idle(plan: Plan, code: Code) -> Iterator[str]:
 RULES = (
     each_account_may_do_with_records_what_its_service_does,
     each_account_may_do_with_queues_what_its_service_does,
+    each_account_reads_only_the_tenants_secrets_that_its_service_reads,
     no_role_of_our_own_is_idle,
 )

@@ -2,15 +2,23 @@
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 
 from tests.infra.code_side import Code, seconds
-from tests.infra.plans import Plan
+from tests.infra.plans import Plan, Resource
 
 TASKS_TF = "infra/terraform/modules/tasks/main.tf"
-TENANT_AT_ONCE = 2
-"""MAX_CONCURRENCY_PER_TENANT: with more, one tenant could slow the others."""
+ASKED: Mapping[str, tuple[str, str]] = {
+    "INBOUND_TENANT_QUEUE_PATTERN": ("inbound_tenant_queue_per_second", "inbound_max_concurrency_per_tenant"),
+    "TENANT_QUEUE_PATTERN": ("tenant_queue_per_second", "max_concurrency_per_tenant"),
+}
+"""The variables of a root that set the rate of the numbered queues, by the code's variable with their names."""
+
+
+def _made(queue: Resource) -> tuple[float, int]:
+    limits = queue.block("rate_limits")
+    return limits["max_dispatches_per_second"], limits["max_concurrent_dispatches"]
 
 
 def each_queue_the_code_names_is_there_at_its_rate(plan: Plan, code: Code) -> Iterator[str]:
@@ -21,29 +29,39 @@ def each_queue_the_code_names_is_there_at_its_rate(plan: Plan, code: Code) -> It
             if queue is None:
                 yield f"{variable} of {service.key} names {name}; {TASKS_TF} makes no such queue."
                 continue
-            limits = queue.block("rate_limits")
-            made = (limits["max_dispatches_per_second"], limits["max_concurrent_dispatches"])
             asked = plan.given("outbound_rate") if variable == "OUTBOUND_TASK_QUEUE_NAME" else rate[0]
             # As many at once as half a second's messages: the same ratio as in the code's own rate.
             wanted = rate if asked == rate[0] else (asked, max(5, math.ceil(asked * rate[1] / rate[0])))
-            if made != wanted:
-                yield f"{name} is {made} in {TASKS_TF} and {wanted} for {variable} in local/queues.py."
+            if _made(queue) != wanted:
+                yield f"{name} is {_made(queue)} in {TASKS_TF} and {wanted} for {variable} in local/queues.py."
 
 
-def each_tenant_has_a_queue_of_its_own(plan: Plan, code: Code) -> Iterator[str]:
-    suffix = plan.variables.get("queue_suffix") or ""
-    wanted = {f"outbound-{tenant}{suffix}" for tenant in plan.variables.get("tenants") or ()}
-    shared = {plan.service("internal").env.get(variable) for variable in code.rates}
-    if set(plan.queues) - shared != wanted:
-        yield f"Tenants should have the queues {sorted(wanted)} and have {sorted(set(plan.queues) - shared)}."
-    for name in wanted & set(plan.queues):
-        limits = plan.queues[name].block("rate_limits")
-        made, wanted_rate = (
-            (limits["max_dispatches_per_second"], limits["max_concurrent_dispatches"]),
-            (plan.given("tenant_rate"), TENANT_AT_ONCE),
-        )
-        if made != wanted_rate:
-            yield f"{name} is {made} and not {wanted_rate}: one tenant would crowd out another."
+def each_pair_the_code_uses_is_there_at_its_rate(plan: Plan, code: Code) -> Iterator[str]:
+    """And no other: a queue that the code does not use may be a tenant's messages that wait for nobody."""
+    for service in plan.services:
+        unused = set(plan.queues) - {service.env.get(variable) for variable in code.rates}
+        for variable in code.tenant_rates:
+            names = set(code.queue_names(variable, service.env))
+            for name in sorted(names - set(plan.queues)):
+                yield f"{variable} of {service.key} names {name}; {TASKS_TF} makes no such queue."
+            wanted = tuple(plan.given(asked) for asked in ASKED[variable])
+            for name in sorted(names & set(plan.queues)):
+                if _made(plan.queues[name]) != wanted:
+                    yield f"{name} is {_made(plan.queues[name])} in {TASKS_TF} and {wanted} was asked for."
+            unused -= names
+        if unused:
+            yield f"{service.key} puts tasks in no such queue: {sorted(unused)}."
+
+
+def variables_of_tenants_have_the_codes_defaults(plan: Plan, code: Code) -> Iterator[str]:
+    defaults = {name: it.get("default") for name, it in plan.root_variables.items()}
+    for variable, rate in code.tenant_rates.items():
+        found = tuple(defaults.get(asked) for asked in ASKED[variable])
+        if found != rate:
+            yield f"The queues of {variable} are {found} by default, and {rate} in local/queues.py."
+    (setting,) = (it for it in code.settings if it.name == "TENANT_QUEUES")
+    if str(defaults.get("tenant_queues")) != setting.always:
+        yield f"tenant_queues is {defaults.get('tenant_queues')} by default, and TENANT_QUEUES {setting.always}."
 
 
 def queues_try_again_as_the_code_counts_on(plan: Plan, code: Code) -> Iterator[str]:
@@ -101,7 +119,8 @@ def _length(text: str) -> float:
 
 RULES = (
     each_queue_the_code_names_is_there_at_its_rate,
-    each_tenant_has_a_queue_of_its_own,
+    each_pair_the_code_uses_is_there_at_its_rate,
+    variables_of_tenants_have_the_codes_defaults,
     queues_try_again_as_the_code_counts_on,
     queues_cannot_be_destroyed_by_the_provider,
     the_scheduler_calls_the_sweep,

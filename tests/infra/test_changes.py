@@ -1,8 +1,9 @@
 """What becomes of a deployment that is there: a change destroys nothing, and a destroy is stopped."""
 
+import copy
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -81,13 +82,91 @@ def test_changes_that_gcloud_leaves_on_a_service_change_no_plan(
     assert _changed(workspace) == {}
 
 
-def test_another_tenant_brings_its_own_resources_alone(deployed: Workspace) -> None:
-    changes = _changed(deployed, tenants=["clinic", "shop", "school"])
-    assert set(map(tuple, changes.values())) == {("create",)}
-    assert sorted(changes) == [
-        'module.pombo.module.iam.google_cloud_tasks_queue_iam_member.enqueue["internal.outbound-school"]',
-        'module.pombo.module.tasks.google_cloud_tasks_queue.this["outbound-school"]',
-    ]
+TASKS, IAM = (
+    "module.pombo.module.tasks.google_cloud_tasks_queue",
+    "module.pombo.module.iam.google_cloud_tasks_queue_iam",
+)
+
+
+def test_more_pairs_bring_their_own_resources_and_tell_the_services(deployed: Workspace) -> None:
+    changes = _changed(deployed, tenant_queues=5)
+    keys = [f"{kind}-t{number:03d}" for kind in ("inbound", "outbound") for number in (3, 4)]
+    created = {address for address, actions in changes.items() if actions == ["create"]}
+    places = (f"{TASKS}.queue", f"{IAM}_binding.enqueue_numbered")
+    assert created == {f'{place}["{key}"]' for key in keys for place in places}
+    told = {f'module.pombo.module.run["{name}"].google_cloud_run_v2_service.this' for name in ("webhook", "internal")}
+    others = {address: actions for address, actions in changes.items() if address not in created}
+    assert others == {address: ["update"] for address in told}
+
+
+def test_a_tenant_needs_no_apply(deployed: Workspace) -> None:
+    """A root names no tenant: a new one gets the number of a pair that is there."""
+    assert not [name for name in Plan(deployed.plan(PROD, *given(EVERYTHING))).root_variables if "tenants" in name]
+
+
+OLD_KEYS = ["inbound", "outbound", "outbound-clinic", "outbound-shop"]
+OLD_GRANTS = ["webhook.inbound", *(f"internal.{key}" for key in OLD_KEYS)]
+
+
+def _renamed(resource: dict[str, Any], name: str, like: Mapping[str, str]) -> dict[str, Any]:
+    """A resource of a state under another name, with an instance for each key of `like`, made from another one's."""
+    instances = {it["index_key"]: it for it in resource["instances"]}
+    made = []
+    for key, other in like.items():
+        instance = copy.deepcopy(instances[other])
+        instance["index_key"] = key
+        if key not in instances:
+            instance["attributes"] |= {"name": f"{key.rpartition('.')[2]}-2", "id": f"id-of-{key}"}
+        made.append(instance)
+    return {**resource, "name": name, "instances": made}
+
+
+@pytest.fixture
+def of_an_earlier_version(deployed: Workspace, make_workspace: Callable[[], Workspace]) -> Workspace:
+    """A state with the queues of two tenants that were named in `tenants`, and without numbered ones."""
+    workspace = make_workspace()
+    path = workspace.folder / PROD / "terraform.tfstate"
+    state = json.loads((deployed.folder / PROD / "terraform.tfstate").read_text())
+    kept = []
+    for it in state["resources"]:
+        match it["type"], it["name"]:
+            case "google_cloud_tasks_queue", "queue":
+                like = {key: key if key in ("inbound", "outbound") else "outbound" for key in OLD_KEYS}
+                kept.append(_renamed(it, "this", like))
+            case "google_cloud_tasks_queue_iam_member", "enqueue_shared":
+                like = {key: key if "-" not in key else "internal.outbound" for key in OLD_GRANTS}
+                kept.append(_renamed(it, "enqueue", like))
+            case "google_cloud_tasks_queue_iam_binding", _:
+                pass
+            case _:
+                kept.append(it)
+    assert {it["name"] for it in kept if "tasks_queue" in it["type"]} == {"this", "enqueue", "look"}
+    path.write_text(json.dumps({**state, "serial": state["serial"] + 1, "resources": kept}))
+    return workspace
+
+
+def test_queues_of_earlier_tenants_leave_without_a_destroy(of_an_earlier_version: Workspace) -> None:
+    changes = _changed(of_an_earlier_version)
+    by_action: dict[str, set[str]] = {}
+    for address, actions in changes.items():
+        by_action.setdefault("/".join(actions), set()).add(address)
+    numbered = [f"{kind}-t{number:03d}" for kind in ("inbound", "outbound") for number in range(3)]
+    assert by_action == {
+        "forget": {
+            *(f'{TASKS}.this["outbound-{tenant}"]' for tenant in ("clinic", "shop")),
+            *(f'{IAM}_member.enqueue["internal.outbound-{tenant}"]' for tenant in ("clinic", "shop")),
+        },
+        "create": {
+            *(f'{TASKS}.queue["{key}"]' for key in ("drain", *numbered)),
+            *(f'{IAM}_binding.enqueue_numbered["{key}"]' for key in numbered),
+            f'{IAM}_member.enqueue_shared["internal.drain"]',
+        },
+    }
+
+
+def test_the_state_of_an_earlier_version_settles_after_one_apply(of_an_earlier_version: Workspace) -> None:
+    of_an_earlier_version.apply(PROD, *given(EVERYTHING))
+    assert _changed(of_an_earlier_version) == {}
 
 
 USERS_CHANGE: dict[str, Any] = {
@@ -98,7 +177,7 @@ USERS_CHANGE: dict[str, Any] = {
     "handler_secrets": ["CLINIC_KEY", "CLINIC_PIN"],
     "scheduler_region": "us-central1",
     "images": {"webhook": "example.com/webhook@sha256:2", "internal": "example.com/internal@sha256:2"},
-    "tenants": ["clinic", "school", "shop"],
+    "tenant_queues": 5,
     "settings": {
         "handler_timeout": 90,
         "threads": 20,
@@ -117,7 +196,10 @@ USERS_CHANGE: dict[str, Any] = {
     "alert_thresholds": {"queue_depth_critical": 500, "disconnected_warning": 5, "provider_down_critical": 60},
     "runbook": "https://example.com/elsewhere/docs/runbook.md",
     "outbound_rate": 5,
-    "tenant_rate": 20,
+    "tenant_queue_per_second": 90,
+    "max_concurrency_per_tenant": 1,
+    "inbound_tenant_queue_per_second": 90,
+    "inbound_max_concurrency_per_tenant": 2,
     "critical_channels": [],
     "warning_channels": ["projects/my-project-1/notificationChannels/4"],
     "audited_apis": ["storage.googleapis.com"],
@@ -129,7 +211,7 @@ GUARDED: dict[str, Any] = {
     "region": "europe-west1",
     "firestore_location": "eur3",
     "queue_suffix": "-3",
-    "tenants": ["clinic"],
+    "tenant_queues": 2,
     "redis": False,
     "media_bucket": False,
     "log_location": "us-east1",
@@ -196,7 +278,7 @@ def test_a_destroy_of_bootstrap_is_stopped(make_workspace: Callable[[], Workspac
 
 KEEPS_SOMETHING = {
     "google_artifact_registry_repository": {"images"},
-    "google_cloud_tasks_queue": {"this"},
+    "google_cloud_tasks_queue": {"queue"},
     "google_firestore_database": {"this"},
     "google_logging_project_bucket_config": {"regional"},
     "google_redis_instance": {"this"},
@@ -247,6 +329,7 @@ COMES_BEHIND = [
     (SERVICE, "google_secret_manager_secret_iam_member"),
     (SERVICE, "google_project_iam_member"),
     (SERVICE, "google_cloud_tasks_queue_iam_member"),
+    (SERVICE, "google_cloud_tasks_queue_iam_binding"),
     (SERVICE, "google_service_account_iam_member"),
     (SERVICE, "google_service_account"),
     (SERVICE, "google_firestore_index.second"),
@@ -267,6 +350,8 @@ COMES_BEHIND = [
     ("google_firestore_field.exempt", "google_firestore_database"),
     ("google_cloud_tasks_queue", "google_service_account"),
     ("google_cloud_tasks_queue_iam_member", "google_project_iam_custom_role"),
+    ("google_cloud_tasks_queue_iam_binding", "google_project_iam_custom_role"),
+    ("google_cloud_tasks_queue_iam_binding", "google_cloud_tasks_queue"),
     ("google_project_iam_member", "google_project_iam_custom_role"),
     ("google_project_iam_member", "google_service_account"),
     ("google_storage_bucket_iam_member", "google_service_account"),

@@ -4,12 +4,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from functools import cache
+from typing import Any
 
 import pytest
 from google.cloud.tasks_v2 import RetryConfig
 
 from shared.config import INTERNAL, SETTINGS, WEBHOOK, Setting
-from shared.stores.firestore.schema import MARKS, RECEIPTS, RECORDS, Collection
+from shared.stores.firestore.schema import COLLECTIONS, RECEIPTS, RECORDS, Collection
 from tests.infra import mutations_platform
 from tests.infra.code_side import Code
 from tests.infra.mutations import MUTATIONS as OF_THE_SERVICES
@@ -52,6 +53,11 @@ def _but(name: str, **changes: bool) -> tuple[Setting, ...]:
     return tuple(replace(it, **changes) if it.name == name else it for it in SETTINGS)
 
 
+def _but_collection(changed: Collection, **changes: Any) -> tuple[Collection, ...]:
+    """The collections, one of them changed."""
+    return tuple(replace(it, **changes) if it is changed else it for it in COLLECTIONS)
+
+
 CHANGES_OF_THE_CODE = [
     (
         "a variable more",
@@ -76,22 +82,22 @@ CHANGES_OF_THE_CODE = [
     ("a service more", Code(services=(WEBHOOK, INTERNAL, "api")), ("api", "shared/config/settings.py", "services.tf")),
     (
         "a collection more",
-        Code(collections=(RECORDS, RECEIPTS, MARKS, Collection("keys", ttl="expire_at"))),
+        Code(collections=(*COLLECTIONS, Collection("keys", ttl="expire_at"))),
         ("keys.expire_at", "firestore/schema.py", "modules/firestore/main.tf"),
     ),
     (
         "a collection that expires no more",
-        Code(collections=(RECORDS, replace(RECEIPTS, ttl=None), MARKS)),
+        Code(collections=_but_collection(RECEIPTS, ttl=None)),
         ("receipts.expire_at", "modules/firestore/main.tf", "firestore/schema.py"),
     ),
     (
         "an index more",
-        Code(collections=(replace(RECORDS, indexed=(*RECORDS.indexed, "refused_at")), RECEIPTS, MARKS)),
+        Code(collections=_but_collection(RECORDS, indexed=(*RECORDS.indexed, "refused_at"))),
         ("records.refused_at", "firestore/schema.py", "modules/firestore/main.tf"),
     ),
     (
         "an index over more fields",
-        Code(collections=(replace(RECORDS, composite=(("state", "tenant", "due_at"),)), RECEIPTS, MARKS)),
+        Code(collections=_but_collection(RECORDS, composite=(("state", "tenant", "due_at"),))),
         ("due_at", "firestore/schema.py", "modules/firestore/main.tf"),
     ),
     (
@@ -103,6 +109,16 @@ CHANGES_OF_THE_CODE = [
         "another rate",
         Code(rates={**Code().rates, "INBOUND_TASK_QUEUE_NAME": (50, 80)}),
         ("INBOUND_TASK_QUEUE_NAME", "local/queues.py", "modules/tasks/main.tf"),
+    ),
+    (
+        "another rate of a tenant",
+        Code(tenant_rates={**Code().tenant_rates, "TENANT_QUEUE_PATTERN": (80, 5)}),
+        ("TENANT_QUEUE_PATTERN", "by default", "local/queues.py"),
+    ),
+    (
+        "another path",
+        Code(paths={**Code().paths, "DRAIN_TASK_QUEUE_NAME": "/internal/wake"}),
+        ("drain leads to", "/internal/wake", "modules/tasks/main.tf"),
     ),
     (
         "another retry",

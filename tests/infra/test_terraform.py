@@ -216,8 +216,8 @@ REFUSED = [
     ),
     ("more tasks than instances", {**BARE, "max_instances": {"internal": 5}}, "raise max_instances of internal"),
     (
-        "more tenants than the instances that were asked for",
-        {**BARE, "tenants": [f"tenant-{n}" for n in range(40)], "max_instances": {"internal": 10}},
+        "more pairs than the instances that were asked for",
+        {**BARE, "tenant_queues": 20, "max_instances": {"internal": 10}},
         "raise max_instances of internal",
     ),
     (
@@ -227,9 +227,26 @@ REFUSED = [
     ),
     (
         "more than a queue sends",
-        {**BARE, "tenant_rate": 501},
-        "tenant_rate must be a number of messages a second from 1 to",
+        {**BARE, "tenant_queue_per_second": 501},
+        "tenant_queue_per_second must be a number of messages a second from 1 to",
     ),
+    (
+        "a tenant's message never sent",
+        {**BARE, "max_concurrency_per_tenant": 0},
+        "max_concurrency_per_tenant must be a whole number from 1 to 100",
+    ),
+    (
+        "a tenant's events never handled",
+        {**BARE, "inbound_max_concurrency_per_tenant": 0},
+        "inbound_max_concurrency_per_tenant must be a whole number from 1 to 100",
+    ),
+    (
+        "no events of a tenant",
+        {**BARE, "inbound_tenant_queue_per_second": 0},
+        "inbound_tenant_queue_per_second must be a number of events a second from 1 to",
+    ),
+    ("more queues than a region has", {**BARE, "tenant_queues": 481}, "must be a whole number of pairs from 0 to 480"),
+    ("half a pair", {**BARE, "tenant_queues": 1.5}, "must be a whole number of pairs from 0 to 480"),
     (
         "an e-mail for a channel",
         {**BARE, "critical_channels": ["oncall@example.com"]},
@@ -352,20 +369,21 @@ def test_incompatible_bootstrap_variables_are_refused(
 
 
 @pytest.mark.parametrize(
-    ("tenants", "threads", "instances"),
+    ("pairs", "threads", "instances"),
     [
         (0, 16, 10),
-        pytest.param(19, 16, 10, marks=pytest.mark.slow),
-        (20, 16, 11),
-        pytest.param(100, 16, 23, marks=pytest.mark.slow),
+        pytest.param(6, 16, 10, marks=pytest.mark.slow),
+        (20, 16, 17),
+        (40, 16, 26),
+        pytest.param(400, 16, 195, marks=pytest.mark.slow),
         (0, 4, 29),
     ],
 )
 def test_there_are_as_many_instances_as_the_queues_need(
-    workspace: Workspace, tenants: int, threads: int, instances: int
+    workspace: Workspace, pairs: int, threads: int, instances: int
 ) -> None:
-    names = [f"tenant-{n}" for n in range(tenants)]
-    plan = Plan(workspace.plan(STAGING, *given({**BARE, "tenants": names, "settings": {"threads": threads}})))
+    plan = Plan(workspace.plan(STAGING, *given({**BARE, "tenant_queues": pairs, "settings": {"threads": threads}})))
+    assert len(plan.queues) == 3 + 2 * pairs
     assert plan.service("internal").max_instances == instances
     assert plan.service("webhook").max_instances == 10
     assert list(services_work_on_what_cloud_run_sends(plan, Code())) == []
@@ -402,7 +420,7 @@ def test_another_service_is_one_more_entry(make_workspace: Callable[[], Workspac
     assert after.service("api").block("template")["service_account"] == "pombo-api@my-project-1.iam.gserviceaccount.com"
     assert edges_of(after) - edges_of(before) == {
         Edge("api", "pomboRecords", 'project if resource.name == "projects/my-project-1/databases/pombo"'),
-        Edge("api", "pomboTaskMaker", "queue outbound"),
+        *(Edge("api", "pomboTaskMaker", f"queue {name}") for name in after.queues if name.startswith("outbound")),
         Edge("api", "pomboQueueReader", "queue inbound"),
         Edge("api", "pomboQueueReader", "queue outbound"),
         Edge("api", "secretmanager.secretAccessor", "secret INTERNAL_TASK_TOKEN"),

@@ -31,7 +31,7 @@ EVERYTHING: Mapping[str, Any] = {
     "handler_variables": {"CLINIC_URL": "https://clinic.example.com"},
     "handler_secrets": ["CLINIC_KEY"],
     "images": {"webhook": "example.com/webhook@sha256:1", "internal": "example.com/internal@sha256:1"},
-    "tenants": ["clinic", "shop"],
+    "tenant_queues": 3,
     "settings": {
         "handler_timeout": 300,
         "threads": 32,
@@ -53,7 +53,10 @@ EVERYTHING: Mapping[str, Any] = {
     "alert_thresholds": {"backend_down_critical": 20, "failed_receipts_percent": 10},
     "runbook": "https://example.com/docs/runbook.md",
     "outbound_rate": 50,
-    "tenant_rate": 10,
+    "tenant_queue_per_second": 60,
+    "max_concurrency_per_tenant": 3,
+    "inbound_tenant_queue_per_second": 40,
+    "inbound_max_concurrency_per_tenant": 5,
     "critical_channels": [
         "projects/my-project-1/notificationChannels/1",
         "projects/my-project-1/notificationChannels/2",
@@ -89,6 +92,7 @@ ENVIRONMENTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "bare": (STAGING, given(BARE)),
     "everything": (PROD, given(EVERYTHING)),
     "keyed": (PROD, given(KEYED)),
+    "no-pairs": (STAGING, given({**BARE, "tenant_queues": 0})),
 }
 VARIANTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     **ENVIRONMENTS,

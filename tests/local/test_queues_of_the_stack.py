@@ -7,7 +7,8 @@ import pytest
 from google.cloud import tasks_v2
 from google.protobuf.field_mask_pb2 import FieldMask
 
-from local.queues import RATES, ensure_queues, target_of
+from local.queues import RATES, ensure_queues, names_of, queues_of, target_of
+from shared.domain.drains import DRAIN_PATH
 from shared.domain.record import Kind
 from shared.domain.tasks import task_path
 from tests.support.tasks_harness import LOCATION, Emulator, a_target, wait_until
@@ -22,7 +23,7 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
 
 
 def ensured(emulator: Emulator, base_url: str, names: dict[str, str], **more: str) -> dict[str, tasks_v2.Queue]:
-    settings = {**names, "INTERNAL_TASK_BASE_URL": base_url, **more}
+    settings = {**names, "INTERNAL_TASK_BASE_URL": base_url, "TENANT_QUEUES": "0", **more}
     ensure_queues(f"127.0.0.1:{emulator.port}", "pombo-local", "local", settings, lambda: None)
     return {variable: emulator.client.get_queue(name=f"{LOCATION}/queues/{name}") for variable, name in names.items()}
 
@@ -34,13 +35,51 @@ def names() -> dict[str, str]:
 
 def test_each_queue_leads_to_the_one_path_that_it_serves(emulator: Emulator, names: dict[str, str]) -> None:
     made = ensured(emulator, "http://127.0.0.1:9081", names)
-    for variable, kind in (("INBOUND_TASK_QUEUE_NAME", Kind.INBOUND), ("OUTBOUND_TASK_QUEUE_NAME", Kind.OUTBOUND)):
+    paths = {
+        "INBOUND_TASK_QUEUE_NAME": task_path(Kind.INBOUND),
+        "OUTBOUND_TASK_QUEUE_NAME": task_path(Kind.OUTBOUND),
+        "DRAIN_TASK_QUEUE_NAME": DRAIN_PATH,
+    }
+    assert made.keys() == paths.keys()
+    for variable, path in paths.items():
         uri = made[variable].http_target.uri_override
         assert (uri.scheme.name, uri.host, uri.port) == ("HTTP", "127.0.0.1", 9081)
-        assert uri.path_override.path == task_path(kind)
+        assert uri.path_override.path == path
         assert uri.uri_override_enforce_mode.name == "ALWAYS"
         assert made[variable].http_target.http_method.name == "POST"
         assert "oidc_token" not in made[variable].http_target
+
+
+def test_the_stack_has_a_pair_of_queues_for_each_number(emulator: Emulator, names: dict[str, str]) -> None:
+    prefix = f"q-{uuid.uuid4().hex[:8]}"
+    patterns = {"INBOUND_TENANT_QUEUE_PATTERN": prefix + "-in{n:03d}", "TENANT_QUEUE_PATTERN": prefix + "-out{n}"}
+    ensured(emulator, "http://127.0.0.1:9081", names, TENANT_QUEUES="12", **patterns)
+    found = {
+        queue.name.rpartition("/")[2].removeprefix(prefix): (
+            queue.http_target.uri_override.path_override.path,
+            queue.rate_limits.max_dispatches_per_second,
+            queue.rate_limits.max_concurrent_dispatches,
+            queue.retry_config.max_attempts,
+        )
+        for queue in emulator.client.list_queues(parent=LOCATION)
+        if prefix in queue.name
+    }
+    wanted = {f"-in{number:03d}": ("/internal/process_inbound", 80, 4, 100) for number in range(12)}
+    wanted |= {f"-out{number}": ("/internal/process_outbound", 80, 2, 100) for number in range(12)}
+    assert found == wanted
+
+
+def test_the_stack_has_twenty_pairs_and_the_shared_queues_by_default() -> None:
+    numbered = {f"{kind}-t{number:03d}" for kind in ("inbound", "outbound") for number in range(20)}
+    assert set(names_of({})) == {"inbound", "outbound", "drain", *numbered}
+    assert len(names_of({"TENANT_QUEUES": "0"})) == 3
+
+
+def test_a_drain_wakes_one_page_a_second() -> None:
+    drain = queues_of({"INTERNAL_TASK_BASE_URL": "http://127.0.0.1:9081"}, LOCATION)[2]
+    assert drain.name == f"{LOCATION}/queues/drain"
+    assert drain.rate_limits.max_dispatches_per_second == 1
+    assert drain.rate_limits.max_concurrent_dispatches == 1
 
 
 def test_a_queue_that_is_there_is_led_to_the_new_address_and_else_left_alone(
@@ -77,7 +116,7 @@ def test_a_task_that_was_made_for_the_old_address_reaches_the_new_one(
     ],
 )
 def test_target_address_is_split_into_all_its_parts(base_url: str, address: tuple[str, str, int, str]) -> None:
-    target = target_of(base_url, Kind.INBOUND, ACCOUNT)
+    target = target_of(base_url, task_path(Kind.INBOUND), ACCOUNT)
     uri = target.uri_override
     assert (uri.scheme.name, uri.host, uri.port, uri.path_override.path) == address
     assert target.oidc_token.service_account_email == ACCOUNT

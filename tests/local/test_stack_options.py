@@ -17,6 +17,7 @@ from cli.tour.hello import what_next, where_decided
 from cli.tour.samples import _running_webhook, try_samples
 from local.stack import Options, Stack, _locked, _serve
 from local.terminal import WrongSettings
+from local.whatsapp.accounts import APP_ID
 from shared import config
 
 ROOT = Path(__file__).parents[2]
@@ -67,6 +68,13 @@ def test_ports_move_with_the_first_one_and_control_is_the_eighth(tmp_path: Path)
     described = Stack(Options(tmp_path, first_port=9000)).describe()
 
     assert (described["whatsapp"], described["control"]) == ("http://127.0.0.1:9002", "http://127.0.0.1:9007")
+
+
+def test_commands_of_the_stack_know_the_simulators_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("META_APP_ID", raising=False)
+    stack = Stack(Options(tmp_path, first_port=0))
+    assert stack._cli_environment()["META_APP_ID"] == APP_ID
+    assert "META_APP_SECRET" not in stack._cli_environment()
 
 
 def test_certificates_are_fetched_from_the_port_that_stays_open(tmp_path: Path) -> None:

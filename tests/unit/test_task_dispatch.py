@@ -5,11 +5,13 @@ from datetime import datetime
 
 import pytest
 
-from shared.domain.delivery.answers import Answer, Hop, Step, TaskResult
-from shared.domain.errors import QueueUnavailable
+from shared.domain.delivery.answers import Answer, Ensure, EnsureReplies, Hop, Step, TaskResult
+from shared.domain.errors import QueueUnavailable, RegistryUnavailable
 from shared.domain.record import Delivery, Kind, State, Task
+from shared.domain.tenants import Tenant
 from shared.pipeline.channels import Channels
 from shared.pipeline.dispatch import TaskDispatch
+from shared.tenants.environment import EnvironmentTenants
 from tests.support.builders import LIMITS, at, pending
 from tests.support.pipelines import Channel, Clock, Lines, Queue, lines_of
 
@@ -36,8 +38,32 @@ def lines(caplog: pytest.LogCaptureFixture) -> Lines:
     return lines_of(caplog)
 
 
+ONE = EnvironmentTenants.of()
+
+
+class Registry(EnvironmentTenants):
+    """Tenant acme has the pair of queues 7; tenant bare has none."""
+
+    def __init__(self) -> None:
+        super().__init__(())
+
+    def tenant(self, id: str) -> Tenant | None:
+        return {"acme": Tenant("acme", queue=7), "bare": Tenant("bare")}.get(id)
+
+
+class Down(EnvironmentTenants):
+    """A registry that cannot be reached."""
+
+    def tenant(self, id: str) -> Tenant | None:  # noqa: ARG002 — it fails for each
+        raise RegistryUnavailable
+
+
+def dispatch_of(queue: Queue, tenants: EnvironmentTenants = ONE) -> TaskDispatch:
+    return TaskDispatch(queue, Clock(), LIMITS, Channels({"meta": Channel()}), tenants)
+
+
 def dispatch(queue: Queue, record: Delivery = PLAN) -> int:
-    return TaskDispatch(queue, Clock(), LIMITS, Channels({"meta": Channel()})).ensure_replies(record)
+    return dispatch_of(queue).ensure_replies(record)
 
 
 def test_the_tasks_of_a_plan_are_counted_in_the_log(lines: Lines, caplog: pytest.LogCaptureFixture) -> None:
@@ -51,8 +77,47 @@ def test_a_hop_of_a_task_of_version_1_names_the_tenant_of_the_record() -> None:
     record, queue = pending(Kind.OUTBOUND, tenant="acme"), Queue()
     before = replace(Task.of(record), tenant="")
     step = Step(Answer(TaskResult.ACK, "waiting"), next=Hop(record, at(9)))
-    TaskDispatch(queue, Clock(), LIMITS, Channels())(step, before)
+    dispatch_of(queue)(step, before)
     assert queue.made == [(replace(before, hop=1, tenant="acme"), at(9))]
+
+
+PAIRS = [("acme", 7), ("bare", None), ("removed", None), ("", None)]
+each_pair = pytest.mark.parametrize(("tenant", "pair"), PAIRS, ids=["numbered", "shared", "removed", "nobody's"])
+
+
+@each_pair
+@pytest.mark.parametrize("kind", list(Kind))
+def test_own_task_goes_to_the_pair_of_its_tenant(kind: Kind, tenant: str, pair: int | None) -> None:
+    record, queue = pending(kind, tenant=tenant), Queue()
+    dispatch_of(queue, Registry()).ensure(record)
+    assert queue.made == [(Task.of(record, pair), record.due_at)]
+
+
+@each_pair
+def test_hop_goes_to_the_pair_of_its_tenant(tenant: str, pair: int | None) -> None:
+    """Also if its task came from another queue, as after the tenant got its own."""
+    record, queue = pending(Kind.OUTBOUND, tenant=tenant), Queue()
+    step = Step(Answer(TaskResult.ACK, "waiting"), next=Hop(record, at(9)))
+    dispatch_of(queue, Registry())(step, Task.of(record, pair=3))
+    assert queue.made == [(replace(Task.of(record, pair), hop=1), at(9))]
+
+
+@each_pair
+def test_replies_go_to_the_pair_of_their_tenant(lines: Lines, tenant: str, pair: int | None) -> None:
+    queue = Queue()
+    dispatch_of(queue, Registry()).ensure_replies(replace(PLAN, tenant=tenant))
+    assert [(task.tenant, task.pair) for task, _ in queue.made] == [(tenant, pair)] * 3
+
+
+@pytest.mark.parametrize("next_step", ["own task", "replies", "hop"])
+def test_a_registry_outage_makes_no_task_and_retries_the_running_one(lines: Lines, next_step: str) -> None:
+    record, queue = replace(PLAN, state=State.PENDING), Queue()
+    steps = {"own task": Ensure(record), "replies": EnsureReplies(record, ()), "hop": Hop(record, at(9))}
+    step = Step(Answer(TaskResult.ACK, "done"), next=steps[next_step])
+    answer = dispatch_of(queue, Down(()))(step, Task.of(record))
+    assert (answer, queue.made) == (Answer(TaskResult.NACK, "done"), [])
+    (line,) = lines("unexpected_error")
+    assert (line["reason"], line["stage"]) == ("registry_unavailable", "enqueue")
 
 
 @pytest.mark.parametrize("fails", [(0,), (1,), (2,), (0, 2), (0, 1, 2)])

@@ -1,6 +1,7 @@
 """Task bodies: what a task says, and what is none."""
 
 import json
+from datetime import timedelta, timezone
 from typing import Any
 
 import pytest
@@ -161,7 +162,53 @@ def test_random_body_is_a_task_or_refused_without_a_quote(body: Any) -> None:
         "The task needs a correlation_id.",
         "The task needs a tenant.",
         "The task needs a generation and a hop, whole numbers from 0.",
+        "The task's slot must be a time with its offset, like 2026-11-29T12:00:00+00:00.",
     }
+
+
+@each_kind
+def test_a_body_has_a_slot_only_if_the_task_has_one(kind: Kind) -> None:
+    task = Task(KEY, kind, "corr_0001", 2, 3, "default", slot=at(0.25))
+    body = task_body(task)
+    assert body == {**GOOD[kind], "slot": "2026-03-01T12:00:00.250000+00:00"}
+    assert parse_task(kind, body) == task
+
+
+@each_kind
+def test_the_pair_of_queues_is_not_in_the_body(kind: Kind) -> None:
+    assert task_body(Task(KEY, kind, "corr_0001", 2, 3, "default", pair=7)) == GOOD[kind]
+
+
+@each_kind
+@pytest.mark.parametrize("zone", [timezone(timedelta(hours=5, minutes=30)), timezone(timedelta(hours=-3))])
+def test_a_slot_of_any_offset_is_the_same_moment(kind: Kind, zone: timezone) -> None:
+    body = {**GOOD[kind], "slot": at(9).astimezone(zone).isoformat()}
+    assert parse_task(kind, body).slot == at(9)
+
+
+@each_kind
+@pytest.mark.parametrize(
+    "slot",
+    [
+        5,
+        True,
+        "",
+        "soon",
+        "2026-03-01T12:00:00",
+        ["2026-03-01T12:00:00Z"],
+        "2026-03-01T25:00:00Z",
+        "0001-01-01T00:00:00+05:00",
+    ],
+)
+def test_a_wrong_slot_is_refused(kind: Kind, slot: Any) -> None:
+    with pytest.raises(TaskInvalid, match="slot"):
+        parse_task(kind, {**GOOD[kind], "slot": slot})
+
+
+@each_kind
+def test_unknown_fields_of_a_task_are_ignored(kind: Kind) -> None:
+    body = {**GOOD[kind], "slot": None, "traceparent": "00-1-2-01", "pair": 9}
+    assert parse_task(kind, body) == Task(KEY, kind, "corr_0001", 2, 3, "default")
 
 
 # ---- making
@@ -169,13 +216,13 @@ def test_random_body_is_a_task_or_refused_without_a_quote(body: Any) -> None:
 
 def test_a_records_own_task_runs_when_the_record_is_due_in_the_queue_of_its_tenant() -> None:
     record = pending(Kind.INBOUND, generation=3, tenant="acme", due_at=at(70))
-    assert own_task(record) == (Task(record.key, Kind.INBOUND, record.correlation_id, 3, 0, "acme"), at(70))
+    assert own_task(record, 7) == (Task(record.key, Kind.INBOUND, record.correlation_id, 3, 0, "acme", 7), at(70))
 
 
 def test_a_hop_is_the_same_task_once_more() -> None:
     record = pending(Kind.OUTBOUND, tenant="acme")
     task = Task(KEY, Kind.OUTBOUND, "corr_0001", 2, 3, "acme")
-    assert next_hop(record, task, at(9)) == (Task(KEY, Kind.OUTBOUND, "corr_0001", 2, 4, "acme"), at(9))
+    assert next_hop(record, task, at(9), 7) == (Task(KEY, Kind.OUTBOUND, "corr_0001", 2, 4, "acme", 7), at(9))
 
 
 @pytest.mark.parametrize(
@@ -185,8 +232,8 @@ def test_a_hop_is_the_same_task_once_more() -> None:
 )
 def test_a_hop_goes_to_the_queue_of_the_tenant_of_its_record(before: str, owner: str) -> None:
     record = pending(Kind.OUTBOUND, tenant=owner)
-    task, _ = next_hop(record, Task(KEY, Kind.OUTBOUND, "corr_0001", 2, 3, before), at(9))
-    assert (task.tenant, task.hop) == (owner, 4)
+    task, _ = next_hop(record, Task(KEY, Kind.OUTBOUND, "corr_0001", 2, 3, before, pair=5), at(9), None)
+    assert (task.tenant, task.hop, task.pair) == (owner, 4, None)
 
 
 def test_the_task_of_a_reply_is_the_own_task_of_its_record() -> None:
@@ -195,10 +242,10 @@ def test_the_task_of_a_reply_is_the_own_task_of_its_record() -> None:
     verdict = Replied(({"type": "text"}, {"type": "text"}))
     leased = lease(event, Task.of(event), "token", Go(), Limits(), NOW).write
     plan = settle(leased, "token", verdict, Limits(), NOW, 0.5).create
-    assert [reply_task(event, index, reply.due_at) for index, reply in enumerate(plan)] == [
-        own_task(one) for one in plan
+    assert [reply_task(event, index, reply.due_at, 7) for index, reply in enumerate(plan)] == [
+        own_task(one, 7) for one in plan
     ]
-    assert [time for _, time in map(own_task, plan)] == [NOW, at(0.3)]
+    assert [time for _, time in (own_task(one, 7) for one in plan)] == [NOW, at(0.3)]
 
 
 # ---- the check of the token

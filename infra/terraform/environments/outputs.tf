@@ -14,7 +14,7 @@ output "services" {
 }
 
 output "queues" {
-  description = "The name of each queue."
+  description = "The name of each shared queue."
   value       = module.pombo.queues
 }
 

@@ -55,10 +55,10 @@ variable "images" {
   default     = {}
 }
 
-variable "tenants" {
-  description = "Tenants that get their own outbound queue."
-  type        = set(string)
-  default     = []
+variable "tenant_queues" {
+  description = "Pairs of queues for tenants, from 0 to 480: a larger number only adds. A tenant gets one when it is registered."
+  type        = number
+  default     = 20
 }
 
 variable "settings" {
@@ -151,10 +151,28 @@ variable "outbound_rate" {
   default     = 20
 }
 
-variable "tenant_rate" {
-  description = "The maximum rate of each tenant's own queue, in messages a second, from 1 to 500; two at once."
+variable "tenant_queue_per_second" {
+  description = "The maximum rate of each tenant's outbound queue, in messages a second, from 1 to 500."
   type        = number
-  default     = 20
+  default     = 80
+}
+
+variable "max_concurrency_per_tenant" {
+  description = "The maximum number of a tenant's messages that are sent at once, from 1 to 100."
+  type        = number
+  default     = 2
+}
+
+variable "inbound_tenant_queue_per_second" {
+  description = "The maximum rate of each tenant's inbound queue, in events a second, from 1 to 500."
+  type        = number
+  default     = 80
+}
+
+variable "inbound_max_concurrency_per_tenant" {
+  description = "The maximum number of a tenant's events that are handled at once, from 1 to 100."
+  type        = number
+  default     = 4
 }
 
 variable "critical_channels" {

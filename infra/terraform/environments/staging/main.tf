@@ -34,7 +34,6 @@ module "pombo" {
   handler_variables        = var.handler_variables
   handler_secrets          = var.handler_secrets
   images                   = var.images
-  tenants                  = var.tenants
   settings                 = var.settings
   secret_versions          = var.secret_versions
   min_instances            = var.min_instances
@@ -50,7 +49,6 @@ module "pombo" {
   alert_thresholds         = var.alert_thresholds
   runbook                  = var.runbook
   outbound_rate            = var.outbound_rate
-  tenant_rate              = var.tenant_rate
   critical_channels        = var.critical_channels
   warning_channels         = var.warning_channels
   log_location             = var.log_location
@@ -58,4 +56,10 @@ module "pombo" {
   kms_key                  = var.kms_key
   firestore_backups        = var.firestore_backups
   budget                   = var.budget
+
+  tenant_queues                      = var.tenant_queues
+  tenant_queue_per_second            = var.tenant_queue_per_second
+  max_concurrency_per_tenant         = var.max_concurrency_per_tenant
+  inbound_tenant_queue_per_second    = var.inbound_tenant_queue_per_second
+  inbound_max_concurrency_per_tenant = var.inbound_max_concurrency_per_tenant
 }

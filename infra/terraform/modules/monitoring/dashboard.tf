@@ -21,7 +21,7 @@ locals {
     {
       title = "Tasks in the queues"
       lines = [
-        for kind, queue in var.queues : { legend = kind, query = "sum(cloudtasks_googleapis_com:queue_depth{monitored_resource=\"cloud_tasks_queue\",queue_id=\"${queue}\"})" }
+        for kind, queue in var.queues : { legend = kind, query = "sum(cloudtasks_googleapis_com:queue_depth{monitored_resource=\"cloud_tasks_queue\",queue_id=~\"${queue}\"})" }
       ]
       limits = []
     },

@@ -12,7 +12,7 @@ variable "services" {
 }
 
 variable "queues" {
-  description = "The names of the inbound and outbound queues. A tenant's own queue is not included, so adding a tenant changes nothing here."
+  description = "Regular expressions for the names of all inbound and of all outbound queues, so that more queues change nothing here."
   type        = map(string)
 }
 

@@ -17,13 +17,17 @@ module "tasks" {
   source          = "../tasks"
   project         = var.project
   region          = var.region
-  tenants         = var.tenants
   suffix          = var.queue_suffix
   log_sampling    = var.queue_log_sampling
   internal_host   = local.hosts["internal"]
   service_account = module.iam.emails["tasks"]
   outbound_rate   = var.outbound_rate
-  tenant_rate     = var.tenant_rate
+
+  tenant_queues                      = var.tenant_queues
+  tenant_queue_per_second            = var.tenant_queue_per_second
+  max_concurrency_per_tenant         = var.max_concurrency_per_tenant
+  inbound_tenant_queue_per_second    = var.inbound_tenant_queue_per_second
+  inbound_max_concurrency_per_tenant = var.inbound_max_concurrency_per_tenant
 }
 
 module "firestore" {
@@ -37,9 +41,11 @@ module "firestore" {
 module "iam" {
   source         = "../iam"
   project        = var.project
+  project_number = data.google_project.this.number
   region         = var.region
   services       = local.services
   queues         = module.tasks.names
+  numbered       = module.tasks.numbered
   database       = module.firestore.name
   deploy_account = local.accounts["deploy"]
 }

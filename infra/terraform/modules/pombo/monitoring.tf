@@ -1,12 +1,11 @@
-# The environment's monitoring and logs. Of the queues only the two that every environment has, so that a new tenant
-# changes nothing here.
+# The environment's monitoring and logs. Queues are watched together, so that more of them change nothing here.
 
 module "monitoring" {
   source           = "../monitoring"
   project          = var.project
   environment      = var.environment
   services         = { for name, it in module.run : name => it.name }
-  queues           = { for kind in ["inbound", "outbound"] : kind => module.tasks.names[kind] }
+  queues           = { for kind in ["inbound", "outbound"] : kind => "${kind}(-t[0-9]+)?${var.queue_suffix}" }
   sweep_job        = module.scheduler.name
   webhook_host     = local.hosts["webhook"]
   alert_emails     = var.alert_emails

@@ -47,6 +47,7 @@ locals {
     "CLOUD_TASKS_LOCATION",
     "CRASH_AT",
     "DEDUPE_TTL_DAYS",
+    "DRAIN_TASK_QUEUE_NAME",
     "FIRESTORE_DATABASE",
     "FIRESTORE_EMULATOR_HOST",
     "GOOGLE_CLOUD_PROJECT",
@@ -57,6 +58,7 @@ locals {
     "HANDLER_URL",
     "HANDLER_URL_SECRET",
     "INBOUND_TASK_QUEUE_NAME",
+    "INBOUND_TENANT_QUEUE_PATTERN",
     "INTERNAL_TASK_BASE_URL",
     "INTERNAL_TASK_TOKEN",
     "IN_DOUBT_POLICY",
@@ -64,6 +66,7 @@ locals {
     "LOG_LEVEL",
     "MAX_ATTEMPTS",
     "MESSAGE_MAX_AGE",
+    "META_APP_ID",
     "META_APP_SECRET",
     "META_VERIFY_TOKEN",
     "OIDC_CERTS_URL",
@@ -73,10 +76,13 @@ locals {
     "REDIS_CA_CERTS",
     "REDIS_URL",
     "SCHEDULER_SERVICE_ACCOUNT",
+    "SECRET_MANAGER_EMULATOR_HOST",
     "SQLITE_PATH",
     "STORE",
     "SWEEP_AFTER",
     "TASKS_SERVICE_ACCOUNT",
+    "TENANT_QUEUES",
+    "TENANT_QUEUE_PATTERN",
     "THREADS",
     "TIME_SCALE",
     "TRUST_CLOUD_RUN_IAM",
@@ -116,20 +122,24 @@ locals {
   })
 
   common_env = {
-    APP_ENV                  = var.environment
-    LOG_LEVEL                = local.tuning["log_level"]
-    WHATSAPP_PHONE_NUMBER_ID = var.whatsapp_phone_number_id
-    STORE                    = var.store
-    GOOGLE_CLOUD_PROJECT     = var.project
-    FIRESTORE_DATABASE       = module.firestore.name
-    CLOUD_TASKS_LOCATION     = var.region
-    INBOUND_TASK_QUEUE_NAME  = module.tasks.names["inbound"]
-    OUTBOUND_TASK_QUEUE_NAME = module.tasks.names["outbound"]
-    INTERNAL_TASK_BASE_URL   = local.urls["internal"]
-    HANDLER_TIMEOUT          = "${local.handler_timeout}s" # sets the dispatch deadline of the webhook's tasks
-    MESSAGE_MAX_AGE          = local.tuning["message_max_age"]
-    DEDUPE_TTL_DAYS          = local.tuning["dedupe_ttl_days"]
-    SWEEP_AFTER              = local.tuning["sweep_after"]
+    APP_ENV                      = var.environment
+    LOG_LEVEL                    = local.tuning["log_level"]
+    WHATSAPP_PHONE_NUMBER_ID     = var.whatsapp_phone_number_id
+    STORE                        = var.store
+    GOOGLE_CLOUD_PROJECT         = var.project
+    FIRESTORE_DATABASE           = module.firestore.name
+    CLOUD_TASKS_LOCATION         = var.region
+    INBOUND_TASK_QUEUE_NAME      = module.tasks.names["inbound"]
+    OUTBOUND_TASK_QUEUE_NAME     = module.tasks.names["outbound"]
+    DRAIN_TASK_QUEUE_NAME        = module.tasks.names["drain"]
+    TENANT_QUEUES                = tostring(var.tenant_queues)
+    INBOUND_TENANT_QUEUE_PATTERN = module.tasks.patterns["inbound"]
+    TENANT_QUEUE_PATTERN         = module.tasks.patterns["outbound"]
+    INTERNAL_TASK_BASE_URL       = local.urls["internal"]
+    HANDLER_TIMEOUT              = "${local.handler_timeout}s" # sets the dispatch deadline of the webhook's tasks
+    MESSAGE_MAX_AGE              = local.tuning["message_max_age"]
+    DEDUPE_TTL_DAYS              = local.tuning["dedupe_ttl_days"]
+    SWEEP_AFTER                  = local.tuning["sweep_after"]
   }
   handler_env = var.handler_url == null ? { HANDLER = var.handler } : {
     HANDLER_URL   = var.handler_url
@@ -160,7 +170,7 @@ locals {
         WEBHOOK_MAX_BYTES   = local.tuning["webhook_max_bytes"]
       }
       secrets  = concat(["META_APP_SECRET", "META_VERIFY_TOKEN", "INTERNAL_TASK_TOKEN"], local.store_secrets)
-      enqueues = ["inbound"]
+      enqueues = ["inbound"] # and in the numbered queues beside it
       looks_at = ["inbound", "outbound"]
       lists    = false # it has the key of each record that it reads or changes
       # No account in particular: everyone may call.
@@ -185,7 +195,8 @@ locals {
         IN_DOUBT_POLICY           = local.tuning["in_doubt_policy"]
       })
       secrets  = concat(["WHATSAPP_ACCESS_TOKEN", "INTERNAL_TASK_TOKEN"], local.handler_secrets, local.store_secrets)
-      enqueues = concat(["inbound", "outbound"], [for tenant in var.tenants : "outbound-${tenant}"])
+      prefixes = ["pombo-credential-", "pombo-handler-"] # senders' access tokens, signing keys of tenants' handlers
+      enqueues = ["inbound", "outbound", "drain"]
       looks_at = ["inbound", "outbound"]
       lists    = true # the sweep
       invokers = ["tasks", "scheduler"]

@@ -78,11 +78,12 @@ variable "images" {
   type = map(string)
 }
 
-variable "tenants" {
-  type = set(string)
+variable "tenant_queues" {
+  type = number
   validation {
-    condition     = alltrue([for tenant in var.tenants : can(regex("^[a-z0-9][a-z0-9-]{0,62}$", tenant))])
-    error_message = "A tenant's name may have only lower-case letters, digits and hyphens, 63 at most: it becomes part of a queue's name."
+    # Cloud Tasks allows 1,000 queues in a region: https://cloud.google.com/tasks/docs/quotas
+    condition     = var.tenant_queues >= 0 && var.tenant_queues <= 480 && var.tenant_queues == floor(var.tenant_queues)
+    error_message = "tenant_queues must be a whole number of pairs from 0 to 480."
   }
 }
 
@@ -191,11 +192,41 @@ variable "outbound_rate" {
   }
 }
 
-variable "tenant_rate" {
+variable "tenant_queue_per_second" {
   type = number
   validation {
-    condition     = var.tenant_rate >= 1 && var.tenant_rate <= 500
-    error_message = "tenant_rate must be a number of messages a second from 1 to 500."
+    condition     = var.tenant_queue_per_second >= 1 && var.tenant_queue_per_second <= 500
+    error_message = "tenant_queue_per_second must be a number of messages a second from 1 to 500."
+  }
+}
+
+variable "max_concurrency_per_tenant" {
+  type = number
+  validation {
+    condition = (
+      var.max_concurrency_per_tenant >= 1 && var.max_concurrency_per_tenant <= 100 &&
+      var.max_concurrency_per_tenant == floor(var.max_concurrency_per_tenant)
+    )
+    error_message = "max_concurrency_per_tenant must be a whole number from 1 to 100."
+  }
+}
+
+variable "inbound_tenant_queue_per_second" {
+  type = number
+  validation {
+    condition     = var.inbound_tenant_queue_per_second >= 1 && var.inbound_tenant_queue_per_second <= 500
+    error_message = "inbound_tenant_queue_per_second must be a number of events a second from 1 to 500."
+  }
+}
+
+variable "inbound_max_concurrency_per_tenant" {
+  type = number
+  validation {
+    condition = (
+      var.inbound_max_concurrency_per_tenant >= 1 && var.inbound_max_concurrency_per_tenant <= 100 &&
+      var.inbound_max_concurrency_per_tenant == floor(var.inbound_max_concurrency_per_tenant)
+    )
+    error_message = "inbound_max_concurrency_per_tenant must be a whole number from 1 to 100."
   }
 }
 

@@ -3,23 +3,39 @@
 # says. So an account that creates tasks does not need permission to act as that account, and cannot have Google's token
 # sent to another address.
 
+#
+# Queues are only added. A tenant gets the number of a pair when it is registered, so a new tenant changes nothing here.
+
 locals {
   # Rates: how many a second, and how many at once.
   shared = {
     inbound = { per_second = 100, at_once = 80 }
     # A send normally takes half a second: half as many at once as a second are enough for the rate.
     outbound = { per_second = var.outbound_rate, at_once = max(5, ceil(var.outbound_rate / 2)) }
+    # Wakes 200 waiting messages a second after a reconnect.
+    drain = { per_second = 1, at_once = 1 }
+  }
+  numbered = {
+    inbound  = { per_second = var.inbound_tenant_queue_per_second, at_once = var.inbound_max_concurrency_per_tenant }
+    outbound = { per_second = var.tenant_queue_per_second, at_once = var.max_concurrency_per_tenant }
   }
   # The only path that each queue serves.
   paths = {
-    for name in keys(local.queues) : name => name == "inbound" ? "/internal/process_inbound" : "/internal/process_outbound"
+    inbound  = "/internal/process_inbound"
+    outbound = "/internal/process_outbound"
+    drain    = "/internal/drain"
   }
-  queues = merge(local.shared, {
-    for tenant in var.tenants : "outbound-${tenant}" => { per_second = var.tenant_rate, at_once = var.tenant_at_once }
-  })
+  # By the queue that it stands beside.
+  pairs = {
+    for kind in keys(local.numbered) : kind => [for number in range(var.tenant_queues) : format("%s-t%03d", kind, number)]
+  }
+  queues = merge(
+    { for kind, it in local.shared : kind => merge(it, { path = local.paths[kind] }) },
+    [for kind, keys in local.pairs : { for key in keys : key => merge(local.numbered[kind], { path = local.paths[kind] }) }]...
+  )
 }
 
-resource "google_cloud_tasks_queue" "this" {
+resource "google_cloud_tasks_queue" "queue" {
   for_each = local.queues
 
   project  = var.project
@@ -50,7 +66,7 @@ resource "google_cloud_tasks_queue" "this" {
       scheme = "HTTPS"
       host   = var.internal_host
       path_override {
-        path = local.paths[each.key]
+        path = each.value.path
       }
       uri_override_enforce_mode = "ALWAYS"
     }
@@ -69,5 +85,24 @@ resource "google_cloud_tasks_queue" "this" {
   }
   lifecycle {
     prevent_destroy = true
+  }
+}
+
+# An earlier version had `this`, with a queue outbound-<tenant> for each name in a variable `tenants`. The code never used
+# those, and they may hold nothing; they stay in the project, and only leave the state.
+moved {
+  from = google_cloud_tasks_queue.this["inbound"]
+  to   = google_cloud_tasks_queue.queue["inbound"]
+}
+
+moved {
+  from = google_cloud_tasks_queue.this["outbound"]
+  to   = google_cloud_tasks_queue.queue["outbound"]
+}
+
+removed {
+  from = google_cloud_tasks_queue.this
+  lifecycle {
+    destroy = false
   }
 }

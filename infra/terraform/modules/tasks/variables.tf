@@ -6,15 +6,9 @@ variable "region" {
   type = string
 }
 
-variable "tenants" {
-  description = "Tenants with their own outbound queue."
-  type        = set(string)
-}
-
-variable "tenant_at_once" {
-  description = "The maximum number of such a tenant's messages sent at once."
+variable "tenant_queues" {
+  description = "The number of pairs of queues for tenants."
   type        = number
-  default     = 2
 }
 
 variable "suffix" {
@@ -42,7 +36,22 @@ variable "outbound_rate" {
   type        = number
 }
 
-variable "tenant_rate" {
-  description = "The rate of a tenant's own queue, in messages a second."
+variable "tenant_queue_per_second" {
+  description = "The rate of each numbered outbound queue, in messages a second."
+  type        = number
+}
+
+variable "max_concurrency_per_tenant" {
+  description = "The maximum number of messages of a numbered outbound queue that are sent at once."
+  type        = number
+}
+
+variable "inbound_tenant_queue_per_second" {
+  description = "The rate of each numbered inbound queue, in events a second."
+  type        = number
+}
+
+variable "inbound_max_concurrency_per_tenant" {
+  description = "The maximum number of events of a numbered inbound queue that are handled at once."
   type        = number
 }

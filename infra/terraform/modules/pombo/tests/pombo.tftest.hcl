@@ -19,7 +19,6 @@ variables {
   handler_variables        = {}
   handler_secrets          = []
   images                   = {}
-  tenants                  = []
   settings                 = {}
   secret_versions          = {}
   min_instances            = {}
@@ -35,7 +34,6 @@ variables {
   alert_thresholds         = {}
   runbook                  = "docs/runbook.md"
   outbound_rate            = 20
-  tenant_rate              = 20
   critical_channels        = []
   warning_channels         = []
   log_location             = null
@@ -43,6 +41,12 @@ variables {
   kms_key                  = null
   firestore_backups        = {}
   budget                   = null
+
+  tenant_queues                      = 1
+  tenant_queue_per_second            = 80
+  max_concurrency_per_tenant         = 2
+  inbound_tenant_queue_per_second    = 80
+  inbound_max_concurrency_per_tenant = 4
 }
 
 run "addresses_are_known_before_there_is_anything" {
@@ -58,16 +62,15 @@ run "addresses_are_known_before_there_is_anything" {
   }
 }
 
-run "a_tenant_has_a_queue_beside_the_two" {
+run "the_shared_queues_have_the_suffix" {
   command = plan
   variables {
-    tenants      = ["clinic"]
     queue_suffix = "-2"
   }
 
   assert {
     condition = (
-      jsonencode(output.queues) == "{\"inbound\":\"inbound-2\",\"outbound\":\"outbound-2\",\"outbound-clinic\":\"outbound-clinic-2\"}"
+      jsonencode(output.queues) == "{\"drain\":\"drain-2\",\"inbound\":\"inbound-2\",\"outbound\":\"outbound-2\"}"
     )
     error_message = "The queues are ${jsonencode(output.queues)}."
   }
@@ -79,7 +82,7 @@ run "a_wrong_variable_is_refused" {
     environment              = "local"
     whatsapp_phone_number_id = "+1 555 000"
     handler_url              = "http://backend.example.com"
-    tenants                  = ["A Clinic"]
+    tenant_queues            = 481
     settings                 = { max_atempts = "5", handler_timeout = "60s" }
     queue_suffix             = "_2"
     store                    = "redis"
@@ -89,7 +92,7 @@ run "a_wrong_variable_is_refused" {
     var.environment,
     var.whatsapp_phone_number_id,
     var.handler_url,
-    var.tenants,
+    var.tenant_queues,
     var.settings,
     var.queue_suffix,
     var.store,
