@@ -1,6 +1,6 @@
 """The private service: what Cloud Tasks and the scheduler call."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import asdict
 from http import HTTPStatus
 from typing import Any
@@ -14,7 +14,9 @@ from services.internal.callers import Callers
 from services.internal.outages import CachedOutages
 from shared import logs
 from shared.bootstrap.internal import Internal
+from shared.config import Config
 from shared.domain.delivery.answers import Answer
+from shared.domain.drains import DRAIN_PATH, parse_drain
 from shared.domain.errors import Forbidden
 from shared.domain.record import Kind, Task
 from shared.domain.tasks import parse_task
@@ -29,12 +31,12 @@ def create_app(parts: Internal) -> Flask:
     app = Flask("pombo-internal")
     app.config.update(MAX_CONTENT_LENGTH=LARGEST_TASK, PROVIDE_AUTOMATIC_OPTIONS=False)
     app.url_map.merge_slashes = False  # no redirect from //livez, which would go to the address in the Host header
-    callers = Callers(parts.config)
+    callers, numbered = Callers(parts.config), _numbered_queues(parts.config)
     outages = CachedOutages(parts.senders)
 
     def _process(kind: Kind, process: Callable[[Task], Answer]) -> Response:
         task = parse_task(kind, _document())
-        g.about = _context(task, parts)
+        g.about = _context(task, parts, numbered)
         with logs.context(**g.about):
             return _answer(process(task))
 
@@ -52,6 +54,11 @@ def create_app(parts: Internal) -> Flask:
     def sweep() -> Response:
         callers.check_sweep(request.headers)
         return jsonify(asdict(parts.sweep()))
+
+    @app.post(DRAIN_PATH)
+    def drain() -> Response:
+        callers.check_task(request.headers)
+        return jsonify(asdict(parts.drain(parse_drain(_document()))))
 
     @app.get("/livez")
     def livez() -> tuple[Response, int]:
@@ -96,12 +103,22 @@ def _document() -> Any:
         return None
 
 
-def _context(task: Task, parts: Internal) -> dict[str, Any]:
-    """The fields of every log line of this request. The queue's headers are only logged: anyone may send them."""
+def _numbered_queues(config: Config) -> frozenset[str]:
+    """The names of the tenants' queues."""
+    patterns = (config["INBOUND_TENANT_QUEUE_PATTERN"], config["TENANT_QUEUE_PATTERN"])
+    return frozenset(pattern.format(n=number) for pattern in patterns for number in range(config["TENANT_QUEUES"]))
+
+
+def _context(task: Task, parts: Internal, numbered: Container[str]) -> dict[str, Any]:
+    """The fields of every log line of this request. The queue's headers are only logged: anyone may send them. A task's
+    body does not say in which queue it is, but a header does.
+    """
+    queue = request.headers.get("X-CloudTasks-QueueName", "")
     trace = logs.trace_of(request.headers.get, parts.config["GOOGLE_CLOUD_PROJECT"])
     retries = request.headers.get("X-CloudTasks-TaskRetryCount", "")
     return {
         **log_fields.of_task(task, parts.queue),
+        **({"queue": queue} if queue in numbered else {}),
         "retry_count": int(retries) if retries.isascii() and retries.isdigit() and len(retries) < 10 else None,
         "logging.googleapis.com/trace": trace,
     }

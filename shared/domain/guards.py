@@ -4,13 +4,25 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from shared.domain.calls import is_call
+from shared.domain.errors import CredentialsUnavailable
 from shared.domain.limits import Limits
 from shared.domain.marks import BLOCK, DOWN, REFUSED, Marks, Outage, holds, holds_back
 from shared.domain.record import Delivery, State
+from shared.domain.tenants import Sender, Tenant
 
 PROVIDER_DOWN, BACKEND_DOWN, REAUTH_REQUIRED = "provider_down", "backend_down", "WHATSAPP_REAUTH_REQUIRED"
 """Why a record waits, in log lines and `pombo trace --json`. They are a contract with readers, so the last one keeps
 its name although it is used for every provider."""
+
+SUSPENDED, SENDER_REMOVED, CREDENTIALS_UNAVAILABLE = "suspended", "sender_removed", CredentialsUnavailable.code
+"""Why a message waits before anything is asked of its sender's marks; the last one also why an event waits whose
+handler's secret cannot be read."""
+
+PACED = "paced"
+"""Why a message waits: its sender sends no faster than its pace."""
+
+BUSY = "busy"
+"""Why an event waits that is to be handled: its tenant's handler has its share of this process's request threads."""
 
 PROVIDER_PROBE, BACKEND_PROBE = "provider_probe", "backend_probe"
 """Why a record waits although no outage is certain: an answer was lost, and one attempt probes."""
@@ -24,12 +36,14 @@ class Go:
 @dataclass(frozen=True, slots=True)
 class Wait:
     """False for now. `why` is the reason that is shown. `unclear`: the provider is marked as down, so a doubt cannot be
-    judged, because its receipt may be delayed too.
+    judged, because its receipt may be delayed too. `slot` is the time that is reserved for the message in its sender's
+    pace; the task that hops there carries it.
     """
 
     why: str
     until: datetime
     unclear: bool = False
+    slot: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +71,16 @@ class Never:
 Guard = Go | Wait | Elect | Never
 
 
+def withheld(record: Delivery, tenant: Tenant | None, sender: Sender | None) -> str | None:
+    """Why the registry lets a message of this sender not go, or None. A sender that was removed, or that another tenant
+    has now, sends nothing under the name of the tenant that it had.
+    """
+    if tenant is not None and tenant.suspended:
+        return SUSPENDED
+    is_its_own = sender is not None and tenant is not None and sender.tenant == tenant.id == record.tenant
+    return None if is_its_own else SENDER_REMOVED
+
+
 def outbound_guard(
     marks: Marks,
     fingerprint: str,
@@ -65,8 +89,13 @@ def outbound_guard(
     hop: int,
     limits: Limits,
     now: datetime,
+    withheld: str | None = None,
 ) -> Guard:
-    """The first guard that is false, or Go.
+    """The first guard that is false, or Go. `withheld`: why the message may not even be tried, if so. The sender's pace
+    is the guard after these (shared.domain.pace): it alone writes.
+
+    A message in doubt whose policy or number of doubts ends it is ended although its tenant is suspended: its receipt
+    would have come all the same. If the provider is marked as down too, the receipt may be late, so it waits.
 
     A refused credential counts only while it is in use: a new credential *is* the reconnect. No hop goes past the end
     of a mark: of refusals that come together, the last one sets the end, a moment after the others are due, and a check
@@ -77,6 +106,11 @@ def outbound_guard(
     ahead = now + limits.early  # otherwise a hop that comes a little before a mark's end would hop again and again
     unclear = record.state is State.IN_DOUBT and marks.down is not None
     refused = marks.refused
+    if withheld:
+        is_short = withheld == CREDENTIALS_UNAVAILABLE
+        return Wait(withheld, now + (waits.credentials_unavailable if is_short else waits.suspended), unclear)
+    if marks.disconnected:
+        return Wait(REAUTH_REQUIRED, now + waits.credential, unclear)
     if refused and refused.fingerprint == fingerprint:
         if holds(refused, ahead):
             look = now + (waits.claimed if refused.claim else waits.credential)
@@ -133,6 +167,8 @@ def disconnected(marks: Marks, fingerprint: str) -> str | None:
 
     A block counts beyond its end: only an accepted send, or a notice from the provider, lifts it.
     """
+    if marks.disconnected:
+        return "disconnected"
     if marks.refused and marks.refused.fingerprint == fingerprint:
         return "needs_reauth"
     return "blocked" if marks.block or marks.receipt_block else None

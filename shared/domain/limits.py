@@ -40,7 +40,13 @@ class Waits:
     account: Backoff = Backoff(timedelta(seconds=60), 2, timedelta(seconds=3600))  # too many calls of the account
     maintenance: timedelta = timedelta(seconds=30)  # an upgrade of the sender, of at most a minute; 30-60 s
     minute: timedelta = timedelta(minutes=1)  # the unit of the minimum waits that a provider documents for a code
+    second: timedelta = timedelta(seconds=1)  # the unit of a sender's pace
     credential: timedelta = timedelta(seconds=600)
+    replaced_credential: timedelta = timedelta(seconds=1)  # a newer credential is there: the next attempt uses it
+    credentials_unavailable: timedelta = timedelta(seconds=60)  # a secret is missing, or cannot be read
+    suspended: timedelta = timedelta(seconds=600)  # also while the sender does not exist
+    pace_ahead: timedelta = timedelta(seconds=600)  # how far ahead a sender's pace is reserved
+    pace_late: timedelta = timedelta(seconds=10)  # how late a task may still use the slot that it reserved
     block: Backoff = Backoff(timedelta(seconds=600), 2, timedelta(seconds=6 * 3600))
     predecessor: Backoff = Backoff(timedelta(milliseconds=300), 2, timedelta(milliseconds=38_400))  # 0.3 s, 7 doublings
     outage: Backoff = Backoff(timedelta(seconds=10), 2, timedelta(seconds=300))  # the provider or the backend is down
@@ -51,6 +57,7 @@ class Waits:
         seconds=60
     )  # after an accepted send, until its receipt would have reported a failure
     doubt: Backoff = Backoff(timedelta(seconds=15), 2, timedelta(seconds=240))
+    busy: Backoff = Backoff(timedelta(seconds=1), 2, timedelta(seconds=32))  # a tenant's handler places; 5 doublings
     reply_spacing: timedelta = timedelta(milliseconds=300)  # delays a reply's first attempt, per message before it
 
 

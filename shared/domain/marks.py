@@ -82,14 +82,33 @@ class Credential:
 
 
 @dataclass(frozen=True, slots=True)
+class Disconnected:
+    """The provider said that the sender's account was disconnected or deleted: until it is connected again, the sender
+    cannot send. `event` is the provider's word.
+    """
+
+    event: str
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """How far a sender's pace is spent: `next` is when the next message would go if there were no burst."""
+
+    next: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Marks:
-    """All marks of one sender. A backend has only `down`."""
+    """All marks of one sender. A backend has only `down`; a sender's pace has a document of its own, with `bucket`."""
 
     down: Outage | None = None
     block: Block | None = None
     refused: RefusedCredential | None = None
     credential: Credential | None = None
     receipt_block: ReceiptBlock | None = None
+    disconnected: Disconnected | None = None
+    bucket: Bucket | None = None
     version: int | None = field(default=None, compare=False)
     """The store's version of what was read; it refuses a write if another came between. None: nothing is stored."""
 
@@ -99,6 +118,11 @@ class _Claimable(Protocol):
     def until(self) -> datetime | None: ...
     @property
     def claim(self) -> str | None: ...
+
+
+def is_troubled(marks: Marks) -> bool:
+    """Whether something is known against the sender itself: the sweep checks and reports such senders."""
+    return any((marks.refused, marks.block, marks.receipt_block, marks.disconnected))
 
 
 def holds(mark: _Claimable | None, now: datetime) -> bool:
@@ -124,7 +148,26 @@ def of_credential_in_use(marks: Marks, fingerprint: str, now: datetime) -> Marks
     if refused and refused.fingerprint != fingerprint:
         refused = None
     credential = Credential(fingerprint, now, known.fingerprint if known else None)
-    return replace(marks, credential=credential, block=block, refused=refused)
+    disconnected = None if known else marks.disconnected
+    return replace(marks, credential=credential, block=block, refused=refused, disconnected=disconnected)
+
+
+def lifted(marks: Marks, fingerprint: str, now: datetime) -> Marks:
+    """The marks once somebody has looked at the credential in use, also without a send: the refusal of another one is
+    over, even if it was noted after the change. The previous credential says nothing: it may be that of an instance of
+    an earlier revision.
+    """
+    if not fingerprint or (marks.credential and fingerprint == marks.credential.previous):
+        return marks
+    in_use = of_credential_in_use(marks, fingerprint, now)
+    is_stale = in_use.refused is not None and in_use.refused.fingerprint != fingerprint
+    return replace(in_use, refused=None) if is_stale else in_use
+
+
+def is_reconnected(before: Marks, after: Marks) -> bool:
+    """Whether a change of the marks lets the sender's waiting messages go."""
+    was_cut_off = before.refused is not None or before.disconnected is not None
+    return was_cut_off and after.refused is None and after.disconnected is None
 
 
 def of_receipt(marks: Marks, began: datetime | None, limits: Limits, now: datetime) -> Marks:
@@ -188,6 +231,37 @@ def answered_without_send(current: Marks, token: str, now: datetime) -> Marks:
 def unblocked(marks: Marks) -> Marks:
     """The marks once the provider reports that the account is connected or reinstated."""
     return replace(marks, block=None, receipt_block=None)
+
+
+def reconnected(marks: Marks, fingerprint: str, now: datetime) -> Marks:
+    """The marks once the provider accepted this credential for the sender: nothing is known against it, and the next
+    send probes a block. What the provider reports of messages sent before `now` concerns the old connection.
+    """
+    known, block = marks.credential, marks.block
+    previous = (known.previous if known.fingerprint == fingerprint else known.fingerprint) if known else None
+    if block and holds(block, now):
+        block = replace(block, until=now, claim=None)
+    return replace(
+        marks, credential=Credential(fingerprint, now, previous), refused=None, disconnected=None, block=block
+    )
+
+
+def account_disconnected(marks: Marks, event: str, at: datetime) -> Marks:
+    """The marks of a sender of an account that the provider reports as disconnected or deleted; `event` is its word,
+    `at` when the report came. The first report is kept. One that came before the credential in use is about the former
+    connection and changes nothing.
+    """
+    if marks.disconnected or (marks.credential and at < marks.credential.since):
+        return marks
+    return replace(marks, disconnected=Disconnected(event, at))
+
+
+def account_connected(marks: Marks, at: datetime) -> Marks:
+    """The marks of a sender of an account that the provider reports as connected: a disconnection that was reported
+    before `at` is over, and so is a block.
+    """
+    noted = marks.disconnected
+    return replace(unblocked(marks), disconnected=noted if noted and noted.since > at else None)
 
 
 # ---- after a send
@@ -268,7 +342,7 @@ def _refused_after(
     now: datetime,
 ) -> RefusedCredential | None:
     match verdict:
-        case CredentialRefused(code, is_curable):
+        case CredentialRefused(code, is_curable, replaced=False):
             if current != seen:
                 return current
             until = now + limits.waits.credential_probe if is_curable else None

@@ -196,8 +196,11 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A reference to a record in a queue: never its content. `tenant` decides which queue; it is empty if no tenant
-    owns the sender, and in a task of an earlier version.
+    """A reference to a record in a queue: never its content. `tenant` is empty if no tenant owns the sender, and in a
+    task of an earlier version.
+
+    `pair` decides in which queue it is made: the number of the tenant's pair of queues, None for the shared ones. It is
+    not in the body. `slot` is when the sender's pace lets this task's message go; None: it has no slot yet.
     """
 
     key: str
@@ -206,6 +209,8 @@ class Task:
     generation: int
     hop: int = 0
     tenant: str = ""
+    pair: int | None = None
+    slot: datetime | None = None
 
     @property
     def name(self) -> str:
@@ -213,9 +218,9 @@ class Task:
         return task_name(self.key, self.generation, self.hop)
 
     @classmethod
-    def of(cls, record: Delivery) -> "Task":
+    def of(cls, record: Delivery, pair: int | None = None) -> "Task":
         """The record's own task: its generation, hop 0."""
-        return cls(record.key, record.kind, record.correlation_id, record.generation, tenant=record.tenant)
+        return cls(record.key, record.kind, record.correlation_id, record.generation, tenant=record.tenant, pair=pair)
 
 
 def is_invalid(record: Delivery) -> bool:

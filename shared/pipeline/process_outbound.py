@@ -1,11 +1,12 @@
 """process_outbound: sends one message once: guards, lease, clock check, send, settle."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shared import logs
 from shared.domain.calls import is_call
 from shared.domain.delivery.answers import Answer, Hop, Run, Step, TaskResult
+from shared.domain.delivery.changes import is_older
 from shared.domain.delivery.lease import lease
 from shared.domain.guards import Elect, Go, Guard, outbound_guard, predecessor_finished
 from shared.domain.identity import Echo
@@ -13,13 +14,16 @@ from shared.domain.limits import Limits
 from shared.domain.marks import Marks
 from shared.domain.record import Delivery, State, Task
 from shared.domain.send_errors import SendError
+from shared.domain.tenants import Pace
 from shared.domain.verdicts import Accepted, Lost, Released, SendVerdict
 from shared.pipeline import log_fields
 from shared.pipeline.channels import Channels
 from shared.pipeline.clock import Clock
 from shared.pipeline.dispatch import TaskDispatch
-from shared.pipeline.ports import Channel, Store
-from shared.pipeline.sender_marks import SenderMarks
+from shared.pipeline.ports import Channel, Credentials, Store, Tenants
+from shared.pipeline.sender_access import SenderAccess, SenderAccounts
+from shared.pipeline.sender_marks import SenderMarks, best_effort
+from shared.pipeline.sender_pace import SenderPace
 from shared.pipeline.settle_with_retry import settle_with_retry
 
 
@@ -28,6 +32,8 @@ class ProcessOutbound:
     """The outbound half of the internal service."""
 
     store: Store
+    tenants: Tenants
+    credentials: Credentials
     channels: Channels[Channel]
     dispatch: TaskDispatch
     limits: Limits
@@ -35,7 +41,7 @@ class ProcessOutbound:
     stopping: Callable[[], bool]
 
     def __call__(self, task: Task) -> Answer:
-        """Handle one task and answer it. Raises StoreUnavailable and UnknownState."""
+        """Handle one task and answer it. Raises StoreUnavailable, RegistryUnavailable and UnknownState."""
         began = self.clock.monotonic()
         record = self.store.get(task.key)
         if record is None:
@@ -47,24 +53,19 @@ class ProcessOutbound:
     def _process(self, record: Delivery, task: Task, began: float) -> Answer:
         if record.final:  # no send follows, so it needs no channel: its provider may no longer have one here
             return self.dispatch(lease(record, task, "", Go(), self.limits, self.clock.now()), task)
-        senders = SenderMarks(self.store, self.channels[record.provider], self.limits, self.clock)
-        fingerprint = senders.channel.fingerprint(record.sender)
-        seen = senders.read(record, fingerprint)
+        channel, accounts = self.channels[record.provider], SenderAccounts(self.tenants, self.credentials)
+        access = accounts.access(record, channel)
+        senders = SenderMarks(self.store, channel, self.dispatch, self.limits, self.clock)
+        seen = senders.read(record, access.fingerprint)
         token = self.clock.token()
-        asked = self.clock.monotonic()
-        step = self._lease(record, task, token, self._guards(record, seen, fingerprint, task))
-        if isinstance(step.next, Elect):
-            seen, elected = senders.elect(record, seen, step.next, token)
-            asked = self.clock.monotonic()
-            step = self._lease(record, task, token, lambda _: elected)
-            if isinstance(elected, Go) and not isinstance(step.next, Run):
-                senders.give_back(record, token, ended=step.write is not None and step.write.final)
+        step, seen, asked = self._arrival(record, seen, access, senders, task, token)
         if not isinstance(step.next, Run):
             self._log_arrival(step)
             return self.dispatch(step, task)
         leased = step.next.record
-        verdict, answered = self._send(step.next, asked)
-        learned = senders.learned(leased, seen, verdict, answered, fingerprint, token)
+        verdict, answered = self._send(step.next, access.credential, asked)
+        verdict = accounts.judged(verdict, access, channel)
+        learned = senders.learned(leased, seen, verdict, answered, access.fingerprint, token)
         until = began + self.limits.request_budget.total_seconds()
         settled = settle_with_retry(
             self.store, leased, token, learned.verdict, self.limits, self.clock, until, self.stopping
@@ -74,20 +75,72 @@ class ProcessOutbound:
         self._log_attempt(leased, verdict, settled, began)
         return answer
 
-    def _guards(self, record: Delivery, seen: Marks, fingerprint: str, task: Task) -> Callable[[Delivery], Guard]:
+    def _arrival(
+        self, record: Delivery, seen: Marks, access: SenderAccess, senders: SenderMarks, task: Task, token: str
+    ) -> tuple[Step, Marks, float]:
+        """The step of the task's arrival, the marks that it counts on, and when the lease was asked for."""
+        limits = replace(self.limits, doubt_policy=access.doubt_policy or self.limits.doubt_policy)
+        guards = self._paced(record, access, seen, self._guards(record, seen, access, task), limits, task)
+        asked = self.clock.monotonic()
+        step = self._lease(record, task, token, guards, limits)
+        if not isinstance(step.next, Elect):
+            return step, seen, asked
+        seen, elected = senders.elect(record, seen, step.next, token, access.credential)
+        asked = self.clock.monotonic()
+        step = self._lease(record, task, token, lambda _: elected, limits)
+        if isinstance(elected, Go):
+            if isinstance(step.next, Run):
+                self._count(record, access)
+            else:
+                senders.give_back(record, token, ended=step.write is not None and step.write.final)
+        return step, seen, asked
+
+    def _guards(self, record: Delivery, seen: Marks, access: SenderAccess, task: Task) -> Callable[[Delivery], Guard]:
         """The guards, for the record as it is when the lease is decided."""
         before = self.store.get(record.after) if record.after else None
         finished = predecessor_finished(record, before)
-        return lambda now: outbound_guard(seen, fingerprint, now, finished, task.hop, self.limits, self.clock.now())
+        return lambda now: outbound_guard(
+            seen, access.fingerprint, now, finished, task.hop, self.limits, self.clock.now(), access.withheld
+        )
 
-    def _lease(self, record: Delivery, task: Task, token: str, guards: Callable[[Delivery], Guard]) -> Step:
+    def _paced(
+        self,
+        record: Delivery,
+        access: SenderAccess,
+        seen: Marks,
+        guards: Callable[[Delivery], Guard],
+        limits: Limits,
+        task: Task,
+    ) -> Callable[[Delivery], Guard]:
+        """The guards and, after them, the sender's pace. Only a message that would be sent now takes a place in it. An
+        election is not held up: at most one message is elected at a time, and it is counted once it has its lease.
+        """
+        its = _pace_of(record, access)
+        if its is None or access.sender is None:
+            return guards
+        if not isinstance(lease(record, task, "", guards(record), limits, self.clock.now()).next, Run):
+            return guards
+        pace = SenderPace(self.store, self.limits, self.clock)
+        unclear = record.state is State.IN_DOUBT and seen.down is not None
+        wait = pace.guard(access.sender, its, task.slot, not is_older(task, record), unclear)
+        return guards if wait is None else lambda _: wait
+
+    def _count(self, record: Delivery, access: SenderAccess) -> None:
+        its = _pace_of(record, access)
+        if its is not None and access.sender is not None:
+            with best_effort():
+                SenderPace(self.store, self.limits, self.clock).count(access.sender, its)
+
+    def _lease(
+        self, record: Delivery, task: Task, token: str, guards: Callable[[Delivery], Guard], limits: Limits
+    ) -> Step:
         return self.store.change(
             task.key,
-            lambda now: lease(now, task, token, guards(now) if now else Go(), self.limits, self.clock.now()),
+            lambda now: lease(now, task, token, guards(now) if now else Go(), limits, self.clock.now()),
             seen=record,
         )
 
-    def _send(self, run: Run, asked: float) -> tuple[SendVerdict, bool]:
+    def _send(self, run: Run, credential: str, asked: float) -> tuple[SendVerdict, bool]:
         """Send, unless it is too late to begin: a send may not outlive its lease. Returns the verdict, and whether the
         provider answered.
         """
@@ -97,7 +150,7 @@ class ProcessOutbound:
             return Released(run.resend), False
         try:
             echo = Echo(record.key, record.round, record.correlation_id)
-            return Accepted(self.channels[record.provider].send(record, echo)), True
+            return Accepted(self.channels[record.provider].send(record, echo, credential)), True
         except SendError as error:
             return error.verdict, error.answered
 
@@ -146,6 +199,11 @@ class ProcessOutbound:
             duration_ms=round((self.clock.monotonic() - began) * 1000, 1),
             latency_seconds=round((self.clock.now() - record.received_at).total_seconds(), 3),
         )
+
+
+def _pace_of(record: Delivery, access: SenderAccess) -> Pace | None:
+    """The pace that holds back this message, if any. A call (read, typing) is no message."""
+    return access.sender.pace if access.sender and not is_call(record.payload) else None
 
 
 def _is_confirmed(record: Delivery) -> bool:

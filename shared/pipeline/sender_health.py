@@ -1,17 +1,22 @@
 """Sender health: whether each of our numbers is connected, and what is down, as far as past answers tell."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shared import logs
-from shared.domain.errors import UnknownState
+from shared.domain.errors import CredentialsUnavailable, UnknownState
 from shared.domain.guards import disconnected, is_down
-from shared.domain.identity import sender_id
 from shared.domain.limits import Limits
 from shared.domain.marks import Marks
+from shared.domain.tenants import Sender
 from shared.pipeline import log_fields
 from shared.pipeline.channels import Channels
 from shared.pipeline.clock import Clock
-from shared.pipeline.ports import Channel, Store, Tenants
+from shared.pipeline.ports import Channel, Credentials, Store, Tenants
+from shared.pipeline.reconnects import troubled
+
+REPORTED_AT_MOST = 200
+"""Troubled senders that a report looks at. If there are more, each report shows others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +32,7 @@ class Senders:
     """Our numbers, and the backend that answers their messages (None if there is none)."""
 
     tenants: Tenants
+    credentials: Credentials
     store: Store
     channels: Channels[Channel]
     limits: Limits
@@ -34,10 +40,12 @@ class Senders:
     backend: str | None = None
 
     def report(self) -> None:
-        """Log one line for each sender, which a monitor plots. Calls no provider. Skips a sender whose
-        provider has no channel here. Raises StoreUnavailable and RegistryUnavailable.
+        """Log one line for each sender that the environment names, which a monitor plots, and for each other one that
+        something is known against: with 10,000 senders the report costs no more. Calls no provider. Skips a sender
+        whose provider has no channel here. Raises StoreUnavailable and RegistryUnavailable.
         """
-        for sender in self.tenants.senders():
+        named = self.tenants.senders_of_environment()
+        for sender in (*named, *self._others_in_trouble(named)):
             channel = self.channels.get(sender.provider)
             if channel is None:
                 logs.event(
@@ -48,21 +56,39 @@ class Senders:
                     reason="provider",
                 )
                 continue
-            marks = self._marks(sender_id(sender.provider, sender.id))
-            reason = disconnected(marks, channel.fingerprint(sender.id))
+            reason = self._reason(sender, channel)
             logs.event(
                 "sender_checked",
                 severity="WARNING" if reason else "INFO",
-                tenant=sender.tenant,
-                provider=sender.provider,
-                phone_number_id=log_fields.sender_id(channel, sender.id),
+                **log_fields.of_sender(sender, self.channels),
                 connected=0 if reason else 1,
                 reason=reason,
             )
 
+    def _others_in_trouble(self, named: Sequence[Sender]) -> Sequence[Sender]:
+        known = {sender.id for sender in named}
+        ids = [id for id in troubled(self.store, self.clock, REPORTED_AT_MOST) if id not in known]
+        return self.tenants.senders_with(ids) if ids else ()
+
+    def _reason(self, sender: Sender, channel: Channel) -> str | None:
+        """Why it cannot send, None if nothing is known against it. If its credential cannot be read, a refused one
+        counts as the one in use.
+        """
+        marks = self._marks(sender.id)
+        if marks.refused is None:
+            return disconnected(marks, "")
+        try:
+            fingerprint = channel.fingerprint(self.credentials.of(sender))
+        except CredentialsUnavailable:
+            fingerprint = marks.refused.fingerprint
+        return disconnected(marks, fingerprint)
+
     def outages(self) -> Outages:
-        """What is down by the current marks. Raises StoreUnavailable and RegistryUnavailable."""
-        ids = [sender_id(sender.provider, sender.id) for sender in self.tenants.senders()]
+        """What is down by the current marks: the provider for the senders that the environment names, and the backend
+        that it names. An outage of a provider shows with any sender, so the others are not counted: their number has no
+        bound. Raises StoreUnavailable and RegistryUnavailable.
+        """
+        ids = [sender.id for sender in self.tenants.senders_of_environment()]
         backends = [self.backend] if self.backend else []
         return Outages(
             provider_down=sum(self._is_down(id) for id in ids),

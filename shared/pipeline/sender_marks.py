@@ -18,6 +18,7 @@ from shared.domain.send_errors import SendError
 from shared.domain.verdicts import Accepted, Blocked, CredentialRefused, ProviderDown, Released, SendVerdict
 from shared.pipeline import log_fields
 from shared.pipeline.clock import Clock
+from shared.pipeline.dispatch import TaskDispatch
 from shared.pipeline.ports import Channel, DecideMarks, Store
 
 
@@ -37,6 +38,7 @@ class SenderMarks:
 
     store: Store
     channel: Channel
+    dispatch: TaskDispatch
     limits: Limits
     clock: Clock
 
@@ -55,8 +57,8 @@ class SenderMarks:
         if counting(seen) == seen:
             return seen
         before, after = self.store.change_marks(id, counting, seen)
-        if before.refused and after.refused is None:
-            logs.event("tenant_reconnected", tenant=record.tenant, phone_number_id=self._public_id(record))
+        if marks.is_reconnected(before, after):
+            self.dispatch.start_drain(id)
         if noted and after.block and after.block != marks.of_credential_in_use(before, fingerprint, now).block:
             logs.event(
                 "sender_blocked",
@@ -78,7 +80,7 @@ class SenderMarks:
             return None
         return failed.started_at if failed else None
 
-    def elect(self, record: Delivery, seen: Marks, election: Elect, token: str) -> tuple[Marks, Guard]:
+    def elect(self, record: Delivery, seen: Marks, election: Elect, token: str, credential: str) -> tuple[Marks, Guard]:
         """Claim what the election asks for, and probe. `Go`: this attempt is elected, and the provider answers."""
         until = self.clock.now() + self.limits.claim
         _, after = self.store.change_marks(
@@ -89,7 +91,7 @@ class SenderMarks:
         if not election.probe:
             return after, Go()
         try:
-            self.channel.probe(record.sender)
+            self.channel.probe(record.sender, credential)
         except SendError as error:
             if marks.is_outage(error.verdict):
                 return self._probe_failed(record, after, error.verdict, token)
@@ -127,7 +129,7 @@ class SenderMarks:
     def keep(self, record: Delivery, learned: MarksUpdate) -> None:
         """Write what was learned: a second write after the record's. If it is lost, the next answer repeats it."""
         match learned.verdict:
-            case CredentialRefused(code):
+            case CredentialRefused(code, replaced=False):
                 logs.event("tenant_needs_reauth", severity="ERROR", tenant=record.tenant, code=code)
             case Blocked(scope, code):
                 logs.event(
@@ -154,6 +156,8 @@ class SenderMarks:
 
     def _change(self, record: Delivery, decide: DecideMarks, seen: Marks | None = None) -> Marks:
         before, after = self.store.change_marks(_id(record), decide, seen)
+        if marks.is_reconnected(before, after):
+            self.dispatch.start_drain(_id(record))
         log_outage("provider", before, after, self.clock.now(), phone_number_id=self._public_id(record))
         return after
 

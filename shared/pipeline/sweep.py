@@ -8,12 +8,13 @@ from enum import Enum, auto
 from shared import logs
 from shared.domain.delivery.answers import Ensure
 from shared.domain.delivery.sweep import sweep as sweep_record
-from shared.domain.errors import QueueUnavailable, UnknownState
+from shared.domain.errors import QueueUnavailable, RegistryUnavailable, UnknownState
 from shared.domain.limits import Limits
 from shared.domain.record import State
 from shared.pipeline.clock import Clock
 from shared.pipeline.dispatch import TaskDispatch
 from shared.pipeline.ports import Store
+from shared.pipeline.reconnects import Reconnects
 from shared.pipeline.sender_health import Senders
 
 PAGE = 200
@@ -24,6 +25,9 @@ PASSED_AT_MOST = 5_000
 MISSED_AT_MOST = 3
 """Tasks that could not be made. One record's fault does not stop the others. This many in a sweep mean that the queue
 is down: each further try would take seconds and delay one more record for nothing."""
+
+Failure = QueueUnavailable | RegistryUnavailable
+"""Why a task could not be made."""
 
 
 class SweepOutcome(Enum):
@@ -56,6 +60,7 @@ class Sweep:
 
     store: Store
     senders: Senders
+    reconnects: Reconnects
     dispatch: TaskDispatch
     limits: Limits
     clock: Clock
@@ -64,21 +69,23 @@ class Sweep:
         """Sweep pages of the longest overdue records until none is left or the budget is spent.
 
         Raises StoreUnavailable. If a task could not be made, it goes on with the others, up to MISSED_AT_MOST, reports
-        the backlog, which matters most then, and raises QueueUnavailable.
+        the backlog, which matters most then, and raises QueueUnavailable or RegistryUnavailable. The senders come last:
+        raises RegistryUnavailable if only they could not be checked.
         """
         found: Counter[SweepOutcome] = Counter()
         failure = self._give_tasks(found)
         self.store.purge(self.clock.now(), PURGE_AT_MOST)
         swept = self._report(found)
+        self.reconnects()
         self.senders.report()
         if failure:
             raise failure
         return swept
 
-    def _give_tasks(self, found: Counter[SweepOutcome]) -> QueueUnavailable | None:
-        """Count what was done with each record. Returns the queue's last failure, if any."""
+    def _give_tasks(self, found: Counter[SweepOutcome]) -> Failure | None:
+        """Count what was done with each record. Returns the last failure to make a task, if any."""
         ends = self.clock.monotonic() + self.limits.sweep_budget.total_seconds()
-        failure: QueueUnavailable | None = None
+        failure: Failure | None = None
         passed: set[str] = set()
         while len(passed) <= PASSED_AT_MOST:
             # A record that cannot be moved stays the longest overdue: a page of them would starve all the others.
@@ -88,7 +95,7 @@ class Sweep:
                     return failure
                 try:
                     outcome = self._sweep(key)
-                except QueueUnavailable as error:
+                except (QueueUnavailable, RegistryUnavailable) as error:
                     outcome, failure = SweepOutcome.MISSED, error
                 found[outcome] += 1
                 if outcome is SweepOutcome.PASSED:
@@ -98,7 +105,7 @@ class Sweep:
         return failure
 
     def _sweep(self, key: str) -> SweepOutcome:
-        """Move one record, then make its task. Raises StoreUnavailable and QueueUnavailable."""
+        """Move one record, then make its task. Raises StoreUnavailable, and what TaskDispatch raises."""
         try:
             step = self.store.change(key, lambda record: sweep_record(record, self.limits, self.clock.now()))
         except UnknownState:

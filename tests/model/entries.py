@@ -19,8 +19,10 @@ from shared.pipeline.dispatch import TaskDispatch
 from shared.pipeline.intake import Incoming
 from shared.pipeline.process_inbound import ProcessInbound
 from shared.pipeline.process_outbound import ProcessOutbound
+from shared.pipeline.reconnects import Reconnects
 from shared.pipeline.sender_health import Senders
 from shared.pipeline.sweep import Sweep
+from shared.tenants.environment import EnvironmentTenants
 from tests.model.ports import (
     Call,
     NoSenders,
@@ -30,12 +32,16 @@ from tests.model.ports import (
     Script,
     ScriptedChannel,
     ScriptedClock,
+    ScriptedCredentials,
     ScriptedHandler,
+    ScriptedPlaces,
     ScriptedQueue,
     ScriptedStore,
+    ScriptedTenants,
 )
 from tests.model.world import Ended, Worker
 from tests.support.event_loop import Asynchronous, complete
+from tests.support.one_handler import OneHandler
 
 WEBHOOK, RECEIPT, SWEEP = "webhook", "receipt", "sweep"
 OF_TASKS = frozenset({"inbound", "outbound"})
@@ -88,8 +94,11 @@ def _inbound(script: Script) -> int:
         store=ScriptedStore(script),
         tenants=OneTenant(),
         channels=_channels(script),
-        handler=ScriptedHandler(script),
-        backend=BackendMarks(script.play.backend, ScriptedStore(script), script.play.limits, ScriptedClock(script)),
+        handlers=OneHandler(
+            ScriptedHandler(script),
+            BackendMarks(script.play.backend, ScriptedStore(script), script.play.limits, ScriptedClock(script)),
+        ),
+        places=ScriptedPlaces(script),  # type: ignore[arg-type]
         dispatch=_dispatch(script),
         limits=script.play.limits,
         clock=ScriptedClock(script),
@@ -101,6 +110,8 @@ def _inbound(script: Script) -> int:
 def _outbound(script: Script) -> int:
     process = ProcessOutbound(
         store=ScriptedStore(script),
+        tenants=ScriptedTenants(script),
+        credentials=ScriptedCredentials(script),
         channels=_channels(script),
         dispatch=_dispatch(script),
         limits=script.play.limits,
@@ -111,15 +122,24 @@ def _outbound(script: Script) -> int:
 
 
 def _sweep(script: Script) -> int:
-    store = ScriptedStore(script)
+    store, tenants, credentials = ScriptedStore(script), NoSenders(), ScriptedCredentials(script)
+    channels, limits, clock = _channels(script), script.play.limits, ScriptedClock(script)
     # What it reports of senders is for those who watch.
-    nobody = Senders(NoSenders(), store, _channels(script), script.play.limits, ScriptedClock(script))
-    Sweep(store, nobody, _dispatch(script), script.play.limits, ScriptedClock(script))()
+    nobody = Senders(tenants, credentials, store, channels, limits, clock)
+    reconnects = Reconnects(tenants, credentials, store, channels, _dispatch(script), clock)
+    Sweep(store, nobody, reconnects, _dispatch(script), limits, clock)()
     return 200
 
 
 def _replay(script: Script, may_double: bool = False) -> int:
-    replay = Replay(ScriptedStore(script), ScriptedQueue(script), script.play.limits, ScriptedClock(script), may_double)
+    replay = Replay(
+        ScriptedStore(script),
+        ScriptedQueue(script),
+        EnvironmentTenants.of(),
+        script.play.limits,
+        ScriptedClock(script),
+        may_double,
+    )
     replay(_task(script).key)
     return 200
 
@@ -131,7 +151,9 @@ def _discard(script: Script) -> int:
 
 
 def _dispatch(script: Script) -> TaskDispatch:
-    return TaskDispatch(ScriptedQueue(script), ScriptedClock(script), script.play.limits, _channels(script))
+    return TaskDispatch(
+        ScriptedQueue(script), ScriptedClock(script), script.play.limits, _channels(script), EnvironmentTenants.of()
+    )
 
 
 def _channels(script: Script) -> Channels:

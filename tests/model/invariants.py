@@ -143,7 +143,7 @@ def _of_event_lease(backend: str, name: str, worker: Worker, reached: Reached, f
 
 def _of_lease(setting: Setting, name: str, worker: Worker, reached: Reached, found: Delivery) -> str | None:
     """What must hold when a message is leased, which means that it will be sent."""
-    if why := _held_back(worker, reached, found):
+    if why := _held_back(setting, worker, reached, found):
         return f"guards: {name} is leased although it has to wait ({why})"
     if found.current_receipts.any:
         return f"I3: {name} is leased although a receipt of its round is there"
@@ -152,12 +152,14 @@ def _of_lease(setting: Setting, name: str, worker: Worker, reached: Reached, fou
     return None
 
 
-def _held_back(worker: Worker, reached: Reached, found: Delivery) -> str | None:
+def _held_back(setting: Setting, worker: Worker, reached: Reached, found: Delivery) -> str | None:
     """What this worker has read that forbids it to send."""
     for call, answer in _story(worker, reached):
         looked = call.name == "store.get" and call.args[0] == found.after
         if looked and not predecessor_finished(found, answer.record if answer else None):
             return "predecessor"
+    if setting.may_be_suspended and _tenant_seen(worker, reached) is not False:
+        return "suspended"
     seen = marks_seen(worker, reached, SENDER_MARKS)
     if seen is None:
         return "nobody looked at the marks"
@@ -171,6 +173,11 @@ def _held_back(worker: Worker, reached: Reached, found: Delivery) -> str | None:
     if (found.doubts or seen.down) and not _has_probed(worker, reached):
         return "not probed"
     return None
+
+
+def _tenant_seen(worker: Worker, reached: Reached) -> bool | None:
+    """Whether the tenant is suspended, as this worker has read; None if it has not looked."""
+    return next((answer for call, answer in _story(worker, reached) if call.name == "tenants.tenant"), None)
 
 
 def _has_probed(worker: Worker, reached: Reached) -> bool:
@@ -295,7 +302,7 @@ def _is_durable(world: World, place: int) -> bool:
 def _thrown_away(setting: Setting, world: World, worker: Worker, reached: Reached) -> str | None:
     for call, answer in _story(worker, reached):
         if call.name == "channel.send" and answer not in NOT_SENT:
-            sent, echo = call.args
+            sent, echo, _ = call.args
             row = world.rows[setting.place(sent.key)]
             if row and row.record.round == echo.round and row.record.state is not State.DONE:
                 return f"I2: the answer to {setting.name_of(sent.key)} is thrown away"
@@ -325,7 +332,7 @@ def is_standing(world: World, worker: Worker, place: int) -> bool:
 
 def credential_of(worker: Worker, reached: Reached) -> int:
     """The one that the worker's process has."""
-    looked: int = next(answer for call, answer in _story(worker, reached) if call.name == "channel.fingerprint")
+    looked: int = next(answer for call, answer in _story(worker, reached) if call.name == "credentials.of")
     return looked
 
 

@@ -158,6 +158,11 @@ class Model:
             blocked = replace(marks, block=Block(FUTURE, timedelta(), 0))
             after = self._shelf.outdated(world.spent(Mishap.BLOCKED_ELSEWHERE), marks, blocked)._replace(marks=blocked)
             yield Move("another message finds the sender blocked", after, False)
+        if world.may(Mishap.SUSPENDED):
+            suspended = world.spent(Mishap.SUSPENDED)._replace(suspended=True)
+            yield Move("an operator suspends the tenant", suspended, False)
+        if world.suspended:
+            yield Move("an operator resumes the tenant", world._replace(suspended=False))
         if self._setting.budget[Mishap.CREDENTIAL] and world.credential == REVOKED:
             yield Move("another credential is put in use", world._replace(credential=GOOD))
 

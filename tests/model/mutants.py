@@ -105,8 +105,8 @@ DURABLE = (
         "I1",
         "event: two in one POST, store and queue away",
         ACCEPT,
-        "faults = faults_in(marks)",
-        "faults: list[Exception] = []",
+        "faults += faults_in(mark for mark in marks if mark not in faults)",
+        "faults += []",
     ),
 )
 
@@ -198,23 +198,23 @@ LOST = (
         "I2",
         "reply: limited, own write refused",
         LEASE,
-        "follows: Next = Ensure(record) if is_older(task, record) else Hop(record, until)",
-        "follows: Next = None if is_older(task, record) else Hop(record, until)",
+        "follows: Next = Ensure(record) if is_older(task, record) else Hop(record, until, slot)",
+        "follows: Next = None if is_older(task, record) else Hop(record, until, slot)",
     ),
     _mutant(
         "a task of an older generation keeps a chain of its own",
         "I5",
         "reply: blocked, killed",
         LEASE,
-        "follows: Next = Ensure(record) if is_older(task, record) else Hop(record, until)",
-        "follows: Next = Hop(record, until)",
+        "follows: Next = Ensure(record) if is_older(task, record) else Hop(record, until, slot)",
+        "follows: Next = Hop(record, until, slot)",
     ),
     _mutant(
         "a waiting record gets no next task",
         "I2",
         "order: two replies, two workers",
         LEASE,
-        'return _wait(record, task, "in_doubt" if record.state is State.IN_DOUBT else "waiting", until, why)',
+        "return _wait(record, task, word, until, why, slot=slot)",
         'return Step(Answer(TaskResult.ACK, "waiting"))',
     ),
     _mutant(
@@ -233,13 +233,34 @@ LOST = (
         "moved = replace(moved, generation=record.generation + 1, due_at=now)",
         "moved = replace(moved, due_at=now)",
     ),
-    _mutant(
+    Mutant(
         "a late refusal of an old credential counts against the current one",
         "I2",
         "reply: credential refused and replaced, killed",
-        OUTBOUND,
-        "senders.learned(leased, seen, verdict, answered, fingerprint, token)",
-        "senders.learned(leased, seen, verdict, answered, senders.channel.fingerprint(record.sender), token)",
+        (
+            Patch(OUTBOUND, "verdict = accounts.judged(verdict, access, channel)", "in_use = self.credentials.of"),
+            Patch(
+                OUTBOUND,
+                "senders.learned(leased, seen, verdict, answered, access.fingerprint, token)",
+                "senders.learned(leased, seen, verdict, answered, channel.fingerprint(in_use(access.sender)), token)",
+            ),
+        ),
+    ),
+    _mutant(
+        "a suspended tenant's message is sent",
+        "guards",
+        "reply: suspended and resumed, killed",
+        GUARDS,
+        "if tenant is not None and tenant.suspended:",
+        "if tenant is None:",
+    ),
+    _mutant(
+        "the wait of a suspended tenant ends a doubt",
+        "I10",
+        "resend: suspended and resumed, killed",
+        LEASE,
+        "or isinstance(guard, Never)",
+        "or isinstance(guard, Never | Wait)",
     ),
     _mutant(
         "a dead record expires",
@@ -536,8 +557,12 @@ OUTAGES = (
         "O4",
         "outage: two workers",
         OUTBOUND,
-        "if isinstance(elected, Go) and not isinstance(step.next, Run):",
-        "if isinstance(elected, Go) and not isinstance(step.next, Run) and step.write:",
+        """
+            else:
+                senders.give_back(""",
+        """
+            elif step.write:
+                senders.give_back(""",
     ),
     _mutant(
         "a probe that fails leaves the claim",
@@ -592,8 +617,8 @@ OUTAGES = (
         "guards",
         "backend: refuses every call, repeatedly",
         INBOUND,
-        "return self.backend.guard(seen, record)",
-        "return Go()",
+        "guard = code.marks.guard(seen, record)",
+        "guard: Guard = Go()",
     ),
 )
 

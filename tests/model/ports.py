@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from shared.domain.deadline import Deadline
 from shared.domain.delivery.answers import Ensure, EnsureReplies, Run, Step
+from shared.domain.drains import DrainTask
 from shared.domain.errors import PomboError, QueueUnavailable, StoreUnavailable
 from shared.domain.events import Event, Parsed, ReceiptBlock, ReceiptReceived
 from shared.domain.identity import Echo
@@ -29,13 +30,16 @@ from shared.domain.send_errors import (
     TryLater,
 )
 from shared.domain.tasks import DueTask
+from shared.domain.tenants import Sender, Tenant, TenantState
 from shared.domain.verdicts import LimitScope
-from shared.pipeline.intake import Addressee, Created, Exists, Incoming, NotedReceipt, Sender, Tenant
+from shared.pipeline.intake import Addressee, Created, Exists, Incoming, NotedReceipt
 from shared.pipeline.ports import BackendUnavailable, Backlog, Decide, DecideMarks, HandlerCall, HandlerFault
 from tests.model.world import CORRELATION, NOW, SENDER, TENANT, Row, Shelf, Worker, at_times_of, normal_marks
 
-READS = frozenset({"store.get", "store.marks", "store.overdue", "channel.fingerprint"})
-CHOICES = frozenset({"clock.monotonic", "process.stopping", "handler.call"})
+READS = frozenset(
+    {"store.get", "store.marks", "store.overdue", "credentials.of", "credentials.newest", "tenants.tenant"}
+)
+CHOICES = frozenset({"clock.monotonic", "process.stopping", "handler.call", "places.take"})
 """Calls that change nothing outside. All others are effects."""
 
 CREATED, WRITTEN, MADE, AWAY = "created", "written", "made", "away"
@@ -85,6 +89,8 @@ class Play:
     replies: tuple[OutboundMessage, ...]
     limits: Limits
     may_stop: bool
+    may_be_suspended: bool
+    may_be_busy: bool
     backend: str | None
     shelf: Shelf
 
@@ -184,6 +190,9 @@ class ScriptedStore:
     def backlog(self) -> Backlog:
         return Backlog({}, None)
 
+    def troubled(self, after: str | None, limit: int) -> Sequence[str]:
+        return ()
+
     def purge(self, now: datetime, limit: int) -> int:
         return 0
 
@@ -222,6 +231,9 @@ class ScriptedQueue:
     def ensure_all(self, tasks: Sequence[DueTask], deadline: Deadline) -> Sequence[Exception | None]:
         return _until_away(self.ensure, tasks)
 
+    def ensure_drain(self, drain: DrainTask) -> None:
+        """It only hurries, and nothing here takes any time."""
+
     def queue_of(self, task: Task) -> str:
         return task.kind
 
@@ -245,17 +257,17 @@ class ScriptedChannel:
     def address(self, message: Message) -> Mapping[str, str]:
         return {}
 
-    def fingerprint(self, sender: str) -> str:
-        return fingerprint(self.script.ask("channel.fingerprint"))
+    def fingerprint(self, credential: str) -> str:
+        return credential
 
-    def send(self, record: Delivery, echo: Echo) -> str:
+    def send(self, record: Delivery, echo: Echo, credential: str) -> str:
         self.script.times = ""
-        answer: str = self.script.ask("channel.send", record, echo)
+        answer: str = self.script.ask("channel.send", record, echo, credential)
         if answer in NOT_SENT:
             raise NOT_SENT[answer]
         return answer
 
-    def probe(self, sender: str) -> None:
+    def probe(self, sender: str, credential: str) -> None:
         self.script.times = ""
         answer: str = self.script.ask("channel.probe")
         if answer in NOT_SENT:
@@ -288,6 +300,18 @@ class ScriptedHandler:
 
 
 @dataclass(frozen=True, slots=True)
+class ScriptedPlaces:
+    """Other messages of the tenant may have all places."""
+
+    script: Script
+
+    def take(self, tenant: str, is_shared: bool) -> bool:
+        return not self.script.play.may_be_busy or bool(self.script.ask("places.take"))
+
+    def give_back(self, tenant: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
 class ScriptedClock:
     script: Script
 
@@ -311,18 +335,55 @@ class ScriptedClock:
 
 
 class OneTenant:
-    async def owners_of(self, addressees: Sequence[Addressee]) -> Sequence[Tenant]:
+    async def owners_of(self, addressees: Sequence[Addressee], deadline: Deadline) -> Sequence[Tenant]:
         return [Tenant(TENANT)] * len(addressees)
 
     def owner_of(self, addressee: Addressee) -> Tenant:
         return Tenant(TENANT)
 
-    def senders(self, tenant: str | None = None) -> Sequence[Sender]:
+    def tenant(self, id: str) -> Tenant:
+        return Tenant(id)
+
+    def sender(self, provider: str, provider_id: str) -> Sender:
+        return Sender(TENANT, provider, provider_id)
+
+    def senders_with(self, ids: Sequence[str]) -> Sequence[Sender]:
+        return [sender for sender in self.senders_of_environment() if sender.id in ids]
+
+    def senders_of_account(self, provider: str, account: str, tenant: str) -> Sequence[Sender]:
+        return self.senders_of_environment()
+
+    def senders_of_environment(self) -> Sequence[Sender]:
         return (Sender(TENANT, "meta", SENDER),)
+
+    def are_several(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedTenants(OneTenant):
+    """Whether the tenant is suspended is asked where it may be."""
+
+    script: Script
+
+    def tenant(self, id: str) -> Tenant:
+        is_suspended = self.script.play.may_be_suspended and self.script.ask("tenants.tenant")
+        return Tenant(id, state=TenantState.SUSPENDED if is_suspended else TenantState.ACTIVE)
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedCredentials:
+    script: Script
+
+    def of(self, sender: Sender) -> str:
+        return fingerprint(self.script.ask("credentials.of"))
+
+    def newest(self, sender: Sender) -> str:
+        return fingerprint(self.script.ask("credentials.newest"))
 
 
 class NoSenders(OneTenant):
-    def senders(self, tenant: str | None = None) -> Sequence[Sender]:
+    def senders_of_environment(self) -> Sequence[Sender]:
         return ()
 
 

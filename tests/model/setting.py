@@ -70,6 +70,10 @@ class Setting:
         return tuple(self.mishaps.get(mishap, 0) for mishap in Mishap)
 
     @property
+    def may_be_suspended(self) -> bool:
+        return self.budget[Mishap.SUSPENDED] > 0
+
+    @property
     def first_message(self) -> int:
         """The place of the first reply that is no call."""
         return self.events + self.calls

@@ -49,6 +49,13 @@ QUICK: Sequence[Setting] = (
     ),
     _event("event: handler drops it, shutdown, killed", 224, {M.CRASH: 1, M.HANDLER_DROPS: 1, M.SHUTDOWN: 1}),
     _event("event: handler fails to the end, replayed", 278, {M.HANDLER_RAISES: 2, M.REPLAY: 1, M.CRASH: 1}, workers=1),
+    _event(
+        "event: no handler place, handler fails, killed",
+        4_793,
+        {M.BUSY: 2, M.HANDLER_RAISES: 1, M.CRASH: 1},
+        hops=2,
+        most_tasks=3,
+    ),
     _event("event: handler fails, two workers", 418, {M.HANDLER_RAISES: 2, M.CRASH: 1}),
     _event(
         "event: lost by the queue, racing sweep, killed",
@@ -68,7 +75,7 @@ QUICK: Sequence[Setting] = (
     _reply("reply: our backoff, provider down, killed", 2_766, {M.CRASH: 1, M.RETRY: 1, M.PROVIDER_DOWN: 1}, workers=1),
     _reply("reply: limited, own write refused", 185, {M.LIMITED: 1, M.AMBIGUOUS: 1}, workers=1),
     _reply("reply: blocked, killed", 900, {M.BLOCKED: 1, M.CRASH: 1}, workers=1),
-    _reply("reply: credential refused and replaced, killed", 678, {M.CREDENTIAL: 1, M.CRASH: 1}, workers=1),
+    _reply("reply: credential refused and replaced, killed", 717, {M.CREDENTIAL: 1, M.CRASH: 1}, workers=1),
     _reply("reply: late to begin, shutdown", 469, {M.STALL: 1, M.SHUTDOWN: 1}),
     _reply("reply: released, own write refused", 978, {M.SHUTDOWN: 1, M.AMBIGUOUS: 1}, receipts=NEVER),
     _reply("reply: killed in its last attempt", 540, {M.CRASH: 1}, attempts=1),
@@ -211,12 +218,20 @@ QUICK: Sequence[Setting] = (
     ),
     _reply(
         "block: by a receipt, credential replaced",
-        713,
+        793,
         {M.FAILED_RECEIPT: 1, M.REPLAY: 1, M.CREDENTIAL: 1},
         workers=1,
         blocking=True,
     ),
     _reply("credential: access denied, then granted, killed", 4_090, {M.ACCESS_DENIED: 2, M.CRASH: 1}, workers=1),
+    _reply("reply: suspended and resumed, killed", 186, {M.SUSPENDED: 1, M.CRASH: 1}, workers=1),
+    _resend(
+        "resend: suspended and resumed, killed",
+        630,
+        {M.SUSPENDED: 1, M.CRASH: 1},
+        receipts=LATE,
+        workers=1,
+    ),
     _event("backend: refuses every call, repeatedly", 444, {M.BACKEND_DOWN: 3}, backend=BACKEND, workers=1, attempts=1),
     _event(
         "backend: does not answer, takes nothing, killed",
@@ -227,7 +242,7 @@ QUICK: Sequence[Setting] = (
         attempts=3,
     ),
     _event(
-        "backend: two events, one fails", 2_246, {M.BACKEND_DOWN: 2}, backend=BACKEND, events=2, workers=1, attempts=1
+        "backend: two events, one fails", 2_069, {M.BACKEND_DOWN: 2}, backend=BACKEND, events=2, workers=1, attempts=1
     ),
     _event(
         "backend: refuses every call, give_up_at passes, replayed",
@@ -332,11 +347,11 @@ SLOW: Sequence[Setting] = (
     ),
     _reply(
         "reply: credential refused and replaced, killed, two workers",
-        142_251,
+        148_977,
         {M.CREDENTIAL: 1, M.CRASH: 1},
         most_tasks=3,
     ),
-    _reply("reply: credential refused, two replies", 998, {M.CREDENTIAL: 2}, replies=2, workers=1),
+    _reply("reply: credential refused, two replies", 1_130, {M.CREDENTIAL: 2}, replies=2, workers=1),
     _reply("reply: three workers, killed, answer lost", 12_414, {M.CRASH: 1, M.ANSWER_LOST: 1}, workers=3),
     _resend(
         "resend: receipts in time, racing sweep, killed",

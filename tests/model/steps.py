@@ -77,13 +77,18 @@ class Steps:
                 yield from _mishap(world, Mishap.ANSWER_LOST, "probes, no answer", "answer lost")
             case "store.overdue":
                 yield Outcome("", _overdue(world), world)
-            case "channel.fingerprint":
+            case "credentials.of" | "credentials.newest":
                 yield Outcome("", world.credential, world)
+            case "tenants.tenant":
+                yield Outcome("", world.suspended, world)
             case "clock.monotonic":
                 yield from self._times(world, worker, call)
             case "process.stopping":
                 yield Outcome("", False, world)
                 yield from _mishap(world, Mishap.SHUTDOWN, "is told to end", True)
+            case "places.take":
+                yield Outcome("", True, world)
+                yield from _mishap(world, Mishap.BUSY, "finds no handler place", False)
             case "handler.call":
                 yield Outcome("the handler replies", "replies", world)
                 yield from _mishap(world, Mishap.HANDLER_RAISES, "the handler raises", "raises")
@@ -228,7 +233,7 @@ class Steps:
             yield from _mishap(after, Mishap.QUEUE_AWAY, f"makes task {name}, told that it could not", AWAY)
 
     def _sends(self, world: World, worker: Worker, reached: Reached) -> Iterator[Outcome]:
-        record, echo = reached.call.args
+        record, echo, _ = reached.call.args
         place = self._setting.place(record.key)
         broken = invariants.of_send(self._setting, world, worker, place)
         broken = broken or invariants.of_handover(self._setting, world, place)

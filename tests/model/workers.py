@@ -24,7 +24,17 @@ class Workers:
         calls = [OutboundMessage.typing("wamid.0")] * setting.calls
         messages = [OutboundMessage.text("hello")] * (setting.replies - setting.calls)
         may_stop = setting.budget[Mishap.SHUTDOWN] > 0
-        self._play = Play(setting.messages, (*calls, *messages), setting.limits, may_stop, setting.backend, shelf)
+        may_be_busy = setting.budget[Mishap.BUSY] > 0
+        self._play = Play(
+            setting.messages,
+            (*calls, *messages),
+            setting.limits,
+            may_stop,
+            setting.may_be_suspended,
+            may_be_busy,
+            setting.backend,
+            shelf,
+        )
 
     def begin(self, world: World, entry: str, subject: Subject, said: str, ordinary: bool) -> Iterator[Move[World]]:
         """A new worker, which comes at once as far as its first effect."""

@@ -47,6 +47,7 @@ class Mishap(IntEnum):
     POSTED_AGAIN = auto()  # Meta delivers what was answered 200
     HANDLER_RAISES = auto()
     HANDLER_DROPS = auto()
+    BUSY = auto()  # other messages of the tenant have all its handler places
     SHUTDOWN = auto()  # the process is told to end before the handler ended, or the send began
     STALL = auto()  # half a minute passes between lease and send; the lease still stands
     ANSWER_LOST = auto()  # the provider's, whether it took the message or not
@@ -68,6 +69,7 @@ class Mishap(IntEnum):
     MAY_DOUBLE = auto()  # a replay with --may-double
     DISCARD = auto()
     EXPIRY = auto()  # expire_at passes and the record is deleted
+    SUSPENDED = auto()  # an operator suspends the tenant
 
 
 class Row:
@@ -130,6 +132,7 @@ class World(NamedTuple):
     backend: Marks = Marks()
     acknowledged: bool = False  # Meta has its 200
     credential: int = REVOKED  # the one in use
+    suspended: bool = False  # the tenant is
     workers: tuple[Worker, ...] = ()
     tasks: frozenset[Task] = frozenset()
     used: frozenset[Task] = frozenset()  # tasks that are over; their names are taken

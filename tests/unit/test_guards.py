@@ -17,7 +17,7 @@ from shared.domain.guards import (
     outbound_guard,
     predecessor_finished,
 )
-from shared.domain.marks import Block, Marks, Outage, RefusedCredential
+from shared.domain.marks import Block, Disconnected, Marks, Outage, RefusedCredential
 from shared.domain.record import Attempt, Delivery, Kind
 from tests.support.builders import (
     EVERY_RECEIPT,
@@ -58,6 +58,7 @@ def elect(*claims: str, why: str, unclear: bool = False) -> Elect:
     return Elect(frozenset(claims), why, unclear)
 
 
+CUT_OFF = Disconnected("PARTNER_REMOVED", at(-9))
 REAUTH, BLOCKED = Wait(REAUTH_REQUIRED, at(600)), Wait("blocked", at(600))
 OPEN = Marks(down=down(40))
 
@@ -76,6 +77,8 @@ OPEN = Marks(down=down(40))
             Marks(refused=refused(0, "x")), elect("refused", why=REAUTH_REQUIRED), id="refused, claim run out"
         ),
         pytest.param(Marks(refused=refused(None, fingerprint=FORMER)), Go(), id="another credential was refused"),
+        pytest.param(Marks(disconnected=CUT_OFF), REAUTH, id="account disconnected: 10 min"),
+        pytest.param(Marks(disconnected=CUT_OFF, refused=refused(7)), REAUTH, id="disconnected comes before refused"),
         pytest.param(Marks(block=block(1)), Wait("blocked", at(1)), id="blocked for a moment more"),
         pytest.param(Marks(block=block(20_000)), BLOCKED, id="blocked for long: 10 min"),
         pytest.param(Marks(block=block(80, "x")), Wait("blocked", at(15)), id="blocked, being probed: 15 s"),
@@ -99,6 +102,16 @@ OPEN = Marks(down=down(40))
 )
 def test_first_false_guard_decides(marks: Marks, expected: Guard) -> None:
     assert guard(marks) == expected
+
+
+@pytest.mark.parametrize(
+    ("withheld", "until"), [("suspended", 600), ("sender_removed", 600), ("credentials_unavailable", 60)]
+)
+def test_what_the_registry_withholds_waits_before_all_marks(withheld: str, until: float) -> None:
+    marks = Marks(down=down(9), block=block(9), refused=refused(9), disconnected=CUT_OFF)
+    for record, unclear in ((FRESH, False), (IN_DOUBT, True)):
+        found = outbound_guard(marks, IN_USE, record, False, 0, LIMITS, NOW, withheld)
+        assert found == Wait(withheld, at(until), unclear)
 
 
 @pytest.mark.parametrize(
@@ -235,6 +248,8 @@ def test_retried_event_leaves_the_trial_to_a_fresh_one(mark: Outage, expected: G
 
 # ---- what the marks say of a sender
 
+GONE = Disconnected("PARTNER_REMOVED", NOW)
+
 
 @pytest.mark.parametrize(
     ("marks", "said"),
@@ -243,6 +258,9 @@ def test_retried_event_leaves_the_trial_to_a_fresh_one(mark: Outage, expected: G
         (Marks(refused=refused(None)), "needs_reauth"),
         (Marks(refused=refused(-9), block=block(9)), "needs_reauth"),
         (Marks(refused=refused(None, fingerprint=FORMER)), None),
+        (Marks(disconnected=GONE), "disconnected"),
+        (Marks(disconnected=GONE, refused=refused(None)), "disconnected"),
+        (Marks(disconnected=GONE, block=block(9)), "disconnected"),
         (Marks(block=block(9)), "blocked"),
         (Marks(block=block(-9)), "blocked"),
         (Marks(receipt_block=ReceiptBlock(131042, NOW)), "blocked"),

@@ -13,7 +13,16 @@ from shared.domain import marks
 from shared.domain.events import ReceiptBlock
 from shared.domain.identity import backend_id, sender_id
 from shared.domain.limits import Limits
-from shared.domain.marks import BackendAnswered, BackendFailed, Block, Credential, Marks, Outage, RefusedCredential
+from shared.domain.marks import (
+    BackendAnswered,
+    BackendFailed,
+    Block,
+    Credential,
+    Disconnected,
+    Marks,
+    Outage,
+    RefusedCredential,
+)
 from shared.domain.verdicts import (
     Accepted,
     Blocked,
@@ -333,6 +342,34 @@ def test_provider_notice_lifts_a_block_and_a_receipt_block() -> None:
     assert marks.unblocked(ELECTED) == replace(ELECTED, block=None, receipt_block=None)
 
 
+# ---- news of the account
+
+
+REMOVED = Disconnected("PARTNER_REMOVED", at(0))
+
+
+def test_disconnected_account_is_noted_beside_all_other_marks() -> None:
+    assert marks.account_disconnected(ELECTED, "PARTNER_REMOVED", at(0)) == replace(ELECTED, disconnected=REMOVED)
+    assert marks.is_troubled(marks.account_disconnected(Marks(), "PARTNER_REMOVED", at(0)))
+
+
+@pytest.mark.parametrize(("since", "is_noted"), [(-1, True), (0, True), (1, False)])
+def test_news_from_before_the_credential_in_use_disconnects_nothing(since: int, is_noted: bool) -> None:
+    before = Marks(credential=Credential(IN_USE, at(since)))
+    assert (marks.account_disconnected(before, "PARTNER_REMOVED", at(0)) != before) is is_noted
+
+
+def test_first_disconnection_counts_until_the_account_is_connected() -> None:
+    before = Marks(disconnected=REMOVED)
+    assert marks.account_disconnected(before, "ACCOUNT_DELETED", at(9)) == before
+
+
+@pytest.mark.parametrize(("when", "is_lifted"), [(-1, False), (0, True), (1, True)])
+def test_connected_account_lifts_an_earlier_disconnection_and_any_block(when: int, is_lifted: bool) -> None:
+    found = marks.account_connected(replace(ELECTED, disconnected=REMOVED), at(when))
+    assert found == replace(ELECTED, block=None, receipt_block=None, disconnected=None if is_lifted else REMOVED)
+
+
 # ---- blocks by receipt
 
 
@@ -485,6 +522,78 @@ def test_during_a_rollout_neither_credential_is_a_reconnect(fingerprint: str) ->
     assert (third.block, third.refused) == (block(0), None)
 
 
+@pytest.mark.parametrize("current", [None, refused(80, OTHERS)])
+def test_refusal_of_a_replaced_credential_is_not_noted(current: RefusedCredential | None) -> None:
+    verdict = CredentialRefused(190, replaced=True)
+    assert after(verdict, Marks(refused=current)).refused == current
+    assert after(verdict, Marks(refused=refused(80, MINE))).refused == refused(0), "the claim is given back"
+
+
+# ---- news of the account, and credentials that nobody sends with
+
+CUT_OFF = Disconnected("PARTNER_REMOVED", at(-9))
+
+
+def test_first_report_of_a_disconnection_is_kept() -> None:
+    cut_off = marks.account_disconnected(NONE, "PARTNER_REMOVED", at(-9))
+    assert cut_off == Marks(disconnected=CUT_OFF)
+    assert marks.account_disconnected(cut_off, "ACCOUNT_DELETED", NOW) == cut_off
+
+
+@pytest.mark.parametrize(("since", "holds"), [(-10, True), (-9, True), (-8, False)])
+def test_late_report_about_the_former_connection_disconnects_nothing(since: float, holds: bool) -> None:
+    known = Marks(credential=Credential(IN_USE, at(since)))
+    assert (marks.account_disconnected(known, "PARTNER_REMOVED", at(-9)).disconnected == CUT_OFF) is holds
+
+
+@pytest.mark.parametrize(("at_", "lifts"), [(-10, False), (-9, True), (0, True)])
+def test_report_of_a_connection_lifts_an_earlier_disconnection(at_: float, lifts: bool) -> None:
+    connected = marks.account_connected(Marks(disconnected=CUT_OFF, block=block(9)), at(at_))
+    assert connected == Marks(disconnected=None if lifts else CUT_OFF)
+
+
+def test_new_credential_ends_a_disconnection_and_the_first_one_does_not() -> None:
+    assert in_use(Marks(disconnected=CUT_OFF, credential=Credential(FORMER, at(-99)))).disconnected is None
+    assert in_use(Marks(disconnected=CUT_OFF)).disconnected == CUT_OFF
+
+
+@pytest.mark.parametrize(
+    ("known", "refusal", "fingerprint", "lifts"),
+    [
+        (Credential(FORMER, at(-9)), FORMER, IN_USE, True),
+        (Credential(IN_USE, at(-9), FORMER), FORMER, IN_USE, True),
+        (Credential(IN_USE, at(-9), FORMER), IN_USE, IN_USE, False),
+        (Credential(IN_USE, at(-9), FORMER), IN_USE, FORMER, False),
+        (Credential(FORMER, at(-9)), FORMER, "", False),
+        (None, FORMER, IN_USE, True),
+    ],
+    ids=["a new one", "noted late", "in use", "an older revision's", "none", "never sent"],
+)
+def test_refusal_is_lifted_where_another_credential_is_in_use(
+    known: Credential | None, refusal: str, fingerprint: str, lifts: bool
+) -> None:
+    before = Marks(refused=refused(None, fp=refusal), credential=known)
+    found = marks.lifted(before, fingerprint, NOW)
+    assert (found.refused is None) is lifts
+    assert marks.is_reconnected(before, found) is lifts
+
+
+@pytest.mark.parametrize(
+    ("before", "found", "said"),
+    [
+        (NONE, NONE, False),
+        (Marks(refused=refused(None)), NONE, True),
+        (Marks(disconnected=CUT_OFF), NONE, True),
+        (Marks(refused=refused(None), disconnected=CUT_OFF), Marks(disconnected=CUT_OFF), False),
+        (Marks(refused=refused(None)), Marks(refused=refused(0)), False),
+        (Marks(block=block(9)), NONE, False),
+    ],
+    ids=["sound", "refusal lifted", "account connected", "account still cut off", "still refused", "a block"],
+)
+def test_a_sender_is_reconnected_once_nothing_cuts_it_off(before: Marks, found: Marks, said: bool) -> None:
+    assert marks.is_reconnected(before, found) is said
+
+
 # ---- backends
 
 TOOK, TOOK_NOTHING = BackendFailed(took=True), BackendFailed(took=False)
@@ -591,5 +700,5 @@ def test_a_mark_of_one_event_holds_back_that_one_alone(by: str | None, said: boo
 
 def test_a_backend_has_no_mark_but_the_breaker() -> None:
     assert {field.name for field in fields(Marks)} == {
-        "down", "block", "refused", "credential", "receipt_block", "version"
+        "down", "block", "refused", "credential", "receipt_block", "disconnected", "bucket", "version"
     }  # fmt: skip

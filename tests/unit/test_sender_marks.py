@@ -1,7 +1,7 @@
 """Marks of a sender around its sends: read, claimed and probed before, written after, by the outbound pipeline."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,6 @@ from shared.domain.delivery.lease import lease
 from shared.domain.errors import StoreUnavailable, UnknownState
 from shared.domain.events import ReceiptBlock
 from shared.domain.guards import Elect, Go, Wait
-from shared.domain.identity import sender_id
 from shared.domain.limits import DoubtPolicy
 from shared.domain.marks import Block, Credential, Marks, Outage, RefusedCredential
 from shared.domain.record import Delivery, State, Task
@@ -31,69 +30,26 @@ from shared.domain.send_errors import (
 from shared.domain.verdicts import Accepted, Blocked, BlockScope, CredentialRefused, ProviderDown
 from shared.logs import EVENTS
 from shared.pipeline.channels import Channels
-from shared.pipeline.dispatch import TaskDispatch
-from shared.pipeline.process_outbound import ProcessOutbound
-from shared.pipeline.sender_health import Outages, Senders
+from shared.pipeline.sender_health import Outages
 from shared.pipeline.sender_marks import SenderMarks, log_outage
-from shared.tenants.environment import EnvironmentTenants
-from tests.support.builders import LIMITS, MINE, NOW, OTHERS, at, past_doubt, pending, task_for
-from tests.support.pipelines import IN_USE, SENDER, Channel, Clock, Lines, Queue, Store, lines_of
+from shared.tenants.environment import EnvironmentCredentials, EnvironmentTenants
+from tests.support.builders import LIMITS, MINE, NOW, OTHERS, at, past_doubt, pending
+from tests.support.outbound_world import ID, USED, World
+from tests.support.pipelines import (
+    IN_USE,
+    SENDER,
+    Channel,
+    Clock,
+    Queue,
+    Store,
+    lines_of,
+)
 
-ID = sender_id("meta", SENDER)
-USED = Credential(IN_USE, at(-900))
 DOWN = Elect(frozenset({"down"}), "provider_down")
 
 
 def seconds(number: float) -> timedelta:
     return timedelta(seconds=number)
-
-
-@dataclass
-class World:
-    """One sender, its messages, and what happens to them."""
-
-    store: Store
-    channel: Channel
-    clock: Clock
-    queue: Queue
-    lines: Lines
-    limits: Any = LIMITS
-    stops: bool = False
-
-    @property
-    def channels(self) -> Channels:
-        return Channels({"meta": self.channel})  # type: ignore[dict-item]
-
-    @property
-    def senders(self) -> SenderMarks:
-        return SenderMarks(self.store, self.channel, self.limits, self.clock)
-
-    @property
-    def marks(self) -> Marks:
-        return self.store.marks(ID)
-
-    def mark(self, **given: Any) -> Marks:
-        """These marks and no others, with a credential that has been in use for long."""
-        return self.store.change_marks(ID, lambda _: Marks(**({"credential": USED} | given)))[1]
-
-    def add(self, key: str, make: Callable[..., Delivery] = pending, **changes: Any) -> Delivery:
-        record = make(**({"key": key * 40, "generation": 0} | changes))
-        self.store.create(record)
-        return record
-
-    def process(self, record: Delivery, hop: int = 0) -> Answer:
-        """The record's own task arrives."""
-        dispatch = TaskDispatch(self.queue, self.clock, self.limits, self.channels)
-        run = ProcessOutbound(self.store, self.channels, dispatch, self.limits, self.clock, lambda: self.stops)
-        return run(task_for(self.read(record), hop=hop))
-
-    def read(self, record: Delivery) -> Delivery:
-        found = self.store.get(record.key)
-        assert found is not None
-        return found
-
-    def hops(self) -> list[tuple[int, datetime | None]]:
-        return [(task.hop, at) for task, at in self.queue.made]
 
 
 @pytest.fixture
@@ -172,7 +128,7 @@ def test_the_claim_stands_before_the_provider_is_probed(world: World) -> None:
     seen = world.mark(down=Outage(NOW, seconds(40)))
     claims: list[Any] = []
     world.channel.during = lambda _: claims.append(world.marks.down)
-    after, guard = world.senders.elect(pending(), seen, DOWN, MINE)
+    after, guard = world.senders.elect(pending(), seen, DOWN, MINE, IN_USE)
     assert guard == Go()
     assert claims == [Outage(at(90), seconds(40), MINE)] == [after.down]
     assert world.channel.calls == ["probe"]
@@ -180,10 +136,10 @@ def test_the_claim_stands_before_the_provider_is_probed(world: World) -> None:
 
 def test_loser_of_an_election_probes_nothing_and_returns_in_15_s(world: World) -> None:
     seen = world.mark(down=Outage(NOW, seconds(40)))
-    world.senders.elect(pending(), seen, DOWN, OTHERS)
+    world.senders.elect(pending(), seen, DOWN, OTHERS, IN_USE)
     world.channel.calls.clear()
     for unclear in (False, True):
-        after, guard = world.senders.elect(pending(), seen, replace(DOWN, unclear=unclear), MINE)
+        after, guard = world.senders.elect(pending(), seen, replace(DOWN, unclear=unclear), MINE, IN_USE)
         assert guard == Wait("provider_down", at(15), unclear)
         assert after == world.marks
     assert world.channel.calls == []
@@ -194,7 +150,7 @@ def test_a_probe_that_fails_doubles_the_wait_and_gives_every_claim_back(world: W
     seen = world.mark(down=Outage(NOW, seconds(40)), block=Block(NOW, seconds(600), 368))
     world.channel.probes = [error]
     election = Elect(frozenset({"down", "block"}), "blocked")
-    after, guard = world.senders.elect(pending(), seen, election, MINE)
+    after, guard = world.senders.elect(pending(), seen, election, MINE, IN_USE)
     assert guard == Wait("provider_down", at(80), unclear=True)
     assert after == world.marks
     assert (after.down, after.block) == (Outage(at(80), seconds(80)), Block(NOW, seconds(600), 368))
@@ -207,7 +163,7 @@ def test_a_probe_that_fails_doubles_the_wait_and_gives_every_claim_back(world: W
 @pytest.mark.parametrize("error", [None, CredentialInvalid(), AnswerLost(131000, status=500)])
 def test_any_answer_to_the_probe_starts_the_trial(world: World, error: SendError | None) -> None:
     world.channel.probes = [error]
-    after, guard = world.senders.elect(pending(), world.mark(down=Outage(NOW, seconds(40))), DOWN, MINE)
+    after, guard = world.senders.elect(pending(), world.mark(down=Outage(NOW, seconds(40))), DOWN, MINE, IN_USE)
     assert (guard, after.down) == (Go(), Outage(at(90), seconds(40), MINE))
 
 
@@ -217,7 +173,7 @@ def test_any_answer_to_the_probe_starts_the_trial(world: World, error: SendError
 )
 def test_the_probe_of_a_block_or_a_credential_is_the_message_itself(world: World, name: str, mark: Any) -> None:
     seen = world.mark(**{name: mark})
-    after, guard = world.senders.elect(pending(), seen, Elect(frozenset({name}), "why"), MINE)
+    after, guard = world.senders.elect(pending(), seen, Elect(frozenset({name}), "why"), MINE, IN_USE)
     assert (guard, world.channel.calls) == (Go(), [])
     assert getattr(after, name) == replace(mark, until=at(90), claim=MINE)
 
@@ -465,11 +421,11 @@ def test_another_credential_sends_at_once_and_the_previous_one_changes_nothing(w
     world.process(record)
     world.clock.go(86_000)
     assert world.process(record) == Answer(TaskResult.ACK, "waiting"), "190 is never probed"
-    world.channel.used = "another"
+    world.credentials.used = "another"
     assert world.process(record) == Answer(TaskResult.ACK, "done")
     connected = Marks(credential=Credential("another", at(86_000), IN_USE))
     assert world.marks == connected
-    world.channel.used = IN_USE
+    world.credentials.used = IN_USE
     world.process(world.add("b"))
     assert world.marks == connected
 
@@ -478,7 +434,7 @@ def test_another_credential_sends_at_once_and_the_previous_one_changes_nothing(w
 
 
 def test_a_sender_is_reported_with_its_reason(world: World) -> None:
-    senders = Senders(EnvironmentTenants.of(("meta", SENDER)), world.store, world.channels, LIMITS, world.clock)
+    senders = world.health()
     said = []
     for given in ({}, {"block": Block(NOW, seconds(600), 368)}, {"refused": RefusedCredential(IN_USE, 190, NOW)}):
         world.mark(**given)
@@ -488,14 +444,14 @@ def test_a_sender_is_reported_with_its_reason(world: World) -> None:
 
 
 def test_each_sender_is_judged_by_the_credential_of_its_provider(world: World) -> None:
-    other = Channel(used="another")
-    other.has_public_sender_ids = False
+    other = Channel(has_public_sender_ids=False)
     channels = Channels({"meta": world.channel, "other": other})  # type: ignore[dict-item]
-    tenants = EnvironmentTenants.of(("meta", SENDER), ("other", "+15550001111"))
+    senders = EnvironmentTenants.of(("meta", SENDER), ("other", "+15550001111")).senders_of_environment()
     refused = RefusedCredential("another", 190, NOW)
-    for id in (ID, sender_id("other", "+15550001111")):
-        world.store.change_marks(id, lambda marks: replace(marks, refused=refused))
-    Senders(tenants, world.store, channels, LIMITS, world.clock).report()
+    for sender in senders:
+        world.store.change_marks(sender.id, lambda marks: replace(marks, refused=refused))
+    tokens = EnvironmentCredentials({senders[0].id: IN_USE, senders[1].id: "another"})
+    replace(world.health(*senders, channels=channels), credentials=tokens).report()
     of_meta, of_other = world.lines("sender_checked")
     assert (of_meta["provider"], of_meta["connected"], of_meta["phone_number_id"]) == ("meta", 1, SENDER)
     assert (of_other["provider"], of_other["connected"]) == ("other", 0)
@@ -509,17 +465,19 @@ def test_each_sender_is_judged_by_the_credential_of_its_provider(world: World) -
 def test_outages_are_counted_by_sender_and_backend(world: World, mark: Outage | None, down: int) -> None:
     world.mark(down=mark)
     world.store.change_marks("b" * 40, lambda _: Marks(down=mark))
-    tenants = EnvironmentTenants.of(("meta", SENDER))
-    assert Senders(tenants, world.store, world.channels, LIMITS, world.clock, "b" * 40).outages() == Outages(down, down)
-    assert Senders(tenants, world.store, world.channels, LIMITS, world.clock).outages() == Outages(down, 0)
+    assert world.health(backend="b" * 40).outages() == Outages(down, down)
+    assert world.health().outages() == Outages(down, 0)
 
 
-def test_the_senders_of_the_environment_are_those_of_its_tenant() -> None:
+def test_senders_of_environment_belong_to_tenant_default() -> None:
     tenants = EnvironmentTenants.of(("meta", SENDER))
-    (sender,) = tenants.senders()
-    assert (sender.tenant, sender.provider, sender.id) == ("default", "meta", SENDER)
-    assert list(tenants.senders("default")) == [sender]
-    assert list(tenants.senders("another")) == []
+    (sender,) = tenants.senders_of_environment()
+    assert (sender.tenant, sender.provider, sender.provider_id) == ("default", "meta", SENDER)
+    assert tenants.sender("meta", SENDER) == sender
+    assert tenants.sender("another", SENDER) is None
+    assert list(tenants.senders_with([sender.id, "0" * 40])) == [sender]
+    assert list(tenants.senders_of_account("meta", "1", "default")) == [sender]
+    assert list(tenants.senders_of_account("meta", "1", "another")) == []
 
 
 # ---- a call (read, typing)
@@ -557,13 +515,14 @@ def test_a_call_that_meets_an_outage_makes_the_breaker_wait_longer(world: World)
     assert world.marks.down == Outage(at(80), seconds(80))
 
 
-def test_new_credential_after_a_refusal_is_logged_as_reconnect(world: World) -> None:
+def test_new_credential_after_a_refusal_starts_one_drain(world: World) -> None:
     world.mark(refused=RefusedCredential(IN_USE, 190, at(-60)))
-    world.channel.used = "another-fingerprint"
+    world.credentials.used = "another-fingerprint"
 
-    world.process(world.add("a"))
+    for key in "ab":
+        world.process(world.add(key))
 
-    assert len(world.lines("tenant_reconnected")) == 1
+    assert [(drain.sender, drain.since, drain.page) for drain in world.queue.drains] == [(ID, NOW, 0)]
     assert world.marks.refused is None
 
 
@@ -620,7 +579,7 @@ def test_marks_that_only_a_newer_version_can_read_hide_no_report(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = FailingMarks(world.store, marks=UnknownState())
-    senders = Senders(EnvironmentTenants.of(("meta", SENDER)), store, world.channels, LIMITS, world.clock, "b" * 40)  # type: ignore[arg-type]
+    senders = world.health(store=store, backend="b" * 40)
     senders.report()
     assert senders.outages() == Outages(0, 0)
     assert [line["connected"] for line in world.lines("sender_checked")] == [1]
@@ -631,7 +590,7 @@ def test_a_sender_of_a_provider_without_a_channel_here_hides_no_other_sender(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     tenants = EnvironmentTenants.of(("another", "+15550001111"), ("meta", SENDER))
-    Senders(tenants, world.store, world.channels, LIMITS, world.clock).report()
+    world.health(*tenants.senders_of_environment()).report()
     assert [line["provider"] for line in world.lines("sender_checked")] == ["meta"]
     (line,) = world.lines("state_unknown")
     assert (line["provider"], line["tenant"], line["reason"]) == ("another", "default", "provider")
@@ -648,7 +607,7 @@ def test_a_wait_is_logged_in_whole_milliseconds(world: World) -> None:
 def test_reconnect_is_not_logged_as_a_block(world: World) -> None:
     """Though the receipt that was noted with it is taken away, and the block ends."""
     world.mark(block=Block(at(600), seconds(600), 368), receipt_block=ReceiptBlock(131042, at(-5)))
-    world.channel.used = "another-fingerprint"
+    world.credentials.used = "another-fingerprint"
     world.process(world.add("a"))
     assert world.lines("sender_blocked") == []
 

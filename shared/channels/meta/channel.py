@@ -9,7 +9,6 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -18,7 +17,7 @@ from shared.channels.meta.codes import sentence_for
 from shared.channels.meta.errors import error_for, error_in_success, graph_error
 from shared.channels.meta.receiver import MetaReceiver
 from shared.channels.meta.requests import message_id, probe_body, request_body
-from shared.domain.identity import Echo, stable_hash
+from shared.domain.identity import Echo, credential_fingerprint
 from shared.domain.limits import PostTimes
 from shared.domain.marks import is_outage
 from shared.domain.messages import Message
@@ -34,15 +33,14 @@ if TYPE_CHECKING:
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 """Valid characters of a header. A token that ends in a line break, for example, is not usable."""
 
-NO_CREDENTIALS: Mapping[str, str] = MappingProxyType({})
 USUAL_TIMES = PostTimes()
 
 
 class MetaChannel(MetaReceiver):
-    """One Meta app and the numbers that it sends for. A service passes only the secrets that it needs.
+    """One Meta app. A service passes only the secrets that it needs; the access token of a number comes with each call
+    that sends for it.
 
-    `credentials` maps a phone_number_id to its access token. `reach` is where `base_url` may lead. It connects on the
-    first send, so it may be created before a fork.
+    `reach` is where `base_url` may lead. It connects on the first send, so it may be created before a fork.
     """
 
     def __init__(
@@ -50,7 +48,6 @@ class MetaChannel(MetaReceiver):
         *,
         app_secrets: Sequence[str] = (),
         verify_tokens: Sequence[str] = (),
-        credentials: Mapping[str, str] = NO_CREDENTIALS,
         base_url: str = "",
         version: str = "",
         post: PostTimes = USUAL_TIMES,
@@ -58,7 +55,6 @@ class MetaChannel(MetaReceiver):
         reach: EgressPolicy = PUBLIC,
     ) -> None:
         super().__init__(app_secrets=app_secrets, verify_tokens=verify_tokens)
-        self._credentials = credentials
         self._root = f"{base_url.rstrip('/')}/{version}"
         self._times = post
         self._monotonic = monotonic
@@ -82,26 +78,25 @@ class MetaChannel(MetaReceiver):
         digits = re.sub(r"[^0-9]", "", message.contact.phone or "")
         return {"to": f"+{digits}"} if digits else {"recipient": message.contact.user_id or message.contact.id}
 
-    def fingerprint(self, sender: str) -> str:
-        """A hash of the access token in use; empty if there is none."""
-        token = self._credentials.get(sender)
-        return stable_hash("credential", token) if token else ""
+    def fingerprint(self, credential: str) -> str:
+        """A hash of the access token; empty if there is none."""
+        return credential_fingerprint(credential) if credential else ""
 
-    def send(self, record: Delivery, echo: Echo) -> str | None:
+    def send(self, record: Delivery, echo: Echo, credential: str) -> str | None:
         """Post one message or call, once. Returns the wamid, or None if a 2xx has none. Raises a SendError."""
-        answer = self._post(record.sender, request_body(record.payload, echo))
+        answer = self._post(record.sender, request_body(record.payload, echo), credential)
         error = self._error(answer)
         if error is not None:
             raise error
         return message_id(answer.body)
 
-    def probe(self, sender: str) -> None:
+    def probe(self, sender: str, credential: str) -> None:
         """Mark a nonexistent message as read: Meta answers 131009, on the endpoint that sends.
 
         Other machines than those that send would answer a GET. Raises ProviderUnavailable, AnswerLost or
         CredentialInvalid; returns on any other answer.
         """
-        error = self._error(self._post(sender, probe_body()))
+        error = self._error(self._post(sender, probe_body(), credential))
         if error is not None and is_outage(error.verdict):
             raise error
 
@@ -120,10 +115,9 @@ class MetaChannel(MetaReceiver):
             return error_for(answer.status, error, wait)
         return error_in_success(answer.status, error, wait) if error else None
 
-    def _post(self, sender: str, body: bytes) -> "HttpResponse":
+    def _post(self, sender: str, body: bytes, token: str) -> "HttpResponse":
         from shared.net.bounded_http import NoAnswer, NotSent
 
-        token = self._credentials.get(sender, "")
         if not _TOKEN.fullmatch(token):
             raise CredentialInvalid
         url = f"{self._root}/{quote(sender, safe='')}/messages"

@@ -51,10 +51,13 @@ class EnsureReplies:
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """The running task makes the next one, in the queue of the record's tenant."""
+    """The running task makes the next one, in the queue of the record's tenant. `slot`: the time that is reserved for
+    the message in its sender's pace.
+    """
 
     record: Delivery
     until: datetime
+    slot: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,8 +107,9 @@ def _guarded(
         case Never(reason):
             state = State.DROPPED if reason == "opt_out" else State.DEAD
             return write(end(record, state, limits, now, reason=reason))
-        case Wait(why, until):
-            return _wait(record, task, "in_doubt" if record.state is State.IN_DOUBT else "waiting", until, why)
+        case Wait(why, until, slot=slot):
+            word = "in_doubt" if record.state is State.IN_DOUBT else "waiting"
+            return _wait(record, task, word, until, why, slot=slot)
         case Elect():
             return Step(Answer(TaskResult.CONFLICT, record.state), next=guard)
         case Go():
@@ -133,10 +134,16 @@ def _held(record: Delivery, token: Token) -> Step:
 
 
 def _wait(
-    record: Delivery, task: Task, word: str, until: datetime, why: str | None = None, write: Delivery | None = None
+    record: Delivery,
+    task: Task,
+    word: str,
+    until: datetime,
+    why: str | None = None,
+    write: Delivery | None = None,
+    slot: datetime | None = None,
 ) -> Step:
     """A current task hops; an older one only ensures the record's own task."""
-    follows: Next = Ensure(record) if is_older(task, record) else Hop(record, until)
+    follows: Next = Ensure(record) if is_older(task, record) else Hop(record, until, slot)
     return Step(Answer(TaskResult.ACK, word), write=write, next=follows, why=why)
 
 

@@ -1,7 +1,7 @@
 """The changes of a record's state that are shared by the rows of several tables: when it is due, and how it ends."""
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery, State
@@ -10,6 +10,12 @@ from shared.domain.retention import retention
 
 def schedule(record: Delivery, due_at: datetime, limits: Limits) -> Delivery:
     return replace(record, due_at=due_at, sweep_at=due_at + limits.sweep_after, sweeps=0)
+
+
+def sweep_wait(sweeps: int, limits: Limits) -> timedelta:
+    """The wait before a record is swept that was swept so often before: it doubles each time."""
+    wait: timedelta = limits.sweep_after * 2 ** min(sweeps, 30)
+    return min(limits.sweep_longest, wait)
 
 
 def begin_doubt(record: Delivery, limits: Limits, now: datetime) -> Delivery:

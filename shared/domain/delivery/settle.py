@@ -197,8 +197,9 @@ def _settle_not_accepted(record: Delivery, verdict: Verdict, limits: Limits, now
             wait = waits.before_limited(verdict, waiting.throttled, limits.waits, jitter)
             return reschedule(waiting, now + wait, limits)
         case CredentialRefused(code):
-            wait = max(limits.waits.credential, verdict.retry_after or timedelta())
-            return reschedule(give_back(record, verdict.label, code, now), now + wait, limits)
+            usual = limits.waits.replaced_credential if verdict.replaced else limits.waits.credential
+            wait = max(usual, verdict.retry_after or timedelta())
+            return reschedule(give_back(record, verdict.answer, code, now), now + wait, limits)
         case Blocked(_, code, until):
             until = max(until or now + limits.waits.block.first, now + (verdict.retry_after or timedelta()))
             return reschedule(give_back(record, verdict.label, code, now), until, limits)

@@ -17,7 +17,7 @@ from tests.support.parts import TOKEN, a_reply, an_event, ended
 
 # ---- who may ask, and for what
 
-ROUTES = ["process_inbound", "process_outbound", "sweep"]
+ROUTES = ["process_inbound", "process_outbound", "sweep", "drain"]
 
 
 @pytest.mark.parametrize("route", ROUTES)
@@ -33,7 +33,7 @@ def test_without_the_internal_token_nothing_is_read(
     assert (line["reason"], line["cause"]) == ("forbidden", "token")
 
 
-@pytest.mark.parametrize("route", ["process_inbound", "process_outbound"])
+@pytest.mark.parametrize("route", ["process_inbound", "process_outbound", "drain"])
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"[]", b"null", b'"c4n4ry"', b"\xff", b'{"v":1}', b'{"c4n4ry":1}', b"[" * 90_000, b"9" * 9000]
 )
@@ -147,9 +147,12 @@ def test_any_other_path_is_not_found(service: Service, path: str) -> None:
 # ---- health
 
 
-def test_process_is_alive_until_all_its_handlers_hang(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_is_alive_until_all_its_handlers_hang(service: Service) -> None:
     assert (service.client.get("/livez").status_code, service.client.get("/livez").json) == (200, {"status": "ok"})
-    monkeypatch.setattr(service.internal.parts.handler, "_hung", 2)
+    hung = service.internal.parts.handler._hung
+    hung.begin("acme")
+    assert service.client.get("/livez").status_code == 200
+    hung.begin("globex")
     assert (service.client.get("/livez").status_code, service.client.get("/livez").json) == (
         503,
         {"status": "exhausted"},
@@ -201,6 +204,25 @@ def test_one_log_line_describes_the_whole_send(service: Service, capfd: pytest.C
     }
     assert (line["task_name"], line["retry_count"], line["generation"]) == (Task.of(record).name, 3, 0)
     assert line["logging.googleapis.com/trace"] == f"projects/pombo-local/traces/{trace}"
+
+
+@pytest.mark.parametrize(
+    ("header", "logged"),
+    [
+        ("outbound-t019", "outbound-t019"),
+        ("outbound", "outbound"),
+        ("outbound-t020", "outbound"),
+        ("15550002222", "outbound"),
+        ("", "outbound"),
+    ],
+    ids=["a tenant's", "shared", "beyond the last", "of another name", "absent"],
+)
+def test_line_names_the_numbered_queue_that_a_task_came_from(
+    service: Service, header: str, logged: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    service.process(Task.of(service.put(a_reply())), **{"X-CloudTasks-QueueName": header})
+    (line,) = parts.lines(capfd.readouterr().out)
+    assert line["queue"] == logged
 
 
 @pytest.mark.parametrize("retries", ["", "-1", "many", "9" * 50, "٣"])

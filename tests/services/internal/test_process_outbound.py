@@ -161,8 +161,7 @@ def blocked(service: Service) -> None:
 
 
 def refused_credential(service: Service) -> None:
-    fingerprint = service.internal.parts.process_outbound.channels["meta"].fingerprint(parts.SENDER)
-    put_marks(service.internal.store.port, refused=RefusedCredential(fingerprint, 190, NOW))
+    put_marks(service.internal.store.port, refused=RefusedCredential(service.in_use, 190, NOW))
 
 
 def provider_down(service: Service) -> None:
