@@ -14,6 +14,7 @@ from shared.domain.message_kinds import includes
 from shared.domain.messages import Drop
 from shared.domain.outbound.messages import InvalidReply, PlanItem
 from shared.domain.verdicts import Origin
+from shared.handlers.hung_threads import HungThreads
 from shared.pipeline.ports import BackendUnavailable, HandlerCall, HandlerFault, HandlerInterrupted
 
 LOOK_SECONDS = 0.1
@@ -55,8 +56,9 @@ class TeamCode(Protocol):
 class HandlerRunner:
     """The handler port for the team's code, in this process or behind an address.
 
-    A thread cannot be killed: after a timeout it goes on, its result is discarded, and `hung` counts it. When as many
-    threads hang as there are request threads, /livez reports it and the process is replaced.
+    A thread cannot be killed: after a timeout it goes on, its result is discarded, and `hung` counts it, together with
+    those of the process's other handlers. When as many threads hang as there are request threads, /livez reports it and
+    the process is replaced.
 
     `all_or_nothing`: a plan with a reply that cannot be sent counts as raised. `show_traceback`: a team exception is
     printed to standard error in full, with its text and the lines of code that it passed.
@@ -67,19 +69,17 @@ class HandlerRunner:
         code: TeamCode,
         *,
         timeout: timedelta,
-        threads: int,
+        hung: HungThreads,
         stopping: Callable[[], bool],
         all_or_nothing: bool = False,
         show_traceback: bool = False,
     ) -> None:
         self._code = code
         self._timeout = timeout.total_seconds()
-        self._threads = threads
+        self._hung = hung
         self._stopping = stopping
         self._all_or_nothing = all_or_nothing
         self._show_traceback = show_traceback
-        self._lock = threading.Lock()
-        self._hung = 0
 
     @property
     def backend(self) -> str | None:
@@ -90,8 +90,8 @@ class HandlerRunner:
 
     @property
     def exhausted(self) -> bool:
-        """Whether as many handlers hang as there are threads."""
-        return self._hung >= self._threads
+        """Whether as many handler threads hang in this process as it has request threads."""
+        return self._hung.exhausted
 
     def __call__(self, call: HandlerCall) -> Sequence[PlanItem]:
         """The replies. Raises Drop, HandlerFault (raised, timed out, invalid answer; BackendUnavailable if a backend
@@ -109,8 +109,7 @@ class HandlerRunner:
             if self._stopping():
                 raise HandlerInterrupted
             if time.monotonic() >= ends and outcome.abandon():
-                with self._lock:
-                    self._hung += 1
+                self._hung.begin(call.message.tenant)
                 sentence = f"The handler took longer than {self._timeout:g} s."
                 if self.backend:
                     raise BackendUnavailable(sentence, took=True)
@@ -130,8 +129,7 @@ class HandlerRunner:
         except BaseException as error:  # noqa: BLE001 - the team's code may raise anything; it must not stop ours
             outcome.end(None, self._raised(call, error))
         if outcome.abandoned:
-            with self._lock:
-                self._hung -= 1
+            self._hung.end(call.message.tenant)
 
     def _raised(self, call: HandlerCall, error: BaseException) -> Drop | HandlerFault:
         """What an exception means. A backend's own fault stays as it is; anything else comes from the team's code."""

@@ -7,7 +7,9 @@ import socket
 import ssl
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -52,13 +54,13 @@ class Backend:
 
     It follows no redirect, which would take a message to an address that is not configured. `reach` limits where the
     address may lead; the deployment's own address may lead anywhere. It connects on the first call, so it may be
-    created before a fork.
+    created before a fork. `tenant`: whose backend it is; "" for the deployment's.
     """
 
     @property
     def backend(self) -> str:
         """The id of the backend's marks."""
-        return backend_id(self._url)
+        return backend_id(self._url, self._tenant)
 
     def __init__(
         self,
@@ -72,8 +74,10 @@ class Backend:
         now: Callable[[], datetime],
         kinds: frozenset[str] = DEFAULT_KINDS,
         reach: EgressPolicy = PUBLIC,
+        tenant: str = "",
     ) -> None:
         self.kinds = kinds
+        self._tenant = tenant
         self._url = url
         self._secrets = secrets
         self._times = PostTimes(connect=min(connect, timeout), write=timeout, read=timeout, total=timeout)
@@ -83,6 +87,7 @@ class Backend:
         self._reach = reach
         self._lock = threading.Lock()
         self._poster: Poster | None = None
+        self._in_use: Counter[int] = Counter()  # by the id of the Poster
 
     def __call__(self, call: HandlerCall) -> list[PlanItem]:
         """The replies, within the timeout. Raises Drop, BackendUnavailable and HandlerFault."""
@@ -95,7 +100,8 @@ class Backend:
             **signed_headers(self._secrets, call.inbound_event_id, self._now(), body),
         }
         try:
-            answer = self._pool().post(self._url, headers, body)
+            with self._pool() as pool:
+                answer = pool.post(self._url, headers, body)
         except (NotSent, NoAnswer) as error:
             raise BackendUnavailable(f"The backend {self._why(error)}.", took=isinstance(error, NoAnswer)) from error
         match answer.status:
@@ -122,17 +128,32 @@ class Backend:
         return Origin()
 
     def close(self) -> None:
-        """Close the connections; a later call opens new ones."""
+        """Close the connections, those of a call in progress once that call has ended; a later call opens new ones."""
         with self._lock:
             poster, self._poster = self._poster, None
-        if poster:
+            is_idle = poster is not None and id(poster) not in self._in_use
+        if poster and is_idle:
             poster.close()
 
-    def _pool(self) -> Poster:
+    @contextmanager
+    def _pool(self) -> Iterator[Poster]:
+        """The connections, which stay open until the call that uses them has ended."""
         with self._lock:
             if self._poster is None:
                 self._poster = Poster(self._times, time.monotonic, self._connections, self._reach)
-            return self._poster
+            poster = self._poster
+            self._in_use[id(poster)] += 1
+        try:
+            yield poster
+        finally:
+            with self._lock:
+                self._in_use[id(poster)] -= 1
+                is_last = not self._in_use[id(poster)]
+                if is_last:
+                    del self._in_use[id(poster)]
+                is_closed = is_last and poster is not self._poster
+            if is_closed:
+                poster.close()
 
     def _replies(self, answer: HttpResponse) -> list[PlanItem]:
         document = _json(answer)

@@ -14,13 +14,14 @@ from typing import Any, assert_never
 from shared import logs
 from shared.domain.deadline import FAILURE_SECONDS, Deadline
 from shared.domain.delivery.create import create, seen_again
-from shared.domain.errors import StoreUnavailable
+from shared.domain.errors import RegistryUnavailable, StoreUnavailable
 from shared.domain.events import OF_ACCOUNT, Change, Event, MessageReceived, Parsed, ReceiptReceived, Unparsable
 from shared.domain.identity import sender_id
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery, Kind, State, Task
 from shared.domain.retention import UNKNOWN_SENDER_PAYLOAD_BYTES
 from shared.domain.tasks import own_task
+from shared.domain.tenants import Tenant
 from shared.pipeline import log_fields, receipts
 from shared.pipeline.channels import Channels
 from shared.pipeline.clock import Clock
@@ -34,7 +35,6 @@ from shared.pipeline.intake import (
     IntakeQueue,
     IntakeStore,
     IntakeTenants,
-    Tenant,
 )
 from shared.pipeline.log_fields import log_dead
 from shared.pipeline.outcomes import faults_in, outcome_of
@@ -48,9 +48,10 @@ _WRAPPING = 16
 
 @dataclass(frozen=True, slots=True)
 class New:
-    """Stored now; it has no task yet."""
+    """Stored now; it has no task yet. `pair` is the number of its tenant's pair of queues, here and below."""
 
     record: Delivery
+    pair: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ class SeenUnqueued:
     """Stored before and unchanged since: its task may be missing."""
 
     record: Delivery
+    pair: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,7 @@ class Seen:
     """
 
     record: Delivery
+    pair: int | None = None
 
 
 Mark = New | Seen | SeenUnqueued
@@ -108,14 +111,14 @@ class Accept:
 
     async def mark_if_new(self, events: Sequence[Arrival], deadline: Deadline) -> list[Mark | Exception]:
         """Create the record of each event, or report the existing one. "Exists" alone never means "drop it": the store
-        may be reporting this same call's write. The events have distinct keys. Raises RegistryUnavailable.
+        may be reporting this same call's write. The events have distinct keys. One whose owner cannot be told is not
+        stored: its outcome is RegistryUnavailable.
         """
-        owners = await self.tenants.owners_of([_addressee(event) for event in events]) if events else ()
-        faults_in(owners)
+        owners = await self.tenants.owners_of([_addressee(event) for event in events], deadline) if events else ()
         records = await in_turns(lambda one: outcome_of(self._record, *one), zip(events, owners, strict=True))
         storable = [record for record in records if isinstance(record, Delivery)]
         made = iter(await self.store.create_all(storable, deadline) if storable else ())
-        return [_mark_or_fault(record, made) for record in records]
+        return [_mark_or_fault(record, owner, made) for record, owner in zip(records, owners, strict=True)]
 
     async def _accept_all(self, events: Sequence[Event], deadline: Deadline) -> None:
         """Accept all events. A fault in one event does not stop the others; an outage of the store or queue does."""
@@ -124,13 +127,14 @@ class Accept:
         about: dict[str, Mapping[str, Any]] = {}
         await in_turns(lambda one: self._log(*one, about), zip(arrivals, marks, strict=True))
         self._log_repeats(repeats, arrivals, marks)
-        faults = faults_in(marks)
+        faults = _of_registry(marks)
+        faults += faults_in(mark for mark in marks if mark not in faults)
         reports = [event for event in events if isinstance(event, ReceiptReceived)]
         if reports:
             faults += await receipts.note_all(reports, self.store, deadline)
-        waiting = [mark.record for mark in marks if isinstance(mark, New) and not mark.record.final]
-        again = [mark.record for mark in marks if isinstance(mark, SeenUnqueued)]
-        faults += await self._enqueue(waiting + again, about, deadline)
+        waiting = [mark for mark in marks if isinstance(mark, New) and not mark.record.final]
+        again = [mark for mark in marks if isinstance(mark, SeenUnqueued)]
+        faults += await self._enqueue([*waiting, *again], about, deadline)
         if reports:
             await self._note_blocks(reports, deadline)
         for fault in faults:
@@ -143,7 +147,7 @@ class Accept:
         found = receipts.blocks(reports)
         if not found:
             return
-        owners = await self.tenants.owners_of([Addressee(provider, sender) for provider, sender in found])
+        owners = await self.tenants.owners_of([Addressee(provider, sender) for provider, sender in found], deadline)
         for fault in faults_in(owners):
             raise fault
         for ((provider, sender), block), owner in zip(found.items(), owners, strict=True):
@@ -154,26 +158,26 @@ class Accept:
             await self.store.note_receipt_block(sender_id(provider, sender), block)
 
     async def _enqueue(
-        self, records: Sequence[Delivery], about: Mapping[str, Mapping[str, Any]], deadline: Deadline
+        self, marks: Sequence[New | SeenUnqueued], about: Mapping[str, Mapping[str, Any]], deadline: Deadline
     ) -> list[Exception]:
         """Make their tasks. `about` has the log fields of the new ones. Returns what went wrong; raises an outage."""
-        if not records:
+        if not marks:
             return []
-        made = await self.queue.ensure_all([own_task(record) for record in records], deadline)
-        queued = [record for record, fault in zip(records, made, strict=True) if fault is None]
-        await in_turns(lambda record: self._log_queued(record, about.get(record.key)), queued)
+        made = await self.queue.ensure_all([own_task(mark.record, mark.pair) for mark in marks], deadline)
+        queued = [mark for mark, fault in zip(marks, made, strict=True) if fault is None]
+        await in_turns(lambda mark: self._log_queued(mark, about.get(mark.record.key)), queued)
         return faults_in(made)
 
-    def _log_queued(self, record: Delivery, about: Mapping[str, Any] | None) -> None:
-        logs.event("inbound_enqueued", **(about or self._about(record)))
+    def _log_queued(self, mark: New | SeenUnqueued, about: Mapping[str, Any] | None) -> None:
+        logs.event("inbound_enqueued", **(about or self._about(mark)))
 
     def _log(self, event: Arrival, mark: Mark | Exception, about: dict[str, Mapping[str, Any]]) -> None:
         """Log what became of the event, and keep the log fields of a new one."""
         match mark:
             case New(record):
-                about[record.key] = self._log_new(record)
-            case Seen(record):
-                self._log_duplicate(event, record.tenant)
+                about[record.key] = self._log_new(mark)
+            case Seen():
+                self._log_duplicate(event, mark)
             case _:
                 pass
 
@@ -182,19 +186,17 @@ class Accept:
     ) -> None:
         if not repeats:
             return
-        tenants = {
-            event.key: mark.record.tenant
-            for event, mark in zip(arrivals, marks, strict=True)
-            if not isinstance(mark, Exception)
-        }
+        found = {event.key: mark for event, mark in zip(arrivals, marks, strict=True)}
         for event in repeats:
-            self._log_duplicate(event, tenants.get(event.key, ""))
+            self._log_duplicate(event, found.get(event.key))
 
-    def _log_duplicate(self, event: Arrival, tenant: str) -> None:
-        logs.event("inbound_duplicate", **log_fields.of_event(event, tenant, self.queue))
+    def _log_duplicate(self, event: Arrival, mark: Mark | Exception | None) -> None:
+        tenant, pair = ("", None) if mark is None or isinstance(mark, Exception) else (mark.record.tenant, mark.pair)
+        logs.event("inbound_duplicate", **log_fields.of_event(event, tenant, pair, self.queue))
 
-    def _about(self, record: Delivery) -> Mapping[str, Any]:
-        return {**log_fields.of_record(record, self.channels), **log_fields.in_queue(Task.of(record), self.queue)}
+    def _about(self, mark: New | SeenUnqueued) -> Mapping[str, Any]:
+        task = Task.of(mark.record, mark.pair)
+        return {**log_fields.of_record(mark.record, self.channels), **log_fields.in_queue(task, self.queue)}
 
     def _record(self, event: Arrival, owner: Tenant | Exception | None) -> Delivery:
         if isinstance(owner, Exception):
@@ -228,12 +230,19 @@ class Accept:
             refused=refused,
         )
 
-    def _log_new(self, record: Delivery) -> Mapping[str, Any]:
-        about = self._about(record)
+    def _log_new(self, mark: New) -> Mapping[str, Any]:
+        about, record = self._about(mark), mark.record
         logs.event("inbound_new", **about, state=record.state, reason=record.reason)
         if record.state is State.DEAD:
             log_dead(record, self.channels)
         return about
+
+
+def _of_registry(marks: Sequence[Mark | Exception]) -> list[Exception]:
+    """The outages of the registry, which are outages for their events alone: one tenant's unreadable entry delays no
+    other tenant's messages.
+    """
+    return [mark for mark in marks if isinstance(mark, RegistryUnavailable)]
 
 
 def _read(channel: IntakeChannel, incoming: Incoming) -> Parsed:
@@ -261,24 +270,35 @@ def _by_key(events: Iterable[Event]) -> tuple[list[Arrival], list[Arrival]]:
     return list(first.values()), repeats
 
 
-def _mark(record: Delivery, made: Created | Exists) -> Mark:
+def _mark(record: Delivery, owner: Tenant | None, made: Created | Exists) -> Mark:
     match made:
         case Created():
-            return New(record)
+            return New(record, _pair(record, owner))
         case Exists(existing) if existing is not None and seen_again(existing):
-            return SeenUnqueued(existing)
+            return SeenUnqueued(existing, _pair(existing, owner))
         case Exists(existing):
-            return Seen(existing or record)
+            return Seen(existing or record, _pair(existing or record, owner))
         case _:
             assert_never(made)
 
 
-def _mark_or_fault(record: Delivery | Exception, made: Iterator[Created | Exists | Exception]) -> Mark | Exception:
+def _pair(record: Delivery, owner: Tenant | None) -> int | None:
+    """The pair of queues of the record's tenant. A record that was stored under another tenant than today's owner goes
+    through the shared queues.
+    """
+    return owner.queue if owner and owner.id == record.tenant else None
+
+
+def _mark_or_fault(
+    record: Delivery | Exception, owner: Tenant | Exception | None, made: Iterator[Created | Exists | Exception]
+) -> Mark | Exception:
     """`made` has one item for each record."""
     if isinstance(record, Exception):
         return record
+    if isinstance(owner, Exception):
+        return owner
     one = next(made)
-    return one if isinstance(one, Exception) else _mark(record, one)
+    return one if isinstance(one, Exception) else _mark(record, owner, one)
 
 
 def _bounded(payload: Any) -> Any:

@@ -14,6 +14,7 @@ from shared.domain.events import Parsed, ReceiptBlock, ReceiptReceived
 from shared.domain.identity import Echo
 from shared.domain.record import Delivery, Task
 from shared.domain.tasks import DueTask
+from shared.domain.tenants import Tenant
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,32 +79,16 @@ class IntakeQueue(Protocol):
         ...
 
     def queue_of(self, task: Task) -> str:
-        """The configured name of the queue that the task goes to."""
+        """The name of the queue that the task goes to."""
         ...
 
     async def ping(self) -> None:
-        """Raise QueueUnavailable unless the queue answers."""
+        """Raise QueueUnavailable unless the shared queues answer."""
         ...
 
     def close(self) -> None:
         """As `IntakeStore.close`."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Tenant:
-    """The owner of a sender."""
-
-    id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Sender:
-    """A number of ours, by the provider's id, and its tenant."""
-
-    tenant: str
-    provider: str
-    id: str
 
 
 class Addressee(NamedTuple):
@@ -118,9 +103,12 @@ class Addressee(NamedTuple):
 class IntakeTenants(Protocol):
     """The registry, as the webhook service asks it: once for all events of a POST."""
 
-    async def owners_of(self, addressees: Sequence[Addressee]) -> Sequence[Tenant | Exception | None]:
+    async def owners_of(
+        self, addressees: Sequence[Addressee], deadline: Deadline
+    ) -> Sequence[Tenant | Exception | None]:
         """The tenant of each, in order; None if the registry answered that there is none; RegistryUnavailable if it did
-        not answer. The same addressee may come many times. Raises nothing.
+        not answer in time. An answer is 5 s old at most; that there is none is said only after a look at the store. The
+        same addressee may come many times. Raises nothing.
         """
         ...
 

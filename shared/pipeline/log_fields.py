@@ -11,6 +11,7 @@ from shared.domain.identity import Echo, provider_id_hash
 from shared.domain.outbound.types import TYPES
 from shared.domain.record import Delivery, Kind, Task, is_invalid
 from shared.domain.tasks import first_task
+from shared.domain.tenants import Sender
 from shared.pipeline.intake import IntakeChannel
 
 Fields = Mapping[str, Any]
@@ -56,6 +57,16 @@ def sender_id(channel: IntakeChannel | None, sender: str) -> logs.PublicId | Non
     return logs.PublicId(sender) if channel is not None and channel.has_public_sender_ids else None
 
 
+def of_sender(sender: Sender, channels: Mapping[str, IntakeChannel]) -> Fields:
+    """A sender outside any message: its tenant, its provider, and its id in the registry, which is a hash."""
+    return {
+        "tenant": sender.tenant,
+        "provider": sender.provider,
+        "sender": sender.id,
+        "phone_number_id": sender_id(channels.get(sender.provider), sender.provider_id),
+    }
+
+
 def of_record(record: Delivery, channels: Mapping[str, IntakeChannel]) -> Fields:
     """A record's tenant, sender and type. The sender of an account's news is not a phone number id."""
     event_type = type_of(record)
@@ -71,10 +82,10 @@ def of_record(record: Delivery, channels: Mapping[str, IntakeChannel]) -> Fields
     }
 
 
-def of_event(event: MessageReceived | Change | Unparsable, tenant: str, queue: QueueNames) -> Fields:
+def of_event(event: MessageReceived | Change | Unparsable, tenant: str, pair: int | None, queue: QueueNames) -> Fields:
     """An event of a webhook, with or without a record: its key, its type, and the first task of its record."""
     event_type = MESSAGE if isinstance(event, MessageReceived) else event.field or OTHER
-    return {**of_task(first_task(event.key, tenant), queue), "provider": event.provider, "event_type": event_type}
+    return {**of_task(first_task(event.key, tenant, pair), queue), "provider": event.provider, "event_type": event_type}
 
 
 def of_receipt(receipt: ReceiptReceived, echo: Echo | None) -> Fields:

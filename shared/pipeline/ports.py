@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from shared.domain.delivery.answers import Step
+from shared.domain.drains import DrainTask
 from shared.domain.identity import Echo
 from shared.domain.listings import Listing
 from shared.domain.marks import Marks
@@ -13,8 +14,9 @@ from shared.domain.messages import Message
 from shared.domain.outbound.messages import PlanItem
 from shared.domain.record import Delivery, State, Task
 from shared.domain.state_changes import StateChange
+from shared.domain.tenants import Sender, Tenant
 from shared.domain.verdicts import Origin
-from shared.pipeline.intake import Addressee, Created, Exists, IntakeChannel, Sender, Tenant
+from shared.pipeline.intake import Addressee, Created, Exists, IntakeChannel
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,12 @@ class Store(Protocol):
         """
         ...
 
+    def troubled(self, after: str | None, limit: int) -> Sequence[str]:
+        """The first `limit` ids, in order, whose marks hold a refused credential, a block or news of an account that
+        disconnects a sender (shared.domain.marks.is_troubled), and that come after `after`.
+        """
+        ...
+
     def ping(self) -> None:
         """Raise StoreUnavailable unless the store answers."""
         ...
@@ -120,16 +128,66 @@ class Store(Protocol):
 
 
 class Tenants(Protocol):
-    """The registry of tenants and senders."""
+    """The registry of tenants and senders. An answer is 5 s old at most; that there is no such tenant or sender is said
+    only after a look at the store. All methods raise RegistryUnavailable.
+    """
 
     def owner_of(self, addressee: Addressee) -> Tenant | None:
-        """The tenant of a sender or an account; None if the registry answered that there is none. Raises
-        RegistryUnavailable.
-        """
+        """The tenant of a sender or an account; None if there is none."""
         ...
 
-    def senders(self, tenant: str | None = None) -> Sequence[Sender]:
-        """The senders of a tenant, or of all. Raises RegistryUnavailable."""
+    def tenant(self, id: str) -> Tenant | None:
+        """The tenant with this id; None if there is none, perhaps no longer."""
+        ...
+
+    def sender(self, provider: str, provider_id: str) -> Sender | None:
+        """The sender with the provider's id; None if there is none, perhaps no longer."""
+        ...
+
+    def senders_with(self, ids: Sequence[str]) -> Sequence[Sender]:
+        """The senders with these ids (`Sender.id`), without those that do not exist."""
+        ...
+
+    def senders_of_account(self, provider: str, account: str, tenant: str) -> Sequence[Sender]:
+        """This tenant's senders in an account; all of the environment's, which names no account, if it is theirs."""
+        ...
+
+    def senders_of_environment(self) -> Sequence[Sender]:
+        """The senders that the environment names. Makes no call."""
+        ...
+
+    def are_several(self) -> bool:
+        """Whether more than one tenant is active. This answer is a minute old at most."""
+        ...
+
+
+class Credentials(Protocol):
+    """The access tokens of senders. A token is 60 s old at most."""
+
+    def of(self, sender: Sender) -> str:
+        """The token; "" if the sender has none. Raises CredentialsUnavailable."""
+        ...
+
+    def newest(self, sender: Sender) -> str:
+        """The token, read again now. Raises CredentialsUnavailable."""
+        ...
+
+
+class Secrets(Protocol):
+    """Where secrets are kept: each by its name, and only the newest enabled version counts. All methods raise
+    SecretsUnavailable, also if this process may not do that.
+    """
+
+    def newest(self, name: str) -> str | None:
+        """The value; None if there is no such secret, or none of its versions is enabled."""
+        ...
+
+    def add(self, name: str, value: str) -> None:
+        """Add a version, and the secret if it does not exist."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """Remove the secret with all its versions; success if it does not exist."""
         ...
 
 
@@ -142,12 +200,16 @@ class Queue(Protocol):
         """
         ...
 
+    def ensure_drain(self, drain: DrainTask) -> None:
+        """Make a drain's task, to run now. An existing task of that name is success. Raises QueueUnavailable."""
+        ...
+
     def queue_of(self, task: Task) -> str:
-        """The configured name of the queue that the task goes to. Makes no call."""
+        """The name of the queue that the task goes to. Makes no call."""
         ...
 
     def ping(self) -> None:
-        """Raise QueueUnavailable unless the queues answer."""
+        """Raise QueueUnavailable unless the shared queues answer."""
         ...
 
 
@@ -166,15 +228,17 @@ class Channel(IntakeChannel, Protocol):
         """The address of a reply to this message, as stored with the reply."""
         ...
 
-    def fingerprint(self, sender: str) -> str:
-        """A fingerprint that identifies the credential in use and reveals nothing else."""
+    def fingerprint(self, credential: str) -> str:
+        """A fingerprint that identifies a credential and reveals nothing else; "" for none. Pure."""
         ...
 
-    def send(self, record: Delivery, echo: Echo) -> str | None:
-        """Send one message. Returns the provider's id, None if the answer was unreadable. Raises a SendError."""
+    def send(self, record: Delivery, echo: Echo, credential: str) -> str | None:
+        """Send one message with this credential. Returns the provider's id, None if the answer was unreadable. Raises a
+        SendError.
+        """
         ...
 
-    def probe(self, sender: str) -> None:
+    def probe(self, sender: str, credential: str) -> None:
         """Send the provider a harmless request on the endpoint that sends. Returns once the provider answers, even with
         a refusal. Raises a SendError: an outage, or a credential that cannot be used.
         """

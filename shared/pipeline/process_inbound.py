@@ -1,22 +1,19 @@
 """process_inbound: calls the handler with an event, and commits the event's end and the replies together."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass, field, replace
 
 from shared import logs
 from shared.domain.delivery.answers import Answer, Hop, Run, Step, TaskResult
 from shared.domain.delivery.lease import lease
-from shared.domain.errors import ItemUnparsable
+from shared.domain.errors import ItemUnparsable, SecretsUnavailable
 from shared.domain.events import OF_ACCOUNT
-from shared.domain.guards import Elect, Go, Guard
-from shared.domain.identity import sender_id
+from shared.domain.guards import BUSY, CREDENTIALS_UNAVAILABLE, Elect, Go, Guard, Wait
 from shared.domain.limits import Limits
-from shared.domain.marks import Marks, unblocked
+from shared.domain.marks import Marks
 from shared.domain.messages import Drop, Message
 from shared.domain.outbound.messages import InvalidReply, PlanItem
 from shared.domain.record import INVALID, Delivery, State, Task
-from shared.domain.state_changes import AccountConnected, AccountReinstated
 from shared.domain.verdicts import (
     BackendDown,
     Dropped,
@@ -28,10 +25,11 @@ from shared.domain.verdicts import (
     StillUnparsable,
 )
 from shared.pipeline import log_fields
-from shared.pipeline.backend_marks import BackendMarks
+from shared.pipeline.account_news import AccountNews
 from shared.pipeline.channels import Channels
 from shared.pipeline.clock import Clock
 from shared.pipeline.dispatch import TaskDispatch
+from shared.pipeline.handler_places import HandlerPlaces
 from shared.pipeline.intake import Addressee
 from shared.pipeline.ports import (
     BackendUnavailable,
@@ -45,8 +43,7 @@ from shared.pipeline.ports import (
     Tenants,
 )
 from shared.pipeline.settle_with_retry import settle_with_retry
-
-OwnerOf = Callable[[Addressee], str]
+from shared.pipeline.tenant_handlers import Handlers, TenantCode
 
 
 def is_of_account(event: Delivery) -> bool:
@@ -59,14 +56,29 @@ def is_of_account(event: Delivery) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class _Call:
+    """What one event needs. `code`: the handler to call; None if the event calls none. `seen`: the mark of its backend,
+    `guard`: whether the event may begin by that mark. `has_place`: it holds one of its tenant's handler places.
+    """
+
+    message: Message | None = None
+    code: TenantCode | None = None
+    seen: Marks = field(default_factory=Marks)
+    guard: Guard = field(default_factory=Go)
+    has_place: bool = False
+    is_elected: bool = False
+    is_readable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessInbound:
     """The inbound half of the internal service."""
 
     store: Store
     tenants: Tenants
     channels: Channels[Channel]
-    handler: Handler
-    backend: BackendMarks
+    handlers: Handlers
+    places: HandlerPlaces
     dispatch: TaskDispatch
     limits: Limits
     clock: Clock
@@ -75,107 +87,123 @@ class ProcessInbound:
     def __call__(self, task: Task) -> Answer:
         """Handle one task and answer it. Raises StoreUnavailable, RegistryUnavailable and UnknownState."""
         began = self.clock.monotonic()
-        token = self.clock.token()
-        seen = self.backend.read()
-        owner_of = cache(self._owner_of)  # the store may run the decision again, while it holds a lock
-        step, record = self._lease(task, token, owner_of, lambda record: self._guard(seen, record))
-        with logs.context(**log_fields.of_record(record, self.channels) if record else {}):
-            return self._process(step, seen, owner_of, task, token, began)
+        found = self.store.get(task.key)
+        if found is None:
+            logs.event("task_gone", severity="WARNING")
+            return Answer(TaskResult.ACK, "gone")
+        owned = self._owned(found)
+        with logs.context(**log_fields.of_record(owned, self.channels)):
+            call = self._prepare(owned, task)
+            try:
+                return self._process(found, owned.tenant, call, task, began)
+            finally:
+                if call.has_place:
+                    self.places.give_back(owned.tenant)
 
-    def _process(self, step: Step, seen: Marks, owner_of: OwnerOf, task: Task, token: str, began: float) -> Answer:
-        elected = False
-        if isinstance(step.next, Elect):
-            seen, guard = self.backend.elect(seen, step.next, token)
-            elected = isinstance(guard, Go)
-            step, _ = self._lease(task, token, owner_of, lambda _: guard)
-        if not isinstance(step.next, Run):
-            if elected:
-                self.backend.give_back(token)
-            self._log_arrival(step)
-            return self.dispatch(step, task)
-        return self._run(step.next.record, seen, elected, task, token, began)
-
-    def _lease(
-        self, task: Task, token: str, owner_of: OwnerOf, guards: Callable[[Delivery], Guard]
-    ) -> tuple[Step, Delivery | None]:
-        """The step of the task's arrival, and the record as found. A replayed event of an unknown sender gets its
-        tenant with the lease, so that its record, its dead letter and its log lines have it in any outcome.
+    def _owned(self, found: Delivery) -> Delivery:
+        """The record with its tenant: a replayed event of an unknown sender gets it with the lease, so that its record,
+        its dead letter and its log lines have it in any outcome.
         """
-        found: Delivery | None = None
+        if not found.final:
+            self.channels.require(found.provider)  # before the lease: an unreadable record spends no attempt
+        if found.tenant:
+            return found
+        owner = self.tenants.owner_of(Addressee(found.provider, found.sender, is_of_account(found)))
+        return replace(found, tenant=owner.id) if owner else found
 
-        def decide(now: Delivery | None) -> Step:
-            nonlocal found
-            if now is not None and not now.final:
-                self.channels.require(now.provider)  # before the lease: an unreadable record spends no attempt
-            if now is not None and not now.tenant:
-                now = replace(now, tenant=owner_of(Addressee(now.provider, now.sender, is_of_account(now))))
-            found = now
-            return lease(now, task, token, guards(now) if now else Go(), self.limits, self.clock.now())
-
-        return self.store.change(task.key, decide), found
-
-    def _owner_of(self, addressee: Addressee) -> str:
-        """The tenant's id, or ""."""
-        owner = self.tenants.owner_of(addressee)
-        return owner.id if owner else ""
-
-    def _guard(self, seen: Marks, record: Delivery) -> Guard:
-        """Only an event that calls the backend waits for the backend."""
-        if seen.down is None or not self._is_for_handler(record):
-            return Go()
-        return self.backend.guard(seen, record)
-
-    def _is_for_handler(self, record: Delivery) -> bool:
+    def _prepare(self, record: Delivery, task: Task) -> _Call:
+        """What the event needs, and whether it may begin. Only an event that calls the handler waits for it."""
+        now = self.clock.now()
+        if record.final or record.leased_at(now):
+            # Seen only if the record changes before the lease is decided. Then the next task prepares the call.
+            return _Call(guard=Wait(BUSY, now + self.limits.waits.busy.first))
         try:
             message = self.channels[record.provider].read(record)
         except ItemUnparsable:
-            return False
-        return message is not None and self._asks_handler(message)
+            return _Call(is_readable=False)
+        if message is None or message.group_id is not None or not record.tenant:
+            # A handler that takes a group for a private chat would tell all members one customer's matters.
+            return _Call(message)
+        try:
+            if not self.handlers.handles(record.tenant, message.kind):
+                return _Call(message)
+            return self._guarded(record, message, self.handlers.of(record.tenant), task.hop)
+        except SecretsUnavailable:
+            return _Call(message, guard=Wait(CREDENTIALS_UNAVAILABLE, now + self.limits.waits.credentials_unavailable))
 
-    def _run(self, record: Delivery, seen: Marks, elected: bool, task: Task, token: str, began: float) -> Answer:
+    def _guarded(self, record: Delivery, message: Message, code: TenantCode, hop: int) -> _Call:
+        """The call with its guards: first the backend's mark, then a place for it, which it has from now on."""
+        seen = code.marks.read()
+        guard = code.marks.guard(seen, record)
+        if not isinstance(guard, Go | Elect):
+            return _Call(message, code, seen, guard)
+        if self.places.take(record.tenant, self.tenants.are_several()):
+            return _Call(message, code, seen, guard, has_place=True)
+        return _Call(message, code, seen, Wait(BUSY, self.clock.now() + self.limits.waits.busy.after(hop)))
+
+    def _process(self, found: Delivery, tenant: str, call: _Call, task: Task, began: float) -> Answer:
+        token = self.clock.token()
+        step = self._lease(found, tenant, call.guard, task, token)
+        if isinstance(step.next, Elect) and call.code:
+            seen, guard = call.code.marks.elect(call.seen, step.next, token)
+            call = replace(call, seen=seen, is_elected=isinstance(guard, Go))
+            step = self._lease(found, tenant, guard, task, token)
+        if isinstance(step.next, Run):
+            return self._run(step.next.record, call, task, token, began)
+        if call.is_elected and call.code:
+            call.code.marks.give_back(token)
+        self._log_arrival(step)
+        return self.dispatch(step, task)
+
+    def _lease(self, found: Delivery, tenant: str, guard: Guard, task: Task, token: str) -> Step:
+        """The step of the task's arrival, for the record as it is when the lease is decided."""
+
+        def decide(now: Delivery | None) -> Step:
+            if now is not None and not now.tenant:
+                now = replace(now, tenant=tenant)
+            return lease(now, task, token, guard, self.limits, self.clock.now())
+
+        return self.store.change(task.key, decide, seen=found)
+
+    def _run(self, record: Delivery, call: _Call, task: Task, token: str, began: float) -> Answer:
         logs.event("inbound_processing_started", attempt=record.attempt)
-        verdict, change = self._verdict(record, seen, token)
+        verdict, change = self._verdict(record, call, token)
         until = began + self.limits.inbound_lease.total_seconds()
         step = settle_with_retry(self.store, record, token, verdict, self.limits, self.clock, until, self.stopping)
-        if change:
-            self.backend.change(change)
-        elif elected:
-            self.backend.give_back(token)
+        if call.code and change:
+            call.code.marks.change(change)
+        elif call.code and call.is_elected:
+            call.code.marks.give_back(token)
         answer = self.dispatch(step, task)
         self._log_end(record, verdict, step, answer, began)
         return answer
 
-    def _verdict(self, record: Delivery, seen: Marks, token: str) -> tuple[HandlerVerdict, DecideMarks | None]:
-        """Read the event and call the handler. Returns the verdict, and the change of the backend's mark."""
+    def _verdict(self, record: Delivery, call: _Call, token: str) -> tuple[HandlerVerdict, DecideMarks | None]:
+        """Call the handler, or apply the change. Returns the verdict, and the change of the backend's mark."""
         if self.stopping():
             return Released(), None
-        try:
-            message = self.channels[record.provider].read(record)
-        except ItemUnparsable:
+        if not call.is_readable:
             return StillUnparsable(), None
         if not record.tenant:
             return StillUnknown(), None
-        if message is None:
-            self._apply(record)
+        if call.message is None:
+            news = AccountNews(self.store, self.tenants, self.dispatch.start_drain)
+            news.apply(record, self.channels[record.provider])
             return Replied(()), None
-        if not self._asks_handler(message):
-            return Replied((), message.contact.id), None
+        if call.code is None:
+            return Replied((), call.message.contact.id), None
         try:
-            verdict = self._asked(record, message)
+            verdict = self._asked(record, call.message, call.code.handler)
         except HandlerInterrupted:
             return Released(), None
         except BackendUnavailable as failure:
-            return self.backend.failed(seen, failure, record, token)
-        return verdict, self.backend.answered(seen, record.key, token)
+            return call.code.marks.failed(call.seen, failure, record, token)
+        return verdict, call.code.marks.answered(call.seen, record.key, token)
 
-    def _asks_handler(self, message: Message) -> bool:
-        """Not for a group: a handler that takes it for a private chat would tell all members one customer's matters."""
-        return message.group_id is None and self.handler.handles(message.kind)
-
-    def _asked(self, record: Delivery, message: Message) -> HandlerVerdict:
+    def _asked(self, record: Delivery, message: Message, handler: Handler) -> HandlerVerdict:
         """The verdict on the team's answer. Raises HandlerInterrupted and BackendUnavailable."""
         try:
-            replies = self.handler(HandlerCall(record.key, record.correlation_id, record.attempt, message))
+            replies = handler(HandlerCall(record.key, record.correlation_id, record.attempt, message))
         except BackendUnavailable:
             raise
         except Drop as drop:
@@ -183,17 +211,6 @@ class ProcessInbound:
         except HandlerFault as fault:
             return HandlerFailed(str(fault), fault.origin)
         return self._replied(self.channels[record.provider].address(message), message, replies)
-
-    def _apply(self, record: Delivery) -> None:
-        """Apply a change as state, so that a repeat is harmless. Raises StoreUnavailable.
-
-        The change names the account and not its numbers, so every block of the tenant is lifted, and the next send is
-        the probe.
-        """
-        changes = self.channels[record.provider].changes(record)
-        if any(isinstance(change, AccountConnected | AccountReinstated) for change in changes):
-            for sender in self.tenants.senders(record.tenant):
-                self.store.change_marks(sender_id(sender.provider, sender.id), unblocked)
 
     def _replied(self, address: Mapping[str, str], message: Message, replies: Sequence[PlanItem]) -> Replied:
         """The plan. A reply that cannot be sent has no address."""
@@ -208,17 +225,13 @@ class ProcessInbound:
 
     def _log_arrival(self, step: Step) -> None:
         """Log a task that found nothing to run: waiting leaves no other trace."""
-        match step.answer.state:
-            case "gone":
-                logs.event("task_gone", severity="WARNING")
-            case "waiting" if isinstance(step.next, Hop):
-                logs.event(
-                    "inbound_waiting",
-                    reason=step.why,
-                    until=step.next.until.isoformat(),
-                )
-            case _:
-                pass
+        if step.answer.state == "waiting" and isinstance(step.next, Hop):
+            logs.event(
+                "inbound_waiting",
+                severity="WARNING" if step.why == CREDENTIALS_UNAVAILABLE else "INFO",
+                reason=step.why,
+                until=step.next.until.isoformat(),
+            )
 
     def _log_end(self, record: Delivery, verdict: HandlerVerdict, step: Step, answer: Answer, began: float) -> None:
         is_late = answer.result is TaskResult.CONFLICT

@@ -3,13 +3,19 @@
 import itertools
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from shared.domain.identity import Echo, change_event_id, message_event_id, outbound_key
-from shared.domain.marks import Block
+from shared.domain.marks import Block, Credential, RefusedCredential
 from shared.domain.record import Delivery
+from shared.domain.tenants import Sender, Tenant
+from shared.operations.connect import credential_name
+from shared.operations.registry import add_tenant
+from shared.operations.senders import add_sender
+from shared.pipeline.clock import SystemClock
+from shared.secrets.file_secrets import FILE, FileSecrets
 from tests.support.crashing import SERVICES, Rig
 from tests.support.payloads import envelope, of_texts, receipt, text, value, wire
 from tests.support.stack import SENDER, TASK_TOKEN, clean_environment, cli
@@ -18,6 +24,7 @@ STRANGER = "200000000000008"
 ANOTHER_TOKEN = "test_access_token_of_after"
 
 _contacts = itertools.count(1)
+_numbers = itertools.count(40_000_000)
 _moments = itertools.count(1_790_500_000)
 
 Outcome = Callable[[], bool]
@@ -89,6 +96,29 @@ def a_message_to_an_unknown_number(rig: Rig) -> Outcome:
         return kept is not None and (kept.state, kept.reason) == ("dropped", "unknown_sender")
 
     return lambda: is_kept() and rig.stack.texts(person.number) == []
+
+
+def a_message_to_another_tenant(rig: Rig) -> Outcome:
+    """Its number and its access token come from the registry."""
+    person, place = Person(rig), next(_numbers)
+    tenant, number, account, token = f"tenant-{place}", f"2000000{place}", f"3000000{place}", f"token-of-{place}"
+    sender = Sender(tenant, "meta", number, account)
+    sender = replace(sender, credential=credential_name(sender))
+    FileSecrets(rig.stack.data_dir / FILE).add(sender.credential, token)
+    rig.stack.control("POST", "senders", {"phone_number_id": number, "waba": account, "token": token})
+    add_tenant(rig.stack.store, SystemClock(), Tenant(tenant), 20)
+    add_sender(rig.stack.store, SystemClock(), (), sender)
+    rig.deliver(
+        wire(envelope(value([text(person.number, person.message_id, "hello")], sender=number), account=account))
+    )
+    key = message_event_id("meta", number, person.message_id)
+
+    def is_answered() -> bool:
+        reply = rig.stack.store.get(outbound_key(key, 0))
+        is_sent = reply is not None and (reply.state, reply.tenant) == ("done", tenant)
+        return is_sent and rig.stack.texts(person.number) == ["hello"]
+
+    return is_answered
 
 
 def a_stranger_that_is_replayed(rig: Rig) -> Outcome:
@@ -236,6 +266,15 @@ def a_refused_credential(rig: Rig) -> Outcome:
     rig.wait_until(rig.has_crashed, "the crash")
     rig.restart(WHATSAPP_ACCESS_TOKEN=ANOTHER_TOKEN)
     return lambda: person.has("hello")
+
+
+def a_credential_that_was_replaced(rig: Rig) -> Outcome:
+    """The next message notices it, and a drain wakes what waits."""
+    since = datetime.now(UTC) - timedelta(minutes=1)
+    rig.stack.put_marks(refused=RefusedCredential("former", 190, since), credential=Credential("former", since))
+    person = Person(rig)
+    person.writes("hello")
+    return lambda: person.has("hello") and rig.stack.marks.refused is None
 
 
 def a_number_that_is_blocked(rig: Rig) -> Outcome:

@@ -8,17 +8,22 @@ import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from click.testing import CliRunner
 
 from cli.commands import pombo
+from shared.config import LOCAL_SECRETS
 from shared.domain.delivery.create import create
 from shared.domain.identity import Echo, message_event_id, outbound_key
 from shared.domain.limits import Limits
 from shared.domain.record import Attempt, Delivery, Kind, State
+from shared.domain.tenants import Sender, Tenant
+from shared.operations.registry import add_tenant
+from shared.operations.senders import add_sender
+from shared.pipeline.clock import SystemClock
 from tests.support.payloads import envelope, receipt, text, value, wire
 from tests.support.stack import SENDER, TASK_TOKEN, Stack, clean_environment, cli, command
 
@@ -34,6 +39,8 @@ class Desk:
     """One stack, and the `pombo dead` commands on it."""
 
     stack: Stack
+    numbers: dict[str, str] = field(default_factory=dict)
+    """The number of each tenant beside `default` that has letters."""
 
     # ---- letters
 
@@ -43,6 +50,7 @@ class Desk:
         return self._put(record, changes)
 
     def put_many(self, contacts: Sequence[str], **changes: Any) -> list[Delivery]:
+        self._number_of(changes.get("tenant", "default"))  # before several threads would add it
         with ThreadPoolExecutor(8) as threads:
             return list(threads.map(lambda contact: self.put(contact, **changes), contacts))
 
@@ -68,7 +76,22 @@ class Desk:
             now=datetime.now(UTC),
         )
 
+    def _number_of(self, tenant: str) -> str:
+        """The number of a tenant, which is added on first use."""
+        if tenant in ("", "default"):
+            return SENDER
+        if tenant not in self.numbers:
+            place, registry, clock = f"{len(self.numbers):07}", self.stack.store, SystemClock()
+            number, account, token = f"21{place}", f"31{place}", LOCAL_SECRETS["WHATSAPP_ACCESS_TOKEN"]
+            self.stack.control("POST", "senders", {"phone_number_id": number, "waba": account, "token": token})
+            add_tenant(registry, clock, Tenant(tenant), 20)
+            add_sender(registry, clock, (), Sender(tenant, "meta", number, account))
+            self.numbers[tenant] = number
+        return self.numbers[tenant]
+
     def _put(self, record: Delivery, changes: Any) -> Delivery:
+        if record.kind is Kind.OUTBOUND:
+            changes = {"sender": self._number_of(changes.get("tenant", "default"))} | changes
         ended = {"state": State.DEAD, "reason": "permanent", "attempt": 1, "sweep_at": None, "due_at": None}
         record = replace(record, **(ended | {"finished_at": datetime.now(UTC)} | changes))
         # Eight threads next to the stack's own may find the file busy, like a task that is then retried.

@@ -2,6 +2,7 @@
 
 import heapq
 import itertools
+import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ import pytest
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
+from shared.domain.drains import DRAIN_PATH, DrainTask, drain_body
 from shared.domain.identity import Echo
 from shared.domain.marks import Credential, Marks
 from shared.domain.record import Delivery, ReceiptKind, State, Task
@@ -52,6 +54,11 @@ class Service:
             f"/internal/process_{task.kind}", json=task_body(task), headers={"X-Internal-Token": TOKEN, **headers}
         )
 
+    def drain(self, task: DrainTask) -> int:
+        """The HTTP status of one page of a drain."""
+        body = json.loads(json.dumps(drain_body(task)))
+        return self.client.post(DRAIN_PATH, json=body, headers={"X-Internal-Token": TOKEN}).status_code
+
     def process(self, task: Task, **headers: str) -> tuple[int, Any]:
         answer = self.post(task, **headers)
         return answer.status_code, answer.json
@@ -62,8 +69,14 @@ class Service:
 
     def use_credential(self) -> None:
         """Record the credential in use, as the first send with it does."""
-        fingerprint = self.internal.parts.process_outbound.channels["meta"].fingerprint(parts.SENDER)
-        parts.put_marks(self.internal.store.port, credential=Credential(fingerprint, NOW - timedelta(days=1)))
+        parts.put_marks(self.internal.store.port, credential=Credential(self.in_use, NOW - timedelta(days=1)))
+
+    @property
+    def in_use(self) -> str:
+        """The fingerprint of the credential in use."""
+        outbound = self.internal.parts.process_outbound
+        (sender,) = outbound.tenants.senders_of_environment()
+        return outbound.channels["meta"].fingerprint(outbound.credentials.of(sender))
 
     @property
     def marks(self) -> Marks:
@@ -104,7 +117,8 @@ class TaskRun:
     and a task that is not answered 2xx is retried.
     """
 
-    waiting: list[tuple[datetime, int, Task]] = field(default_factory=list)
+    waiting: list[tuple[datetime, int, Task | DrainTask]] = field(default_factory=list)
+    now: Callable[[], datetime] = lambda: NOW
     names: set[str] = field(default_factory=set)
     order: Iterator[int] = field(default_factory=itertools.count)
 
@@ -112,6 +126,11 @@ class TaskRun:
         if task.name not in self.names:
             self.names.add(task.name)
             self._put(task, at or NOW)
+
+    def ensure_drain(self, drain: DrainTask) -> None:
+        if drain.name not in self.names:
+            self.names.add(drain.name)
+            self._put(drain, self.now())
 
     def queue_of(self, task: Task) -> str:
         return task.kind
@@ -125,12 +144,12 @@ class TaskRun:
         while self.waiting and self.waiting[0][0] <= until:
             at, _, task = heapq.heappop(self.waiting)
             clock.go(max(0.0, (at - clock.at).total_seconds()))
-            status, _ = service.process(task)
+            status = service.drain(task) if isinstance(task, DrainTask) else service.process(task)[0]
             if not 200 <= status < 300:
                 self._put(task, clock.at + QUEUE_RETRY)
         clock.go((until - clock.at).total_seconds())
 
-    def _put(self, task: Task, at: datetime) -> None:
+    def _put(self, task: Task | DrainTask, at: datetime) -> None:
         heapq.heappush(self.waiting, (at, next(self.order), task))
 
 

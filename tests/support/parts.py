@@ -34,13 +34,14 @@ from shared.domain.identity import message_event_id, outbound_key, sender_id
 from shared.domain.limits import Limits
 from shared.domain.marks import Marks
 from shared.domain.record import Delivery, Kind, ReceiptKind, State, Task
+from shared.handlers.hung_threads import HungThreads
 from shared.handlers.loader import TeamFunction
 from shared.handlers.runner import HandlerRunner
 from shared.pipeline.backend_marks import BackendMarks
-from shared.pipeline.dispatch import TaskDispatch
 from shared.pipeline.intake import Incoming
 from tests.support import event_loop
 from tests.support.event_loop import Asynchronous
+from tests.support.one_handler import OneHandler
 
 ROOT = Path(__file__).parents[2]
 PLACE = "projects/pombo-local/locations/local"
@@ -171,6 +172,9 @@ class NoQueue:
     """A queue that accepts everything, for tests that only look at the calls."""
 
     def ensure(self, *_: Any) -> None:
+        pass
+
+    def ensure_drain(self, *_: Any) -> None:
         pass
 
     def ensure_all(self, tasks: Sequence[Any], _: Any) -> list[None]:
@@ -392,24 +396,26 @@ def internal_parts(
     built = build_internal(environment(directory, **more))
     store, tapped, clock = Tapped(built.store), Tapped(queue or built.queue), Clock()
     limits = built.config.limits
-    dispatch = TaskDispatch(tapped, clock, limits, built.process_outbound.channels)
+    dispatch = replace(built.process_outbound.dispatch, queue=tapped, clock=clock)
     handler = built.handler
     if handle is not None:
         handler = HandlerRunner(
             TeamFunction(handle, limits.max_replies),
             timeout=limits.handler_timeout,
-            threads=2,
+            hung=HungThreads(2),
             stopping=built.shutdown,
             all_or_nothing=built.config["PLAN_ALL_OR_NOTHING"],
         )
     changed = {"store": store, "dispatch": dispatch, "clock": clock}
+    reconnects = replace(built.sweep.reconnects, **changed)
     backend = BackendMarks(handler.backend, store, limits, clock)
     senders = replace(built.senders, store=store, clock=clock, backend=handler.backend)
     parts = replace(
         built,
-        process_inbound=replace(built.process_inbound, handler=handler, backend=backend, **changed),
+        process_inbound=replace(built.process_inbound, handlers=OneHandler(handler, backend), **changed),
         process_outbound=replace(built.process_outbound, **changed),
-        sweep=replace(built.sweep, senders=senders, **changed),
+        sweep=replace(built.sweep, senders=senders, reconnects=reconnects, **changed),
+        drain=replace(built.drain, store=store, dispatch=dispatch),
         senders=senders,
         handler=handler,
         store=store,

@@ -7,7 +7,11 @@ https://cloud.google.com/tasks/docs/reference-access-control (both 2026-11).
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-GET, LIST, CREATE, UPDATE = (f"datastore.entities.{word}" for word in ("get", "list", "create", "update"))
+from shared.domain.tenants import CREDENTIAL_PREFIX, HANDLER_PREFIX
+
+GET, LIST, CREATE, UPDATE, DELETE = (
+    f"datastore.entities.{word}" for word in ("get", "list", "create", "update", "delete")
+)
 MAKE_TASKS, SEE_QUEUES = "cloudtasks.tasks.create", "cloudtasks.queues.get"
 
 CALLS: Mapping[str, frozenset[str]] = {
@@ -17,14 +21,15 @@ CALLS: Mapping[str, frozenset[str]] = {
     "commit: absent": frozenset({CREATE}),
     "commit: present": frozenset({UPDATE}),
     "commit: any": frozenset({CREATE, UPDATE}),
+    "commit: delete": frozenset({DELETE}),
     "batch_write: absent": frozenset({CREATE}),
     "batch_write: present": frozenset({CREATE, UPDATE}),  # the table says create, for commit update
     "batch_write: any": frozenset({CREATE, UPDATE}),
     "create_task": frozenset({MAKE_TASKS}),
     "get_queue": frozenset({SEE_QUEUES}),
 }
-"""Every call that a service may make, a write with its precondition. No call deletes, and none begins a transaction
-(datastore.databases.get).
+"""Every call that the code makes, a write with its precondition. None begins a transaction (datastore.databases.get).
+Only an operator's command deletes, and only entries of the registry.
 """
 
 STORE: Mapping[str, frozenset[str]] = {
@@ -33,6 +38,19 @@ STORE: Mapping[str, frozenset[str]] = {
 }
 """What each service's account may do in the database."""
 
+ACCESS_VERSION, LIST_VERSIONS = "secretmanager.versions.access", "secretmanager.versions.list"
+
+SECRET_CALLS: Mapping[str, frozenset[str]] = {
+    "access_secret_version": frozenset({ACCESS_VERSION}),
+    "list_secret_versions": frozenset({LIST_VERSIONS}),
+}
+"""Every call of Secret Manager that a service may make: https://cloud.google.com/secret-manager/docs/access-control
+(2026-11). Adding and removing secrets is an operator's.
+"""
+
+TENANT_SECRETS: Mapping[str, tuple[str, ...]] = {"internal": (CREDENTIAL_PREFIX, HANDLER_PREFIX)}
+"""With which beginnings of their names a service may read secrets of tenants."""
+
 METHODS = frozenset(name.partition(":")[0] for name in CALLS)
 
 
@@ -40,10 +58,18 @@ def calls_of(method: str, request: Mapping[str, Any]) -> Iterator[str]:
     """The calls of CALLS that one request makes. Raises ValueError for a write that is not in CALLS."""
     if method not in ("commit", "batch_write"):
         yield method
-    elif request.get("transaction") or any("update" not in write for write in request["writes"]):
-        raise ValueError(f"{method} deletes, or is part of a transaction.")
+    elif request.get("transaction") or not all(map(_is_known, request["writes"])):
+        raise ValueError(f"{method} deletes what is no entry, or is part of a transaction.")
     else:
-        yield from (f"{method}: {_expects(write.get('current_document', {}))}" for write in request["writes"])
+        yield from (f"{method}: {_kind(write)}" for write in request["writes"])
+
+
+def _is_known(write: Mapping[str, Any]) -> bool:
+    return "update" in write or "/registry_" in write.get("delete", "")
+
+
+def _kind(write: Mapping[str, Any]) -> str:
+    return "delete" if "delete" in write else _expects(write.get("current_document", {}))
 
 
 def _expects(precondition: Mapping[str, Any]) -> str:

@@ -13,12 +13,15 @@ from typing import Any, ClassVar
 
 import pytest
 
-from shared.domain.errors import ItemUnparsable
+from shared.domain.drains import DrainTask
+from shared.domain.errors import CredentialsUnavailable, ItemUnparsable, RegistryUnavailable
 from shared.domain.identity import Echo
+from shared.domain.marks import is_troubled
 from shared.domain.messages import Contact, Message
 from shared.domain.record import Delivery, Task
 from shared.domain.send_errors import SendError
 from shared.domain.state_changes import StateChange
+from shared.domain.tenants import Sender, Tenant
 from shared.stores.sqlite.store import SqliteStore
 from tests.support.builders import LIMITS, NO_JITTER, NOW
 
@@ -59,6 +62,15 @@ class Store(SqliteStore):
     def __init__(self, directory: Path, clock: Clock) -> None:
         super().__init__(directory / "pombo.sqlite", LIMITS, clock.now)
         self.asked: Counter[str] = Counter()
+        self.marked: set[str] = set()
+
+    def change_marks(self, id: str, *given: Any) -> Any:
+        self.marked.add(id)
+        return super().change_marks(id, *given)
+
+    def troubled(self, after: str | None, limit: int) -> Sequence[str]:
+        ids = [id for id in sorted(self.marked) if id > (after or "") and is_troubled(super(Store, self).marks(id))]
+        return ids[:limit]
 
     def __getattribute__(self, name: str) -> Any:
         value = super().__getattribute__(name)
@@ -76,19 +88,22 @@ class Channel:
 
     sends: list[SendError | str] = field(default_factory=lambda: ["wamid.1"])
     probes: list[SendError | None] = field(default_factory=lambda: [None])
-    used: str = IN_USE
     calls: list[str] = field(default_factory=list)
+    credentials: list[str] = field(default_factory=list)
+    """The credential of each send and probe."""
     during: Callable[[str], None] = lambda _: None
     kind: str | None = "text"
     news: Sequence[StateChange] = ()
 
-    def fingerprint(self, sender: str) -> str:
-        return self.used
+    def fingerprint(self, credential: str) -> str:
+        return credential
 
-    def send(self, record: Delivery, echo: Echo) -> str | None:
+    def send(self, record: Delivery, echo: Echo, credential: str) -> str | None:
+        self.credentials.append(credential)
         return self._said("send", self.sends)
 
-    def probe(self, sender: str) -> None:
+    def probe(self, sender: str, credential: str) -> None:
+        self.credentials.append(credential)
         self._said("probe", self.probes)
 
     def _said(self, call: str, answers: list[Any]) -> Any:
@@ -114,10 +129,64 @@ class Channel:
 
 
 @dataclass
+class Tenants:
+    """A registry of senders and their tenants, none suspended; `down`: it cannot be reached."""
+
+    senders: list[Sender] = field(default_factory=lambda: [Sender("default", "meta", SENDER)])
+    known: dict[str, Tenant] = field(default_factory=lambda: {"default": Tenant("default")})
+    named: Sequence[Sender] = ()
+    down: bool = False
+
+    def tenant(self, id: str) -> Tenant | None:
+        if self.down:
+            raise RegistryUnavailable
+        return self.known.get(id)
+
+    def sender(self, provider: str, provider_id: str) -> Sender | None:
+        ids = (provider, provider_id)
+        return next((sender for sender in self.senders if (sender.provider, sender.provider_id) == ids), None)
+
+    def senders_with(self, ids: Sequence[str]) -> Sequence[Sender]:
+        return [sender for sender in self.senders if sender.id in ids]
+
+    def senders_of_environment(self) -> Sequence[Sender]:
+        return self.named
+
+
+@dataclass
+class Credentials:
+    """The credential in use, which is its own fingerprint here. `cached`: what this process has of it still."""
+
+    used: str = IN_USE
+    cached: str | None = None
+    down: bool = False
+    asked: Counter[str] = field(default_factory=Counter)
+
+    def of(self, sender: Sender) -> str:
+        self.asked["of"] += 1
+        self._reach()
+        return self.used if self.cached is None else self.cached
+
+    def newest(self, sender: Sender) -> str:
+        self.asked["newest"] += 1
+        self._reach()
+        self.cached = None
+        return self.used
+
+    def _reach(self) -> None:
+        if self.down:
+            raise CredentialsUnavailable
+
+
+@dataclass
 class Queue:
-    """The tasks that were made, with the moment of each."""
+    """The tasks that were made, with the moment of each, and the drains."""
 
     made: list[tuple[Task, datetime | None]] = field(default_factory=list)
+    drains: list[DrainTask] = field(default_factory=list)
+
+    def ensure_drain(self, drain: DrainTask) -> None:
+        self.drains.append(drain)
 
     def ensure(self, task: Task, at: datetime | None) -> None:
         self.made.append((task, at))

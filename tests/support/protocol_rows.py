@@ -152,6 +152,14 @@ CONDITIONS: Mapping[str, Callable[[Situation], bool]] = {
     "doubts ≥ 1": lambda it: it.there.doubts >= 1,
     "doubts ≥ 2": lambda it: it.there.doubts >= 2,
     "policy `hold`": lambda it: it.limits.doubt_policy is DoubtPolicy.HOLD,
+    "an event": lambda it: it.there.kind is Kind.INBOUND,
+    "moved by this drain before": lambda it: it.there.due_at == it.now,
+    "it does not wait for its sender": lambda it: (
+        not any(
+            one.round == it.there.round and one.answer in ("credential_refused", "blocked")
+            for one in it.there.attempts_log[-1:]
+        )
+    ),
     # of the guards
     "all guards pass": lambda it: isinstance(it.guard, Go),
     "a guard holds it back": lambda it: isinstance(it.guard, Wait),

@@ -18,6 +18,7 @@ from google.cloud.tasks_v2.services.cloud_tasks.transports import CloudTasksGrpc
 from local.queues import target_of
 from local.tasks.protobuf import FieldMask
 from shared.domain.record import Kind
+from shared.domain.tasks import task_path
 from tests.support.machine import missing
 from tests.support.stack import ROOT, TEAM, Stack, wait_until
 
@@ -74,7 +75,7 @@ def lead_queue(stack: Stack, kind: Kind, url: str) -> None:
     address = stack.described["tasks"]
     environment = stack.environment
     parent = f"projects/{environment['GOOGLE_CLOUD_PROJECT']}/locations/{environment['CLOUD_TASKS_LOCATION']}"
-    target = target_of(url, kind, None)
+    target = target_of(url, task_path(kind), None)
     assert urlsplit(url).port == target.uri_override.port
     with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:  # type: ignore[no-untyped-call]
         client = CloudTasksClient(transport=CloudTasksGrpcTransport(channel=channel))

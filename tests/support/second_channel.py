@@ -127,20 +127,21 @@ class AcmeChannel(AcmeReceiver):
     def address(self, message: Message) -> Mapping[str, str]:
         return {"to": f"acme:{message.contact.id}"}
 
-    def fingerprint(self, sender: str) -> str:
-        return stable_hash("credential", self._secret)
+    def fingerprint(self, credential: str) -> str:
+        return stable_hash("credential", credential) if credential else ""
 
-    def send(self, record: Delivery, echo: Echo) -> str | None:
+    def send(self, record: Delivery, echo: Echo, credential: str) -> str | None:
         if is_call(record.payload):
             return None  # Acme has no such call, and nothing waits for it
         if record.payload["type"] != "text":
             raise SendRefused(NOT_EXPRESSIBLE)
-        answer = self._post(From=record.sender, To=record.payload["to"], Body=record.payload["content"]["body"])
+        form = {"From": record.sender, "To": record.payload["to"], "Body": record.payload["content"]["body"]}
+        answer = self._post(credential, form)
         return _id(answer.get("sid")) or None
 
-    def probe(self, sender: str) -> None:
+    def probe(self, sender: str, credential: str) -> None:
         try:
-            self._post(From=sender)
+            self._post(credential, {"From": sender})
         except (AnswerLost, LimitReached, ProviderUnavailable, SenderBlocked, SendRefused) as error:
             if is_outage(error.verdict):
                 raise
@@ -151,10 +152,10 @@ class AcmeChannel(AcmeReceiver):
     def remark(self, record: Delivery) -> str | None:
         return None
 
-    def _post(self, **form: str) -> Mapping[str, Any]:
+    def _post(self, credential: str, form: Mapping[str, str]) -> Mapping[str, Any]:
         self._poster = self._poster or Poster(PostTimes(), time.monotonic, reach=ANYWHERE)
         try:
-            answer = self._poster.post(self._api_url, {"Authorization": self._secret}, urlencode(form).encode())
+            answer = self._poster.post(self._api_url, {"Authorization": credential}, urlencode(form).encode())
         except NotSent as error:
             raise ProviderUnavailable from error
         except NoAnswer as error:

@@ -56,6 +56,7 @@ LOCAL_EVENTS = frozenset(
         "call_refused",
         "fault_made",
         "queue_created",
+        "queue_deleted",
         "started",
         "stopping",
         "task_given_up",

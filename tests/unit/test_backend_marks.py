@@ -24,10 +24,12 @@ from shared.domain.verdicts import BackendDown, HandlerFailed
 from shared.pipeline.backend_marks import BackendMarks
 from shared.pipeline.channels import Channels
 from shared.pipeline.dispatch import TaskDispatch
+from shared.pipeline.handler_places import HandlerPlaces
 from shared.pipeline.ports import BackendUnavailable, HandlerCall, HandlerFault, HandlerInterrupted
 from shared.pipeline.process_inbound import ProcessInbound
 from shared.tenants.environment import EnvironmentTenants
 from tests.support.builders import LIMITS, MINE, NOW, OTHERS, at, pending, task_for
+from tests.support.one_handler import OneHandler
 from tests.support.pipelines import ADDRESS, SENDER, Channel, Clock, Lines, Queue, Store, lines_of
 
 DOWN = Elect(frozenset({"down"}), "backend_down")
@@ -103,9 +105,11 @@ class World:
             self.store,
             EnvironmentTenants.of(("meta", SENDER)),
             Channels({"meta": self.channel}),
-            self.handler,
-            instance or self.marks_of,
-            TaskDispatch(self.queue, self.clock, self.limits, Channels({"meta": self.channel})),
+            OneHandler(self.handler, instance or self.marks_of),
+            HandlerPlaces(16),
+            TaskDispatch(
+                self.queue, self.clock, self.limits, Channels({"meta": self.channel}), EnvironmentTenants.of()
+            ),
             self.limits,
             self.clock,
             lambda: self.stops,

@@ -15,6 +15,7 @@ import pytest
 from shared.domain.record import ERROR_KEPT
 from shared.domain.verdicts import Origin
 from shared.handlers import Drop, Message
+from shared.handlers.hung_threads import HungThreads
 from shared.handlers.loader import HandlerNotFound, TeamFunction, load_handler
 from shared.handlers.origin import FUNCTION_CHARACTERS, PLACE_CHARACTERS, TYPE_CHARACTERS
 from shared.handlers.runner import HandlerRunner
@@ -241,7 +242,7 @@ def backend_that(raises: BaseException, **options: Any) -> HandlerRunner:
         __call__ = staticmethod(call)
 
     code = Code(backend="b" * 40, kinds=frozenset({"*"}), origin_of=lambda _: Origin("ValueError"))
-    return HandlerRunner(code, timeout=SOON * 100, threads=2, stopping=lambda: False, **options)
+    return HandlerRunner(code, timeout=SOON * 100, hung=HungThreads(2), stopping=lambda: False, **options)
 
 
 def test_backend_fault_is_passed_on_unchanged() -> None:
@@ -305,7 +306,11 @@ def test_missing_module_is_named_without_a_line() -> None:
 
 def shown(capsys: pytest.CaptureFixture[str], handle: Callable[..., Any], is_shown: bool = True) -> str:
     runner = HandlerRunner(
-        TeamFunction(handle, MOST), timeout=SOON * 100, threads=2, stopping=lambda: False, show_traceback=is_shown
+        TeamFunction(handle, MOST),
+        timeout=SOON * 100,
+        hung=HungThreads(2),
+        stopping=lambda: False,
+        show_traceback=is_shown,
     )
     with pytest.raises((HandlerFault, Drop)):
         runner(CALL)
@@ -350,7 +355,7 @@ def test_failure_is_reported_even_when_standard_error_is_closed(monkeypatch: pyt
     runner = HandlerRunner(
         TeamFunction(raising(LookupError("x")), MOST),
         timeout=SOON * 100,
-        threads=2,
+        hung=HungThreads(2),
         stopping=lambda: False,
         show_traceback=True,
     )
@@ -366,7 +371,7 @@ def test_late_exception_of_an_overrun_is_shown(capsys: pytest.CaptureFixture[str
         raise LookupError("late")
 
     code = TeamFunction(handle, MOST)
-    runner = HandlerRunner(code, timeout=SOON, threads=1, stopping=lambda: False, show_traceback=True)
+    runner = HandlerRunner(code, timeout=SOON, hung=HungThreads(1), stopping=lambda: False, show_traceback=True)
     with pytest.raises(HandlerFault, match="took longer"):
         runner(CALL)
     held.set()

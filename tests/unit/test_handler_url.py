@@ -31,6 +31,7 @@ from shared.domain.message_kinds import DEFAULT_KINDS, KINDS
 from shared.domain.messages import Contact, Drop, Message, to_json
 from shared.domain.outbound.limits import MESSAGE_BYTES
 from shared.domain.outbound.messages import InvalidReply, OutboundMessage
+from shared.handlers.hung_threads import HungThreads
 from shared.handlers.runner import HandlerRunner
 from shared.handlers.signature import signed_headers
 from shared.handlers.url import GRACE, Backend
@@ -176,7 +177,7 @@ def a_runner(
     threads: int = 1,
     **more: bool,
 ) -> HandlerRunner:
-    return HandlerRunner(code, timeout=timeout + GRACE, threads=threads, stopping=stopping, **more)
+    return HandlerRunner(code, timeout=timeout + GRACE, hung=HungThreads(threads), stopping=stopping, **more)
 
 
 def ask(url: str, timeout: timedelta = PATIENT, call: HandlerCall = CALL) -> list[OutboundMessage]:
@@ -319,6 +320,28 @@ def test_many_threads_ask_at_once_and_each_gets_its_own_answer(server: Server) -
         assert list(pool.map(lambda _: list(runner(CALL)), range(64))) == [[]] * 64
     assert len(server.bodies) == 64
     assert server.connections <= 16
+
+
+def test_backend_that_is_closed_during_a_call_ends_it_first(server: Server) -> None:
+    """A tenant's changed secret replaces its backend, and must not abort the calls of the old one."""
+    code = backend(server.url)
+    posters = []
+
+    def close_meanwhile(connection: socket.socket) -> None:
+        posters.append(code._poster)
+        code.close()
+        connection.sendall(response(200, {"replies": ["one"]}))
+
+    server.reply = close_meanwhile
+    assert code(CALL) == [OutboundMessage.text("one")]
+    assert (code._poster, len(code._in_use)) == (None, 0)
+    assert posters[0]._pool.connections == [], "closed once the call had ended"
+
+
+def test_backend_of_a_tenant_has_marks_apart_from_the_deployments(server: Server) -> None:
+    ids = {backend(server.url, tenant=tenant).backend for tenant in ("", "acme", "globex")}
+    assert ids == {backend_id(server.url), backend_id(server.url, "acme"), backend_id(server.url, "globex")}
+    assert len(ids) == 3
 
 
 def test_a_closed_backend_opens_again_for_the_next_call(server: Server) -> None:
@@ -839,10 +862,11 @@ def test_the_service_asks_the_backend_within_its_scaled_timeout(server: Server, 
     }
     internal = build_internal(given)
     server.reply = answer(200, {"replies": ["one"]})
-    assert list(internal.process_inbound.handler(CALL)) == [OutboundMessage.text("one")]
+    handler = internal.process_inbound.handlers.of("default").handler
+    assert list(handler(CALL)) == [OutboundMessage.text("one")]
     assert abs(int(header(server.heads[0], "webhook-timestamp")) - time.time()) < 60
     assert len(header(server.heads[0], "webhook-signature").split()) == 2
     server.reply = until_it_hangs_up
     with pytest.raises(HandlerFault, match=r"gave no answer within 2 s"):
-        internal.process_inbound.handler(CALL)
-    assert internal.handler is internal.process_inbound.handler
+        handler(CALL)
+    assert internal.handler is handler

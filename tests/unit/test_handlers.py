@@ -18,6 +18,7 @@ from handlers import echo
 from shared.domain.message_kinds import KINDS
 from shared.domain.outbound.messages import InvalidReply
 from shared.handlers import DEFAULT_KINDS, Contact, Drop, Message, OutboundMessage, handles
+from shared.handlers.hung_threads import HungThreads
 from shared.handlers.loader import HandlerNotFound, TeamFunction, load_handler
 from shared.handlers.runner import ERROR_CHARACTERS, HandlerRunner
 from shared.pipeline.ports import BackendUnavailable, HandlerCall, HandlerFault, HandlerInterrupted
@@ -45,7 +46,9 @@ def a_runner(
     stopping: Callable[[], bool] = lambda: False,
     **more: bool,
 ) -> HandlerRunner:
-    return HandlerRunner(TeamFunction(handle, MOST), timeout=timeout, threads=threads, stopping=stopping, **more)
+    return HandlerRunner(
+        TeamFunction(handle, MOST), timeout=timeout, hung=HungThreads(threads), stopping=stopping, **more
+    )
 
 
 def texts(handle: Callable[..., Any]) -> list[str]:

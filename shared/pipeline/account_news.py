@@ -1,0 +1,65 @@
+"""Account news: applies what the provider says about an account to the senders that the tenant has in it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from shared import logs
+from shared.domain.marks import account_connected, account_disconnected
+from shared.domain.record import Delivery
+from shared.domain.state_changes import AccountConnected, AccountDisconnected, AccountReinstated
+from shared.domain.tenants import Sender
+from shared.pipeline import log_fields
+from shared.pipeline.ports import Channel, Store, Tenants
+
+
+@dataclass(frozen=True, slots=True)
+class AccountNews:
+    """Changes of accounts, applied as state, so that a repeat is harmless.
+
+    A ban changes nothing here: the next send is refused with a code that blocks the sender, and that block is probed.
+    `start_drain` wakes the waiting messages of the sender with this id (`Sender.id`).
+    """
+
+    store: Store
+    tenants: Tenants
+    start_drain: Callable[[str], None]
+
+    def apply(self, record: Delivery, channel: Channel) -> None:
+        """Apply what the event says, if anything. Raises StoreUnavailable and RegistryUnavailable."""
+        for change in channel.changes(record):
+            match change:
+                case AccountDisconnected(event=event):
+                    for sender in self._senders(record):
+                        self._disconnect(sender, event, record, channel)
+                case AccountConnected() | AccountReinstated():
+                    for sender in self._senders(record):
+                        self._connect(sender, record)
+                case _:
+                    pass
+
+    def _senders(self, record: Delivery) -> list[Sender]:
+        return list(self.tenants.senders_of_account(record.provider, record.sender, record.tenant))
+
+    def _disconnect(self, sender: Sender, event: str, record: Delivery, channel: Channel) -> None:
+        """A sender of the environment names no account, and the news may be about another one: it is only reported. If
+        it is about the sender's own, the next send is refused and says so.
+        """
+        if sender.account:
+            before, after = self.store.change_marks(
+                sender.id, lambda marks: account_disconnected(marks, event, record.received_at)
+            )
+            if after.disconnected == before.disconnected:
+                return
+        logs.event(
+            "tenant_needs_reauth",
+            severity="ERROR",
+            tenant=sender.tenant,
+            phone_number_id=log_fields.sender_id(channel, sender.provider_id),
+            reason=event,
+        )
+
+    def _connect(self, sender: Sender, record: Delivery) -> None:
+        """Blocks of the sender are over too: the next send is the probe."""
+        before, after = self.store.change_marks(sender.id, lambda marks: account_connected(marks, record.received_at))
+        if before.disconnected and not after.disconnected:
+            self.start_drain(sender.id)

@@ -1,0 +1,138 @@
+"""News of an account: which senders it disconnects or connects again, and what is logged."""
+
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.domain.marks import Block, Credential, Disconnected, Marks
+from shared.domain.record import Delivery, Kind
+from shared.domain.state_changes import (
+    AccountBanned,
+    AccountConnected,
+    AccountDisconnected,
+    AccountReinstated,
+    AccountRestricted,
+    StateChange,
+)
+from shared.domain.tenants import Sender, Tenant
+from shared.pipeline.account_news import AccountNews
+from tests.support.builders import at, pending
+from tests.support.fake_tenants import FakeTenants
+from tests.support.pipelines import Channel, Clock, Lines, Store, lines_of
+
+ACCOUNT = "300000000000003"
+FIRST = Sender("acme", "meta", "100000000000001", ACCOUNT)
+SECOND = Sender("acme", "meta", "100000000000002", ACCOUNT)
+ELSEWHERE = Sender("acme", "meta", "100000000000003", "300000000000004")
+OF_ANOTHER_TENANT = Sender("globex", "meta", "100000000000004", ACCOUNT)
+OF_ENVIRONMENT = Sender("default", "meta", "100000000000005")
+ALL = (FIRST, SECOND, ELSEWHERE, OF_ANOTHER_TENANT, OF_ENVIRONMENT)
+REMOVED = AccountDisconnected(ACCOUNT, "PARTNER_REMOVED")
+ADDED, REINSTATED = AccountConnected(ACCOUNT, "PARTNER_ADDED"), AccountReinstated(ACCOUNT)
+BLOCK = Block(at(600), timedelta(seconds=600), 368)
+
+
+@dataclass
+class World:
+    store: Store
+    lines: Lines
+    caplog: pytest.LogCaptureFixture
+    drained: list[str] = field(default_factory=list)
+
+    def severities(self) -> list[str]:
+        return [record.levelname for record in self.caplog.records]
+
+    def apply(self, change: StateChange, tenant: str = "acme", received: float = 0) -> None:
+        known = {name: Tenant(name) for name in ("default", "acme", "globex")}
+        tenants = FakeTenants(known, [FIRST, SECOND, ELSEWHERE, OF_ANOTHER_TENANT], [OF_ENVIRONMENT])
+        channel: Any = Channel(news=(change,))
+        news = AccountNews(self.store, tenants, self.drained.append)
+        news.apply(self.event(tenant, received), channel)
+
+    def event(self, tenant: str, received: float) -> Delivery:
+        return replace(pending(Kind.INBOUND), sender=ACCOUNT, tenant=tenant, received_at=at(received))
+
+    def put(self, marks: Marks) -> None:
+        for sender in ALL:
+            self.store.change_marks(sender.id, lambda _: marks)
+
+    def disconnected(self) -> list[Sender]:
+        return [sender for sender in ALL if self.store.marks(sender.id).disconnected]
+
+    def blocked(self) -> list[Sender]:
+        return [sender for sender in ALL if self.store.marks(sender.id).block]
+
+
+@pytest.fixture
+def world(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> World:
+    return World(Store(tmp_path, Clock()), lines_of(caplog), caplog)
+
+
+def test_disconnection_marks_every_sender_of_the_tenant_in_that_account(world: World) -> None:
+    world.apply(REMOVED, received=-3)
+    assert world.disconnected() == [FIRST, SECOND]
+    assert world.store.marks(FIRST.id).disconnected == Disconnected("PARTNER_REMOVED", at(-3))
+    lines = world.lines("tenant_needs_reauth")
+    assert [(line["tenant"], line["reason"]) for line in lines] == [("acme", "PARTNER_REMOVED")] * 2
+    assert world.severities() == ["ERROR", "ERROR"]
+    assert [line["phone_number_id"] for line in lines] == [FIRST.provider_id, SECOND.provider_id]
+
+
+def test_repeated_disconnection_changes_nothing_and_logs_nothing(world: World) -> None:
+    world.apply(REMOVED)
+    before = world.store.marks(FIRST.id)
+    world.apply(REMOVED, received=9)
+    assert world.store.marks(FIRST.id) == before
+    assert len(world.lines("tenant_needs_reauth")) == 2, "one for each sender, by the first news"
+
+
+def test_late_news_about_an_earlier_connection_disconnects_nothing(world: World) -> None:
+    world.put(Marks(credential=Credential("in-use", at(-1))))
+    world.apply(REMOVED, received=-2)
+    assert world.disconnected() == []
+    assert world.lines("tenant_needs_reauth") == []
+
+
+def test_sender_of_the_environment_is_reported_and_stays_connected(world: World) -> None:
+    """It names no account, so the news may be about another one."""
+    world.apply(REMOVED, tenant="default")
+    assert world.disconnected() == []
+    (line,) = world.lines("tenant_needs_reauth")
+    assert (line["tenant"], line["reason"], world.severities()) == ("default", "PARTNER_REMOVED", ["ERROR"])
+
+
+@pytest.mark.parametrize("change", [ADDED, REINSTATED], ids=["connected", "reinstated"])
+def test_connection_lifts_blocks_and_disconnection_of_the_account_only(world: World, change: StateChange) -> None:
+    world.put(Marks(block=BLOCK, disconnected=Disconnected("ACCOUNT_DELETED", at(-9))))
+    world.apply(change)
+    assert world.disconnected() == [ELSEWHERE, OF_ANOTHER_TENANT, OF_ENVIRONMENT]
+    assert world.blocked() == [ELSEWHERE, OF_ANOTHER_TENANT, OF_ENVIRONMENT]
+    assert world.drained == [FIRST.id, SECOND.id]
+
+
+def test_connection_of_any_account_lifts_the_block_of_the_environments_sender(world: World) -> None:
+    world.put(Marks(block=BLOCK))
+    world.apply(ADDED, tenant="default")
+    assert OF_ENVIRONMENT not in world.blocked()
+    assert world.drained == [], "it was not disconnected"
+
+
+def test_connection_that_is_older_than_the_disconnection_does_not_lift_it(world: World) -> None:
+    world.put(Marks(disconnected=Disconnected("PARTNER_REMOVED", at(5))))
+    world.apply(ADDED, received=4)
+    assert FIRST in world.disconnected()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [AccountBanned(ACCOUNT, False), AccountBanned(ACCOUNT, True), AccountRestricted(ACCOUNT, "ADD_PHONE")],
+    ids=["banned", "to be banned", "restricted"],
+)
+def test_other_news_of_an_account_changes_no_marks(world: World, change: StateChange) -> None:
+    world.put(Marks(block=BLOCK))
+    before = [world.store.marks(sender.id) for sender in ALL]
+    world.apply(change)
+    assert [world.store.marks(sender.id) for sender in ALL] == before
